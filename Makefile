@@ -1,0 +1,36 @@
+# Two commands on a fresh machine: `make demo` and `make test`. Each does its own set-up in .venv and is safe to repeat.
+.PHONY: help setup demo test check lint types layers clean
+PYTHON ?= python3
+export PYTHON
+# Ranks on a small machine: one thread each, or eight of them fight for two cores.
+export OMP_NUM_THREADS ?= 1
+
+help:
+	@echo "make demo    hang one rank of a real 8-rank training and let hangdoctor name it"
+	@echo "make test    set up, check style, types and layers, run all tests"
+	@echo "make check   style, types and layers only"
+	@echo "make setup   only make .venv"
+
+setup:
+	@scripts/setup
+
+demo: setup
+	@.venv/bin/hangdoctor demo
+
+check: setup lint types layers
+
+lint:
+	@.venv/bin/ruff check . && .venv/bin/ruff format --check .
+
+types:
+	@.venv/bin/mypy
+
+layers:
+	@.venv/bin/lint-imports --no-cache >/tmp/hangdoctor-layers.$$$$ 2>&1 || { cat /tmp/hangdoctor-layers.$$$$; rm -f /tmp/hangdoctor-layers.$$$$; exit 1; }; rm -f /tmp/hangdoctor-layers.$$$$
+
+test: setup check
+	@scripts/setup-slurm
+	@.venv/bin/python -m pytest $(PYTEST_ARGS)
+
+clean:
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
