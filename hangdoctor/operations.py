@@ -1,0 +1,78 @@
+"""Operations as evidence: what one rank did with its process groups, from whatever recorded it.
+
+The black box (`hangdoctor.readers.blackbox`) and PyTorch's Flight Recorder
+(`hangdoctor.readers.flight_recorder`) both end here, so that the diagnosis knows one form only.
+A group is known by its member set: ids and names that a process gave it are never compared
+between processes, and sequence numbers count the collectives of one member set.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Literal
+
+from msgspec import Struct
+
+OpState = Literal["entered", "started", "done"]
+
+# Point-to-point operations are matched by (source, destination, tag-free order), not by a group's sequence number.
+P2P = frozenset({"send", "recv"})
+# Operations of the store or of set-up and tear-down: waits, but no collectives of a group's sequence.
+STORE = frozenset({"store_wait", "init_process_group", "new_group", "destroy_process_group", "monitored_barrier"})
+
+
+def group_uid(ranks: Iterable[int], instance: int = 0) -> str:
+    """The same short name for the same member set in every process; `instance` tells equal sets apart (0, 1 ...)."""
+    members = ",".join(map(str, sorted(ranks)))
+    return hashlib.blake2b(f"{members}#{instance}".encode(), digest_size=8).hexdigest()
+
+
+class Group(Struct, omit_defaults=True):
+    """A process group. `ranks` are global ranks, empty where nothing tells them."""
+
+    uid: str
+    ranks: list[int] = []
+    name: str = ""  # what the job calls it (tp, dp, pp, default_pg ...), for people
+
+
+class Operation(Struct, omit_defaults=True):
+    """One operation of one rank. Signature fields are empty where the recorder did not keep them."""
+
+    group: str  # Group.uid
+    seq: int  # per group for collectives (1, 2, ...), per (group, peer, direction) for send and recv
+    op: str  # torch.distributed's public name: all_reduce, broadcast, send ...
+    state: OpState = "entered"
+    reduce_op: str = ""
+    root: int = -1  # global rank of source or destination, -1 without one
+    peer: int = -1  # global rank of the other side of a send or recv
+    shapes: str = ""  # "[4, 8],[2]" of the inputs
+    dtype: str = ""
+    site: str = ""  # the call: "function (file:line)"
+    thread: int = 0
+    entered_s: float = 0.0  # the rank's own wall clock
+    left_s: float = 0.0
+    asynchronous: bool = False
+    iteration: int = -1
+
+    def signature(self) -> tuple[str, str, str, str, int]:
+        """What all members of one collective must agree on."""
+        return (self.op, self.shapes, self.dtype, self.reduce_op, self.root)
+
+
+class RankOps(Struct, omit_defaults=True):
+    """The operations of one rank, oldest first; a ring, so the oldest may be gone."""
+
+    rank: int
+    world_size: int = 0
+    source: Literal["blackbox", "flight_recorder", "simulated"] = "blackbox"
+    groups: list[Group] = []
+    operations: list[Operation] = []
+    overwritten: bool = False  # older operations than these existed
+    iteration: int = -1
+    phase: str = ""
+    heartbeat_s: float = 0.0  # wall clock of the last sign of life
+    finished: bool = False  # left its training in good order
+    # NCCL enqueues and returns: what a rank has entered it may not have reached on its device.
+    runs_ahead: bool = False
+    notes: list[str] = []
