@@ -50,7 +50,6 @@ _LIBRARY = re.compile(
     r"|deepspeed/runtime/pipe/p2p\.py|/contextlib\.py$|/threading\.py$|/functools\.py$|hangdoctor/probe/|p2p_communication\.py"
 )
 _NATIVE = re.compile(r"\.so(\.\d+)*$|^\[|^<unknown>|^\?\?|\.(c|cc|cpp|cxx|h|hpp|cu|pyx|rs)$")
-_SKIPPED_WRAPPERS = re.compile(r"torch/distributed/c10d_logger\.py$|torch/utils/_contextlib\.py$|hangdoctor/probe/")
 
 
 class Place(Struct, frozen=True):
@@ -80,16 +79,23 @@ class Rule(Struct, frozen=True):
     def matches(self, frame: Frame, innermost: bool, blocked: bool) -> bool:
         if self.blocked and not blocked:
             return False
-        if self.code is not None and not (innermost and self.code.search(frame.code)):
+        return self.code is None or (innermost and self.code.search(frame.code) is not None)
+
+    def may_match(self, name: str, file: str) -> bool:
+        """What depends on the function alone, and is asked once for each function."""
+        if self.function is not None and not self.function.fullmatch(name.rpartition(".")[2]):
             return False
-        if self.function is not None and not self.function.fullmatch(frame.name.rpartition(".")[2]):
-            return False
-        return self.file is None or self.file.search(frame.file) is not None
+        return self.file is None or self.file.search(file) is not None
 
 
 def is_native(frame: Frame) -> bool:
     """True for a frame of compiled code, as `py-spy dump --native` mixes in."""
-    return "::" in frame.name or _NATIVE.search(frame.file) is not None or (not frame.file and not frame.line)
+    return "::" in frame.name or _native_file(frame.file)
+
+
+@lru_cache(maxsize=65_536)
+def _native_file(file: str) -> bool:
+    return not file or _NATIVE.search(file) is not None
 
 
 def _rules_of(text: str, origin: str) -> list[Rule]:
@@ -133,6 +139,17 @@ def rules() -> list[Rule]:
     return mine + _rules_of(resources.files("hangdoctor").joinpath("places.toml").read_text(), "places.toml")
 
 
+@lru_cache(maxsize=65_536)
+def _rules_for(name: str, file: str) -> tuple[Rule, ...]:
+    """The rules that can hold for a function: a job has thousands of frames and few functions."""
+    return tuple(r for r in rules() if r.may_match(name, file))
+
+
+@lru_cache(maxsize=65_536)
+def _of_library(file: str) -> bool:
+    return _LIBRARY.search(file) is not None
+
+
 def python_frames(frames: Sequence[Frame]) -> list[Frame]:
     return [f for f in frames if not is_native(f)]
 
@@ -159,14 +176,13 @@ def find_place(frames: Sequence[Frame], blocked: bool = False) -> Place:
     if not python:
         return Place("collective", "native collective") if _native_wait(frames) else Place("")
     inside_library = True
+    blocked = blocked or _native_wait(frames)
     for i, frame in enumerate(python):
-        for rule in rules():
-            if not rule.matches(frame, i == 0, blocked or _native_wait(frames)):
+        for rule in _rules_for(frame.name, frame.file):
+            if not rule.matches(frame, i == 0, blocked) or (rule.kind in COMMUNICATION and not inside_library):
                 continue
-            if rule.kind in COMMUNICATION and not inside_library:
-                continue
-            return _place(rule, python, i, blocked or _native_wait(frames))
-        inside_library = inside_library and _LIBRARY.search(frame.file) is not None
+            return _place(rule, python, i, blocked)
+        inside_library = inside_library and _of_library(frame.file)
     return Place("code", frame=user_frame(python))
 
 
@@ -186,7 +202,7 @@ def _place(rule: Rule, python: list[Frame], i: int, blocked: bool) -> Place:
 def _caller(python: list[Frame], i: int) -> Frame:
     """The first frame outside the communication libraries, seen from frame `i` outward."""
     for frame in python[i:]:
-        if not _LIBRARY.search(frame.file):
+        if not _of_library(frame.file):
             return frame
     return python[-1]
 

@@ -24,7 +24,7 @@ def load_agents(module: str) -> ModuleType:
     """
     package = importlib.import_module("agents")
     if getattr(package, "HANGDOCTOR_AGENTS", None) != MARKER:
-        where = getattr(package, "__file__", None) or list(getattr(package, "__path__", ["?"]))[0]
+        where = getattr(package, "__file__", None) or next(iter(getattr(package, "__path__", ["?"])))
         raise ShadowedPackage(f"the package `agents` that Python finds is not hangdoctor's: {where}")
     return importlib.import_module(f"agents.{module}")
 

@@ -67,12 +67,16 @@ def group_by_operation(views: Sequence[RankView]) -> list[list[RankView]]:
 
 def is_ahead(view: RankView, others: Sequence[RankView]) -> bool:
     """True where the rank is further than every one of `others` whose order to it can be told, and some can."""
-    order = [compare(view.path, o.path) for o in others]
-    told = [o for o in order if o is not None]
+    told = _orders(view, others)
     return bool(told) and all(o > 0 for o in told)
 
 
 def is_behind(view: RankView, others: Sequence[RankView]) -> bool:
-    order = [compare(view.path, o.path) for o in others]
-    told = [o for o in order if o is not None]
+    told = _orders(view, others)
     return bool(told) and all(o < 0 for o in told)
+
+
+def _orders(view: RankView, others: Sequence[RankView]) -> set[int]:
+    """How `view` compares to `others`; one of each stack is enough."""
+    stacks = {tuple((f.name, f.line) for f in o.path) + counters(o.path): o for o in others}
+    return {order for o in stacks.values() if (order := compare(view.path, o.path)) is not None}
