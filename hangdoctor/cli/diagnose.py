@@ -23,8 +23,9 @@ def command(
 ) -> None:
     """The same diagnosis offline, from what was saved.
 
-    PATH is a bundle of `hangdoctor dump`, or files that `py-spy dump` printed (text or --json, one or many processes a file,
-    as the srun recipe leaves them: trace-<node>.out), or folders of such files. Damaged and foreign files are named and skipped.
+    PATH is a bundle of `hangdoctor dump`, or files that `py-spy dump` printed (text or --json, one or many processes
+    a file, as the srun recipe leaves them: trace-<node>.out), or folders of such files. Damaged and foreign files
+    are named and skipped.
     """
     capture = load([Path(p) for p in paths])
     diagnosis = diagnose(capture)

@@ -112,12 +112,12 @@ def where_held(case: Case, group: list[RankView], culprit: RankView | None) -> W
 
 
 def waiters_sentence(case: Case, culprits: Iterable[int]) -> str:
-    """``Ranks 0-2,4-7 wait in all_reduce at ...``: what the culprit holds up; "" where nobody waits."""
+    """``ranks 0-2,4-7 wait in all_reduce at ...``: what the culprit holds up; "" where nobody waits."""
     blamed = set(culprits)
     groups = group_by_operation([v for v in case.waiting if v.rank not in blamed])
     if not groups:
         return ""
     first = groups[0]
-    text = f"{names(v.rank for v in first)} wait{'s' if len(first) == 1 else ''} in {operation_of(first)}"
+    text = f"{names(v.rank for v in first).lower()} wait{'s' if len(first) == 1 else ''} in {operation_of(first)}"
     rest = [v.rank for g in groups[1:] for v in g]
     return text + (f" ({format_ranks(rest)} behind them, in other operations)" if rest else "")

@@ -145,6 +145,8 @@ def _holds_lock(view: RankView) -> bool:
     if holder is not None:
         tid, asleep = holder
         others = view.thread is not None and tid != view.thread.tid
+        if not others and view.place.kind in ("checkpoint", "data"):
+            return False  # it blocks in the file, lock in hand (torch.save opens its file that way): the file is the cause
         # A thread that runs holds the GIL by right; asleep, or against another that never gets it, it does not.
         if asleep or (others and view.motion == "still" and not view.place.communicates):
             return True
@@ -163,11 +165,7 @@ def forked_with_lock(view: RankView) -> Process | None:
         inner = threads[0].frames[0]
         code = inner.code
         waits = threads[0].syscall in ("futex", "") and threads[0].state in ("S", "")
-        lock = (
-            "acquire" in code
-            or (code.startswith("with ") and "lock" in code.lower())
-            or inner.name in ("acquire", "_acquireLock")
-        )
+        lock = code.startswith("with ") or "acquire" in code or inner.name in ("acquire", "_acquireLock")
         if waits and lock and not ("queues.py" in inner.file or "synchronize.py" in inner.file):
             return child
     return None

@@ -45,10 +45,10 @@ def find(case: Case, blamed: set[int]) -> list[Cause]:
     excused = passed_on(case, free, blamed)
     suspects = [v for v in free if v.rank not in excused]
     if not waiting:
-        # Nobody waits for anybody: only a rank that does not get on by itself is worth a word.
-        suspects = [v for v in suspects if v.motion in ("still", "stirred", "unknown") and not v.place.communicates and v.path]
-        if len(suspects) < len(case.alive) and any(v.motion in ("moved", "running", "looping") for v in case.alive):
-            suspects = [v for v in suspects if v.motion == "still" and len(suspects) * 2 <= len(case.alive)]
+        # Nobody waits for anybody: only a rank that has not run at all is worth a word.
+        suspects = [v for v in suspects if v.motion == "still" and v.path]
+        if len(suspects) < len(case.alive) and len(suspects) * 2 > len(case.alive):
+            return []
     groups: dict[tuple[object, ...], list[RankView]] = {}
     for view in suspects:
         frame = view.place.frame
@@ -115,7 +115,16 @@ def _cause(case: Case, group: list[RankView], waiting: list[RankView]) -> Cause:
     at = f"at {short(frame)}" if frame is not None else "at a place that its stack does not tell"
     doing = _doing(view)
     held = waiters_sentence(case, ranks)
-    sentence = f"{who(group)} {_VERBS[kind]} {at}{f', {doing}' if doing else ''}"
+    verb = _VERBS[kind] if waiting else _ALONE.get(kind, _VERBS[kind])
+    if len(group) > 1:
+        verb = (
+            verb.replace("stands", "stand")
+            .replace("waits", "wait")
+            .replace("does ", "do ")
+            .replace("is ", "are ")
+            .replace("its", "their")
+        )
+    sentence = f"{who(group)} {verb} {at}{f', {doing}' if doing else ''}"
     confidence = _confidence(case, group, waiting, kind)
     return Cause(
         kind, ranks, nodes_of(group), confidence, sentence + (f"; {held}." if held else "."),
@@ -131,6 +140,7 @@ _VERBS: dict[Kind, str] = {
     "checkpoint_wait": "is inside a checkpoint",
     "slow": "is late but still on its way",
 }
+_ALONE: dict[Kind, str] = {"not_entered": "stands still outside any communication", "busy": "is busy"}
 
 
 def _confidence(case: Case, group: list[RankView], waiting: list[RankView], kind: Kind) -> float:
@@ -164,6 +174,10 @@ def _evidence(group: list[RankView], waiting: list[RankView], doing: str) -> lis
         more = f", kernel wait {thread.wchan}" if thread.wchan else ""
         evidence.append(
             Evidence("proc", ranks, f"state {thread.state}, {view.motion} between the samples{more}; {doing or 'no call told'}")
+        )
+    if thread is not None and thread.gil:
+        evidence.append(
+            Evidence("stack", ranks, "it holds the interpreter lock (GIL) meanwhile: its other threads cannot run either")
         )
     for child in view.capture.children:
         evidence += _child_evidence(ranks, child)

@@ -15,7 +15,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from msgspec import Struct, json as msgjson
+from msgspec import Struct
+from msgspec import json as msgjson
 
 from ..errors import BadInput
 from ..layout import guess_layout
