@@ -85,7 +85,8 @@ class Stage:
             with (self.folder / f"log.{rank}").open("wb") as log:
                 self.processes[rank] = subprocess.Popen(
                     [sys.executable, str(JOB), str(self.folder)], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                    env=env | {"RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(self.world)}, start_new_session=True,
+                    env=env | {"RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(self.world)},
+                    start_new_session=True,
                 )  # fmt: skip
         return self
 

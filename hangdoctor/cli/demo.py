@@ -34,7 +34,7 @@ class DemoError(HangdoctorError):
 
 @click.command("demo")
 @click.option("--script", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
-              help="Start this script under torchrun instead of the bundled trainer; it prints `fault: ...` when it hangs.")  # fmt: skip
+              help="Start this script under torchrun instead; it prints `fault: ...` when it hangs.")  # fmt: skip
 @click.option("--fault", default="", metavar="SPEC", help="The fault, in the form that the job's --fault takes.")
 @click.option("--ranks", default=8, show_default=True, type=click.IntRange(2, 64), metavar="N", help="Ranks to start.")
 @click.option(

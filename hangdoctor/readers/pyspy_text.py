@@ -142,9 +142,7 @@ def read_files(paths: Sequence[Path]) -> JobCapture:
         processes += [p for p in found.processes if any(t.frames for t in p.threads)]
         empty = [p.pid for p in found.processes if not any(t.frames for t in p.threads)]
         if empty:
-            notes.append(
-                f"{path.name}: no stack for {len(empty)} process{'es' if len(empty) > 1 else ''} ({', '.join(map(str, empty[:8]))})"
-            )
+            notes.append(f"{path.name}: no stack of {len(empty)} processes ({', '.join(map(str, empty[:8]))})")
         if found.errors:
             notes.append(f"{path.name}: {len(found.errors)} error lines, for example: {found.errors[0]}")
     if not processes:

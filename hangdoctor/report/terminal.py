@@ -53,7 +53,8 @@ def _verdict(diagnosis: Diagnosis) -> Iterator[str]:
         yield f"[{colour}]ALSO[/] {escape(cause.summary)} [dim]({cause.kind}, {cause.confidence:.0%})[/]"
     if len(diagnosis.causes) > _MAX_CAUSES:
         rest = sorted({r for c in diagnosis.causes[_MAX_CAUSES:] for r in c.ranks})
-        yield f"[{colour}]ALSO[/] {len(diagnosis.causes) - _MAX_CAUSES} more causes: ranks {_cut(format_ranks(rest))} (--json lists them)"
+        more = len(diagnosis.causes) - _MAX_CAUSES
+        yield f"[{colour}]ALSO[/] {more} more causes: ranks {_cut(format_ranks(rest))} (--json lists them)"
     for cause in diagnosis.causes[:1]:
         yield f"[bold]DO[/]   {escape(cause.advice)}"
 
@@ -94,7 +95,8 @@ def _table(diagnosis: Diagnosis) -> Iterator[str]:
         mark, end = ("[bold red]", "[/]") if row.rank in culprits else ("", "")
         device = f"{row.gpu or '-':<3}  " if gpu else ""
         pid = row.pid or "-"
-        yield f"{mark}{row.rank:>5}  {escape(row.node):<{max(width, 4)}}  {pid:>7}  {device}{row.state:<11}  {escape(row.place)}{end}"
+        node = f"{escape(row.node):<{max(width, 4)}}"
+        yield f"{mark}{row.rank:>5}  {node}  {pid:>7}  {device}{row.state:<11}  {escape(row.place)}{end}"
 
 
 def _missing(diagnosis: Diagnosis) -> Iterator[str]:

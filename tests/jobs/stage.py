@@ -5,6 +5,7 @@ plays scenario n, says ``at.<n>.<rank>`` just before it gets to its place, and `
 it is through. SIGUSR1 ends a Python-level block; other blocks are released as each scenario says.
 """
 
+import contextlib
 import ctypes
 import json
 import os
@@ -61,7 +62,7 @@ def lock(n):
 
 
 def read_forever(path):
-    with open(path, "rb") as f:  # a FIFO that nobody writes to
+    with path.open("rb") as f:  # a FIFO that nobody writes to
         return f.read()
 
 
@@ -210,10 +211,8 @@ def main():
         wanted = json.loads(order.read_text())
         if wanted["scenario"] == "exit":
             break
-        try:
+        with contextlib.suppress(Released):
             play(n, wanted["scenario"], wanted["rank"])
-        except Released:
-            pass
         say(n, "done")
         n += 1
     dist.destroy_process_group()
