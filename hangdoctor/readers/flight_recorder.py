@@ -135,7 +135,11 @@ def _world_of(dump: Dump) -> int:
 
 def _rank_ops(rank: int, dump: Dump, membership: Membership) -> RankOps:
     groups = membership.groups[rank]
-    how = membership.how[rank]
+    notes = [f"members of group {name} {why}" for name, why in sorted(membership.how[rank].items())]
+    notes += [
+        f"{n} sends or recvs on group {groups[name].name} after its last recorded operation, which gloo does not record"
+        for name, n in sorted(dump.hidden_p2p.items())
+    ]
     return RankOps(
         rank=rank,
         world_size=membership.world_size,
@@ -145,7 +149,7 @@ def _rank_ops(rank: int, dump: Dump, membership: Membership) -> RankOps:
         overwritten=dump.overwritten,
         heartbeat_s=dump.newest_ns / 1e9,
         runs_ahead=dump.backend not in ("gloo", ""),
-        notes=[f"members of group {name} {why}" for name, why in sorted(how.items())],
+        notes=notes,
     )
 
 
@@ -201,8 +205,8 @@ def _align_p2p(ops: dict[int, RankOps]) -> None:
     for rank, r in ops.items():
         for op in r.operations:
             if op.op in ("send", "recv"):
-                ends = (rank, op.peer) if op.op == "send" else (op.peer, rank)
-                lanes[op.group, *ends].setdefault(op.op, []).append(op)
+                source, sink = (rank, op.peer) if op.op == "send" else (op.peer, rank)
+                lanes[op.group, source, sink].setdefault(op.op, []).append(op)
     for sides in lanes.values():
         done = max(sum(op.state == "done" for op in side) for side in sides.values())
         for side in sides.values():

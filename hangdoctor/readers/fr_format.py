@@ -78,6 +78,7 @@ class Dump(Struct):
     overwritten: bool = False
     unnamed: list[int] = []  # members of a group that the dump does not name (gloo)
     groups_seen: int = 0
+    hidden_p2p: dict[str, int] = {}  # group -> sends and recvs after its last record (gloo counts but omits them)
 
     @property
     def newest_ns(self) -> int:
@@ -127,7 +128,21 @@ def _dump(raw: dict[Any, Any]) -> Dump:
     seen = {e.group for e in dump.entries}
     status = raw.get("pg_status")
     dump.groups_seen = max(len(seen), len(status) if isinstance(status, dict) else 0)
+    if dump.backend == "gloo" and isinstance(status, dict):
+        dump.hidden_p2p = _hidden_p2p(rows, status)
     return dump
+
+
+def _hidden_p2p(rows: list[Any] | tuple[Any, ...], status: dict[Any, Any]) -> dict[str, int]:
+    """gloo's `op_id` and `last_enqueued_collective` count sends and recvs, which have no records."""
+    last = {_group_of(row)[0]: (str(row.get("pg_id")), _number(row.get("op_id"))) for row in rows}
+    out: dict[str, int] = {}
+    for group, (number, op_id) in last.items():
+        of_group = status.get(number)
+        enqueued = _number(of_group.get("last_enqueued_collective")) if isinstance(of_group, dict) else 0
+        if enqueued > op_id > 0:
+            out[group] = enqueued - op_id
+    return out
 
 
 def _groups(config: object) -> tuple[dict[str, list[int]], dict[str, str], list[int]]:
@@ -152,7 +167,7 @@ def _groups(config: object) -> tuple[dict[str, list[int]], dict[str, str], list[
 
 @lru_cache(maxsize=8192)
 def _ranks(text: str) -> list[int]:
-    """"[0, 1]" -> [0, 1]. All dumps of a job tell the same lists: one object each, which nobody changes."""
+    """ "[0, 1]" -> [0, 1]. All dumps of a job tell the same lists: one object each, which nobody changes."""
     return sorted({int(r) for r in re.findall(r"\d{1,9}", text)})
 
 

@@ -44,10 +44,16 @@ class Membership:
         unknown = {k: ranks for k, ranks in holders.items() if not _told(dumps[min(ranks)], *k, world_size)}
         if layout is None and unknown:
             layout = infer_layout([ranks for ranks in unknown.values() if len(ranks) < world_size], world_size)
-            origin = "the layout that the dumps suggest"
+            origin = "the regular layout that alone explains which dumps mention which group"
         else:
-            origin = "the layout"
-        guessed = {k: _guess(dumps, k, ranks, layout, origin) for k, ranks in unknown.items()}
+            origin = "the job's layout"
+        guessed: dict[tuple[str, str], tuple[list[int], str]] = {}
+        taken: dict[int, list[list[int]]] = defaultdict(list)
+        # Groups that most dumps mention are the surest, and leave less to choose from for the others.
+        for k, ranks in sorted(unknown.items(), key=lambda item: -len(item[1])):
+            guessed[k] = _guess(dumps, k, ranks, layout, origin, [g for r in ranks for g in taken[r]])
+            for r in ranks:
+                taken[r].append(guessed[k][0])
         for rank, dump in dumps.items():
             self._add(rank, dump, guessed)
 
@@ -103,14 +109,18 @@ def _told(dump: Dump, name: str, description: str, world_size: int) -> list[int]
 
 
 def _guess(
-    dumps: Mapping[int, Dump], key: tuple[str, str], holders: list[int], layout: Layout | None, origin: str
-) -> tuple[list[int], str]:
+    dumps: Mapping[int, Dump], key: tuple[str, str], holders: list[int], layout: Layout | None, origin: str,
+    taken: list[list[int]],
+) -> tuple[list[int], str]:  # fmt: skip
+    """Members of a group that no dump tells, and how they were found. `taken`: other groups of the same ranks."""
     size = max((e.size for r in holders for e in dumps[r].entries if e.group == key[0]), default=0)
     if layout is not None:
         fits = [ranks for ranks in _groups_of(layout, holders[0]) if set(holders) <= set(ranks)]
-        exact = [ranks for ranks in fits if len(ranks) in (size, len(holders))]
+        fits = [ranks for ranks in fits if ranks not in taken] or fits
+        fits = [ranks for ranks in fits if len(ranks) == (size or len(holders))] or fits
         if fits:
-            return min(exact or fits, key=len), f"from {origin} (dp {layout.dp}, pp {layout.pp}, tp {layout.tp})"
+            doubt = f", one of {len(fits)} that fit" if len(fits) > 1 else ""
+            return min(fits, key=len), f"from {origin}{doubt}"
     how = "from the ranks whose dumps mention it"
     if size > len(holders):
         how += f"; it has {size} members, so {size - len(holders)} are not known"

@@ -39,6 +39,7 @@ _TOKEN = b"|".join(
         _sized(b"\x8c", 1, _IN_PATTERN),  # SHORT_BINUNICODE
     ]
 )
+_ADMITTED = "N\x88\x89)]}(adelstu\x85\x86\x87\x94qhK\x80MJjrG\x95\x8aX\x8c."
 # In portions: one unbounded repetition would keep a way back for each of its steps.
 _TOKENS = re.compile(b"(?:" + _TOKEN + b"){1,400}", re.DOTALL)
 _LONG_STRING = re.compile(rb"(?:X(?P<four>.{4})|\x8c(?P<one>.))", re.DOTALL)
@@ -102,5 +103,7 @@ def _refusal(data: bytes, position: int) -> str:
         elif opcode.arg is not None:
             argument = f" ({opcode.arg.reader(io.BytesIO(data[position + 1 : position + 400]))})"
     except ValueError:
+        if opcode.code not in _ADMITTED:
+            return f"the pickle holds {opcode.name}: refused, only plain data is read"
         return f"truncated pickle: it stops inside {opcode.name}"
     return f"the pickle holds {opcode.name}{argument}: refused, only plain data is read"
