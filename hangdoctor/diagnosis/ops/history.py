@@ -43,23 +43,33 @@ class History:
 
     def __init__(self, scene: Scene, rank: int) -> None:
         ops = scene.ops[rank]
-        role = scene.groups.role
         self.rank = rank
-        self.operations = ops.operations
+        self.operations: list[Operation] = ops.operations
         self.overwritten = ops.overwritten
-        tokens: list[Token] = []
-        for op in ops.operations:
-            name = op.op
-            if name in P2P_NAMES:
-                tokens.append((role(op.group), name, op.peer - rank))
-            else:
-                tokens.append((role(op.group), name, _root_place(scene, op)))
-        self.tokens = tokens
+        self.tokens: list[Token] = [_token(scene, rank, op) for op in ops.operations]
+
+    def roles(self) -> set[Role]:
+        """Roles of the groups that the rank made collectives on."""
+        return {t[0] for t, o in zip(self.tokens, self.operations, strict=True) if o.op not in P2P_NAMES}
+
+    def only(self, roles: set[Role]) -> History:
+        """The collectives on groups of these roles alone."""
+        kept = [i for i, t in enumerate(self.tokens) if t[0] in roles and self.operations[i].op not in P2P_NAMES]
+        part = object.__new__(History)
+        part.rank, part.overwritten = self.rank, self.overwritten
+        part.operations = [self.operations[i] for i in kept]
+        part.tokens = [self.tokens[i] for i in kept]
+        return part
 
     def number(self, i: int) -> tuple[Role, int, int]:
         """Counter and number of a record, comparable over ranks of a role."""
         op, token = self.operations[i], self.tokens[i]
         return (token[0], token[2] if op.op in P2P_NAMES else 0, op.seq)
+
+
+def _token(scene: Scene, rank: int, op: Operation) -> Token:
+    detail = op.peer - rank if op.op in P2P_NAMES else _root_place(scene, op)
+    return (scene.groups.role(op.group), op.op, detail)
 
 
 def _root_place(scene: Scene, op: Operation) -> int:
@@ -106,31 +116,11 @@ def _how(mine: History, i: int, theirs: History, j: int) -> How:
         return "extra"
     if a.op == b.op and a.group != b.group and mine.tokens[i][0] != theirs.tokens[j][0]:
         alike = a.shapes == b.shapes or (a.site == b.site and a.site != "")
-        return "group" if alike else "skipped"
-    if mine.tokens[i][0] == theirs.tokens[j][0]:
-        return "other"
-    return "skipped"
+        return "group" if alike else "extra"
+    return "other" if mine.tokens[i][0] == theirs.tokens[j][0] else "extra"
 
 
 def _continues(some: list[Token], others: list[Token]) -> bool:
     """Whether both go on alike as far as both go."""
     common = min(len(some), len(others))
     return common > 0 and some[:common] == others[:common]
-
-
-def own_divergence(history: History) -> int | None:
-    """Where a rank leaves its own rhythm of iterations; None where it keeps it or shows none.
-
-    The rhythm is the distance at which its operations repeat the longest before they stop to.
-    """
-    tokens = [(t, o.site) for t, o in zip(history.tokens, history.operations, strict=True)][-600:]
-    n, best, period = len(tokens), 0, 0
-    for distance in range(1, n // 2 + 1):
-        if n > 1 and tokens[distance : 2 * distance] != tokens[:distance]:
-            continue
-        end = distance
-        while end < n and tokens[end] == tokens[end - distance]:
-            end += 1
-        if end >= 2 * distance and end > best:
-            best, period = end, distance
-    return None if not period or best == n else best + len(history.tokens) - n

@@ -10,7 +10,7 @@ from .blame import blame
 from .history import Divergence
 from .keys import P2P_NAMES, is_p2p
 from .order import cause_of_divergence
-from .roles import references, working_layout
+from .roles import kin, references, working_layout
 from .scene import Scene
 from .waits import Instance
 from .words import capital, instance_text, nodes_of, op_text, ranks_text, waiting_text, where_of
@@ -83,21 +83,34 @@ def _odd_ones(
 
 
 def _against_precedent(scene: Scene, instance: Instance, signatures: dict[int, Signature]) -> list[int]:
-    """Ranks whose signature nobody else ever used in that place."""
-    layout = working_layout(scene)
-    strange: list[int] = []
-    for rank, mine in signatures.items():
-        here = scene.find(rank, instance.key)
-        voices = [_expected(scene, rank, other, here) for other, _ in references(scene, layout, rank, set(signatures))
-                  if other not in signatures] if here else []  # fmt: skip
-        told = [v for v in voices if v is not None]
-        if not told and here is not None:
-            told = [_relative(scene, o) for o in scene.ops[rank].operations
-                    if o.site == here.site and o.site and o.state == "done" and o.group == here.group]  # fmt: skip
-        own = _relative(scene, here) if here is not None else mine
-        if told and 2 * sum(bool(differing(own, v)) for v in told) > len(told):
-            strange.append(rank)
-    return sorted(strange)
+    """Ranks whose signature most of their like, or they themselves before, did not use in that place."""
+    records = {r: op for r in signatures if (op := scene.find(r, instance.key)) is not None}
+    for voices in (_of_like, _of_own_past, _of_other_stages):
+        strange = []
+        for rank, here in records.items():
+            told, own = voices(scene, rank, here, set(signatures)), _relative(scene, here)
+            if told and 2 * sum(bool(differing(own, v)) for v in told) > len(told):
+                strange.append(rank)
+        if strange and len(strange) < len(records):
+            return sorted(strange)
+    return []
+
+
+def _of_like(scene: Scene, rank: int, here: Operation, members: set[int]) -> list[Signature]:
+    others = [r for r, _ in references(scene, working_layout(scene), rank, members) if r not in members]
+    return [v for r in others if (v := _expected(scene, rank, r, here)) is not None]
+
+
+def _of_other_stages(scene: Scene, rank: int, here: Operation, members: set[int]) -> list[Signature]:
+    others = [r for r in kin(scene, working_layout(scene), rank, members) if r not in members]
+    return [v for r in others if (v := _expected(scene, rank, r, here)) is not None]
+
+
+def _of_own_past(scene: Scene, rank: int, here: Operation, members: set[int]) -> list[Signature]:
+    """Earlier calls of the same line, where they were all alike."""
+    past = {_relative(scene, o) for o in scene.ops[rank].operations
+            if o.site == here.site and o.site and o.state == "done" and o.group == here.group}  # fmt: skip
+    return list(past) if len(past) == 1 else []
 
 
 def _expected(scene: Scene, rank: int, other: int, here: Operation) -> Signature | None:

@@ -66,6 +66,16 @@ def references(scene: Scene, layout: Layout | None, rank: int, suspects: set[int
     return voters + [(other, 1) for other in neighbours + _pick(scene, theirs, suspects, _NEIGHBOURS)]
 
 
+def kin(scene: Scene, layout: Layout | None, rank: int, suspects: set[int]) -> list[int]:
+    """Ranks of other pipeline stages: not the same program, but the same calls on the groups that all stages have."""
+    if layout is None:
+        return []
+    mine = layout.coordinates(rank)
+    others = [layout.rank(pp, (mine["dp"] + pp) % layout.dp, mine["tp"]) for pp in range(layout.pp) if pp != mine["pp"]]
+    others += [layout.rank(pp, mine["dp"], mine["tp"]) for pp in range(layout.pp) if pp != mine["pp"]]
+    return _pick(scene, sorted(set(others)), suspects, _REPLICAS)
+
+
 def _pick(scene: Scene, ranks: list[int], suspects: set[int], limit: int) -> list[int]:
     known = [r for r in ranks if r in scene.ops and scene.ops[r].operations]
     return sorted(known, key=lambda r: r in suspects)[:limit]

@@ -22,6 +22,8 @@ class Case:
 
     def evidence(self, ring: int = 10_000, named: bool = True) -> OpsEvidence:
         found = self.job.run(ring, named)
+        if len(self.culprits) > 1 and self.kinds == {"not_entered"}:
+            self.culprits &= self.job.stuck()  # one may keep the other from ever coming to its fault
         for name, value in self.marks.items():
             setattr(found, name, value)
         return found
@@ -96,7 +98,7 @@ def _swapped(job: Job, chance: random.Random) -> Case | None:
         return None
     calls = job.rank(at[0]).calls
     calls[at[1]], calls[at[1] + 1] = calls[at[1] + 1], calls[at[1]]
-    return Case(job, {at[0]}, {"order"})
+    return Case(job, {at[0]}, {"order", "mismatch"})
 
 
 def _wrong(**fields: object) -> object:

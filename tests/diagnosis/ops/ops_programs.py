@@ -150,6 +150,11 @@ class Job:
         ops = {r: self._records(state, ring, named) for r, state in self._ranks.items()}
         return OpsEvidence(ops, world_size=self.world, layout=self.layout)
 
+    def stuck(self) -> set[int]:
+        """Ranks that have come to a `stuck` line."""
+        states = self._ranks.values()
+        return {s.rank for s in states if s.at < len(s.calls) and s.calls[s.at].op == "stuck"}
+
     def _step(self, rank: _Rank) -> None:
         while rank.at < len(rank.calls):
             call = rank.calls[rank.at]
@@ -213,7 +218,7 @@ class Job:
         there = self._there.setdefault(key, {})
         there[rank.rank] = op
         members = key[1:3] if len(key) == 4 else self.members(group, rank.rank)
-        if len(there) < len(members) or (group, op.seq) in self.broken or not self._agree(list(there.values())):
+        if len(there) < len(members) or (len(key) == 3 and (group, op.seq) in self.broken) or not self._agree(list(there.values())):
             return False
         now = max(self._ranks[r].clock - 7.0 * r for r in there)
         for other, record in there.items():
