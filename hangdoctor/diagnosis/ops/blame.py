@@ -74,20 +74,24 @@ class _Court:
         rank has its own earlier iterations."""
         if not tied:
             return {}
-        odd = {r: d for r, d in tied.items() if self._differs_from_kin(r, set(tied))}
-        if odd and len(odd) < len(tied):
-            return odd
+        for wide in (False, True):
+            odd = {r: d for r, d in tied.items() if self._differs_from_kin(r, set(tied), wide)}
+            if odd and len(odd) < len(tied):
+                return odd
         odd = {r: d for r, d in tied.items() if leaves_own_rhythm(self.history(r))}
         return odd if len(odd) < len(tied) else {}
 
-    def _differs_from_kin(self, rank: int, tied: set[int]) -> bool:
-        """Whether most of the ranks of other stages disagree with it about the groups that both kinds have."""
+    def _differs_from_kin(self, rank: int, tied: set[int], wide: bool) -> bool:
+        """Whether most of the ranks of other stages disagree with it about the groups that both kinds have.
+
+        `wide`: about those over replicas alone, and when anything else comes between them.
+        """
         others = kin(self.scene, self.layout, rank, tied)
         against = 0
         for other in others:
             mine, theirs = self.history(rank), self.history(other)
-            common = mine.roles() & theirs.roles()
-            against += compare(mine.only(common), theirs.only(common)) is not None
+            common = {r for r in mine.roles & theirs.roles if not wide or r[1] != 1 or r[2] in ("dp", "world")}
+            against += compare(mine.only(common, wide), theirs.only(common, wide)) is not None
         return 2 * against > len(others)
 
     def closer_look(self, d: Divergence) -> Divergence:

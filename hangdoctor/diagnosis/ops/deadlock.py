@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 
-from ...model import Cause, Evidence
+from ...model import Cause, Evidence, Kind
 from .blame import blame
 from .keys import is_p2p
 from .mismatch import differing, signature
-from .order import cause_of_divergence, cycle_text, kind_of_divergence
+from .order import Link, cause_of_divergence, cycle_text, kind_of_divergence, link_text
 from .scene import Scene
 from .waits import Instance, WaitGraph
 from .words import capital, nodes_of, ranks_text, where_of
@@ -38,10 +38,10 @@ def _likely_first(scene: Scene, ranks: list[int]) -> list[int]:
     return sorted(ranks, key=lambda r: (counts[place(r)], r))
 
 
-def shortest_cycle(graph: WaitGraph, ranks: list[int], through: int | None = None) -> list[Instance]:
+def shortest_cycle(graph: WaitGraph, ranks: list[int], through: int | None = None) -> list[Link]:
     """A shortest ring of waits within `ranks`, as the instances along it; from a few starts, breadth first."""
     inside = set(ranks)
-    best: list[Instance] = []
+    best: list[Link] = []
     for start in [through] if through is not None else sorted(ranks)[:16]:
         found = _ring_from(graph, start, inside)
         if found and (not best or len(found) < len(best)):
@@ -49,7 +49,7 @@ def shortest_cycle(graph: WaitGraph, ranks: list[int], through: int | None = Non
     return best
 
 
-def _ring_from(graph: WaitGraph, start: int, inside: set[int]) -> list[Instance]:
+def _ring_from(graph: WaitGraph, start: int, inside: set[int]) -> list[Link]:
     came: dict[int, tuple[int, int]] = {}
     queue = deque([start])
     entered: set[int] = set()
@@ -69,17 +69,18 @@ def _ring_from(graph: WaitGraph, start: int, inside: set[int]) -> list[Instance]
     return []
 
 
-def _walk_back(graph: WaitGraph, came: dict[int, tuple[int, int]], start: int) -> list[Instance]:
-    path: list[Instance] = []
+def _walk_back(graph: WaitGraph, came: dict[int, tuple[int, int]], start: int) -> list[Link]:
+    path: list[Link] = []
     rank = start
     while True:
+        whom = rank
         rank, at = came[rank]
-        path.append(graph.instances[at])
+        path.append(Link(rank, graph.instances[at], whom))
         if rank == start:
             return path[::-1]
 
 
-def _through(graph: WaitGraph, rank: int, cycle: list[Instance]) -> list[Instance]:
+def _through(graph: WaitGraph, rank: int, cycle: list[Link]) -> list[Link]:
     everyone = list(graph.waits_in)
     return shortest_cycle(graph, everyone, rank) or cycle
 
@@ -97,15 +98,15 @@ def _odd_in(scene: Scene, instances: list[Instance]) -> list[int]:
     return []
 
 
-def _undecided(scene: Scene, cycle: list[Instance], ranks: list[int]) -> Cause:
+def _undecided(scene: Scene, cycle: list[Link], ranks: list[int]) -> Cause:
     """No history tells who began: the smallest set that the ring singles out."""
-    ring = sorted({r for i in cycle for r in i.targets} & set(ranks)) or ranks
-    p2p = bool(cycle) and all(is_p2p(i.key) for i in cycle)
-    kind = "p2p_unmatched" if p2p else "order"
+    ring = sorted(link.rank for link in cycle) or ranks
+    p2p = bool(cycle) and all(is_p2p(link.instance.key) for link in cycle)
+    kind: Kind = "p2p_unmatched" if p2p else "order"
     summary = f"{capital(ranks_text(ring))} wait for one another in a ring; the records do not tell which of them left the order"
-    cause = Cause("p2p_unmatched" if p2p else "order", ring, nodes_of(scene, ring), 0.5, summary + cycle_text(scene, cycle))
-    cause.where = where_of(scene, cycle[0] if cycle else None, None, ring)
-    cause.evidence = [Evidence("ops", i.waiters[:64], f"waits in {i.sample.op} #{i.sample.seq} for rank {i.targets[0]}") for i in cycle[:8]]
+    cause = Cause(kind, ring, nodes_of(scene, ring), 0.5, summary + cycle_text(scene, cycle))
+    cause.where = where_of(scene, cycle[0].instance if cycle else None, None, ring)
+    cause.evidence = [Evidence("ops", [link.rank], link_text(scene, link)) for link in cycle[:8]]
     cause.advice = (
         "Longer records (a larger ring) or a second replica would tell who left the order; compare the lines above."
         if kind == "order"

@@ -27,7 +27,7 @@ def cause_of_leaving(scene: Scene, left: list[Sink]) -> Cause:
     instance = min((i for s in left for i in s.instances), key=lambda i: len(i.present))
     found = blame(scene, sorted({*gone[:64], *instance.waiters[:64]}))
     if found:
-        return cause_of_divergence(scene, found, [instance])
+        return cause_of_divergence(scene, found, [])
     everyone = [r for r in scene.ops if scene.finished(r)]
     waiting = [r for r in scene.ops if scene.frontier(r).blocking]
     if len(everyone) <= len(waiting):

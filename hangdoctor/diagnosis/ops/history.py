@@ -18,7 +18,8 @@ from .scene import Scene
 
 Token = tuple[Role, str, int]
 How = Literal["skipped", "extra", "other", "group"]
-_LOOK_AHEAD = 3
+_LOOK_AHEAD = 64
+_ELSEWHERE: Token = ((), "elsewhere", 0)  # any calls that are not compared
 
 
 class Divergence(Struct):
@@ -39,26 +40,26 @@ class Divergence(Struct):
 class History:
     """One rank's records as tokens."""
 
-    __slots__ = ("operations", "overwritten", "rank", "tokens")
+    __slots__ = ("operations", "overwritten", "rank", "roles", "tokens")
 
     def __init__(self, scene: Scene, rank: int) -> None:
         ops = scene.ops[rank]
         self.rank = rank
         self.operations: list[Operation] = ops.operations
         self.overwritten = ops.overwritten
+        self.roles: set[Role] = {scene.groups.role(g.uid) for g in ops.groups}  # of its groups
         self.tokens: list[Token] = [_token(scene, rank, op) for op in ops.operations]
 
-    def roles(self) -> set[Role]:
-        """Roles of the groups that the rank made collectives on."""
-        return {t[0] for t, o in zip(self.tokens, self.operations, strict=True) if o.op not in P2P_NAMES}
-
-    def only(self, roles: set[Role]) -> History:
-        """The collectives on groups of these roles alone."""
-        kept = [i for i, t in enumerate(self.tokens) if t[0] in roles and self.operations[i].op not in P2P_NAMES]
+    def only(self, roles: set[Role], mark_others: bool = False) -> History:
+        """The collectives on groups of these roles alone; of all else at most a mark that there was something."""
         part = object.__new__(History)
-        part.rank, part.overwritten = self.rank, self.overwritten
-        part.operations = [self.operations[i] for i in kept]
-        part.tokens = [self.tokens[i] for i in kept]
+        part.rank, part.overwritten, part.roles = self.rank, self.overwritten, roles
+        part.operations, part.tokens = [], []
+        for token, op in zip(self.tokens, self.operations, strict=True):
+            kept = token[0] in roles and op.op not in P2P_NAMES
+            if kept or (mark_others and not (part.tokens and part.tokens[-1] is _ELSEWHERE)):
+                part.tokens.append(token if kept else _ELSEWHERE)
+                part.operations.append(op)
         return part
 
     def number(self, i: int) -> tuple[Role, int, int]:
@@ -87,9 +88,9 @@ def compare(mine: History, theirs: History, sites: bool = False) -> Divergence |
     i, j = start
     while i < len(mine.tokens) and j < len(theirs.tokens):
         a, b = mine.operations[i], theirs.operations[j]
-        if mine.tokens[i] != theirs.tokens[j] or (sites and a.site != b.site and a.site and b.site):
-            return Divergence(mine.rank, theirs.rank, _how(mine, i, theirs, j), a, b, i)
-        if a.seq != b.seq and a.op not in P2P_NAMES:
+        if not _same(mine, i, theirs, j, sites):
+            return Divergence(mine.rank, theirs.rank, _how(mine, i, theirs, j, sites), a, b, i)
+        if a.seq != b.seq and a.op not in P2P_NAMES and mine.tokens[i] is not _ELSEWHERE:
             how: How = "skipped" if a.seq < b.seq else "extra"
             return Divergence(mine.rank, theirs.rank, how, a, b, i, before_records=True)
         i, j = i + 1, j + 1
@@ -107,20 +108,35 @@ def _start(mine: History, theirs: History) -> tuple[int, int] | None:
     return None
 
 
-def _how(mine: History, i: int, theirs: History, j: int) -> How:
-    ahead, behind = mine.tokens[i : i + _LOOK_AHEAD], theirs.tokens[j : j + _LOOK_AHEAD]
+def _how(mine: History, i: int, theirs: History, j: int, sites: bool) -> How:
+    """What explains best how the two go on: the reading under which the most of the following calls are alike."""
+    skipped = _alike(mine, i, theirs, j + 1, sites)
+    extra = _alike(mine, i + 1, theirs, j, sites)
+    other = _alike(mine, i + 1, theirs, j + 1, sites)
     a, b = mine.operations[i], theirs.operations[j]
-    if _continues(ahead, theirs.tokens[j + 1 : j + 1 + len(ahead)]):
+    same_role = mine.tokens[i][0] == theirs.tokens[j][0]
+    if skipped > max(extra, other):
         return "skipped"
-    if len(ahead) > 1 and _continues(mine.tokens[i + 1 : i + 1 + len(behind)], behind):
+    if extra > other:
         return "extra"
-    if a.op == b.op and a.group != b.group and mine.tokens[i][0] != theirs.tokens[j][0]:
-        alike = a.shapes == b.shapes or (a.site == b.site and a.site != "")
-        return "group" if alike else "extra"
-    return "other" if mine.tokens[i][0] == theirs.tokens[j][0] else "extra"
+    if same_role:
+        return "other"
+    if a.op == b.op and a.op not in P2P_NAMES and (a.shapes == b.shapes or (a.site == b.site and a.site != "")):
+        return "group"
+    return "skipped" if skipped else "extra"
 
 
-def _continues(some: list[Token], others: list[Token]) -> bool:
-    """Whether both go on alike as far as both go."""
-    common = min(len(some), len(others))
-    return common > 0 and some[:common] == others[:common]
+def _alike(mine: History, i: int, theirs: History, j: int, sites: bool) -> int:
+    """How many calls in a row are the same from there on."""
+    count = 0
+    limit = min(len(mine.tokens) - i, len(theirs.tokens) - j, _LOOK_AHEAD)
+    while count < limit and _same(mine, i + count, theirs, j + count, sites):
+        count += 1
+    return count
+
+
+def _same(mine: History, i: int, theirs: History, j: int, sites: bool) -> bool:
+    if mine.tokens[i] != theirs.tokens[j]:
+        return False
+    a, b = mine.operations[i].site, theirs.operations[j].site
+    return not sites or a == b or not a or not b

@@ -45,8 +45,10 @@ def cause_of_full_instance(scene: Scene, instance: Instance) -> Cause:
         return _in_communication(scene, instance)
     odd, sure, why = _odd_ones(scene, instance, signatures, kinds)
     divergences = blame(scene, odd)
+    if len(odd) == 1 and odd[0] not in divergences and (ahead := _one_ahead(scene, odd[0], instance)) is not None:
+        divergences = {odd[0]: ahead}
     if len(odd) == 1 and odd[0] in divergences and divergences[odd[0]].how in ("skipped", "extra"):
-        return cause_of_divergence(scene, divergences, [instance])
+        return cause_of_divergence(scene, divergences, [])
     return _mismatch(scene, instance, records, odd, sure, why)
 
 
@@ -85,7 +87,7 @@ def _odd_ones(
 def _against_precedent(scene: Scene, instance: Instance, signatures: dict[int, Signature]) -> list[int]:
     """Ranks whose signature most of their like, or they themselves before, did not use in that place."""
     records = {r: op for r in signatures if (op := scene.find(r, instance.key)) is not None}
-    for voices in (_of_like, _of_own_past, _of_other_stages):
+    for voices in (_of_like, _of_other_stages, _of_own_past):
         strange = []
         for rank, here in records.items():
             told, own = voices(scene, rank, here, set(signatures)), _relative(scene, here)
@@ -94,6 +96,20 @@ def _against_precedent(scene: Scene, instance: Instance, signatures: dict[int, S
         if strange and len(strange) < len(records):
             return sorted(strange)
     return []
+
+
+def _one_ahead(scene: Scene, rank: int, instance: Instance) -> Divergence | None:
+    """What the rank entered is what its like enter one call later: it left one out."""
+    mine = scene.find(rank, instance.key)
+    layout = working_layout(scene)
+    others = [r for r, _ in references(scene, layout, rank, {rank})] + kin(scene, layout, rank, {rank})
+    for other in others if mine is not None else ():
+        here, following = _corresponding(scene, rank, other, mine, 0), _corresponding(scene, rank, other, mine, 1)
+        if here is None or following is None or not differing(_relative(scene, mine), _relative(scene, here)):
+            continue
+        if not differing(_relative(scene, mine), _relative(scene, following)) and mine.op == following.op:
+            return Divergence(rank, other, "skipped", mine, here, len(scene.ops[rank].operations) - 1)
+    return None
 
 
 def _of_like(scene: Scene, rank: int, here: Operation, members: set[int]) -> list[Signature]:
@@ -107,22 +123,32 @@ def _of_other_stages(scene: Scene, rank: int, here: Operation, members: set[int]
 
 
 def _of_own_past(scene: Scene, rank: int, here: Operation, members: set[int]) -> list[Signature]:
-    """Earlier calls of the same line, where they were all alike."""
-    past = {_relative(scene, o) for o in scene.ops[rank].operations
-            if o.site == here.site and o.site and o.state == "done" and o.group == here.group}  # fmt: skip
-    return list(past) if len(past) == 1 else []
+    """Earlier calls of the same line: of each field what it said last, where it never said what it says now."""
+    past = [_relative(scene, o) for o in scene.ops[rank].operations
+            if o.site == here.site and o.site and o.state == "done" and o.group == here.group]  # fmt: skip
+    if len(past) < 2:
+        return []
+    now = _relative(scene, here)
+    said = [mine if any(p[f] == mine for p in past) else past[-1][f] for f, mine in enumerate(now)]
+    return [(said[0], said[1], said[2], said[3], said[4])]
 
 
 def _expected(scene: Scene, rank: int, other: int, here: Operation) -> Signature | None:
     """The signature that `other` used for the operation that corresponds to `here`."""
+    found = _corresponding(scene, rank, other, here, 0)
+    return _relative(scene, found) if found is not None else None
+
+
+def _corresponding(scene: Scene, rank: int, other: int, here: Operation, later: int) -> Operation | None:
+    """What `other` did on its group of the same role under the same number, or so many `later`."""
     role = scene.groups.role(here.group)
     for op in reversed(scene.ops[other].operations):
-        if op.seq != here.seq or (op.op in P2P_NAMES) != (here.op in P2P_NAMES):
+        if op.seq != here.seq + later or (op.op in P2P_NAMES) != (here.op in P2P_NAMES):
             continue
         if op.op in P2P_NAMES and (op.op != here.op or op.peer - other != here.peer - rank):
             continue
         if scene.groups.role(op.group) == role:
-            return _relative(scene, op)
+            return op
     return None
 
 

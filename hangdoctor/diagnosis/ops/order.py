@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from ...model import Alternative, Cause, Evidence, Kind
 from .history import Divergence
 from .keys import P2P_NAMES
 from .scene import Scene
 from .waits import Instance
-from .words import at_site, capital, nodes_of, op_text, place_text, where_of
+from .words import at_site, capital, nodes_of, op_text, place_text, ranks_text, where_of
 
 _ADVICE = {
     "order": "Compare the two lines: every member of a group must make the same calls on it, in the same order.",
@@ -15,6 +17,14 @@ _ADVICE = {
     "mismatch": "Make all members call it on the same group; compare the lines given.",
     "end_stall": "Find why this rank ends earlier or later than the others: uneven data, an exception, a different step count.",
 }
+
+
+class Link(Struct):
+    """One wait of a ring: the rank waits in the instance for the next one."""
+
+    rank: int
+    instance: Instance
+    whom: int
 
 
 def kind_of_divergence(d: Divergence) -> Kind:
@@ -27,19 +37,18 @@ def kind_of_divergence(d: Divergence) -> Kind:
     return "p2p_unmatched" if left_out is not None and left_out.op in P2P_NAMES else "order"
 
 
-def cause_of_divergence(scene: Scene, found: dict[int, Divergence], cycle: list[Instance]) -> Cause:
+def cause_of_divergence(scene: Scene, found: dict[int, Divergence], cycle: list[Link]) -> Cause:
     """One cause for ranks that left their program in the same way; `cycle`: the waits that close on them."""
     ranks = sorted(found)
     first = found[ranks[0]]
     kind = kind_of_divergence(first)
-    text = _story(scene, first, len(ranks) > 1 and f"Ranks {', '.join(map(str, ranks))}" or f"Rank {ranks[0]}")
-    waits = cycle_text(scene, cycle)
-    cause = Cause(kind, ranks, nodes_of(scene, ranks), 0.75 if first.before_records else 0.9, text + waits)
-    held = next((i for i in cycle if ranks[0] in i.absent), cycle[0] if cycle else None)
-    cause.where = where_of(scene, held, first.theirs if first.how == "skipped" and held is None else None, ranks)
+    text = _story(scene, first, capital(ranks_text(ranks)))
+    cause = Cause(kind, ranks, nodes_of(scene, ranks), 0.75 if first.before_records else 0.9, text + cycle_text(scene, cycle))
+    held = next((link.instance for link in cycle if ranks[0] == link.whom), None)
+    cause.where = where_of(scene, held, None if held else first.mine, ranks)
     cause.evidence = [_difference(scene, d) for _, d in sorted(found.items())[:8]]
-    cause.evidence += [Evidence("ops", i.waiters[:64], f"in {op_text(scene, i.sample, i.waiters[0])}{at_site(i.sample)}") for i in cycle[:8]]
-    innocent = sorted({r for i in cycle[:8] for r in [*i.waiters[:8], *i.absent[:8]]} - set(ranks))
+    cause.evidence += [Evidence("ops", [link.rank], link_text(scene, link)) for link in cycle[:8]]
+    innocent = sorted({link.rank for link in cycle} - set(ranks))
     if innocent:
         why = "their histories agree with those of the ranks with the same role"
         cause.alternatives = [Alternative(kind, innocent, why)]
@@ -73,14 +82,14 @@ def _difference(scene: Scene, d: Divergence) -> Evidence:
     return Evidence("ops", [d.rank], f"record {d.position}: {mine}; rank {d.reference} at the same place: {theirs}")
 
 
-def cycle_text(scene: Scene, cycle: list[Instance]) -> str:
+def link_text(scene: Scene, link: Link) -> str:
+    op = scene.find(link.rank, link.instance.key) or link.instance.sample
+    return f"rank {link.rank} waits in {op_text(scene, op, link.rank)}{at_site(op)} for rank {link.whom}"
+
+
+def cycle_text(scene: Scene, cycle: list[Link]) -> str:
     """The waits that close in a ring, each with its line."""
     if not cycle:
         return "."
-    parts = []
-    for instance in cycle[:4]:
-        waiter = instance.waiters[0]
-        whom = ", ".join(f"rank {r}" for r in instance.targets[:4]) or "nobody"
-        parts.append(f"rank {waiter} waits in {op_text(scene, instance.sample, waiter)}{at_site(instance.sample)} for {whom}")
     more = f", and {len(cycle) - 4} waits more" if len(cycle) > 4 else ""
-    return ". " + capital("; ".join(parts)) + more + "."
+    return ". " + capital("; ".join(link_text(scene, link) for link in cycle[:4])) + more + "."

@@ -151,9 +151,9 @@ class Job:
         return OpsEvidence(ops, world_size=self.world, layout=self.layout)
 
     def stuck(self) -> set[int]:
-        """Ranks that have come to a `stuck` line."""
+        """Ranks that have come to a `stuck` line with nothing left to wait for."""
         states = self._ranks.values()
-        return {s.rank for s in states if s.at < len(s.calls) and s.calls[s.at].op == "stuck"}
+        return {s.rank for s in states if s.at < len(s.calls) and s.calls[s.at].op == "stuck" and not s.queue}
 
     def _step(self, rank: _Rank) -> None:
         while rank.at < len(rank.calls):
