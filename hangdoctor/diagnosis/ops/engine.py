@@ -9,11 +9,13 @@ from .alone import Sink, causes_of_sinks
 from .components import components, sinks
 from .deadlock import causes_of_deadlock
 from .ends import cause_of_leaving, cause_of_teardown
+from .blame import blame
+from .order import cause_of_divergence
 from .evidence import OpsEvidence, OpsVerdict
-from .mismatch import cause_of_full_instance
+from .mismatch import cause_of_disagreement, cause_of_full_instance
 from .movement import moved_ranks, straggler
 from .scene import Scene
-from .silent import cause_of_silence, narrow
+from .silent import cause_of_silence, narrow, suspects_around
 from .waits import Instance, WaitGraph, build_waits, list_waits
 
 
@@ -98,9 +100,22 @@ def _causes(scene: Scene, graph: WaitGraph, ends: Ends) -> list[Cause]:
     if ends.left:
         causes.append(cause_of_leaving(scene, ends.left))
     if ends.silent and not causes:
-        named = narrow(scene, ends.silent)
-        causes.append(cause_of_silence(scene, named, ends.silent))
+        causes.extend(_behind_silence(scene, ends.silent))
     return sorted(causes, key=lambda c: -c.confidence)
+
+
+def _behind_silence(scene: Scene, missed: dict[int, list[Instance]]) -> list[Cause]:
+    """Waits end at ranks of which nothing is known: a known one may keep them, else one of them is the candidate."""
+    for instance in {id(i): i for some in missed.values() for i in some}.values():
+        told = cause_of_disagreement(scene, instance)
+        if told is not None:
+            return [told]
+    found = blame(scene, suspects_around(scene, missed))
+    if found and len(found) <= 2:
+        cause = cause_of_divergence(scene, found, [])
+        cause.confidence -= 0.2
+        return [cause]
+    return [cause_of_silence(scene, narrow(scene, missed), missed)]
 
 
 def _without_cause(scene: Scene, graph: WaitGraph) -> tuple[Status, Cause | None]:

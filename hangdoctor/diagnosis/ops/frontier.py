@@ -17,6 +17,7 @@ class Frontier(Struct, gc=False):
     open: list[Operation]
     active: list[Operation]
     blocking: list[Operation]
+    lost: bool = False  # the record of where it stands has been overwritten: it is somewhere before its oldest one
 
 
 def open_operations(ops: RankOps) -> list[Operation]:
@@ -34,6 +35,8 @@ def find_frontier(ops: RankOps, opened: list[Operation], starts_known: bool, run
     if not opened:
         return Frontier(opened, opened, opened)
     if ops.runs_ahead:
+        if ops.overwritten and opened[0] is ops.operations[0] and opened[0].state == "entered":
+            return Frontier(opened, [], [], lost=True)
         active = _arrived_on_device(opened, starts_known)
         return Frontier(opened, active, active)
     blocking = [o for o in opened if not o.asynchronous]

@@ -21,6 +21,7 @@ _EVEN_SHAPES = frozenset(
      "send", "recv", "isend", "irecv", "all_gather_single"}
 )  # fmt: skip
 _FIELDS = ("op", "root", "reduce_op", "dtype", "shapes")
+_COMPARED = 64  # members of a group that are compared with their like
 Signature = tuple[str, str, str, str, str]
 
 
@@ -38,12 +39,22 @@ def differing(a: Signature, b: Signature) -> list[str]:
 
 def cause_of_full_instance(scene: Scene, instance: Instance) -> Cause:
     """The verdict on an operation at which nobody is missing."""
+    return cause_of_disagreement(scene, instance) or _in_communication(scene, instance)
+
+
+def cause_of_disagreement(scene: Scene, instance: Instance) -> Cause | None:
+    """Who entered it with another signature: than the other members, or than its like where some members are unknown."""
     records = {r: scene.find(r, instance.key) for r in scene.members(instance.key, instance.waiters[0])}
     signatures = {r: signature(op) for r, op in records.items() if op is not None}
     kinds = _classes(signatures)
-    if len(kinds) < 2:
-        return _in_communication(scene, instance)
-    odd, sure, why = _odd_ones(scene, instance, signatures, kinds)
+    if len(kinds) > 1:
+        odd, sure, why = _odd_ones(scene, instance, signatures, kinds)
+    elif instance.unknown and len(signatures) <= _COMPARED:
+        odd, sure, why = _against_precedent(scene, instance, signatures), 0.7, "its like call it otherwise"
+        if not odd:
+            return None
+    else:
+        return None
     divergences = blame(scene, odd)
     if len(odd) == 1 and odd[0] not in divergences and (ahead := _one_ahead(scene, odd[0], instance)) is not None:
         divergences = {odd[0]: ahead}
@@ -93,7 +104,7 @@ def _against_precedent(scene: Scene, instance: Instance, signatures: dict[int, S
             told, own = voices(scene, rank, here, set(signatures)), _relative(scene, here)
             if told and 2 * sum(bool(differing(own, v)) for v in told) > len(told):
                 strange.append(rank)
-        if strange and len(strange) < len(records):
+        if strange and (len(strange) < len(records) or instance.unknown):
             return sorted(strange)
     return []
 

@@ -41,7 +41,7 @@ class Scene:
 
     def known(self, rank: int) -> bool:
         """Whether anything tells where the rank is; of a dead or stopped rank that is enough to know."""
-        return rank in self.ops or rank in self.held
+        return rank in self.held or (rank in self.ops and not self.frontiers[rank].lost)
 
     def members(self, key: Key, rank: int) -> list[int] | range:
         """Ranks that must come to the instance; `rank` is one that did."""

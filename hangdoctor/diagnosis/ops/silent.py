@@ -15,6 +15,9 @@ from .waits import Instance
 from .words import capital, instance_text, nodes_of, ranks_text, verb, waiting_text, where_of
 
 
+_SMALL = 64  # members of a group that are worth comparing one by one
+
+
 def narrow(scene: Scene, missed: dict[int, list[Instance]]) -> list[int]:
     """Of silent ranks at which waits end (with the instances that lack them), those that no other explains."""
     candidates = set(missed)
@@ -49,6 +52,21 @@ def _likely_waits(scene: Scene, layout: Layout | None, rank: int, missed: dict[i
             if other != rank and any(neighbour in i.waiters and rank not in i.unknown for i in instances):
                 found.add(other)
     return found
+
+
+def suspects_around(scene: Scene, missed: dict[int, list[Instance]]) -> list[int]:
+    """Known ranks that could have kept silent ones waiting: who waits for them, and who shares a small group with them."""
+    found: set[int] = set()
+    for instances in missed.values():
+        for instance in instances:
+            if len(instance.waiters) <= _SMALL:
+                found.update(instance.waiters)
+    uids = {g.uid for ops in scene.ops.values() for g in ops.groups}
+    for uid in uids:
+        members = scene.groups.members(uid, -1)
+        if 1 < len(members) <= _SMALL and any(r in missed for r in members):
+            found.update(r for r in members if scene.known(r))
+    return sorted(found)
 
 
 def cause_of_silence(scene: Scene, ranks: list[int], missed: dict[int, list[Instance]]) -> Cause:

@@ -70,12 +70,19 @@ def _find_missing(scene: Scene, instance: Instance) -> None:
         if rank in present:
             if rank in held:
                 instance.absent.append(rank)
-        elif leaving and (rank in scene.evidence.dead or rank not in scene.ops or scene.finished(rank)):
-            continue  # it has left, as it should
-        elif rank not in scene.ops:
+        elif leaving and _has_left(scene, rank):
+            continue
+        elif rank not in scene.ops or not scene.known(rank):
             (instance.absent if rank in held else instance.unknown).append(rank)
         elif not scene.passed(rank, key):
             instance.absent.append(rank)
+
+
+def _has_left(scene: Scene, rank: int) -> bool:
+    """Gone at the end, as it should: records of ranks that end well are removed."""
+    if rank in scene.evidence.dead or scene.finished(rank):
+        return True
+    return rank not in scene.ops and rank not in scene.evidence.silent and rank not in scene.held
 
 
 def list_waits(scene: Scene, graph: WaitGraph) -> list[Wait]:
