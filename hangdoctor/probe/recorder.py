@@ -19,14 +19,15 @@ from .sites import Sites
 
 _HANDLES_MAX = 65536
 _TRIES = 64  # slots of unfinished operations that a new record steps over before it takes one of them
-_NO_SEQUENCE = frozenset({"monitored_barrier", "destroy_process_group"})
 _pack_into = fmt.RECORD.pack_into
 
 Token = tuple[int, int]  # word where the record begins, its serial number
 
 
-class Thread(threading.local):
+class Thread:
     """What the probe keeps for each thread."""
+
+    __slots__ = ("coalesced", "depth", "index", "recorder", "word")
 
     def __init__(self) -> None:
         self.depth = 0  # inside a recorded operation: what that calls is part of it
@@ -36,7 +37,12 @@ class Thread(threading.local):
         self.coalesced: list[Token] | None = None
 
 
-thread = Thread()
+class _Local(threading.local):
+    def __init__(self) -> None:
+        self.thread = Thread()
+
+
+local = _Local()  # `local.thread`: one slow look-up an operation instead of one an attribute
 
 
 class Recorder:
@@ -46,6 +52,7 @@ class Recorder:
         self.box = box
         self.groups = Groups(box)
         self.sites = Sites(box)
+        self._sites = self.sites.known
         self.iteration = -1
         self.outstanding: dict[int, tuple[Any, tuple[Token, ...]]] = {}
         self._serials = itertools.count(1)
@@ -53,16 +60,19 @@ class Recorder:
         begin, records, _ = box.regions["ring"]
         self._first = begin // 8
         self._mask = records - 1
-        self._words = box.words
+        self.words = box.words
         self._map = box.map
         self._signatures: dict[tuple[Any, ...], int] = {}
         self._stores = 0
+        # Whether a slot's operation may be unfinished when the ring comes round to it: only with a second thread
+        # or with handles.
+        self._careful = False
 
     # ----------------------------------------------------------------- records
 
     def _slot(self) -> Token:
         """The next slot of the ring; those of unfinished operations are stepped over."""
-        words = self._words
+        words = self.words
         for _ in range(_TRIES):
             serial = next(self._serials)
             at = self._first + (serial & self._mask) * fmt.RECORD_WORDS
@@ -74,8 +84,9 @@ class Recorder:
         self, group: int, seq: int, signature: int, site: int, *, peer: int = -1, flags: int = 0, inline: str = ""
     ) -> Token:
         """Enter an operation: one record, and the thread's slot that points to it."""
+        thread = local.thread
         if thread.recorder is not self:
-            self._enlist()
+            self._enlist(thread)
         at, serial = self._slot()
         _pack_into(
             self._map, at * 8, serial, seq, time_ns(), group, signature, site, thread.index, peer, self.iteration,
@@ -83,12 +94,12 @@ class Recorder:
         )  # fmt: skip
         if inline:
             self.box.inline(at * 8, inline)
-        self._words[thread.word + 1] = serial
+        self.words[thread.word + 1] = serial
         return at, serial
 
     def enter(
-        self, describe: Describe, args: Any, kwargs: Any, frame: FrameType
-    ) -> tuple[Token, Any, GroupEntry] | None:
+        self, thread: Thread, describe: Describe, args: Any, kwargs: Any, frame: FrameType
+    ) -> tuple[int, int, GroupEntry] | None:
         """Enter a collective; None where it is none for this rank (not a member, a compiler tracing)."""
         try:
             key, group, root, group_root, async_op = describe(*args, **kwargs)
@@ -99,42 +110,41 @@ class Recorder:
             if described is None:
                 return None  # wrong arguments: torch itself says so
             key, group, root, group_root, async_op = described
-        entry = self.groups.default if group is None else self.groups.by_id.get(id(group))
+        groups = self.groups
+        entry = groups.default if group is None else groups.by_id.get(id(group))
         if entry is None:
-            entry = self.groups.find(group)
+            entry = groups.find(group)
             if entry is None:
                 return None
         signature = self._signatures.get(key)
         if signature is None:
             signature = self._new_signature(key)
-        site = self.sites.known.get((id(frame.f_code), frame.f_lasti))
+        site = self._sites.get((id(frame.f_code), frame.f_lasti))
         if site is None:
             site = self.sites.find(frame)
-        if key[0] in _NO_SEQUENCE:
-            seq = entry.next_named(key[0])
+        if key[0] == "monitored_barrier":
+            seq = entry.next_named("monitored_barrier")
         else:
             seq = entry.seq = entry.seq + 1
         if group_root is not None:
             root = entry.members[group_root]
         peer = -1 if root is None else root
-        flags = fmt.ASYNC if async_op else 0
         if signature < 0:
-            return self.write(entry.index, seq, 0, site, peer=peer, flags=flags | fmt.INLINE_SIGNATURE,
-                              inline=render(key)), async_op, entry  # fmt: skip
+            flags = fmt.INLINE_SIGNATURE | (fmt.ASYNC if async_op else 0)
+            return *self.write(entry.index, seq, 0, site, peer=peer, flags=flags, inline=render(key)), entry
         # What follows is `write`, spelled out: a call less at every operation.
         if thread.recorder is not self:
-            self._enlist()
-        words = self._words
+            self._enlist(thread)
         serial = next(self._serials)
         at = self._first + (serial & self._mask) * 16
-        if not words[at + 7] and words[at]:
+        if self._careful and not self.words[at + 7] and self.words[at]:
             at, serial = self._slot()
         _pack_into(
             self._map, at * 8, serial, seq, time_ns(), entry.index, signature, site, thread.index, peer,
-            self.iteration, flags, 0, 0, 0, serial & 0xFFFFFFFF,
+            self.iteration, 1 if async_op else 0, 0, 0, 0, serial & 0xFFFFFFFF,
         )  # fmt: skip
-        words[thread.word + 1] = serial
-        return (at, serial), async_op, entry
+        self.words[thread.word + 1] = serial
+        return at, serial, entry
 
     def enter_directed(self, described: Any, direction: int, frame: FrameType) -> tuple[Token, GroupEntry] | None:
         """Enter a send or a receive, counted by peer and direction."""
@@ -151,7 +161,7 @@ class Recorder:
         signature = self._signatures.get(key)
         if signature is None:
             signature = self._new_signature(key)
-        site = self.sites.known.get((id(frame.f_code), frame.f_lasti))
+        site = self._sites.get((id(frame.f_code), frame.f_lasti))
         if site is None:
             site = self.sites.find(frame)
         flags = direction | (fmt.ASYNC if async_op else 0)
@@ -176,35 +186,36 @@ class Recorder:
     def resolve_source(self, token: Token, entry: GroupEntry, source: int | None) -> None:
         """A receive from anybody has found its sender: count it where the sender counts it."""
         at, serial = token
-        if source is None or self._words[at] != serial:
+        if source is None or self.words[at] != serial:
             return
         seq = entry.next_directed(source, fmt.RECV)
         self.box.halves[at * 2 + fmt.PEER_HALF] = source & 0xFFFFFFFF
-        self._words[at + 1] = seq
+        self.words[at + 1] = seq
 
     # ----------------------------------------------------------------- the end of an operation
 
     def finish(self, tokens: tuple[Token, ...], outcome: int = 0) -> None:
         """Mark operations as left or completed, unless the ring has gone over them."""
         for at, serial in tokens:
-            if self._words[at] == serial and not self._words[at + fmt.LEFT_WORD]:
+            if self.words[at] == serial and not self.words[at + fmt.LEFT_WORD]:
                 if outcome:
                     self.box.halves[at * 2 + fmt.OUTCOME_HALF] = outcome
-                self._words[at + fmt.LEFT_WORD] = time_ns()
+                self.words[at + fmt.LEFT_WORD] = time_ns()
 
     def refuse(self, token: Token, entry: GroupEntry | None, error: BaseException) -> None:
         """The operation ended in an exception. One that torch refused before it began is not counted."""
         at, serial = token
-        counted = entry is not None and self._words[at] == serial and entry.seq == self._words[at + 1]
+        counted = entry is not None and self.words[at] == serial and entry.seq == self.words[at + 1]
         if counted and entry is not None and isinstance(error, (TypeError, ValueError)):
             entry.seq -= 1
-            self._words[at + 1] = 0
+            self.words[at + 1] = 0
         self.finish((token,), fmt.FAILED)
 
     def follow(self, work: Any, tokens: tuple[Token, ...]) -> None:
         """Remember a handle, so that its completion is known; only weakly, its tensors are the job's."""
+        self._careful = True
         for at, serial in tokens:
-            if self._words[at] == serial:
+            if self.words[at] == serial:
                 self.box.halves[at * 2 + fmt.OUTCOME_HALF] = fmt.STARTED
         if work is None or len(self.outstanding) >= _HANDLES_MAX:
             self.finish(tokens, fmt.DROPPED)
@@ -221,14 +232,16 @@ class Recorder:
 
     def waiting(self, tokens: tuple[Token, ...]) -> None:
         """This thread waits for the handle of an earlier operation."""
+        thread = local.thread
         if thread.recorder is not self:
-            self._enlist()
-        self._words[thread.word + 3] = time_ns()
-        self._words[thread.word + 2] = tokens[0][1]
+            self._enlist(thread)
+        self.words[thread.word + 3] = time_ns()
+        self.words[thread.word + 2] = tokens[0][1]
 
     def waited(self) -> None:
+        thread = local.thread
         if thread.recorder is self:
-            self._words[thread.word + 2] = 0
+            self.words[thread.word + 2] = 0
 
     # ----------------------------------------------------------------- rare things
 
@@ -239,14 +252,15 @@ class Recorder:
             self._signatures[key] = signature
         return signature
 
-    def _enlist(self) -> None:
+    def _enlist(self, thread: Thread) -> None:
         """Give this thread its slot; threads beyond the table take over those of dead ones, or share the last."""
         table, room, width = self.box.regions["threads"]
         index = next(self._threads)
+        self._careful = self._careful or index > 0
         if index >= room:
             alive = {int(name) for name in os.listdir("/proc/self/task")}  # noqa: PTH208 - no Path objects in a rank
             words = [(table + i * width) // 8 for i in range(room)]
-            index = next((i for i, w in enumerate(words) if self._words[w] not in alive), room - 1)
+            index = next((i for i, w in enumerate(words) if self.words[w] not in alive), room - 1)
         # Not current_thread(): that would enter threads of C++ into the job's list of threads.
         name = next((t.name for t in threading.enumerate() if t.ident == threading.get_ident()), "")
         thread.word = self.box.add_thread(index, threading.get_native_id(), name)

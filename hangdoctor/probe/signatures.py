@@ -31,7 +31,7 @@ def learn_torch() -> None:
     """Look torch's types up, once it is imported."""
     global _plain, _reduce_names
     _plain = torchnames.plain_tensor_types()
-    _reduce_names = torchnames.reduce_op_names()
+    _reduce_names = {id(None): "sum", **torchnames.reduce_op_names()}
 
 
 def _of(tensor: Any) -> tuple[Any, Any]:
@@ -59,8 +59,6 @@ def _of_even(tensors: Any, like: Any) -> tuple[Any, Any]:
 
 
 def _reduce(op: Any) -> str:
-    if op is None:
-        return "sum"
     known = _reduce_names.get(id(op))
     if known is not None:
         return known

@@ -17,7 +17,7 @@ from . import flight, folder, signatures, torchnames
 from . import format as fmt
 from .box import Box
 from .identity import host, job_key
-from .recorder import Recorder, thread
+from .recorder import Recorder, Thread, local
 
 _HERE = os.path.dirname(__file__) + os.sep  # noqa: PTH120 - compared with co_filename, which is a plain string
 _BEAT_S = 1.0
@@ -168,9 +168,7 @@ class Probe:
         self._making = threading.Lock()
         self._beating = False
         self._pid = os.getpid()
-        thread.depth = 0
-        thread.recorder = None
-        thread.coalesced = None
+        local.thread = Thread()
 
 
 def _is_ours(trace: TracebackType | None) -> bool:

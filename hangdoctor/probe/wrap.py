@@ -16,7 +16,7 @@ from typing import Any
 from . import flight, torchnames
 from . import format as fmt
 from .identity import ranks_from
-from .recorder import Token, thread
+from .recorder import Token, local
 from .signatures import COLLECTIVES, P2P, Describe, NotAnOperation, describe_known, destroy_process_group
 from .state import probe
 
@@ -30,10 +30,11 @@ def collective(function: Function, describe: Describe) -> Function:
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         recorder = probe.recorder
+        thread = local.thread
         if recorder is None or thread.depth:
             return function(*args, **kwargs)
         try:
-            entered = recorder.enter(describe, args, kwargs, _frame(1))
+            entered = recorder.enter(thread, describe, args, kwargs, _frame(1))
         except Exception as error:
             probe.fail(error)
             entered = None
@@ -43,18 +44,15 @@ def collective(function: Function, describe: Describe) -> Function:
         try:
             result = function(*args, **kwargs)
         except BaseException as error:
-            _refused(entered[0], entered[2], error)
+            _refused(entered[:2], entered[2], error)
             raise
         finally:
             thread.depth = 0
-        at, serial = entered[0]
         try:
             if result is None and thread.coalesced is None:
-                words = recorder.box.words
-                if words[at] == serial:
-                    words[at + 7] = time_ns()
+                recorder.words[entered[0] + 7] = time_ns()  # the u64 at byte 56: left
             else:
-                _returned((entered[0],), result)
+                _returned((entered[:2],), result)
         except Exception as error:
             probe.fail(error)
         return result
@@ -68,6 +66,7 @@ def directed(function: Function, describe: Describe, direction: int) -> Function
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         recorder = probe.recorder
+        thread = local.thread
         if recorder is None or thread.depth:
             return function(*args, **kwargs)
         entered = None
@@ -105,6 +104,7 @@ def batch(function: Function) -> Function:
     @functools.wraps(function)
     def batch_isend_irecv(p2p_op_list: Any, *args: Any, **kwargs: Any) -> Any:
         recorder = probe.recorder
+        thread = local.thread
         if recorder is None or thread.depth:
             return function(p2p_op_list, *args, **kwargs)
         tokens: list[Token] = []
@@ -148,6 +148,7 @@ def set_up(function: Function, op: str) -> Function:
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         recorder = probe.begin() if beginning else probe.recorder
+        thread = local.thread
         if recorder is None or thread.depth:
             return function(*args, **kwargs)
         token = None
@@ -192,6 +193,7 @@ def store_wait(function: Function, name: str) -> Function:
 
     def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
         recorder = probe.recorder
+        thread = local.thread
         if recorder is None or thread.depth:
             return function(self, *args, **kwargs)
         token = None
@@ -261,7 +263,7 @@ def coalescing(function: Function) -> Function:
     @functools.wraps(function)
     def _coalescing_manager(*args: Any, **kwargs: Any) -> Any:
         inner = function(*args, **kwargs)
-        return inner if probe.recorder is None or thread.depth else _Coalesced(inner)
+        return inner if probe.recorder is None or local.thread.depth else _Coalesced(inner)
 
     return _coalescing_manager
 
@@ -273,10 +275,11 @@ class _Coalesced:
 
     def __enter__(self) -> Any:
         self._handles = self._inner.__enter__()
-        thread.coalesced = []
+        local.thread.coalesced = []
         return self._handles
 
     def __exit__(self, *exc: Any) -> Any:
+        thread = local.thread
         tokens, thread.coalesced = tuple(thread.coalesced or ()), None
         recorder = probe.recorder
         try:
@@ -326,6 +329,7 @@ def _returned(tokens: tuple[Token, ...], result: Any, asynchronous: bool = False
     recorder = probe.recorder
     if recorder is None:
         return
+    thread = local.thread
     if torchnames.is_unlaunched(result) or (thread.coalesced is not None and not asynchronous):
         if thread.coalesced is not None:
             thread.coalesced.extend(tokens)

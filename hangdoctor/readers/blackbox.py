@@ -124,7 +124,9 @@ def find_boxes(
         except (OSError, BadInput):
             continue
         boxes.append(box)
-    boxes = [b if b.status != "dead" or not _superseded(b, boxes) else structs.replace(b, status="stale") for b in boxes]
+    boxes = [
+        b if b.status != "dead" or not _superseded(b, boxes) else structs.replace(b, status="stale") for b in boxes
+    ]
     return sorted(
         (
             b
@@ -147,7 +149,9 @@ def _snapshot(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise BadInput(f"{path}: {error.strerror}", "Is the job still there? Boxes are removed when it ends well.") from error
+        raise BadInput(
+            f"{path}: {error.strerror}", "Is the job still there? Boxes are removed when it ends well."
+        ) from error
 
 
 def _number(data: bytes, place: tuple[int, str]) -> int:
@@ -164,19 +168,23 @@ def _header(path: Path, data: bytes) -> Box:
     if len(data) < fmt.HEADER_BYTES:
         raise BadInput(f"{path}: cut short after {len(data)} bytes", "Was the disk full, or the file still being made?")
     if not data.startswith(fmt.MAGIC):
-        raise BadInput(f"{path}: not a black box", f"Black boxes end in {fmt.SUFFIX} and begin with {fmt.MAGIC.decode()}.")
+        raise BadInput(
+            f"{path}: not a black box", f"Black boxes end in {fmt.SUFFIX} and begin with {fmt.MAGIC.decode()}."
+        )
     version = _number(data, fmt.H_VERSION)
     if version != fmt.VERSION:
         raise BadInput(f"{path}: black box of version {version}, this hangdoctor reads {fmt.VERSION}",
                        "Use the hangdoctor that the job was started with.")  # fmt: skip
     return Box(
-        path=str(path), pid=_number(data, fmt.H_PID), rank=_number(data, fmt.H_RANK), world_size=_number(data, fmt.H_WORLD),
+        path=str(path), pid=_number(data, fmt.H_PID), rank=_number(data, fmt.H_RANK),
+        world_size=_number(data, fmt.H_WORLD),
         host=_text(data, fmt.H_HOST), job=_text(data, fmt.H_JOB), status=_status(data),
         state=_STATES.get(_number(data, fmt.H_STATE), "running"), created_s=_number(data, fmt.H_CREATED_WALL) / 1e9,
         heartbeat_s=_number(data, fmt.H_BEAT_WALL) / 1e9, local_rank=_number(data, fmt.H_LOCAL_RANK),
         layout=_text(data, fmt.H_LAYOUT), note=_text(data, fmt.H_NOTE), torch=_text(data, fmt.H_TORCH),
         backend=_text(data, fmt.H_BACKEND), micro_batch=_number(data, fmt.H_MICRO_BATCH),
-        phase_since_s=_number(data, fmt.H_PHASE_SINCE) / 1e9, iteration_since_s=_number(data, fmt.H_ITERATION_SINCE) / 1e9,
+        phase_since_s=_number(data, fmt.H_PHASE_SINCE) / 1e9, 
+        iteration_since_s=_number(data, fmt.H_ITERATION_SINCE) / 1e9,
     )  # fmt: skip
 
 
