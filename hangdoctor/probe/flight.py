@@ -56,7 +56,8 @@ def remove_socket(folder: Path, pid: int) -> None:
 
 def _quietly(server: Any, path: str) -> Any:
     """Make the server; whatever else reaches stderr meanwhile is passed on."""
-    sys.stderr.flush() if sys.stderr is not None else None
+    if sys.stderr is not None:
+        sys.stderr.flush()
     saved, held = os.dup(2), os.memfd_create("hangdoctor-stderr", os.MFD_CLOEXEC)
     try:
         os.dup2(held, 2)
@@ -65,9 +66,10 @@ def _quietly(server: Any, path: str) -> Any:
         finally:
             os.dup2(saved, 2)
             os.lseek(held, 0, os.SEEK_SET)
-            for line in os.fdopen(os.dup(held), "rb"):
-                if b"WorkerServer.cpp" not in line:
-                    os.write(2, line)
+            with os.fdopen(os.dup(held), "rb") as lines:
+                for line in lines:
+                    if b"WorkerServer.cpp" not in line:
+                        os.write(2, line)
     finally:
         os.close(saved)
         os.close(held)

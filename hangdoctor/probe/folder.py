@@ -55,6 +55,13 @@ def _make_private(folder: Path) -> None:
         folder.chmod(0o700)
 
 
+def remove_if_empty(folder: Path) -> None:
+    """Take a default folder away with its last box; one that the user named stays."""
+    if root() in folder.parents:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
 def prune(folder: Path, rank: int, host: str) -> None:
     """Keep one box of this rank's dead predecessors, the newest: restarts must not fill the shared memory."""
     dead: list[tuple[float, Path]] = []

@@ -152,6 +152,7 @@ class Probe:
             error = None
         if error is None:
             kept.box.remove()
+            folder.remove_if_empty(kept.box.path.parent)
         elif not self.broken:
             kept.box.note(f"ended by {type(error).__name__}: {error}", fmt.CRASHED)
 

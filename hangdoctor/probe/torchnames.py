@@ -46,7 +46,9 @@ def live_groups() -> list[tuple[Any, list[int]]]:
     """All groups that this rank is in, in the order of their creation, with their global ranks in group order."""
     world = getattr(c10d(), "_world", None)
     ranks = getattr(world, "pg_group_ranks", None) or {}
-    return [(pg, sorted(of, key=of.get)) for pg, of in list(ranks.items()) if of]
+    # Where this rank is no member, torch keeps the last such group's ranks under a stand-in.
+    stand_in = getattr(getattr(c10d(), "GroupMember", None), "NON_GROUP_MEMBER", None)
+    return [(pg, sorted(of, key=of.get)) for pg, of in list(ranks.items()) if of and pg is not stand_in]
 
 
 def group_name(pg: Any) -> str:
