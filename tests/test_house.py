@@ -50,12 +50,13 @@ COMMON = {"--json", "--quiet", "--no-color", "--exit-code"}
 def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
     from hangdoctor.cli.main import VERBS
 
-    assert set(VERBS) == {"dump", "diagnose", "agent", "demo"}
+    assert set(VERBS) == {"dump", "diagnose", "run", "agent", "demo"}
     assert flags_of("dump") == COMMON | {
         "--local", "--pid", "--jobid", "--hostfile", "--pbs", "--job", "--user", "--settle", "--timeout", "--native", "--blocking",
         "--python", "--remote-shell", "--bundle", "--no-bundle",
     }  # fmt: skip
     assert flags_of("diagnose") == COMMON | {"--bundle"}
+    assert flags_of("run") == set()
     assert flags_of("agent") == {"--once"}
     assert flags_of("demo") == {"--script", "--fault", "--ranks", "--wait"}
 

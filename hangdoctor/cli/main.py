@@ -17,6 +17,7 @@ from ..errors import Cancelled, HangdoctorError
 VERBS: dict[str, tuple[str, str]] = {
     "dump": ("dump", "Capture a hung job once and name the culprit rank."),
     "diagnose": ("diagnose", "The same diagnosis offline, from a bundle or from py-spy output."),
+    "run": ("run", "Start a training with the probe in every rank, without a code change."),
     "agent": ("agent", "The node agent: what runs beside the ranks."),
     "demo": ("demo", "Hang one rank of a real 8-rank job here, and diagnose it."),
 }

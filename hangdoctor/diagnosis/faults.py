@@ -24,7 +24,7 @@ def find(case: Case) -> list[Cause]:
     return causes
 
 
-def _end_of(view: RankView, oom: int) -> str:
+def end_of(view: RankView, oom: int) -> str:
     code = view.capture.exit_code
     if code is None:
         return "has ended; nothing is left that tells how" + (
@@ -46,7 +46,7 @@ def _dead(case: Case) -> list[Cause]:
         return []
     groups: dict[str, list[RankView]] = {}
     for view in case.gone:
-        groups.setdefault(_end_of(view, oom), []).append(view)
+        groups.setdefault(end_of(view, oom), []).append(view)
     causes = []
     for how, views in groups.items():
         ranks = [v.rank for v in views]

@@ -6,6 +6,7 @@ counters decide, then the line; where they called different functions from one l
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from ..model import Frame
@@ -14,12 +15,12 @@ from .view import RankView
 # Names that count what a training repeats, in the order in which they are believed.
 _COUNTERS = ("epoch", "global_step", "iteration", "step", "steps_done", "iter", "it", "batch_idx", "batch_id", "batch",
              "micro_batch", "micro_batch_id", "microbatch", "mb", "i")  # fmt: skip
-_WRAPPERS = ("torch/distributed/c10d_logger.py", "torch/utils/_contextlib.py")
+_WRAPPERS = re.compile(r"torch/distributed/c10d_logger\.py$|torch/utils/_contextlib\.py$|hangdoctor/probe/")
 
 
 def program(path: Sequence[Frame]) -> list[Frame]:
     """The frames that tell progress: without decorators' wrappers, outermost first."""
-    return [f for f in path if not f.file.endswith(_WRAPPERS)]
+    return [f for f in path if not _WRAPPERS.search(f.file)]
 
 
 def counters(path: Sequence[Frame]) -> tuple[tuple[str, int], ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..model import Cause, Diagnosis, Job, JobCapture, Missing, RankLine, Status, Took, Wait, WaitOn
-from . import faults, lifecycle, outsiders, waiting
+from . import faults, fusion, lifecycle, outsiders, waiting
 from .case import Case, names, open_case, operation_of, short
 from .position import group_by_operation
 from .stacks import group_stacks
@@ -13,52 +13,82 @@ from .view import RankView
 def diagnose(capture: JobCapture) -> Diagnosis:
     """The diagnosis of a capture. Pure: the same capture gives the same diagnosis, to the byte."""
     case = open_case(capture)
-    causes = find_causes(case)
-    status, summary = _status(case, causes)
+    status, causes, waits, notes = _conclude(case)
+    summary = _summary(case, status, causes)
     if status in ("healthy", "unknown"):
         causes = []
     blamed = {r for c in causes for r in c.ranks}
     nodes = sorted({n.node for n in capture.nodes} | {s.node for s in capture.silent})
     return Diagnosis(
         status=status, job=Job(capture.job, case.world_size, nodes, capture.layout), summary=summary, causes=causes,
-        waits=_waits(case, blamed), stacks=group_stacks(case.views), missing=_missing(case),
+        waits=waits or _waits(case, blamed), stacks=group_stacks(case.views), missing=_missing(case),
         ranks=[_line(v) for v in case.views],
-        notes=sorted(set(capture.notes)) + sorted({note for n in capture.nodes for note in n.notes}),
+        notes=notes + sorted(set(capture.notes)) + sorted({note for n in capture.nodes for note in n.notes}),
         took=Took(capture_s=round(capture.took_s, 3)),
     )  # fmt: skip
 
 
-def find_causes(case: Case) -> list[Cause]:
-    """All causes, likeliest first. Each pass is told whom the ones before it have named."""
-    causes = [] if faults.left_early(case) else faults.find(case)
-    if faults.left_early(case):
-        causes = [c for c in faults.find(case) if c.kind != "dead"]
-    blamed = {r for c in causes for r in c.ranks}
+def _conclude(case: Case) -> tuple[Status, list[Cause], list[Wait], list[str]]:
+    """Status, causes, who waits for whom where operations tell, and notes: operations first, else stacks."""
+    facts = process_facts(case)
+    by_stacks = find_causes(case, facts)
+    if not fusion.has_operations(case):
+        return _status(case, by_stacks), by_stacks, [], []
+    told = fusion.ask_operations(case, facts)
+    if told.causes:
+        causes, notes = fusion.join(case, facts, told.causes, by_stacks)
+        return _more_severe(told.status, causes), _ordered(causes), told.waits, told.notes + notes
+    if told.status == "healthy" and not facts:
+        return "healthy", [], [], told.notes
+    if all(v.thread is None for v in case.views):
+        return told.status, [], told.waits, told.notes  # dumps alone: there are no stacks to fall back on
+    return _status(case, by_stacks), by_stacks, told.waits, told.notes
+
+
+def _more_severe(status: Status, causes: list[Cause]) -> Status:
+    """A process that is stopped or dead is a hang, whatever still moves."""
+    return "hang" if any(c.kind != "slow" for c in causes) else status
+
+
+def process_facts(case: Case) -> list[Cause]:
+    """What is wrong with single processes; at the end of a job, ranks that left well are no dead ones."""
+    facts = faults.find(case)
+    return [c for c in facts if c.kind != "dead"] if faults.left_early(case) else facts
+
+
+def find_causes(case: Case, facts: list[Cause]) -> list[Cause]:
+    """All causes from stacks and /proc, likeliest first. Each pass is told whom the ones before it have named."""
+    blamed = {r for c in facts for r in c.ranks}
     for find in (lifecycle.find_start, lifecycle.find_end):
         found = find(case, blamed)
         if found:
-            return _ordered(causes + found)
+            return _ordered(facts + found)
     outside = outsiders.find(case, blamed)
-    if any(c.confidence > 0.3 for c in outside):
-        return _ordered(causes + outside)
-    return _ordered(causes + waiting.find(case, blamed))
+    if outside:
+        return _ordered(facts + outside)
+    return _ordered(facts + waiting.find(case, blamed))
 
 
 def _ordered(causes: list[Cause]) -> list[Cause]:
     return sorted(causes, key=lambda c: (-c.confidence, c.ranks))
 
 
-def _status(case: Case, causes: list[Cause]) -> tuple[Status, str]:
+def _status(case: Case, causes: list[Cause]) -> Status:
     if not case.views:
-        return "unknown", "Could not tell: no rank was captured."
-    moving = _all_move(case)
-    if moving and not any(c.kind in ("dead", "stopped") for c in causes):
-        return "healthy", f"Healthy: {moving}."
-    if causes:
-        if all(c.kind == "slow" for c in causes):
-            return "slow", causes[0].summary
-        return "hang", causes[0].summary
-    return "unknown", _why_unknown(case)
+        return "unknown"
+    if _all_move(case) and not any(c.kind in ("dead", "stopped") for c in causes):
+        return "healthy"
+    if not causes:
+        return "unknown"
+    return "slow" if all(c.kind == "slow" for c in causes) else "hang"
+
+
+def _summary(case: Case, status: Status, causes: list[Cause]) -> str:
+    if not case.views:
+        return "Could not tell: no rank was captured."
+    if status == "healthy":
+        return f"Healthy: {_all_move(case) or 'operations went on, or ended well, on every rank'}."
+    return causes[0].summary if causes else _why_unknown(case)
 
 
 def _all_move(case: Case) -> str:

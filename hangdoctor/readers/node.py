@@ -14,7 +14,7 @@ from .. import places
 from ..errors import NoRanksFound
 from ..layout import guess_layout
 from ..model import NodeCapture, Process, ProcessSample, RankCapture
-from . import discover, proc, pyspy
+from . import boxes, discover, proc, pyspy
 
 _MAX_CHILDREN = 16  # of one rank whose stacks are read; the state of all is kept
 _WAITS_FOR_CHILDREN = frozenset({"data", "queue", "child"})
@@ -46,10 +46,12 @@ def capture_node(options: CaptureOptions, node: str = "") -> NodeCapture:
     capture, ranks = _find(options, node)
     session = _Session(options, begin, capture)
     session.sample(ranks)
+    capture.notes += boxes.attach(capture.ranks, first=True)
     session.capture_children(ranks)
     left = options.timeout_s - (time.monotonic() - begin)
     time.sleep(max(0.0, min(options.settle_s, left)))
     session.sample(ranks)
+    capture.notes += [n for n in boxes.attach(capture.ranks) if n not in capture.notes]
     for rank in ranks:
         _close(rank)
     capture.oom_kills = max((proc.oom_kills(r.pid) for r in ranks if not r.gone), default=0)
