@@ -25,7 +25,7 @@ from .remote import Command, Outcome, query, run_all
 
 _JOB = re.compile(r"^(\d+(?:_\d+)?)(?:\.(\d+))?$")
 _QUERY_S = 5.0  # for one question to Slurm's controller; it answers in milliseconds or not at all
-# Of Slurm's own variables these lead to the cluster; all others describe the caller's job or step and would be taken as options.
+# Of Slurm's own variables these lead to the cluster; the others describe the caller's job or step and would be taken as options.
 _KEEP = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_CLUSTER_NAME", "SLURM_JWT"})
 _FOREIGN = re.compile(
     r"^(SLURM|SRUN|SBATCH|SALLOC|SLURMD|OMPI|PMI|PMIX|PALS|TORCHELASTIC)_|"
@@ -42,6 +42,14 @@ _CONTROLLER_HELP = "Try: scontrol ping. Without Slurm the nodes can be reached b
 _ENDED = (
     r"Invalid job id|already completing or completed|Expired or invalid job|has expired|Job is not running|"
     r"Requested job step .*not|Job/step"
+)
+
+
+# What srun says of a node that it cannot reach, in plain words.
+_WORDS = (
+    (r"Task launch for \S+ failed on node \S+: ([^\n]*)", "its slurmd does not answer ({})"),
+    (r"Node failure on|[Nn]ode \S+ is not responding|Job credential|Zero Bytes were transmitted", "Slurm lost the node ({})"),
+    (r"[^\n]*(?:temporarily disabled|nodes are busy|Unable to create step)[^\n]*", "Slurm starts no step on it ({})"),
 )
 
 
@@ -212,11 +220,11 @@ class SlurmLauncher:
             return
         table: list[tuple[str, type[HangdoctorError], str, str]] = [
             (r"[Pp]ermission denied|not authorized|Access denied", NotPermitted,
-             f"Slurm does not let you start a step in job {self.job}", "Only the job's own user may; see squeue -j " + self.job),
+             f"Slurm does not let you start a step in job {self.job}", f"Only the job's own user may: squeue -j {self.job}"),
             (_ENDED, JobNotRunning, f"job {self.job} ended while it was being captured", f"See: sacct -j {self.job}"),
             (_CONTROLLER, LauncherError, "Slurm's controller stopped answering", _CONTROLLER_HELP),
             (r"unrecognized option|invalid option", LauncherError,
-             f"this srun does not take our options: {gather.last_words(silent[0].errors)}", "hangdoctor needs Slurm 19.05 or later."),
+             f"this srun does not take our options: {gather.last_words(silent[0].errors)}", "Slurm 19.05 or later is needed."),
         ]  # fmt: skip
         error = gather.refused([o.errors if not gather.set_up_trouble(o.errors) else "" for o in silent], table)
         if error is not None:
@@ -228,7 +236,7 @@ class SlurmLauncher:
             return {}
         states = self._states(list(gathered.silent))
         return {
-            n: gather.why_silent(_ended_meanwhile(o), gathered.damaged.get(n, ""), waited_s, states.get(n, ""))
+            n: gather.why_silent(_in_words(o), gathered.damaged.get(n, ""), waited_s, states.get(n, ""))
             for n, o in gathered.silent.items()
         }
 
@@ -244,23 +252,25 @@ class SlurmLauncher:
 
 def describe_state(state: str, reason: str) -> str:
     """Slurm's state of a node in words: ``Slurm has it as down (Not responding)``."""
-    flags = {
+    signs = {
         "*": "it does not answer Slurm",
         "~": "powered off",
         "#": "powering up",
         "%": "powering down",
         "$": "in maintenance",
     }
-    flag = next((words for sign, words in flags.items() if state.endswith(sign)), "")
+    sign = next((words for sign, words in signs.items() if state.endswith(sign)), "")
     name = state.rstrip("*~#%$@^!-+")
     cause = "" if reason.strip().lower() in ("", "none") else f" ({reason.strip()})"
-    return f"Slurm has it as {name}{cause}" + (f", {flag}" if flag else "")
+    if name in ("allocated", "mixed", "idle", "completing") and not sign:
+        return f"Slurm still takes the node for up{cause}"
+    return f"Slurm has it as {name}{cause}" + (f", {sign}" if sign else "")
 
 
 def step_command(job: str, node: str, agent: Sequence[str], overlap: bool = True, gres: str = "gpu:0") -> Command:
     """The srun for one node. Memory and GPUs stay with the training, no MPI is set up, and no folder but / is needed."""
-    srun = ["srun", f"--jobid={job}", *(["--overlap"] if overlap else []), f"--gres={gres}", "-w", node, "-N1", "-n1", "--mem=0",
-            "--mpi=none", "--input=none", "--export=ALL", "--chdir=/", f"--job-name={STEP_NAME}"]  # fmt: skip
+    srun = ["srun", f"--jobid={job}", *(["--overlap"] if overlap else []), f"--gres={gres}", "-w", node, "-N1", "-n1",
+            "--mem=0", "--mpi=none", "--input=none", "--export=ALL", "--chdir=/", f"--job-name={STEP_NAME}"]  # fmt: skip
     return Command(node, [*srun, *agent])
 
 
@@ -281,8 +291,13 @@ def _not_running(job: str, state: str, reason: str) -> JobNotRunning:
     return JobNotRunning(f"job {job} has ended: {words}{why}", f"See: sacct -j {job}, and the end of its log.")
 
 
-def _ended_meanwhile(outcome: Outcome) -> Outcome:
-    """Slurm's own words for a job that ended under our hands are hard to read."""
+def _in_words(outcome: Outcome) -> Outcome:
+    """What srun said, as a person would say it."""
     if re.search(_ENDED, outcome.errors):
         return msgspec.structs.replace(outcome, errors="the job ended while it was being captured")
+    for pattern, words in _WORDS:
+        match = re.search(pattern, outcome.errors)
+        if match is not None:
+            said = match[match.lastindex or 0]
+            return msgspec.structs.replace(outcome, errors=words.format(gather.last_words(said) or said.strip()))
     return outcome

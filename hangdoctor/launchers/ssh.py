@@ -24,7 +24,9 @@ _HELP = "One host a line, as `n1` or `n1 slots=8`; # starts a comment."
 
 
 def read_hostfile(path: Path) -> list[str]:
-    """The hosts of a file in its order, each once. Lines: ``host [slots=n]`` (DeepSpeed's form), ``host:8``, ``n[1-4]``, comments.
+    """The hosts of a file in its order, each once.
+
+    Lines are ``host [slots=n]`` (DeepSpeed's form), ``host:8``, ``n[1-4]``, empty, or comments.
 
     Raises:
         BadInput: the file cannot be read, has no host, or a line that is none; the line is named.
