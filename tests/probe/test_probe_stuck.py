@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ def test_a_hang_seen_from_outside_and_after_sigkill(tmp_path: Path) -> None:
         by_rank = [box_of(tmp_path, rank) for rank in started]
         _check_frontiers(by_rank)
 
+        assert _ask_worker_server(tmp_path / f"worker-{started[0].pid}.sock") == "HTTP/1.1 200 OK"
         again = [box_of(tmp_path, rank) for rank in started]
         assert not any(moved(a, b) for a, b in zip(by_rank, again, strict=True))
 
@@ -42,6 +44,15 @@ def test_a_hang_seen_from_outside_and_after_sigkill(tmp_path: Path) -> None:
         assert dead.threads[0].operation == by_rank[2].threads[0].operation
         assert {b.rank: b.status for b in find_boxes(tmp_path)} == {0: "live", 1: "live", 2: "dead"}
         assert [b.rank for b in find_boxes(tmp_path, live_only=True)] == [0, 1]
+
+
+def _ask_worker_server(path: Path) -> str:
+    """Torch's own server answers although the rank's main thread waits."""
+    with socket.socket(socket.AF_UNIX) as s:
+        s.settimeout(20)
+        s.connect(str(path))
+        s.sendall(b"POST /handler/ping HTTP/1.0\r\nContent-Length: 0\r\n\r\n")
+        return s.recv(4096).decode().splitlines()[0]
 
 
 def _check_frontiers(by_rank: list[Contents]) -> None:
