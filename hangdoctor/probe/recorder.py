@@ -122,10 +122,7 @@ class Recorder:
         site = self._sites.get((id(frame.f_code), frame.f_lasti))
         if site is None:
             site = self.sites.find(frame)
-        if key[0] == "monitored_barrier":
-            seq = entry.next_named("monitored_barrier")
-        else:
-            seq = entry.seq = entry.seq + 1
+        seq = entry.seq = entry.seq + 1
         if group_root is not None:
             root = entry.members[group_root]
         peer = -1 if root is None else root

@@ -221,7 +221,7 @@ COLLECTIVES: dict[str, Describe] = {
     for f in (
         all_reduce, all_reduce_coalesced, reduce, broadcast, all_gather, all_gather_into_tensor, all_gather_coalesced,
         gather, scatter, reduce_scatter, reduce_scatter_tensor, all_to_all_single, all_to_all, barrier,
-        monitored_barrier, all_gather_object, gather_object, broadcast_object_list, scatter_object_list,
+        all_gather_object, gather_object, broadcast_object_list, scatter_object_list,
     )
 }  # fmt: skip
 # Other names of the same operation, old and new; recorded under the one that most versions have.
@@ -230,6 +230,11 @@ COLLECTIVES |= {
     "all_gather_single": all_gather_into_tensor,
     "_reduce_scatter_base": reduce_scatter_tensor,
     "reduce_scatter_single": reduce_scatter_tensor,
+}
+# Counted by name, not among the group's collectives.
+NAMED: dict[str, Describe] = {
+    "monitored_barrier": monitored_barrier,
+    "destroy_process_group": destroy_process_group,
 }
 P2P: dict[str, Describe] = {"send": send, "recv": recv, "isend": isend, "irecv": irecv}
 
