@@ -25,6 +25,7 @@ class Scene:
         self.groups = GroupTable(evidence.ops.values(), self.world_size, evidence.layout)
         self.held = evidence.stopped | evidence.dead.keys()
         self.frontiers = self._find_frontiers()
+        self._completed: dict[int, dict[Head, int]] = {}
         self._posted: dict[int, dict[Head, int]] = {}
 
     def _find_frontiers(self) -> dict[int, Frontier]:
@@ -84,6 +85,17 @@ class Scene:
                 if name not in UNNUMBERED:
                     found[op.group] = op.seq
                 else:
+                    found[head_of(op, rank)] = op.seq
+        return found
+
+    def completed(self, rank: int) -> dict[Head, int]:
+        """The highest number that the rank has completed on each counter, as far as its records go back."""
+        found = self._completed.get(rank)
+        if found is None:
+            found = self._completed[rank] = {}
+            ops = self.ops.get(rank)
+            for op in ops.operations if ops is not None else ():
+                if op.state == "done":
                     found[head_of(op, rank)] = op.seq
         return found
 
