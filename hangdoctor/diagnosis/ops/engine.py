@@ -17,7 +17,7 @@ from .evidence import OpsEvidence, OpsVerdict
 from .mismatch import cause_of_disagreement, cause_of_full_instance
 from .movement import moved_ranks, straggler
 from .scene import Scene
-from .silent import cause_of_silence, suspects_around
+from .silent import cause_of_silence, needed, suspects_around
 from .waits import Instance, WaitGraph, build_waits, list_waits
 
 _ROUNDS = 8  # of guesses about silent ranks, each about those at which the last one ended
@@ -134,8 +134,8 @@ def _causes(scene: Scene, graph: WaitGraph, ends: Ends) -> list[Cause]:
     if ends.silent and not causes:
         causes.extend(_behind_silence(scene, ends))
     elif ends.idle and all(c.kind not in ("order", "mismatch", "p2p_unmatched") for c in causes):
-        idle = {r: i for r, i in ends.silent.items() if r in ends.idle}
-        causes.extend([cause_of_silence(scene, sorted(idle), idle)] if idle else [])
+        idle = needed({r: i for r, i in ends.silent.items() if r in ends.idle}, ends.idle)
+        causes.extend([cause_of_silence(scene, idle, ends.silent)] if idle else [])
     return sorted(causes, key=lambda c: -c.confidence)
 
 
@@ -151,7 +151,7 @@ def _behind_silence(scene: Scene, ends: Ends) -> list[Cause]:
         cause = cause_of_divergence(scene, found, [])
         cause.confidence -= 0.2
         return [cause]
-    named = sorted(ends.idle & missed.keys()) or sorted(missed)
+    named = needed(missed, ends.idle) or needed(missed, set()) or sorted(missed)
     return [cause_of_silence(scene, named, missed)]
 
 
