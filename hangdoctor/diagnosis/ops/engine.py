@@ -6,16 +6,16 @@ from msgspec import Struct
 
 from ...model import Cause, Status
 from .alone import Sink, causes_of_sinks
+from .blame import blame
 from .components import components, sinks
 from .deadlock import causes_of_deadlock
 from .ends import cause_of_leaving, cause_of_teardown
-from .blame import blame
-from .order import cause_of_divergence
-from .ghosts import likely_waits
-from .roles import working_layout
 from .evidence import OpsEvidence, OpsVerdict
+from .ghosts import likely_waits
 from .mismatch import cause_of_disagreement, cause_of_full_instance
 from .movement import moved_ranks, straggler
+from .order import cause_of_divergence
+from .roles import working_layout
 from .scene import Scene
 from .silent import cause_of_silence, needed, suspects_around
 from .waits import Instance, WaitGraph, build_waits, list_waits
@@ -37,7 +37,12 @@ class Ends(Struct):
 def diagnose_ops(evidence: OpsEvidence) -> OpsVerdict:
     """Who holds up the job, from operations alone; pure: reads the evidence and nothing else."""
     if not any(o.operations or o.finished for o in evidence.ops.values()):
-        return OpsVerdict("unknown", notes=["No rank has operation records: a black box or Flight Recorder dumps would tell who waits for whom."])
+        return OpsVerdict(
+            "unknown",
+            notes=[
+                "No rank has operation records: a black box or Flight Recorder dumps would tell who waits for whom."
+            ],
+        )
     went_on = moved_ranks(evidence.earlier, evidence.ops)
     scene = Scene(evidence, went_on | evidence.moving)
     graph = build_waits(scene)
@@ -73,9 +78,7 @@ def find_ends(scene: Scene, graph: WaitGraph) -> Ends:
     return ends
 
 
-def sort_ends(
-    scene: Scene, graph: WaitGraph, missed: dict[int, list[Instance]], guesses: dict[int, set[int]]
-) -> Ends:
+def sort_ends(scene: Scene, graph: WaitGraph, missed: dict[int, list[Instance]], guesses: dict[int, set[int]]) -> Ends:
     """Sinks of the condensed wait-for graph; `guesses`: whom silent ranks are thought to wait for."""
     guessed = {r for waits in guesses.values() for r in waits}
     ranks = sorted({*graph.waits_in, *missed, *guesses, *guessed})
@@ -187,7 +190,7 @@ def _notes(scene: Scene, causes: list[Cause]) -> list[str]:
         notes.append(f"No operation records of ranks {format_ranks(bare)}, and nothing tells why.")
     inferred = scene.groups.inferred
     if inferred:
-        notes.append(f"The members of {len(inferred)} group(s) are recorded nowhere and were inferred; verdicts about them are less sure.")
+        notes.append(
+            f"The members of {len(inferred)} group(s) are recorded nowhere and were inferred: less sure verdicts."
+        )
     return notes
-
-

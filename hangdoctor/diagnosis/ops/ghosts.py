@@ -37,7 +37,9 @@ def _program_of(scene: Scene, rank: int, other: int) -> list[Key]:
     groups = _own_groups(scene, rank)
     keys: list[Key] = []
     for op in scene.ops[other].operations:
-        group = groups.get((scene.groups.role(op.group), op.group if rank in scene.groups.members(op.group, other) else ""))
+        group = groups.get(
+            (scene.groups.role(op.group), op.group if rank in scene.groups.members(op.group, other) else "")
+        )
         group = group or groups.get((scene.groups.role(op.group), ""))
         if group is not None and op.op not in STORE:
             keys.append(key_of(_moved(op, group, rank - other), rank))

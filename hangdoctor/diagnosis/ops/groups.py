@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from ...layout import Layout
 from ...operations import Group, RankOps
@@ -111,7 +112,7 @@ class GroupTable:
         found = self._roles.get(uid)
         if found is None:
             ranks = self._members.get(uid, ())
-            strides = {b - a for a, b in zip(ranks, ranks[1:], strict=False)} if len(ranks) <= 4096 else {0}
+            strides = {b - a for a, b in pairwise(ranks)} if len(ranks) <= 4096 else {0}
             stride = strides.pop() if len(strides) == 1 else -1
             found = self._roles[uid] = (len(ranks), stride, self.axis(uid), self._ordinal(uid))
         return found

@@ -7,7 +7,6 @@ from .scene import Scene
 from .waits import Instance
 from .words import capital, instance_text, nodes_of, ranks_text, verb, waiting_text, where_of
 
-
 _SMALL = 64  # members of a group that are worth comparing one by one
 
 
@@ -29,7 +28,7 @@ def needed(missed: dict[int, list[Instance]], idle: set[int]) -> list[int]:
 
 
 def suspects_around(scene: Scene, missed: dict[int, list[Instance]]) -> list[int]:
-    """Known ranks that could have kept silent ones waiting: who waits for them, and who shares a small group with them."""
+    """Known ranks that could have kept silent ones: who waits for them, and who shares a small group with them."""
     found: set[int] = set()
     for instances in missed.values():
         for instance in instances:
@@ -55,11 +54,22 @@ def cause_of_silence(scene: Scene, ranks: list[int], missed: dict[int, list[Inst
         waiting = f"; {waiting_text(scene, instance).replace('in it', 'in ' + instance_text(scene, instance))}"
     summary = f"All waits end at {ranks_text(ranks)}, of which nothing is known ({why}){waiting}."
     sure = 0.7 if told else 0.5
-    cause = Cause("unreachable", ranks, nodes_of(scene, ranks), sure - 0.1 * (len(ranks) > 1), summary, where_of(scene, instance, None, ranks))
+    cause = Cause(
+        "unreachable",
+        ranks,
+        nodes_of(scene, ranks),
+        sure - 0.1 * (len(ranks) > 1),
+        summary,
+        where_of(scene, instance, None, ranks),
+    )
     cause.evidence = [Evidence("silence", ranks, why)]
     if instance is not None:
         says = f"in {instance_text(scene, instance)}; all known members have entered it"
         cause.evidence.append(Evidence("ops", instance.waiters[:64], says))
-    cause.alternatives = [Alternative("not_entered", ranks, f"{who} {verb(ranks, 'does', 'do')} not answer, so that where it stands is not known")]
+    cause.alternatives = [
+        Alternative(
+            "not_entered", ranks, f"{who} {verb(ranks, 'does', 'do')} not answer, so that where it stands is not known"
+        )
+    ]
     cause.advice = "Check its node (power, network, agent); its stack or black box would tell what it does."
     return cause
