@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from ...layout import Layout
 from ...operations import Group, RankOps
@@ -35,6 +36,7 @@ class GroupTable:
         self._members: dict[str, Sequence[int]] = {}
         self._roles: dict[str, Role] = {}
         self._axes: dict[str, str] = {}
+        self._of_rank: dict[int, list[str]] | None = None
         self._ordinals: dict[str, int] | None = None
         unlisted: dict[str, set[int]] = {}
         for rank_ops in ops:
@@ -75,6 +77,15 @@ class GroupTable:
             found = self._members[uid] = range(self.world_size) if self.world_size else [rank]
         return found
 
+    def of_rank(self, rank: int) -> list[str]:
+        """Groups that a rank is in, also one that cannot tell."""
+        if self._of_rank is None:
+            self._of_rank = {}
+            for uid, ranks in self._members.items():
+                for member in ranks:
+                    self._of_rank.setdefault(member, []).append(uid)
+        return self._of_rank.get(rank, [])
+
     def axis(self, uid: str) -> str:
         """tp, dp, pp, world, or "" where the group is something else."""
         found = self._axes.get(uid)
@@ -101,7 +112,7 @@ class GroupTable:
         found = self._roles.get(uid)
         if found is None:
             ranks = self._members.get(uid, ())
-            strides = {b - a for a, b in zip(ranks, ranks[1:], strict=False)} if len(ranks) <= 4096 else {0}
+            strides = {b - a for a, b in pairwise(ranks)} if len(ranks) <= 4096 else {0}
             stride = strides.pop() if len(strides) == 1 else -1
             found = self._roles[uid] = (len(ranks), stride, self.axis(uid), self._ordinal(uid))
         return found

@@ -43,7 +43,7 @@ def cause_of_full_instance(scene: Scene, instance: Instance) -> Cause:
 
 
 def cause_of_disagreement(scene: Scene, instance: Instance) -> Cause | None:
-    """Who entered it with another signature: than the other members, or than its like where some members are unknown."""
+    """Who entered it with another signature than the other members, or than its like where members are unknown."""
     records = {r: scene.find(r, instance.key) for r in scene.members(instance.key, instance.waiters[0])}
     signatures = {r: signature(op) for r, op in records.items() if op is not None}
     kinds = _classes(signatures)
@@ -112,15 +112,22 @@ def _against_precedent(scene: Scene, instance: Instance, signatures: dict[int, S
 def _one_ahead(scene: Scene, rank: int, instance: Instance) -> Divergence | None:
     """What the rank entered is what its like enter one call later: it left one out."""
     mine = scene.find(rank, instance.key)
+    if mine is None:
+        return None
+    own = _relative(scene, mine)
     layout = working_layout(scene)
-    others = [r for r, _ in references(scene, layout, rank, {rank})] + kin(scene, layout, rank, {rank})
-    for other in others if mine is not None else ():
-        here, following = _corresponding(scene, rank, other, mine, 0), _corresponding(scene, rank, other, mine, 1)
-        if here is None or following is None or not differing(_relative(scene, mine), _relative(scene, here)):
+    for other in [r for r, _ in references(scene, layout, rank, {rank})] + kin(scene, layout, rank, {rank}):
+        here, following = (_corresponding(scene, rank, other, mine, later) for later in (0, 1))
+        if here is None or following is None or not differing(own, _relative(scene, here)):
             continue
-        if not differing(_relative(scene, mine), _relative(scene, following)) and mine.op == following.op:
+        if not differing(own, _relative(scene, following)):
             return Divergence(rank, other, "skipped", mine, here, len(scene.ops[rank].operations) - 1)
     return None
+
+
+def _first_other(records: dict[int, Operation | None], mine: Operation | None) -> Operation | None:
+    """The first record that disagrees with `mine`."""
+    return next((o for o in records.values() if o and mine and differing(signature(o), signature(mine))), None)
 
 
 def _of_like(scene: Scene, rank: int, here: Operation, members: set[int]) -> list[Signature]:
@@ -129,8 +136,27 @@ def _of_like(scene: Scene, rank: int, here: Operation, members: set[int]) -> lis
 
 
 def _of_other_stages(scene: Scene, rank: int, here: Operation, members: set[int]) -> list[Signature]:
-    others = [r for r in kin(scene, working_layout(scene), rank, members) if r not in members]
-    return [v for r in others if (v := _expected(scene, rank, r, here)) is not None]
+    """What ranks of other stages called there; of shapes only where both stages called earlier ones alike."""
+    told: list[Signature] = []
+    for other in kin(scene, working_layout(scene), rank, members):
+        said = _expected(scene, rank, other, here) if other not in members else None
+        if said is not None:
+            told.append(said if _alike_before(scene, rank, other, here) else (*said[:4], ""))
+    return told
+
+
+def _alike_before(scene: Scene, rank: int, other: int, here: Operation) -> bool:
+    """Whether both called the same line with the same shapes before."""
+    role = scene.groups.role(here.group)
+
+    def last(some: int) -> str | None:
+        for op in reversed(scene.ops[some].operations):
+            if op.site == here.site and op.seq < here.seq and scene.groups.role(op.group) == role:
+                return op.shapes
+        return None
+
+    mine = last(rank)
+    return mine is not None and mine == last(other)
 
 
 def _of_own_past(scene: Scene, rank: int, here: Operation, members: set[int]) -> list[Signature]:
@@ -177,7 +203,7 @@ def _mismatch(
 ) -> Cause:
     mine = records[odd[0]]
     rest = [r for r, op in records.items() if op is not None and r not in odd]
-    other = records[rest[0]] if rest else next((o for o in records.values() if o and mine and differing(signature(o), signature(mine))), None)
+    other = records[rest[0]] if rest else _first_other(records, mine)
     assert mine is not None
     fields = differing(signature(mine), signature(other)) if other is not None else []
     text = f"{_spelled(mine, fields)}" + (f", the others {_spelled(other, fields)}" if other is not None else "")
@@ -185,7 +211,9 @@ def _mismatch(
     if rest:
         summary = f"{who} entered {op_text(scene, mine, odd[0])} with {text}; {waiting_text(scene, instance)}."
     else:
-        summary = f"{who} disagree about {instance_text(scene, instance)}: {text}; which of them is wrong cannot be told."
+        summary = (
+            f"{who} disagree about {instance_text(scene, instance)}: {text}; which of them is wrong cannot be told."
+        )
     cause = Cause("mismatch", odd, nodes_of(scene, odd), sure, summary, where_of(scene, instance, mine, odd))
     cause.evidence = [
         Evidence("ops", [r], f"{_spelled(op, list(_FIELDS))} at {op.site or 'an unrecorded line'}")
@@ -194,7 +222,9 @@ def _mismatch(
     ]
     if rest:
         cause.alternatives = [Alternative("mismatch", sorted(rest), why)]
-    cause.advice = f"Make all members call it with the same {' and '.join(fields) or 'arguments'}; compare the lines given."
+    cause.advice = (
+        f"Make all members call it with the same {' and '.join(fields) or 'arguments'}; compare the lines given."
+    )
     return cause
 
 
@@ -208,11 +238,18 @@ def _spelled(op: Operation, fields: list[str]) -> str:
 def _in_communication(scene: Scene, instance: Instance) -> Cause:
     members = sorted(scene.members(instance.key, instance.waiters[0]))
     what = instance_text(scene, instance)
-    pair = "both sides" if is_p2p(instance.key) else "all members"
-    summary = f"{capital(what)} does not finish although {pair} have entered it alike: network, library, link or GPU; {waiting_text(scene, instance)}."
+    who = "both sides" if is_p2p(instance.key) else "all members"
+    summary = (
+        f"{capital(what)} does not finish although {who} have entered it alike: network, library, link or GPU; "
+        f"{waiting_text(scene, instance)}."
+    )
     sure = 0.8 if scene.evidence.earlier else 0.7
-    cause = Cause("in_communication", members, nodes_of(scene, members), sure, summary, where_of(scene, instance, None, members))
+    cause = Cause("in_communication", members, nodes_of(scene, members), sure, summary)
+    cause.where = where_of(scene, instance, None, members)
     cause.evidence = [Evidence("ops", members, f"all have entered {what} with one signature")]
     cause.alternatives = [Alternative("not_entered", members, "every member has entered the operation")]
-    cause.advice = "Look at the links and GPUs between these ranks (NCCL_DEBUG=INFO, NCCL RAS, dmesg, ibstat); a preflight of their nodes tells more."
+    cause.advice = (
+        "Look at the links and GPUs between these ranks (NCCL_DEBUG=INFO, NCCL RAS, dmesg, ibstat); "
+        "a preflight of their nodes tells more."
+    )
     return cause

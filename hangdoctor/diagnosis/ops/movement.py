@@ -42,8 +42,8 @@ def straggler(scene: Scene) -> Cause | None:
     if usual < _WAITING_SHARE or shares[slowest] > _STANDS_OUT * least:
         return None
     summary = (
-        f"The job moves, but rank {slowest} enters last and the others wait for it: they spend {usual:.0%} of their time "
-        f"waiting, it {shares[slowest]:.0%}{place_text(scene, [slowest])}."
+        f"The job moves, but rank {slowest} enters last and the others wait for it: they spend {usual:.0%} of their "
+        f"time waiting, it {shares[slowest]:.0%}{place_text(scene, [slowest])}."
     )
     cause = Cause("slow", [slowest], nodes_of(scene, [slowest]), 0.8, summary)
     cause.evidence = [

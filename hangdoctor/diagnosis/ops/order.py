@@ -15,7 +15,7 @@ _ADVICE = {
     "order": "Compare the two lines: every member of a group must make the same calls on it, in the same order.",
     "p2p_unmatched": "Compare the two lines: each send needs one receive on the other side, in the same order.",
     "mismatch": "Make all members call it on the same group; compare the lines given.",
-    "end_stall": "Find why this rank ends earlier or later than the others: uneven data, an exception, a different step count.",
+    "end_stall": "Find why this rank ends earlier or later than the others: uneven data, an exception, its step count.",
 }
 
 
@@ -43,7 +43,9 @@ def cause_of_divergence(scene: Scene, found: dict[int, Divergence], cycle: list[
     first = found[ranks[0]]
     kind = kind_of_divergence(first)
     text = _story(scene, first, capital(ranks_text(ranks)))
-    cause = Cause(kind, ranks, nodes_of(scene, ranks), 0.75 if first.before_records else 0.9, text + cycle_text(scene, cycle))
+    cause = Cause(
+        kind, ranks, nodes_of(scene, ranks), 0.75 if first.before_records else 0.9, text + cycle_text(scene, cycle)
+    )
     held = next((link.instance for link in cycle if ranks[0] == link.whom), None)
     cause.where = where_of(scene, held, None if held else first.mine, ranks)
     cause.evidence = [_difference(scene, d) for _, d in sorted(found.items())[:8]]
@@ -62,7 +64,8 @@ def _story(scene: Scene, d: Divergence, who: str) -> str:
     place = place_text(scene, [d.rank])
     if d.before_records:
         way = "behind" if d.how == "skipped" else "ahead of"
-        return f"{who} is out of step since before its records begin: its {mine} is {way} {theirs} of rank {d.reference}{place}"
+        since = f"{who} is out of step since before the records begin"
+        return f"{since}: its {mine} is {way} {theirs} of rank {d.reference}{place}"
     if d.how == "skipped":
         return f"{who} skipped {_own(scene, d, theirs)} and went on to {mine}{place}"
     if d.how == "extra":

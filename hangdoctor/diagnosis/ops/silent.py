@@ -1,61 +1,34 @@
-"""Ranks of which nothing is known, at which waits end: which of them can be the cause?
-
-A silent rank may itself wait, unseen. Its peers tell how far it came: it is past all that they completed with it, and
-before what they wait for. What ranks of its role do in between, it has to do too: where one of those operations lacks
-a known member, the silent rank most likely waits there.
-"""
+"""Ranks of which nothing is known, at which waits end."""
 
 from __future__ import annotations
 
-from ...layout import Layout
 from ...model import Alternative, Cause, Evidence
-from .roles import working_layout
 from .scene import Scene
 from .waits import Instance
 from .words import capital, instance_text, nodes_of, ranks_text, verb, waiting_text, where_of
 
-
 _SMALL = 64  # members of a group that are worth comparing one by one
 
 
-def narrow(scene: Scene, missed: dict[int, list[Instance]]) -> list[int]:
-    """Of silent ranks at which waits end (with the instances that lack them), those that no other explains."""
-    candidates = set(missed)
-    if len(candidates) == 1:
-        return sorted(candidates)
-    layout = working_layout(scene)
-    waits_for = {rank: _likely_waits(scene, layout, rank, missed) for rank in candidates}
-    free = {rank for rank in candidates if not _leads_away(rank, waits_for)}
-    return sorted(free or candidates)
+def needed(missed: dict[int, list[Instance]], idle: set[int]) -> list[int]:
+    """The fewest silent ranks that explain all waits which end at silent ranks.
 
-
-def _leads_away(rank: int, waits_for: dict[int, set[int]]) -> bool:
-    """Whether the likely waits of a rank lead to other candidates and never back to it."""
-    seen: set[int] = set()
-    stack = [rank]
-    while stack:
-        for to in waits_for.get(stack.pop(), ()):
-            if to not in seen:
-                seen.add(to)
-                stack.append(to)
-    return bool(seen) and rank not in seen
-
-
-def _likely_waits(scene: Scene, layout: Layout | None, rank: int, missed: dict[int, list[Instance]]) -> set[int]:
-    """Other candidates that the rank waits for, as far as its tensor-parallel neighbours speak for it."""
-    if layout is None:
-        return set()
-    neighbours = [r for r in layout.group("tp", rank) if r != rank and r in scene.ops]
+    Of the ranks that an operation lacks, one is enough to hold it up: where one of them waits for somebody itself, the
+    operation is explained; where one is needed by another operation already, it explains this one too.
+    """
+    ends = idle & missed.keys() or set(missed)
+    open_sets = [set(i.unknown) for rank in ends for i in missed[rank] if not i.absent]
+    open_sets = [some for some in open_sets if some <= ends]
     found: set[int] = set()
-    for neighbour in neighbours:
-        for other, instances in missed.items():
-            if other != rank and any(neighbour in i.waiters and rank not in i.unknown for i in instances):
-                found.add(other)
-    return found
+    for some in sorted(open_sets, key=len):
+        if not some & found:
+            often = {r: sum(r in other for other in open_sets if not other & found) for r in some}
+            found |= {r for r in some if often[r] == max(often.values())}
+    return sorted(found)
 
 
 def suspects_around(scene: Scene, missed: dict[int, list[Instance]]) -> list[int]:
-    """Known ranks that could have kept silent ones waiting: who waits for them, and who shares a small group with them."""
+    """Known ranks that could have kept silent ones: who waits for them, and who shares a small group with them."""
     found: set[int] = set()
     for instances in missed.values():
         for instance in instances:
@@ -70,18 +43,33 @@ def suspects_around(scene: Scene, missed: dict[int, list[Instance]]) -> list[int
 
 
 def cause_of_silence(scene: Scene, ranks: list[int], missed: dict[int, list[Instance]]) -> Cause:
-    instance = min((i for r in ranks for i in missed[r]), key=lambda i: len(i.present))
+    known = [i for some in (ranks, missed) for r in some for i in missed[r]]
+    instance = min(known, key=lambda i: len(i.present)) if known else None
     told = [r for r in ranks if r in scene.evidence.silent]
     reasons = sorted({scene.evidence.silent[r] for r in told})
     why = "; ".join(reasons) if reasons else "it has no records"
     who = capital(ranks_text(ranks))
-    summary = f"All waits end at {ranks_text(ranks)}, of which nothing is known ({why}); {waiting_text(scene, instance).replace('in it', 'in ' + instance_text(scene, instance))}."
+    waiting = ""
+    if instance is not None:
+        waiting = f"; {waiting_text(scene, instance).replace('in it', 'in ' + instance_text(scene, instance))}"
+    summary = f"All waits end at {ranks_text(ranks)}, of which nothing is known ({why}){waiting}."
     sure = 0.7 if told else 0.5
-    cause = Cause("unreachable", ranks, nodes_of(scene, ranks), sure - 0.1 * (len(ranks) > 1), summary, where_of(scene, instance, None, ranks))
-    cause.evidence = [
-        Evidence("silence", ranks, why),
-        Evidence("ops", instance.waiters[:64], f"in {instance_text(scene, instance)}; all known members have entered it"),
+    cause = Cause(
+        "unreachable",
+        ranks,
+        nodes_of(scene, ranks),
+        sure - 0.1 * (len(ranks) > 1),
+        summary,
+        where_of(scene, instance, None, ranks),
+    )
+    cause.evidence = [Evidence("silence", ranks, why)]
+    if instance is not None:
+        says = f"in {instance_text(scene, instance)}; all known members have entered it"
+        cause.evidence.append(Evidence("ops", instance.waiters[:64], says))
+    cause.alternatives = [
+        Alternative(
+            "not_entered", ranks, f"{who} {verb(ranks, 'does', 'do')} not answer, so that where it stands is not known"
+        )
     ]
-    cause.alternatives = [Alternative("not_entered", ranks, f"{who} {verb(ranks, 'does', 'do')} not answer, so that where it stands is not known")]
     cause.advice = "Check its node (power, network, agent); its stack or black box would tell what it does."
     return cause
