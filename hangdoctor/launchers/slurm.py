@@ -25,7 +25,7 @@ from .remote import Command, Outcome, query, run_all
 
 _JOB = re.compile(r"^(\d+(?:_\d+)?)(?:\.(\d+))?$")
 _QUERY_S = 5.0  # for one question to Slurm's controller; it answers in milliseconds or not at all
-# Of Slurm's own variables these lead to the cluster; the others describe the caller's job or step and would be taken as options.
+# These lead to the cluster; all other variables of Slurm describe the caller's job or step and would be taken as options.
 _KEEP = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_CLUSTER_NAME", "SLURM_JWT"})
 _FOREIGN = re.compile(
     r"^(SLURM|SRUN|SBATCH|SALLOC|SLURMD|OMPI|PMI|PMIX|PALS|TORCHELASTIC)_|"

@@ -46,6 +46,7 @@ def train_step(number: int) -> None:
 
 def main() -> None:
     dist.init_process_group("gloo")
+    say("ready")
     number = 0
     while not (control / "end").exists():
         try:
