@@ -71,7 +71,7 @@ def _reduce(op: Any) -> str:
 
 def all_reduce(tensor: Any, op: Any = None, group: Any = None, async_op: bool = False) -> Described:
     if type(tensor) in _plain:  # spelled out: this is the one that trainings call most
-        return ("all_reduce", tensor.shape, tensor.dtype, _reduce_names.get(id(op)) or _reduce(op)), group, None, None, async_op  # fmt: skip  # noqa: E501
+        return ("all_reduce", tensor.shape, tensor.dtype, _reduce_names.get(id(op)) or _reduce(op)), group, None, None, async_op  # fmt: skip
     return ("all_reduce", *_of(tensor), _reduce(op)), group, None, None, async_op
 
 
