@@ -29,15 +29,15 @@ def test_a_folder_of_dumps(tmp_path: Path, form: str) -> None:
 def test_damaged_foreign_and_missing_dumps_are_named_and_the_rest_is_diagnosed(tmp_path: Path) -> None:
     folder = tmp_path / "dumps"
     shutil.copytree(DATA / "flight_recorder" / "gloo-pickle", folder)
-    (folder / "comm_lib_trace_rank_3").unlink()
+    (folder / "comm_lib_trace_rank_0").unlink()  # gloo tells no world size: only ranks below the highest can be missed
     whole = (folder / "comm_lib_trace_rank_1").read_bytes()
     (folder / "comm_lib_trace_rank_1").write_bytes(whole[: len(whole) // 2])
     (folder / "notes.txt").write_text("what I saw last night\n")
     verdict = diagnose(tmp_path, folder)
     notes = "\n".join(verdict["notes"])
     assert "comm_lib_trace_rank_1" in notes and "notes.txt" in notes
-    assert [m["ranks"] for m in verdict["missing"]] == [[1, 3]]
-    assert verdict["causes"][0]["ranks"] == [2]  # rank 0 alone still waits for it
+    assert [m["ranks"] for m in verdict["missing"]] == [[0, 1]]
+    assert verdict["causes"][0]["ranks"] == [2]  # rank 3 alone still waits for it
 
 
 def test_a_pickle_that_wants_to_run_something_is_refused_by_name(tmp_path: Path) -> None:
