@@ -127,9 +127,7 @@ def _case(
         seen = [r for r in range(world) if r not in silent]
         before = [exporters[0].rank_ops(r) for r in seen]
         after = before if first == second else [exporters[1].rank_ops(r) for r in seen]
-    truth = Truth(
-        kind, sorted(placed.ranks), placed.kinds, _alternatives(placed, silent), placed.visible, placed.detail
-    )
+    truth = Truth(kind, sorted(placed.ranks), placed.kinds, _alternatives(placed, silent), placed.visible, placed.detail)
     if silent & set(placed.ranks):
         truth = dataclasses.replace(truth, kinds=[*dict.fromkeys([*truth.kinds, "unreachable", "dead", "not_entered"])])
     return Case(kind, seed, s.members.layout, settings, truth, before, after, sorted(silent), exporters[1])
