@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -101,9 +101,9 @@ class Cluster:
         diagnosis: dict[str, Any] = json.loads(done.stdout)
         return diagnosis
 
-    def refusal(self, *args: str, code: int = 1, env: dict[str, str] | None = None) -> str:
+    def refusal(self, *args: str, code: int = 1, env: dict[str, str] | None = None, before: Sequence[str] = ()) -> str:
         """What dump says where it cannot: the first line is the error."""
-        done = self.node("exec", "login", *self.dump_command("--quiet", *args), check=False, env=env or {})
+        done = self.node("exec", "login", *before, *self.dump_command("--quiet", *args), check=False, env=env or {})
         assert done.returncode == code, done.stdout + done.stderr
         assert done.stdout == ""
         assert "Traceback" not in done.stderr
