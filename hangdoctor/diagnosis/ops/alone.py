@@ -25,7 +25,7 @@ ADVICE = {
     "checkpoint_wait": "Look at the storage of the checkpoint, and at what this rank writes that others do not.",
     "interpreter_lock": "Find who holds the interpreter lock: a native call that never returns, or a lock inherited over fork.",
     "busy": "Profile it: it computes without end.",
-    "device_wait": "Look at its GPU: a kernel does not finish; check Xid errors, then run with CUDA_LAUNCH_BLOCKING=1.",
+    "device_wait": "Look at its GPU: a kernel does not finish; check Xid errors, run with CUDA_LAUNCH_BLOCKING=1.",
     "start_stall": "Check that it was started, with the MASTER_ADDR, MASTER_PORT and WORLD_SIZE of the others.",
     "end_stall": "Look at what it does at its end that the others do not.",
 }

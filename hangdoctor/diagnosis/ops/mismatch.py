@@ -16,10 +16,10 @@ from .waits import Instance
 from .words import capital, instance_text, nodes_of, op_text, ranks_text, waiting_text, where_of
 
 # Members of these give inputs of the same shape; of all others (scatter, all_to_all, object collectives) they need not.
-_EVEN_SHAPES = frozenset(
-    {"all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter", "reduce_scatter_tensor",
-     "send", "recv", "isend", "irecv", "all_gather_single"}
-)  # fmt: skip
+_EVEN_SHAPES = P2P_NAMES | {
+    "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_single", "all_gather_into_tensor", "reduce_scatter",
+    "reduce_scatter_tensor",
+}  # fmt: skip
 _FIELDS = ("op", "root", "reduce_op", "dtype", "shapes")
 _COMPARED = 64  # members of a group that are compared with their like
 Signature = tuple[str, str, str, str, str]
