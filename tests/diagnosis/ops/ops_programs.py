@@ -165,6 +165,8 @@ class Job:
             elif call.op == "stuck":
                 return
             elif call.op == "compute":
+                if rank.queue and not self.ahead:
+                    return
                 rank.clock += call.seconds
             elif call.op == "sync":
                 if rank.queue:
