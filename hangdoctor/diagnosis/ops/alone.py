@@ -7,7 +7,7 @@ from typing import cast, get_args
 from msgspec import Struct
 
 from ...model import Alternative, Cause, Evidence, Kind
-from .keys import is_p2p
+from .keys import SENDS, is_p2p
 from .scene import Scene
 from .waits import Instance
 from .words import capital, instance_text, nodes_of, place_text, ranks_text, verb, waiting_text, where_of
@@ -23,9 +23,9 @@ ADVICE = {
     "io_wait": "Check the file system that it reads or writes; the process cannot be interrupted until that answers.",
     "data_wait": "Look at its data loader's workers: their stacks and states tell why no batch comes.",
     "checkpoint_wait": "Look at the storage of the checkpoint, and at what this rank writes that others do not.",
-    "interpreter_lock": "Find who holds the interpreter lock: a native call that never returns, or a lock inherited over fork.",
+    "interpreter_lock": "Find who holds the interpreter lock: a native call without end, or a lock inherited over fork.",
     "busy": "Profile it: it computes without end.",
-    "device_wait": "Look at its GPU: a kernel does not finish; check Xid errors, then run with CUDA_LAUNCH_BLOCKING=1.",
+    "device_wait": "Look at its GPU: a kernel does not finish; check Xid errors, run with CUDA_LAUNCH_BLOCKING=1.",
     "start_stall": "Check that it was started, with the MASTER_ADDR, MASTER_PORT and WORLD_SIZE of the others.",
     "end_stall": "Look at what it does at its end that the others do not.",
 }
@@ -108,7 +108,9 @@ def _summary(scene: Scene, kind: Kind, ranks: list[int], instance: Instance | No
     if kind == "device_wait":
         return f"{who} enqueued {what}, but its device never came to it; {rest}"
     if is_p2p(instance.key):
-        return f"{who} never posted the other side of {what} of rank {instance.waiters[0]}; {rest}"
+        other = "recv" if instance.sample.op in SENDS else "send"
+        theirs = f"{instance.sample.op} #{instance.sample.seq} of rank {instance.waiters[0]}"
+        return f"{who} never posted the {other} for {theirs}; {rest}"
     return f"{who} never entered {what}; {rest}"
 
 

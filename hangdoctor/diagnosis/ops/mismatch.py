@@ -16,10 +16,10 @@ from .waits import Instance
 from .words import capital, instance_text, nodes_of, op_text, ranks_text, waiting_text, where_of
 
 # Members of these give inputs of the same shape; of all others (scatter, all_to_all, object collectives) they need not.
-_EVEN_SHAPES = frozenset(
-    {"all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter", "reduce_scatter_tensor",
-     "send", "recv", "isend", "irecv", "all_gather_single"}
-)  # fmt: skip
+_EVEN_SHAPES = P2P_NAMES | {
+    "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_single", "all_gather_into_tensor", "reduce_scatter",
+    "reduce_scatter_tensor",
+}  # fmt: skip
 _FIELDS = ("op", "root", "reduce_op", "dtype", "shapes")
 _COMPARED = 64  # members of a group that are compared with their like
 Signature = tuple[str, str, str, str, str]
@@ -98,7 +98,7 @@ def _odd_ones(
 def _against_precedent(scene: Scene, instance: Instance, signatures: dict[int, Signature]) -> list[int]:
     """Ranks whose signature most of their like, or they themselves before, did not use in that place."""
     records = {r: op for r in signatures if (op := scene.find(r, instance.key)) is not None}
-    for voices in (_of_like, _of_other_stages, _of_own_past):
+    for voices in (_of_like, _of_other_stages, _of_last_iteration, _of_own_past):
         strange = []
         for rank, here in records.items():
             told, own = voices(scene, rank, here, set(signatures)), _relative(scene, here)
@@ -159,6 +159,17 @@ def _alike_before(scene: Scene, rank: int, other: int, here: Operation) -> bool:
     return mine is not None and mine == last(other)
 
 
+def _of_last_iteration(scene: Scene, rank: int, here: Operation, members: set[int]) -> list[Signature]:
+    """The call of the same place in the iteration before."""
+    mine = [o for o in scene.ops[rank].operations if o.group == here.group and o.op not in P2P_NAMES]
+    now = [o for o in mine if o.iteration == here.iteration and o.seq <= here.seq]
+    before = [o for o in mine if o.iteration == here.iteration - 1]
+    complete = not scene.ops[rank].overwritten or (mine and mine[0].iteration < here.iteration - 1)
+    if here.op in P2P_NAMES or here.iteration < 1 or not complete or len(before) < len(now) or not now:
+        return []
+    return [_relative(scene, before[len(now) - 1])]
+
+
 def _of_own_past(scene: Scene, rank: int, here: Operation, members: set[int]) -> list[Signature]:
     """Earlier calls of the same line: of each field what it said last, where it never said what it says now."""
     past = [_relative(scene, o) for o in scene.ops[rank].operations
@@ -208,12 +219,14 @@ def _mismatch(
     fields = differing(signature(mine), signature(other)) if other is not None else []
     text = f"{_spelled(mine, fields)}" + (f", the others {_spelled(other, fields)}" if other is not None else "")
     who = capital(ranks_text(odd))
-    if rest:
+    if other is None:
+        what = f"{op_text(scene, mine, odd[0])} with {_spelled(mine, list(_FIELDS[1:]))}"
+        summary = f"{who} entered {what}, and {why}; {waiting_text(scene, instance)}."
+    elif rest:
         summary = f"{who} entered {op_text(scene, mine, odd[0])} with {text}; {waiting_text(scene, instance)}."
     else:
-        summary = (
-            f"{who} disagree about {instance_text(scene, instance)}: {text}; which of them is wrong cannot be told."
-        )
+        what = f"{instance_text(scene, instance)}: {text}"
+        summary = f"{who} disagree about {what}; which of them is wrong cannot be told."
     cause = Cause("mismatch", odd, nodes_of(scene, odd), sure, summary, where_of(scene, instance, mine, odd))
     cause.evidence = [
         Evidence("ops", [r], f"{_spelled(op, list(_FIELDS))} at {op.site or 'an unrecorded line'}")
