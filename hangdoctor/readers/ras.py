@@ -18,7 +18,7 @@ import msgspec
 
 from hangdoctor.errors import BadInput, HangdoctorError
 
-from .ras_model import RasCommunicator, RasProcess, RasRank, RasReport, differences, op_name
+from ..ras_model import RasCommunicator, RasProcess, RasRank, RasReport, differences, op_name
 from .ras_text import parse_text
 
 __all__ = ["NoRas", "RasReport", "parse", "query", "read_file"]
