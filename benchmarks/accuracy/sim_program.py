@@ -47,7 +47,12 @@ class Step:
         return self.op in ("send", "recv")
 
     def signature(self) -> tuple[object, ...]:
+        """What all members must agree on."""
         return (self.op, self.shape, self.out_shape, self.dtype, self.reduce_op, self.root)
+
+    def message(self) -> tuple[object, ...]:
+        """What sender and receiver must agree on."""
+        return (self.shape, self.dtype)
 
 
 def _tensor(direction: str, line: int) -> list[Step]:
