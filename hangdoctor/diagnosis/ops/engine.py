@@ -183,7 +183,11 @@ def _doubt(scene: Scene, graph: WaitGraph, status: Status) -> list[str]:
 
 def _notes(scene: Scene, causes: list[Cause]) -> list[str]:
     notes: list[str] = []
-    bare = [r for r in range(scene.world_size) if not scene.known(r) and r not in scene.evidence.silent]
+    bare = [
+        r
+        for r in range(scene.world_size)
+        if r not in scene.ops and r not in scene.held and r not in scene.evidence.silent
+    ]
     if bare:
         from ...ranges import format_ranks
 
