@@ -12,6 +12,8 @@ from typing import Literal
 from msgspec import Struct, field
 
 from .layout import Layout
+from .operations import RankOps
+from .ras_model import RasReport
 
 CAPTURE_SCHEMA = "hangdoctor.capture/1"
 DIAGNOSIS_SCHEMA = "hangdoctor.diagnosis/1"
@@ -94,6 +96,8 @@ class RankCapture(Process, omit_defaults=True, kw_only=True):
     local_world_size: int = 0
     gpu: str = ""
     children: list[Process] = []
+    ops: RankOps | None = None  # from its black box or recorder, at the last sample
+    ops_before: RankOps | None = None  # at the first sample: the end of its history only
 
 
 class NodeCapture(Struct, omit_defaults=True):
@@ -107,6 +111,7 @@ class NodeCapture(Struct, omit_defaults=True):
     oom_kills: int = 0  # memory.events of the ranks' cgroup
     took_s: float = 0.0
     pyspy_s: float = 0.0  # the share of the stack reader: seconds of wall time, both samples
+    ras: RasReport | None = None  # what NCCL's RAS answered on this node
     raw: dict[str, str] = {}  # file name -> what a tool printed, kept for the bundle
 
 
@@ -129,7 +134,7 @@ class JobCapture(Struct, omit_defaults=True):
     settle_s: float = 0.0
     taken: float = 0.0  # seconds since the epoch
     took_s: float = 0.0
-    origin: str = "live"  # or "text": made of files that a person collected
+    origin: str = "live"  # or "files": made of files that a person collected
     numbered: bool = False  # ranks were not known and are numbered by node and pid
     notes: list[str] = []
     schema: str = CAPTURE_SCHEMA

@@ -1,1 +1,1 @@
-"""Readers: from what processes, recorders and libraries offer to plain data. None of them needs torch."""
+"""Readers: each turns one source of evidence into `hangdoctor.model`, and knows nothing of the others."""

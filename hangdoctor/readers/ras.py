@@ -18,7 +18,7 @@ import msgspec
 
 from hangdoctor.errors import BadInput, HangdoctorError
 
-from .ras_model import RasCommunicator, RasProcess, RasRank, RasReport, differences, op_name
+from ..ras_model import RasCommunicator, RasProcess, RasRank, RasReport, differences, op_name
 from .ras_text import parse_text
 
 __all__ = ["NoRas", "RasReport", "parse", "query", "read_file"]
@@ -126,6 +126,14 @@ def read_file(path: Path) -> RasReport:
         raise BadInput(f"{path}: {e.strerror}") from e
 
 
+def is_ras(data: bytes) -> bool:
+    """Whether something looks like RAS's answer, text or JSON."""
+    head = data[:4096]
+    if head.lstrip()[:1] == b"{":
+        return b'"communicators' in head and b'"nccl_version"' in head
+    return any(line.strip() in (b"Job summary", b"Communicators...") for line in head.splitlines())
+
+
 def parse(data: bytes) -> RasReport:
     """One answer of RAS, text or JSON.
 
@@ -166,9 +174,7 @@ def _from_json(raw: dict[Any, Any]) -> RasReport:
         ]
         report.communicators.append(comm)
         report.dead += [r.process for r in comm.missing if r.state == "dead" and r.process not in report.dead]
-        report.silent += [
-            r.process for r in comm.missing if r.state == "unresponsive" and r.process not in report.silent
-        ]
+        report.silent += [r.process for r in comm.missing if r.state == "unresponsive" and r.process not in report.silent]
     return report
 
 
