@@ -22,6 +22,11 @@ from .waits import Instance, WaitGraph, build_waits, list_waits
 
 _ROUNDS = 8  # of guesses about silent ranks, each about those at which the last one ended
 
+_IN_PASSING = (
+    "Several operations that all their members had entered were under way at once: the job probably moved when it was "
+    "captured. A second capture some seconds later would decide it."
+)
+
 
 class Ends(Struct):
     """What the waits end in, sorted by what it is."""
@@ -39,9 +44,7 @@ def diagnose_ops(evidence: OpsEvidence) -> OpsVerdict:
     if not any(o.operations or o.finished for o in evidence.ops.values()):
         return OpsVerdict(
             "unknown",
-            notes=[
-                "No rank has operation records: a black box or Flight Recorder dumps would tell who waits for whom."
-            ],
+            notes=["No rank has operation records: a black box or Flight Recorder dumps would tell who waits for whom."],
         )
     went_on = moved_ranks(evidence.earlier, evidence.ops)
     scene = Scene(evidence, went_on | evidence.moving)
@@ -50,10 +53,18 @@ def diagnose_ops(evidence: OpsEvidence) -> OpsVerdict:
     causes = _causes(scene, graph, ends)
     notes = _notes(scene, causes)
     waits = list_waits(scene, graph)
+    if in_passing(scene, causes):
+        return OpsVerdict("unknown", [], waits, [*notes, _IN_PASSING])
     if causes:
         return OpsVerdict("hang", causes, waits, notes)
     status, more = _without_cause(scene, graph)
     return OpsVerdict(status, [c for c in [more] if c], waits, notes + _doubt(scene, graph, status))
+
+
+def in_passing(scene: Scene, causes: list[Cause]) -> bool:
+    """Whether one capture shows several complete operations at once and nothing else: a job that moves looks so."""
+    single = not scene.evidence.earlier
+    return single and len(causes) > 1 and all(c.kind == "in_communication" for c in causes)
 
 
 def find_ends(scene: Scene, graph: WaitGraph) -> Ends:
@@ -183,14 +194,12 @@ def _doubt(scene: Scene, graph: WaitGraph, status: Status) -> list[str]:
 
 def _notes(scene: Scene, causes: list[Cause]) -> list[str]:
     notes: list[str] = []
-    bare = [r for r in range(scene.world_size) if not scene.known(r) and r not in scene.evidence.silent]
+    bare = [r for r in range(scene.world_size) if r not in scene.ops and r not in scene.held and r not in scene.evidence.silent]
     if bare:
         from ...ranges import format_ranks
 
         notes.append(f"No operation records of ranks {format_ranks(bare)}, and nothing tells why.")
     inferred = scene.groups.inferred
     if inferred:
-        notes.append(
-            f"The members of {len(inferred)} group(s) are recorded nowhere and were inferred: less sure verdicts."
-        )
+        notes.append(f"The members of {len(inferred)} group(s) are recorded nowhere and were inferred: less sure verdicts.")
     return notes
