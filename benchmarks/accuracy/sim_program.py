@@ -113,9 +113,7 @@ def iteration(layout: Layout, stage: int, micro_batches: int) -> list[Step]:
     steps.append(Step("all_reduce", "world", one, one, "Float", "sum", site="clip_grad_norm (optimizer.py:140)"))
     gather = Step("all_gather_into_tensor", "dp", shard, full, site="gather_parameters (optimizer.py:160)")
     steps += [gather, dataclasses.replace(gather, site="gather_parameters (optimizer.py:163)")]
-    steps.append(
-        Step("all_reduce", "world", one, one, "Float", "avg", host_sync=True, site="report_loss (training.py:88)")
-    )
+    steps.append(Step("all_reduce", "world", one, one, "Float", "avg", host_sync=True, site="report_loss (training.py:88)"))
     return steps
 
 

@@ -123,9 +123,7 @@ def _case(case: Case, placed: Placed, silent: set[int], snapshots: tuple[Snapsho
     if silent & set(placed.ranks):
         kinds = [*dict.fromkeys([*kinds, "unreachable", "dead", "not_entered"])]
     case.missing = sorted(silent)
-    case.truth = Truth(
-        case.kind, sorted(placed.ranks), kinds, _alternatives(placed, silent), placed.visible, placed.detail
-    )
+    case.truth = Truth(case.kind, sorted(placed.ranks), kinds, _alternatives(placed, silent), placed.visible, placed.detail)
     case.exporter = Exporter(snapshots[1])
     return case
 

@@ -211,9 +211,7 @@ def _mismatch(
     if rest:
         summary = f"{who} entered {op_text(scene, mine, odd[0])} with {text}; {waiting_text(scene, instance)}."
     else:
-        summary = (
-            f"{who} disagree about {instance_text(scene, instance)}: {text}; which of them is wrong cannot be told."
-        )
+        summary = f"{who} disagree about {instance_text(scene, instance)}: {text}; which of them is wrong cannot be told."
     cause = Cause("mismatch", odd, nodes_of(scene, odd), sure, summary, where_of(scene, instance, mine, odd))
     cause.evidence = [
         Evidence("ops", [r], f"{_spelled(op, list(_FIELDS))} at {op.site or 'an unrecorded line'}")
@@ -222,9 +220,7 @@ def _mismatch(
     ]
     if rest:
         cause.alternatives = [Alternative("mismatch", sorted(rest), why)]
-    cause.advice = (
-        f"Make all members call it with the same {' and '.join(fields) or 'arguments'}; compare the lines given."
-    )
+    cause.advice = f"Make all members call it with the same {' and '.join(fields) or 'arguments'}; compare the lines given."
     return cause
 
 

@@ -54,7 +54,7 @@ elif what == "fork":
     fork.join()
     assert fork.exitcode == 0
     assert os.path.exists(parent.box.path)  # noqa: PTH110
-    print("parent", own_box()[0].ops.phase, len(os.listdir(os.environ["HANGDOCTOR_DIR"])))  # noqa: PTH208
+    print("parent", own_box()[0].ops.phase, len(os.listdir(os.environ["HANGDOCTOR_DIR"])))
 elif what in ("closed", "foreign", "overflow"):
     dist.init_process_group("gloo")
     from hangdoctor.probe.state import probe as state

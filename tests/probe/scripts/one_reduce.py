@@ -9,8 +9,8 @@ import torch.distributed as dist
 dist.init_process_group("gloo")
 t = torch.ones(2)
 dist.all_reduce(t)
-boxes = sorted(n for n in os.listdir(os.environ["HANGDOCTOR_DIR"]) if n.endswith(".blackbox"))  # noqa: PTH208
-sockets = sorted(n for n in os.listdir(os.environ["HANGDOCTOR_DIR"]) if n.endswith(".sock"))  # noqa: PTH208
+boxes = sorted(n for n in os.listdir(os.environ["HANGDOCTOR_DIR"]) if n.endswith(".blackbox"))
+sockets = sorted(n for n in os.listdir(os.environ["HANGDOCTOR_DIR"]) if n.endswith(".sock"))
 dist.barrier()
 if dist.get_rank() == 0:
     import hangdoctor
