@@ -11,6 +11,7 @@ import contextlib
 import importlib
 import logging
 import os
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,6 +39,7 @@ def prepare(has_gpu: bool) -> Any:
         ) from error
     check_version(deepspeed.__version__)
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
+    mute_warnings()
     # init_distributed would compile deepspeed_shm_comm: half a minute, and an error without g++.
     importlib.import_module("deepspeed.comm.torch").build_shm_op = lambda: None
     return deepspeed
@@ -148,3 +150,9 @@ def check_engine(engine: Any, config: Config) -> None:
         ends = engine.is_first_stage() or engine.is_last_stage()
         if ends and not tied:
             raise ConfigError("the tied embedding has no group between first and last stage: it would drift apart")
+
+
+def mute_warnings() -> None:
+    """Warnings of DeepSpeed's calls into torch that nobody here can act on, once a rank each."""
+    for text in (".*is deprecated. Please use `torch.distributed.*", "c10d::.*an autograd kernel was not registered.*"):
+        warnings.filterwarnings("ignore", message=text)

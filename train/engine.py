@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from . import deepspeed_guards, faults, marks
+from .checkpoint.universal import universal_info
 from .config import Config
 from .model.context import ModelContext
 from .model.gpt import Loss, layer_specs
@@ -92,6 +93,7 @@ def build_engine(config: Config, topology: Topology, context: ModelContext, batc
             activation_checkpoint_interval=0,  # layers recompute themselves, see RandomState.recompute
         )
         deepspeed_guards.repair_grid(module.mpu())
+        module.universal_checkpoint_info = universal_info(module, context.tensor.size, context.vocab[0])
         optimizer = context.kernels.adam(
             parameter_groups(module, o.weight_decay), lr=o.lr, betas=(o.beta1, o.beta2), eps=o.eps
         )
@@ -99,7 +101,6 @@ def build_engine(config: Config, topology: Topology, context: ModelContext, batc
             model=module, optimizer=optimizer, config=deepspeed_guards.engine_config(config, batch_size)
         )
     deepspeed_guards.check_engine(engine, config)
-    faults.know_groups(tp=topology.tensor.group, dp=engine.grid.get_data_parallel_group())
     engine.timed = Timers(topology.device)
     _instrument(engine, config, topology)
     return engine
@@ -122,19 +123,28 @@ def _instrument(engine: Any, config: Config, topology: Topology) -> None:
 def _wrapped(
     method: Callable[..., Any], phase: str, place: str, timer: str, first: Callable[[Any], None] | None
 ) -> Callable[..., Any]:
-    def instruction(self: Any, *args: Any, **options: Any) -> Any:
+    def instruction(self: Any, *args: Any, **options: Any) -> None:
         with marks.phase(phase):
             if faults.point(place, **_fault_context(self, place)):
-                return None
+                _stand_in(self, timer, options)
+                return
             if first is not None:
                 first(self)
-            return self.timed.run(timer, lambda: method(self, *args, **options))
+            self.timed.run(timer, lambda: method(self, *args, **options))
+            faults.point(f"after_{place}", **_fault_context(self, place))
 
     return instruction
 
 
+def _stand_in(engine: Any, name: str, options: dict[str, Any]) -> None:
+    """An activation that was not received: the rank goes on with zeros of its shape."""
+    if name == "forward-recv":
+        missing = torch.zeros_like(engine.pipe_recv_buf).requires_grad_()
+        engine.pipe_buffers["inputs"][options["buffer_id"]] = missing
+
+
 def _fault_context(engine: Any, place: str) -> dict[str, Any]:
-    if place != "dp" or not faults.armed_at("dp"):
+    if place != "dp" or not (faults.armed_at("dp") or faults.armed_at("after_dp")):
         return {}
     group = engine.grid.get_data_parallel_group()
     tensor = torch.ones(1024, device=engine.device)

@@ -51,6 +51,7 @@ class Trainer:
         self.learning_rate, self.batch_size = schedules
         self.callbacks = callbacks
         self.stop = ""  # why to leave the loop before its end
+        self.diverged = False
 
     def run(self, batches: Iterator[Batch] | None) -> None:
         for callback in self.callbacks:

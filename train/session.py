@@ -12,9 +12,12 @@ import torch.distributed as dist
 from hangdoctor.layout import Layout
 
 from . import deepspeed_guards, faults, flops
+from .callbacks.checkpoint import Checkpoint
 from .callbacks.evaluate import Evaluate
 from .callbacks.log import Log
+from .callbacks.signals import Signals
 from .callbacks.tensorboard import Tensorboard
+from .checkpoint.store import Store
 from .config import Config
 from .data.loader import Batch, MicroBatches, rank_batches
 from .data.prepare import prepared_standard_library
@@ -89,14 +92,15 @@ def train(config: Config, topology: Topology) -> None:
     if config.data.path == "stdlib":
         config.data.path = prepared_standard_library(config.data.cache, config.data.tokenizer)
     context = build_context(config, topology, tokenizer.vocab_size)
-    batch = batch_size(config.train)
-    state = TrainState()
-    engine = build_engine(config, topology, context, batch.at(0))
-    callbacks = build_callbacks(config, topology, context)
-    rate = learning_rate(config.optimizer, batch.samples_after(config.train.iterations))
-    trainer = Trainer(config, engine, state, (rate, batch), callbacks)
     if topology.rank == 0:
         print(summary(config, context), flush=True)
+    batch = batch_size(config.train)
+    rate = learning_rate(config.optimizer, batch.samples_after(config.train.iterations))
+    engine = build_engine(config, topology, context, batch.at(0))
+    store = Store(config, topology, engine, context.random, tokenizer.vocab_size)
+    state = store.load(rate)
+    callbacks = build_callbacks(config, topology, context, store)
+    trainer = Trainer(config, engine, state, (rate, batch), callbacks)
     trainer.run(_batches(config, topology, state, 0))
     if topology.rank == 0 and trainer.stop:
         print(f"stopped: {trainer.stop}", flush=True)
@@ -113,7 +117,7 @@ def _batches(config: Config, topology: Topology, state: TrainState, share: int) 
     return rank_batches(samples, order, topology, config.data.workers, config.model.seq_length)
 
 
-def build_callbacks(config: Config, topology: Topology, context: ModelContext) -> list[Callback]:
+def build_callbacks(config: Config, topology: Topology, context: ModelContext, store: Store) -> list[Callback]:
     callbacks: list[Callback] = [Log(topology.rank, context.vocab[1])]
     record: Callable[[Trainer, str, float], None] | None = None
     if config.log.tensorboard and topology.rank == 0:
@@ -125,7 +129,9 @@ def build_callbacks(config: Config, topology: Topology, context: ModelContext) -
         callbacks.append(
             Evaluate(topology.rank, lambda: _batches(config, topology, fresh, 1), context.random, record)
         )
-    return callbacks
+    if config.checkpoint.dir:
+        callbacks.append(Checkpoint(store))
+    return [*callbacks, Signals(topology.device)]
 
 
 def summary(config: Config, context: ModelContext) -> str:

@@ -153,7 +153,7 @@ def _fault(config: Config, machine: Machine) -> Iterator[str]:
         yield str(error)
         return
     for fault in faults:
-        axis = {"tp": "tp", "batch": "tp", "dp": "dp", "send": "pp", "recv": "pp"}.get(fault.where)
+        axis = {"tp": "tp", "batch": "tp", "dp": "dp", "after_dp": "dp", "send": "pp", "recv": "pp"}.get(fault.where)
         if axis and getattr(p, axis) == 1:
             yield f"--fault {fault.kind}@{fault.rank}:{fault.iteration}:{fault.where}: nothing of the kind with {axis} = 1"
         if fault.where == "batch" and fault.rank % p.tp:

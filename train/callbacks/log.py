@@ -111,4 +111,5 @@ class Log(Callback):
         self.nan_in_a_row = 0 if math.isfinite(step.loss) else self.nan_in_a_row + 1
         limit = trainer.config.train.stop_after_nan
         if limit and self.nan_in_a_row >= limit:  # every rank has the same loss: all stop together
+            trainer.diverged = True
             trainer.stop = f"the loss was not finite {self.nan_in_a_row} times in a row"

@@ -58,9 +58,10 @@ def _start_worker(_: int) -> None:
 
 def token_batches(samples: Any, order: MicroBatches, workers: int) -> Iterator[torch.Tensor]:
     """int64 [micro, seq_length + 1], one a micro-batch."""
-    options: dict[str, Any] = {}
+    # A generator of its own: the loader would draw a seed from the stream that dropout uses.
+    options: dict[str, Any] = {"generator": torch.Generator()}
     if workers:
-        options = {"multiprocessing_context": "fork", "worker_init_fn": _start_worker, "prefetch_factor": 4}
+        options |= {"multiprocessing_context": "fork", "worker_init_fn": _start_worker, "prefetch_factor": 4}
     loader = DataLoader(_Tokens(samples), batch_sampler=order, num_workers=workers, **options)  # type: ignore[arg-type]
     return iter(loader)
 

@@ -7,11 +7,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import acts, collectives
+from . import acts
 from .spec import Fault
+
+OUTSIDE = ("rendezvous", "groups", "destroy")  # passed once, in no iteration
+
+# Faults that strike at the last operation of their kind in the iteration. After any earlier one the ranks
+# would go on, one operation apart, until two of different sizes meet, and gloo aborts on those.
+AT_LAST = {("skip", "tp"), ("extra", "tp")}
 
 _armed: list[Fault] = []
 _iteration = 0
+_calls: dict[str, int] = {}  # passes of each place in this iteration
+_calls_before: dict[str, int] = {}  # the same in the iteration before
 
 
 def arm(faults: list[Fault], rank: int) -> None:
@@ -22,12 +30,18 @@ def arm(faults: list[Fault], rank: int) -> None:
 def at_iteration(number: int) -> None:
     global _iteration
     _iteration = number
+    _calls_before.clear()
+    _calls_before.update(_calls)
+    _calls.clear()
 
 
 def _due(where: str, iteration: int | None) -> Fault | None:
     now = _iteration if iteration is None else iteration
     for fault in _armed:
         reached = now >= fault.iteration if fault.kind == "slow" else now == fault.iteration
+        reached = reached or where in OUTSIDE
+        if (fault.kind, where) in AT_LAST and _calls[where] < _calls_before.get(where, 0):
+            continue
         if fault.where == where and reached:
             return fault
     return None
@@ -37,17 +51,13 @@ def point(where: str, iteration: int | None = None, **context: Any) -> bool:
     """Strike the fault that waits here, if one does. True: it did the operation's part; leave the operation out."""
     if not _armed:
         return False
+    _calls[where] = _calls.get(where, 0) + 1
     fault = _due(where, iteration)
     if fault is None:
         return False
     if fault.kind != "slow":
         _armed.remove(fault)
     return acts.strike(fault, context)
-
-
-def know_groups(**groups: Any) -> None:
-    """The trainer's groups by axis, for the fault that calls a collective on the wrong one."""
-    collectives.known_groups.update({axis: g for axis, g in groups.items() if g is not None})
 
 
 def armed_at(where: str) -> bool:

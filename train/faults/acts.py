@@ -32,7 +32,7 @@ def strike(fault: Fault, context: dict[str, Any]) -> bool:
         announce(fault)
     if fault.kind in COLLECTIVE_ACTS:
         return COLLECTIVE_ACTS[fault.kind](context)
-    return bool(_ACTS[fault.kind]())
+    return _ACTS[fault.kind]() is True
 
 
 def _sleep() -> None:

@@ -11,9 +11,6 @@ import torch
 import torch.distributed as dist
 
 
-known_groups: dict[str, Any] = {}  # the trainer's groups by axis, for the fault that takes the wrong one
-
-
 def _skip(_: dict[str, Any]) -> bool:
     return True
 
@@ -24,10 +21,9 @@ def _extra(context: dict[str, Any]) -> bool:
 
 
 def _wrong_group(context: dict[str, Any]) -> bool:
-    """One all-reduce on a group whose other members are elsewhere."""
-    others = [g for g in known_groups.values() if g is not context["group"] and dist.get_world_size(g) > 1]
-    dist.all_reduce(context["tensor"].detach().clone(), group=others[0] if others else None)
-    return False
+    """The right operation on the group of all ranks."""
+    dist.all_reduce(context["tensor"].detach().clone())
+    return True
 
 
 def _wrong_op(context: dict[str, Any]) -> bool:
@@ -38,16 +34,24 @@ def _wrong_op(context: dict[str, Any]) -> bool:
 
 
 def _wrong_shape(context: dict[str, Any]) -> bool:
+    _hang_as_nccl_does()
     flat = context["tensor"].detach().reshape(-1)
     dist.all_reduce(flat[: max(1, flat.numel() // 2)].clone(), group=context["group"])
     return True
 
 
 def _wrong_dtype(context: dict[str, Any]) -> bool:
+    _hang_as_nccl_does()
     tensor = context["tensor"].detach()
     other = torch.bfloat16 if tensor.dtype != torch.bfloat16 else torch.float16
     dist.all_reduce(tensor.to(other), group=context["group"])
     return True
+
+
+def _hang_as_nccl_does() -> None:
+    """NCCL hangs on sizes that differ; gloo would abort the process that receives too much: let nothing arrive."""
+    if dist.get_backend() == "gloo":
+        _blackhole({})
 
 
 def _wrong_root(context: dict[str, Any]) -> bool:
@@ -58,7 +62,8 @@ def _wrong_root(context: dict[str, Any]) -> bool:
 
 
 def _end(context: dict[str, Any]) -> bool:
-    """A collective that no peer takes part in any more."""
+    """A collective that no peer takes part in any more, on connections that do not tell that they left."""
+    _hang_as_nccl_does()
     dist.all_reduce(context["tensor"], group=context["group"])
     return False
 

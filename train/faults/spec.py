@@ -18,7 +18,7 @@ PLACES = {
     "recv": "before a pipeline receive",
     "backward": "before a backward pass",
     "tied": "before the reduction of the tied embedding's gradient",
-    "dp": "before the data parallel gradient reduction",
+    "dp": "before the data parallel gradient reduction (after_dp: behind it)",
     "optimizer": "before the optimizer step",
     "evaluate": "before an evaluation",
     "checkpoint": "before a checkpoint save",
@@ -55,7 +55,7 @@ KINDS: dict[str, Kind] = {
     "data_dead": Kind("its data loader worker is stopped as if dead: silent, not reaped", ("worker",), "data_wait"),
     "checkpoint_fifo": Kind("its checkpoint writer blocks on a FIFO", ("writer",), "checkpoint_wait"),
     "skip": Kind("leaves one collective out", _COLLECTIVE, "order"),
-    "extra": Kind("makes one collective too many", _COLLECTIVE, "order"),
+    "extra": Kind("makes one collective too many", ("tp", "after_dp"), "order"),
     "wrong_group": Kind("calls the collective on another group", _COLLECTIVE, "order"),
     "wrong_op": Kind("broadcasts where its peers all-reduce", _COLLECTIVE, "mismatch"),
     "wrong_shape": Kind("all-reduces half of the tensor", _COLLECTIVE, "mismatch"),
@@ -71,7 +71,7 @@ KINDS: dict[str, Kind] = {
     "slow": Kind("sleeps 0.5 s in every iteration from this one on; hangs nobody", ("forward", *ANYWHERE), "slow"),
 }
 
-_FORM = re.compile(r"^([a-z_]+)@(\d+):(\d+)(?::([a-z]+))?$")
+_FORM = re.compile(r"^([a-z_]+)@(\d+):(\d+)(?::([a-z_]+))?$")
 
 
 @dataclass(frozen=True)
