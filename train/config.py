@@ -118,6 +118,7 @@ class LogConfig:
     interval: int = option(1, "iterations between two log lines", "iterations", 1)
     timers: bool = option(False, "Megatron's timers line after each log line")
     tensorboard: str = option("", "folder of the tensorboard events; empty writes none")
+    metrics: str = option("", "file of JSON lines, one an iteration, with every number unrounded; empty writes none")
     peak_tflops: float = option(0.0, "peak of one device for the MFU; 0 leaves it out", "TFLOP/s", 0)
 
 

@@ -15,6 +15,7 @@ from . import deepspeed_guards, faults, flops
 from .callbacks.checkpoint import Checkpoint
 from .callbacks.evaluate import Evaluate
 from .callbacks.log import Log
+from .callbacks.metrics import Metrics
 from .callbacks.signals import Signals
 from .callbacks.tensorboard import Tensorboard
 from .checkpoint.store import Store
@@ -119,6 +120,8 @@ def _batches(config: Config, topology: Topology, state: TrainState, share: int) 
 
 def build_callbacks(config: Config, topology: Topology, context: ModelContext, store: Store) -> list[Callback]:
     callbacks: list[Callback] = [Log(topology.rank, context.vocab[1])]
+    if config.log.metrics and topology.rank == 0:
+        callbacks.append(Metrics(config.log.metrics))
     record: Callable[[Trainer, str, float], None] | None = None
     if config.log.tensorboard and topology.rank == 0:
         tensorboard = Tensorboard(config.log.tensorboard, context.vocab[1])
