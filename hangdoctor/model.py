@@ -12,6 +12,7 @@ from typing import Literal
 from msgspec import Struct, field
 
 from .layout import Layout
+from .operations import RankOps
 
 CAPTURE_SCHEMA = "hangdoctor.capture/1"
 DIAGNOSIS_SCHEMA = "hangdoctor.diagnosis/1"
@@ -94,6 +95,8 @@ class RankCapture(Process, omit_defaults=True, kw_only=True):
     local_world_size: int = 0
     gpu: str = ""
     children: list[Process] = []
+    ops: RankOps | None = None  # from its black box or recorder, at the last sample
+    ops_before: RankOps | None = None  # at the first sample: the end of its history only
 
 
 class NodeCapture(Struct, omit_defaults=True):

@@ -8,11 +8,11 @@ between processes, and sequence numbers count the collectives of one member set.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable
 from typing import Literal
 
 from msgspec import Struct
+
+from .group_id import group_uid as group_uid
 
 OpState = Literal["entered", "started", "done"]
 
@@ -20,12 +20,6 @@ OpState = Literal["entered", "started", "done"]
 P2P = frozenset({"send", "recv"})
 # Operations of the store or of set-up and tear-down: waits, but no collectives of a group's sequence.
 STORE = frozenset({"store_wait", "init_process_group", "new_group", "destroy_process_group", "monitored_barrier"})
-
-
-def group_uid(ranks: Iterable[int], instance: int = 0) -> str:
-    """The same short name for the same member set in every process; `instance` tells equal sets apart (0, 1 ...)."""
-    members = ",".join(map(str, sorted(ranks)))
-    return hashlib.blake2b(f"{members}#{instance}".encode(), digest_size=8).hexdigest()
 
 
 class Group(Struct, omit_defaults=True):
@@ -54,6 +48,8 @@ class Operation(Struct, omit_defaults=True):
     left_s: float = 0.0
     asynchronous: bool = False
     iteration: int = -1
+    failed: bool = False  # left by an exception: the operation did not take place, or not to its end
+    detail: str = ""  # of a store wait: the keys that it waits for
 
     def signature(self) -> tuple[str, str, str, str, int]:
         """What all members of one collective must agree on."""

@@ -1,0 +1,28 @@
+"""The one-shot agent: captures its node once and answers on standard output.
+
+Started by a launcher as ``python -m hangdoctor agent --once OPTIONS`` beside the training step.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+
+from hangdoctor.errors import HangdoctorError
+from hangdoctor.readers.node import CaptureOptions, capture_node
+from hangdoctor.wire import NodeReply, pack
+
+
+def answer(options: CaptureOptions) -> NodeReply:
+    """Capture this node; a failure becomes part of the answer, so that the launcher can tell it from silence."""
+    node = os.environ.get("SLURMD_NODENAME") or platform.node()
+    try:
+        return NodeReply(node, capture_node(options, node))
+    except HangdoctorError as error:
+        return NodeReply(node, error=str(error), help=error.help)
+
+
+def main(options: CaptureOptions) -> None:
+    sys.stdout.write(pack(answer(options)))
+    sys.stdout.flush()

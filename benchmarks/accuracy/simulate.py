@@ -1,0 +1,180 @@
+"""Simulated NCCL jobs of any TP x PP x DP with a fault in them, and the truth about it. Same seed, same case.
+
+    case = simulate("skipped", Layout(dp=128, pp=16, tp=8), seed=7)
+    case.before, case.after     # list[RankOps]: two captures; the same list where nothing moved
+    case.write(folder)          # Flight Recorder dumps as NCCL's ranks write them
+
+A fault is put into one rank's program and the programs are run (`sim_engine`); a fault that does not
+hang the job, or of which nothing shows, is put somewhere else. `python -m benchmarks.accuracy.simulate`
+writes one case to a folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hangdoctor.layout import Layout
+from hangdoctor.operations import RankOps
+
+from . import sim_faults
+from .sim_dumps import Exporter, Snapshot, write
+from .sim_engine import NEVER, Members, Simulation
+from .sim_faults import KINDS, Placed
+from .sim_program import Programs
+
+__all__ = ["KINDS", "Case", "Settings", "Truth", "simulate"]
+
+MOVING = ("healthy", "slow")
+PATIENCE_S = 600.0  # a hung job is captured this long after its last event
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the job and its recorder are like."""
+
+    micro_batches: int = 4
+    iterations: int = 3  # simulated ones; the fault is in the second
+    first_iteration: int = 1000  # those before are only counted
+    ring: int = 50  # operations that a rank's recorder keeps
+    silent: float = 0.0  # share of ranks without evidence
+    timing: bool = False  # TORCH_NCCL_ENABLE_TIMING: the recorder learns of starts
+    run_ahead: tuple[int, int] = (8, 64)  # operations that hosts may be ahead of their devices, from and to
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What a diagnosis should say. `kinds` are all right names for it, `alternatives` other right sets of ranks."""
+
+    kind: str  # the fault as it was put in
+    ranks: list[int]
+    kinds: list[str]
+    alternatives: list[list[int]] = field(default_factory=list)
+    visible: bool = True  # dumps hold enough to single the ranks out
+    detail: str = ""
+
+
+@dataclass
+class Case:
+    kind: str
+    seed: int
+    layout: Layout
+    settings: Settings
+    truth: Truth
+    before: list[RankOps]
+    after: list[RankOps]
+    missing: list[int]
+    exporter: Exporter
+
+    @property
+    def name(self) -> str:
+        size = self.layout
+        return f"{self.kind}-tp{size.tp}pp{size.pp}dp{size.dp}-s{self.seed}"
+
+    def write(self, folder: Path, kind: str = "pickle", prefix: str = "") -> list[Path]:
+        """Dump files of all ranks that are not silent, `kind` pickle or json."""
+        silent = set(self.missing)
+        ranks = [r for r in range(self.layout.world_size) if r not in silent]
+        return list(write(self.exporter, ranks, folder, kind, prefix))
+
+
+def simulate(kind: str, layout: Layout, seed: int, settings: Settings | None = None, in_memory: bool = True) -> Case:
+    """Simulate one case. `in_memory=False` leaves `before` and `after` empty, for those who only write dumps.
+
+    Raises:
+        ValueError: the kind is unknown, or this layout has no place for it (no pipeline, no replicas ...).
+    """
+    settings = settings or Settings()
+    if kind not in KINDS:
+        raise ValueError(f"no fault is called {kind!r}; there are {', '.join(sorted(KINDS))}")
+    # A text seed is hashed the same way in every process, unlike hash().
+    rng = random.Random(f"{kind}/{layout.dp}x{layout.pp}x{layout.tp}/{seed}")
+    members = Members(layout)
+    programs = Programs(layout, settings.micro_batches, settings.iterations, settings.first_iteration)
+    for _ in range(40):
+        simulation = _job(members, programs, settings, rng)
+        placed = KINDS[kind](simulation, programs, rng, settings.first_iteration + 1)
+        if placed is None:
+            continue
+        simulation.run()
+        if kind in MOVING or sim_faults.shows(simulation, placed):
+            return _case(kind, seed, settings, simulation, programs, placed, rng, in_memory)
+    raise ValueError(f"{kind} does not hang a job of {layout}: give it a pipeline, replicas and tensor parallelism")
+
+
+def _job(members: Members, programs: Programs, settings: Settings, rng: random.Random) -> Simulation:
+    layout = members.layout
+    by_rank = [programs.by_stage[r // (layout.dp * layout.tp)] for r in range(layout.world_size)]
+    run_ahead = [rng.randint(*settings.run_ahead) for _ in by_rank]
+    return Simulation(members, by_rank, run_ahead)
+
+
+def _case(
+    kind: str, seed: int, settings: Settings, s: Simulation, programs: Programs, placed: Placed, rng: random.Random,
+    in_memory: bool,
+) -> Case:  # fmt: skip
+    world = s.members.layout.world_size
+    silent = set(rng.sample(range(world), round(settings.silent * world))) | set(placed.gone)
+    first, second = _moments(kind, s)
+    exporters = [Exporter(Snapshot(s, programs, when, settings.ring, settings.timing)) for when in (first, second)]
+    before: list[RankOps] = []
+    after: list[RankOps] = []
+    if in_memory:
+        seen = [r for r in range(world) if r not in silent]
+        before = [exporters[0].rank_ops(r) for r in seen]
+        after = before if first == second else [exporters[1].rank_ops(r) for r in seen]
+    truth = Truth(
+        kind, sorted(placed.ranks), placed.kinds, _alternatives(placed, silent), placed.visible, placed.detail
+    )
+    if silent & set(placed.ranks):
+        truth = dataclasses.replace(truth, kinds=[*dict.fromkeys([*truth.kinds, "unreachable", "dead", "not_entered"])])
+    return Case(kind, seed, s.members.layout, settings, truth, before, after, sorted(silent), exporters[1])
+
+
+def _moments(kind: str, s: Simulation) -> tuple[float, float]:
+    """Virtual seconds of the two captures."""
+    last = max(max((e for e in ends if e != NEVER), default=0.0) for ends in s.ends)
+    if kind not in MOVING:
+        return last + PATIENCE_S, last + PATIENCE_S
+    return last * 0.45, last * 0.85
+
+
+def _alternatives(placed: Placed, silent: set[int]) -> list[list[int]]:
+    """With a silent culprit, all silent members of the operation that it holds up are equally suspect."""
+    out = [sorted(a) for a in placed.alternatives]
+    for rank, others in placed.holds_up.items():
+        suspects = silent & set(others)
+        if rank in silent and suspects != {rank}:
+            out.append(sorted((set(placed.ranks) - {rank}) | suspects))
+    return out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Write the dumps of one simulated case, and truth.json beside them.")
+    parser.add_argument("kind", choices=sorted(KINDS))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--tp", type=int, default=2)
+    parser.add_argument("--pp", type=int, default=2)
+    parser.add_argument("--dp", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--ring", type=int, default=50)
+    parser.add_argument("--silent", type=float, default=0.0)
+    parser.add_argument("--timing", action="store_true")
+    parser.add_argument("--json", action="store_true", help="JSON instead of pickle")
+    args = parser.parse_args()
+    settings = Settings(ring=args.ring, silent=args.silent, timing=args.timing)
+    layout = Layout(dp=args.dp, pp=args.pp, tp=args.tp)
+    case = simulate(args.kind, layout, args.seed, settings, in_memory=False)
+    files = case.write(args.folder, "json" if args.json else "pickle")
+    # Beside the folder: the analyzers read whatever lies in it.
+    truth = args.folder.with_name(args.folder.name + ".truth.json")
+    truth.write_text(json.dumps(dataclasses.asdict(case.truth), indent=1) + "\n")
+    print(f"{len(files)} dumps in {args.folder}, truth in {truth}: {case.truth.kind} at {case.truth.ranks}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""The bundle: one folder that holds everything a diagnosis read, so that any incident replays offline.
+
+    manifest.json    format, versions, command line, sizes and checksums of the other files
+    capture.json     `hangdoctor.model.JobCapture`: the only file that a diagnosis reads
+    diagnosis.json   the verdict as it was given
+    report.txt       the same as a person saw it
+    raw/NODE/...     what the tools printed, as evidence for people
+
+Written into a hidden folder beside its place and renamed: it is there whole or not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import re
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import msgspec
+
+from ._version import __version__
+from .errors import BadInput, BundleError
+from .model import CAPTURE_SCHEMA, Diagnosis, JobCapture
+
+BUNDLE_SCHEMA = "hangdoctor.bundle/1"
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+class Manifest(msgspec.Struct):
+    schema: str
+    hangdoctor: str
+    python: str
+    system: str
+    created: float
+    command: list[str]
+    files: dict[str, str]  # path -> "sha256:..."
+
+
+def default_path(job: str, at: float) -> Path:
+    """``hangdoctor-<job>-<time>`` in the current folder."""
+    return Path(f"hangdoctor-{safe_name(job)}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(at))}")
+
+
+def safe_name(text: str) -> str:
+    """`text` as one path component; names come from jobs and nodes and are not trusted."""
+    return _UNSAFE.sub("_", text).strip("._")[:80] or "job"
+
+
+def save(path: Path, capture: JobCapture, diagnosis: Diagnosis, report: str, command: list[str]) -> Path:
+    """Write a bundle and return where it is: `path`, or `path-2`, `path-3` ... where that exists already.
+
+    Raises:
+        BundleError: the folder cannot be written; nothing is left behind.
+    """
+    files = _files(capture, diagnosis, report)
+    manifest = Manifest(
+        BUNDLE_SCHEMA, __version__, platform.python_version(), f"{platform.system()} {platform.release()}",
+        capture.taken, command, {name: "sha256:" + hashlib.sha256(data).hexdigest() for name, data in files.items()},
+    )  # fmt: skip
+    files["manifest.json"] = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+    staging: Path | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=".hangdoctor-", dir=path.parent))  # mkdtemp makes it 0700
+        for name, data in files.items():
+            target = staging / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
+        return _rename(staging, path)
+    except OSError as error:
+        if staging is not None:
+            shutil.rmtree(staging, ignore_errors=True)
+        raise BundleError(
+            f"the bundle cannot be written to {path}: {error.strerror or error}",
+            "Name another place with --bundle DIR.",
+        ) from error
+
+
+def _files(capture: JobCapture, diagnosis: Diagnosis, report: str) -> dict[str, bytes]:
+    raw = {f"raw/{safe_name(n.node)}/{safe_name(name)}": text.encode() for n in capture.nodes for name, text in n.raw.items()}
+    stripped = msgspec.structs.replace(capture, nodes=[msgspec.structs.replace(n, raw={}) for n in capture.nodes])
+    return {
+        "capture.json": msgspec.json.encode(stripped),
+        "diagnosis.json": encode_diagnosis(diagnosis),
+        "report.txt": report.encode(),
+        **raw,
+    }
+
+
+def _rename(staging: Path, path: Path) -> Path:
+    """Move into place without ever replacing what is there: rename(2) refuses a folder that is not empty."""
+    for n in range(1, 10_000):
+        target = path if n == 1 else path.with_name(f"{path.name}-{n}")
+        if os.path.lexists(target):
+            continue
+        with contextlib.suppress(FileExistsError):
+            staging.rename(target)
+            return target
+    raise OSError("too many bundles of that name")
+
+
+def encode_diagnosis(diagnosis: Diagnosis) -> bytes:
+    """The diagnosis as indented JSON with a newline: the bytes of `--json` and of the bundle."""
+    return msgspec.json.format(msgspec.json.encode(diagnosis), indent=1) + b"\n"
+
+
+def is_bundle(path: Path) -> bool:
+    return (path / "manifest.json").is_file()
+
+
+def load(path: Path) -> JobCapture:
+    """The capture of a bundle.
+
+    Raises:
+        BadInput: it is no bundle, of another version, incomplete or altered.
+    """
+    try:
+        manifest = msgspec.json.decode((path / "manifest.json").read_bytes(), type=Manifest)
+        data = (path / "capture.json").read_bytes()
+    except OSError as error:
+        raise BadInput(f"{path} is no readable bundle: {error.filename}: {error.strerror}") from error
+    except msgspec.DecodeError as error:
+        raise BadInput(f"{path}/manifest.json is damaged: {error}") from error
+    if manifest.schema != BUNDLE_SCHEMA:
+        raise BadInput(f"{path} is of format {manifest.schema}; this version reads {BUNDLE_SCHEMA}", "Update hangdoctor.")
+    if "sha256:" + hashlib.sha256(data).hexdigest() != manifest.files.get("capture.json"):
+        raise BadInput(f"{path}/capture.json is not what the manifest lists: it was cut or changed")
+    try:
+        capture = msgspec.json.decode(data, type=JobCapture)
+    except msgspec.DecodeError as error:
+        raise BadInput(f"{path}/capture.json is damaged: {error}") from error
+    if capture.schema != CAPTURE_SCHEMA:
+        raise BadInput(f"{path}/capture.json is of format {capture.schema}; this version reads {CAPTURE_SCHEMA}")
+    return capture
+
+
+def command_line() -> list[str]:
+    return ["hangdoctor", *sys.argv[1:]]

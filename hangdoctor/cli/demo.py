@@ -1,0 +1,150 @@
+"""`hangdoctor demo`: a real job here, a fault in it, the diagnosis, and nothing left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+
+import click
+
+from ..diagnosis import diagnose
+from ..errors import HangdoctorError
+from ..launchers.local import LocalLauncher
+from ..model import JobCapture
+from ..readers import discover, proc
+from ..readers.node import CaptureOptions
+from .output import deliver, progress_to_stderr
+
+_REST_S = 1.0  # a rank that has not run for this long has come to rest
+_RUN_ID = "hangdoctor-demo"
+
+
+class DemoError(HangdoctorError):
+    """The demo's own job failed."""
+
+
+@click.command("demo")
+@click.option("--script", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
+              help="Start this script under torchrun instead; it prints `fault: ...` when it hangs.")  # fmt: skip
+@click.option("--fault", default="", metavar="SPEC", help="The fault, in the form that the job's --fault takes.")
+@click.option("--ranks", default=8, show_default=True, type=click.IntRange(2, 64), metavar="N", help="Ranks to start.")
+@click.option(
+    "--wait", "limit", default=100.0, show_default=True, metavar="S", help="Give up where the job does not hang by then."
+)
+def command(script: str | None, fault: str, ranks: int, limit: float) -> None:
+    """Hang one rank of a real 8-rank job on this machine, and diagnose it.
+
+    Needs torch (pip install 'hangdoctor[train]'). The job is ended and its files are removed.
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise DemoError("the demo's job needs torch", "pip install 'hangdoctor[train]', or: make demo in a checkout.")
+    say = progress_to_stderr(False)
+    with (
+        tempfile.TemporaryDirectory(prefix="hangdoctor-demo-") as folder,
+        running_job(_command(script, fault, ranks), folder) as job,
+    ):
+        lines = follow(job)
+        say(f"started {ranks} ranks; waiting for the fault")
+        struck = _wait_for_fault(job, lines, limit)
+        say(f"it struck: {struck}")
+        key = _rest(limit)
+        say("all ranks have come to rest: now `hangdoctor dump --local`")
+        capture: JobCapture = LocalLauncher().capture(CaptureOptions(job=key), say)
+        click.echo("")
+        deliver(diagnose(capture), None, False, False)
+
+
+def _command(script: str | None, fault: str, ranks: int) -> list[str]:
+    launch = [
+        sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={ranks}", "--master_addr=127.0.0.1",
+        f"--master_port={_free_port()}", f"--rdzv_id={_RUN_ID}-{os.getpid()}",
+    ]  # fmt: skip
+    if script is not None:
+        return [*launch, script, *(["--fault", fault] if fault else [])]
+    return [*launch, "examples/three_d.py", *(["--fault", fault] if fault else [])]
+
+
+def _free_port() -> int:
+    import socket
+
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+@contextlib.contextmanager
+def running_job(command: list[str], folder: str) -> Iterator[subprocess.Popen[str]]:
+    """The job in a session of its own, ended with all of its ranks at the end."""
+    env = os.environ | {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"), "TMPDIR": folder, "PYTHONUNBUFFERED": "1"}
+    job = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=env,
+        start_new_session=True,
+    )
+    try:
+        yield job
+    finally:
+        for pid in [*(c.pid for c in discover.children_of(job.pid)), job.pid]:  # torchrun starts ranks in sessions of their own
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        job.wait()
+
+
+def follow(job: subprocess.Popen[str]) -> queue.Queue[str | None]:
+    """The job's output as a queue of lines; None at its end."""
+    lines: queue.Queue[str | None] = queue.Queue()
+
+    def read() -> None:
+        assert job.stdout is not None
+        for line in job.stdout:
+            lines.put(line.rstrip())
+        lines.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    return lines
+
+
+def _wait_for_fault(job: subprocess.Popen[str], lines: queue.Queue[str | None], limit: float) -> str:
+    end = time.monotonic() + limit
+    tail: list[str] = []
+    while time.monotonic() < end:
+        try:
+            line = lines.get(timeout=0.2)
+        except queue.Empty:
+            continue
+        if line is None:
+            raise DemoError(f"the job ended with code {job.wait()} before its fault", "\n  ".join(tail[-15:]))
+        tail.append(line)
+        if "fault:" in line:
+            return line.strip()
+        if "iteration" in line:
+            click.echo(line)
+    raise DemoError(f"no fault within {limit:.0f} s", "\n  ".join(tail[-15:]))
+
+
+def _rest(limit: float) -> str:
+    """Wait until no rank's main thread has run for a while, and return the job's key."""
+    end, since = time.monotonic() + limit, time.monotonic()
+    before: list[int] = []
+    while time.monotonic() < end:
+        jobs = [j for j in discover.find_jobs() if f"{_RUN_ID}-{os.getpid()}" in j.key]
+        now = [t.switches if (t := proc.sample_thread(f.pid, f.pid)) else -1 for j in jobs for f in j.ranks]
+        if now != before or not jobs:
+            before, since = now, time.monotonic()
+        elif time.monotonic() - since > _REST_S:
+            return jobs[0].key
+        time.sleep(0.1)
+    raise DemoError(f"the job did not come to rest within {limit:.0f} s")

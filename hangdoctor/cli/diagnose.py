@@ -1,0 +1,59 @@
+"""`hangdoctor diagnose`: the same diagnosis offline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from .. import bundle
+from ..diagnosis import diagnose
+from ..errors import BadInput
+from ..model import JobCapture
+from ..readers import pyspy_text
+from .output import deliver, exit_with, result_flags
+
+
+@click.command("diagnose")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
+@click.option("--bundle", "bundle_dir", metavar="DIR", type=click.Path(), help="Keep a new bundle of what was read.")
+@result_flags
+def command(
+    paths: tuple[str, ...], bundle_dir: str | None, json_file: str | None, quiet: bool, no_color: bool, exit_code: bool
+) -> None:
+    """The same diagnosis offline, from what was saved.
+
+    PATH is a bundle of `hangdoctor dump`, or files that `py-spy dump` printed (text or --json, one or many processes
+    a file, as the srun recipe leaves them: trace-<node>.out), or folders of such files. Damaged and foreign files
+    are named and skipped.
+    """
+    capture = load([Path(p) for p in paths])
+    diagnosis = diagnose(capture)
+    saved = ""
+    if bundle_dir:
+        from ..report.terminal import plain
+
+        saved = str(bundle.save(Path(bundle_dir), capture, diagnosis, plain(diagnosis), bundle.command_line()))
+    deliver(diagnosis, json_file, quiet, no_color, saved)
+    exit_with(diagnosis, exit_code)
+
+
+def load(paths: list[Path]) -> JobCapture:
+    """The capture that some paths hold.
+
+    Raises:
+        BadInput: a path does not exist, or nothing in them can be diagnosed.
+    """
+    for path in paths:
+        if not path.exists():
+            raise BadInput(f"{path} does not exist")
+    if len(paths) == 1 and paths[0].is_dir() and bundle.is_bundle(paths[0]):
+        return bundle.load(paths[0])
+    files: list[Path] = []
+    for path in paths:
+        if path.is_dir() and bundle.is_bundle(path):
+            raise BadInput(f"{path} is a bundle: diagnose one bundle at a time")
+        files += sorted(p for p in path.iterdir() if p.is_file()) if path.is_dir() else [path]
+    if not files:
+        raise BadInput(f"{paths[0]} holds no files")
+    return pyspy_text.read_files(files)

@@ -1,0 +1,108 @@
+"""`hangdoctor dump`: capture once, diagnose, report, keep a bundle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from .. import bundle
+from ..diagnosis import diagnose
+from ..errors import BundleError, UsageError
+from ..launchers.base import Launcher
+from ..model import Diagnosis, JobCapture
+from ..readers.node import CaptureOptions
+from .output import deliver, exit_with, progress_to_stderr, result_flags
+
+
+@click.command("dump")
+@click.option("--local", "local", is_flag=True, help="All rank processes of this user on this host (root: of everybody).")
+@click.option("--pid", "pids", type=int, multiple=True, metavar="P", help="This process; repeat for more.")
+@click.option("--jobid", metavar="J[.STEP]", help="A running Slurm job: one short step beside the training on each node.")
+@click.option("--hostfile", metavar="F", type=click.Path(), help="Hosts, one a line (`host [slots=n]`), by ssh or pdsh.")
+@click.option("--pbs", is_flag=True, help="The nodes of this PBS job (PBS_NODEFILE), by mpiexec.")
+@click.option("--job", default="", metavar="KEY", help="Which job, where a host runs several; otherwise the newest.")
+@click.option("--user", default="", help="Ranks of this user (default: yours; for root everybody's).")
+@click.option("--settle", default=1.0, show_default=True, type=click.FloatRange(0, 3600), metavar="S",
+              help="Seconds between the two captures: what moved is not stuck.")  # fmt: skip
+@click.option("--timeout", default=20.0, show_default=True, type=click.FloatRange(0.5, 3600), metavar="S",
+              help="Deadline of the whole capture; what has not answered by then is missing.")  # fmt: skip
+@click.option(
+    "--native", is_flag=True, help="Native frames too. Stops each process for about 0.6 s; never one in state D or T."
+)
+@click.option(
+    "--blocking", is_flag=True, help="Stop each process while it is read (consistent stacks); never one in state D or T."
+)
+@click.option("--python", "python", metavar="PATH", help="Python on the nodes that can import hangdoctor (default: this one).")
+@click.option(
+    "--remote-shell", type=click.Choice(["ssh", "pdsh"]), default="ssh", show_default=True, help="How --hostfile reaches hosts."
+)
+@click.option(
+    "--bundle",
+    "bundle_dir",
+    metavar="DIR",
+    type=click.Path(),
+    help="Where to keep everything (default hangdoctor-<job>-<time>/).",
+)
+@click.option("--no-bundle", is_flag=True, help="Keep nothing.")
+@result_flags
+def command(**flags: object) -> None:
+    """Capture a hung job once and name the culprit rank.
+
+    Needs no preparation of the job and never stops it. Name one target: --local, --pid, --jobid, --hostfile or --pbs.
+    """
+    options = CaptureOptions(
+        job=str(flags["job"]), user=str(flags["user"]), pids=list(flags["pids"]),  # type: ignore[call-overload]
+        settle_s=flags["settle"], timeout_s=flags["timeout"],  # type: ignore[arg-type]
+        native=bool(flags["native"]), blocking=bool(flags["blocking"]), keep_raw=not flags["no_bundle"],
+    )  # fmt: skip
+    quiet = bool(flags["quiet"])
+    launcher, options = choose_launcher(flags, options)
+    capture = launcher.capture(options, progress_to_stderr(quiet))
+    diagnosis = diagnose(capture)
+    saved, trouble = ("", None) if flags["no_bundle"] else _keep(capture, diagnosis, flags["bundle_dir"])
+    deliver(diagnosis, flags["json_file"], quiet, bool(flags["no_color"]), saved)  # type: ignore[arg-type]
+    if trouble is not None:
+        raise trouble  # after the verdict, which is worth more than the bundle
+    exit_with(diagnosis, bool(flags["exit_code"]))
+
+
+def choose_launcher(flags: dict[str, object], options: CaptureOptions) -> tuple[Launcher, CaptureOptions]:
+    """The launcher for the target that the flags name.
+
+    Raises:
+        UsageError: no target, or more than one.
+    """
+    named = [name for name in ("local", "pids", "jobid", "hostfile", "pbs") if flags[name]]
+    if len(named) != 1:
+        what = "no target" if not named else "more than one target"
+        raise UsageError(f"{what} named", "Name one: --local, --pid P, --jobid J, --hostfile F or --pbs.")
+    python = flags["python"]
+    if named[0] in ("local", "pids"):
+        from ..launchers.local import LocalLauncher
+
+        return LocalLauncher(), options
+    if named[0] == "jobid":
+        from ..launchers.slurm import SlurmLauncher, parse_job
+
+        job, step = parse_job(str(flags["jobid"]))
+        return SlurmLauncher(job, step, str(python or "")), msgspec.structs.replace(options, slurm_job=job, slurm_step=step)
+    if named[0] == "pbs":
+        from ..launchers.pbs import PbsLauncher
+
+        return PbsLauncher(str(python or "")), options
+    from ..launchers.ssh import SshLauncher
+
+    return SshLauncher(Path(str(flags["hostfile"])), str(flags["remote_shell"]), str(python or "")), options
+
+
+def _keep(capture: JobCapture, diagnosis: Diagnosis, wanted: object) -> tuple[str, BundleError | None]:
+    """(where the bundle is, nothing), or (nothing, what went wrong)."""
+    from ..report.terminal import plain
+
+    path = Path(str(wanted)) if wanted else bundle.default_path(capture.job, capture.taken)
+    try:
+        return str(bundle.save(path, capture, diagnosis, plain(diagnosis), bundle.command_line())), None
+    except BundleError as error:
+        return "", error

@@ -1,0 +1,87 @@
+"""The `hangdoctor` command: finds the verb, runs it, and turns every known error into one line and an exit code."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+from types import FrameType
+
+import click
+
+from .._version import __version__
+from ..errors import Cancelled, HangdoctorError
+
+# verb -> (module beside this one, its line in --help). The help lines stand here so that --help imports no verb.
+VERBS: dict[str, tuple[str, str]] = {
+    "dump": ("dump", "Capture a hung job once and name the culprit rank."),
+    "diagnose": ("diagnose", "The same diagnosis offline, from a bundle or from py-spy output."),
+    "run": ("run", "Start a training with the probe in every rank, without a code change."),
+    "agent": ("agent", "The node agent: what runs beside the ranks."),
+    "demo": ("demo", "Hang one rank of a real 8-rank job here, and diagnose it."),
+}
+
+
+class Verbs(click.Group):
+    """A group whose commands are imported when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        module = importlib.import_module(f".{VERBS[cmd_name][0]}", __package__)
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, help) for name, (_, help) in VERBS.items()])
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="hangdoctor")
+def program() -> None:
+    """Names the rank that hangs a distributed training, in seconds, with its evidence.
+
+    \b
+    hangdoctor dump --local          all ranks of this host
+    hangdoctor dump --jobid 12345    a running Slurm job, from the login node or from inside
+    hangdoctor diagnose BUNDLE       again, offline
+    """
+
+
+def _terminated(signum: int, frame: FrameType | None) -> None:
+    raise Cancelled("ended by SIGTERM")
+
+
+def main() -> None:
+    """Entry point. Exit codes: 0 done, 1 could not, 2 wrong usage, 130 Ctrl-C."""
+    signal.signal(signal.SIGTERM, _terminated)
+    code = 0
+    try:
+        result = program.main(standalone_mode=False)
+        code = result if isinstance(result, int) else 0
+    except click.exceptions.Exit as stop:
+        code = stop.exit_code
+    except click.ClickException as error:
+        error.show(sys.stderr)
+        code = 2
+    except (click.Abort, KeyboardInterrupt):
+        print("hangdoctor: cancelled", file=sys.stderr)
+        code = 130
+    except HangdoctorError as error:
+        print(f"hangdoctor: {error}", file=sys.stderr)
+        if error.help:
+            print(f"  {error.help}", file=sys.stderr)
+        code = error.exit_code
+    except BrokenPipeError:
+        # The reader of our output has gone (`| head`): nothing is wrong, and nothing more can be said.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

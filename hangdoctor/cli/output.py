@@ -1,0 +1,68 @@
+"""What the verbs with a diagnosis share: their flags, and where results go."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .. import bundle
+from ..errors import BundleError
+from ..model import Diagnosis
+
+EXIT_CODES = {"healthy": 0, "hang": 10, "slow": 11, "unknown": 12}
+
+
+def result_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--json, --quiet, --no-color and --exit-code."""
+    flags = [
+        click.option(
+            "--json",
+            "json_file",
+            metavar="FILE|-",
+            help="Write the diagnosis as JSON; - is standard output, instead of the report.",
+        ),
+        click.option("--quiet", "-q", is_flag=True, help="Print the verdict's sentence only, and no progress."),
+        click.option("--no-color", is_flag=True, help="No colours (also NO_COLOR, and where the output is no terminal)."),
+        click.option("--exit-code", is_flag=True, help="Exit with 10 for a hang, 11 slow, 12 could not tell, 0 healthy."),
+    ]
+    for flag in reversed(flags):
+        command = flag(command)
+    return command
+
+
+def deliver(diagnosis: Diagnosis, json_file: str | None, quiet: bool, no_color: bool, saved: str = "") -> None:
+    """The result to standard output, as a report or as JSON; JSON to a file as well."""
+    if json_file == "-":
+        sys.stdout.buffer.write(bundle.encode_diagnosis(diagnosis))
+        sys.stdout.flush()
+        return
+    if json_file:
+        try:
+            Path(json_file).write_bytes(bundle.encode_diagnosis(diagnosis))
+        except OSError as error:
+            raise BundleError(f"the diagnosis cannot be written to {json_file}: {error.strerror}") from error
+    if quiet:
+        click.echo(diagnosis.summary)
+        return
+    from rich.console import Console
+
+    from ..report.terminal import render
+
+    render(diagnosis, Console(no_color=True if no_color else None, width=None if sys.stdout.isatty() else 160), saved)
+
+
+def exit_with(diagnosis: Diagnosis, wanted: bool) -> None:
+    if wanted:
+        raise click.exceptions.Exit(EXIT_CODES[diagnosis.status])
+
+
+def progress_to_stderr(quiet: bool) -> Callable[[str], None]:
+    def say(text: str) -> None:
+        if not quiet:
+            click.echo(f"hangdoctor: {text}", err=True)
+
+    return say

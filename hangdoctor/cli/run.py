@@ -1,0 +1,75 @@
+"""``hangdoctor run -- CMD...``: start a training with the probe in every rank."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import MutableMapping
+from pathlib import Path
+
+import click
+
+from ..errors import HangdoctorError, UsageError
+from ..probe import folder as folders
+
+STARTUP = Path(folders.__file__).parent / "startup"
+
+
+@click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("cmd", nargs=-1, type=click.UNPROCESSED, metavar="-- CMD...")
+def command(cmd: tuple[str, ...]) -> None:
+    """Start a training command with the probe inside it, without a change to its code.
+
+    CMD is whatever starts the job: torchrun, python, srun, mpiexec, deepspeed. Every Python below it loads the probe at
+    its start (through PYTHONPATH) and each rank keeps a black box of its operations in HANGDOCTOR_DIR, by default a new
+    folder under /dev/shm, which `hangdoctor dump` reads. The exit code is CMD's own. HANGDOCTOR_DISABLE=1 starts CMD
+    without the probe.
+    """
+    if not cmd:
+        raise UsageError("no command to run", "For example: hangdoctor run -- torchrun --nproc_per_node 8 train.py")
+    program = shutil.which(cmd[0])
+    if program is None:
+        raise UsageError(f"'{cmd[0]}' is no command on PATH", _advice(cmd[0]))
+    environ = dict(os.environ)
+    if environ.get("HANGDOCTOR_DISABLE", "") in ("", "0"):
+        prepare(environ)
+    try:
+        os.execvpe(program, list(cmd), environ)
+    except OSError as error:
+        raise HangdoctorError(f"{program} cannot be started: {error.strerror}", "Is it executable here?") from error
+
+
+def prepare(environ: MutableMapping[str, str]) -> None:
+    """Set PYTHONPATH and HANGDOCTOR_DIR for the job, and make the folder.
+
+    Raises:
+        HangdoctorError: the folder cannot be made, or is somebody else's.
+    """
+    where = Path(environ.get("HANGDOCTOR_DIR") or folders.root() / _run_name(environ))
+    try:
+        folders.prepare(where)
+    except OSError as error:
+        raise HangdoctorError(
+            f"run-time folder {where}: {error.strerror or error}", "Set HANGDOCTOR_DIR to a folder of your own."
+        ) from error
+    environ["HANGDOCTOR_DIR"] = str(where)
+    others = [p for p in environ.get("PYTHONPATH", "").split(os.pathsep) if p and p != str(STARTUP)]
+    environ["PYTHONPATH"] = os.pathsep.join([str(STARTUP), *others])
+    # Open MPI alone does not pass the environment on to other nodes unless told so.
+    forwarded = environ.get("OMPI_MCA_mca_base_env_list", "")
+    environ["OMPI_MCA_mca_base_env_list"] = ";".join(filter(None, (forwarded, "PYTHONPATH", "HANGDOCTOR_DIR")))
+
+
+def _run_name(environ: MutableMapping[str, str]) -> str:
+    slurm, pbs = environ.get("SLURM_JOB_ID"), environ.get("PBS_JOBID")
+    job = f"slurm-{slurm}" if slurm else f"pbs-{pbs}" if pbs else "run"
+    return f"{job}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+
+
+def _advice(program: str) -> str:
+    if program.endswith(".py"):
+        return f"Put the interpreter in front: hangdoctor run -- python {program}"
+    if program.startswith("-"):
+        return "Options of the training go behind its command: hangdoctor run -- CMD --option"
+    return "Is its environment activated, and the name written right?"

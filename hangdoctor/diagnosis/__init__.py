@@ -1,0 +1,5 @@
+"""The diagnosis: small pure passes over a capture. `diagnose` runs them all."""
+
+from .verdict import diagnose
+
+__all__ = ["diagnose"]

@@ -1,0 +1,88 @@
+"""Joins what operations say with what stacks and /proc say of the same ranks.
+
+Operations decide who holds whom; stacks and /proc decide what a rank does instead. Where the two name
+different ranks with confidence, the report says so and is less sure.
+"""
+
+from __future__ import annotations
+
+from ..model import Cause, Evidence, Kind
+from ..ranges import format_ranks
+from . import faults, outsiders
+from .case import Case, short, who
+from .ops import OpsEvidence, OpsVerdict, diagnose_ops
+
+# Kinds that are facts about a process: they say more than "did not enter".
+_FACTS: frozenset[Kind] = frozenset({"dead", "stopped", "io_wait", "interpreter_lock"})
+
+
+def has_operations(case: Case) -> bool:
+    return any(v.capture.ops is not None for v in case.views)
+
+
+def ask_operations(case: Case, facts: list[Cause]) -> OpsVerdict:
+    """The verdict of the operations alone, told what else is known about each rank."""
+    known = {v.rank: v for v in case.views}
+    kinds: dict[int, str] = {}
+    for view in case.alive:
+        if not view.place.communicates and view.path:
+            kinds[view.rank] = outsiders.kind_of(view)
+    kinds |= {r: c.kind for c in facts for r in c.ranks if c.kind in ("io_wait", "interpreter_lock")}
+    silent = dict(case.silent) | {r: "no process of this rank was found" for r in case.absent}
+    evidence = OpsEvidence(
+        ops={r: v.capture.ops for r, v in known.items() if v.capture.ops is not None},
+        earlier={r: v.capture.ops_before for r, v in known.items() if v.capture.ops_before is not None},
+        world_size=case.world_size,
+        layout=case.capture.layout,
+        silent=silent,
+        dead={v.rank: faults.end_of(v, 0) for v in case.gone if not (v.capture.ops is not None and v.capture.ops.finished)},
+        stopped={v.rank for v in case.alive if v.stopped},
+        places={v.rank: short(v.place.frame) for v in case.alive if v.place.frame is not None and not v.place.communicates},
+        outside=kinds,
+        moving={v.rank for v in case.alive if v.motion == "moved" and not v.place.communicates},
+        nodes={v.rank: v.node for v in case.views},
+        taken_s=case.capture.taken,
+    )
+    return diagnose_ops(evidence)
+
+
+def join(case: Case, facts: list[Cause], by_ops: list[Cause], by_stacks: list[Cause]) -> tuple[list[Cause], list[str]]:
+    """(causes, notes): the operations' causes with the evidence of the others, and facts about further ranks."""
+    notes: list[str] = []
+    for cause in by_ops:
+        for other in facts + by_stacks:
+            if set(other.ranks) & set(cause.ranks):
+                _support(cause, other)
+        _say_where_it_runs(case, cause)
+    named = {r for c in by_ops for r in c.ranks}
+    further = [c for c in facts if not set(c.ranks) & named]
+    sure = [c for c in by_stacks if c.confidence >= 0.9 and c.kind not in _FACTS and not set(c.ranks) & named]
+    for cause in sure:
+        notes.append(
+            f"stacks and operations disagree: by its stack rank {format_ranks(cause.ranks)} is outside ({cause.where.frame}), "
+            f"by its operations rank {format_ranks(sorted(named))} is the cause; the operations are believed"
+        )
+    if sure:
+        for cause in by_ops:
+            cause.confidence = round(max(0.1, cause.confidence - 0.15), 2)
+    return by_ops + further, notes
+
+
+def _say_where_it_runs(case: Case, cause: Cause) -> None:
+    """``Rank 3 never ...`` -> ``Rank 3 (node n2, pid 812) never ...``."""
+    views = [v for v in case.views if v.rank in cause.ranks and v.pid]
+    head = f"Rank {cause.ranks[0]} " if len(cause.ranks) == 1 else ""
+    if len(views) == 1 and head and cause.summary.startswith(head):
+        cause.summary = who(views) + cause.summary[len(head) - 1 :]
+
+
+def _support(cause: Cause, other: Cause) -> None:
+    """Take over what another pass knows of the same rank: a fact's kind, its frame, its evidence."""
+    if other.kind in _FACTS and cause.kind in ("not_entered", "unreachable", "busy") and set(other.ranks) >= set(cause.ranks):
+        cause.kind, cause.advice = other.kind, other.advice
+    cause.where.frame = other.where.frame or cause.where.frame
+    cause.nodes = cause.nodes or other.nodes
+    said = {e.says for e in cause.evidence}
+    cause.evidence += [Evidence(e.source, e.ranks, e.says) for e in other.evidence if e.says not in said]
+    if other.kind == cause.kind:
+        cause.confidence = round(max(cause.confidence, min(0.98, max(cause.confidence, other.confidence) + 0.02)), 2)

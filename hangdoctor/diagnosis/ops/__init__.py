@@ -1,0 +1,9 @@
+"""The diagnosis from operations: who waits for whom, and where the waits end.
+
+Small pure passes over `OpsEvidence`: frontier -> wait-for graph -> components -> what each sink is.
+"""
+
+from .engine import diagnose_ops
+from .evidence import OpsEvidence, OpsVerdict
+
+__all__ = ["OpsEvidence", "OpsVerdict", "diagnose_ops"]

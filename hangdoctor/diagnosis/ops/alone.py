@@ -1,0 +1,141 @@
+"""A rank that others wait for and that waits for nobody: a culprit, explained by its state."""
+
+from __future__ import annotations
+
+from typing import cast, get_args
+
+from msgspec import Struct
+
+from ...model import Alternative, Cause, Evidence, Kind
+from .scene import Scene
+from .waits import Instance
+from .words import capital, instance_text, nodes_of, place_text, ranks_text, verb, waiting_text, where_of
+
+_KINDS = frozenset(get_args(Kind))
+_SETTING_UP = frozenset({"init_process_group", "new_group", "store_wait"})
+
+ADVICE = {
+    "not_entered": "Look at the frame where it stands; the peers are healthy and only wait.",
+    "stopped": "Continue it (kill -CONT PID) or detach the debugger; if nobody stopped it on purpose, ask who may.",
+    "dead": "Look at the end of its log and at dmesg on its node for the signal; restart the job from the last checkpoint.",
+    "unreachable": "Check its node (power, network, agent); drain the node and restart without it if it stays silent.",
+    "io_wait": "Check the file system that it reads or writes; the process cannot be interrupted until that answers.",
+    "data_wait": "Look at its data loader's workers: their stacks and states tell why no batch comes.",
+    "checkpoint_wait": "Look at the storage that the checkpoint goes to, and at what this rank writes that others do not.",
+    "interpreter_lock": "Find who holds the interpreter lock: a native call that never returns it, or a lock inherited over fork.",
+    "busy": "Profile it: it computes without end.",
+    "device_wait": "Look at its GPU: a kernel does not finish; check Xid errors, then run with CUDA_LAUNCH_BLOCKING=1.",
+    "start_stall": "Check that it was started, and that its MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE are those of the others.",
+    "end_stall": "Look at what it does at its end that the others do not.",
+}
+
+
+class Sink(Struct):
+    """A rank at the end of all waits, and the instances in which it is missed."""
+
+    rank: int
+    instances: list[Instance]
+
+
+def kind_of(scene: Scene, sink: Sink) -> Kind:
+    evidence, rank = scene.evidence, sink.rank
+    if rank in evidence.dead:
+        return "dead"
+    if rank in evidence.stopped:
+        return "stopped"
+    ops = {i.sample.op for i in sink.instances}
+    if ops and ops <= _SETTING_UP:
+        return "start_stall"
+    told = evidence.outside.get(rank, "")
+    if told in _KINDS and told not in ("dead", "stopped", "unreachable", "slow", "in_communication"):
+        return cast(Kind, told)
+    if ops and ops <= {"destroy_process_group"}:
+        return "end_stall"
+    if scene.frontier(rank).open and not scene.frontier(rank).active:
+        return "device_wait"
+    return "not_entered"
+
+
+def causes_of_sinks(scene: Scene, found: list[Sink]) -> list[Cause]:
+    """One cause for all sinks of one kind that are missed in the same instances and stand in the same place."""
+    together: dict[object, list[Sink]] = {}
+    for sink in found:
+        kind = kind_of(scene, sink)
+        where = tuple(sorted(str(i.key) for i in sink.instances[:4]))
+        alone = sink.rank if kind in ("dead", "stopped") else -1
+        together.setdefault((kind, where, scene.evidence.places.get(sink.rank, ""), alone), []).append(sink)
+    return [_cause(scene, sinks) for sinks in together.values()]
+
+
+def _cause(scene: Scene, sinks: list[Sink]) -> Cause:
+    ranks = sorted(s.rank for s in sinks)
+    kind = kind_of(scene, sinks[0])
+    instance = min(sinks[0].instances, key=_first_missed) if sinks[0].instances else None
+    sure = 0.95 if instance is None or not (instance.key[0] in scene.groups.inferred) else 0.8
+    if any(r in scene.ops and scene.ops[r].overwritten and not _seen(scene, r, instance) for r in ranks):
+        sure -= 0.1
+    cause = Cause(kind, ranks, nodes_of(scene, ranks), sure, _summary(scene, kind, ranks, instance))
+    cause.where = where_of(scene, instance, None, ranks)
+    cause.evidence = _evidence(scene, ranks, instance)
+    cause.alternatives = _alternatives(scene, kind, ranks, instance)
+    cause.advice = ADVICE.get(kind, "")
+    return cause
+
+
+def _first_missed(instance: Instance) -> tuple[int, int]:
+    """The narrowest operation speaks clearest, of these the one most ranks stand in."""
+    return (len(instance.present) + len(instance.absent), -len(instance.waiters))
+
+
+def _seen(scene: Scene, rank: int, instance: Instance | None) -> bool:
+    return instance is None or len(instance.key) != 2 or instance.key[0] in scene.posted(rank)
+
+
+def _summary(scene: Scene, kind: Kind, ranks: list[int], instance: Instance | None) -> str:
+    who = capital(ranks_text(ranks))
+    if instance is None:
+        return f"{who} {verb(ranks, 'is', 'are')} {_state(scene, kind, ranks)}; no operation that waits for it was seen."
+    what, waiting, place = instance_text(scene, instance), waiting_text(scene, instance), place_text(scene, ranks)
+    if kind in ("dead", "stopped"):
+        return f"{who} {verb(ranks, 'is', 'are')} {_state(scene, kind, ranks)}, and {what} cannot finish without it; {waiting}{place}."
+    if kind == "start_stall":
+        return f"{who} {verb(ranks, 'has', 'have')} not joined {what}; {waiting}{place}."
+    if kind == "end_stall":
+        return f"{who} {verb(ranks, 'has', 'have')} not come to {what}, the teardown that the others are in; {waiting}{place}."
+    if kind == "device_wait":
+        return f"{who} enqueued {what}, but its device never came to it; {waiting}{place}."
+    if all(scene.finished(r) for r in ranks):
+        return f"{who} left the training in good order and never entered {what}; {waiting}."
+    return f"{who} never entered {what}; {waiting}{place}."
+
+
+def _state(scene: Scene, kind: Kind, ranks: list[int]) -> str:
+    if kind == "dead":
+        return f"dead ({scene.evidence.dead[ranks[0]]})"
+    return "stopped" if kind == "stopped" else "missing"
+
+
+def _evidence(scene: Scene, ranks: list[int], instance: Instance | None) -> list[Evidence]:
+    found: list[Evidence] = []
+    if instance is not None:
+        found.append(Evidence("ops", instance.waiters, f"in {instance_text(scene, instance)}, not finished"))
+    for rank in ranks[:8]:
+        last = scene.ops[rank].operations[-1] if rank in scene.ops and scene.ops[rank].operations else None
+        if last is not None:
+            state = "finished" if last.state == "done" else "entered"
+            found.append(Evidence("ops", [rank], f"its last operation is {last.op} #{last.seq} ({state})"))
+        elif rank in scene.ops:
+            found.append(Evidence("ops", [rank], "its records hold no operation at all"))
+        if rank in scene.evidence.dead:
+            found.append(Evidence("proc", [rank], scene.evidence.dead[rank]))
+    return found
+
+
+def _alternatives(scene: Scene, kind: Kind, ranks: list[int], instance: Instance | None) -> list[Alternative]:
+    if instance is None or kind in ("dead", "stopped"):
+        return []
+    found = [Alternative("in_communication", sorted(instance.present), "not all members have come to the operation")]
+    if instance.unknown:
+        why = "nothing is known of them, but the ranks named above are missing for certain"
+        found.append(Alternative("unreachable", instance.unknown, why))
+    return found

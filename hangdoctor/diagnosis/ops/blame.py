@@ -1,0 +1,105 @@
+"""Who left the program: ranks whose history differs from that of most ranks of the same role."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...layout import Layout
+from .history import Divergence, History, compare
+from .rhythm import leaves_own_rhythm
+from .roles import kin, references, working_layout
+from .scene import Scene
+
+_SUSPECTS = 256  # more are not compared: a fault that moves so many is none of single ranks
+
+
+def blame(scene: Scene, suspects: Iterable[int]) -> dict[int, Divergence]:
+    """Of `suspects`, those that most of their like disagree with, each with its earliest divergence.
+
+    Votes are taken on what was called first, and on the lines of the calls then: two branches of a program may make
+    the same call on two lines.
+    """
+    ranks = [r for r in suspects if r in scene.ops and scene.ops[r].operations][:_SUSPECTS]
+    court = _Court(scene, ranks)
+    for sites in (False, True):
+        found = court.vote(sites)
+        if found:
+            return {r: court.closer_look(d) for r, d in found.items()}
+    return {}
+
+
+class _Court:
+    """The suspects, their histories, and the votes on them."""
+
+    def __init__(self, scene: Scene, ranks: list[int]) -> None:
+        self.scene = scene
+        self.ranks = ranks
+        self.layout: Layout | None = working_layout(scene)
+        self._histories: dict[int, History] = {}
+
+    def history(self, rank: int) -> History:
+        found = self._histories.get(rank)
+        if found is None:
+            found = self._histories[rank] = History(self.scene, rank)
+        return found
+
+    def vote(self, sites: bool) -> dict[int, Divergence]:
+        found: dict[int, Divergence] = {}
+        tied: dict[int, Divergence] = {}
+        suspects = set(self.ranks)
+        for rank in self.ranks:
+            voters = references(self.scene, self.layout, rank, suspects)
+            against, total, first = self._ask(rank, voters, sites)
+            if first is not None and 2 * against > total:
+                found[rank] = first
+            elif first is not None and 2 * against == total:
+                tied[rank] = first
+        if found and (len(self.ranks) == 1 or not _mutual(found)):
+            return found
+        return self._break_tie({**tied, **found})
+
+    def _ask(self, rank: int, voters: list[tuple[int, int]], sites: bool) -> tuple[int, int, Divergence | None]:
+        against = total = 0
+        first: Divergence | None = None
+        for other, weight in voters:
+            total += weight
+            difference = compare(self.history(rank), self.history(other), sites)
+            if difference is not None:
+                against += weight
+                first = first or difference
+        return against, total, first
+
+    def _break_tie(self, tied: dict[int, Divergence]) -> dict[int, Divergence]:
+        """Suspects that differ from one another only: other stages make the same calls on common groups, and each
+        rank has its own earlier iterations."""
+        if not tied:
+            return {}
+        for wide in (False, True):
+            odd = {r: d for r, d in tied.items() if self._differs_from_kin(r, set(tied), wide)}
+            if odd and len(odd) < len(tied):
+                return odd
+        odd = {r: d for r, d in tied.items() if leaves_own_rhythm(self.history(r))}
+        return odd if len(odd) < len(tied) else {}
+
+    def _differs_from_kin(self, rank: int, tied: set[int], wide: bool) -> bool:
+        """Whether most of the ranks of other stages disagree with it about the groups that both kinds have.
+
+        `wide`: about those over replicas alone, and when anything else comes between them.
+        """
+        others = kin(self.scene, self.layout, rank, tied)
+        against = 0
+        for other in others:
+            mine, theirs = self.history(rank), self.history(other)
+            common = {r for r in mine.roles & theirs.roles if not wide or r[1] != 1 or r[2] in ("dp", "world")}
+            against += compare(mine.only(common, wide), theirs.only(common, wide)) is not None
+        return 2 * against > len(others)
+
+    def closer_look(self, d: Divergence) -> Divergence:
+        """The same divergence with the lines of the calls compared too, which may place it earlier."""
+        finer = compare(self.history(d.rank), self.history(d.reference), sites=True)
+        return finer if finer is not None and not finer.before_records and finer.position <= d.position else d
+
+
+def _mutual(found: dict[int, Divergence]) -> bool:
+    """Whether they were all accused by one another."""
+    return len(found) > 1 and all(d.reference in found for d in found.values())

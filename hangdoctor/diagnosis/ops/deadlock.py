@@ -1,0 +1,115 @@
+"""Ranks that wait for one another in a ring: who broke the order?"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from ...model import Cause, Evidence, Kind
+from .blame import blame
+from .keys import is_p2p
+from .mismatch import differing, signature
+from .order import Link, cause_of_divergence, cycle_text, kind_of_divergence, link_text
+from .scene import Scene
+from .waits import Instance, WaitGraph
+from .words import capital, nodes_of, ranks_text, where_of
+
+
+def causes_of_deadlock(scene: Scene, graph: WaitGraph, ranks: list[int], instances: list[Instance]) -> list[Cause]:
+    """Causes of a component of waits that nothing leads out of."""
+    cycle = shortest_cycle(graph, ranks)
+    found = blame(scene, _likely_first(scene, ranks))
+    if found:
+        by_kind: dict[str, list[int]] = {}
+        for rank, d in found.items():
+            by_kind.setdefault(kind_of_divergence(d), []).append(rank)
+        return [cause_of_divergence(scene, {r: found[r] for r in some}, _through(graph, some[0], cycle)) for some in by_kind.values()]
+    return [_undecided(scene, cycle, _odd_in(scene, instances) or sorted(ranks))]
+
+
+def _likely_first(scene: Scene, ranks: list[int]) -> list[int]:
+    """Ranks that stand where few others do come first: only so many are compared."""
+    def place(rank: int) -> object:
+        op = scene.frontier(rank).active[0]
+        return (op.op, scene.groups.role(op.group))
+
+    counts: dict[object, int] = {}
+    for rank in ranks:
+        counts[place(rank)] = counts.get(place(rank), 0) + 1
+    return sorted(ranks, key=lambda r: (counts[place(r)], r))
+
+
+def shortest_cycle(graph: WaitGraph, ranks: list[int], through: int | None = None) -> list[Link]:
+    """A shortest ring of waits within `ranks`, as the instances along it; from a few starts, breadth first."""
+    inside = set(ranks)
+    best: list[Link] = []
+    for start in [through] if through is not None else sorted(ranks)[:16]:
+        found = _ring_from(graph, start, inside)
+        if found and (not best or len(found) < len(best)):
+            best = found
+    return best
+
+
+def _ring_from(graph: WaitGraph, start: int, inside: set[int]) -> list[Link]:
+    came: dict[int, tuple[int, int]] = {}
+    queue = deque([start])
+    entered: set[int] = set()
+    while queue:
+        rank = queue.popleft()
+        for at in graph.waits_in.get(rank, ()):
+            if at in entered:
+                continue
+            entered.add(at)
+            for to in graph.instances[at].targets:
+                if to not in inside or to in came:
+                    continue
+                came[to] = (rank, at)
+                if to == start:
+                    return _walk_back(graph, came, start)
+                queue.append(to)
+    return []
+
+
+def _walk_back(graph: WaitGraph, came: dict[int, tuple[int, int]], start: int) -> list[Link]:
+    path: list[Link] = []
+    rank = start
+    while True:
+        whom = rank
+        rank, at = came[rank]
+        path.append(Link(rank, graph.instances[at], whom))
+        if rank == start:
+            return path[::-1]
+
+
+def _through(graph: WaitGraph, rank: int, cycle: list[Link]) -> list[Link]:
+    everyone = list(graph.waits_in)
+    return shortest_cycle(graph, everyone, rank) or cycle
+
+
+def _odd_in(scene: Scene, instances: list[Instance]) -> list[int]:
+    """Ranks that stand in an operation with another signature than most of those who are there."""
+    for instance in instances:
+        if is_p2p(instance.key) or len(instance.present) < 3:
+            continue
+        said = {r: signature(op) for r in instance.present if (op := scene.find(r, instance.key)) is not None}
+        common = max(said.values(), key=list(said.values()).count)
+        odd = sorted(r for r, mine in said.items() if differing(mine, common))
+        if odd and 2 * len(odd) < len(said):
+            return odd
+    return []
+
+
+def _undecided(scene: Scene, cycle: list[Link], ranks: list[int]) -> Cause:
+    """No history tells who began: the smallest set that the ring singles out."""
+    ring = sorted(link.rank for link in cycle) or ranks
+    p2p = bool(cycle) and all(is_p2p(link.instance.key) for link in cycle)
+    kind: Kind = "p2p_unmatched" if p2p else "order"
+    summary = f"{capital(ranks_text(ring))} wait for one another in a ring; the records do not tell which of them left the order"
+    cause = Cause(kind, ring, nodes_of(scene, ring), 0.5, summary + cycle_text(scene, cycle))
+    cause.where = where_of(scene, cycle[0].instance if cycle else None, None, ring)
+    cause.evidence = [Evidence("ops", [link.rank], link_text(scene, link)) for link in cycle[:8]]
+    cause.advice = (
+        "Longer records (a larger ring) or a second replica would tell who left the order; compare the lines above."
+        if kind == "order"
+        else "Compare the sends and receives of the lines above: one side posts them in another order."
+    )
+    return cause

@@ -1,0 +1,156 @@
+"""The passes in order: movement, wait-for graph, sinks, and a verdict on each sink."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from ...model import Cause, Status
+from .alone import Sink, causes_of_sinks
+from .components import components, sinks
+from .deadlock import causes_of_deadlock
+from .ends import cause_of_leaving, cause_of_teardown
+from .blame import blame
+from .order import cause_of_divergence
+from .evidence import OpsEvidence, OpsVerdict
+from .mismatch import cause_of_disagreement, cause_of_full_instance
+from .movement import moved_ranks, straggler
+from .scene import Scene
+from .silent import cause_of_silence, narrow, suspects_around
+from .waits import Instance, WaitGraph, build_waits, list_waits
+
+
+class Ends(Struct):
+    """What the waits end in, sorted by what it is."""
+
+    alone: list[Sink] = []
+    silent: dict[int, list[Instance]] = {}
+    left: list[Sink] = []  # finished in good order
+    full: list[Instance] = []  # operations that everybody has come to
+    rings: list[tuple[list[int], list[Instance]]] = []
+
+
+def diagnose_ops(evidence: OpsEvidence) -> OpsVerdict:
+    """Who holds up the job, from operations alone; pure: reads the evidence and nothing else."""
+    if not any(o.operations or o.finished for o in evidence.ops.values()):
+        return OpsVerdict("unknown", notes=["No rank has operation records: a black box or Flight Recorder dumps would tell who waits for whom."])
+    went_on = moved_ranks(evidence.earlier, evidence.ops)
+    scene = Scene(evidence, went_on | evidence.moving)
+    graph = build_waits(scene)
+    ends = sort_ends(scene, graph)
+    causes = _causes(scene, graph, ends)
+    notes = _notes(scene, causes)
+    waits = list_waits(scene, graph)
+    if causes:
+        return OpsVerdict("hang", causes, waits, notes)
+    status, more = _without_cause(scene, graph)
+    return OpsVerdict(status, [c for c in [more] if c], waits, notes + _doubt(scene, graph, status))
+
+
+def sort_ends(scene: Scene, graph: WaitGraph) -> Ends:
+    """Sinks of the condensed wait-for graph."""
+    ranks = sorted({*graph.waits_in, *(r for i in graph.instances for r in i.targets)})
+    number = {rank: n for n, rank in enumerate(ranks)}
+    first = len(ranks)
+    edges: list[list[int]] = [[first + at for at in graph.waits_in.get(rank, ())] for rank in ranks]
+    edges += [[number[r] for r in i.targets] for i in graph.instances]
+    ends = Ends()
+    missed: dict[int, list[Instance]] | None = None
+    for members in sinks(edges, components(edges)):
+        if len(members) > 1:
+            ring = [ranks[m] for m in members if m < first]
+            ends.rings.append((ring, [graph.instances[m - first] for m in members if m >= first]))
+        elif members[0] >= first:
+            ends.full.append(graph.instances[members[0] - first])
+        else:
+            missed = missed if missed is not None else _missed(graph)
+            _sort_rank(scene, ranks[members[0]], missed, ends)
+    return ends
+
+
+def _missed(graph: WaitGraph) -> dict[int, list[Instance]]:
+    found: dict[int, list[Instance]] = {}
+    for instance in graph.instances:
+        if instance.waiters:
+            for rank in instance.targets:
+                found.setdefault(rank, []).append(instance)
+    return found
+
+
+def _sort_rank(scene: Scene, rank: int, missed: dict[int, list[Instance]], ends: Ends) -> None:
+    instances = missed.get(rank, [])
+    if rank in scene.moving:
+        return  # it goes on, and so will those that wait for it
+    if not scene.known(rank):
+        ends.silent[rank] = instances
+    elif scene.finished(rank) and rank not in scene.held:
+        ends.left.append(Sink(rank, instances))
+    else:
+        ends.alone.append(Sink(rank, instances))
+
+
+def _causes(scene: Scene, graph: WaitGraph, ends: Ends) -> list[Cause]:
+    causes = causes_of_sinks(scene, ends.alone)
+    for instance in ends.full:
+        if instance.sample.op == "destroy_process_group":
+            causes.append(cause_of_teardown(scene, instance))
+        else:
+            causes.append(cause_of_full_instance(scene, instance))
+    for ranks, instances in ends.rings:
+        causes.extend(causes_of_deadlock(scene, graph, ranks, instances))
+    if ends.left:
+        causes.append(cause_of_leaving(scene, ends.left))
+    if ends.silent and not causes:
+        causes.extend(_behind_silence(scene, ends.silent))
+    return sorted(causes, key=lambda c: -c.confidence)
+
+
+def _behind_silence(scene: Scene, missed: dict[int, list[Instance]]) -> list[Cause]:
+    """Waits end at ranks of which nothing is known: a known one may keep them, else one of them is the candidate."""
+    for instance in {id(i): i for some in missed.values() for i in some}.values():
+        told = cause_of_disagreement(scene, instance)
+        if told is not None:
+            return [told]
+    found = blame(scene, suspects_around(scene, missed))
+    if found and len(found) <= 2:
+        cause = cause_of_divergence(scene, found, [])
+        cause.confidence -= 0.2
+        return [cause]
+    return [cause_of_silence(scene, narrow(scene, missed), missed)]
+
+
+def _without_cause(scene: Scene, graph: WaitGraph) -> tuple[Status, Cause | None]:
+    alive = [r for r in scene.ops if not scene.finished(r)]
+    if not alive:
+        return "healthy", None
+    still = [r for r in alive if r not in scene.moving]
+    if scene.evidence.earlier and (len(still) < len(alive) or not graph.waits_in):
+        slow = straggler(scene)
+        if slow is not None:
+            return "slow", slow
+        return ("healthy" if not still else "unknown"), None
+    return "unknown", None
+
+
+def _doubt(scene: Scene, graph: WaitGraph, status: Status) -> list[str]:
+    if status != "unknown":
+        return []
+    if not scene.evidence.earlier:
+        return ["No rank waits for another, and there is one capture only: a second one would tell whether they move."]
+    if graph.waits_in:
+        return ["Some ranks moved and the others wait for them: a later capture would tell whether that is a hang."]
+    return ["No rank waits in an operation: stacks would tell what the ranks do instead."]
+
+
+def _notes(scene: Scene, causes: list[Cause]) -> list[str]:
+    notes: list[str] = []
+    bare = [r for r in range(scene.world_size) if not scene.known(r) and r not in scene.evidence.silent]
+    if bare:
+        from ...ranges import format_ranks
+
+        notes.append(f"No operation records of ranks {format_ranks(bare)}, and nothing tells why.")
+    inferred = scene.groups.inferred
+    if inferred:
+        notes.append(f"The members of {len(inferred)} group(s) are recorded nowhere and were inferred; verdicts about them are less sure.")
+    return notes
+
+

@@ -1,0 +1,64 @@
+"""The frontier of a rank: the earliest incomplete operation of each of its threads or streams."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from ...operations import Operation, RankOps
+from .keys import P2P_NAMES
+
+
+class Frontier(Struct, gc=False):
+    """Where one rank stands.
+
+    `open` is all that has not completed, `active` what the rank has arrived at, `blocking` what keeps it from going on.
+    """
+
+    open: list[Operation]
+    active: list[Operation]
+    blocking: list[Operation]
+    lost: bool = False  # the record of where it stands has been overwritten: it is somewhere before its oldest one
+
+
+def open_operations(ops: RankOps) -> list[Operation]:
+    if ops.finished:
+        return []
+    return [o for o in ops.operations if o.state != "done"]
+
+
+def find_frontier(ops: RankOps, opened: list[Operation], starts_known: bool, runs: bool) -> Frontier:
+    """The frontier of a rank whose incomplete operations are `opened`.
+
+    `starts_known`: the recorder sees operations start on the device. `runs`: the rank is known to be outside any
+    communication, so that the handles which it holds do not keep it.
+    """
+    if not opened:
+        return Frontier(opened, opened, opened)
+    if ops.runs_ahead:
+        if ops.overwritten and opened[0] is ops.operations[0] and opened[0].state == "entered":
+            return Frontier(opened, [], [], lost=True)
+        active = _arrived_on_device(opened, starts_known)
+        return Frontier(opened, active, active)
+    blocking = [o for o in opened if not o.asynchronous]
+    if not blocking and not runs:
+        blocking = opened
+    return Frontier(opened, opened, blocking)
+
+
+def _arrived_on_device(opened: list[Operation], starts_known: bool) -> list[Operation]:
+    """Of what the host has enqueued, what the device has come to.
+
+    A device takes the operations of one group in order, and what the host waits for in order over all groups.
+    """
+    active: list[Operation] = []
+    queues: set[tuple[str, int]] = set()
+    held = False  # an earlier operation holds up all that follows
+    for op in opened:
+        queue = (op.group, op.peer if op.op in P2P_NAMES else -1)
+        reached = not held and queue not in queues
+        if op.state == "started" or (reached and not starts_known):
+            active.append(op)
+        queues.add(queue)
+        if not op.asynchronous:
+            held = True
+    return active

@@ -1,0 +1,139 @@
+"""Which ranks make up a group, and what the group is to its members."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ...layout import Layout
+from ...operations import Group, RankOps
+from ...ranges import format_ranks
+
+AXIS_WORDS = {"tp": "tensor-parallel", "dp": "data-parallel", "pp": "pipeline"}
+_NAMES = {
+    "tp": ("tp", "tensor", "model_parallel", "tensor_model_parallel"),
+    "dp": ("dp", "data", "data_parallel"),
+    "pp": ("pp", "pipe", "pipeline", "pipeline_model_parallel"),
+    "world": ("world", "default_pg", "default"),
+}
+_AXIS_OF_NAME = {name: axis for axis, names in _NAMES.items() for name in names}
+
+Role = tuple[int | str, ...]
+
+
+class GroupTable:
+    """All groups of a job, by uid.
+
+    Members come from the first rank that lists them; else they are the ranks that know the uid, completed by the
+    layout where it has a group around them; `inferred` holds the uids for which it had to be so.
+    """
+
+    def __init__(self, ops: Iterable[RankOps], world_size: int, layout: Layout | None) -> None:
+        self.world_size = world_size
+        self.layout = layout
+        self.inferred: set[str] = set()
+        self._groups: dict[str, Group] = {}
+        self._members: dict[str, Sequence[int]] = {}
+        self._roles: dict[str, Role] = {}
+        self._axes: dict[str, str] = {}
+        self._ordinals: dict[str, int] | None = None
+        unlisted: dict[str, set[int]] = {}
+        for rank_ops in ops:
+            self._read(rank_ops, unlisted)
+        for uid, known in unlisted.items():
+            if uid not in self._members:
+                self._members[uid] = self._infer(uid, known)
+                self.inferred.add(uid)
+
+    def _read(self, rank_ops: RankOps, unlisted: dict[str, set[int]]) -> None:
+        groups, members = self._groups, self._members
+        for group in rank_ops.groups:
+            uid = group.uid
+            if uid not in groups or (group.name and not groups[uid].name):
+                groups[uid] = group
+            if uid in members:
+                continue
+            if group.ranks:
+                members[uid] = group.ranks
+            else:
+                unlisted.setdefault(uid, set()).add(rank_ops.rank)
+
+    def _infer(self, uid: str, known: set[int]) -> Sequence[int]:
+        axis = _AXIS_OF_NAME.get(self._groups[uid].name.lower(), "")
+        if axis == "world":
+            return range(self.world_size)
+        if self.layout is not None and axis:
+            around = self.layout.group(axis, min(known))
+            if known <= set(around):
+                return around
+        return sorted(known)
+
+    def members(self, uid: str, rank: int) -> Sequence[int]:
+        """Members of the group; the whole job where nobody knows it (`rank` took part in it)."""
+        found = self._members.get(uid)
+        if found is None:
+            self.inferred.add(uid)
+            found = self._members[uid] = range(self.world_size) if self.world_size else [rank]
+        return found
+
+    def axis(self, uid: str) -> str:
+        """tp, dp, pp, world, or "" where the group is something else."""
+        found = self._axes.get(uid)
+        if found is None:
+            found = self._axes[uid] = self._find_axis(uid)
+        return found
+
+    def _find_axis(self, uid: str) -> str:
+        group = self._groups.get(uid)
+        name = _AXIS_OF_NAME.get(group.name.lower(), "") if group else ""
+        ranks = self._members.get(uid, ())
+        if len(ranks) == self.world_size and self.world_size > 1 and name not in ("tp", "dp", "pp"):
+            return "world"
+        if name:
+            return name
+        if self.layout is not None and len(ranks) > 1:
+            for axis in ("tp", "dp", "pp"):
+                if len(ranks) == getattr(self.layout, axis) and sorted(ranks) == self.layout.group(axis, min(ranks)):
+                    return axis
+        return ""
+
+    def role(self, uid: str) -> Role:
+        """What the group is to its members: equal for corresponding groups of different replicas."""
+        found = self._roles.get(uid)
+        if found is None:
+            ranks = self._members.get(uid, ())
+            strides = {b - a for a, b in zip(ranks, ranks[1:], strict=False)} if len(ranks) <= 4096 else {0}
+            stride = strides.pop() if len(strides) == 1 else -1
+            found = self._roles[uid] = (len(ranks), stride, self.axis(uid), self._ordinal(uid))
+        return found
+
+    def _ordinal(self, uid: str) -> int:
+        """0 for the first group of a member set, 1 for the second: equal sets are told apart by their order."""
+        if self._ordinals is None:
+            self._ordinals = {}
+            seen: dict[tuple[int, ...], int] = {}
+            for other, ranks in self._members.items():
+                if isinstance(ranks, range):
+                    continue
+                members = tuple(ranks)
+                self._ordinals[other] = seen[members] = seen.get(members, -1) + 1
+        return self._ordinals.get(uid, 0)
+
+    def name(self, uid: str) -> str:
+        """Short name for the report's `group` field."""
+        group = self._groups.get(uid)
+        return self.axis(uid) or (group.name if group and group.name else uid)
+
+    def label(self, uid: str) -> str:
+        """For a sentence: "the tensor-parallel group (2,3)"."""
+        axis, ranks = self.axis(uid), self._members.get(uid, ())
+        if axis == "world":
+            return f"the whole job ({_spelled(ranks)})"
+        word = AXIS_WORDS.get(axis)
+        if word is None:
+            group = self._groups.get(uid)
+            word = f"{group.name!r}" if group and group.name else ""
+        return f"the {word} group ({_spelled(ranks)})".replace("  ", " ")
+
+
+def _spelled(ranks: Sequence[int]) -> str:
+    return ",".join(map(str, ranks)) if len(ranks) <= 2 else format_ranks(ranks)

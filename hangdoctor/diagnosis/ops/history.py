@@ -1,0 +1,142 @@
+"""Histories of two ranks side by side: where does one leave the program that the other follows?
+
+Tokens say what an operation is to its role, so that they are equal on ranks of the same role in other replicas: the
+group's role, the operation, and the peer as a distance or the root as a position. Numbers anchor the comparison:
+corresponding groups of two replicas count alike, also when the oldest records are gone.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from ...operations import Operation
+from .groups import Role
+from .keys import P2P_NAMES
+from .scene import Scene
+
+Token = tuple[Role, str, int]
+How = Literal["skipped", "extra", "other", "group"]
+_LOOK_AHEAD = 64
+_ELSEWHERE: Token = ((), "elsewhere", 0)  # any calls that are not compared
+
+
+class Divergence(Struct):
+    """Where `rank` leaves the program of `reference`: `mine` is what it did, `theirs` what the other did there.
+
+    `how`: it skipped `theirs`, did `mine` in excess, did another operation, or the same one on another group.
+    """
+
+    rank: int
+    reference: int
+    how: How
+    mine: Operation | None
+    theirs: Operation | None
+    position: int
+    before_records: bool = False  # it happened before the oldest record: only the numbers tell
+
+
+class History:
+    """One rank's records as tokens."""
+
+    __slots__ = ("operations", "overwritten", "rank", "roles", "tokens")
+
+    def __init__(self, scene: Scene, rank: int) -> None:
+        ops = scene.ops[rank]
+        self.rank = rank
+        self.operations: list[Operation] = ops.operations
+        self.overwritten = ops.overwritten
+        self.roles: set[Role] = {scene.groups.role(g.uid) for g in ops.groups}  # of its groups
+        self.tokens: list[Token] = [_token(scene, rank, op) for op in ops.operations]
+
+    def only(self, roles: set[Role], mark_others: bool = False) -> History:
+        """The collectives on groups of these roles alone; of all else at most a mark that there was something."""
+        part = object.__new__(History)
+        part.rank, part.overwritten, part.roles = self.rank, self.overwritten, roles
+        part.operations, part.tokens = [], []
+        for token, op in zip(self.tokens, self.operations, strict=True):
+            kept = token[0] in roles and op.op not in P2P_NAMES
+            if kept or (mark_others and not (part.tokens and part.tokens[-1] is _ELSEWHERE)):
+                part.tokens.append(token if kept else _ELSEWHERE)
+                part.operations.append(op)
+        return part
+
+    def number(self, i: int) -> tuple[Role, int, int]:
+        """Counter and number of a record, comparable over ranks of a role."""
+        op, token = self.operations[i], self.tokens[i]
+        return (token[0], token[2] if op.op in P2P_NAMES else 0, op.seq)
+
+
+def _token(scene: Scene, rank: int, op: Operation) -> Token:
+    detail = op.peer - rank if op.op in P2P_NAMES else _root_place(scene, op)
+    return (scene.groups.role(op.group), op.op, detail)
+
+
+def _root_place(scene: Scene, op: Operation) -> int:
+    if op.root < 0:
+        return -1
+    members = scene.groups.members(op.group, op.root)
+    return members.index(op.root) if op.root in members else op.root
+
+
+def compare(mine: History, theirs: History, sites: bool = False) -> Divergence | None:
+    """The earliest place where `mine` leaves `theirs`; None where one merely is ahead of the other."""
+    start = _start(mine, theirs)
+    if start is None:
+        return None
+    i, j = start
+    while i < len(mine.tokens) and j < len(theirs.tokens):
+        a, b = mine.operations[i], theirs.operations[j]
+        if not _same(mine, i, theirs, j, sites):
+            return Divergence(mine.rank, theirs.rank, _how(mine, i, theirs, j, sites), a, b, i)
+        if a.seq != b.seq and a.op not in P2P_NAMES and mine.tokens[i] is not _ELSEWHERE:
+            how: How = "skipped" if a.seq < b.seq else "extra"
+            return Divergence(mine.rank, theirs.rank, how, a, b, i, before_records=True)
+        i, j = i + 1, j + 1
+    return None
+
+
+def _start(mine: History, theirs: History) -> tuple[int, int] | None:
+    if not mine.overwritten and not theirs.overwritten:
+        return (0, 0)
+    where = {theirs.number(j): j for j in range(len(theirs.tokens) - 1, -1, -1)}
+    for i in range(len(mine.tokens)):
+        j = where.get(mine.number(i))
+        if j is not None and theirs.tokens[j] == mine.tokens[i]:
+            return (i, j)
+    return None
+
+
+def _how(mine: History, i: int, theirs: History, j: int, sites: bool) -> How:
+    """What explains best how the two go on: the reading under which the most of the following calls are alike."""
+    skipped = _alike(mine, i, theirs, j + 1, sites)
+    extra = _alike(mine, i + 1, theirs, j, sites)
+    other = _alike(mine, i + 1, theirs, j + 1, sites)
+    a, b = mine.operations[i], theirs.operations[j]
+    same_role = mine.tokens[i][0] == theirs.tokens[j][0]
+    if skipped > max(extra, other):
+        return "skipped"
+    if extra > other:
+        return "extra"
+    if same_role:
+        return "other"
+    if a.op == b.op and a.op not in P2P_NAMES and (a.shapes == b.shapes or (a.site == b.site and a.site != "")):
+        return "group"
+    return "skipped" if skipped else "extra"
+
+
+def _alike(mine: History, i: int, theirs: History, j: int, sites: bool) -> int:
+    """How many calls in a row are the same from there on."""
+    count = 0
+    limit = min(len(mine.tokens) - i, len(theirs.tokens) - j, _LOOK_AHEAD)
+    while count < limit and _same(mine, i + count, theirs, j + count, sites):
+        count += 1
+    return count
+
+
+def _same(mine: History, i: int, theirs: History, j: int, sites: bool) -> bool:
+    if mine.tokens[i] != theirs.tokens[j]:
+        return False
+    a, b = mine.operations[i].site, theirs.operations[j].site
+    return not sites or a == b or not a or not b

@@ -1,0 +1,107 @@
+"""One job at the moment of its capture: the evidence with the look-ups that every pass needs."""
+
+from __future__ import annotations
+
+from ...layout import Layout
+from ...operations import Operation
+from .evidence import OpsEvidence
+from .frontier import Frontier, find_frontier, open_operations
+from .groups import GroupTable
+from .keys import UNNUMBERED, Head, Key, counter, head_of, key_of
+
+_NOTHING = Frontier([], [], [])
+
+
+class Scene:
+    """`world_size`, `groups`, `frontiers` by rank, `held`: ranks that are stopped or dead, `moving`: that go on."""
+
+    def __init__(self, evidence: OpsEvidence, moving: set[int]) -> None:
+        self.evidence = evidence
+        self.moving = moving
+        self.ops = evidence.ops
+        self.world_size = world_size_of(evidence)
+        self.layout: Layout | None = evidence.layout
+        self.groups = GroupTable(evidence.ops.values(), self.world_size, evidence.layout)
+        self.held = evidence.stopped | evidence.dead.keys()
+        opened = {rank: open_operations(ops) for rank, ops in evidence.ops.items()}
+        starts_known = any(o.state == "started" for ops in opened.values() for o in ops)
+        outside = evidence.outside
+        self.frontiers = {
+            rank: find_frontier(ops, opened[rank], starts_known and ops.runs_ahead, rank in outside)
+            for rank, ops in evidence.ops.items()
+        }
+        self._posted: dict[int, dict[Head, int]] = {}
+
+    def frontier(self, rank: int) -> Frontier:
+        return self.frontiers.get(rank, _NOTHING)
+
+    def finished(self, rank: int) -> bool:
+        ops = self.ops.get(rank)
+        return ops is not None and ops.finished
+
+    def known(self, rank: int) -> bool:
+        """Whether anything tells where the rank is; of a dead or stopped rank that is enough to know."""
+        return rank in self.held or (rank in self.ops and not self.frontiers[rank].lost)
+
+    def members(self, key: Key, rank: int) -> list[int] | range:
+        """Ranks that must come to the instance; `rank` is one that did."""
+        if len(key) == 4:
+            source, destination = key[1], key[2]
+            if source < 0 or destination < 0:  # a receive from anybody
+                return [rank]
+            return [source, destination]
+        if len(key) == 3 and key[1] != "destroy_process_group" and key[1] != "monitored_barrier":
+            return range(self.world_size)  # set-up is everybody's, also of ranks that will not be in the group
+        found = self.groups.members(key[0], rank)
+        return found if isinstance(found, (list, range)) else list(found)
+
+    def posted(self, rank: int) -> dict[Head, int]:
+        """The highest number that the rank has come to on each counter, as far as its records go back."""
+        found = self._posted.get(rank)
+        if found is None:
+            found = self._posted[rank] = {}
+            ops = self.ops.get(rank)
+            ahead = _only_enqueued(self.frontier(rank))
+            for op in ops.operations if ops is not None else ():
+                name = op.op
+                if ahead and id(op) in ahead:
+                    continue
+                if name not in UNNUMBERED:
+                    found[op.group] = op.seq
+                else:
+                    found[head_of(op, rank)] = op.seq
+        return found
+
+    def passed(self, rank: int, key: Key) -> bool:
+        """Whether the rank has been at the instance, or is beyond it."""
+        posted = self.posted(rank)
+        if posted.get(counter(key), -1) >= key[-1]:
+            return True
+        if len(key) == 3 and key[1] in ("init_process_group", "store_wait"):
+            return any(not isinstance(head, tuple) or len(head) == 3 for head in posted)  # it communicates already
+        return False
+
+    def find(self, rank: int, key: Key) -> Operation | None:
+        """The rank's own record of an instance, None where it has none (any more)."""
+        ops = self.ops.get(rank)
+        group, number = key[0], key[-1]
+        for op in reversed(ops.operations) if ops is not None else ():
+            if op.seq == number and op.group == group and key_of(op, rank) == key:
+                return op
+        return None
+
+
+def _only_enqueued(frontier: Frontier) -> set[int]:
+    """Records that the host has entered and the device has not come to."""
+    if frontier.active is frontier.open or len(frontier.active) == len(frontier.open):
+        return set()
+    return {id(o) for o in frontier.open} - {id(o) for o in frontier.active}
+
+
+def world_size_of(evidence: OpsEvidence) -> int:
+    """As told, else as large as the highest rank that anything speaks of."""
+    told = max((o.world_size for o in evidence.ops.values()), default=0)
+    if evidence.world_size or told:
+        return max(evidence.world_size, told)
+    ranks = {*evidence.ops, *evidence.silent, *evidence.dead}
+    return max(ranks, default=-1) + 1

@@ -1,0 +1,95 @@
+"""The wait-for graph: rank -> operation instance -> members that are not at it.
+
+Bipartite, so that its size is the sum of the sizes of the groups that somebody waits in, not of their squares.
+"""
+
+from __future__ import annotations
+
+from ...model import Wait, WaitOn
+from ...operations import Operation
+from .keys import Key, key_of
+from .scene import Scene
+
+
+class Instance:
+    """One operation of one group, at which at least one rank stands and waits."""
+
+    __slots__ = ("absent", "key", "present", "sample", "unknown", "waiters")
+
+    def __init__(self, key: Key, sample: Operation) -> None:
+        self.key = key
+        self.sample = sample  # the record of its first waiter
+        self.waiters: list[int] = []  # held up by it
+        self.present: set[int] = set()  # arrived, also those that go on meanwhile
+        self.absent: list[int] = []  # not arrived, or unable to take part
+        self.unknown: list[int] = []  # nothing tells
+
+    @property
+    def targets(self) -> list[int]:
+        """Whom its waiters wait for: a rank of which nothing is known only where nobody else is missing."""
+        return self.absent or self.unknown
+
+
+class WaitGraph:
+    """Instances, and of each rank those that it waits in."""
+
+    def __init__(self, instances: list[Instance], waits_in: dict[int, list[int]]) -> None:
+        self.instances = instances
+        self.waits_in = waits_in  # rank -> indices of instances
+
+
+def build_waits(scene: Scene) -> WaitGraph:
+    index: dict[Key, int] = {}
+    instances: list[Instance] = []
+    waits_in: dict[int, list[int]] = {}
+    for rank, frontier in scene.frontiers.items():
+        if not frontier.active:
+            continue
+        free = rank in scene.held or rank in scene.moving
+        for op in frontier.active:
+            key = key_of(op, rank)
+            at = index.get(key)
+            if at is None:
+                at = index[key] = len(instances)
+                instances.append(Instance(key, op))
+            instance = instances[at]
+            instance.present.add(rank)
+            if not free and (frontier.blocking is frontier.active or op in frontier.blocking):
+                instance.waiters.append(rank)
+                waits_in.setdefault(rank, []).append(at)
+    for instance in instances:
+        if instance.waiters:
+            _find_missing(scene, instance)
+    return WaitGraph(instances, waits_in)
+
+
+def _find_missing(scene: Scene, instance: Instance) -> None:
+    key, present, held = instance.key, instance.present, scene.held
+    leaving = len(key) == 3 and key[1] == "destroy_process_group"
+    for rank in scene.members(key, instance.waiters[0]):
+        if rank in present:
+            if rank in held:
+                instance.absent.append(rank)
+        elif leaving and _has_left(scene, rank):
+            continue
+        elif rank not in scene.ops or not scene.known(rank):
+            (instance.absent if rank in held else instance.unknown).append(rank)
+        elif not scene.passed(rank, key):
+            instance.absent.append(rank)
+
+
+def _has_left(scene: Scene, rank: int) -> bool:
+    """Gone at the end, as it should: records of ranks that end well are removed."""
+    if rank in scene.evidence.dead or scene.finished(rank):
+        return True
+    return rank not in scene.ops and rank not in scene.evidence.silent and rank not in scene.held
+
+
+def list_waits(scene: Scene, graph: WaitGraph) -> list[Wait]:
+    """Who waits in what for whom, for the report."""
+    name = scene.groups.name
+    return [
+        Wait(sorted(i.waiters), WaitOn(name(i.key[0]), i.sample.op, i.sample.seq), sorted(i.targets))
+        for i in graph.instances
+        if i.waiters
+    ]

@@ -1,0 +1,241 @@
+"""Pass: ranks that are alive and not in the communication that others wait in.
+
+The rank that stands outside is the one that holds the others, unless it is *ahead* of them: the ranks
+that wait in an earlier operation of the program than the others are held by someone, and a minority
+alone is not guilt.
+"""
+
+from __future__ import annotations
+
+from ..model import Alternative, Cause, Evidence, Kind, Process
+from .case import Case, names, nodes_of, short, waiters_sentence, where_held, who
+from .position import compare, is_ahead, is_behind
+from .view import RankView
+
+_DATAISH = ("load", "batch", "data", "fetch", "sample", "prefetch", "dataset")
+
+
+def outside(case: Case, blamed: set[int]) -> list[RankView]:
+    """Living ranks that are in no communication, or got on in one, and that no pass has explained yet."""
+    return [v for v in case.alive if v.rank not in blamed and not v.waits and not v.stopped]
+
+
+def passed_on(case: Case, free: list[RankView], blamed: set[int]) -> set[int]:
+    """Those of `free` that are ahead of everybody who waits: they wait too, in something that no rule knows.
+
+    One rank alone that is ahead may have skipped the operation, so it takes company: at least as many
+    ranks at one line as wait behind, or another cause that explains the wait.
+    """
+    waiting = [v for v in case.waiting if v.rank not in blamed]
+    ahead = [v for v in free if v.motion in ("still", "stirred", "unknown", "running") and is_ahead(v, waiting)]
+    together: set[int] = set()
+    for view in ahead:
+        company = [o for o in ahead if compare(o.path, view.path) == 0]
+        if (len(company) > 1 and len(company) >= len(waiting)) or blamed:
+            together.add(view.rank)
+    return together
+
+
+def find(case: Case, blamed: set[int]) -> list[Cause]:
+    """One cause for each place outside the operation that others wait in."""
+    free = outside(case, blamed)
+    if not free:
+        return []
+    waiting = [v for v in case.waiting if v.rank not in blamed]
+    excused = passed_on(case, free, blamed)
+    suspects = [v for v in free if v.rank not in excused]
+    if not waiting:
+        # Nobody waits for anybody: only a rank that has not run at all is worth a word.
+        suspects = [v for v in suspects if v.motion == "still" and v.path]
+        if len(suspects) < len(case.alive) and len(suspects) * 2 > len(case.alive):
+            return []
+    groups: dict[tuple[object, ...], list[RankView]] = {}
+    for view in suspects:
+        frame = view.place.frame
+        key = (kind_of(view), frame.name if frame else "", frame.file if frame else "", frame.line if frame else 0)
+        groups.setdefault(key, []).append(view)
+    causes = [_cause(case, group, waiting) for group in groups.values()]
+    return sorted(causes, key=lambda c: (-c.confidence, c.ranks))
+
+
+def kind_of(view: RankView) -> Kind:
+    """What a rank outside does instead."""
+    if view.place.kind == "checkpoint":
+        return "checkpoint_wait"
+    if view.motion in ("running",) or (view.place.kind == "code" and view.motion == "looping" and _is_busy_loop(view)):
+        return "busy"
+    if view.place.kind == "data":
+        return "data_wait"
+    if view.place.kind in ("queue", "child") and view.capture.children and _data_by_name(view):
+        return "data_wait"
+    if view.place.kind == "queue" and _has_workers(view):
+        return "data_wait"
+    if view.motion == "moved":
+        return "slow"
+    return "not_entered"
+
+
+def _is_busy_loop(view: RankView) -> bool:
+    samples = view.capture.samples
+    used = samples[-1].cpu_s - samples[0].cpu_s
+    return used > 0.5 * max(samples[-1].at_s - samples[0].at_s, 1e-3)
+
+
+def _data_by_name(view: RankView) -> bool:
+    return any(word in frame.name.lower() for frame in view.path for word in _DATAISH)
+
+
+def _has_workers(view: RankView) -> bool:
+    """True where a child was made by multiprocessing: it feeds the queue that the rank waits on."""
+    return any(
+        any("multiprocessing" in f.file for t in s.threads for f in t.frames) for c in view.capture.children for s in c.samples
+    )
+
+
+def _doing(view: RankView) -> str:
+    thread = view.thread
+    if view.motion == "running":
+        return "running without a pause"
+    if view.motion in ("moved", "looping"):
+        return "still working"
+    if thread is None or not thread.syscall:
+        return "not moving" if view.motion == "still" else ""
+    calls = {
+        "clock_nanosleep": "sleeping", "nanosleep": "sleeping", "futex": "waiting for a lock or another thread",
+        "wait4": "waiting for a child process", "waitid": "waiting for a child process", "pause": "waiting for a signal",
+    }  # fmt: skip
+    return calls.get(thread.syscall, f"blocked in {thread.syscall}")
+
+
+def _cause(case: Case, group: list[RankView], waiting: list[RankView]) -> Cause:
+    view = group[0]
+    ranks = [v.rank for v in group]
+    kind = kind_of(view)
+    frame = view.place.frame or (view.path[-1] if view.path else None)
+    at = f"at {short(frame)}" if frame is not None else "at a place that its stack does not tell"
+    doing = _doing(view)
+    held = waiters_sentence(case, ranks)
+    verb = _VERBS[kind] if waiting else _ALONE.get(kind, _VERBS[kind])
+    if len(group) > 1:
+        verb = (
+            verb.replace("stands", "stand")
+            .replace("waits", "wait")
+            .replace("does ", "do ")
+            .replace("is ", "are ")
+            .replace("its", "their")
+        )
+    sentence = f"{who(group)} {verb} {at}{f', {doing}' if doing else ''}"
+    confidence = _confidence(case, group, waiting, kind)
+    return Cause(
+        kind, ranks, nodes_of(group), confidence, sentence + (f"; {held}." if held else "."),
+        where_held(case, case.held_up(ranks), view), _evidence(group, waiting, doing),
+        _alternatives(case, group, waiting), _advice(kind, view),
+    )  # fmt: skip
+
+
+_VERBS: dict[Kind, str] = {
+    "not_entered": "never reached the operation that its peers wait in and stands",
+    "busy": "does not come to the operation that its peers wait in: it is busy",
+    "data_wait": "waits for its data loader",
+    "checkpoint_wait": "is inside a checkpoint",
+    "slow": "is late but still on its way",
+}
+_ALONE: dict[Kind, str] = {"not_entered": "stands still outside any communication", "busy": "is busy"}
+
+
+def _confidence(case: Case, group: list[RankView], waiting: list[RankView], kind: Kind) -> float:
+    confidence = 0.92 if waiting else 0.55
+    if group[0].motion in ("moved", "looping"):
+        confidence = 0.6
+    elif group[0].motion == "unknown":
+        confidence = min(confidence, 0.75)
+    if not group[0].path:
+        confidence = min(confidence, 0.5)
+    if is_ahead(group[0], waiting):
+        confidence = min(confidence, 0.65)
+    if len(group) > len(waiting) > 0:
+        confidence = min(confidence, 0.7)
+    if case.absent or case.silent:
+        confidence -= 0.05
+    return round(confidence, 2)
+
+
+def _evidence(group: list[RankView], waiting: list[RankView], doing: str) -> list[Evidence]:
+    view, ranks = group[0], [v.rank for v in group]
+    evidence: list[Evidence] = []
+    if view.path:
+        shown = " < ".join(short(f) for f in reversed(view.path[-4:]))
+        code = view.path[-1].code
+        evidence.append(Evidence("stack", ranks, shown + (f": {code}" if code else "")))
+    elif view.stack_error:
+        evidence.append(Evidence("stack", ranks, f"no stack: {view.stack_error}"))
+    thread = view.thread
+    if thread is not None and thread.state:
+        more = f", kernel wait {thread.wchan}" if thread.wchan else ""
+        evidence.append(
+            Evidence("proc", ranks, f"state {thread.state}, {view.motion} between the samples{more}; {doing or 'no call told'}")
+        )
+    if thread is not None and thread.gil:
+        evidence.append(
+            Evidence("stack", ranks, "it holds the interpreter lock (GIL) meanwhile: its other threads cannot run either")
+        )
+    for child in view.capture.children:
+        evidence += _child_evidence(ranks, child)
+    if waiting:
+        stuck = [v.rank for v in waiting if v.motion == "still"]
+        evidence.append(Evidence("stack", [v.rank for v in waiting], "stand in communications" +
+                                 (f"; {names(stuck).lower()} did not run once between the samples" if stuck else "")))  # fmt: skip
+    return evidence
+
+
+def _child_evidence(ranks: list[int], child: Process) -> list[Evidence]:
+    if not child.samples:
+        return []
+    state = child.samples[-1].state
+    main = next((t for t in child.samples[-1].threads if t.frames), None)
+    if state in ("Z", ""):
+        return [
+            Evidence(
+                "proc",
+                ranks,
+                f"its child {child.pid} is dead{f' (exit code {child.exit_code})' if child.exit_code is not None else ''}",
+            )
+        ]
+    if state in "Tt":
+        return [Evidence("proc", ranks, f"its child {child.pid} is stopped")]
+    if main is None:
+        return []
+    return [Evidence("stack", ranks, f"its child {child.pid} (state {state}) stands at {short(main.frames[0])}")]
+
+
+def _alternatives(case: Case, group: list[RankView], waiting: list[RankView]) -> list[Alternative]:
+    out: list[Alternative] = []
+    if waiting:
+        out.append(Alternative("in_communication", [v.rank for v in waiting],
+                               f"the operation cannot finish while {names(v.rank for v in group).lower()} is not in it"))  # fmt: skip
+    if case.silent:
+        out.append(
+            Alternative("unreachable", sorted(case.silent), "these did not report; a captured rank already explains the wait")
+        )
+    if is_behind(group[0], waiting):
+        return out
+    if is_ahead(group[0], waiting):
+        out.append(
+            Alternative(
+                "order",
+                [v.rank for v in group],
+                "it is past the line where the others wait: it may have skipped that operation",
+            )
+        )
+    return out
+
+
+def _advice(kind: Kind, view: RankView) -> str:
+    pid = view.pid
+    return {
+        "data_wait": "Look at the loader's workers below: a dead or blocked worker, its file system, or a bad sample. "
+        "DataLoader(timeout=...) turns this into an error.",
+        "checkpoint_wait": f"Look at the file system that it writes to: ls -l /proc/{pid}/fd, and df on its target.",
+        "busy": f"See where it spends its time: py-spy top --pid {pid} on {view.node}. If it is only slow, capture again with a larger --settle.",
+        "slow": "It moved between the two captures. Capture again with a larger --settle to tell slow from stuck.",
+    }.get(kind, f"Read its full stack in the bundle; on {view.node}: py-spy dump --native --pid {pid}.")

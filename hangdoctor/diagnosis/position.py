@@ -1,0 +1,83 @@
+"""Which of two ranks is further in the program, as far as their stacks tell.
+
+Two stacks are compared from the outermost frame inward. Where both are in the same function, loop
+counters decide, then the line; where they called different functions from one line, nothing is said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ..model import Frame
+from .view import RankView
+
+# Names that count what a training repeats, in the order in which they are believed.
+_COUNTERS = ("epoch", "global_step", "iteration", "step", "steps_done", "iter", "it", "batch_idx", "batch_id", "batch",
+             "micro_batch", "micro_batch_id", "microbatch", "mb", "i")  # fmt: skip
+_WRAPPERS = re.compile(r"torch/distributed/c10d_logger\.py$|torch/utils/_contextlib\.py$|hangdoctor/probe/")
+
+
+def program(path: Sequence[Frame]) -> list[Frame]:
+    """The frames that tell progress: without decorators' wrappers, outermost first."""
+    return [f for f in path if not _WRAPPERS.search(f.file)]
+
+
+def counters(path: Sequence[Frame]) -> tuple[tuple[str, int], ...]:
+    """All loop counters on a path, outermost first."""
+    return tuple((name, f.values[name]) for f in path for name in _COUNTERS if name in f.values)
+
+
+def iteration(path: Sequence[Frame]) -> int | None:
+    """The training iteration that a stack is in, where a local variable tells."""
+    for frame in path:
+        for name in ("iteration", "global_step", "step", "it", "iter", "steps_done"):
+            if name in frame.values:
+                return frame.values[name]
+    return None
+
+
+def compare(a: Sequence[Frame], b: Sequence[Frame]) -> int | None:
+    """-1 where `a` is earlier in the program than `b`, 1 later, 0 the same, None where it cannot be told."""
+    one, two = program(a), program(b)
+    for x, y in zip(one, two, strict=False):
+        if (x.name, x.file) != (y.name, y.file):
+            return None
+        for name in _COUNTERS:
+            if name in x.values and name in y.values and x.values[name] != y.values[name]:
+                return -1 if x.values[name] < y.values[name] else 1
+        if x.line != y.line:
+            return -1 if x.line < y.line else 1
+    return 0 if len(one) == len(two) else None
+
+
+def operation_key(view: RankView) -> tuple[object, ...]:
+    """Ranks with one key stand in the same operation: same call, same line, same loop counters."""
+    frame = view.place.frame
+    at = (frame.name, frame.file, frame.line) if frame else None
+    return (view.place.kind, view.place.op, at, counters(program(view.path)))
+
+
+def group_by_operation(views: Sequence[RankView]) -> list[list[RankView]]:
+    """Waiting ranks by the operation that they stand in, largest group first."""
+    groups: dict[tuple[object, ...], list[RankView]] = {}
+    for view in views:
+        groups.setdefault(operation_key(view), []).append(view)
+    return sorted(groups.values(), key=lambda g: (-len(g), g[0].rank))
+
+
+def is_ahead(view: RankView, others: Sequence[RankView]) -> bool:
+    """True where the rank is further than every one of `others` whose order to it can be told, and some can."""
+    told = _orders(view, others)
+    return bool(told) and all(o > 0 for o in told)
+
+
+def is_behind(view: RankView, others: Sequence[RankView]) -> bool:
+    told = _orders(view, others)
+    return bool(told) and all(o < 0 for o in told)
+
+
+def _orders(view: RankView, others: Sequence[RankView]) -> set[int]:
+    """How `view` compares to `others`; one of each stack is enough."""
+    stacks = {tuple((f.name, f.line) for f in o.path) + counters(o.path): o for o in others}
+    return {order for o in stacks.values() if (order := compare(view.path, o.path)) is not None}

@@ -1,0 +1,135 @@
+"""One rank as the passes see it: where it stands, whether it moved, what holds its process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from ..model import Frame, JobCapture, Process, ProcessSample, RankCapture, ThreadSample
+from ..places import Place, find_place, python_frames, rank_thread
+
+# still: the thread did not run once between the samples. stirred: it ran and stands where it stood.
+# looping: other lines or counters of the same functions. moved: other functions. running: it used the CPU.
+Motion = Literal["still", "stirred", "looping", "moved", "running", "unknown"]
+
+_RUNNING_SHARE = 0.2  # of the time between the samples; a share, since eight busy ranks may share two cores
+
+
+class RankView(Struct):
+    """What the captures of one rank come to."""
+
+    rank: int
+    node: str
+    pid: int
+    capture: RankCapture
+    place: Place
+    motion: Motion = "unknown"
+    thread: ThreadSample | None = None
+    path: list[Frame] = []  # the Python frames of that thread, outermost first
+    stack_error: str = ""
+
+    @property
+    def gone(self) -> bool:
+        return self.capture.gone
+
+    @property
+    def state(self) -> str:
+        return self.capture.samples[-1].state if self.capture.samples else ""
+
+    @property
+    def stopped(self) -> bool:
+        return not self.gone and (self.capture.frozen or all_states(self.capture, "Tt"))
+
+    @property
+    def waits(self) -> bool:
+        """True where it stands in a communication and did not get on."""
+        return not self.gone and self.place.communicates and self.motion not in ("moved", "looping")
+
+
+def all_states(process: Process, states: str) -> bool:
+    """True where every sample of the process saw it in one of `states`."""
+    return bool(process.samples) and all(s.state and s.state in states for s in process.samples)
+
+
+def _thread(sample: ProcessSample, tid: int) -> ThreadSample | None:
+    return next((t for t in sample.threads if t.tid == tid), None)
+
+
+def motion_of(process: Process, tid: int) -> Motion:
+    """How a thread got on between the first and the last sample of its process."""
+    if len(process.samples) < 2:
+        return "unknown"
+    first, last = process.samples[0], process.samples[-1]
+    before, after = _thread(first, tid), _thread(last, tid)
+    if before is None or after is None:
+        return "unknown"
+    seconds = max(last.at_s - first.at_s, 1e-3)
+    used = after.cpu_s - before.cpu_s
+    ran = after.switches - before.switches if min(before.switches, after.switches) >= 0 else None
+    path_before, path_after = python_frames(before.frames), python_frames(after.frames)
+    if before.frames and after.frames and _functions(path_before) != _functions(path_after):
+        return "moved"
+    # A clock tick is 10 ms: less than two of them say nothing on a short interval.
+    if used >= max(_RUNNING_SHARE * seconds, 0.02) or (before.state == after.state == "R"):
+        return "running"
+    if before.frames and after.frames and _lines(path_before) != _lines(path_after):
+        return "looping"
+    if ran == 0 or (ran is None and used == 0):
+        return "still"
+    return "unknown" if ran is None else "stirred"
+
+
+def _functions(frames: Sequence[Frame]) -> list[tuple[str, str]]:
+    return [(f.name, f.file) for f in frames]
+
+
+def _lines(frames: Sequence[Frame]) -> list[tuple[str, str, int, tuple[tuple[str, int], ...]]]:
+    return [(f.name, f.file, f.line, tuple(sorted(f.values.items()))) for f in frames]
+
+
+def still_threads(process: Process) -> frozenset[int]:
+    """Ids of the threads that did not run between the samples."""
+    if not process.samples:
+        return frozenset()
+    return frozenset(t.tid for t in process.samples[-1].threads if motion_of(process, t.tid) == "still")
+
+
+def view_rank(capture: RankCapture) -> RankView:
+    """Reduce a rank's capture to its view. Stacks of the last sample count; the first fills in where it failed."""
+    samples = capture.samples
+    told = next((s for s in reversed(samples) if any(t.frames for t in s.threads)), samples[-1] if samples else None)
+    view = RankView(capture.rank, capture.node, capture.pid, capture, Place(""))
+    if told is None or capture.gone:
+        return view
+    view.stack_error = "" if any(t.frames for t in told.threads) else samples[-1].stack_error
+    thread, view.place = rank_thread(told.threads, still_threads(capture))
+    if thread is None:
+        return view
+    view.thread = thread
+    view.motion = motion_of(capture, thread.tid)
+    if view.motion in ("moved", "looping") and view.place.communicates:
+        view.motion = _same_wait(capture, thread, view)
+    view.path = list(reversed(python_frames(thread.frames)))
+    return view
+
+
+def _same_wait(capture: RankCapture, thread: ThreadSample, view: RankView) -> Motion:
+    """Set-up polls its store in a loop of its own: the same wait with other inner lines has not moved."""
+    before = _thread(capture.samples[0], thread.tid)
+    if before is None or view.place.kind not in ("start", "end", "store"):
+        return view.motion
+    place = find_place(before.frames)
+    same = (place.kind, place.op, place.frame) == (view.place.kind, view.place.op, view.place.frame)
+    return "stirred" if same else view.motion
+
+
+def view_job(capture: JobCapture) -> list[RankView]:
+    """All ranks of a capture, in order of rank; a rank captured twice (two nodes claim it) keeps its living process."""
+    by_rank: dict[int, RankCapture] = {}
+    for rank in capture.ranks():
+        known = by_rank.get(rank.rank)
+        if known is None or known.gone:
+            by_rank[rank.rank] = rank
+    return [view_rank(r) for _, r in sorted(by_rank.items())]

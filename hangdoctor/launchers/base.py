@@ -1,0 +1,24 @@
+"""What every launcher does: answer with the captures of all nodes, and name the nodes that did not answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from ..model import JobCapture
+from ..readers.node import CaptureOptions
+
+Progress = Callable[[str], None]
+
+
+class Launcher(Protocol):
+    """Reaches the nodes of one job."""
+
+    def capture(self, options: CaptureOptions, progress: Progress) -> JobCapture:
+        """Capture all nodes under `options.timeout_s`.
+
+        Raises:
+            LauncherError: the job cannot be captured at all; nodes that are silent are no error.
+            NoRanksFound: the nodes answered and there is no rank on any of them.
+        """
+        ...

@@ -1,0 +1,23 @@
+"""This host: no launcher at all."""
+
+from __future__ import annotations
+
+from ..clock import SystemClock
+from ..model import JobCapture
+from ..readers.node import CaptureOptions, capture_node
+from .base import Progress
+
+
+class LocalLauncher:
+    """Captures the ranks of this host, in this process."""
+
+    def capture(self, options: CaptureOptions, progress: Progress) -> JobCapture:
+        clock = SystemClock()
+        begin, taken = clock.monotonic(), clock.wall()
+        progress("capturing the ranks of this host")
+        node = capture_node(options)
+        world = max((r.world_size for r in node.ranks), default=0)
+        return JobCapture(
+            job=node.job, nodes=[node], world_size=world, layout=node.layout, settle_s=options.settle_s,
+            taken=taken, took_s=clock.monotonic() - begin,
+        )  # fmt: skip

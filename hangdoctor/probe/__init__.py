@@ -1,0 +1,91 @@
+"""The probe: writes what this rank does into its black box (docs/blackbox.md).
+
+    import hangdoctor.probe
+    hangdoctor.probe.install()             # or: hangdoctor run -- CMD, without touching the code
+
+    hangdoctor.probe.iteration(n)
+    with hangdoctor.probe.phase("forward"):
+        ...
+
+Imports the standard library alone; torch is never imported, only hooked when the job has imported it. Without
+`install` every function here does nothing. It never changes what the job computes, returns, raises or prints.
+"""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import Any
+
+_state: Any = None  # hangdoctor.probe.state.probe once installed
+
+
+def install() -> bool:
+    """Hook torch.distributed, now or when it is imported; safe to repeat.
+
+    Returns:
+        Whether the probe is installed; False with HANGDOCTOR_DISABLE=1.
+    """
+    global _state
+    if os.environ.get("HANGDOCTOR_DISABLE", "") not in ("", "0"):
+        return False
+    if _state is None:
+        from . import hook
+        from .state import probe
+
+        _state = probe
+        hook.when_imported()
+    return True
+
+
+class _Phase:
+    """What `phase` returns: leaving the block goes back to the phase before."""
+
+    __slots__ = ("_before",)
+
+    def __init__(self, before: str) -> None:
+        self._before = before
+
+    def __enter__(self) -> _Phase:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        _state.set_phase(self._before)
+
+
+class _NoPhase:
+    __slots__ = ()
+
+    def __enter__(self) -> _NoPhase:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        return None
+
+
+_NO_PHASE = _NoPhase()
+
+
+def phase(name: str) -> _Phase | _NoPhase:
+    """Say what the training does from now on ("forward", "evaluate", "checkpoint" ...); also ``with phase(name):``."""
+    if _state is None:
+        return _NO_PHASE
+    return _Phase(_state.set_phase(name))
+
+
+def iteration(n: int) -> None:
+    """Say which iteration begins."""
+    if _state is not None:
+        _state.set_iteration(n)
+
+
+def micro_batch(n: int) -> None:
+    """Say which micro-batch of the iteration begins."""
+    if _state is not None:
+        _state.set_micro_batch(n)
+
+
+def layout(dp: int, pp: int, tp: int) -> None:
+    """Say how ranks map to data, pipeline and tensor parallel coordinates."""
+    if _state is not None:
+        _state.set_layout(f"dp={dp} pp={pp} tp={tp}")

@@ -1,0 +1,103 @@
+"""The black box's layout in bytes; `docs/blackbox.md` says the same in words. Little-endian throughout.
+
+Writer (`hangdoctor.probe.box`) and reader (`hangdoctor.readers.blackbox`) share nothing but this file.
+"""
+
+from __future__ import annotations
+
+import struct
+
+MAGIC = b"HDBLKBOX"
+VERSION = 1
+SUFFIX = ".blackbox"
+
+DEFAULT_BYTES = 4 << 20
+HEADER_BYTES = 4096
+
+# Header fields: (offset, struct format).
+H_MAGIC = (0, "<8s")
+H_VERSION = (8, "<I")
+H_HEADER_BYTES = (12, "<I")
+H_FILE_BYTES = (16, "<Q")
+H_PID = (24, "<I")
+H_RANK = (28, "<i")
+H_WORLD = (32, "<i")
+H_LOCAL_RANK = (36, "<i")
+H_STARTED_TICKS = (40, "<Q")
+H_BOOT_ID = (48, "<16s")
+H_CREATED_WALL = (64, "<Q")
+H_CREATED_MONO = (72, "<Q")
+H_BEAT_WALL = (80, "<Q")
+H_BEAT_MONO = (88, "<Q")
+H_STATE = (96, "<I")
+H_FLAGS = (100, "<I")
+H_ITERATION = (104, "<q")
+H_MICRO_BATCH = (112, "<q")
+H_PHASE = (120, "<I")
+H_PHASE_SINCE = (128, "<Q")
+H_ITERATION_SINCE = (136, "<Q")
+# Regions: (offset of the triple) -> u64 where it begins, u32 how many entries, u32 bytes of one entry.
+H_THREADS = (144, "<QII")
+H_GROUPS = (160, "<QII")
+H_STRINGS = (176, "<QII")
+H_RING = (192, "<QII")
+H_CALLS = (208, "<QII")
+H_STRINGS_USED = (224, "<Q")
+H_GROUPS_USED = (232, "<Q")
+# Texts: UTF-8, filled up with NUL.
+H_HOST = (256, "<64s")
+H_JOB = (320, "<128s")
+H_LAYOUT = (448, "<64s")
+H_NOTE = (512, "<512s")
+H_TORCH = (1024, "<32s")
+H_BACKEND = (1056, "<64s")
+
+RUNNING, FINISHED, SWITCHED_OFF, CRASHED = 1, 2, 3, 4
+RUNS_AHEAD = 1  # bit of H_FLAGS: the backend enqueues on a device and returns
+
+THREADS = 64
+THREAD = struct.Struct("<QQQQ32s")  # tid, last serial, serial waited for, waiting since, name
+GROUPS = 512
+GROUP = struct.Struct("<8sIIIII")  # uid, size, id of members' text, id of name, instance, destroyed
+GROUP_BYTES = 64
+STRINGS_SHARE = 16  # of 64 parts of what follows the tables; ring 32 and Python calls the rest
+STRING_UNIT = 8  # an id is an offset in units of this
+STRING_HEAD = struct.Struct("<I")
+
+# serial, seq, entered, group, signature, site, thread, root or peer, iteration, flags, 0, left, outcome, check
+RECORD = struct.Struct("<QQQIIIIiiIIQII")
+RECORD_BYTES = 128
+RECORD_WORDS = RECORD_BYTES // 8
+INLINE_OFFSET = RECORD.size
+INLINE_BYTES = RECORD_BYTES - RECORD.size
+LEFT_WORD = 7  # the u64 at byte 56
+OUTCOME_HALF = 16  # the u32 at byte 64
+PEER_HALF = 10  # the i32 at byte 40
+
+NO_GROUP = 0xFFFFFFFF
+ASYNC, SEND, RECV, INLINE_SIGNATURE, INLINE_DETAIL = 1, 2, 4, 8, 16
+STARTED, FAILED, DROPPED = 1, 3, 4
+
+CALLS_BYTES = 32  # of one entry in the region kept for a ring of Python calls
+
+
+def regions(file_bytes: int) -> dict[str, tuple[int, int, int]]:
+    """Where each region begins, how many entries it has and how long one is, for a file of this size."""
+    threads = HEADER_BYTES
+    groups = threads + THREADS * THREAD.size
+    strings = groups + GROUPS * GROUP_BYTES
+    free = file_bytes - strings
+    string_bytes = free * STRINGS_SHARE // 64 // RECORD_BYTES * RECORD_BYTES
+    ring = strings + string_bytes
+    # A power of two, so that the slot of a serial number is one mask away.
+    records = 1 << ((free // 2 // RECORD_BYTES).bit_length())
+    while ring + records * RECORD_BYTES > file_bytes:
+        records //= 2
+    calls = ring + records * RECORD_BYTES
+    return {
+        "threads": (threads, THREADS, THREAD.size),
+        "groups": (groups, GROUPS, GROUP_BYTES),
+        "strings": (strings, string_bytes, 1),
+        "ring": (ring, records, RECORD_BYTES),
+        "calls": (calls, (file_bytes - calls) // CALLS_BYTES, CALLS_BYTES),
+    }

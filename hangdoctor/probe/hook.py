@@ -1,0 +1,124 @@
+"""Puts the wrappers into torch.distributed: as soon as the job has imported it, or at once if it has already."""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from .torchnames import C10D
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Waits for one module, then takes itself away: every other import costs one comparison."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != C10D:
+            return None
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        loader: Any = spec.loader if spec is not None else None
+        if loader is None or not hasattr(loader, "exec_module"):
+            return spec
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            # Off the loader first: a reload must find it as it was.
+            del loader.exec_module
+            execute(module)
+            wrap_now()
+
+        loader.exec_module = exec_module
+        return spec
+
+
+def when_imported() -> None:
+    """Wrap now if torch.distributed is there, else when it comes."""
+    if C10D in sys.modules:
+        wrap_now()
+    elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+
+
+def wrap_now() -> None:
+    """Put all wrappers in place; an error leaves the job without them."""
+    from .state import probe
+
+    try:
+        _wrap()
+    except Exception as error:
+        probe.fail(error)
+
+
+def _wrap() -> None:
+    from . import recorder, signatures, torchnames, wrap
+    from .state import probe
+
+    module = torchnames.c10d()
+    if module is None or getattr(module, "_hangdoctor_wrapped", False):
+        return
+    module._hangdoctor_wrapped = True
+    pairs: dict[int, tuple[Any, Any]] = {}
+    for name, function in list(vars(module).items()):  # type(): isinstance would ask deprecated objects, which warn
+        wrapper = wrap.make(name, function) if type(function) is FunctionType else None
+        if wrapper is not None:
+            torchnames.mark_untraced(wrapper)
+            pairs[id(function)] = (function, wrapper)
+    for name, value in list(vars(module).items()):
+        pair = pairs.get(id(value))
+        if pair is not None:
+            setattr(module, name, pair[1])
+    _wrap_methods(torchnames.work_class(), {"wait": wrap.handle_wait, "is_completed": wrap.handle_is_completed})
+    for store in torchnames.store_classes():
+        _wrap_methods(store, {name: _store(name) for name in torchnames.STORE_WAITS})
+    for original, wrapper in pairs.values():
+        if original.__name__ in ("isend", "irecv"):
+            torchnames.accept_originals(original, wrapper)
+    late = "torch.distributed" in sys.modules and hasattr(sys.modules["torch.distributed"], "all_reduce")
+    if late:
+        torchnames.replace_everywhere(pairs, skip=[sys.modules[__name__]])
+        torchnames.teach_compiler(pairs.values())
+    torchnames.skip_when_compiling(_codes(wrap, recorder, signatures))
+    if torchnames.default_group() is not None:
+        probe.begin()
+
+
+def _wrap_methods(owner: Any, makers: dict[str, Callable[[Any], Any]]) -> None:
+    for name, make in makers.items():
+        method = getattr(owner, name, None)
+        if method is not None:
+            setattr(owner, name, make(method))
+
+
+def _store(name: str) -> Callable[[Any], Any]:
+    from . import wrap
+
+    return lambda method: wrap.store_wait(method, name)
+
+
+def _codes(*modules: ModuleType) -> list[CodeType]:
+    """All code objects of some modules, nested ones included."""
+    found: list[CodeType] = []
+
+    def dig(code: CodeType) -> None:
+        found.append(code)
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):
+                dig(constant)
+
+    for module in modules:
+        for value in vars(module).values():
+            if isinstance(value, FunctionType) and value.__module__ == module.__name__:
+                dig(value.__code__)
+            elif isinstance(value, type) and value.__module__ == module.__name__:
+                for member in vars(value).values():
+                    if isinstance(member, FunctionType):
+                        dig(member.__code__)
+    return found

@@ -1,0 +1,68 @@
+"""Who this process is: rank and world from the environment, start time, boot, job. Standard library only."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+# In the order of precedence: what the launcher says before what the scheduler says.
+_RANK_VARIABLES = (
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
+    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
+    ("PALS_RANKID", "PALS_NRANKS", "PALS_LOCAL_RANKID"),
+)
+
+
+def _number(text: str | None) -> int:
+    try:
+        return int(text or "")
+    except ValueError:
+        return -1
+
+
+def ranks_from(environ: Mapping[str, str]) -> tuple[int, int, int]:
+    """Rank, world size and local rank; -1 for what nothing tells."""
+    for rank, world, local in _RANK_VARIABLES:
+        if _number(environ.get(rank)) >= 0:
+            return _number(environ[rank]), _number(environ.get(world)), _number(environ.get(local))
+    return -1, -1, -1
+
+
+def job_key(environ: Mapping[str, str]) -> str:
+    """A name that all ranks of one job on this node agree on, fit for a folder."""
+    if environ.get("SLURM_JOB_ID"):
+        key = f"slurm-{environ['SLURM_JOB_ID']}.{environ.get('SLURM_STEP_ID') or 'x'}"
+    elif environ.get("PBS_JOBID"):
+        key = f"pbs-{environ['PBS_JOBID']}"
+    elif environ.get("MASTER_PORT"):
+        run = environ.get("TORCHELASTIC_RUN_ID") or "run"
+        key = f"{run}-{environ.get('MASTER_ADDR', 'localhost')}-{environ['MASTER_PORT']}"
+    else:
+        key = f"session-{os.getsid(0)}"
+    return "".join(c if c.isalnum() or c in "._-" else "_" for c in key)[:100].lstrip(".") or "job"
+
+
+def start_ticks(pid: int | str = "self") -> int:
+    """When a process started, in clock ticks since the boot (proc(5), stat field 22); 0 if gone or a zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return 0
+    fields = stat[stat.rindex(")") + 2 :].split()
+    return 0 if fields[0] in "ZX" else int(fields[19])
+
+
+def boot_id() -> bytes:
+    """16 bytes that change with every boot; zeros where the kernel does not tell."""
+    try:
+        return bytes.fromhex(Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", ""))
+    except (OSError, ValueError):
+        return bytes(16)
+
+
+def host() -> str:
+    return socket.gethostname()

@@ -1,0 +1,280 @@
+"""Writes operations into the box: the one part of the probe that runs at every operation."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import weakref
+from time import time_ns
+from types import FrameType
+from typing import Any
+
+from . import format as fmt
+from . import torchnames
+from .box import Box
+from .groups import GroupEntry, Groups
+from .signatures import Describe, NotAnOperation, describe_known, render
+from .sites import Sites
+
+_HANDLES_MAX = 65536
+_TRIES = 64  # slots of unfinished operations that a new record steps over before it takes one of them
+_pack_into = fmt.RECORD.pack_into
+
+Token = tuple[int, int]  # word where the record begins, its serial number
+
+
+class Thread:
+    """What the probe keeps for each thread."""
+
+    __slots__ = ("coalesced", "depth", "index", "recorder", "word")
+
+    def __init__(self) -> None:
+        self.depth = 0  # inside a recorded operation: what that calls is part of it
+        self.recorder: Recorder | None = None
+        self.index = 0
+        self.word = 0
+        self.coalesced: list[Token] | None = None
+
+
+class _Local(threading.local):
+    def __init__(self) -> None:
+        self.thread = Thread()
+
+
+local = _Local()  # `local.thread`: one slow look-up an operation instead of one an attribute
+
+
+class Recorder:
+    """One box with everything that is remembered about it; a forked child starts without."""
+
+    def __init__(self, box: Box) -> None:
+        self.box = box
+        self.groups = Groups(box)
+        self.sites = Sites(box)
+        self._sites = self.sites.known
+        self.iteration = -1
+        self.outstanding: dict[int, tuple[Any, tuple[Token, ...]]] = {}
+        self._serials = itertools.count(1)
+        self._threads = itertools.count()
+        begin, records, _ = box.regions["ring"]
+        self._first = begin // 8
+        self._mask = records - 1
+        self.words = box.words
+        self._map = box.map
+        self._signatures: dict[tuple[Any, ...], int] = {}
+        self._stores = 0
+        # Whether a slot's operation may be unfinished when the ring comes round to it: only with a second thread
+        # or with handles.
+        self._careful = False
+
+    # ----------------------------------------------------------------- records
+
+    def _slot(self) -> Token:
+        """The next slot of the ring; those of unfinished operations are stepped over."""
+        words = self.words
+        for _ in range(_TRIES):
+            serial = next(self._serials)
+            at = self._first + (serial & self._mask) * fmt.RECORD_WORDS
+            if words[at + fmt.LEFT_WORD] or not words[at]:
+                break
+        return at, serial
+
+    def write(
+        self, group: int, seq: int, signature: int, site: int, *, peer: int = -1, flags: int = 0, inline: str = ""
+    ) -> Token:
+        """Enter an operation: one record, and the thread's slot that points to it."""
+        thread = local.thread
+        if thread.recorder is not self:
+            self._enlist(thread)
+        at, serial = self._slot()
+        _pack_into(
+            self._map, at * 8, serial, seq, time_ns(), group, signature, site, thread.index, peer, self.iteration,
+            flags, 0, 0, 0, serial & 0xFFFFFFFF,
+        )  # fmt: skip
+        if inline:
+            self.box.inline(at * 8, inline)
+        self.words[thread.word + 1] = serial
+        return at, serial
+
+    def enter(
+        self, thread: Thread, describe: Describe, args: Any, kwargs: Any, frame: FrameType
+    ) -> tuple[int, int, GroupEntry] | None:
+        """Enter a collective; None where it is none for this rank (not a member, a compiler tracing)."""
+        try:
+            key, group, root, group_root, async_op = describe(*args, **kwargs)
+        except NotAnOperation:
+            return None
+        except TypeError:
+            described = describe_known(describe, args, kwargs)
+            if described is None:
+                return None  # wrong arguments: torch itself says so
+            key, group, root, group_root, async_op = described
+        groups = self.groups
+        entry = groups.default if group is None else groups.by_id.get(id(group))
+        if entry is None:
+            entry = groups.find(group)
+            if entry is None:
+                return None
+        signature = self._signatures.get(key)
+        if signature is None:
+            signature = self._new_signature(key)
+        site = self._sites.get((id(frame.f_code), frame.f_lasti))
+        if site is None:
+            site = self.sites.find(frame)
+        if key[0] == "monitored_barrier":
+            seq = entry.next_named("monitored_barrier")
+        else:
+            seq = entry.seq = entry.seq + 1
+        if group_root is not None:
+            root = entry.members[group_root]
+        peer = -1 if root is None else root
+        if signature < 0:
+            flags = fmt.INLINE_SIGNATURE | (fmt.ASYNC if async_op else 0)
+            return *self.write(entry.index, seq, 0, site, peer=peer, flags=flags, inline=render(key)), entry
+        # What follows is `write`, spelled out: a call less at every operation.
+        if thread.recorder is not self:
+            self._enlist(thread)
+        serial = next(self._serials)
+        at = self._first + (serial & self._mask) * 16
+        if self._careful and not self.words[at + 7] and self.words[at]:
+            at, serial = self._slot()
+        _pack_into(
+            self._map, at * 8, serial, seq, time_ns(), entry.index, signature, site, thread.index, peer,
+            self.iteration, 1 if async_op else 0, 0, 0, 0, serial & 0xFFFFFFFF,
+        )  # fmt: skip
+        self.words[thread.word + 1] = serial
+        return at, serial, entry
+
+    def enter_directed(self, described: Any, direction: int, frame: FrameType) -> tuple[Token, GroupEntry] | None:
+        """Enter a send or a receive, counted by peer and direction."""
+        key, group, root, group_root, async_op = described
+        entry = self.groups.default if group is None else self.groups.by_id.get(id(group))
+        if entry is None:
+            entry = self.groups.find(group)
+            if entry is None:
+                return None
+        if group_root is not None:
+            root = entry.members[group_root]
+        peer = -1 if root is None else root
+        seq = entry.next_directed(peer, direction) if peer >= 0 else 0
+        signature = self._signatures.get(key)
+        if signature is None:
+            signature = self._new_signature(key)
+        site = self._sites.get((id(frame.f_code), frame.f_lasti))
+        if site is None:
+            site = self.sites.find(frame)
+        flags = direction | (fmt.ASYNC if async_op else 0)
+        if signature < 0:
+            token = self.write(entry.index, seq, 0, site, peer=peer, flags=flags | fmt.INLINE_SIGNATURE,
+                               inline=render(key))  # fmt: skip
+        else:
+            token = self.write(entry.index, seq, signature, site, peer=peer, flags=flags)
+        return token, entry
+
+    def enter_named(self, op: str, entry: GroupEntry | None, frame: FrameType, detail: str = "") -> Token:
+        """Enter an operation of the store or of set-up, counted by its name."""
+        if entry is not None:
+            seq, index = entry.next_named(op), entry.index
+        else:
+            self._stores += 1
+            seq, index = self._stores, fmt.NO_GROUP
+        signature = self.box.intern(f"{op}\t\t\t")
+        flags = fmt.INLINE_DETAIL if detail else 0
+        return self.write(index, seq, signature, self.sites.find(frame), flags=flags, inline=detail)
+
+    def resolve_source(self, token: Token, entry: GroupEntry, source: int | None) -> None:
+        """A receive from anybody has found its sender: count it where the sender counts it."""
+        at, serial = token
+        if source is None or self.words[at] != serial:
+            return
+        seq = entry.next_directed(source, fmt.RECV)
+        self.box.halves[at * 2 + fmt.PEER_HALF] = source & 0xFFFFFFFF
+        self.words[at + 1] = seq
+
+    # ----------------------------------------------------------------- the end of an operation
+
+    def finish(self, tokens: tuple[Token, ...], outcome: int = 0) -> None:
+        """Mark operations as left or completed, unless the ring has gone over them."""
+        for at, serial in tokens:
+            if self.words[at] == serial and not self.words[at + fmt.LEFT_WORD]:
+                if outcome:
+                    self.box.halves[at * 2 + fmt.OUTCOME_HALF] = outcome
+                self.words[at + fmt.LEFT_WORD] = time_ns()
+
+    def refuse(self, token: Token, entry: GroupEntry | None, error: BaseException) -> None:
+        """The operation ended in an exception. One that torch refused before it began is not counted."""
+        at, serial = token
+        counted = entry is not None and self.words[at] == serial and entry.seq == self.words[at + 1]
+        if counted and entry is not None and isinstance(error, (TypeError, ValueError)):
+            entry.seq -= 1
+            self.words[at + 1] = 0
+        self.finish((token,), fmt.FAILED)
+
+    def follow(self, work: Any, tokens: tuple[Token, ...]) -> None:
+        """Remember a handle, so that its completion is known; only weakly, its tensors are the job's."""
+        self._careful = True
+        for at, serial in tokens:
+            if self.words[at] == serial:
+                self.box.halves[at * 2 + fmt.OUTCOME_HALF] = fmt.STARTED
+        if work is None or len(self.outstanding) >= _HANDLES_MAX:
+            self.finish(tokens, fmt.DROPPED)
+            return
+        key = id(work)
+        outstanding = self.outstanding
+
+        def dropped(_: Any) -> None:
+            item = outstanding.pop(key, None)
+            if item is not None:
+                self.finish(item[1], fmt.DROPPED)
+
+        outstanding[key] = (weakref.ref(work, dropped), tokens)
+
+    def waiting(self, tokens: tuple[Token, ...]) -> None:
+        """This thread waits for the handle of an earlier operation."""
+        thread = local.thread
+        if thread.recorder is not self:
+            self._enlist(thread)
+        self.words[thread.word + 3] = time_ns()
+        self.words[thread.word + 2] = tokens[0][1]
+
+    def waited(self) -> None:
+        thread = local.thread
+        if thread.recorder is self:
+            self.words[thread.word + 2] = 0
+
+    # ----------------------------------------------------------------- rare things
+
+    def _new_signature(self, key: tuple[Any, ...]) -> int:
+        """Intern a signature; -1 where there is no room for it and it goes into the record."""
+        signature = self.box.intern(render(key), share=0.5) or -1
+        if signature > 0:
+            self._signatures[key] = signature
+        return signature
+
+    def _enlist(self, thread: Thread) -> None:
+        """Give this thread its slot; threads beyond the table take over those of dead ones, or share the last."""
+        table, room, width = self.box.regions["threads"]
+        index = next(self._threads)
+        self._careful = self._careful or index > 0
+        if index >= room:
+            alive = {int(name) for name in os.listdir("/proc/self/task")}  # noqa: PTH208 - no Path objects in a rank
+            words = [(table + i * width) // 8 for i in range(room)]
+            index = next((i for i, w in enumerate(words) if self.words[w] not in alive), room - 1)
+        # Not current_thread(): that would enter threads of C++ into the job's list of threads.
+        name = next((t.name for t in threading.enumerate() if t.ident == threading.get_ident()), "")
+        thread.word = self.box.add_thread(index, threading.get_native_id(), name)
+        thread.index = index
+        thread.recorder = self
+
+    def learn_world(self) -> None:
+        """After init_process_group: rank, world size, backend and groups."""
+        rank, world = torchnames.own_rank()
+        self.box.put(fmt.H_RANK, rank)
+        self.box.put(fmt.H_WORLD, world)
+        backend = torchnames.backend_name()
+        self.box.put_text(fmt.H_BACKEND, backend)
+        self.box.put_text(fmt.H_TORCH, torchnames.version())
+        self.box.put(fmt.H_FLAGS, fmt.RUNS_AHEAD if "nccl" in backend else 0)
+        self.box.put(fmt.H_STATE, fmt.RUNNING)
+        self.groups.sync()

@@ -1,0 +1,252 @@
+"""What each function of torch.distributed is about: group, root, and the key of its signature.
+
+One small function an operation, with torch's own parameter names and order (torch 2.4 to 2.13), so that Python's
+argument binding does the work. Each returns ``(key, group, root, group_root, async_op)``: `key` is hashable and
+begins with the operation's name; `root` is a global rank or None, `group_root` a rank within the group or None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from . import torchnames
+
+Described = tuple[tuple[Any, ...], Any, Any, Any, bool]
+Describe = Callable[..., Described]
+
+_LOOK_AT = 8  # tensors of a list that are looked at: lists are as long as groups are wide
+
+
+class NotAnOperation(Exception):
+    """A compiler's tracing, nothing that communicates."""
+
+
+_plain: frozenset[type] = frozenset()
+_reduce_names: dict[int, str] = {}
+_UNKNOWN = ("", "")
+
+
+def learn_torch() -> None:
+    """Look torch's types up, once it is imported."""
+    global _plain, _reduce_names
+    _plain = torchnames.plain_tensor_types()
+    _reduce_names = {id(None): "sum", **torchnames.reduce_op_names()}
+
+
+def _of(tensor: Any) -> tuple[Any, Any]:
+    if type(tensor) in _plain:
+        return tensor.shape, tensor.dtype
+    if torchnames.is_traced(tensor):
+        raise NotAnOperation
+    return _UNKNOWN
+
+
+def _of_list(tensors: Any) -> tuple[Any, ...]:
+    """Shapes of the first few, their number, dtype of the first."""
+    if not isinstance(tensors, Sequence) or not tensors:
+        return ("", "")
+    seen = [_of(t) for t in tensors[:_LOOK_AT]]
+    return (len(tensors), tuple(s for s, _ in seen)), seen[0][1]
+
+
+def _of_even(tensors: Any, like: Any) -> tuple[Any, Any]:
+    """Shape and dtype of `like`, without the shape where the list is uneven: then members may differ rightly."""
+    shape, dtype = _of(like)
+    if isinstance(tensors, Sequence) and tensors and (_of(tensors[0])[0] != shape or _of(tensors[-1])[0] != shape):
+        shape = ""
+    return shape, dtype
+
+
+def _reduce(op: Any) -> str:
+    known = _reduce_names.get(id(op))
+    if known is not None:
+        return known
+    text = str(op).lower()
+    return next((name for name in _reduce_names.values() if name in text), "other")
+
+
+# --------------------------------------------------------------------------- one function an operation
+
+
+def all_reduce(tensor: Any, op: Any = None, group: Any = None, async_op: bool = False) -> Described:
+    if type(tensor) in _plain:  # spelled out: this is the one that trainings call most
+        return ("all_reduce", tensor.shape, tensor.dtype, _reduce_names.get(id(op)) or _reduce(op)), group, None, None, async_op  # fmt: skip  # noqa: E501
+    return ("all_reduce", *_of(tensor), _reduce(op)), group, None, None, async_op
+
+
+def all_reduce_coalesced(tensors: Any, op: Any = None, group: Any = None, async_op: bool = False) -> Described:
+    return ("all_reduce_coalesced", *_of_list(tensors), _reduce(op)), group, None, None, async_op
+
+
+def reduce(
+    tensor: Any, dst: Any = None, op: Any = None, group: Any = None, async_op: bool = False, group_dst: Any = None
+) -> Described:
+    return ("reduce", *_of(tensor), _reduce(op)), group, dst, group_dst, async_op
+
+
+def broadcast(
+    tensor: Any, src: Any = None, group: Any = None, async_op: bool = False, group_src: Any = None
+) -> Described:
+    return ("broadcast", *_of(tensor), ""), group, src, group_src, async_op
+
+
+def all_gather(tensor_list: Any, tensor: Any, group: Any = None, async_op: bool = False) -> Described:
+    return ("all_gather", *_of_even(tensor_list, tensor), ""), group, None, None, async_op
+
+
+def all_gather_into_tensor(
+    output_tensor: Any, input_tensor: Any, group: Any = None, async_op: bool = False
+) -> Described:
+    return ("all_gather_into_tensor", *_of(input_tensor), ""), group, None, None, async_op
+
+
+def all_gather_coalesced(
+    output_tensor_lists: Any, input_tensor_list: Any, group: Any = None, async_op: bool = False
+) -> Described:
+    return ("all_gather_coalesced", *_of_list(input_tensor_list), ""), group, None, None, async_op
+
+
+def gather(
+    tensor: Any, gather_list: Any = None, dst: Any = None, group: Any = None, async_op: bool = False,
+    group_dst: Any = None,
+) -> Described:  # fmt: skip
+    return ("gather", *_of(tensor), ""), group, _or_zero(dst, group_dst), group_dst, async_op
+
+
+def scatter(
+    tensor: Any, scatter_list: Any = None, src: Any = None, group: Any = None, async_op: bool = False,
+    group_src: Any = None,
+) -> Described:  # fmt: skip
+    # The output, which every member has; only the root has inputs.
+    return ("scatter", *_of(tensor), ""), group, _or_zero(src, group_src), group_src, async_op
+
+
+def reduce_scatter(
+    output: Any, input_list: Any, op: Any = None, group: Any = None, async_op: bool = False
+) -> Described:
+    return ("reduce_scatter", *_of_list(input_list), _reduce(op)), group, None, None, async_op
+
+
+def reduce_scatter_tensor(
+    output: Any, input: Any, op: Any = None, group: Any = None, async_op: bool = False
+) -> Described:
+    return ("reduce_scatter_tensor", *_of(input), _reduce(op)), group, None, None, async_op
+
+
+def all_to_all_single(
+    output: Any, input: Any, output_split_sizes: Any = None, input_split_sizes: Any = None, group: Any = None,
+    async_op: bool = False,
+) -> Described:  # fmt: skip
+    shape, dtype = _of(input)
+    if output_split_sizes or input_split_sizes:
+        shape = ""  # members may differ rightly
+    return ("all_to_all_single", shape, dtype, ""), group, None, None, async_op
+
+
+def all_to_all(output_tensor_list: Any, input_tensor_list: Any, group: Any = None, async_op: bool = False) -> Described:
+    shapes, dtype = _of_list(input_tensor_list)
+    outputs, _ = _of_list(output_tensor_list)
+    even = shapes == outputs and len(set(shapes[1] if shapes else ())) == 1
+    return ("all_to_all", shapes if even else "", dtype, ""), group, None, None, async_op
+
+
+def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Described:
+    return ("barrier", "", "", ""), group, None, None, async_op
+
+
+def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> Described:
+    return ("monitored_barrier", "", "", ""), group, None, None, False
+
+
+def all_gather_object(object_list: Any, obj: Any, group: Any = None) -> Described:
+    return ("all_gather_object", "", "", ""), group, None, None, False
+
+
+def gather_object(
+    obj: Any, object_gather_list: Any = None, dst: Any = None, group: Any = None, group_dst: Any = None
+) -> Described:
+    return ("gather_object", "", "", ""), group, _or_zero(dst, group_dst), group_dst, False
+
+
+def broadcast_object_list(
+    object_list: Any, src: Any = None, group: Any = None, device: Any = None, group_src: Any = None
+) -> Described:
+    return ("broadcast_object_list", "", "", ""), group, _or_zero(src, group_src), group_src, False
+
+
+def scatter_object_list(
+    scatter_object_output_list: Any, scatter_object_input_list: Any = None, src: Any = None, group: Any = None,
+    group_src: Any = None,
+) -> Described:  # fmt: skip
+    return ("scatter_object_list", "", "", ""), group, _or_zero(src, group_src), group_src, False
+
+
+def send(tensor: Any, dst: Any = None, group: Any = None, tag: int = 0, group_dst: Any = None) -> Described:
+    return ("send", *_of(tensor), ""), group, dst, group_dst, False
+
+
+def recv(tensor: Any, src: Any = None, group: Any = None, tag: int = 0, group_src: Any = None) -> Described:
+    return ("recv", *_of(tensor), ""), group, src, group_src, False
+
+
+def isend(tensor: Any, dst: Any = None, group: Any = None, tag: int = 0, group_dst: Any = None) -> Described:
+    return ("send", *_of(tensor), ""), group, dst, group_dst, True
+
+
+def irecv(tensor: Any, src: Any = None, group: Any = None, tag: int = 0, group_src: Any = None) -> Described:
+    return ("recv", *_of(tensor), ""), group, src, group_src, True
+
+
+def destroy_process_group(group: Any = None) -> Described:
+    return ("destroy_process_group", "", "", ""), group, None, None, False
+
+
+def describe_known(describe: Describe, args: Sequence[Any], kwargs: dict[str, Any]) -> Described | None:
+    """Describe a call with parameters that this torch has and this file has not; None if it is no valid call."""
+    code = describe.__code__
+    names = code.co_varnames[: code.co_argcount]
+    try:
+        return describe(*args[: len(names)], **{k: v for k, v in kwargs.items() if k in names})
+    except TypeError:
+        return None
+
+
+def _or_zero(root: Any, group_root: Any) -> Any:
+    return 0 if root is None and group_root is None else root
+
+
+COLLECTIVES: dict[str, Describe] = {
+    f.__name__: f
+    for f in (
+        all_reduce, all_reduce_coalesced, reduce, broadcast, all_gather, all_gather_into_tensor, all_gather_coalesced,
+        gather, scatter, reduce_scatter, reduce_scatter_tensor, all_to_all_single, all_to_all, barrier,
+        monitored_barrier, all_gather_object, gather_object, broadcast_object_list, scatter_object_list,
+    )
+}  # fmt: skip
+# Other names of the same operation, old and new; recorded under the one that most versions have.
+COLLECTIVES |= {
+    "_all_gather_base": all_gather_into_tensor,
+    "all_gather_single": all_gather_into_tensor,
+    "_reduce_scatter_base": reduce_scatter_tensor,
+    "reduce_scatter_single": reduce_scatter_tensor,
+}
+P2P: dict[str, Describe] = {"send": send, "recv": recv, "isend": isend, "irecv": irecv}
+
+
+def render(key: tuple[Any, ...]) -> str:
+    """A signature as the box keeps it: op, reduce op, dtype and shapes between tabs."""
+    op, shapes, dtype, *rest = key
+    if not isinstance(shapes, tuple):
+        text = str(shapes)
+    elif type(shapes) is tuple and len(shapes) == 2 and isinstance(shapes[1], tuple):
+        text = ",".join(_shape(s) for s in shapes[1])
+        if shapes[0] > len(shapes[1]):
+            text += f",...({shapes[0]})"
+    else:
+        text = _shape(shapes)
+    return "\t".join((op, rest[0] if rest else "", torchnames.dtype_name(dtype), text))
+
+
+def _shape(shape: Any) -> str:
+    return "" if shape == "" else f"[{', '.join(map(str, shape))}]"

@@ -1,0 +1,201 @@
+"""The probe of this process: whether it records, its life from the first operation to the end of the process.
+
+The first internal error switches it off for good and leaves a note in the box; a forked child begins without a box.
+"""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import os
+import sys
+import threading
+import time
+from types import TracebackType
+
+from . import flight, folder, signatures, torchnames
+from . import format as fmt
+from .box import Box
+from .identity import host, job_key
+from .recorder import Recorder, Thread, local
+
+_HERE = os.path.dirname(__file__) + os.sep  # noqa: PTH120 - compared with co_filename, which is a plain string
+_BEAT_S = 1.0
+
+
+class Probe:
+    """`recorder` is None while nothing is recorded: before the first operation, after an error, when paused."""
+
+    def __init__(self) -> None:
+        self.recorder: Recorder | None = None
+        self.broken = False
+        self._kept: Recorder | None = None  # of this process, also while paused or broken
+        self._making = threading.Lock()
+        self._beating = False
+        self._phase = ""
+        self._pid = os.getpid()
+
+    # ----------------------------------------------------------------- begin
+
+    def begin(self) -> Recorder | None:
+        """The recorder of this process, made at the first call; None where it cannot be."""
+        if self.recorder is None and self._kept is None and not self.broken:
+            with self._making:
+                if self._kept is None:
+                    try:
+                        self._make()
+                    except Exception as error:
+                        self.fail(error)
+        return self.recorder
+
+    def _make(self) -> None:
+        where = folder.prepare(folder.job_folder(os.environ))
+        size = int(float(os.environ.get("HANGDOCTOR_BOX_MB", "4")) * (1 << 20)) & ~4095
+        box = Box(where, job_key(os.environ), max(1 << 20, min(size, 1 << 30)))
+        layout = os.environ.get("HANGDOCTOR_LAYOUT", "")
+        box.put_text(fmt.H_LAYOUT, layout)
+        signatures.learn_torch()
+        self._kept = self.recorder = Recorder(box)
+        if torchnames.default_group() is not None:
+            self.joined(self.recorder)
+        _at_end()
+
+    def joined(self, recorder: Recorder) -> None:
+        """The process group exists: learn ranks, tidy up after predecessors, show signs of life."""
+        signatures.learn_torch()
+        recorder.learn_world()
+        folder.prune(recorder.box.path.parent, torchnames.own_rank()[0], host())
+        if not self._beating:
+            self._beating = True
+            # Not a `threading.Thread`: the job's own list of threads stays what it was.
+            _thread.start_new_thread(self._beat, (recorder,))
+        flight.start_worker_server(recorder.box.path.parent, recorder.box.pid)
+
+    def _beat(self, recorder: Recorder) -> None:
+        while self.recorder is not None or self._kept is recorder:
+            if self.broken or self._pid != os.getpid():
+                return
+            try:
+                recorder.box.put(fmt.H_BEAT_WALL, time.time_ns())
+                recorder.box.put(fmt.H_BEAT_MONO, time.monotonic_ns())
+            except Exception as error:
+                self.fail(error)
+                return
+            time.sleep(_BEAT_S)
+
+    # ----------------------------------------------------------------- what the job says of itself
+
+    def set_phase(self, name: str) -> str:
+        """Begin a phase; returns the one before."""
+        before = self._phase
+        self._phase = name
+        recorder = self.recorder or self.begin()
+        if recorder is not None:
+            try:
+                recorder.box.put(fmt.H_PHASE, recorder.box.intern(name))
+                recorder.box.put(fmt.H_PHASE_SINCE, time.time_ns())
+            except Exception as error:
+                self.fail(error)
+        return before
+
+    def set_iteration(self, n: int) -> None:
+        recorder = self.recorder or self.begin()
+        if recorder is not None:
+            try:
+                recorder.box.put(fmt.H_ITERATION, n)
+                recorder.box.put(fmt.H_ITERATION_SINCE, time.time_ns())
+                recorder.iteration = n if -(1 << 31) <= n < 1 << 31 else -1
+            except Exception as error:
+                self.fail(error)
+
+    def set_micro_batch(self, n: int) -> None:
+        recorder = self.recorder or self.begin()
+        if recorder is not None:
+            try:
+                recorder.box.put(fmt.H_MICRO_BATCH, n)
+            except Exception as error:
+                self.fail(error)
+
+    def set_layout(self, text: str) -> None:
+        recorder = self.recorder or self.begin()
+        if recorder is not None:
+            try:
+                recorder.box.put_text(fmt.H_LAYOUT, text)
+            except Exception as error:
+                self.fail(error)
+
+    # ----------------------------------------------------------------- trouble
+
+    def fail(self, error: BaseException) -> None:
+        """Switch off for good. An exception that only passed through (a signal handler's) is the job's: raised again.
+
+        Raises:
+            BaseException: `error`, when it does not come from the probe's own code.
+        """
+        if not _is_ours(error.__traceback__):
+            raise error
+        kept, self.recorder, self.broken = self._kept, None, True
+        if kept is not None:
+            place = _place(error.__traceback__)
+            kept.box.note(f"switched off: {type(error).__name__}: {error} at {place}", fmt.SWITCHED_OFF)
+
+    # ----------------------------------------------------------------- end
+
+    def end(self) -> None:
+        """The process ends: a good end takes the box away, a crash leaves it with the reason."""
+        kept, self._kept, self.recorder = self._kept, None, None
+        if kept is None or kept.box.pid != os.getpid():
+            return
+        flight.remove_socket(kept.box.path.parent, kept.box.pid)
+        error = getattr(sys, "last_value", None) or sys.exc_info()[1]
+        if isinstance(error, SystemExit) and not error.code:
+            error = None
+        if error is None:
+            kept.box.remove()
+            folder.remove_if_empty(kept.box.path.parent)
+        elif not self.broken:
+            kept.box.note(f"ended by {type(error).__name__}: {error}", fmt.CRASHED)
+
+    def finished(self) -> None:
+        """The default group was destroyed in good order."""
+        if self.recorder is not None:
+            self.recorder.box.put(fmt.H_STATE, fmt.FINISHED)
+
+    def after_fork(self) -> None:
+        """In a child: leave the parent's box alone, begin anew if it joins a group of its own."""
+        if self._kept is not None:
+            self._kept.outstanding.clear()
+        self.recorder = self._kept = None
+        self._making = threading.Lock()
+        self._beating = False
+        self._pid = os.getpid()
+        local.thread = Thread()
+
+
+def _is_ours(trace: TracebackType | None) -> bool:
+    """Whether an exception was raised by the probe's own code (or C code or the standard library that it called)."""
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return True
+    name = trace.tb_frame.f_code.co_filename
+    return name.startswith((_HERE, os.path.dirname(os.__file__), "<frozen"))  # noqa: PTH120
+
+
+def _place(trace: TracebackType | None) -> str:
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return "" if trace is None else f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+
+
+def _at_end() -> None:
+    """Run at the end of this process: at exit, or by multiprocessing, whose forked children never get there."""
+    atexit.register(probe.end)
+    module = sys.modules.get("multiprocessing.util")
+    process = sys.modules.get("multiprocessing.process")
+    if module is not None and process is not None and process.parent_process() is not None:
+        module.Finalize(None, probe.end, exitpriority=-100)
+
+
+probe = Probe()
+os.register_at_fork(after_in_child=probe.after_fork)

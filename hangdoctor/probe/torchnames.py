@@ -1,0 +1,216 @@
+"""Every internal name of torch that the probe leans on, torch 2.4 to 2.13 and later: this file and no other.
+
+All are looked up when used and may be missing; what depends on a missing one is left out, the job never notices.
+torch is never imported here: whoever calls has found it in `sys.modules`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from types import CodeType, ModuleType
+from typing import Any
+
+C10D = "torch.distributed.distributed_c10d"
+
+
+def c10d() -> Any:
+    """The module with the collectives, or None while the job has not imported it."""
+    return sys.modules.get(C10D)
+
+
+def torch() -> Any:
+    return sys.modules.get("torch")
+
+
+def version() -> str:
+    return str(getattr(torch(), "__version__", ""))
+
+
+def version_tuple() -> tuple[int, int]:
+    parts = version().split(".")
+    try:
+        return int(parts[0]), int(parts[1])
+    except (ValueError, IndexError):
+        return 0, 0
+
+
+# --------------------------------------------------------------------------- groups
+
+
+def default_group() -> Any:
+    return getattr(getattr(c10d(), "_world", None), "default_pg", None)
+
+
+def live_groups() -> list[tuple[Any, list[int]]]:
+    """All groups that this rank is in, in the order of their creation, with their global ranks in group order."""
+    world = getattr(c10d(), "_world", None)
+    ranks = getattr(world, "pg_group_ranks", None) or {}
+    # Where this rank is no member, torch keeps the last such group's ranks under a stand-in.
+    stand_in = getattr(getattr(c10d(), "GroupMember", None), "NON_GROUP_MEMBER", None)
+    return [(pg, sorted(of, key=of.get)) for pg, of in list(ranks.items()) if of and pg is not stand_in]
+
+
+def group_name(pg: Any) -> str:
+    """What the job calls the group, else what torch calls it."""
+    described = getattr(pg, "group_desc", "") or ""
+    if described and described != "undefined":
+        return str(described)
+    names = getattr(getattr(c10d(), "_world", None), "pg_names", None) or {}
+    return str(names.get(pg, ""))
+
+
+def backend_name() -> str:
+    try:
+        return str(c10d().get_backend_config())
+    except (AttributeError, RuntimeError, ValueError):
+        return ""
+
+
+def own_rank() -> tuple[int, int]:
+    """Rank and world size of the default group, (-1, -1) without one."""
+    pg = default_group()
+    return (pg.rank(), pg.size()) if pg is not None else (-1, -1)
+
+
+# --------------------------------------------------------------------------- tensors and reduce operations
+
+
+def plain_tensor_types() -> frozenset[type]:
+    """Types whose shape and dtype can be read without running anybody's code."""
+    module = torch()
+    found = [getattr(module, "Tensor", None), getattr(getattr(module, "nn", None), "Parameter", None)]
+    return frozenset(t for t in found if isinstance(t, type))
+
+
+def is_traced(value: Any) -> bool:
+    """A stand-in that a compiler traces with: no communication takes place."""
+    return type(value).__name__ in ("FakeTensor", "FunctionalTensor", "Proxy")
+
+
+def reduce_op_names() -> dict[int, str]:
+    """Names by the identity of torch's own constants."""
+    ops = getattr(c10d(), "ReduceOp", None)
+    names = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM")
+    return {id(getattr(ops, name)): name.lower() for name in names if hasattr(ops, name)}
+
+
+def dtype_name(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+# --------------------------------------------------------------------------- point to point
+
+
+def p2p_fields(op: Any) -> tuple[str, Any, Any, Any, Any]:
+    """Name, tensor, group, global peer and group peer of one P2POp."""
+    name = getattr(op.op, "__name__", "")
+    return name, op.tensor, op.group, op.peer, getattr(op, "group_peer", None)
+
+
+def source_rank(work: Any) -> int | None:
+    """Group rank that a finished receive from anybody came from."""
+    try:
+        return int(work._source_rank())
+    except (AttributeError, RuntimeError, TypeError, ValueError):
+        return None
+
+
+# --------------------------------------------------------------------------- what is wrapped beside functions
+
+
+def work_class() -> Any:
+    return getattr(c10d(), "Work", None)
+
+
+def is_unlaunched(work: Any) -> bool:
+    """The stand-in that a collective returns inside a coalescing manager."""
+    illegal = getattr(c10d(), "_IllegalWork", None)
+    return illegal is not None and type(work) is illegal
+
+
+def store_classes() -> list[Any]:
+    """Concrete stores. Not `Store` itself: C++ looks up overrides of a Python subclass there and would recurse."""
+    module = getattr(getattr(torch(), "_C", None), "_distributed_c10d", None)
+    names = ("TCPStore", "FileStore", "HashStore", "PrefixStore")
+    return [getattr(module, name) for name in names if hasattr(module, name)]
+
+
+STORE_WAITS = ("wait", "get", "multi_get")
+
+# Creation and removal of groups by other ways than the public functions (device meshes, elastic shrinking).
+GROUP_CHANGERS = ("_new_group_with_tag", "split_group", "shrink_group", "_abort_process_group")
+COALESCING = "_coalescing_manager"
+
+
+def accept_originals(original: Callable[..., Any], replaced: Callable[..., Any]) -> None:
+    """Let P2POp take an isend or irecv that the job had saved before the probe came."""
+    module = c10d()
+    check = getattr(module, "_check_op", None)
+    if check is None:
+        return
+
+    def _check_op(op: Any) -> None:
+        return check(replaced if op is original else op)  # type: ignore[no-any-return]
+
+    module._check_op = _check_op
+
+
+# --------------------------------------------------------------------------- compilers
+
+
+def skip_when_compiling(codes: Iterable[CodeType]) -> None:
+    """Tell Dynamo to leave the probe's own frames alone, without importing Dynamo."""
+    frames = sys.modules.get("torch._C._dynamo.eval_frame")
+    if frames is None:
+        frames = getattr(getattr(getattr(torch(), "_C", None), "_dynamo", None), "eval_frame", None)
+    skip = getattr(frames, "skip_code", None)
+    if skip is not None:
+        for code in codes:
+            skip(code)
+
+
+def mark_untraced(function: Callable[..., Any]) -> None:
+    """The attribute by which Dynamo knows a function that it must call, not trace."""
+    function._torchdynamo_disable = True  # type: ignore[attr-defined]
+    function._torchdynamo_disable_msg = "recorded by hangdoctor"  # type: ignore[attr-defined]
+
+
+def teach_compiler(pairs: Iterable[tuple[Callable[..., Any], Callable[..., Any]]]) -> None:
+    """Give wrappers the functional stand-in that Dynamo has for the originals, if its table is made already."""
+    module = sys.modules.get("torch.distributed._functional_collectives")
+    table = getattr(module, "traceable_collective_remaps", None)
+    if isinstance(table, dict):
+        for original, wrapper in pairs:
+            if original in table:
+                table[wrapper] = table[original]
+
+
+# --------------------------------------------------------------------------- Flight Recorder and worker server
+
+
+def worker_server() -> Any:
+    module = getattr(getattr(torch(), "_C", None), "_distributed_c10d", None)
+    return getattr(module, "_WorkerServer", None)
+
+
+RECORDER_SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+
+
+def recorder_size_names() -> tuple[str, ...]:
+    """The variable of this torch; the old name prints a deprecation where the new one exists (2.9 and later)."""
+    return RECORDER_SIZES[:1] if version_tuple() >= (2, 9) else RECORDER_SIZES
+
+
+def replace_everywhere(pairs: dict[int, tuple[Any, Any]], skip: Iterable[ModuleType]) -> None:
+    """Put wrappers where modules hold an original under some name (`from torch.distributed import all_reduce`)."""
+    leave = {id(module) for module in skip}
+    for module in list(sys.modules.values()):
+        if not isinstance(module, ModuleType) or id(module) in leave:
+            continue
+        # Read the dictionary itself: lazy modules import things when asked for an attribute.
+        names = ModuleType.__getattribute__(module, "__dict__")
+        for name, value in list(names.items()):
+            pair = pairs.get(id(value))
+            if pair is not None and pair[0] is value:
+                names[name] = pair[1]

@@ -1,0 +1,393 @@
+"""The functions that stand in for torch.distributed's: same name, signature, result and exceptions.
+
+What a recorded operation calls is part of it: the outermost one is the operation, on all members alike. Not recorded
+themselves, so that what they call is: send_object_list, recv_object_list, new_subgroups.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from time import time_ns
+from typing import Any
+
+from . import flight, torchnames
+from . import format as fmt
+from .identity import ranks_from
+from .recorder import Token, local
+from .signatures import COLLECTIVES, P2P, Describe, NotAnOperation, describe_known, destroy_process_group
+from .state import probe
+
+Function = Callable[..., Any]
+_frame = sys._getframe
+
+
+def collective(function: Function, describe: Describe) -> Function:
+    """Record a collective, synchronous or not."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        recorder = probe.recorder
+        thread = local.thread
+        if recorder is None or thread.depth:
+            return function(*args, **kwargs)
+        try:
+            entered = recorder.enter(thread, describe, args, kwargs, _frame(1))
+        except Exception as error:
+            probe.fail(error)
+            entered = None
+        if entered is None:
+            return function(*args, **kwargs)
+        thread.depth = 1
+        try:
+            result = function(*args, **kwargs)
+        except BaseException as error:
+            _refused(entered[:2], entered[2], error)
+            raise
+        finally:
+            thread.depth = 0
+        try:
+            if result is None and thread.coalesced is None:
+                recorder.words[entered[0] + 7] = time_ns()  # the u64 at byte 56: left
+            else:
+                _returned((entered[:2],), result)
+        except Exception as error:
+            probe.fail(error)
+        return result
+
+    return wrapper
+
+
+def directed(function: Function, describe: Describe, direction: int) -> Function:
+    """Record a send or a receive."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        recorder = probe.recorder
+        thread = local.thread
+        if recorder is None or thread.depth:
+            return function(*args, **kwargs)
+        entered = None
+        try:
+            described = _describe(describe, args, kwargs)
+            if described is not None:
+                entered = recorder.enter_directed(described, direction, _frame(1))
+        except Exception as error:
+            probe.fail(error)
+        if entered is None or described is None:
+            return function(*args, **kwargs)
+        thread.depth = 1
+        try:
+            result = function(*args, **kwargs)
+        except BaseException as error:
+            _refused(entered[0], None, error)
+            raise
+        finally:
+            thread.depth = 0
+        try:
+            anybody = direction == fmt.RECV and described[2] is None and described[3] is None
+            if anybody and isinstance(result, int):
+                recorder.resolve_source(entered[0], entered[1], result)
+            _returned((entered[0],), None if isinstance(result, int) else result, described[4])
+        except Exception as error:
+            probe.fail(error)
+        return result
+
+    return wrapper
+
+
+def batch(function: Function) -> Function:
+    """Record batch_isend_irecv: one record for each of its sends and receives, all of them entered at once."""
+
+    @functools.wraps(function)
+    def batch_isend_irecv(p2p_op_list: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder = probe.recorder
+        thread = local.thread
+        if recorder is None or thread.depth:
+            return function(p2p_op_list, *args, **kwargs)
+        tokens: list[Token] = []
+        try:
+            for name, tensor, group, peer, group_peer in map(torchnames.p2p_fields, _p2p_ops(p2p_op_list)):
+                described = P2P[name](tensor, peer, group, 0, group_peer if peer is None else None)
+                entered = recorder.enter_directed(described, fmt.SEND if "send" in name else fmt.RECV, _frame(1))
+                if entered is not None:
+                    tokens.append(entered[0])
+        except NotAnOperation:
+            pass
+        except Exception as error:
+            probe.fail(error)
+        thread.depth = 1
+        try:
+            works = function(p2p_op_list, *args, **kwargs)
+        except BaseException as error:
+            for token in tokens:
+                _refused(token, None, error)
+            raise
+        finally:
+            thread.depth = 0
+        try:
+            if isinstance(works, list) and len(works) == len(tokens):
+                for token, work in zip(tokens, works, strict=True):
+                    _returned((token,), work, True)
+            elif tokens:
+                # One handle for the whole batch, as NCCL's coalescing returns.
+                _returned(tuple(tokens), works[0] if works else None, True)
+        except Exception as error:
+            probe.fail(error)
+        return works
+
+    return batch_isend_irecv
+
+
+def set_up(function: Function, op: str) -> Function:
+    """Record init_process_group, new_group and the like; learn of the groups that they made."""
+    beginning = op == "init_process_group"
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        recorder = probe.begin() if beginning else probe.recorder
+        thread = local.thread
+        if recorder is None or thread.depth:
+            return function(*args, **kwargs)
+        token = None
+        try:
+            entry = recorder.groups.default
+            if beginning:
+                flight.set_recorder_size()
+                entry = recorder.groups.expected_world(_world_size(args, kwargs))
+            if op == "destroy_process_group":
+                described = _describe(destroy_process_group, args, kwargs)
+                group = None if described is None else described[1]
+                entry = entry if group is None else recorder.groups.find(group)
+            token = recorder.enter_named(op, entry, _frame(1))
+        except Exception as error:
+            probe.fail(error)
+        thread.depth = 1
+        try:
+            result = function(*args, **kwargs)
+        except BaseException as error:
+            if token is not None:
+                _refused(token, None, error)
+            raise
+        finally:
+            thread.depth = 0
+        try:
+            if token is not None and probe.recorder is recorder:
+                recorder.finish((token,))
+                if beginning:
+                    probe.joined(recorder)
+                recorder.groups.sync()
+                if op == "destroy_process_group" and recorder.groups.default is None:
+                    probe.finished()
+        except Exception as error:
+            probe.fail(error)
+        return result
+
+    return wrapper
+
+
+def store_wait(function: Function, name: str) -> Function:
+    """Record a store's wait or get outside of other operations. A method: C++ knows overrides by name and `self`."""
+
+    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder = probe.recorder
+        thread = local.thread
+        if recorder is None or thread.depth:
+            return function(self, *args, **kwargs)
+        token = None
+        try:
+            keys = args[0] if args else next(iter(kwargs.values()), "")
+            detail = keys if isinstance(keys, str) else ",".join(map(str, keys))
+            token = recorder.enter_named("store_wait", None, _frame(1), detail or "?")
+        except Exception as error:
+            probe.fail(error)
+        thread.depth = 1
+        try:
+            result = function(self, *args, **kwargs)
+        except BaseException as error:
+            if token is not None:
+                _refused(token, None, error)
+            raise
+        finally:
+            thread.depth = 0
+        if token is not None:
+            _finish((token,))
+        return result
+
+    return _like(wait, function, name)
+
+
+def handle_wait(function: Function) -> Function:
+    """Record the completion of an asynchronous operation at its handle's wait()."""
+
+    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder = probe.recorder
+        item = recorder.outstanding.pop(id(self), None) if recorder is not None else None
+        if item is None or recorder is None:
+            return function(self, *args, **kwargs)
+        try:
+            recorder.waiting(item[1])
+        except Exception as error:
+            probe.fail(error)
+        try:
+            result = function(self, *args, **kwargs)
+        except BaseException:
+            _finish(item[1], fmt.FAILED)
+            raise
+        _finish(item[1])
+        return result
+
+    return _like(wait, function, "wait")
+
+
+def handle_is_completed(function: Function) -> Function:
+    """Record the completion that a polling job sees."""
+
+    def is_completed(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = function(self, *args, **kwargs)
+        recorder = probe.recorder
+        if result and recorder is not None:
+            item = recorder.outstanding.pop(id(self), None)
+            if item is not None:
+                _finish(item[1])
+        return result
+
+    return _like(is_completed, function, "is_completed")
+
+
+def coalescing(function: Function) -> Function:
+    """Operations inside a coalescing manager run when it is left: until then they are started, not done."""
+
+    @functools.wraps(function)
+    def _coalescing_manager(*args: Any, **kwargs: Any) -> Any:
+        inner = function(*args, **kwargs)
+        return inner if probe.recorder is None or local.thread.depth else _Coalesced(inner)
+
+    return _coalescing_manager
+
+
+class _Coalesced:
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self._handles: Any = None
+
+    def __enter__(self) -> Any:
+        self._handles = self._inner.__enter__()
+        local.thread.coalesced = []
+        return self._handles
+
+    def __exit__(self, *exc: Any) -> Any:
+        thread = local.thread
+        tokens, thread.coalesced = tuple(thread.coalesced or ()), None
+        recorder = probe.recorder
+        try:
+            if recorder is not None and tokens:
+                recorder.waiting(tokens)
+        except Exception as error:
+            probe.fail(error)
+        try:
+            result = self._inner.__exit__(*exc)
+        except BaseException:
+            _finish(tokens, fmt.FAILED)
+            raise
+        works = getattr(self._handles, "works", None)
+        try:
+            if recorder is not None and tokens:
+                recorder.waited()
+                if works:
+                    recorder.follow(works[-1], tokens)
+                else:
+                    recorder.finish(tokens, fmt.FAILED if exc[0] is not None else 0)
+        except Exception as error:
+            probe.fail(error)
+        return result
+
+
+# --------------------------------------------------------------------------- small helpers
+
+
+def _describe(describe: Describe, args: Any, kwargs: Any) -> Any:
+    try:
+        return describe(*args, **kwargs)
+    except NotAnOperation:
+        return None
+    except TypeError:
+        return describe_known(describe, args, kwargs)
+
+
+def _p2p_ops(ops: Any) -> list[Any]:
+    """The list's members if it is one that torch will take, else nothing: torch itself says what is wrong."""
+    module = torchnames.c10d()
+    kind = getattr(module, "P2POp", ())
+    return ops if isinstance(ops, list) and all(isinstance(op, kind) for op in ops) else []
+
+
+def _returned(tokens: tuple[Token, ...], result: Any, asynchronous: bool = False) -> None:
+    """After the call: done, or a handle to follow."""
+    recorder = probe.recorder
+    if recorder is None:
+        return
+    thread = local.thread
+    if torchnames.is_unlaunched(result) or (thread.coalesced is not None and not asynchronous):
+        if thread.coalesced is not None:
+            thread.coalesced.extend(tokens)
+        return
+    if hasattr(type(result), "is_completed"):
+        recorder.follow(result, tokens)
+    elif asynchronous:
+        recorder.follow(None, tokens)
+    else:
+        recorder.finish(tokens)
+
+
+def _finish(tokens: tuple[Token, ...], outcome: int = 0) -> None:
+    recorder = probe.recorder
+    if recorder is None:
+        return
+    try:
+        recorder.waited()
+        recorder.finish(tokens, outcome)
+    except Exception as error:
+        probe.fail(error)
+
+
+def _refused(token: Token, entry: Any, error: BaseException) -> None:
+    recorder = probe.recorder
+    if recorder is None:
+        return
+    try:
+        recorder.refuse(token, entry, error)
+    except Exception as internal:
+        probe.fail(internal)
+
+
+def _world_size(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    told = args[3] if len(args) > 3 else kwargs.get("world_size", -1)
+    return told if isinstance(told, int) and told > 0 else max(ranks_from(os.environ)[1], 1)
+
+
+def _like(wrapper: Function, function: Function, name: str) -> Function:
+    wrapper.__name__ = name
+    wrapper.__qualname__ = getattr(function, "__qualname__", name)
+    wrapper.__doc__ = function.__doc__
+    wrapper.__wrapped__ = function  # type: ignore[attr-defined]
+    return wrapper
+
+
+def make(name: str, function: Function) -> Function | None:
+    """The wrapper for one public function, or None where it has none."""
+    if name in COLLECTIVES:
+        return collective(function, COLLECTIVES[name])
+    if name in P2P:
+        return directed(function, P2P[name], fmt.SEND if "send" in name else fmt.RECV)
+    if name == "batch_isend_irecv":
+        return batch(function)
+    if name in ("init_process_group", "destroy_process_group", "new_group"):
+        return set_up(function, name)
+    if name in torchnames.GROUP_CHANGERS:
+        return set_up(function, "destroy_process_group" if "abort" in name else "new_group")
+    if name == torchnames.COALESCING:
+        return coalescing(function)
+    return None

@@ -1,0 +1,333 @@
+"""Reads black boxes (docs/blackbox.md) without torch and without the rank's help, also after its death."""
+
+from __future__ import annotations
+
+import os
+import struct
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct, structs
+
+from ..errors import BadInput
+from ..operations import Group, Operation, OpState, RankOps
+from ..probe import format as fmt
+from ..probe.identity import boot_id, start_ticks
+
+Status = Literal["live", "dead", "stale"]
+
+
+class Box(Struct, omit_defaults=True):
+    """What the header of one black box says."""
+
+    path: str
+    pid: int
+    rank: int
+    world_size: int
+    host: str
+    job: str
+    status: Status
+    state: str  # running, finished, switched_off, crashed
+    created_s: float
+    heartbeat_s: float
+    local_rank: int = -1
+    layout: str = ""
+    note: str = ""
+    torch: str = ""
+    backend: str = ""
+    micro_batch: int = -1
+    phase_since_s: float = 0.0
+    iteration_since_s: float = 0.0
+
+
+class ThreadNow(Struct, omit_defaults=True):
+    """One thread of a rank and the operation that it is in, or whose handle it waits for."""
+
+    tid: int
+    name: str = ""
+    operation: Operation | None = None
+    waits_for_handle: bool = False
+    waiting_since_s: float = 0.0
+
+
+class Contents(Struct):
+    """Everything in one black box at one moment."""
+
+    box: Box
+    ops: RankOps
+    threads: list[ThreadNow]
+    torn: int = 0  # records skipped because they were being written, or never were written whole
+    last_serial: int = 0
+
+
+_STATES = {fmt.RUNNING: "running", fmt.FINISHED: "finished", fmt.SWITCHED_OFF: "switched_off", fmt.CRASHED: "crashed"}
+
+
+def read_box(path: str | Path) -> Contents:
+    """Read one black box.
+
+    Raises:
+        BadInput: no black box, one of another version, or one cut short; the message has the path.
+    """
+    first, second = _snapshot(Path(path)), _snapshot(Path(path))
+    return _Reader(Path(path), first, second).contents()
+
+
+def read_ops(path: str | Path) -> RankOps:
+    """The operations of one black box.
+
+    Raises:
+        BadInput: as `read_box`.
+    """
+    return read_box(path).ops
+
+
+def moved(before: Contents, after: Contents) -> bool:
+    """Whether the rank made progress between two reads: an operation entered, left or completed, or an iteration."""
+    if (before.box.pid, before.box.created_s) != (after.box.pid, after.box.created_s):
+        return True
+    if before.last_serial != after.last_serial or before.ops.iteration != after.ops.iteration:
+        return True
+    return before.ops.operations != after.ops.operations or before.ops.phase != after.ops.phase
+
+
+def default_folders() -> list[Path]:
+    """Where boxes of this user lie when HANGDOCTOR_DIR was not set; for root, those of all users."""
+    bases = {Path("/dev/shm"), Path(os.environ.get("TMPDIR") or tempfile.gettempdir())}
+    pattern = "hangdoctor-*" if os.getuid() == 0 else f"hangdoctor-{os.getuid()}"
+    return sorted(f for base in bases for f in base.glob(pattern) if f.is_dir() and not f.is_symlink())
+
+
+def find_boxes(
+    folder: str | Path | None = None, *, pids: Iterable[int] | None = None, job: str = "", live_only: bool = False
+) -> list[Box]:
+    """Boxes in a folder and the folders below it, by rank; what is no box of this version is left out.
+
+    Args:
+        folder: HANGDOCTOR_DIR of a job, or None for the default places.
+        pids: only these processes.
+        job: only boxes of this job.
+        live_only: only those whose process runs.
+
+    A box is `live` when its process runs (same pid, start time and boot), `dead` when that process is gone, and
+    `stale` when it is from an earlier boot or a newer box of the same rank lies in the same folder.
+    """
+    folders = default_folders() if folder is None else [Path(folder)]
+    wanted = None if pids is None else set(pids)
+    boxes: list[Box] = []
+    for path in sorted(p for f in folders for p in f.rglob(f"*{fmt.SUFFIX}") if p.is_file() and not p.is_symlink()):
+        try:
+            with path.open("rb") as file:
+                box = _header(path, file.read(fmt.HEADER_BYTES))
+        except (OSError, BadInput):
+            continue
+        boxes.append(box)
+    boxes = [
+        b if b.status != "dead" or not _superseded(b, boxes) else structs.replace(b, status="stale") for b in boxes
+    ]
+    return sorted(
+        (
+            b
+            for b in boxes
+            if (wanted is None or b.pid in wanted) and job in ("", b.job) and (b.status == "live" or not live_only)
+        ),
+        key=lambda b: (b.job, b.rank, b.created_s),
+    )
+
+
+def _superseded(box: Box, boxes: list[Box]) -> bool:
+    here = Path(box.path).parent
+    return any(
+        o.rank == box.rank and o.created_s > box.created_s and o.host == box.host and Path(o.path).parent == here
+        for o in boxes
+    )
+
+
+def _snapshot(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BadInput(
+            f"{path}: {error.strerror}", "Is the job still there? Boxes are removed when it ends well."
+        ) from error
+
+
+def _number(data: bytes, place: tuple[int, str]) -> int:
+    number: int = struct.unpack_from(place[1], data, place[0])[0]
+    return number
+
+
+def _text(data: bytes, place: tuple[int, str]) -> str:
+    raw: bytes = struct.unpack_from(place[1], data, place[0])[0]
+    return raw.split(b"\0")[0].decode("utf-8", "replace")
+
+
+def _header(path: Path, data: bytes) -> Box:
+    if len(data) < fmt.HEADER_BYTES:
+        raise BadInput(f"{path}: cut short after {len(data)} bytes", "Was the disk full, or the file still being made?")
+    if not data.startswith(fmt.MAGIC):
+        raise BadInput(
+            f"{path}: not a black box", f"Black boxes end in {fmt.SUFFIX} and begin with {fmt.MAGIC.decode()}."
+        )
+    version = _number(data, fmt.H_VERSION)
+    if version != fmt.VERSION:
+        raise BadInput(f"{path}: black box of version {version}, this hangdoctor reads {fmt.VERSION}",
+                       "Use the hangdoctor that the job was started with.")  # fmt: skip
+    return Box(
+        path=str(path), pid=_number(data, fmt.H_PID), rank=_number(data, fmt.H_RANK),
+        world_size=_number(data, fmt.H_WORLD),
+        host=_text(data, fmt.H_HOST), job=_text(data, fmt.H_JOB), status=_status(data),
+        state=_STATES.get(_number(data, fmt.H_STATE), "running"), created_s=_number(data, fmt.H_CREATED_WALL) / 1e9,
+        heartbeat_s=_number(data, fmt.H_BEAT_WALL) / 1e9, local_rank=_number(data, fmt.H_LOCAL_RANK),
+        layout=_text(data, fmt.H_LAYOUT), note=_text(data, fmt.H_NOTE), torch=_text(data, fmt.H_TORCH),
+        backend=_text(data, fmt.H_BACKEND), micro_batch=_number(data, fmt.H_MICRO_BATCH),
+        phase_since_s=_number(data, fmt.H_PHASE_SINCE) / 1e9, 
+        iteration_since_s=_number(data, fmt.H_ITERATION_SINCE) / 1e9,
+    )  # fmt: skip
+
+
+def _status(data: bytes) -> Status:
+    here = boot_id()
+    if data[fmt.H_BOOT_ID[0] : fmt.H_BOOT_ID[0] + 16] != here:
+        return "stale"
+    started = _number(data, fmt.H_STARTED_TICKS)
+    return "live" if started and start_ticks(_number(data, fmt.H_PID)) == started else "dead"
+
+
+class _Reader:
+    """Two snapshots of one file, and what they agree on."""
+
+    def __init__(self, path: Path, first: bytes, second: bytes) -> None:
+        self.path = path
+        self.box = _header(path, second)
+        self.first, self.second = first, second
+        self.regions = {
+            name: struct.unpack_from(how, second, offset)
+            for name, (offset, how) in (
+                ("threads", fmt.H_THREADS), ("groups", fmt.H_GROUPS), ("strings", fmt.H_STRINGS), ("ring", fmt.H_RING),
+            )
+        }  # fmt: skip
+        sizes = {"threads": fmt.THREAD.size, "groups": fmt.GROUP.size, "strings": 1, "ring": fmt.RECORD_BYTES}
+        for name, (begin, count, width) in self.regions.items():
+            if begin + count * width > len(second) or len(first) != len(second) or width < sizes[name]:
+                raise BadInput(f"{path}: cut short, its table of {name} lies outside the file",
+                               "Copy the file again; a box is copied whole.")  # fmt: skip
+        self._texts: dict[int, str] = {}
+
+    def contents(self) -> Contents:
+        groups, uids = self._groups()
+        threads = self._threads()
+        tids = [row[0] for row in threads]
+        by_serial: dict[int, Operation] = {}
+        torn = 0
+        for record in self._records():
+            if record is None:
+                torn += 1
+            else:
+                by_serial[record[0]] = self._operation(record, uids, tids)
+        last = max(by_serial, default=0)
+        head = self.second
+        ops = RankOps(
+            rank=self.box.rank, world_size=max(self.box.world_size, 0), source="blackbox", groups=groups,
+            operations=[by_serial[s] for s in sorted(by_serial)], overwritten=last > self.regions["ring"][1],
+            iteration=_number(head, fmt.H_ITERATION), phase=self._string(_number(head, fmt.H_PHASE)),
+            heartbeat_s=self.box.heartbeat_s, finished=self.box.state == "finished",
+            runs_ahead=bool(_number(head, fmt.H_FLAGS) & fmt.RUNS_AHEAD), notes=self._notes(torn),
+        )  # fmt: skip
+        return Contents(self.box, ops, [self._thread(row, by_serial) for row in threads if row[0]], torn, last)
+
+    def _notes(self, torn: int) -> list[str]:
+        notes = [self.box.note] if self.box.note else []
+        if torn:
+            notes.append(f"{torn} records of {self.path.name} were torn and are left out")
+        return notes
+
+    def _string(self, number: int) -> str:
+        if number not in self._texts:
+            begin, room, _ = self.regions["strings"]
+            at = number * fmt.STRING_UNIT
+            text = ""
+            if number and at + fmt.STRING_HEAD.size <= room:
+                (length,) = fmt.STRING_HEAD.unpack_from(self.second, begin + at)
+                if at + fmt.STRING_HEAD.size + length <= room:
+                    start = begin + at + fmt.STRING_HEAD.size
+                    text = self.second[start : start + length].decode("utf-8", "replace")
+            self._texts[number] = text
+        return self._texts[number]
+
+    def _groups(self) -> tuple[list[Group], list[str]]:
+        begin, room, width = self.regions["groups"]
+        groups: dict[str, Group] = {}
+        uids: list[str] = []
+        for i in range(min(_number(self.second, fmt.H_GROUPS_USED), room)):
+            raw, _, members, name, *_ = fmt.GROUP.unpack_from(self.second, begin + i * width)
+            uid = raw.hex()
+            uids.append(uid)
+            known = groups.get(uid)
+            if known is None or not known.name:
+                groups[uid] = Group(uid, parse_members(self._string(members)), self._string(name))
+        return list(groups.values()), uids
+
+    def _threads(self) -> list[tuple[int, int, int, int, bytes]]:
+        begin, room, width = self.regions["threads"]
+        return [fmt.THREAD.unpack_from(self.second, begin + i * width) for i in range(room)]
+
+    def _thread(self, row: tuple[int, int, int, int, bytes], by_serial: dict[int, Operation]) -> ThreadNow:
+        tid, last, waited, since, name = row
+        operation = by_serial.get(waited or last)
+        if operation is not None and not waited and (operation.state != "entered" or operation.thread != tid):
+            operation = None
+        return ThreadNow(tid, name.split(b"\0")[0].decode("utf-8", "replace"), operation, bool(waited),
+                         since / 1e9 if waited else 0.0)  # fmt: skip
+
+    def _records(self) -> Iterator[tuple[int, ...] | None]:
+        """Whole records; None for one that is torn. Equal in both snapshots and closed means not being written."""
+        begin, room, width = self.regions["ring"]
+        empty = bytes(8)
+        for i in range(room):
+            at = begin + i * width
+            if self.second[at : at + 8] == empty:
+                continue
+            record = fmt.RECORD.unpack_from(self.second, at)
+            closed = record[0] & 0xFFFFFFFF == record[13] and record[0] % room == i
+            # The part that is written once, before the outcome: that may change between the snapshots.
+            same = self.first[at : at + 56] == self.second[at : at + 56]
+            if not closed or not (same or self._fresh(at)):
+                yield None
+            else:
+                yield (*record, at)
+
+    def _fresh(self, at: int) -> bool:
+        """A record that came whole between the snapshots: a third look must find it as the second did."""
+        with self.path.open("rb") as file:
+            file.seek(at)
+            return file.read(56) == self.second[at : at + 56]
+
+    def _operation(self, record: tuple[int, ...], uids: list[str], tids: list[int]) -> Operation:
+        _, seq, entered, group, signature, site, thread, peer, iteration, flags, _, left, outcome, _, at = record
+        inline = self.second[at + fmt.INLINE_OFFSET : at + fmt.RECORD_BYTES].split(b"\0")[0].decode("utf-8", "replace")
+        text = inline if flags & fmt.INLINE_SIGNATURE else self._string(signature)
+        op, reduce_op, dtype, shapes = (*text.split("\t"), "", "", "", "")[:4]
+        directed = flags & (fmt.SEND | fmt.RECV)
+        state: OpState = "done" if left else "started" if outcome == fmt.STARTED else "entered"
+        return Operation(
+            group=uids[group] if group < len(uids) else "", seq=seq, op=op, state=state, reduce_op=reduce_op,
+            root=-1 if directed else peer, peer=peer if directed else -1, shapes=shapes, dtype=dtype,
+            site=self._string(site), thread=tids[thread] if thread < len(tids) else 0, entered_s=entered / 1e9,
+            left_s=left / 1e9, asynchronous=bool(flags & fmt.ASYNC), iteration=iteration, failed=outcome == fmt.FAILED,
+            detail=inline if flags & fmt.INLINE_DETAIL else "",
+        )  # fmt: skip
+
+
+def parse_members(text: str) -> list[int]:
+    """``0-3,8-20:4`` -> [0, 1, 2, 3, 8, 12, 16, 20]; what is no such text gives an empty list."""
+    ranks: list[int] = []
+    for part in filter(None, text.split(",")):
+        span, _, step = part.partition(":")
+        first, _, last = span.partition("-")
+        if not first.isdigit() or not (last or first).isdigit() or not (step or "1").isdigit() or step == "0":
+            return []
+        ranks.extend(range(int(first), min(int(last or first), 10_000_000) + 1, int(step or 1)))
+    return ranks

@@ -1,0 +1,328 @@
+"""Finding the ranks of this host: which processes they are, and which job each belongs to.
+
+A rank is the topmost Python process, not a launcher, whose environment holds a rank. What it starts
+inherits that environment: data-loader workers, compile workers and forked helpers are its children.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import psutil
+from msgspec import Struct
+
+from ..errors import NoRanksFound, UsageError
+from ..model import Process, RankCapture
+from . import proc
+
+# (rank, world size, local rank, local world size), in the order in which they are believed.
+_VARIABLES = (
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", ""),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    ("PALS_RANKID", "PALS_SIZE", "PALS_LOCAL_RANKID", "PALS_LOCAL_SIZE"),
+)
+_LAUNCHERS = re.compile(
+    r"(^|/)(torchrun|srun|sbatch|salloc|slurmstepd|mpiexec(\.\w+)?|mpirun(\.\w+)?|orted|prted|hydra_pmi_proxy|deepspeed|"
+    r"accelerate|hangdoctor|pdsh|ssh|nohup|timeout|tee|py-spy)$"
+)
+_LAUNCHER_MODULES = re.compile(
+    r"^(torch\.distributed\.(run|launch|elastic\S*)|deepspeed\.launcher\.\S+|accelerate\.commands\.\S+|hangdoctor\S*|agents\S*)$"
+)
+_PYTHON = re.compile(r"^(python|pypy)[\d.]*$|^pt_main_thread$")
+_LOOPBACK = {"127.0.0.1", "localhost", "::1", "0.0.0.0"}
+
+
+class Found(Struct):
+    """One rank process and what its environment told."""
+
+    pid: int
+    ppid: int
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+    job: str
+    started: float
+    user: str
+    argv: list[str]
+    environ: dict[str, str]
+
+
+class Job(Struct):
+    """The ranks of one job on this host."""
+
+    key: str
+    ranks: list[Found]
+    started: float = 0.0
+    notes: list[str] = []
+
+
+def rank_of(environ: Mapping[str, str]) -> tuple[int, int, int, int] | None:
+    """(rank, world size, local rank, local world size) as the environment tells; None without a rank.
+
+    World size is 0, the local ones -1 and 0, where they are not told.
+    """
+    for rank, world, local, local_world in _VARIABLES:
+        value = environ.get(rank, "")
+        if not value.isdigit():
+            continue
+        numbers = [
+            int(environ[n]) if environ.get(n, "").isdigit() else d for n, d in ((world, 0), (local, -1), (local_world, 0))
+        ]
+        if rank == "SLURM_PROCID" and environ.get("SLURM_STEP_NUM_TASKS", "").isdigit():
+            numbers[0] = int(environ["SLURM_STEP_NUM_TASKS"])
+        return int(value), numbers[0], numbers[1], numbers[2]
+    return None
+
+
+def job_key(environ: Mapping[str, str], ppid: int) -> str:
+    """Name of the job that a rank belongs to: torchrun's run id, Slurm's job and step, or the rendezvous address."""
+    run_id = environ.get("TORCHELASTIC_RUN_ID", "none")
+    if environ.get("SLURM_JOB_ID") and environ.get("SLURM_STEP_ID"):
+        return f"slurm:{environ['SLURM_JOB_ID']}.{environ['SLURM_STEP_ID']}"
+    if run_id != "none":
+        return f"torchrun:{run_id}"
+    if environ.get("MASTER_ADDR") and environ.get("MASTER_PORT"):
+        return f"{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}"
+    for name, prefix in (("PMIX_NAMESPACE", "mpi:"), ("PALS_APID", "pals:"), ("PBS_JOBID", "pbs:"), ("SLURM_JOB_ID", "slurm:")):
+        if environ.get(name):
+            return prefix + environ[name]
+    return f"parent:{ppid}"
+
+
+def is_launcher(argv: list[str]) -> bool:
+    """True for torchrun, srun, mpiexec and their like, also as ``python -m torch.distributed.run``."""
+    words = argv[:4]
+    if not words:
+        return False
+    if _LAUNCHERS.search(words[0]):
+        return True
+    if not _PYTHON.match(Path(words[0]).name):
+        return False
+    for i, word in enumerate(argv[1:6], start=1):
+        if word == "-m":
+            return i + 1 < len(argv) and _LAUNCHER_MODULES.match(argv[i + 1]) is not None
+        if not word.startswith("-"):
+            return _LAUNCHERS.search(word) is not None
+    return False
+
+
+def _is_python(pid: int, argv: list[str]) -> bool:
+    try:
+        exe = Path(f"/proc/{pid}/exe").readlink().name
+    except OSError:
+        exe = Path(argv[0]).name if argv else ""
+    return _PYTHON.match(exe) is not None or _PYTHON.match(Path(argv[0]).name if argv else "") is not None
+
+
+def _candidates(uid: int | None) -> list[Found]:
+    """Every Python process, launchers aside, whose environment holds a rank."""
+    found: list[Found] = []
+    for process in psutil.process_iter():
+        try:
+            if uid is not None and process.uids().real != uid:
+                continue
+            environ = process.environ()
+            numbers = rank_of(environ)
+            if numbers is None:
+                continue
+            argv = process.cmdline()
+            if is_launcher(argv) or not _is_python(process.pid, argv):
+                continue
+            ppid = process.ppid()
+            found.append(
+                Found(
+                    process.pid,
+                    ppid,
+                    *numbers,
+                    job_key(environ, ppid),
+                    process.create_time(),
+                    process.username(),
+                    argv,
+                    environ,
+                )
+            )
+        except (psutil.Error, OSError):
+            continue  # it ended while we looked, or is not ours to read
+    return found
+
+
+def uid_of(user: str) -> int | None:
+    """The numeric id of `user`; "" means this user, or everybody for root.
+
+    Raises:
+        UsageError: there is no such user.
+    """
+    import os
+    import pwd
+
+    if not user:
+        return None if os.geteuid() == 0 else os.geteuid()
+    try:
+        return int(user) if user.isdigit() else pwd.getpwnam(user).pw_uid
+    except KeyError:
+        raise UsageError(f"there is no user '{user}' here") from None
+
+
+def _topmost(candidates: list[Found]) -> list[Found]:
+    """Leave out who descends from a candidate of the same job and rank: workers and helpers."""
+    by_pid = {c.pid: c for c in candidates}
+    return [c for c in candidates if not _has_ancestor(c, by_pid)]
+
+
+def _has_ancestor(found: Found, by_pid: dict[int, Found]) -> bool:
+    pid, steps = found.ppid, 0
+    while pid > 1 and steps < 64:
+        above = by_pid.get(pid)
+        if above is not None:
+            return above.rank == found.rank and above.job == found.job
+        fields = proc.stat_fields(pid)
+        pid, steps = (int(fields[1]) if len(fields) > 1 else 0), steps + 1
+    return False
+
+
+def find_jobs(user: str = "") -> list[Job]:
+    """All jobs with ranks on this host, newest first."""
+    groups: dict[str, list[Found]] = defaultdict(list)
+    for found in _topmost(_candidates(uid_of(user))):
+        groups[found.job].append(found)
+    jobs = [job for key, ranks in groups.items() for job in _split(key, ranks)]
+    return sorted(jobs, key=lambda job: -job.started)
+
+
+def _split(key: str, ranks: list[Found]) -> Iterable[Job]:
+    """One job, or several that share a key (two runs on the same port): told apart by their launcher."""
+    by_rank: dict[int, list[Found]] = defaultdict(list)
+    for found in ranks:
+        by_rank[found.rank].append(found)
+    if all(len(same) == 1 for same in by_rank.values()):
+        yield _job(key, ranks)
+        return
+    by_parent: dict[int, list[Found]] = defaultdict(list)
+    for found in ranks:
+        by_parent[found.ppid].append(found)
+    separate = all(len({f.rank for f in fs}) == len(fs) for fs in by_parent.values())
+    if separate and 1 not in by_parent:
+        for parent, fs in by_parent.items():
+            yield _job(f"{key}/{parent}", fs)
+        return
+    # A rank's orphan keeps its environment: the process with a living launcher is the rank, else the oldest.
+    chosen = [min(same, key=lambda f: (f.ppid == 1, f.started)) for same in by_rank.values()]
+    job = _job(key, chosen)
+    job.notes.append(
+        f"{len(ranks) - len(chosen)} more processes claim the same ranks (left over from an earlier run?); not shown"
+    )
+    yield job
+
+
+def _job(key: str, ranks: list[Found]) -> Job:
+    return Job(key, sorted(ranks, key=lambda f: f.rank), max(f.started for f in ranks))
+
+
+def select_job(jobs: list[Job], wanted: str = "") -> tuple[Job, list[str]]:
+    """The job that `wanted` names (its key, or a part of it), otherwise the newest; with a note where there was a choice.
+
+    Raises:
+        NoRanksFound: there is none, or none of that name.
+    """
+    if not jobs:
+        raise NoRanksFound("no rank processes found on this host")
+    matching = [j for j in jobs if j.key == wanted] or [j for j in jobs if wanted in j.key]
+    if not matching:
+        names = ", ".join(j.key for j in jobs)
+        raise NoRanksFound(f"no job '{wanted}' on this host", f"Running here: {names}. Pick one with --job.")
+    job = matching[0]
+    others = [f"{j.key} ({len(j.ranks)} ranks)" for j in jobs if j is not job]
+    notes = list(job.notes)
+    if others:
+        how = "--job" if wanted else "the newest; pick another with --job"
+        notes.append(f"job {job.key} is shown ({how}); also on this host: {', '.join(others)}")
+    return job, notes
+
+
+def to_capture(found: Found, node: str) -> RankCapture:
+    """The rank as a capture without samples."""
+    return RankCapture(
+        pid=found.pid, ppid=found.ppid, name=Path(found.argv[0]).name if found.argv else "", argv=found.argv[:200],
+        started=found.started, user=found.user, rank=found.rank, node=node, world_size=found.world_size,
+        local_rank=found.local_rank, local_world_size=found.local_world_size, gpu=gpu_of(found.environ, found.local_rank),
+    )  # fmt: skip
+
+
+def gpu_of(environ: Mapping[str, str], local_rank: int) -> str:
+    """The GPU that a rank most likely uses: its entry of CUDA_VISIBLE_DEVICES, else its local rank; "" without one."""
+    visible = environ.get("CUDA_VISIBLE_DEVICES", environ.get("HIP_VISIBLE_DEVICES"))
+    if visible is None:
+        return ""
+    devices = [d.strip() for d in visible.split(",") if d.strip()]
+    if not devices:
+        return "none"
+    if len(devices) == 1:
+        return devices[0]
+    return devices[local_rank] if 0 <= local_rank < len(devices) else ",".join(devices)
+
+
+def children_of(pid: int) -> list[Process]:
+    """All living descendants of a rank, oldest first."""
+    try:
+        below = psutil.Process(pid).children(recursive=True)
+    except psutil.Error:
+        return []
+    children: list[Process] = []
+    for process in below:
+        try:
+            children.append(Process(process.pid, process.ppid(), process.name(), process.cmdline()[:60], process.create_time()))
+        except psutil.Error:
+            continue
+    return sorted(children, key=lambda c: (c.started, c.pid))
+
+
+def lost_ranks(job: Job, node: str) -> list[RankCapture]:
+    """Ranks that were started on this host and are no more: zombies of the same launcher, or gaps among the local ranks."""
+    present = {f.rank for f in job.ranks}
+    expected = _expected(job.ranks)
+    absent = sorted(expected - present)
+    if not absent:
+        return []
+    zombies = _zombies({f.ppid for f in job.ranks if f.ppid > 1})
+    world = max(f.world_size for f in job.ranks)
+    # A zombie keeps no environment. Launchers start ranks in order, so where the numbers agree the order tells which is which.
+    matched = dict(zip(absent, zombies, strict=True)) if len(zombies) == len(absent) else {}
+    lost = []
+    for rank in absent:
+        pid = matched.get(rank, 0)
+        code = proc.exit_code(pid) if pid else None
+        lost.append(RankCapture(pid=pid, rank=rank, node=node, world_size=world, gone=True, exit_code=code))
+    return lost
+
+
+def _expected(ranks: list[Found]) -> set[int]:
+    """The ranks that were started on this host, as far as the environments tell."""
+    expected: set[int] = set()
+    for found in ranks:
+        own = found.environ.get("SLURM_GTIDS", "")
+        if own and "RANK" not in found.environ:
+            expected.update(int(r) for r in own.split(",") if r.isdigit())
+        elif found.local_world_size > 0 and found.local_rank >= 0:
+            first = found.rank - found.local_rank
+            expected.update(range(first, first + found.local_world_size))
+        elif found.environ.get("MASTER_ADDR") in _LOOPBACK:
+            expected.update(range(found.world_size))  # nobody from another host can meet at a loopback address
+    world = max(f.world_size for f in ranks)
+    return {r for r in expected if r < world} if world else expected
+
+
+def _zombies(parents: set[int]) -> list[int]:
+    found: list[tuple[float, int]] = []
+    for process in psutil.process_iter():
+        try:
+            if process.ppid() in parents and process.status() == psutil.STATUS_ZOMBIE:
+                found.append((process.create_time(), process.pid))
+        except psutil.Error:
+            continue
+    return [pid for _, pid in sorted(found)]

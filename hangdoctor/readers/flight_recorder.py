@@ -1,0 +1,215 @@
+"""Flight Recorder dumps -> `RankOps`: a folder of files, or the bytes that live ranks answered with.
+
+File names end in the rank: `nccl_trace_rank_0` (TORCH_NCCL_DEBUG_INFO_TEMP_FILE), `comm_lib_trace_rank_0`
+(TORCH_FR_DUMP_TEMP_FILE), `_dump_0` and others, with or without `.json`, `.pickle` or `.pkl`.
+Whatever in a folder is no readable dump of this job is skipped with its reason, and ranks without a
+dump are `missing`: the rest is read all the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from hangdoctor.errors import BadInput
+from hangdoctor.layout import Layout
+from hangdoctor.operations import Group, Operation, RankOps
+
+from .fr_format import Dump, Entry, parse
+from .fr_groups import WORLD, Membership
+from .safe_pickle import MAX_BYTES
+
+_RANK = re.compile(r"^(?P<prefix>.*?)(?P<rank>\d{1,7})(?:\.(?:json|pickle|pkl|bin))?$")
+# Longer than any time-out between the first and the last dump of one incident.
+OTHER_JOB_S = 6 * 3600
+
+
+class FolderResult(Struct):
+    """What a folder of dumps holds."""
+
+    ops: dict[int, RankOps]
+    skipped: list[tuple[str, str]]  # file, why
+    missing: list[int]  # ranks of the world without a dump
+    world_size: int
+
+
+def read_folder(folder: Path, layout: Layout | None = None, world_size: int = 0) -> FolderResult:
+    """Read every dump in a folder (not below it).
+
+    Args:
+        layout: of the job where it is known; helps to find the members of gloo's groups.
+        world_size: of the job where it is known, else what the dumps tell.
+
+    Raises:
+        BadInput: the folder cannot be listed. Unreadable files do not raise, they are in `skipped`.
+    """
+    try:
+        files = sorted(p for p in folder.iterdir() if not p.is_dir())
+    except OSError as e:
+        raise BadInput(f"{folder}: {e.strerror}", "Give the folder that holds the ranks' dump files.") from e
+    return read_files(files, layout, world_size)
+
+
+def read_files(files: Iterable[Path], layout: Layout | None = None, world_size: int = 0) -> FolderResult:
+    """As `read_folder`, from a list of files."""
+    found: dict[int, dict[str, Dump]] = defaultdict(dict)
+    skipped: list[tuple[str, str]] = []
+    for path in files:
+        try:
+            rank, dump = _read(path)
+        except BadInput as e:
+            skipped.append((str(path), str(e)))
+        else:
+            found[rank][str(path)] = dump
+    dumps: dict[int, tuple[str, Dump]] = {}
+    for rank, candidates in sorted(found.items()):
+        keep = max(candidates, key=lambda p: (candidates[p].newest_ns, len(candidates[p].entries), p))
+        dumps[rank] = (keep, candidates[keep])
+        skipped += [(p, f"another dump of rank {rank}; the later {keep} is read") for p in candidates if p != keep]
+    world_size = world_size or (layout.world_size if layout else 0)
+    skipped += _set_strangers_apart(dumps, world_size)
+    result = convert({r: d for r, (_, d) in dumps.items()}, layout, world_size)
+    result.skipped = sorted(skipped)
+    return result
+
+
+def convert(dumps: Mapping[int, Dump], layout: Layout | None = None, world_size: int = 0) -> FolderResult:
+    """Dumps of one job's ranks -> operations, with groups by member set and comparable numbers."""
+    told = [len(d.members[g]) for d in dumps.values() for g, n in d.names.items() if n == WORLD and g in d.members]
+    lists = (ranks for d in dumps.values() for ranks in [*d.members.values(), d.unnamed] if ranks)
+    highest = max((ranks[-1] for ranks in lists), default=-1)
+    world_size = world_size or max([*told, highest + 1, max(dumps, default=-1) + 1])
+    if layout is not None and layout.world_size != world_size:
+        layout = None
+    membership = Membership(dumps, world_size, layout)
+    ops = {r: _rank_ops(r, d, membership) for r, d in sorted(dumps.items())}
+    _align_p2p(ops)
+    return FolderResult(ops, [], sorted(set(range(world_size)) - set(ops)), world_size)
+
+
+def _read(path: Path) -> tuple[int, Dump]:
+    match = _RANK.match(path.name)
+    if match is None:
+        raise BadInput("no dump: its name does not end in a rank")
+    # A FIFO or a device would block or never end.
+    if not path.is_file():
+        raise BadInput("no regular file")
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise BadInput(f"larger than the {MAX_BYTES} bytes that are read")
+        return int(match["rank"]), parse(path.read_bytes())
+    except OSError as e:
+        raise BadInput(f"cannot be read: {e.strerror}") from e
+
+
+def _set_strangers_apart(dumps: dict[int, tuple[str, Dump]], world_size: int) -> list[tuple[str, str]]:
+    """Take dumps of other jobs out: of another world, or of another time than most."""
+    worlds = {r: _world_of(d) for r, (_, d) in dumps.items()}
+    votes = Counter(w for w in worlds.values() if w)
+    usual = world_size or (votes.most_common(1)[0][0] if votes else 0)
+    times = sorted(d.newest_ns for _, d in dumps.values() if d.newest_ns)
+    middle = times[len(times) // 2] if times else 0
+    out: list[tuple[str, str]] = []
+    for rank, (path, dump) in list(dumps.items()):
+        hours = abs(dump.newest_ns - middle) / 3.6e12 if dump.newest_ns else 0.0
+        if usual and worlds[rank] and worlds[rank] != usual:
+            why = f"another job's dump: a world of {worlds[rank]} ranks, this one has {usual}"
+        elif usual and rank >= usual:
+            why = f"another job's dump: this world of {usual} ranks has no rank {rank}"
+        elif hours * 3600 > OTHER_JOB_S:
+            why = f"another job's dump: its last operation is {hours:.0f} hours away from the others'"
+        else:
+            continue
+        del dumps[rank]
+        out.append((path, why))
+    return out
+
+
+def _world_of(dump: Dump) -> int:
+    return next((len(dump.members[g]) for g, n in dump.names.items() if n == WORLD and g in dump.members), 0)
+
+
+def _rank_ops(rank: int, dump: Dump, membership: Membership) -> RankOps:
+    groups = membership.groups[rank]
+    notes = [f"members of group {name} {why}" for name, why in sorted(membership.how[rank].items())]
+    notes += [
+        f"{n} sends or recvs on group {groups[name].name} after its last recorded operation, which gloo does not record"
+        for name, n in sorted(dump.hidden_p2p.items())
+    ]
+    return RankOps(
+        rank=rank,
+        world_size=membership.world_size,
+        source="flight_recorder",
+        groups=list(groups.values()),
+        operations=[_operation(e, groups[e.group]) for e in _merge_batches(dump.entries)],
+        overwritten=dump.overwritten,
+        heartbeat_s=dump.newest_ns / 1e9,
+        runs_ahead=dump.backend not in ("gloo", ""),
+        notes=notes,
+    )
+
+
+def _operation(e: Entry, group: Group) -> Operation:
+    members = group.ranks
+    peer = members[e.peer] if 0 <= e.peer < len(members) else -1
+    return Operation(
+        group=group.uid,
+        seq=e.p2p_seq if e.p2p else e.seq,
+        op=e.op,
+        state=e.state,
+        peer=peer,
+        shapes=e.shapes,
+        dtype=e.dtype,
+        site=e.site,
+        thread=e.thread,
+        entered_s=e.entered_ns / 1e9,
+        left_s=e.left_ns / 1e9,
+    )
+
+
+def _merge_batches(entries: list[Entry]) -> list[Entry]:
+    """One record for each collective, one for each send and recv.
+
+    A batch (coalesced operations) has one number and one record for each part, which never learn
+    that they have started or ended, and one at its end, which does.
+    """
+    batches: dict[tuple[str, bool, int], list[Entry]] = {}
+    for e in entries:
+        batches.setdefault((e.group, e.p2p, e.p2p_seq if e.p2p else e.seq), []).append(e)
+    out: list[Entry] = []
+    for batch in batches.values():
+        parts = [e for e in batch if not e.coalesced] or batch[:1]
+        if len(batch) > 1 and batch[-1].coalesced:
+            for part in parts:
+                part.state, part.left_ns = batch[-1].state, batch[-1].left_ns
+        if not parts[0].p2p and len(parts) > 1:
+            parts[0].shapes = ",".join(p.shapes for p in parts)
+            parts[0].dtype = ",".join(dict.fromkeys(p.dtype for p in parts))
+            parts = parts[:1]
+        out += parts
+    return out
+
+
+def _align_p2p(ops: dict[int, RankOps]) -> None:
+    """Number sends and recvs per (group, peer, direction), alike on both sides.
+
+    The recorder counts all of a group's sends and recvs of one process together. A send and its recv
+    complete together, so the last completed one of each side is the same one; from there numbers go
+    on, in both directions. A side without completed ones starts where the other's first pending is.
+    """
+    lanes: dict[tuple[str, int, int], dict[str, list[Operation]]] = defaultdict(dict)
+    for rank, r in ops.items():
+        for op in r.operations:
+            if op.op in ("send", "recv"):
+                source, sink = (rank, op.peer) if op.op == "send" else (op.peer, rank)
+                lanes[op.group, source, sink].setdefault(op.op, []).append(op)
+    for sides in lanes.values():
+        done = max(sum(op.state == "done" for op in side) for side in sides.values())
+        for side in sides.values():
+            first = done - sum(op.state == "done" for op in side) + 1
+            for n, op in enumerate(side):
+                op.seq = first + n

@@ -1,0 +1,265 @@
+"""One Flight Recorder dump, pickle or JSON, as plain checked data.
+
+Field names and their meaning: torch/csrc/distributed/c10d/FlightRecorder.hpp and
+FlightRecorderDetail.hpp of torch 2.13 (dump version 2.10). Versions from 2.0 on differ by added
+fields; what a version lacks is left empty here. The JSON form has no stacks, 0 where the pickle
+has None, numbers of `pg_status` as text, and no `entries` when there are none.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from hangdoctor.errors import BadInput
+from hangdoctor.operations import OpState
+
+from . import safe_pickle
+
+MAX_ENTRIES = 1_000_000
+
+# The recorder's names -> torch.distributed's public ones, so that a dump and a black box agree.
+_PUBLIC = {
+    "_all_gather_base": "all_gather_into_tensor",
+    "all_gather_single": "all_gather_into_tensor",
+    "_reduce_scatter_base": "reduce_scatter_tensor",
+    "reduce_scatter_single": "reduce_scatter_tensor",
+    "all_to_all_v_single": "all_to_all_single",
+    "all_reduce_barrier": "barrier",
+    "_broadcast_oop": "broadcast",
+    "_reduce_oop": "reduce",
+    "allreduce_coalesced": "all_reduce",
+    "ALLGATHER_coalesced": "all_gather_into_tensor",
+    "all_gather_into_tensor_coalesced": "all_gather_into_tensor",
+    "REDUCE_SCATTER_coalesced": "reduce_scatter_tensor",
+    "reduce_scatter_tensor_coalesced": "reduce_scatter_tensor",
+}
+_DTYPES = {
+    "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16", "Long": "int64",
+    "Int": "int32", "Short": "int16", "Char": "int8", "Byte": "uint8", "Bool": "bool",
+}  # fmt: skip
+_P2P = re.compile(r"^(send|recv) (\d+)(?:->|<-)(\d+)$")
+# Frames of torch itself say nothing about where the job called it.
+_TORCH = re.compile(r"[/\\]torch[/\\](distributed|utils|autograd|nn|_ops|_compile|_dynamo)|[/\\]torch[/\\]_\w+\.py")
+
+
+class Entry(Struct):
+    """One record. `peer` is a rank within the group, -1 for a collective."""
+
+    group: str
+    seq: int
+    op: str
+    state: OpState
+    p2p: bool = False
+    p2p_seq: int = 0
+    peer: int = -1
+    shapes: str = ""
+    dtype: str = ""
+    site: str = ""
+    thread: int = 0
+    entered_ns: int = 0
+    left_ns: int = 0
+    size: int = 0  # members of the group as the shape of an all_gather's output tells it, 0 where it does not
+    coalesced: bool = False  # the end mark of a batch, which alone has the batch's state
+
+
+class Dump(Struct):
+    """What one rank's recorder held, oldest first."""
+
+    version: str
+    entries: list[Entry]
+    members: dict[str, list[int]]  # of the groups whose member set the dump tells
+    names: dict[str, str]  # group -> description
+    backend: str = ""
+    overwritten: bool = False
+    unnamed: list[int] = []  # members of a group that the dump does not name (gloo)
+    groups_seen: int = 0
+    hidden_p2p: dict[str, int] = {}  # group -> sends and recvs after its last record (gloo counts but omits them)
+
+    @property
+    def newest_ns(self) -> int:
+        return max((max(e.entered_ns, e.left_ns) for e in self.entries), default=0)
+
+
+def parse(data: bytes) -> Dump:
+    """Read one dump, pickle or JSON by its first byte.
+
+    Raises:
+        BadInput: empty, truncated, damaged, not a dump, of another major version, or not plain data.
+    """
+    if not data.strip(b"\0 \n"):
+        raise BadInput("empty file")
+    if data[:1] == b"{":
+        try:
+            raw: object = msgspec.json.decode(data)
+        except (msgspec.DecodeError, RecursionError) as e:
+            raise BadInput(f"damaged or truncated JSON: {e}") from e
+    elif data[:1] == b"\x80":
+        raw = safe_pickle.loads(data)
+    else:
+        raise BadInput("neither a pickle nor JSON")
+    if not isinstance(raw, dict) or "version" not in raw or not ({"entries", "pg_config", "pg_status"} & raw.keys()):
+        raise BadInput("no Flight Recorder dump: it has no version or no entries")
+    return _dump(raw)
+
+
+def _dump(raw: dict[Any, Any]) -> Dump:
+    version = str(raw["version"])
+    if not re.match(r"^2(\.\d+)?$", version):
+        raise BadInput(f"Flight Recorder dump of version {version[:20]}: versions 2.x are read")
+    rows = raw.get("entries") or []
+    if not isinstance(rows, list | tuple) or len(rows) > MAX_ENTRIES:
+        raise BadInput("damaged dump: its entries are no list, or too many")
+    members, names, unnamed = _groups(raw.get("pg_config"))
+    dump = Dump(version, [], members, names, unnamed=unnamed)
+    for row in rows:
+        if not isinstance(row, dict):
+            raise BadInput("damaged dump: an entry is no record")
+        entry = _entry(row, names)
+        dump.entries.append(entry)
+    if rows:
+        dump.backend = _text(rows[-1].get("profiling_name")).partition(":")[0]
+        # Numbers start at 0, so that a later first one means that the ring has lost the beginning.
+        dump.overwritten = _number(rows[0].get("record_id", rows[0].get("id"))) > 0
+    seen = {e.group for e in dump.entries}
+    status = raw.get("pg_status")
+    dump.groups_seen = max(len(seen), len(status) if isinstance(status, dict) else 0)
+    if dump.backend == "gloo" and isinstance(status, dict):
+        dump.hidden_p2p = _hidden_p2p(rows, status)
+    return dump
+
+
+def _hidden_p2p(rows: list[Any] | tuple[Any, ...], status: dict[Any, Any]) -> dict[str, int]:
+    """gloo's `op_id` and `last_enqueued_collective` count sends and recvs, which have no records."""
+    last = {_group_of(row)[0]: (str(row.get("pg_id")), _number(row.get("op_id"))) for row in rows}
+    out: dict[str, int] = {}
+    for group, (number, op_id) in last.items():
+        of_group = status.get(number)
+        enqueued = _number(of_group.get("last_enqueued_collective")) if isinstance(of_group, dict) else 0
+        if enqueued > op_id > 0:
+            out[group] = enqueued - op_id
+    return out
+
+
+def _groups(config: object) -> tuple[dict[str, list[int]], dict[str, str], list[int]]:
+    """Member sets and descriptions by group, and the members that gloo tells without a name."""
+    members: dict[str, list[int]] = {}
+    names: dict[str, str] = {}
+    if not isinstance(config, dict):
+        return members, names, []
+    for key, value in config.items():
+        if not isinstance(key, str) or not isinstance(value, dict):
+            continue
+        ranks = value.get("ranks")
+        if isinstance(ranks, str):
+            members[key] = _ranks(ranks)
+        elif isinstance(ranks, list | tuple):
+            members[key] = sorted({_number(r) for r in ranks})
+        names[key] = _text(value.get("desc"))
+    unnamed = members.pop("", [])
+    names.pop("", None)
+    return {k: v for k, v in members.items() if v}, names, unnamed
+
+
+@lru_cache(maxsize=8192)
+def _ranks(text: str) -> list[int]:
+    """ "[0, 1]" -> [0, 1]. All dumps of a job tell the same lists: one object each, which nobody changes."""
+    return sorted({int(r) for r in re.findall(r"\d{1,9}", text)})
+
+
+def _entry(row: dict[Any, Any], names: dict[str, str]) -> Entry:
+    group, description = _group_of(row)
+    if description and description != "undefined":
+        names.setdefault(group, description)
+    backend, _, name = _text(row.get("profiling_name")).partition(":")
+    entry = Entry(
+        group=group,
+        seq=_number(row.get("collective_seq_id", row.get("seq_id"))),
+        op=name,
+        state=_state(row, backend),
+        p2p=bool(row.get("is_p2p", False)),
+        p2p_seq=_number(row.get("p2p_seq_id")),
+        shapes=_shapes(row.get("input_sizes")),
+        dtype=_dtypes(row.get("input_dtypes")),
+        site=_site(row.get("frames")),
+        thread=_number(row.get("thread_id")),
+        entered_ns=_number(row.get("time_created_ns")),
+        left_ns=_number(row.get("time_discovered_completed_ns")),
+        size=_size(name, row),
+    )
+    match = _P2P.match(name)
+    if match:
+        entry.p2p, entry.op, entry.peer = True, match[1], int(match[3])
+    else:
+        entry.coalesced = name.endswith("coalesced")
+        entry.op = _PUBLIC.get(name, name)
+    return entry
+
+
+def _group_of(row: dict[Any, Any]) -> tuple[str, str]:
+    group = row.get("process_group")
+    if isinstance(group, list | tuple) and group:
+        return _text(group[0]), _text(group[1]) if len(group) > 1 else ""
+    if isinstance(group, str):
+        return group, ""
+    return str(_number(row.get("pg_id"))), ""
+
+
+def _state(row: dict[Any, Any], backend: str) -> OpState:
+    """gloo never leaves `scheduled`: there, `retired` says that it is done. NCCL retires what timed out, too."""
+    state = row.get("state")
+    if state == "completed" or (backend == "gloo" and row.get("retired") is True):
+        return "done"
+    return "started" if state == "started" else "entered"
+
+
+def _size(name: str, row: dict[Any, Any]) -> int:
+    """gloo lists an all_gather's outputs as one shape with the number of members in front."""
+    if name not in ("all_gather", "gather"):
+        return 0
+    shapes = [row.get("input_sizes"), row.get("output_sizes")]
+    one, many = (s[0] if isinstance(s, list | tuple) and s else None for s in shapes)
+    if not isinstance(one, list | tuple) or not isinstance(many, list | tuple):
+        return 0
+    return _number(many[0]) if len(many) == len(one) + 1 else 0
+
+
+def _shapes(value: object) -> str:
+    if not isinstance(value, list | tuple):
+        return ""
+    return ",".join(
+        "[" + ", ".join(str(_number(n)) for n in shape) + "]" for shape in value if isinstance(shape, list | tuple)
+    )
+
+
+def _dtypes(value: object) -> str:
+    if not isinstance(value, list | tuple):
+        return ""
+    return ",".join(dict.fromkeys(_DTYPES.get(_text(v), _text(v)) for v in value))
+
+
+def _site(frames: object) -> str:
+    """The innermost frame that is not torch's own, as "function (file:line)"."""
+    if not isinstance(frames, list | tuple):
+        return ""
+    rows = [f for f in frames if isinstance(f, dict)]
+    ours = next((f for f in rows if not _TORCH.search(_text(f.get("filename")))), rows[0] if rows else None)
+    if ours is None:
+        return ""
+    return f"{_text(ours.get('name'))} ({_text(ours.get('filename'))}:{_number(ours.get('line'))})"
+
+
+def _text(value: object) -> str:
+    return value[:1000] if isinstance(value, str) else ""
+
+
+def _number(value: object) -> int:
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float) and abs(value) < 2**63:
+        return int(value)
+    return int(value) if isinstance(value, str) and value[:20].isdigit() and len(value) <= 20 else 0

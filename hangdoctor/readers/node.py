@@ -1,0 +1,211 @@
+"""Capturing one node: all ranks in parallel, twice, under one deadline, with whatever each of them still gives."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from msgspec import Struct
+
+from .. import places
+from ..errors import NoRanksFound
+from ..layout import guess_layout
+from ..model import NodeCapture, Process, ProcessSample, RankCapture
+from . import boxes, discover, proc, pyspy
+
+_MAX_CHILDREN = 16  # of one rank whose stacks are read; the state of all is kept
+_WAITS_FOR_CHILDREN = frozenset({"data", "queue", "child"})
+
+
+class CaptureOptions(Struct, frozen=True):
+    """What to capture and how; sent to a node as JSON, so every field has a plain type."""
+
+    job: str = ""  # key, or a part of it; "" is the newest
+    slurm_job: str = ""  # ranks of this Slurm job only
+    slurm_step: str = ""
+    pids: list[int] = []
+    user: str = ""
+    settle_s: float = 1.0
+    timeout_s: float = 20.0
+    native: bool = False
+    blocking: bool = False
+    keep_raw: bool = True
+
+
+def capture_node(options: CaptureOptions, node: str = "") -> NodeCapture:
+    """Capture the ranks of this host.
+
+    Raises:
+        NoRanksFound: nothing here looks like a rank of that job.
+    """
+    begin = time.monotonic()
+    node = node or os.environ.get("SLURMD_NODENAME") or platform.node()
+    capture, ranks = _find(options, node)
+    session = _Session(options, begin, capture)
+    session.sample(ranks)
+    capture.notes += boxes.attach(capture.ranks, first=True)
+    session.capture_children(ranks)
+    left = options.timeout_s - (time.monotonic() - begin)
+    time.sleep(max(0.0, min(options.settle_s, left)))
+    session.sample(ranks)
+    capture.notes += [n for n in boxes.attach(capture.ranks) if n not in capture.notes]
+    for rank in ranks:
+        _close(rank)
+    capture.oom_kills = max((proc.oom_kills(r.pid) for r in ranks if not r.gone), default=0)
+    capture.notes += _ptrace_note(ranks)
+    capture.took_s = round(time.monotonic() - begin, 4)
+    return capture
+
+
+def _find(options: CaptureOptions, node: str) -> tuple[NodeCapture, list[RankCapture]]:
+    if options.pids:
+        return _find_pids(options.pids, node)
+    jobs = discover.find_jobs(options.user)
+    if options.slurm_job:
+        prefix = f"slurm:{options.slurm_job}." + options.slurm_step
+        jobs = [j for j in jobs if any(f.environ.get("SLURM_JOB_ID") == options.slurm_job for f in j.ranks)]
+        exact = [j for j in jobs if j.key == prefix] if options.slurm_step else jobs
+        jobs = exact or jobs
+    job, notes = discover.select_job(jobs, options.job)
+    ranks = [discover.to_capture(f, node) for f in job.ranks]
+    first = job.ranks[0]
+    capture = NodeCapture(node, job.key, notes=notes, layout=guess_layout(first.argv, first.environ, first.world_size))
+    capture.ranks = ranks + discover.lost_ranks(job, node)
+    return capture, ranks
+
+
+def _find_pids(pids: list[int], node: str) -> tuple[NodeCapture, list[RankCapture]]:
+    """Processes by number: their rank where the environment tells, else their place in the list."""
+    import psutil
+
+    ranks: list[RankCapture] = []
+    notes: list[str] = []
+    for i, pid in enumerate(pids):
+        try:
+            process = psutil.Process(pid)
+            argv, started, user = process.cmdline(), process.create_time(), process.username()
+            ppid = process.ppid()
+        except psutil.NoSuchProcess:
+            raise NoRanksFound(f"there is no process {pid} on this host", "Look it up with: ps -u $USER -o pid,args") from None
+        try:
+            numbers = discover.rank_of(process.environ())
+        except psutil.Error:
+            numbers = None
+        if numbers is None:
+            notes.append(f"process {pid} has no rank in its environment; it is shown as rank {i}")
+        rank, world, local, local_world = numbers or (i, len(pids), -1, 0)
+        ranks.append(
+            RankCapture(
+                pid=pid,
+                ppid=ppid,
+                argv=argv[:200],
+                started=started,
+                user=user,
+                rank=rank,
+                node=node,
+                world_size=world,
+                local_rank=local,
+                local_world_size=local_world,
+            )
+        )
+    return NodeCapture(node, "pids:" + ",".join(map(str, pids)), ranks, notes=notes), ranks
+
+
+class _Session:
+    """One capture in progress: the deadline and the place for raw output."""
+
+    def __init__(self, options: CaptureOptions, begin: float, capture: NodeCapture) -> None:
+        self.options = options
+        self.begin = begin
+        self.capture = capture
+        self.round = 0
+
+    def left(self) -> float:
+        return max(0.0, self.options.timeout_s - (time.monotonic() - self.begin))
+
+    def sample(self, processes: list[RankCapture]) -> None:
+        """One sample of every process, /proc first, then stacks."""
+        self._sample_all(list(processes))
+        self.round += 1
+
+    def _sample_all(self, processes: list[Process]) -> None:
+        begin = time.monotonic()
+        with ThreadPoolExecutor(max_workers=min(32, len(processes) or 1)) as pool:
+            list(pool.map(self._sample_one, processes))
+        self.capture.pyspy_s = round(self.capture.pyspy_s + time.monotonic() - begin, 4)
+
+    def _sample_one(self, process: Process) -> None:
+        sample = proc.sample_process(process.pid, round(time.monotonic() - self.begin, 4))
+        process.samples.append(sample)
+        if sample.state in ("", "Z", "X"):
+            sample.stack_error = "the process is gone" if not sample.state else "the process is a zombie"
+            return
+        hold = (self.options.native or self.options.blocking) and may_attach(sample)
+        result = pyspy.dump(
+            process.pid, self.left(), blocking=hold and self.options.blocking, native=hold and self.options.native
+        )
+        if (self.options.native or self.options.blocking) and not hold:
+            self.capture.notes.append(
+                f"process {process.pid} is not attached to (state {sample.state}): read without stopping it"
+            )
+        sample.stack_error = result.error
+        if result.raw and self.options.keep_raw:
+            self.capture.raw[f"{process.pid}.{self.round}.json" if not result.error else f"{process.pid}.{self.round}.err"] = (
+                result.raw
+            )
+        _join_stacks(sample, result)
+
+    def capture_children(self, ranks: list[RankCapture]) -> None:
+        """Stacks of a rank's children, where it waits for them; otherwise only who they are."""
+        wanted: list[Process] = []
+        for rank in ranks:
+            rank.children = discover.children_of(rank.pid)
+            _, place = places.rank_thread(rank.samples[-1].threads if rank.samples else [])
+            if place.kind in _WAITS_FOR_CHILDREN or (rank.children and not place.communicates):
+                wanted += rank.children[:_MAX_CHILDREN]
+        if wanted:
+            self._sample_all(wanted)
+            for child in wanted:
+                _close(child)
+
+
+def may_attach(sample: ProcessSample) -> bool:
+    """True where ptrace is safe: the process sleeps or runs, and no thread of it is in uninterruptible I/O."""
+    return sample.state in ("S", "R") and not any(t.state == "D" for t in sample.threads)
+
+
+def _join_stacks(sample: ProcessSample, result: pyspy.StackResult) -> None:
+    """Put py-spy's stacks on the threads that /proc told of."""
+    known = {t.tid: t for t in sample.threads}
+    for stack in result.threads:
+        thread = known.get(stack.tid)
+        if thread is None:
+            sample.threads.append(stack)
+            continue
+        thread.name, thread.frames, thread.gil, thread.active = stack.name, stack.frames, stack.gil, stack.active
+    # Threads without Python in them (autograd's pools, gloo's, CUDA's) are kept only where they tell something.
+    sample.threads = [t for t in sample.threads if t.frames or t.state == "D" or not result.threads][:400]
+
+
+def _close(process: Process) -> None:
+    """What only the end of a capture knows: whether it still lives, who traces it, whether it is frozen."""
+    state = proc.stat_fields(process.pid)[:1]
+    if not state or state[0] in "ZX":
+        process.gone = True
+        process.exit_code = proc.exit_code(process.pid)
+        return
+    process.tracer = int(proc.status_fields(process.pid).get("TracerPid", "0") or 0)
+    process.frozen = proc.is_frozen(process.pid)
+
+
+def _ptrace_note(ranks: list[RankCapture]) -> list[str]:
+    """One line on what to allow, where the right to read the processes was missing."""
+    errors = {s.stack_error for r in ranks for s in r.samples if "not permitted" in s.stack_error}
+    if not errors:
+        return []
+    scope = Path("/proc/sys/kernel/yama/ptrace_scope")
+    told = f" (kernel.yama.ptrace_scope is {scope.read_text().strip()} here)" if scope.exists() else ""
+    return [f"stacks could not be read: {errors.pop()}{told}; the verdict rests on /proc alone"]

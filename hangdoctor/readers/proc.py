@@ -1,0 +1,155 @@
+"""What /proc tells of a process without its help: state, waits, CPU time, what it is blocked on.
+
+All of it works on ranks that are stopped, dead or in uninterruptible I/O. Formats: proc(5).
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+from ..model import ProcessSample, ThreadSample
+
+_TICK = os.sysconf("SC_CLK_TCK")
+# Numbers of the system calls that a stuck process is found in; others are shown by number.
+_CALLS_X86_64 = {
+    0: "read", 1: "write", 7: "poll", 17: "pread64", 18: "pwrite64", 19: "readv", 20: "writev", 23: "select", 34: "pause",
+    35: "nanosleep", 42: "connect", 43: "accept", 44: "sendto", 45: "recvfrom", 46: "sendmsg", 47: "recvmsg", 61: "wait4",
+    72: "fcntl", 73: "flock", 74: "fsync", 75: "fdatasync", 202: "futex", 230: "clock_nanosleep", 232: "epoll_wait",
+    247: "waitid", 257: "openat", 262: "newfstatat", 270: "pselect6",
+    271: "ppoll", 281: "epoll_pwait", 288: "accept4", 2: "open",
+}  # fmt: skip
+_CALLS_ARM64 = {
+    63: "read", 64: "write", 65: "readv", 66: "writev", 72: "pselect6", 73: "ppoll", 82: "fsync", 83: "fdatasync", 98: "futex",
+    101: "nanosleep", 115: "clock_nanosleep", 22: "epoll_pwait", 56: "openat", 203: "connect", 202: "accept", 206: "sendto",
+    207: "recvfrom", 211: "sendmsg", 212: "recvmsg", 260: "wait4", 95: "waitid", 32: "flock",
+}  # fmt: skip
+_CALLS = _CALLS_X86_64 if platform.machine() == "x86_64" else _CALLS_ARM64
+_ON_FILE = {"read", "write", "pread64", "pwrite64", "readv", "writev", "fsync", "fdatasync", "flock", "fcntl", "recvfrom",
+            "sendto", "recvmsg", "sendmsg", "accept", "accept4", "connect"}  # fmt: skip
+
+
+def _read(path: str) -> str:
+    """The file's text; an empty string where it is gone or not ours to read."""
+    try:
+        return Path(path).read_bytes().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def stat_fields(pid: int, tid: int | None = None) -> list[str]:
+    """Fields of /proc/PID/stat from `state` on (index 0 is field 3 of proc(5)); empty where the process is gone."""
+    path = f"/proc/{pid}/stat" if tid is None else f"/proc/{pid}/task/{tid}/stat"
+    # The command's name may hold spaces and parentheses: fields count from the last one.
+    return _read(path).rpartition(")")[2].split()
+
+
+def status_fields(pid: int) -> dict[str, str]:
+    lines = (line.partition(":") for line in _read(f"/proc/{pid}/status").splitlines())
+    return {name: value.strip() for name, _, value in lines}
+
+
+def syscall_of(pid: int, tid: int) -> str:
+    """The system call that a thread is blocked in, with the file of its descriptor: ``read(5 -> /data/x)``."""
+    words = _read(f"/proc/{pid}/task/{tid}/syscall").split()
+    if len(words) < 2:
+        return words[0] if words else ""
+    name = _CALLS.get(int(words[0]), f"syscall {words[0]}") if words[0].lstrip("-").isdigit() else words[0]
+    if name not in _ON_FILE:
+        return name
+    fd = int(words[1], 16)
+    try:
+        return f"{name}({fd} -> {Path(f'/proc/{pid}/fd/{fd}').readlink()})"
+    except OSError:
+        return f"{name}({fd})"
+
+
+def _switches(pid: int, tid: int) -> int:
+    total, seen = 0, False
+    for line in _read(f"/proc/{pid}/task/{tid}/status").splitlines():
+        if "ctxt_switches" in line:
+            total, seen = total + int(line.split()[-1]), True
+    return total if seen else -1
+
+
+def sample_thread(pid: int, tid: int, detail: bool = True) -> ThreadSample | None:
+    """One thread now, without its stack; None where it is gone. `detail` adds wait channel, call and switches."""
+    fields = stat_fields(pid, tid)
+    if len(fields) < 13:
+        return None
+    sample = ThreadSample(tid=tid, state=fields[0], cpu_s=(int(fields[11]) + int(fields[12])) / _TICK)
+    if detail:
+        wchan = _read(f"/proc/{pid}/task/{tid}/wchan")
+        sample.wchan = "" if wchan == "0" else wchan
+        sample.syscall = syscall_of(pid, tid)
+        sample.switches = _switches(pid, tid)
+    return sample
+
+
+def thread_ids(pid: int) -> list[int]:
+    try:
+        return sorted(int(name) for name in os.listdir(f"/proc/{pid}/task"))
+    except OSError:
+        return []
+
+
+# Beyond this many threads only their state is read: the rest would cost more than it tells.
+_DETAILED_THREADS = 64
+
+
+def sample_process(pid: int, at_s: float) -> ProcessSample:
+    """State of a process and of all its threads, without stacks; state "" where it is gone."""
+    fields = stat_fields(pid)
+    if len(fields) < 13:
+        return ProcessSample(at_s=at_s, state="")
+    tids = thread_ids(pid)
+    threads = [sample_thread(pid, tid, detail=i < _DETAILED_THREADS) for i, tid in enumerate(tids)]
+    read, write = _io(pid)
+    return ProcessSample(
+        at_s=at_s, state=fields[0], cpu_s=(int(fields[11]) + int(fields[12])) / _TICK,
+        read_bytes=read, write_bytes=write, threads=[t for t in threads if t is not None],
+    )  # fmt: skip
+
+
+def _io(pid: int) -> tuple[int, int]:
+    """Bytes through read() and write() calls so far; -1 where not permitted."""
+    values = dict(line.split(": ", 1) for line in _read(f"/proc/{pid}/io").splitlines() if ": " in line)
+    return int(values.get("rchar", -1)), int(values.get("wchar", -1))
+
+
+def exit_code(pid: int) -> int | None:
+    """Exit code of a zombie; negative for a signal. None where it is alive, gone or not ours."""
+    fields = stat_fields(pid)
+    if len(fields) < 50 or fields[0] not in "ZX":
+        return None
+    status = int(fields[49])
+    return -(status & 0x7F) if status & 0x7F else status >> 8
+
+
+def is_frozen(pid: int) -> bool:
+    """True where the process's cgroup is frozen (v2 `cgroup.freeze`, v1 freezer)."""
+    for line in _read(f"/proc/{pid}/cgroup").splitlines():
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        if not controllers and "frozen 1" in _read(f"/sys/fs/cgroup{path}/cgroup.events"):
+            return True
+        if controllers == "freezer" and _read(f"/sys/fs/cgroup/freezer{path}/freezer.state").strip() in (
+            "FROZEN",
+            "FREEZING",
+        ):
+            return True
+    return False
+
+
+def oom_kills(pid: int) -> int:
+    """Processes that the kernel killed for memory in the cgroup of `pid`; 0 where nothing tells."""
+    for line in _read(f"/proc/{pid}/cgroup").splitlines():
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        base = f"/sys/fs/cgroup{path}" if not controllers else f"/sys/fs/cgroup/memory{path}"
+        if controllers not in ("", "memory"):
+            continue
+        for name in ("memory.events", "memory.oom_control"):
+            for entry in _read(f"{base}/{name}").splitlines():
+                if entry.startswith("oom_kill "):
+                    return int(entry.split()[1])
+    return 0

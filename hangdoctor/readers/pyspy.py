@@ -1,0 +1,188 @@
+"""Stacks by py-spy (https://github.com/benfred/py-spy), without stopping the process that is read.
+
+`--nonblocking` reads a process's memory while it runs; nothing is attached, so nothing can be left
+stopped. The blocking modes attach with ptrace: they are used on request only, on processes none of
+whose threads is in uninterruptible I/O, and die with hangdoctor.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import linecache
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..errors import BadInput
+from ..model import Frame, ThreadSample
+
+# Locals worth reading are whole numbers that place a frame; strings and objects are never kept: they may be secrets.
+_COUNTERS = frozenset(
+    "step steps_done global_step iteration iter it epoch batch_idx batch_id batch i j k n micro_batch micro_batch_id mb "
+    "microbatch idx src dst group_src group_dst src_rank dst_rank dest stage_id tag".split()
+)
+_ATTEMPTS = 3
+_CODE_FRAMES = 24  # source lines are read for this many frames of a stack, from the innermost
+
+
+class StackResult(msgspec.Struct):
+    threads: list[ThreadSample]
+    error: str = ""
+    raw: str = ""
+    took_s: float = 0.0
+
+
+def find_pyspy() -> str | None:
+    """Path of py-spy: beside this interpreter first (a bare remote shell has no PATH worth the name), then PATH."""
+    for folder in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts")), Path.home() / ".local/bin"):
+        candidate = folder / "py-spy"
+        if os.access(candidate, os.X_OK):
+            return str(candidate)
+    return shutil.which("py-spy")
+
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_PR_SET_PDEATHSIG = 1
+
+
+def _die_with_parent() -> None:
+    """A blocking py-spy must not outlive us: its end lets go of the threads that it holds."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def dump(pid: int, deadline_s: float, *, blocking: bool = False, native: bool = False) -> StackResult:
+    """Stacks of all Python threads of `pid`, or why there are none. Never raises, never outlasts the deadline by much."""
+    program = find_pyspy()
+    if program is None:
+        return StackResult([], "py-spy is not installed beside this Python: pip install py-spy")
+    command = [program, "dump", "--json", "--locals", "--pid", str(pid)]
+    command += ["--native"] if native else ([] if blocking else ["--nonblocking"])
+    begin = time.monotonic()
+    result = StackResult([], "no time left")
+    for attempt in range(_ATTEMPTS):
+        left = deadline_s - (time.monotonic() - begin)
+        if left <= 0:
+            break
+        result = _run(command, left, hold=blocking or native)
+        if not result.error or not _may_pass(result.error):
+            break
+        time.sleep(0.02 * attempt)
+    result.took_s = time.monotonic() - begin
+    return result
+
+
+def _may_pass(error: str) -> bool:
+    """A process that runs while it is read can be caught in an inconsistent moment; a second look often works."""
+    return not any(
+        word in error for word in ("Permission", "executable name", "find python version", "Failed to suspend", "deadline")
+    )
+
+
+def _run(command: list[str], timeout_s: float, hold: bool) -> StackResult:
+    before: Callable[[], None] | None = _die_with_parent if hold else None
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=before
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            _end(process)
+            return StackResult([], f"py-spy did not answer within its deadline of {timeout_s:.0f} s")
+    if process.returncode != 0:
+        return StackResult([], explain(err.decode("utf-8", "replace")), raw=err.decode("utf-8", "replace"))
+    try:
+        dumped = parse_json(out)
+    except BadInput as error:
+        return StackResult([], str(error))
+    return StackResult(dumped, raw=msgspec.json.encode(dumped).decode())
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """SIGTERM lets py-spy detach; SIGKILL stands behind it."""
+    process.terminate()
+    try:
+        process.communicate(timeout=1.0)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+
+
+def explain(stderr: str) -> str:
+    """One line for a person out of py-spy's error: what it was and what to do."""
+    text = " ".join(stderr.replace("Error:", "").split())
+    if "Permission" in text or "EPERM" in text or "Operation not permitted" in text:
+        return (
+            "not permitted to read the process: run as its user, and allow ptrace "
+            "(sudo sysctl kernel.yama.ptrace_scope=0, or give py-spy CAP_SYS_PTRACE)"
+        )
+    if "executable name" in text:
+        return "the process is gone or a zombie"
+    if "find python version" in text:
+        return "not a Python process"
+    if "Failed to suspend" in text:
+        return "the process cannot be suspended: it is stopped, or a debugger holds it"
+    return text[:200] or "py-spy said nothing"
+
+
+def parse_json(data: bytes) -> list[ThreadSample]:
+    """Threads out of `py-spy dump --json` output.
+
+    Raises:
+        BadInput: it is something else.
+    """
+    try:
+        threads = msgspec.json.decode(data)
+        return [_thread(t) for t in threads]
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadInput(f"not the output of py-spy dump --json: {error}") from error
+
+
+def _thread(thread: dict[str, Any]) -> ThreadSample:
+    frames = [_frame(f) for f in thread["frames"]]
+    for frame in frames[:_CODE_FRAMES]:
+        frame.code = source_line(frame.file, frame.line)
+    return ThreadSample(
+        tid=int(thread.get("os_thread_id") or thread["thread_id"]), name=thread.get("thread_name") or "",
+        gil=bool(thread.get("owns_gil")), active=bool(thread.get("active")), frames=frames,
+    )  # fmt: skip
+
+
+def _frame(frame: dict[str, Any]) -> Frame:
+    values: dict[str, int] = {}
+    group = ""
+    for local in frame.get("locals") or []:
+        name, shown = str(local["name"]), str(local.get("repr") or "")
+        if name in _COUNTERS and shown.lstrip("-").isdigit() and len(shown) < 19:
+            values[name] = int(shown)
+    name = str(frame["name"])
+    file = str(frame["filename"])
+    if file.endswith("torch/distributed/c10d_logger.py"):
+        group = _group_of(frame.get("locals") or [])
+    return Frame(name=name, file=file, line=int(frame["line"]), values=values, group=group)
+
+
+def _group_of(local_values: list[dict[str, Any]]) -> str:
+    """torch's logging wrapper still holds the call's own arguments: no process group among them means the world."""
+    shown = {str(v["name"]): str(v.get("repr") or "") for v in local_values}
+    if "args" not in shown or "kwargs" not in shown:
+        return ""
+    both = shown["args"] + shown["kwargs"]
+    if "ProcessGroup" in both:
+        return "sub"
+    return "" if "..." in both else "world"
+
+
+def source_line(file: str, line: int) -> str:
+    """The stripped source line, cut to 160 characters; empty where the file is not readable here."""
+    if not file.endswith(".py") or not file.startswith("/"):
+        return ""
+    return linecache.getline(file, line).strip()[:160]

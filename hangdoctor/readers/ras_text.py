@@ -1,0 +1,141 @@
+"""The text of `ncclras -v`, made for people, read line by line.
+
+It has a table of groups of like communicators, then sections whose titles name a communicator
+("#<group>-<number> (<hash>) MISMATCH") and whose lines name counts and outlying ranks. A majority is
+told by its number only; where all other ranks of a communicator are named, the rest is the majority.
+"""
+
+from __future__ import annotations
+
+import re
+
+from .ras_model import RasCommunicator, RasCounts, RasProcess, RasRank, RasReport, op_name
+
+_VERSION = re.compile(r"^NCCL version (\S+)")
+_GROUP_ROW = re.compile(r"^\s*(\d+)\s+(\d+)\s+\d+\s+[\d-]+\s+(\d+)\s+\d+\s+[\w,]+\s+[\w,]+\s*$")
+_TITLE = re.compile(r"^#(\d+)-(\d+) \(([0-9a-f]+)\) ([A-Z]+)$")
+_PROCESS = re.compile(r"^Process (\d+) on node (\S+) managing GPUs? (.+)$")
+_RANK = re.compile(
+    r"^Rank (?P<rank>\d+)(?: has (?P<has>.+?)| reported (?P<error>.+?))? -- "
+    r"(?:GPU (?P<gpu>.+) managed by process (?P<pid>\d+) on node (?P<host>\S+)|\[process information not found\])$"
+)
+_BUCKET = re.compile(r"^(\d+) ranks have (?:launched up to operation (\d+)|(not launched any operations))$")
+_STATUS = re.compile(r"^(?:(\d+) ranks have )?status (\w+)$")
+_DIFFERENT = re.compile(r"^Communicator ranks have different (\w+) operation counts$")
+_REPORTED = re.compile(r"^\d+ ranks reported (.+)$")
+_TIMEOUTS = re.compile(r"Encountered (\d+) communication timeouts?")
+_ONE_MISSING = re.compile(r"^The missing ranks?: ([\d, -]+)$")
+
+
+class _Reader:
+    """What the lines so far have been about."""
+
+    def __init__(self) -> None:
+        self.report = RasReport()
+        self.sizes: dict[int, int] = {}
+        self.comm: RasCommunicator | None = None
+        self.section = ""
+        self.op = ""
+        self.counting = False
+        self.bucket: RasCounts | None = None
+        self.state = ""
+        self.error = ""
+
+    def line(self, text: str) -> None:
+        stripped = text.strip()
+        if match := _VERSION.match(stripped):
+            self.report.version = match[1]
+        elif match := _GROUP_ROW.match(text):
+            self.sizes[int(match[1])] = int(match[3])
+        elif match := _TITLE.match(stripped):
+            self._title(match)
+        elif stripped in ("INCOMPLETE", "DEAD", "TIMEOUT"):
+            self.section, self.comm = stripped, None
+        elif match := _TIMEOUTS.search(stripped):
+            self.report.timeouts = int(match[1])
+        elif match := _PROCESS.match(stripped):
+            where = self.report.dead if self.section == "DEAD" else self.report.silent
+            where.append(RasProcess(match[2], int(match[1]), match[3]))
+        elif self.comm is not None:
+            self._about(self.comm, stripped)
+
+    def _title(self, match: re.Match[str]) -> None:
+        self.section, self.counting, self.bucket, self.state, self.error = match[4], False, None, "", ""
+        known = next((c for c in self.report.communicators if c.hash == match[3]), None)
+        if known is None:
+            known = RasCommunicator(match[3], self.sizes.get(int(match[1]), 0))
+            self.report.communicators.append(known)
+        known.problems.append(match[4])
+        self.comm = known
+
+    def _about(self, comm: RasCommunicator, line: str) -> None:
+        if match := _DIFFERENT.match(line):
+            self.op, self.counting, self.bucket = op_name(match[1]) if match[1] != "collective" else "", True, None
+        elif match := _BUCKET.match(line):
+            self.bucket = RasCounts(self.op, int(match[2] or 0), int(match[1]))
+            comm.differences.append(self.bucket)
+        elif match := _STATUS.match(line.removeprefix("Communicator ranks have different ")):
+            self.counting, self.state = False, match[2].lower()
+        elif match := _REPORTED.match(line):
+            self.error = match[1]
+        elif match := _ONE_MISSING.match(line):  # NCCL 2.24's form
+            comm.missing += [RasRank(int(r), state="missing") for r in re.findall(r"\d+", match[1])]
+        elif match := _RANK.match(line):
+            self._rank(comm, match)
+
+    def _rank(self, comm: RasCommunicator, match: re.Match[str]) -> None:
+        number = int(match["rank"])
+        process = RasProcess(match["host"] or "", int(match["pid"] or 0), match["gpu"] or "")
+        if self.section == "INCOMPLETE":
+            comm.missing.append(RasRank(number, process, state="missing"))
+            return
+        rank = next((r for r in comm.ranks if r.rank == number), None)
+        if rank is None:
+            rank = RasRank(number, process)
+            comm.ranks.append(rank)
+        has = match["has"] or ""
+        if self.section == "ERROR":
+            rank.state, rank.error = "error", match["error"] or self.error
+        elif has.startswith("status "):
+            rank.state = has.removeprefix("status ").lower()
+        elif self.counting:
+            self._count(comm, rank, has)
+        elif self.state:
+            rank.state = self.state
+
+    def _count(self, comm: RasCommunicator, rank: RasRank, has: str) -> None:
+        bucket = self.bucket
+        if has:
+            launched = re.search(r"\d+", has)
+            bucket = RasCounts(self.op, int(launched[0]) if launched else 0, 1)
+            comm.differences.append(bucket)
+        if bucket is not None:
+            bucket.ranks.append(rank.rank)
+            rank.launched[self.op] = bucket.launched
+
+
+def parse_text(text: str) -> RasReport:
+    """One answer of RAS in text form; lines that are not known are passed over."""
+    reader = _Reader()
+    for line in text.splitlines():
+        reader.line(line)
+    for comm in reader.report.communicators:
+        _name_the_rest(comm)
+    report = reader.report
+    # Processes given up are listed as missing, too.
+    report.silent = [p for p in report.silent if p not in report.dead]
+    for comm in report.communicators:
+        for rank in comm.missing:
+            rank.state = "dead" if rank.process in report.dead and rank.process.pid else rank.state
+    return report
+
+
+def _name_the_rest(comm: RasCommunicator) -> None:
+    """If one count's ranks alone are not named, they are all that remain."""
+    for op in dict.fromkeys(c.op for c in comm.differences):
+        counts = [c for c in comm.differences if c.op == op]
+        unnamed = [c for c in counts if len(c.ranks) < c.number]
+        named = {r for c in counts for r in c.ranks} | {m.rank for m in comm.missing}
+        rest = sorted(set(range(comm.size)) - named)
+        if len(unnamed) == 1 and len(rest) == unnamed[0].number:
+            unnamed[0].ranks = rest

@@ -1,0 +1,222 @@
+"""The Flight Recorder of a living rank: from torch's worker server, or through NCCL's debug pipe.
+
+Worker server (torch 2.4 and later, `torch._C._distributed_c10d._WorkerServer`, started by
+`torch.distributed.elastic.control_plane.worker_main` or the probe): HTTP over a Unix socket,
+`GET /handler/` lists handlers, `POST /handler/NAME` calls one in a C++ thread of the rank. Its answer
+does not need the rank's main thread, and without stacks not the interpreter lock either, so a rank that
+blocks answers and one that works is not held up. What a version offers differs: 2.13 has
+`fr_trace_json` for gloo; builds with NCCL add `dump_nccl_trace_json` and `dump_nccl_trace_pickle`.
+
+Debug pipe (TORCH_NCCL_DEBUG_INFO_PIPE_FILE): a rank with NCCL makes the FIFO `PREFIX<rank>.pipe`; a
+byte written there makes its monitor thread write the usual dump file.
+
+Every wait here ends at its deadline.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from hangdoctor.errors import BadInput, HangdoctorError
+
+from .fr_format import Dump, parse
+from .safe_pickle import MAX_BYTES
+
+# JSON first: it has no stacks, so that it cannot wait for the interpreter lock.
+DUMP_HANDLERS = ("dump_nccl_trace_json", "fr_trace_json", "dump_nccl_trace_pickle")
+_WITHOUT_STACKS = {"dump_nccl_trace_pickle": "?includestacktraces=false"}
+_POLL_S = 0.05
+
+
+class NoAnswer(HangdoctorError):
+    """A rank's socket or pipe did not answer in time, or with nothing usable."""
+
+    default_help = (
+        "The rank may be stopped or gone, which the rest of the capture tells. It can be asked only if it was started "
+        "with the probe (hangdoctor run) or with TORCH_WORKER_SERVER_SOCKET and torch's worker_main."
+    )
+
+
+class LiveDump(Struct):
+    """What one rank answered with."""
+
+    dump: Dump | None
+    handlers: list[str]  # those that the rank has
+    raw: dict[str, bytes] = {}  # handler -> what it answered, for the bundle
+    errors: list[str] = []
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP over a Unix socket, whose every wait ends at one deadline."""
+
+    def __init__(self, path: Path, deadline: float) -> None:
+        super().__init__("localhost")
+        self._path = path
+        self._deadline = deadline
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.tick()
+        self.sock.connect(str(self._path))
+
+    def tick(self) -> None:
+        """Give the socket what is left of the time."""
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        if self.sock is not None:
+            self.sock.settimeout(left)
+
+
+def fetch(path: Path, handler: str, timeout_s: float = 2.0, method: str = "POST") -> bytes:
+    """Call one handler of a rank's worker server, "" lists them.
+
+    Raises:
+        NoAnswer: no socket, no answer within `timeout_s` seconds, or a status other than 200.
+    """
+    connection = _UnixConnection(path, time.monotonic() + timeout_s)
+    try:
+        connection.request(method, f"/handler/{handler}", body=b"" if method == "POST" else None)
+        connection.tick()
+        response = connection.getresponse()
+        parts: list[bytes] = []
+        size = 0
+        while size <= MAX_BYTES:
+            connection.tick()
+            part = response.read1(1 << 16)
+            if not part:
+                break
+            parts.append(part)
+            size += len(part)
+        body = b"".join(parts)
+        # A rank that is killed while it answers closes in the middle, which read1() takes for the end.
+        if size > MAX_BYTES or (response.length or 0) > 0:
+            raise NoAnswer(f"{path}: the answer to {handler or 'the list of handlers'} is too large or cut off")
+    except TimeoutError as e:
+        raise NoAnswer(f"{path}: no answer within {timeout_s:g} s") from e
+    except (OSError, http.client.HTTPException) as e:
+        raise NoAnswer(f"{path}: {e or type(e).__name__}") from e
+    finally:
+        connection.close()
+    if response.status != 200:
+        raise NoAnswer(f"{path}: {handler} answered {response.status} {body[:120].decode(errors='replace')}")
+    return body
+
+
+def handlers(path: Path, timeout_s: float = 2.0) -> list[str]:
+    """Names of the handlers that a rank's worker server has.
+
+    Raises:
+        NoAnswer: see `fetch`.
+    """
+    body = fetch(path, "", timeout_s, method="GET")
+    try:
+        return sorted(msgspec.json.decode(body, type=list[str]))
+    except msgspec.DecodeError as e:
+        raise NoAnswer(f"{path}: no worker server of torch: {e}") from e
+
+
+def read_rank(path: Path, timeout_s: float = 3.0) -> LiveDump:
+    """Ask one rank for its Flight Recorder. gloo's and NCCL's recorders are apart and are joined here.
+
+    Raises:
+        NoAnswer: the socket does not answer at all; a handler that fails is in `errors`.
+    """
+    deadline = time.monotonic() + timeout_s
+    live = LiveDump(None, handlers(path, timeout_s))
+    for handler in DUMP_HANDLERS:
+        if handler not in live.handlers or (handler == "dump_nccl_trace_pickle" and live.dump is not None):
+            continue
+        try:
+            left = max(0.01, deadline - time.monotonic())
+            body = fetch(path, handler + _WITHOUT_STACKS.get(handler, ""), left)
+            dump = parse(body)
+        except HangdoctorError as e:
+            live.errors.append(f"{handler}: {e}")
+            continue
+        live.raw[handler] = body
+        live.dump = dump if live.dump is None else _join(live.dump, dump)
+    return live
+
+
+def _join(one: Dump, other: Dump) -> Dump:
+    """Both recorders of one process in one list, by time."""
+    if not one.entries or not other.entries:
+        return one if one.entries else other
+    return Dump(
+        version=max(one.version, other.version),
+        entries=sorted([*one.entries, *other.entries], key=lambda e: e.entered_ns),
+        members={**other.members, **one.members},
+        names={**other.names, **one.names},
+        backend=one.backend if one.backend != "gloo" else other.backend,
+        overwritten=one.overwritten or other.overwritten,
+        groups_seen=max(one.groups_seen, other.groups_seen),
+    )
+
+
+def traceback(path: Path, timeout_s: float = 2.0) -> str:
+    """The rank's Python stacks as its own faulthandler prints them; needs no ptrace right.
+
+    Raises:
+        NoAnswer: see `fetch`.
+    """
+    return fetch(path, "dump_traceback", timeout_s).decode(errors="replace")
+
+
+def dump_files(environ: Mapping[str, str], rank: int) -> list[Path]:
+    """Where a rank with this environment writes its dump, the likeliest first (torch 2.4 to 2.13)."""
+    told = environ.get("TORCH_FR_DUMP_TEMP_FILE") or environ.get("TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+    if told:
+        return [Path(f"{told}{rank}")]
+    cache = environ.get("XDG_CACHE_HOME") or f"{environ.get('HOME', '')}/.cache"
+    return [Path(f"{cache}/torch/comm_lib_trace_rank_{rank}"), Path(f"/tmp/nccl_trace_rank_{rank}")]
+
+
+def ask_pipe(
+    pipe: Path, files: list[Path], timeout_s: float = 5.0, sleep: Callable[[float], None] = time.sleep
+) -> tuple[Path, Dump]:
+    """Make a rank write its dump file by its debug pipe, and read it.
+
+    Args:
+        pipe: the FIFO, TORCH_NCCL_DEBUG_INFO_PIPE_FILE + rank + ".pipe".
+        files: where the dump may appear, see `dump_files`.
+
+    Raises:
+        NoAnswer: nobody listens at the pipe, or no readable new dump appeared in time.
+    """
+    deadline = time.monotonic() + timeout_s
+    before = {f: _stamp(f) for f in files}
+    try:
+        # Without O_NONBLOCK this would wait for a reader for ever; with it, no reader is an error.
+        fd = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        try:
+            os.write(fd, b"1\n")
+        finally:
+            os.close(fd)
+    except OSError as e:
+        raise NoAnswer(f"{pipe}: nobody listens: {e.strerror}") from e
+    why = "no dump file appeared"
+    while time.monotonic() < deadline:
+        for file in (f for f in files if _stamp(f) not in (None, before[f])):
+            try:
+                return file, parse(file.read_bytes())
+            except (BadInput, OSError) as e:
+                why = f"{file}: {e}"  # still being written
+        sleep(_POLL_S)
+    raise NoAnswer(f"{pipe}: {why} within {timeout_s:g} s")
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size

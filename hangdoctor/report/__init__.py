@@ -1,0 +1,1 @@
+"""Reports: formatters that yield lines from a diagnosis and compute nothing."""

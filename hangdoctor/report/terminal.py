@@ -1,0 +1,140 @@
+"""The report on a terminal: the sentence first, then who stands where, then what is missing and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.markup import escape
+
+from ..model import Cause, Diagnosis
+from ..ranges import format_hosts, format_ranks
+from . import tree
+
+_COLOURS = {"hang": "bold red", "slow": "bold yellow", "healthy": "bold green", "unknown": "bold magenta"}
+_MAX_CAUSES = 5
+_MAX_TABLE = 16  # more ranks than these are shown by place only
+_MAX_NOTES = 4
+
+
+def render(diagnosis: Diagnosis, console: Console, bundle: str = "") -> None:
+    """Print the report; `console` decides on colours and width."""
+    for line in report_lines(diagnosis, bundle):
+        console.print(line, highlight=False, soft_wrap=True)
+
+
+def report_lines(diagnosis: Diagnosis, bundle: str = "") -> Iterator[str]:
+    """The report as lines with rich's markup; text from the job is escaped."""
+    yield from _verdict(diagnosis)
+    yield ""
+    yield from _job(diagnosis)
+    yield from _stacks(diagnosis)
+    yield from _table(diagnosis)
+    yield from _missing(diagnosis)
+    yield from _evidence(diagnosis)
+    yield from _closing(diagnosis, bundle)
+
+
+def plain(diagnosis: Diagnosis, bundle: str = "") -> str:
+    """The report as text without colours."""
+    import io
+
+    out = io.StringIO()
+    render(diagnosis, Console(file=out, no_color=True, width=160, force_terminal=False), bundle)
+    return out.getvalue()
+
+
+def _verdict(diagnosis: Diagnosis) -> Iterator[str]:
+    colour = _COLOURS[diagnosis.status]
+    yield f"[{colour}]{diagnosis.status.upper()}[/] {escape(diagnosis.summary)}"
+    if diagnosis.causes:
+        yield f"     kind {diagnosis.causes[0].kind}, confidence {diagnosis.causes[0].confidence:.0%}"
+    for cause in diagnosis.causes[1:_MAX_CAUSES]:
+        yield f"[{colour}]ALSO[/] {escape(cause.summary)} [dim]({cause.kind}, {cause.confidence:.0%})[/]"
+    if len(diagnosis.causes) > _MAX_CAUSES:
+        rest = sorted({r for c in diagnosis.causes[_MAX_CAUSES:] for r in c.ranks})
+        more = len(diagnosis.causes) - _MAX_CAUSES
+        yield f"[{colour}]ALSO[/] {more} more causes: ranks {_cut(format_ranks(rest))} (--json lists them)"
+    for cause in diagnosis.causes[:1]:
+        yield f"[bold]DO[/]   {escape(cause.advice)}"
+
+
+def _job(diagnosis: Diagnosis) -> Iterator[str]:
+    job = diagnosis.job
+    layout = f", layout dp={job.layout.dp} pp={job.layout.pp} tp={job.layout.tp}" if job.layout else ""
+    nodes = f"{len(job.nodes)} node{'s' if len(job.nodes) != 1 else ''} {_cut(format_hosts(job.nodes), 60)}"
+    yield f"[bold]job[/]  {escape(job.id)}: world size {job.world_size}, {escape(nodes)}{layout}"
+
+
+def _stacks(diagnosis: Diagnosis) -> Iterator[str]:
+    groups = diagnosis.stacks
+    if not groups:
+        return
+    yield ""
+    yield f"[bold]where the ranks stand[/] ({sum(len(g.ranks) for g in groups)} ranks, {len(groups)} different stacks)"
+    culprits = {r for c in diagnosis.causes for r in c.ranks}
+    guilty = {format_ranks(g.ranks) for g in groups if set(g.ranks) <= culprits}
+    for label, frames in tree.lines(tree.build(groups)):
+        ranks = label.rpartition(" ")[2]
+        mark = "[bold red]" if ranks in guilty else "[cyan]"
+        yield f"  {mark}{escape(label)}[/]  {escape(frames)}"
+
+
+def _table(diagnosis: Diagnosis) -> Iterator[str]:
+    """Rank, node, process and GPU of everybody in a small job, else of the culprits."""
+    culprits = {r for c in diagnosis.causes for r in c.ranks}
+    everybody = len(diagnosis.ranks) <= _MAX_TABLE
+    rows = [r for r in diagnosis.ranks if everybody or r.rank in culprits][:_MAX_TABLE]
+    if not rows:
+        return
+    yield ""
+    gpu = any(r.gpu for r in rows)
+    width = max(len(r.node) for r in rows)
+    yield f"[bold]{'rank':>5}  {'node':<{max(width, 4)}}  {'pid':>7}  {'gpu  ' if gpu else ''}{'state':<11}  place[/]"
+    for row in rows:
+        mark, end = ("[bold red]", "[/]") if row.rank in culprits else ("", "")
+        device = f"{row.gpu or '-':<3}  " if gpu else ""
+        pid = row.pid or "-"
+        node = f"{escape(row.node):<{max(width, 4)}}"
+        yield f"{mark}{row.rank:>5}  {node}  {pid:>7}  {device}{row.state:<11}  {escape(row.place)}{end}"
+
+
+def _missing(diagnosis: Diagnosis) -> Iterator[str]:
+    if diagnosis.missing:
+        yield ""
+    for missing in diagnosis.missing[:_MAX_CAUSES]:
+        at = f" on {missing.node}" if missing.node else ""
+        ranks = f"ranks {_cut(format_ranks(missing.ranks))}" if missing.ranks else "ranks unknown"
+        yield f"[yellow]missing[/] {missing.what} of {ranks}{escape(at)}: {escape(missing.why)}"
+    if len(diagnosis.missing) > _MAX_CAUSES:
+        yield f"[yellow]missing[/] {len(diagnosis.missing) - _MAX_CAUSES} more entries (--json lists them)"
+
+
+def _evidence(diagnosis: Diagnosis) -> Iterator[str]:
+    for cause in diagnosis.causes[:1]:
+        yield ""
+        yield "[bold]evidence[/]"
+        for evidence in cause.evidence[:6]:
+            yield f"  {evidence.source:<7} ranks {_cut(format_ranks(evidence.ranks), 24)}: {escape(evidence.says)}"
+        yield from _alternatives(cause)
+
+
+def _alternatives(cause: Cause) -> Iterator[str]:
+    for other in cause.alternatives[:3]:
+        ranks = f" of ranks {_cut(format_ranks(other.ranks), 24)}" if other.ranks else ""
+        yield f"  not     {other.kind}{ranks}: {escape(other.why_not)}"
+
+
+def _closing(diagnosis: Diagnosis, bundle: str) -> Iterator[str]:
+    if diagnosis.notes:
+        yield ""
+    for note in diagnosis.notes[:_MAX_NOTES]:
+        yield f"[dim]note[/] {escape(note)}"
+    if len(diagnosis.notes) > _MAX_NOTES:
+        yield f"[dim]note[/] {len(diagnosis.notes) - _MAX_NOTES} more (--json lists them)"
+    if bundle:
+        yield f"[dim]bundle[/] {escape(bundle)}  (again, offline: hangdoctor diagnose {escape(bundle)})"
+
+
+def _cut(text: str, width: int = 48) -> str:
+    return text if len(text) <= width else text[: width - 1].rpartition(",")[0] + ",…"

@@ -1,0 +1,235 @@
+"""Finding ranks and capturing them: plain Python processes with a rank in their environment, no torch."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stage import hangdoctor, switches, wait_until
+
+SLEEPER = "import sys, time; open(sys.argv[1], 'w').close(); time.sleep(3600)"
+FORKING = """
+import multiprocessing, os, sys, time
+def helper(): open(sys.argv[1] + '.child', 'w').close(); time.sleep(3600)
+multiprocessing.get_context('fork').Process(target=helper, daemon=True).start()
+open(sys.argv[1], 'w').close()
+time.sleep(3600)
+"""
+
+
+@contextlib.contextmanager
+def processes(folder: Path, sources: list[tuple[dict[str, str], str]], command: list[str] | None = None) -> Iterator[list[int]]:
+    """Start one process for each (environment, source); ready means that each has made its file."""
+    started = []
+    base = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE") and not k.startswith("SLURM")}
+    for i, (env, source) in enumerate(sources):
+        ready = folder / f"ready.{i}"
+        started.append(
+            subprocess.Popen([*(command or [sys.executable, "-c"]), source, str(ready)], env=base | env, start_new_session=True)
+        )
+    try:
+        for i, process in enumerate(started):
+            wait_until(lambda i=i: (folder / f"ready.{i}").exists(), f"process {process.pid} ready")
+        yield [p.pid for p in started]
+    finally:
+        for process in started:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait(timeout=20)
+
+
+def ranks(port: int, count: int, **more: str) -> list[dict[str, str]]:
+    shared = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return [shared | {"RANK": str(r), "LOCAL_RANK": str(r)} | more for r in range(count)]
+
+
+def dump(folder: Path, job: str, *more: str, code: int = 0, env: dict[str, str] | None = None) -> dict[str, Any]:
+    done = hangdoctor("dump", "--local", "--job", job, "--json", "-", "--no-bundle", *more, cwd=folder, code=code, env=env)
+    return dict(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"RANK": "1", "WORLD_SIZE": "2", "SLURM_PROCID": "9"},
+        {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0"},
+        {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"},
+        {"PMI_RANK": "1", "PMI_SIZE": "2"},
+        {"PALS_RANKID": "1"},
+    ],
+    ids=["torchrun", "slurm", "openmpi", "hydra", "pals"],
+)
+def test_ranks_are_found_by_every_launchers_variables(environ: dict[str, str]) -> None:
+    from hangdoctor.readers.discover import rank_of
+
+    found = rank_of(environ)
+    assert found is not None and found[0] == 1
+    assert found[1] == (0 if "PALS_RANKID" in environ else 2)
+
+
+def test_launchers_are_no_ranks() -> None:
+    from hangdoctor.readers.discover import is_launcher
+
+    assert is_launcher(["/venv/bin/python", "/venv/bin/torchrun", "--nproc_per_node", "8", "train.py"])
+    assert is_launcher(["python", "-m", "torch.distributed.run", "train.py"])
+    assert is_launcher(["srun", "-N4", "python", "train.py"])
+    assert is_launcher(["python3", "-u", "-m", "deepspeed.launcher.launch", "train.py"])
+    assert is_launcher(["/usr/bin/python3", "-m", "hangdoctor", "agent", "--once", "x"])
+    assert not is_launcher(["python", "train.py", "torchrun"])
+    assert not is_launcher(["python", "-m", "train", "--config", "srun"])
+
+
+def test_children_of_a_rank_are_no_ranks(tmp_path: Path) -> None:
+    with processes(tmp_path, [(env, FORKING) for env in ranks(41001, 2)]) as pids:
+        wait_until(lambda: len(list(tmp_path.glob("*.child"))) == 2, "children started")
+        verdict = dump(tmp_path, "127.0.0.1:41001", "--settle", "0.2")
+    assert [(r["rank"], r["pid"]) for r in verdict["ranks"]] == list(enumerate(pids))
+
+
+def test_the_newest_job_is_taken_and_the_report_says_so(tmp_path: Path) -> None:
+    first, second = tmp_path / "a", tmp_path / "b"
+    first.mkdir(), second.mkdir()
+    # A user of their own keeps other jobs of this machine out of "the newest".
+    with processes(first, [(e, SLEEPER) for e in ranks(41002, 2)]), processes(second, [(e, SLEEPER) for e in ranks(41003, 2)]):
+        newest = dict(
+            json.loads(
+                hangdoctor(
+                    "dump", "--local", "--job", "127.0.0.1:4100", "--settle", "0", "--json", "-", "--no-bundle", cwd=first
+                ).stdout
+            )
+        )
+        older = dump(first, "127.0.0.1:41002", "--settle", "0")
+    assert newest["job"]["id"] == "127.0.0.1:41003"
+    assert any("127.0.0.1:41002 (2 ranks)" in note for note in newest["notes"])
+    assert older["job"]["id"] == "127.0.0.1:41002"
+
+
+def test_none_found_says_what_was_looked_for(tmp_path: Path) -> None:
+    done = hangdoctor("dump", "--local", "--job", "no-such-job", cwd=tmp_path, code=1)
+    assert "no-such-job" in done.stderr or "no rank processes" in done.stderr
+    done = hangdoctor("dump", "--pid", "4194303", cwd=tmp_path, code=1)
+    assert "there is no process 4194303" in done.stderr
+    done = hangdoctor("dump", cwd=tmp_path, code=2)
+    assert "--local" in done.stderr
+    assert not list(tmp_path.glob("hangdoctor-*"))
+
+
+def test_pids_without_a_rank_are_numbered_in_their_order(tmp_path: Path) -> None:
+    with processes(tmp_path, [({}, SLEEPER), ({}, SLEEPER)]) as pids:
+        arguments = [a for p in reversed(pids) for a in ("--pid", str(p))]
+        done = hangdoctor("dump", *arguments, "--settle", "0.2", "--json", "-", "--no-bundle", cwd=tmp_path)
+        verdict = json.loads(done.stdout)
+    assert [(r["rank"], r["pid"]) for r in verdict["ranks"]] == [(0, pids[1]), (1, pids[0])]
+    assert any("no rank in its environment" in note for note in verdict["notes"])
+
+
+def test_gpu_and_places_are_in_the_report(tmp_path: Path) -> None:
+    environs = ranks(41004, 2, CUDA_VISIBLE_DEVICES="4,6", LOCAL_WORLD_SIZE="2")
+    with processes(tmp_path, [(e, SLEEPER) for e in environs]) as pids:
+        text = hangdoctor("dump", "--local", "--job", "41004", "--settle", "0.2", "--bundle", "kept", cwd=tmp_path).stdout
+        verdict = json.loads((tmp_path / "kept" / "diagnosis.json").read_text())
+    assert [(r["gpu"], r["local_rank"], r["node"]) for r in verdict["ranks"]] == [
+        ("4", 0, os.uname().nodename),
+        ("6", 1, os.uname().nodename),
+    ]
+    assert str(pids[0]) in text and "\x1b" not in text  # piped output has no colours
+
+
+def test_state_of_every_thread_is_read_before_anything_is_attached() -> None:
+    from hangdoctor.model import ProcessSample, ThreadSample
+    from hangdoctor.readers.node import may_attach
+
+    assert may_attach(ProcessSample(0.0, "S", threads=[ThreadSample(1, state="S"), ThreadSample(2, state="R")]))
+    assert not may_attach(ProcessSample(0.0, "S", threads=[ThreadSample(1, state="S"), ThreadSample(2, state="D")]))
+    for state in ("T", "t", "D", "Z", ""):
+        assert not may_attach(ProcessSample(0.0, state, threads=[ThreadSample(1, state=state)]))
+
+
+@pytest.mark.parametrize("mode", ["--native", "--blocking", ""])
+def test_no_thread_stays_stopped_when_hangdoctor_is_killed_in_the_middle(tmp_path: Path, mode: str) -> None:
+    with processes(tmp_path, [(e, SLEEPER) for e in ranks(41005, 2)]) as pids:
+        for _ in range(3):
+            before = set(_pyspies())
+            command = [
+                sys.executable,
+                "-m",
+                "hangdoctor",
+                "dump",
+                "--local",
+                "--job",
+                "41005",
+                "--no-bundle",
+                *([mode] if mode else []),
+            ]
+            tool = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            wait_until(lambda b=before, t=tool: set(_pyspies()) - b or t.poll() is not None, "py-spy at work")
+            tool.kill()
+            tool.wait(timeout=10)
+            wait_until(lambda b=before: not (set(_pyspies()) - b), "py-spy gone")
+            for pid in pids:
+                for task in Path(f"/proc/{pid}/task").iterdir():
+                    wait_until(
+                        lambda t=task: (t / "stat").read_text().rpartition(")")[2].split()[0] not in "Tt", f"{task} runs on"
+                    )
+
+
+def _pyspies() -> list[int]:
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = entry.read_bytes().split(b"\0")
+            if words[0].endswith(b"py-spy") and b"dump" in words:
+                found.append(int(entry.parent.name))
+    return found
+
+
+def test_a_stopped_process_is_read_without_being_touched(tmp_path: Path) -> None:
+    with processes(tmp_path, [(e, SLEEPER) for e in ranks(41006, 2)]) as pids:
+        os.kill(pids[1], signal.SIGSTOP)
+        wait_until(lambda: "T (stopped)" in switches(pids[1]), "stopped")
+        begin = time.monotonic()
+        verdict = dump(tmp_path, "41006", "--native", "--timeout", "15")
+        assert time.monotonic() - begin < 14  # the deadline of a hang: py-spy would sit in front of it for good
+        assert "T (stopped)" in switches(pids[1])
+    assert verdict["causes"][0]["kind"] == "stopped" and verdict["causes"][0]["ranks"] == [1]
+    assert any("read without stopping it" in note for note in verdict["notes"])
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root to become somebody else")
+def test_without_the_right_to_read_it_says_what_to_do(tmp_path: Path) -> None:
+    # As another user without the right to trace, reading a process of root: nothing but the public part of /proc.
+    with processes(tmp_path, [(ranks(41007, 2)[0], SLEEPER)]) as pids:
+        tmp_path.chmod(0o777)
+        done = subprocess.run(
+            ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-m", "hangdoctor", "dump",
+             "--pid", str(pids[0]), "--settle", "0.2", "--json", "-", "--no-bundle"],
+            cwd="/", capture_output=True, text=True, timeout=60,
+            env={"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": os.environ["PATH"], "HOME": "/nonexistent"},
+        )  # fmt: skip
+    if "Permission denied" in done.stderr and not done.stdout:
+        pytest.skip("the interpreter of this checkout is not readable for other users")
+    verdict = json.loads(done.stdout)
+    assert verdict["status"] == "unknown"
+    assert any("ptrace_scope" in note and "CAP_SYS_PTRACE" in note for note in verdict["notes"]), verdict["notes"]
+    assert verdict["missing"][0]["what"] == "stack"
+    assert verdict["ranks"][0]["state"].startswith("S")  # /proc alone still tells the state
+
+
+def test_a_dead_rank_is_told_from_its_zombie(tmp_path: Path) -> None:
+    environs = ranks(41008, 3, LOCAL_WORLD_SIZE="3")
+    with processes(tmp_path, [(e, SLEEPER) for e in environs]) as pids:
+        os.kill(pids[1], signal.SIGSEGV)
+        wait_until(lambda: "Z (zombie)" in switches(pids[1]), "zombie")
+        verdict = dump(tmp_path, "41008", "--settle", "0.2")
+    dead = next(c for c in verdict["causes"] if c["kind"] == "dead")
+    assert dead["ranks"] == [1] and "SIGSEGV" in dead["summary"]

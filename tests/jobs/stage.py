@@ -1,0 +1,226 @@
+"""A real gloo job that plays one scenario after another, each a hang in one rank, until it is released.
+
+The test writes ``cmd.<n>`` ({"scenario", "rank"}) into the folder given as the argument; every rank
+plays scenario n, says ``at.<n>.<rank>`` just before it gets to its place, and ``done.<n>.<rank>`` when
+it is through. SIGUSR1 ends a Python-level block; other blocks are released as each scenario says.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+HERE = Path(sys.argv[1])
+RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+
+class Released(Exception):
+    pass
+
+
+def on_release(signum, frame):
+    raise Released
+
+
+def say(n, word):
+    (HERE / f"{word}.{n}.{RANK}").write_text(str(os.getpid()))
+
+
+def step(n):
+    dist.all_reduce(torch.ones(4))
+
+
+# ---- what the faulty rank does instead of the step; each name is a scenario ---------------------------
+
+
+def sleep(n):
+    time.sleep(3600)
+
+
+def infinite_loop(n):
+    total = 0
+    while True:
+        total += 1
+
+
+def blocked_read(n):
+    os.read(os.open(HERE / "fifo.read", os.O_RDWR), 1)
+
+
+def lock(n):
+    held = threading.Lock()
+    held.acquire()
+    held.acquire()
+
+
+def read_forever(path):
+    with path.open("rb") as f:  # a FIFO that nobody writes to
+        return f.read()
+
+
+class StuckDataset(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, i):
+        if i >= 2:
+            read_forever(HERE / "fifo.data")
+        return torch.ones(1)
+
+
+def load_worker_stuck(n):
+    for _ in torch.utils.data.DataLoader(StuckDataset(), num_workers=1):
+        pass
+
+
+def load_in_process_stuck(n):
+    for _ in torch.utils.data.DataLoader(StuckDataset(), num_workers=0):
+        pass
+
+
+def save_checkpoint(n):
+    torch.save({"weights": torch.ones(1000)}, str(HERE / "fifo.checkpoint"))
+
+
+def uninterruptible(n):
+    # CLONE_VFORK without a shared memory: the parent sleeps in state D until its child has gone.
+    CLONE_VFORK, SYS_clone = 0x4000, 56
+    if ctypes.CDLL(None).syscall(SYS_clone, CLONE_VFORK | signal.SIGCHLD, 0, 0, 0, 0) == 0:
+        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+        while True:
+            signal.pause()
+
+
+def gil_held(n):
+    ctypes.PyDLL(None).sleep(3600)
+
+
+def fork_with_lock(n):
+    guard = threading.Lock()
+    taken = threading.Event()
+
+    def hold():
+        with guard:
+            taken.set()
+            time.sleep(3600)
+
+    threading.Thread(target=hold, daemon=True).start()
+    taken.wait()
+    child = os.fork()
+    if child == 0:
+        with guard:
+            os._exit(0)
+    os.waitpid(child, 0)
+
+
+def skipped_operation(n):
+    """Stands in a later collective than the others."""
+    dist.broadcast(torch.ones(4), 0)
+
+
+def train(n):
+    """Runs until the test says stop, as a healthy job does."""
+    iteration = 0
+    while not (HERE / f"stop.{n}").exists():
+        step(n)
+        iteration += 1
+        flag = torch.tensor([0.0 if (HERE / f"stop.{n}").exists() else 1.0])
+        dist.all_reduce(flag, op=dist.ReduceOp.MIN)
+        if not flag.item():
+            return
+
+
+def evaluate_long(n):
+    """A slow rank: works through Python functions while the others wait."""
+    while True:
+        for f in (sorted, list, set):
+            _grind(f)
+
+
+def _grind(f):
+    for _ in range(40):
+        _part_one(f) if _ % 2 else _part_two(f)
+
+
+def _part_one(f):
+    f(range(30000))
+
+
+def _part_two(f):
+    f(range(30000))
+
+
+def play(n, scenario, rank):
+    if scenario == "train":
+        say(n, "at")
+        return train(n)
+    if scenario == "wrong_group":
+        group = GROUPS[1] if rank == RANK else GROUPS[0]
+        say(n, "at")
+        return dist.all_reduce(torch.ones(4), group=group)
+    if scenario == "store_wait":
+        store = dist.distributed_c10d._get_default_store()
+        say(n, "at")
+        return store.get(f"never.{n}")
+    if scenario == "leave":
+        if rank != RANK:
+            say(n, "at")
+            sys.exit(0)
+        time.sleep(0.0)
+        say(n, "at")
+        return threading.Event().wait()
+    faulty = [int(r) for r in str(rank).split(",")]
+    say(n, "at")
+    if RANK in faulty:
+        names = scenario.split(",")
+        name = names[faulty.index(RANK) % len(names)]
+        try:
+            globals()[name](n)
+        except Released:
+            pass
+        except Exception as error:
+            print(f"rank {RANK}: {name} ended with {error!r}", flush=True)
+    step(n)
+
+
+def main():
+    signal.signal(signal.SIGUSR1, on_release)
+    if os.environ.get("STAGE_LATE") == str(RANK):
+        say(0, "at")
+        wait_before_init()
+    say(0, "at")
+    dist.init_process_group("gloo")
+    global GROUPS
+    GROUPS = [dist.new_group(list(range(WORLD))), dist.new_group(list(range(WORLD)))]
+    step(0)
+    say(0, "done")
+    n = 1
+    while True:
+        order = HERE / f"cmd.{n}"
+        if not order.exists():
+            time.sleep(0.02)
+            continue
+        wanted = json.loads(order.read_text())
+        if wanted["scenario"] == "exit":
+            break
+        with contextlib.suppress(Released):
+            play(n, wanted["scenario"], wanted["rank"])
+        say(n, "done")
+        n += 1
+    dist.destroy_process_group()
+
+
+def wait_before_init():
+    time.sleep(3600)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""The promises of the house: start-up time is not asserted here, but what would spoil it is; the public verbs are frozen."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from stage import hangdoctor
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_help_imports_no_verb_and_nothing_heavy(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.argv = ['hangdoctor', '--help']\n"
+        "from hangdoctor.cli.main import main\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "heavy = {'rich', 'psutil', 'zmq', 'torch', 'msgspec', 'hangdoctor.cli.dump'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True)
+
+
+def test_three_ways_to_start_are_one_program(tmp_path: Path) -> None:
+    by_module = hangdoctor("--help", cwd=tmp_path).stdout
+    by_agents = subprocess.run(
+        [sys.executable, "-m", "agents", "--help"], cwd=tmp_path, capture_output=True, text=True, check=True
+    ).stdout
+    by_script = subprocess.run(
+        [str(Path(sys.executable).with_name("hangdoctor")), "--help"], cwd=tmp_path, capture_output=True, text=True, check=True
+    ).stdout
+    assert by_script.splitlines()[1:] == by_module.splitlines()[1:] == by_agents.splitlines()[1:]
+
+
+def flags_of(verb: str) -> set[str]:
+    from hangdoctor.cli.main import program
+
+    command = program.get_command(click.Context(program), verb)
+    assert command is not None
+    return {option for p in command.params for option in p.opts if option.startswith("--")}
+
+
+COMMON = {"--json", "--quiet", "--no-color", "--exit-code"}
+
+
+def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
+    from hangdoctor.cli.main import VERBS
+
+    assert set(VERBS) == {"dump", "diagnose", "run", "agent", "demo"}
+    assert flags_of("dump") == COMMON | {
+        "--local", "--pid", "--jobid", "--hostfile", "--pbs", "--job", "--user", "--settle", "--timeout", "--native", "--blocking",
+        "--python", "--remote-shell", "--bundle", "--no-bundle",
+    }  # fmt: skip
+    assert flags_of("diagnose") == COMMON | {"--bundle"}
+    assert flags_of("run") == set()
+    assert flags_of("agent") == {"--once"}
+    assert flags_of("demo") == {"--script", "--fault", "--ranks", "--wait"}
+
+
+def test_another_distributions_agents_in_front_is_named(tmp_path: Path) -> None:
+    (tmp_path / "agents").mkdir()
+    (tmp_path / "agents" / "__init__.py").write_text("# somebody else's package\n")
+    done = hangdoctor(
+        "agent", "--once", "e30=", cwd=tmp_path, code=1, env={"PYTHONPATH": f"{tmp_path}:{ROOT}", "PATH": "/usr/bin:/bin"}
+    )
+    assert "not hangdoctor's" in done.stderr and str(tmp_path / "agents") in done.stderr
+
+
+def test_wrong_usage_is_exit_code_2(tmp_path: Path) -> None:
+    for arguments in (["dump", "--local", "--pbs"], ["dump", "--settle", "-1", "--local"], ["nonsense"], ["diagnose"]):
+        done = hangdoctor(*arguments, cwd=tmp_path, code=2)
+        assert done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.timeout(300)
+def test_a_wheel_holds_everything_and_runs_without_torch(tmp_path: Path) -> None:
+    source = tmp_path / "source"  # a copy: a build leaves its folders beside what it builds
+    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "build", "*.egg-info", "state", "tests"))
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q", "-w", str(tmp_path), str(source)],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    [wheel] = tmp_path.glob("hangdoctor-*.whl")
+    target = tmp_path / "site"
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(target), str(wheel)],
+        check=True,
+        capture_output=True,
+    )
+    code = (
+        "import sys; sys.modules['torch'] = None\n"  # an import of torch would now fail
+        "import hangdoctor, agents, train, hangdoctor.places as p\n"
+        f"assert hangdoctor.__file__.startswith({str(target)!r}), hangdoctor.__file__\n"
+        "assert len(p.rules()) > 10\n"
+        "import hangdoctor.cli.dump, hangdoctor.cli.diagnose, hangdoctor.launchers.local, agents.oneshot"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(target)}, check=True)
