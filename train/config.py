@@ -24,7 +24,9 @@ class ParallelConfig:
     partition: str = option(
         "type:transformer|embedding", "how layers go to stages: uniform, parameters or type:REGEX over class names"
     )
-    backend: str = option("auto", "torch.distributed backend; auto is nccl with GPUs, else gloo", choices=("auto", "gloo", "nccl"))
+    backend: str = option(
+        "auto", "torch.distributed backend; auto is nccl with GPUs, else gloo", choices=("auto", "gloo", "nccl")
+    )
     timeout_s: float = option(1800.0, "time limit of every process group, set on each of them", "seconds", 1)
 
 
@@ -49,7 +51,9 @@ class ModelConfig:
     scaled_init: bool = option(True, "divide the std of the output projections by sqrt(2 x layers)")
     hidden_dropout: float = option(0.0, "dropout on the residual branches and the embedding", "probability", 0, 1)
     attention_dropout: float = option(0.0, "dropout on the attention probabilities", "probability", 0, 1)
-    attention: str = option("auto", "sdpa: torch's fused attention; core: scaled before the product", choices=("auto", "sdpa", "core"))
+    attention: str = option(
+        "auto", "sdpa: torch's fused attention; core: scaled before the product", choices=("auto", "sdpa", "core")
+    )
     recompute: bool = option(False, "activation checkpointing: recompute each transformer layer in the backward pass")
 
 
@@ -91,7 +95,9 @@ class OptimizerConfig:
 class DataConfig:
     """Text"""
 
-    path: str = option("stdlib", "indexed data without .bin, or a blend 'WEIGHT PATH WEIGHT PATH'; stdlib is Python's own source")
+    path: str = option(
+        "stdlib", "indexed data without .bin, or a blend 'WEIGHT PATH WEIGHT PATH'; stdlib is Python's own source"
+    )
     split: str = option("949,50,1", "train, valid, test shares")
     tokenizer: str = option("byte", "byte, or a `tokenizers` JSON file")
     workers: int = option(1, "data loader processes a loading rank; 0 loads in the rank", "processes", 0, 64)

@@ -13,6 +13,7 @@ import logging
 import os
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from .config import Config
@@ -40,6 +41,7 @@ def prepare(has_gpu: bool) -> Any:
     check_version(deepspeed.__version__)
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
     mute_warnings()
+    allow_ranks_without_slices()
     # init_distributed would compile deepspeed_shm_comm: half a minute, and an error without g++.
     importlib.import_module("deepspeed.comm.torch").build_shm_op = lambda: None
     return deepspeed
@@ -118,7 +120,7 @@ def set_group_timeout(seconds: float) -> None:
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Keep DeepSpeed's prints (topology, stages, timers) off stdout: the trainer prints its own summary."""
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+    with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
         yield
 
 
@@ -150,6 +152,25 @@ def check_engine(engine: Any, config: Config) -> None:
         ends = engine.is_first_stage() or engine.is_last_stage()
         if ends and not tied:
             raise ConfigError("the tied embedding has no group between first and last stage: it would drift apart")
+
+
+def allow_ranks_without_slices() -> None:
+    """With Ulysses the ranks beyond the first hold no weight slice of their own, and the bf16 norm fails on an empty list."""
+    import torch
+    from deepspeed.accelerator import get_accelerator
+    from deepspeed.runtime import bf16_optimizer
+
+    original = bf16_optimizer.get_global_norm_of_tensors
+    if getattr(original, "takes_none", False):
+        return
+
+    def norm(input_tensors: list[Any], *args: Any, **options: Any) -> Any:
+        if not input_tensors:
+            input_tensors = [torch.zeros(1, device=get_accelerator().current_device_name())]
+        return original(input_tensors, *args, **options)
+
+    norm.takes_none = True  # type: ignore[attr-defined]
+    bf16_optimizer.get_global_norm_of_tensors = norm
 
 
 def mute_warnings() -> None:

@@ -94,14 +94,12 @@ def build_engine(config: Config, topology: Topology, context: ModelContext, batc
         )
         deepspeed_guards.repair_grid(module.mpu())
         module.universal_checkpoint_info = universal_info(module, context.tensor.size, context.vocab[0])
-        optimizer = context.kernels.adam(
-            parameter_groups(module, o.weight_decay), lr=o.lr, betas=(o.beta1, o.beta2), eps=o.eps
-        )
+        optimizer = context.kernels.adam(parameter_groups(module, o.weight_decay), lr=o.lr, betas=(o.beta1, o.beta2), eps=o.eps)
         engine, *_ = deepspeed.initialize(
             model=module, optimizer=optimizer, config=deepspeed_guards.engine_config(config, batch_size)
         )
     deepspeed_guards.check_engine(engine, config)
-    engine.timed = Timers(topology.device)
+    engine.timed, engine.forwards = Timers(topology.device), 0
     _instrument(engine, config, topology)
     return engine
 
@@ -124,6 +122,11 @@ def _wrapped(
     method: Callable[..., Any], phase: str, place: str, timer: str, first: Callable[[Any], None] | None
 ) -> Callable[..., Any]:
     def instruction(self: Any, *args: Any, **options: Any) -> None:
+        if timer == "forward-compute":
+            self.forwards += 1
+            marks.micro_batch(self.forwards)
+        elif timer == "optimizer":
+            self.forwards = 0
         with marks.phase(phase):
             if faults.point(place, **_fault_context(self, place)):
                 _stand_in(self, timer, options)
@@ -171,7 +174,9 @@ def clip_gradients(engine: Any, limit: float) -> None:
     """Global norm over tensor and pipeline ranks, each weight counted once; scales the gradients down to `limit`."""
     grid, total = engine.grid, torch.zeros((), dtype=torch.float64, device=engine.device)
     for p in engine.module.parameters():
-        counted = not p.ds_pipe_replicated and (grid.get_slice_parallel_rank() == 0 or getattr(p, "tensor_model_parallel", False))
+        counted = not p.ds_pipe_replicated and (
+            grid.get_slice_parallel_rank() == 0 or getattr(p, "tensor_model_parallel", False)
+        )
         if p.grad is not None and counted:
             total += p.grad.detach().double().square().sum()
     dist.all_reduce(total, group=grid.get_model_parallel_group())

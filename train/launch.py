@@ -49,12 +49,9 @@ def discover(environ: Mapping[str, str] = os.environ) -> Launch:
     Raises:
         ConfigError: several ranks on nodes that nobody named a meeting place for.
     """
-    for rank_name, size_name, local_name in _NAMES:
-        if rank_name in environ and size_name in environ:
-            rank, size = int(environ[rank_name]), int(environ[size_name])
-            break
-    else:
-        rank, size, local_name = 0, 1, ""
+    told = [names for names in _NAMES if names[0] in environ and names[1] in environ]
+    rank_name, size_name, local_name = told[0] if told else _NAMES[0]
+    rank, size = int(environ.get(rank_name, "0")), int(environ.get(size_name, "1"))
     address = environ.get("MASTER_ADDR", "")
     if not address and "SLURM_STEP_NODELIST" in environ:
         address = _first_slurm_host(environ["SLURM_STEP_NODELIST"])

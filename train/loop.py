@@ -45,7 +45,12 @@ class Trainer:
     """Owns the state; runs steps until the wanted iterations are done or somebody asks to `stop`."""
 
     def __init__(
-        self, config: Config, engine: Engine, state: TrainState, schedules: tuple[LearningRate, BatchSize], callbacks: Sequence[Callback]
+        self,
+        config: Config,
+        engine: Engine,
+        state: TrainState,
+        schedules: tuple[LearningRate, BatchSize],
+        callbacks: Sequence[Callback],
     ) -> None:
         self.config, self.engine, self.state = config, engine, state
         self.learning_rate, self.batch_size = schedules

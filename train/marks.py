@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 _probe: Any = None
-try:
+with suppress(ImportError):
     from hangdoctor import probe as _probe
-except ImportError:
-    pass
 
 _NOTHING = nullcontext()
 
@@ -22,3 +20,15 @@ def phase(name: str) -> AbstractContextManager[Any]:
 def iteration(number: int) -> None:
     if _probe is not None:
         _probe.iteration(number)
+
+
+def micro_batch(number: int) -> None:
+    """Which forward pass of the iteration begins, from 1."""
+    if _probe is not None:
+        _probe.micro_batch(number)
+
+
+def layout(dp: int, pp: int, tp: int) -> None:
+    """How ranks map to coordinates: a configuration file does not show on the command line."""
+    if _probe is not None:
+        _probe.layout(dp=dp, pp=pp, tp=tp)

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from hangdoctor.layout import Layout
 
-from . import deepspeed_guards, faults, flops
+from . import deepspeed_guards, faults, flops, marks
 from .callbacks.checkpoint import Checkpoint
 from .callbacks.evaluate import Evaluate
 from .callbacks.log import Log
@@ -65,10 +65,11 @@ def join(config: Config, launch: Launch, has_gpu: bool, deepspeed: Any) -> Topol
         torch.cuda.set_device(device)
     backend = p.backend if p.backend != "auto" else ("nccl" if has_gpu else "gloo")
     limit = timedelta(seconds=p.timeout_s)
-    faults.point("rendezvous", iteration=None)
+    faults.point("rendezvous")
     dist.init_process_group(backend, rank=launch.rank, world_size=launch.world_size, timeout=limit)
     deepspeed_guards.set_group_timeout(p.timeout_s)
     deepspeed.init_distributed(backend, timeout=limit, verbose=False)
+    marks.layout(p.dp, p.pp, p.tp)
     faults.point("groups")
     return build_topology(Layout(dp=p.dp, pp=p.pp, tp=p.tp), limit, device)
 
@@ -129,9 +130,7 @@ def build_callbacks(config: Config, topology: Topology, context: ModelContext, s
         record = tensorboard.add
     if config.evaluate.interval:
         fresh = TrainState()
-        callbacks.append(
-            Evaluate(topology.rank, lambda: _batches(config, topology, fresh, 1), context.random, record)
-        )
+        callbacks.append(Evaluate(topology.rank, lambda: _batches(config, topology, fresh, 1), context.random, record))
     if config.checkpoint.dir:
         callbacks.append(Checkpoint(store))
     return [*callbacks, Signals(topology.device)]
@@ -152,5 +151,3 @@ def summary(config: Config, context: ModelContext) -> str:
             context.kernels.line(),
         ]
     )
-
-

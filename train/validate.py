@@ -54,10 +54,7 @@ def _batches(config: Config, _: Machine) -> Iterator[str]:
     for size in sizes:
         if size % (micro * dp):
             what = "--train.global_batch" if size == config.train.global_batch else "--train.rampup reaches a batch of"
-            yield (
-                f"{what} {size} is not micro_batch x accumulation x dp: {size} % ({micro} x {dp}) = "
-                f"{size % (micro * dp)}"
-            )
+            yield (f"{what} {size} is not micro_batch x accumulation x dp: {size} % ({micro} x {dp}) = {size % (micro * dp)}")
 
 
 def _model(config: Config, _: Machine) -> Iterator[str]:

@@ -59,6 +59,10 @@ class Reference:
     def _linear(self, x: torch.Tensor, name: str) -> torch.Tensor:
         return F.linear(x, self.weights[f"{name}.weight"], self.weights[f"{name}.bias"])
 
+    def _ends_branch(self, x: torch.Tensor, name: str, residual: torch.Tensor) -> torch.Tensor:
+        """residual + (x W^T + b), with bf16's roundings where any tensor parallel layer has them: b comes after the sum."""
+        return residual + (F.linear(x, self.weights[f"{name}.weight"]) + self.weights[f"{name}.bias"])
+
     def _attention(self, x: torch.Tensor, layer: int) -> torch.Tensor:
         b, s, h = x.shape
         heads = self.model["heads"]
@@ -67,13 +71,16 @@ class Reference:
         q, k, v = (qkv[:, :, :, i].transpose(1, 2) for i in range(3))
         if self.model["position"] == "rope":
             q, k = self._rotate(q), self._rotate(k)
-        mask = torch.full((s, s), float("-inf")).triu(1)
         if self.model["position"] == "alibi":
+            mask = torch.full((s, s), float("-inf")).triu(1)
             distance = torch.arange(s)[None, :] - torch.arange(s)[:, None]
             slopes = torch.tensor([2 ** (-8 * (i + 1) / heads) for i in range(heads)])
             mask = mask + slopes[:, None, None] * distance
-        y = F.scaled_dot_product_attention(q.float(), k.float(), v.float(), attn_mask=mask)
-        return self._linear(y.to(x.dtype).transpose(1, 2).reshape(b, s, h), f"{layer}.attention.out")
+        if self.model["position"] == "alibi":
+            y = F.scaled_dot_product_attention(q.float(), k.float(), v.float(), attn_mask=mask).to(x.dtype)
+        else:
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return y.transpose(1, 2).reshape(b, s, h)
 
     def _rotate(self, x: torch.Tensor) -> torch.Tensor:
         """Complex form: (x1 + i x2) e^(i m theta), with x1 and x2 the halves of a head."""
@@ -94,10 +101,10 @@ class Reference:
             x = self._norm(x, "input.norm", "layernorm")
         for i in range(self.model["layers"]):
             normed = self._norm(x, f"{i}.norm")
-            attended = x + self._attention(normed, i)
+            attended = self._ends_branch(self._attention(normed, i), f"{i}.attention.out", x)
             inner = normed if self.model["parallel_block"] else self._norm(attended, f"{i}.mlp_norm")
             hidden = F.gelu(self._linear(inner, f"{i}.mlp.up"), approximate="tanh")
-            x = attended + self._linear(hidden, f"{i}.mlp.down")
+            x = self._ends_branch(hidden, f"{i}.mlp.down", attended)
         logits = F.linear(self._norm(x, "final"), self.weights.get("output", self.weights["embedding"]))
         return F.cross_entropy(logits.float().flatten(0, 1), labels.flatten())
 
@@ -112,7 +119,7 @@ class Reference:
             grads = torch.autograd.grad(loss, list(self.weights.values()))
             for name, grad in zip(self.weights, grads, strict=True):
                 sums[name] += grad.float()
-            total += float(loss)
+            total += float(loss.detach())
         norm = math.sqrt(sum(float(g.double().square().sum()) for g in sums.values()))
         limit = self.config["train"]["clip_grad"]
         scale = min(1.0, limit / (norm + 1e-6)) if limit else 1.0

@@ -13,8 +13,9 @@ class Metrics(Callback):
     """Appends, so that a resumed run continues the file."""
 
     def __init__(self, path: str) -> None:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        self.file = open(path, "a")  # noqa: SIM115 - closed in on_end
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        self.file = target.open("a")
 
     def after_step(self, trainer: Trainer, step: Step) -> None:
         line = {

@@ -1,6 +1,6 @@
 """The universal format: a checkpoint that any topology can load.
 
-    python -m train.checkpoint.universal --input DIR/global_stepN [--output DIR/global_stepN_universal]
+python -m train.checkpoint.universal --input DIR/global_stepN [--output DIR/global_stepN_universal]
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ def universal_info(module: torch.nn.Module, tp: int, vocab_size: int) -> dict[st
     replicated, rows, vocabulary = set(), set(), set()
     for name, parameter in module.named_parameters():
         pattern = re.sub(r"^\d+\\\.", r"\\d+\\.", re.escape(name))
-        if name.startswith(f"tied_modules.{TIED}.") or re.fullmatch(r"\d+\.weight", name) and parameter.dim() == 2:
+        untied = re.fullmatch(r"\d+\.weight", name) and parameter.dim() == 2
+        if name.startswith(f"tied_modules.{TIED}.") or untied:
             vocabulary.add(re.escape(name) + "$")
         dim = getattr(parameter, "partition_dim", None)
         if dim is None and tp > 1:

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from .. import faults, marks
+from .. import faults
 from . import files
 
 
@@ -57,14 +57,13 @@ class Writer:
         self._do(lambda: self._write(state_dict, Path(path), sizes, iteration))
 
     def _write(self, state: Any, path: Path, sizes: dict[str, int], iteration: int) -> None:
-        with marks.phase("checkpoint"):
-            faults.point("writer", iteration=iteration)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("wb") as file:
-                torch.save(state, file)
-                file.flush()
-                os.fsync(file.fileno())
-            sizes[path.name] = path.stat().st_size
+        faults.point("writer", iteration=iteration)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        sizes[path.name] = path.stat().st_size
 
     def finish(self, folder: Path, meta: dict[str, Any], done: Callable[[], None]) -> None:
         """All of this rank's files are handed over; rank 0 commits when every rank's are written."""
@@ -117,7 +116,7 @@ class Writer:
         return True
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
-        os.makedirs(path, exist_ok=exist_ok)
+        Path(path).mkdir(parents=True, exist_ok=exist_ok)
 
     def is_data_parallel_writer(self, dp_rank: int) -> bool:
         return dp_rank == 0

@@ -80,8 +80,8 @@ class IndexedWriter:
     def __init__(self, prefix: str, dtype: type) -> None:
         self.prefix, self.dtype = prefix, np.dtype(dtype)
         Path(prefix).parent.mkdir(parents=True, exist_ok=True)
-        self._part = f"{prefix}.{os.getpid()}.part"
-        self._binary = open(self._part, "wb")  # noqa: SIM115 - closed in close()
+        self._part = Path(f"{prefix}.{os.getpid()}.part")
+        self._binary = self._part.open("wb")
         self._lengths: list[int] = []
         self._documents = [0]
 
@@ -97,13 +97,13 @@ class IndexedWriter:
         lengths = np.asarray(self._lengths, dtype="<i4")
         offsets = np.zeros(len(lengths), dtype="<i8")
         np.cumsum(lengths[:-1].astype("<i8") * self.dtype.itemsize, out=offsets[1:])
-        index = f"{self._part}.idx"
-        with open(index, "wb") as file:
+        index = Path(f"{self._part}.idx")
+        with index.open("wb") as file:
             file.write(_HEADER.pack(MAGIC, 1, _CODES[self.dtype], len(lengths), len(self._documents)))
             for array in (lengths, offsets, np.asarray(self._documents, dtype="<i8")):
                 file.write(array.tobytes())
-        os.replace(self._part, f"{self.prefix}.bin")
-        os.replace(index, f"{self.prefix}.idx")
+        self._part.replace(f"{self.prefix}.bin")
+        index.replace(f"{self.prefix}.idx")
 
 
 def write_documents(prefix: str, documents: Iterable[np.ndarray | list[int]], vocab_size: int) -> None:

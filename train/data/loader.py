@@ -90,9 +90,7 @@ class ShardedBatches:
         return tokens[:, :-1].contiguous(), (labels, torch.ones_like(labels, dtype=torch.float32))
 
 
-def rank_batches(
-    samples: Any, order: MicroBatches, topology: Topology, workers: int, seq_length: int
-) -> ShardedBatches | None:
+def rank_batches(samples: Any, order: MicroBatches, topology: Topology, workers: int, seq_length: int) -> ShardedBatches | None:
     """The rank's iterator, or None on a stage in the middle."""
     if not topology.feeds_data:
         return None

@@ -117,7 +117,7 @@ def prepared_standard_library(cache: str, tokenizer: str) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     name = "byte" if tokenizer == "byte" else Path(tokenizer).stem
     prefix = folder / f"stdlib-{version}-{name}"
-    with open(f"{prefix}.lock", "w") as lock:
+    with Path(f"{prefix}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not Path(f"{prefix}.idx").is_file():
             prepare(documents(standard_library()), str(prefix), tokenizer, workers=1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -102,7 +103,7 @@ def split_documents(count: int, shares: str) -> list[range]:
     """Documents 0..count cut into train, valid and test by shares such as "949,50,1"."""
     numbers = np.asarray([float(s) for s in shares.split(",")])
     bounds = np.concatenate([[0], np.round(np.cumsum(numbers / numbers.sum()) * count)]).astype(int)
-    return [range(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [range(a, b) for a, b in pairwise(bounds)]
 
 
 def parse_blend(path: str) -> list[tuple[float, str]]:

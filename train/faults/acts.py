@@ -24,7 +24,9 @@ _FOREVER = 10**7  # seconds
 
 def announce(fault: Fault) -> None:
     """One line on stdout, flushed: the process may not run much longer."""
-    os.write(1, f"fault: {fault.kind} at rank {fault.rank} iteration {fault.iteration} {fault.where}, pid {os.getpid()}\n".encode())
+    os.write(
+        1, f"fault: {fault.kind} at rank {fault.rank} iteration {fault.iteration} {fault.where}, pid {os.getpid()}\n".encode()
+    )
 
 
 def strike(fault: Fault, context: dict[str, Any]) -> bool:
@@ -133,7 +135,7 @@ def _data_dead() -> None:
 
 
 def _writer() -> None:
-    with open(_fifo(), "wb") as blocked:
+    with Path(_fifo()).open("wb") as blocked:
         blocked.write(b"")
 
 

@@ -50,7 +50,9 @@ KINDS: dict[str, Kind] = {
     "exit": Kind("leaves with exit code 0, early and without a word to its peers", _STEP, "dead"),
     "io_wait": Kind("enters uninterruptible sleep (state D): a vfork whose child opens a FIFO", _STEP, "io_wait"),
     "gil": Kind("sleeps in C with the interpreter lock held", _STEP, "interpreter_lock"),
-    "fork_lock": Kind("forks while another thread holds a lock, waits for the child, which waits for the lock", _STEP, "interpreter_lock"),
+    "fork_lock": Kind(
+        "forks while another thread holds a lock, waits for the child, which waits for the lock", _STEP, "interpreter_lock"
+    ),
     "data_stuck": Kind("its data loader worker blocks reading", ("worker",), "data_wait"),
     "data_dead": Kind("its data loader worker is stopped as if dead: silent, not reaped", ("worker",), "data_wait"),
     "checkpoint_fifo": Kind("its checkpoint writer blocks on a FIFO", ("writer",), "checkpoint_wait"),

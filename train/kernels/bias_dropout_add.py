@@ -6,9 +6,7 @@ import torch
 from torch.nn import functional as F
 
 
-def reference(
-    x: torch.Tensor, bias: torch.Tensor, residual: torch.Tensor, probability: float, training: bool
-) -> torch.Tensor:
+def reference(x: torch.Tensor, bias: torch.Tensor, residual: torch.Tensor, probability: float, training: bool) -> torch.Tensor:
     """x, residual: [..., h]; bias: [h]."""
     x = x + bias
     return residual + (F.dropout(x, probability, True) if training and probability > 0 else x)

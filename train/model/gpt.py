@@ -138,5 +138,3 @@ def layer_specs(context: ModelContext) -> list[Any]:
         first, last = LayerSpec(WordEmbedding, context), LayerSpec(OutputEmbedding, context)
     blocks = [LayerSpec(TransformerLayer, context, i) for i in range(m.layers)]
     return [first, LayerSpec(InputLayer, context), *blocks, LayerSpec(FinalNorm, context), last]
-
-

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -42,12 +41,8 @@ class Attention(nn.Module):
         self.width = m.hidden_size // m.heads
         common = {"seed": context.config.train.seed, "sequence": context.gather_for_weights}
         # Rows are ordered head by head as (q, k, v): a slice of heads is a slice of rows on any tp.
-        self.qkv = ColumnParallelLinear(
-            m.hidden_size, 3 * m.hidden_size, tp, name=f"{name}.qkv", std=m.init_std, **common
-        )
-        self.out = RowParallelLinear(
-            m.hidden_size, m.hidden_size, tp, name=f"{name}.out", std=context.output_std, **common
-        )
+        self.qkv = ColumnParallelLinear(m.hidden_size, 3 * m.hidden_size, tp, name=f"{name}.qkv", std=m.init_std, **common)
+        self.out = RowParallelLinear(m.hidden_size, m.hidden_size, tp, name=f"{name}.out", std=context.output_std, **common)
         self.rotary = Rotary(self.width, m.rotary_base) if m.position == "rope" else None
         self.slopes = self._own_slopes(alibi_slopes(m.heads)) if m.position == "alibi" else None
 
@@ -160,5 +155,3 @@ def attention_flavour(context: ModelContext) -> str:
     if m.position == "alibi":
         return "core (ALiBi needs its bias)"
     return "core (asked for)" if m.attention == "core" else "torch sdpa"
-
-
