@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from .. import deepspeed_guards
 from ..model.gpt import TIED
@@ -21,28 +22,38 @@ from . import files
 
 
 def universal_info(module: torch.nn.Module, tp: int, vocab_size: int) -> dict[str, Any]:
-    """How each parameter is put together from its slices, as DeepSpeed's converter reads it.
+    """How each parameter of the whole model is put together from its slices, as DeepSpeed's converter reads it.
 
     Taken from the parameters' own marks, not from a list of names that could fall behind the model.
+    Collective over the world: a rank knows its own stage only, and the converter asks one of them.
     """
-    replicated, rows, vocabulary = set(), set(), set()
-    for name, parameter in module.named_parameters():
-        pattern = re.sub(r"^\d+\\\.", r"\\d+\\.", re.escape(name))
-        untied = re.fullmatch(r"\d+\.weight", name) and parameter.dim() == 2
-        if name.startswith(f"tied_modules.{TIED}.") or untied:
-            vocabulary.add(re.escape(name) + "$")
-        dim = getattr(parameter, "partition_dim", None)
-        if dim is None and tp > 1:
-            replicated.add(pattern + "$")
-        elif dim == 1:
-            rows.add(pattern + "$")
+    everybodys: list[dict[str, set[str]]] = [{} for _ in range(dist.get_world_size())]
+    dist.all_gather_object(everybodys, _own_patterns(module, tp))
     return {
         "universal_checkpoint_version": 0.2,
         "original_vocab_size": vocab_size,
-        "vocabulary_parameter_patterns": sorted(vocabulary),
-        "tp_replicated_parameter_patterns": sorted(replicated),
-        "parameter_with_row_parallelism_patterns": sorted(rows),
         "pipeline_replicated_parameter_patterns": [re.escape(f"tied_modules.{TIED}.weight") + "$"],
+        **{kind: sorted(set().union(*(p[kind] for p in everybodys))) for kind in everybodys[0]},
+    }
+
+
+def _own_patterns(module: torch.nn.Module, tp: int) -> dict[str, set[str]]:
+    """Patterns for the parameters of this rank's stage; what none of them matches is joined along dimension 0."""
+    replicated, rows, vocabulary = set(), set(), set()
+    for name, parameter in module.named_parameters():
+        pattern = re.escape(name) + "$"
+        untied = re.fullmatch(r"\d+\.weight", name) and parameter.dim() == 2
+        if name.startswith(f"tied_modules.{TIED}.") or untied:
+            vocabulary.add(pattern)
+        dim = getattr(parameter, "partition_dim", None)
+        if dim is None and tp > 1:
+            replicated.add(pattern)
+        elif dim == 1:
+            rows.add(pattern)
+    return {
+        "vocabulary_parameter_patterns": vocabulary,
+        "tp_replicated_parameter_patterns": replicated,
+        "parameter_with_row_parallelism_patterns": rows,
     }
 
 
