@@ -147,11 +147,12 @@ def _stand_in(engine: Any, name: str, options: dict[str, Any]) -> None:
 
 
 def _fault_context(engine: Any, place: str) -> dict[str, Any]:
+    """For faults made of collectives: the data parallel group, and a tensor to send."""
     if place != "dp" or not (faults.armed_at("dp") or faults.armed_at("after_dp")):
         return {}
     group = engine.grid.get_data_parallel_group()
     tensor = torch.ones(1024, device=engine.device)
-    return {"tensor": tensor, "group": group, "ranks": engine.grid.get_data_parallel_group_ranks()}
+    return {"engine": True, "tensor": tensor, "group": group, "ranks": engine.grid.get_data_parallel_group_ranks()}
 
 
 def gradient(engine: Any, parameter: torch.nn.Parameter) -> torch.Tensor | None:

@@ -11,12 +11,25 @@ import torch
 import torch.distributed as dist
 
 
-def _skip(_: dict[str, Any]) -> bool:
-    return True
+def _skip(context: dict[str, Any]) -> bool:
+    """Leaves the operation out; where the engine wraps it in work that must be done, the next all-reduce in there."""
+    if not context["engine"]:
+        return True
+    original = dist.all_reduce
+
+    def nothing(*_: Any, **__: Any) -> None:
+        dist.all_reduce = original
+
+    dist.all_reduce = nothing
+    return False
 
 
 def _extra(context: dict[str, Any]) -> bool:
-    dist.all_reduce(context["tensor"].detach().clone(), group=context["group"])
+    """Before another all-reduce of this size one more of it, else a barrier: gloo aborts where sizes differ."""
+    if context["engine"]:
+        dist.barrier(group=context["group"])
+    else:
+        dist.all_reduce(context["tensor"].detach().clone(), group=context["group"])
     return False
 
 

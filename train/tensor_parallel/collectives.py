@@ -10,7 +10,7 @@ from ..topology import TensorGroup
 
 
 def _replaced(x: torch.Tensor, tp: TensorGroup) -> bool:
-    return faults.point("tp", tensor=x, group=tp.group, ranks=tp.ranks)
+    return faults.point("tp", engine=False, tensor=x, group=tp.group, ranks=tp.ranks)
 
 
 def all_reduce(x: torch.Tensor, tp: TensorGroup, op: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM) -> torch.Tensor:
