@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -89,7 +89,8 @@ def build_context(config: Config, topology: Topology, tokens: int) -> ModelConte
     return ModelContext(config, topology.tensor, choose(config.run.kernels, topology.device), random, (tokens, rows))
 
 
-def train(config: Config, topology: Topology) -> None:
+def train(config: Config, topology: Topology, extra: Sequence[Callback] = ()) -> Trainer:
+    """Build everything and run the loop; `extra` callbacks come before the usual ones."""
     tokenizer = load_tokenizer(config.data.tokenizer)
     if config.data.path == "stdlib":
         config.data.path = prepared_standard_library(config.data.cache, config.data.tokenizer)
@@ -102,10 +103,11 @@ def train(config: Config, topology: Topology) -> None:
     store = Store(config, topology, engine, context.random, tokenizer.vocab_size)
     state = store.load(rate)
     callbacks = build_callbacks(config, topology, context, store)
-    trainer = Trainer(config, engine, state, (rate, batch), callbacks)
+    trainer = Trainer(config, engine, state, (rate, batch), [*extra, *callbacks])
     trainer.run(_batches(config, topology, state, 0))
     if topology.rank == 0 and trainer.stop:
         print(f"stopped: {trainer.stop}", flush=True)
+    return trainer
 
 
 def _batches(config: Config, topology: Topology, state: TrainState, share: int) -> Iterator[Batch] | None:

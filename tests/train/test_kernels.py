@@ -73,8 +73,9 @@ if INSIDE:
         p = softmax.fused(torch.randn(1, 1, 6, 6), 1.0)
         assert torch.equal(p.triu(1), torch.zeros_like(p))
 
-    @pytest.mark.parametrize(("rows", "h"), [(7, 16), (3, 50), (300, 4)])
-    def test_norms(rows, h) -> None:
+    @pytest.mark.parametrize(("rows", "h"), [(7, 16), (3, 50)])
+    def test_norms(rows, h, monkeypatch) -> None:
+        monkeypatch.setattr(norm, "PROGRAMS", 2)  # several rows a program
         (x, xd), (w, wd), (b, bd) = pair(rows, h), pair(h), pair(h)
         layer = [lambda t, u, v, f=f: f(t, u, v, 1e-5) for f in (norm.layer_norm_fused, norm.layer_norm_reference)]
         same(*layer, (x, w, b), (xd, wd, bd))

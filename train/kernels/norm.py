@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from .triton_support import next_power_of_two, tl, triton, warps
 
 WIDEST = 65536 // 2  # elements a row that one program holds
+PROGRAMS = 256  # of the backward pass: each keeps a partial sum of the weight's gradient
 
 
 def _wide(x: torch.Tensor) -> torch.Tensor:
@@ -105,7 +106,7 @@ class _Norm(torch.autograd.Function):
         x, weight, mean, rstd = ctx.saved_tensors
         h = x.shape[-1]
         rows, block = x.numel() // h, next_power_of_two(h)
-        programs = min(rows, 256)
+        programs = min(rows, PROGRAMS)
         dx = torch.empty_like(x)
         dweight, dbias = (torch.empty(programs, h, dtype=torch.float32, device=x.device) for _ in range(2))
         _backward[(programs,)](
