@@ -25,7 +25,17 @@ from train.topology import TensorGroup  # noqa: E402
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 
 ITERATIONS = 5
-COMMON = [*SMALL, "--train.iterations", str(ITERATIONS), "--train.rampup", "4 4 10", "--optimizer.warmup_samples", "4", "--optimizer.lr", "5e-3"]
+COMMON = [
+    *SMALL,
+    "--train.iterations",
+    str(ITERATIONS),
+    "--train.rampup",
+    "4 4 10",
+    "--optimizer.warmup_samples",
+    "4",
+    "--optimizer.lr",
+    "5e-3",
+]
 # Models that the reference follows; a case is a model, sizes and the rest.
 MODELS = {
     "gpt": [],
@@ -94,7 +104,7 @@ def test_loss_and_gradient_norm_are_those_of_the_reference(name, trained, expect
     for g, w in zip(got, want, strict=True):
         assert abs(g["loss"] - w["loss"]) <= limit * max(1.0, w["loss"])
         assert abs(g["grad_norm"] - w["grad_norm"]) <= limit * max(1.0, w["grad_norm"])
-    assert want[-1]["loss"] < want[0]["loss"] - 0.1  # the comparison is of a model that learns
+    assert want[-1]["loss"] < want[0]["loss"] - 0.05  # the comparison is of a model that learns
 
 
 @pytest.mark.parametrize("name", [n for n in CASES if "2x2x1" in n and not n.startswith("modern")])
