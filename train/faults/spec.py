@@ -73,6 +73,9 @@ KINDS: dict[str, Kind] = {
     "slow": Kind("sleeps 0.5 s in every iteration from this one on; hangs nobody", ("forward", *ANYWHERE), "slow"),
 }
 
+# The names that hangdoctor gives to causes work too: each is the first kind that leads to it.
+BY_CAUSE = {kind.cause: name for name, kind in reversed(KINDS.items())}
+
 _FORM = re.compile(r"^([a-z_]+)@(\d+):(\d+)(?::([a-z_]+))?$")
 
 
@@ -94,6 +97,7 @@ def parse_fault(text: str, world_size: int, has_gpu: bool = False) -> Fault:
     if match is None:
         raise ConfigError(f"--fault '{text}': write KIND@RANK:ITERATION[:WHERE], for example sleep@3:5:tp")
     kind, rank, iteration, where = match[1], int(match[2]), int(match[3]), match[4]
+    kind = kind if kind in KINDS else BY_CAUSE.get(kind, kind)
     if kind not in KINDS:
         near = difflib.get_close_matches(kind, KINDS, 1)
         hint = f"did you mean '{near[0]}'?" if near else "one of: " + ", ".join(KINDS)
@@ -119,7 +123,7 @@ def parse_faults(text: str, world_size: int, has_gpu: bool = False) -> list[Faul
 
 def help_lines() -> list[str]:
     """The table of kinds for --help."""
-    lines = ["Faults (--fault KIND@RANK:ITERATION[:WHERE]; WHERE defaults to the first one named)"]
+    lines = ["Faults (--fault KIND@RANK:ITERATION[:WHERE]; WHERE defaults to the first one named; KIND may be a cause's name)"]
     for name, kind in KINDS.items():
         places = ", ".join(kind.places) if len(kind.places) < 6 else f"{kind.places[0]}, or any of the places below"
         lines.append(f"  {name}: {kind.does} [{kind.cause}] at {places}")
