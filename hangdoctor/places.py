@@ -151,7 +151,8 @@ def _of_library(file: str) -> bool:
 
 
 def python_frames(frames: Sequence[Frame]) -> list[Frame]:
-    return [f for f in frames if not is_native(f)]
+    """The job's own frames: without native ones and without the probe's wrappers."""
+    return [f for f in frames if not is_native(f) and "hangdoctor/probe/" not in f.file]
 
 
 def _native_wait(frames: Sequence[Frame]) -> bool:
