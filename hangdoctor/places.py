@@ -224,7 +224,7 @@ def _peer(op: str, frames: list[Frame]) -> int:
     return -1
 
 
-_STANDARD = re.compile(r"/lib/python3\.\d+/(?!site-packages|dist-packages)|^<frozen|^<string>$")
+_STANDARD = re.compile(r"/lib/python3\.\d+/(?!site-packages|dist-packages)|^<frozen")
 _TORCH = re.compile(r"site-packages/torch/|^torch/")
 _PACKAGES = re.compile(r"site-packages/(torch|deepspeed|numpy)/|^(torch|deepspeed|numpy)/")
 

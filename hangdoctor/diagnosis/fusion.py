@@ -58,7 +58,7 @@ def join(case: Case, facts: list[Cause], by_ops: list[Cause], by_stacks: list[Ca
     notes: list[str] = []
     for cause in by_ops:
         for other in facts + by_stacks:
-            if set(other.ranks) & set(cause.ranks):
+            if set(other.ranks) <= set(cause.ranks):
                 _support(cause, other)
         _say_where_it_runs(case, cause)
     named = {r for c in by_ops for r in c.ranks}
