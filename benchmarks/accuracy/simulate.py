@@ -38,7 +38,7 @@ class Settings:
     """What the job and its recorder are like."""
 
     micro_batches: int = 4
-    iterations: int = 3  # simulated ones; the fault is in the second
+    iterations: int = 3  # simulated ones; the fault is in the last but one
     first_iteration: int = 1000  # those before are only counted
     ring: int = 50  # operations that a rank's recorder keeps
     silent: float = 0.0  # share of ranks without evidence
@@ -97,7 +97,8 @@ def simulate(kind: str, layout: Layout, seed: int, settings: Settings | None = N
     programs = Programs(layout, settings.micro_batches, settings.iterations, settings.first_iteration)
     for _ in range(40):
         simulation = _job(members, programs, settings, rng)
-        placed = KINDS[kind](simulation, programs, rng, settings.first_iteration + 1)
+        strikes = settings.first_iteration + max(0, settings.iterations - 2)
+        placed = KINDS[kind](simulation, programs, rng, strikes)
         if placed is None:
             continue
         simulation.run()

@@ -24,6 +24,7 @@ from .fr_groups import WORLD, Membership
 from .safe_pickle import MAX_BYTES
 
 _RANK = re.compile(r"^(?P<prefix>.*?)(?P<rank>\d{1,7})(?:\.(?:json|pickle|pkl|bin))?$")
+_KEYS = (b"pg_config", b"pg_status", b"comm_lib_version", b"nccl_comm_state", b"collective_seq_id")
 # Longer than any time-out between the first and the last dump of one incident.
 OTHER_JOB_S = 6 * 3600
 
@@ -35,6 +36,18 @@ class FolderResult(Struct):
     skipped: list[tuple[str, str]]  # file, why
     missing: list[int]  # ranks of the world without a dump
     world_size: int
+
+
+def is_dump(path: Path) -> bool:
+    """Whether a file looks like a rank's dump, by its name and its first bytes; does not read all of it."""
+    if _RANK.match(path.name) is None or not path.is_file():
+        return False
+    try:
+        with path.open("rb") as f:
+            head = f.read(1 << 16)
+    except OSError:
+        return False
+    return head[:1] in (b"{", b"\x80") and any(key in head for key in _KEYS)
 
 
 def read_folder(folder: Path, layout: Layout | None = None, world_size: int = 0) -> FolderResult:

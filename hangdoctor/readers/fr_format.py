@@ -8,6 +8,7 @@ has None, numbers of `pg_status` as text, and no `entries` when there are none.
 
 from __future__ import annotations
 
+import gc
 import re
 from functools import lru_cache
 from typing import Any
@@ -47,7 +48,7 @@ _P2P = re.compile(r"^(send|recv) (\d+)(?:->|<-)(\d+)$")
 _TORCH = re.compile(r"[/\\]torch[/\\](distributed|utils|autograd|nn|_ops|_compile|_dynamo)|[/\\]torch[/\\]_\w+\.py")
 
 
-class Entry(Struct):
+class Entry(Struct, gc=False):
     """One record. `peer` is a rank within the group, -1 for a collective."""
 
     group: str
@@ -91,6 +92,17 @@ def parse(data: bytes) -> Dump:
     Raises:
         BadInput: empty, truncated, damaged, not a dump, of another major version, or not plain data.
     """
+    # Ten thousands of containers at once make the collector look at all of them again and again, for nothing.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return _dump(_load(data))
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _load(data: bytes) -> dict[Any, Any]:
     if not data.strip(b"\0 \n"):
         raise BadInput("empty file")
     if data[:1] == b"{":
@@ -104,7 +116,7 @@ def parse(data: bytes) -> Dump:
         raise BadInput("neither a pickle nor JSON")
     if not isinstance(raw, dict) or "version" not in raw or not ({"entries", "pg_config", "pg_status"} & raw.keys()):
         raise BadInput("no Flight Recorder dump: it has no version or no entries")
-    return _dump(raw)
+    return raw
 
 
 def _dump(raw: dict[Any, Any]) -> Dump:
@@ -173,31 +185,35 @@ def _ranks(text: str) -> list[int]:
 
 def _entry(row: dict[Any, Any], names: dict[str, str]) -> Entry:
     group, description = _group_of(row)
-    if description and description != "undefined":
+    if description and description not in ("undefined", names.get(group)):
         names.setdefault(group, description)
-    backend, _, name = _text(row.get("profiling_name")).partition(":")
-    entry = Entry(
-        group=group,
-        seq=_number(row.get("collective_seq_id", row.get("seq_id"))),
-        op=name,
-        state=_state(row, backend),
-        p2p=bool(row.get("is_p2p", False)),
-        p2p_seq=_number(row.get("p2p_seq_id")),
-        shapes=_shapes(row.get("input_sizes")),
-        dtype=_dtypes(row.get("input_dtypes")),
-        site=_site(row.get("frames")),
-        thread=_number(row.get("thread_id")),
-        entered_ns=_number(row.get("time_created_ns")),
-        left_ns=_number(row.get("time_discovered_completed_ns")),
-        size=_size(name, row),
+    backend, op, peer, coalesced = _name(_text(row.get("profiling_name")))
+    return Entry(
+        group,
+        _number(row.get("collective_seq_id", row.get("seq_id"))),
+        op,
+        _state(row, backend),
+        peer >= 0 or row.get("is_p2p") is True,
+        _number(row.get("p2p_seq_id")),
+        peer,
+        _shapes(row.get("input_sizes")),
+        _dtypes(row.get("input_dtypes")),
+        _site(row.get("frames")),
+        _number(row.get("thread_id")),
+        _number(row.get("time_created_ns")),
+        _number(row.get("time_discovered_completed_ns")),
+        _size(row) if op in ("all_gather", "gather") else 0,
+        coalesced,
     )
-    match = _P2P.match(name)
-    if match:
-        entry.p2p, entry.op, entry.peer = True, match[1], int(match[3])
-    else:
-        entry.coalesced = name.endswith("coalesced")
-        entry.op = _PUBLIC.get(name, name)
-    return entry
+
+
+@lru_cache(maxsize=4096)
+def _name(profiling_name: str) -> tuple[str, str, int, bool]:
+    """(backend, public name, peer within the group or -1, is the end of a batch)."""
+    backend, _, name = profiling_name.partition(":")
+    if match := _P2P.match(name):
+        return backend, match[1], int(match[3]), False
+    return backend, _PUBLIC.get(name, name), -1, name.endswith("coalesced")
 
 
 def _group_of(row: dict[Any, Any]) -> tuple[str, str]:
@@ -217,10 +233,8 @@ def _state(row: dict[Any, Any], backend: str) -> OpState:
     return "started" if state == "started" else "entered"
 
 
-def _size(name: str, row: dict[Any, Any]) -> int:
+def _size(row: dict[Any, Any]) -> int:
     """gloo lists an all_gather's outputs as one shape with the number of members in front."""
-    if name not in ("all_gather", "gather"):
-        return 0
     shapes = [row.get("input_sizes"), row.get("output_sizes")]
     one, many = (s[0] if isinstance(s, list | tuple) and s else None for s in shapes)
     if not isinstance(one, list | tuple) or not isinstance(many, list | tuple):
@@ -229,28 +243,47 @@ def _size(name: str, row: dict[Any, Any]) -> int:
 
 
 def _shapes(value: object) -> str:
+    """[[4, 8], [2]] -> "[4, 8],[2]"."""
     if not isinstance(value, list | tuple):
         return ""
-    return ",".join(
-        "[" + ", ".join(str(_number(n)) for n in shape) + "]" for shape in value if isinstance(shape, list | tuple)
-    )
+    return ",".join([_shape(shape) for shape in value if isinstance(shape, list | tuple)])
+
+
+def _shape(shape: list[Any] | tuple[Any, ...]) -> str:
+    # Lists inside would be written out with all that is in them, which can be without end.
+    return str([n if type(n) is int else _number(n) for n in shape])
 
 
 def _dtypes(value: object) -> str:
-    if not isinstance(value, list | tuple):
+    if not isinstance(value, list | tuple) or not value:
         return ""
-    return ",".join(dict.fromkeys(_DTYPES.get(_text(v), _text(v)) for v in value))
+    if len(value) == 1:
+        return _dtype(_text(value[0]))
+    return ",".join(dict.fromkeys(_dtype(_text(v)) for v in value))
+
+
+def _dtype(name: str) -> str:
+    return _DTYPES.get(name, name)
 
 
 def _site(frames: object) -> str:
     """The innermost frame that is not torch's own, as "function (file:line)"."""
     if not isinstance(frames, list | tuple):
         return ""
-    rows = [f for f in frames if isinstance(f, dict)]
-    ours = next((f for f in rows if not _TORCH.search(_text(f.get("filename")))), rows[0] if rows else None)
-    if ours is None:
-        return ""
-    return f"{_text(ours.get('name'))} ({_text(ours.get('filename'))}:{_number(ours.get('line'))})"
+    innermost = ""
+    for frame in frames:
+        if isinstance(frame, dict):
+            file = _text(frame.get("filename"))
+            site = f"{_text(frame.get('name'))} ({file}:{_number(frame.get('line'))})"
+            if not _is_torch(file):
+                return site
+            innermost = innermost or site
+    return innermost
+
+
+@lru_cache(maxsize=4096)
+def _is_torch(file: str) -> bool:
+    return _TORCH.search(file) is not None
 
 
 def _text(value: object) -> str:
@@ -258,8 +291,10 @@ def _text(value: object) -> str:
 
 
 def _number(value: object) -> int:
-    if isinstance(value, int):
-        return int(value)
+    if type(value) is int:
+        return value
     if isinstance(value, float) and abs(value) < 2**63:
         return int(value)
-    return int(value) if isinstance(value, str) and value[:20].isdigit() and len(value) <= 20 else 0
+    if isinstance(value, str):
+        return int(value) if len(value) <= 20 and value.isdecimal() else 0
+    return int(value) if isinstance(value, bool) else 0

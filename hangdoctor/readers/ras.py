@@ -126,6 +126,14 @@ def read_file(path: Path) -> RasReport:
         raise BadInput(f"{path}: {e.strerror}") from e
 
 
+def is_ras(data: bytes) -> bool:
+    """Whether something looks like RAS's answer, text or JSON."""
+    head = data[:4096]
+    if head.lstrip()[:1] == b"{":
+        return b'"communicators' in head and b'"nccl_version"' in head
+    return any(line.strip() in (b"Job summary", b"Communicators...") for line in head.splitlines())
+
+
 def parse(data: bytes) -> RasReport:
     """One answer of RAS, text or JSON.
 

@@ -12,7 +12,7 @@ import pytest
 from hangdoctor.errors import BadInput
 from hangdoctor.layout import Layout
 from hangdoctor.operations import RankOps, group_uid
-from hangdoctor.readers.flight_recorder import FolderResult, read_folder
+from hangdoctor.readers.flight_recorder import FolderResult, is_dump, read_folder
 
 DATA = Path(__file__).parents[1] / "data" / "flight_recorder"
 WORLD = group_uid(range(4))
@@ -233,6 +233,15 @@ def test_strange_values_do_not_break_the_reader(tmp_path: Path) -> None:
     result = save(tmp_path, {"t_0": nccl_dump(strange, pg_config=[1], pg_status="no"), "t_1": nccl_dump(5)})
     assert result.ops[0].operations[0].shapes == "[0, 0]"
     assert "an entry is no record" in result.skipped[0][1]
+
+
+def test_dumps_are_known_by_name_and_first_bytes(tmp_path: Path) -> None:
+    files = [*(DATA / "gloo-pickle").iterdir(), *(DATA / "gloo-json").iterdir()]
+    assert len(files) == 8 and all(is_dump(f) for f in files)
+    (tmp_path / "trace-node1").write_text('{"stacks": []}')
+    (tmp_path / "bundle_1.json").write_text('{"ranks": []}')
+    os.mkfifo(tmp_path / "comm_lib_trace_rank_0")
+    assert not any(is_dump(f) for f in [*tmp_path.iterdir(), tmp_path / "none_1"])
 
 
 def test_no_folder() -> None:

@@ -126,3 +126,8 @@ def test_verbose_text_names_dead_missing_and_outliers() -> None:
 def test_what_is_no_ras_output(data: bytes) -> None:
     with pytest.raises(BadInput):
         ras.parse(data)
+
+
+def test_answers_are_known_by_their_first_bytes() -> None:
+    assert all(ras.is_ras((DATA / name).read_bytes()) for name in (JSON, TEXT, "mismatch-2.24.txt"))
+    assert not ras.is_ras(b'{"version": "2.10"}') and not ras.is_ras(b"Process 7: python") and not ras.is_ras(b"")
