@@ -11,19 +11,24 @@ from .deadlock import causes_of_deadlock
 from .ends import cause_of_leaving, cause_of_teardown
 from .blame import blame
 from .order import cause_of_divergence
+from .ghosts import likely_waits
+from .roles import working_layout
 from .evidence import OpsEvidence, OpsVerdict
 from .mismatch import cause_of_disagreement, cause_of_full_instance
 from .movement import moved_ranks, straggler
 from .scene import Scene
-from .silent import cause_of_silence, narrow, suspects_around
+from .silent import cause_of_silence, suspects_around
 from .waits import Instance, WaitGraph, build_waits, list_waits
+
+_ROUNDS = 8  # of guesses about silent ranks, each about those at which the last one ended
 
 
 class Ends(Struct):
     """What the waits end in, sorted by what it is."""
 
     alone: list[Sink] = []
-    silent: dict[int, list[Instance]] = {}
+    silent: dict[int, list[Instance]] = {}  # nothing is known of them; with the instances that lack them
+    idle: set[int] = set()  # of these, those that wait for nobody as far as their peers tell
     left: list[Sink] = []  # finished in good order
     full: list[Instance] = []  # operations that everybody has come to
     rings: list[tuple[list[int], list[Instance]]] = []
@@ -36,7 +41,7 @@ def diagnose_ops(evidence: OpsEvidence) -> OpsVerdict:
     went_on = moved_ranks(evidence.earlier, evidence.ops)
     scene = Scene(evidence, went_on | evidence.moving)
     graph = build_waits(scene)
-    ends = sort_ends(scene, graph)
+    ends = find_ends(scene, graph)
     causes = _causes(scene, graph, ends)
     notes = _notes(scene, causes)
     waits = list_waits(scene, graph)
@@ -46,28 +51,56 @@ def diagnose_ops(evidence: OpsEvidence) -> OpsVerdict:
     return OpsVerdict(status, [c for c in [more] if c], waits, notes + _doubt(scene, graph, status))
 
 
-def sort_ends(scene: Scene, graph: WaitGraph) -> Ends:
-    """Sinks of the condensed wait-for graph."""
-    ranks = sorted({*graph.waits_in, *(r for i in graph.instances for r in i.targets)})
+def find_ends(scene: Scene, graph: WaitGraph) -> Ends:
+    """Sinks of the wait-for graph; where they are ranks of which nothing is known, with their likely waits added."""
+    missed = missing_at(graph)
+    guesses: dict[int, set[int]] = {}
+    ends = sort_ends(scene, graph, missed, guesses)
+    layout = working_layout(scene) if ends.silent else None
+    present = {i.key: i.present for i in graph.instances} if ends.silent else {}
+    for _ in range(_ROUNDS):
+        new = [r for r in ends.silent if r not in guesses]
+        if not new:
+            break
+        for rank in new:
+            waits = likely_waits(scene, layout, rank, missed.get(rank, []), present)
+            guesses[rank] = waits or set()
+            if waits is not None and not waits:
+                ends.idle.add(rank)
+        idle = ends.idle
+        ends = sort_ends(scene, graph, missed, guesses)
+        ends.idle = idle
+    return ends
+
+
+def sort_ends(
+    scene: Scene, graph: WaitGraph, missed: dict[int, list[Instance]], guesses: dict[int, set[int]]
+) -> Ends:
+    """Sinks of the condensed wait-for graph; `guesses`: whom silent ranks are thought to wait for."""
+    guessed = {r for waits in guesses.values() for r in waits}
+    ranks = sorted({*graph.waits_in, *missed, *guesses, *guessed})
     number = {rank: n for n, rank in enumerate(ranks)}
     first = len(ranks)
     edges: list[list[int]] = [[first + at for at in graph.waits_in.get(rank, ())] for rank in ranks]
     edges += [[number[r] for r in i.targets] for i in graph.instances]
+    for rank, waits in guesses.items():
+        edges[number[rank]].extend(number[r] for r in waits)
     ends = Ends()
-    missed: dict[int, list[Instance]] | None = None
     for members in sinks(edges, components(edges)):
-        if len(members) > 1:
-            ring = [ranks[m] for m in members if m < first]
-            ends.rings.append((ring, [graph.instances[m - first] for m in members if m >= first]))
+        inside = [ranks[m] for m in members if m < first]
+        unknown = [r for r in inside if not scene.known(r)]
+        if len(members) > 1 and unknown:
+            ends.silent.update({r: missed.get(r, []) for r in unknown})
+        elif len(members) > 1:
+            ends.rings.append((inside, [graph.instances[m - first] for m in members if m >= first]))
         elif members[0] >= first:
             ends.full.append(graph.instances[members[0] - first])
         else:
-            missed = missed if missed is not None else _missed(graph)
-            _sort_rank(scene, ranks[members[0]], missed, ends)
+            _sort_rank(scene, inside[0], missed.get(inside[0], []), ends)
     return ends
 
 
-def _missed(graph: WaitGraph) -> dict[int, list[Instance]]:
+def missing_at(graph: WaitGraph) -> dict[int, list[Instance]]:
     found: dict[int, list[Instance]] = {}
     for instance in graph.instances:
         if instance.waiters:
@@ -76,8 +109,7 @@ def _missed(graph: WaitGraph) -> dict[int, list[Instance]]:
     return found
 
 
-def _sort_rank(scene: Scene, rank: int, missed: dict[int, list[Instance]], ends: Ends) -> None:
-    instances = missed.get(rank, [])
+def _sort_rank(scene: Scene, rank: int, instances: list[Instance], ends: Ends) -> None:
     if rank in scene.moving:
         return  # it goes on, and so will those that wait for it
     if not scene.known(rank):
@@ -100,12 +132,16 @@ def _causes(scene: Scene, graph: WaitGraph, ends: Ends) -> list[Cause]:
     if ends.left:
         causes.append(cause_of_leaving(scene, ends.left))
     if ends.silent and not causes:
-        causes.extend(_behind_silence(scene, ends.silent))
+        causes.extend(_behind_silence(scene, ends))
+    elif ends.idle and all(c.kind not in ("order", "mismatch", "p2p_unmatched") for c in causes):
+        idle = {r: i for r, i in ends.silent.items() if r in ends.idle}
+        causes.extend([cause_of_silence(scene, sorted(idle), idle)] if idle else [])
     return sorted(causes, key=lambda c: -c.confidence)
 
 
-def _behind_silence(scene: Scene, missed: dict[int, list[Instance]]) -> list[Cause]:
+def _behind_silence(scene: Scene, ends: Ends) -> list[Cause]:
     """Waits end at ranks of which nothing is known: a known one may keep them, else one of them is the candidate."""
+    missed = ends.silent
     for instance in {id(i): i for some in missed.values() for i in some}.values():
         told = cause_of_disagreement(scene, instance)
         if told is not None:
@@ -115,7 +151,8 @@ def _behind_silence(scene: Scene, missed: dict[int, list[Instance]]) -> list[Cau
         cause = cause_of_divergence(scene, found, [])
         cause.confidence -= 0.2
         return [cause]
-    return [cause_of_silence(scene, narrow(scene, missed), missed)]
+    named = sorted(ends.idle & missed.keys()) or sorted(missed)
+    return [cause_of_silence(scene, named, missed)]
 
 
 def _without_cause(scene: Scene, graph: WaitGraph) -> tuple[Status, Cause | None]:

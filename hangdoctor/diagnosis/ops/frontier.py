@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec import Struct
 
 from ...operations import Operation, RankOps
@@ -26,30 +28,31 @@ def open_operations(ops: RankOps) -> list[Operation]:
     return [o for o in ops.operations if o.state != "done"]
 
 
-def find_frontier(ops: RankOps, opened: list[Operation], starts_known: bool, runs: bool) -> Frontier:
-    """The frontier of a rank whose incomplete operations are `opened`.
+def find_frontier(ops: RankOps, opened: list[Operation], runs: bool) -> Frontier:
+    """The frontier of a rank whose calls stand where its host stands; `opened` is what has not completed.
 
-    `starts_known`: the recorder sees operations start on the device. `runs`: the rank is known to be outside any
-    communication, so that the handles which it holds do not keep it.
+    `runs`: the rank is known to be outside any communication, so that the handles which it holds do not keep it.
     """
     if not opened:
         return Frontier(opened, opened, opened)
-    if ops.runs_ahead:
-        if ops.overwritten and opened[0] is ops.operations[0] and opened[0].state == "entered":
-            return Frontier(opened, [], [], lost=True)
-        active = _arrived_on_device(opened, starts_known)
-        return Frontier(opened, active, active)
     blocking = [o for o in opened if not o.asynchronous]
     if not blocking and not runs:
         blocking = opened
     return Frontier(opened, opened, blocking)
 
 
-def _arrived_on_device(opened: list[Operation], starts_known: bool) -> list[Operation]:
-    """Of what the host has enqueued, what the device has come to.
+def device_frontier(
+    ops: RankOps, opened: list[Operation], starts_known: bool, beside: Callable[[Operation], bool]
+) -> Frontier:
+    """The frontier of a rank whose host enqueues and goes on.
 
-    A device takes the operations of one group in order, and what the host waits for in order over all groups.
+    A device takes the operations of one group in order, and over all groups what the program waits for; `beside` tells
+    which operations it does not wait for. `starts_known`: the recorder sees operations start on the device.
     """
+    if not opened:
+        return Frontier(opened, opened, opened)
+    if ops.overwritten and opened[0] is ops.operations[0] and opened[0].state == "entered":
+        return Frontier(opened, [], [], lost=True)
     active: list[Operation] = []
     queues: set[tuple[str, int]] = set()
     held = False  # an earlier operation holds up all that follows
@@ -59,6 +62,6 @@ def _arrived_on_device(opened: list[Operation], starts_known: bool) -> list[Oper
         if op.state == "started" or (reached and not starts_known):
             active.append(op)
         queues.add(queue)
-        if not op.asynchronous:
+        if not held and not beside(op):
             held = True
-    return active
+    return Frontier(opened, active, active)

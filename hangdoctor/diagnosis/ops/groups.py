@@ -35,6 +35,7 @@ class GroupTable:
         self._members: dict[str, Sequence[int]] = {}
         self._roles: dict[str, Role] = {}
         self._axes: dict[str, str] = {}
+        self._of_rank: dict[int, list[str]] | None = None
         self._ordinals: dict[str, int] | None = None
         unlisted: dict[str, set[int]] = {}
         for rank_ops in ops:
@@ -74,6 +75,15 @@ class GroupTable:
             self.inferred.add(uid)
             found = self._members[uid] = range(self.world_size) if self.world_size else [rank]
         return found
+
+    def of_rank(self, rank: int) -> list[str]:
+        """Groups that a rank is in, also one that cannot tell."""
+        if self._of_rank is None:
+            self._of_rank = {}
+            for uid, ranks in self._members.items():
+                for member in ranks:
+                    self._of_rank.setdefault(member, []).append(uid)
+        return self._of_rank.get(rank, [])
 
     def axis(self, uid: str) -> str:
         """tp, dp, pp, world, or "" where the group is something else."""

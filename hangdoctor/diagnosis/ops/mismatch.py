@@ -129,8 +129,27 @@ def _of_like(scene: Scene, rank: int, here: Operation, members: set[int]) -> lis
 
 
 def _of_other_stages(scene: Scene, rank: int, here: Operation, members: set[int]) -> list[Signature]:
-    others = [r for r in kin(scene, working_layout(scene), rank, members) if r not in members]
-    return [v for r in others if (v := _expected(scene, rank, r, here)) is not None]
+    """What ranks of other stages called there; of shapes only where both stages called earlier ones alike."""
+    told: list[Signature] = []
+    for other in kin(scene, working_layout(scene), rank, members):
+        said = _expected(scene, rank, other, here) if other not in members else None
+        if said is not None:
+            told.append(said if _alike_before(scene, rank, other, here) else (*said[:4], ""))
+    return told
+
+
+def _alike_before(scene: Scene, rank: int, other: int, here: Operation) -> bool:
+    """Whether both called the same line with the same shapes before."""
+    role = scene.groups.role(here.group)
+
+    def last(some: int) -> str | None:
+        for op in reversed(scene.ops[some].operations):
+            if op.site == here.site and op.seq < here.seq and scene.groups.role(op.group) == role:
+                return op.shapes
+        return None
+
+    mine = last(rank)
+    return mine is not None and mine == last(other)
 
 
 def _of_own_past(scene: Scene, rank: int, here: Operation, members: set[int]) -> list[Signature]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from ...layout import Layout
 from ...operations import Operation
 from .evidence import OpsEvidence
-from .frontier import Frontier, find_frontier, open_operations
+from .frontier import Frontier, device_frontier, find_frontier, open_operations
 from .groups import GroupTable
 from .keys import UNNUMBERED, Head, Key, counter, head_of, key_of
+from .overlap import call_of, flags_tell, overlapping_calls
 
 _NOTHING = Frontier([], [], [])
 
@@ -23,14 +24,29 @@ class Scene:
         self.layout: Layout | None = evidence.layout
         self.groups = GroupTable(evidence.ops.values(), self.world_size, evidence.layout)
         self.held = evidence.stopped | evidence.dead.keys()
-        opened = {rank: open_operations(ops) for rank, ops in evidence.ops.items()}
-        starts_known = any(o.state == "started" for ops in opened.values() for o in ops)
-        outside = evidence.outside
-        self.frontiers = {
-            rank: find_frontier(ops, opened[rank], starts_known and ops.runs_ahead, rank in outside)
-            for rank, ops in evidence.ops.items()
-        }
+        self.frontiers = self._find_frontiers()
+        self._completed: dict[int, dict[Head, int]] = {}
         self._posted: dict[int, dict[Head, int]] = {}
+
+    def _find_frontiers(self) -> dict[int, Frontier]:
+        opened = {rank: open_operations(ops) for rank, ops in self.ops.items()}
+        starts_known = any(o.state == "started" for some in opened.values() for o in some)
+        overlapping = overlapping_calls(self.groups, self.ops, opened)
+
+        def overtaken(op: Operation) -> bool:
+            return call_of(self.groups, op) in overlapping
+
+        def marked(op: Operation) -> bool:
+            return op.asynchronous or overtaken(op)
+
+        found: dict[int, Frontier] = {}
+        for rank, ops in self.ops.items():
+            mine = opened[rank]
+            if ops.runs_ahead:
+                found[rank] = device_frontier(ops, mine, starts_known, marked if flags_tell(mine) else overtaken)
+            else:
+                found[rank] = find_frontier(ops, mine, rank in self.evidence.outside)
+        return found
 
     def frontier(self, rank: int) -> Frontier:
         return self.frontiers.get(rank, _NOTHING)
@@ -69,6 +85,17 @@ class Scene:
                 if name not in UNNUMBERED:
                     found[op.group] = op.seq
                 else:
+                    found[head_of(op, rank)] = op.seq
+        return found
+
+    def completed(self, rank: int) -> dict[Head, int]:
+        """The highest number that the rank has completed on each counter, as far as its records go back."""
+        found = self._completed.get(rank)
+        if found is None:
+            found = self._completed[rank] = {}
+            ops = self.ops.get(rank)
+            for op in ops.operations if ops is not None else ():
+                if op.state == "done":
                     found[head_of(op, rank)] = op.seq
         return found
 

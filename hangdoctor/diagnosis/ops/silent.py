@@ -1,57 +1,14 @@
-"""Ranks of which nothing is known, at which waits end: which of them can be the cause?
-
-A silent rank may itself wait, unseen. Its peers tell how far it came: it is past all that they completed with it, and
-before what they wait for. What ranks of its role do in between, it has to do too: where one of those operations lacks
-a known member, the silent rank most likely waits there.
-"""
+"""Ranks of which nothing is known, at which waits end."""
 
 from __future__ import annotations
 
-from ...layout import Layout
 from ...model import Alternative, Cause, Evidence
-from .roles import working_layout
 from .scene import Scene
 from .waits import Instance
 from .words import capital, instance_text, nodes_of, ranks_text, verb, waiting_text, where_of
 
 
 _SMALL = 64  # members of a group that are worth comparing one by one
-
-
-def narrow(scene: Scene, missed: dict[int, list[Instance]]) -> list[int]:
-    """Of silent ranks at which waits end (with the instances that lack them), those that no other explains."""
-    candidates = set(missed)
-    if len(candidates) == 1:
-        return sorted(candidates)
-    layout = working_layout(scene)
-    waits_for = {rank: _likely_waits(scene, layout, rank, missed) for rank in candidates}
-    free = {rank for rank in candidates if not _leads_away(rank, waits_for)}
-    return sorted(free or candidates)
-
-
-def _leads_away(rank: int, waits_for: dict[int, set[int]]) -> bool:
-    """Whether the likely waits of a rank lead to other candidates and never back to it."""
-    seen: set[int] = set()
-    stack = [rank]
-    while stack:
-        for to in waits_for.get(stack.pop(), ()):
-            if to not in seen:
-                seen.add(to)
-                stack.append(to)
-    return bool(seen) and rank not in seen
-
-
-def _likely_waits(scene: Scene, layout: Layout | None, rank: int, missed: dict[int, list[Instance]]) -> set[int]:
-    """Other candidates that the rank waits for, as far as its tensor-parallel neighbours speak for it."""
-    if layout is None:
-        return set()
-    neighbours = [r for r in layout.group("tp", rank) if r != rank and r in scene.ops]
-    found: set[int] = set()
-    for neighbour in neighbours:
-        for other, instances in missed.items():
-            if other != rank and any(neighbour in i.waiters and rank not in i.unknown for i in instances):
-                found.add(other)
-    return found
 
 
 def suspects_around(scene: Scene, missed: dict[int, list[Instance]]) -> list[int]:
@@ -70,7 +27,7 @@ def suspects_around(scene: Scene, missed: dict[int, list[Instance]]) -> list[int
 
 
 def cause_of_silence(scene: Scene, ranks: list[int], missed: dict[int, list[Instance]]) -> Cause:
-    instance = min((i for r in ranks for i in missed[r]), key=lambda i: len(i.present))
+    instance = min((i for some in (ranks, missed) for r in some for i in missed[r]), key=lambda i: len(i.present))
     told = [r for r in ranks if r in scene.evidence.silent]
     reasons = sorted({scene.evidence.silent[r] for r in told})
     why = "; ".join(reasons) if reasons else "it has no records"

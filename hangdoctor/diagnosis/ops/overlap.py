@@ -1,0 +1,37 @@
+"""Which operations run beside the others on a device, learnt from what completed before them.
+
+A recorder that sees a device does not tell whether the program waits for an operation before the next one: NCCL calls
+all return at once. But where one of another group, enqueued later, has completed and it has not, nothing waits for it.
+"""
+
+from __future__ import annotations
+
+from ...operations import Operation, RankOps
+from .groups import GroupTable, Role
+
+Call = tuple[Role, str, str]  # the group's role, the operation, the line
+
+
+def call_of(groups: GroupTable, op: Operation) -> Call:
+    return (groups.role(op.group), op.op, op.site)
+
+
+def flags_tell(opened: list[Operation]) -> bool:
+    """Whether the recorder's own mark tells apart what the program waits for."""
+    return not all(o.asynchronous for o in opened)
+
+
+def overlapping_calls(groups: GroupTable, ops: dict[int, RankOps], opened: dict[int, list[Operation]]) -> set[Call]:
+    """Calls that were overtaken on any rank."""
+    found: set[Call] = set()
+    for rank, waiting in opened.items():
+        if not waiting or not ops[rank].runs_ahead:
+            continue
+        records = ops[rank].operations
+        tail = len(waiting)
+        if records[-tail] is waiting[0]:  # nothing after the first incomplete one has completed
+            continue
+        for i, op in enumerate(records):
+            if op.state != "done" and any(o.state == "done" and o.group != op.group for o in records[i + 1 :]):
+                found.add(call_of(groups, op))
+    return found
