@@ -131,7 +131,7 @@ def _case(
     truth = Truth(
         kind, sorted(placed.ranks), placed.kinds, _alternatives(placed, silent), placed.visible, placed.detail
     )
-    if silent & set(placed.ranks):
+    if silent & {*placed.ranks, *placed.complete}:
         truth = dataclasses.replace(truth, kinds=[*dict.fromkeys([*truth.kinds, "unreachable", "dead", "not_entered"])])
     return Case(kind, seed, s.members.layout, settings, truth, before, after, sorted(silent), exporters[1])
 
@@ -151,7 +151,8 @@ def _alternatives(placed: Placed, silent: set[int]) -> list[list[int]]:
         suspects = silent & set(others)
         if rank in silent and suspects != {rank}:
             out.append(sorted((set(placed.ranks) - {rank}) | suspects))
-    return out
+    missed = silent & set(placed.complete)
+    return [*out, sorted(missed)] if missed else out
 
 
 def main() -> None:
