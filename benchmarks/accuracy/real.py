@@ -55,6 +55,7 @@ class Stem:
         env = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")}
         env |= {"R_NK": "0", "L_CAL_RANK": "0", "MASTER_PORT": "00000", "MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": str(WORLD)}
         env |= {"LOCAL_WORLD_SIZE": str(WORLD), "OMP_NUM_THREADS": "1", "HANGDOCTOR_DIR": str(self.boxes), "PYTHONPATH": root}
+        env |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}
         env |= {"GLOO_SOCKET_IFNAME": "lo", "TORCH_CPP_LOG_LEVEL": "ERROR", "PYTHONWARNINGS": "ignore"}
         command = [sys.executable, "-m", "benchmarks.accuracy.stem"]
         command += ["--tensor-model-parallel-size", "2", "--pipeline-model-parallel-size", "2"]

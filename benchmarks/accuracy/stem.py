@@ -18,7 +18,7 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 # What the stem must be started with: of the same length as what takes its place.
 PLACEHOLDERS = {"R_NK": "0", "L_CAL_RANK": "0", "MASTER_PORT": "00000"}
@@ -41,6 +41,8 @@ def run_rank(rank: int, order: dict[str, Any]) -> None:
     from . import faults, job
 
     os.setsid()
+    if rank < 0:
+        serve_store(order["port"])
     folder = Path(order["folder"])
     log = os.open(folder / f"log.{rank}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -52,6 +54,16 @@ def run_rank(rank: int, order: dict[str, Any]) -> None:
 
         hangdoctor.probe.install()
     job.main(rank, folder, faults.Fault(rank, folder, [faults.Coordinate(**f) for f in order["faults"]]))
+
+
+def serve_store(port: int) -> NoReturn:
+    """The rendezvous store, outside of all ranks as torchrun's agent keeps it: no rank's death takes it away."""
+    import torch.distributed as dist
+
+    store = dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
+    while store:
+        signal.pause()
+    raise SystemExit
 
 
 def end(pids: list[int]) -> None:
@@ -76,13 +88,13 @@ def main() -> None:
         order = json.loads(line)
         end(pids)
         pids = []
-        for rank in order.get("ranks", []):
+        for rank in [-1, *order["ranks"]] if order else []:
             pid = os.fork()
             if pid == 0:
                 run_rank(rank, order)
                 return
             pids.append(pid)
-        print(json.dumps(pids), flush=True)
+        print(json.dumps(pids[1:]), flush=True)
     end(pids)
 
 
