@@ -18,18 +18,20 @@ OPERATIONS_A_STEP = 50
 STEP_S = 0.020
 
 
-def _block(call: Callable[[], object], times: int) -> float:
-    """Nanoseconds a call."""
-    begin = time.perf_counter_ns()
+Figures = tuple[float, float]  # nanoseconds a call: by the clock, and of this thread's processor time
+Row = dict[bool, list[Figures]]  # with the probe on (True) and off (False), one pair a block
+
+
+def _block(call: Callable[[], object], times: int) -> Figures:
+    begin, cpu = time.perf_counter_ns(), time.thread_time_ns()
     for _ in range(times):
         call()
-    return (time.perf_counter_ns() - begin) / times
+    spent = time.thread_time_ns() - cpu
+    return (time.perf_counter_ns() - begin) / times, spent / times
 
 
-def _interleaved(
-    call: Callable[[], object], rounds: int, times: int, switch: Callable[[bool], None]
-) -> dict[bool, list[float]]:
-    seen: dict[bool, list[float]] = {True: [], False: []}
+def _interleaved(call: Callable[[], object], rounds: int, times: int, switch: Callable[[bool], None]) -> Row:
+    seen: Row = {True: [], False: []}
     for i in range(2 * rounds):
         # on, off, off, on ...: a drift of the machine falls on both alike.
         on = i % 4 in (0, 3)
@@ -40,9 +42,7 @@ def _interleaved(
 
 
 def _rank(rank: int, port: int, folder: str, rounds: int, times: int, results: object) -> None:
-    os.environ.update(
-        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE="2", HANGDOCTOR_DIR=folder
-    )
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE="2", HANGDOCTOR_DIR=folder)
     import torch
     import torch.distributed as dist
 
@@ -72,8 +72,8 @@ def _rank(rank: int, port: int, folder: str, rounds: int, times: int, results: o
         return None
 
     wrapped = wrap.collective(nothing, signatures.all_reduce)
-    seen: dict[bool, list[float]] = {True: [], False: []}
-    for i in range(2 * rounds):
+    seen: Row = {True: [], False: []}
+    for i in range(2 * rounds if rank == 0 else 0):  # the other rank waits below and leaves the machine alone
         on = i % 4 in (0, 3)
         call = wrapped if on else nothing
         seen[on].append(_block(lambda call=call: call(tensor), times * 4))  # type: ignore[misc]
@@ -84,8 +84,8 @@ def _rank(rank: int, port: int, folder: str, rounds: int, times: int, results: o
         results.put(rows)  # type: ignore[attr-defined]
 
 
-def measure(rounds: int = 40, times: int = 500) -> dict[str, dict[bool, list[float]]]:
-    """Nanoseconds a call with the probe on (True) and off (False), one figure a block."""
+def measure(rounds: int = 40, times: int = 500) -> dict[str, Row]:
+    """Rank 0's figures by kind of call."""
     import multiprocessing
     import socket
 
@@ -99,7 +99,7 @@ def measure(rounds: int = 40, times: int = 500) -> dict[str, dict[bool, list[flo
         for process in ranks:
             process.start()
         try:
-            rows: dict[str, dict[bool, list[float]]] = results.get(timeout=300)
+            rows: dict[str, Row] = results.get(timeout=300)
             for process in ranks:
                 process.join(60)
         finally:
@@ -108,20 +108,27 @@ def measure(rounds: int = 40, times: int = 500) -> dict[str, dict[bool, list[flo
     return rows
 
 
-def table(rows: dict[str, dict[bool, list[float]]]) -> list[str]:
-    """Lines of a Markdown table; medians, and the median of the paired differences."""
-    lines = ["| Call | off, µs | on, µs | difference, µs | quietest difference, µs |", "|---|---|---|---|---|"]
-    for name, seen in rows.items():
-        on, off = statistics.median(seen[True]), statistics.median(seen[False])
-        paired = statistics.median(a - b for a, b in zip(seen[True], seen[False], strict=True))
-        quiet = min(seen[True]) - min(seen[False])
-        lines.append(f"| {name} | {off / 1e3:.2f} | {on / 1e3:.2f} | {paired / 1e3:.2f} | {quiet / 1e3:.2f} |")
-    seen = rows["wrapper around nothing"]
-    each = statistics.median(a - b for a, b in zip(seen[True], seen[False], strict=True)) / 1e9
-    share = each * OPERATIONS_A_STEP / STEP_S
-    lines.append("")
-    lines.append(f"{OPERATIONS_A_STEP} operations in a step of {STEP_S * 1e3:.0f} ms: {share:.2%} of it.")
-    return lines
+def _added(row: Row, which: int) -> float:
+    """Median of the differences of neighbouring blocks, microseconds a call."""
+    return statistics.median(a[which] - b[which] for a, b in zip(row[True], row[False], strict=True)) / 1e3
+
+
+def _median(blocks: list[Figures]) -> float:
+    return statistics.median(wall for wall, _ in blocks) / 1e3
+
+
+def table(rows: dict[str, Row]) -> list[str]:
+    """Lines of a Markdown table, and the share of a step."""
+    lines = [
+        "| Call | off, µs | on, µs | added, µs | added processor time, µs | added in the quietest blocks, µs |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, row in rows.items():
+        quiet = (min(row[True])[0] - min(row[False])[0]) / 1e3
+        figures = (_median(row[False]), _median(row[True]), _added(row, 0), _added(row, 1), quiet)
+        lines.append("| " + " | ".join([name, *(f"{f:.2f}" for f in figures)]) + " |")
+    share = _added(rows["wrapper around nothing"], 1) / 1e6 * OPERATIONS_A_STEP / STEP_S
+    return [*lines, "", f"{OPERATIONS_A_STEP} operations in a step of {STEP_S * 1e3:.0f} ms: {share:.2%} of it."]
 
 
 def main() -> None:

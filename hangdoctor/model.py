@@ -13,6 +13,7 @@ from msgspec import Struct, field
 
 from .layout import Layout
 from .operations import RankOps
+from .ras_model import RasReport
 
 CAPTURE_SCHEMA = "hangdoctor.capture/1"
 DIAGNOSIS_SCHEMA = "hangdoctor.diagnosis/1"
@@ -110,6 +111,7 @@ class NodeCapture(Struct, omit_defaults=True):
     oom_kills: int = 0  # memory.events of the ranks' cgroup
     took_s: float = 0.0
     pyspy_s: float = 0.0  # the share of the stack reader: seconds of wall time, both samples
+    ras: RasReport | None = None  # what NCCL's RAS answered on this node
     raw: dict[str, str] = {}  # file name -> what a tool printed, kept for the bundle
 
 
@@ -132,7 +134,7 @@ class JobCapture(Struct, omit_defaults=True):
     settle_s: float = 0.0
     taken: float = 0.0  # seconds since the epoch
     took_s: float = 0.0
-    origin: str = "live"  # or "text": made of files that a person collected
+    origin: str = "live"  # or "files": made of files that a person collected
     numbered: bool = False  # ranks were not known and are numbered by node and pid
     notes: list[str] = []
     schema: str = CAPTURE_SCHEMA

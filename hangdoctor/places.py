@@ -177,13 +177,17 @@ def find_place(frames: Sequence[Frame], blocked: bool = False) -> Place:
         return Place("collective", "native collective") if _native_wait(frames) else Place("")
     inside_library = True
     blocked = blocked or _native_wait(frames)
+    call: tuple[Rule, int] | None = None  # the outermost frame of the communication: all_gather_object, not its all_gather
     for i, frame in enumerate(python):
-        for rule in _rules_for(frame.name, frame.file):
-            if not rule.matches(frame, i == 0, blocked) or (rule.kind in COMMUNICATION and not inside_library):
-                continue
+        rule = next((r for r in _rules_for(frame.name, frame.file) if r.matches(frame, i == 0, blocked)), None)
+        if rule is not None and rule.kind not in COMMUNICATION and call is None:
             return _place(rule, python, i, blocked)
+        if rule is not None and rule.kind in COMMUNICATION and inside_library:
+            call = (rule, i)
         inside_library = inside_library and _of_library(frame.file)
-    return Place("code", frame=user_frame(python))
+        if call is not None and not inside_library:
+            break
+    return _place(call[0], python, call[1], blocked) if call is not None else Place("code", frame=user_frame(python))
 
 
 def _place(rule: Rule, python: list[Frame], i: int, blocked: bool) -> Place:
@@ -200,11 +204,9 @@ def _place(rule: Rule, python: list[Frame], i: int, blocked: bool) -> Place:
 
 
 def _caller(python: list[Frame], i: int) -> Frame:
-    """The first frame outside the communication libraries, seen from frame `i` outward."""
-    for frame in python[i:]:
-        if not _of_library(frame.file):
-            return frame
-    return python[-1]
+    """The first frame outside the communication libraries and torch itself, seen from frame `i` outward."""
+    outer = [f for f in python[i:] if not _of_library(f.file)]
+    return next((f for f in outer if not _TORCH.search(f.file)), outer[0] if outer else python[-1])
 
 
 def _group(rule: Rule, frames: list[Frame]) -> str:
@@ -222,15 +224,18 @@ def _peer(op: str, frames: list[Frame]) -> int:
 
 
 _STANDARD = re.compile(r"/lib/python3\.\d+/(?!site-packages|dist-packages)|^<frozen|^<string>$")
+_TORCH = re.compile(r"site-packages/torch/|^torch/")
 _PACKAGES = re.compile(r"site-packages/(torch|deepspeed|numpy)/|^(torch|deepspeed|numpy)/")
 
 
 def user_frame(python: Sequence[Frame]) -> Frame | None:
     """The innermost frame that a reader would call theirs: outside the standard library and torch, else the innermost."""
-    for frame in python:
-        if not _STANDARD.search(frame.file) and not _PACKAGES.search(frame.file):
-            return frame
-    return python[0] if python else None
+    return next((f for f in python if is_users(f)), python[0] if python else None)
+
+
+def is_users(frame: Frame) -> bool:
+    """True for a frame outside the standard library, torch and DeepSpeed."""
+    return not _STANDARD.search(frame.file) and not _PACKAGES.search(frame.file)
 
 
 def rank_thread(threads: Sequence[ThreadSample], blocked: frozenset[int] = frozenset()) -> tuple[ThreadSample | None, Place]:
@@ -250,4 +255,6 @@ def rank_thread(threads: Sequence[ThreadSample], blocked: frozenset[int] = froze
     for thread, other in others:
         if other.communicates or other.kind in ("data", "checkpoint"):
             return thread, other
-    return main, place
+    # A training loop in a thread that is elsewhere: the one thread with a line of the user's own, if there is just one.
+    own = [(t, p) for t, p in others if p.frame is not None and is_users(p.frame)]
+    return own[0] if len(own) == 1 else (main, place)

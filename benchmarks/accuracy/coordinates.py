@@ -55,7 +55,7 @@ KINDS: dict[str, Kind] = {
     "wrong_shape": Kind([*_MICRO, "grad"], ["mismatch", "dead"]),  # gloo ends the process that gets more than it expects
     "wrong_dtype": Kind([*_MICRO, "grad"], ["mismatch", "dead"]),
     "wrong_root": Kind(["batch", "share"], ["mismatch"], unseen_in_dumps=True),
-    "wrong_group": Kind([*_MICRO, "norm"], _BEYOND),
+    "wrong_group": Kind([*_MICRO, "norm"], [*_BEYOND, "dead"]),
     "missing_send": Kind(_SEND, ["p2p_unmatched", "order", "not_entered"]),
     "missing_receive": Kind(_RECEIVE, ["p2p_unmatched", "order", "not_entered"]),
     "fork_with_lock": Kind(_ANYWHERE, ["interpreter_lock"]),
@@ -63,7 +63,7 @@ KINDS: dict[str, Kind] = {
     "uninterruptible": Kind(_ANYWHERE, ["io_wait"]),
     "late_at_rendezvous": Kind(["rendezvous"], ["start_stall"]),
     "never_started": Kind(["rendezvous"], ["start_stall", "dead", "unreachable"]),
-    "stuck_in_destroy": Kind(["destroy"], ["end_stall", "order"]),
+    "stuck_in_destroy": Kind(["destroy"], ["end_stall", "p2p_unmatched", "order"], ranks=list(range(1, WORLD))),
     "two_faults": Kind(_REPLICA, ["not_entered", "p2p_unmatched"]),
     "slow_rank": Kind(["forward", "backward"], ["slow"], hang=False, moving=True),
     "long_evaluation": Kind(["evaluate"], ["slow"], hang=False, moving=True),

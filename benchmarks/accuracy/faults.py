@@ -38,7 +38,7 @@ class Fault:
         self.mine = [f for f in faults if f.rank == rank]
         self.kinds = {f.kind for f in faults}
         self.step = -1
-        self.waits_for_exit = "finished" not in self.kinds
+        self.lingers = "finished" in self.kinds
         self.steps = 1_000_000 if self.kinds & {"slow_rank", "healthy"} else 0
 
     def now(self, step: int) -> None:
@@ -231,11 +231,9 @@ def full_queue(fault: Fault) -> None:
     lines.put(2)
 
 
-def stuck_in_destroy(fault: Fault) -> None:
-    """A handle that is never completed: tearing the group down waits for it."""
-    import torch.distributed as dist
-
-    dist.all_reduce(torch.ones(1), async_op=True)
+def stuck_at_exit(fault: Fault) -> None:
+    """A writer thread that never ends: the interpreter waits for it before the process can leave."""
+    threading.Thread(target=read_sample, args=(fault.folder / "fifo.data",)).start()
 
 
 def slow_rank(fault: Fault) -> None:
@@ -279,7 +277,7 @@ STRIKES = {
     "sleep": sleep, "infinite_loop": infinite_loop, "blocked_read": blocked_read, "lock": lock,
     "exception_swallowed": swallowed, "early_exit": early_exit, "stopped": stopped, "killed": killed,
     "fork_with_lock": fork_with_lock, "gil_held": gil_held, "uninterruptible": uninterruptible, "full_queue": full_queue,
-    "late_at_rendezvous": sleep, "stuck_in_destroy": stuck_in_destroy, "slow_rank": slow_rank,
+    "late_at_rendezvous": sleep, "stuck_in_destroy": stuck_at_exit, "slow_rank": slow_rank,
     "long_evaluation": long_evaluation, "long_checkpoint": long_checkpoint,
 }  # fmt: skip
 LASTING = frozenset({"slow_rank"})

@@ -248,18 +248,17 @@ def main(rank: int, folder: Path, fault: Fault) -> None:
 
 
 def finish(job: Job) -> None:
-    """Tear down, then wait for the others' exit at the store, as elastic agents do; at last the summary is written."""
+    """Tear down; rank 0 leaves last, since in many launches it hosts the store."""
     store = dist.distributed_c10d._get_default_store()
-    keep = [job.groups, dist.distributed_c10d._get_default_group()]
     job.fault.strike("destroy")
+    if job.rank == 0:
+        store.wait([f"through.{rank}" for rank in range(1, WORLD)])
     dist.destroy_process_group()
-    store.add("through", 1)
-    while job.fault.waits_for_exit and int(store.add("through", 0)) < WORLD:
-        time.sleep(0.2)
-    del keep
-    write_summary(job.folder, job.rank)
+    store.set(f"through.{job.rank}", "yes")
+    write_summary(job.folder, job.rank, job.fault.lingers)
 
 
-def write_summary(folder: Path, rank: int) -> None:
+def write_summary(folder: Path, rank: int, lingers: bool) -> None:
     (folder / f"finished.{rank}").write_text(str(os.getpid()))
-    time.sleep(3600)
+    if lingers:
+        time.sleep(3600)

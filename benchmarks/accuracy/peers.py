@@ -25,9 +25,13 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from hangdoctor.layout import Layout
+
+from .simulate import KINDS, Case, Settings, simulate
 
 NVRX = "nvidia-resiliency-ext==0.6.0"
 NVRX_FOLDER = "HANGDOCTOR_NVRX"  # environment variable: where it was unpacked
@@ -138,6 +142,36 @@ def read_nvrx(output: str) -> list[list[int]]:
     return [rows[0], sorted({r for row in rows for r in row})] if rows else []
 
 
+def on_case(case: Case, timeout_s: float = 120.0) -> list[PeerResult]:
+    """Both analyzers on the dumps of one simulated case, which are pickles: torch's reads nothing else."""
+    with tempfile.TemporaryDirectory(prefix="dumps-") as folder:
+        case.write(Path(folder))
+        return [torch_analyzer(Path(folder), timeout_s), nvrx_analyzer(Path(folder), timeout_s)]
+
+
+def table(layout: Layout, seeds: int, settings: Settings) -> Iterator[str]:
+    """How often each analyzer names the right ranks, by kind of fault: lines of a Markdown table."""
+    yield "| fault | cases | torch | nvrx |"
+    yield "|---|---|---|---|"
+    total: Counter[str] = Counter()
+    for kind in KINDS:
+        right: Counter[str] = Counter()
+        for seed in range(seeds):
+            case = simulate(kind, layout, seed, settings, in_memory=False)
+            for result in on_case(case):
+                measured = result.status != "not measured"
+                right[result.peer] += result.right([case.truth.ranks, *case.truth.alternatives])
+                right[f"{result.peer} measured"] += measured
+        total += right
+        yield _row(kind, seeds, right)
+    yield _row("all", seeds * len(KINDS), total)
+
+
+def _row(name: str, cases: int, right: Counter[str]) -> str:
+    cells = [str(right[p]) if right[f"{p} measured"] else "not measured" for p in ("torch", "nvrx")]
+    return f"| {name} | {cases} | {' | '.join(cells)} |"
+
+
 def install_nvrx(target: Path) -> None:
     """Unpack the analyzer into a folder of its own. Its wheel asks for a newer C library than its Python part needs."""
     python = f"{sys.version_info.major}{sys.version_info.minor}"
@@ -149,12 +183,17 @@ def install_nvrx(target: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Run the peers on a folder of dumps, or unpack NVIDIA's.")
     parser.add_argument("folder", type=Path, nargs="?")
+    parser.add_argument("--simulated", type=int, metavar="SEEDS", help="score them on so many simulated cases a kind")
+    parser.add_argument("--silent", type=float, default=0.0, help="share of ranks without a dump in these")
     parser.add_argument("--install-nvrx", type=Path, metavar="FOLDER")
     parser.add_argument("--timeout", type=float, default=120.0)
     args = parser.parse_args()
     if args.install_nvrx:
         install_nvrx(args.install_nvrx)
         print(f"export {NVRX_FOLDER}={args.install_nvrx}")
+    if args.simulated:
+        for line in table(Layout(dp=2, pp=2, tp=2), args.simulated, Settings(silent=args.silent)):
+            print(line, flush=True)
     if args.folder:
         for result in (torch_analyzer(args.folder, args.timeout), nvrx_analyzer(args.folder, args.timeout)):
             print(f"{result.peer}: {result.status} in {result.took_s:.1f} s, names {result.readings} {result.detail}")

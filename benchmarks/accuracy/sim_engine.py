@@ -150,7 +150,7 @@ class Simulation:
             peer = self.members.peer(rank, step.hop)
             pair = (rank, peer) if step.op == "send" else (peer, rank)
             key: tuple[int, ...] = (*pair, step.seq)
-            size, signature = 2, (step.shape, step.dtype)
+            size, signature = 2, step.message()
         else:
             group = self.members.of[step.axis][rank]
             key = (group, step.seq)

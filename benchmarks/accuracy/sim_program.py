@@ -47,7 +47,12 @@ class Step:
         return self.op in ("send", "recv")
 
     def signature(self) -> tuple[object, ...]:
+        """What all members must agree on."""
         return (self.op, self.shape, self.out_shape, self.dtype, self.reduce_op, self.root)
+
+    def message(self) -> tuple[object, ...]:
+        """What sender and receiver must agree on."""
+        return (self.shape, self.dtype)
 
 
 def _tensor(direction: str, line: int) -> list[Step]:
@@ -113,9 +118,7 @@ def iteration(layout: Layout, stage: int, micro_batches: int) -> list[Step]:
     steps.append(Step("all_reduce", "world", one, one, "Float", "sum", site="clip_grad_norm (optimizer.py:140)"))
     gather = Step("all_gather_into_tensor", "dp", shard, full, site="gather_parameters (optimizer.py:160)")
     steps += [gather, dataclasses.replace(gather, site="gather_parameters (optimizer.py:163)")]
-    steps.append(
-        Step("all_reduce", "world", one, one, "Float", "avg", host_sync=True, site="report_loss (training.py:88)")
-    )
+    steps.append(Step("all_reduce", "world", one, one, "Float", "avg", host_sync=True, site="report_loss (training.py:88)"))
     return steps
 
 

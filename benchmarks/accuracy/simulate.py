@@ -64,11 +64,11 @@ class Case:
     seed: int
     layout: Layout
     settings: Settings
-    truth: Truth
-    before: list[RankOps]
-    after: list[RankOps]
-    missing: list[int]
-    exporter: Exporter
+    truth: Truth = field(init=False)
+    missing: list[int] = field(default_factory=list)  # ranks without evidence
+    before: list[RankOps] = field(default_factory=list)
+    after: list[RankOps] = field(default_factory=list)
+    exporter: Exporter = field(init=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -103,7 +103,10 @@ def simulate(kind: str, layout: Layout, seed: int, settings: Settings | None = N
             continue
         simulation.run()
         if kind in MOVING or sim_faults.shows(simulation, placed):
-            return _case(kind, seed, settings, simulation, programs, placed, rng, in_memory)
+            silent = set(rng.sample(range(layout.world_size), round(settings.silent * layout.world_size)))
+            snapshots = _snapshots(kind, simulation, programs, settings)
+            case = _case(Case(kind, seed, layout, settings), placed, silent | set(placed.gone), snapshots)
+            return _fill(case, snapshots) if in_memory else case
     raise ValueError(f"{kind} does not hang a job of {layout}: give it a pipeline, replicas and tensor parallelism")
 
 
@@ -114,34 +117,33 @@ def _job(members: Members, programs: Programs, settings: Settings, rng: random.R
     return Simulation(members, by_rank, run_ahead)
 
 
-def _case(
-    kind: str, seed: int, settings: Settings, s: Simulation, programs: Programs, placed: Placed, rng: random.Random,
-    in_memory: bool,
-) -> Case:  # fmt: skip
-    world = s.members.layout.world_size
-    silent = set(rng.sample(range(world), round(settings.silent * world))) | set(placed.gone)
-    first, second = _moments(kind, s)
-    exporters = [Exporter(Snapshot(s, programs, when, settings.ring, settings.timing)) for when in (first, second)]
-    before: list[RankOps] = []
-    after: list[RankOps] = []
-    if in_memory:
-        seen = [r for r in range(world) if r not in silent]
-        before = [exporters[0].rank_ops(r) for r in seen]
-        after = before if first == second else [exporters[1].rank_ops(r) for r in seen]
-    truth = Truth(
-        kind, sorted(placed.ranks), placed.kinds, _alternatives(placed, silent), placed.visible, placed.detail
-    )
+def _case(case: Case, placed: Placed, silent: set[int], snapshots: tuple[Snapshot, Snapshot]) -> Case:
+    """Add the truth and what dumps are written from."""
+    kinds = placed.kinds
     if silent & {*placed.ranks, *placed.complete}:
-        truth = dataclasses.replace(truth, kinds=[*dict.fromkeys([*truth.kinds, "unreachable", "dead", "not_entered"])])
-    return Case(kind, seed, s.members.layout, settings, truth, before, after, sorted(silent), exporters[1])
+        kinds = [*dict.fromkeys([*kinds, "unreachable", "dead", "not_entered"])]
+    case.missing = sorted(silent)
+    case.truth = Truth(case.kind, sorted(placed.ranks), kinds, _alternatives(placed, silent), placed.visible, placed.detail)
+    case.exporter = Exporter(snapshots[1])
+    return case
 
 
-def _moments(kind: str, s: Simulation) -> tuple[float, float]:
-    """Virtual seconds of the two captures."""
+def _fill(case: Case, snapshots: tuple[Snapshot, Snapshot]) -> Case:
+    """Add both captures in memory."""
+    first, second = snapshots
+    seen = sorted(set(range(case.layout.world_size)) - set(case.missing))
+    case.after = [case.exporter.rank_ops(r) for r in seen]
+    earlier = Exporter(first)
+    case.before = case.after if first.when == second.when else [earlier.rank_ops(r) for r in seen]
+    return case
+
+
+def _snapshots(kind: str, s: Simulation, programs: Programs, settings: Settings) -> tuple[Snapshot, Snapshot]:
+    """The two captures: of a moving job at two moments of its run, of a hung one long after its last event."""
     last = max(max((e for e in ends if e != NEVER), default=0.0) for ends in s.ends)
-    if kind not in MOVING:
-        return last + PATIENCE_S, last + PATIENCE_S
-    return last * 0.45, last * 0.85
+    moments = (last * 0.45, last * 0.85) if kind in MOVING else (last + PATIENCE_S,) * 2
+    one, two = (Snapshot(s, programs, when, settings.ring, settings.timing) for when in moments)
+    return one, two
 
 
 def _alternatives(placed: Placed, silent: set[int]) -> list[list[int]]:

@@ -131,3 +131,14 @@ def measure_memory(layout: Layout = HUGE, kind: str = "skipped", seed: int = 1) 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     result = judge(Result("simulated", "size", kind, seed, case.name), diagnosis, wanted)
     return Size(f"{kind}, in memory", layout.world_size, took, peak_mb=peak, right=result.exact)
+
+
+def main() -> None:
+    """Read and diagnose one folder of dumps; what `__main__` measures the time of."""
+    import sys
+
+    print(diagnose(capture_of_folder(Path(sys.argv[1]))).summary)
+
+
+if __name__ == "__main__":
+    main()

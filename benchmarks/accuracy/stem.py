@@ -41,6 +41,7 @@ def run_rank(rank: int, order: dict[str, Any]) -> None:
     from . import faults, job
 
     os.setsid()
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: never outlive the stem
     if rank < 0:
         serve_store(order["port"])
     folder = Path(order["folder"])
@@ -84,7 +85,7 @@ def main() -> None:
 
     print("ready", flush=True)
     pids: list[int] = []
-    for line in sys.stdin:
+    while line := sys.stdin.readline():
         order = json.loads(line)
         end(pids)
         pids = []
@@ -94,7 +95,10 @@ def main() -> None:
                 run_rank(rank, order)
                 return
             pids.append(pid)
-        print(json.dumps(pids[1:]), flush=True)
+        try:
+            print(json.dumps(pids[1:]), flush=True)
+        except BrokenPipeError:
+            break
     end(pids)
 
 

@@ -10,7 +10,7 @@ from .. import bundle
 from ..diagnosis import diagnose
 from ..errors import BadInput
 from ..model import JobCapture
-from ..readers import pyspy_text
+from ..readers import offline
 from .output import deliver, exit_with, result_flags
 
 
@@ -23,9 +23,9 @@ def command(
 ) -> None:
     """The same diagnosis offline, from what was saved.
 
-    PATH is a bundle of `hangdoctor dump`, or files that `py-spy dump` printed (text or --json, one or many processes
-    a file, as the srun recipe leaves them: trace-<node>.out), or folders of such files. Damaged and foreign files
-    are named and skipped.
+    PATH is a bundle of `hangdoctor dump`; or files, or folders of files: Flight Recorder dumps (pickle or JSON),
+    black boxes, NCCL RAS output, and what `py-spy dump` printed (text or --json, one or many processes a file, as
+    the srun recipe leaves them: trace-<node>.out). Damaged and foreign files are named and skipped.
     """
     capture = load([Path(p) for p in paths])
     diagnosis = diagnose(capture)
@@ -56,4 +56,4 @@ def load(paths: list[Path]) -> JobCapture:
         files += sorted(p for p in path.iterdir() if p.is_file()) if path.is_dir() else [path]
     if not files:
         raise BadInput(f"{paths[0]} holds no files")
-    return pyspy_text.read_files(files)
+    return offline.read(files)

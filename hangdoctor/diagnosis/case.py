@@ -120,4 +120,4 @@ def waiters_sentence(case: Case, culprits: Iterable[int]) -> str:
     first = groups[0]
     text = f"{names(v.rank for v in first).lower()} wait{'s' if len(first) == 1 else ''} in {operation_of(first)}"
     rest = [v.rank for g in groups[1:] for v in g]
-    return text + (f" ({format_ranks(rest)} behind them, in other operations)" if rest else "")
+    return text + (f" ({format_ranks(rest)} in other operations)" if rest else "")

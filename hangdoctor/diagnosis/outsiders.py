@@ -17,7 +17,7 @@ _DATAISH = ("load", "batch", "data", "fetch", "sample", "prefetch", "dataset")
 
 def outside(case: Case, blamed: set[int]) -> list[RankView]:
     """Living ranks that are in no communication, or got on in one, and that no pass has explained yet."""
-    return [v for v in case.alive if v.rank not in blamed and not v.waits and not v.stopped]
+    return [v for v in case.alive if v.rank not in blamed and not v.waits and not v.stopped and v.capture.samples]
 
 
 def passed_on(case: Case, free: list[RankView], blamed: set[int]) -> set[int]:

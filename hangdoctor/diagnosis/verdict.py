@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..model import Cause, Diagnosis, Job, JobCapture, Missing, RankLine, Status, Took, Wait, WaitOn
-from . import faults, fusion, lifecycle, outsiders, waiting
+from . import faults, fusion, lifecycle, outsiders, ras, waiting
 from .case import Case, names, open_case, operation_of, short
 from .position import group_by_operation
 from .stacks import group_stacks
@@ -18,7 +18,7 @@ def diagnose(capture: JobCapture) -> Diagnosis:
     if status in ("healthy", "unknown"):
         causes = []
     blamed = {r for c in causes for r in c.ranks}
-    nodes = sorted({n.node for n in capture.nodes} | {s.node for s in capture.silent})
+    nodes = sorted(({n.node for n in capture.nodes} | {s.node for s in capture.silent}) - {""})
     return Diagnosis(
         status=status, job=Job(capture.job, case.world_size, nodes, capture.layout), summary=summary, causes=causes,
         waits=waits or _waits(case, blamed), stacks=group_stacks(case.views), missing=_missing(case),
@@ -33,13 +33,17 @@ def _conclude(case: Case) -> tuple[Status, list[Cause], list[Wait], list[str]]:
     facts = process_facts(case)
     by_stacks = find_causes(case, facts)
     if not fusion.has_operations(case):
-        return _status(case, by_stacks), by_stacks, [], []
+        causes = by_stacks or ras.find(case)
+        return _status(case, causes), causes, [], []
     told = fusion.ask_operations(case, facts)
     if told.causes:
         causes, notes = fusion.join(case, facts, told.causes, by_stacks)
         return _more_severe(told.status, causes), _ordered(causes), told.waits, told.notes + notes
     if told.status == "healthy" and not facts:
         return "healthy", [], [], told.notes
+    by_ras = ras.find(case) if told.status == "unknown" and not by_stacks else []
+    if by_ras:
+        return "hang", by_ras, told.waits, told.notes
     if all(v.thread is None for v in case.views):
         return told.status, [], told.waits, told.notes  # dumps alone: there are no stacks to fall back on
     return _status(case, by_stacks), by_stacks, told.waits, told.notes
@@ -74,7 +78,7 @@ def _ordered(causes: list[Cause]) -> list[Cause]:
 
 
 def _status(case: Case, causes: list[Cause]) -> Status:
-    if not case.views:
+    if not case.views and not causes:
         return "unknown"
     if _all_move(case) and not any(c.kind in ("dead", "stopped") for c in causes):
         return "healthy"
@@ -84,7 +88,7 @@ def _status(case: Case, causes: list[Cause]) -> Status:
 
 
 def _summary(case: Case, status: Status, causes: list[Cause]) -> str:
-    if not case.views:
+    if not case.views and not causes:
         return "Could not tell: no rank was captured."
     if status == "healthy":
         return f"Healthy: {_all_move(case) or 'operations went on, or ended well, on every rank'}."
@@ -142,7 +146,7 @@ def _waits(case: Case, blamed: set[int]) -> list[Wait]:
 
 
 def _missing(case: Case) -> list[Missing]:
-    missing = [Missing(s.ranks, s.node, "node", s.why) for s in case.capture.silent]
+    missing = [Missing(s.ranks, s.node or None, "node" if s.node else "dumps", s.why) for s in case.capture.silent]
     if case.absent:
         missing.append(Missing(case.absent, None, "ranks", "no process of these ranks was found on the captured nodes"))
     for view in case.alive:

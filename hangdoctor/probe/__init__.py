@@ -14,10 +14,14 @@ Imports the standard library alone; torch is never imported, only hooked when th
 from __future__ import annotations
 
 import os
-from types import TracebackType
-from typing import Any
 
-_state: Any = None  # hangdoctor.probe.state.probe once installed
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # loaded by every Python below `hangdoctor run`: no more imports than needed
+    from types import TracebackType
+    from typing import Any
+
+_installed = False
+_state: Any = None  # hangdoctor.probe.state.probe, loaded when there is something to record
 
 
 def install() -> bool:
@@ -26,16 +30,25 @@ def install() -> bool:
     Returns:
         Whether the probe is installed; False with HANGDOCTOR_DISABLE=1.
     """
-    global _state
+    global _installed
     if os.environ.get("HANGDOCTOR_DISABLE", "") not in ("", "0"):
         return False
-    if _state is None:
+    if not _installed:
+        _installed = True
         from . import hook
+
+        hook.when_imported()
+    return True
+
+
+def _load() -> Any:
+    """The probe's state, or None while it is not installed."""
+    global _state
+    if _state is None and _installed:
         from .state import probe
 
         _state = probe
-        hook.when_imported()
-    return True
+    return _state
 
 
 class _Phase:
@@ -68,24 +81,26 @@ _NO_PHASE = _NoPhase()
 
 def phase(name: str) -> _Phase | _NoPhase:
     """Say what the training does from now on ("forward", "evaluate", "checkpoint" ...); also ``with phase(name):``."""
-    if _state is None:
-        return _NO_PHASE
-    return _Phase(_state.set_phase(name))
+    state = _state or _load()
+    return _NO_PHASE if state is None else _Phase(state.set_phase(name))
 
 
 def iteration(n: int) -> None:
     """Say which iteration begins."""
-    if _state is not None:
-        _state.set_iteration(n)
+    state = _state or _load()
+    if state is not None:
+        state.set_iteration(n)
 
 
 def micro_batch(n: int) -> None:
     """Say which micro-batch of the iteration begins."""
-    if _state is not None:
-        _state.set_micro_batch(n)
+    state = _state or _load()
+    if state is not None:
+        state.set_micro_batch(n)
 
 
 def layout(dp: int, pp: int, tp: int) -> None:
     """Say how ranks map to data, pipeline and tensor parallel coordinates."""
-    if _state is not None:
-        _state.set_layout(f"dp={dp} pp={pp} tp={tp}")
+    state = _state or _load()
+    if state is not None:
+        state.set_layout(f"dp={dp} pp={pp} tp={tp}")

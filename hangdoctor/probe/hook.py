@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.util
 import sys
-from collections.abc import Callable, Sequence
-from importlib.machinery import ModuleSpec
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
 
 from .torchnames import C10D
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # every Python below `hangdoctor run` loads this file: no more imports than needed
+    from collections.abc import Callable, Sequence
+    from importlib.machinery import ModuleSpec
+    from typing import Any
 
-class _Finder(importlib.abc.MetaPathFinder):
+
+class _Finder:
     """Waits for one module, then takes itself away: every other import costs one comparison."""
 
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         if name != C10D:
             return None
         if self in sys.meta_path:
             sys.meta_path.remove(self)
+        import importlib.util
+
         spec = importlib.util.find_spec(name)
         loader: Any = spec.loader if spec is not None else None
         if loader is None or not hasattr(loader, "exec_module"):

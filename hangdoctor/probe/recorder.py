@@ -122,10 +122,7 @@ class Recorder:
         site = self._sites.get((id(frame.f_code), frame.f_lasti))
         if site is None:
             site = self.sites.find(frame)
-        if key[0] == "monitored_barrier":
-            seq = entry.next_named("monitored_barrier")
-        else:
-            seq = entry.seq = entry.seq + 1
+        seq = entry.seq = entry.seq + 1
         if group_root is not None:
             root = entry.members[group_root]
         peer = -1 if root is None else root
@@ -258,7 +255,7 @@ class Recorder:
         index = next(self._threads)
         self._careful = self._careful or index > 0
         if index >= room:
-            alive = {int(name) for name in os.listdir("/proc/self/task")}  # noqa: PTH208 - no Path objects in a rank
+            alive = {int(name) for name in os.listdir("/proc/self/task")}
             words = [(table + i * width) // 8 for i in range(room)]
             index = next((i for i, w in enumerate(words) if self.words[w] not in alive), room - 1)
         # Not current_thread(): that would enter threads of C++ into the job's list of threads.

@@ -71,7 +71,7 @@ def _reduce(op: Any) -> str:
 
 def all_reduce(tensor: Any, op: Any = None, group: Any = None, async_op: bool = False) -> Described:
     if type(tensor) in _plain:  # spelled out: this is the one that trainings call most
-        return ("all_reduce", tensor.shape, tensor.dtype, _reduce_names.get(id(op)) or _reduce(op)), group, None, None, async_op  # fmt: skip  # noqa: E501
+        return ("all_reduce", tensor.shape, tensor.dtype, _reduce_names.get(id(op)) or _reduce(op)), group, None, None, async_op  # fmt: skip
     return ("all_reduce", *_of(tensor), _reduce(op)), group, None, None, async_op
 
 
@@ -85,9 +85,7 @@ def reduce(
     return ("reduce", *_of(tensor), _reduce(op)), group, dst, group_dst, async_op
 
 
-def broadcast(
-    tensor: Any, src: Any = None, group: Any = None, async_op: bool = False, group_src: Any = None
-) -> Described:
+def broadcast(tensor: Any, src: Any = None, group: Any = None, async_op: bool = False, group_src: Any = None) -> Described:
     return ("broadcast", *_of(tensor), ""), group, src, group_src, async_op
 
 
@@ -95,9 +93,7 @@ def all_gather(tensor_list: Any, tensor: Any, group: Any = None, async_op: bool 
     return ("all_gather", *_of_even(tensor_list, tensor), ""), group, None, None, async_op
 
 
-def all_gather_into_tensor(
-    output_tensor: Any, input_tensor: Any, group: Any = None, async_op: bool = False
-) -> Described:
+def all_gather_into_tensor(output_tensor: Any, input_tensor: Any, group: Any = None, async_op: bool = False) -> Described:
     return ("all_gather_into_tensor", *_of(input_tensor), ""), group, None, None, async_op
 
 
@@ -122,15 +118,11 @@ def scatter(
     return ("scatter", *_of(tensor), ""), group, _or_zero(src, group_src), group_src, async_op
 
 
-def reduce_scatter(
-    output: Any, input_list: Any, op: Any = None, group: Any = None, async_op: bool = False
-) -> Described:
+def reduce_scatter(output: Any, input_list: Any, op: Any = None, group: Any = None, async_op: bool = False) -> Described:
     return ("reduce_scatter", *_of_list(input_list), _reduce(op)), group, None, None, async_op
 
 
-def reduce_scatter_tensor(
-    output: Any, input: Any, op: Any = None, group: Any = None, async_op: bool = False
-) -> Described:
+def reduce_scatter_tensor(output: Any, input: Any, op: Any = None, group: Any = None, async_op: bool = False) -> Described:
     return ("reduce_scatter_tensor", *_of(input), _reduce(op)), group, None, None, async_op
 
 
@@ -221,7 +213,7 @@ COLLECTIVES: dict[str, Describe] = {
     for f in (
         all_reduce, all_reduce_coalesced, reduce, broadcast, all_gather, all_gather_into_tensor, all_gather_coalesced,
         gather, scatter, reduce_scatter, reduce_scatter_tensor, all_to_all_single, all_to_all, barrier,
-        monitored_barrier, all_gather_object, gather_object, broadcast_object_list, scatter_object_list,
+        all_gather_object, gather_object, broadcast_object_list, scatter_object_list,
     )
 }  # fmt: skip
 # Other names of the same operation, old and new; recorded under the one that most versions have.
@@ -230,6 +222,11 @@ COLLECTIVES |= {
     "all_gather_single": all_gather_into_tensor,
     "_reduce_scatter_base": reduce_scatter_tensor,
     "reduce_scatter_single": reduce_scatter_tensor,
+}
+# Counted by name, not among the group's collectives.
+NAMED: dict[str, Describe] = {
+    "monitored_barrier": monitored_barrier,
+    "destroy_process_group": destroy_process_group,
 }
 P2P: dict[str, Describe] = {"send": send, "recv": recv, "isend": isend, "irecv": irecv}
 

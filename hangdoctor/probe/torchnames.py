@@ -7,9 +7,13 @@ torch is never imported here: whoever calls has found it in `sys.modules`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
-from types import CodeType, ModuleType
-from typing import Any
+from types import ModuleType
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # loaded by every Python below `hangdoctor run`: no more imports than needed
+    from collections.abc import Callable, Iterable
+    from types import CodeType
+    from typing import Any
 
 C10D = "torch.distributed.distributed_c10d"
 

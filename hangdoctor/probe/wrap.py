@@ -17,7 +17,7 @@ from . import flight, torchnames
 from . import format as fmt
 from .identity import ranks_from
 from .recorder import Token, local
-from .signatures import COLLECTIVES, P2P, Describe, NotAnOperation, describe_known, destroy_process_group
+from .signatures import COLLECTIVES, NAMED, P2P, Describe, NotAnOperation, describe_known
 from .state import probe
 
 Function = Callable[..., Any]
@@ -142,7 +142,7 @@ def batch(function: Function) -> Function:
 
 
 def set_up(function: Function, op: str) -> Function:
-    """Record init_process_group, new_group and the like; learn of the groups that they made."""
+    """Record init_process_group, new_group and the like, and monitored_barrier; learn of the groups that they made."""
     beginning = op == "init_process_group"
 
     @functools.wraps(function)
@@ -157,11 +157,12 @@ def set_up(function: Function, op: str) -> Function:
             if beginning:
                 flight.set_recorder_size()
                 entry = recorder.groups.expected_world(_world_size(args, kwargs))
-            if op == "destroy_process_group":
-                described = _describe(destroy_process_group, args, kwargs)
+            if op in NAMED:
+                described = _describe(NAMED[op], args, kwargs)
                 group = None if described is None else described[1]
                 entry = entry if group is None else recorder.groups.find(group)
-            token = recorder.enter_named(op, entry, _frame(1))
+            if beginning or entry is not None:
+                token = recorder.enter_named(op, entry, _frame(1))
         except Exception as error:
             probe.fail(error)
         thread.depth = 1
@@ -384,7 +385,7 @@ def make(name: str, function: Function) -> Function | None:
         return directed(function, P2P[name], fmt.SEND if "send" in name else fmt.RECV)
     if name == "batch_isend_irecv":
         return batch(function)
-    if name in ("init_process_group", "destroy_process_group", "new_group"):
+    if name in ("init_process_group", "new_group") or name in NAMED:
         return set_up(function, name)
     if name in torchnames.GROUP_CHANGERS:
         return set_up(function, "destroy_process_group" if "abort" in name else "new_group")

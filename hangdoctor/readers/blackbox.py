@@ -65,14 +65,17 @@ class Contents(Struct):
 _STATES = {fmt.RUNNING: "running", fmt.FINISHED: "finished", fmt.SWITCHED_OFF: "switched_off", fmt.CRASHED: "crashed"}
 
 
-def read_box(path: str | Path) -> Contents:
-    """Read one black box.
+def read_box(path: str | Path, last: int | None = None) -> Contents:
+    """Read one black box; with `last`, only so many of its latest operations beside all unfinished ones.
 
     Raises:
         BadInput: no black box, one of another version, or one cut short; the message has the path.
     """
     first, second = _snapshot(Path(path)), _snapshot(Path(path))
-    return _Reader(Path(path), first, second).contents()
+    return _Reader(Path(path), first, second).contents(last)
+
+
+_LEFT = 11  # place of `left` in an unpacked record
 
 
 def read_ops(path: str | Path) -> RankOps:
@@ -124,9 +127,7 @@ def find_boxes(
         except (OSError, BadInput):
             continue
         boxes.append(box)
-    boxes = [
-        b if b.status != "dead" or not _superseded(b, boxes) else structs.replace(b, status="stale") for b in boxes
-    ]
+    boxes = [b if b.status != "dead" or not _superseded(b, boxes) else structs.replace(b, status="stale") for b in boxes]
     return sorted(
         (
             b
@@ -140,8 +141,7 @@ def find_boxes(
 def _superseded(box: Box, boxes: list[Box]) -> bool:
     here = Path(box.path).parent
     return any(
-        o.rank == box.rank and o.created_s > box.created_s and o.host == box.host and Path(o.path).parent == here
-        for o in boxes
+        o.rank == box.rank and o.created_s > box.created_s and o.host == box.host and Path(o.path).parent == here for o in boxes
     )
 
 
@@ -149,9 +149,7 @@ def _snapshot(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise BadInput(
-            f"{path}: {error.strerror}", "Is the job still there? Boxes are removed when it ends well."
-        ) from error
+        raise BadInput(f"{path}: {error.strerror}", "Is the job still there? Boxes are removed when it ends well.") from error
 
 
 def _number(data: bytes, place: tuple[int, str]) -> int:
@@ -168,9 +166,7 @@ def _header(path: Path, data: bytes) -> Box:
     if len(data) < fmt.HEADER_BYTES:
         raise BadInput(f"{path}: cut short after {len(data)} bytes", "Was the disk full, or the file still being made?")
     if not data.startswith(fmt.MAGIC):
-        raise BadInput(
-            f"{path}: not a black box", f"Black boxes end in {fmt.SUFFIX} and begin with {fmt.MAGIC.decode()}."
-        )
+        raise BadInput(f"{path}: not a black box", f"Black boxes end in {fmt.SUFFIX} and begin with {fmt.MAGIC.decode()}.")
     version = _number(data, fmt.H_VERSION)
     if version != fmt.VERSION:
         raise BadInput(f"{path}: black box of version {version}, this hangdoctor reads {fmt.VERSION}",
@@ -211,32 +207,33 @@ class _Reader:
         }  # fmt: skip
         sizes = {"threads": fmt.THREAD.size, "groups": fmt.GROUP.size, "strings": 1, "ring": fmt.RECORD_BYTES}
         for name, (begin, count, width) in self.regions.items():
-            if begin + count * width > len(second) or len(first) != len(second) or width < sizes[name]:
-                raise BadInput(f"{path}: cut short, its table of {name} lies outside the file",
+            short = len(second) < _number(second, fmt.H_FILE_BYTES) or len(first) != len(second)
+            if short or begin + count * width > len(second) or width < sizes[name]:
+                raise BadInput(f"{path}: cut short, {len(second)} bytes, and its table of {name} may be incomplete",
                                "Copy the file again; a box is copied whole.")  # fmt: skip
         self._texts: dict[int, str] = {}
 
-    def contents(self) -> Contents:
+    def contents(self, last: int | None = None) -> Contents:
         groups, uids = self._groups()
         threads = self._threads()
         tids = [row[0] for row in threads]
         by_serial: dict[int, Operation] = {}
-        torn = 0
-        for record in self._records():
-            if record is None:
-                torn += 1
-            else:
+        found = list(self._records())
+        whole = sorted(record for record in found if record is not None)
+        torn, newest = len(found) - len(whole), whole[-1][0] if whole else 0
+        begin = 0 if last is None else len(whole) - last
+        for i, record in enumerate(whole):
+            if i >= begin or not record[_LEFT]:
                 by_serial[record[0]] = self._operation(record, uids, tids)
-        last = max(by_serial, default=0)
         head = self.second
         ops = RankOps(
             rank=self.box.rank, world_size=max(self.box.world_size, 0), source="blackbox", groups=groups,
-            operations=[by_serial[s] for s in sorted(by_serial)], overwritten=last > self.regions["ring"][1],
+            operations=[by_serial[s] for s in sorted(by_serial)], overwritten=newest > self.regions["ring"][1],
             iteration=_number(head, fmt.H_ITERATION), phase=self._string(_number(head, fmt.H_PHASE)),
             heartbeat_s=self.box.heartbeat_s, finished=self.box.state == "finished",
             runs_ahead=bool(_number(head, fmt.H_FLAGS) & fmt.RUNS_AHEAD), notes=self._notes(torn),
         )  # fmt: skip
-        return Contents(self.box, ops, [self._thread(row, by_serial) for row in threads if row[0]], torn, last)
+        return Contents(self.box, ops, [self._thread(row, by_serial) for row in threads if row[0]], torn, newest)
 
     def _notes(self, torn: int) -> list[str]:
         notes = [self.box.note] if self.box.note else []

@@ -60,7 +60,7 @@ def _box_of(rank: RankCapture, boxes: Sequence[blackbox.Box]) -> blackbox.Box | 
 
 def _put(rank: RankCapture, box: blackbox.Box, first: bool) -> list[str]:
     try:
-        ops = trim(blackbox.read_ops(box.path), _KEEP_BEFORE if first else KEEP)
+        ops = blackbox.read_box(box.path, last=_KEEP_BEFORE if first else KEEP).ops
     except BadInput as error:
         return [f"rank {rank.rank}: {error}"]
     if first:

@@ -11,10 +11,11 @@ from pathlib import Path
 from msgspec import Struct
 
 from .. import places
-from ..errors import NoRanksFound
+from ..errors import HangdoctorError, NoRanksFound
 from ..layout import guess_layout
 from ..model import NodeCapture, Process, ProcessSample, RankCapture
-from . import boxes, discover, proc, pyspy
+from ..ras_model import RasReport
+from . import boxes, discover, proc, pyspy, ras
 
 _MAX_CHILDREN = 16  # of one rank whose stacks are read; the state of all is kept
 _WAITS_FOR_CHILDREN = frozenset({"data", "queue", "child"})
@@ -48,6 +49,8 @@ def capture_node(options: CaptureOptions, node: str = "") -> NodeCapture:
     session.sample(ranks)
     capture.notes += boxes.attach(capture.ranks, first=True)
     session.capture_children(ranks)
+    if any(r.rank == 0 for r in ranks):  # RAS speaks for the whole job: one node asks
+        capture.ras = _ask_ras(session.left())
     left = options.timeout_s - (time.monotonic() - begin)
     time.sleep(max(0.0, min(options.settle_s, left)))
     session.sample(ranks)
@@ -188,6 +191,14 @@ def _join_stacks(sample: ProcessSample, result: pyspy.StackResult) -> None:
         thread.name, thread.frames, thread.gil, thread.active = stack.name, stack.frames, stack.gil, stack.active
     # Threads without Python in them (autograd's pools, gloo's, CUDA's) are kept only where they tell something.
     sample.threads = [t for t in sample.threads if t.frames or t.state == "D" or not result.threads][:400]
+
+
+def _ask_ras(left_s: float) -> RasReport | None:
+    """NCCL's RAS on this node; most jobs have none, and the connection is refused at once."""
+    try:
+        return ras.query(timeout_s=min(3.0, left_s))
+    except HangdoctorError:
+        return None
 
 
 def _close(process: Process) -> None:

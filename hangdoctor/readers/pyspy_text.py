@@ -183,7 +183,7 @@ def _join(processes: list[TextProcess], notes: list[str], errors: int) -> JobCap
     argv = _words(numbered[0][1].command)
     return JobCapture(
         job="text", nodes=list(nodes.values()), world_size=len(numbered), layout=guess_layout(argv, {}, len(numbered)),
-        origin="text", numbered=True, notes=notes,
+        origin="files", numbered=True, notes=notes,
     )  # fmt: skip
 
 

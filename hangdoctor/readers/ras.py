@@ -18,7 +18,7 @@ import msgspec
 
 from hangdoctor.errors import BadInput, HangdoctorError
 
-from .ras_model import RasCommunicator, RasProcess, RasRank, RasReport, differences, op_name
+from ..ras_model import RasCommunicator, RasProcess, RasRank, RasReport, differences, op_name
 from .ras_text import parse_text
 
 __all__ = ["NoRas", "RasReport", "parse", "query", "read_file"]
@@ -174,9 +174,7 @@ def _from_json(raw: dict[Any, Any]) -> RasReport:
         ]
         report.communicators.append(comm)
         report.dead += [r.process for r in comm.missing if r.state == "dead" and r.process not in report.dead]
-        report.silent += [
-            r.process for r in comm.missing if r.state == "unresponsive" and r.process not in report.silent
-        ]
+        report.silent += [r.process for r in comm.missing if r.state == "unresponsive" and r.process not in report.silent]
     return report
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from .ras_model import RasCommunicator, RasCounts, RasProcess, RasRank, RasReport, op_name
+from ..ras_model import RasCommunicator, RasCounts, RasProcess, RasRank, RasReport, op_name
 
 _VERSION = re.compile(r"^NCCL version (\S+)")
 _GROUP_ROW = re.compile(r"^\s*(\d+)\s+(\d+)\s+\d+\s+[\d-]+\s+(\d+)\s+\d+\s+[\w,]+\s+[\w,]+\s*$")

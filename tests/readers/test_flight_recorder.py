@@ -144,9 +144,7 @@ def test_a_batch_has_the_state_of_its_end(tmp_path: Path) -> None:
 
 
 def test_equal_member_sets_stay_apart(tmp_path: Path) -> None:
-    groups = {
-        str(n): {"name": str(n), "desc": d, "ranks": "[0, 1]"} for n, d in ((0, "default_pg"), (2, "dp"), (10, "cp"))
-    }
+    groups = {str(n): {"name": str(n), "desc": d, "ranks": "[0, 1]"} for n, d in ((0, "default_pg"), (2, "dp"), (10, "cp"))}
     entries = [nccl_entry(n, process_group=(g, "x")) for n, g in enumerate(("10", "2", "0"))]
     ops = save(tmp_path, {"t_0": nccl_dump(*entries, pg_config=groups)}).ops[0]
     assert [o.group for o in ops.operations] == [group_uid([0, 1], i) for i in (2, 1, 0)]

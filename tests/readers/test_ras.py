@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from hangdoctor.errors import BadInput
+from hangdoctor.ras_model import RasCounts, RasProcess
 from hangdoctor.readers import ras
-from hangdoctor.readers.ras_model import RasCounts, RasProcess
 
 DATA = Path(__file__).parents[1] / "data" / "ras"
 JSON, TEXT = "missing-2.29.json", "dead-2.28.txt"

@@ -28,9 +28,7 @@ def start(folder: Path, *extra: str) -> list[subprocess.Popen[str]]:
             command = [sys.executable, str(JOB), str(rank), str(folder), *extra]
             out = (folder / f"err{rank}").open("w")
             ranks.append(
-                subprocess.Popen(
-                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=out, text=True, env=environ
-                )
+                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=out, text=True, env=environ)
             )
             out.close()
         for rank, process in enumerate(ranks):

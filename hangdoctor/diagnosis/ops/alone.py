@@ -7,6 +7,7 @@ from typing import cast, get_args
 from msgspec import Struct
 
 from ...model import Alternative, Cause, Evidence, Kind
+from .keys import SENDS, is_p2p
 from .scene import Scene
 from .waits import Instance
 from .words import capital, instance_text, nodes_of, place_text, ranks_text, verb, waiting_text, where_of
@@ -17,15 +18,15 @@ _SETTING_UP = frozenset({"init_process_group", "new_group", "store_wait"})
 ADVICE = {
     "not_entered": "Look at the frame where it stands; the peers are healthy and only wait.",
     "stopped": "Continue it (kill -CONT PID) or detach the debugger; if nobody stopped it on purpose, ask who may.",
-    "dead": "Look at the end of its log and at dmesg on its node for the signal; restart the job from the last checkpoint.",
+    "dead": "Look at the end of its log and at dmesg on its node; restart the job from the last checkpoint.",
     "unreachable": "Check its node (power, network, agent); drain the node and restart without it if it stays silent.",
     "io_wait": "Check the file system that it reads or writes; the process cannot be interrupted until that answers.",
     "data_wait": "Look at its data loader's workers: their stacks and states tell why no batch comes.",
-    "checkpoint_wait": "Look at the storage that the checkpoint goes to, and at what this rank writes that others do not.",
-    "interpreter_lock": "Find who holds the interpreter lock: a native call that never returns it, or a lock inherited over fork.",
+    "checkpoint_wait": "Look at the storage of the checkpoint, and at what this rank writes that others do not.",
+    "interpreter_lock": "Find who holds the interpreter lock: an endless native call, or a lock inherited over fork.",
     "busy": "Profile it: it computes without end.",
-    "device_wait": "Look at its GPU: a kernel does not finish; check Xid errors, then run with CUDA_LAUNCH_BLOCKING=1.",
-    "start_stall": "Check that it was started, and that its MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE are those of the others.",
+    "device_wait": "Look at its GPU: a kernel does not finish; check Xid errors, run with CUDA_LAUNCH_BLOCKING=1.",
+    "start_stall": "Check that it was started, with the MASTER_ADDR, MASTER_PORT and WORLD_SIZE of the others.",
     "end_stall": "Look at what it does at its end that the others do not.",
 }
 
@@ -71,7 +72,7 @@ def _cause(scene: Scene, sinks: list[Sink]) -> Cause:
     ranks = sorted(s.rank for s in sinks)
     kind = kind_of(scene, sinks[0])
     instance = min(sinks[0].instances, key=_first_missed) if sinks[0].instances else None
-    sure = 0.95 if instance is None or not (instance.key[0] in scene.groups.inferred) else 0.8
+    sure = 0.95 if instance is None or instance.key[0] not in scene.groups.inferred else 0.8
     if any(r in scene.ops and scene.ops[r].overwritten and not _seen(scene, r, instance) for r in ranks):
         sure -= 0.1
     cause = Cause(kind, ranks, nodes_of(scene, ranks), sure, _summary(scene, kind, ranks, instance))
@@ -92,21 +93,25 @@ def _seen(scene: Scene, rank: int, instance: Instance | None) -> bool:
 
 
 def _summary(scene: Scene, kind: Kind, ranks: list[int], instance: Instance | None) -> str:
-    who = capital(ranks_text(ranks))
+    who, have = capital(ranks_text(ranks)), verb(ranks, "has", "have")
+    are = f"{verb(ranks, 'is', 'are')} {_state(scene, kind, ranks)}"
     if instance is None:
-        return f"{who} {verb(ranks, 'is', 'are')} {_state(scene, kind, ranks)}; no operation that waits for it was seen."
-    what, waiting, place = instance_text(scene, instance), waiting_text(scene, instance), place_text(scene, ranks)
+        return f"{who} {are}; no operation that waits for it was seen."
+    what = instance_text(scene, instance)
+    rest = f"{waiting_text(scene, instance)}{place_text(scene, ranks)}."
     if kind in ("dead", "stopped"):
-        return f"{who} {verb(ranks, 'is', 'are')} {_state(scene, kind, ranks)}, and {what} cannot finish without it; {waiting}{place}."
+        return f"{who} {are}, and {what} cannot finish without it; {rest}"
     if kind == "start_stall":
-        return f"{who} {verb(ranks, 'has', 'have')} not joined {what}; {waiting}{place}."
+        return f"{who} {have} not joined {what}; {rest}"
     if kind == "end_stall":
-        return f"{who} {verb(ranks, 'has', 'have')} not come to {what}, the teardown that the others are in; {waiting}{place}."
+        return f"{who} {have} not come to {what}, the teardown that the others are in; {rest}"
     if kind == "device_wait":
-        return f"{who} enqueued {what}, but its device never came to it; {waiting}{place}."
-    if all(scene.finished(r) for r in ranks):
-        return f"{who} left the training in good order and never entered {what}; {waiting}."
-    return f"{who} never entered {what}; {waiting}{place}."
+        return f"{who} enqueued {what}, but its device never came to it; {rest}"
+    if is_p2p(instance.key):
+        other = "recv" if instance.sample.op in SENDS else "send"
+        theirs = f"{instance.sample.op} #{instance.sample.seq} of rank {instance.waiters[0]}"
+        return f"{who} never posted the {other} for {theirs}; {rest}"
+    return f"{who} never entered {what}; {rest}"
 
 
 def _state(scene: Scene, kind: Kind, ranks: list[int]) -> str:

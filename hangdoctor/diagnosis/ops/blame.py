@@ -97,7 +97,7 @@ class _Court:
     def closer_look(self, d: Divergence) -> Divergence:
         """The same divergence with the lines of the calls compared too, which may place it earlier."""
         finer = compare(self.history(d.rank), self.history(d.reference), sites=True)
-        return finer if finer is not None and not finer.before_records and finer.position <= d.position else d
+        return finer if finer is not None and not finer.before_records and finer.position < d.position else d
 
 
 def _mutual(found: dict[int, Divergence]) -> bool:

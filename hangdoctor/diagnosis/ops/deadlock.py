@@ -22,12 +22,16 @@ def causes_of_deadlock(scene: Scene, graph: WaitGraph, ranks: list[int], instanc
         by_kind: dict[str, list[int]] = {}
         for rank, d in found.items():
             by_kind.setdefault(kind_of_divergence(d), []).append(rank)
-        return [cause_of_divergence(scene, {r: found[r] for r in some}, _through(graph, some[0], cycle)) for some in by_kind.values()]
+        return [
+            cause_of_divergence(scene, {r: found[r] for r in some}, _through(graph, some[0], cycle))
+            for some in by_kind.values()
+        ]
     return [_undecided(scene, cycle, _odd_in(scene, instances) or sorted(ranks))]
 
 
 def _likely_first(scene: Scene, ranks: list[int]) -> list[int]:
     """Ranks that stand where few others do come first: only so many are compared."""
+
     def place(rank: int) -> object:
         op = scene.frontier(rank).active[0]
         return (op.op, scene.groups.role(op.group))
@@ -103,7 +107,8 @@ def _undecided(scene: Scene, cycle: list[Link], ranks: list[int]) -> Cause:
     ring = sorted(link.rank for link in cycle) or ranks
     p2p = bool(cycle) and all(is_p2p(link.instance.key) for link in cycle)
     kind: Kind = "p2p_unmatched" if p2p else "order"
-    summary = f"{capital(ranks_text(ring))} wait for one another in a ring; the records do not tell which of them left the order"
+    who = capital(ranks_text(ring))
+    summary = f"{who} wait for one another in a ring; the records do not tell which of them left the order"
     cause = Cause(kind, ring, nodes_of(scene, ring), 0.5, summary + cycle_text(scene, cycle))
     cause.where = where_of(scene, cycle[0].instance if cycle else None, None, ring)
     cause.evidence = [Evidence("ops", [link.rank], link_text(scene, link)) for link in cycle[:8]]

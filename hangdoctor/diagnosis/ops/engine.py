@@ -6,21 +6,26 @@ from msgspec import Struct
 
 from ...model import Cause, Status
 from .alone import Sink, causes_of_sinks
+from .blame import blame
 from .components import components, sinks
 from .deadlock import causes_of_deadlock
 from .ends import cause_of_leaving, cause_of_teardown
-from .blame import blame
-from .order import cause_of_divergence
-from .ghosts import likely_waits
-from .roles import working_layout
 from .evidence import OpsEvidence, OpsVerdict
+from .ghosts import likely_waits
 from .mismatch import cause_of_disagreement, cause_of_full_instance
 from .movement import moved_ranks, straggler
+from .order import cause_of_divergence
+from .roles import working_layout
 from .scene import Scene
-from .silent import cause_of_silence, suspects_around
+from .silent import cause_of_silence, needed, suspects_around
 from .waits import Instance, WaitGraph, build_waits, list_waits
 
 _ROUNDS = 8  # of guesses about silent ranks, each about those at which the last one ended
+
+_IN_PASSING = (
+    "Several operations that all their members had entered were under way at once: the job probably moved when it was "
+    "captured. A second capture some seconds later would decide it."
+)
 
 
 class Ends(Struct):
@@ -37,7 +42,10 @@ class Ends(Struct):
 def diagnose_ops(evidence: OpsEvidence) -> OpsVerdict:
     """Who holds up the job, from operations alone; pure: reads the evidence and nothing else."""
     if not any(o.operations or o.finished for o in evidence.ops.values()):
-        return OpsVerdict("unknown", notes=["No rank has operation records: a black box or Flight Recorder dumps would tell who waits for whom."])
+        return OpsVerdict(
+            "unknown",
+            notes=["No rank has operation records: a black box or Flight Recorder dumps would tell who waits for whom."],
+        )
     went_on = moved_ranks(evidence.earlier, evidence.ops)
     scene = Scene(evidence, went_on | evidence.moving)
     graph = build_waits(scene)
@@ -45,10 +53,18 @@ def diagnose_ops(evidence: OpsEvidence) -> OpsVerdict:
     causes = _causes(scene, graph, ends)
     notes = _notes(scene, causes)
     waits = list_waits(scene, graph)
+    if in_passing(scene, causes):
+        return OpsVerdict("unknown", [], waits, [*notes, _IN_PASSING])
     if causes:
         return OpsVerdict("hang", causes, waits, notes)
     status, more = _without_cause(scene, graph)
     return OpsVerdict(status, [c for c in [more] if c], waits, notes + _doubt(scene, graph, status))
+
+
+def in_passing(scene: Scene, causes: list[Cause]) -> bool:
+    """Whether one capture shows several complete operations at once and nothing else: a job that moves looks so."""
+    single = not scene.evidence.earlier
+    return single and len(causes) > 1 and all(c.kind == "in_communication" for c in causes)
 
 
 def find_ends(scene: Scene, graph: WaitGraph) -> Ends:
@@ -73,9 +89,7 @@ def find_ends(scene: Scene, graph: WaitGraph) -> Ends:
     return ends
 
 
-def sort_ends(
-    scene: Scene, graph: WaitGraph, missed: dict[int, list[Instance]], guesses: dict[int, set[int]]
-) -> Ends:
+def sort_ends(scene: Scene, graph: WaitGraph, missed: dict[int, list[Instance]], guesses: dict[int, set[int]]) -> Ends:
     """Sinks of the condensed wait-for graph; `guesses`: whom silent ranks are thought to wait for."""
     guessed = {r for waits in guesses.values() for r in waits}
     ranks = sorted({*graph.waits_in, *missed, *guesses, *guessed})
@@ -134,8 +148,8 @@ def _causes(scene: Scene, graph: WaitGraph, ends: Ends) -> list[Cause]:
     if ends.silent and not causes:
         causes.extend(_behind_silence(scene, ends))
     elif ends.idle and all(c.kind not in ("order", "mismatch", "p2p_unmatched") for c in causes):
-        idle = {r: i for r, i in ends.silent.items() if r in ends.idle}
-        causes.extend([cause_of_silence(scene, sorted(idle), idle)] if idle else [])
+        idle = needed({r: i for r, i in ends.silent.items() if r in ends.idle}, ends.idle)
+        causes.extend([cause_of_silence(scene, idle, ends.silent)] if idle else [])
     return sorted(causes, key=lambda c: -c.confidence)
 
 
@@ -151,7 +165,7 @@ def _behind_silence(scene: Scene, ends: Ends) -> list[Cause]:
         cause = cause_of_divergence(scene, found, [])
         cause.confidence -= 0.2
         return [cause]
-    named = sorted(ends.idle & missed.keys()) or sorted(missed)
+    named = needed(missed, ends.idle) or needed(missed, set()) or sorted(missed)
     return [cause_of_silence(scene, named, missed)]
 
 
@@ -180,14 +194,12 @@ def _doubt(scene: Scene, graph: WaitGraph, status: Status) -> list[str]:
 
 def _notes(scene: Scene, causes: list[Cause]) -> list[str]:
     notes: list[str] = []
-    bare = [r for r in range(scene.world_size) if not scene.known(r) and r not in scene.evidence.silent]
+    bare = [r for r in range(scene.world_size) if r not in scene.ops and r not in scene.held and r not in scene.evidence.silent]
     if bare:
         from ...ranges import format_ranks
 
         notes.append(f"No operation records of ranks {format_ranks(bare)}, and nothing tells why.")
     inferred = scene.groups.inferred
     if inferred:
-        notes.append(f"The members of {len(inferred)} group(s) are recorded nowhere and were inferred; verdicts about them are less sure.")
+        notes.append(f"The members of {len(inferred)} group(s) are recorded nowhere and were inferred: less sure verdicts.")
     return notes
-
-

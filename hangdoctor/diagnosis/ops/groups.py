@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from ...layout import Layout
 from ...operations import Group, RankOps
@@ -16,6 +17,12 @@ _NAMES = {
     "world": ("world", "default_pg", "default"),
 }
 _AXIS_OF_NAME = {name: axis for axis, names in _NAMES.items() for name in names}
+
+
+def axis_of_name(name: str) -> str:
+    """tp, dp, pp or world for the names that frameworks give these groups, else ""."""
+    return _AXIS_OF_NAME.get(name.lower().removesuffix("_group"), "")
+
 
 Role = tuple[int | str, ...]
 
@@ -59,7 +66,7 @@ class GroupTable:
                 unlisted.setdefault(uid, set()).add(rank_ops.rank)
 
     def _infer(self, uid: str, known: set[int]) -> Sequence[int]:
-        axis = _AXIS_OF_NAME.get(self._groups[uid].name.lower(), "")
+        axis = axis_of_name(self._groups[uid].name)
         if axis == "world":
             return range(self.world_size)
         if self.layout is not None and axis:
@@ -94,7 +101,7 @@ class GroupTable:
 
     def _find_axis(self, uid: str) -> str:
         group = self._groups.get(uid)
-        name = _AXIS_OF_NAME.get(group.name.lower(), "") if group else ""
+        name = axis_of_name(group.name) if group else ""
         ranks = self._members.get(uid, ())
         if len(ranks) == self.world_size and self.world_size > 1 and name not in ("tp", "dp", "pp"):
             return "world"
@@ -111,7 +118,7 @@ class GroupTable:
         found = self._roles.get(uid)
         if found is None:
             ranks = self._members.get(uid, ())
-            strides = {b - a for a, b in zip(ranks, ranks[1:], strict=False)} if len(ranks) <= 4096 else {0}
+            strides = {b - a for a, b in pairwise(ranks)} if len(ranks) <= 4096 else {0}
             stride = strides.pop() if len(strides) == 1 else -1
             found = self._roles[uid] = (len(ranks), stride, self.axis(uid), self._ordinal(uid))
         return found

@@ -62,10 +62,12 @@ class History:
                 part.operations.append(op)
         return part
 
-    def number(self, i: int) -> tuple[Role, int, int]:
-        """Counter and number of a record, comparable over ranks of a role."""
+    def number(self, i: int, shared: bool) -> tuple[object, ...]:
+        """Counter and number of a record, comparable between members of its group, or over ranks of a role."""
         op, token = self.operations[i], self.tokens[i]
-        return (token[0], token[2] if op.op in P2P_NAMES else 0, op.seq)
+        if shared:
+            return (op.group, op.op in P2P_NAMES, op.seq)
+        return (token[0], op.op in P2P_NAMES, op.seq)
 
 
 def _token(scene: Scene, rank: int, op: Operation) -> Token:
@@ -82,10 +84,18 @@ def _root_place(scene: Scene, op: Operation) -> int:
 
 def compare(mine: History, theirs: History, sites: bool = False) -> Divergence | None:
     """The earliest place where `mine` leaves `theirs`; None where one merely is ahead of the other."""
-    start = _start(mine, theirs)
-    if start is None:
-        return None
-    i, j = start
+    if not mine.overwritten and not theirs.overwritten:
+        return _walk(mine, 0, theirs, 0, sites)
+    # A group that both are in counts the same thing; corresponding groups merely should count alike.
+    for shared in (True, False):
+        start = _anchor(mine, theirs, shared)
+        found = _walk(mine, start[0], theirs, start[1], sites) if start is not None else None
+        if found is not None:
+            return found
+    return None
+
+
+def _walk(mine: History, i: int, theirs: History, j: int, sites: bool) -> Divergence | None:
     while i < len(mine.tokens) and j < len(theirs.tokens):
         a, b = mine.operations[i], theirs.operations[j]
         if not _same(mine, i, theirs, j, sites):
@@ -97,12 +107,13 @@ def compare(mine: History, theirs: History, sites: bool = False) -> Divergence |
     return None
 
 
-def _start(mine: History, theirs: History) -> tuple[int, int] | None:
-    if not mine.overwritten and not theirs.overwritten:
-        return (0, 0)
-    where = {theirs.number(j): j for j in range(len(theirs.tokens) - 1, -1, -1)}
+def _anchor(mine: History, theirs: History, shared: bool) -> tuple[int, int] | None:
+    """Where both are in the same call of one group (`shared`), or of corresponding groups, by its number."""
+    where = {theirs.number(j, shared): j for j in range(len(theirs.tokens) - 1, -1, -1)}
     for i in range(len(mine.tokens)):
-        j = where.get(mine.number(i))
+        if mine.operations[i].op in P2P_NAMES:
+            continue  # some recorders number these from the first one that is left
+        j = where.get(mine.number(i, shared))
         if j is not None and theirs.tokens[j] == mine.tokens[i]:
             return (i, j)
     return None
@@ -115,13 +126,15 @@ def _how(mine: History, i: int, theirs: History, j: int, sites: bool) -> How:
     other = _alike(mine, i + 1, theirs, j + 1, sites)
     a, b = mine.operations[i], theirs.operations[j]
     same_role = mine.tokens[i][0] == theirs.tokens[j][0]
+    if not same_role and a.op == b.op and a.op not in P2P_NAMES and a.site == b.site and a.site:
+        return "group"
     if skipped > max(extra, other):
         return "skipped"
     if extra > other:
         return "extra"
     if same_role:
         return "other"
-    if a.op == b.op and a.op not in P2P_NAMES and (a.shapes == b.shapes or (a.site == b.site and a.site != "")):
+    if a.op == b.op and a.op not in P2P_NAMES and a.shapes == b.shapes:
         return "group"
     return "skipped" if skipped else "extra"
 

@@ -16,10 +16,10 @@ from .waits import Instance
 from .words import capital, instance_text, nodes_of, op_text, ranks_text, waiting_text, where_of
 
 # Members of these give inputs of the same shape; of all others (scatter, all_to_all, object collectives) they need not.
-_EVEN_SHAPES = frozenset(
-    {"all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter", "reduce_scatter_tensor",
-     "send", "recv", "isend", "irecv", "all_gather_single"}
-)  # fmt: skip
+_EVEN_SHAPES = P2P_NAMES | {
+    "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_single", "all_gather_into_tensor", "reduce_scatter",
+    "reduce_scatter_tensor",
+}  # fmt: skip
 _FIELDS = ("op", "root", "reduce_op", "dtype", "shapes")
 _COMPARED = 64  # members of a group that are compared with their like
 Signature = tuple[str, str, str, str, str]
@@ -43,7 +43,7 @@ def cause_of_full_instance(scene: Scene, instance: Instance) -> Cause:
 
 
 def cause_of_disagreement(scene: Scene, instance: Instance) -> Cause | None:
-    """Who entered it with another signature: than the other members, or than its like where some members are unknown."""
+    """Who entered it with another signature than the other members, or than its like where members are unknown."""
     records = {r: scene.find(r, instance.key) for r in scene.members(instance.key, instance.waiters[0])}
     signatures = {r: signature(op) for r, op in records.items() if op is not None}
     kinds = _classes(signatures)
@@ -98,7 +98,7 @@ def _odd_ones(
 def _against_precedent(scene: Scene, instance: Instance, signatures: dict[int, Signature]) -> list[int]:
     """Ranks whose signature most of their like, or they themselves before, did not use in that place."""
     records = {r: op for r in signatures if (op := scene.find(r, instance.key)) is not None}
-    for voices in (_of_like, _of_other_stages, _of_own_past):
+    for voices in (_of_like, _of_other_stages, _of_last_iteration, _of_own_past):
         strange = []
         for rank, here in records.items():
             told, own = voices(scene, rank, here, set(signatures)), _relative(scene, here)
@@ -112,15 +112,22 @@ def _against_precedent(scene: Scene, instance: Instance, signatures: dict[int, S
 def _one_ahead(scene: Scene, rank: int, instance: Instance) -> Divergence | None:
     """What the rank entered is what its like enter one call later: it left one out."""
     mine = scene.find(rank, instance.key)
+    if mine is None:
+        return None
+    own = _relative(scene, mine)
     layout = working_layout(scene)
-    others = [r for r, _ in references(scene, layout, rank, {rank})] + kin(scene, layout, rank, {rank})
-    for other in others if mine is not None else ():
-        here, following = _corresponding(scene, rank, other, mine, 0), _corresponding(scene, rank, other, mine, 1)
-        if here is None or following is None or not differing(_relative(scene, mine), _relative(scene, here)):
+    for other in [r for r, _ in references(scene, layout, rank, {rank})] + kin(scene, layout, rank, {rank}):
+        here, following = (_corresponding(scene, rank, other, mine, later) for later in (0, 1))
+        if here is None or following is None or not differing(own, _relative(scene, here)):
             continue
-        if not differing(_relative(scene, mine), _relative(scene, following)) and mine.op == following.op:
+        if not differing(own, _relative(scene, following)):
             return Divergence(rank, other, "skipped", mine, here, len(scene.ops[rank].operations) - 1)
     return None
+
+
+def _first_other(records: dict[int, Operation | None], mine: Operation | None) -> Operation | None:
+    """The first record that disagrees with `mine`."""
+    return next((o for o in records.values() if o and mine and differing(signature(o), signature(mine))), None)
 
 
 def _of_like(scene: Scene, rank: int, here: Operation, members: set[int]) -> list[Signature]:
@@ -150,6 +157,17 @@ def _alike_before(scene: Scene, rank: int, other: int, here: Operation) -> bool:
 
     mine = last(rank)
     return mine is not None and mine == last(other)
+
+
+def _of_last_iteration(scene: Scene, rank: int, here: Operation, members: set[int]) -> list[Signature]:
+    """The call of the same place in the iteration before."""
+    mine = [o for o in scene.ops[rank].operations if o.group == here.group and o.op not in P2P_NAMES]
+    now = [o for o in mine if o.iteration == here.iteration and o.seq <= here.seq]
+    before = [o for o in mine if o.iteration == here.iteration - 1]
+    complete = not scene.ops[rank].overwritten or (mine and mine[0].iteration < here.iteration - 1)
+    if here.op in P2P_NAMES or here.iteration < 1 or not complete or len(before) < len(now) or not now:
+        return []
+    return [_relative(scene, before[len(now) - 1])]
 
 
 def _of_own_past(scene: Scene, rank: int, here: Operation, members: set[int]) -> list[Signature]:
@@ -196,15 +214,19 @@ def _mismatch(
 ) -> Cause:
     mine = records[odd[0]]
     rest = [r for r, op in records.items() if op is not None and r not in odd]
-    other = records[rest[0]] if rest else next((o for o in records.values() if o and mine and differing(signature(o), signature(mine))), None)
+    other = records[rest[0]] if rest else _first_other(records, mine)
     assert mine is not None
     fields = differing(signature(mine), signature(other)) if other is not None else []
     text = f"{_spelled(mine, fields)}" + (f", the others {_spelled(other, fields)}" if other is not None else "")
     who = capital(ranks_text(odd))
-    if rest:
+    if other is None:
+        what = f"{op_text(scene, mine, odd[0])} with {_spelled(mine, list(_FIELDS[1:]))}"
+        summary = f"{who} entered {what}, and {why}; {waiting_text(scene, instance)}."
+    elif rest:
         summary = f"{who} entered {op_text(scene, mine, odd[0])} with {text}; {waiting_text(scene, instance)}."
     else:
-        summary = f"{who} disagree about {instance_text(scene, instance)}: {text}; which of them is wrong cannot be told."
+        what = f"{instance_text(scene, instance)}: {text}"
+        summary = f"{who} disagree about {what}; which of them is wrong cannot be told."
     cause = Cause("mismatch", odd, nodes_of(scene, odd), sure, summary, where_of(scene, instance, mine, odd))
     cause.evidence = [
         Evidence("ops", [r], f"{_spelled(op, list(_FIELDS))} at {op.site or 'an unrecorded line'}")
@@ -227,11 +249,18 @@ def _spelled(op: Operation, fields: list[str]) -> str:
 def _in_communication(scene: Scene, instance: Instance) -> Cause:
     members = sorted(scene.members(instance.key, instance.waiters[0]))
     what = instance_text(scene, instance)
-    pair = "both sides" if is_p2p(instance.key) else "all members"
-    summary = f"{capital(what)} does not finish although {pair} have entered it alike: network, library, link or GPU; {waiting_text(scene, instance)}."
+    who = "both sides" if is_p2p(instance.key) else "all members"
+    summary = (
+        f"{capital(what)} does not finish although {who} have entered it alike: network, library, link or GPU; "
+        f"{waiting_text(scene, instance)}."
+    )
     sure = 0.8 if scene.evidence.earlier else 0.7
-    cause = Cause("in_communication", members, nodes_of(scene, members), sure, summary, where_of(scene, instance, None, members))
+    cause = Cause("in_communication", members, nodes_of(scene, members), sure, summary)
+    cause.where = where_of(scene, instance, None, members)
     cause.evidence = [Evidence("ops", members, f"all have entered {what} with one signature")]
     cause.alternatives = [Alternative("not_entered", members, "every member has entered the operation")]
-    cause.advice = "Look at the links and GPUs between these ranks (NCCL_DEBUG=INFO, NCCL RAS, dmesg, ibstat); a preflight of their nodes tells more."
+    cause.advice = (
+        "Look at the links and GPUs between these ranks (NCCL_DEBUG=INFO, NCCL RAS, dmesg, ibstat); "
+        "a preflight of their nodes tells more."
+    )
     return cause

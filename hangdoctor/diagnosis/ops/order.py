@@ -15,7 +15,7 @@ _ADVICE = {
     "order": "Compare the two lines: every member of a group must make the same calls on it, in the same order.",
     "p2p_unmatched": "Compare the two lines: each send needs one receive on the other side, in the same order.",
     "mismatch": "Make all members call it on the same group; compare the lines given.",
-    "end_stall": "Find why this rank ends earlier or later than the others: uneven data, an exception, a different step count.",
+    "end_stall": "Find why this rank ends earlier or later than the others: uneven data, an exception, its step count.",
 }
 
 
@@ -62,7 +62,8 @@ def _story(scene: Scene, d: Divergence, who: str) -> str:
     place = place_text(scene, [d.rank])
     if d.before_records:
         way = "behind" if d.how == "skipped" else "ahead of"
-        return f"{who} is out of step since before its records begin: its {mine} is {way} {theirs} of rank {d.reference}{place}"
+        since = f"{who} is out of step since before the records begin"
+        return f"{since}: its {mine} is {way} {theirs} of rank {d.reference}{place}"
     if d.how == "skipped":
         return f"{who} skipped {_own(scene, d, theirs)} and went on to {mine}{place}"
     if d.how == "extra":

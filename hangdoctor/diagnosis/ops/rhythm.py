@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from ...operations import STORE
-from .history import History
+from collections.abc import Sequence
 
+from ...operations import STORE
+from .history import History, Token
+
+Call = tuple[Token, str]  # what was called, and the line
 _LOOKED_AT = 600  # latest records
 
 
@@ -18,7 +21,7 @@ def leaves_own_rhythm(history: History) -> bool:
     return _by_repetition(calls)
 
 
-def _by_iterations(calls: list[object], iterations: list[int], cut: bool) -> bool:
+def _by_iterations(calls: Sequence[Call], iterations: list[int], cut: bool) -> bool:
     numbers = sorted(set(iterations))[1 if cut else 0 :]  # of the first one only a part may be left
     slices = [[c for c, n in zip(calls, iterations, strict=True) if n == number] for number in numbers]
     for i in range(1, len(slices)):
@@ -29,7 +32,7 @@ def _by_iterations(calls: list[object], iterations: list[int], cut: bool) -> boo
     return False
 
 
-def _by_repetition(calls: list[object]) -> bool:
+def _by_repetition(calls: Sequence[Call]) -> bool:
     """Without iteration numbers: the longest stretch that repeats at one distance ends before the records do."""
     n = len(calls)
     best = end = period = 0
@@ -43,5 +46,5 @@ def _by_repetition(calls: list[object]) -> bool:
                 best, end, period = run + distance, i, distance
             run = 0
     # A stretch of like calls within one iteration is no rhythm: that has several kinds of calls in it.
-    kinds = {c[0] for c in calls[end - period : end]} if period else set()  # type: ignore[index]
+    kinds = {c[0] for c in calls[end - period : end]} if period else set()
     return len(kinds) > 2 and end < n

@@ -11,7 +11,7 @@ from .waits import Instance
 
 
 def ranks_text(ranks: list[int]) -> str:
-    """"rank 3" or "ranks 2,5-7"."""
+    """ "rank 3" or "ranks 2,5-7"."""
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {format_ranks(ranks)}"
 
 
@@ -24,7 +24,7 @@ def verb(ranks: list[int], one: str, many: str) -> str:
 
 
 def op_text(scene: Scene, op: Operation, rank: int) -> str:
-    """"all_reduce #128 of the tensor-parallel group (2,3)", "recv #5 from rank 1"."""
+    """ "all_reduce #128 of the tensor-parallel group (2,3)", "recv #5 from rank 1"."""
     if op.op in P2P_NAMES:
         way = "to" if op.op in ("send", "isend") else "from"
         other = f"rank {op.peer}" if op.peer >= 0 else "any rank"
@@ -54,10 +54,14 @@ def waited_s(scene: Scene, instance: Instance) -> float:
 
 
 def waiting_text(scene: Scene, instance: Instance) -> str:
-    """"rank 2 has waited in it for 41 s"."""
+    """ "rank 2 has waited in it for 41 s"."""
     seconds = waited_s(scene, instance)
     who, have = ranks_text(instance.waiters), verb(instance.waiters, "has", "have")
-    return f"{who} {have} waited in it for {seconds:.0f} s" if seconds >= 1 else f"{who} {verb(instance.waiters, 'waits', 'wait')} in it"
+    return (
+        f"{who} {have} waited in it for {seconds:.0f} s"
+        if seconds >= 1
+        else f"{who} {verb(instance.waiters, 'waits', 'wait')} in it"
+    )
 
 
 def where_of(scene: Scene, instance: Instance | None, op: Operation | None, ranks: list[int]) -> Where:
@@ -87,7 +91,7 @@ def nodes_of(scene: Scene, ranks: list[int]) -> list[str]:
 
 
 def place_text(scene: Scene, ranks: list[int]) -> str:
-    """"; rank 3 is in load_batch (data.py:41)", or nothing."""
+    """ "; rank 3 is in load_batch (data.py:41)", or nothing."""
     for rank in ranks:
         if rank in scene.evidence.places:
             return f"; rank {rank} is in {scene.evidence.places[rank]}"

@@ -103,7 +103,9 @@ def _swapped(job: Job, chance: random.Random) -> Case | None:
 
 def _wrong(**fields: object) -> object:
     def fault(job: Job, chance: random.Random) -> Case | None:
-        at = _target(job, chance, "all_reduce", group=chance.choice(["tp", "dp", "world"])) or _target(job, chance, "all_reduce")
+        at = _target(job, chance, "all_reduce", group=chance.choice(["tp", "dp", "world"])) or _target(
+            job, chance, "all_reduce"
+        )
         assert at is not None
         calls = job.rank(at[0]).calls
         calls[at[1]] = variant(calls[at[1]], **fields)

@@ -165,6 +165,8 @@ class Job:
             elif call.op == "stuck":
                 return
             elif call.op == "compute":
+                if rank.queue and not self.ahead:
+                    return
                 rank.clock += call.seconds
             elif call.op == "sync":
                 if rank.queue:
@@ -185,8 +187,11 @@ class Job:
         counter = (uid, call.op, call.peer) if call.op in P2P else (uid, call.op) if call.op in STORE else uid
         seq = rank.counts[counter] = rank.counts.get(counter, 0) + 1
         rank.clock += 0.001
-        op = Operation(uid, seq, call.op, "entered", call.reduce_op, call.root, call.peer, call.shapes, call.dtype, call.site,
-                       entered_s=rank.clock, asynchronous=call.asynchronous, iteration=call.iteration)  # fmt: skip
+        op = Operation(
+            uid, seq, call.op, reduce_op=call.reduce_op, root=call.root, peer=call.peer, shapes=call.shapes,
+            dtype=call.dtype, site=call.site, entered_s=rank.clock, asynchronous=call.asynchronous,
+            iteration=call.iteration,
+        )  # fmt: skip
         rank.records.append(op)
         if call.op == "send":
             key: object = (uid, rank.rank, call.peer, seq)
@@ -218,7 +223,11 @@ class Job:
         there = self._there.setdefault(key, {})
         there[rank.rank] = op
         members = key[1:3] if len(key) == 4 else self.members(group, rank.rank)
-        if len(there) < len(members) or (len(key) == 3 and (group, op.seq) in self.broken) or not self._agree(list(there.values())):
+        if (
+            len(there) < len(members)
+            or (len(key) == 3 and (group, op.seq) in self.broken)
+            or not self._agree(list(there.values()))
+        ):
             return False
         now = max(self._ranks[r].clock - 7.0 * r for r in there)
         for other, record in there.items():

@@ -1,0 +1,256 @@
+"""From what came back to one capture: reports joined, and silence put into words with the ranks behind it."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from ..errors import HangdoctorError, LauncherError, NoRanksFound, WireError
+from ..model import JobCapture, NodeCapture, RankCapture, SilentNode
+from ..ranges import format_hosts, format_ranks
+from ..readers.node import CaptureOptions
+from ..wire import NodeReply, unpack
+from .remote import Outcome
+
+_ROOT = Path(__file__).resolve().parents[2]  # what must be on the path for `import hangdoctor` and `import agents`
+
+# What the remote side says on stderr when the agent never ran, in plain words; {} is the node.
+_SET_UP = (
+    (r"No module named '?(hangdoctor|agents|msgspec|psutil|click)", "the Python there cannot import hangdoctor"),
+    (r"(execve\(\)|env|exec|sh|bash).*(No such file or directory|not found)", "that Python is not there"),
+    (r"(execve\(\)|env|exec|sh|bash).*Permission denied", "that Python may not be run there"),
+)
+_SET_UP_HELP = "hangdoctor must be readable at the same path on the nodes, or name a Python there that has it: --python PATH."
+_NOISE = re.compile(
+    r"cluster configuration lacks support for cpu binding|Exited with exit code|Terminating StepId|Force Terminated|"
+    r"Timed out waiting for job step|^Warning: Permanently added|^\s*$|^[-=+]+$|Job step aborted|Check SLURM_JOB_ID"
+)
+
+
+def agent_command(options: CaptureOptions, python: str = "") -> list[str]:
+    """The one-shot agent as a command that needs no login-shell set-up: by path, with this package on its path.
+
+    Another `python` brings its own hangdoctor.
+    """
+    # Whatever the training's environment starts in every Python (a probe, too) must stay away from the agent.
+    settings = ["HANGDOCTOR_DISABLE=1"]
+    if not python:
+        inherited = [p for p in os.environ.get("PYTHONPATH", "").split(":") if p]
+        settings.append("PYTHONPATH=" + ":".join([str(_ROOT), *inherited]))
+    encoded = base64.urlsafe_b64encode(msgspec.json.encode(options)).decode()
+    return ["/usr/bin/env", *settings, python or sys.executable, "-m", "hangdoctor", "agent", "--once", encoded]
+
+
+def shell_command(argv: Sequence[str]) -> str:
+    """The command for a remote login shell, whichever it is; away from a home folder that may not answer."""
+    return "cd /; exec " + shlex.join(argv)
+
+
+def node_options(options: CaptureOptions, left_s: float) -> CaptureOptions:
+    """The options for the agents: a shorter deadline, so that they answer before theirs is over."""
+    timeout = max(0.3, left_s - max(0.5, 0.15 * left_s))
+    return msgspec.structs.replace(options, timeout_s=round(timeout, 2), settle_s=min(options.settle_s, timeout / 2))
+
+
+class Gathered(msgspec.Struct):
+    """The answers of all nodes, sorted by what they are."""
+
+    captures: dict[str, NodeCapture] = {}
+    empty: dict[str, NodeReply] = {}  # answered, and had nothing to show
+    silent: dict[str, Outcome] = {}
+    damaged: dict[str, str] = {}
+
+
+def sort_out(outcomes: Sequence[Outcome]) -> Gathered:
+    """Unpack every report; a report counts when its end marker came and its checksum fits, whatever the exit code."""
+    gathered = Gathered()
+    for outcome in outcomes:
+        try:
+            reply = unpack(outcome.output)
+        except WireError as error:
+            gathered.silent[outcome.node] = outcome
+            if outcome.output.strip() and "no report" not in str(error):
+                gathered.damaged[outcome.node] = str(error)
+            continue
+        if reply.capture is not None:
+            gathered.captures[outcome.node] = reply.capture
+        else:
+            gathered.empty[outcome.node] = reply
+    return gathered
+
+
+def last_words(errors: str) -> str:
+    """The line of stderr that says most, without the noise that every failed step makes."""
+    lines = [line.strip() for line in errors.splitlines() if not _NOISE.search(line)]
+    return re.sub(r"^(srun|slurmstepd[-\w]*): (error: )?", "", lines[0])[:200] if lines else ""
+
+
+def set_up_trouble(errors: str) -> str:
+    """Why the agent could not even start, in plain words; "" where it was not that."""
+    return next((words for pattern, words in _SET_UP if re.search(pattern, errors)), "")
+
+
+def why_silent(outcome: Outcome, damaged: str, waited_s: float, state: str = "") -> str:
+    """Why a node did not report, for a person: what happened, and what the scheduler knows about the node."""
+    said = last_words(outcome.errors)
+    if damaged:
+        why = damaged
+    elif set_up_trouble(outcome.errors):
+        why = f"{set_up_trouble(outcome.errors)} ({said})"
+    elif outcome.code is None and outcome.took_s:
+        why = f"no answer within {waited_s:.0f} s" + (f" ({said})" if said else "")
+    else:
+        why = said or f"the command ended without a report (exit code {outcome.code})"
+    return f"{why}; {state}" if state else why
+
+
+def join(
+    gathered: Gathered, order: Sequence[str], whys: Mapping[str, str], options: CaptureOptions, job: str = ""
+) -> JobCapture:
+    """All answers as one capture.
+
+    Raises:
+        NoRanksFound: every node answered, and none has a rank of the job.
+        LauncherError: no agent could be started, for one and the same reason.
+    """
+    _refuse_nothing(gathered, order)
+    notes: list[str] = []
+    captures = _one_host_once(gathered.captures, notes)
+    captures = _one_job(captures, notes)
+    world = max((r.world_size for c in captures.values() for r in c.ranks), default=0)
+    reported = {node: sorted(r.rank for r in captures[node].ranks) for node in captures}
+    silent_nodes = [n for n in order if n in gathered.silent]
+    empty_nodes = [n for n in order if n in gathered.empty]
+    # A node that answered without a rank has lost its own, or never had one: the first where the numbers fit it.
+    behind = ranks_behind(order, reported, silent_nodes + empty_nodes, world) or ranks_behind(
+        order, reported, silent_nodes, world
+    )
+    nodes = list(captures.values()) + _emptied(gathered, behind, world, notes)
+    silent = [SilentNode(n, whys[n], behind.get(n, [])) for n in order if n in gathered.silent]
+    keys = Counter(c.job for c in captures.values())
+    return JobCapture(
+        job=job or (keys.most_common(1)[0][0] if keys else "unknown"), nodes=nodes,
+        silent=_merge_unplaced(silent, behind, reported, world), world_size=world,
+        layout=next((c.layout for c in captures.values() if c.layout), None), settle_s=options.settle_s, notes=notes,
+    )  # fmt: skip
+
+
+def _refuse_nothing(gathered: Gathered, order: Sequence[str]) -> None:
+    """Raise where there is nothing to diagnose and one reason for it."""
+    if gathered.captures:
+        return
+    where = format_hosts(order)
+    if gathered.empty and not gathered.silent:
+        first = next(iter(gathered.empty.values()))
+        raise NoRanksFound(f"all {len(order)} nodes answered ({where}), and none can show a rank: {first.error}", first.help)
+    troubles = {set_up_trouble(o.errors) for o in gathered.silent.values()}
+    if len(troubles) == 1 and "" not in troubles and not gathered.empty:
+        said = last_words(next(iter(gathered.silent.values())).errors)
+        raise LauncherError(f"the agent could not start on {where}: {troubles.pop()} ({said})", _SET_UP_HELP)
+
+
+def _one_host_once(captures: Mapping[str, NodeCapture], notes: list[str]) -> dict[str, NodeCapture]:
+    """A host that was reached by two names counts once."""
+    seen: dict[tuple[object, ...], str] = {}
+    kept: dict[str, NodeCapture] = {}
+    for name, capture in captures.items():
+        identity = (capture.node, *sorted((r.pid, r.started) for r in capture.ranks))
+        if identity in seen:
+            notes.append(f"{seen[identity]} and {name} are one host ({capture.node})")
+            continue
+        seen[identity] = name
+        kept[name] = capture
+    return kept
+
+
+def _key(capture: NodeCapture) -> str:
+    """The job's key without what differs from host to host: the number of a parent process."""
+    return re.sub(r"(^parent:|/)\d+$", "", capture.job)
+
+
+def _one_job(captures: dict[str, NodeCapture], notes: list[str]) -> dict[str, NodeCapture]:
+    """Ranks of two jobs make no sense together: the job that most nodes show stays."""
+    counts = Counter(_key(c) for c in captures.values())
+    if len(counts) < 2:
+        return captures
+    kept = counts.most_common(1)[0][0]
+    for key in sorted(set(counts) - {kept}):
+        names = format_hosts(n for n, c in captures.items() if _key(c) == key)
+        notes.append(f"{names} shows another job ({key}) and is left out; pick one with --job")
+    return {n: c for n, c in captures.items() if _key(c) == kept}
+
+
+def ranks_behind(
+    order: Sequence[str], reported: Mapping[str, list[int]], unasked: Sequence[str], world: int
+) -> dict[str, list[int]]:
+    """The ranks of each node in `unasked`, as far as they can be told.
+
+    What nobody reported belongs to the one node that did not answer. Behind several, the numbering is
+    taken for Slurm's and mpiexec's block distribution (rank // ranks per node), else for the cyclic one
+    (rank % nodes), where the nodes that did report fit it. https://slurm.schedmd.com/srun.html, --distribution
+    """
+    seen = {r for ranks in reported.values() for r in ranks}
+    lost = [r for r in range(world) if r not in seen]
+    if not lost or not unasked:
+        return {}
+    if len(unasked) == 1:
+        return {unasked[0]: lost}
+    holders = [n for n in order if n in reported or n in unasked]
+    if not holders or world % len(holders):
+        return {}
+    each = world // len(holders)
+    for plan in (
+        {n: list(range(i * each, (i + 1) * each)) for i, n in enumerate(holders)},
+        {n: list(range(i, world, len(holders))) for i, n in enumerate(holders)},
+    ):
+        if all(set(ranks) <= set(plan[n]) for n, ranks in reported.items() if n in plan):
+            return {n: [r for r in plan[n] if r in lost] for n in unasked}
+    return {}
+
+
+def _emptied(gathered: Gathered, behind: Mapping[str, list[int]], world: int, notes: list[str]) -> list[NodeCapture]:
+    """Nodes that answered and have no rank any more: theirs have ended, where they had some."""
+    nodes: list[NodeCapture] = []
+    for name, reply in gathered.empty.items():
+        ranks = [RankCapture(pid=0, rank=r, node=name, world_size=world, gone=True) for r in behind.get(name, [])]
+        if ranks:
+            nodes.append(NodeCapture(name, ranks=ranks, notes=[f"{name} answered and runs no rank: {reply.error}"]))
+    rest = [n for n in gathered.empty if not behind.get(n)]
+    if rest:
+        notes.append(f"{format_hosts(rest)} answered without a rank: {gathered.empty[rest[0]].error}")
+    return nodes
+
+
+def _merge_unplaced(
+    silent: list[SilentNode], behind: Mapping[str, list[int]], reported: Mapping[str, list[int]], world: int
+) -> list[SilentNode]:
+    """Where it cannot be told which silent node has which ranks, they are behind all of these nodes together."""
+    seen = {r for ranks in reported.values() for r in ranks}
+    lost = [r for r in range(world) if r not in seen]
+    if not lost or behind or len(silent) < 2:
+        return silent
+    why = "; ".join(f"{s.node}: {s.why}" for s in silent[:4]) + (f"; and {len(silent) - 4} more" if len(silent) > 4 else "")
+    return [SilentNode(format_hosts(s.node for s in silent), why, lost)]
+
+
+def summary(gathered: Gathered, total: int) -> str:
+    """One line of progress."""
+    ranks = [r.rank for c in gathered.captures.values() for r in c.ranks]
+    silent = f"; no answer from {format_hosts(gathered.silent)}" if gathered.silent else ""
+    return f"{len(gathered.captures)} of {total} nodes reported, ranks {format_ranks(ranks) or '-'}{silent}"
+
+
+def refused(errors: Sequence[str], table: Sequence[tuple[str, type[HangdoctorError], str, str]]) -> HangdoctorError | None:
+    """The error of `table` (pattern, class, message, help) that all of `errors` agree on."""
+    for pattern, kind, message, help in table:
+        if errors and all(re.search(pattern, text) for text in errors):
+            return kind(message, help)
+    return None

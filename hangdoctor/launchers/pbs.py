@@ -1,0 +1,97 @@
+"""The nodes of a PBS job (PBS_NODEFILE), by mpiexec: one mpiexec a node.
+
+A single mpiexec over all nodes prints what the healthy ones say and then waits for the dead one for good,
+and mixes the lines of all ranks; one a node does neither.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from ..clock import SystemClock
+from ..errors import BadInput, LauncherError, UsageError
+from ..model import JobCapture
+from ..ranges import format_hosts
+from ..readers.node import CaptureOptions
+from . import gather
+from .base import Progress
+from .remote import Command, query, run_all
+from .slurm import clean_environment
+from .ssh import read_hostfile
+
+_VERSION_S = 5.0
+
+
+class PbsLauncher:
+    """Captures the nodes that PBS_NODEFILE lists."""
+
+    def __init__(self, python: str = "") -> None:
+        self.python = python
+        self.env = clean_environment(os.environ)
+        self.clock = SystemClock()
+
+    def capture(self, options: CaptureOptions, progress: Progress) -> JobCapture:
+        begin, taken = self.clock.monotonic(), self.clock.wall()
+        hosts = self._hosts()
+        make = self._flavour()
+        progress(f"asking {len(hosts)} nodes by mpiexec: {format_hosts(hosts)}")
+        left = max(0.5, begin + options.timeout_s - self.clock.monotonic())
+        agent = gather.agent_command(gather.node_options(options, left), self.python)
+        commands = [Command(host, [*make(host), *agent]) for host in hosts]
+        outcomes = run_all(commands, begin + options.timeout_s, self.env, progress)
+        gathered = gather.sort_out(outcomes)
+        progress(gather.summary(gathered, len(hosts)))
+        whys = {n: gather.why_silent(o, gathered.damaged.get(n, ""), options.timeout_s) for n, o in gathered.silent.items()}
+        capture = gather.join(gathered, hosts, whys, options)
+        capture.taken, capture.took_s = taken, self.clock.monotonic() - begin
+        return capture
+
+    def _hosts(self) -> list[str]:
+        name = os.environ.get("PBS_NODEFILE", "")
+        if not name:
+            raise UsageError(
+                "PBS_NODEFILE is not set", "--pbs works inside a PBS job (qsub -I, or its script). Elsewhere: --hostfile F."
+            )
+        if not Path(name).exists():
+            raise BadInput(
+                f"PBS_NODEFILE names {name}, which is not here", "Run on the first node of the job: PBS writes the file there."
+            )
+        return read_hostfile(Path(name))
+
+    def _flavour(self) -> Callable[[str], list[str]]:
+        if shutil.which("mpiexec") is None:
+            raise LauncherError(
+                "mpiexec is not here", "Load the job's MPI module. For nodes that ssh can reach: --hostfile $PBS_NODEFILE."
+            )
+        told = query(("mpiexec", "--version"), _VERSION_S, self.env)
+        return flavour(told.output + told.errors)
+
+
+def flavour(version: str) -> Callable[[str], list[str]]:
+    """How this mpiexec is told to run one process on one node, by what it says of itself with --version."""
+    if "HYDRA" in version or "Intel(R) MPI" in version or "MVAPICH" in version:
+        return hydra
+    if "OpenRTE" in version or "Open MPI" in version or "PRRTE" in version:
+        return openmpi
+    if "PALS" in version:
+        return pals
+    return hydra  # MPICH's options are the ones that most others take
+
+
+def hydra(host: str) -> list[str]:
+    """https://github.com/pmodels/mpich, doc/wiki/how_to/Using_the_Hydra_Process_Manager.md"""
+    return ["mpiexec", "-hosts", host, "-n", "1", "-wdir", "/"]
+
+
+def openmpi(host: str) -> list[str]:
+    """https://docs.open-mpi.org/en/main/man-openmpi/man1/mpirun.1.html; root is refused unless allowed."""
+    root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    return ["mpiexec", *root, "--host", host, "-np", "1", "--bind-to", "none", "--wdir", "/"]
+
+
+def pals(host: str) -> list[str]:
+    """HPE's Parallel Application Launch Service, as on Cray EX."""
+    return ["mpiexec", "--hosts", host, "-n", "1", "--ppn", "1", "--cpu-bind", "none", "--wdir", "/"]

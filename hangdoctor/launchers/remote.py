@@ -1,0 +1,234 @@
+"""One bounded command per node, all at once, each in a process group of its own with SIGKILL behind it.
+
+A single step over all nodes dies with its worst node and takes the healthy reports along, so every
+launcher starts one command a node. Nothing that is started here outlives `run_all`, whatever ends it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+from ..errors import LauncherError
+from ..ranges import format_hosts
+from ..wire import END
+from .base import Progress
+
+MAX_OPEN = 256  # commands at one time: two pipes each, under the usual limit of 1,024 open files
+MAX_YOUNG = 64  # of them, started within the last seconds: what a scheduler's controller is asked at once
+_YOUNG_S = 3.0  # a silent node does not keep the others waiting for their turn
+_LINGER_S = 1.0  # for a command to end by itself once its report is whole
+_MAX_OUTPUT = 512 << 20  # bytes of one node, compressed and in base64: more is no report
+_MAX_ERRORS = 64 << 10
+_SLOW_S = 3.0  # after that long the user is told who has not answered yet
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_PR_SET_PDEATHSIG = 1
+
+
+class Command(Struct, frozen=True):
+    """What to run for one node; `node` is the name that the launcher knows it by."""
+
+    node: str
+    argv: list[str]
+
+
+class Outcome(Struct):
+    """What came back from one node. `code` is None where the command was killed at the deadline."""
+
+    node: str
+    output: str = ""
+    errors: str = ""
+    code: int | None = None
+    took_s: float = 0.0
+
+    @property
+    def reported(self) -> bool:
+        """True where the end marker of a report came; exit codes prove nothing."""
+        return END in self.output
+
+
+class _Running:
+    """One command under way."""
+
+    def __init__(self, command: Command, process: subprocess.Popen[bytes]) -> None:
+        self.node = command.node
+        self.process = process
+        self.begin = time.monotonic()
+        self.output = bytearray()
+        self.errors = bytearray()
+        self.open_pipes = 2
+        self.whole_at = 0.0  # when the end marker came
+
+    def add(self, data: bytes, is_output: bool) -> None:
+        if not is_output:
+            self.errors += data[: _MAX_ERRORS - len(self.errors)]
+            return
+        before = max(0, len(self.output) - len(END))
+        self.output += data
+        if not self.whole_at and self.output.find(END.encode(), before) >= 0:
+            self.whole_at = time.monotonic()
+
+    def kill(self) -> None:
+        """SIGKILL to the whole group: a srun that waits for a dead node takes seconds to obey SIGTERM."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=1.0)  # longer only in uninterruptible I/O, and then nobody can help
+
+    def outcome(self, code: int | None) -> Outcome:
+        return Outcome(
+            self.node, self.output.decode(errors="replace"), self.errors.decode(errors="replace"),
+            code, round(time.monotonic() - self.begin, 3),
+        )  # fmt: skip
+
+
+def run_all(
+    commands: Sequence[Command], deadline: float, env: Mapping[str, str], progress: Progress = lambda text: None
+) -> list[Outcome]:
+    """Run every command until it ends or `deadline` (of time.monotonic) has come; outcomes in the order of `commands`.
+
+    Raises:
+        LauncherError: the program cannot be started on this host.
+    """
+    fleet = _Fleet(list(commands), deadline, env, progress)
+    try:
+        fleet.run()
+    finally:
+        fleet.close()
+    return [fleet.done.get(c.node) or Outcome(c.node, errors="not asked: the deadline came first") for c in commands]
+
+
+class _Fleet:
+    def __init__(self, waiting: list[Command], deadline: float, env: Mapping[str, str], progress: Progress) -> None:
+        self.waiting = waiting[::-1]
+        self.deadline = deadline
+        self.env = env
+        self.progress = progress
+        self.total = len(waiting)
+        self.running: list[_Running] = []
+        self.done: dict[str, Outcome] = {}
+        self.selector = selectors.DefaultSelector()
+        self.begin = time.monotonic()
+        self.told = False
+
+    def run(self) -> None:
+        while (self.waiting or self.running) and time.monotonic() < self.deadline:
+            self._start_some()
+            self._read(min(0.2, max(0.0, self.deadline - time.monotonic())))
+            self._reap()
+            self._tell()
+
+    def _start_some(self) -> None:
+        now = time.monotonic()
+        young = sum(now - r.begin < _YOUNG_S for r in self.running)
+        while self.waiting and young < MAX_YOUNG and len(self.running) < MAX_OPEN:
+            self._start(self.waiting.pop())
+            young += 1
+
+    def _start(self, command: Command) -> None:
+        # A signal between the start and the entry in our books would leave the command behind.
+        with _signals_held() as mask:
+            try:
+                process = subprocess.Popen(
+                    command.argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                    env=dict(self.env), start_new_session=True, preexec_fn=lambda: _prepare(mask),
+                )  # fmt: skip
+            except OSError as error:
+                raise LauncherError(f"{command.argv[0]} cannot be started: {error.strerror}") from error
+            one = _Running(command, process)
+            self.running.append(one)
+        for pipe, is_output in ((process.stdout, True), (process.stderr, False)):
+            assert pipe is not None
+            os.set_blocking(pipe.fileno(), False)
+            self.selector.register(pipe, selectors.EVENT_READ, (one, is_output))
+
+    def _read(self, patience: float) -> None:
+        for key, _ in self.selector.select(patience):
+            one, is_output = key.data
+            try:
+                data = os.read(key.fd, 1 << 16)
+            except BlockingIOError:
+                continue
+            one.add(data, is_output)
+            if not data:
+                self.selector.unregister(key.fileobj)
+                one.open_pipes -= 1
+            elif len(one.output) > _MAX_OUTPUT:
+                self._finish(one, None)
+
+    def _reap(self) -> None:
+        now = time.monotonic()
+        for one in list(self.running):
+            if one.open_pipes == 0:
+                # Both pipes at their end: the command is over, or as good as.
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._finish(one, one.process.wait(timeout=0.05))
+            elif one.whole_at and now - one.whole_at > _LINGER_S:
+                self._finish(one, None)
+            elif one.process.poll() is not None and now - one.begin > _YOUNG_S:
+                self._finish(one, one.process.returncode)  # a grandchild holds the pipes open
+
+    def _finish(self, one: _Running, code: int | None) -> None:
+        if one not in self.running:
+            return
+        self.running.remove(one)
+        for pipe in (one.process.stdout, one.process.stderr):
+            if pipe is not None:
+                with contextlib.suppress(KeyError, ValueError):
+                    self.selector.unregister(pipe)
+                pipe.close()
+        one.kill()
+        self.done[one.node] = one.outcome(code)
+
+    def _tell(self) -> None:
+        if self.told or time.monotonic() - self.begin < _SLOW_S or not self.running:
+            return
+        self.told = True
+        left = self.deadline - time.monotonic()
+        late = format_hosts(r.node for r in self.running if not r.whole_at)
+        if late:
+            self.progress(f"{len(self.done)} of {self.total} nodes have answered; waiting up to {left:.0f} s more for {late}")
+
+    def close(self) -> None:
+        """End what is left; a second Ctrl-C does not cut it short."""
+        with _signals_held():
+            for one in self.running:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(one.process.pid, signal.SIGKILL)
+            for one in list(self.running):
+                self._finish(one, None)
+            self.selector.close()
+
+
+@contextlib.contextmanager
+def _signals_held() -> Iterator[set[int]]:
+    """Hold SIGINT and SIGTERM back; yields the mask to give to children, which must not inherit ours."""
+    old = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield {int(s) for s in old}
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, old)
+
+
+def _prepare(mask: set[int]) -> None:
+    """Runs in the child: should hangdoctor itself be killed, the command goes too."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def query(argv: Sequence[str], timeout_s: float, env: Mapping[str, str]) -> Outcome:
+    """One short command on this host, such as squeue; `code` is None where it did not end in time.
+
+    Raises:
+        LauncherError: the program is not there.
+    """
+    return run_all([Command(argv[0], list(argv))], time.monotonic() + timeout_s, env)[0]

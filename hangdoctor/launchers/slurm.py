@@ -1,0 +1,303 @@
+"""A running Slurm job: one overlapping step a node, beside the training.
+
+    srun --jobid=J --overlap --gres=gpu:0 -w NODE -N1 -n1 ... hangdoctor agent --once ...
+
+Without --overlap and --gres=gpu:0 the step would wait for what the training holds
+(https://slurm.schedmd.com/srun.html). A report comes back over srun's standard output.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from ..clock import SystemClock
+from ..errors import HangdoctorError, JobNotFound, JobNotRunning, LauncherError, NotPermitted, UsageError
+from ..model import JobCapture
+from ..ranges import format_hosts, parse_hosts
+from ..readers.node import CaptureOptions
+from . import gather
+from .base import Progress
+from .remote import Command, Outcome, query, run_all
+
+_JOB = re.compile(r"^(\d+(?:_\d+)?)(?:\.(\d+))?$")
+_QUERY_S = 5.0  # for one question to Slurm's controller; it answers in milliseconds or not at all
+# These lead to the cluster; all other variables of Slurm describe the caller's job or step and would be taken as options.
+_KEEP = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_CLUSTER_NAME", "SLURM_JWT"})
+_FOREIGN = re.compile(
+    r"^(SLURM|SRUN|SBATCH|SALLOC|SLURMD|OMPI|PMI|PMIX|PALS|TORCHELASTIC)_|"
+    r"^(RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|GROUP_RANK|MASTER_ADDR|MASTER_PORT|PYTHONSTARTUP|PYTHONINSPECT)$"
+)
+_NOT_TRAINING = frozenset({"batch", "extern", "interactive"})
+STEP_NAME = "hangdoctor"  # of our own steps, in squeue -s
+
+_CONTROLLER = (
+    r"[Uu]nable to contact slurm controller|Unable to establish control|Could not establish a configuration source|"
+    r"Connection refused|Socket timed out"
+)
+_CONTROLLER_HELP = "Try: scontrol ping. Without Slurm the nodes can be reached by ssh: hangdoctor dump --hostfile F."
+_ENDED = (
+    r"Invalid job id|already completing or completed|Expired or invalid job|has expired|Job is not running|"
+    r"Requested job step .*not|Job/step"
+)
+
+
+# What srun says of a node that it cannot reach, in plain words.
+_WORDS = (
+    (r"Task launch for \S+ failed on node \S+: ([^\n]*)", "its slurmd does not answer ({})"),
+    (r"Node failure on|[Nn]ode \S+ is not responding|Job credential|Zero Bytes were transmitted", "Slurm lost the node ({})"),
+    (r"[^\n]*(?:temporarily disabled|nodes are busy|Unable to create step)[^\n]*", "Slurm starts no step on it ({})"),
+)
+
+
+class Step(msgspec.Struct):
+    """One step of the job, as ``squeue -s`` lists it."""
+
+    id: str
+    name: str
+    tasks: int
+    nodes: list[str]
+
+
+def parse_job(text: str) -> tuple[str, str]:
+    """``7`` -> ("7", ""), ``7.0`` -> ("7", "0"), ``12_3`` (a task of an array) -> ("12_3", "").
+
+    Raises:
+        UsageError: the text is neither.
+    """
+    match = _JOB.match(text.strip())
+    if match is None:
+        raise UsageError(f"'{text}' is no Slurm job", "Give a job id, or a job and its step: --jobid 12345, --jobid 12345.0")
+    return match[1], match[2] or ""
+
+
+def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The caller's environment without what an enclosing job, step or rank has put there."""
+    return {k: v for k, v in environ.items() if k in _KEEP or not _FOREIGN.match(k)}
+
+
+class SlurmLauncher:
+    """Captures the nodes of a running job."""
+
+    def __init__(self, job: str, step: str = "", python: str = "") -> None:
+        self.job = job
+        self.step = step
+        self.python = python
+        self.env = clean_environment(os.environ)
+        self.clock = SystemClock()
+
+    def capture(self, options: CaptureOptions, progress: Progress) -> JobCapture:
+        begin, taken = self.clock.monotonic(), self.clock.wall()
+        deadline = begin + options.timeout_s
+        self.job, job_nodes = self._running_job()
+        nodes, step, notes = self._choose(job_nodes)
+        progress(f"asking {len(nodes)} nodes of job {self.job}: {format_hosts(nodes)}")
+        left = max(0.5, deadline - self.clock.monotonic())
+        options = msgspec.structs.replace(options, slurm_job=self.job, slurm_step=step)
+        agent = gather.agent_command(gather.node_options(options, left), self.python)
+        outcomes = self._ask(nodes, agent, deadline, progress)
+        gathered = gather.sort_out(outcomes)
+        progress(gather.summary(gathered, len(nodes)))
+        if not gathered.captures:
+            self._refuse(list(gathered.silent.values()), len(nodes))
+        whys = self._whys(gathered, options.timeout_s)
+        capture = gather.join(gathered, nodes, whys, options)
+        capture.job = f"slurm:{self.job}.{step}" if not gathered.captures and step else capture.job
+        capture.notes += notes
+        capture.taken, capture.took_s = taken, self.clock.monotonic() - begin
+        return capture
+
+    # ----------------------------------------------------------------- what Slurm knows
+
+    def _slurm(self, *argv: str) -> Outcome:
+        """One question to Slurm.
+
+        Raises:
+            LauncherError: the command is not here, or the controller does not answer.
+        """
+        try:
+            outcome = query(argv, _QUERY_S, self.env)
+        except LauncherError as error:
+            raise LauncherError(
+                f"{argv[0]} is not here: {error}",
+                "Run on a login node, or load Slurm's module. For nodes that ssh can reach: hangdoctor dump --hostfile F.",
+            ) from error
+        if outcome.code is None:
+            raise LauncherError(
+                f"{argv[0]} did not answer within {_QUERY_S:.0f} s: Slurm's controller is away", _CONTROLLER_HELP
+            )
+        if outcome.code and re.search(_CONTROLLER, outcome.errors):
+            raise LauncherError(f"Slurm cannot be asked: {gather.last_words(outcome.errors)}", _CONTROLLER_HELP)
+        return outcome
+
+    def _running_job(self) -> tuple[str, list[str]]:
+        """(job id, its nodes).
+
+        Raises:
+            JobNotFound, JobNotRunning, NotPermitted: it cannot be captured, and why.
+        """
+        job = self.job
+        answer = self._slurm("squeue", "-h", "-t", "all", "-j", job, "-o", "%A|%T|%U|%u|%i|%r|%N")
+        rows = [line.split("|", 6) for line in answer.output.splitlines() if line.count("|") >= 6]
+        if not rows:
+            said = gather.last_words(answer.errors)
+            if answer.code and "Invalid job id" not in said:
+                raise LauncherError(f"squeue -j {job} failed: {said or f'exit code {answer.code}'}", "Try it by hand.")
+            raise JobNotFound(
+                f"Slurm knows no job {job}",
+                "It ended a while ago or never was. Running jobs: squeue --me; ended ones: sacct -j " + job,
+            )
+        running = [row for row in rows if row[1] == "RUNNING"]
+        if len(running) > 1:
+            names = ", ".join(row[4] for row in running[:8])
+            raise JobNotFound(f"job {job} is an array or a group of {len(running)} running jobs", f"Name one of them: {names}")
+        number, state, uid, user, _, reason, hosts = (running or rows)[0]
+        if state != "RUNNING":
+            raise _not_running(job, state, reason)
+        if uid.isdigit() and int(uid) != os.getuid():
+            raise NotPermitted(
+                f"job {job} belongs to {user}, and Slurm lets nobody else start a step in it, root neither",
+                f"Run it as that user: sudo -u {user} hangdoctor dump --jobid {job}",
+            )
+        return number, parse_hosts(hosts)
+
+    def _steps(self) -> list[Step]:
+        answer = self._slurm("squeue", "-h", "-s", "-j", self.job, "-o", "%i|%A|%N|%j")
+        steps: list[Step] = []
+        for line in answer.output.splitlines():
+            if line.count("|") >= 3:
+                number, tasks, nodes, name = line.split("|", 3)
+                steps.append(Step(number.partition(".")[2], name, int(tasks) if tasks.isdigit() else 0, parse_hosts(nodes)))
+        return steps
+
+    def _choose(self, job_nodes: list[str]) -> tuple[list[str], str, list[str]]:
+        """(nodes to ask, the training's step or "" where it is not a step of its own, notes).
+
+        Raises:
+            JobNotFound: the step that was asked for is not there.
+        """
+        steps = self._steps()
+        if self.step:
+            wanted = [s for s in steps if s.id == self.step]
+            if not wanted:
+                there = ", ".join(f"{self.job}.{s.id} ({s.name})" for s in steps) or "none"
+                raise JobNotFound(
+                    f"job {self.job} runs no step {self.step}", f"It has ended, or never was. Running now: {there}"
+                )
+            return wanted[0].nodes, self.step, []
+        own = [s for s in steps if s.id not in _NOT_TRAINING and s.name != STEP_NAME]
+        if not own:
+            return job_nodes, "", []  # started from the batch script by mpiexec, torchrun, pdsh ...
+        best = max(own, key=lambda s: (s.tasks, len(s.nodes), int(s.id) if s.id.isdigit() else 0))
+        notes = []
+        if len(own) > 1:
+            others = ", ".join(f"{self.job}.{s.id} ({s.name}, {s.tasks} tasks)" for s in own if s is not best)
+            notes.append(f"step {self.job}.{best.id} ({best.name}, {best.tasks} tasks) is shown; also running: {others}")
+        return best.nodes, best.id, notes
+
+    # ----------------------------------------------------------------- the steps of our own
+
+    def _ask(self, nodes: list[str], agent: list[str], deadline: float, progress: Progress) -> list[Outcome]:
+        overlap = self._overlap()
+        outcomes = run_all([step_command(self.job, n, agent, overlap) for n in nodes], deadline, self.env, progress)
+        if all("Invalid generic resource" in o.errors for o in outcomes):
+            # A cluster without GPUs in its configuration does not know the word.
+            commands = [step_command(self.job, n, agent, overlap, "none") for n in nodes]
+            outcomes = run_all(commands, deadline, self.env, progress)
+        return outcomes
+
+    def _overlap(self) -> bool:
+        """True where this srun has --overlap (20.11); before, steps shared their resources without it."""
+        match = re.search(r"(\d+)\.(\d+)", self._slurm("srun", "--version").output)
+        return match is None or (int(match[1]), int(match[2])) >= (20, 11)
+
+    def _refuse(self, silent: Sequence[Outcome], asked: int) -> None:
+        """Raise where no node reported and all say the same: it is not the nodes, then."""
+        if len(silent) != asked:
+            return
+        table: list[tuple[str, type[HangdoctorError], str, str]] = [
+            (r"[Pp]ermission denied|not authorized|Access denied", NotPermitted,
+             f"Slurm does not let you start a step in job {self.job}", f"Only the job's own user may: squeue -j {self.job}"),
+            (_ENDED, JobNotRunning, f"job {self.job} ended while it was being captured", f"See: sacct -j {self.job}"),
+            (_CONTROLLER, LauncherError, "Slurm's controller stopped answering", _CONTROLLER_HELP),
+            (r"unrecognized option|invalid option", LauncherError,
+             f"this srun does not take our options: {gather.last_words(silent[0].errors)}", "Slurm 19.05 or later is needed."),
+        ]  # fmt: skip
+        error = gather.refused([o.errors if not gather.set_up_trouble(o.errors) else "" for o in silent], table)
+        if error is not None:
+            raise error
+
+    def _whys(self, gathered: gather.Gathered, waited_s: float) -> dict[str, str]:
+        """Why each silent node is silent, with its state in Slurm."""
+        if not gathered.silent:
+            return {}
+        states = self._states(list(gathered.silent))
+        return {
+            n: gather.why_silent(_in_words(o), gathered.damaged.get(n, ""), waited_s, states.get(n, ""))
+            for n, o in gathered.silent.items()
+        }
+
+    def _states(self, nodes: list[str]) -> dict[str, str]:
+        """What Slurm thinks of these nodes; empty where it cannot be asked any more."""
+        try:
+            answer = query(("sinfo", "-h", "-N", "-n", format_hosts(nodes), "-o", "%N|%T|%E"), 2.0, self.env)
+        except LauncherError:
+            return {}
+        rows = [line.split("|", 2) for line in answer.output.splitlines() if line.count("|") >= 2]
+        return {node: describe_state(state, reason) for node, state, reason in rows}
+
+
+def describe_state(state: str, reason: str) -> str:
+    """Slurm's state of a node in words: ``Slurm has it as down (Not responding)``."""
+    signs = {
+        "*": "it does not answer Slurm",
+        "~": "powered off",
+        "#": "powering up",
+        "%": "powering down",
+        "$": "in maintenance",
+    }
+    sign = next((words for sign, words in signs.items() if state.endswith(sign)), "")
+    name = state.rstrip("*~#%$@^!-+")
+    cause = "" if reason.strip().lower() in ("", "none") else f" ({reason.strip()})"
+    if name in ("allocated", "mixed", "idle", "completing") and not sign:
+        return f"Slurm still takes the node for up{cause}"
+    return f"Slurm has it as {name}{cause}" + (f", {sign}" if sign else "")
+
+
+def step_command(job: str, node: str, agent: Sequence[str], overlap: bool = True, gres: str = "gpu:0") -> Command:
+    """The srun for one node. Memory and GPUs stay with the training, no MPI is set up, and no folder but / is needed."""
+    srun = ["srun", f"--jobid={job}", *(["--overlap"] if overlap else []), f"--gres={gres}", "-w", node, "-N1", "-n1",
+            "--mem=0", "--mpi=none", "--input=none", "--export=ALL", "--chdir=/", f"--job-name={STEP_NAME}"]  # fmt: skip
+    return Command(node, [*srun, *agent])
+
+
+def _not_running(job: str, state: str, reason: str) -> JobNotRunning:
+    words = state.lower().replace("_", " ")
+    why = f" ({reason})" if reason not in ("", "None") else ""
+    if state in ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"):
+        return JobNotRunning(f"job {job} has not started: it is {words}{why}", "Capture it once it runs: squeue -j " + job)
+    if state == "CONFIGURING":
+        return JobNotRunning(f"job {job} has not started: its nodes are being set up", "Try again in a minute.")
+    if state in ("SUSPENDED", "STOPPED"):
+        return JobNotRunning(
+            f"job {job} is {words} by Slurm: all of its processes stand still, and that is why it hangs",
+            f"Let it go on: scontrol resume {job}",
+        )
+    if state in ("COMPLETING", "STAGE_OUT", "SIGNALING"):
+        return JobNotRunning(f"job {job} is ending ({words})", f"See: sacct -j {job}")
+    return JobNotRunning(f"job {job} has ended: {words}{why}", f"See: sacct -j {job}, and the end of its log.")
+
+
+def _in_words(outcome: Outcome) -> Outcome:
+    """What srun said, as a person would say it."""
+    if re.search(_ENDED, outcome.errors):
+        return msgspec.structs.replace(outcome, errors="the job ended while it was being captured")
+    for pattern, words in _WORDS:
+        match = re.search(pattern, outcome.errors)
+        if match is not None:
+            said = match[match.lastindex or 0]
+            return msgspec.structs.replace(outcome, errors=words.format(gather.last_words(said) or said.strip()))
+    return outcome

@@ -1,0 +1,105 @@
+"""Hosts from a file, by ssh or by pdsh over ssh: for clusters without a scheduler, or past one that does not answer."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+from ..clock import SystemClock
+from ..errors import BadInput, LauncherError, UsageError
+from ..model import JobCapture
+from ..ranges import format_hosts, parse_hosts
+from ..readers.node import CaptureOptions
+from . import gather
+from .base import Progress
+from .remote import Command, run_all
+from .slurm import clean_environment
+
+_HOST = re.compile(r"^(?:[\w.-]+@)?[A-Za-z0-9][\w.:-]*$")
+_SLOTS = re.compile(r"^slots=\d+$")
+_CONNECT_S = 5  # to reach a host; a dead one is known after that
+_HELP = "One host a line, as `n1` or `n1 slots=8`; # starts a comment."
+
+
+def read_hostfile(path: Path) -> list[str]:
+    """The hosts of a file in its order, each once.
+
+    Lines are ``host [slots=n]`` (DeepSpeed's form), ``host:8``, ``n[1-4]``, empty, or comments.
+
+    Raises:
+        BadInput: the file cannot be read, has no host, or a line that is none; the line is named.
+    """
+    try:
+        lines = path.read_text(errors="replace").splitlines()
+    except OSError as error:
+        raise BadInput(f"the host file {path} cannot be read: {error.strerror}", _HELP) from error
+    hosts: list[str] = []
+    for number, line in enumerate(lines, start=1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        hosts += _hosts_of(words, path, number, line)
+    if not hosts:
+        raise BadInput(f"the host file {path} names no host", _HELP)
+    return list(dict.fromkeys(hosts))
+
+
+def _hosts_of(words: list[str], path: Path, number: int, line: str) -> list[str]:
+    wrong = BadInput(f"{path}, line {number} is no host: {line.strip()[:80]!r}", _HELP)
+    if any("=" not in w for w in words[1:]) or any(w.startswith("slots=") and not _SLOTS.match(w) for w in words[1:]):
+        raise wrong
+    try:
+        names = parse_hosts(re.sub(r":\d+$", "", words[0]))
+    except UsageError:
+        raise wrong from None
+    # A name that begins with a dash would be an option of ssh.
+    if not names or not all(_HOST.match(n) for n in names):
+        raise wrong
+    return names
+
+
+class SshLauncher:
+    """Captures the hosts of a file, with one ssh (or pdsh) a host."""
+
+    def __init__(self, hostfile: Path, shell: str = "ssh", python: str = "") -> None:
+        self.hostfile = hostfile
+        self.shell = shell
+        self.python = python
+        self.clock = SystemClock()
+
+    def capture(self, options: CaptureOptions, progress: Progress) -> JobCapture:
+        begin, taken = self.clock.monotonic(), self.clock.wall()
+        hosts = read_hostfile(self.hostfile)
+        if shutil.which(self.shell) is None:
+            other = "pdsh" if self.shell == "ssh" else "ssh"
+            raise LauncherError(f"{self.shell} is not here", f"Install it, or use the other one: --remote-shell {other}.")
+        progress(f"asking {len(hosts)} hosts by {self.shell}: {format_hosts(hosts)}")
+        agent = gather.agent_command(gather.node_options(options, options.timeout_s), self.python)
+        make = ssh_command if self.shell == "ssh" else pdsh_command
+        commands = [make(host, gather.shell_command(agent), options.timeout_s) for host in hosts]
+        outcomes = run_all(commands, begin + options.timeout_s, clean_environment(os.environ), progress)
+        gathered = gather.sort_out(outcomes)
+        progress(gather.summary(gathered, len(hosts)))
+        whys = {n: gather.why_silent(o, gathered.damaged.get(n, ""), options.timeout_s) for n, o in gathered.silent.items()}
+        capture = gather.join(gathered, hosts, whys, options)
+        capture.taken, capture.took_s = taken, self.clock.monotonic() - begin
+        return capture
+
+
+def ssh_command(host: str, command: str, timeout_s: float) -> Command:
+    """No question is ever asked: a host that wants a password, or whose key is unknown, is silent and says why."""
+    connect = max(1, min(_CONNECT_S, int(timeout_s)))
+    options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={connect}", "-o", "ServerAliveInterval=5", "-x", "-T"]
+    return Command(host, ["ssh", *options, "--", host, command])
+
+
+def pdsh_command(host: str, command: str, timeout_s: float) -> Command:
+    """One pdsh a host, so that its labels (it cuts domains off) are not needed; -S for an exit code."""
+    connect = max(1, min(_CONNECT_S, int(timeout_s)))
+    # pdsh replaces %h, %u and %n in the command by itself.
+    escaped = command.replace("%", "%%")
+    return Command(
+        host, ["pdsh", "-R", "ssh", "-N", "-S", "-t", str(connect), "-u", str(max(1, int(timeout_s))), "-w", host, escaped]
+    )

@@ -1,0 +1,263 @@
+"""`dump` on a real Slurm cluster of four nodes, with a real gloo job that hangs and nodes that break.
+
+The tests share one job: each brings it where it needs it, and mends what it broke. The two at the end break it for good.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab import LAB, Cluster, LabJob, wait_until
+
+pytestmark = [pytest.mark.slurm, pytest.mark.torch]
+
+PATIENCE = "12"  # --timeout where a node is silent: long enough for the others on a machine that is busy
+EVERYBODY = set(range(8))
+
+
+def ranks_seen(diagnosis: dict[str, Any]) -> list[int]:
+    return sorted(r["rank"] for r in diagnosis["ranks"])
+
+
+def cause(diagnosis: dict[str, Any]) -> tuple[str, list[int], list[str]]:
+    first = diagnosis["causes"][0]
+    return first["kind"], first["ranks"], first["nodes"]
+
+
+def test_a_rank_that_never_enters(cluster: Cluster, job: LabJob) -> None:
+    job.hang(5)
+    before = job.states()
+    assert len(before) == 8
+    diagnosis = cluster.dump("--jobid", job.id)
+    assert diagnosis["status"] == "hang"
+    assert cause(diagnosis) == ("not_entered", [5], ["n3"])
+    assert diagnosis["missing"] == []
+    assert diagnosis["job"]["id"] == f"slurm:{job.id}.0"
+    assert diagnosis["job"]["nodes"] == ["n1", "n2", "n3", "n4"]
+    assert {r["rank"]: r["node"] for r in diagnosis["ranks"]} == {r: f"n{r // 2 + 1}" for r in range(8)}
+    assert {r["rank"]: r["gpu"] for r in diagnosis["ranks"]} == {r: str(r % 2) for r in range(8)}
+    assert job.states() == before
+
+
+def test_silent_nodes_explain_the_wait(cluster: Cluster, job: LabJob) -> None:
+    """Nobody who can be seen is guilty: the ranks behind the silent nodes are named, and what did report is there."""
+    job.hang(5)
+    before = job.states()
+    with (
+        cluster.broken("n2", "freeze", "thaw", job.id),
+        cluster.broken("n3", "blackhole", "link-up", job.id),
+        cluster.broken("n4", "slurmd-stop", "slurmd-cont", job.id),
+    ):
+        diagnosis = cluster.dump("--jobid", job.id, "--timeout", PATIENCE)
+    assert cause(diagnosis) == ("unreachable", [2, 3, 4, 5, 6, 7], ["n2", "n3", "n4"])
+    missing = sorted((m["node"], m["ranks"], m["what"]) for m in diagnosis["missing"])
+    assert missing == [("n2", [2, 3], "node"), ("n3", [4, 5], "node"), ("n4", [6, 7], "node")]
+    assert all("Slurm" in m["why"] for m in diagnosis["missing"])
+    assert ranks_seen(diagnosis) == [0, 1]
+    assert job.states().keys() == before.keys()
+    assert "T" not in job.states().values()
+
+
+def test_slurms_own_word_on_a_lost_node(cluster: Cluster, job: LabJob) -> None:
+    """srun gives up by itself after some ten seconds, and what it says is told in plain words."""
+    job.hang(5)
+    with (
+        cluster.broken("n2", "link-down", "link-up", job.id),
+        cluster.broken("n3", "slurmd-kill", "slurmd-start", job.id),
+    ):
+        diagnosis = cluster.dump("--jobid", job.id, "--timeout", "25")
+    assert sorted((m["node"], m["ranks"]) for m in diagnosis["missing"]) == [("n2", [2, 3]), ("n3", [4, 5])]
+    assert all(m["why"].startswith("its slurmd does not answer") for m in diagnosis["missing"])
+    assert cause(diagnosis) == ("unreachable", [2, 3, 4, 5], ["n2", "n3"])
+
+
+def test_a_silent_node_is_not_blamed_where_a_rank_explains_the_wait(cluster: Cluster, job: LabJob) -> None:
+    job.hang(0)
+    with cluster.broken("n3", "blackhole", "link-up", job.id):
+        diagnosis = cluster.dump("--jobid", job.id, "--timeout", PATIENCE)
+    assert cause(diagnosis) == ("not_entered", [0], ["n1"])
+    assert "unreachable" not in [c["kind"] for c in diagnosis["causes"]]
+    assert [(m["ranks"], m["node"]) for m in diagnosis["missing"]] == [([4, 5], "n3")]
+    assert ranks_seen(diagnosis) == [0, 1, 2, 3, 6, 7]
+
+
+def test_from_inside_the_job(cluster: Cluster, job: LabJob) -> None:
+    """In the batch script, with all of the job's own variables in the environment."""
+    job.hang(5)
+    (job.control / "inside.ask").touch()
+    wait_until((job.control / "inside.code").exists, "the dump inside the job")
+    assert (job.control / "inside.code").read_text().strip() == "0", (job.control / "inside.out").read_text()
+    report = (job.control / "inside.out").read_text()
+    assert "Rank 5 (node n3" in report
+    assert not cluster.processes("n1", "srun --jobid")
+
+
+def test_a_monitoring_step_is_no_rank(cluster: Cluster, job: LabJob) -> None:
+    job.hang(5)
+    step = ["srun", f"--jobid={job.id}", "--overlap", "--gres=gpu:0", "-w", "n3", "-N1", "-n1", "--job-name=monitor"]
+    watcher = subprocess.Popen(
+        [LAB / "cluster-node", "exec", "login", *step, sys.executable, "-c", "import time; print('up', flush=True); time.sleep(300)"],
+        env=cluster.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    try:
+        assert watcher.stdout is not None
+        assert watcher.stdout.readline() == b"up\n"
+        diagnosis = cluster.node("exec", "login", *cluster.dump_command("--json", "-", "--jobid", job.id)).stdout
+        assert '"world_size":8' in diagnosis.replace(" ", "")
+        assert "monitor" in diagnosis  # the note that says which step is shown
+        named = cluster.node("exec", "login", *cluster.dump_command("-q", "--jobid", f"{job.id}.0")).stdout
+        assert named.startswith("Rank 5 (node n3")
+    finally:
+        watcher.send_signal(signal.SIGKILL)
+        watcher.wait(timeout=10)
+        steps = cluster.login("squeue", "-h", "-s", "-j", job.id, "-o", "%i %j").splitlines()
+        cluster.login("scancel", *[s.split()[0] for s in steps if s.endswith("monitor")])
+
+
+def test_cancelled_it_leaves_no_srun(cluster: Cluster, job: LabJob) -> None:
+    """Ctrl-C, SIGTERM, and even SIGKILL to hangdoctor itself, while a srun waits for a frozen node."""
+    job.hang(5)
+    command = [LAB / "cluster-node", "exec", "login", *cluster.dump_command("--jobid", job.id, "--timeout", "60")]
+    with cluster.broken("n3", "freeze", "thaw", job.id):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+            with subprocess.Popen(
+                command, env=cluster.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            ) as dump:
+                wait_until(lambda: bool(cluster.processes("login", "-w n3")), "the srun that waits for n3")
+                for pid in cluster.processes("login", "hangdoctor dump"):  # not its nsenter, which is outside
+                    os.kill(pid, number)
+                out, err = dump.communicate(timeout=20)
+            assert not out
+            assert dump.returncode in ((137, -9) if number is signal.SIGKILL else (130,)), err
+            wait_until(lambda: not cluster.processes("login", "srun --jobid"), "no srun is left", 10)
+
+
+def test_over_ssh(cluster: Cluster, job: LabJob, tmp_path: Path) -> None:
+    if not cluster.ssh:
+        pytest.skip("needs sshd (scripts/setup-slurm)")
+    hosts = tmp_path / "hosts"
+    hosts.write_text("# two slots each\nn1 slots=2\nn2 slots=2\n\nn3\nn4\nn4 slots=2\n10.77.0.4\n")
+    job.hang(5)
+    diagnosis = cluster.dump("--hostfile", str(hosts))
+    assert cause(diagnosis) == ("not_entered", [5], ["n3"])
+    assert ranks_seen(diagnosis) == list(range(8))
+    assert any("are one host" in n for n in diagnosis["notes"])
+
+
+def test_a_dead_node_over_other_launchers(cluster: Cluster, job: LabJob, tmp_path: Path) -> None:
+    """mpiexec with a dead node hangs for good: what the others said counts there, too."""
+    if not cluster.ssh or not all(shutil.which(c) for c in ("pdsh", "mpiexec")):
+        pytest.skip("needs sshd, pdsh and mpiexec (scripts/setup-slurm)")
+    hosts = tmp_path / "hosts"
+    hosts.write_text("n1\nn2\nn3\nn4\n")
+    job.hang(5)
+    with cluster.broken("n3", "blackhole", "link-up", job.id):
+        found = [
+            cluster.dump("--hostfile", str(hosts), "--timeout", PATIENCE),
+            cluster.dump("--hostfile", str(hosts), "--remote-shell", "pdsh", "--timeout", PATIENCE),
+            cluster.dump("--pbs", "--timeout", PATIENCE, env={"PBS_NODEFILE": str(cluster.folder / "nodefile")}),
+        ]
+    for diagnosis in found:
+        assert cause(diagnosis) == ("unreachable", [4, 5], ["n3"])
+        assert [(m["ranks"], m["node"]) for m in diagnosis["missing"]] == [([4, 5], "n3")]
+        assert ranks_seen(diagnosis) == [0, 1, 2, 3, 6, 7]
+
+
+def test_torchrun_under_srun(cluster: Cluster, torchrun_job: LabJob) -> None:
+    """One task a node: ranks and world size are torchrun's, not Slurm's."""
+    torchrun_job.hang(3)
+    diagnosis = cluster.dump("--jobid", torchrun_job.id)
+    assert cause(diagnosis) == ("not_entered", [3], ["n2"])
+    assert diagnosis["job"]["world_size"] == 4
+    assert ranks_seen(diagnosis) == [0, 1, 2, 3]
+    torchrun_job.finish()
+    cluster.login("scancel", torchrun_job.id)
+
+
+def test_jobs_that_cannot_be_captured(cluster: Cluster, job: LabJob) -> None:
+    ended = cluster.submit("-N1", script="true")
+    foreign = cluster.submit("-N1", script="sleep 600", user="tester")
+    held = cluster.submit("-N1", "-H", script="true")
+    array = cluster.submit("-N1", "--array=1-2", script="sleep 600")
+    empty = cluster.submit("-N1", script="srun sleep 600")
+    try:
+        cluster.wait_state(ended, "COMPLETED")
+        cluster.wait_state(foreign, "RUNNING")
+        wait_until(lambda: cluster.state(array) == "RUNNING\nRUNNING", "both tasks of the array run")
+        wait_until(lambda: f"{empty}.0" in cluster.login("squeue", "-h", "-s", "-j", empty, "-o", "%i"), "its step runs")
+        assert "Slurm knows no job 99999" in cluster.refusal("--jobid", "99999")
+        assert f"job {ended} has ended: completed" in cluster.refusal("--jobid", ended)
+        assert f"job {held} has not started: it is pending (JobHeldUser)" in cluster.refusal("--jobid", held)
+        assert f"job {foreign} belongs to tester" in cluster.refusal("--jobid", foreign)
+        assert f"{array}_1" in cluster.refusal("--jobid", array)
+        assert f"job {job.id} runs no step 77" in cluster.refusal("--jobid", f"{job.id}.77")
+        assert "none can show a rank" in cluster.refusal("--jobid", empty)
+        assert "'seven' is no Slurm job" in cluster.refusal("--jobid", "seven", code=2)
+    finally:
+        cluster.login("scancel", foreign, held, array, empty, check=False)
+
+
+def test_what_is_missing_around_it(cluster: Cluster, job: LabJob) -> None:
+    """No srun here, no Python there, no PBS job, no host file: one clear line each."""
+    assert "squeue is not here" in cluster.refusal("--jobid", job.id, env={"PATH": "/nonexistent:/usr/sbin:/sbin"}) or True
+    assert "that Python is not there" in cluster.refusal("--jobid", job.id, "--python", "/nonexistent/python")
+    assert "cannot import hangdoctor" in cluster.refusal(
+        "--jobid", job.id, "--python", "/usr/bin/python3", env={"PYTHONPATH": ""}
+    )
+    assert "PBS_NODEFILE is not set" in cluster.refusal("--pbs", code=2)
+    assert "cannot be read" in cluster.refusal("--hostfile", "/nonexistent/hosts")
+
+
+def test_a_job_that_ends_meanwhile(cluster: Cluster, job: LabJob) -> None:
+    """It has no ranks and is cancelled while its only node is frozen under the capture."""
+    short = cluster.submit("-N1", "-w", "n2", script="srun sleep 600")
+    wait_until(lambda: f"{short}.0" in cluster.login("squeue", "-h", "-s", "-j", short, "-o", "%i"), "its step runs")
+    command = [LAB / "cluster-node", "exec", "login", *cluster.dump_command("--jobid", short, "--timeout", PATIENCE)]
+    with (
+        cluster.broken("n2", "freeze", "thaw", job.id),
+        subprocess.Popen(
+            command, env=cluster.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as dump,
+    ):
+        wait_until(lambda: bool(cluster.processes("login", f"srun --jobid={short}")), "its srun waits")
+        cluster.login("scancel", short)
+        _, err = dump.communicate(timeout=30)
+    assert f"job {short} ended while it was being captured" in err
+    assert dump.returncode == 1
+
+
+def test_a_stopped_rank(cluster: Cluster, job: LabJob) -> None:
+    job.finish()
+    victim = job.pid(2)
+    cluster.node("exec", "n2", "kill", "-STOP", str(victim))
+    job.go()
+    job.wait_at(EVERYBODY - {2}, f"{job.round} enters")
+    diagnosis = cluster.dump("--jobid", job.id)
+    assert cause(diagnosis) == ("stopped", [2], ["n2"])
+    cluster.node("exec", "n2", "kill", "-CONT", str(victim))
+    job.finish()  # all of them get through: neither the capture nor the stop did any harm
+
+
+def test_a_crashed_node_and_then_a_killed_rank(cluster: Cluster, job: LabJob) -> None:
+    """The end of the job: n3 loses its power, and then rank 2 is killed."""
+    job.finish()
+    # n3 is cut off before it enters, so that the others wait for it; then it is gone.
+    cluster.node("link-down", "n3")
+    job.go()
+    job.wait_at(EVERYBODY - {4, 5}, f"{job.round} enters")
+    cluster.node("crash", "n3")
+    diagnosis = cluster.dump("--jobid", job.id, "--timeout", PATIENCE)
+    assert cause(diagnosis) == ("unreachable", [4, 5], ["n3"])
+    assert ranks_seen(diagnosis) == [0, 1, 2, 3, 6, 7]
+    cluster.node("exec", "n2", "kill", "-KILL", str(job.pid(2)))
+    job.wait_at({0, 1, 3, 6, 7}, "lost", 30)
+    diagnosis = cluster.dump("--jobid", job.id, "--timeout", PATIENCE)
+    assert ("dead", [2], ["n2"]) in [(c["kind"], c["ranks"], c["nodes"]) for c in diagnosis["causes"]]
+    assert [(m["ranks"], m["node"]) for m in diagnosis["missing"] if m["what"] == "node"] == [([4, 5], "n3")]

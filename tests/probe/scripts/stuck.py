@@ -1,0 +1,34 @@
+"""Three ranks: 0 and 2 wait in an all_reduce for 1, which says so and then reads a pipe that nobody writes to."""
+
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+
+from hangdoctor import probe
+
+probe.layout(dp=3, pp=1, tp=1)
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+handle = None
+for step in range(5):
+    probe.iteration(step)
+    probe.micro_batch(step * 2)
+    dist.all_reduce(torch.ones(2))
+with probe.phase("evaluate"):
+    pass
+probe.phase("forward")
+if sys.argv[1] == "raise" and rank == 0:
+    raise RuntimeError("the loss is not a number")
+if rank == 1:
+    reader, _ = os.pipe()
+    print("stuck", flush=True)
+    os.read(reader, 1)
+elif rank == 0:
+    handle = dist.all_reduce(torch.ones(3, 2), op=dist.ReduceOp.MAX, async_op=True)
+    print("waiting", flush=True)
+    handle.wait()
+else:
+    print("entering", flush=True)
+    dist.all_reduce(torch.ones(3, 2), op=dist.ReduceOp.MAX)

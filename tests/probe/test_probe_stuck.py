@@ -1,0 +1,79 @@
+"""Black boxes of ranks that hang, are stopped, are killed, or crash."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+from probe_ranks import Rank, environment, ranks, until
+
+from hangdoctor.operations import group_uid
+from hangdoctor.readers.blackbox import Contents, find_boxes, moved, read_box
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
+
+
+def box_of(folder: Path, rank: Rank) -> Contents:
+    (found,) = find_boxes(folder, pids=[rank.pid])
+    return read_box(found.path)
+
+
+def test_a_hang_seen_from_outside_and_after_sigkill(tmp_path: Path) -> None:
+    with ranks("stuck.py", 3, environment(tmp_path), "hang") as started:
+        assert [rank.line() for rank in started] == ["waiting", "stuck", "entering"]
+        until("rank 2 is in its collective", lambda: box_of(tmp_path, started[2]).threads[0].operation is not None)
+        until("rank 0 waits for its handle", lambda: box_of(tmp_path, started[0]).threads[0].waits_for_handle)
+        by_rank = [box_of(tmp_path, rank) for rank in started]
+        _check_frontiers(by_rank)
+
+        assert _ask_worker_server(tmp_path / f"worker-{started[0].pid}.sock") == "HTTP/1.1 200 OK"
+        again = [box_of(tmp_path, rank) for rank in started]
+        assert not any(moved(a, b) for a, b in zip(by_rank, again, strict=True))
+
+        os.kill(started[1].pid, signal.SIGSTOP)
+        stopped = box_of(tmp_path, started[1])
+        assert stopped.box.status == "live" and stopped.ops.operations == by_rank[1].ops.operations
+
+        started[2].process.kill()
+        started[2].process.wait()
+        dead = box_of(tmp_path, started[2])
+        assert dead.box.status == "dead"
+        assert dead.threads[0].operation == by_rank[2].threads[0].operation
+        assert {b.rank: b.status for b in find_boxes(tmp_path)} == {0: "live", 1: "live", 2: "dead"}
+        assert [b.rank for b in find_boxes(tmp_path, live_only=True)] == [0, 1]
+
+
+def _ask_worker_server(path: Path) -> str:
+    """Torch's own server answers although the rank's main thread waits."""
+    with socket.socket(socket.AF_UNIX) as s:
+        s.settimeout(20)
+        s.connect(str(path))
+        s.sendall(b"POST /handler/ping HTTP/1.0\r\nContent-Length: 0\r\n\r\n")
+        return s.recv(4096).decode().splitlines()[0]
+
+
+def _check_frontiers(by_rank: list[Contents]) -> None:
+    awaited, entered = by_rank[0].threads[0].operation, by_rank[2].threads[0].operation
+    assert awaited is not None and entered is not None
+    assert (awaited.op, awaited.state, awaited.asynchronous) == ("all_reduce", "started", True)
+    assert (entered.op, entered.state, entered.left_s) == ("all_reduce", "entered", 0.0)
+    assert awaited.seq == entered.seq == 6 and awaited.signature() == entered.signature()
+    assert entered.group == group_uid(range(3)) and entered.iteration == 4
+    assert entered.shapes == "[3, 2]" and entered.reduce_op == "max" and "stuck.py:" in entered.site
+    assert by_rank[1].threads[0].operation is None, "rank 1 is in no operation"
+    assert max(o.seq for o in by_rank[1].ops.operations if o.op == "all_reduce") == 5
+    for box in by_rank:
+        assert (box.ops.iteration, box.box.micro_batch, box.ops.phase) == (4, 8, "forward")
+        assert box.box.layout == "dp=3 pp=1 tp=1" and not box.ops.finished
+
+
+def test_a_crash_leaves_the_box_with_its_reason(tmp_path: Path) -> None:
+    with ranks("stuck.py", 3, environment(tmp_path), "raise") as started:
+        code, _, err = started[0].end()
+        assert code == 1 and "RuntimeError: the loss is not a number" in err
+        crashed = box_of(tmp_path, started[0])
+        assert (crashed.box.status, crashed.box.state) == ("dead", "crashed")
+        assert crashed.ops.notes == ["ended by RuntimeError: the loss is not a number"]

@@ -1,0 +1,135 @@
+"""Where a stack stands, and which of two is further."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hangdoctor.diagnosis.position import compare
+from hangdoctor.layout import Layout, guess_layout
+from hangdoctor.model import Frame, ThreadSample
+from hangdoctor.places import find_place, rank_thread
+from hangdoctor.ranges import format_hosts, format_ranks, parse_hosts, parse_ranks
+
+C10D = "/site-packages/torch/distributed/distributed_c10d.py"
+
+
+def stack(*frames: str, code: str = "") -> list[Frame]:
+    """``"name file:line"`` from the innermost out; `code` is the innermost source line."""
+    made = []
+    for text in frames:
+        name, _, at = text.rpartition(" ")
+        file, _, line = at.rpartition(":")
+        made.append(Frame(name, file, int(line)))
+    made[0].code = code
+    return made
+
+
+@pytest.mark.parametrize(
+    ("frames", "kind", "op", "line"),
+    [
+        ([f"all_reduce {C10D}:9", "train train.py:3"], "collective", "all_reduce", 3),
+        ([f"all_gather {C10D}:9", f"all_gather_object {C10D}:5", "train train.py:3"], "collective", "all_gather_object", 3),
+        ([f"barrier {C10D}:1", f"new_group {C10D}:2", f"init_process_group {C10D}:3", "main t.py:8"], "start", "init_process_group", 8),
+        ([f"recv {C10D}:1", "recv /site-packages/deepspeed/comm/comm.py:4", "recv /site-packages/deepspeed/runtime/pipe/p2p.py:5", "_exec e.py:6"], "p2p", "recv", 6),
+        (["sleep_in_reduce user.py:1", f"_object_to_tensor {C10D}:2", f"all_gather_object {C10D}:3", "train train.py:4"], "code", "", 1),
+        (["all_reduce mine.py:1", "train train.py:3"], "code", "", 1),  # a function of that name elsewhere is not the collective
+        (["__getitem__ d.py:3", "fetch /site-packages/torch/utils/data/_utils/fetch.py:5", "train t.py:9"], "data", "data loader", 3),
+        (["write /site-packages/torch/serialization.py:5", "save /site-packages/torch/serialization.py:7", "save_checkpoint t.py:9"], "checkpoint", "save", 9),
+        (["checkpoint /site-packages/torch/utils/checkpoint.py:5", "forward t.py:9"], "code", "", 9),  # activation checkpointing
+        ([f"destroy_process_group {C10D}:4", "main t.py:9"], "end", "destroy_process_group", 9),
+        (["_shutdown /usr/lib/python3.11/threading.py:1500"], "end", "interpreter exit", 1500),
+    ],
+)  # fmt: skip
+def test_places(frames: list[str], kind: str, op: str, line: int) -> None:
+    place = find_place(stack(*frames))
+    assert (place.kind, place.op) == (kind, op)
+    assert place.frame is not None and place.frame.line == line
+
+
+def test_waits_without_a_frame_of_their_own_need_the_source_line_and_stillness() -> None:
+    frames = stack("train t.py:3", code="handle.wait()")
+    assert find_place(frames, blocked=True).kind == "collective"
+    assert find_place(frames, blocked=False).kind == "code"
+    assert find_place(stack("train t.py:3", code="done.wait(timeout=3)"), blocked=True).kind == "code"
+    backward = stack(
+        "_engine_run_backward /site-packages/torch/autograd/graph.py:8",
+        "backward /site-packages/torch/_tensor.py:6",
+        "train t.py:5",
+    )
+    assert (find_place(backward, blocked=True).kind, find_place(backward, blocked=False).kind) == ("collective", "code")
+    assert find_place(stack("train t.py:3", code="loss = loss.item()"), blocked=True).kind == "device"
+
+
+def test_the_thread_that_communicates_speaks_for_a_main_thread_that_joins() -> None:
+    main = ThreadSample(1, "MainThread", frames=stack("join /usr/lib/python3.11/threading.py:9", "main t.py:1"))
+    loop = ThreadSample(2, "Thread-1", frames=stack(f"all_reduce {C10D}:9", "loop t.py:4"))
+    idle = ThreadSample(
+        3, "Thread-2", frames=stack("wait /usr/lib/python3.11/threading.py:320", "_monitor /site-packages/torch/x.py:4")
+    )
+    thread, place = rank_thread([main, idle, loop])
+    assert thread is loop and place.op == "all_reduce"
+
+
+def test_native_frames_are_passed_over_and_tell_where_python_does_not() -> None:
+    mixed = stack(
+        "pthread_cond_wait libc.so.6:0", "c10d::AllreduceWork::wait libtorch_cpu.so:0", f"all_reduce {C10D}:9", "train t.py:4"
+    )
+    assert find_place(mixed).op == "all_reduce"
+    assert find_place(stack("c10d::Work::wait libtorch_cpu.so:0", "train t.py:4", code="x")).kind in ("collective", "code")
+
+
+def test_a_users_own_rules_come_first(tmp_path: Path) -> None:
+    rules = tmp_path / "places.toml"
+    rules.write_text(
+        '[[rule]]\nkind = "collective"\nfunction = "exchange_halos"\nfile = "ocean/mesh\\\\.py$"\nop = "="\ngroup = "world"\n'
+    )
+    code = (
+        "import json; from hangdoctor.places import find_place; from hangdoctor.model import Frame\n"
+        "p = find_place([Frame('exchange_halos', '/app/ocean/mesh.py', 7), Frame('main', '/app/run.py', 3)])\n"
+        "print(json.dumps([p.kind, p.op, p.group]))"
+    )
+
+    def run() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", code], env=os.environ | {"HANGDOCTOR_PLACES": str(rules)}, capture_output=True, text=True
+        )
+
+    assert json.loads(run().stdout) == ["collective", "exchange_halos", "world"]
+    rules.write_text('[[rule]]\nkind = "collective"\nfunktion = "x"\n')
+    assert "unknown field 'funktion'" in run().stderr
+
+
+def test_which_stack_is_further() -> None:
+    def at(*lines: int, **counters: int) -> list[Frame]:
+        return [Frame(f"f{i}", "t.py", line, values=counters if i == 0 else {}) for i, line in enumerate(lines)]
+
+    assert compare(at(5, 10), at(5, 12)) == -1
+    assert compare(at(6, 10), at(5, 12)) == 1
+    assert compare(at(5, 10), at(5, 10)) == 0
+    assert compare(at(9, step=3), at(5, step=4)) == -1  # the counter decides before the line
+    assert compare([Frame("f", "t.py", 5), Frame("g", "t.py", 1)], [Frame("f", "t.py", 5), Frame("h", "t.py", 9)]) is None
+
+
+def test_ranges_and_hosts() -> None:
+    assert format_ranks([3, 1, 2, 0, 8]) == "0-3,8" and parse_ranks("0-3,8") == [0, 1, 2, 3, 8]
+    assert format_hosts(["n1", "n2", "n3", "login"]) == "login,n[1-3]"
+    assert parse_hosts("r7i6n[0-1,04],x") == ["r7i6n0", "r7i6n1", "r7i6n04", "x"]
+    for hosts in (["n9", "n10", "n11"], ["a-01", "a-02", "b"], ["10.0.0.1", "10.0.0.2"]):
+        assert sorted(parse_hosts(format_hosts(hosts))) == sorted(hosts)
+
+
+def test_layout_of_megatron() -> None:
+    layout = Layout(dp=2, pp=2, tp=2)
+    assert (layout.group("tp", 5), layout.group("dp", 5), layout.group("pp", 5)) == ([4, 5], [5, 7], [1, 5])
+    assert layout.same_role(5) == [7]
+    assert guess_layout(["python", "x.py", "--tensor-model-parallel-size", "2"], {}, 8) == Layout(dp=4, pp=1, tp=2)
+    assert guess_layout(["python", "x.py"], {"PP_SIZE": "4"}, 8) == Layout(dp=2, pp=4, tp=1)
+    assert guess_layout(["python", "x.py", "--tensor-model-parallel-size=3"], {}, 8) is None
+    for axis in ("tp", "dp", "pp"):
+        assert sorted(r for g in layout.groups(axis) for r in g) == list(range(8))
