@@ -27,6 +27,7 @@ import msgspec
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.launchers.local import LocalLauncher
 from hangdoctor.model import JobCapture
+from hangdoctor.operations import RankOps
 from hangdoctor.readers import worker_server
 from hangdoctor.readers.flight_recorder import convert
 from hangdoctor.readers.node import CaptureOptions
@@ -149,7 +150,12 @@ class Running:
         return LocalLauncher().capture(CaptureOptions(job=f"127.0.0.1:{self.port}", keep_raw=False), lambda _: None)
 
     def dumps(self) -> JobCapture:
-        """Flight Recorder dumps of all ranks that answer, and nothing else."""
+        """Flight Recorder dumps of all ranks that answer, twice, and nothing else."""
+        before = self._ask()
+        time.sleep(1.0)
+        return capture_of(self._ask(), before, world=WORLD)
+
+    def _ask(self) -> list[RankOps]:
         found = {}
         for rank, pid in self.pids.items():
             path = (self.boxes or self.folder) / f"worker-{pid}.sock"
@@ -159,8 +165,7 @@ class Running:
                 continue
             if answer.dump is not None:
                 found[rank] = answer.dump
-        read = convert(found, world_size=WORLD)
-        return capture_of(read.ops.values(), world=WORLD)
+        return list(convert(found, world_size=WORLD).ops.values())
 
     def log(self, rank: int) -> str:
         return (self.folder / f"log.{rank}").read_text()
