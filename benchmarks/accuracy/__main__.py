@@ -10,6 +10,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import msgspec
+
 from hangdoctor.diagnosis import diagnose
 
 from . import peers, report, simulated
@@ -34,7 +36,9 @@ def judge_peers(case: Case, folder: Path) -> list[Result]:
     for found in (peers.torch_analyzer(folder), peers.nvrx_analyzer(folder)):
         names = {"torch": "torch.distributed.flight_recorder", "nvrx": "nvidia-resiliency-ext"}
         mode = "dump files" + (f", {case.settings.silent:.0%} silent" if case.settings.silent else "")
-        result = Result("simulated", mode, names[found.peer], case.seed, case.name, found.status, peer=True, took_s=found.took_s)
+        result = Result(
+            "simulated", mode, names[found.peer], case.seed, case.name, found.status, peer=True, took_s=found.took_s
+        )
         result.exact = found.right(acceptable)
         result.victim = found.status == "ok" and not result.exact and bool(found.victims(truth.ranks))
         results.append(result)
@@ -48,13 +52,25 @@ def measure_files(seed: int = 1) -> Size:
         folder = Path(name) / "dumps"
         case.write(folder)
         began = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "benchmarks.accuracy.simulated", str(folder)], check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [sys.executable, "-m", "benchmarks.accuracy.simulated", str(folder)],
+            check=True,
+            cwd=ROOT,
+            stdout=subprocess.DEVNULL,
+        )
         ours = time.perf_counter() - began
         right = judge(Result("", "", "", 0, ""), diagnose(simulated.capture_of_folder(folder)), simulated.expected(case)).exact
         peer = peers.torch_analyzer(folder, timeout_s=600.0)
     name = "torch's analyzer" + (" (gave up)" if peer.status == "timeout" else "")
     known = peer.status != "not measured"
-    return Size("skipped, from dump files", case.layout.world_size, ours, peer.took_s if known else 0.0, name if known else "", right=right)
+    return Size(
+        "skipped, from dump files",
+        case.layout.world_size,
+        ours,
+        peer.took_s if known else 0.0,
+        name if known else "",
+        right=right,
+    )
 
 
 def run_simulated(found: report.Findings, quick: bool, seeds: range) -> None:
@@ -87,23 +103,44 @@ def run_real(found: report.Findings, quick: bool, seeds: range) -> None:
         found.results += hang(kinds, seeds[:1], say, probe=False)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a few kinds and small layouts: minutes instead of half an hour")
-    parser.add_argument("--real", action="store_true", help="the real part only")
-    parser.add_argument("--simulated", action="store_true", help="the simulated part only")
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds 0 .. N-1 of each kind (default 3)")
-    parser.add_argument("--output", type=Path, default=ROOT / "docs" / "ACCURACY.md")
-    args = parser.parse_args()
-    seeds = range(1 if args.quick else args.seeds)
+def measure(args: argparse.Namespace) -> report.Findings:
+    seeds = range(args.first, args.first + (1 if args.quick else args.seeds))
     both = args.real == args.simulated
-    found = report.Findings(seeds=f"{seeds[0]}-{seeds[-1]}" if len(seeds) > 1 else "0")
+    found = report.Findings()
     began = time.monotonic()
     if both or args.simulated:
         run_simulated(found, args.quick, seeds)
     if both or args.real:
         run_real(found, args.quick, seeds)
     found.took_s = time.monotonic() - began
+    return found
+
+
+def join(files: list[Path]) -> report.Findings:
+    """The results of several runs as one."""
+    parts = [msgspec.json.decode(f.read_bytes(), type=report.Findings) for f in files]
+    return report.Findings(
+        [r for p in parts for r in p.results], [s for p in parts for s in p.sizes], sum(p.took_s for p in parts),
+        list(dict.fromkeys(n for p in parts for n in p.notes)),
+    )  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a few kinds and small layouts: minutes instead of half an hour")
+    parser.add_argument("--real", action="store_true", help="the real part only")
+    parser.add_argument("--simulated", action="store_true", help="the simulated part only")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds of each kind (default 3)")
+    parser.add_argument("--first", type=int, default=0, metavar="N", help="the first seed (default 0)")
+    parser.add_argument("--raw", type=Path, metavar="FILE", help="keep the results as JSON too")
+    parser.add_argument(
+        "--render", type=Path, nargs="+", metavar="FILE", help="measure nothing: write the document from such files"
+    )
+    parser.add_argument("--output", type=Path, default=ROOT / "docs" / "ACCURACY.md")
+    args = parser.parse_args()
+    found = join(args.render) if args.render else measure(args)
+    if args.raw:
+        args.raw.write_bytes(msgspec.json.encode(found))
     args.output.parent.mkdir(parents=True, exist_ok=True)
     args.output.write_text("\n".join(report.lines(found)) + "\n")
     say(f"written to {args.output}")

@@ -92,7 +92,9 @@ class Case:
     def expected(self, mode: str) -> Expected:
         spec = KINDS[self.kind]
         if not spec.hang:
-            return Expected([], spec.kinds, hang=False, innocent_if_slow=[] if self.kind in ("finished", "healthy") else self.ranks)
+            return Expected(
+                [], spec.kinds, hang=False, innocent_if_slow=[] if self.kind in ("finished", "healthy") else self.ranks
+            )
         kinds = list(spec.kinds)
         if any(str(f["where"]).startswith(("send", "receive")) for f in self.faults):
             kinds.append("p2p_unmatched")

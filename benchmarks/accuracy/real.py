@@ -225,7 +225,9 @@ def run_case(stem: Stem, case: Case, probe: bool, keep: Path | None = None) -> l
     return results
 
 
-def run_real(kinds: Iterable[str], seeds: Iterable[int], say: Say, probe: bool = True, keep: Path | None = None) -> list[Result]:
+def run_real(
+    kinds: Iterable[str], seeds: Iterable[int], say: Say, probe: bool = True, keep: Path | None = None
+) -> list[Result]:
     """All kinds with all seeds. A fault that does not hang the job is drawn again."""
     from .coordinates import draw
 
@@ -243,7 +245,9 @@ def run_real(kinds: Iterable[str], seeds: Iterable[int], say: Say, probe: bool =
                     results += found
                     for r in found:
                         if not (r.exact and r.kind_right):
-                            say(f"MISS {r.mode}: {kind}-{case.seed} {r.place}: {r.status} {r.named}, expected {r.expected}: {r.summary[:260]}")
+                            say(
+                                f"MISS {r.mode}: {kind}-{case.seed} {r.place}: {r.status} {r.named}, expected {r.expected}: {r.summary[:260]}"
+                            )
                     break
     return results
 

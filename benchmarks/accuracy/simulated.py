@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 import shutil
 import tempfile
@@ -29,7 +30,9 @@ NEEDS_TWO = frozenset(MOVING)
 Say = Callable[[str], None]
 
 
-def capture_of(ops: Iterable[RankOps], before: Iterable[RankOps] = (), layout: Layout | None = None, world: int = 0) -> JobCapture:
+def capture_of(
+    ops: Iterable[RankOps], before: Iterable[RankOps] = (), layout: Layout | None = None, world: int = 0
+) -> JobCapture:
     """Operations alone, as a capture: no process is known."""
     earlier = {o.rank: o for o in before}
     ranks = [RankCapture(pid=0, rank=o.rank, world_size=o.world_size, ops=o, ops_before=earlier.get(o.rank)) for o in ops]
@@ -75,7 +78,11 @@ def run_memory(layouts: Iterable[Layout], seeds: Iterable[int], silent: float, s
 
 
 def run_files(
-    layouts: Iterable[Layout], seeds: Iterable[int], silent: float, say: Say, peers: Callable[[Case, Path], list[Result]] | None = None
+    layouts: Iterable[Layout],
+    seeds: Iterable[int],
+    silent: float,
+    say: Say,
+    peers: Callable[[Case, Path], list[Result]] | None = None,
 ) -> list[Result]:
     """Dump files of one moment, read back; the peers read the same folder."""
     results = []
@@ -104,7 +111,9 @@ def _mode(what: str, silent: float) -> str:
 
 def _tell(say: Say, result: Result) -> None:
     if not result.exact or not result.kind_right:
-        say(f"{result.mode}: {result.place}: {result.status} {result.named}, expected {result.expected}: {result.summary[:300]}")
+        say(
+            f"{result.mode}: {result.place}: {result.status} {result.named}, expected {result.expected}: {result.summary[:300]}"
+        )
 
 
 @dataclass
@@ -125,9 +134,11 @@ def measure_memory(layout: Layout = HUGE, kind: str = "skipped", seed: int = 1) 
     case = simulate(kind, layout, seed)
     capture = capture_of(case.after, world=layout.world_size)
     wanted = expected(case)
-    began = time.perf_counter()
-    diagnosis = diagnose(capture)
-    took = time.perf_counter() - began
+    took = math.inf
+    for _ in range(3):  # the fastest: what else runs on the machine only adds
+        began = time.perf_counter()
+        diagnosis = diagnose(capture)
+        took = min(took, time.perf_counter() - began)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     result = judge(Result("simulated", "size", kind, seed, case.name), diagnosis, wanted)
     return Size(f"{kind}, in memory", layout.world_size, took, peak_mb=peak, right=result.exact)

@@ -31,7 +31,11 @@ def write_environ(rank: int, port: int) -> None:
     start, end = int(fields[47]), int(fields[48])
     memory = (ctypes.c_char * (end - start)).from_address(start)
     text = bytes(memory.raw)
-    for old, new in (("R_NK=0", f"RANK={rank}"), ("L_CAL_RANK=0", f"LOCAL_RANK={rank}"), ("MASTER_PORT=00000", f"MASTER_PORT={port:05d}")):
+    for old, new in (
+        ("R_NK=0", f"RANK={rank}"),
+        ("L_CAL_RANK=0", f"LOCAL_RANK={rank}"),
+        ("MASTER_PORT=00000", f"MASTER_PORT={port:05d}"),
+    ):
         text = text.replace(b"\0" + old.encode() + b"\0", b"\0" + new.encode() + b"\0")
     ctypes.memmove(start, text, end - start)
 
@@ -78,8 +82,6 @@ def end(pids: list[int]) -> None:
 
 
 def main() -> None:
-    import torch.distributed  # noqa: F401 - what the ranks need, once
-    import torch.utils.data
 
     from . import job  # noqa: F401
 

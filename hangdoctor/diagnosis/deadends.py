@@ -57,7 +57,9 @@ def _full(case: Case, instance: Instance, views: dict[int, RankView]) -> Cause:
         clear = common[0][1] > common[1][1]
         odd = [views[r] for r in sorted(roots) if not clear or roots[r] != common[0][0]]
         said = "; ".join(f"rank {r}: {root}" for r, root in sorted(roots.items()))
-        return _cause(case, Odd("mismatch", [v.rank for v in odd], instance.members, f"they name different roots ({said})", 0.7), views)
+        return _cause(
+            case, Odd("mismatch", [v.rank for v in odd], instance.members, f"they name different roots ({said})", 0.7), views
+        )
     ranks = [v.rank for v in held]
     others = sorted(set(views) - set(ranks))
     sentence = f"All members ({format_ranks(ranks)}) stand in the same {operation_of(held)} and it does not finish"
@@ -109,7 +111,13 @@ def _other_way(case: Case, graph: StackGraph, end: End, views: dict[int, RankVie
             continue
         odd = [r for r in instance.present if _way(views[r]) != usual and r in end.ranks]
         if odd:
-            return Odd("order", odd, [r for r in instance.present if r not in odd], "they came to it by other lines of the program", 0.6)
+            return Odd(
+                "order",
+                odd,
+                [r for r in instance.present if r not in odd],
+                "they came to it by other lines of the program",
+                0.6,
+            )
     return None
 
 
@@ -187,7 +195,11 @@ def _cause(case: Case, odd: Odd, views: dict[int, RankView]) -> Cause:
     evidence = [Evidence("stack", [v.rank], f"in {operation_of([v])}") for v in (mine + rest)[:8]]
     alternatives = []
     if rest and odd.confidence < 0.5:
-        alternatives.append(Alternative("order", [v.rank for v in rest], "one call too many looks the same from outside; it is rarer than one left out"))
+        alternatives.append(
+            Alternative(
+                "order", [v.rank for v in rest], "one call too many looks the same from outside; it is rarer than one left out"
+            )
+        )
     return Cause(
         odd.kind, odd.ranks, nodes_of(mine), odd.confidence, f"{summary}: {odd.why}.", where_held(case, rest or mine, mine[0]),
         evidence, alternatives, "Look for a branch on the rank, or an exception that was swallowed, between these two lines. " + ADVICE,

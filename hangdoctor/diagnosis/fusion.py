@@ -39,7 +39,9 @@ def ask_operations(case: Case, facts: list[Cause]) -> OpsVerdict:
         stopped={v.rank for v in case.alive if v.stopped},
         places={v.rank: short(v.place.frame) for v in case.alive if v.place.frame is not None and not v.place.communicates},
         outside=kinds,
-        moving={v.rank for v in case.alive if not v.place.communicates and (v.motion == "moved" or kinds.get(v.rank) == "slow")},
+        moving={
+            v.rank for v in case.alive if not v.place.communicates and (v.motion == "moved" or kinds.get(v.rank) == "slow")
+        },
         nodes={v.rank: v.node for v in case.views},
         taken_s=case.capture.taken,
     )

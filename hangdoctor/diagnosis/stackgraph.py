@@ -19,7 +19,9 @@ from .position import counters, program
 from .view import RankView
 
 _AXIS_WORDS = {
-    "tp": re.compile(r"tensor_?(model_)?parallel|model_parallel|row_?parallel|column_?parallel|(?<![a-z])(tp|mp)(?![a-z])", re.I),
+    "tp": re.compile(
+        r"tensor_?(model_)?parallel|model_parallel|row_?parallel|column_?parallel|(?<![a-z])(tp|mp)(?![a-z])", re.I
+    ),
     "dp": re.compile(r"data_?parallel|(?<![a-z])dp(?![a-z])|allreduce_bucket|reduce_scatter_grad", re.I),
     "pp": re.compile(r"pipe(line)?_?(model_)?parallel|(?<![a-z])pp(?![a-z])|pipe_?(stage|module)", re.I),
 }

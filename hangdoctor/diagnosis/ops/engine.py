@@ -10,9 +10,9 @@ from .blame import blame
 from .components import components, sinks
 from .deadlock import causes_of_deadlock
 from .ends import cause_of_leaving, cause_of_teardown
-from .hidden import without_transfers
 from .evidence import OpsEvidence, OpsVerdict
 from .ghosts import likely_waits
+from .hidden import without_transfers
 from .mismatch import cause_of_disagreement, cause_of_full_instance
 from .movement import moved_ranks, straggler
 from .order import cause_of_divergence
