@@ -40,7 +40,9 @@ def ask_operations(case: Case, facts: list[Cause]) -> OpsVerdict:
         stopped={v.rank for v in case.alive if v.stopped},
         places={v.rank: short(v.place.frame) for v in case.alive if v.place.frame is not None and not v.place.communicates},
         outside=kinds,
-        moving={v.rank for v in case.alive if v.motion == "moved" and not v.place.communicates},
+        moving={
+            v.rank for v in case.alive if not v.place.communicates and (v.motion == "moved" or kinds.get(v.rank) == "slow")
+        },
         nodes={v.rank: v.node for v in case.views},
         taken_s=case.capture.taken,
     )
@@ -56,6 +58,7 @@ def _waits_for_handle(view: RankView) -> bool:
 def join(case: Case, facts: list[Cause], by_ops: list[Cause], by_stacks: list[Cause]) -> tuple[list[Cause], list[str]]:
     """(causes, notes): the operations' causes with the evidence of the others, and facts about further ranks."""
     notes: list[str] = []
+    by_ops = _credible(case, facts, by_ops, by_stacks)
     for cause in by_ops:
         for other in facts + by_stacks:
             if set(other.ranks) <= set(cause.ranks):
@@ -73,6 +76,23 @@ def join(case: Case, facts: list[Cause], by_ops: list[Cause], by_stacks: list[Ca
         for cause in by_ops:
             cause.confidence = round(max(0.1, cause.confidence - 0.15), 2)
     return by_ops + further, notes
+
+
+def _credible(case: Case, facts: list[Cause], by_ops: list[Cause], by_stacks: list[Cause]) -> list[Cause]:
+    """Without what facts refute: not all have come to an operation of which a member is dead or stopped, and a wait for a
+    key of the store is for whoever sets it. A rank whose process was read is not unreachable."""
+    unable = {r for c in facts for r in c.ranks}
+    kept: list[Cause] = []
+    for cause in by_ops:
+        store = cause.where.op == "store_wait"
+        if cause.kind == "in_communication" and (set(cause.ranks) & unable or (store and len(by_ops) + len(facts) > 1)):
+            continue
+        seen = cause.kind == "unreachable" and all(v.path for v in case.views if v.rank in cause.ranks)
+        same = next((c for c in by_stacks if seen and c.ranks == cause.ranks and c.kind != "unreachable"), None)
+        if same is not None:
+            same.evidence += cause.evidence
+        kept.append(same or cause)
+    return kept
 
 
 def _say_where_it_runs(case: Case, cause: Cause) -> None:
