@@ -22,12 +22,13 @@ from benchmarks.trainer_parity.__main__ import ROOT, free_port
 
 # The sizes that nanoGPT gives for a CPU: 4 layers, 4 heads, width 128, 64 tokens, batches of 12.
 ONE = "--model.layers 4 --model.hidden_size 128 --model.heads 4 --model.seq_length 64 --train.micro_batch 12 --train.global_batch 12"
+ALONE = " --parallel.zero_stage 0"  # one rank has nobody to share an optimizer with
 BIG = "--model.layers 6 --model.hidden_size 384 --model.heads 6 --model.seq_length 256 --train.micro_batch 4 --train.global_batch 8"
 MANY = "--model.layers 4 --model.hidden_size 128 --model.heads 4 --model.seq_length 128 --train.micro_batch 2 --train.global_batch 16"
 # name, ranks, what, flags
 RUNS = [
-    ("1 process, fp32", 1, "trainer", ONE),
-    ("1 process, 10M parameters", 1, "trainer", BIG),
+    ("1 process, 1M parameters", 1, "trainer", ONE + ALONE),
+    ("1 process, 10M parameters", 1, "trainer", BIG + ALONE),
     ("PP 2", 2, "trainer", f"{MANY} --parallel.pp 2 --model.tie_embeddings false"),
     ("DeepSpeed's minimal pipeline, PP 2", 2, "pipeline", f"{MANY} --parallel.pp 2"),
     ("reference point: 1 rank", 1, "trainer", MANY),
