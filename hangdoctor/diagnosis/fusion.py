@@ -11,6 +11,7 @@ from ..ranges import format_ranks
 from . import faults, outsiders
 from .case import Case, short, who
 from .ops import OpsEvidence, OpsVerdict, diagnose_ops
+from .view import RankView
 
 # Kinds that are facts about a process: they say more than "did not enter".
 _FACTS: frozenset[Kind] = frozenset({"dead", "stopped", "io_wait", "interpreter_lock"})
@@ -25,7 +26,7 @@ def ask_operations(case: Case, facts: list[Cause]) -> OpsVerdict:
     known = {v.rank: v for v in case.views}
     kinds: dict[int, str] = {}
     for view in case.alive:
-        if not view.place.communicates and view.path:
+        if not view.place.communicates and view.path and not _waits_for_handle(view):
             kinds[view.rank] = outsiders.kind_of(view)
     kinds |= {r: c.kind for c in facts for r in c.ranks if c.kind in ("io_wait", "interpreter_lock")}
     silent = dict(case.silent) | {r: "no process of this rank was found" for r in case.absent}
@@ -48,13 +49,19 @@ def ask_operations(case: Case, facts: list[Cause]) -> OpsVerdict:
     return diagnose_ops(evidence)
 
 
+def _waits_for_handle(view: RankView) -> bool:
+    """True where the rank's own record says that it waits for an asynchronous operation to end."""
+    ops = view.capture.ops
+    return ops is not None and any(o.waited and o.state != "done" for o in ops.operations)
+
+
 def join(case: Case, facts: list[Cause], by_ops: list[Cause], by_stacks: list[Cause]) -> tuple[list[Cause], list[str]]:
     """(causes, notes): the operations' causes with the evidence of the others, and facts about further ranks."""
     notes: list[str] = []
     by_ops = _credible(case, facts, by_ops, by_stacks)
     for cause in by_ops:
         for other in facts + by_stacks:
-            if set(other.ranks) & set(cause.ranks):
+            if set(other.ranks) <= set(cause.ranks):
                 _support(cause, other)
         _say_where_it_runs(case, cause)
     named = {r for c in by_ops for r in c.ranks}

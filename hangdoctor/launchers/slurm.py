@@ -24,7 +24,7 @@ from .base import Progress
 from .remote import Command, Outcome, query, run_all
 
 _JOB = re.compile(r"^(\d+(?:_\d+)?)(?:\.(\d+))?$")
-_QUERY_S = 5.0  # for one question to Slurm's controller; it answers in milliseconds or not at all
+_QUERY_S = 10.0  # for one question to Slurm's controller; milliseconds, unless the machine is overloaded
 # These lead to the cluster; all other variables of Slurm describe the caller's job or step and would be taken as options.
 _KEEP = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_CLUSTER_NAME", "SLURM_JWT"})
 _FOREIGN = re.compile(
@@ -218,10 +218,11 @@ class SlurmLauncher:
         """Raise where no node reported and all say the same: it is not the nodes, then."""
         if len(silent) != asked:
             return
+        if self._has_ended():
+            raise JobNotRunning(f"job {self.job} ended while it was being captured", f"See: sacct -j {self.job}")
         table: list[tuple[str, type[HangdoctorError], str, str]] = [
             (r"[Pp]ermission denied|not authorized|Access denied", NotPermitted,
              f"Slurm does not let you start a step in job {self.job}", f"Only the job's own user may: squeue -j {self.job}"),
-            (_ENDED, JobNotRunning, f"job {self.job} ended while it was being captured", f"See: sacct -j {self.job}"),
             (_CONTROLLER, LauncherError, "Slurm's controller stopped answering", _CONTROLLER_HELP),
             (r"unrecognized option|invalid option", LauncherError,
              f"this srun does not take our options: {gather.last_words(silent[0].errors)}", "Slurm 19.05 or later is needed."),
@@ -229,6 +230,11 @@ class SlurmLauncher:
         error = gather.refused([o.errors if not gather.set_up_trouble(o.errors) else "" for o in silent], table)
         if error is not None:
             raise error
+
+    def _has_ended(self) -> bool:
+        """True where Slurm says so now; a srun to a dead node can wait on past the end of its job."""
+        answer = query(("squeue", "-h", "-t", "all", "-j", self.job, "-o", "%T"), 2.0, self.env)
+        return answer.code is not None and "RUNNING" not in answer.output.split() and not re.search(_CONTROLLER, answer.errors)
 
     def _whys(self, gathered: gather.Gathered, waited_s: float) -> dict[str, str]:
         """Why each silent node is silent, with its state in Slurm."""

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -101,9 +101,9 @@ class Cluster:
         diagnosis: dict[str, Any] = json.loads(done.stdout)
         return diagnosis
 
-    def refusal(self, *args: str, code: int = 1, env: dict[str, str] | None = None) -> str:
+    def refusal(self, *args: str, code: int = 1, env: dict[str, str] | None = None, before: Sequence[str] = ()) -> str:
         """What dump says where it cannot: the first line is the error."""
-        done = self.node("exec", "login", *self.dump_command("--quiet", *args), check=False, env=env or {})
+        done = self.node("exec", "login", *before, *self.dump_command("--quiet", *args), check=False, env=env or {})
         assert done.returncode == code, done.stdout + done.stderr
         assert done.stdout == ""
         assert "Traceback" not in done.stderr
@@ -192,7 +192,8 @@ class LabJob:
         self.wait_at(set(range(self.ranks)) - {away}, f"{self.round} enters", 100)
 
     def finish(self) -> None:
-        """Let the round end, and see every rank through it: the job is unharmed."""
+        """Let the round end, and see every rank through it: the job is unharmed. Before the first, wait for all to be ready."""
+        wait_until(lambda: len(self.at()) == self.ranks, f"all ranks are ready: {self.id}", 100)
         if not (self.control / f"go.{self.round}").exists():
             return
         (self.control / f"release.{self.round}").touch()
