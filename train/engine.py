@@ -112,6 +112,9 @@ def _instrument(engine: Any, config: Config, topology: Topology) -> None:
         extra["ReduceTiedGrads"] = lambda self: reduce_partial_gradients(self, partial, topology)
     if not deepspeed_guards.own_clipping_unneeded(config):
         extra["OptimizerStep"] = lambda self: clip_gradients(self, config.train.clip_grad)
+    if not engine.zero_optimization() and config.train.precision == "fp32":
+        # The engine's own walks all names of all modules, milliseconds a step.
+        engine.zero_grad = lambda: engine.optimizer.zero_grad(set_to_none=True)
     methods = dict(engine._INSTRUCTION_MAP)
     if config.parallel.dp == 1 and config.parallel.zero_stage == 0:  # flattens all gradients to reduce them over nobody
         methods = {k: (_nothing if k.__name__ == "ReduceGrads" else m) for k, m in methods.items()}
@@ -190,7 +193,8 @@ def clip_gradients(engine: Any, limit: float) -> None:
     total = torch.zeros((), dtype=torch.float64, device=engine.device)
     if counted:
         total += torch.stack(torch._foreach_norm(counted)).double().square().sum()
-    dist.all_reduce(total, group=grid.get_model_parallel_group())
+    if grid.get_model_parallel_world_size() > 1:
+        dist.all_reduce(total, group=grid.get_model_parallel_group())
     norm = float(total.sqrt())
     engine._global_grad_norm = norm
     if limit > 0 and norm > limit:
