@@ -28,7 +28,9 @@ def _of_communicator(case: Case, report: RasReport, communicator: RasCommunicato
     ours = communicator.size in (0, case.world_size) or not case.views
     gone = [r for r in communicator.missing if r.state in ("missing", "dead", "unresponsive")]
     if gone:
-        return [_gone(communicator, sorted(r.rank for r in gone), sorted({r.process.host for r in gone if r.process.host}), ours)]
+        return [
+            _gone(communicator, sorted(r.rank for r in gone), sorted({r.process.host for r in gone if r.process.host}), ours)
+        ]
     return [_behind(communicator, d, ours) for d in _behind_of(communicator)]
 
 

@@ -17,9 +17,7 @@ if TYPE_CHECKING:  # every Python below `hangdoctor run` loads this file: no mor
 class _Finder:
     """Waits for one module, then takes itself away: every other import costs one comparison."""
 
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         if name != C10D:
             return None
         if self in sys.meta_path:

@@ -85,9 +85,7 @@ def reduce(
     return ("reduce", *_of(tensor), _reduce(op)), group, dst, group_dst, async_op
 
 
-def broadcast(
-    tensor: Any, src: Any = None, group: Any = None, async_op: bool = False, group_src: Any = None
-) -> Described:
+def broadcast(tensor: Any, src: Any = None, group: Any = None, async_op: bool = False, group_src: Any = None) -> Described:
     return ("broadcast", *_of(tensor), ""), group, src, group_src, async_op
 
 
@@ -95,9 +93,7 @@ def all_gather(tensor_list: Any, tensor: Any, group: Any = None, async_op: bool 
     return ("all_gather", *_of_even(tensor_list, tensor), ""), group, None, None, async_op
 
 
-def all_gather_into_tensor(
-    output_tensor: Any, input_tensor: Any, group: Any = None, async_op: bool = False
-) -> Described:
+def all_gather_into_tensor(output_tensor: Any, input_tensor: Any, group: Any = None, async_op: bool = False) -> Described:
     return ("all_gather_into_tensor", *_of(input_tensor), ""), group, None, None, async_op
 
 
@@ -122,15 +118,11 @@ def scatter(
     return ("scatter", *_of(tensor), ""), group, _or_zero(src, group_src), group_src, async_op
 
 
-def reduce_scatter(
-    output: Any, input_list: Any, op: Any = None, group: Any = None, async_op: bool = False
-) -> Described:
+def reduce_scatter(output: Any, input_list: Any, op: Any = None, group: Any = None, async_op: bool = False) -> Described:
     return ("reduce_scatter", *_of_list(input_list), _reduce(op)), group, None, None, async_op
 
 
-def reduce_scatter_tensor(
-    output: Any, input: Any, op: Any = None, group: Any = None, async_op: bool = False
-) -> Described:
+def reduce_scatter_tensor(output: Any, input: Any, op: Any = None, group: Any = None, async_op: bool = False) -> Described:
     return ("reduce_scatter_tensor", *_of(input), _reduce(op)), group, None, None, async_op
 
 

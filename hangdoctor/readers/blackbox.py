@@ -127,9 +127,7 @@ def find_boxes(
         except (OSError, BadInput):
             continue
         boxes.append(box)
-    boxes = [
-        b if b.status != "dead" or not _superseded(b, boxes) else structs.replace(b, status="stale") for b in boxes
-    ]
+    boxes = [b if b.status != "dead" or not _superseded(b, boxes) else structs.replace(b, status="stale") for b in boxes]
     return sorted(
         (
             b
@@ -143,8 +141,7 @@ def find_boxes(
 def _superseded(box: Box, boxes: list[Box]) -> bool:
     here = Path(box.path).parent
     return any(
-        o.rank == box.rank and o.created_s > box.created_s and o.host == box.host and Path(o.path).parent == here
-        for o in boxes
+        o.rank == box.rank and o.created_s > box.created_s and o.host == box.host and Path(o.path).parent == here for o in boxes
     )
 
 
@@ -152,9 +149,7 @@ def _snapshot(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise BadInput(
-            f"{path}: {error.strerror}", "Is the job still there? Boxes are removed when it ends well."
-        ) from error
+        raise BadInput(f"{path}: {error.strerror}", "Is the job still there? Boxes are removed when it ends well.") from error
 
 
 def _number(data: bytes, place: tuple[int, str]) -> int:
@@ -171,9 +166,7 @@ def _header(path: Path, data: bytes) -> Box:
     if len(data) < fmt.HEADER_BYTES:
         raise BadInput(f"{path}: cut short after {len(data)} bytes", "Was the disk full, or the file still being made?")
     if not data.startswith(fmt.MAGIC):
-        raise BadInput(
-            f"{path}: not a black box", f"Black boxes end in {fmt.SUFFIX} and begin with {fmt.MAGIC.decode()}."
-        )
+        raise BadInput(f"{path}: not a black box", f"Black boxes end in {fmt.SUFFIX} and begin with {fmt.MAGIC.decode()}.")
     version = _number(data, fmt.H_VERSION)
     if version != fmt.VERSION:
         raise BadInput(f"{path}: black box of version {version}, this hangdoctor reads {fmt.VERSION}",

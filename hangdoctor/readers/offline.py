@@ -45,7 +45,9 @@ def _operations(dumps: list[Path], boxes: list[Path]) -> JobCapture:
     if dumps:
         result = flight_recorder.read_files(dumps)
         capture.world_size = result.world_size
-        node.ranks = [RankCapture(pid=0, rank=r, world_size=result.world_size, ops=ops) for r, ops in sorted(result.ops.items())]
+        node.ranks = [
+            RankCapture(pid=0, rank=r, world_size=result.world_size, ops=ops) for r, ops in sorted(result.ops.items())
+        ]
         capture.notes += [f"skipped: {Path(name).name}: {why}" for name, why in result.skipped]
         if result.missing:
             capture.silent.append(SilentNode("", "there is no dump of these ranks", result.missing))
@@ -59,7 +61,13 @@ def _operations(dumps: list[Path], boxes: list[Path]) -> JobCapture:
         if contents.ops.rank not in known:
             known.add(contents.ops.rank)
             node.ranks.append(
-                RankCapture(pid=contents.box.pid, rank=contents.ops.rank, node=contents.box.host, world_size=contents.ops.world_size, ops=contents.ops)
+                RankCapture(
+                    pid=contents.box.pid,
+                    rank=contents.ops.rank,
+                    node=contents.box.host,
+                    world_size=contents.ops.world_size,
+                    ops=contents.ops,
+                )
             )
     capture.nodes.append(node)
     capture.world_size = max([capture.world_size, *(r.world_size for r in node.ranks)])

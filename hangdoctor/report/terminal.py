@@ -62,7 +62,11 @@ def _verdict(diagnosis: Diagnosis) -> Iterator[str]:
 def _job(diagnosis: Diagnosis) -> Iterator[str]:
     job = diagnosis.job
     layout = f", layout dp={job.layout.dp} pp={job.layout.pp} tp={job.layout.tp}" if job.layout else ""
-    nodes = f"{len(job.nodes)} node{'s' if len(job.nodes) != 1 else ''} {_cut(format_hosts(job.nodes), 60)}" if job.nodes else "nodes unknown"
+    nodes = (
+        f"{len(job.nodes)} node{'s' if len(job.nodes) != 1 else ''} {_cut(format_hosts(job.nodes), 60)}"
+        if job.nodes
+        else "nodes unknown"
+    )
     yield f"[bold]job[/]  {escape(job.id)}: world size {job.world_size}, {escape(nodes)}{layout}"
 
 

@@ -39,9 +39,7 @@ def diagnose_ops(evidence: OpsEvidence) -> OpsVerdict:
     if not any(o.operations or o.finished for o in evidence.ops.values()):
         return OpsVerdict(
             "unknown",
-            notes=[
-                "No rank has operation records: a black box or Flight Recorder dumps would tell who waits for whom."
-            ],
+            notes=["No rank has operation records: a black box or Flight Recorder dumps would tell who waits for whom."],
         )
     went_on = moved_ranks(evidence.earlier, evidence.ops)
     scene = Scene(evidence, went_on | evidence.moving)
@@ -190,7 +188,5 @@ def _notes(scene: Scene, causes: list[Cause]) -> list[str]:
         notes.append(f"No operation records of ranks {format_ranks(bare)}, and nothing tells why.")
     inferred = scene.groups.inferred
     if inferred:
-        notes.append(
-            f"The members of {len(inferred)} group(s) are recorded nowhere and were inferred: less sure verdicts."
-        )
+        notes.append(f"The members of {len(inferred)} group(s) are recorded nowhere and were inferred: less sure verdicts.")
     return notes

@@ -37,9 +37,7 @@ def _program_of(scene: Scene, rank: int, other: int) -> list[Key]:
     groups = _own_groups(scene, rank)
     keys: list[Key] = []
     for op in scene.ops[other].operations:
-        group = groups.get(
-            (scene.groups.role(op.group), op.group if rank in scene.groups.members(op.group, other) else "")
-        )
+        group = groups.get((scene.groups.role(op.group), op.group if rank in scene.groups.members(op.group, other) else ""))
         group = group or groups.get((scene.groups.role(op.group), ""))
         if group is not None and op.op not in STORE:
             keys.append(key_of(_moved(op, group, rank - other), rank))
@@ -78,8 +76,7 @@ def _first_held(scene: Scene, rank: int, keys: list[Key], present: dict[Key, set
 def _proven(scene: Scene, rank: int, key: Key) -> bool:
     """Whether a peer has completed the operation, so that the rank has been at it."""
     return any(
-        r != rank and scene.known(r) and scene.completed(r).get(counter(key), -1) >= key[-1]
-        for r in scene.members(key, rank)
+        r != rank and scene.known(r) and scene.completed(r).get(counter(key), -1) >= key[-1] for r in scene.members(key, rank)
     )
 
 

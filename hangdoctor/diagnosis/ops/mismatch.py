@@ -235,9 +235,7 @@ def _mismatch(
     ]
     if rest:
         cause.alternatives = [Alternative("mismatch", sorted(rest), why)]
-    cause.advice = (
-        f"Make all members call it with the same {' and '.join(fields) or 'arguments'}; compare the lines given."
-    )
+    cause.advice = f"Make all members call it with the same {' and '.join(fields) or 'arguments'}; compare the lines given."
     return cause
 
 

@@ -43,9 +43,7 @@ def cause_of_divergence(scene: Scene, found: dict[int, Divergence], cycle: list[
     first = found[ranks[0]]
     kind = kind_of_divergence(first)
     text = _story(scene, first, capital(ranks_text(ranks)))
-    cause = Cause(
-        kind, ranks, nodes_of(scene, ranks), 0.75 if first.before_records else 0.9, text + cycle_text(scene, cycle)
-    )
+    cause = Cause(kind, ranks, nodes_of(scene, ranks), 0.75 if first.before_records else 0.9, text + cycle_text(scene, cycle))
     held = next((link.instance for link in cycle if ranks[0] == link.whom), None)
     cause.where = where_of(scene, held, None if held else first.mine, ranks)
     cause.evidence = [_difference(scene, d) for _, d in sorted(found.items())[:8]]

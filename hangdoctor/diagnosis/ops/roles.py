@@ -43,9 +43,7 @@ def _named_sizes(scene: Scene) -> dict[str, int]:
 
 
 def _strided_sizes(scene: Scene) -> dict[str, int]:
-    by_stride = {
-        stride: size for _, _, size, stride in _some_groups(scene) if stride > 0 and 1 < size < scene.world_size
-    }
+    by_stride = {stride: size for _, _, size, stride in _some_groups(scene) if stride > 0 and 1 < size < scene.world_size}
     if 1 not in by_stride:
         return {}
     tp = by_stride[1]

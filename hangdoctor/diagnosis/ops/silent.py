@@ -67,9 +67,7 @@ def cause_of_silence(scene: Scene, ranks: list[int], missed: dict[int, list[Inst
         says = f"in {instance_text(scene, instance)}; all known members have entered it"
         cause.evidence.append(Evidence("ops", instance.waiters[:64], says))
     cause.alternatives = [
-        Alternative(
-            "not_entered", ranks, f"{who} {verb(ranks, 'does', 'do')} not answer, so that where it stands is not known"
-        )
+        Alternative("not_entered", ranks, f"{who} {verb(ranks, 'does', 'do')} not answer, so that where it stands is not known")
     ]
     cause.advice = "Check its node (power, network, agent); its stack or black box would tell what it does."
     return cause

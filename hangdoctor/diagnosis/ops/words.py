@@ -46,9 +46,7 @@ def waited_s(scene: Scene, instance: Instance) -> float:
     """The longest that one of its waiters has stood there, by that rank's own clock; 0 where nothing tells."""
     longest = 0.0
     for rank in instance.waiters[:64]:
-        op = next(
-            (o for o in scene.frontiers[rank].active if o.seq == instance.key[-1] and o.group == instance.key[0]), None
-        )
+        op = next((o for o in scene.frontiers[rank].active if o.seq == instance.key[-1] and o.group == instance.key[0]), None)
         now = scene.evidence.taken_s or scene.ops[rank].heartbeat_s
         if op is not None and op.entered_s > 0 and now > op.entered_s:
             longest = max(longest, now - op.entered_s)

@@ -1,0 +1,203 @@
+"""What node agents and the collector say to each other: msgpack of tagged structs, two frames a message.
+
+    frame 1   ``hangdoctor/1``: the protocol and its version, readable without decoding the rest
+    frame 2   one message, at most `MAX_SMALL` bytes; a capture at most `MAX_CAPTURE`
+
+Nothing in a message makes an agent run a command: it can be asked for a capture and for another report interval.
+Names in messages are data; whoever makes a path of one goes through `bundle.safe_name`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from .errors import OtherProtocol, WireError
+from .model import NodeCapture
+
+PROTOCOL = b"hangdoctor/1"
+MAX_SMALL = 256 << 10
+MAX_CAPTURE = 32 << 20  # compressed, from one node
+MAX_INFLATED = 256 << 20
+MAX_RANKS = 10_000_000
+
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z", max_length=80)]
+Words = Annotated[str, Meta(max_length=400)]
+Number = Annotated[int, Meta(ge=0, le=1 << 62)]
+RankNumber = Annotated[int, Meta(ge=0, lt=MAX_RANKS)]
+Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+
+
+class RankNow(Struct, omit_defaults=True):
+    """Where one rank is, as its agent sees it."""
+
+    rank: RankNumber
+    pid: Number = 0
+    idle_s: Seconds = 0.0  # since its last progress, by its own node's clock
+    iteration: Annotated[int, Meta(ge=-1, le=1 << 62)] = -1
+    phase: Words = ""
+    op: Words = ""  # the operation that it is in, or was in last
+    seq: Number = 0
+    inside: bool = False
+    busy: bool = False  # works outside any operation: processor time or I/O grows
+    box: bool = False
+    over: bool = False  # left its training, or its process is gone
+    finished: bool = False  # ... in good order
+
+
+# --------------------------------------------------------------------------- from an agent
+
+
+class Hello(Struct, tag=True, omit_defaults=True):
+    """First message of an agent, and the answer to `WhoAreYou`."""
+
+    agent: Name  # random, new with every start of an agent
+    node: Name
+    job: Words = ""
+    world_size: Number = 0
+    version: Words = ""
+
+
+class Report(Struct, tag=True, omit_defaults=True):
+    """What changed on a node. `seq` counts this agent's reports from 1; `oldest` is the first that it still keeps."""
+
+    seq: Number
+    oldest: Number
+    at: float  # wall clock of the node, for people only
+    ranks: Annotated[list[RankNow], Meta(max_length=4096)] = []
+    late_s: Seconds = 0.0  # how long it lay on the node before it was sent
+
+
+class Captured(Struct, tag=True, omit_defaults=True):
+    """The answer to `Capture`: a `NodeCapture` packed by `pack_capture`, or why there is none."""
+
+    id: Name
+    body: Annotated[bytes, Meta(max_length=MAX_CAPTURE)] = b""
+    error: Words = ""
+    no_ranks: bool = False  # the node runs no rank of the job any more
+
+
+class Declined(Struct, tag=True):
+    """No to a `Capture`: another one is under way."""
+
+    id: Name
+    why: Words
+
+
+class Bye(Struct, tag=True, omit_defaults=True):
+    why: Words = ""
+
+
+# --------------------------------------------------------------------------- from the collector
+
+
+class Welcome(Struct, tag=True):
+    """Go on: reports up to `acked` are kept."""
+
+    acked: Number
+    interval_s: Seconds = 1.0
+
+
+class Ack(Struct, tag=True):
+    acked: Number
+
+
+class Capture(Struct, tag=True, omit_defaults=True):
+    id: Name
+    settle_s: Seconds = 1.0
+    timeout_s: Seconds = 6.0
+    keep_ops: Number = 200
+
+
+class Level(Struct, tag=True):
+    """Report every so many seconds."""
+
+    interval_s: Annotated[float, Meta(ge=0.1, le=600)]
+
+
+class WhoAreYou(Struct, tag=True):
+    """The collector does not know this peer (it was restarted): say hello and go on."""
+
+
+class Rejected(Struct, tag=True):
+    """The collector does not deal with this agent, and why."""
+
+    why: Words
+
+
+FromAgent = Hello | Report | Captured | Declined | Bye
+FromCollector = Welcome | Ack | Capture | Level | WhoAreYou | Rejected
+
+_encoder = msgspec.msgpack.Encoder()
+_from_agent: msgspec.msgpack.Decoder[FromAgent] = msgspec.msgpack.Decoder(FromAgent)
+_from_collector: msgspec.msgpack.Decoder[FromCollector] = msgspec.msgpack.Decoder(FromCollector)
+
+
+def encode(message: FromAgent | FromCollector) -> list[bytes]:
+    return [PROTOCOL, _encoder.encode(message)]
+
+
+def _body(frames: list[bytes], limit: int) -> bytes:
+    if len(frames) != 2:
+        raise WireError(f"a message of {len(frames)} frames instead of 2")
+    if frames[0] != PROTOCOL:
+        theirs = frames[0][:40].decode("ascii", "replace")
+        if not frames[0].startswith(b"hangdoctor/"):
+            raise WireError("not a message of hangdoctor")
+        raise OtherProtocol(f"the other side speaks {theirs}, this one {PROTOCOL.decode()}")
+    if len(frames[1]) > limit:
+        raise WireError(f"a message of {len(frames[1])} bytes; {limit} are allowed")
+    return frames[1]
+
+
+def from_agent(frames: list[bytes]) -> FromAgent:
+    """Decode what an agent sent.
+
+    Raises:
+        OtherProtocol: it speaks another version.
+        WireError: it is no message, too large, or has fields out of range.
+    """
+    body = _body(frames, MAX_CAPTURE + MAX_SMALL)
+    try:
+        message = _from_agent.decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise WireError(f"no message: {str(error)[:120]}") from error
+    if not isinstance(message, Captured) and len(body) > MAX_SMALL:
+        raise WireError(f"a message of {len(body)} bytes; {MAX_SMALL} are allowed")
+    return message
+
+
+def from_collector(frames: list[bytes]) -> FromCollector:
+    """Decode what the collector sent.
+
+    Raises:
+        OtherProtocol, WireError: as `from_agent`.
+    """
+    try:
+        return _from_collector.decode(_body(frames, MAX_SMALL))
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise WireError(f"no message: {str(error)[:120]}") from error
+
+
+def pack_capture(capture: NodeCapture) -> bytes:
+    """Compressed: ranks of one node have nearly the same stacks, so that eight cost little more than one."""
+    return zlib.compress(_encoder.encode(capture), 6)
+
+
+def unpack_capture(body: bytes) -> NodeCapture:
+    """The capture in a `Captured`.
+
+    Raises:
+        WireError: it is damaged, or larger than `MAX_INFLATED` when unpacked.
+    """
+    inflater = zlib.decompressobj()
+    try:
+        data = inflater.decompress(body, MAX_INFLATED)
+        if inflater.unconsumed_tail or not inflater.eof:
+            raise WireError("a capture that is cut off or too large")
+        return msgspec.msgpack.decode(data, type=NodeCapture)
+    except (zlib.error, msgspec.DecodeError, RecursionError) as error:
+        raise WireError(f"a damaged capture: {str(error)[:120]}") from error
