@@ -19,8 +19,7 @@ _TICK = os.sysconf("SC_CLK_TCK")
 _BUSY_CPU = 0.3  # of one core
 _BUSY_BYTES = 1 << 20  # written or read in a second
 _SEARCH_S = 5.0  # at most so often, and only when processes have come
-_SEARCH_SHARE = 300.0  # a search may cost one part in so many of the time
-_BOX_WAIT_S = 600.0  # a rank makes its box with its first process group
+_SEARCH_SHARE = 400.0  # a search may cost one part in so many of a core
 _STACKS_S = 30.0
 _STACK_LIMIT_S = 5.0
 
@@ -29,8 +28,8 @@ class Tracked(Struct):
     """One rank and what was last seen of it."""
 
     found: discover.Found
+    now: RankNow
     box: BoxWatch | None = None
-    now: RankNow = RankNow(0)
     changed_at: float = 0.0  # monotonic: its last progress
     looked_at: float = 0.0
     event: object = None
@@ -54,6 +53,7 @@ class Ranks:
         self.seen_any = False
         self._pids: frozenset[str] = frozenset()
         self._next_search = 0.0
+        self._next_boxes = 0.0
         self._came_at = 0.0
 
     # ----------------------------------------------------------------- coming and going
@@ -61,19 +61,21 @@ class Ranks:
     def search(self) -> None:
         """Look for ranks, when processes have come since the last look; it reads every process's environment."""
         now = self.clock()
+        if now >= self._next_boxes:
+            self._open_boxes()
+            self._next_boxes = now + (1.0 if now - self._came_at < 60 else 10.0)
         if now < self._next_search:
             return
+        self._next_search = now + 1.0
         pids = frozenset(p for p in os.listdir("/proc") if p.isdigit())
         if pids <= self._pids:
-            self._next_search = now + 1.0
-            if now - self._came_at < _BOX_WAIT_S:
-                self._open_boxes()
             return
         self._pids = pids
+        begin = time.thread_time()
         jobs = [j for j in discover.find_jobs() if self.wanted(j)]
         if jobs:
             self._take(jobs[0])
-        cost = self.clock() - now
+        cost = time.thread_time() - begin
         self._next_search = now + max(_SEARCH_S if self.seen_any else 1.0, cost * _SEARCH_SHARE)
 
     def _take(self, job: discover.Job) -> None:

@@ -57,7 +57,7 @@ class Action(Struct, forbid_unknown_fields=True):
     url: str = ""
     signal: str = "SIGTERM"
     timeout_s: float = 30.0
-    on: list[str] = ["hang"]
+    on: tuple[str, ...] = ("hang",)
     min_confidence: float = 0.0
 
 

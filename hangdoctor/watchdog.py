@@ -33,7 +33,7 @@ class Settings(Struct, frozen=True):
     working_s: float = 120.0
     end_s: float = 60.0
     limit_s: float = 480.0  # before NCCL's own timeout (600 s) ends the job, where the rhythm allows
-    deaf_s: float = 6.0  # without a report from any node nothing can be said
+    deaf_s: float = 4.0  # without a report from any node nothing can be said
     warm_steps: int = 8  # samples with progress before the rhythm counts
     warm_s: float = 8.0
 

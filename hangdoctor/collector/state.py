@@ -73,6 +73,7 @@ class Core:
         self._asked: deque[str] = deque(maxlen=8)
         self._stall: Stall | None = None
         self._concluding = ""
+        self._told_warm = False
 
     # ----------------------------------------------------------------- from the network
 
@@ -207,6 +208,9 @@ class Core:
             out.append(Remember(self.positions, self.watchdog.learned))
             out += [Send(peer, Ack(self.positions[agent].seq)) for agent, peer in self._unacked.items()]
             self._unacked = {}
+        if self.watchdog.learned.warm and not self._told_warm:
+            self._told_warm = True
+            out.append(Log(f"the job's rhythm is known; {self.watchdog.ranks} ranks are watched"))
         stall = self.watchdog.tick(now)
         if stall is not None:
             self._stall = stall
