@@ -110,6 +110,19 @@ class SlurmLauncher:
         capture.taken, capture.took_s = taken, self.clock.monotonic() - begin
         return capture
 
+    def stay(self, flags: Sequence[str]) -> list[Command]:
+        """One agent a node that stays beside the training, as commands to run.
+
+        Raises:
+            LauncherError: as `capture`.
+        """
+        self.job, job_nodes = self._running_job()
+        nodes, step, _ = self._choose(job_nodes)
+        job = f"{self.job}.{step}" if step else self.job
+        agent = gather.staying_agent([*flags, "--jobid", job], self.python)
+        overlap = self._overlap()
+        return [step_command(self.job, n, agent, overlap) for n in nodes]
+
     # ----------------------------------------------------------------- what Slurm knows
 
     def _slurm(self, *argv: str) -> Outcome:
