@@ -35,7 +35,9 @@ class Talk:
     def hello(self, node: str, agent: str = "") -> list[Instruction]:
         return self.say(agent or f"a-{node}", msg.Hello(agent or f"a-{node}", node, "slurm:7.0", 4))
 
-    def report(self, node: str, idle: float = 0.0, ranks: tuple[int, ...] = (), seq: int = 0, oldest: int = 1) -> list[Instruction]:
+    def report(
+        self, node: str, idle: float = 0.0, ranks: tuple[int, ...] = (), seq: int = 0, oldest: int = 1
+    ) -> list[Instruction]:
         self.seq[node] = seq or self.seq.get(node, 0) + 1
         told = [msg.RankNow(r, idle_s=idle, box=True) for r in ranks]
         return self.say(f"a-{node}", msg.Report(self.seq[node], oldest, 0.0, told))
@@ -59,7 +61,9 @@ class Talk:
         raise AssertionError("no stall")
 
     def captured(self, node: str, id: str, ranks: tuple[int, ...]) -> list[Instruction]:
-        capture = NodeCapture("../../etc", "slurm:7.0", [RankCapture(pid=10 + r, rank=r, node="x", world_size=4) for r in ranks])
+        capture = NodeCapture(
+            "../../etc", "slurm:7.0", [RankCapture(pid=10 + r, rank=r, node="x", world_size=4) for r in ranks]
+        )
         return self.say(f"a-{node}", msg.Captured(id, msg.pack_capture(capture)))
 
 

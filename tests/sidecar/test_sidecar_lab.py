@@ -67,7 +67,7 @@ class Watched:
     def wait_progress(self) -> None:
         """Until the job has gone on for longer than the watchdog is calm after a stall."""
         begin = self.at(0)[0]
-        wait_until(lambda: all(self.at(r)[0] > begin + 60 for r in range(NODES)), f"the job goes on from {begin}", 90)
+        wait_until(lambda: all(self.at(r)[0] > begin + 30 for r in range(NODES)), f"the job goes on from {begin}", 90)
 
 
 @pytest.fixture(scope="module")
