@@ -42,9 +42,7 @@ def _interleaved(call: Callable[[], object], rounds: int, times: int, switch: Ca
 
 
 def _rank(rank: int, port: int, folder: str, rounds: int, times: int, results: object) -> None:
-    os.environ.update(
-        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE="2", HANGDOCTOR_DIR=folder
-    )
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE="2", HANGDOCTOR_DIR=folder)
     import torch
     import torch.distributed as dist
 

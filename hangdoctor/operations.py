@@ -47,6 +47,7 @@ class Operation(Struct, omit_defaults=True):
     entered_s: float = 0.0  # the rank's own wall clock
     left_s: float = 0.0
     asynchronous: bool = False
+    waited: bool = False  # a thread of the rank waits for its handle now
     iteration: int = -1
     failed: bool = False  # left by an exception: the operation did not take place, or not to its end
     detail: str = ""  # of a store wait: the keys that it waits for

@@ -151,7 +151,8 @@ def _of_library(file: str) -> bool:
 
 
 def python_frames(frames: Sequence[Frame]) -> list[Frame]:
-    return [f for f in frames if not is_native(f)]
+    """The job's own frames: without native ones and without the probe's wrappers."""
+    return [f for f in frames if not is_native(f) and "hangdoctor/probe/" not in f.file]
 
 
 def _native_wait(frames: Sequence[Frame]) -> bool:
@@ -223,7 +224,7 @@ def _peer(op: str, frames: list[Frame]) -> int:
     return -1
 
 
-_STANDARD = re.compile(r"/lib/python3\.\d+/(?!site-packages|dist-packages)|^<frozen|^<string>$")
+_STANDARD = re.compile(r"/lib/python3\.\d+/(?!site-packages|dist-packages)|^<frozen")
 _TORCH = re.compile(r"site-packages/torch/|^torch/")
 _PACKAGES = re.compile(r"site-packages/(torch|deepspeed|numpy)/|^(torch|deepspeed|numpy)/")
 

@@ -61,12 +61,20 @@ def switches(pid: int) -> str:
 class Stage:
     """An 8-rank gloo job under control of a test; a context manager that ends all of its processes."""
 
-    def __init__(self, folder: Path, world: int = 8, ranks: Iterable[int] | None = None, late: int | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        world: int = 8,
+        ranks: Iterable[int] | None = None,
+        late: int | None = None,
+        environ: dict[str, str] | None = None,
+    ) -> None:
         self.folder, self.world = folder, world
         self.port = free_port()
         self.key = f"127.0.0.1:{self.port}"
         self.ranks = list(ranks) if ranks is not None else list(range(world))
         self.late = late
+        self.environ = environ or {}
         self.n = 0
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         folder.mkdir(parents=True, exist_ok=True)
@@ -80,7 +88,7 @@ class Stage:
             "WORLD_SIZE": str(self.world),
             "OMP_NUM_THREADS": "1",
         }
-        env |= {"STAGE_LATE": str(self.late)} if self.late is not None else {}
+        env |= self.environ | ({"STAGE_LATE": str(self.late)} if self.late is not None else {})
         for rank in self.ranks:
             with (self.folder / f"log.{rank}").open("wb") as log:
                 self.processes[rank] = subprocess.Popen(

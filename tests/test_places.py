@@ -57,7 +57,11 @@ def test_waits_without_a_frame_of_their_own_need_the_source_line_and_stillness()
     assert find_place(frames, blocked=True).kind == "collective"
     assert find_place(frames, blocked=False).kind == "code"
     assert find_place(stack("train t.py:3", code="done.wait(timeout=3)"), blocked=True).kind == "code"
-    backward = stack("_engine_run_backward /site-packages/torch/autograd/graph.py:8", "backward /site-packages/torch/_tensor.py:6", "train t.py:5")
+    backward = stack(
+        "_engine_run_backward /site-packages/torch/autograd/graph.py:8",
+        "backward /site-packages/torch/_tensor.py:6",
+        "train t.py:5",
+    )
     assert (find_place(backward, blocked=True).kind, find_place(backward, blocked=False).kind) == ("collective", "code")
     assert find_place(stack("train t.py:3", code="loss = loss.item()"), blocked=True).kind == "device"
 
@@ -65,7 +69,9 @@ def test_waits_without_a_frame_of_their_own_need_the_source_line_and_stillness()
 def test_the_thread_that_communicates_speaks_for_a_main_thread_that_joins() -> None:
     main = ThreadSample(1, "MainThread", frames=stack("join /usr/lib/python3.11/threading.py:9", "main t.py:1"))
     loop = ThreadSample(2, "Thread-1", frames=stack(f"all_reduce {C10D}:9", "loop t.py:4"))
-    idle = ThreadSample(3, "Thread-2", frames=stack("wait /usr/lib/python3.11/threading.py:320", "_monitor /site-packages/torch/x.py:4"))
+    idle = ThreadSample(
+        3, "Thread-2", frames=stack("wait /usr/lib/python3.11/threading.py:320", "_monitor /site-packages/torch/x.py:4")
+    )
     thread, place = rank_thread([main, idle, loop])
     assert thread is loop and place.op == "all_reduce"
 

@@ -27,6 +27,8 @@ class Placed:
     alternatives: list[list[int]] = field(default_factory=list)
     holds_up: dict[int, list[int]] = field(default_factory=dict)  # culprit -> members of what it keeps waiting
     visible: bool = True
+    # All members of it have entered and nobody sees why it does not end: a silent one of them might as well be missing.
+    complete: list[int] = field(default_factory=list)
     stopped: list[int] = field(default_factory=list)  # hosts that must have come to their stop for the fault to show
 
 
@@ -196,7 +198,8 @@ def _unseen(s: Simulation, placed: Placed, rank: int, i: int) -> Placed:
     """Dumps show only that all members are in it: the group is all that they can single out."""
     placed.visible = False
     placed.kinds.append("in_communication")
-    placed.alternatives = [_waiting_for(s, rank, s.programs[rank][i])]
+    placed.complete = _waiting_for(s, rank, s.programs[rank][i])
+    placed.alternatives = [placed.complete]
     return placed
 
 
@@ -223,7 +226,8 @@ def in_communication(s: Simulation, programs: Programs, rng: random.Random, iter
     rank, i = drawn
     step = s.programs[rank][i]
     s.stuck.add((s.members.of[step.axis][rank], step.seq))
-    return Placed(list(_waiting_for(s, rank, step)), ["in_communication", "device_wait"], _describe(rank, step))
+    members = list(_waiting_for(s, rank, step))
+    return Placed(members, ["in_communication", "device_wait"], _describe(rank, step), complete=members)
 
 
 def two_faults(s: Simulation, programs: Programs, rng: random.Random, iteration: int) -> Placed | None:

@@ -120,7 +120,7 @@ def _job(members: Members, programs: Programs, settings: Settings, rng: random.R
 def _case(case: Case, placed: Placed, silent: set[int], snapshots: tuple[Snapshot, Snapshot]) -> Case:
     """Add the truth and what dumps are written from."""
     kinds = placed.kinds
-    if silent & set(placed.ranks):
+    if silent & {*placed.ranks, *placed.complete}:
         kinds = [*dict.fromkeys([*kinds, "unreachable", "dead", "not_entered"])]
     case.missing = sorted(silent)
     case.truth = Truth(case.kind, sorted(placed.ranks), kinds, _alternatives(placed, silent), placed.visible, placed.detail)
@@ -153,7 +153,8 @@ def _alternatives(placed: Placed, silent: set[int]) -> list[list[int]]:
         suspects = silent & set(others)
         if rank in silent and suspects != {rank}:
             out.append(sorted((set(placed.ranks) - {rank}) | suspects))
-    return out
+    missed = silent & set(placed.complete)
+    return [*out, sorted(missed)] if missed else out
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 
@@ -26,6 +27,7 @@ from .output import deliver, progress_to_stderr
 
 _REST_S = 1.0  # a rank that has not run for this long has come to rest
 _RUN_ID = "hangdoctor-demo"
+_FAULT = "sleep@5:6"  # rank 5 never comes to a tensor parallel all_reduce of iteration 6
 
 
 class DemoError(HangdoctorError):
@@ -35,15 +37,16 @@ class DemoError(HangdoctorError):
 @click.command("demo")
 @click.option("--script", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
               help="Start this script under torchrun instead; it prints `fault: ...` when it hangs.")  # fmt: skip
-@click.option("--fault", default="", metavar="SPEC", help="The fault, in the form that the job's --fault takes.")
+@click.option("--fault", default="", metavar="SPEC", help="The fault: KIND@RANK:ITERATION[:WHERE], see python -m train --help.")
 @click.option("--ranks", default=8, show_default=True, type=click.IntRange(2, 64), metavar="N", help="Ranks to start.")
 @click.option(
     "--wait", "limit", default=100.0, show_default=True, metavar="S", help="Give up where the job does not hang by then."
 )
 def command(script: str | None, fault: str, ranks: int, limit: float) -> None:
-    """Hang one rank of a real 8-rank job on this machine, and diagnose it.
+    """Hang one rank of a real 8-rank 3D-parallel training on this machine, and diagnose it.
 
-    Needs torch (pip install 'hangdoctor[train]'). The job is ended and its files are removed.
+    The bundled trainer (tensor x pipeline x data parallel, DeepSpeed, gloo) trains on the Python standard library's
+    source until its fault strikes; then `hangdoctor dump --local` runs. Needs torch (pip install 'hangdoctor[train]'). The job is ended and its files are removed.
     """
     if importlib.util.find_spec("torch") is None:
         raise DemoError("the demo's job needs torch", "pip install 'hangdoctor[train]', or: make demo in a checkout.")
@@ -70,7 +73,11 @@ def _command(script: str | None, fault: str, ranks: int) -> list[str]:
     ]  # fmt: skip
     if script is not None:
         return [*launch, script, *(["--fault", fault] if fault else [])]
-    return [*launch, "examples/three_d.py", *(["--fault", fault] if fault else [])]
+    package = importlib.util.find_spec("train")
+    if package is None or not package.submodule_search_locations:
+        raise DemoError("the bundled trainer is not installed", "pip install 'hangdoctor[train]', or name a --script.")
+    config = Path(package.submodule_search_locations[0]) / "configs" / "cpu_2x2x2.yaml"
+    return [*launch, "-m", "train", "--config", str(config), "--fault", fault or _FAULT]
 
 
 def _free_port() -> int:
@@ -126,13 +133,19 @@ def _wait_for_fault(job: subprocess.Popen[str], lines: queue.Queue[str | None], 
         except queue.Empty:
             continue
         if line is None:
-            raise DemoError(f"the job ended with code {job.wait()} before its fault", "\n  ".join(tail[-15:]))
+            raise DemoError(f"the job ended with code {job.wait()} before its fault", _what_went_wrong(tail))
         tail.append(line)
         if "fault:" in line:
             return line.strip()
         if "iteration" in line:
             click.echo(line)
-    raise DemoError(f"no fault within {limit:.0f} s", "\n  ".join(tail[-15:]))
+    raise DemoError(f"no fault within {limit:.0f} s", _what_went_wrong(tail))
+
+
+def _what_went_wrong(tail: list[str]) -> str:
+    """The first lines that speak of an error: torchrun's own account of it, at the end, hides them."""
+    errors = [line for line in tail if "rror" in line]
+    return "\n  ".join(errors[:6] or tail[-15:])
 
 
 def _rest(limit: float) -> str:

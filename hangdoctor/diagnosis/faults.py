@@ -35,7 +35,7 @@ def end_of(view: RankView, oom: int) -> str:
             name = signal.Signals(-code).name
         except ValueError:
             name = f"signal {-code}"
-        memory = ", and the kernel killed a process of this job for lack of memory" if oom and -code == signal.SIGKILL else ""
+        memory = f" (its cgroup counts {oom} kills for lack of memory)" if oom and -code == signal.SIGKILL else ""
         return f"was killed by {name}{memory}"
     return f"has exited with code {code}"
 
@@ -194,6 +194,5 @@ def _interpreter_lock(case: Case, view: RankView) -> Cause:
 
 
 def left_early(case: Case) -> bool:
-    """True where more ranks have ended than still live, none by a signal: the job is at its end."""
-    gone = case.gone
-    return len(gone) > len(case.alive) and all((v.capture.exit_code or 0) >= 0 for v in gone)
+    """True where more ranks have ended than still live, and none is known to have failed: the job is at its end."""
+    return len(case.gone) > len(case.alive) and not any(v.capture.exit_code for v in case.gone)

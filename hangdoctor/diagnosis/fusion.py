@@ -11,6 +11,7 @@ from ..ranges import format_ranks
 from . import faults, outsiders
 from .case import Case, short, who
 from .ops import OpsEvidence, OpsVerdict, diagnose_ops
+from .view import RankView
 
 # Kinds that are facts about a process: they say more than "did not enter".
 _FACTS: frozenset[Kind] = frozenset({"dead", "stopped", "io_wait", "interpreter_lock"})
@@ -25,7 +26,7 @@ def ask_operations(case: Case, facts: list[Cause]) -> OpsVerdict:
     known = {v.rank: v for v in case.views}
     kinds: dict[int, str] = {}
     for view in case.alive:
-        if not view.place.communicates and view.path:
+        if not view.place.communicates and view.path and not _waits_for_handle(view):
             kinds[view.rank] = outsiders.kind_of(view)
     kinds |= {r: c.kind for c in facts for r in c.ranks if c.kind in ("io_wait", "interpreter_lock")}
     silent = dict(case.silent) | {r: "no process of this rank was found" for r in case.absent}
@@ -39,19 +40,28 @@ def ask_operations(case: Case, facts: list[Cause]) -> OpsVerdict:
         stopped={v.rank for v in case.alive if v.stopped},
         places={v.rank: short(v.place.frame) for v in case.alive if v.place.frame is not None and not v.place.communicates},
         outside=kinds,
-        moving={v.rank for v in case.alive if v.motion == "moved" and not v.place.communicates},
+        moving={
+            v.rank for v in case.alive if not v.place.communicates and (v.motion == "moved" or kinds.get(v.rank) == "slow")
+        },
         nodes={v.rank: v.node for v in case.views},
         taken_s=case.capture.taken,
     )
     return diagnose_ops(evidence)
 
 
+def _waits_for_handle(view: RankView) -> bool:
+    """True where the rank's own record says that it waits for an asynchronous operation to end."""
+    ops = view.capture.ops
+    return ops is not None and any(o.waited and o.state != "done" for o in ops.operations)
+
+
 def join(case: Case, facts: list[Cause], by_ops: list[Cause], by_stacks: list[Cause]) -> tuple[list[Cause], list[str]]:
     """(causes, notes): the operations' causes with the evidence of the others, and facts about further ranks."""
     notes: list[str] = []
+    by_ops = _credible(case, facts, by_ops, by_stacks)
     for cause in by_ops:
         for other in facts + by_stacks:
-            if set(other.ranks) & set(cause.ranks):
+            if set(other.ranks) <= set(cause.ranks):
                 _support(cause, other)
         _say_where_it_runs(case, cause)
     named = {r for c in by_ops for r in c.ranks}
@@ -66,6 +76,23 @@ def join(case: Case, facts: list[Cause], by_ops: list[Cause], by_stacks: list[Ca
         for cause in by_ops:
             cause.confidence = round(max(0.1, cause.confidence - 0.15), 2)
     return by_ops + further, notes
+
+
+def _credible(case: Case, facts: list[Cause], by_ops: list[Cause], by_stacks: list[Cause]) -> list[Cause]:
+    """Without what facts refute: not all have come to an operation of which a member is dead or stopped, and a wait for a
+    key of the store is for whoever sets it. A rank whose process was read is not unreachable."""
+    unable = {r for c in facts for r in c.ranks}
+    kept: list[Cause] = []
+    for cause in by_ops:
+        store = cause.where.op == "store_wait"
+        if cause.kind == "in_communication" and (set(cause.ranks) & unable or (store and len(by_ops) + len(facts) > 1)):
+            continue
+        seen = cause.kind == "unreachable" and all(v.path for v in case.views if v.rank in cause.ranks)
+        same = next((c for c in by_stacks if seen and c.ranks == cause.ranks and c.kind != "unreachable"), None)
+        if same is not None:
+            same.evidence += cause.evidence
+        kept.append(same or cause)
+    return kept
 
 
 def _say_where_it_runs(case: Case, cause: Cause) -> None:

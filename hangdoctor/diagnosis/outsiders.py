@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ..model import Alternative, Cause, Evidence, Kind, Process
 from .case import Case, names, nodes_of, short, waiters_sentence, where_held, who
-from .position import compare, is_ahead, is_behind
+from .position import compare, counters, is_ahead, is_behind
 from .view import RankView
 
 _DATAISH = ("load", "batch", "data", "fetch", "sample", "prefetch", "dataset")
@@ -49,6 +49,8 @@ def find(case: Case, blamed: set[int]) -> list[Cause]:
         suspects = [v for v in suspects if v.motion == "still" and v.path]
         if len(suspects) < len(case.alive) and len(suspects) * 2 > len(case.alive):
             return []
+        if len(suspects) > 1 and all(compare(v.path, suspects[0].path) == 0 for v in case.alive):
+            return []  # all stand at one place, so nobody holds anybody: a job that is through, or between its steps
     groups: dict[tuple[object, ...], list[RankView]] = {}
     for view in suspects:
         frame = view.place.frame
@@ -61,7 +63,7 @@ def find(case: Case, blamed: set[int]) -> list[Cause]:
 def kind_of(view: RankView) -> Kind:
     """What a rank outside does instead."""
     if view.place.kind == "checkpoint":
-        return "checkpoint_wait"
+        return "slow" if gets_on(view) else "checkpoint_wait"
     if view.motion in ("running",) or (view.place.kind == "code" and view.motion == "looping" and _is_busy_loop(view)):
         return "busy"
     if view.place.kind == "data":
@@ -70,9 +72,28 @@ def kind_of(view: RankView) -> Kind:
         return "data_wait"
     if view.place.kind == "queue" and _has_workers(view):
         return "data_wait"
-    if view.motion == "moved":
+    if view.motion == "moved" or counts_on(view):
         return "slow"
     return "not_entered"
+
+
+def counts_on(view: RankView) -> bool:
+    """True where a loop counter of the rank's own code grew between the samples."""
+    if view.motion != "looping" or view.thread is None:
+        return False
+    before = next((t for t in view.capture.samples[0].threads if t.tid == view.thread.tid), None)
+    first = dict(counters(list(reversed(before.frames)))) if before is not None else {}
+    return any(first.get(name, count) < count for name, count in counters(view.path))
+
+
+def gets_on(view: RankView) -> bool:
+    """True where a rank in a checkpoint makes progress: other lines or counters, or bytes written or read."""
+    samples = view.capture.samples
+    if view.motion in ("moved", "looping") or len(samples) < 2:
+        return view.motion in ("moved", "looping")
+    first, last = samples[0], samples[-1]
+    pairs = [(first.read_bytes, last.read_bytes), (first.write_bytes, last.write_bytes)]
+    return any(0 <= before < after for before, after in pairs)
 
 
 def _is_busy_loop(view: RankView) -> bool:

@@ -39,7 +39,7 @@ def _conclude(case: Case) -> tuple[Status, list[Cause], list[Wait], list[str]]:
     if told.causes:
         causes, notes = fusion.join(case, facts, told.causes, by_stacks)
         return _more_severe(told.status, causes), _ordered(causes), told.waits, told.notes + notes
-    if told.status == "healthy" and not facts:
+    if told.status == "healthy" and not facts and not any(c.kind == "end_stall" for c in by_stacks):
         return "healthy", [], [], told.notes
     by_ras = ras.find(case) if told.status == "unknown" and not by_stacks else []
     if by_ras:

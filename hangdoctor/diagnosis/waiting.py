@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from ..model import Alternative, Cause, Evidence
 from ..ranges import format_ranks
+from . import deadends
 from .case import Case, names, nodes_of, operation_of, short, where_held, who
 from .position import compare, group_by_operation
 from .view import RankView
 
-_COUNT_ADVICE = (
-    "Stacks cannot count operations. Started with `hangdoctor run -- CMD`, or with TORCH_FR_BUFFER_SIZE=2000 and its dumps, "
-    "the next hang tells which rank skipped one."
-)
+_COUNT_ADVICE = deadends.ADVICE
 
 
 def find(case: Case, blamed: set[int]) -> list[Cause]:
@@ -28,6 +26,9 @@ def find(case: Case, blamed: set[int]) -> list[Cause]:
         return [_unreachable(case, waiting, unseen)]
     if case.absent:
         return []  # ranks of other hosts were not asked: `verdict` says so
+    told = deadends.find(case, waiting)
+    if told:
+        return told
     ahead = passed(case)
     groups = group_by_operation(waiting)
     peer = _unanswered(waiting)

@@ -194,9 +194,10 @@ class _Fleet:
             return
         self.told = True
         left = self.deadline - time.monotonic()
-        late = format_hosts(r.node for r in self.running if not r.whole_at)
+        late = [r.node for r in self.running if not r.whole_at] + [c.node for c in self.waiting]
         if late:
-            self.progress(f"{len(self.done)} of {self.total} nodes have answered; waiting up to {left:.0f} s more for {late}")
+            answered = f"{self.total - len(late)} of {self.total} nodes have answered"
+            self.progress(f"{answered}; waiting up to {left:.0f} s more for {format_hosts(late)}")
 
     def close(self) -> None:
         """End what is left; a second Ctrl-C does not cut it short."""

@@ -24,7 +24,7 @@ from .base import Progress
 from .remote import Command, Outcome, query, run_all
 
 _JOB = re.compile(r"^(\d+(?:_\d+)?)(?:\.(\d+))?$")
-_QUERY_S = 5.0  # for one question to Slurm's controller; it answers in milliseconds or not at all
+_QUERY_S = 10.0  # for one question to Slurm's controller; milliseconds, unless the machine is overloaded
 # These lead to the cluster; all other variables of Slurm describe the caller's job or step and would be taken as options.
 _KEEP = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_CLUSTER_NAME", "SLURM_JWT"})
 _FOREIGN = re.compile(

@@ -23,6 +23,20 @@ _HERE = os.path.dirname(__file__) + os.sep  # noqa: PTH120 - compared with co_fi
 _BEAT_S = 1.0
 
 
+class Beats:
+    """How the heartbeat's thread is told to end, so that none of ours is left when the interpreter is taken down."""
+
+    def __init__(self) -> None:
+        self.stop, self.stopped = _thread.allocate_lock(), _thread.allocate_lock()
+        self.stop.acquire()
+        self.stopped.acquire()
+
+    def end(self) -> None:
+        if self.stop.locked():
+            self.stop.release()
+            self.stopped.acquire(timeout=0.5)
+
+
 class Probe:
     """`recorder` is None while nothing is recorded: before the first operation, after an error, when paused."""
 
@@ -31,9 +45,8 @@ class Probe:
         self.broken = False
         self._kept: Recorder | None = None  # of this process, also while paused or broken
         self._making = threading.Lock()
-        self._beating = False
+        self._beats: Beats | None = None
         self._phase = ""
-        self._pid = os.getpid()
 
     # ----------------------------------------------------------------- begin
 
@@ -65,23 +78,23 @@ class Probe:
         signatures.learn_torch()
         recorder.learn_world()
         folder.prune(recorder.box.path.parent, torchnames.own_rank()[0], host())
-        if not self._beating:
-            self._beating = True
+        if self._beats is None:
+            self._beats = Beats()
             # Not a `threading.Thread`: the job's own list of threads stays what it was.
-            _thread.start_new_thread(self._beat, (recorder,))
+            _thread.start_new_thread(self._beat, (recorder, self._beats))
         flight.start_worker_server(recorder.box.path.parent, recorder.box.pid)
 
-    def _beat(self, recorder: Recorder) -> None:
-        while self.recorder is not None or self._kept is recorder:
-            if self.broken or self._pid != os.getpid():
-                return
-            try:
+    def _beat(self, recorder: Recorder, beats: Beats) -> None:
+        try:
+            while not self.broken:
                 recorder.box.put(fmt.H_BEAT_WALL, time.time_ns())
                 recorder.box.put(fmt.H_BEAT_MONO, time.monotonic_ns())
-            except Exception as error:
-                self.fail(error)
-                return
-            time.sleep(_BEAT_S)
+                if beats.stop.acquire(timeout=_BEAT_S):
+                    return
+        except Exception as error:
+            self.fail(error)
+        finally:
+            beats.stopped.release()
 
     # ----------------------------------------------------------------- what the job says of itself
 
@@ -146,6 +159,8 @@ class Probe:
         kept, self._kept, self.recorder = self._kept, None, None
         if kept is None or kept.box.pid != os.getpid():
             return
+        if self._beats is not None:
+            self._beats.end()
         flight.remove_socket(kept.box.path.parent, kept.box.pid)
         error = getattr(sys, "last_value", None) or sys.exc_info()[1]
         if isinstance(error, SystemExit) and not error.code:
@@ -167,8 +182,7 @@ class Probe:
             self._kept.outstanding.clear()
         self.recorder = self._kept = None
         self._making = threading.Lock()
-        self._beating = False
-        self._pid = os.getpid()
+        self._beats = None
         local.thread = Thread()
 
 

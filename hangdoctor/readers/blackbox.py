@@ -225,6 +225,9 @@ class _Reader:
         for i, record in enumerate(whole):
             if i >= begin or not record[_LEFT]:
                 by_serial[record[0]] = self._operation(record, uids, tids)
+        for _, _, waited, *_ in threads:
+            if waited in by_serial:
+                by_serial[waited].waited = True
         head = self.second
         ops = RankOps(
             rank=self.box.rank, world_size=max(self.box.world_size, 0), source="blackbox", groups=groups,

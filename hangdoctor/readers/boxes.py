@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -13,11 +14,13 @@ from ..errors import BadInput, HangdoctorError
 from ..model import RankCapture
 from ..operations import RankOps
 from . import blackbox, flight_recorder, worker_server
+from .fr_format import Dump
 
 KEEP = 2000  # operations of a rank that a capture holds; the ring has more
 _KEEP_BEFORE = 16  # of the first sample: only whether it moved is asked
 _RECORDER_S = 3.0
 _SOCKET = "TORCH_WORKER_SERVER_SOCKET"
+_PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
 
 
 def attach(ranks: Sequence[RankCapture], first: bool = False) -> list[str]:
@@ -26,13 +29,13 @@ def attach(ranks: Sequence[RankCapture], first: bool = False) -> list[str]:
     folders = {Path(e["HANGDOCTOR_DIR"]) for e in environs.values() if e.get("HANGDOCTOR_DIR")}
     found = _boxes(folders, {r.pid for r in ranks})
     notes: list[str] = []
-    live: list[tuple[RankCapture, Path]] = []
+    live: list[tuple[RankCapture, dict[str, str]]] = []
     for rank in ranks:
         box = _box_of(rank, found)
         if box is not None:
             notes += _put(rank, box, first)
-        elif (socket := environs.get(rank.pid, {}).get(_SOCKET)) and not first:
-            live.append((rank, Path(socket)))
+        elif not first and not rank.gone and any(environs.get(rank.pid, {}).get(name) for name in (_SOCKET, _PIPE)):
+            live.append((rank, environs[rank.pid]))
     return notes + _ask(live)
 
 
@@ -81,22 +84,28 @@ def trim(ops: RankOps, keep: int) -> RankOps:
     return msgspec.structs.replace(ops, operations=old + ops.operations[-keep:], overwritten=True)
 
 
-def _ask(live: list[tuple[RankCapture, Path]]) -> list[str]:
-    """The recorders of ranks that carry no black box but serve torch's worker socket."""
-    dumps, notes = {}, []
-    for rank, socket in live:
-        try:
-            answer = worker_server.read_rank(socket, _RECORDER_S)
-        except HangdoctorError as error:
-            notes.append(f"rank {rank.rank}: {error}")
-            continue
-        if answer.dump is not None:
-            dumps[rank.rank] = answer.dump
-        notes += [f"rank {rank.rank}: {e}" for e in answer.errors]
+def _ask(live: Sequence[tuple[RankCapture, dict[str, str]]]) -> list[str]:
+    """The recorders of ranks without a black box that serve torch's worker socket or NCCL's debug pipe, all at once."""
+    if not live:
+        return []
+    with ThreadPoolExecutor(max_workers=len(live)) as pool:
+        answers = list(pool.map(lambda pair: _recorder_of(pair[0].rank, pair[1]), live))
+    dumps = {rank.rank: dump for (rank, _), (dump, _) in zip(live, answers, strict=True) if dump is not None}
     if dumps:
-        world = max(r.world_size for r, _ in live)
-        result = flight_recorder.convert(dumps, world_size=world)
+        result = flight_recorder.convert(dumps, world_size=max(r.world_size for r, _ in live))
         for rank, _ in live:
             if rank.rank in result.ops:
                 rank.ops = trim(result.ops[rank.rank], KEEP)
-    return notes
+    return [f"rank {rank.rank}: {why}" for (rank, _), (_, whys) in zip(live, answers, strict=True) for why in whys]
+
+
+def _recorder_of(rank: int, environ: dict[str, str]) -> tuple[Dump | None, list[str]]:
+    """(its Flight Recorder, what went wrong): by the worker socket where there is one, else by the pipe."""
+    try:
+        if environ.get(_SOCKET):
+            answer = worker_server.read_rank(Path(environ[_SOCKET]), _RECORDER_S)
+            return answer.dump, answer.errors
+        pipe = Path(f"{environ[_PIPE]}{rank}.pipe")
+        return worker_server.ask_pipe(pipe, worker_server.dump_files(environ, rank), _RECORDER_S)[1], []
+    except HangdoctorError as error:
+        return None, [str(error)]

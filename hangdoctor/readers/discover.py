@@ -276,7 +276,13 @@ def children_of(pid: int) -> list[Process]:
     children: list[Process] = []
     for process in below:
         try:
-            children.append(Process(process.pid, process.ppid(), process.name(), process.cmdline()[:60], process.create_time()))
+            argv = process.cmdline()[:60]
+        except psutil.ZombieProcess:
+            argv = []  # a dead worker that nobody has waited for explains its parent's wait
+        except psutil.Error:
+            continue
+        try:
+            children.append(Process(process.pid, process.ppid(), process.name(), argv, process.create_time()))
         except psutil.Error:
             continue
     return sorted(children, key=lambda c: (c.started, c.pid))

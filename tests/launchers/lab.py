@@ -192,7 +192,8 @@ class LabJob:
         self.wait_at(set(range(self.ranks)) - {away}, f"{self.round} enters", 100)
 
     def finish(self) -> None:
-        """Let the round end, and see every rank through it: the job is unharmed."""
+        """Let the round end, and see every rank through it: the job is unharmed. Before the first, wait for all to be ready."""
+        wait_until(lambda: len(self.at()) == self.ranks, f"all ranks are ready: {self.id}", 100)
         if not (self.control / f"go.{self.round}").exists():
             return
         (self.control / f"release.{self.round}").touch()

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from lab import LAB, Cluster, LabJob, wait_until
 
-pytestmark = [pytest.mark.slurm, pytest.mark.torch]
+pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.timeout(240)]  # some wait for a silent node several times
 
 PATIENCE = "12"  # --timeout where a node is silent: long enough for the others on a machine that is busy
 EVERYBODY = set(range(8))

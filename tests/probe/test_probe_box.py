@@ -102,9 +102,7 @@ def test_a_completion_that_comes_after_its_slot_is_taken_is_dropped(recorder: Re
     assert recorder.words[at + fmt.LEFT_WORD] == 0
 
 
-@pytest.mark.parametrize(
-    ("offset", "value"), [(0, 77), (68, 77)], ids=["begun by the next writer", "not written to its end"]
-)
+@pytest.mark.parametrize(("offset", "value"), [(0, 77), (68, 77)], ids=["begun by the next writer", "not written to its end"])
 def test_torn_records_are_counted_and_left_out(recorder: Recorder, offset: int, value: int) -> None:
     for _ in range(3):
         recorder.finish((enter(recorder),))

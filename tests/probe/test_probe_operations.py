@@ -97,9 +97,7 @@ def test_collectives_of_one_group_have_equal_numbers_and_signatures_on_all_membe
         ("new_group", {}),
     ],
 )
-def test_every_collective_is_recorded_with_its_fields(
-    boxes: list[Contents], op: str, fields: dict[str, object]
-) -> None:
+def test_every_collective_is_recorded_with_its_fields(boxes: list[Contents], op: str, fields: dict[str, object]) -> None:
     for box in boxes:
         first = of(box, op)[0]
         assert {name: getattr(first, name) for name in fields} == fields

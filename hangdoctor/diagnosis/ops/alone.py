@@ -23,7 +23,7 @@ ADVICE = {
     "io_wait": "Check the file system that it reads or writes; the process cannot be interrupted until that answers.",
     "data_wait": "Look at its data loader's workers: their stacks and states tell why no batch comes.",
     "checkpoint_wait": "Look at the storage of the checkpoint, and at what this rank writes that others do not.",
-    "interpreter_lock": "Find who holds the interpreter lock: a native call without end, or a lock inherited over fork.",
+    "interpreter_lock": "Find who holds the interpreter lock: an endless native call, or a lock inherited over fork.",
     "busy": "Profile it: it computes without end.",
     "device_wait": "Look at its GPU: a kernel does not finish; check Xid errors, run with CUDA_LAUNCH_BLOCKING=1.",
     "start_stall": "Check that it was started, with the MASTER_ADDR, MASTER_PORT and WORLD_SIZE of the others.",

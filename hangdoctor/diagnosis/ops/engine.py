@@ -12,6 +12,7 @@ from .deadlock import causes_of_deadlock
 from .ends import cause_of_leaving, cause_of_teardown
 from .evidence import OpsEvidence, OpsVerdict
 from .ghosts import likely_waits
+from .hidden import without_transfers
 from .mismatch import cause_of_disagreement, cause_of_full_instance
 from .movement import moved_ranks, straggler
 from .order import cause_of_divergence
@@ -21,6 +22,11 @@ from .silent import cause_of_silence, needed, suspects_around
 from .waits import Instance, WaitGraph, build_waits, list_waits
 
 _ROUNDS = 8  # of guesses about silent ranks, each about those at which the last one ended
+
+_IN_PASSING = (
+    "Several operations that all their members had entered were under way at once: the job probably moved when it was "
+    "captured. A second capture some seconds later would decide it."
+)
 
 
 class Ends(Struct):
@@ -48,10 +54,18 @@ def diagnose_ops(evidence: OpsEvidence) -> OpsVerdict:
     causes = _causes(scene, graph, ends)
     notes = _notes(scene, causes)
     waits = list_waits(scene, graph)
+    if in_passing(scene, causes):
+        return OpsVerdict("unknown", [], waits, [*notes, _IN_PASSING])
     if causes:
         return OpsVerdict("hang", causes, waits, notes)
     status, more = _without_cause(scene, graph)
     return OpsVerdict(status, [c for c in [more] if c], waits, notes + _doubt(scene, graph, status))
+
+
+def in_passing(scene: Scene, causes: list[Cause]) -> bool:
+    """Whether one capture shows several complete operations at once and nothing else: a job that moves looks so."""
+    single = not scene.evidence.earlier
+    return single and len(causes) > 1 and all(c.kind == "in_communication" for c in causes)
 
 
 def find_ends(scene: Scene, graph: WaitGraph) -> Ends:
@@ -122,7 +136,8 @@ def _sort_rank(scene: Scene, rank: int, instances: list[Instance], ends: Ends) -
 
 
 def _causes(scene: Scene, graph: WaitGraph, ends: Ends) -> list[Cause]:
-    causes = causes_of_sinks(scene, ends.alone)
+    alone = without_transfers(scene, ends.alone, bool(ends.full or ends.rings))
+    causes = causes_of_sinks(scene, alone)
     for instance in ends.full:
         if instance.sample.op == "destroy_process_group":
             causes.append(cause_of_teardown(scene, instance))
@@ -181,7 +196,7 @@ def _doubt(scene: Scene, graph: WaitGraph, status: Status) -> list[str]:
 
 def _notes(scene: Scene, causes: list[Cause]) -> list[str]:
     notes: list[str] = []
-    bare = [r for r in range(scene.world_size) if not scene.known(r) and r not in scene.evidence.silent]
+    bare = [r for r in range(scene.world_size) if r not in scene.ops and r not in scene.held and r not in scene.evidence.silent]
     if bare:
         from ...ranges import format_ranks
 

@@ -18,6 +18,12 @@ _NAMES = {
 }
 _AXIS_OF_NAME = {name: axis for axis, names in _NAMES.items() for name in names}
 
+
+def axis_of_name(name: str) -> str:
+    """tp, dp, pp or world for the names that frameworks give these groups, else ""."""
+    return _AXIS_OF_NAME.get(name.lower().removesuffix("_group"), "")
+
+
 Role = tuple[int | str, ...]
 
 
@@ -60,7 +66,7 @@ class GroupTable:
                 unlisted.setdefault(uid, set()).add(rank_ops.rank)
 
     def _infer(self, uid: str, known: set[int]) -> Sequence[int]:
-        axis = _AXIS_OF_NAME.get(self._groups[uid].name.lower(), "")
+        axis = axis_of_name(self._groups[uid].name)
         if axis == "world":
             return range(self.world_size)
         if self.layout is not None and axis:
@@ -95,7 +101,7 @@ class GroupTable:
 
     def _find_axis(self, uid: str) -> str:
         group = self._groups.get(uid)
-        name = _AXIS_OF_NAME.get(group.name.lower(), "") if group else ""
+        name = axis_of_name(group.name) if group else ""
         ranks = self._members.get(uid, ())
         if len(ranks) == self.world_size and self.world_size > 1 and name not in ("tp", "dp", "pp"):
             return "world"

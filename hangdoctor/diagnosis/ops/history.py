@@ -66,8 +66,8 @@ class History:
         """Counter and number of a record, comparable between members of its group, or over ranks of a role."""
         op, token = self.operations[i], self.tokens[i]
         if shared:
-            return (op.group, op.seq) if op.op not in P2P_NAMES else (self.rank, i)
-        return (token[0], op.op in P2P_NAMES and token[1:], op.seq)
+            return (op.group, op.op in P2P_NAMES, op.seq)
+        return (token[0], op.op in P2P_NAMES, op.seq)
 
 
 def _token(scene: Scene, rank: int, op: Operation) -> Token:
@@ -111,6 +111,8 @@ def _anchor(mine: History, theirs: History, shared: bool) -> tuple[int, int] | N
     """Where both are in the same call of one group (`shared`), or of corresponding groups, by its number."""
     where = {theirs.number(j, shared): j for j in range(len(theirs.tokens) - 1, -1, -1)}
     for i in range(len(mine.tokens)):
+        if mine.operations[i].op in P2P_NAMES:
+            continue  # some recorders number these from the first one that is left
         j = where.get(mine.number(i, shared))
         if j is not None and theirs.tokens[j] == mine.tokens[i]:
             return (i, j)

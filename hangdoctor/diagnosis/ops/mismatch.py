@@ -39,7 +39,24 @@ def differing(a: Signature, b: Signature) -> list[str]:
 
 def cause_of_full_instance(scene: Scene, instance: Instance) -> Cause:
     """The verdict on an operation at which nobody is missing."""
+    if instance.sample.op == "store_wait":
+        return _unset_key(scene, instance)
     return cause_of_disagreement(scene, instance) or _in_communication(scene, instance)
+
+
+def _unset_key(scene: Scene, instance: Instance) -> Cause:
+    """Waits for a key of the store: who should have set it is recorded nowhere."""
+    ranks = sorted(instance.waiters)
+    keys = instance.sample.detail or "a key"
+    cause = Cause(
+        "start_stall", ranks, nodes_of(scene, ranks), 0.5,
+        f"{capital(ranks_text(ranks))} wait for {keys} in the store, which nobody has set; {waiting_text(scene, instance)}.",
+    )  # fmt: skip
+    cause.where = where_of(scene, instance, None, ranks)
+    cause.evidence = [Evidence("ops", ranks, f"in store_wait for {keys}, not finished")]
+    cause.alternatives = [Alternative("in_communication", ranks, "a store wait is no collective: one rank sets the key that the others wait for")]
+    cause.advice = "Find the line that sets this key, and the rank that should have come to it."
+    return cause
 
 
 def cause_of_disagreement(scene: Scene, instance: Instance) -> Cause | None:

@@ -7,10 +7,12 @@ from statistics import median
 from ...model import Cause, Evidence
 from ...operations import RankOps
 from .keys import UNNUMBERED
+from .overlap import Call, call_of
 from .scene import Scene
 from .words import nodes_of, place_text
 
 _WAITING_SHARE = 0.2  # of their time that others spend waiting before a straggler is worth naming
+_TIMES_SLOWER = 2.0  # than the next one
 _STANDS_OUT = 0.5  # the straggler waits at most so much of what the next one waits
 
 
@@ -32,7 +34,14 @@ def moved_ranks(earlier: dict[int, RankOps], later: dict[int, RankOps]) -> set[i
 
 
 def straggler(scene: Scene) -> Cause | None:
-    """The rank that hardly waits while all others do: from durations alone, since the clocks of nodes differ."""
+    """The rank that the others wait for, from durations alone, since the clocks of nodes differ."""
+    if all(ops.runs_ahead for ops in scene.ops.values()):
+        return _by_pace(scene)
+    return _by_waiting(scene)
+
+
+def _by_waiting(scene: Scene) -> Cause | None:
+    """The rank that hardly waits while all others do."""
     shares = {rank: share for rank, ops in scene.ops.items() if (share := _waiting_share(ops)) is not None}
     if len(shares) < 2 or len(shares) < len(scene.ops):
         return None
@@ -41,15 +50,58 @@ def straggler(scene: Scene) -> Cause | None:
     usual, least = median(others), min(others)
     if usual < _WAITING_SHARE or shares[slowest] > _STANDS_OUT * least:
         return None
-    summary = (
-        f"The job moves, but rank {slowest} enters last and the others wait for it: they spend {usual:.0%} of their "
-        f"time waiting, it {shares[slowest]:.0%}{place_text(scene, [slowest])}."
-    )
-    cause = Cause("slow", [slowest], nodes_of(scene, [slowest]), 0.8, summary)
-    cause.evidence = [
-        Evidence("ops", [slowest], f"spent {shares[slowest]:.0%} of the time that its records cover inside operations"),
-        Evidence("ops", sorted(r for r in shares if r != slowest), f"spent {usual:.0%} of it there (median)"),
-    ]
+    says = f"they spend {usual:.0%} of their time waiting, it {shares[slowest]:.0%}"
+    return _slow(scene, slowest, 0.8, says)
+
+
+def _by_pace(scene: Scene) -> Cause | None:
+    """The rank that never completes anything as soon as others do after the call before.
+
+    Without times of starts, an interval between two completions holds work and waiting. A rank that waits for another
+    one is quick at least in the calls that the other one has no part in.
+    """
+    paces = {rank: pace for rank, ops in scene.ops.items() if (pace := _pace(scene, ops))}
+    by_call: dict[Call, list[float]] = {}
+    for pace in paces.values():
+        for call, seconds in pace.items():
+            by_call.setdefault(call, []).append(seconds)
+    usual = {call: sorted(found)[len(found) // 10] for call, found in by_call.items() if len(found) > 2}
+    slowness: dict[int, float] = {}
+    for rank, pace in paces.items():
+        ratios = [seconds / usual[call] for call, seconds in pace.items() if usual.get(call, 0.0) > 0]
+        if len(ratios) > 2:
+            slowness[rank] = min(ratios)
+    if len(slowness) < 3:
+        return None
+    slowest = max(slowness, key=lambda r: slowness[r])
+    second = max(s for r, s in slowness.items() if r != slowest)
+    if slowness[slowest] < _TIMES_SLOWER * max(1.0, second):
+        return None
+    says = f"it takes at least {slowness[slowest]:.1f} times as long as others to come through any of its calls"
+    return _slow(scene, slowest, 0.6, says)
+
+
+def _pace(scene: Scene, ops: RankOps) -> dict[Call, float]:
+    """Of each call, the shortest time from the completion before it to its own."""
+    found: dict[Call, float] = {}
+    before = 0.0
+    for op in ops.operations:
+        if op.state != "done" or op.left_s <= 0:
+            break
+        seconds = op.left_s - before
+        # For a call of the whole job everybody waits: it tells nobody apart.
+        if before > 0 and seconds > 0 and scene.groups.role(op.group)[0] != scene.world_size:
+            call = call_of(scene.groups, op)
+            found[call] = min(seconds, found.get(call, seconds))
+        before = max(before, op.left_s)
+    return found
+
+
+def _slow(scene: Scene, rank: int, sure: float, says: str) -> Cause:
+    place = place_text(scene, [rank])
+    summary = f"The job moves, but rank {rank} enters last and the others wait for it: {says}{place}."
+    cause = Cause("slow", [rank], nodes_of(scene, [rank]), sure, summary)
+    cause.evidence = [Evidence("ops", [rank], says)]
     cause.advice = "Compare its node with the others: clocks, thermals, other processes, storage; or give it less work."
     return cause
 

@@ -59,6 +59,10 @@ class Scene:
         """Whether anything tells where the rank is; of a dead or stopped rank that is enough to know."""
         return rank in self.held or (rank in self.ops and not self.frontiers[rank].lost)
 
+    def lost(self, rank: int) -> bool:
+        """Whether the rank has records, but none of where its device stands."""
+        return rank in self.ops and self.frontiers[rank].lost
+
     def members(self, key: Key, rank: int) -> list[int] | range:
         """Ranks that must come to the instance; `rank` is one that did."""
         if len(key) == 4:

@@ -45,6 +45,8 @@ def suspects_around(scene: Scene, missed: dict[int, list[Instance]]) -> list[int
 def cause_of_silence(scene: Scene, ranks: list[int], missed: dict[int, list[Instance]]) -> Cause:
     known = [i for some in (ranks, missed) for r in some for i in missed[r]]
     instance = min(known, key=lambda i: len(i.present)) if known else None
+    if all(scene.lost(r) for r in ranks):
+        return _beyond_records(scene, ranks, instance)
     told = [r for r in ranks if r in scene.evidence.silent]
     reasons = sorted({scene.evidence.silent[r] for r in told})
     why = "; ".join(reasons) if reasons else "it has no records"
@@ -70,4 +72,20 @@ def cause_of_silence(scene: Scene, ranks: list[int], missed: dict[int, list[Inst
         Alternative("not_entered", ranks, f"{who} {verb(ranks, 'does', 'do')} not answer, so that where it stands is not known")
     ]
     cause.advice = "Check its node (power, network, agent); its stack or black box would tell what it does."
+    return cause
+
+
+def _beyond_records(scene: Scene, ranks: list[int], instance: Instance | None) -> Cause:
+    """Ranks whose hosts have enqueued so much that the record of where their devices stand was overwritten."""
+    who = capital(ranks_text(ranks))
+    enqueued = verb(ranks, "its host has", "their hosts have")
+    stands = verb(ranks, "its device stands", "the devices stand")
+    summary = (
+        f"All waits end at {ranks_text(ranks)}: {enqueued} enqueued all that is waited for, and the records no longer "
+        f"reach back to where {stands}."
+    )
+    cause = Cause("in_communication", ranks, nodes_of(scene, ranks), 0.4, summary, where_of(scene, instance, None, ranks))
+    cause.evidence = [Evidence("ops", ranks, "the oldest record that is left is of an operation not yet begun")]
+    cause.alternatives = [Alternative("not_entered", ranks, f"{who} enqueued what the others wait in")]
+    cause.advice = "Enlarge the recorder's ring (TORCH_FR_BUFFER_SIZE), so that it holds what a host enqueues ahead."
     return cause

@@ -77,18 +77,14 @@ def _broken_link(job: Job, chance: random.Random) -> Case | None:
 
 
 def _skipped(job: Job, chance: random.Random) -> Case | None:
-    at = _target(job, chance, "all_reduce", group=chance.choice(["tp", "dp", "world"])) or _target(
-        job, chance, "all_reduce"
-    )
+    at = _target(job, chance, "all_reduce", group=chance.choice(["tp", "dp", "world"])) or _target(job, chance, "all_reduce")
     assert at is not None
     del job.rank(at[0]).calls[at[1]]
     return Case(job, {at[0]}, {"order", "mismatch", "end_stall"})
 
 
 def _one_too_many(job: Job, chance: random.Random) -> Case | None:
-    at = _target(job, chance, "all_reduce", group=chance.choice(["tp", "dp", "world"])) or _target(
-        job, chance, "all_reduce"
-    )
+    at = _target(job, chance, "all_reduce", group=chance.choice(["tp", "dp", "world"])) or _target(job, chance, "all_reduce")
     assert at is not None
     calls = job.rank(at[0]).calls
     calls.insert(at[1], variant(calls[at[1]], site="extra (oops.py:7)"))

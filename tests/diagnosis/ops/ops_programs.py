@@ -298,9 +298,7 @@ def _one_step(program: Program, layout: Layout, micro: int, layers: int) -> None
     first, last = at["pp"] == 0, at["pp"] == layout.pp - 1
     program.compute(0.1)
     if layout.tp > 1:
-        program.broadcast(
-            "tp", program.job.members("tp", program.number)[0], site="get_batch (data.py:12)", dtype="int64"
-        )
+        program.broadcast("tp", program.job.members("tp", program.number)[0], site="get_batch (data.py:12)", dtype="int64")
     for phase, begins, ends, way in (("forward", first, last, 1), ("backward", last, first, -1)):
         for _ in range(micro):
             if not begins:
@@ -308,9 +306,7 @@ def _one_step(program: Program, layout: Layout, micro: int, layers: int) -> None
             for layer in range(layers):
                 program.compute(0.01)
                 if layout.tp > 1:
-                    program.all_reduce(
-                        "tp", site=f"{phase} (layer.py:{40 + way})", shapes="[8]" if layer % 2 else "[4]"
-                    )
+                    program.all_reduce("tp", site=f"{phase} (layer.py:{40 + way})", shapes="[8]" if layer % 2 else "[4]")
             if not ends:
                 program.send(program.number + way * stride, site=f"{phase}_send (pipe.py:{30 + way})")
     if layout.dp > 1:

@@ -407,3 +407,14 @@ def test_one_capture_without_waits_is_unknown():
     verdict = diagnose_ops(job.run())
     assert verdict.status == "unknown"
     assert verdict.notes
+
+
+def test_one_capture_with_operations_under_way_everywhere_is_no_hang():
+    job = pairs_of_two()
+    job.broken = {("tp", 2)}
+    evidence = job.run()
+    verdict = diagnose_ops(evidence)
+    assert (verdict.status, verdict.causes) == ("unknown", [])
+    assert any("second capture" in note for note in verdict.notes)
+    evidence.earlier = evidence.ops  # nothing moved since: now they are hung
+    assert sorted(c.ranks for c in diagnose_ops(evidence).causes) == [[0, 1], [2, 3]]

@@ -10,9 +10,7 @@ from ops_faults import FAULTS, Case, kernel_fault, make_case
 from hangdoctor.diagnosis.ops import OpsEvidence, diagnose_ops
 from hangdoctor.layout import Layout
 
-LAYOUTS = [
-    Layout(dp=dp, pp=pp, tp=tp) for dp in (1, 2, 3) for pp in (1, 2, 3) for tp in (1, 2, 4) if 4 <= dp * pp * tp <= 24
-]
+LAYOUTS = [Layout(dp=dp, pp=pp, tp=tp) for dp in (1, 2, 3) for pp in (1, 2, 3) for tp in (1, 2, 4) if 8 <= dp * pp * tp <= 24]
 SEEDS = range(8)
 
 

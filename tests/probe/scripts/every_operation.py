@@ -76,9 +76,7 @@ keep("reduce_scatter_tensor", out)
 out = torch.empty(world)
 dist.all_to_all_single(out, data(world, of=rank))
 keep("all_to_all_single", out)
-error(
-    "all_to_all", lambda: dist.all_to_all([torch.empty(1) for _ in range(world)], list(data(world, of=rank).split(1)))
-)
+error("all_to_all", lambda: dist.all_to_all([torch.empty(1) for _ in range(world)], list(data(world, of=rank).split(1))))
 dist.barrier()
 
 # ---- asynchronous: awaited, polled, dropped

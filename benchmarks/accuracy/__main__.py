@@ -1,0 +1,150 @@
+"""python -m benchmarks.accuracy [--quick] [--real] [--simulated] [--seeds N]: measure, and write docs/ACCURACY.md."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import msgspec
+
+from hangdoctor.diagnosis import diagnose
+
+from . import peers, report, simulated
+from .coordinates import KINDS
+from .score import Result, judge
+from .simulate import Case, simulate
+from .simulated import Size
+
+ROOT = Path(__file__).parents[2]
+PEER_LAYOUTS = (simulated.LAYOUTS[0], simulated.LAYOUTS[2])
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def judge_peers(case: Case, folder: Path) -> list[Result]:
+    """Both peers on one folder, as results beside ours."""
+    truth = simulated.expected(case)
+    acceptable = [truth.ranks, *truth.alternatives]
+    results = []
+    for found in (peers.torch_analyzer(folder), peers.nvrx_analyzer(folder)):
+        names = {"torch": "torch.distributed.flight_recorder", "nvrx": "nvidia-resiliency-ext"}
+        mode = "dump files" + (f", {case.settings.silent:.0%} silent" if case.settings.silent else "")
+        result = Result(
+            "simulated", mode, names[found.peer], case.seed, case.name, found.status, peer=True, took_s=found.took_s
+        )
+        result.exact = found.right(acceptable)
+        result.victim = found.status == "ok" and not result.exact and bool(found.victims(truth.ranks))
+        results.append(result)
+    return results
+
+
+def measure_files(seed: int = 1) -> Size:
+    """1,024 ranks' dumps: reading and diagnosing the folder in a process of its own, and torch's analyzer on it."""
+    case = simulate("skipped", simulated.MANY, seed, in_memory=False)
+    with tempfile.TemporaryDirectory(prefix="accuracy-") as name:
+        folder = Path(name) / "dumps"
+        case.write(folder)
+        began = time.perf_counter()
+        subprocess.run(
+            [sys.executable, "-m", "benchmarks.accuracy.simulated", str(folder)],
+            check=True,
+            cwd=ROOT,
+            stdout=subprocess.DEVNULL,
+        )
+        ours = time.perf_counter() - began
+        right = judge(Result("", "", "", 0, ""), diagnose(simulated.capture_of_folder(folder)), simulated.expected(case)).exact
+        peer = peers.torch_analyzer(folder, timeout_s=600.0)
+    name = "torch's analyzer" + (" (gave up)" if peer.status == "timeout" else "")
+    known = peer.status != "not measured"
+    return Size(
+        "skipped, from dump files",
+        case.layout.world_size,
+        ours,
+        peer.took_s if known else 0.0,
+        name if known else "",
+        right=right,
+    )
+
+
+def run_simulated(found: report.Findings, quick: bool, seeds: range) -> None:
+    layouts = simulated.QUICK_LAYOUTS if quick else simulated.LAYOUTS
+    say("simulated: the largest case")
+    found.sizes.append(simulated.measure_memory(simulated.MANY if quick else simulated.HUGE))
+    for silent in (0.0, 0.1):
+        say(f"simulated: {silent:.0%} of the ranks silent")
+        found.results += simulated.run_memory(layouts, seeds, silent, say)
+        found.results += simulated.run_files(layouts, seeds, silent, say)
+        if not quick:
+            theirs = simulated.run_files(PEER_LAYOUTS, seeds[:1], silent, lambda _: None, judge_peers)
+            found.results += [r for r in theirs if r.peer]
+    if not quick:
+        say("simulated: 1,024 ranks from files, ours and torch's")
+        found.sizes.append(measure_files())
+
+
+def run_real(found: report.Findings, quick: bool, seeds: range) -> None:
+    from .real import run_real as hang
+
+    if importlib.util.find_spec("torch") is None:
+        found.notes.append("The real part was not measured: torch is not installed.")
+        return
+    kinds = ["sleep", "stopped", "skipped", "missing_send", "healthy"] if quick else list(KINDS)
+    say(f"real: {len(kinds)} kinds of fault")
+    found.results += hang(kinds, seeds, say)
+    if not quick:
+        say("real: without the probe")
+        found.results += hang(kinds, seeds[:1], say, probe=False)
+
+
+def measure(args: argparse.Namespace) -> report.Findings:
+    seeds = range(args.first, args.first + (1 if args.quick else args.seeds))
+    both = args.real == args.simulated
+    found = report.Findings()
+    began = time.monotonic()
+    if both or args.simulated:
+        run_simulated(found, args.quick, seeds)
+    if both or args.real:
+        run_real(found, args.quick, seeds)
+    found.took_s = time.monotonic() - began
+    return found
+
+
+def join(files: list[Path]) -> report.Findings:
+    """The results of several runs as one."""
+    parts = [msgspec.json.decode(f.read_bytes(), type=report.Findings) for f in files]
+    return report.Findings(
+        [r for p in parts for r in p.results], [s for p in parts for s in p.sizes], sum(p.took_s for p in parts),
+        list(dict.fromkeys(n for p in parts for n in p.notes)),
+    )  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a few kinds and small layouts: minutes instead of half an hour")
+    parser.add_argument("--real", action="store_true", help="the real part only")
+    parser.add_argument("--simulated", action="store_true", help="the simulated part only")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds of each kind (default 3)")
+    parser.add_argument("--first", type=int, default=0, metavar="N", help="the first seed (default 0)")
+    parser.add_argument("--raw", type=Path, metavar="FILE", help="keep the results as JSON too")
+    parser.add_argument(
+        "--render", type=Path, nargs="+", metavar="FILE", help="measure nothing: write the document from such files"
+    )
+    parser.add_argument("--output", type=Path, default=ROOT / "docs" / "ACCURACY.md")
+    args = parser.parse_args()
+    found = join(args.render) if args.render else measure(args)
+    if args.raw:
+        args.raw.write_bytes(msgspec.json.encode(found))
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    args.output.write_text("\n".join(report.lines(found)) + "\n")
+    say(f"written to {args.output}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,196 @@
+"""docs/ACCURACY.md out of the results. Formats, computes nothing but shares."""
+
+from __future__ import annotations
+
+import platform
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from hangdoctor._version import __version__
+
+from .score import Result, Tally
+from .simulated import Size
+
+TARGETS = {
+    "black box": 0.95, "two captures": 0.95, "dump files": 0.95, "stacks only": 0.80, "stacks only, no probe": 0.80,
+    "two captures, 10% silent": 0.90, "dump files, 10% silent": 0.90,
+}  # fmt: skip
+
+
+@dataclass
+class Findings:
+    """Everything that a run found."""
+
+    results: list[Result] = field(default_factory=list)
+    sizes: list[Size] = field(default_factory=list)
+    took_s: float = 0.0
+    notes: list[str] = field(default_factory=list)
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def lines(found: Findings) -> Iterator[str]:
+    ours = [r for r in found.results if not r.peer]
+    yield "# Accuracy"
+    yield ""
+    yield "Written by `python -m benchmarks.accuracy`; do not edit. How it is measured is told at the end."
+    yield ""
+    yield f"hangdoctor {__version__}, Python {platform.python_version()}, torch {_torch()}, {platform.system()} {platform.machine()}, "
+    yield f"{time.strftime('%Y-%m-%d')}, {found.took_s / 60:.0f} minutes. Seeds: {_seeds(found.results)}."
+    yield ""
+    yield "## Results"
+    yield ""
+    yield from _overview(ours)
+    yield from _peers(found.results)
+    yield from _sizes(found.sizes)
+    for part, title in (("real", "Real jobs"), ("simulated", "Simulated NCCL jobs")):
+        some = [r for r in ours if r.part == part]
+        if some:
+            yield f"## {title} by kind of fault"
+            yield ""
+            yield from _by_kind(some)
+    yield from _misses(ours)
+    yield from _method(found)
+
+
+def _seeds(results: list[Result]) -> str:
+    """A fault that did not hang the job was drawn again, with a thousand more on its seed."""
+    said = []
+    for part in dict.fromkeys(r.part for r in results):
+        drawn = sorted({r.seed % 1000 for r in results if r.part == part})
+        said.append(f"{part} {', '.join(map(str, drawn))}")
+    return "; ".join(said) or "none"
+
+
+def _torch() -> str:
+    module = sys.modules.get("torch")
+    if module is not None:
+        return str(module.__version__)
+    from importlib import metadata
+
+    try:
+        return metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield "| " + " | ".join(head) + " |"
+    yield "|" + "|".join(" --- " if i == 0 else " ---: " for i in range(len(head))) + "|"
+    for row in rows:
+        yield "| " + " | ".join(row) + " |"
+    yield ""
+
+
+def _overview(results: list[Result]) -> Iterator[str]:
+    rows = []
+    for part, mode in dict.fromkeys((r.part, r.mode) for r in results):
+        some = [r for r in results if (r.part, r.mode) == (part, mode)]
+        tally = Tally.of(some)
+        target = "-" if part == "real" and mode == "dumps only" else f"{TARGETS.get(mode, 0):.0%}"
+        rows.append(
+            [f"{part}: {mode}", str(tally.cases), percent(tally.exact), target, percent(tally.victim), percent(tally.kind)]
+        )
+    yield from _table(["evidence", "cases", "exact culprits", "target", "a victim named", "kind right"], rows)
+
+
+def _peers(results: list[Result]) -> Iterator[str]:
+    peers = [r for r in results if r.peer]
+    if not peers:
+        return
+    yield "## Other analyzers on the same folders of dumps"
+    yield ""
+    folders = {(r.place, r.seed) for r in peers}
+    rows = []
+    ours = [r for r in results if not r.peer and r.mode.startswith("dump files") and (r.place, r.seed) in folders]
+    for silent in ("", ", 10% silent"):
+        mode = "dump files" + silent
+        mine = [r for r in ours if r.mode == mode]
+        if mine:
+            rows.append(_peer_row(f"hangdoctor{silent}", mine))
+        for name in dict.fromkeys(r.kind for r in peers):
+            theirs = [r for r in peers if r.kind == name and r.mode == mode]
+            if theirs and all(r.status == "not measured" for r in theirs):
+                rows.append([f"{name}{silent}", "-", "not measured", "not measured", ""])
+            elif theirs:
+                rows.append(_peer_row(f"{name}{silent}", theirs))
+    yield from _table(["analyzer", "folders", "exact culprits", "a victim named", "seconds a folder, median"], rows)
+    yield "A peer is right if any reading of its output is right, and its kind of fault is not asked for (`benchmarks/accuracy/peers.py`)."
+    yield "hangdoctor's seconds are those of reading and diagnosing; a peer's include the start of its process."
+    yield ""
+
+
+def _peer_row(name: str, results: list[Result]) -> list[str]:
+    tally = Tally.of(results)
+    middle = sorted(r.took_s for r in results)[len(results) // 2]
+    return [name, str(tally.cases), percent(tally.exact), percent(tally.victim), f"{middle:.2f}"]
+
+
+def _sizes(sizes: list[Size]) -> Iterator[str]:
+    if not sizes:
+        return
+    yield "## Size"
+    yield ""
+    rows = []
+    for s in sizes:
+        peer = f"{s.peer}: {s.peer_s:.1f} s" if s.peer else "-"
+        rows.append(
+            [
+                s.what,
+                f"{s.ranks:,}",
+                f"{s.ours_s:.2f} s",
+                f"{s.peak_mb:.0f} MB" if s.peak_mb else "-",
+                peer,
+                "yes" if s.right else "no",
+            ]
+        )
+    yield from _table(["case", "ranks", "hangdoctor", "largest process", "beside it", "culprit right"], rows)
+
+
+def _by_kind(results: list[Result]) -> Iterator[str]:
+    modes = list(dict.fromkeys(r.mode for r in results))
+    rows = []
+    for kind in dict.fromkeys(r.kind for r in results):
+        row = [kind]
+        for mode in modes:
+            some = [r for r in results if r.kind == kind and r.mode == mode]
+            row.append(f"{sum(r.exact for r in some)}/{len(some)}" if some else "-")
+        rows.append(row)
+    yield from _table(["fault", *modes], rows)
+
+
+def _misses(results: list[Result]) -> Iterator[str]:
+    missed = [r for r in results if not r.exact]
+    yield "## Every case that missed"
+    yield ""
+    if not missed:
+        yield "None."
+    for r in missed:
+        named = ", ".join(f"{kind} {ranks}" for kind, ranks in r.named) or "nobody"
+        nothing = " (this evidence holds nothing of such a case)" if r.no_evidence else ""
+        yield f"- {r.part}, {r.mode}: {r.kind}, seed {r.seed}, {r.place}: culprits {r.expected or 'none'}, said {r.status}: {named}{nothing}"
+    yield ""
+
+
+def _method(found: Findings) -> Iterator[str]:
+    yield "## How it is measured"
+    yield ""
+    yield "- Exact: the status is hang and the ranks of all causes together are the culprits, no more and no fewer; of a job that does not"
+    yield "  hang, the status is another and nobody but the slow rank is named. A victim: a rank is named that is neither a culprit nor in"
+    yield "  a set that this evidence cannot tell from the culprits (a silent member of the group, a wrong root where no root is recorded)."
+    yield "- Real: eight gloo ranks, TP2 x PP2 x DP2 with a 1F1B pipeline (`job.py`); a seed draws rank, step and place of each fault"
+    yield "  (`coordinates.py`, `faults.py`). Each job is hung once and judged in three modes from the same hang: stacks and /proc only, with the"
+    yield "  black box, and from Flight Recorder dumps alone. Unprobed jobs show that stacks tell the same without the probe. Ranks are forked"
+    yield "  from one process that has imported torch. After an error of gloo a rank waits for its launcher, as under elastic launchers."
+    yield "- gloo ends the process that is sent more than it expects, so that a wrong shape or dtype kills its rank: `dead` is right there."
+    yield "- gloo's recorder keeps neither sends and receives nor roots and reduce operations, and nothing exists before the first group: real dumps"
+    yield "  alone cannot tell a rank that waits for its neighbour stage from one that never called. Of a case with a wrong root the whole group counts as"
+    yield "  right there. NCCL's recorder has sends and receives; the simulated part shows it."
+    yield "- Simulated: every rank's program is run with NCCL's semantics, run-ahead and short rings (`simulate.py`); a fault that does not hang the job is"
+    yield "  put elsewhere. `two captures` is judged in memory, `dump files` from pickles of one moment read back, without anything else known."
+    for note in found.notes:
+        yield f"- {note}"

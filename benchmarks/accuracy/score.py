@@ -1,0 +1,82 @@
+"""What counts as right: one verdict against one truth.
+
+exact    the ranks of all causes together are the culprits, or one of the sets that the evidence cannot tell from them
+victim   a rank is named that is in no such set: it merely waits
+kind     every cause bears a name that fits the fault
+status   hang for a hang; for a job that is none, anything but hang
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from hangdoctor.model import Diagnosis
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The truth about one case as one kind of evidence can show it."""
+
+    ranks: list[int]  # culprits; none where the job does not hang
+    kinds: list[str]
+    hang: bool = True
+    alternatives: list[list[int]] = field(default_factory=list)  # other sets that this evidence cannot tell from `ranks`
+    innocent_if_slow: list[int] = field(default_factory=list)  # of a job that does not hang: who may be called slow
+
+
+@dataclass
+class Result:
+    """One case in one mode."""
+
+    part: str  # real, simulated
+    mode: str
+    kind: str
+    seed: int
+    place: str  # layout, or rank, step and place of the fault
+    status: str = ""
+    named: list[tuple[str, list[int]]] = field(default_factory=list)
+    expected: list[int] = field(default_factory=list)
+    exact: bool = False
+    victim: bool = False
+    kind_right: bool = False
+    took_s: float = 0.0
+    summary: str = ""
+    peer: bool = False
+    no_evidence: bool = False  # this mode has nothing to read of such a case
+
+
+def judge(result: Result, diagnosis: Diagnosis, truth: Expected) -> Result:
+    """Fill in what the verdict was and whether it is right."""
+    result.status = diagnosis.status
+    result.named = [(c.kind, sorted(c.ranks)) for c in diagnosis.causes]
+    result.expected = truth.ranks
+    result.summary = diagnosis.summary
+    named = {r for _, ranks in result.named for r in ranks}
+    if not truth.hang:
+        result.exact = diagnosis.status != "hang" and named <= set(truth.innocent_if_slow)
+        result.victim = diagnosis.status == "hang" or not named <= set(truth.innocent_if_slow)
+        result.kind_right = all(kind == "slow" for kind, _ in result.named) and diagnosis.status != "hang"
+        return result
+    sets = [set(truth.ranks), *map(set, truth.alternatives)]
+    result.exact = diagnosis.status == "hang" and named in sets
+    result.victim = bool(named) and not any(named <= s for s in sets)
+    result.kind_right = bool(result.named) and all(kind in truth.kinds for kind, _ in result.named)
+    return result
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Shares over some results."""
+
+    cases: int
+    exact: float
+    victim: float
+    kind: float
+
+    @classmethod
+    def of(cls, results: Iterable[Result]) -> Tally:
+        some: Sequence[Result] = list(results)
+        n = len(some)
+        share = [sum(getattr(r, f) for r in some) / n if n else 0.0 for f in ("exact", "victim", "kind_right")]
+        return cls(n, *share)

@@ -1,0 +1,155 @@
+"""The simulated part: faults x layouts x seeds, with all ranks' dumps and with a tenth of the ranks silent."""
+
+from __future__ import annotations
+
+import math
+import resource
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from hangdoctor.diagnosis import diagnose
+from hangdoctor.layout import Layout
+from hangdoctor.model import JobCapture, NodeCapture, RankCapture
+from hangdoctor.operations import RankOps
+from hangdoctor.readers.flight_recorder import read_folder
+
+from .score import Expected, Result, judge
+from .simulate import KINDS, MOVING, Case, Settings, simulate
+
+LAYOUTS = (Layout(dp=2, pp=2, tp=2), Layout(dp=4, pp=2, tp=2), Layout(dp=2, pp=4, tp=4), Layout(dp=4, pp=4, tp=8))
+QUICK_LAYOUTS = LAYOUTS[:2]
+MANY = Layout(dp=16, pp=8, tp=8)  # 1,024 ranks, through files
+HUGE = Layout(dp=128, pp=16, tp=8)  # 16,384 ranks, in memory
+# Two captures tell a job that moves from one that hangs; a folder of dumps is one capture.
+NEEDS_TWO = frozenset(MOVING)
+
+Say = Callable[[str], None]
+
+
+def capture_of(
+    ops: Iterable[RankOps], before: Iterable[RankOps] = (), layout: Layout | None = None, world: int = 0
+) -> JobCapture:
+    """Operations alone, as a capture: no process is known."""
+    earlier = {o.rank: o for o in before}
+    ranks = [RankCapture(pid=0, rank=o.rank, world_size=o.world_size, ops=o, ops_before=earlier.get(o.rank)) for o in ops]
+    world = world or max((r.world_size for r in ranks), default=0)
+    return JobCapture("simulated", [NodeCapture("", ranks=ranks)], world_size=world, layout=layout)
+
+
+def capture_of_folder(folder: Path) -> JobCapture:
+    """What the diagnosis makes of a folder of dumps, with nothing else known."""
+    found = read_folder(folder)
+    return capture_of(found.ops.values(), world=found.world_size)
+
+
+def expected(case: Case) -> Expected:
+    truth = case.truth
+    if case.kind in MOVING:
+        return Expected([], ["slow"], hang=False, innocent_if_slow=truth.ranks)
+    return Expected(truth.ranks, truth.kinds, alternatives=truth.alternatives)
+
+
+def cases(layouts: Iterable[Layout], seeds: Iterable[int], silent: float) -> Iterable[Case]:
+    """All kinds of fault in all layouts that have a place for them."""
+    for layout in layouts:
+        for kind in sorted(KINDS):
+            for seed in seeds:
+                try:
+                    yield simulate(kind, layout, seed, Settings(silent=silent))
+                except ValueError:
+                    continue
+
+
+def run_memory(layouts: Iterable[Layout], seeds: Iterable[int], silent: float, say: Say) -> list[Result]:
+    """Operations as a black box would hold them: two captures, in memory."""
+    results = []
+    for case in cases(layouts, seeds, silent):
+        result = Result("simulated", _mode("two captures", silent), case.kind, case.seed, case.name)
+        began = time.perf_counter()
+        diagnosis = diagnose(capture_of(case.after, case.before, world=case.layout.world_size))
+        result.took_s = time.perf_counter() - began
+        results.append(judge(result, diagnosis, expected(case)))
+        _tell(say, results[-1])
+    return results
+
+
+def run_files(
+    layouts: Iterable[Layout],
+    seeds: Iterable[int],
+    silent: float,
+    say: Say,
+    peers: Callable[[Case, Path], list[Result]] | None = None,
+) -> list[Result]:
+    """Dump files of one moment, read back; the peers read the same folder."""
+    results = []
+    for case in cases(layouts, seeds, silent):
+        if case.kind in NEEDS_TWO:
+            continue
+        folder = Path(tempfile.mkdtemp(prefix="accuracy-"))
+        try:
+            case.write(folder)
+            result = Result("simulated", _mode("dump files", silent), case.kind, case.seed, case.name)
+            began = time.perf_counter()
+            diagnosis = diagnose(capture_of_folder(folder))
+            result.took_s = time.perf_counter() - began
+            results.append(judge(result, diagnosis, expected(case)))
+            _tell(say, results[-1])
+            if peers is not None:
+                results += peers(case, folder)
+        finally:
+            shutil.rmtree(folder)
+    return results
+
+
+def _mode(what: str, silent: float) -> str:
+    return what + (f", {silent:.0%} silent" if silent else "")
+
+
+def _tell(say: Say, result: Result) -> None:
+    if not result.exact or not result.kind_right:
+        say(
+            f"{result.mode}: {result.place}: {result.status} {result.named}, expected {result.expected}: {result.summary[:300]}"
+        )
+
+
+@dataclass
+class Size:
+    """One large case."""
+
+    what: str
+    ranks: int
+    ours_s: float
+    peer_s: float = 0.0
+    peer: str = ""
+    peak_mb: float = 0.0
+    right: bool = False
+
+
+def measure_memory(layout: Layout = HUGE, kind: str = "skipped", seed: int = 1) -> Size:
+    """Time of the diagnosis of 16,384 ranks that are in memory, and the process's largest size while it ran."""
+    case = simulate(kind, layout, seed)
+    capture = capture_of(case.after, world=layout.world_size)
+    wanted = expected(case)
+    took = math.inf
+    for _ in range(3):  # the fastest: what else runs on the machine only adds
+        began = time.perf_counter()
+        diagnosis = diagnose(capture)
+        took = min(took, time.perf_counter() - began)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    result = judge(Result("simulated", "size", kind, seed, case.name), diagnosis, wanted)
+    return Size(f"{kind}, in memory", layout.world_size, took, peak_mb=peak, right=result.exact)
+
+
+def main() -> None:
+    """Read and diagnose one folder of dumps; what `__main__` measures the time of."""
+    import sys
+
+    print(diagnose(capture_of_folder(Path(sys.argv[1]))).summary)
+
+
+if __name__ == "__main__":
+    main()

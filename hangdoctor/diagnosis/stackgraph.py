@@ -1,0 +1,141 @@
+"""The wait-for graph as far as stacks tell it: in which operation a rank stands, and who its members are.
+
+A send or receive names its peer in its local variables; a call without a process group is the world's; of another one
+the members follow from the layout, once the call, its file or its functions say along which axis it communicates.
+Ranks stand in one operation where the call, its line and the loop counters agree.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from ..layout import Layout
+from .case import Case
+from .ops.components import components, sinks
+from .position import counters, program
+from .view import RankView
+
+_AXIS_WORDS = {
+    "tp": re.compile(
+        r"tensor_?(model_)?parallel|model_parallel|row_?parallel|column_?parallel|(?<![a-z])(tp|mp)(?![a-z])", re.I
+    ),
+    "dp": re.compile(r"data_?parallel|(?<![a-z])dp(?![a-z])|allreduce_bucket|reduce_scatter_grad", re.I),
+    "pp": re.compile(r"pipe(line)?_?(model_)?parallel|(?<![a-z])pp(?![a-z])|pipe_?(stage|module)", re.I),
+}
+_NEAR = 4  # frames of the program around a call that may name its axis
+_OPPOSITE = {"send": "recv", "recv": "send", "isend": "irecv", "irecv": "isend"}
+
+
+class Instance(Struct):
+    """One operation as stacks show it."""
+
+    key: tuple[object, ...]
+    members: list[int]
+    present: list[int]
+    absent: list[int]
+
+
+class StackGraph(Struct):
+    """Operations, and which of them each rank waits in."""
+
+    instances: list[Instance]
+    waits_in: dict[int, list[int]]
+    unplaced: list[int]  # ranks that wait in something whose members nothing tells
+
+
+class End(Struct):
+    """Where waits end: ranks and operations that nothing leads out of."""
+
+    ranks: list[int]
+    instances: list[Instance]
+
+
+def build(case: Case, waiting: Iterable[RankView]) -> StackGraph:
+    """The graph over ranks that wait; all others of the job are simply not at the operation."""
+    views = {v.rank: v for v in waiting}
+    graph = StackGraph([], {}, [])
+    index: dict[tuple[object, ...], int] = {}
+    keys = {r: operation_of(v) for r, v in views.items()}
+    for rank, view in views.items():
+        members = members_of(case, view)
+        if len(members) < 2:
+            graph.unplaced.append(rank)
+            continue
+        key = (*_instance_key(view, keys[rank], members),)
+        at = index.get(key)
+        if at is None:
+            at = index[key] = len(graph.instances)
+            graph.instances.append(Instance(key, members, [], []))
+        graph.instances[at].present.append(rank)
+        graph.waits_in[rank] = [at]
+    for instance in graph.instances:
+        instance.absent = [r for r in instance.members if r not in instance.present]
+    return graph
+
+
+def operation_of(view: RankView) -> tuple[object, ...]:
+    """Equal on ranks that stand in one operation: call, line, counters, and the world told from a part of it."""
+    frame = view.place.frame
+    at = (frame.name, frame.file, frame.line) if frame else None
+    return (view.place.kind, view.place.op, at, counters(program(view.path)))
+
+
+def _instance_key(view: RankView, operation: tuple[object, ...], members: list[int]) -> tuple[object, ...]:
+    if view.place.kind != "p2p" or view.place.peer < 0:
+        return (*operation, tuple(members))
+    sends = "send" in view.place.op
+    # The two halves of a transfer stand on two lines: the direction makes them one operation.
+    return ("transfer", view.rank, view.place.peer) if sends else ("transfer", view.place.peer, view.rank)
+
+
+def members_of(case: Case, view: RankView) -> list[int]:
+    """Members of the operation that a rank stands in; [] where nothing tells them."""
+    place, layout = view.place, case.capture.layout
+    if place.kind == "p2p":
+        return sorted({view.rank, place.peer}) if 0 <= place.peer < case.world_size else []
+    if place.kind not in ("collective", "start", "end") or place.op == "store wait":
+        return []
+    if place.group == "world" or (place.group == "" and place.kind in ("start", "end")):
+        return list(range(case.world_size))
+    if layout is None or layout.world_size != case.world_size:
+        return []
+    axis = place.group if place.group in _AXIS_WORDS else axis_of(view)
+    if axis:
+        return layout.group(axis, view.rank)
+    return _only_choice(layout, view.rank) if place.group == "sub" else []
+
+
+def axis_of(view: RankView) -> str:
+    """The axis that the call's line, its function or its file names, the nearest first; "" where none or several do."""
+    path = program(view.path)
+    frame = view.place.frame
+    innermost = next((i for i in range(len(path) - 1, -1, -1) if path[i] is frame or path[i] == frame), len(path) - 1)
+    for f in reversed(path[max(0, innermost - _NEAR + 1) : innermost + 1]):
+        for text in (f.code, f.name, "/".join(f.file.split("/")[-2:])):
+            named = [axis for axis, words in _AXIS_WORDS.items() if words.search(text)]
+            if len(named) == 1:
+                return named[0]
+            if named:
+                break  # a line that names two axes says nothing, but the function around it may
+    return ""
+
+
+def _only_choice(layout: Layout, rank: int) -> list[int]:
+    groups = [g for axis in _AXIS_WORDS if len(g := layout.group(axis, rank)) > 1]
+    return groups[0] if len(groups) == 1 else []
+
+
+def ends(graph: StackGraph) -> list[End]:
+    """Sinks of the condensed graph (`components`), each with its ranks and operations."""
+    ranks = sorted({*graph.waits_in, *graph.unplaced, *(r for i in graph.instances for r in i.absent)})
+    number = {rank: n for n, rank in enumerate(ranks)}
+    first = len(ranks)
+    edges: list[list[int]] = [[first + at for at in graph.waits_in.get(rank, ())] for rank in ranks]
+    edges += [[number[r] for r in i.absent] for i in graph.instances]
+    found = []
+    for nodes in sinks(edges, components(edges)):
+        found.append(End([ranks[n] for n in nodes if n < first], [graph.instances[n - first] for n in nodes if n >= first]))
+    return found

@@ -1,0 +1,71 @@
+"""One rank that trains several configurations in turn: start-up costs more than the trainings."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from hangdoctor.layout import Layout
+from train import deepspeed_guards, session
+from train.config import load_config
+from train.launch import discover
+from train.loop import Callback, Trainer
+from train.state import Step
+from train.topology import build_topology
+from train.validate import Machine, check
+
+
+class Observer(Callback):
+    """Fingerprints of this stage's tied weight and embedding norm, and what the optimizer decays."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.seen = path, []
+
+    def on_start(self, trainer: Trainer) -> None:
+        self.seen.append(self.look(trainer))
+
+    def after_step(self, trainer: Trainer, step: Step) -> None:
+        self.seen.append(self.look(trainer))
+
+    def look(self, trainer: Trainer) -> dict:
+        named = dict(trainer.engine.module.named_parameters())
+        prints = {
+            name: hashlib.sha256(p.detach().float().numpy().tobytes()).hexdigest()[:16]
+            for name, p in named.items()
+            if name.startswith(("tied_modules", "1.norm"))
+        }
+        norm = named.get("1.norm.weight")
+        moved = None if norm is None else float((norm.detach().float() - 1).abs().max())
+        return {"prints": prints, "norm_moved": moved}
+
+    def on_end(self, trainer: Trainer) -> None:
+        self.path.write_text(json.dumps(self.seen))
+
+
+def main() -> None:
+    plan = Path(sys.argv[1])
+    launch, limit = discover(), timedelta(seconds=60)
+    deepspeed = deepspeed_guards.prepare(False)
+    launch.export()
+    dist.init_process_group("gloo", rank=launch.rank, world_size=launch.world_size, timeout=limit)
+    deepspeed_guards.set_group_timeout(60)
+    deepspeed.init_distributed("gloo", timeout=limit, verbose=False)
+    for name, flags in json.loads(plan.read_text()).items():
+        config = load_config([*flags, "--log.metrics", str(plan.parent / f"{name}.jsonl")])
+        check(config, Machine(launch.world_size, False))
+        p = config.parallel
+        topology = build_topology(Layout(dp=p.dp, pp=p.pp, tp=p.tp), limit, torch.device("cpu"))
+        observer = Observer(plan.parent / f"{name}.rank{launch.rank}.json")
+        session.train(config, topology, [observer])
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

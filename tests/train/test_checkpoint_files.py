@@ -1,0 +1,149 @@
+"""Torn checkpoints, and checkpoints of another training: without a single rank."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from train.checkpoint import files  # noqa: E402
+from train.checkpoint.compare import check_same_training  # noqa: E402
+from train.checkpoint.writer import Writer, _copied  # noqa: E402
+from train.config import Config, load_config  # noqa: E402
+from train.options import ConfigError  # noqa: E402
+
+
+def make(folder: Path, iteration: int) -> Path:
+    partial = folder / f"global_step{iteration}.partial"
+    partial.mkdir(parents=True)
+    (partial / "weights.pt").write_bytes(b"x" * 100)
+    files.leave_marker(partial, 0, {"weights.pt": 100})
+    return files.commit(partial, {"state": {"iteration": iteration}})
+
+
+def test_a_committed_checkpoint_is_complete(tmp_path) -> None:
+    folder = make(tmp_path, 5)
+    assert folder.name == "global_step5"
+    assert files.inspect(folder).fault == ""
+    assert (tmp_path / "latest").read_text() == "global_step5"
+
+
+@pytest.mark.parametrize(
+    ("harm", "says"),
+    [
+        (lambda f: (f / "weights.pt").write_bytes(b"x" * 60), "60 bytes, 100 were written"),
+        (lambda f: (f / "weights.pt").unlink(), "-1 bytes"),
+        (lambda f: (f / "complete.json").unlink(), "no readable complete.json"),
+        (lambda f: (f / "complete.json").write_text("{"), "no readable complete.json"),
+    ],
+)
+def test_a_torn_one_is_told_and_the_one_before_stays(harm, says, tmp_path) -> None:
+    make(tmp_path, 5)
+    harm(make(tmp_path, 10))
+    newest, older = files.saved_in(tmp_path)
+    assert says in newest.fault
+    assert (older.iteration, older.fault) == (5, "")
+
+
+def test_a_save_that_was_cut_off_is_no_checkpoint(tmp_path) -> None:
+    make(tmp_path, 5)
+    (tmp_path / "global_step10.partial").mkdir()
+    (tmp_path / "global_step10.partial" / "weights.pt").write_bytes(b"x")
+    assert [s.iteration for s in files.saved_in(tmp_path)] == [5]
+
+
+def test_prune_keeps_the_newest_complete_ones(tmp_path) -> None:
+    for i in (1, 2, 3):
+        make(tmp_path, i)
+    files.prune(tmp_path, 2)
+    assert [s.iteration for s in files.saved_in(tmp_path)] == [3, 2]
+
+
+def test_background_writer_copies_before_the_training_goes_on(tmp_path) -> None:
+    writer = Writer(0, 1, background=True)
+    weights = torch.zeros(1000)
+    folder = tmp_path / "global_step1.partial"
+    writer.begin(1)
+    writer.save({"w": weights, "deep": [{"v": weights}]}, str(folder / "w.pt"))
+    weights.fill_(7)  # the next step
+    writer.finish(folder, {}, lambda: None)
+    writer.wait()
+    loaded = torch.load(tmp_path / "global_step1" / "w.pt", weights_only=True)
+    assert loaded["w"].abs().max() == 0
+    assert loaded["deep"][0]["v"].abs().max() == 0
+
+
+def test_background_writer_hands_its_error_over(tmp_path) -> None:
+    writer = Writer(0, 1, background=True)
+    (tmp_path / "file").write_text("")
+    writer.begin(1)
+    writer.save({}, str(tmp_path / "file" / "below_a_file.pt"))
+    with pytest.raises(OSError, match=r"below_a_file|Not a directory|File exists"):
+        writer.wait()
+
+
+def test_loading_runs_no_code(tmp_path) -> None:
+    class Evil:
+        def __reduce__(self):
+            return (print, ("ran",))
+
+    torch.save({"x": Evil()}, tmp_path / "evil.pt")
+    pytest.importorskip("deepspeed")
+    with pytest.raises(Exception, match=r"(?i)weights.only|unsupported"):
+        Writer(0, 1, False).load(str(tmp_path / "evil.pt"))
+
+
+def test_copies_keep_their_types() -> None:
+    shape = torch.Size([2, 3])
+    assert _copied({"s": shape})["s"] is shape
+
+
+def meta(config: Config) -> dict:
+    lr = {"lr": config.optimizer.lr, "min_lr": 0.0}
+    layout = {"tp": config.parallel.tp, "pp": config.parallel.pp, "dp": 1}
+    return {"config": config.as_dict(), "learning_rate": lr, "layout": layout, "vocabulary": 257}
+
+
+def refused(then: list[str], now: list[str]) -> str:
+    old, new = load_config(then), load_config(now)
+    saved = files.Saved(Path("ckpt/global_step5"), 5, json.loads(json.dumps(meta(old))))
+    try:
+        check_same_training(saved, new, meta(new))
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def test_the_same_training_is_accepted() -> None:
+    assert refused([], []) == ""
+
+
+@pytest.mark.parametrize(
+    ("flag", "old", "new"),
+    [
+        ("--optimizer.lr", "3e-05", "1e-05"),
+        ("--model.hidden_size", "256", "128"),
+        ("--model.heads", "8", "4"),
+        ("--train.seed", "42", "43"),
+        ("--train.precision", "bf16", "fp32"),
+    ],
+)
+def test_a_difference_is_refused_with_both_values(flag, old, new) -> None:
+    message = refused([flag, old], [flag, new])
+    assert old in message
+    assert new in message
+
+
+def test_override_takes_the_new_learning_rate_but_no_other_shape() -> None:
+    override = ["--checkpoint.override", "true"]
+    assert refused(["--optimizer.lr", "3e-5"], ["--optimizer.lr", "1e-5", *override]) == ""
+    assert "--model.layers is 8, the checkpoint has 4" in refused([], ["--model.layers", "8", *override])
+
+
+def test_another_topology_is_sent_to_the_universal_format() -> None:
+    message = refused(["--parallel.tp", "2"], ["--parallel.pp", "2"])
+    assert "tp 1 x pp 2 x dp 1, the checkpoint tp 2 x pp 1 x dp 1" in message
+    assert "train.checkpoint.universal" in message

@@ -1,0 +1,180 @@
+"""Megatron's files, sample order, blends, the sampler's place after a resume, preparing text."""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+from itertools import islice, pairwise
+
+import numpy as np
+import pytest
+from ranks import ROOT
+
+torch = pytest.importorskip("torch")
+
+from train.data.indexed import IndexedDataset, IndexedWriter, write_documents  # noqa: E402
+from train.data.loader import MicroBatches, token_batches  # noqa: E402
+from train.data.samples import Blend, Samples, build_samples, split_documents  # noqa: E402
+from train.data.tokenizer import ByteTokenizer, load_tokenizer  # noqa: E402
+from train.options import ConfigError  # noqa: E402
+from train.schedule import BatchSize  # noqa: E402
+
+
+def megatron_file(prefix, code: int, dtype: str, documents: list[list[int]]) -> None:
+    """Both files byte by byte after the format's description, not by the writer under test."""
+    body, offsets = b"", []
+    for d in documents:
+        offsets.append(len(body))
+        body += b"".join(struct.pack(dtype, t) for t in d)
+    prefix.with_suffix(".bin").write_bytes(body)
+    n = len(documents)
+    index = b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, code, n, n + 1)
+    index += struct.pack(f"<{n}i", *map(len, documents)) + struct.pack(f"<{n}q", *offsets)
+    index += struct.pack(f"<{n + 1}q", *range(n + 1))
+    prefix.with_suffix(".idx").write_bytes(index)
+
+
+@pytest.mark.parametrize(("code", "dtype"), [(8, "<H"), (4, "<i"), (1, "<B"), (5, "<q")])
+def test_reads_what_megatron_writes(code, dtype, tmp_path) -> None:
+    documents = [[1, 2, 3], [250], [7, 8]]
+    megatron_file(tmp_path / "m", code, dtype, documents)
+    dataset = IndexedDataset(str(tmp_path / "m"))
+    assert [dataset[i].tolist() for i in range(len(dataset))] == documents
+
+
+def test_writes_what_megatron_reads(tmp_path) -> None:
+    documents = [[1, 2, 3], [250], [7, 8]]
+    megatron_file(tmp_path / "m", 8, "<H", documents)
+    write_documents(str(tmp_path / "w"), documents, 257)
+    for end in (".bin", ".idx"):
+        assert (tmp_path / f"w{end}").read_bytes() == (tmp_path / f"m{end}").read_bytes()
+
+
+def test_nothing_stands_under_the_final_name_before_the_end(tmp_path) -> None:
+    writer = IndexedWriter(str(tmp_path / "w"), np.uint16)
+    writer.add([1, 2])
+    assert not (tmp_path / "w.bin").exists()
+    writer.close()
+    assert len(IndexedDataset(str(tmp_path / "w"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("end", "cut", "says"), [(".idx", -4, "cut short"), (".bin", -1, "cut short"), (".idx", 20, "cut|not an index")]
+)
+def test_damaged_files_are_refused(end, cut, says, tmp_path) -> None:
+    write_documents(str(tmp_path / "w"), [[1, 2, 3]] * 4, 257)
+    path = tmp_path / f"w{end}"
+    path.write_bytes(path.read_bytes()[:cut])
+    with pytest.raises(ConfigError, match=says):
+        IndexedDataset(str(tmp_path / "w"))
+
+
+def samples(tmp_path, count: int = 40, seq: int = 8, seed: int = 1) -> Samples:
+    """Documents of different lengths whose tokens are their places in the whole text."""
+    lengths = [3 + i % 7 for i in range(count)]
+    starts = np.cumsum([0, *lengths])
+    write_documents(str(tmp_path / "s"), [list(range(a, b)) for a, b in pairwise(starts)], 65000)
+    dataset = IndexedDataset(str(tmp_path / "s"))
+    return Samples(dataset, range(count), seq, seed)
+
+
+def test_an_epoch_sees_every_token_once_but_the_rest(tmp_path) -> None:
+    made = samples(tmp_path)
+    seen = [t for i in range(made.per_epoch) for t in made[i][:-1].tolist()]
+    total = int(made.dataset.lengths.sum())
+    assert len(seen) == len(set(seen)) == made.per_epoch * 8 >= total - 8 - 1
+
+
+def test_epochs_differ_and_samples_depend_on_their_number_only(tmp_path) -> None:
+    made, again = samples(tmp_path), samples(tmp_path)
+    first = [made[i].tolist() for i in range(3 * made.per_epoch)]
+    assert [again[i].tolist() for i in reversed(range(3 * made.per_epoch))] == first[::-1]
+    assert first[: made.per_epoch] != first[made.per_epoch : 2 * made.per_epoch]
+    assert samples(tmp_path, seed=2)[0].tolist() != first[0]
+
+
+def test_too_little_text_is_refused(tmp_path) -> None:
+    with pytest.raises(ConfigError, match=r"hold 3 tokens.*seq_length \+ 1 = 9"):
+        samples(tmp_path, count=1)
+
+
+def test_blend_keeps_its_weights_in_every_block_and_loses_no_sample() -> None:
+    parts = [[("a", i) for i in range(9000)], [("b", i) for i in range(9000)]]
+    blend = Blend(parts, [0.7, 0.3])
+    drawn = [blend[i] for i in range(3000)]
+    assert [sum(n == "a" for n, _ in drawn[k : k + 1000]) for k in (0, 1000, 2000)] == [700] * 3
+    for name in "ab":
+        numbers = [i for n, i in drawn if n == name]
+        assert numbers == list(range(len(numbers)))
+    assert 60 <= sum(n == "a" for n, _ in drawn[:100]) <= 80  # mixed, not one behind the other
+
+
+def test_splits_do_not_overlap() -> None:
+    assert split_documents(1000, "949,50,1") == [range(949), range(949, 999), range(999, 1000)]
+
+
+def test_a_blend_that_is_none_is_refused(tmp_path) -> None:
+    with pytest.raises(ConfigError, match="WEIGHT PREFIX"):
+        build_samples("0.5 a 0.5", "1,0,0", 0, 8, 1)
+
+
+def keys(order: MicroBatches, count: int) -> list[list[tuple[int, int]]]:
+    return list(islice(order, count))
+
+
+def test_ranks_share_each_batch_through_the_ramp_up() -> None:
+    batch = BatchSize(final=8, start=4, increment=4, ramp_samples=8)
+    both = [keys(MicroBatches(batch, 2, (d, 2), (0, 0)), 4) for d in (0, 1)]
+    assert both[0] == [[(1, 0), (1, 1)], [(2, 4), (2, 5)], [(3, 8), (3, 9)], [(3, 12), (3, 13)]]
+    together = sorted(s for rank in both for micro in rank for _, s in micro)
+    assert together == list(range(16))
+
+
+def test_a_resumed_sampler_continues_where_the_first_stood() -> None:
+    batch = BatchSize(final=8, start=4, increment=4, ramp_samples=8)
+    whole = keys(MicroBatches(batch, 2, (1, 2), (0, 0)), 10)
+    assert keys(MicroBatches(batch, 2, (1, 2), (2, 8)), 8) == whole[2:]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_loader_delivers_in_order_and_leaves_the_dropout_stream_alone(workers, tmp_path) -> None:
+    made = samples(tmp_path)
+    before = torch.get_rng_state()
+    batches = token_batches(made, MicroBatches(BatchSize(4), 2, (0, 1), (0, 0)), workers)
+    got = [next(batches) for _ in range(5)]
+    assert [b.tolist() for b in got] == [[made[2 * i].tolist(), made[2 * i + 1].tolist()] for i in range(5)]
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_prepare_from_jsonl_and_text_in_parallel(tmp_path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n\n{"text": "zwei ü"}\n')
+    (tmp_path / "b.txt").write_text("three")
+    out = str(tmp_path / "out" / "data")
+    command = [sys.executable, "-m", "train.data.prepare", "--workers", "2", "--output", out, "--input"]
+    done = subprocess.run(
+        [*command, str(tmp_path / "a.jsonl"), str(tmp_path / "b.txt")], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    dataset, tokenizer = IndexedDataset(out), ByteTokenizer()
+    assert [tokenizer.decode(dataset[i].tolist()) for i in range(3)] == ["one", "zwei ü", "three"]
+    assert [int(dataset[i][-1]) for i in range(3)] == [256] * 3
+    assert dataset.dtype == np.uint16
+    (tmp_path / "bad.jsonl").write_text('{"txt": 1}\n')
+    bad = subprocess.run([*command, str(tmp_path / "bad.jsonl")], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert bad.returncode == 2
+    assert "bad.jsonl:1" in bad.stderr
+
+
+def test_a_tokenizers_file_is_used(tmp_path) -> None:
+    pytest.importorskip("tokenizers")
+    vocabulary = {"[UNK]": 0, "<|endoftext|>": 1, "hello": 2, "world": 3}
+    model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "[UNK]"}
+    plan = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None}
+    plan |= {"pre_tokenizer": {"type": "Whitespace"}, "post_processor": None, "decoder": None, "model": model}
+    (tmp_path / "t.json").write_text(json.dumps(plan))
+    tokenizer = load_tokenizer(str(tmp_path / "t.json"))
+    assert (tokenizer.encode("hello world"), tokenizer.end, tokenizer.vocab_size) == ([2, 3], 1, 4)
+    with pytest.raises(ConfigError, match="no file"):
+        load_tokenizer(str(tmp_path / "none.json"))

@@ -1,0 +1,158 @@
+"""Configuration: what is refused, with which arithmetic, and that it happens before any process group."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from ranks import ROOT
+
+from train.config import Config, help_text, load_config
+from train.launch import discover
+from train.options import ConfigError
+from train.validate import Machine, check
+
+
+def complaint(*flags: str, world: int = 1, gpu: bool = False) -> str:
+    config = load_config(flags)
+    with pytest.raises(ConfigError) as error:
+        check(config, Machine(world, gpu))
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("flags", "world", "says"),
+    [
+        ("--parallel.tp 2 --parallel.pp 2", 6, "world size 6 is not tp x pp x dp = 2 x 2 x 1 = 4"),
+        ("--parallel.tp 2 --parallel.dp 3", 4, "2 x 1 x 3 = 6"),
+        ("--train.global_batch 10 --train.micro_batch 4", 1, "10 % (4 x 1) = 2"),
+        ("--train.global_batch 8 --train.rampup '3 5 100' --train.micro_batch 2", 1, "3 % (2 x 1) = 1"),
+        ("--train.global_batch 16 --train.rampup '4 5 100'", 1, "(16 - 4) % 5 = 2"),
+        ("--model.heads 3 --model.hidden_size 96 --parallel.tp 2", 2, "--model.heads 3 % --parallel.tp 2 = 1"),
+        ("--model.hidden_size 100 --model.heads 3", 1, "100 % --model.heads 3 = 1"),
+        ("--model.layers 5 --parallel.pp 4", 4, "(5 + 2 embeddings) % 4 = 3 and 5 % 4 = 1"),
+        ("--model.layers 5 --parallel.pp 2 --parallel.partition uniform", 2, "5 % 2 = 1"),
+        ("--model.layers 1 --parallel.pp 2", 2, "leaves 1 stages without a layer"),
+        ("--parallel.tp 2 --parallel.sequence_parallel true --model.seq_length 65", 2, "65 % --parallel.tp 2 = 1"),
+        ("--parallel.sequence_parallel true", 1, "--parallel.tp is 1"),
+        ("--parallel.tp 2 --parallel.sequence_parallel true --parallel.ulysses true", 2, "choose one"),
+        ("--train.precision fp16", 1, "needs a GPU"),
+        ("--train.precision bf16 --parallel.zero_stage 0", 1, "use zero_stage 1"),
+        ("--optimizer.min_lr 1", 1, "is above --optimizer.lr"),
+        ("--data.split 1,1", 1, "three shares"),
+        ("--data.split 1,0,0 --evaluate.interval 5", 1, "gives none"),
+        ("--checkpoint.interval 5", 1, "needs --checkpoint.dir"),
+        ("--fault sleep@0:3:tp", 1, "nothing of the kind with tp = 1"),
+        ("--fault sleep@4:3", 1, "rank 4 of a world of 1"),
+        ("--fault slep@0:3", 1, "did you mean 'sleep'"),
+        ("--fault device_wait@0:3", 1, "needs a GPU"),
+        ("--fault missing_send@0:3:tp", 1, "it can at: send"),
+        ("--fault sleep", 1, "write KIND@RANK:ITERATION[:WHERE]"),
+    ],
+)
+def test_inconsistent_configurations_are_refused_with_their_arithmetic(flags, world, says) -> None:
+    import shlex
+
+    assert says in complaint(*shlex.split(flags), world=world)
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--model.hiden_size", "3"], "did you mean 'model.hidden_size'"),
+        (["--model.layers", "0"], "valid range is 1 or more"),
+        (["--model.layers", "many"], "takes a whole number, got 'many'"),
+        (["--model.position", "sinus"], "learned, rope, alibi"),
+        (["--model.recompute", "maybe"], "takes true or false"),
+        (["--optimizer.lr", "nan"], "valid range"),
+        (["--model.layers"], "needs a value"),
+        (["model.layers=3"], "is no flag"),
+        (["--config", "/nowhere.yaml"], "/nowhere.yaml"),
+    ],
+)
+def test_words_that_mean_nothing_are_refused(flags, says) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_config(flags)
+    assert says in str(error.value)
+
+
+def test_all_complaints_come_at_once() -> None:
+    lines = complaint("--model.heads", "3", "--train.precision", "fp16", "--optimizer.min_lr", "1").splitlines()
+    assert len(lines) == 3
+
+
+def test_file_then_command_line(tmp_path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text("model: {layers: 6, hidden_size: 1_024}\nkernels: reference\noptimizer: {lr: 1e-4}\n")
+    config = load_config(["--config", str(file), "--model.layers=8", "--train.global_batch", "1_000"])
+    assert (config.model.layers, config.model.hidden_size, config.run.kernels) == (8, 1024, "reference")
+    assert (config.optimizer.lr, config.train.global_batch) == (1e-4, 1000)
+
+
+def test_a_misspelt_section_of_a_file_is_refused(tmp_path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text("modle: {layers: 6}\n")
+    with pytest.raises(ConfigError, match="did you mean 'model'"):
+        load_config(["--config", str(file)])
+
+
+def test_the_mlp_follows_the_hidden_size() -> None:
+    """A width that had to be set by hand once made a 104B training a 58B one."""
+    assert load_config(["--model.hidden_size", "16384"]).ffn_hidden_size == 65536
+
+
+def test_every_option_has_help_default_and_range() -> None:
+    import dataclasses
+
+    text = help_text()
+    for name, section in Config().sections().items():
+        for field in dataclasses.fields(section):
+            flag = f"--{name}.{field.name}" if name else f"--{field.name}"
+            line = next(li for li in text.splitlines() if li.strip().startswith((f"{flag}:", f"{flag} [")))
+            assert "(default " in line
+            assert "valid: " in line
+            assert field.metadata["help"] in line
+
+
+def test_the_shipped_configuration_is_consistent() -> None:
+    config = load_config(["--config", str(ROOT / "train/configs/cpu_2x2x2.yaml")])
+    check(config, Machine(8, False))
+    assert (config.parallel.tp, config.parallel.pp, config.parallel.dp) == (2, 2, 2)
+
+
+def test_a_bad_word_ends_with_code_2_before_torch_is_imported() -> None:
+    code = (
+        "import sys; from train.__main__ import main; c = main(['--model.layer', '3']);"
+        "assert not {'torch', 'deepspeed'} & set(sys.modules), 'imported'; sys.exit(c)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    assert done.returncode == 2
+    assert "did you mean 'model.layers'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("environ", "rank", "size", "local"),
+    [
+        ({"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "3", "MASTER_ADDR": "h"}, 3, 8, 3),
+        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "8", "SLURM_LOCALID": "1", "SLURM_STEP_NODELIST": "n[3-4]"}, 5, 8, 1),
+        ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}, 1, 2, 1),
+        ({"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1"}, 1, 2, 1),
+        ({"PALS_RANKID": "2", "PALS_NRANKS": "4", "PALS_LOCAL_RANKID": "2"}, 2, 4, 2),
+        ({}, 0, 1, 0),
+    ],
+)
+def test_every_launcher_is_understood(environ, rank, size, local) -> None:
+    found = discover(environ)
+    assert (found.rank, found.world_size, found.local_rank) == (rank, size, local)
+
+
+def test_meeting_place() -> None:
+    slurm = {"SLURM_PROCID": "5", "SLURM_NTASKS": "8", "SLURM_LOCALID": "1", "SLURM_JOB_ID": "77"}
+    assert discover({**slurm, "SLURM_STEP_NODELIST": "r7i6n[3-4],x"}).address == "r7i6n3"
+    assert discover({**slurm, "SLURM_STEP_NODELIST": "x"}).port == 29577
+    with pytest.raises(ConfigError, match="MASTER_ADDR"):
+        discover(slurm)

@@ -1,0 +1,115 @@
+"""Every kind of parallelism gives the losses and gradient norms of a plain torch GPT on one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("deepspeed")
+
+from ranks import SMALL, metrics, observed, run_cases  # noqa: E402
+
+from benchmarks.trainer_parity import reference  # noqa: E402
+from train import deepspeed_guards  # noqa: E402
+from train.config import load_config  # noqa: E402
+from train.data.prepare import prepared_standard_library  # noqa: E402
+from train.data.samples import build_samples  # noqa: E402
+from train.kernels.registry import choose  # noqa: E402
+from train.model.context import ModelContext  # noqa: E402
+from train.model.gpt import layer_specs  # noqa: E402
+from train.random_state import RandomState  # noqa: E402
+from train.topology import TensorGroup  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
+
+ITERATIONS = 5
+COMMON = [
+    *SMALL,
+    "--train.iterations",
+    str(ITERATIONS),
+    "--train.rampup",
+    "4 4 10",
+    "--optimizer.warmup_samples",
+    "4",
+    "--optimizer.lr",
+    "5e-3",
+]
+# Models that the reference follows; a case is a model, sizes and the rest.
+MODELS = {
+    "gpt": [],
+    "modern": "--model.position rope --model.normalization rmsnorm --model.parallel_block true --model.tie_embeddings false".split(),
+    "bloom": "--model.position alibi --model.embedding_norm true".split(),
+    "bf16": ["--train.precision", "bf16"],
+}
+CASES = {
+    "gpt_2x2x1_sequence": "--parallel.tp 2 --parallel.pp 2 --parallel.sequence_parallel true",
+    "gpt_2x1x2_ulysses": "--parallel.tp 2 --parallel.ulysses true",
+    "gpt_1x2x2_zero0": "--parallel.pp 2 --parallel.zero_stage 0",
+    "gpt_4x1x1_uniform": "--parallel.tp 4 --parallel.partition uniform --model.attention core",
+    "modern_2x2x1": "--parallel.tp 2 --parallel.pp 2 --parallel.partition parameters",
+    "bloom_2x2x1_recompute": "--parallel.tp 2 --parallel.pp 2 --parallel.sequence_parallel true --model.recompute true",
+    "bf16_2x2x1": "--parallel.tp 2 --parallel.pp 2",
+    "gpt_1x1x4_evaluated": "--evaluate.interval 2 --evaluate.iterations 1",
+    "gpt_2x1x2_reference_kernels": "--parallel.tp 2 --kernels reference",
+}
+
+
+def flags_of(name: str) -> list[str]:
+    return [*COMMON, *MODELS[name.split("_")[0]], *CASES[name].split()]
+
+
+def start_weights(config, folder: Path) -> reference.Weights:
+    """The model's layers, built here without an engine, through files as a checkpoint has them."""
+    folder.mkdir(parents=True)
+    device = torch.device("cpu")
+    context = ModelContext(config, TensorGroup(), choose("auto", device), RandomState(1, 0, 0, 0, device), (257, 384))
+    for i, spec in enumerate(layer_specs(context)):
+        if i == config.model.layers + 3 and config.model.tie_embeddings:
+            continue
+        dtype = torch.bfloat16 if config.train.precision == "bf16" else torch.float32
+        torch.save(spec.build().to(dtype).state_dict(), folder / f"layer_{i:02d}-model_00-model_states.pt")
+    return reference.load_weights(folder, config.model.layers, 257)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory) -> dict[str, list[dict[str, float]]]:
+    deepspeed_guards.prepare(False)
+    torch.set_num_threads(1)
+    made = {}
+    for name, flags in MODELS.items():
+        config = load_config([*COMMON, *flags])
+        weights = start_weights(config, tmp_path_factory.mktemp("start") / name)
+        prefix = prepared_standard_library("", "byte")
+        samples = build_samples(prefix, config.data.split, 0, config.model.seq_length, config.train.seed)
+        made[name] = reference.train(config.as_dict(), weights, samples)
+    return made
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("parity")
+    run_cases(4, {name: flags_of(name) for name in CASES}, folder, timeout=200)
+    return folder
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_loss_and_gradient_norm_are_those_of_the_reference(name, trained, expected) -> None:
+    model = name.split("_")[0]
+    limit = 1e-3 if model == "bf16" else 1e-5
+    got, want = metrics(trained, name), expected[model]
+    assert len(got) == len(want) == ITERATIONS
+    assert [g["batch_size"] for g in got] == [4, 4, 4, 8, 8]
+    for g, w in zip(got, want, strict=True):
+        assert abs(g["loss"] - w["loss"]) <= limit * max(1.0, w["loss"])
+        assert abs(g["grad_norm"] - w["grad_norm"]) <= limit * max(1.0, w["grad_norm"])
+    assert want[-1]["loss"] < want[0]["loss"] - 0.05  # the comparison is of a model that learns
+
+
+@pytest.mark.parametrize("name", [n for n in CASES if "2x2x1" in n and not n.startswith("modern")])
+def test_tied_weights_are_equal_on_first_and_last_stage_after_every_step(name, trained) -> None:
+    for first, last in ((0, 2), (1, 3)):  # rank = pp * 2 + tp
+        tied = [[s["prints"]["tied_modules.word_embedding.weight"] for s in observed(trained, name, r)] for r in (first, last)]
+        assert tied[0] == tied[1]
+        assert len(set(tied[0])) == ITERATIONS  # it moved: the first step has a learning rate of 0

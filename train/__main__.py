@@ -1,0 +1,38 @@
+"""python -m train: one rank of a training. Start N of them with torchrun, srun, mpiexec or deepspeed."""
+
+from __future__ import annotations
+
+import sys
+
+from .config import help_text, load_config
+from .launch import discover
+from .options import ConfigError
+
+
+def main(argv: list[str] | None = None) -> int:
+    words = sys.argv[1:] if argv is None else argv
+    # The deepspeed launcher passes this to every rank.
+    words = [w for w in words if not w.startswith("--local_rank")]
+    if "--help" in words or "-h" in words:
+        from .faults.spec import help_lines
+
+        print("\n".join([help_text(), "", *help_lines()]))
+        return 0
+    rank = 0
+    try:
+        launch = discover()
+        rank = launch.rank
+        config = load_config(words)
+        from .session import run  # torch and deepspeed only once the words make sense
+
+        return run(config, launch)
+    except ConfigError as error:
+        if rank == 0:
+            print(f"error: {error}", file=sys.stderr, flush=True)
+        return 2
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    sys.exit(code)

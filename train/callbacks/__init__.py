@@ -1,0 +1,1 @@
+"""Training concerns, one file each."""

@@ -1,0 +1,22 @@
+"""Saves every so often, and when the training leaves."""
+
+from __future__ import annotations
+
+from ..checkpoint.store import Store
+from ..loop import Callback, Trainer
+from ..state import Step
+
+
+class Checkpoint(Callback):
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def after_step(self, trainer: Trainer, step: Step) -> None:
+        interval = trainer.config.checkpoint.interval
+        if interval and trainer.state.iteration % interval == 0:
+            self.store.save(trainer.state, trainer.learning_rate)
+
+    def on_end(self, trainer: Trainer) -> None:
+        if not trainer.diverged:  # a model of NaNs must not become the newest checkpoint
+            self.store.save(trainer.state, trainer.learning_rate)
+        self.store.wait()

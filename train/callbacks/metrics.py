@@ -1,0 +1,36 @@
+"""Every iteration's numbers, unrounded, as JSON lines: for comparisons and for plots."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from ..loop import Callback, Trainer
+from ..state import Step
+
+
+class Metrics(Callback):
+    """Appends, so that a resumed run continues the file."""
+
+    def __init__(self, path: str) -> None:
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        self.file = target.open("a")
+
+    def after_step(self, trainer: Trainer, step: Step) -> None:
+        line = {
+            "iteration": trainer.state.iteration,
+            "consumed_samples": trainer.state.consumed_samples,
+            "loss": step.loss,
+            "grad_norm": step.grad_norm,
+            "learning_rate": step.learning_rate,
+            "batch_size": step.batch_size,
+            "loss_scale": step.loss_scale,
+            "skipped": step.skipped,
+            "seconds": step.seconds,
+        }
+        self.file.write(json.dumps(line) + "\n")
+        self.file.flush()
+
+    def on_end(self, trainer: Trainer) -> None:
+        self.file.close()

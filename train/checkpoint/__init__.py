@@ -1,0 +1,1 @@
+"""Saving and resuming: DeepSpeed's folders, made whole or not at all."""

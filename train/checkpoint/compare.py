@@ -1,0 +1,70 @@
+"""Whether a checkpoint belongs to the training that wants to load it; every refusal names both values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..config import Config
+from ..options import ConfigError
+from .files import Saved
+
+# Options that change shapes or what the weights mean; no override makes these fit.
+_MODEL = (
+    "layers hidden_size heads ffn_hidden_size position rotary_base normalization parallel_block embedding_norm tie_embeddings"
+).split()
+# Options whose change makes the resumed training another one: allowed with --checkpoint.override.
+_CHOSEN = (("train", "seed"), ("data", "path"), ("data", "split"), ("data", "tokenizer"), ("model", "seq_length"))
+
+
+def check_same_training(saved: Saved, config: Config, now: dict[str, Any]) -> None:
+    """Raises ConfigError with every difference that matters, one a line."""
+    complaints = [*_model(saved, now), *_layout(saved, config, now)]
+    if not config.checkpoint.override:
+        complaints += [*_schedule(saved, now), *_chosen(saved, now)]
+    if complaints:
+        raise ConfigError("\n".join([f"checkpoint {saved.folder} does not fit this configuration:", *complaints]))
+
+
+def _model(saved: Saved, now: dict[str, Any]) -> Iterator[str]:
+    then, new = saved.meta["config"]["model"], now["config"]["model"]
+    names = [*_MODEL, *(["seq_length"] if new["position"] == "learned" else [])]
+    for name in names:
+        if then.get(name) != new[name]:
+            yield f"  --model.{name} is {new[name]}, the checkpoint has {then.get(name)}"
+    if saved.meta["vocabulary"] != now["vocabulary"]:
+        yield f"  the vocabulary has {now['vocabulary']} tokens, the checkpoint's {saved.meta['vocabulary']}"
+
+
+def _layout(saved: Saved, config: Config, now: dict[str, Any]) -> Iterator[str]:
+    if config.checkpoint.universal:
+        if not saved.meta.get("universal"):
+            yield f"  --checkpoint.universal: convert it first: python -m train.checkpoint.universal --input {saved.folder}"
+        return
+    if saved.meta.get("universal"):
+        yield "  it is a universal checkpoint: add --checkpoint.universal true"
+    then, new = saved.meta["layout"], now["layout"]
+    if then != new:
+        sizes = " x ".join(f"{axis} {{{axis}}}" for axis in ("tp", "pp", "dp"))
+        yield (
+            f"  this run is {sizes.format(**new)}, the checkpoint {sizes.format(**then)}: convert it with python -m "
+            f"train.checkpoint.universal --input {saved.folder}, then --checkpoint.universal true"
+        )
+    for section, name in (("parallel", "zero_stage"), ("parallel", "ulysses"), ("train", "precision")):
+        old, value = saved.meta["config"][section][name], now["config"][section][name]
+        if old != value:
+            yield f"  --{section}.{name} is {value}, the checkpoint has {old}"
+
+
+def _schedule(saved: Saved, now: dict[str, Any]) -> Iterator[str]:
+    for name, old in saved.meta["learning_rate"].items():
+        value = now["learning_rate"][name]
+        if value != old:
+            yield f"  learning rate: {name} is {value}, the checkpoint has {old} (--checkpoint.override true takes the new one)"
+
+
+def _chosen(saved: Saved, now: dict[str, Any]) -> Iterator[str]:
+    for section, name in _CHOSEN:
+        old, value = saved.meta["config"][section].get(name), now["config"][section][name]
+        if old != value:
+            yield f"  --{section}.{name} is {value}, the checkpoint has {old} (--checkpoint.override true takes the new one)"

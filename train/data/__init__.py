@@ -1,0 +1,1 @@
+"""Text as tokens: Megatron's indexed files, blends, splits, sample order and the loader."""

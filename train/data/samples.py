@@ -1,0 +1,135 @@
+"""Samples of seq_length + 1 tokens from the documents of an indexed data set, shuffled anew each epoch.
+
+An epoch is one pass over the documents in a random order, strung together and cut into samples; the
+samples are shuffled again. Sample i is a pure function of (seed, i): a resumed training asks for the
+next number and gets what it would have got.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from ..options import ConfigError
+from .indexed import IndexedDataset
+
+
+@dataclass(frozen=True)
+class _Epoch:
+    order: np.ndarray  # sequences, in the order of this epoch
+    ends: np.ndarray  # tokens up to the end of each
+    shuffle: np.ndarray  # sample in the epoch -> place in the token stream
+
+
+class Samples:
+    """`samples[i]`: int64 [seq_length + 1]; i has no end.
+
+    Raises:
+        ConfigError: the documents do not hold one whole sample.
+    """
+
+    _KEPT = 2  # epochs in memory: loaders that prefetch across a boundary need both
+
+    def __init__(self, dataset: IndexedDataset, documents: range, seq_length: int, seed: int) -> None:
+        self.dataset, self.seq_length, self.seed = dataset, seq_length, seed
+        first = int(dataset.documents[documents.start])
+        last = int(dataset.documents[documents.stop]) if len(documents) else first
+        self._sequences = np.arange(first, last)
+        tokens = int(dataset.lengths[first:last].sum(dtype=np.int64))
+        self.per_epoch = (tokens - 1) // seq_length
+        if self.per_epoch < 1:
+            raise ConfigError(
+                f"{dataset.prefix}: documents {documents.start} to {documents.stop} hold {tokens} tokens, and one sample "
+                f"needs --model.seq_length + 1 = {seq_length + 1}: use more text or another --data.split"
+            )
+        self._epochs: OrderedDict[int, _Epoch] = OrderedDict()
+
+    def _epoch(self, number: int) -> _Epoch:
+        if number not in self._epochs:
+            rng = np.random.default_rng((self.seed, number))
+            order = rng.permutation(self._sequences)
+            ends = np.cumsum(self.dataset.lengths[order], dtype=np.int64)
+            self._epochs[number] = _Epoch(order, ends, rng.permutation(self.per_epoch))
+            while len(self._epochs) > self._KEPT:
+                self._epochs.popitem(last=False)
+        return self._epochs[number]
+
+    def __getitem__(self, i: int) -> np.ndarray:
+        epoch = self._epoch(i // self.per_epoch)
+        start = int(epoch.shuffle[i % self.per_epoch]) * self.seq_length
+        wanted = self.seq_length + 1
+        at = int(np.searchsorted(epoch.ends, start, side="right"))
+        pieces: list[np.ndarray] = []
+        while wanted:
+            tokens = self.dataset[int(epoch.order[at])]
+            skip = len(tokens) - (int(epoch.ends[at]) - start)
+            piece = tokens[skip : skip + wanted]
+            pieces.append(piece)
+            wanted -= len(piece)
+            start += len(piece)
+            at += 1
+        return np.concatenate(pieces).astype(np.int64)
+
+
+class Blend:
+    """Several `Samples` mixed by weight, exactly so in every block of samples."""
+
+    _BLOCK = 1000
+
+    def __init__(self, parts: list[Samples], weights: list[float]) -> None:
+        shares = np.asarray(weights, dtype=np.float64) / sum(weights)
+        counts = np.floor(shares * self._BLOCK).astype(np.int64)
+        for j in np.argsort(counts - shares * self._BLOCK)[: self._BLOCK - int(counts.sum())]:
+            counts[j] += 1
+        # The k-th of n samples of a part is due at (k + 1/2) / n of the block.
+        due = np.concatenate([(np.arange(n) + 0.5) / n for n in counts])
+        whose = np.concatenate([np.full(n, j) for j, n in enumerate(counts)])
+        self._whose = whose[np.argsort(due, kind="stable")]
+        self._nth = np.zeros(self._BLOCK, dtype=np.int64)
+        for j, n in enumerate(counts):
+            self._nth[self._whose == j] = np.arange(n)
+        self.parts, self.counts = parts, counts
+
+    def __getitem__(self, i: int) -> np.ndarray:
+        block, place = divmod(i, self._BLOCK)
+        part = int(self._whose[place])
+        return self.parts[part][block * int(self.counts[part]) + int(self._nth[place])]
+
+
+def split_documents(count: int, shares: str) -> list[range]:
+    """Documents 0..count cut into train, valid and test by shares such as "949,50,1"."""
+    numbers = np.asarray([float(s) for s in shares.split(",")])
+    bounds = np.concatenate([[0], np.round(np.cumsum(numbers / numbers.sum()) * count)]).astype(int)
+    return [range(a, b) for a, b in pairwise(bounds)]
+
+
+def parse_blend(path: str) -> list[tuple[float, str]]:
+    """``PREFIX`` or ``WEIGHT PREFIX WEIGHT PREFIX ...``.
+
+    Raises:
+        ConfigError: neither.
+    """
+    words = path.split()
+    if len(words) == 1:
+        return [(1.0, words[0])]
+    try:
+        pairs = [(float(w), p) for w, p in zip(words[0::2], words[1::2], strict=True)]
+    except ValueError:
+        raise ConfigError(f"--data.path '{path}': write one prefix, or WEIGHT PREFIX WEIGHT PREFIX") from None
+    if min(w for w, _ in pairs) <= 0:
+        raise ConfigError(f"--data.path '{path}': weights must be above 0")
+    return pairs
+
+
+def build_samples(path: str, split: str, which: int, seq_length: int, seed: int) -> Samples | Blend:
+    """The samples of one share (0 train, 1 valid, 2 test) of a data set or a blend."""
+    parts, weights = [], []
+    for j, (weight, prefix) in enumerate(parse_blend(path)):
+        dataset = IndexedDataset(prefix)
+        documents = split_documents(len(dataset.documents) - 1, split)[which]
+        parts.append(Samples(dataset, documents, seq_length, seed + 7919 * j + 104_729 * which))
+        weights.append(weight)
+    return parts[0] if len(parts) == 1 else Blend(parts, weights)

@@ -1,0 +1,60 @@
+"""Text to tokens: bytes by default, a `tokenizers` file otherwise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..options import ConfigError
+
+
+class Tokenizer(Protocol):
+    vocab_size: int
+    end: int
+
+    def encode(self, text: str) -> list[int]: ...
+
+    def decode(self, tokens: list[int]) -> str: ...
+
+
+class ByteTokenizer:
+    """UTF-8 bytes are the tokens 0-255; 256 ends a document."""
+
+    vocab_size = 257
+    end = 256
+
+    def encode(self, text: str) -> list[int]:
+        return list(text.encode("utf-8", "replace"))
+
+    def decode(self, tokens: list[int]) -> str:
+        return bytes(t for t in tokens if t < 256).decode("utf-8", "replace")
+
+
+class FileTokenizer:
+    """A `tokenizers` JSON file. The end of a document is its <|endoftext|>, </s>, <eos> or [SEP], whichever it has."""
+
+    def __init__(self, path: str) -> None:
+        try:
+            from tokenizers import Tokenizer as Fast
+        except ImportError as error:
+            raise ConfigError(f"--data.tokenizer {path} needs the package tokenizers: pip install tokenizers") from error
+        if not Path(path).is_file():
+            raise ConfigError(f"--data.tokenizer: no file {path}; it is 'byte' or a tokenizer.json")
+        self._fast: Any = Fast.from_file(path)
+        self.vocab_size = self._fast.get_vocab_size()
+        ends = [self._fast.token_to_id(t) for t in ("<|endoftext|>", "</s>", "<eos>", "[SEP]")]
+        known = [e for e in ends if e is not None]
+        if not known:
+            raise ConfigError(f"--data.tokenizer {path} has none of <|endoftext|>, </s>, <eos>, [SEP] to end a document")
+        self.end = known[0]
+
+    def encode(self, text: str) -> list[int]:
+        return list(self._fast.encode(text, add_special_tokens=False).ids)
+
+    def decode(self, tokens: list[int]) -> str:
+        return str(self._fast.decode(tokens))
+
+
+def load_tokenizer(name: str) -> Tokenizer:
+    """Raises ConfigError where the file is not there or cannot be used."""
+    return ByteTokenizer() if name == "byte" else FileTokenizer(name)

@@ -1,0 +1,78 @@
+"""GELU of x + bias, tanh form.
+
+gelu(v) = v/2 (1 + tanh(sqrt(2/pi) (v + 0.044715 v^3)))  (Hendrycks and Gimpel 2016, section 2)
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from .triton_support import BLOCK, grid, tl, triton
+
+SQRT_2_OVER_PI = math.sqrt(2.0 / math.pi)
+
+
+def reference(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """x: [..., h], bias: [h]."""
+    v = x + bias
+    return 0.5 * v * (1.0 + torch.tanh(SQRT_2_OVER_PI * (v + 0.044715 * v * v * v)))
+
+
+def torch_fused(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    return F.gelu(x + bias, approximate="tanh")
+
+
+@triton.jit
+def _tanh(u):
+    """From an exponential that cannot overflow."""
+    e = tl.exp(-2.0 * tl.abs(u))
+    t = (1.0 - e) / (1.0 + e)
+    return tl.where(u < 0, -t, t)
+
+
+@triton.jit
+def _forward(x, bias, out, n, h, block: tl.constexpr):
+    at = tl.program_id(0) * block + tl.arange(0, block)
+    inside = at < n
+    v = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
+    v += tl.load(bias + at % h, mask=inside, other=0.0).to(tl.float32)
+    t = _tanh(0.7978845608028654 * (v + 0.044715 * v * v * v))
+    tl.store(out + at, 0.5 * v * (1.0 + t), mask=inside)
+
+
+@triton.jit
+def _backward(grad, x, bias, out, n, h, block: tl.constexpr):
+    at = tl.program_id(0) * block + tl.arange(0, block)
+    inside = at < n
+    v = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
+    v += tl.load(bias + at % h, mask=inside, other=0.0).to(tl.float32)
+    g = tl.load(grad + at, mask=inside, other=0.0).to(tl.float32)
+    t = _tanh(0.7978845608028654 * (v + 0.044715 * v * v * v))
+    slope = 0.7978845608028654 * (1.0 + 3.0 * 0.044715 * v * v)
+    tl.store(out + at, g * (0.5 * (1.0 + t) + 0.5 * v * (1.0 - t * t) * slope), mask=inside)
+
+
+class _BiasGelu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        x = x.contiguous()
+        out = torch.empty_like(x)
+        _forward[grid(x.numel())](x, bias, out, x.numel(), bias.numel(), block=BLOCK)
+        ctx.save_for_backward(x, bias)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x, bias = ctx.saved_tensors
+        out = torch.empty_like(x)
+        _backward[grid(x.numel())](grad.contiguous(), x, bias, out, x.numel(), bias.numel(), block=BLOCK)
+        return out, out.reshape(-1, bias.numel()).float().sum(0).to(bias.dtype)
+
+
+def fused(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """Triton: one read of x, one write; arithmetic in float32."""
+    return _BiasGelu.apply(x, bias)

@@ -1,0 +1,64 @@
+"""Who started us: rank, world size and where to meet, whatever the launcher calls them.
+
+torchrun and deepspeed set torch's own names; srun, Open MPI, MPICH/Hydra and Cray PALS have theirs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+
+from .options import ConfigError
+
+# (rank, world size, local rank): the order of CONTRACT's "Environment"
+_NAMES = (
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
+    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
+    ("PALS_RANKID", "PALS_NRANKS", "PALS_LOCAL_RANKID"),
+)
+
+
+@dataclass(frozen=True)
+class Launch:
+    rank: int
+    world_size: int
+    local_rank: int
+    address: str
+    port: int
+
+    def export(self, environ: MutableMapping[str, str] = os.environ) -> None:
+        """Set torch's names, which DeepSpeed reads too."""
+        environ["RANK"], environ["WORLD_SIZE"] = str(self.rank), str(self.world_size)
+        environ["LOCAL_RANK"] = str(self.local_rank)
+        environ["MASTER_ADDR"], environ["MASTER_PORT"] = self.address, str(self.port)
+
+
+def _first_slurm_host(nodelist: str) -> str:
+    """``r7i6n[3-5,8],x1`` -> ``r7i6n3``."""
+    match = re.match(r"([^,\[]+)(?:\[(\d+))?", nodelist)
+    return match[1] + (match[2] or "") if match else "localhost"
+
+
+def discover(environ: Mapping[str, str] = os.environ) -> Launch:
+    """The launch from the environment; alone, where nothing tells otherwise.
+
+    Raises:
+        ConfigError: several ranks on nodes that nobody named a meeting place for.
+    """
+    told = [names for names in _NAMES if names[0] in environ and names[1] in environ]
+    rank_name, size_name, local_name = told[0] if told else _NAMES[0]
+    rank, size = int(environ.get(rank_name, "0")), int(environ.get(size_name, "1"))
+    address = environ.get("MASTER_ADDR", "")
+    if not address and "SLURM_STEP_NODELIST" in environ:
+        address = _first_slurm_host(environ["SLURM_STEP_NODELIST"])
+    local = int(environ.get("LOCAL_RANK", environ.get(local_name, "0")))
+    if not address and size > 1 and local != rank:
+        raise ConfigError(f"rank {rank} of {size} runs on a second node: set MASTER_ADDR to the host of rank 0")
+    # One port a job, so that two jobs on a host do not meet in one place.
+    job = environ.get("SLURM_JOB_ID", environ.get("PBS_JOBID", "0")).split(".")[0]
+    port = int(environ.get("MASTER_PORT", 29500 + (int(job) % 10000 if job.isdigit() else 0)))
+    return Launch(rank, size, local, address or "127.0.0.1", port)

@@ -1,0 +1,99 @@
+"""The training loop. Everything that is not a training step is a callback."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+from . import engine as engines
+from . import faults, marks
+from .config import Config
+from .data.loader import Batch
+from .schedule import BatchSize, LearningRate
+from .state import Step, TrainState
+
+
+class Callback:
+    """What happens beside the steps; every method does nothing unless a subclass says otherwise."""
+
+    def on_start(self, trainer: Trainer) -> None: ...
+
+    def before_step(self, trainer: Trainer) -> None: ...
+
+    def after_step(self, trainer: Trainer, step: Step) -> None: ...
+
+    def on_end(self, trainer: Trainer) -> None: ...
+
+
+class Engine(Protocol):
+    """The part of DeepSpeed's PipelineEngine that the loop uses."""
+
+    skipped_steps: int
+
+    def train_batch(self, data_iter: Any) -> Any: ...
+
+    def train_batch_size(self) -> int: ...
+
+    def set_train_batch_size(self, size: int) -> None: ...
+
+    def get_global_grad_norm(self) -> Any: ...
+
+
+class Trainer:
+    """Owns the state; runs steps until the wanted iterations are done or somebody asks to `stop`."""
+
+    def __init__(
+        self,
+        config: Config,
+        engine: Engine,
+        state: TrainState,
+        schedules: tuple[LearningRate, BatchSize],
+        callbacks: Sequence[Callback],
+    ) -> None:
+        self.config, self.engine, self.state = config, engine, state
+        self.learning_rate, self.batch_size = schedules
+        self.callbacks = callbacks
+        self.stop = ""  # why to leave the loop before its end
+        self.diverged = False
+
+    def run(self, batches: Iterator[Batch] | None) -> None:
+        for callback in self.callbacks:
+            callback.on_start(self)
+        while self.state.iteration < self.config.train.iterations and not self.stop:
+            number = self.state.iteration + 1
+            marks.iteration(number)
+            faults.at_iteration(number)
+            for callback in self.callbacks:
+                callback.before_step(self)
+            faults.point("step")
+            step = self._step(batches)
+            for callback in self.callbacks:
+                callback.after_step(self, step)
+        for callback in self.callbacks:
+            callback.on_end(self)
+
+    def _step(self, batches: Iterator[Batch] | None) -> Step:
+        start, state, engine = time.perf_counter(), self.state, self.engine
+        step = Step(batch_size=self.batch_size.at(state.consumed_samples))
+        if step.batch_size != engine.train_batch_size():
+            engine.set_train_batch_size(step.batch_size)
+        step.learning_rate = self.learning_rate.at(state.scheduled_samples)
+        step.loss_scale = engines.loss_scale(engine)
+        engines.set_learning_rate(engine, step.learning_rate)
+        skipped_before = engine.skipped_steps
+        step.loss = float(engine.train_batch(data_iter=batches))
+        step.grad_norm = float(engine.get_global_grad_norm() or 0.0)
+        step.skipped = engine.skipped_steps > skipped_before
+        self._count(step)
+        step.seconds = time.perf_counter() - start
+        return step
+
+    def _count(self, step: Step) -> None:
+        state = self.state
+        state.iteration += 1
+        state.consumed_samples += step.batch_size
+        state.scheduled_samples += 0 if step.skipped else step.batch_size
+        state.skipped_iterations += step.skipped
+        state.nan_iterations += not math.isfinite(step.loss)

@@ -1,0 +1,1 @@
+"""The GPT as a list of pipeline layers."""

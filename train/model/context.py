@@ -1,0 +1,51 @@
+"""What every layer of the model needs to be built."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ..config import Config
+from ..kernels.registry import Kernels
+from ..random_state import RandomState
+from ..topology import TensorGroup
+
+
+@dataclass(frozen=True)
+class ModelContext:
+    """`weights`: the ranks that share a matrix; `sequence`: those that share a sequence (Ulysses keeps weights whole)."""
+
+    config: Config
+    tensor: TensorGroup
+    kernels: Kernels
+    random: RandomState
+    vocab: tuple[int, int]  # tokens that exist, rows of the embedding
+
+    @property
+    def weights(self) -> TensorGroup:
+        return TensorGroup() if self.config.parallel.ulysses else self.tensor
+
+    @property
+    def ulysses(self) -> TensorGroup:
+        return self.tensor if self.config.parallel.ulysses else TensorGroup()
+
+    @property
+    def split_sequence(self) -> bool:
+        return self.config.split_sequence
+
+    @property
+    def gather_for_weights(self) -> bool:
+        """Megatron's sequence parallelism gathers the sequence before each column parallel product."""
+        return self.split_sequence and not self.config.parallel.ulysses
+
+    @property
+    def output_std(self) -> float:
+        """Standard deviation of the projections that end a residual branch (GPT-2: 1/sqrt(2 layers))."""
+        m = self.config.model
+        return m.init_std / math.sqrt(2 * m.layers) if m.scaled_init else m.init_std
+
+
+def padded_vocab(size: int, multiple: int, tp: int) -> int:
+    """`size` rounded up to a multiple of `multiple` x `tp`, so that every rank's slice suits the hardware."""
+    step = multiple * tp
+    return (size + step - 1) // step * step

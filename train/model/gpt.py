@@ -1,0 +1,140 @@
+"""GPT as pipeline layers: word embedding, input, transformer layers, final norm, output.
+
+Only the word embedding's matrix is tied between first and last stage. Positions, embedding norm and
+dropout are a layer of their own that exists once: what is not on the last stage cannot go stale there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from ..random_state import normal
+from ..tensor_parallel.layers import VocabParallelEmbedding, mark_partial
+from ..tensor_parallel.mappings import copy_to_tensor, gather_sequence, mean_over_ranks, split_sequence
+from ..topology import TensorGroup
+from .context import ModelContext
+from .layers import Norm, TransformerLayer
+
+TIED = "word_embedding"
+
+
+class WordEmbedding(VocabParallelEmbedding):
+    """tokens [b, s] -> [s, b, h]; `output` is the same matrix the other way round."""
+
+    def __init__(self, context: ModelContext) -> None:
+        c = context.config
+        super().__init__(
+            context.vocab, c.model.hidden_size, context.weights, seed=c.train.seed, name="embedding", std=c.model.init_std
+        )
+        self.context = context
+        if c.parallel.ulysses:
+            mark_partial(self)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        if self.context.config.parallel.ulysses:
+            tokens = split_sequence(tokens.t(), self.context.tensor).t()
+        return super().forward(tokens).transpose(0, 1).contiguous()
+
+
+def project_out(embedding: VocabParallelEmbedding, hidden: torch.Tensor, context: ModelContext) -> torch.Tensor:
+    """[s, b, h] or its part of the sequence -> logits [s, b, V / tp]."""
+    tp = context.weights
+    hidden = gather_sequence(hidden, tp) if context.gather_for_weights else copy_to_tensor(hidden, tp)
+    return embedding.logits(hidden)
+
+
+def tied_output(embedding: WordEmbedding, hidden: torch.Tensor) -> torch.Tensor:
+    return project_out(embedding, hidden, embedding.context)
+
+
+class InputLayer(nn.Module):
+    """Adds positions, normalizes, drops, and cuts the sequence where it is split: [s, b, h] -> [s (/ tp), b, h]."""
+
+    def __init__(self, context: ModelContext) -> None:
+        super().__init__()
+        self.context, m = context, context.config.model
+        self.position = None
+        if m.position == "learned":
+            whole = normal(context.config.train.seed, "position.weight", (m.seq_length, m.hidden_size), m.init_std)
+            self.position = nn.Parameter(whole)
+        self.norm = Norm(context, "layernorm") if m.embedding_norm else None
+        if context.config.parallel.ulysses:
+            for module in self.modules():
+                mark_partial(module)
+
+    def _positions(self, length: int) -> torch.Tensor:
+        group = self.context.ulysses
+        return self.position[length * group.rank : length * (group.rank + 1)].unsqueeze(1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.position is not None:
+            x = x + self._positions(x.shape[0])
+        if self.norm is not None:
+            x = self.norm(x)
+        x = self._drop(x)
+        return split_sequence(x, self.context.tensor) if self.context.gather_for_weights else x
+
+    def _drop(self, x: torch.Tensor) -> torch.Tensor:
+        probability = self.context.config.model.hidden_dropout
+        if not self.training or probability == 0:
+            return x
+        if self.context.config.parallel.ulysses:
+            with self.context.random.tensor_parallel():
+                return F.dropout(x, probability, True)
+        return F.dropout(x, probability, True)
+
+
+class FinalNorm(Norm):
+    def __init__(self, context: ModelContext) -> None:
+        super().__init__(context, partial=context.split_sequence)
+
+
+class OutputEmbedding(VocabParallelEmbedding):
+    """The output projection where it is not tied."""
+
+    def __init__(self, context: ModelContext) -> None:
+        c = context.config
+        super().__init__(
+            context.vocab, c.model.hidden_size, context.weights, seed=c.train.seed, name="output", std=c.model.init_std
+        )
+        self.context = context
+        if c.parallel.ulysses:
+            mark_partial(self)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        return project_out(self, hidden, self.context)
+
+
+class Loss:
+    """Mean cross entropy of a micro-batch: logits [s, b, V / tp], (labels [b, s], mask [b, s]) -> scalar."""
+
+    __name__ = "cross entropy"
+
+    def __init__(self, context: ModelContext) -> None:
+        self.context = context
+
+    def __call__(self, logits: torch.Tensor, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        labels, mask = (t.t().contiguous() for t in batch)
+        group: TensorGroup = self.context.ulysses
+        if group.size > 1:
+            labels, mask = split_sequence(labels, group), split_sequence(mask, group)
+        losses = self.context.kernels.cross_entropy(logits, labels, self.context.weights)
+        return mean_over_ranks((losses * mask).sum() / mask.sum(), group)
+
+
+def layer_specs(context: ModelContext) -> list[Any]:
+    """The pipeline's layers, from tokens to logits."""
+    from deepspeed.runtime.pipe.module import LayerSpec, TiedLayerSpec
+
+    m = context.config.model
+    if m.tie_embeddings:
+        first = TiedLayerSpec(TIED, WordEmbedding, context, tied_weight_attr="weight")
+        last = TiedLayerSpec(TIED, WordEmbedding, context, forward_fn=tied_output, tied_weight_attr="weight")
+    else:
+        first, last = LayerSpec(WordEmbedding, context), LayerSpec(OutputEmbedding, context)
+    blocks = [LayerSpec(TransformerLayer, context, i) for i in range(m.layers)]
+    return [first, LayerSpec(InputLayer, context), *blocks, LayerSpec(FinalNorm, context), last]

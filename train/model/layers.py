@@ -1,0 +1,157 @@
+"""Normalization, attention, MLP and the transformer layer. Activations are [s, b, h], or [s / tp, b, h]."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from ..tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear, mark_partial
+from ..tensor_parallel.mappings import heads_for_sequence, sequence_for_heads
+from .context import ModelContext
+from .position import Rotary, alibi_bias, alibi_slopes
+
+
+class Norm(nn.Module):
+    """LayerNorm or RMSNorm, whichever the configuration says, through the chosen kernel."""
+
+    def __init__(self, context: ModelContext, kind: str = "", partial: bool = False) -> None:
+        super().__init__()
+        m = context.config.model
+        self.eps, self.kernels = m.norm_eps, context.kernels
+        self.weight = nn.Parameter(torch.ones(m.hidden_size))
+        centred = (kind or m.normalization) == "layernorm"
+        self.bias = nn.Parameter(torch.zeros(m.hidden_size)) if centred else None
+        if partial:
+            mark_partial(self)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.bias is None:
+            return self.kernels.rms_norm(x, self.weight, self.eps)
+        return self.kernels.layer_norm(x, self.weight, self.bias, self.eps)
+
+
+class Attention(nn.Module):
+    """Causal self-attention over this rank's heads. The output has no bias added yet."""
+
+    def __init__(self, context: ModelContext, name: str) -> None:
+        super().__init__()
+        m, tp = context.config.model, context.weights
+        self.context, self.dropout = context, m.attention_dropout
+        self.width = m.hidden_size // m.heads
+        common = {"seed": context.config.train.seed, "sequence": context.gather_for_weights}
+        # Rows are ordered head by head as (q, k, v): a slice of heads is a slice of rows on any tp.
+        self.qkv = ColumnParallelLinear(m.hidden_size, 3 * m.hidden_size, tp, name=f"{name}.qkv", std=m.init_std, **common)
+        self.out = RowParallelLinear(m.hidden_size, m.hidden_size, tp, name=f"{name}.out", std=context.output_std, **common)
+        self.rotary = Rotary(self.width, m.rotary_base) if m.position == "rope" else None
+        self.slopes = self._own_slopes(alibi_slopes(m.heads)) if m.position == "alibi" else None
+
+    def _own_slopes(self, slopes: list[float]) -> torch.Tensor:
+        share = len(slopes) // self.context.tensor.size
+        return torch.tensor(slopes[share * self.context.tensor.rank :][:share], dtype=torch.float32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        qkv = self.qkv(x)
+        s, b, _ = qkv.shape
+        q, k, v = qkv.view(s, b, -1, 3, self.width).unbind(dim=3)
+        group = self.context.ulysses
+        q, k, v = (heads_for_sequence(t, group) for t in (q, k, v))
+        if self.rotary is not None:
+            q, k = self.rotary(q), self.rotary(k)
+        y = self._core(q, k, v) if self._needs_core else self._sdpa(q, k, v)
+        y = sequence_for_heads(y, group)
+        return self.out(y.reshape(s, b, -1))
+
+    @property
+    def _needs_core(self) -> bool:
+        return self.context.config.model.attention == "core" or self.slopes is not None
+
+    def _sdpa(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """[s, b, heads, d] each -> [s, b, heads, d], by torch's fused attention."""
+        q, k, v = (t.permute(1, 2, 0, 3) for t in (q, k, v))
+        probability = self.dropout if self.training else 0.0
+        if probability > 0:
+            with self.context.random.tensor_parallel():
+                y = F.scaled_dot_product_attention(q, k, v, dropout_p=probability, is_causal=True)
+        else:
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return y.permute(2, 0, 1, 3)
+
+    def _core(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """The same step by step; q and k are scaled before their product, so that fp16 scores do not overflow."""
+        scale = self.width**-0.25
+        scores = torch.einsum("qbhd,kbhd->bhqk", q * scale, k * scale)
+        if self.slopes is not None:
+            self.slopes = self.slopes.to(scores.device)
+            scores = scores + alibi_bias(self.slopes, scores.shape[-1])  # float32: bf16 cannot count to the last position
+        probabilities = self.context.kernels.softmax(scores, 1.0).to(v.dtype)
+        if self.training and self.dropout > 0:
+            with self.context.random.tensor_parallel():
+                probabilities = F.dropout(probabilities, self.dropout, True)
+        return torch.einsum("bhqk,kbhd->qbhd", probabilities, v)
+
+
+class MLP(nn.Module):
+    """h -> ffn -> h with GELU. The output has no bias added yet."""
+
+    def __init__(self, context: ModelContext, name: str) -> None:
+        super().__init__()
+        c = context.config
+        self.kernels = context.kernels
+        common = {"tp": context.weights, "seed": c.train.seed, "sequence": context.gather_for_weights}
+        self.up = ColumnParallelLinear(
+            c.model.hidden_size, c.ffn_hidden_size, name=f"{name}.up", std=c.model.init_std, **common
+        )
+        self.down = RowParallelLinear(
+            c.ffn_hidden_size, c.model.hidden_size, name=f"{name}.down", std=context.output_std, **common
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.kernels.fuses_bias:
+            return self.down(F.gelu(self.up(x), approximate="tanh"))
+        return self.down(self.kernels.bias_gelu(self.up(x, skip_bias=True), self.up.bias))
+
+
+class TransformerLayer(nn.Module):
+    """Pre-norm block; parallel (GPT-J, PaLM): x + attention(n(x)) + mlp(n(x)), else one after the other."""
+
+    def __init__(self, context: ModelContext, index: int) -> None:
+        super().__init__()
+        self.context, m = context, context.config.model
+        partial = context.split_sequence
+        self.norm = Norm(context, partial=partial)
+        self.attention = Attention(context, f"layers.{index}.attention")
+        self.mlp = MLP(context, f"layers.{index}.mlp")
+        self.mlp_norm = None if m.parallel_block else Norm(context, partial=partial)
+        if context.config.parallel.ulysses:
+            for module in self.modules():
+                mark_partial(module)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.context.config.model.recompute and self.training and torch.is_grad_enabled():
+            return self.context.random.recompute(self._block, x)
+        return self._block(x)
+
+    def _block(self, x: torch.Tensor) -> torch.Tensor:
+        normed = self.norm(x)
+        attended = self.attention(normed)
+        if self.mlp_norm is None:
+            both = self._add(attended, self.attention.out.bias, x)
+            return self._add(self.mlp(normed), self.mlp.down.bias, both)
+        x = self._add(attended, self.attention.out.bias, x)
+        return self._add(self.mlp(self.mlp_norm(x)), self.mlp.down.bias, x)
+
+    def _add(self, branch: torch.Tensor, bias: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        probability = self.context.config.model.hidden_dropout
+        add = self.context.kernels.bias_dropout_add
+        if self.training and probability > 0 and self.context.split_sequence:
+            with self.context.random.tensor_parallel():  # other ranks hold other tokens
+                return add(branch, bias, residual, probability, True)
+        return add(branch, bias, residual, probability, self.training)
+
+
+def attention_flavour(context: ModelContext) -> str:
+    m = context.config.model
+    if m.position == "alibi":
+        return "core (ALiBi needs its bias)"
+    return "core (asked for)" if m.attention == "core" else "torch sdpa"

@@ -1,0 +1,155 @@
+"""One rank's training from configuration to exit: groups, model, data, callbacks, loop, teardown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from hangdoctor.layout import Layout
+
+from . import deepspeed_guards, faults, flops, marks
+from .callbacks.checkpoint import Checkpoint
+from .callbacks.evaluate import Evaluate
+from .callbacks.log import Log
+from .callbacks.metrics import Metrics
+from .callbacks.signals import Signals
+from .callbacks.tensorboard import Tensorboard
+from .checkpoint.store import Store
+from .config import Config
+from .data.loader import Batch, MicroBatches, rank_batches
+from .data.prepare import prepared_standard_library
+from .data.samples import build_samples
+from .data.tokenizer import load_tokenizer
+from .engine import build_engine
+from .faults.spec import parse_faults
+from .kernels.registry import choose
+from .launch import Launch
+from .loop import Callback, Trainer
+from .model.context import ModelContext, padded_vocab
+from .model.layers import attention_flavour
+from .random_state import RandomState
+from .schedule import batch_size, learning_rate
+from .state import TrainState
+from .topology import Topology, build_topology
+from .validate import Machine, check
+
+
+def run(config: Config, launch: Launch) -> int:
+    """Train; 0 when the wanted iterations are done or a signal asked to leave.
+
+    Raises:
+        ConfigError: before any process group is made, whatever does not fit together.
+    """
+    has_gpu = torch.cuda.is_available()
+    check(config, Machine(launch.world_size, has_gpu))
+    faults.arm(parse_faults(config.run.fault, launch.world_size, has_gpu), launch.rank)
+    deepspeed = deepspeed_guards.prepare(has_gpu)
+    launch.export()
+    topology = join(config, launch, has_gpu, deepspeed)
+    try:
+        train(config, topology)
+    finally:
+        leave(topology)
+    return 0
+
+
+def join(config: Config, launch: Launch, has_gpu: bool, deepspeed: Any) -> Topology:
+    """Enter the process group and make the tensor parallel groups."""
+    p = config.parallel
+    device = torch.device("cuda", launch.local_rank % torch.cuda.device_count()) if has_gpu else torch.device("cpu")
+    if has_gpu:
+        torch.cuda.set_device(device)
+    backend = p.backend if p.backend != "auto" else ("nccl" if has_gpu else "gloo")
+    limit = timedelta(seconds=p.timeout_s)
+    faults.point("rendezvous")
+    dist.init_process_group(backend, rank=launch.rank, world_size=launch.world_size, timeout=limit)
+    deepspeed_guards.set_group_timeout(p.timeout_s)
+    deepspeed.init_distributed(backend, timeout=limit, verbose=False)
+    marks.layout(p.dp, p.pp, p.tp)
+    faults.point("groups")
+    return build_topology(Layout(dp=p.dp, pp=p.pp, tp=p.tp), limit, device)
+
+
+def leave(topology: Topology) -> None:
+    """Tear the groups down; a fault may hold this rank in a collective that nobody else is in."""
+    if not dist.is_initialized():
+        return
+    faults.point("destroy", tensor=torch.ones(16, device=topology.device), group=None)
+    dist.destroy_process_group()
+
+
+def build_context(config: Config, topology: Topology, tokens: int) -> ModelContext:
+    at, p = topology.layout.coordinates(topology.rank), config.parallel
+    rows = padded_vocab(tokens, config.model.vocab_multiple, p.tp)
+    random = RandomState(config.train.seed, at["pp"], at["dp"], at["tp"], topology.device)
+    return ModelContext(config, topology.tensor, choose(config.run.kernels, topology.device), random, (tokens, rows))
+
+
+def train(config: Config, topology: Topology, extra: Sequence[Callback] = ()) -> Trainer:
+    """Build everything and run the loop; `extra` callbacks come before the usual ones."""
+    tokenizer = load_tokenizer(config.data.tokenizer)
+    if config.data.path == "stdlib":
+        config.data.path = prepared_standard_library(config.data.cache, config.data.tokenizer)
+    context = build_context(config, topology, tokenizer.vocab_size)
+    if topology.rank == 0:
+        print(summary(config, context), flush=True)
+    batch = batch_size(config.train)
+    rate = learning_rate(config.optimizer, batch.samples_after(config.train.iterations))
+    engine = build_engine(config, topology, context, batch.at(0))
+    store = Store(config, topology, engine, context.random, tokenizer.vocab_size)
+    state = store.load(rate)
+    callbacks = build_callbacks(config, topology, context, store)
+    trainer = Trainer(config, engine, state, (rate, batch), [*extra, *callbacks])
+    trainer.run(_batches(config, topology, state, 0))
+    if topology.rank == 0 and trainer.stop:
+        print(f"stopped: {trainer.stop}", flush=True)
+    return trainer
+
+
+def _batches(config: Config, topology: Topology, state: TrainState, share: int) -> Iterator[Batch] | None:
+    """The rank's micro-batches of train (0) or valid (1), from where the state stands."""
+    if not topology.feeds_data:
+        return None
+    samples = build_samples(config.data.path, config.data.split, share, config.model.seq_length, config.train.seed)
+    batch = batch_size(config.train)
+    start = (state.iteration, state.consumed_samples)
+    order = MicroBatches(batch, config.train.micro_batch, (topology.dp, topology.layout.dp), start)
+    return rank_batches(samples, order, topology, config.data.workers, config.model.seq_length)
+
+
+def build_callbacks(config: Config, topology: Topology, context: ModelContext, store: Store) -> list[Callback]:
+    callbacks: list[Callback] = [Log(topology.rank, context.vocab[1])]
+    if config.log.metrics and topology.rank == 0:
+        callbacks.append(Metrics(config.log.metrics))
+    record: Callable[[Trainer, str, float], None] | None = None
+    if config.log.tensorboard and topology.rank == 0:
+        tensorboard = Tensorboard(config.log.tensorboard, context.vocab[1])
+        callbacks.append(tensorboard)
+        record = tensorboard.add
+    if config.evaluate.interval:
+        fresh = TrainState()
+        callbacks.append(Evaluate(topology.rank, lambda: _batches(config, topology, fresh, 1), context.random, record))
+    if config.checkpoint.dir:
+        callbacks.append(Checkpoint(store))
+    return [*callbacks, Signals(topology.device)]
+
+
+def summary(config: Config, context: ModelContext) -> str:
+    """What is trained, how, and with what, for the top of the log."""
+    p, m, t = config.parallel, config.model, config.train
+    count = flops.parameter_count(m, config.ffn_hidden_size, context.vocab[0])
+    sequence = ", sequence parallel" if p.sequence_parallel else ", Ulysses" if p.ulysses else ""
+    return "\n".join(
+        [
+            f"model: {count} parameters, {m.layers} layers, hidden {m.hidden_size}, {m.heads} heads, "
+            f"sequence {m.seq_length}, vocabulary {context.vocab[0]} padded to {context.vocab[1]}",
+            f"parallel: {p.tp * p.pp * p.dp} ranks = tp {p.tp} x pp {p.pp} x dp {p.dp}, ZeRO-{p.zero_stage}{sequence}; "
+            f"{t.precision}; global batch {t.global_batch} in micro-batches of {t.micro_batch}",
+            f"attention: {attention_flavour(context)}; recompute: {'on' if m.recompute else 'off'}",
+            context.kernels.line(),
+        ]
+    )

@@ -1,0 +1,1 @@
+"""Megatron's tensor and sequence parallelism, and Ulysses' all-to-all."""

@@ -1,0 +1,108 @@
+"""Linear and embedding layers whose weight is split over the tensor parallel ranks.
+
+Activations are [s, b, h]. Weights are cut from the whole, name-seeded weight, so that every
+topology starts from the same model.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from ..random_state import normal
+from ..topology import TensorGroup
+from .mappings import (
+    copy_to_tensor,
+    gather_sequence,
+    reduce_from_tensor,
+    reduce_scatter_sequence,
+)
+
+
+def split_parameter(whole: torch.Tensor, dim: int, tp: TensorGroup) -> nn.Parameter:
+    """This rank's slice of `whole` along `dim`, marked so that norms count every slice once."""
+    part = whole.chunk(tp.size, dim=dim)[tp.rank].clone() if tp.size > 1 else whole
+    parameter = nn.Parameter(part)
+    parameter.tensor_model_parallel = tp.size > 1  # the name that DeepSpeed looks for
+    parameter.partition_dim = dim if tp.size > 1 else None
+    return parameter
+
+
+def mark_partial(module: nn.Module) -> None:
+    """Parameters that every rank holds whole and uses on its part of the sequence: their gradients are partial sums."""
+    for parameter in module.parameters(recurse=False):
+        if not getattr(parameter, "tensor_model_parallel", False):
+            parameter.sequence_partial = True
+
+
+class ColumnParallelLinear(nn.Module):
+    """y = x W^T + b with W cut by output features: [s, b, in] -> [s, b, out / tp].
+
+    With `sequence` the input is the rank's part of the sequence and is gathered first.
+    """
+
+    def __init__(
+        self, size_in: int, size_out: int, tp: TensorGroup, *, seed: int, name: str, std: float, sequence: bool
+    ) -> None:
+        super().__init__()
+        self.tp, self.sequence = tp, sequence
+        self.weight = split_parameter(normal(seed, f"{name}.weight", (size_out, size_in), std), 0, tp)
+        self.bias = split_parameter(torch.zeros(size_out), 0, tp)
+
+    def forward(self, x: torch.Tensor, skip_bias: bool = False) -> torch.Tensor:
+        x = gather_sequence(x, self.tp) if self.sequence else copy_to_tensor(x, self.tp)
+        return F.linear(x, self.weight, None if skip_bias else self.bias)
+
+
+class RowParallelLinear(nn.Module):
+    """y = x W^T with W cut by input features: [s, b, in / tp] -> [s, b, out]; the caller adds `bias` once.
+
+    With `sequence` the sum is scattered over the sequence.
+    """
+
+    def __init__(
+        self, size_in: int, size_out: int, tp: TensorGroup, *, seed: int, name: str, std: float, sequence: bool
+    ) -> None:
+        super().__init__()
+        self.tp, self.sequence = tp, sequence
+        self.weight = split_parameter(normal(seed, f"{name}.weight", (size_out, size_in), std), 1, tp)
+        self.bias = nn.Parameter(torch.zeros(size_out))
+        if sequence:
+            mark_partial(self)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.tp.size == 1:
+            return F.linear(x, self.weight)
+        y = F.linear(x, self.weight)
+        return reduce_scatter_sequence(y, self.tp) if self.sequence else reduce_from_tensor(y, self.tp)
+
+
+class VocabParallelEmbedding(nn.Module):
+    """Word embedding cut by rows of the vocabulary: tokens [b, s] -> [b, s, h], whole on every rank."""
+
+    def __init__(self, vocab: tuple[int, int], hidden: int, tp: TensorGroup, *, seed: int, name: str, std: float) -> None:
+        """`vocab`: (tokens that exist, rows with the padding)."""
+        super().__init__()
+        self.tp = tp
+        self.weight = split_parameter(normal(seed, f"{name}.weight", (vocab[1], hidden), std), 0, tp)
+        self.first = self.weight.shape[0] * tp.rank
+        self.real = max(0, min(self.weight.shape[0], vocab[0] - self.first))  # of this rank's rows
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        if self.tp.size == 1:
+            return F.embedding(tokens, self.weight)
+        local = tokens - self.first
+        elsewhere = (local < 0) | (local >= self.weight.shape[0])
+        rows = F.embedding(local.masked_fill(elsewhere, 0), self.weight)
+        return reduce_from_tensor(rows.masked_fill(elsewhere.unsqueeze(-1), 0.0), self.tp)
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """[s, b, h] -> this rank's columns of the logits [s, b, V / tp].
+
+        Padding columns are made impossible, so that the padding, which depends on tp, changes no loss.
+        """
+        logits = F.linear(hidden, self.weight)
+        if self.real < self.weight.shape[0]:
+            logits[..., self.real :] = torch.finfo(logits.dtype).min
+        return logits
