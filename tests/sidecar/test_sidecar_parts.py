@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from agents.spool import Spool
 
+from agents.spool import Spool
 from hangdoctor import actions, bundle
 from hangdoctor.collector import address, keys
 from hangdoctor.errors import BadInput, BundleError, CollectorError, UsageError

@@ -186,7 +186,7 @@ def test_hostile_peers_with_the_key_cost_the_others_nothing(job: Job) -> None:
             bad.send_multipart([b"hangdoctor/1", b"\x91" * 3000])
         huge.send_multipart([msg.PROTOCOL, b"x" * (msg.MAX_CAPTURE + msg.MAX_SMALL + 1000)])
         with job.peer(name=b"flood") as flood:
-            for i in range(5000):
+            for _ in range(5000):
                 flood.send_multipart(msg.encode(msg.Hello("flooder", "n2")))
             for seq in range(1, 6):
                 good.send_multipart(msg.encode(msg.Report(seq, 1, 0.0, [msg.RankNow(0)])))
