@@ -19,7 +19,9 @@ _TICK = os.sysconf("SC_CLK_TCK")
 _BUSY_CPU = 0.3  # of one core
 _BUSY_BYTES = 1 << 20  # written or read in a second
 _SEARCH_S = 5.0  # at most so often, and only when processes have come
-_SEARCH_SHARE = 400.0  # a search may cost one part in so many of a core
+_SEARCH_SHARE = 1000.0  # searches may cost one part in so many of a core
+_SEARCH_SHARE_EARLY = 100.0  # ... until the ranks are there
+_EARLY_S = 60.0
 _STACKS_S = 30.0
 _STACK_LIMIT_S = 5.0
 
@@ -76,7 +78,8 @@ class Ranks:
         if jobs:
             self._take(jobs[0])
         cost = time.thread_time() - begin
-        self._next_search = now + max(_SEARCH_S if self.seen_any else 1.0, cost * _SEARCH_SHARE)
+        early = not self.seen_any or now - self._came_at < _EARLY_S
+        self._next_search = now + max(1.0 if early else _SEARCH_S, cost * (_SEARCH_SHARE_EARLY if early else _SEARCH_SHARE))
 
     def _take(self, job: discover.Job) -> None:
         self.job, self.seen_any = job.key, True
