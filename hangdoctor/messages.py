@@ -13,16 +13,18 @@ import zlib
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from .errors import OtherProtocol, WireError
 from .model import NodeCapture
+from .operations import RankOps
 
 PROTOCOL = b"hangdoctor/1"
 MAX_SMALL = 256 << 10
 MAX_CAPTURE = 32 << 20  # compressed, from one node
 MAX_INFLATED = 256 << 20
 MAX_RANKS = 10_000_000
+MAX_MEMBERS = 2_000_000  # of one group
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z", max_length=80)]
 Words = Annotated[str, Meta(max_length=400)]
@@ -182,13 +184,63 @@ def from_collector(frames: list[bytes]) -> FromCollector:
         raise WireError(f"no message: {str(error)[:120]}") from error
 
 
+Runs = list[tuple[int, int, int]]  # first, step, count
+
+
+class _Packed(Struct, omit_defaults=True):
+    """A capture on its way: the members of each group once a node, as runs, or the largest group would be most of it."""
+
+    capture: NodeCapture
+    members: dict[str, Runs] = {}
+
+
 def pack_capture(capture: NodeCapture) -> bytes:
     """Compressed: ranks of one node have nearly the same stacks, so that eight cost little more than one."""
-    return zlib.compress(_encoder.encode(capture), 6)
+    members: dict[str, Runs] = {}
+    ranks = []
+    for rank in capture.ranks:
+        ops, before = (_without_members(o, members) for o in (rank.ops, rank.ops_before))
+        ranks.append(structs.replace(rank, ops=ops, ops_before=before))
+    return zlib.compress(_encoder.encode(_Packed(structs.replace(capture, ranks=ranks), members)), 6)
 
 
-def unpack_capture(body: bytes) -> NodeCapture:
-    """The capture in a `Captured`.
+def _without_members(ops: RankOps | None, members: dict[str, Runs]) -> RankOps | None:
+    if ops is None:
+        return None
+    for group in ops.groups:
+        if group.ranks and group.uid not in members:
+            members[group.uid] = to_runs(group.ranks)
+    return structs.replace(ops, groups=[structs.replace(g, ranks=[]) for g in ops.groups])
+
+
+def to_runs(ranks: list[int]) -> Runs:
+    """``[0, 1, 2, 8, 12, 16]`` -> ``[(0, 1, 3), (8, 4, 3)]``."""
+    runs: Runs = []
+    i = 0
+    while i < len(ranks):
+        step = ranks[i + 1] - ranks[i] if i + 1 < len(ranks) else 1
+        end = i + 1
+        while end < len(ranks) and ranks[end] - ranks[end - 1] == step:
+            end += 1
+        runs.append((ranks[i], step, end - i))
+        i = end
+    return runs
+
+
+def from_runs(runs: Runs) -> list[int]:
+    """Back again.
+
+    Raises:
+        WireError: more members than a job can have ranks.
+    """
+    if sum(max(0, count) for _, _, count in runs) > MAX_MEMBERS:
+        raise WireError("a group with more members than a job has ranks")
+    return [first + step * i for first, step, count in runs for i in range(count)]
+
+
+def unpack_capture(body: bytes, known: set[str] | None = None) -> NodeCapture:
+    """The capture in a `Captured`. Of groups in `known` the members are left out, the others are added to it: whoever
+    joins the captures of many nodes needs each group once.
 
     Raises:
         WireError: it is damaged, or larger than `MAX_INFLATED` when unpacked.
@@ -198,6 +250,14 @@ def unpack_capture(body: bytes) -> NodeCapture:
         data = inflater.decompress(body, MAX_INFLATED)
         if inflater.unconsumed_tail or not inflater.eof:
             raise WireError("a capture that is cut off or too large")
-        return msgspec.msgpack.decode(data, type=NodeCapture)
+        packed = msgspec.msgpack.decode(data, type=_Packed)
     except (zlib.error, msgspec.DecodeError, RecursionError) as error:
         raise WireError(f"a damaged capture: {str(error)[:120]}") from error
+    known = set() if known is None else known
+    for rank in packed.capture.ranks:
+        for ops in (rank.ops, rank.ops_before):
+            for group in ops.groups if ops else []:
+                if group.uid not in known and group.uid in packed.members and ops is rank.ops:
+                    group.ranks = from_runs(packed.members[group.uid])
+                    known.add(group.uid)
+    return packed.capture

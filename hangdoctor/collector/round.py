@@ -24,6 +24,7 @@ class Round:
         self.empty: dict[str, str] = {}  # node that answered and has no rank any more -> what it said
         self.silent_before: dict[str, float] = {}  # node -> for how long nothing came from it when the round began
         self._expected: set[str] = set()
+        self._groups: set[str] = set()  # whose members are known: each is kept once for the whole job
 
     @property
     def is_stall(self) -> bool:
@@ -51,7 +52,7 @@ class Round:
             self.without[node] = answer.error[:300] or "its agent sent nothing"
             return ""
         try:
-            capture = unpack_capture(answer.body)
+            capture = unpack_capture(answer.body, self._groups)
         except WireError as error:
             self.without[node] = str(error)
             return f"{node}: {error}"

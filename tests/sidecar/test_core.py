@@ -13,6 +13,7 @@ from hangdoctor.collector.parts import Conclude, Instruction, Log, Position, Rem
 from hangdoctor.collector.state import Core, Settings
 from hangdoctor.errors import OtherProtocol, WireError
 from hangdoctor.model import NodeCapture, RankCapture
+from hangdoctor.operations import Group, Operation, RankOps
 from hangdoctor.watchdog import Settings as Bounds
 from hangdoctor.watchdog import Watchdog
 
@@ -249,6 +250,29 @@ def test_a_capture_that_is_a_bomb_or_damaged_is_an_error_of_that_node(monkeypatc
     [done] = of(Conclude, talk.captured("n2", id, (2, 3)))
     assert isinstance(done, Conclude)
     assert [s.node for s in done.capture.silent] == ["n1"]
+
+
+def test_a_capture_travels_whole_and_each_group_is_kept_once() -> None:
+    chance = random.Random(3)
+    groups = [
+        Group("w", list(range(64)), "world"),
+        Group("d", list(range(1, 64, 8)), "dp"),
+        Group("x", sorted(chance.sample(range(64), 20))),
+    ]
+    ops = [RankOps(r, 64, groups=groups, operations=[Operation("w", 1, "all_reduce")]) for r in range(2)]
+    capture = NodeCapture("n1", "j", [RankCapture(pid=r, rank=r, ops=ops[r], ops_before=ops[r]) for r in range(2)])
+    body, known = msg.pack_capture(capture), set[str]()
+    assert capture.ranks[0].ops is not None and capture.ranks[0].ops.groups[0].ranks  # what is packed stays as it was
+    first, second = msg.unpack_capture(body, known), msg.unpack_capture(body, known)
+    assert known == {"w", "d", "x"}
+    assert [o.groups for r in first.ranks[:1] if (o := r.ops)] == [groups]
+    assert all(not g.ranks for r in [*first.ranks[1:], *second.ranks] if r.ops for g in r.ops.groups)
+    assert first.ranks[1].ops is not None and first.ranks[1].ops.operations == ops[1].operations
+    for _ in range(200):
+        ranks = sorted(chance.sample(range(100), chance.randrange(40)))
+        assert msg.from_runs(msg.to_runs(ranks)) == ranks
+    with pytest.raises(WireError):
+        msg.from_runs([(0, 1, 1 << 40)])
 
 
 def test_too_many_nodes_are_refused() -> None:

@@ -205,7 +205,7 @@ def test_another_version_is_refused_with_a_clear_line_on_both_sides(job: Job, tm
         old.send_multipart([b"hangdoctor/2", b"whatever"])
         told = answer(old)
         assert isinstance(told, msg.Rejected) and "hangdoctor/2" in told.why
-    assert job.said("collector", "the other side speaks hangdoctor/2") == 1
+    wait_until(lambda: job.said("collector", "the other side speaks hangdoctor/2") == 1, "the line in the log")
 
 
 def test_a_collector_that_cannot_start_says_why(job: Job, tmp_path: Path) -> None:
