@@ -90,12 +90,15 @@ class Incidents:
     def _mend(self) -> None:
         there = {p.name for p in self.folder.iterdir() if p.is_dir() and _ID.match(p.name) and bundle.is_bundle(p)}
         rows = {i.id: i for i in self.rows()}
-        with self._open() as db:
-            for id, row in rows.items():
-                if id not in there and (row.state == "saved" or time.time() - row.at > 600):
-                    db.execute("UPDATE incidents SET state='lost' WHERE id=?", (id,))
-            for id in there:
-                if rows.get(id) is None or rows[id].state != "saved":
+        now = time.time()
+        lost = [
+            i for i, r in rows.items() if i not in there and (r.state == "saved" or (r.state == "open" and now - r.at > 600))
+        ]
+        found = [i for i in there if i not in rows or rows[i].state != "saved"]
+        if lost or found:  # a reader must not hold up the collector that writes
+            with self._open() as db:
+                db.executemany("UPDATE incidents SET state='lost' WHERE id=?", [(i,) for i in lost])
+                for id in found:
                     self._adopt(db, id, rows.get(id))
         for stale in self.folder.glob(".hangdoctor-*"):
             if stale.is_dir() and time.time() - stale.stat().st_mtime > 600:

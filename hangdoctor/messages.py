@@ -111,7 +111,7 @@ class Capture(Struct, tag=True, omit_defaults=True):
     id: Name
     settle_s: Seconds = 1.0
     timeout_s: Seconds = 6.0
-    keep_ops: Number = 200
+    keep_ops: Number = 100
 
 
 class Level(Struct, tag=True):
@@ -192,16 +192,39 @@ class _Packed(Struct, omit_defaults=True):
 
     capture: NodeCapture
     members: dict[str, Runs] = {}
+    times: dict[int, list[int]] = {}  # place of a rank -> of each operation: microseconds since the one before, and until left
 
 
 def pack_capture(capture: NodeCapture) -> bytes:
     """Compressed: ranks of one node have nearly the same stacks, so that eight cost little more than one."""
     members: dict[str, Runs] = {}
+    times: dict[int, list[int]] = {}
     ranks = []
-    for rank in capture.ranks:
+    for i, rank in enumerate(capture.ranks):
         ops, before = (_without_members(o, members) for o in (rank.ops, rank.ops_before))
+        if ops is not None and ops.operations:
+            times[i] = _take_times(ops)
         ranks.append(structs.replace(rank, ops=ops, ops_before=before))
-    return zlib.compress(_encoder.encode(_Packed(structs.replace(capture, ranks=ranks), members)), 6)
+    return zlib.compress(_encoder.encode(_Packed(structs.replace(capture, ranks=ranks), members, times)), 6)
+
+
+def _take_times(ops: RankOps) -> list[int]:
+    """Times out of the operations, as small differences: as floating-point numbers they would be most of the bytes."""
+    times, before, plain = [], 0, []
+    for op in ops.operations:
+        entered, left = round(op.entered_s * 1e6), round(op.left_s * 1e6)
+        times += [entered - before, left - entered + 1 if op.left_s else 0]
+        before = entered
+        plain.append(structs.replace(op, entered_s=0.0, left_s=0.0))
+    ops.operations = plain
+    return times
+
+
+def _put_times(ops: RankOps, times: list[int]) -> None:
+    entered = 0
+    for op, since, until in zip(ops.operations, times[::2], times[1::2], strict=False):
+        entered += since
+        op.entered_s, op.left_s = entered / 1e6, (entered + until - 1) / 1e6 if until else 0.0
 
 
 def _without_members(ops: RankOps | None, members: dict[str, Runs]) -> RankOps | None:
@@ -254,7 +277,9 @@ def unpack_capture(body: bytes, known: set[str] | None = None) -> NodeCapture:
     except (zlib.error, msgspec.DecodeError, RecursionError) as error:
         raise WireError(f"a damaged capture: {str(error)[:120]}") from error
     known = set() if known is None else known
-    for rank in packed.capture.ranks:
+    for i, rank in enumerate(packed.capture.ranks):
+        if rank.ops is not None:
+            _put_times(rank.ops, packed.times.get(i, []))
         for ops in (rank.ops, rank.ops_before):
             for group in ops.groups if ops else []:
                 if group.uid not in known and group.uid in packed.members and ops is rank.ops:

@@ -30,7 +30,7 @@ from hangdoctor.model import Frame, NodeCapture, ProcessSample, RankCapture, Thr
 from hangdoctor.operations import Group, Operation, RankOps, group_uid
 
 RANKS = 8
-OPERATIONS = 200
+OPERATIONS = 100
 STUCK = 5
 
 
@@ -184,8 +184,9 @@ async def run(folder: Path, nodes: int, process: subprocess.Popen[bytes]) -> Non
     await asyncio.sleep(10)
     steady = (sum(watched.cpu_times()[:2]) - steady) / 10
     fleet.stalled_at = time.monotonic()
-    while not (rows := [r for r in await asyncio.to_thread(Incidents(folder).rows) if r.state == "saved"]):
-        await asyncio.sleep(0.2)
+    incidents = Incidents(folder)
+    while not (rows := [r for r in await asyncio.to_thread(incidents.rows) if r.state == "saved"]):
+        await asyncio.sleep(0.5)
         assert time.monotonic() - fleet.stalled_at < 400, (folder / "log").read_text()[-2000:]
     done = time.monotonic()
     print(

@@ -259,7 +259,18 @@ def test_a_capture_travels_whole_and_each_group_is_kept_once() -> None:
         Group("d", list(range(1, 64, 8)), "dp"),
         Group("x", sorted(chance.sample(range(64), 20))),
     ]
-    ops = [RankOps(r, 64, groups=groups, operations=[Operation("w", 1, "all_reduce")]) for r in range(2)]
+    ops = [
+        RankOps(
+            r,
+            64,
+            groups=groups,
+            operations=[
+                Operation("w", 1, "all_reduce", "done", entered_s=1.7e9 + 0.125, left_s=1.7e9 + 0.5),
+                Operation("w", 2, "all_reduce", entered_s=1.7e9),
+            ],
+        )
+        for r in range(2)
+    ]
     capture = NodeCapture("n1", "j", [RankCapture(pid=r, rank=r, ops=ops[r], ops_before=ops[r]) for r in range(2)])
     body, known = msg.pack_capture(capture), set[str]()
     assert capture.ranks[0].ops is not None and capture.ranks[0].ops.groups[0].ranks  # what is packed stays as it was
