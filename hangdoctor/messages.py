@@ -111,7 +111,7 @@ class Capture(Struct, tag=True, omit_defaults=True):
     id: Name
     settle_s: Seconds = 1.0
     timeout_s: Seconds = 6.0
-    keep_ops: Number = 100
+    keep_ops: Number = 80
 
 
 class Level(Struct, tag=True):

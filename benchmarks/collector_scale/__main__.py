@@ -30,7 +30,7 @@ from hangdoctor.model import Frame, NodeCapture, ProcessSample, RankCapture, Thr
 from hangdoctor.operations import Group, Operation, RankOps, group_uid
 
 RANKS = 8
-OPERATIONS = 100
+OPERATIONS = 80
 STUCK = 5
 
 

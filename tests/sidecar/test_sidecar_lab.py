@@ -11,9 +11,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from lab import LAB, NODES, Cluster, unavailable, wait_until
 
+from hangdoctor.collector.parts import Position
 from hangdoctor.incidents import Incident, Incidents
 
 pytestmark = [pytest.mark.slurm, pytest.mark.torch]
@@ -57,6 +59,12 @@ class Watched:
         if not (self.folder / "incidents" / "index.sqlite").exists():
             return []
         return [i for i in Incidents(self.folder).rows() if i.state == "saved"]
+
+    def positions(self) -> dict[str, Position]:
+        """By node, as the collector has kept them."""
+        kept = Incidents(self.folder).get("positions")
+        assert kept is not None
+        return {p.node: p for p in msgspec.json.decode(kept, type=dict[str, Position]).values()}
 
     def wait_verdict(self, number: int) -> Incident:
         begin = time.monotonic()
@@ -122,11 +130,25 @@ def test_a_loader_that_brings_nothing(watched: Watched) -> None:
 
 
 @pytest.mark.timeout(240)
+def test_a_node_that_is_cut_off_and_comes_back(watched: Watched) -> None:
+    before = watched.positions()
+    watched.cluster.node("blackhole", "n4")
+    try:
+        found = watched.wait_verdict(4)
+    finally:
+        watched.cluster.node("link-up", "n4")
+    assert (found.status, found.kind, found.ranks) == ("hang", "unreachable", "3"), found.summary
+    watched.wait_progress()
+    wait_until(lambda: watched.positions()["n4"].seq > before["n4"].seq + 10, "n4 reports again what it has kept")
+    assert all((p.received, p.lost) == (p.seq, 0) for p in watched.positions().values())
+
+
+@pytest.mark.timeout(240)
 def test_a_skipped_collective_and_the_end(watched: Watched) -> None:
     (watched.control / "skip").write_text("1")
-    found = watched.wait_verdict(4)
+    found = watched.wait_verdict(5)
     assert (found.status, found.ranks) == ("hang", "1"), found.summary
-    assert len(watched.incidents()) == 4  # one each, and no false alarm between them
+    assert len(watched.incidents()) == 5  # one each, and no false alarm between them
     watched.cluster.login("scancel", watched.id)
     wait_until(lambda: watched.process.poll() is not None, "the sidecar ends with its job", 60)
     assert not watched.cluster.processes("n1", "hangdoctor agent")
