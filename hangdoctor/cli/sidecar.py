@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from ..collector import address, keys
-from ..errors import UsageError
+from ..errors import LauncherError, UsageError
 from ..launchers.beside import Beside, local, over_mpiexec, over_ssh
 from ..launchers.remote import Command
 from ..launchers.slurm import SlurmLauncher, clean_environment, parse_job
@@ -54,16 +54,18 @@ def command(**flags: object) -> None:
     words = ["--folder", str(folder)]
     if flags["job"]:
         words += ["--job", str(flags["job"])]
-    agents = Beside(_commands(flags, words), clean_environment(os.environ), keys.make_folder(folder / "logs"), _give_up)
+    agents = Beside(_commands(flags, words), clean_environment(os.environ), keys.make_folder(folder / "logs"), _end)
     agents.start()
     try:
         collect(folder, {**flags, "insecure": False, "lonely": 10.0})
     finally:
         agents.stop()
+    if agents.trouble:
+        raise LauncherError(agents.trouble, f"What the agents said is in {folder / 'logs'}.")
 
 
-def _give_up(why: str) -> None:
-    click.echo(f"hangdoctor: {why}", err=True)
+def _end() -> None:
+    """As from outside: the collector keeps what it has and ends."""
     os.kill(os.getpid(), signal.SIGTERM)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -17,6 +18,7 @@ from ..errors import LauncherError
 from ..ranges import format_hosts
 from . import gather
 from .remote import Command, _prepare
+from .slurm import ENDED
 
 _AGAIN_S = 3.0  # after a failure, doubled with each
 _AGAIN_MAX_S = 60.0
@@ -31,16 +33,22 @@ class _Agent(Struct):
     due: float = 0.0
     begun: float = 0.0
     log: Path = Path()
+    said_before: int = 0  # bytes of the log from earlier starts
     done: bool = False
 
 
 class Beside:
-    """Starts the agents, in a thread of its own. `give_up` is called when no agent can be started at all."""
+    """Starts the agents, in a thread of its own.
 
-    def __init__(self, commands: Sequence[Command], env: Mapping[str, str], logs: Path, give_up: Callable[[str], None]) -> None:
+    `ended` is called when all have done their work, because their job is over, or when none can be started: then
+    `trouble` says why.
+    """
+
+    def __init__(self, commands: Sequence[Command], env: Mapping[str, str], logs: Path, ended: Callable[[], None]) -> None:
         self.agents = [_Agent(c, log=logs / f"agent-{c.node.replace('/', '_')}.log") for c in commands]
         self.env = dict(env)
-        self.give_up = give_up
+        self.ended = ended
+        self.trouble = ""
         self.stopping = threading.Event()
         # Commands die with the thread that started them (PR_SET_PDEATHSIG): it lives as long as the collector.
         self.thread = threading.Thread(target=self._run, name="agents", daemon=True)
@@ -58,9 +66,13 @@ class Beside:
             now = time.monotonic()
             for agent in self.agents:
                 self._look(agent, now)
-            if self.agents and all(a.failures >= _GIVE_UP for a in self.agents):
+            if all(a.done for a in self.agents):
+                self.ended()
+                break
+            if all(a.failures >= _GIVE_UP for a in self.agents):
                 said = _last_words(self.agents[0])
-                self.give_up(f"no agent could be started on {format_hosts(a.command.node for a in self.agents)}: {said}")
+                self.trouble = f"no agent could be started on {format_hosts(a.command.node for a in self.agents)}: {said}"
+                self.ended()
                 break
         self._end()
 
@@ -78,9 +90,12 @@ class Beside:
         if code == 0:
             agent.done = True  # its job has gone from that node
             return
+        if re.search(rf"{ENDED}|CANCELLED AT", _tail(agent)):
+            agent.done = True
+            return
         agent.failures += 1
         agent.due = now + min(_AGAIN_MAX_S, _AGAIN_S * 2 ** (agent.failures - 1))
-        if "Invalid generic resource" in _last_words(agent):
+        if "Invalid generic resource" in _tail(agent):
             # A cluster without GPUs in its configuration does not know the word.
             argv = [w.replace("--gres=gpu:0", "--gres=none") for w in agent.command.argv]
             agent.command, agent.due = Command(agent.command.node, argv), now
@@ -89,13 +104,14 @@ class Beside:
         mask: set[int] = set()
         try:
             with agent.log.open("ab") as log:
+                agent.said_before = log.tell()
                 agent.process = subprocess.Popen(
                     agent.command.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.env,
                     start_new_session=True, preexec_fn=lambda: _prepare(mask),
                 )  # fmt: skip
         except OSError as error:
-            self.give_up(f"{agent.command.argv[0]} cannot be started: {error.strerror}")
-            self.stopping.set()
+            self.trouble = f"{agent.command.argv[0]} cannot be started: {error.strerror}"
+            agent.failures = _GIVE_UP
             return
         agent.begun = now
 
@@ -110,11 +126,18 @@ class Beside:
                 time.sleep(0.05)
 
 
-def _last_words(agent: _Agent) -> str:
+def _tail(agent: _Agent) -> str:
+    """What it said since it was started last."""
     try:
-        return gather.last_words(agent.log.read_text(errors="replace")[-4000:])
+        with agent.log.open("rb") as log:
+            log.seek(agent.said_before)
+            return log.read(20_000).decode(errors="replace")
     except OSError:
         return ""
+
+
+def _last_words(agent: _Agent) -> str:
+    return gather.last_words(_tail(agent))
 
 
 def local(flags: Sequence[str]) -> list[Command]:

@@ -39,7 +39,7 @@ _CONTROLLER = (
     r"Connection refused|Socket timed out"
 )
 _CONTROLLER_HELP = "Try: scontrol ping. Without Slurm the nodes can be reached by ssh: hangdoctor dump --hostfile F."
-_ENDED = (
+ENDED = (
     r"Invalid job id|already completing or completed|Expired or invalid job|has expired|Job is not running|"
     r"Requested job step .*not|Job/step"
 )
@@ -312,7 +312,7 @@ def _not_running(job: str, state: str, reason: str) -> JobNotRunning:
 
 def _in_words(outcome: Outcome) -> Outcome:
     """What srun said, as a person would say it."""
-    if re.search(_ENDED, outcome.errors):
+    if re.search(ENDED, outcome.errors):
         return msgspec.structs.replace(outcome, errors="the job ended while it was being captured")
     for pattern, words in _WORDS:
         match = re.search(pattern, outcome.errors)
