@@ -279,6 +279,9 @@ class NodeAgent:
             answer = msg.Captured(wanted.id, error=str(error)[:300])
         except (asyncio.TimeoutError, TimeoutError):
             answer = msg.Captured(wanted.id, error=f"the capture did not end within {options.timeout_s:.0f} s")
+        except Exception as error:
+            _LOG.exception("the capture failed")
+            answer = msg.Captured(wanted.id, error=f"the capture failed: {type(error).__name__}: {error}"[:300])
         self._send(answer)
 
 

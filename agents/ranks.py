@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import struct
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -125,9 +126,8 @@ class Ranks:
         if tracked.dead or len(fields) < 13 or fields[0] in "ZX":
             return self._gone(tracked, mono)
         tracked.looked_at = mono
-        if tracked.box is not None:
-            now = self._glance(tracked, mono, gap)
-        else:
+        now = self._glance(tracked, mono, gap) if tracked.box is not None else None
+        if now is None:
             now = self._blind(tracked, mono, fields)
         now.busy = self._busy(tracked, fields, gap) and not now.inside
         tracked.now = now
@@ -145,9 +145,15 @@ class Ranks:
         now.idle_s = max(0.0, mono - tracked.changed_at)
         return now
 
-    def _glance(self, tracked: Tracked, mono: float, gap: float) -> RankNow:
+    def _glance(self, tracked: Tracked, mono: float, gap: float) -> RankNow | None:
+        """By its box; None where that cannot be read any more (cut short, its file system gone)."""
         assert tracked.box is not None
-        seen = tracked.box.read()
+        try:
+            seen = tracked.box.read()
+        except (OSError, struct.error):
+            tracked.box.close()
+            tracked.box = None
+            return None
         event = (seen.event_s, seen.iteration, seen.micro_batch, seen.phase)
         if event != tracked.event:
             # The rank's own time of its last step, where the wall clock has not been set meanwhile.

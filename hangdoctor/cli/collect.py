@@ -18,8 +18,9 @@ from ..collector.server import Options, Server, session_name
 from ..collector.state import Core
 from ..collector.state import Settings as CoreSettings
 from ..diagnosis import diagnose
-from ..errors import UsageError
+from ..errors import BundleError, UsageError
 from ..incidents import Incidents
+from ..model import Diagnosis
 from ..watchdog import Learned, Settings, Watchdog
 
 _LOG = logging.getLogger("hangdoctor.collector")
@@ -127,15 +128,24 @@ class Handler:
         diagnosis = diagnose(one.capture)
         if diagnosis.status == "healthy" and one.reason.startswith("stall"):
             return "healthy"
-        row = self.incidents.save(one.capture, diagnosis, plain(diagnosis), one.reason)
-        bundle = self.incidents.folder / row.id
         _LOG.info("%s: %s", diagnosis.status.upper(), diagnosis.summary)
-        _LOG.info("kept in %s (capture %.1f s, diagnosis %.1f s)", bundle, one.capture.took_s, time.monotonic() - begin)
-        done = self.actor.act(actions.Verdict.of(row.id, diagnosis, bundle), time.monotonic())
+        id, bundle = self._keep(one, diagnosis, plain(diagnosis))
+        _LOG.info("capture %.1f s, diagnosis and saving %.1f s", one.capture.took_s, time.monotonic() - begin)
+        done = self.actor.act(actions.Verdict.of(id, diagnosis, bundle), time.monotonic())
         for line in done:
             _LOG.info("%s", line)
-        if done:
-            self.incidents.note_actions(row.id, "\n".join(done))
+        if done and id:
+            self.incidents.note_actions(id, "\n".join(done))
         if self.loop is not None and callable(self.after):
             self.loop.call_soon_threadsafe(self.after)
         return diagnosis.status
+
+    def _keep(self, one: Conclude, diagnosis: Diagnosis, report: str) -> tuple[str, Path]:
+        """(id, bundle); empty where the disk does not take it: the verdict is in the log and goes to the actions all the same."""
+        try:
+            row = self.incidents.save(one.capture, diagnosis, report, one.reason)
+        except BundleError as error:
+            _LOG.error("%s %s", error, error.help)
+            return "", Path()
+        _LOG.info("kept in %s", self.incidents.folder / row.id)
+        return row.id, self.incidents.folder / row.id

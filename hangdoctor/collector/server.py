@@ -210,6 +210,9 @@ class Server:
         except HangdoctorError as error:
             _LOG.error("%s %s", error, error.help)
             status = "unknown"
+        except Exception:
+            _LOG.exception("the diagnosis failed; the watch goes on")  # one bad capture must not end it
+            status = "unknown"
         self._carry_out(socket, self.core.concluded(one.id, status, time.monotonic()))
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import os
 import sqlite3
+import subprocess
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -115,6 +118,44 @@ def test_a_disk_that_is_full_is_said_and_leaves_nothing_half(tmp_path: Path) -> 
     (incidents.folder / "index.sqlite").write_bytes(b"no database" * 200)
     with pytest.raises(BundleError, match="cannot be used"):
         incidents.put({"a": b"1"})
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 256 KiB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)], capture_output=True)
+    if done.returncode:
+        pytest.skip("needs the right to mount")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_a_disk_that_fills_up_and_is_emptied_again(small_disk: Path) -> None:
+    incidents, spool = Incidents(small_disk), Spool(small_disk / "spool")
+    spool.put(b"before")
+    filler = small_disk / "filler"
+    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 4096)
+    capture = JobCapture("slurm:7.0", taken=1_700_000_000.0, notes=["x" * 100_000])
+    with pytest.raises(BundleError):
+        incidents.save(capture, diagnosis(), "report", "stall")
+    with pytest.raises(BundleError):
+        incidents.put({"a": b"1" * 100_000})
+    for _ in range(100):
+        spool.put(b"y" * 1000)
+    assert spool.disk_error
+    assert [s for s, _ in spool.after(0)] == list(range(1, 102))
+    filler.unlink()
+    assert incidents.save(capture, diagnosis(), "report", "stall").state == "saved"
+    incidents.put({"a": b"1"})
+    spool.ack(101)
+    spool.put(b"after")
+    assert not spool.disk_error
+    assert [r.state for r in Incidents(small_disk).rows()].count("saved") == 1
+    assert [s for s, _ in Spool(small_disk / "spool").after(0)][-1] == 102
 
 
 def test_what_the_collector_remembers_is_kept_as_one(tmp_path: Path) -> None:
