@@ -89,7 +89,7 @@ def run_simulated(found: report.Findings, quick: bool, seeds: range) -> None:
         found.sizes.append(measure_files())
 
 
-def run_real(found: report.Findings, quick: bool, seeds: range) -> None:
+def run_real(found: report.Findings, quick: bool, seeds: range, keep: Path | None) -> None:
     from .real import run_real as hang
 
     if importlib.util.find_spec("torch") is None:
@@ -97,10 +97,10 @@ def run_real(found: report.Findings, quick: bool, seeds: range) -> None:
         return
     kinds = ["sleep", "stopped", "skipped", "missing_send", "healthy"] if quick else list(KINDS)
     say(f"real: {len(kinds)} kinds of fault")
-    found.results += hang(kinds, seeds, say)
+    found.results += hang(kinds, seeds, say, keep=keep)
     if not quick:
         say("real: without the probe")
-        found.results += hang(kinds, seeds[:1], say, probe=False)
+        found.results += hang(kinds, seeds[:1], say, probe=False, keep=keep)
 
 
 def measure(args: argparse.Namespace) -> report.Findings:
@@ -111,7 +111,7 @@ def measure(args: argparse.Namespace) -> report.Findings:
     if both or args.simulated:
         run_simulated(found, args.quick, seeds)
     if both or args.real:
-        run_real(found, args.quick, seeds)
+        run_real(found, args.quick, seeds, args.keep)
     found.took_s = time.monotonic() - began
     return found
 
