@@ -132,6 +132,7 @@ def main() -> None:
     parser.add_argument("--simulated", action="store_true", help="the simulated part only")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds of each kind (default 3)")
     parser.add_argument("--first", type=int, default=0, metavar="N", help="the first seed (default 0)")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the captures and logs of real jobs")
     parser.add_argument("--raw", type=Path, metavar="FILE", help="keep the results as JSON too")
     parser.add_argument(
         "--render", type=Path, nargs="+", metavar="FILE", help="measure nothing: write the document from such files"
