@@ -112,10 +112,16 @@ def _instrument(engine: Any, config: Config, topology: Topology) -> None:
         extra["ReduceTiedGrads"] = lambda self: reduce_partial_gradients(self, partial, topology)
     if not deepspeed_guards.own_clipping_unneeded(config):
         extra["OptimizerStep"] = lambda self: clip_gradients(self, config.train.clip_grad)
+    methods = dict(engine._INSTRUCTION_MAP)
+    if config.parallel.dp == 1 and config.parallel.zero_stage == 0:  # flattens all gradients to reduce them over nobody
+        methods = {k: (_nothing if k.__name__ == "ReduceGrads" else m) for k, m in methods.items()}
     engine._INSTRUCTION_MAP = {
-        kind: _wrapped(method, *_INSTRUCTIONS[kind.__name__], extra.get(kind.__name__))
-        for kind, method in engine._INSTRUCTION_MAP.items()
+        kind: _wrapped(method, *_INSTRUCTIONS[kind.__name__], extra.get(kind.__name__)) for kind, method in methods.items()
     }
+
+
+def _nothing(engine: Any) -> None:
+    """An instruction with nothing to do on this topology."""
 
 
 def _wrapped(
@@ -173,20 +179,22 @@ def reduce_partial_gradients(engine: Any, parameters: Iterable[torch.nn.Paramete
 
 def clip_gradients(engine: Any, limit: float) -> None:
     """Global norm over tensor and pipeline ranks, each weight counted once; scales the gradients down to `limit`."""
-    grid, total = engine.grid, torch.zeros((), dtype=torch.float64, device=engine.device)
+    grid, grads, counted = engine.grid, [], []
     for p in engine.module.parameters():
-        counted = not p.ds_pipe_replicated and (
-            grid.get_slice_parallel_rank() == 0 or getattr(p, "tensor_model_parallel", False)
-        )
-        if p.grad is not None and counted:
-            total += p.grad.detach().double().square().sum()
+        if p.grad is None:
+            continue
+        grads.append(p.grad)
+        whole = grid.get_slice_parallel_rank() > 0 and not getattr(p, "tensor_model_parallel", False)
+        if not (whole or p.ds_pipe_replicated):
+            counted.append(p.grad)
+    total = torch.zeros((), dtype=torch.float64, device=engine.device)
+    if counted:
+        total += torch.stack(torch._foreach_norm(counted)).double().square().sum()
     dist.all_reduce(total, group=grid.get_model_parallel_group())
     norm = float(total.sqrt())
     engine._global_grad_norm = norm
     if limit > 0 and norm > limit:
-        for p in engine.module.parameters():
-            if p.grad is not None:
-                p.grad.mul_(limit / (norm + 1e-6))
+        torch._foreach_mul_(grads, limit / (norm + 1e-6))
 
 
 def loss_scale(engine: Any) -> float:

@@ -100,6 +100,8 @@ class Case:
             kinds.append("p2p_unmatched")
         if mode == "dumps only":
             kinds += ["not_entered", "unreachable", "end_stall" if self.kind == "stuck_in_destroy" else "not_entered"]
+        if mode == "dumps only" and spec.unseen_in_dumps:
+            kinds.append("in_communication")
         alternatives = [_members(self)] if mode == "dumps only" and spec.unseen_in_dumps else []
         return Expected(self.ranks, list(dict.fromkeys(kinds)), alternatives=alternatives)
 

@@ -192,5 +192,8 @@ def _method(found: Findings) -> Iterator[str]:
     yield "  right there. NCCL's recorder has sends and receives; the simulated part shows it."
     yield "- Simulated: every rank's program is run with NCCL's semantics, run-ahead and short rings (`simulate.py`); a fault that does not hang the job is"
     yield "  put elsewhere. `two captures` is judged in memory, `dump files` from pickles of one moment read back, without anything else known."
+    yield "- Stacks do not count operations. Where one of two ranks has left an operation behind in which the other waits, either it left a call out or"
+    yield "  the other made one too many: the first is said. Of two ranks in two different calls, or with two roots, nothing tells which is wrong."
+    yield "- Time and memory of the largest case are of the diagnosis alone, the fastest of three; of 1,024 ranks' files, of a whole process each."
     for note in found.notes:
         yield f"- {note}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -25,6 +26,14 @@ def free_port() -> int:
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return int(s.getsockname()[1])
+
+
+_libc = ctypes.CDLL(None)
+
+
+def _die_with_the_tests() -> None:
+    """A stuck rank must not outlive a test run that was itself killed (PR_SET_PDEATHSIG)."""
+    _libc.prctl(1, signal.SIGKILL)
 
 
 @dataclass
@@ -79,7 +88,13 @@ def ranks(count: int, command: list[str], logs: Path) -> Iterator[Job]:
             with job.logs[-1].open("wb") as log:
                 job.processes.append(
                     subprocess.Popen(
-                        [sys.executable, *command], cwd=ROOT, env=env, stdout=log, stderr=log, start_new_session=True
+                        [sys.executable, *command],
+                        cwd=ROOT,
+                        env=env,
+                        stdout=log,
+                        stderr=log,
+                        start_new_session=True,
+                        preexec_fn=_die_with_the_tests,
                     )
                 )
         yield job

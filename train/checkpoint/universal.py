@@ -66,6 +66,8 @@ def convert(source: Path, target: Path) -> None:
     saved = files.inspect(source)
     if saved.fault:
         raise ConfigError(f"{source} is torn: {saved.fault}")
+    if saved.meta["config"]["parallel"]["zero_stage"] == 0:
+        raise ConfigError(f"{source} was saved with ZeRO-0, which DeepSpeed's converter cannot read: train with zero_stage 1")
     deepspeed_guards.prepare(torch.cuda.is_available())
     from deepspeed.checkpoint import ds_to_universal
 

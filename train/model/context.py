@@ -39,6 +39,11 @@ class ModelContext:
         return self.split_sequence and not self.config.parallel.ulysses
 
     @property
+    def bias_in_product(self) -> bool:
+        """On one rank torch adds the bias of a row parallel layer within its product: a pass over memory less."""
+        return self.weights.size == 1 and self.kernels.used["bias_dropout_add"] == "torch"
+
+    @property
     def output_std(self) -> float:
         """Standard deviation of the projections that end a residual branch (GPT-2: 1/sqrt(2 layers))."""
         m = self.config.model

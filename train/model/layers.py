@@ -32,7 +32,7 @@ class Norm(nn.Module):
 
 
 class Attention(nn.Module):
-    """Causal self-attention over this rank's heads. The output has no bias added yet."""
+    """Causal self-attention over this rank's heads. The output has no bias added yet, but for `bias_in_product`."""
 
     def __init__(self, context: ModelContext, name: str) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class Attention(nn.Module):
             q, k = self.rotary(q), self.rotary(k)
         y = self._core(q, k, v) if self._needs_core else self._sdpa(q, k, v)
         y = sequence_for_heads(y, group)
-        return self.out(y.reshape(s, b, -1))
+        return self.out(y.reshape(s, b, -1), self.context.bias_in_product)
 
     @property
     def _needs_core(self) -> bool:
@@ -92,12 +92,12 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
-    """h -> ffn -> h with GELU. The output has no bias added yet."""
+    """h -> ffn -> h with GELU. The output has no bias added yet, but for `bias_in_product`."""
 
     def __init__(self, context: ModelContext, name: str) -> None:
         super().__init__()
         c = context.config
-        self.kernels = context.kernels
+        self.kernels, self.bias_in_product = context.kernels, context.bias_in_product
         common = {"tp": context.weights, "seed": c.train.seed, "sequence": context.gather_for_weights}
         self.up = ColumnParallelLinear(
             c.model.hidden_size, c.ffn_hidden_size, name=f"{name}.up", std=c.model.init_std, **common
@@ -108,8 +108,8 @@ class MLP(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not self.kernels.fuses_bias:
-            return self.down(F.gelu(self.up(x), approximate="tanh"))
-        return self.down(self.kernels.bias_gelu(self.up(x, skip_bias=True), self.up.bias))
+            return self.down(F.gelu(self.up(x), approximate="tanh"), self.bias_in_product)
+        return self.down(self.kernels.bias_gelu(self.up(x, skip_bias=True), self.up.bias), self.bias_in_product)
 
 
 class TransformerLayer(nn.Module):
@@ -143,11 +143,15 @@ class TransformerLayer(nn.Module):
 
     def _add(self, branch: torch.Tensor, bias: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
         probability = self.context.config.model.hidden_dropout
-        add = self.context.kernels.bias_dropout_add
+        add = self._add_dropped if self.context.bias_in_product else self.context.kernels.bias_dropout_add
         if self.training and probability > 0 and self.context.split_sequence:
             with self.context.random.tensor_parallel():  # other ranks hold other tokens
                 return add(branch, bias, residual, probability, True)
         return add(branch, bias, residual, probability, self.training)
+
+    @staticmethod
+    def _add_dropped(x: torch.Tensor, _: torch.Tensor, residual: torch.Tensor, p: float, training: bool) -> torch.Tensor:
+        return residual + (F.dropout(x, p, True) if training and p > 0 else x)
 
 
 def attention_flavour(context: ModelContext) -> str:

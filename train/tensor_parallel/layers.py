@@ -71,9 +71,10 @@ class RowParallelLinear(nn.Module):
         if sequence:
             mark_partial(self)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, with_bias: bool = False) -> torch.Tensor:
+        """`with_bias`: one rank only, where nothing has to be summed before the bias."""
         if self.tp.size == 1:
-            return F.linear(x, self.weight)
+            return F.linear(x, self.weight, self.bias if with_bias else None)
         y = F.linear(x, self.weight)
         return reduce_scatter_sequence(y, self.tp) if self.sequence else reduce_from_tensor(y, self.tp)
 

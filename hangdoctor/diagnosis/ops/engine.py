@@ -12,7 +12,7 @@ from .deadlock import causes_of_deadlock
 from .ends import cause_of_leaving, cause_of_teardown
 from .evidence import OpsEvidence, OpsVerdict
 from .ghosts import likely_waits
-from .hidden import without_transfers
+from .hidden import unheard, without_transfers
 from .mismatch import cause_of_disagreement, cause_of_full_instance
 from .movement import moved_ranks, straggler
 from .order import cause_of_divergence
@@ -136,7 +136,10 @@ def _sort_rank(scene: Scene, rank: int, instances: list[Instance], ends: Ends) -
 
 
 def _causes(scene: Scene, graph: WaitGraph, ends: Ends) -> list[Cause]:
-    alone = without_transfers(scene, ends.alone, bool(ends.full or ends.rings))
+    silent = unheard(scene, ends.alone)
+    alone = without_transfers(scene, ends.alone, bool(ends.full or ends.rings or ends.silent or silent))
+    if ends.alone and not alone and not ends.silent:
+        ends.silent = silent
     causes = causes_of_sinks(scene, alone)
     for instance in ends.full:
         if instance.sample.op == "destroy_process_group":

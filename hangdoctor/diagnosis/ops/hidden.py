@@ -10,17 +10,34 @@ from __future__ import annotations
 from .alone import Sink
 from .roles import working_layout
 from .scene import Scene
+from .waits import Instance
 
 
 def without_transfers(scene: Scene, alone: list[Sink], others: bool) -> list[Sink]:
-    """`alone` without the ranks that most likely wait in a transfer; `others`: something else was found already."""
+    """`alone` without the ranks that most likely wait in a transfer; `others`: something else explains the wait already."""
     if not alone or any(o.source != "flight_recorder" or o.runs_ahead for o in scene.ops.values()):
         return alone
     layout = working_layout(scene)
     if layout is None or layout.pp < 2:
         return alone
-    sure = [s for s in alone if _missed_by_neighbour(s, set(layout.group("tp", s.rank)))]
-    return sure if sure or others else alone
+    groups = {s.rank: set(layout.group("tp", s.rank)) for s in alone}
+    sure = [s for s in alone if _missed_by_neighbour(s, groups[s.rank])]
+    if not sure:
+        return [] if others else alone
+    return [s for s in alone if s in sure or not groups[s.rank] <= groups.keys()]
+
+
+def unheard(scene: Scene, alone: list[Sink]) -> dict[int, list[Instance]]:
+    """Ranks without a dump, with what waits around them: they explain more than a transfer that nobody saw.
+
+    Those that the operations of these sinks lack too, else all: chains of transfers lead anywhere.
+    """
+    around = list({id(i): i for s in alone for i in s.instances}.values())
+    found: dict[int, list[Instance]] = {}
+    for instance in around:
+        for rank in instance.unknown:
+            found.setdefault(rank, []).append(instance)
+    return found or {r: around for r in range(scene.world_size) if around and not scene.known(r)}
 
 
 def _missed_by_neighbour(sink: Sink, neighbours: set[int]) -> bool:
