@@ -69,9 +69,7 @@ class Stall(Struct, frozen=True):
 
 class _Rank(Struct):
     event: float  # of the caller's clock
-    heard: float
     phase: str = ""
-    busy: bool = False
     box: bool = False
     over: bool = False
     finished: bool = False
@@ -79,6 +77,7 @@ class _Rank(Struct):
 
 _PERIOD_S = 900.0
 _ENOUGH = 3  # gaps of a phase
+_PHASES = 256  # that are told apart
 
 
 class Watchdog:
@@ -88,6 +87,10 @@ class Watchdog:
         self.settings = settings
         self.learned = learned or Learned()
         self._ranks: dict[int, _Rank] = {}
+        self._busy: set[int] = set()
+        self._phases: Counter[str] = Counter()
+        self._newest = -1e18
+        self._heard_at = -1e18
         self._pending: dict[str, float] = {}
         self._last_event = 0.0
         self._quiet_since = 0.0
@@ -102,29 +105,38 @@ class Watchdog:
     def report(self, now: float, ranks: Iterable[RankNow], late_s: float = 0.0) -> None:
         """What one node says of its ranks; `late_s` is how long the report was on its way."""
         for told in ranks:
-            known = self._ranks.get(told.rank)
-            event = now - late_s - told.idle_s
-            if known is None:
-                known = self._ranks[told.rank] = _Rank(event, now)
-            known.heard = now
-            known.event = max(known.event, event)
-            known.phase, known.busy, known.box = told.phase, told.busy and not told.over, told.box
-            known.over, known.finished = told.over, told.finished
+            self._put(now, told, now - late_s - told.idle_s)
         if late_s < self.settings.interval_s * 2:
             self._sample(now)
 
-    def heard(self, now: float, ranks: Iterable[int]) -> None:
-        """A node said that nothing changed."""
-        for rank in ranks:
-            if rank in self._ranks:
-                self._ranks[rank].heard = now
+    def _put(self, now: float, told: RankNow, event: float) -> None:
+        known = self._ranks.get(told.rank)
+        if known is None:
+            known = self._ranks[told.rank] = _Rank(event)
+            self._phases[""] += 1
+        known.event = max(known.event, event)
+        self._newest = max(self._newest, known.event)
+        self._heard_at = now
+        # Totals are kept as they change: with ten thousand ranks a report must not look at all of them.
+        if not known.over:
+            self._phases[known.phase] -= 1
+            if self._phases[known.phase] <= 0:
+                del self._phases[known.phase]
+        if not told.over:
+            self._phases[told.phase] += 1
+        (self._busy.add if told.busy and not told.over else self._busy.discard)(told.rank)
+        known.phase, known.box, known.over, known.finished = told.phase, told.box, told.over, told.finished
+
+    def heard(self, now: float) -> None:
+        """A node has reported, perhaps that nothing changed."""
+        self._heard_at = now
         self._sample(now)
 
     def _sample(self, now: float) -> None:
         if not self._ranks:
             return
-        last = max(r.event for r in self._ranks.values())
-        if any(r.busy for r in self._ranks.values()):
+        last = self._newest
+        if self._busy:
             self._quiet_since = now
         if last > self._last_event + 1e-3:
             self._progress(now, last)
@@ -151,6 +163,8 @@ class Watchdog:
             self.learned.warm = True
 
     def _learn(self, now: float, label: str, age: float) -> None:
+        if label not in self.learned.rhythms and len(self.learned.rhythms) >= _PHASES:
+            label = "phase:"  # a job that numbers its phases has no use for a rhythm of each
         rhythm = self.learned.rhythms.setdefault(label, Rhythm(since_s=now))
         if now - rhythm.since_s > _PERIOD_S or now < rhythm.since_s:
             rhythm.before_s, rhythm.peak_s, rhythm.since_s = rhythm.peak_s, 0.0, now
@@ -159,11 +173,10 @@ class Watchdog:
             rhythm.steps += 1
 
     def _label(self) -> str:
-        alive = [r for r in self._ranks.values() if not r.over]
-        if any(r.busy for r in alive):
+        if self._busy:
             return WORKING
-        phases = Counter(r.phase for r in alive)
-        return "phase:" + phases.most_common(1)[0][0] if phases else "phase:"
+        phase = max(self._phases, key=lambda p: self._phases[p], default="")
+        return f"phase:{phase}"
 
     # ----------------------------------------------------------------- what comes out
 
@@ -188,7 +201,9 @@ class Watchdog:
         """The capture showed no hang: such an age is normal in this phase, too."""
         for label, age in self._pending.items():
             self._learn(now, label, age)
-            self.learned.rhythms[label].peak_s = max(self.learned.rhythms[label].peak_s, age)
+            known = self.learned.rhythms.get(label)
+            if known is not None:  # also before the first rhythm, when nothing else is learned
+                known.peak_s = max(known.peak_s, age)
         self._pending.clear()
         self._calm_until = now + max(30.0, now - self._last_event)
         self._stalled = False
@@ -200,7 +215,8 @@ class Watchdog:
             return s.stall_after_s, "fixed by --stall-after"
         alive = [r for r in self._ranks.values() if not r.over]
         floor = s.floor_s if any(r.box for r in alive) else s.floor_blind_s
-        rhythm = self.learned.rhythms.get(label, Rhythm())
+        rhythms = self.learned.rhythms
+        rhythm = rhythms.get(label) or (rhythms.get("phase:") if len(rhythms) >= _PHASES else None) or Rhythm()
         if label == WORKING:
             return max(s.working_s, floor, s.factor * rhythm.high_s), "ranks work outside of operations"
         if not self.learned.warm:
@@ -225,13 +241,14 @@ class Watchdog:
         return all(r.over for r in self._ranks.values())
 
     def _deaf(self, now: float) -> bool:
-        return now - max(r.heard for r in self._ranks.values()) > self.settings.deaf_s
+        return now - self._heard_at > self.settings.deaf_s
 
     def _shift(self, gap: float) -> None:
         """This machine stood still, or slept: nobody made progress meanwhile, and nobody was to."""
         for rank in self._ranks.values():
             rank.event += gap
-            rank.heard += gap
+        self._newest += gap
+        self._heard_at += gap
         self._last_event += gap
         self._quiet_since += gap
         self._pending.clear()

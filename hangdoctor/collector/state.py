@@ -190,7 +190,7 @@ class Core:
         for rank in report.ranks:
             node.ranks[rank.rank] = rank.over
         self.watchdog.report(now, report.ranks, report.late_s)
-        self.watchdog.heard(now, node.ranks)
+        self.watchdog.heard(now)
         return []
 
     def _answer(self, node: Node, message: Captured | Declined, now: float, wall: float) -> list[Instruction]:
