@@ -95,12 +95,11 @@ def _find_pids(pids: list[int], node: str) -> tuple[NodeCapture, list[RankCaptur
             notes.append(f"there is no process {pid} on this host")
             continue
         try:
-            numbers = discover.rank_of(process.environ())
+            numbers, why = discover.rank_of(process.environ()), "has no rank in its environment"
         except psutil.Error:
-            numbers = None
-            notes.append(f"the environment of process {pid} cannot be read; it is shown as rank {i}")
-        if numbers is None and notes[-1:] != [f"the environment of process {pid} cannot be read; it is shown as rank {i}"]:
-            notes.append(f"process {pid} has no rank in its environment; it is shown as rank {i}")
+            numbers, why = None, "does not let its environment be read"
+        if numbers is None:
+            notes.append(f"process {pid} {why}; it is shown as rank {i}")
         rank, world, local, local_world = numbers or (i, len(pids), -1, 0)
         ranks.append(
             RankCapture(
