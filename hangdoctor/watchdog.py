@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from .messages import RankNow
+from .operations import STORE
 
 WORKING = "working"
 
@@ -99,6 +100,7 @@ class Watchdog:
         self._stalled = False
         self._first_event: float | None = None
         self._steps = 0
+        self._training = False
 
     # ----------------------------------------------------------------- what comes in
 
@@ -117,6 +119,7 @@ class Watchdog:
         known.event = max(known.event, event)
         self._newest = max(self._newest, known.event)
         self._heard_at = now
+        self._training = self._training or told.op not in STORE  # meeting each other and making groups is no rhythm yet
         # Totals are kept as they change: with ten thousand ranks a report must not look at all of them.
         if not known.over:
             self._phases[known.phase] -= 1
@@ -147,7 +150,7 @@ class Watchdog:
 
     def _progress(self, now: float, last: float) -> None:
         """A step was made: what the ages were until it is learned, unless they were a stall."""
-        if self._first_event is None:
+        if self._first_event is None or not self._training:
             self._first_event = last
         elif not self._stalled:
             for label, age in self._pending.items():

@@ -45,6 +45,7 @@ class Watched:
                 stderr=log, start_new_session=True,
             )  # fmt: skip
         wait_until(lambda: self.said("rhythm is known; 4 ranks"), "the rhythm of 4 ranks", 100)
+        wait_until(lambda: all((self.control / f"at.{r}").exists() for r in range(NODES)), "every rank trains", 60)
 
     def said(self, words: str) -> bool:
         assert self.process.poll() is None, self.log.read_text()

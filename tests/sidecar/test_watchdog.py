@@ -112,6 +112,16 @@ def test_before_the_first_rhythm_the_bound_is_long() -> None:
     assert stall.bound_s == Settings().start_s
 
 
+def test_setting_up_is_no_rhythm() -> None:
+    dog = Watchdog(Settings())
+    for second in range(1, 30):
+        dog.report(float(second), [RankNow(r, op="store_wait", inside=True, box=True) for r in range(4)])
+    assert not dog.learned.warm
+    for second in range(30, 45):
+        dog.report(float(second), [RankNow(r, op="all_reduce", inside=True, box=True) for r in range(4)])
+    assert dog.learned.warm
+
+
 def test_a_fixed_bound_holds_from_the_start() -> None:
     [stall] = FakeJob(then_stuck(1.0, 3), Watchdog(Settings(stall_after_s=20))).run(400)
     assert 20 < stall.age_s <= 22
