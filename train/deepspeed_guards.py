@@ -81,6 +81,8 @@ def engine_config(config: Config, batch_size: int) -> dict[str, Any]:
     if precision == "bf16":
         made["bf16"] = {"enabled": True}
         made["data_types"] = {"grad_accum_dtype": "fp32"}
+        # Unasked, it rounds the fp32 sums to bf16 for the data parallel reduction, on one rank too.
+        made["communication_data_type"] = "fp32"
     if precision == "fp16":
         made["fp16"] = {
             "enabled": True,
@@ -136,6 +138,8 @@ def check_engine(engine: Any, config: Config) -> None:
     Raises:
         ConfigError: naming what is off.
     """
+    import torch
+
     if engine.is_pipe_partitioned or engine.is_grad_partitioned:
         raise ConfigError("DeepSpeed partitions its pipeline sends: with sequence parallelism that trains wrong")
     checkpointing = engine._config.activation_checkpointing_config
@@ -145,6 +149,10 @@ def check_engine(engine: Any, config: Config) -> None:
         raise ConfigError("wall_clock_breakdown and flops_profiler fail on all stages but the last: switch them off")
     if config.train.precision == "bf16" and not engine.using_bf16_optimizer:
         raise ConfigError("bf16 without DeepSpeed's BF16 optimizer would add up gradients in bf16")
+    if config.train.precision == "bf16" and engine.communication_data_type != torch.float32:
+        raise ConfigError(
+            "DeepSpeed would round the fp32 gradients to bf16 to reduce them: communication_data_type must be fp32"
+        )
     if engine.zero_optimization_stage() > 1:
         raise ConfigError("ZeRO stages 2 and 3 do not go with pipelines: --parallel.zero_stage 0 or 1")
     tied = getattr(engine.module, "tied_comms", {})

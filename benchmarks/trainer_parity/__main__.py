@@ -27,7 +27,7 @@ from . import reference
 LIMITS = {"fp32": 1e-5, "bf16": 1e-3}
 ROOT = Path(__file__).resolve().parents[2]
 BASE = """
-model: {layers: 4, hidden_size: 128, heads: 4, seq_length: 64}
+model: {layers: 4, hidden_size: 64, heads: 4, seq_length: 64}
 train: {micro_batch: 1, global_batch: 16, rampup: "8 8 120", iterations: 50}
 optimizer: {lr: 3.0e-4, min_lr: 3.0e-5, warmup_samples: 64}
 data: {path: stdlib, workers: 0}

@@ -40,7 +40,7 @@ class FakeEngine:
         self.using_bf16_optimizer, self.stage = True, 1
         self._config = SimpleNamespace(activation_checkpointing_config=SimpleNamespace(partition_activations=False))
         self.module, self.grid = SimpleNamespace(tied_comms={"a": 1}), SimpleNamespace(pipe_parallel_size=2)
-        self.breakdown = False
+        self.breakdown, self.communication_data_type = False, torch.float32
         for name, value in wrong.items():
             setattr(self, name, value)
 
@@ -78,6 +78,7 @@ PARTITIONED = SimpleNamespace(activation_checkpointing_config=SimpleNamespace(pa
         ({"_config": PARTITIONED}, "partition_activations"),
         ({"breakdown": True}, "wall_clock_breakdown"),
         ({"using_bf16_optimizer": False}, "BF16 optimizer"),
+        ({"communication_data_type": torch.bfloat16}, "communication_data_type must be fp32"),
         ({"stage": 2}, "zero_stage 0 or 1"),
         ({"module": SimpleNamespace(tied_comms={})}, "drift apart"),
     ],

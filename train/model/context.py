@@ -40,8 +40,12 @@ class ModelContext:
 
     @property
     def bias_in_product(self) -> bool:
-        """On one rank torch adds the bias of a row parallel layer within its product: a pass over memory less."""
-        return self.weights.size == 1 and self.kernels.used["bias_dropout_add"] == "torch"
+        """On one rank torch adds the bias of a row parallel layer within its product: a pass over memory less.
+
+        In fp32 only: in half precision it would round once less than on several ranks, and tp would change the losses.
+        """
+        plain = self.kernels.used["bias_dropout_add"] == "torch" and self.config.train.precision == "fp32"
+        return plain and self.weights.size == 1
 
     @property
     def output_std(self) -> float:
