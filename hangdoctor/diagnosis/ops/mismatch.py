@@ -54,7 +54,9 @@ def _unset_key(scene: Scene, instance: Instance) -> Cause:
     )  # fmt: skip
     cause.where = where_of(scene, instance, None, ranks)
     cause.evidence = [Evidence("ops", ranks, f"in store_wait for {keys}, not finished")]
-    cause.alternatives = [Alternative("in_communication", ranks, "a store wait is no collective: one rank sets the key that the others wait for")]
+    cause.alternatives = [
+        Alternative("in_communication", ranks, "a store wait is no collective: one rank sets the key that the others wait for")
+    ]
     cause.advice = "Find the line that sets this key, and the rank that should have come to it."
     return cause
 
