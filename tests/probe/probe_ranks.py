@@ -39,7 +39,7 @@ class Rank:
         self.process = process
         self.pid = process.pid
 
-    def line(self, within_s: float = 60) -> str:
+    def line(self, within_s: float = 100) -> str:
         assert self.process.stdout is not None
         ready, _, _ = select.select([self.process.stdout], [], [], within_s)
         assert ready, f"rank with pid {self.pid} said nothing within {within_s} s"

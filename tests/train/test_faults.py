@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from ranks import ROOT, SMALL, ranks
+from ranks import ROOT, SMALL, free_port, ranks
 
 torch = pytest.importorskip("torch")
 
@@ -161,7 +161,7 @@ def test_eight_ranks_of_the_shipped_configuration_hang_under_torchrun(tmp_path) 
         "--nproc_per_node",
         "8",
         "--master_port",
-        "0",
+        str(free_port()),
         "-m",
         "train",
         *config,
