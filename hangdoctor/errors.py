@@ -10,6 +10,8 @@
     |-- BadInput                    a file that is not what it should be
     |-- BundleError                 a bundle cannot be written or read
     |-- WireError                   a node's report did not arrive whole
+    |   `-- OtherProtocol           the other side speaks another version
+    |-- CollectorError              the collector or an agent cannot start or go on
     |-- ShadowedPackage             another distribution's `agents` stands in front of ours
     `-- Cancelled                   exit code 130: Ctrl-C
 
@@ -67,6 +69,14 @@ class BundleError(HangdoctorError):
 
 
 class WireError(HangdoctorError):
+    pass
+
+
+class OtherProtocol(WireError):
+    default_help = "Use the same version of hangdoctor for the agents and the collector."
+
+
+class CollectorError(HangdoctorError):
     pass
 
 

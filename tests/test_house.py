@@ -50,14 +50,20 @@ COMMON = {"--json", "--quiet", "--no-color", "--exit-code"}
 def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
     from hangdoctor.cli.main import VERBS
 
-    assert set(VERBS) == {"dump", "diagnose", "run", "agent", "demo"}
+    assert set(VERBS) == {"dump", "diagnose", "run", "agent", "collect", "sidecar", "incidents", "demo"}
     assert flags_of("dump") == COMMON | {
         "--local", "--pid", "--jobid", "--hostfile", "--pbs", "--job", "--user", "--settle", "--timeout", "--native", "--blocking",
         "--python", "--remote-shell", "--bundle", "--no-bundle",
     }  # fmt: skip
     assert flags_of("diagnose") == COMMON | {"--bundle"}
     assert flags_of("run") == set()
-    assert flags_of("agent") == {"--once"}
+    assert flags_of("agent") == {
+        "--once", "--folder", "--collector", "--insecure", "--jobid", "--job", "--node", "--interval", "--linger", "--spool",
+    }  # fmt: skip
+    watch = {"--folder", "--job", "--bind", "--stall-after", "--settle", "--capture-timeout", "--config", "--dry-run", "--once"}
+    assert flags_of("collect") == watch | {"--insecure", "--lonely"}
+    assert flags_of("sidecar") == watch | {"--jobid", "--hostfile", "--pbs", "--local", "--python"}
+    assert flags_of("incidents") == {"--folder", "--job"}
     assert flags_of("demo") == {"--script", "--fault", "--ranks", "--wait"}
 
 
@@ -96,6 +102,7 @@ def test_a_wheel_holds_everything_and_runs_without_torch(tmp_path: Path) -> None
         "import hangdoctor, agents, train, hangdoctor.places as p\n"
         f"assert hangdoctor.__file__.startswith({str(target)!r}), hangdoctor.__file__\n"
         "assert len(p.rules()) > 10\n"
-        "import hangdoctor.cli.dump, hangdoctor.cli.diagnose, hangdoctor.launchers.local, agents.oneshot"
+        "import hangdoctor.cli.dump, hangdoctor.cli.diagnose, hangdoctor.launchers.local, agents.oneshot\n"
+        "import hangdoctor.cli.collect, hangdoctor.cli.sidecar, hangdoctor.cli.incidents, agents.node_agent"
     )
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(target)}, check=True)

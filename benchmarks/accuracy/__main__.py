@@ -89,7 +89,7 @@ def run_simulated(found: report.Findings, quick: bool, seeds: range) -> None:
         found.sizes.append(measure_files())
 
 
-def run_real(found: report.Findings, quick: bool, seeds: range) -> None:
+def run_real(found: report.Findings, quick: bool, seeds: range, keep: Path | None) -> None:
     from .real import run_real as hang
 
     if importlib.util.find_spec("torch") is None:
@@ -97,10 +97,10 @@ def run_real(found: report.Findings, quick: bool, seeds: range) -> None:
         return
     kinds = ["sleep", "stopped", "skipped", "missing_send", "healthy"] if quick else list(KINDS)
     say(f"real: {len(kinds)} kinds of fault")
-    found.results += hang(kinds, seeds, say)
+    found.results += hang(kinds, seeds, say, keep=keep)
     if not quick:
         say("real: without the probe")
-        found.results += hang(kinds, seeds[:1], say, probe=False)
+        found.results += hang(kinds, seeds[:1], say, probe=False, keep=keep)
 
 
 def measure(args: argparse.Namespace) -> report.Findings:
@@ -111,7 +111,7 @@ def measure(args: argparse.Namespace) -> report.Findings:
     if both or args.simulated:
         run_simulated(found, args.quick, seeds)
     if both or args.real:
-        run_real(found, args.quick, seeds)
+        run_real(found, args.quick, seeds, args.keep)
     found.took_s = time.monotonic() - began
     return found
 
@@ -132,6 +132,7 @@ def main() -> None:
     parser.add_argument("--simulated", action="store_true", help="the simulated part only")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds of each kind (default 3)")
     parser.add_argument("--first", type=int, default=0, metavar="N", help="the first seed (default 0)")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the captures and logs of real jobs")
     parser.add_argument("--raw", type=Path, metavar="FILE", help="keep the results as JSON too")
     parser.add_argument(
         "--render", type=Path, nargs="+", metavar="FILE", help="measure nothing: write the document from such files"

@@ -181,7 +181,8 @@ class Job:
             return float(loss)
         self.fault.strike("share")
         for _ in self.fault.times("share"):
-            source = self.fault.root("share", self.groups.last, self.rank)
+            wrong = self.groups.peer if self.rank == self.groups.last else self.rank
+            source = self.fault.root("share", self.groups.last, wrong)
             dist.broadcast(loss, src=source, group=self.groups.pp)
         self.fault.strike("loss")
         for _ in self.fault.times("loss"):

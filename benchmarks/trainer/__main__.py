@@ -2,7 +2,8 @@
 
     python -m benchmarks.trainer [--seconds 20] [--only NAME ...]
 
-tokens per second of one process against a plain GPT of the same sizes (in turns, same process); against
+tokens per second of one process against a plain GPT of the same sizes (in turns, same process; nanoGPT's own where
+NANOGPT=/path/to/its/model.py is set); against
 DeepSpeed's minimal pipeline; what TP, PP and DP cost; memory a rank. Prints Markdown.
 """
 

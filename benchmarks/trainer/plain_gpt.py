@@ -6,6 +6,10 @@ arithmetic of the trainer's default model, none of its layers.
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import sys
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -48,10 +52,36 @@ class PlainGPT(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
 
+class NanoGPT(nn.Module):
+    """nanoGPT's own model, from a copy of its `model.py` (https://github.com/karpathy/nanoGPT) that the caller names."""
+
+    def __init__(self, file: str, vocab: int, hidden: int, heads: int, layers: int, length: int) -> None:
+        super().__init__()
+        spec = importlib.util.spec_from_file_location("nanogpt_model", file)
+        if spec is None or spec.loader is None:
+            raise SystemExit(f"NANOGPT names {file}, which is no Python file")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["nanogpt_model"] = module  # its dataclass looks itself up there
+        spec.loader.exec_module(module)
+        sizes = module.GPTConfig(block_size=length, vocab_size=vocab, n_layer=layers, n_head=heads, n_embd=hidden)
+        self.model = module.GPT(sizes)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """tokens [b, s + 1] -> loss."""
+        loss: torch.Tensor = self.model(tokens[:, :-1], tokens[:, 1:].contiguous())[1]
+        return loss
+
+
+def yardstick(vocab: int, hidden: int, heads: int, layers: int, length: int) -> nn.Module:
+    """nanoGPT's model where NANOGPT names a copy of its model.py, else the plain GPT of this file."""
+    file = os.environ.get("NANOGPT", "")
+    return NanoGPT(file, vocab, hidden, heads, layers, length) if file else PlainGPT(vocab, hidden, heads, layers, length)
+
+
 class PlainTraining:
     """The step: micro-batches, clipping, AdamW."""
 
-    def __init__(self, model: PlainGPT, micro: int) -> None:
+    def __init__(self, model: nn.Module, micro: int) -> None:
         self.model, self.micro = model, micro
         matrices = [p for p in model.parameters() if p.dim() == 2]
         vectors = [p for p in model.parameters() if p.dim() == 1]

@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks.trainer.plain_gpt import Block, PlainGPT, PlainTraining
+from benchmarks.trainer.plain_gpt import Block, PlainTraining, yardstick
 from hangdoctor.layout import Layout
 from train import deepspeed_guards, session
 from train.config import Config, load_config
@@ -74,7 +74,7 @@ def trainer_step(config: Config, topology: Topology) -> Callable[[], Any]:
 
 def plain_step(config: Config) -> Callable[[], Any]:
     m, t = config.model, config.train
-    training = PlainTraining(PlainGPT(VOCAB, m.hidden_size, m.heads, m.layers, m.seq_length), t.micro_batch)
+    training = PlainTraining(yardstick(VOCAB, m.hidden_size, m.heads, m.layers, m.seq_length), t.micro_batch)
     batch = torch.randint(VOCAB, (t.global_batch, m.seq_length + 1))
     return lambda: training.step(batch)
 

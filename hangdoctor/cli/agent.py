@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import importlib
+from pathlib import Path
 from types import ModuleType
 
 import click
@@ -30,17 +31,49 @@ def load_agents(module: str) -> ModuleType:
 
 
 @click.command("agent")
+@click.option("--once", "once", metavar="OPTIONS", help="Capture this node once; OPTIONS come from `hangdoctor dump`.")
 @click.option(
-    "--once", "once", metavar="OPTIONS", required=True, help="Capture this node once; OPTIONS come from `hangdoctor dump`."
+    "--folder", metavar="DIR", type=click.Path(), help="The job's folder on the shared file system: address and keys."
 )
-def command(once: str) -> None:
-    """The node agent: captures the ranks of this node.
+@click.option(
+    "--collector", default="", metavar="ADDRESS", help="The collector (default: HANGDOCTOR_COLLECTOR, or the folder)."
+)
+@click.option("--insecure", is_flag=True, help="Plaintext, without keys: tcp on the loopback or ipc only.")
+@click.option("--jobid", default="", metavar="J[.STEP]", help="Ranks of this Slurm job only.")
+@click.option("--job", default="", metavar="KEY", help="Ranks of this job only, by its key or a part of it.")
+@click.option("--node", default="", metavar="NAME", help="Name of this node (default: Slurm's, else the host's).")
+@click.option(
+    "--interval", default=1.0, show_default=True, type=click.FloatRange(0.1, 60), metavar="S", help="Between two looks."
+)
+@click.option(
+    "--linger", default=60.0, show_default=True, type=click.FloatRange(0), metavar="S", help="End so long after the last rank."
+)
+@click.option("--spool", metavar="DIR", type=click.Path(), help="Where to keep what cannot be sent (default: in TMPDIR).")
+def command(once: str | None, **flags: object) -> None:
+    """The node agent: looks at the ranks of this node and tells the collector.
 
-    Started by `hangdoctor dump` on every node of a job, beside the training. It prints its report to
-    standard output, needs no port and leaves nothing behind.
+    With --once, as `hangdoctor dump` starts it, it captures its node, prints its report and ends. Otherwise it runs until
+    SIGTERM or until its job has gone, and answers the collector's wish for a capture. One a node: `hangdoctor sidecar`.
     """
+    if once is None:
+        _stay(flags)
+        return
     try:
         options = msgspec.json.decode(base64.urlsafe_b64decode(once), type=CaptureOptions)
     except (binascii.Error, msgspec.DecodeError) as error:
         raise UsageError(f"--once takes the options that a launcher made: {error}") from error
     load_agents("oneshot").main(options)
+
+
+def _stay(flags: dict[str, object]) -> None:
+    from ..launchers.slurm import parse_job
+
+    job, step = parse_job(str(flags["jobid"])) if flags["jobid"] else ("", "")
+    module = load_agents("node_agent")
+    module.main(
+        module.Options(
+            folder=Path(str(flags["folder"])) if flags["folder"] else None, collector=str(flags["collector"]),
+            insecure=bool(flags["insecure"]), slurm_job=job, slurm_step=step, job=str(flags["job"]), node=str(flags["node"]),
+            interval_s=flags["interval"], linger_s=flags["linger"], spool=Path(str(flags["spool"])) if flags["spool"] else None,
+        )
+    )  # fmt: skip

@@ -38,7 +38,14 @@ class DemoError(HangdoctorError):
 @click.option("--script", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
               help="Start this script under torchrun instead; it prints `fault: ...` when it hangs.")  # fmt: skip
 @click.option("--fault", default="", metavar="SPEC", help="The fault: KIND@RANK:ITERATION[:WHERE], see python -m train --help.")
-@click.option("--ranks", default=8, show_default=True, type=click.IntRange(2, 64), metavar="N", help="Ranks to start.")
+@click.option(
+    "--ranks",
+    default=8,
+    show_default=True,
+    type=click.IntRange(2, 64),
+    metavar="N",
+    help="Ranks to start; the bundled trainer takes 8.",
+)
 @click.option(
     "--wait", "limit", default=100.0, show_default=True, metavar="S", help="Give up where the job does not hang by then."
 )

@@ -18,7 +18,7 @@ from .output import deliver, exit_with, progress_to_stderr, result_flags
 
 @click.command("dump")
 @click.option("--local", "local", is_flag=True, help="All rank processes of this user on this host (root: of everybody).")
-@click.option("--pid", "pids", type=int, multiple=True, metavar="P", help="This process; repeat for more.")
+@click.option("--pid", "pids", type=click.IntRange(min=1), multiple=True, metavar="P", help="This process; repeat for more.")
 @click.option("--jobid", metavar="J[.STEP]", help="A running Slurm job: one short step beside the training on each node.")
 @click.option("--hostfile", metavar="F", type=click.Path(), help="Hosts, one a line (`host [slots=n]`), by ssh or pdsh.")
 @click.option("--pbs", is_flag=True, help="The nodes of this PBS job (PBS_NODEFILE), by mpiexec.")
@@ -60,6 +60,8 @@ def command(**flags: object) -> None:
     quiet = bool(flags["quiet"])
     launcher, options = choose_launcher(flags, options)
     capture = launcher.capture(options, progress_to_stderr(quiet))
+    for note in (n for node in capture.nodes for n in node.notes if n.startswith("job ")):
+        click.echo(f"hangdoctor: {note}", err=True)  # a choice was made: say so also where nothing else is said
     diagnosis = diagnose(capture)
     saved, trouble = ("", None) if flags["no_bundle"] else _keep(capture, diagnosis, flags["bundle_dir"])
     deliver(diagnosis, flags["json_file"], quiet, bool(flags["no_color"]), saved)  # type: ignore[arg-type]

@@ -19,6 +19,9 @@ VERBS: dict[str, tuple[str, str]] = {
     "diagnose": ("diagnose", "The same diagnosis offline, from a bundle or from py-spy output."),
     "run": ("run", "Start a training with the probe in every rank, without a code change."),
     "agent": ("agent", "The node agent: what runs beside the ranks."),
+    "collect": ("collect", "The collector: hears the agents, sees a stall, captures and keeps the verdict."),
+    "sidecar": ("sidecar", "Agents on every node of a running job, and the collector beside them."),
+    "incidents": ("incidents", "What the collector has kept: list, show, prune."),
     "demo": ("demo", "Hang one rank of a real 8-rank job here, and diagnose it."),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -40,11 +41,19 @@ def deliver(diagnosis: Diagnosis, json_file: str | None, quiet: bool, no_color: 
         sys.stdout.buffer.write(bundle.encode_diagnosis(diagnosis))
         sys.stdout.flush()
         return
-    if json_file:
+    try:
+        _show(diagnosis, quiet, no_color, saved)
+        sys.stdout.flush()
+    except BrokenPipeError:  # `| head` has seen enough; the exit code still tells the verdict
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if json_file:  # after the report: a file that cannot be written must not cost the verdict
         try:
             Path(json_file).write_bytes(bundle.encode_diagnosis(diagnosis))
         except OSError as error:
             raise BundleError(f"the diagnosis cannot be written to {json_file}: {error.strerror}") from error
+
+
+def _show(diagnosis: Diagnosis, quiet: bool, no_color: bool, saved: str) -> None:
     if quiet:
         click.echo(diagnosis.summary)
         return
@@ -52,7 +61,13 @@ def deliver(diagnosis: Diagnosis, json_file: str | None, quiet: bool, no_color: 
 
     from ..report.terminal import render
 
-    render(diagnosis, Console(no_color=True if no_color else None, width=None if sys.stdout.isatty() else 160), saved)
+    class PipedConsole(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # rich would end the program here
+
+    plain = no_color or bool(os.environ.get("NO_COLOR"))
+    width = None if sys.stdout.isatty() else 160
+    render(diagnosis, PipedConsole(color_system=None if plain else "auto", width=width), saved)
 
 
 def exit_with(diagnosis: Diagnosis, wanted: bool) -> None:

@@ -82,10 +82,13 @@ def _credible(case: Case, facts: list[Cause], by_ops: list[Cause], by_stacks: li
     """Without what facts refute: not all have come to an operation of which a member is dead or stopped, and a wait for a
     key of the store is for whoever sets it. A rank whose process was read is not unreachable."""
     unable = {r for c in facts for r in c.ranks}
+    waits = {v.rank for v in case.waiting}
     kept: list[Cause] = []
     for cause in by_ops:
-        store = cause.where.op == "store_wait"
-        if cause.kind == "in_communication" and (set(cause.ranks) & unable or (store and len(by_ops) + len(facts) > 1)):
+        at_key = cause.where.op == "store_wait" and (cause.kind == "in_communication" or set(cause.ranks) <= waits)
+        if at_key and len(by_ops) + len(facts) > 1:
+            continue
+        if cause.kind == "in_communication" and set(cause.ranks) & unable:
             continue
         seen = cause.kind == "unreachable" and all(v.path for v in case.views if v.rank in cause.ranks)
         same = next((c for c in by_stacks if seen and c.ranks == cause.ranks and c.kind != "unreachable"), None)

@@ -253,6 +253,8 @@ def _alternatives(case: Case, group: list[RankView], waiting: list[RankView]) ->
 
 def _advice(kind: Kind, view: RankView) -> str:
     pid = view.pid
+    if kind == "data_wait" and not view.capture.children:
+        return "The loader works in the rank itself: look at what the dataset waits for, shown above (its file system, its connection)."
     return {
         "data_wait": "Look at the loader's workers below: a dead or blocked worker, its file system, or a bad sample. "
         "DataLoader(timeout=...) turns this into an error.",

@@ -36,6 +36,10 @@ def _conclude(case: Case) -> tuple[Status, list[Cause], list[Wait], list[str]]:
         causes = by_stacks or ras.find(case)
         return _status(case, causes), causes, [], []
     told = fusion.ask_operations(case, facts)
+    if case.capture.job.startswith("pids:"):  # who was not asked for is not captured, and no culprit for that
+        told.causes = [c for c in told.causes if not set(c.ranks) <= set(case.absent)]
+        if not told.causes and case.absent:
+            return _status(case, by_stacks), by_stacks, told.waits, told.notes
     if told.causes:
         causes, notes = fusion.join(case, facts, told.causes, by_stacks)
         return _more_severe(told.status, causes), _ordered(causes), told.waits, told.notes + notes
@@ -91,7 +95,8 @@ def _summary(case: Case, status: Status, causes: list[Cause]) -> str:
     if not case.views and not causes:
         return "Could not tell: no rank was captured."
     if status == "healthy":
-        return f"Healthy: {_all_move(case) or 'operations went on, or ended well, on every rank'}."
+        text = _all_move(case) or "operations went on, or ended well, on every rank"
+        return text[0].upper() + text[1:] + "."
     return causes[0].summary if causes else _why_unknown(case)
 
 
@@ -131,6 +136,8 @@ def _why_unknown(case: Case) -> str:
             f"Could not tell: nobody waits in a communication; {names(running).lower()} "
             f"{'is' if len(running) == 1 else 'are'} working. Capture again with a larger --settle, or when the job stalls."
         )
+    if len(case.views) == 1 and groups:
+        return f"Could not tell from one rank alone: {names([case.views[0].rank]).lower()} waits in {operation_of(groups[0])}; capture its peers too."
     if any(v.motion == "unknown" for v in case.alive) and not groups:
         return "Could not tell, because no rank stands in a communication that is known, and there is one sample only."
     return "Could not tell: no rank stands out. Two captures further apart (--settle 10), or the black box (hangdoctor run), would tell more."

@@ -19,8 +19,8 @@ _COUNT_ADVICE = deadends.ADVICE
 def find(case: Case, blamed: set[int]) -> list[Cause]:
     """The cause among ranks that all wait, or among those that nobody could ask."""
     waiting = [v for v in case.waiting if v.rank not in blamed]
-    if not waiting or blamed:
-        return []
+    if not waiting or blamed or (len(case.views) == 1 and not case.silent):
+        return []  # one rank alone says whom it waits with, not who keeps it
     unseen = sorted(case.silent)
     if unseen:
         return [_unreachable(case, waiting, unseen)]

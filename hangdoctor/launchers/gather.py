@@ -36,17 +36,23 @@ _NOISE = re.compile(
 
 
 def agent_command(options: CaptureOptions, python: str = "") -> list[str]:
-    """The one-shot agent as a command that needs no login-shell set-up: by path, with this package on its path.
+    """The one-shot agent as a command that needs no login-shell set-up: by path, with this package on its path."""
+    return [*_agent(python), "--once", base64.urlsafe_b64encode(msgspec.json.encode(options)).decode()]
 
-    Another `python` brings its own hangdoctor.
-    """
+
+def staying_agent(flags: Sequence[str], python: str = "") -> list[str]:
+    """The agent that runs as long as its job, as such a command."""
+    return [*_agent(python), *flags]
+
+
+def _agent(python: str) -> list[str]:
+    """``hangdoctor agent``; another `python` brings its own hangdoctor."""
     # Whatever the training's environment starts in every Python (a probe, too) must stay away from the agent.
     settings = ["HANGDOCTOR_DISABLE=1"]
     if not python:
         inherited = [p for p in os.environ.get("PYTHONPATH", "").split(":") if p]
         settings.append("PYTHONPATH=" + ":".join([str(_ROOT), *inherited]))
-    encoded = base64.urlsafe_b64encode(msgspec.json.encode(options)).decode()
-    return ["/usr/bin/env", *settings, python or sys.executable, "-m", "hangdoctor", "agent", "--once", encoded]
+    return ["/usr/bin/env", *settings, python or sys.executable, "-m", "hangdoctor", "agent"]
 
 
 def shell_command(argv: Sequence[str]) -> str:

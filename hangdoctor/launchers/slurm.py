@@ -39,7 +39,7 @@ _CONTROLLER = (
     r"Connection refused|Socket timed out"
 )
 _CONTROLLER_HELP = "Try: scontrol ping. Without Slurm the nodes can be reached by ssh: hangdoctor dump --hostfile F."
-_ENDED = (
+ENDED = (
     r"Invalid job id|already completing or completed|Expired or invalid job|has expired|Job is not running|"
     r"Requested job step .*not|Job/step"
 )
@@ -109,6 +109,19 @@ class SlurmLauncher:
         capture.notes += notes
         capture.taken, capture.took_s = taken, self.clock.monotonic() - begin
         return capture
+
+    def stay(self, flags: Sequence[str]) -> list[Command]:
+        """One agent a node that stays beside the training, as commands to run.
+
+        Raises:
+            LauncherError: as `capture`.
+        """
+        self.job, job_nodes = self._running_job()
+        nodes, step, _ = self._choose(job_nodes)
+        job = f"{self.job}.{step}" if step else self.job
+        agent = gather.staying_agent([*flags, "--jobid", job], self.python)
+        overlap = self._overlap()
+        return [step_command(self.job, n, agent, overlap) for n in nodes]
 
     # ----------------------------------------------------------------- what Slurm knows
 
@@ -299,7 +312,7 @@ def _not_running(job: str, state: str, reason: str) -> JobNotRunning:
 
 def _in_words(outcome: Outcome) -> Outcome:
     """What srun said, as a person would say it."""
-    if re.search(_ENDED, outcome.errors):
+    if re.search(ENDED, outcome.errors):
         return msgspec.structs.replace(outcome, errors="the job ended while it was being captured")
     for pattern, words in _WORDS:
         match = re.search(pattern, outcome.errors)

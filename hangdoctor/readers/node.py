@@ -92,13 +92,14 @@ def _find_pids(pids: list[int], node: str) -> tuple[NodeCapture, list[RankCaptur
             argv, started, user = process.cmdline(), process.create_time(), process.username()
             ppid = process.ppid()
         except psutil.NoSuchProcess:
-            raise NoRanksFound(f"there is no process {pid} on this host", "Look it up with: ps -u $USER -o pid,args") from None
+            notes.append(f"there is no process {pid} on this host")
+            continue
         try:
-            numbers = discover.rank_of(process.environ())
+            numbers, why = discover.rank_of(process.environ()), "has no rank in its environment"
         except psutil.Error:
-            numbers = None
+            numbers, why = None, "does not let its environment be read"
         if numbers is None:
-            notes.append(f"process {pid} has no rank in its environment; it is shown as rank {i}")
+            notes.append(f"process {pid} {why}; it is shown as rank {i}")
         rank, world, local, local_world = numbers or (i, len(pids), -1, 0)
         ranks.append(
             RankCapture(
@@ -114,6 +115,8 @@ def _find_pids(pids: list[int], node: str) -> tuple[NodeCapture, list[RankCaptur
                 local_world_size=local_world,
             )
         )
+    if not ranks:
+        raise NoRanksFound("; ".join(notes), "Look it up with: ps -u $USER -o pid,args")
     return NodeCapture(node, "pids:" + ",".join(map(str, pids)), ranks, notes=notes), ranks
 
 

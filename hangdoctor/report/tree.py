@@ -69,7 +69,7 @@ def _lines(nodes: Sequence[Node], indent: str, max_frames: int, max_branches: in
         yield from _lines(node.children, indent + ("   " if last else "│  "), max_frames, max_branches)
     if len(nodes) > max_branches:
         rest = sorted(r for n in nodes[max_branches:] for r in n.ranks)
-        yield f"{indent}└─ {len(rest)} ranks {_cut(format_ranks(rest))}", f"… in {len(nodes) - max_branches} more places"
+        yield f"{indent}└─ {len(rest)} more ranks {_cut(format_ranks(rest))}", f"… in {len(nodes) - max_branches} more places"
 
 
 def _cut(text: str, width: int = 40) -> str:

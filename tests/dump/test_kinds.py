@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stage import Stage, switches, wait_until
+from stage import Stage, interrupt, switches, wait_until
 
 pytestmark = pytest.mark.torch
 
@@ -100,7 +100,7 @@ def test_two_independent_faults_are_two_causes(stage: Stage) -> None:
     stage.play("sleep,load_in_process_stuck", "1,6")
     verdict = stage.dump()
     for rank in (1, 6):
-        os.kill(stage.pid(rank), signal.SIGUSR1)
+        interrupt(stage.pid(rank))
     stage.finish()
     assert sorted(named(verdict)) == [("data_wait", [6]), ("not_entered", [1])]
 

@@ -1,0 +1,210 @@
+"""The ranks of this node as the agent follows them: found as they come, looked at each second, missed when they go."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec import Struct
+
+from hangdoctor.errors import BadInput
+from hangdoctor.messages import RankNow
+from hangdoctor.readers import blackbox, discover, proc, pyspy
+from hangdoctor.readers.glance import BoxWatch
+
+_TICK = os.sysconf("SC_CLK_TCK")
+_BUSY_CPU = 0.3  # of one core
+_BUSY_BYTES = 1 << 20  # written or read in a second
+_SEARCH_S = 5.0  # at most so often, and only when processes have come
+_SEARCH_SHARE = 1000.0  # searches may cost one part in so many of a core
+_SEARCH_SHARE_EARLY = 100.0  # ... until the ranks are there
+_EARLY_S = 60.0
+_STACKS_S = 30.0
+_STACK_LIMIT_S = 5.0
+
+
+class Tracked(Struct):
+    """One rank and what was last seen of it."""
+
+    found: discover.Found
+    now: RankNow
+    box: BoxWatch | None = None
+    changed_at: float = 0.0  # monotonic: its last progress
+    looked_at: float = 0.0
+    event: object = None
+    cpu_s: float = -1.0
+    io_bytes: int = -1
+    switches: int = -1
+    stacks: list[str] = []  # of a rank without a box: the last two
+    stack_at: float = 0.0
+    dead: bool = False
+
+
+class Ranks:
+    """All ranks of one job on this node."""
+
+    def __init__(self, wanted: Callable[[discover.Job], bool], clock: Callable[[], float] = time.monotonic) -> None:
+        self.wanted = wanted
+        self.clock = clock
+        self.tracked: dict[int, Tracked] = {}
+        self.job = ""
+        self.world_size = 0
+        self.seen_any = False
+        self._pids: frozenset[str] = frozenset()
+        self._next_search = 0.0
+        self._next_boxes = 0.0
+        self._came_at = 0.0
+
+    # ----------------------------------------------------------------- coming and going
+
+    def search(self) -> None:
+        """Look for ranks, when processes have come since the last look; it reads every process's environment."""
+        now = self.clock()
+        if now >= self._next_boxes:
+            self._open_boxes()
+            self._next_boxes = now + (1.0 if now - self._came_at < 60 else 10.0)
+        if now < self._next_search:
+            return
+        self._next_search = now + 1.0
+        pids = frozenset(p for p in os.listdir("/proc") if p.isdigit())
+        if pids <= self._pids:
+            return
+        self._pids = pids
+        begin = time.thread_time()
+        jobs = [j for j in discover.find_jobs() if self.wanted(j)]
+        if jobs:
+            self._take(jobs[0])
+        cost = time.thread_time() - begin
+        early = not self.seen_any or now - self._came_at < _EARLY_S
+        self._next_search = now + max(1.0 if early else _SEARCH_S, cost * (_SEARCH_SHARE_EARLY if early else _SEARCH_SHARE))
+
+    def _take(self, job: discover.Job) -> None:
+        self.job, self.seen_any = job.key, True
+        self.world_size = max(f.world_size for f in job.ranks)
+        for found in job.ranks:
+            known = self.tracked.get(found.rank)
+            if known is not None and known.found.pid == found.pid and known.found.started == found.started:
+                continue
+            if known is not None and known.box is not None:
+                known.box.close()
+            self._came_at = self.clock()
+            self.tracked[found.rank] = Tracked(found, now=RankNow(found.rank, found.pid), changed_at=self.clock())
+        self._open_boxes()
+
+    def _open_boxes(self) -> None:
+        without = [t for t in self.tracked.values() if t.box is None and not t.dead]
+        if not without:
+            return
+        folders = {Path(e) for t in without if (e := t.found.environ.get("HANGDOCTOR_DIR"))}
+        pids = {t.found.pid for t in without}
+        boxes = [b for f in sorted(folders) if f.is_dir() for b in blackbox.find_boxes(f, pids=pids)]
+        boxes = boxes or blackbox.find_boxes(pids=pids)
+        for tracked in without:
+            own = [b for b in boxes if b.pid == tracked.found.pid and b.status == "live"]
+            if own:
+                with contextlib.suppress(BadInput):  # it went away again: looked for at the next search
+                    tracked.box = BoxWatch(max(own, key=lambda b: b.created_s).path)
+
+    @property
+    def alive(self) -> int:
+        return sum(not t.now.over for t in self.tracked.values())
+
+    # ----------------------------------------------------------------- looking
+
+    def look(self) -> list[RankNow]:
+        """Where every rank is now."""
+        return [self._look(t) for _, t in sorted(self.tracked.items())]
+
+    def _look(self, tracked: Tracked) -> RankNow:
+        mono = self.clock()
+        gap = mono - tracked.looked_at if tracked.looked_at else 0.0
+        fields = [] if tracked.dead else proc.stat_fields(tracked.found.pid)
+        if tracked.dead or len(fields) < 13 or fields[0] in "ZX":
+            return self._gone(tracked, mono)
+        tracked.looked_at = mono
+        now = self._glance(tracked, mono, gap) if tracked.box is not None else None
+        if now is None:
+            now = self._blind(tracked, mono, fields)
+        now.busy = self._busy(tracked, fields, gap) and not now.inside
+        tracked.now = now
+        return now
+
+    def _gone(self, tracked: Tracked, mono: float) -> RankNow:
+        tracked.dead = True
+        if tracked.box is not None:
+            # A box is taken away at a good end; one that stays behind tells of another end.
+            tracked.now.finished = tracked.now.finished or tracked.box.removed
+            tracked.box.close()
+            tracked.box = None
+        now = tracked.now
+        now.over, now.inside, now.busy = True, False, False
+        now.idle_s = max(0.0, mono - tracked.changed_at)
+        return now
+
+    def _glance(self, tracked: Tracked, mono: float, gap: float) -> RankNow | None:
+        """By its box; None where that cannot be read any more (cut short, its file system gone)."""
+        assert tracked.box is not None
+        try:
+            seen = tracked.box.read()
+        except (OSError, struct.error):
+            tracked.box.close()
+            tracked.box = None
+            return None
+        event = (seen.event_s, seen.iteration, seen.micro_batch, seen.phase)
+        if event != tracked.event:
+            # The rank's own time of its last step, where the wall clock has not been set meanwhile.
+            age = min(max(0.0, time.time() - seen.event_s), gap)
+            tracked.event, tracked.changed_at = event, mono - age
+        return RankNow(
+            tracked.found.rank, tracked.found.pid, max(0.0, mono - tracked.changed_at), seen.iteration, seen.phase[:200], seen.op,
+            seen.seq, seen.inside, box=True, over=False, finished=seen.state == "finished",
+        )  # fmt: skip
+
+    def _blind(self, tracked: Tracked, mono: float, fields: list[str]) -> RankNow:
+        """Without a box: a main thread that has not run has made no progress; one that ran has, unless its stack stands still."""
+        main = proc.sample_thread(tracked.found.pid, tracked.found.pid)
+        ran = main is not None and main.switches != tracked.switches
+        if main is not None:
+            tracked.switches = main.switches
+        if mono - tracked.stack_at >= _STACKS_S and (ran or not tracked.stacks) and fields[0] in "RS":
+            tracked.stack_at = mono
+            stack = _main_stack(tracked.found.pid)
+            tracked.stacks = [*tracked.stacks[-1:], stack] if stack else tracked.stacks
+        stuck = len(tracked.stacks) == 2 and tracked.stacks[0] == tracked.stacks[1]
+        if ran and not stuck:
+            tracked.changed_at = mono
+        return RankNow(tracked.found.rank, tracked.found.pid, max(0.0, mono - tracked.changed_at))
+
+    def _busy(self, tracked: Tracked, fields: list[str], gap: float) -> bool:
+        cpu = (int(fields[11]) + int(fields[12])) / _TICK
+        done = _io_bytes(tracked.found.pid)
+        used, moved = cpu - tracked.cpu_s, done - tracked.io_bytes
+        known = tracked.cpu_s >= 0 and gap > 0
+        tracked.cpu_s, tracked.io_bytes = cpu, done
+        return known and (used > _BUSY_CPU * gap or moved > _BUSY_BYTES * gap)
+
+    def close(self) -> None:
+        for tracked in self.tracked.values():
+            if tracked.box is not None:
+                tracked.box.close()
+                tracked.box = None
+
+
+def _io_bytes(pid: int) -> int:
+    """Bytes through read and write calls; 0 where it may not be read."""
+    try:
+        lines = Path(f"/proc/{pid}/io").read_bytes().split(b"\n", 2)
+        return int(lines[0].split()[1]) + int(lines[1].split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def _main_stack(pid: int) -> str:
+    """The main thread's stack as one text; "" where it could not be read."""
+    result = pyspy.dump(pid, _STACK_LIMIT_S)
+    main = next((t for t in result.threads if t.name == "MainThread"), None)
+    return ";".join(str(f) for f in main.frames) if main else ""

@@ -1,0 +1,206 @@
+"""Simulated agents over real sockets on one machine, 8 ranks each, against a real collector process with its keys.
+
+Every agent reports each second; then one rank stands still and all reports stop changing. Measured, from the collector's
+first request for a capture on: seconds until every node has answered and until the verdict is saved, bytes of the captures
+for each rank, processor time and memory of the collector. The simulated agents share the machine with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import zmq
+import zmq.asyncio
+
+from hangdoctor import messages as msg
+from hangdoctor.collector import address, keys
+from hangdoctor.incidents import Incidents
+from hangdoctor.layout import Layout
+from hangdoctor.model import Frame, NodeCapture, ProcessSample, RankCapture, ThreadSample
+from hangdoctor.operations import Group, Operation, RankOps, group_uid
+
+RANKS = 8
+OPERATIONS = 80
+STUCK = 5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--nodes", type=int, nargs="+", default=[128])
+    flags = parser.parse_args()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 16_384)), hard))
+    for nodes in flags.nodes:
+        with tempfile.TemporaryDirectory() as name:
+            asyncio.run(measure(Path(name), nodes))
+
+
+# --------------------------------------------------------------------------- what a node answers
+
+
+def stack(stuck: bool) -> list[Frame]:
+    top = [Frame("read_batch", "/job/data.py", 41)] if stuck else [
+        Frame("all_reduce", "/env/torch/distributed/distributed_c10d.py", 2991), Frame("wrapper", "/env/torch/distributed/c10d_logger.py", 83),
+    ]  # fmt: skip
+    return (
+        top
+        + [Frame(f"level_{i}", f"/job/model_{i % 5}.py", 10 * i) for i in range(18)]
+        + [Frame("<module>", "/job/train.py", 9)]
+    )
+
+
+def operations(rank: int, layout: Layout, stuck: bool) -> RankOps:
+    """The same history on all ranks; the stuck one has not entered the last operation."""
+    groups = [Group(group_uid(m), m, axis) for axis in ("tp", "dp", "world") for m in [layout.group(axis, rank)]]
+    found = []
+    for i in range(OPERATIONS):
+        last = i == OPERATIONS - 1
+        if stuck and last:
+            break
+        group, begin = groups[2 if last else i % 2], 1000.0 + i * 0.01 + rank * 1e-6
+        found.append(
+            Operation(group.uid, i // 2 + 1, "all_reduce", "entered" if last else "done", "sum", shapes="[4096, 1024]", dtype="bfloat16",
+                      site="train_step (train.py:77)", thread=rank + 100, entered_s=begin, left_s=0.0 if last else begin + 0.004,
+                      iteration=i // 10)
+        )  # fmt: skip
+    return RankOps(rank, layout.world_size, groups=groups, operations=found, overwritten=True, iteration=OPERATIONS // 10)
+
+
+def capture(node: int, layout: Layout) -> NodeCapture:
+    ranks = []
+    for rank in range(node * RANKS, (node + 1) * RANKS):
+        stuck = rank == STUCK
+        samples = []
+        for at in (0.0, 1.0):
+            threads = [ThreadSample(rank + 100, "MainThread", "S", "futex_wait", "futex", 100.0, 5000, frames=stack(stuck))]
+            threads += [
+                ThreadSample(rank + 200 + i, f"Thread-{i}", "S", "futex_wait", "futex", 0.0, 10 + i, frames=stack(False)[-8:])
+                for i in range(4)
+            ]
+            samples.append(ProcessSample(at, "S", 100.0, threads=threads))
+        ops = operations(rank, layout, stuck)
+        ranks.append(
+            RankCapture(pid=rank + 100, argv=["python", "train.py"], samples=samples, rank=rank, world_size=layout.world_size,
+                        local_rank=rank % RANKS, local_world_size=RANKS, ops=ops, ops_before=ops)
+        )  # fmt: skip
+    return NodeCapture(f"n{node}", "slurm:1.0", ranks, layout)
+
+
+# --------------------------------------------------------------------------- agents
+
+
+class Fleet:
+    """All simulated agents in one process."""
+
+    def __init__(self, nodes: int, folder: Path) -> None:
+        self.nodes, self.folder = nodes, folder
+        self.layout = Layout(dp=nodes, tp=RANKS)
+        self.context = zmq.asyncio.Context()
+        self.context.set(zmq.MAX_SOCKETS, nodes + 100)
+        self.stalled_at = 0.0
+        self.asked_at = 0.0
+        self.answered = 0
+        self.answered_at = 0.0
+        self.bytes = 0
+        self.packed: list[bytes] = [msg.pack_capture(capture(n, self.layout)) for n in range(nodes)]
+        self.welcome = 0
+
+    async def agent(self, node: int) -> None:
+        made = keys.load(self.folder)
+        socket: Any = self.context.socket(zmq.DEALER)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.IDENTITY, f"agent{node}".encode())
+        socket.curve_serverkey = made.collector.public
+        socket.curve_publickey, socket.curve_secretkey = made.agent.public, made.agent.secret
+        socket.connect(address.published(self.folder))
+        await socket.send_multipart(msg.encode(msg.Hello(f"agent{node}", f"n{node}", "slurm:1.0", self.nodes * RANKS)))
+        reporting = asyncio.create_task(self.report(socket, node))
+        try:
+            while True:
+                message = msg.from_collector(await socket.recv_multipart())
+                if isinstance(message, msg.Welcome):
+                    self.welcome += 1
+                elif isinstance(message, msg.Capture):
+                    self.asked_at = self.asked_at or time.monotonic()
+                    body = self.packed[node]
+                    self.bytes += len(body)
+                    await socket.send_multipart(msg.encode(msg.Captured(message.id, body)))
+                    self.answered += 1
+                    self.answered_at = time.monotonic()
+        finally:
+            reporting.cancel()
+
+    async def report(self, socket: Any, node: int) -> None:
+        """Full reports while the job goes on, and one every two seconds without news in the stall."""
+        seq = 0
+        await asyncio.sleep(node / self.nodes)
+        while True:
+            if self.welcome >= self.nodes:
+                seq += 1
+                news = [] if self.stalled_at else [
+                    msg.RankNow(r, idle_s=0.1, iteration=seq, op="all_reduce", seq=seq, inside=True, box=True)
+                    for r in range(node * RANKS, (node + 1) * RANKS)
+                ]  # fmt: skip
+                await socket.send_multipart(msg.encode(msg.Report(seq, 1, time.time(), news)))
+            await asyncio.sleep(2.0 if self.stalled_at else 1.0)
+
+
+async def measure(folder: Path, nodes: int) -> None:
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])}
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "hangdoctor", "collect", "--folder", str(folder), "--bind", "tcp://127.0.0.1:*", "--capture-timeout", "60"],
+            stderr=log, env=environ,
+        )  # fmt: skip
+    try:
+        while not address.published(folder):
+            await asyncio.sleep(0.1)
+        await run(folder, nodes, process)
+    finally:
+        process.terminate()
+        process.wait()
+        print((folder / "log").read_text()[-400:]) if "Traceback" in (folder / "log").read_text() else None
+
+
+async def run(folder: Path, nodes: int, process: subprocess.Popen[bytes]) -> None:
+    fleet = Fleet(nodes, folder)
+    tasks = [asyncio.create_task(fleet.agent(n)) for n in range(nodes)]
+    begin = time.monotonic()
+    while "rhythm is known" not in (folder / "log").read_text():
+        await asyncio.sleep(0.5)
+        assert time.monotonic() - begin < 200, (folder / "log").read_text()[-2000:]
+    watched = psutil.Process(process.pid)
+    steady = sum(watched.cpu_times()[:2])
+    await asyncio.sleep(10)
+    steady = (sum(watched.cpu_times()[:2]) - steady) / 10
+    fleet.stalled_at = time.monotonic()
+    incidents = Incidents(folder)
+    while not (rows := [r for r in await asyncio.to_thread(incidents.rows) if r.state == "saved"]):
+        await asyncio.sleep(0.5)
+        assert time.monotonic() - fleet.stalled_at < 400, (folder / "log").read_text()[-2000:]
+    done = time.monotonic()
+    print(
+        f"{nodes} nodes, {nodes * RANKS} ranks: {fleet.answered_at - fleet.asked_at:.1f} s until all have answered, "
+        f"{done - fleet.asked_at:.1f} s from trigger to saved verdict, {fleet.bytes / nodes / RANKS:.0f} bytes a rank, "
+        f"collector {steady:.0%} of a core while all report, {watched.memory_info().rss / 1e6:.0f} MB; "
+        f"{rows[0].kind} {rows[0].ranks} ({fleet.answered} answers)",
+        flush=True,
+    )
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    fleet.context.destroy(linger=0)
+
+
+if __name__ == "__main__":
+    main()

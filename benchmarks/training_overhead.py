@@ -1,0 +1,98 @@
+"""The same training with and without probe and agent: `python -m benchmarks.training_overhead [--pairs 10] [--steps 300]`.
+
+Two gloo ranks train a small model with all_reduce of each gradient. Pairs are interleaved: each runs once plain and once with
+the probe, an agent and a collector, in alternating order. Reported: the median over pairs of the ratio of seconds a step,
+measured by rank 0 after the first tenth of the steps. Needs torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+TRAIN = """
+import os, sys, time
+if os.environ.get("WITH_PROBE"):
+    import hangdoctor.probe
+    hangdoctor.probe.install()
+import torch, torch.distributed as dist
+steps = int(sys.argv[1])
+torch.manual_seed(1); torch.set_num_threads(1)
+dist.init_process_group("gloo")
+model = torch.nn.Sequential(*[m for _ in range(4) for m in (torch.nn.Linear(256, 256), torch.nn.GELU())])
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+batch = torch.randn(64, 256)
+for step in range(steps):
+    if step == steps // 10:
+        begin = time.perf_counter()
+    if os.environ.get("WITH_PROBE"):
+        hangdoctor.probe.iteration(step)
+    optimizer.zero_grad()
+    model(batch).square().mean().backward()
+    for p in model.parameters():
+        dist.all_reduce(p.grad)
+    optimizer.step()
+if dist.get_rank() == 0:
+    print((time.perf_counter() - begin) / (steps - steps // 10))
+dist.destroy_process_group()
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+def train(folder: Path, steps: int, watched: bool) -> float:
+    """Seconds a step."""
+    port = str(free_port())
+    environ = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+    beside = []
+    if watched:
+        environ |= {"WITH_PROBE": "1", "HANGDOCTOR_DIR": str(folder / f"boxes-{port}")}
+        job = ["--folder", str(folder / port)]
+        for verb, more in (("collect", ["--bind", "tcp://127.0.0.1:*"]), ("agent", ["--job", port])):
+            beside.append(subprocess.Popen([sys.executable, "-m", "hangdoctor", verb, *job, *more], stderr=subprocess.DEVNULL))
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", TRAIN, str(steps)], env=environ | {"RANK": str(r), "LOCAL_RANK": str(r)},
+                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        for r in range(2)
+    ]  # fmt: skip
+    try:
+        said = [r.communicate(timeout=300)[0] for r in ranks]
+        return float(said[0])
+    finally:
+        for process in [*ranks, *beside]:
+            process.kill()
+            process.wait()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--pairs", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=300)
+    flags = parser.parse_args()
+    ratios = []
+    with tempfile.TemporaryDirectory() as name:
+        train(Path(name), 20, False)  # warms the file cache
+        for i in range(flags.pairs):
+            order = (False, True) if i % 2 else (True, False)
+            took = {watched: train(Path(name), flags.steps, watched) for watched in order}
+            ratios.append(took[True] / took[False])
+            print(
+                f"pair {i + 1}: {took[False] * 1e3:.2f} ms plain, {took[True] * 1e3:.2f} ms watched, ratio {ratios[-1]:.3f}",
+                flush=True,
+            )
+    low, high = min(ratios), max(ratios)
+    print(f"median ratio {statistics.median(ratios):.4f} of {len(ratios)} pairs ({low:.3f} to {high:.3f})")
+
+
+if __name__ == "__main__":
+    main()

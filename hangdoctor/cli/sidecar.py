@@ -1,0 +1,100 @@
+"""`hangdoctor sidecar`: agents on every node of a running job, and the collector here."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import click
+
+from ..collector import address, keys
+from ..errors import LauncherError, UsageError
+from ..launchers.beside import Beside, local, over_mpiexec, over_ssh
+from ..launchers.remote import Command
+from ..launchers.slurm import SlurmLauncher, clean_environment, parse_job
+from ..launchers.ssh import read_hostfile
+from .collect import collect
+
+
+@click.command("sidecar")
+@click.option("--jobid", metavar="J[.STEP]", help="A running Slurm job: one step a node beside the training.")
+@click.option("--hostfile", metavar="F", type=click.Path(), help="Hosts, one a line, by ssh.")
+@click.option("--pbs", is_flag=True, help="The nodes of this PBS job (PBS_NODEFILE), by mpiexec.")
+@click.option("--local", "here", is_flag=True, help="This host only.")
+@click.option("--job", default="", metavar="KEY", help="Which job, where a host runs several; otherwise the newest.")
+@click.option(
+    "--folder", metavar="DIR", type=click.Path(), help="On a file system that all nodes see (default: ~/.hangdoctor/jobs/JOB)."
+)
+@click.option(
+    "--bind", default="", metavar="ADDRESS", help="Where the collector listens (default: a free port on all interfaces)."
+)
+@click.option("--stall-after", default=0.0, type=click.FloatRange(0), metavar="S",
+              help="A stall is so many seconds without progress (default: learned from the job).")  # fmt: skip
+@click.option(
+    "--settle", default=1.0, show_default=True, type=click.FloatRange(0, 60), metavar="S", help="Between the two captures."
+)
+@click.option("--capture-timeout", default=6.0, show_default=True, type=click.FloatRange(1, 120), metavar="S",
+              help="What the agents get for a capture.")  # fmt: skip
+@click.option(
+    "--config", metavar="FILE", type=click.Path(), help="Actions after a verdict (default: none; see docs/sidecar.md)."
+)
+@click.option("--dry-run", is_flag=True, help="Say what the actions would do.")
+@click.option("--once", is_flag=True, help="End after the first incident.")
+@click.option("--python", "python", default="", metavar="PATH", help="Python on the nodes that can import hangdoctor.")
+def command(**flags: object) -> None:
+    """Watch a running job: one agent a node, and the collector in this process.
+
+    Sees a stall, captures, diagnoses and keeps the incident, before anybody wakes up. Ends with the job, or by Ctrl-C; the
+    job itself is never touched. Name one target: --jobid, --hostfile, --pbs or --local.
+    """
+    folder = _folder(flags)
+    keys.make(folder)
+    words = ["--folder", str(folder)]
+    if flags["job"]:
+        words += ["--job", str(flags["job"])]
+    agents = Beside(_commands(flags, words), clean_environment(os.environ), keys.make_folder(folder / "logs"), _end)
+    agents.start()
+    try:
+        collect(folder, {**flags, "insecure": False, "lonely": 10.0})
+    finally:
+        agents.stop()
+    if agents.trouble:
+        raise LauncherError(agents.trouble, f"What the agents said is in {folder / 'logs'}.")
+
+
+def _end() -> None:
+    """As from outside: the collector keeps what it has and ends."""
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _folder(flags: dict[str, object]) -> Path:
+    if flags["folder"]:
+        return Path(str(flags["folder"])).absolute()
+    named = f"slurm-{flags['jobid']}" if flags["jobid"] else f"pbs-{os.environ.get('PBS_JOBID', 'job')}" if flags["pbs"] else ""
+    return address.job_folder(named or f"{flags['job'] or 'job'}-{os.uname().nodename}")
+
+
+def _commands(flags: dict[str, object], words: list[str]) -> list[Command]:
+    """The command for each node.
+
+    Raises:
+        UsageError: no target, or more than one.
+        LauncherError: the job cannot be reached.
+    """
+    named = [name for name in ("jobid", "hostfile", "pbs", "here") if flags[name]]
+    if len(named) != 1:
+        what = "no target" if not named else "more than one target"
+        raise UsageError(f"{what} named", "Name one: --jobid J, --hostfile F, --pbs or --local.")
+    python = str(flags["python"])
+    if named[0] == "jobid":
+        job, step = parse_job(str(flags["jobid"]))
+        return SlurmLauncher(job, step, python).stay(words)
+    if named[0] == "hostfile":
+        return over_ssh(read_hostfile(Path(str(flags["hostfile"]))), words, python)
+    if named[0] == "pbs":
+        return over_mpiexec(words, python)
+    if python and python != sys.executable:
+        raise UsageError("--python is for other nodes", "--local uses this Python.")
+    return local(words)

@@ -1,0 +1,1 @@
+"""The collector: `state` decides, `server` moves bytes, `keys` says who may speak."""

@@ -1,0 +1,220 @@
+"""Moves bytes between the agents and the core: a ROUTER socket, its keys, and the clock."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import zmq
+import zmq.asyncio
+from msgspec import Struct
+from zmq.utils import z85
+
+from ..errors import CollectorError, HangdoctorError
+from ..messages import MAX_CAPTURE, MAX_SMALL, encode
+from ..watchdog import Learned
+from . import address, keys
+from .parts import Conclude, Instruction, Log, Position, Remember, Send
+from .state import Core
+
+_BATCH = 500  # messages between two looks at the clock
+_LOG = logging.getLogger("hangdoctor.collector")
+
+
+class Memory(Protocol):
+    """What outlives the collector."""
+
+    def load(self) -> tuple[dict[str, Position], Learned]: ...
+    def remember(self, positions: dict[str, Position], learned: Learned) -> None: ...
+
+
+class Options(Struct, frozen=True):
+    folder: Path
+    bind: str = ""  # "" is a free port on all interfaces
+    insecure: bool = False
+    for_s: float = 0.0  # end after so many seconds; 0 never
+    lonely_s: float = 0.0  # end when the last agent has left, after so many seconds; 0 never
+
+
+class Gate:
+    """ZAP (https://rfc.zeromq.org/spec/27/): who holds the job's key may come in; the others are counted."""
+
+    def __init__(self, context: zmq.asyncio.Context, admitted: bytes) -> None:
+        self.admitted = z85.decode(admitted)
+        self.refused = 0
+        self.socket = context.socket(zmq.REP)
+        self.socket.bind("inproc://zeromq.zap.01")
+
+    async def run(self) -> None:
+        while True:
+            version, number, _, _, _, mechanism, *credentials = await self.socket.recv_multipart()
+            good = mechanism == b"CURVE" and secrets.compare_digest(b"".join(credentials[:1]), self.admitted)
+            if not good:
+                self.refused += 1
+                if self.refused <= 3 or self.refused % 1000 == 0:
+                    _LOG.warning("an unknown key was refused (%d so far)", self.refused)
+            answer = [version, number, b"200" if good else b"400", b"OK" if good else b"no", b"", b""]
+            await self.socket.send_multipart(answer)
+
+
+Handler = Callable[[Conclude], str]  # diagnoses, keeps, acts; returns the status. Runs in a thread.
+
+
+class Server:
+    """One collector in this process."""
+
+    def __init__(self, options: Options, core: Core, memory: Memory, conclude: Handler) -> None:
+        self.options = options
+        self.core = core
+        self.memory = memory
+        self.conclude = conclude
+        self.context = zmq.asyncio.Context()
+        self.gate: Gate | None = None
+        self.address = ""
+        self.stopping = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._lonely_since: float | None = None
+
+    # ----------------------------------------------------------------- life
+
+    async def run(self) -> None:
+        """Until SIGTERM, SIGINT, or the end that the options name.
+
+        Raises:
+            CollectorError: the address is taken, or the folder cannot be used.
+        """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stopping.set)
+        loop.add_signal_handler(signal.SIGUSR1, lambda: self.core.ask("asked for by SIGUSR1"))
+        socket = self._open()
+        _LOG.info("listening on %s, folder %s", self.address, self.options.folder)
+        receiving = asyncio.create_task(self._receive(socket))
+        gate = asyncio.create_task(self.gate.run()) if self.gate else None
+        try:
+            await self._tick(socket)
+        finally:
+            for task in [t for t in (receiving, gate) if t is not None]:
+                task.cancel()
+            self._keep(Remember(self.core.positions, self.core.watchdog.learned))
+            socket.close(linger=200)
+            if self.gate is not None:
+                self.gate.socket.close(linger=0)
+            self.context.destroy(linger=200)
+
+    def _open(self) -> Any:
+        folder = keys.make_folder(self.options.folder)
+        socket = self.context.socket(zmq.ROUTER)
+        for option, value in (
+            (zmq.MAXMSGSIZE, MAX_CAPTURE + MAX_SMALL), (zmq.RCVHWM, 2000), (zmq.SNDHWM, 200), (zmq.ROUTER_HANDOVER, 1),
+            (zmq.HEARTBEAT_IVL, 5000), (zmq.HEARTBEAT_TIMEOUT, 20_000), (zmq.HANDSHAKE_IVL, 10_000), (zmq.BACKLOG, 4096),
+            (zmq.TCP_KEEPALIVE, 1),
+        ):  # fmt: skip
+            socket.setsockopt(option, value)
+        if not self.options.insecure:
+            pairs = keys.make(folder)
+            self.gate = Gate(self.context, pairs.agent.public)
+            socket.curve_server = True
+            socket.curve_publickey, socket.curve_secretkey = pairs.collector.public, pairs.collector.secret
+            socket.zap_domain = b"hangdoctor"
+        self.address = self._bind(socket)
+        address.publish(folder, self.address)
+        return socket
+
+    def _bind(self, socket: Any) -> str:
+        """Bind where told, else where this folder's collector was before, else to a free port."""
+        wanted = self.options.bind or ("tcp://127.0.0.1:*" if self.options.insecure else "tcp://*:*")
+        before = address.published(self.options.folder).rpartition(":")[2]
+        tries = [wanted.replace(":*", f":{before}")] if wanted.endswith(":*") and before.isdigit() else []
+        trouble: zmq.ZMQError | None = None
+        for endpoint in [*tries, wanted]:
+            try:
+                socket.bind(endpoint)
+            except zmq.ZMQError as error:
+                trouble = error
+                continue
+            bound = socket.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()
+            return str(bound.replace("0.0.0.0", address.own_host()))
+        raise CollectorError(
+            f"cannot listen on {wanted}: {trouble}", "Is another collector running? Name another address: --bind"
+        )
+
+    # ----------------------------------------------------------------- work
+
+    async def _receive(self, socket: Any) -> None:
+        handled = 0
+        while True:
+            frames = await socket.recv_multipart()
+            self._carry_out(socket, self.core.received(frames[0], frames[1:], time.monotonic(), time.time()))
+            handled += 1
+            if handled % _BATCH == 0:
+                await asyncio.sleep(0)  # a flood must not keep the clock from ticking
+
+    async def _tick(self, socket: Any) -> None:
+        begin = time.monotonic()
+        while not self.stopping.is_set():
+            now = time.monotonic()
+            self._carry_out(socket, self.core.tick(now, time.time()))
+            if (self.options.for_s and now - begin > self.options.for_s) or self._lonely(now):
+                break
+            try:
+                await asyncio.wait_for(self.stopping.wait(), self.core.settings.interval_s)
+            except (asyncio.TimeoutError, TimeoutError):
+                continue
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=20)  # a verdict that is being made is worth the wait
+
+    def _lonely(self, now: float) -> bool:
+        nodes = self.core.nodes.values()
+        if not self.options.lonely_s or not nodes or not all(n.left for n in nodes):
+            self._lonely_since = None
+            return False
+        self._lonely_since = self._lonely_since if self._lonely_since is not None else now
+        return now - self._lonely_since > self.options.lonely_s
+
+    def _carry_out(self, socket: Any, instructions: list[Instruction]) -> None:
+        for one in instructions:
+            if isinstance(one, Send):
+                try:
+                    socket.send_multipart([one.peer, *encode(one.message)], flags=zmq.DONTWAIT)
+                except zmq.ZMQError as error:
+                    _LOG.debug("not sent: %s", error)  # a peer that does not read; it will ask again
+            elif isinstance(one, Log):
+                _LOG.info("%s", one.text)
+            elif isinstance(one, Remember):
+                if not self._keep(one):
+                    return  # what is not kept is not acknowledged: the agents send it again
+            else:
+                task = asyncio.create_task(self._conclude(socket, one))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    def _keep(self, one: Remember) -> bool:
+        try:
+            self.memory.remember(one.positions, one.learned)
+        except HangdoctorError as error:
+            _LOG.error("%s", error)
+            return False
+        return True
+
+    async def _conclude(self, socket: Any, one: Conclude) -> None:
+        try:
+            status = await asyncio.to_thread(self.conclude, one)
+        except HangdoctorError as error:
+            _LOG.error("%s %s", error, error.help)
+            status = "unknown"
+        except Exception:
+            _LOG.exception("the diagnosis failed; the watch goes on")  # one bad capture must not end it
+            status = "unknown"
+        self._carry_out(socket, self.core.concluded(one.id, status, time.monotonic()))
+
+
+def session_name() -> str:
+    return f"{os.getpid()}-{secrets.token_hex(4)}"

@@ -1,0 +1,293 @@
+"""The collector's core: events in, instructions out, without sockets and without time."""
+
+from __future__ import annotations
+
+import random
+import zlib
+
+import msgspec
+import pytest
+
+from hangdoctor import messages as msg
+from hangdoctor.collector.parts import Conclude, Instruction, Log, Position, Remember, Send
+from hangdoctor.collector.state import Core, Settings
+from hangdoctor.errors import OtherProtocol, WireError
+from hangdoctor.model import NodeCapture, RankCapture
+from hangdoctor.operations import Group, Operation, RankOps
+from hangdoctor.watchdog import Settings as Bounds
+from hangdoctor.watchdog import Watchdog
+
+
+class Talk:
+    """A core and what peers say to it."""
+
+    def __init__(self, positions: dict[str, Position] | None = None, **settings: float) -> None:
+        bounds = Bounds(stall_after_s=10)
+        self.core = Core(Settings(**settings), Watchdog(bounds), positions)  # type: ignore[arg-type]
+        self.now = 100.0
+        self.seq: dict[str, int] = {}
+
+    def say(self, peer: str, message: msg.FromAgent) -> list[Instruction]:
+        return self.core.received(peer.encode(), msg.encode(message), self.now, 0.0)
+
+    def raw(self, peer: str, *frames: bytes) -> list[Instruction]:
+        return self.core.received(peer.encode(), list(frames), self.now, 0.0)
+
+    def hello(self, node: str, agent: str = "") -> list[Instruction]:
+        return self.say(agent or f"a-{node}", msg.Hello(agent or f"a-{node}", node, "slurm:7.0", 4))
+
+    def report(
+        self, node: str, idle: float = 0.0, ranks: tuple[int, ...] = (), seq: int = 0, oldest: int = 1
+    ) -> list[Instruction]:
+        self.seq[node] = seq or self.seq.get(node, 0) + 1
+        told = [msg.RankNow(r, idle_s=idle, box=True) for r in ranks]
+        return self.say(f"a-{node}", msg.Report(self.seq[node], oldest, 0.0, told))
+
+    def tick(self, seconds: float = 1.0) -> list[Instruction]:
+        self.now += seconds
+        return self.core.tick(self.now, 0.0)
+
+    def stall(self) -> tuple[str, list[Instruction]]:
+        """Two nodes with two ranks each; both go on reporting, and nothing moves."""
+        for node, ranks in (("n1", (0, 1)), ("n2", (2, 3))):
+            self.hello(node)
+            self.report(node, 0.0, ranks)
+        for _ in range(30):
+            out = self.tick()
+            sent = [i.message for i in out if isinstance(i, Send) and isinstance(i.message, msg.Capture)]
+            if sent:
+                return sent[0].id, out
+            self.report("n1")
+            self.report("n2")
+        raise AssertionError("no stall")
+
+    def captured(self, node: str, id: str, ranks: tuple[int, ...]) -> list[Instruction]:
+        capture = NodeCapture(
+            "../../etc", "slurm:7.0", [RankCapture(pid=10 + r, rank=r, node="x", world_size=4) for r in ranks]
+        )
+        return self.say(f"a-{node}", msg.Captured(id, msg.pack_capture(capture)))
+
+
+def of(kind: type, out: list[Instruction]) -> list[Instruction]:
+    return [i for i in out if isinstance(i, kind)]
+
+
+def replies(out: list[Instruction]) -> list[object]:
+    return [i.message for i in out if isinstance(i, Send)]
+
+
+def test_reports_are_counted_once_and_acknowledged_after_they_are_kept() -> None:
+    talk = Talk()
+    assert replies(talk.hello("n1")) == [msg.Welcome(0, 1.0)]
+    for seq in (1, 2, 2, 1, 3):
+        talk.report("n1", seq=seq)
+    out = talk.tick()
+    kept, ack = out[0], out[1]
+    assert isinstance(kept, Remember) and isinstance(ack, Send)
+    assert ack.message == msg.Ack(3)
+    assert kept.positions["a-n1"] == Position("n1", 3, 3, 0, 2)
+    assert of(Remember, talk.tick()) == []
+
+
+def test_a_gap_is_asked_for_again_unless_the_spool_has_lost_it() -> None:
+    talk = Talk()
+    talk.hello("n1")
+    talk.report("n1")
+    assert replies(talk.report("n1", seq=4, oldest=2)) == [msg.Welcome(1, 1.0)]
+    talk.report("n1", seq=6, oldest=6)
+    assert talk.core.positions["a-n1"] == Position("n1", 6, 2, 4, 0)
+
+
+def test_a_collector_that_restarts_asks_who_it_is_and_goes_on_where_it_was() -> None:
+    talk = Talk({"a-n1": Position("n1", 41, 41)})
+    assert replies(talk.report("n1", seq=50)) == [msg.WhoAreYou()]
+    assert replies(talk.hello("n1")) == [msg.Welcome(41, 1.0)]
+
+
+def test_a_stall_is_captured_joined_and_told_once() -> None:
+    talk = Talk()
+    id, out = talk.stall()
+    assert {i.peer for i in out if isinstance(i, Send) and isinstance(i.message, msg.Capture)} == {b"a-n1", b"a-n2"}
+    assert of(Conclude, talk.captured("n1", id, (0, 1))) == []
+    [done] = of(Conclude, talk.captured("n2", id, (2, 3)))
+    assert isinstance(done, Conclude)
+    assert [n.node for n in done.capture.nodes] == ["n1", "n2"]  # the node that said hello, whatever the capture says
+    assert {r.node for r in done.capture.ranks()} == {"n1", "n2"}
+    assert done.capture.world_size == 4 and done.capture.silent == []
+    assert talk.core.concluded(id, "hang", talk.now) == []
+    for _ in range(60):
+        assert of(Send, [i for i in talk.tick() if isinstance(i, Send) and isinstance(i.message, msg.Capture)]) == []
+        talk.report("n1")
+        talk.report("n2")
+
+
+def test_silence_and_refusal_and_ended_ranks_each_say_what_they_are() -> None:
+    talk = Talk()
+    id, _ = talk.stall()
+    talk.say("a-n1", msg.Declined(id, "busy"))
+    [done] = of(Conclude, talk.say("a-n2", msg.Captured(id, error="no rank", no_ranks=True)))
+    assert isinstance(done, Conclude)
+    assert [(s.node, s.ranks) for s in done.capture.silent] == [("n1", [0, 1])]
+    assert "declined: busy" in done.capture.silent[0].why
+    assert [(r.rank, r.gone) for r in done.capture.ranks()] == [(2, True), (3, True)]
+
+
+def test_a_node_that_never_answers_is_waited_for_until_the_deadline_only() -> None:
+    talk = Talk()
+    id, _ = talk.stall()
+    talk.captured("n1", id, (0, 1))
+    done: list[Instruction] = []
+    waited = 0
+    while not done:
+        talk.report("n1")
+        done = of(Conclude, talk.tick())
+        waited += 1
+    assert 8 <= waited <= 10
+    assert isinstance(done[0], Conclude)
+    assert [(s.node, s.ranks) for s in done[0].capture.silent] == [("n2", [2, 3])]
+
+
+def test_progress_during_the_capture_takes_it_back() -> None:
+    talk = Talk()
+    id, _ = talk.stall()
+    talk.captured("n1", id, (0, 1))
+    talk.report("n2", 0.0, (2, 3))
+    out = talk.captured("n2", id, (2, 3))
+    assert of(Conclude, out) == [] and "goes on" in out[-1].text  # type: ignore[union-attr]
+
+
+def test_a_healthy_capture_is_no_incident() -> None:
+    talk = Talk()
+    id, _ = talk.stall()
+    talk.captured("n1", id, (0, 1))
+    talk.captured("n2", id, (2, 3))
+    assert of(Log, talk.core.concluded(id, "healthy", talk.now))
+    assert (talk.core.counters.incidents, talk.core.counters.false_alarms) == (0, 1)
+
+
+def test_another_version_is_told_so_once() -> None:
+    talk = Talk()
+    first = talk.raw("old", b"hangdoctor/99", b"anything")
+    [answer] = replies(first)
+    assert isinstance(answer, msg.Rejected) and "hangdoctor/99" in answer.why and "hangdoctor/1" in answer.why
+    assert replies(talk.raw("old", b"hangdoctor/99", b"anything")) == []
+    with pytest.raises(OtherProtocol, match="hangdoctor/99"):
+        msg.from_collector([b"hangdoctor/99", b"x"])
+
+
+def test_a_second_agent_of_a_living_node_is_refused_and_of_a_silent_one_welcome() -> None:
+    talk = Talk()
+    talk.hello("n1")
+    [no] = replies(talk.hello("n1", "impostor"))
+    assert isinstance(no, msg.Rejected)
+    assert talk.core.nodes["n1"].agent == "a-n1"
+    talk.now += 20
+    assert replies(talk.hello("n1", "successor")) == [msg.Welcome(0, 1.0)]
+
+
+def hostile(chance: random.Random) -> list[bytes]:
+    """One bad message: noise, cut, nested, out of range, of the wrong shape, a bomb."""
+    body = [
+        lambda: chance.randbytes(chance.randrange(400)),
+        lambda: b"\x91" * 5000,
+        lambda: msgspec.msgpack.encode({"type": "Hello", "agent": "../../x", "node": "a/b"}),
+        lambda: msgspec.msgpack.encode({"type": "Report", "seq": -1, "oldest": 1, "at": "now"}),
+        lambda: msgspec.msgpack.encode({"type": "Report", "seq": 1, "oldest": 1, "at": 0.0, "ranks": [{"rank": 1 << 40}]}),
+        lambda: msgspec.msgpack.encode({"type": "Exec", "command": "rm"}),
+        lambda: msgspec.msgpack.encode({"type": "Hello", "agent": "a", "node": "n" * 5000}),
+        lambda: b"\xdd\xff\xff\xff\xff" + b"\0" * 50,
+        lambda: msg.encode(msg.Hello("good", "n9"))[1][: chance.randrange(1, 12)],
+        lambda: b"x" * (msg.MAX_SMALL + 1),
+    ]  # fmt: skip
+    frames = [msg.PROTOCOL, chance.choice(body)()]
+    return chance.choice([frames, frames, frames, frames[:1], [*frames, b"more"], [b"GET / HTTP/1.1", b""], []])
+
+
+def test_a_thousand_malformed_messages_cost_the_others_nothing() -> None:
+    talk, chance = Talk(), random.Random(7)
+    talk.hello("n1")
+    for i in range(1000):
+        talk.raw(f"bad-{i % 40}", *hostile(chance))
+        if i % 10 == 0:
+            talk.report("n1")
+    counters = talk.core.counters
+    assert counters.malformed == counters.cut_off * 10 == 400 and counters.cut_off == 40
+    assert talk.core.positions["a-n1"].received == 100
+    assert set(talk.core.nodes) == {"n1"}
+
+
+def test_a_flood_is_cut_off_and_a_rejoinder_ignored() -> None:
+    talk = Talk(rate=100, burst=500)
+    talk.hello("n1")
+    talk.hello("n2")
+    for i in range(3000):
+        talk.report("n2", seq=i + 1)
+    assert talk.core.counters.flooded == 1
+    assert talk.core.positions["a-n2"].received < 600
+    assert talk.hello("n2") == []
+    talk.report("n1")
+    assert talk.core.positions["a-n1"].received == 1
+
+
+def test_replays_of_a_whole_conversation_change_nothing() -> None:
+    talk = Talk()
+    said = [msg.encode(msg.Hello("a-n1", "n1", "j", 2))]
+    said += [msg.encode(msg.Report(i, 1, 0.0, [msg.RankNow(0)])) for i in range(1, 50)]
+    for frames in said * 3:
+        talk.raw("a-n1", *frames)
+    assert talk.core.positions["a-n1"] == Position("n1", 49, 49, 0, 98)
+
+
+def test_a_capture_that_is_a_bomb_or_damaged_is_an_error_of_that_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(msg, "MAX_INFLATED", 1 << 20)
+    bomb = zlib.compress(b"\0" * (msg.MAX_INFLATED + 10))
+    for body in (bomb, b"nothing", zlib.compress(b"no capture"), bomb[:50]):
+        with pytest.raises(WireError):
+            msg.unpack_capture(body)
+    talk = Talk()
+    id, _ = talk.stall()
+    talk.say("a-n1", msg.Captured(id, b"damaged"))
+    [done] = of(Conclude, talk.captured("n2", id, (2, 3)))
+    assert isinstance(done, Conclude)
+    assert [s.node for s in done.capture.silent] == ["n1"]
+
+
+def test_a_capture_travels_whole_and_each_group_is_kept_once() -> None:
+    chance = random.Random(3)
+    groups = [
+        Group("w", list(range(64)), "world"),
+        Group("d", list(range(1, 64, 8)), "dp"),
+        Group("x", sorted(chance.sample(range(64), 20))),
+    ]
+    ops = [
+        RankOps(
+            r,
+            64,
+            groups=groups,
+            operations=[
+                Operation("w", 1, "all_reduce", "done", entered_s=1.7e9 + 0.125, left_s=1.7e9 + 0.5),
+                Operation("w", 2, "all_reduce", entered_s=1.7e9),
+            ],
+        )
+        for r in range(2)
+    ]
+    capture = NodeCapture("n1", "j", [RankCapture(pid=r, rank=r, ops=ops[r], ops_before=ops[r]) for r in range(2)])
+    body, known = msg.pack_capture(capture), set[str]()
+    assert capture.ranks[0].ops is not None and capture.ranks[0].ops.groups[0].ranks  # what is packed stays as it was
+    first, second = msg.unpack_capture(body, known), msg.unpack_capture(body, known)
+    assert known == {"w", "d", "x"}
+    assert [o.groups for r in first.ranks[:1] if (o := r.ops)] == [groups]
+    assert all(not g.ranks for r in [*first.ranks[1:], *second.ranks] if r.ops for g in r.ops.groups)
+    assert first.ranks[1].ops is not None and first.ranks[1].ops.operations == ops[1].operations
+    for _ in range(200):
+        ranks = sorted(chance.sample(range(100), chance.randrange(40)))
+        assert msg.from_runs(msg.to_runs(ranks)) == ranks
+    with pytest.raises(WireError):
+        msg.from_runs([(0, 1, 1 << 40)])
+
+
+def test_too_many_nodes_are_refused() -> None:
+    talk = Talk(max_nodes=3)
+    for i in range(5):
+        talk.hello(f"n{i}")
+    assert len(talk.core.nodes) == 3

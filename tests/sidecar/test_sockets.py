@@ -1,0 +1,303 @@
+"""Collector and agents as real processes over real sockets: restarts, strangers, floods, ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import zmq
+from stage import hangdoctor, wait_until
+
+from hangdoctor import messages as msg
+from hangdoctor.collector import address, keys
+from hangdoctor.collector.parts import Position
+from hangdoctor.incidents import Incidents
+
+RANK = "import sys, time; print('up', flush=True); time.sleep(600)"
+Start = Callable[..., subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start a program of this test; all of them are ended with it. Output goes to a file named after it."""
+    running: list[subprocess.Popen[bytes]] = []
+
+    def begin(name: str, *argv: str, **environ: str) -> subprocess.Popen[bytes]:
+        with (tmp_path / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, *argv], env={k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE")} | environ,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+        running.append(process)
+        return process
+
+    yield begin
+    for process in running:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(timeout=20)
+
+
+class Job:
+    """A folder, a collector, agents and sleeping ranks."""
+
+    def __init__(self, folder: Path, start: Start) -> None:
+        self.folder, self.begin, self.logs = folder / "job", start, folder
+
+    def collector(self, *more: str) -> subprocess.Popen[bytes]:
+        bound = self.said("collector", "listening on")
+        process = self.begin(
+            "collector", "-m", "hangdoctor", "collect", "--folder", str(self.folder), "--bind", "tcp://127.0.0.1:*", *more
+        )
+        wait_until(
+            lambda: self.said("collector", "listening on") > bound or process.poll() is not None, "the collector listens"
+        )
+        assert process.poll() is None, (self.logs / "collector.log").read_text()
+        return process
+
+    def rank(self, number: int, key: str) -> subprocess.Popen[bytes]:
+        process = self.begin(f"rank{number}", "-c", RANK, RANK=str(number), WORLD_SIZE="2", TORCHELASTIC_RUN_ID=key)
+        wait_until(lambda: self.said(f"rank{number}", "up") > 0, "the rank runs")
+        return process
+
+    def agent(self, node: str, key: str, *more: str) -> subprocess.Popen[bytes]:
+        return self.begin(
+            f"agent-{node}", "-m", "hangdoctor", "agent", "--folder", str(self.folder), "--node", node, "--job", key,
+            "--interval", "0.2", "--spool", str(self.logs / f"spool-{node}"), *more,
+        )  # fmt: skip
+
+    def said(self, name: str, words: str) -> int:
+        path = self.logs / f"{name}.log"
+        return path.read_text().count(words) if path.exists() else 0
+
+    def positions(self) -> dict[str, Position]:
+        """By node, as the collector has kept them."""
+        kept = Incidents(self.folder).get("positions")
+        told = msgspec.json.decode(kept, type=dict[str, Position]) if kept else {}
+        return {p.node: p for p in told.values()}
+
+    @contextlib.contextmanager
+    def peer(self, own: bool = True, name: bytes = b"peer") -> Iterator[Any]:
+        """A socket to the collector, with the job's key or with a stranger's."""
+        made = keys.load(self.folder)
+        public, secret = (made.agent.public, made.agent.secret) if own else zmq.curve_keypair()
+        context = zmq.Context()
+        socket = context.socket(zmq.DEALER)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.IDENTITY, name)
+        socket.curve_serverkey, socket.curve_publickey, socket.curve_secretkey = made.collector.public, public, secret
+        socket.connect(address.published(self.folder))
+        try:
+            yield socket
+        finally:
+            context.destroy(linger=0)
+
+
+@pytest.fixture
+def job(tmp_path: Path, start: Start) -> Job:
+    return Job(tmp_path, start)
+
+
+def answer(socket: Any, seconds: float = 20.0) -> msg.FromCollector:
+    assert socket.poll(seconds * 1000), "no answer"
+    return msg.from_collector(socket.recv_multipart())
+
+
+def greet(socket: Any, node: str) -> None:
+    socket.send_multipart(msg.encode(msg.Hello(f"agent-of-{node}", node)))
+    assert isinstance(answer(socket), msg.Welcome)
+
+
+def test_a_collector_that_is_killed_and_started_again_misses_and_doubles_nothing(job: Job) -> None:
+    collector = job.collector()
+    agents = []
+    for i, node in enumerate(("na", "nb")):
+        job.rank(i, "restart-test")
+        agents.append(job.agent(node, "restart-test"))
+    wait_until(lambda: len(job.positions()) == 2 and all(p.received > 0 for p in job.positions().values()), "both report")
+    for _ in range(2):
+        before = {n: p.seq for n, p in job.positions().items()}
+        collector.kill()
+        collector.wait()
+        said = job.said("collector", "its agent is here")
+        collector = job.collector()
+        wait_until(lambda n=said: job.said("collector", "its agent is here") >= n + 2, "both are back", 60)  # type: ignore[misc]
+        wait_until(lambda b=before: all(p.seq > b[n] for n, p in job.positions().items()), "both go on")  # type: ignore[misc]
+    for agent in agents:
+        agent.terminate()
+        assert agent.wait(timeout=20) == 0
+    wait_until(lambda: job.said("collector", "its agent has left") == 2, "both have said goodbye")
+    collector.terminate()
+    assert collector.wait(timeout=20) == 0
+    for position in job.positions().values():
+        assert (position.received, position.lost) == (position.seq, 0)
+
+
+def test_an_agent_that_is_killed_is_succeeded_without_loss(job: Job) -> None:
+    job.collector()
+    job.rank(0, "kill-test")
+    agent = job.agent("na", "kill-test")
+    wait_until(lambda: job.positions().get("na", Position()).received > 0, "it reports")
+    agent.kill()
+    agent.wait()
+    seq = job.positions()["na"].seq
+    job.agent("na", "kill-test")
+    wait_until(lambda: job.positions()["na"].seq > seq + 1, "its successor goes on")
+    assert job.positions()["na"].lost == 0
+    assert job.positions()["na"].received == job.positions()["na"].seq
+
+
+def test_strangers_are_refused_and_counted_and_the_other_side_is_checked(job: Job) -> None:
+    job.collector()
+    with job.peer(own=False) as stranger, job.peer() as known:
+        stranger.send_multipart(msg.encode(msg.Hello("stranger", "n1")))
+        wait_until(lambda: job.said("collector", "an unknown key was refused") > 0, "the stranger is counted")
+        greet(known, "n2")
+        assert not stranger.poll(0)
+    plain = zmq.Context()
+    socket = plain.socket(zmq.DEALER)
+    socket.connect(address.published(job.folder))
+    socket.send_multipart(msg.encode(msg.Hello("plain", "n3")))
+    with job.peer(name=b"again") as known:
+        greet(known, "n4")
+    assert not socket.poll(0)
+    plain.destroy(linger=0)
+    assert "n1" not in job.positions() and "n3" not in job.positions()
+    log = (job.logs / "collector.log").read_text()
+    for pair in (keys.load(job.folder).agent, keys.load(job.folder).collector):
+        assert pair.secret.decode() not in log
+
+
+def test_hostile_peers_with_the_key_cost_the_others_nothing(job: Job) -> None:
+    collector = job.collector()
+    with job.peer(name=b"good") as good, job.peer(name=b"bad") as bad, job.peer(name=b"huge") as huge:
+        greet(good, "n1")
+        for i in range(1000):
+            bad.send_multipart([msg.PROTOCOL, os.urandom(i % 300)])
+            bad.send_multipart([b"hangdoctor/1", b"\x91" * 3000])
+        huge.send_multipart([msg.PROTOCOL, b"x" * (msg.MAX_CAPTURE + msg.MAX_SMALL + 1000)])
+        with job.peer(name=b"flood") as flood:
+            for _ in range(5000):
+                flood.send_multipart(msg.encode(msg.Hello("flooder", "n2")))
+            for seq in range(1, 6):
+                good.send_multipart(msg.encode(msg.Report(seq, 1, 0.0, [msg.RankNow(0)])))
+            acked = 0
+            while acked < 5:
+                told = answer(good)
+                acked = told.acked if isinstance(told, msg.Ack) else acked
+            wait_until(lambda: job.said("collector", "is cut off") >= 2, "garbage and flood are cut off")
+    assert collector.poll() is None
+    assert job.positions()["n1"].received == 5
+
+
+def test_another_version_is_refused_with_a_clear_line_on_both_sides(job: Job, tmp_path: Path) -> None:
+    job.collector()
+    with job.peer() as old:
+        old.send_multipart([b"hangdoctor/2", b"whatever"])
+        told = answer(old)
+        assert isinstance(told, msg.Rejected) and "hangdoctor/2" in told.why
+    wait_until(lambda: job.said("collector", "the other side speaks hangdoctor/2") == 1, "the line in the log")
+
+
+def test_a_collector_that_cannot_start_says_why(job: Job, tmp_path: Path) -> None:
+    job.collector()
+    taken = address.published(job.folder)
+    other = hangdoctor("collect", "--folder", str(tmp_path / "other"), "--bind", taken, cwd=tmp_path, code=1)
+    assert "cannot listen on" in other.stderr
+    refused = hangdoctor(
+        "collect", "--folder", str(tmp_path / "o"), "--insecure", "--bind", "tcp://*:7001", cwd=tmp_path, code=2
+    )
+    assert "--insecure is for this machine only" in refused.stderr
+    assert "no folder named" in hangdoctor("collect", cwd=tmp_path, code=2).stderr
+    assert "no target named" in hangdoctor("sidecar", "--folder", str(tmp_path / "o"), cwd=tmp_path, code=2).stderr
+
+
+class FakeCollector:
+    """The other side of one agent, steered by the test."""
+
+    def __init__(self) -> None:
+        self.context = zmq.Context()
+        self.socket = self.context.socket(zmq.ROUTER)
+        self.port = self.socket.bind_to_random_port("tcp://127.0.0.1")
+        self.peer = b""
+        self.reports: list[msg.Report] = []
+
+    def next(self, kind: type, seconds: float = 40.0) -> Any:
+        """The next message of a kind; reports on the way are kept and acknowledged."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0 and self.socket.poll(left * 1000):
+            self.peer, *frames = self.socket.recv_multipart()
+            message = msg.from_agent(frames)
+            if isinstance(message, msg.Report):
+                self.reports.append(message)
+                self.say(msg.Ack(message.seq))
+            if isinstance(message, kind):
+                return message
+        raise AssertionError(f"no {kind.__name__}")
+
+    def say(self, message: msg.FromCollector) -> None:
+        self.socket.send_multipart([self.peer, *msg.encode(message)])
+
+
+def test_one_agent_captures_declines_survives_nonsense_and_ends_with_its_job(job: Job, start: Start) -> None:
+    collector = FakeCollector()
+    rank = job.rank(3, "fake-test")
+    agent = start(
+        "agent", "-m", "hangdoctor", "agent", "--insecure", "--collector", f"tcp://127.0.0.1:{collector.port}", "--job",
+        "fake-test", "--node", "nx", "--interval", "0.2", "--linger", "1", "--spool", str(job.logs / "spool"),
+    )  # fmt: skip
+    hello = collector.next(msg.Hello)
+    assert hello.node == "nx"
+    collector.say(msg.Welcome(0))
+    report = collector.next(msg.Report)
+    while not report.ranks:
+        report = collector.next(msg.Report)
+    assert [(r.rank, r.pid, r.box, r.over) for r in report.ranks] == [(3, rank.pid, False, False)]
+    collector.say(msg.Capture("c1", settle_s=2.0, timeout_s=20.0))
+    collector.say(msg.Capture("c2"))
+    assert collector.next(msg.Declined).id == "c2"
+    captured = collector.next(msg.Captured)
+    assert (captured.id, captured.error) == ("c1", "")
+    capture = msg.unpack_capture(captured.body)
+    assert [(r.rank, len(r.samples)) for r in capture.ranks] == [(3, 2)]
+    for frames in ([b"", b""], [msg.PROTOCOL, b"\xff"], [b"hangdoctor/9", b""], [msg.PROTOCOL, b"x", b"y"]):
+        collector.socket.send_multipart([collector.peer, *frames])
+    collector.say(msg.WhoAreYou())
+    assert collector.next(msg.Hello).agent == hello.agent
+    collector.say(msg.Welcome(collector.reports[-1].seq))
+    rank.kill()
+    rank.wait()
+    while not (told := collector.next(msg.Report)).ranks or not told.ranks[0].over:
+        pass
+    assert collector.next(msg.Bye).why == "its job has ended"
+    assert agent.wait(timeout=20) == 0
+    seqs = [r.seq for r in collector.reports]
+    assert seqs == list(range(1, len(seqs) + 1))
+    assert not (job.logs / "spool").exists()
+    collector.context.destroy(linger=0)
+
+
+def test_sigterm_ends_an_agent_in_the_middle_of_a_capture(job: Job, start: Start) -> None:
+    collector = FakeCollector()
+    job.rank(0, "term-test")
+    agent = start("agent", "-m", "hangdoctor", "agent", "--insecure", "--collector", f"tcp://127.0.0.1:{collector.port}",
+                  "--job", "term-test", "--interval", "0.2", "--spool", str(job.logs / "spool"))  # fmt: skip
+    collector.next(msg.Hello)
+    collector.say(msg.Welcome(0))
+    while not collector.next(msg.Report).ranks:
+        pass
+    collector.say(msg.Capture("c1", settle_s=60.0, timeout_s=100.0))
+    collector.say(msg.Capture("c2"))
+    collector.next(msg.Declined)  # the first is under way
+    agent.terminate()
+    assert agent.wait(timeout=20) == 0  # the capture alone would last a minute
+    collector.context.destroy(linger=0)

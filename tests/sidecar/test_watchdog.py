@@ -1,0 +1,210 @@
+"""The watchdog against simulated jobs: half an hour passes in milliseconds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from hangdoctor.clock import FakeClock
+from hangdoctor.messages import RankNow
+from hangdoctor.watchdog import WORKING, Learned, Settings, Stall, Watchdog
+
+
+class FakeJob:
+    """Eight ranks on four nodes. `plan` yields (seconds until the next progress, phase, busy meanwhile)."""
+
+    def __init__(self, plan: Iterator[tuple[float, str, bool]], watchdog: Watchdog, box: bool = True) -> None:
+        self.clock = FakeClock()
+        self.plan, self.dog, self.box = plan, watchdog, box
+        self.event, self.phase, self.busy = 0.0, "", False
+        self.next = 0.0
+        self.deaf: set[int] = set()
+
+    def advance(self) -> None:
+        now = self.clock.monotonic()
+        while self.next <= now:
+            self.event = self.next
+            seconds, self.phase, self.busy = next(self.plan)
+            self.next = self.event + seconds
+
+    def run(self, seconds: float, on_tick: Callable[[float], None] = lambda now: None) -> list[Stall]:
+        """Let time pass second by second, as the collector sees it; the stalls that were declared."""
+        found = []
+        end = self.clock.monotonic() + seconds
+        while self.clock.monotonic() < end:
+            self.clock.advance(1.0)
+            now = self.clock.monotonic()
+            self.advance()
+            for node in set(range(4)) - self.deaf:
+                ranks = [
+                    RankNow(r, idle_s=max(0.0, now - self.event), phase=self.phase, busy=self.busy and r == 0, box=self.box)
+                    for r in (2 * node, 2 * node + 1)
+                ]
+                self.dog.report(now, ranks)
+            on_tick(now)
+            stall = self.dog.tick(now)
+            if stall is not None:
+                found.append(stall)
+        return found
+
+
+def steady(step: float = 0.2) -> Iterator[tuple[float, str, bool]]:
+    while True:
+        yield step, "", False
+
+
+def then_stuck(step: float, after: float) -> Iterator[tuple[float, str, bool]]:
+    passed = 0.0
+    while passed < after:
+        passed += step
+        yield step, "", False
+    yield 1e9, "", False
+
+
+def restless(seed: int, step: float, marks: bool) -> Iterator[tuple[float, str, bool]]:
+    """Slow first steps and a compilation, steps up to five times as slow, evaluations and checkpoints, with or without marks."""
+    chance = random.Random(seed)
+    for _ in range(3):
+        yield 20 * chance.random(), "", True
+    yield 70.0, "", True  # compiling
+    while True:
+        for _ in range(int(120 / step)):
+            yield step * (5 if chance.random() < 0.02 else chance.uniform(0.8, 1.3)), "train" if marks else "", False
+        for _ in range(5):
+            yield chance.uniform(2, 8), "evaluation" if marks else "", not marks
+        yield chance.uniform(30, 60), "checkpoint" if marks else "", not marks
+
+
+def test_half_an_hour_of_a_restless_job_raises_no_alarm() -> None:
+    for seed in range(3):
+        for step in (0.2, 1.0, 4.0):
+            for marks in (True, False):
+                job = FakeJob(restless(seed, step, marks), Watchdog(Settings()))
+
+                def pause(now: float, job: FakeJob = job) -> None:
+                    if int(now) == 900:  # the whole machine stands still for ten minutes: its clocks go on
+                        job.clock.advance(600.0)
+                        job.event += 600.0
+                        job.next += 600.0
+
+                assert job.run(1800, pause) == [], (seed, step, marks, job.dog.learned)
+                assert job.dog.learned.warm
+
+
+def test_a_fast_job_that_stops_is_seen_within_seconds_and_once() -> None:
+    job = FakeJob(then_stuck(0.2, 60), Watchdog(Settings()))
+    assert job.run(60) == []
+    [stall] = job.run(600)
+    assert 5 < stall.age_s < 9
+    assert stall.phase == ""
+
+
+def test_a_slow_job_gets_the_time_that_its_steps_need() -> None:
+    job = FakeJob(then_stuck(10.0, 300), Watchdog(Settings()))
+    [stall] = job.run(1000)
+    assert 50 < stall.age_s < 70  # five times a step of 10 s is a slow step
+
+
+def test_before_the_first_rhythm_the_bound_is_long() -> None:
+    [stall] = FakeJob(then_stuck(1.0, 3), Watchdog(Settings())).run(400)
+    assert stall.bound_s == Settings().start_s
+
+
+def test_setting_up_is_no_rhythm() -> None:
+    dog = Watchdog(Settings())
+    for second in range(1, 30):
+        dog.report(float(second), [RankNow(r, op="store_wait", inside=True, box=True) for r in range(4)])
+    assert not dog.learned.warm
+    for second in range(30, 45):
+        dog.report(float(second), [RankNow(r, op="all_reduce", inside=True, box=True) for r in range(4)])
+    assert dog.learned.warm
+
+
+def test_a_fixed_bound_holds_from_the_start() -> None:
+    [stall] = FakeJob(then_stuck(1.0, 3), Watchdog(Settings(stall_after_s=20))).run(400)
+    assert 20 < stall.age_s <= 22
+
+
+def test_work_outside_of_operations_has_a_bound_of_its_own() -> None:
+    def plan() -> Iterator[tuple[float, str, bool]]:
+        for _ in range(200):
+            yield 0.2, "", False
+        yield 1e9, "", True  # a loop without an end
+
+    [stall] = FakeJob(plan(), Watchdog(Settings())).run(400)
+    assert stall.phase == WORKING
+    assert 119 < stall.age_s < 125
+
+
+def test_ranks_without_a_box_are_judged_slowly() -> None:
+    [stall] = FakeJob(then_stuck(0.2, 60), Watchdog(Settings()), box=False).run(900)
+    assert stall.bound_s == Settings().floor_blind_s
+
+
+def test_when_nobody_reports_nothing_is_said() -> None:
+    job = FakeJob(steady(), Watchdog(Settings()))
+    job.run(60)
+    job.deaf = {0, 1, 2, 3}
+    assert job.run(600) == []
+
+
+def test_one_node_that_is_silent_does_not_hide_a_stall() -> None:
+    job = FakeJob(then_stuck(0.2, 60), Watchdog(Settings()))
+    job.run(60)
+    job.deaf = {2}
+    assert len(job.run(60)) == 1
+
+
+def test_after_a_stall_the_job_is_watched_again_and_the_stall_is_not_learned() -> None:
+    def plan() -> Iterator[tuple[float, str, bool]]:
+        for _ in range(2):
+            for _ in range(300):
+                yield 0.2, "", False
+            yield 100.0, "", False
+        yield from steady()
+
+    stalls = FakeJob(plan(), Watchdog(Settings())).run(500)
+    assert [round(s.bound_s) for s in stalls] == [6, 6]
+
+
+def test_a_false_alarm_teaches_it() -> None:
+    def plan() -> Iterator[tuple[float, str, bool]]:
+        for _ in range(6):
+            for _ in range(300):
+                yield 0.2, "", False
+            yield 20.0, "", False
+
+    job = FakeJob(plan(), Watchdog(Settings()))
+    found: list[Stall] = []
+    while job.clock.monotonic() < 400:
+        found += job.run(1)
+        if job.dog.stalled:
+            job.dog.false_alarm(job.clock.monotonic())
+    assert len(found) == 1
+
+
+def test_what_it_learned_outlives_a_restart() -> None:
+    job = FakeJob(steady(), Watchdog(Settings()))
+    job.run(60)
+    kept = msgspec.json.decode(msgspec.json.encode(job.dog.learned), type=Learned)
+    again = FakeJob(then_stuck(0.2, 3), Watchdog(Settings(), kept))
+    [stall] = again.run(30)
+    assert stall.bound_s < 10
+
+
+def test_a_clock_of_a_node_that_is_set_does_not_matter() -> None:
+    """Reports carry ages, not times; an age beyond all measure is no progress and no harm."""
+    job = FakeJob(steady(), Watchdog(Settings()))
+    job.run(60)
+    job.dog.report(job.clock.monotonic(), [RankNow(0, idle_s=3600.0)])
+    assert job.run(60) == []
+
+
+def test_ranks_that_have_left_are_not_waited_for() -> None:
+    job = FakeJob(steady(), Watchdog(Settings()))
+    job.run(60)
+    now = job.clock.monotonic()
+    job.dog.report(now, [RankNow(r, idle_s=0.0, over=True, finished=True) for r in range(8)])
+    assert [s for s in (job.dog.tick(now + i) for i in range(1, 300)) if s] == []
