@@ -43,7 +43,8 @@ def test_a_rank_that_never_enters(cluster: Cluster, job: LabJob) -> None:
     assert diagnosis["job"]["nodes"] == ["n1", "n2", "n3", "n4"]
     assert {r["rank"]: r["node"] for r in diagnosis["ranks"]} == {r: f"n{r // 2 + 1}" for r in range(8)}
     assert {r["rank"]: r["gpu"] for r in diagnosis["ranks"]} == {r: str(r % 2) for r in range(8)}
-    assert job.states() == before
+    after = job.states()
+    assert after.keys() == before.keys() and set(after.values()) <= {"S", "R"}  # all alive, none stopped
 
 
 def test_silent_nodes_explain_the_wait(cluster: Cluster, job: LabJob) -> None:
