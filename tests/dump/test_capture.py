@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -197,9 +196,8 @@ def test_a_stopped_process_is_read_without_being_touched(tmp_path: Path) -> None
     with processes(tmp_path, [(e, SLEEPER) for e in ranks(41006, 2)]) as pids:
         os.kill(pids[1], signal.SIGSTOP)
         wait_until(lambda: "T (stopped)" in switches(pids[1]), "stopped")
-        begin = time.monotonic()
         verdict = dump(tmp_path, "41006", "--native", "--timeout", "15")
-        assert time.monotonic() - begin < 14  # the deadline of a hang: py-spy would sit in front of it for good
+        assert not any("deadline" in m["why"] for m in verdict["missing"])  # no py-spy sat in front of it until the end
         assert "T (stopped)" in switches(pids[1])
     assert verdict["causes"][0]["kind"] == "stopped" and verdict["causes"][0]["ranks"] == [1]
     assert any("read without stopping it" in note for note in verdict["notes"])
