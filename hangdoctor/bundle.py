@@ -110,6 +110,11 @@ def encode_diagnosis(diagnosis: Diagnosis) -> bytes:
     return msgspec.json.format(msgspec.json.encode(diagnosis), indent=1) + b"\n"
 
 
+def as_bytes(capture: JobCapture, diagnosis: Diagnosis, folder: Path) -> bytes:
+    """The diagnosis for `report --json`."""
+    return encode_diagnosis(diagnosis)
+
+
 def is_bundle(path: Path) -> bool:
     return (path / "manifest.json").is_file()
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 
-from ..model import Cause, Diagnosis
+from ..model import Cause, Diagnosis, JobCapture
 from ..ranges import format_hosts, format_ranks
 from . import tree
 
@@ -42,6 +43,11 @@ def plain(diagnosis: Diagnosis, bundle: str = "") -> str:
     out = io.StringIO()
     render(diagnosis, Console(file=out, no_color=True, width=160, force_terminal=False), bundle)
     return out.getvalue()
+
+
+def as_bytes(capture: JobCapture, diagnosis: Diagnosis, folder: Path) -> bytes:
+    """The same for `report --text`."""
+    return plain(diagnosis).encode()
 
 
 def _verdict(diagnosis: Diagnosis) -> Iterator[str]:

@@ -1,0 +1,77 @@
+"""`hangdoctor report`: files to look at, from a bundle."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Protocol
+
+import click
+
+from .. import bundle
+from ..diagnosis import diagnose
+from ..errors import BundleError, UsageError
+from ..model import Diagnosis, JobCapture
+
+
+class Writer(Protocol):
+    """Makes one kind of file: the bytes, from the capture, its diagnosis and the bundle's folder."""
+
+    def __call__(self, capture: JobCapture, diagnosis: Diagnosis, folder: Path) -> bytes: ...
+
+
+# flag -> (module of hangdoctor, its function, what --help says); imported when it is asked for.
+FORMATS: dict[str, tuple[str, str, str]] = {
+    "text": ("report.terminal", "as_bytes", "The report as a terminal shows it, without colours."),
+    "json": ("bundle", "as_bytes", "The diagnosis as JSON, as `diagnose --json` gives it."),
+}
+
+
+def _add_flags(command: click.Command) -> None:
+    for name, (_, _, says) in FORMATS.items():
+        command.params.append(click.Option([f"--{name}"], metavar="FILE|-", help=says))
+
+
+@click.command("report")
+@click.argument("folder", metavar="BUNDLE", type=click.Path(path_type=Path))
+@click.option("--quiet", "-q", is_flag=True, help="No line on stderr for each file written.")
+def command(folder: Path, quiet: bool, **wanted: str | None) -> None:
+    """Files to look at, to share or to load elsewhere, from a saved bundle.
+
+    Several at once is fine; FILE may be - for standard output. A file that exists is replaced, whole or not at all.
+    The diagnosis is made again from what was captured; nothing but the bundle is read.
+    """
+    chosen = {name: target for name, target in wanted.items() if target}
+    if not chosen:
+        raise UsageError("name at least one file to write: " + ", ".join(f"--{name} FILE" for name in FORMATS))
+    if sum(target == "-" for target in chosen.values()) > 1:
+        raise UsageError("only one of the files can be standard output")
+    capture = bundle.load(folder)
+    diagnosis = diagnose(capture)
+    for name, target in chosen.items():
+        module, function, _ = FORMATS[name]
+        writer: Writer = getattr(importlib.import_module(f"hangdoctor.{module}"), function)
+        data = writer(capture, diagnosis, folder)
+        _write(target, data)
+        if not quiet and target != "-":
+            click.echo(f"hangdoctor: {target} ({len(data) / 1000:.0f} kB)", err=True)
+
+
+def _write(target: str, data: bytes) -> None:
+    if target == "-":
+        sys.stdout.buffer.write(data)
+        sys.stdout.flush()
+        return
+    path = Path(target)
+    staging = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        staging.write_bytes(data)
+        staging.replace(path)
+    except OSError as error:
+        staging.unlink(missing_ok=True)
+        raise BundleError(f"{path} cannot be written: {error.strerror}", "Name another place.") from error
+
+
+_add_flags(command)
