@@ -106,6 +106,9 @@ class Case:
             kinds.append("in_communication")
         alternatives = [_members(self)] if mode == "dumps only" and spec.unseen_in_dumps else []
         wider = sorted({*self.ranks, *_partners(self)}) if mode.startswith("stacks") and self.kind in _EITHER else []
+        if mode == "dumps only":  # no transfer is recorded: a rank and its neighbour stage look alike
+            near = {r ^ stage for r in self.ranks for stage in (0, 4)}
+            wider = sorted({r ^ half for r in near for half in (0, 1)} if self.kind in ("killed", "early_exit") else near)
         return Expected(self.ranks, list(dict.fromkeys(kinds)), alternatives=alternatives, wider=wider)
 
 
