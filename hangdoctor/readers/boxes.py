@@ -11,6 +11,7 @@ import msgspec
 import psutil
 
 from ..errors import BadInput, HangdoctorError
+from ..layout import Layout
 from ..model import RankCapture
 from ..operations import RankOps
 from . import blackbox, flight_recorder, worker_server
@@ -74,6 +75,11 @@ def _put(rank: RankCapture, box: blackbox.Box, first: bool) -> list[str]:
     if box.state == "switched_off":
         return [f"rank {rank.rank}: its probe switched itself off: {box.note}"]
     return []
+
+
+def told_layout(ranks: Sequence[RankCapture]) -> Layout | None:
+    """The layout as the job itself has said it to its black boxes; it comes before any guess."""
+    return next((r.ops.layout for r in ranks if r.ops is not None and r.ops.layout is not None), None)
 
 
 def trim(ops: RankOps, keep: int) -> RankOps:
