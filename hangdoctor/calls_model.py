@@ -58,6 +58,7 @@ class CallTrace(Struct, omit_defaults=True):
     written: int = 0  # events since the file was made
     capacity: int = 0  # events that the ring holds
     torn: int = 0  # events left out because they were being written
+    read_s: float = 0.0  # when it was read, seconds since the epoch by the rank's host
     base_ns: int = 0  # nanoseconds since the epoch
     functions: list[Function] = []
     threads: list[CallThread] = []

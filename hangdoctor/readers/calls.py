@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+import time
 from pathlib import Path
 
 from msgspec import structs
@@ -93,7 +94,7 @@ class CallsReader:
             monitoring=self._get(fmt.H_MEANS) == fmt.MONITORING, follow=names[0], ignore=names[1],
             from_iteration=self._get(fmt.H_FROM_ITERATION), request=self._get(fmt.H_REQUEST),
             began_s=self._get(fmt.H_BEGAN_WALL) / 1e9, note=self._header_text(fmt.H_NOTE), written=self._get(fmt.H_HEAD),
-            capacity=self.capacity,
+            capacity=self.capacity, read_s=time.time(),
         )  # fmt: skip
 
     def read(self, last: int | None = None, since: int | None = None) -> CallTrace:
@@ -103,6 +104,12 @@ class CallsReader:
         if last is not None:
             first = max(first, trace.written - last)
         return self._filled(trace, self._events(first, trace.written, trace))
+
+    def read_oldest(self) -> CallTrace:
+        """The oldest event that the ring is sure to hold."""
+        trace = self.summary()
+        first = max(0, trace.written - self.capacity + 2 * _MARGIN)
+        return self._filled(trace, self._events(first, min(first + 1, trace.written), trace))
 
     def read_last(self, each: int) -> CallTrace:
         """The last `each` events of every thread, as far as they are near the end of the ring or of the thread.
@@ -234,6 +241,6 @@ def last_calls(path: str | Path, each: int) -> CallTrace | None:
         return None
 
 
-def without_paths(trace: CallTrace) -> CallTrace:
-    """As a capture keeps it: nothing of where it was read."""
+def without_path(trace: CallTrace) -> CallTrace:
+    """As a capture keeps it: a bundle is read elsewhere."""
     return structs.replace(trace, path="")

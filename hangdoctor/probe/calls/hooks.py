@@ -75,7 +75,7 @@ class Monitoring:
         """
         self._tool = _tool_id()
         events = _monitoring.events
-        source = self._module or self._python
+        source: Any = self._module or self._python
         local = {
             events.PY_START: source.on_call, events.PY_RESUME: source.on_call, events.PY_THROW: source.on_throw,
             events.PY_RETURN: source.on_return, events.PY_YIELD: source.on_return, events.PY_UNWIND: source.on_unwind,
@@ -204,7 +204,7 @@ class Profile:
 def _for_new_threads(function: Any, on: bool) -> None:
     """threading's profile function for new threads: ours, unless the job has one of its own."""
     threading = sys.modules.get("threading")
-    if threading is not None and threading._profile_hook in ((None,) if on else (function,)):  # type: ignore[attr-defined]
+    if threading is not None and threading._profile_hook in ((None,) if on else (function,)):
         threading.setprofile(function if on else None)
 
 
