@@ -1,6 +1,7 @@
 """One process that traces itself through what the argument says, without torch; prints what it found as JSON."""
 
 import asyncio
+import contextlib
 import json
 import os
 import sys
@@ -82,10 +83,8 @@ def in_thread():
 
 def scenario():
     inner(1)
-    try:
+    with contextlib.suppress(ValueError):
         through(1)
-    except ValueError:
-        pass
     list(numbers())
     half = numbers()
     next(half)
@@ -121,100 +120,121 @@ def installed():
     return [sys.getprofile() is not None, threading._profile_hook is not None, *filter(None, tools)]
 
 
-def main():
-    tracer = Tracer(Box(FOLDER, "job"))
-    if WHAT == "scenario":
-        tracer.obey(Request(1, True, FOLLOW))
-        scenario()
-        tracer.obey(Request(2, False))
-        outer(1)
-        print(json.dumps({**recorded(tracer.ring.path), "installed": installed()}))
-    elif WHAT == "switch":
-        tracer.obey(Request(1, True, FOLLOW, ("calls_alone",)))
-        outer(0)  # ignored: exclusion wins among equals
-        tracer.obey(Request(2, True, ("json",)))
-        outer(0)
-        ignored()
-        tracer.obey(Request(3, True, FOLLOW, (), 5), 4)
-        outer(0)
-        tracer.reached(4)
-        outer(0)
-        tracer.reached(5)
-        outer(0)
-        tracer.obey(Request(4, True, FOLLOW, ranks="1-3"))
-        outer(0)
-        print(json.dumps({**recorded(tracer.ring.path), "installed": installed()}))
-    elif WHAT == "fork":
-        tracer.obey(Request(1, True, FOLLOW))
-        outer(0)
-        child = os.fork()
-        if not child:
-            many(50)
-            threading.Thread(target=in_thread).start()
-            os._exit(0 if not any(installed()) else 3)
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        outer(0)
-        tracer.obey(Request(2, False))
-        print(json.dumps({**recorded(tracer.ring.path), "child": code}))
-    elif WHAT == "broken":
-        from hangdoctor.probe.calls.choice import Choice
+def play_scenario(tracer):
+    tracer.obey(Request(1, True, FOLLOW))
+    scenario()
+    tracer.obey(Request(2, False))
+    outer(1)
+    print(json.dumps({**recorded(tracer.ring.path), "installed": installed()}))
 
-        Choice.follows = lambda self, module: no_such_name  # noqa: F821
-        Choice.follows.__code__ = Choice.follows.__code__.replace(co_filename=Choice.__init__.__code__.co_filename)
-        tracer.obey(Request(1, True, FOLLOW))
-        result = outer(0)
-        tracer.obey(Request(2, True, FOLLOW))
-        print(json.dumps({**recorded(tracer.ring.path), "result": result, "installed": installed()}))
-    elif WHAT == "foreign":
-        # An exception that a signal handler raises while the probe decides belongs to the job.
-        from hangdoctor.probe.calls.choice import Choice
 
-        def interrupted(self, module):
-            raise TimeoutError("the job's own")
+def play_switch(tracer):
+    tracer.obey(Request(1, True, FOLLOW, ("calls_alone",)))
+    outer(0)  # ignored: exclusion wins among equals
+    tracer.obey(Request(2, True, ("json",)))
+    outer(0)
+    ignored()
+    tracer.obey(Request(3, True, FOLLOW, (), 5), 4)
+    outer(0)
+    tracer.reached(4)
+    outer(0)
+    tracer.reached(5)
+    outer(0)
+    tracer.obey(Request(4, True, FOLLOW, ranks="1-3"))
+    outer(0)
+    print(json.dumps({**recorded(tracer.ring.path), "installed": installed()}))
 
-        tracer.obey(Request(1, True, FOLLOW))
-        kept, Choice.follows = Choice.follows, interrupted
-        try:
-            leaf()
-            said = "swallowed"
-        except TimeoutError as error:
-            Choice.follows = kept
-            said = str(error)
-        print(json.dumps([said, tracer.broken]))
-    elif WHAT == "soak":
-        tracer.obey(Request(1, True, FOLLOW, size_mb=1))
-        many(100_000)
-        before, began = resident_kb(), time.perf_counter()
-        many(int(sys.argv[3]))
-        took = time.perf_counter() - began
-        grown = resident_kb() - before
-        tracer.obey(Request(2, False))
-        report = recorded(tracer.ring.path)
-        report["events"] = report["events"][-3:]
-        print(json.dumps({**report, "grown_kb": grown, "took": took, "bytes": tracer.ring.path.stat().st_size}))
-    elif WHAT == "codes":  # code made anew again and again, and more places than the table has room for
-        tracer.obey(Request(1, True, FOLLOW, size_mb=1))
-        for _ in range(3000):
-            exec("def same(): return 1\nsame()", globals())
-        for i in range(3000):
-            exec(f"def place_{i}(): return 1\nplace_{i}()", globals())
-        tracer.obey(Request(2, False))
-        print(json.dumps(recorded(tracer.ring.path)))
-    elif WHAT == "threads":  # more than the table has room for
-        tracer.obey(Request(1, True, FOLLOW, size_mb=1))
-        for _ in range(1100):
-            worker = threading.Thread(target=leaf, name="brief")
-            worker.start()
-            worker.join()
-        outer(0)
-        tracer.obey(Request(2, False))
-        print(json.dumps(recorded(tracer.ring.path)))
-    elif WHAT == "write":  # until it is killed
-        tracer.obey(Request(1, True, FOLLOW, size_mb=1))
+
+def play_fork(tracer):
+    tracer.obey(Request(1, True, FOLLOW))
+    outer(0)
+    child = os.fork()
+    if not child:
+        many(50)
+        threading.Thread(target=in_thread).start()
+        os._exit(0 if not any(installed()) else 3)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    outer(0)
+    tracer.obey(Request(2, False))
+    print(json.dumps({**recorded(tracer.ring.path), "child": code}))
+
+
+def play_broken(tracer):
+    from hangdoctor.probe.calls.choice import Choice
+
+    Choice.follows = lambda self, module: no_such_name  # noqa: F821
+    Choice.follows.__code__ = Choice.follows.__code__.replace(co_filename=Choice.__init__.__code__.co_filename)
+    tracer.obey(Request(1, True, FOLLOW))
+    result = outer(0)
+    tracer.obey(Request(2, True, FOLLOW))
+    print(json.dumps({**recorded(tracer.ring.path), "result": result, "installed": installed()}))
+
+
+def play_foreign(tracer):
+    # An exception that a signal handler raises while the probe decides belongs to the job.
+    from hangdoctor.probe.calls.choice import Choice
+
+    def interrupted(self, module):
+        raise TimeoutError("the job's own")
+
+    tracer.obey(Request(1, True, FOLLOW))
+    kept, Choice.follows = Choice.follows, interrupted
+    try:
+        leaf()
+        said = "swallowed"
+    except TimeoutError as error:
+        Choice.follows = kept
+        said = str(error)
+    print(json.dumps([said, tracer.broken]))
+
+
+def play_soak(tracer):
+    tracer.obey(Request(1, True, FOLLOW, size_mb=1))
+    many(100_000)
+    before, began = resident_kb(), time.perf_counter()
+    many(int(sys.argv[3]))
+    took = time.perf_counter() - began
+    grown = resident_kb() - before
+    tracer.obey(Request(2, False))
+    report = recorded(tracer.ring.path)
+    report["events"] = report["events"][-3:]
+    print(json.dumps({**report, "grown_kb": grown, "took": took, "bytes": tracer.ring.path.stat().st_size}))
+
+
+def play_codes(tracer):
+    """Code made anew again and again, and more places than the table has room for."""
+    tracer.obey(Request(1, True, FOLLOW, size_mb=1))
+    for _ in range(3000):
+        exec("def same(): return 1\nsame()", globals())
+    for i in range(3000):
+        exec(f"def place_{i}(): return 1\nplace_{i}()", globals())
+    tracer.obey(Request(2, False))
+    print(json.dumps(recorded(tracer.ring.path)))
+
+
+def play_threads(tracer):
+    """More than the table has room for."""
+    tracer.obey(Request(1, True, FOLLOW, size_mb=1))
+    for _ in range(1100):
+        worker = threading.Thread(target=leaf, name="brief")
+        worker.start()
+        worker.join()
+    outer(0)
+    tracer.obey(Request(2, False))
+    print(json.dumps(recorded(tracer.ring.path)))
+
+
+def play_write(tracer):
+    """Until it is killed."""
+    tracer.obey(Request(1, True, FOLLOW, size_mb=1))
+    many(1000)
+    print(tracer.ring.path, flush=True)
+    while True:
         many(1000)
-        print(tracer.ring.path, flush=True)
-        while True:
-            many(1000)
+
+
+def main():
+    globals()["play_" + WHAT](Tracer(Box(FOLDER, "job")))
 
 
 main()
