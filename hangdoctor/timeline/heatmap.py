@@ -45,7 +45,7 @@ def svg(found: Stragglers) -> bytes:
         f'<rect x="{_LEFT}" y="{_TOP}" width="{plot_w:.1f}" height="{plot_h:.1f}" fill="none" stroke="{_FAINT}" stroke-width="0.7"/>',
         *_axes(row_labels, column_labels, wide, high, plot_w, plot_h),
         *_sums(found, row_labels, high, _LEFT + plot_w + 14),
-        *_legend(limits, _TOP + plot_h + 78),
+        *_legend(limits, any(v is None for row in cells for v in row), _TOP + plot_h + 78),
         "</svg>\n",
     ]
     return "\n".join(parts).encode()
@@ -53,7 +53,7 @@ def svg(found: Stragglers) -> bytes:
 
 def _subtitle(found: Stragglers, rows: int, columns: int) -> str:
     joined = [
-        f"{what} {total} in {shown} {where}, each cell its largest value"
+        f"{total} {what} in {shown} {where}, each cell its largest value"
         for what, total, shown, where in (
             ("ranks", len(found.ranks), rows, "rows"),
             ("steps", len(found.steps), columns, "columns"),
@@ -74,7 +74,7 @@ def _largest(values: Sequence[float | None]) -> float | None:
 
 def _chunks(labels: Sequence[int], most: int) -> list[tuple[int, int]]:
     """(from, to) of at most `most` equal chunks."""
-    size = max(1, math.ceil(len(labels) / most))
+    size = 1 << max(0, math.ceil(math.log2(max(1, len(labels)) / most)))  # a power of two, as nodes and groups are
     return [(i, min(i + size, len(labels))) for i in range(0, len(labels), size)]
 
 
@@ -210,14 +210,15 @@ def _sums(found: Stragglers, rows: list[tuple[int, int]], high: float, left: flo
     return parts
 
 
-def _legend(limits: list[float], top: float) -> list[str]:
-    boxes = [(_NOTHING, "no operations"), (_CALM, f"below {_ms(limits[0])}" if limits else "nobody waited")]
+def _legend(limits: list[float], gaps: bool, top: float) -> list[str]:
+    boxes = [(_NOTHING, "no operations")] if gaps else []
+    boxes += [(_CALM, f"below {_ms(limits[0])}" if limits else "nobody waited")]
     for n, limit in enumerate(limits):
         words = f"{_ms(limit)} to {_ms(limits[n + 1])}" if n + 1 < len(limits) else f"{_ms(limit)} and more"
         boxes.append((_colour(n, len(limits)), words))
     parts, x = [], float(_LEFT)
     for colour, words in boxes:
-        need = 26 + len(words) * 6.6
+        need = 20 + len(words) * 6.4
         if x + need > _WIDTH - 10:
             x, top = _LEFT, top + 22
         parts.append(

@@ -2,7 +2,8 @@
 
 Waiting is passed on: a rank that waited in its tensor-parallel group comes late to its data-parallel one, though it is not
 slow. So of the time that a member waited for the last one, what the last one had itself waited longer than that member in the
-same step is not its doing: it is *held up*, not *holding up*.
+same step is not its doing: it is *held up*, not *holding up*. And one delay is felt by many, one after another: how long a rank
+held the others up in a step is what the one of them that lost most by it lost, not the sum over all.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from itertools import pairwise
 
 from msgspec import Struct
 
+from ..operations import Operation
 from .instances import FROM_ROOT, TO_ROOT
 from .model import Instance, Lane, Member, Timeline
 from .pftrace import clock_words
@@ -28,7 +30,7 @@ class StepShare(Struct):
     begin_ms: float  # since the timeline's beginning
     duration_ms: float  # median of the ranks
     last: int
-    held_up_ms: float  # by that rank: the longest wait that it caused, summed over the operations
+    held_up_ms: float  # by that rank: what the rank lost that waited longest for it
     waited_ms: float  # the longest that any rank waited in it
     communication: float  # share of the step inside operations, median of the ranks
 
@@ -60,6 +62,7 @@ class Stragglers(Struct):
     ranks: list[RankShare]
     groups: list[GroupShare]
     held_up_ms: list[list[float | None]]
+    elapsed_ms: float  # from the first step's beginning to the last one's end
     clocks: list[str]
     notes: list[str]
     schema: str = SCHEMA
@@ -79,6 +82,7 @@ class _Analysis:
         self.steps = sorted({s for steps in self.step_of for s in steps if s >= 0})
         place = {step: n for n, step in enumerate(self.steps)}
         self.place = [[place.get(s, -1) for s in steps] for steps in self.step_of]
+        self.lost: dict[tuple[int, int], dict[int, float]] = {}  # (who, step) -> whom -> milliseconds
         self.held = [[0.0] * len(self.steps) for _ in self.lanes]
         self.waited = [[0.0] * len(self.steps) for _ in self.lanes]
         self.groups: dict[str, GroupShare] = {}
@@ -87,11 +91,14 @@ class _Analysis:
     def result(self) -> Stragglers:
         whole = [i for i in self.timeline.instances if not any(self.lanes[m].end[j] < 0 for m, j in i.members)]
         if len(whole) < len(self.timeline.instances):
-            self.notes.append(f"{len(self.timeline.instances) - len(whole)} unfinished operations are not counted")
+            open_ = len(self.timeline.instances) - len(whole)
+            self.notes.append(f"{open_} unfinished operation{'s are' if open_ > 1 else ' is'} not counted")
         if any(r.ops.runs_ahead for r in self.timeline.trace.ranks):
             self.notes.append("the backend enqueues and returns: these are times of the hosts, not of the GPUs")
         for instance in sorted(whole, key=self._last_entry):
             self._count(instance)
+        for (culprit, n), lost in self.lost.items():
+            self.held[culprit][n] = max(lost.values())
         busy = [_communication(lane, place, len(self.steps)) for lane, place in zip(self.lanes, self.place, strict=True)]
         spans = [_spans(lane, place, len(self.steps)) for lane, place in zip(self.lanes, self.place, strict=True)]
         steps = [self._step(n, busy, spans) for n in range(len(self.steps))]
@@ -100,7 +107,8 @@ class _Analysis:
         ]
         return Stragglers(
             self.timeline.trace.job, steps, [self._rank(i, steps, busy[i], spans[i]) for i in range(len(self.lanes))],
-            sorted(self._group_shares(), key=lambda g: -g.waited_ms), held, [clock_words(c) for c in self.timeline.clocks], self.notes,
+            sorted(self._group_shares(), key=lambda g: -g.waited_ms), held, round(_elapsed(spans), 4),
+            [clock_words(c) for c in self.timeline.clocks], self.notes,
         )  # fmt: skip
 
     # ----------------------------------------------------------------- instances
@@ -116,9 +124,11 @@ class _Analysis:
         culprit, waits = self._waits(instance, members)
         caused = 0.0
         for i, wait in waits.items():
-            carried = max(0.0, self.waited[culprit][place] - self.waited[i][place])
-            caused = max(caused, wait - carried)
-        self.held[culprit][place] += caused
+            own = wait - max(0.0, self.waited[culprit][place] - self.waited[i][place])
+            if own > 0:
+                lost = self.lost.setdefault((culprit, place), {})
+                lost[i] = lost.get(i, 0.0) + own
+                caused = max(caused, own)
         for i, wait in waits.items():
             self.waited[i][place] += wait
         self._count_group(instance, members, sum(waits.values()), culprit, caused)
@@ -151,7 +161,7 @@ class _Analysis:
             rank = self.lanes[culprit].trace.rank
             blame[rank] = blame.get(rank, 0.0) + caused
 
-    def _op(self, member: Member):  # type: ignore[no-untyped-def]
+    def _op(self, member: Member) -> Operation:
         return self.lanes[member[0]].trace.ops.operations[member[1]]
 
     # ----------------------------------------------------------------- sums
@@ -183,6 +193,11 @@ class _Analysis:
         last = sum(s.last == trace.rank for s in steps)
         share = round(min(1.0, sum(busy) / whole), 4) if whole else 0.0
         return RankShare(trace.rank, trace.node, round(sum(self.held[i]), 4), last, round(sum(self.waited[i]), 4), share)
+
+
+def _elapsed(spans: list[list[tuple[int, int] | None]]) -> float:
+    known = [span for row in spans for span in row if span is not None]
+    return (max(end for _, end in known) - min(begin for begin, _ in known)) / 1e6 if known else 0.0
 
 
 def _steps(timeline: Timeline, notes: list[str]) -> list[list[int]]:

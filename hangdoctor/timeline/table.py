@@ -14,10 +14,10 @@ _RANKS, _STEPS, _GROUPS = 12, 12, 12
 def render(found: Stragglers, console: Console) -> None:
     """One screen: the sentence, then ranks, steps and groups, the worst first."""
     console.print(Text(headline(found), style="bold"), soft_wrap=True)
+    for table in (_ranks(found), _steps(found), _groups(found)):
+        console.print()
+        console.print(table)
     console.print()
-    console.print(_ranks(found))
-    console.print(_steps(found))
-    console.print(_groups(found))
     if len(found.clocks) > 1:
         for line in found.clocks:
             console.print(Text(line, style="dim"), soft_wrap=True)
@@ -27,16 +27,16 @@ def render(found: Stragglers, console: Console) -> None:
 
 def headline(found: Stragglers) -> str:
     """Who held the others up, if anybody did, against how long the steps took."""
-    whole = sum(s.duration_ms for s in found.steps)
     worst = max(found.ranks, key=lambda r: r.held_up_ms, default=None)
-    if not found.steps or worst is None or worst.held_up_ms <= 0 or not whole:
+    if not found.steps or worst is None or worst.held_up_ms <= 0 or not found.elapsed_ms:
         return f"{len(found.ranks)} ranks, {len(found.steps)} steps: no rank held the others up."
-    share = worst.held_up_ms / whole
+    share = worst.held_up_ms / found.elapsed_ms
     where = f" (node {worst.node})" if worst.node else ""
-    told = f"Rank {worst.rank}{where} held the others up most: {seconds(worst.held_up_ms)}, {share:.0%} of {len(found.steps)} steps, last in {worst.steps_last}."
-    even = sorted((r.held_up_ms for r in found.ranks), reverse=True)
-    if len(even) > 1 and even[1] > 0.6 * even[0]:
-        told += " Others are near it: no single straggler."
+    last = f"{worst.steps_last} of them" if worst.steps_last != 1 else "one of them"
+    told = f"Rank {worst.rank}{where} held the others up most: {seconds(worst.held_up_ms)}, {share:.0%} of {len(found.steps)} steps, and was the last in {last}."
+    following = max((r for r in found.ranks if r is not worst), key=lambda r: r.held_up_ms, default=worst)
+    if following is not worst and following.held_up_ms > 0.5 * worst.held_up_ms:
+        told += f" Rank {following.rank} comes near it: {seconds(following.held_up_ms)}, last in {following.steps_last}."
     return told
 
 
@@ -94,7 +94,7 @@ def _groups(found: Stragglers) -> Table:
 
 
 def _title(what: str, shown: int, total: int) -> str:
-    return f"\n{what}" if shown == total else f"\n{what}, the worst {shown} of {total}"
+    return what if shown == total else f"{what}, the worst {shown} of {total}"
 
 
 def seconds(ms: float) -> str:
