@@ -56,7 +56,7 @@ def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
         "--python", "--remote-shell", "--bundle", "--no-bundle",
     }  # fmt: skip
     assert flags_of("diagnose") == COMMON | {"--bundle"}
-    assert flags_of("run") == set()
+    assert flags_of("run") == {"--trace", "--follow", "--ignore", "--from-iteration"}
     assert flags_of("agent") == {
         "--once", "--folder", "--collector", "--insecure", "--jobid", "--job", "--node", "--interval", "--linger", "--spool",
     }  # fmt: skip

@@ -22,9 +22,11 @@ _JOB = click.option(
 @click.option("--out", "-o", default="hangdoctor.pftrace", show_default=True, metavar="FILE|-", help="Where to write it.")
 @click.option("--torch-profiler", "profiler", metavar="DIR", type=click.Path(path_type=Path),
               help="Add the GPU kernels of torch.profiler's traces in DIR (.json, .json.gz; one a rank).")  # fmt: skip
+@click.option("--calls", default=100_000, show_default=True, type=click.IntRange(0), metavar="N",
+              help="So many of the last call events of each rank, where calls are traced.")  # fmt: skip
 @_JOB
 @click.option("--quiet", "-q", is_flag=True, help="Nothing on stderr but errors.")
-def export(place: Path | None, out: str, profiler: Path | None, job: str, quiet: bool) -> None:
+def export(place: Path | None, out: str, profiler: Path | None, calls: int, job: str, quiet: bool) -> None:
     """One timeline of all ranks, for Perfetto's viewer (https://ui.perfetto.dev, "Open trace file").
 
     From the black boxes in a job's folder (HANGDOCTOR_DIR; default: where those of this user lie), while it runs, hangs or after
@@ -37,7 +39,7 @@ def export(place: Path | None, out: str, profiler: Path | None, job: str, quiet:
 
     timeline = build(load(place, job))
     more, notes = tracks_of_folder(profiler, timeline) if profiler is not None else ({}, [])
-    written = _write(out, encode(timeline, more=more))
+    written = _write(out, encode(timeline, more=more, calls=calls))
     if quiet:
         return
     for line in (*timeline.trace.notes, *notes, *(clock_words(c) for c in timeline.clocks)):

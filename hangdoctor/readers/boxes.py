@@ -13,10 +13,11 @@ import psutil
 from ..errors import BadInput, HangdoctorError
 from ..model import RankCapture
 from ..operations import RankOps
-from . import blackbox, flight_recorder, worker_server
+from . import blackbox, calls, flight_recorder, worker_server
 from .fr_format import Dump
 
 KEEP = 2000  # operations of a rank that a capture holds; the ring has more
+KEEP_CALLS = 200  # events of each thread, where calls are traced
 _KEEP_BEFORE = 16  # of the first sample: only whether it moved is asked
 _RECORDER_S = 3.0
 _SOCKET = "TORCH_WORKER_SERVER_SOCKET"
@@ -71,9 +72,22 @@ def _put(rank: RankCapture, box: blackbox.Box, first: bool) -> list[str]:
     else:
         rank.ops = ops
     rank.pid = rank.pid or box.pid
+    notes = [] if first else _put_calls(rank, box)
     if box.state == "switched_off":
-        return [f"rank {rank.rank}: its probe switched itself off: {box.note}"]
-    return []
+        notes.append(f"rank {rank.rank}: its probe switched itself off: {box.note}")
+    return notes
+
+
+def _put_calls(rank: RankCapture, box: blackbox.Box) -> list[str]:
+    """The last Python calls, where the rank was traced: no other evidence depends on them."""
+    try:
+        trace = calls.last_calls(calls.calls_path(box.path), KEEP_CALLS)
+    except BadInput as error:
+        return [f"rank {rank.rank}: its calls cannot be read: {error}"]
+    if trace is None:
+        return []
+    rank.calls = calls.without_path(trace)
+    return [f"rank {rank.rank}: call tracing {trace.note}"] if trace.state == "switched_off" else []
 
 
 def trim(ops: RankOps, keep: int) -> RankOps:

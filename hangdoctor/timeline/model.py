@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from msgspec import Struct
 
+from ..calls_model import CallTrace
 from ..operations import Group, RankOps
 
 # (place of the rank in the list of ranks, place of the operation in its history)
@@ -21,6 +22,8 @@ class RankTrace(Struct):
     pid: int = 0
     clock: str = ""  # ranks with the same text share a clock
     threads: dict[int, str] = {}  # thread id -> name
+    calls: CallTrace | None = None  # its Python calls, where the source holds them
+    calls_path: str = ""  # else where they can be read when they are wanted: rings are large
 
 
 class Trace(Struct):

@@ -17,6 +17,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket, Track
 from ..model import Cause, Diagnosis, JobCapture
 from ..ranges import format_ranks
 from .build import build
+from .calltracks import CALLS, call_tracks
 from .model import Correction, Lane, Timeline
 from .sources import from_capture
 from .tracks import Slice, Track, tracks_of
@@ -34,13 +35,16 @@ def as_bytes(capture: JobCapture, diagnosis: Diagnosis, folder: Path) -> bytes:
     return b"".join(encode(build(from_capture(capture)), diagnosis.causes))
 
 
-def encode(timeline: Timeline, causes: Iterable[Cause] = (), more: dict[int, list[Track]] | None = None) -> Iterator[bytes]:
+def encode(
+    timeline: Timeline, causes: Iterable[Cause] = (), more: dict[int, list[Track]] | None = None, calls: int = CALLS
+) -> Iterator[bytes]:
     """The file in pieces, one rank after another: only one rank's slices are in memory at a time.
 
     Args:
         timeline: the histories on one axis.
         causes: what a diagnosis found: marked on the ranks' own tracks.
         more: rank -> further tracks of it (GPU streams).
+        calls: so many of the last events of each rank's ring of Python calls.
     """
     writer = _Writer()
     yield from writer.head(timeline)
@@ -48,7 +52,8 @@ def encode(timeline: Timeline, causes: Iterable[Cause] = (), more: dict[int, lis
     culprits = {rank: cause for cause in causes for rank in cause.ranks}
     for i, lane in enumerate(timeline.lanes):
         yield from writer.rank(timeline, lane, culprits.get(lane.trace.rank))
-        tracks = tracks_of(timeline, lane, flows.get(i, {})) + (more or {}).get(lane.trace.rank, [])
+        tracks = tracks_of(timeline, lane, flows.get(i, {})) + call_tracks(timeline, lane.trace, calls)
+        tracks += (more or {}).get(lane.trace.rank, [])
         for number, track in enumerate(tracks[: _ROOM - 2]):
             yield from writer.track(lane.trace.rank, number, track)
 
@@ -125,11 +130,16 @@ class _Writer:
         else:
             told.name = track.name
         yield _framed(packet)
-        for slice in track.slices:
-            yield from self._slice(told.uuid, slice)
+        for at, slice in track.in_order():
+            yield self._end(told.uuid, at) if slice is None else self._begin(told.uuid, at, slice)
 
-    def _slice(self, uuid: int, slice: Slice) -> Iterator[bytes]:
-        packet = self._packet(slice.begin)
+    def _end(self, uuid: int, at: int) -> bytes:
+        packet = self._packet(at)
+        packet.track_event.type, packet.track_event.track_uuid = _END, uuid
+        return _framed(packet)
+
+    def _begin(self, uuid: int, at: int, slice: Slice) -> bytes:
+        packet = self._packet(at)
         event = packet.track_event
         event.type, event.track_uuid = _BEGIN, uuid
         self._say(packet, slice.name, slice.category, slice.facts)
@@ -137,13 +147,7 @@ class _Writer:
             event.source_location_iid = self._place(packet, slice.site)
         if slice.flow:
             (event.terminating_flow_ids if slice.flow[1] else event.flow_ids).append(slice.flow[0])
-        yield _framed(packet)
-        for inner in slice.inner:
-            yield from self._slice(uuid, inner)
-        if slice.end >= 0:
-            packet = self._packet(slice.end)
-            packet.track_event.type, packet.track_event.track_uuid = _END, uuid
-            yield _framed(packet)
+        return _framed(packet)
 
     def _instant(self, uuid: int, at: int, name: str, category: str, facts: dict[str, int | str]) -> bytes:
         packet = self._packet(at)

@@ -9,7 +9,7 @@ from .. import bundle
 from ..errors import BadInput, NoRanksFound
 from ..model import JobCapture
 from ..operations import Group
-from ..readers import blackbox
+from ..readers import blackbox, calls
 from .model import RankTrace, Trace
 
 
@@ -40,7 +40,7 @@ def from_capture(capture: JobCapture) -> Trace:
                 continue
             names = {t.tid: t.name for sample in rank.samples for t in sample.threads if t.name}
             where = rank.node or node.node
-            ranks.append(RankTrace(rank.rank, rank.ops, where, rank.pid, rank.ops.clock or where, names))
+            ranks.append(RankTrace(rank.rank, rank.ops, where, rank.pid, rank.ops.clock or where, names, rank.calls))
     if not ranks:
         raise NoRanksFound(
             "the bundle holds no operations, so there is no timeline", "Start the job with: hangdoctor run -- CMD"
@@ -69,7 +69,11 @@ def from_boxes(folder: Path | None, job: str = "") -> Trace:
             notes.append(str(error))
             continue
         names = {t.tid: t.name for t in contents.threads if t.name}
-        ranks.append(RankTrace(box.rank, contents.ops, box.host, box.pid, contents.ops.clock, names))
+        ranks.append(
+            RankTrace(
+                box.rank, contents.ops, box.host, box.pid, contents.ops.clock, names, None, str(calls.calls_path(box.path))
+            )
+        )
     if not ranks:
         where = f"in {folder}" if folder else "where boxes of this user lie"
         raise NoRanksFound(

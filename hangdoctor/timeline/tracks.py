@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from itertools import pairwise
 
 from msgspec import Struct
@@ -31,11 +32,29 @@ class Slice(Struct):
     inner: list[Slice] = []
 
 
+Edge = tuple[int, Slice | None]  # when, and what begins; None: the innermost ends
+
+
 class Track(Struct):
     name: str
-    slices: list[Slice]
+    slices: list[Slice] = []
     thread: bool = False
     main: bool = False
+    edges: list[Edge] = []  # instead of slices, where they nest deeply
+
+    def in_order(self) -> Iterator[Edge]:
+        """What begins and ends, in the order of time; what never ends only begins."""
+        yield from self.edges
+        open_: list[Slice] = []
+        todo = list(reversed(self.slices))
+        while todo:
+            slice = todo.pop()
+            while open_ and 0 <= open_[-1].end <= slice.begin:
+                yield open_.pop().end, None
+            yield slice.begin, slice
+            open_.append(slice)
+            todo.extend(reversed(slice.inner))
+        yield from ((slice.end, None) for slice in reversed(open_) if slice.end >= 0)
 
 
 def tracks_of(timeline: Timeline, lane: Lane, flows: Flows) -> list[Track]:
