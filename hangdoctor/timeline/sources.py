@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from msgspec import structs
+
 from .. import bundle
 from ..errors import BadInput, NoRanksFound
 from ..model import JobCapture
-from ..operations import Group
+from ..operations import Group, RankOps
 from ..readers import blackbox, calls
 from .model import RankTrace, Trace
 
@@ -36,11 +38,12 @@ def from_capture(capture: JobCapture) -> Trace:
     ranks = []
     for node in capture.nodes:
         for rank in node.ranks:
-            if rank.ops is None or not (rank.ops.operations or rank.ops.marks):
+            ops = _timed(rank.ops)
+            if ops is None:
                 continue
             names = {t.tid: t.name for sample in rank.samples for t in sample.threads if t.name}
             where = rank.node or node.node
-            ranks.append(RankTrace(rank.rank, rank.ops, where, rank.pid, rank.ops.clock or where, names, rank.calls))
+            ranks.append(RankTrace(rank.rank, ops, where, rank.pid, ops.clock or where, names, rank.calls))
     if not ranks:
         raise NoRanksFound(
             "the bundle holds no operations, so there is no timeline", "Start the job with: hangdoctor run -- CMD"
@@ -81,6 +84,15 @@ def from_boxes(folder: Path | None, job: str = "") -> Trace:
             "Start the job with: hangdoctor run -- CMD; name the folder where HANGDOCTOR_DIR was set, or a bundle.",
         )
     return Trace(_sorted(ranks), _groups(ranks), jobs[-1], 0.0, notes)
+
+
+def _timed(ops: RankOps | None) -> RankOps | None:
+    """Without operations whose time is not known (dumps of some recorders); None where nothing remains."""
+    if ops is None:
+        return None
+    if any(op.entered_s <= 0 for op in ops.operations):
+        ops = structs.replace(ops, operations=[op for op in ops.operations if op.entered_s > 0])
+    return ops if ops.operations or ops.marks else None
 
 
 def _sorted(ranks: Iterable[RankTrace]) -> list[RankTrace]:

@@ -1,6 +1,6 @@
 """Four ranks whose history is known: `python timeline_job.py FOLDER STEPS AHEAD_NS`.
 
-Ranks 2 and 3 stand for another node: another host name, and a wall clock that is AHEAD_NS ahead. Every step: two micro-batches
+Ranks 2 and 3 stand for another node, or are on one: another host name, and a wall clock that is AHEAD_NS ahead. Every step: two micro-batches
 with an all_reduce of each pair, a message from each of the first pair to the second, an all_reduce of all, one in flight. In step
 SLOW rank 2 is late by LATE seconds. At the end rank 1 stays away from an all_reduce; ranks 0 and 1 have kept a profile in FOLDER.
 """
@@ -18,14 +18,16 @@ import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile, record_function, tensorboard_trace_handler
 
 FOLDER, STEPS, AHEAD = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-RANK = int(os.environ["RANK"])
+RANK = int(os.environ.get("RANK") or os.environ["SLURM_PROCID"])
+os.environ.update(RANK=str(RANK), WORLD_SIZE="4")
 SLOW, LATE = 5, 1.0
 
 
 if RANK >= 2:  # before the probe is loaded: the clock and the name at the edge of the system
     real = time.time_ns
     time.time_ns = lambda: real() + AHEAD
-    socket.gethostname = lambda: "far"
+    if "SLURM_PROCID" not in os.environ:
+        socket.gethostname = lambda: "far"
 
 probe = importlib.import_module("hangdoctor.probe")
 probe.install()
