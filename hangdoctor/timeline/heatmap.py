@@ -218,7 +218,7 @@ def _legend(limits: list[float], gaps: bool, top: float) -> list[str]:
         boxes.append((_colour(n, len(limits)), words))
     parts, x = [], float(_LEFT)
     for colour, words in boxes:
-        need = 20 + len(words) * 6.4
+        need = 24 + len(words) * 6.6
         if x + need > _WIDTH - 10:
             x, top = _LEFT, top + 22
         parts.append(
