@@ -13,6 +13,7 @@ from typing import Literal
 from msgspec import Struct
 
 from .group_id import group_uid as group_uid
+from .layout import Layout
 
 OpState = Literal["entered", "started", "done"]
 
@@ -82,5 +83,6 @@ class RankOps(Struct, omit_defaults=True):
     # NCCL enqueues and returns: what a rank has entered it may not have reached on its device.
     runs_ahead: bool = False
     notes: list[str] = []
+    layout: Layout | None = None  # as the job itself has said it
     marks: list[Mark] = []  # oldest first, as far back as the operations
     clock: str = ""  # which clock the times are of: host and boot; "" where nothing tells

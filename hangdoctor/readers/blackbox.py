@@ -12,6 +12,7 @@ from typing import Literal
 from msgspec import Struct, structs
 
 from ..errors import BadInput
+from ..layout import Layout
 from ..operations import Group, Mark, Operation, OpState, RankOps
 from ..probe import format as fmt
 from ..probe.identity import boot_id, start_ticks
@@ -187,6 +188,15 @@ def _header(path: Path, data: bytes) -> Box:
     )  # fmt: skip
 
 
+def _layout(text: str, world_size: int) -> Layout | None:
+    """``dp=2 pp=2 tp=2``; None where nothing was said, or it does not fit the world size."""
+    sizes = dict(word.split("=", 1) for word in text.split() if "=" in word)
+    if set(sizes) != {"dp", "pp", "tp"} or not all(n.isdigit() for n in sizes.values()):
+        return None
+    layout = Layout(int(sizes["dp"]), int(sizes["pp"]), int(sizes["tp"]))
+    return layout if layout.world_size == world_size else None
+
+
 def _status(data: bytes) -> Status:
     here = boot_id()
     if data[fmt.H_BOOT_ID[0] : fmt.H_BOOT_ID[0] + 16] != here:
@@ -241,6 +251,7 @@ class _Reader:
             iteration=_number(head, fmt.H_ITERATION), phase=self._string(_number(head, fmt.H_PHASE)),
             heartbeat_s=self.box.heartbeat_s, finished=self.box.state == "finished",
             runs_ahead=bool(_number(head, fmt.H_FLAGS) & fmt.RUNS_AHEAD), notes=self._notes(torn),
+            layout=_layout(self.box.layout, self.box.world_size),
             marks=[self._mark(m) for m in marks if m[0] >= since], clock=self._clock(),
         )  # fmt: skip
         return Contents(self.box, ops, [self._thread(row, by_serial) for row in threads if row[0]], torn, newest)

@@ -11,6 +11,7 @@ import msgspec
 import psutil
 
 from ..errors import BadInput, HangdoctorError
+from ..layout import Layout
 from ..model import RankCapture
 from ..operations import RankOps
 from . import blackbox, calls, flight_recorder, worker_server
@@ -88,6 +89,11 @@ def _put_calls(rank: RankCapture, box: blackbox.Box) -> list[str]:
         return []
     rank.calls = calls.without_path(trace)
     return [f"rank {rank.rank}: call tracing {trace.note}"] if trace.state == "switched_off" else []
+
+
+def told_layout(ranks: Sequence[RankCapture]) -> Layout | None:
+    """The layout as the job itself has said it to its black boxes; it comes before any guess."""
+    return next((r.ops.layout for r in ranks if r.ops is not None and r.ops.layout is not None), None)
 
 
 def trim(ops: RankOps, keep: int) -> RankOps:
