@@ -21,6 +21,8 @@ Fail = Callable[[BaseException], None]
 _TOOL = "hangdoctor"
 _TOOL_IDS = (4, 3, 5, 2)  # free ones first, then those that have a customary use
 _MAX_KEPT = 1 << 16
+_SUSPENDS = 0x2A0  # of co_flags: generators, coroutines, asynchronous generators
+_TELLS_THROWN = sys.version_info >= (3, 11)  # a frame that is resumed stands behind its yield, one that is thrown into at it
 _monitoring: Any = getattr(sys, "monitoring", None)
 
 
@@ -137,12 +139,15 @@ class _PythonWriter:
         return id_
 
     def write(self, id_: int, kind: int) -> None:
-        local = self._local
+        local, ring = self._local, self._ring
         try:
             index = local.index
+            if ring.owners[index] != local.tid:  # its entry has passed on to a later thread
+                index = local.index = ring.thread()
         except AttributeError:
-            index = local.index = self._ring.thread()
-        self._ring.put(id_, index, kind)
+            local.tid = _thread.get_native_id()
+            index = local.index = ring.thread()
+        ring.put(id_, index, kind)
 
 
 class _PythonCallbacks(_PythonWriter):
@@ -217,6 +222,7 @@ class PythonProfile(_PythonWriter):
         super().__init__(ring, decide, fail)
         self._on = False
         self._exits: dict[int, frozenset[int]] = {}
+        self._thrown: dict[int, int] = {}  # frames that an exception was thrown into, and where
         self._function = self.on_event  # one object: methods are made anew each time they are asked for
 
     def install(self) -> None:
@@ -225,7 +231,8 @@ class PythonProfile(_PythonWriter):
         _in_main_thread(self._here)
 
     def adopt(self) -> None:
-        return None
+        """Again in the main thread: a signal handler's exception that passed through has taken it out."""
+        _in_main_thread(self._here)
 
     def pause(self, flag: bool) -> None:
         self.paused = flag
@@ -251,6 +258,8 @@ class PythonProfile(_PythonWriter):
                 id_ = self.answer(frame.f_code, frame)
                 if id_ >= 0:
                     self.write(id_, fmt.CALL)
+                    if _TELLS_THROWN and frame.f_code.co_flags & _SUSPENDS and frame.f_lasti in self._exits_of(frame.f_code):
+                        self._thrown[id(frame)] = frame.f_lasti
             elif event == "return":
                 id_ = self.answer(frame.f_code, frame)
                 if id_ >= 0:
@@ -262,13 +271,18 @@ class PythonProfile(_PythonWriter):
 
     def _leaves(self, frame: FrameType) -> bool:
         """Whether the frame stands at a return or yield: of None; else it is left by an exception (Python does not say)."""
-        code = frame.f_code
+        at = frame.f_lasti
+        if self._thrown and self._thrown.pop(id(frame), -1) == at:
+            return False
+        return at in self._exits_of(frame.f_code)
+
+    def _exits_of(self, code: CodeType) -> frozenset[int]:
         exits = self._exits.get(id(code))
         if exits is None:
-            exits = self._exits[id(code)] = _exits_of(code)
-            if len(self._exits) > _MAX_KEPT:
+            if len(self._exits) >= _MAX_KEPT:
                 self._exits.clear()
-        return frame.f_lasti in exits
+            exits = self._exits[id(code)] = _exits_of(code)
+        return exits
 
 
 def _exits_of(code: CodeType) -> frozenset[int]:
@@ -280,11 +294,14 @@ def _exits_of(code: CodeType) -> frozenset[int]:
     return frozenset(i for i in range(0, len(raw), 2) if raw[i] in wanted or (i + 2 < len(raw) and raw[i + 2] == delegating))
 
 
-_pending: list[Any] = []
+_pending: list[Callable[[], None]] = []
+_callback: Any = None  # made once and kept: the interpreter may come to it at any later time
+_queued = False
 
 
 def _in_main_thread(function: Callable[[], None]) -> None:
     """Run something in the main thread, between two of its instructions; at once if this is it. No signal is sent."""
+    global _callback, _queued
     import threading
 
     if threading.get_ident() == threading.main_thread().ident:
@@ -292,11 +309,17 @@ def _in_main_thread(function: Callable[[], None]) -> None:
         return
     import ctypes
 
-    def run(_: Any) -> int:
-        function()
-        return 0
+    if _callback is None:
+        _callback = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(_run_pending)
+    if function not in _pending:
+        _pending.append(function)
+    if not _queued:
+        _queued = ctypes.pythonapi.Py_AddPendingCall(_callback, None) == 0
 
-    callback = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(run)
-    del _pending[:-8]
-    _pending.append(callback)  # it must live until the main thread has come to it
-    ctypes.pythonapi.Py_AddPendingCall(callback, None)
+
+def _run_pending(_: Any) -> int:
+    global _queued
+    _queued = False
+    while _pending:
+        _pending.pop(0)()
+    return 0

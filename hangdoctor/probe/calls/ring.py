@@ -49,6 +49,7 @@ class Ring:
         self._texts_used = fmt.TEXT_UNIT  # id 0 is the empty text
         self._codes: dict[tuple[str, str, int], int] = {}
         self._threads: dict[int, int] = {}  # kernel's thread id -> index
+        self.owners = [0] * fmt.THREADS  # of the entries of the thread table, by the kernel's thread id
         self._next_thread = 0
         begin, self._slots, _ = self.regions["ring"]
         self._first, self._thread_words = begin // 8, fmt.HEADER_BYTES // 8
@@ -143,7 +144,7 @@ class Ring:
         head = self.words[self._head]
         raw = name.encode("utf-8", "replace")[:31]
         fmt.THREAD.pack_into(self.map, fmt.HEADER_BYTES + index * fmt.THREAD.size, tid, head, 0, 0, raw)
-        self._threads[tid] = index
+        self._threads[tid], self.owners[index] = index, tid
         self.header(fmt.H_THREADS_USED, min(self._next_thread, fmt.THREADS))
         return index
 

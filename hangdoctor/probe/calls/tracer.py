@@ -114,6 +114,8 @@ class Tracer:
         ring.resume()
         ring.put(fmt.NO_CODE, ring.thread(), fmt.BEGIN)
         self._write_open_frames(ring)
+        if self.broken:  # by the first code that it was to decide on
+            return
         self.hook = hook
         hook.install()
         ring.header(fmt.H_STATE, fmt.TRACING)
