@@ -64,7 +64,7 @@ def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
     assert flags_of("collect") == watch | {"--insecure", "--lonely"}
     assert flags_of("sidecar") == watch | {"--jobid", "--hostfile", "--pbs", "--local", "--python"}
     assert flags_of("incidents") == {"--folder", "--job"}
-    assert flags_of("report") == {"--text", "--json", "--quiet"}
+    assert flags_of("report") == {"--text", "--json", "--perfetto", "--folded", "--speedscope", "--quiet"}
     assert flags_of("demo") == {"--script", "--fault", "--ranks", "--wait"}
 
 

@@ -159,8 +159,10 @@ class Probe:
         recorder = self.recorder or self.begin()
         if recorder is not None:
             try:
-                recorder.box.put(fmt.H_PHASE, recorder.box.intern(name))
+                text = recorder.box.intern(name)
+                recorder.box.put(fmt.H_PHASE, text)
                 recorder.box.put(fmt.H_PHASE_SINCE, time.time_ns())
+                recorder.mark(fmt.PHASE, -1, text)
             except Exception as error:
                 self.fail(error)
         return before
@@ -172,6 +174,7 @@ class Probe:
                 recorder.box.put(fmt.H_ITERATION, n)
                 recorder.box.put(fmt.H_ITERATION_SINCE, time.time_ns())
                 recorder.iteration = n if -(1 << 31) <= n < 1 << 31 else -1
+                recorder.mark(fmt.ITERATION, n)
                 if self.tracer is not None:
                     self.tracer.reached(n)
             except Exception as error:
@@ -182,6 +185,7 @@ class Probe:
         if recorder is not None:
             try:
                 recorder.box.put(fmt.H_MICRO_BATCH, n)
+                recorder.mark(fmt.MICRO_BATCH, n)
             except Exception as error:
                 self.fail(error)
 

@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 
 from ..errors import BadInput
 from ..layout import Layout
-from ..operations import Group, Operation, OpState, RankOps
+from ..operations import Group, Mark, Operation, OpState, RankOps
 from ..probe import format as fmt
 from ..probe.identity import boot_id, start_ticks
 
@@ -76,7 +76,10 @@ def read_box(path: str | Path, last: int | None = None) -> Contents:
     return _Reader(Path(path), first, second).contents(last)
 
 
-_LEFT = 11  # place of `left` in an unpacked record
+_FLAGS, _LEFT = 9, 11  # places in an unpacked record
+_MARKS: dict[int, Literal["phase", "iteration", "micro_batch"]] = {
+    fmt.PHASE: "phase", fmt.ITERATION: "iteration", fmt.MICRO_BATCH: "micro_batch",
+}  # fmt: skip
 
 
 def read_ops(path: str | Path) -> RankOps:
@@ -231,7 +234,10 @@ class _Reader:
         found = list(self._records())
         whole = sorted(record for record in found if record is not None)
         torn, newest = len(found) - len(whole), whole[-1][0] if whole else 0
-        begin = 0 if last is None else len(whole) - last
+        marks = [record for record in whole if record[_FLAGS] & fmt.MARK]
+        whole = [record for record in whole if not record[_FLAGS] & fmt.MARK] if marks else whole
+        begin = 0 if last is None else max(0, len(whole) - last)
+        since = whole[begin][0] if begin else 0
         for i, record in enumerate(whole):
             if i >= begin or not record[_LEFT]:
                 by_serial[record[0]] = self._operation(record, uids, tids)
@@ -246,6 +252,7 @@ class _Reader:
             heartbeat_s=self.box.heartbeat_s, finished=self.box.state == "finished",
             runs_ahead=bool(_number(head, fmt.H_FLAGS) & fmt.RUNS_AHEAD), notes=self._notes(torn),
             layout=_layout(self.box.layout, self.box.world_size),
+            marks=[self._mark(m) for m in marks if m[0] >= since], clock=self._clock(),
         )  # fmt: skip
         return Contents(self.box, ops, [self._thread(row, by_serial) for row in threads if row[0]], torn, newest)
 
@@ -254,6 +261,15 @@ class _Reader:
         if torn:
             notes.append(f"{torn} records of {self.path.name} were torn and are left out")
         return notes
+
+    def _clock(self) -> str:
+        boot = self.second[fmt.H_BOOT_ID[0] : fmt.H_BOOT_ID[0] + 16]
+        return f"{self.box.host}/{boot[:4].hex()}"
+
+    def _mark(self, record: tuple[int, ...]) -> Mark:
+        _, number, at, _, text, _, _, kind, *_ = record
+        signed = number - (1 << 64) if number >> 63 else number
+        return Mark(_MARKS.get(kind, "phase"), at / 1e9, signed, self._string(text))
 
     def _string(self, number: int) -> str:
         if number not in self._texts:

@@ -101,7 +101,9 @@ def trim(ops: RankOps, keep: int) -> RankOps:
     if len(ops.operations) <= keep:
         return ops
     old = [o for o in ops.operations[:-keep] if o.state != "done"]
-    return msgspec.structs.replace(ops, operations=old + ops.operations[-keep:], overwritten=True)
+    kept = ops.operations[-keep:]
+    marks = [m for m in ops.marks if kept and m.at_s >= kept[0].entered_s]
+    return msgspec.structs.replace(ops, operations=old + kept, overwritten=True, marks=marks)
 
 
 def _ask(live: Sequence[tuple[RankCapture, dict[str, str]]]) -> list[str]:
