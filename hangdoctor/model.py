@@ -138,6 +138,9 @@ class JobCapture(Struct, omit_defaults=True):
     numbered: bool = False  # ranks were not known and are numbered by node and pid
     notes: list[str] = []
     schema: str = CAPTURE_SCHEMA
+    waited: dict[int, int] = {}  # percent of its time that each rank waited in operations, over `waited_s` before the capture
+    waited_s: float = 0.0
+    slowest: int = -1  # the rank that stood out all that time, because it never waited
 
     def ranks(self) -> list[RankCapture]:
         """All captured ranks in order."""

@@ -28,6 +28,7 @@ from hangdoctor.incidents import Incidents
 from hangdoctor.layout import Layout
 from hangdoctor.model import Frame, NodeCapture, ProcessSample, RankCapture, ThreadSample
 from hangdoctor.operations import Group, Operation, RankOps, group_uid
+from hangdoctor.packing import pack_capture
 
 RANKS = 8
 OPERATIONS = 80
@@ -112,7 +113,7 @@ class Fleet:
         self.answered = 0
         self.answered_at = 0.0
         self.bytes = 0
-        self.packed: list[bytes] = [msg.pack_capture(capture(n, self.layout)) for n in range(nodes)]
+        self.packed: list[bytes] = [pack_capture(capture(n, self.layout)) for n in range(nodes)]
         self.welcome = 0
 
     async def agent(self, node: int) -> None:

@@ -18,6 +18,7 @@ import zmq
 from stage import hangdoctor, wait_until
 
 from hangdoctor import messages as msg
+from hangdoctor import packing
 from hangdoctor.collector import address, keys
 from hangdoctor.collector.parts import Position
 from hangdoctor.incidents import Incidents
@@ -267,7 +268,7 @@ def test_one_agent_captures_declines_survives_nonsense_and_ends_with_its_job(job
     assert collector.next(msg.Declined).id == "c2"
     captured = collector.next(msg.Captured)
     assert (captured.id, captured.error) == ("c1", "")
-    capture = msg.unpack_capture(captured.body)
+    capture = packing.unpack_capture(captured.body)
     assert [(r.rank, len(r.samples)) for r in capture.ranks] == [(3, 2)]
     for frames in ([b"", b""], [msg.PROTOCOL, b"\xff"], [b"hangdoctor/9", b""], [msg.PROTOCOL, b"x", b"y"]):
         collector.socket.send_multipart([collector.peer, *frames])
