@@ -26,7 +26,7 @@ from .requests import TraceRequests
 from .state import Core
 from .uplink import Uplink
 
-_AGAIN_S = 30.0
+_AGAIN_S = 5.0
 _BATCH = 500  # messages between two looks at the clock
 _LOG = logging.getLogger("hangdoctor.collector")
 

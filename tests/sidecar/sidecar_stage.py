@@ -20,6 +20,7 @@ from hangdoctor.collector.parts import Position
 from hangdoctor.incidents import Incidents
 
 RANK = "import sys, time; print('up', flush=True); time.sleep(600)"
+PROBED = "import hangdoctor.probe as p; p.install(); p.iteration(1); " + RANK
 Start = Callable[..., subprocess.Popen[bytes]]
 
 
@@ -63,6 +64,18 @@ class Job:
 
     def rank(self, number: int, key: str) -> subprocess.Popen[bytes]:
         process = self.begin(f"rank{number}", "-c", RANK, RANK=str(number), WORLD_SIZE="2", TORCHELASTIC_RUN_ID=key)
+        wait_until(lambda: self.said(f"rank{number}", "up") > 0, "the rank runs")
+        return process
+
+    def rank_with_box(self, number: int, key: str) -> subprocess.Popen[bytes]:
+        """A sleeping rank that carries the probe; its box is in `self.boxes`."""
+        environ = {
+            "RANK": str(number),
+            "WORLD_SIZE": "2",
+            "TORCHELASTIC_RUN_ID": key,
+            "HANGDOCTOR_DIR": str(self.logs / "boxes"),
+        }
+        process = self.begin(f"rank{number}", "-c", PROBED, **environ)
         wait_until(lambda: self.said(f"rank{number}", "up") > 0, "the rank runs")
         return process
 

@@ -213,6 +213,9 @@ def test_a_thousand_malformed_messages_cost_the_others_nothing() -> None:
             talk.report("n1")
     counters = talk.core.counters
     assert counters.malformed == counters.cut_off * 10 == 400 and counters.cut_off == 40
+    for i in range(1000):
+        assert talk.raw(f"other-{i}", *hostile(chance))  # each from a peer of its own: all are looked at
+    assert counters.malformed == 1400 and counters.cut_off == 40
     assert talk.core.positions["a-n1"].received == 100
     assert set(talk.core.nodes) == {"n1"}
 
