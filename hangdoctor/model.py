@@ -29,7 +29,7 @@ Source = Literal["stack", "ops", "proc", "ras", "gpu", "log", "silence"]
 # --------------------------------------------------------------------------- capture
 
 
-class Frame(Struct, omit_defaults=True):
+class Frame(Struct, omit_defaults=True, gc=False):
     """One frame of a Python (or native) stack."""
 
     name: str
@@ -43,7 +43,7 @@ class Frame(Struct, omit_defaults=True):
         return f"{self.name} ({self.file}:{self.line})"
 
 
-class ThreadSample(Struct, omit_defaults=True):
+class ThreadSample(Struct, omit_defaults=True, gc=False):
     """One thread at one moment; frames innermost first, empty where no stack could be read."""
 
     tid: int
@@ -58,7 +58,7 @@ class ThreadSample(Struct, omit_defaults=True):
     frames: list[Frame] = []
 
 
-class ProcessSample(Struct, omit_defaults=True):
+class ProcessSample(Struct, omit_defaults=True, gc=False):
     """One process at one moment."""
 
     at_s: float  # seconds since the capture began

@@ -51,7 +51,7 @@ class _Ops(Struct, array_like=True):
     same: int = -1  # of the first sample: it was the last so many operations of the second
 
 
-class _Signature(Struct, array_like=True, frozen=True):
+class _Signature(Struct, array_like=True, frozen=True, gc=False):
     """What operations of one kind have in common."""
 
     group: str

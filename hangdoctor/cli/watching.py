@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import sys
 from collections.abc import Callable
@@ -89,6 +90,9 @@ def collect(folder: Path, flags: dict[str, Any]) -> None:
         await server.run()
         _farewell(server)
 
+    # Captures of a large job are millions of objects without cycles: going over them again and again takes longer than they do.
+    gc.freeze()
+    gc.set_threshold(200_000, 50, 1000)
     asyncio.run(serve())
 
 

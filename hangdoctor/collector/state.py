@@ -34,7 +34,7 @@ from .parts import Conclude, Counters, Instruction, Log, Node, Position, Remembe
 from .round import Round
 
 __all__ = ["Core", "Counters", "Settings"]
-_KEEP_LEAST = 16  # operations of a rank in a capture, however many ranks there are
+KEEP_LEAST = 16  # operations of a rank in a capture, however many ranks there are
 
 
 class Core:
@@ -254,7 +254,7 @@ class Core:
             self.settings.settle_s,
         )
         ranks = sum(len(n.ranks) for n in self.nodes.values())
-        keep = max(_KEEP_LEAST, min(self.settings.keep_ops, self.settings.keep_all_ops // max(1, ranks)))
+        keep = max(KEEP_LEAST, min(self.settings.keep_ops, self.settings.keep_all_ops // max(1, ranks)))
         return list(self.round.begin(self.nodes.values(), now, self.settings.silent_s, keep))
 
     def _finish_round(self, now: float, wall: float) -> list[Instruction]:
