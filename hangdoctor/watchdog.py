@@ -99,6 +99,7 @@ class Watchdog:
         self._quiet_since = 0.0
         self._ticked: float | None = None
         self._calm_until = 0.0
+        self._recovering_until = -1e18
         self._stalled = False
         self._timeouts: dict[str, float] = {}
         self._first_event: float | None = None
@@ -151,7 +152,8 @@ class Watchdog:
         label = self._label()
         # Of a long age, the share that was work must not be taken for a normal pause between operations.
         age = now - last if label == WORKING else now - max(last, self._quiet_since)
-        self._pending[label] = max(self._pending.get(label, 0.0), age)
+        if now - age >= self._recovering_until:  # a network that comes back does so haltingly: that is no rhythm
+            self._pending[label] = max(self._pending.get(label, 0.0), age)
 
     def _progress(self, now: float, last: float) -> None:
         """A step was made: what the ages were until it is learned, unless they were a stall."""
@@ -163,6 +165,7 @@ class Watchdog:
             self._steps += 1
         if self._stalled:
             self._calm_until = max(self._calm_until, now + self.settings.floor_s)
+            self._recovering_until = now + 2 * self.settings.floor_s
         self._pending.clear()
         self._stalled = False
         self._last_event = last

@@ -110,6 +110,8 @@ class Handler:
             self._note(id, kept)
             if not id and last:
                 self._keep_elsewhere(kept)
+        if last:
+            self._waiting = []
 
     def _keep_elsewhere(self, kept: _Kept) -> None:
         place = Path(tempfile.gettempdir()) / bundle.default_path(kept.one.capture.job, kept.one.capture.taken)

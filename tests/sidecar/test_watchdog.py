@@ -169,6 +169,21 @@ def test_after_a_stall_the_job_is_watched_again_and_the_stall_is_not_learned() -
     assert [round(s.bound_s) for s in stalls] == [6, 6]
 
 
+def test_a_recovery_in_fits_and_starts_is_not_learned_either() -> None:
+    def plan() -> Iterator[tuple[float, str, bool]]:
+        for _ in range(300):
+            yield 0.2, "", False
+        yield 30.0, "", False
+        for _ in range(3):
+            yield 4.0, "", False
+        for _ in range(300):
+            yield 0.2, "", False
+        yield 1e9, "", False
+
+    stalls = FakeJob(plan(), Watchdog(Settings())).run(300)
+    assert [round(s.bound_s) for s in stalls] == [6, 6]
+
+
 def test_a_false_alarm_teaches_it() -> None:
     def plan() -> Iterator[tuple[float, str, bool]]:
         for _ in range(6):
