@@ -58,10 +58,21 @@ def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
     assert flags_of("diagnose") == COMMON | {"--bundle"}
     assert flags_of("run") == {"--trace", "--follow", "--ignore", "--from-iteration"}
     assert flags_of("agent") == {
-        "--once", "--folder", "--collector", "--insecure", "--jobid", "--job", "--node", "--interval", "--linger", "--spool",
+        "--once", "--folder", "--collector", "--via", "--insecure", "--jobid", "--job", "--node", "--interval", "--linger", "--spool",
     }  # fmt: skip
-    watch = {"--folder", "--job", "--bind", "--stall-after", "--settle", "--capture-timeout", "--config", "--dry-run", "--once"}
-    assert flags_of("collect") == watch | {"--insecure", "--lonely"}
+    watch = {
+        "--folder",
+        "--job",
+        "--bind",
+        "--stall-after",
+        "--slow-after",
+        "--settle",
+        "--capture-timeout",
+        "--config",
+        "--dry-run",
+        "--once",
+    }
+    assert flags_of("collect") == watch | {"--insecure", "--lonely", "--parent", "--name"}
     assert flags_of("sidecar") == watch | {"--jobid", "--hostfile", "--pbs", "--local", "--python"}
     assert flags_of("incidents") == {"--folder", "--job"}
     assert flags_of("report") == {"--text", "--json", "--perfetto", "--folded", "--speedscope", "--quiet"}
