@@ -26,6 +26,7 @@ class Writer(Protocol):
 FORMATS: dict[str, tuple[str, str, str]] = {
     "text": ("report.terminal", "as_bytes", "The report as a terminal shows it, without colours."),
     "json": ("bundle", "as_bytes", "The diagnosis as JSON, as `diagnose --json` gives it."),
+    "html": ("report.html", "as_bytes", "One page to look at and to send around; loads nothing from anywhere."),
 }
 
 
