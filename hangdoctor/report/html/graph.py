@@ -5,6 +5,7 @@ Boxes stand in columns by that distance, culprits on the right; the drawing is p
 
 from __future__ import annotations
 
+import re
 from collections import Counter, deque
 from collections.abc import Iterable
 
@@ -16,8 +17,9 @@ from .text import cut, cut_list, plural
 
 _FAR = 4  # steps from a culprit that have a column of their own; what is farther shares the last
 _PER_COLUMN = 5
-_WIDTH, _GAP_X, _GAP_Y, _LINE = 216, 76, 18, 17
-_AXES = {"tp": "tensor-parallel", "dp": "data-parallel", "pp": "pipeline", "world": "the whole job"}
+_WIDTH, _GAP_X, _GAP_Y, _LINE = 186, 48, 16, 17
+_AXES = {"tp": "tensor-parallel", "dp": "data-parallel", "pp": "pipeline", "world": "the whole job", "sub": "a group"}
+_UID = re.compile(r"[0-9a-f]{16}")
 
 
 class Box(Struct):
@@ -69,9 +71,9 @@ def build(diagnosis: Diagnosis) -> Graph | None:
     _merge_small(key_of)
     boxes = _boxes(diagnosis, key_of, waits)
     links = _links(waits, key_of)
-    for (source, target), _ in links.items():
-        if source == target:
-            boxes[source].inward = True
+    links = _telling(links, boxes)
+    for source, target in links:
+        boxes[source].inward |= source == target
     _place(boxes, links)
     width = max(b.x for b in boxes.values()) + _WIDTH + (_GAP_X // 2 if any(b.inward for b in boxes.values()) else 0)
     edges = [_edge(boxes[s], boxes[t], n) for (s, t), n in links.items() if s != t]
@@ -129,24 +131,25 @@ def _boxes(diagnosis: Diagnosis, key_of: dict[int, _Key], waits: list[Wait]) -> 
     boxes = {}
     for key, ranks in members.items():
         cause = key[1] if isinstance(key[1], int) else -1
-        lines = [_reason(op, group, seqs) for (op, group), seqs in sorted(instances.get(key, {}).items())]
+        lines = [s for (op, group), seqs in sorted(instances.get(key, {}).items()) for s in _reason(op, group, seqs)]
         if cause >= 0:
             lines.insert(0, diagnosis.causes[cause].kind)
         elif not lines:
             lines = ["waited for"]
-        shown = lines if len(lines) <= 3 else [*lines[:2], f"and {len(lines) - 2} more operations"]
+        shown = lines if len(lines) <= 4 else [*lines[:3], "and other operations"]
         label = f"{'rank' if len(ranks) == 1 else 'ranks'} {format_ranks(ranks)}"
         level = key[0] if isinstance(key[0], int) else 0
-        boxes[key] = Box(ranks, level, max(cause, -1), [cut(s, 34) for s in shown], "\n".join([label, *lines]))
+        boxes[key] = Box(ranks, level, max(cause, -1), [cut(s, 24) for s in shown], "\n".join([label, *lines]))
         boxes[key].height = 14 + _LINE * (1 + len(shown))
     return boxes
 
 
-def _reason(op: str, group: str, seqs: set[object]) -> str:
+def _reason(op: str, group: str, seqs: set[object]) -> list[str]:
+    """What they wait in, and on a line of its own in which kind of group."""
     numbers = sorted(s for s in seqs if isinstance(s, int))
     number = f" #{numbers[0]}" if len(seqs) == 1 and numbers else f" ({len(seqs)} of them)" if len(seqs) > 1 else ""
-    where = f" · {_AXES.get(group, group)}" if group and op not in ("send", "recv") and len(group) < 16 else ""
-    return f"{op or 'an operation'}{number}{where}"
+    named = _AXES.get(group) or ("" if group.isdigit() or _UID.fullmatch(group) else f"group {group}" if group else "")
+    return [cut(op or "an operation", 23 - len(number)) + number, *([named] if named and op not in ("send", "recv") else [])]
 
 
 def _links(waits: list[Wait], key_of: dict[int, _Key]) -> dict[tuple[_Key, _Key], int]:
@@ -157,6 +160,12 @@ def _links(waits: list[Wait], key_of: dict[int, _Key]) -> dict[tuple[_Key, _Key]
             for source, n in sources.items():
                 links[(source, target)] += n
     return dict(links)
+
+
+def _telling(links: dict[tuple[_Key, _Key], int], boxes: dict[_Key, Box]) -> dict[tuple[_Key, _Key], int]:
+    """The waits that lead towards a culprit; of boxes that have none of these, and in a ring at the end, all."""
+    onward = {s for s, t in links if boxes[t].level < boxes[s].level}
+    return {(s, t): n for (s, t), n in links.items() if boxes[t].level < boxes[s].level or s not in onward}
 
 
 def _place(boxes: dict[_Key, Box], links: dict[tuple[_Key, _Key], int]) -> None:

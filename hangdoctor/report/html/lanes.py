@@ -128,7 +128,7 @@ def _lane(key: Key, front: dict[int, int], ops: dict[int, RankOps], names: Group
     cells: dict[int, list[Cell]] = {r: [] for r in members}
     for number in numbers:
         usual = Counter(found[number].signature() for found in records.values() if number in found).most_common(1)
-        columns.append((number, (usual[0][0][0] if len(key) != 3 else "transfer") if usual else ""))
+        columns.append((number, usual[0][0][0] if usual and len(key) != 3 else ""))
         for r in members:
             cells[r].append(_cell(records.get(r), number, usual[0][0] if usual and len(key) != 3 else None))
     rows: dict[object, Row] = {}

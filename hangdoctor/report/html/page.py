@@ -45,7 +45,7 @@ def as_bytes(capture: JobCapture, diagnosis: Diagnosis, folder: Path) -> bytes:
     context = {
         "d": diagnosis, "capture": capture, "status": _STATUS[diagnosis.status], "facts": _facts(diagnosis, capture, layout, inferred),
         "everybody": everybody, "counts": _counts(everybody), "arrangements": arrangements(everybody, layout), "size": _size(len(everybody)),
-        "graph": graph.build(diagnosis), "lanes": found, "more_lanes": left_out, "marks": lanes.MARKS, "ahead": any(o.runs_ahead for o in ops.values()),
+        "graph": graph.build(diagnosis) if diagnosis.status != "healthy" else None, "lanes": found, "more_lanes": left_out, "marks": lanes.MARKS, "ahead": any(o.runs_ahead for o in ops.values()),
         "why_no_lanes": lanes.why_none(diagnosis, capture.origin, len(ops)), "tree": stacktree.as_text(diagnosis.stacks),
         "raw": packed, "chat": chat.text(diagnosis, capture), "version": __version__, "command": _command(folder), "sources": _SOURCES,
         "wheres": [_where(c) for c in diagnosis.causes], "data": _data(diagnosis, capture, layout, names, everybody),
@@ -89,6 +89,7 @@ def _data(
         [format_ranks(g.ranks), [frames.frame(f.name, f.file, f.line) for f in g.frames], g.thread] for g in diagnosis.stacks
     ]
     data["waits"] = [[format_ranks(w.ranks), format_ranks(w.for_), w.on.op or ""] for w in diagnosis.waits]
+    data["missing"] = [[format_ranks(m.ranks), m.why] for m in diagnosis.missing]
     data["causes"] = [[c.kind, format_ranks(c.ranks)] for c in diagnosis.causes]
     data |= {"frames": frames.frames.rows, "files": frames.files.rows, "stacks": frames.stacks.rows}
     return Markup(embed(data))
@@ -102,9 +103,8 @@ def _facts(diagnosis: Diagnosis, capture: JobCapture, layout: Layout | None, inf
         how = " (read from its groups)" if inferred else ""
         facts.append(("Layout", f"dp {layout.dp} × pp {layout.pp} × tp {layout.tp}{how}"))
     if capture.taken:
-        facts.append(("Captured", time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(capture.taken))))
-    if capture.took_s:
-        facts.append(("Took", f"{capture.took_s:.1f} s, two looks {capture.settle_s:g} s apart"))
+        looks = f", two looks {capture.settle_s:g} s apart" if capture.settle_s else ""
+        facts.append(("Captured", time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(capture.taken)) + looks))
     if capture.origin == "files":
         facts.append(("From", "files that somebody collected" + (", ranks numbered by node and pid" if capture.numbered else "")))
     absent = sorted({r for m in diagnosis.missing if m.what in ("node", "ranks", "dumps") for r in m.ranks})

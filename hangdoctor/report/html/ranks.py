@@ -15,12 +15,12 @@ from .groups import GroupNames
 
 State = Literal["wait", "move", "stop", "gone", "miss", "other"]
 STATES: dict[State, str] = {
-    "wait": "waits in a communication",
-    "move": "moves",
+    "wait": "waiting in a communication",
+    "move": "moving",
     "stop": "stopped",
     "gone": "gone",
     "miss": "missing: nothing was captured",
-    "other": "elsewhere",
+    "other": "elsewhere, not in a communication",
 }
 _MOVES = frozenset({"moved", "looping", "running", "stirred"})
 _OPEN_OPS = 4  # operations under way that a rank's details name

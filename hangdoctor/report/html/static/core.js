@@ -26,6 +26,7 @@ function parseRanks(text) {
 }
 
 function hasRank(text, rank) {
+  if (text === "") return false;
   return text.split(",").some((part) => {
     const [first, last] = part.split("-").map(Number);
     return rank >= first && rank <= (last ?? first);

@@ -1,6 +1,11 @@
 // The panel beside the grid: everything that is known of one rank.
 const panel = $("details");
-const FIRST_FRAMES = 12;
+const FIRST_FRAMES = 9;
+const LETTERS = { R: "running", S: "sleeping", D: "in uninterruptible I/O", T: "stopped", t: "traced", Z: "a zombie", I: "idle" };
+const MOTIONS = {
+  still: "did not run between the two looks", stirred: "ran, and stands where it stood", looping: "goes round in the same functions",
+  moved: "went on to other functions", running: "uses the processor",
+};
 
 function stackList(numbers) {
   // Innermost first: the top line is where the rank stands.
@@ -44,9 +49,18 @@ function facts(row) {
   const waits = waitsOf(row[RANK]).map(([, targets, op]) => `${cut(targets, 60)}${op ? ` in ${cut(op, 60)}` : ""}`);
   return [
     ["node", D.nodes[row[NODE]]], ["pid", row[PID] || ""], ["GPU", row[GPU]], ["local rank", row[LOCAL] >= 0 ? row[LOCAL] : ""],
-    ["coordinates", coordinates(row[RANK])], ["process", row[PROCESS]], ["stands in", D.places[row[PLACE]]], ["waits for", waits.slice(0, 4).join("; ")],
-    ["training", row[POSITION]], ...row[OPS].map((text, i) => [i ? "" : "operations", text]),
+    ["coordinates", coordinates(row[RANK])], ["process", processWords(row[PROCESS])], ["stands in", D.places[row[PLACE]]], ["waits for", waits.slice(0, 4).join("; ")],
+    ["training", row[POSITION]], ["missing", missingWords(row[RANK])], ...row[OPS].map((text, i) => [i ? "" : "operations", text]),
   ].filter(([, text]) => text !== "");
+}
+
+function missingWords(rank) {
+  return D.missing.filter(([ranks]) => hasRank(ranks, rank)).map(([, why]) => why).join("; ");
+}
+
+function processWords(text) {
+  const [letter, motion] = text.split(" ");
+  return [LETTERS[letter] ?? letter, MOTIONS[motion]].filter(Boolean).join(", ");
 }
 
 function stateWords(row) {
@@ -60,9 +74,10 @@ function showRank(rank) {
   const own = ownStack(rank);
   panel.replaceChildren(
     make("h3", {}, make("span", { class: `c ${row[STATE]}${cause ? " cause" : ""}`, "aria-hidden": "true" }), `Rank ${rank}`),
-    make("p", { class: "dim" }, stateWords(row), cause ? make("a", { href: `#cause-${row[CAUSE] + 1}` }, " why") : null),
+    make("p", { class: "dim" }, stateWords(row), cause ? " · " : null, cause ? make("a", { href: `#cause-${row[CAUSE] + 1}` }, "why") : null),
     make("table", {}, make("tbody", {}, ...facts(row).map(([label, text]) => make("tr", {}, make("td", {}, label), make("td", {}, long(String(text))))))),
-    ...(own ? [make("h4", {}, `Stack${own[2] ? ` of ${cut(own[2], 60)}` : ""}, innermost first`), ...stackList(own[1])] : []),
-    ...[threadList(row)].filter(Boolean),
+    make("div", { class: "stacked" },
+      ...(own ? [make("h4", {}, `Stack${own[2] ? ` of ${cut(own[2], 60)}` : ""}, innermost first`), ...stackList(own[1])] : []),
+      ...[threadList(row)].filter(Boolean)),
   );
 }

@@ -79,4 +79,4 @@ for (const element of all(".box[data-ranks]")) {
   element.addEventListener("keydown", (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); go(); } });
 }
 
-if (cells.length) keep(D.causes.length && D.causes[0][1] ? parseRanks(D.causes[0][1])[0] : D.rows[0][RANK], false);
+if (cells.length) keep(D.causes.length && D.causes[0][1] ? parseRanks(D.causes[0][1])[0] : (D.rows.find((row) => row[STATE] !== "miss") ?? D.rows[0])[RANK], false);

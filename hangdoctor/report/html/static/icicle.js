@@ -14,15 +14,23 @@ let zoomed = null;
 let needle = "";
 let unfolded = false;
 
-function spread(list, left) {
-  for (const node of list) {
+const SMALL = 0.035; // of its parent's width a branch has at least so much, and one with a culprit more
+const SMALL_GUILTY = 0.17;
+const isGuilty = (node) => guilty.size < everyone && node.list.some((rank) => guilty.has(rank));
+
+function spread(list, left, width, ranks) {
+  const least = list.length > 14 ? 0 : SMALL;
+  const shares = list.map((node) => Math.max(node.size / ranks, isGuilty(node) ? SMALL_GUILTY : least));
+  const rest = Math.max(0, 1 - list.reduce((sum, node) => sum + node.size, 0) / ranks);
+  const total = shares.reduce((sum, share) => sum + share, rest);
+  list.forEach((node, i) => {
     node.left = left;
-    node.width = node.size / everyone;
+    node.width = (width * shares[i]) / total;
     left += node.width;
-    spread(node.children, node.left);
-  }
+    spread(node.children, node.left, node.width, node.size);
+  });
 }
-spread(tops, 0);
+spread(tops, 0, 1, everyone);
 
 function svg(tag, attributes, ...children) {
   const element = document.createElementNS(NS, tag);

@@ -96,6 +96,10 @@ async function openRaw() {
 }
 $("rawbox")?.addEventListener("toggle", openRaw, { once: true });
 
+// On a narrow screen the culprits, on the right, are what to see first.
+const waitbox = $("waitbox");
+if (waitbox) waitbox.scrollLeft = waitbox.scrollWidth;
+
 // Paper cannot be clicked: what is behind a click is opened, but for the long ones.
 let closed = [];
 addEventListener("beforeprint", () => {
