@@ -30,6 +30,7 @@ layers:
 
 test: setup check
 	@scripts/setup-slurm
+	@scripts/setup-web
 	@.venv/bin/python -m pytest $(PYTEST_ARGS)
 
 clean:
