@@ -75,7 +75,7 @@ def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
     assert flags_of("collect") == watch | {"--insecure", "--lonely", "--parent", "--name"}
     assert flags_of("sidecar") == watch | {"--jobid", "--hostfile", "--pbs", "--local", "--python"}
     assert flags_of("incidents") == {"--folder", "--job"}
-    assert flags_of("report") == {"--text", "--json", "--perfetto", "--folded", "--speedscope", "--quiet"}
+    assert flags_of("report") == {"--text", "--json", "--html", "--perfetto", "--folded", "--speedscope", "--quiet"}
     assert flags_of("demo") == {"--script", "--fault", "--ranks", "--wait"}
 
 
@@ -115,6 +115,9 @@ def test_a_wheel_holds_everything_and_runs_without_torch(tmp_path: Path) -> None
         f"assert hangdoctor.__file__.startswith({str(target)!r}), hangdoctor.__file__\n"
         "assert len(p.rules()) > 10\n"
         "import hangdoctor.cli.dump, hangdoctor.cli.diagnose, hangdoctor.launchers.local, agents.oneshot\n"
+        "from hangdoctor.report.html import page\n"  # its templates, style and script are package data
+        "assert page._static(page._STYLES) and page._static(page._SCRIPTS)\n"
+        "assert page.environment().get_template('page.html.j2') and page.environment().get_template('rest.html.j2')\n"
         "import hangdoctor.cli.collect, hangdoctor.cli.sidecar, hangdoctor.cli.incidents, agents.node_agent"
     )
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(target)}, check=True)
