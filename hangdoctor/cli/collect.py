@@ -6,6 +6,7 @@ import asyncio
 import logging
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -22,6 +23,7 @@ from ..errors import BundleError, UsageError
 from ..incidents import Incidents
 from ..model import Diagnosis
 from ..watchdog import Learned, Settings, Watchdog
+from .web import Page, web_flags
 
 _LOG = logging.getLogger("hangdoctor.collector")
 
@@ -44,6 +46,7 @@ _LOG = logging.getLogger("hangdoctor.collector")
 @click.option("--dry-run", is_flag=True, help="Say what the actions would do.")
 @click.option("--once", is_flag=True, help="End after the first incident.")
 @click.option("--lonely", default=0.0, metavar="S", type=click.FloatRange(0), help="End so long after the last agent has left.")
+@web_flags
 def command(folder: str | None, job: str, **flags: object) -> None:
     """The collector: hears the agents, watches for a stall, captures, diagnoses and keeps the incident.
 
@@ -81,6 +84,8 @@ def collect(folder: Path, flags: dict[str, object]) -> None:
     watchdog = Watchdog(Settings(stall_after_s=stall_after), learned)
     core = Core(CoreSettings(settle_s=settle, capture_s=capture_s), watchdog, positions, session_name())
     handler = Handler(incidents, actions.Actor(config, bool(flags["dry_run"])))
+    page = Page(folder, flags, core, incidents)
+    handler.captured = page.captured
     options = Options(folder, bind, insecure, lonely_s=float(str(flags["lonely"])))
 
     async def serve() -> None:
@@ -88,7 +93,8 @@ def collect(folder: Path, flags: dict[str, object]) -> None:
         if flags["once"]:
             handler.after = server.stopping.set
             handler.loop = asyncio.get_running_loop()
-        await server.run()
+        with page.beside():
+            await server.run()
         refused = server.gate.refused if server.gate else 0
         _LOG.info("ended: %s, %d unknown keys refused", msgspec.json.encode(core.counters).decode(), refused)
 
@@ -120,11 +126,18 @@ class Handler:
         self.actor = actor
         self.after: object = None
         self.loop: asyncio.AbstractEventLoop | None = None
+        self.captured: Callable[[float, float], None] = lambda capture_s, diagnose_s: None
 
     def __call__(self, one: Conclude) -> str:
+        begin = time.monotonic()
+        try:
+            return self._handle(one, begin)
+        finally:
+            self.captured(one.capture.took_s, time.monotonic() - begin)
+
+    def _handle(self, one: Conclude, begin: float) -> str:
         from ..report.terminal import plain
 
-        begin = time.monotonic()
         diagnosis = diagnose(one.capture)
         if diagnosis.status == "healthy" and one.reason.startswith("stall"):
             return "healthy"

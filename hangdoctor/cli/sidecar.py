@@ -16,6 +16,7 @@ from ..launchers.remote import Command
 from ..launchers.slurm import SlurmLauncher, clean_environment, parse_job
 from ..launchers.ssh import read_hostfile
 from .collect import collect
+from .web import web_flags
 
 
 @click.command("sidecar")
@@ -43,6 +44,7 @@ from .collect import collect
 @click.option("--dry-run", is_flag=True, help="Say what the actions would do.")
 @click.option("--once", is_flag=True, help="End after the first incident.")
 @click.option("--python", "python", default="", metavar="PATH", help="Python on the nodes that can import hangdoctor.")
+@web_flags
 def command(**flags: object) -> None:
     """Watch a running job: one agent a node, and the collector in this process.
 

@@ -9,6 +9,7 @@ a test calls the methods and looks at what comes back.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from msgspec import Struct
 
@@ -51,6 +52,8 @@ class Counters(Struct):
     reports: int = 0
     incidents: int = 0
     false_alarms: int = 0
+    messages: int = 0
+    bytes: int = 0
 
 
 class Core:
@@ -74,11 +77,14 @@ class Core:
         self._stall: Stall | None = None
         self._concluding = ""
         self._told_warm = False
+        self.observer: Callable[[str, Report, float], None] | None = None  # sees every report that is taken
 
     # ----------------------------------------------------------------- from the network
 
     def received(self, peer: bytes, frames: list[bytes], now: float, wall: float) -> list[Instruction]:
         """One message of a peer, undecoded."""
+        self.counters.messages += 1
+        self.counters.bytes += sum(map(len, frames))
         if peer in self._cut_off:
             return []
         state, out = self._admit(peer, now)
@@ -191,6 +197,8 @@ class Core:
             node.ranks[rank.rank] = rank.over
         self.watchdog.report(now, report.ranks, report.late_s)
         self.watchdog.heard(now)
+        if self.observer is not None:
+            self.observer(node.name, report, now)
         return []
 
     def _answer(self, node: Node, message: Captured | Declined, now: float, wall: float) -> list[Instruction]:
