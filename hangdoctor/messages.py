@@ -48,6 +48,7 @@ class RankNow(Struct, omit_defaults=True):
     box: bool = False
     over: bool = False  # left its training, or its process is gone
     finished: bool = False  # ... in good order
+    held: Annotated[str, Meta(max_length=1)] = ""  # T or t: its process is stopped, D: in uninterruptible I/O (/proc/PID/stat)
 
 
 # --------------------------------------------------------------------------- from an agent

@@ -17,7 +17,7 @@ from .ranges import format_hosts, format_ranks
 STILL_S = 3.0  # without progress for so long a rank stands; reports come every second and may be late
 
 # The order is the code that the page's stream uses; the meaning is in docs/live.md.
-STATES = ("unseen", "moving", "working", "waiting", "outside", "still", "silent", "gone", "finished")
+STATES = ("unseen", "moving", "working", "waiting", "outside", "still", "silent", "gone", "finished", "stopped", "blocked")
 _MAX_NODES = 6  # named in one line
 
 
@@ -73,6 +73,8 @@ def state_of(told: RankNow, idle_s: float, silent: bool) -> str:
         return "silent"
     if idle_s < STILL_S:
         return "moving"
+    if told.held:
+        return "blocked" if told.held == "D" else "stopped"
     if told.busy:
         return "working"
     if told.inside:
@@ -80,7 +82,7 @@ def state_of(told: RankNow, idle_s: float, silent: bool) -> str:
     return "outside" if told.box else "still"
 
 
-_SUSPECT = ("gone", "silent", "outside", "still")
+_SUSPECT = ("stopped", "gone", "silent", "blocked", "outside", "still")
 
 
 def stand(rows: Iterable[Row]) -> list[Standing]:
@@ -90,16 +92,19 @@ def stand(rows: Iterable[Row]) -> list[Standing]:
     for row in rows:
         waiting += row.state == "waiting"
         key: tuple[object, ...] = (row.state,)
-        if row.state in ("waiting", "outside", "working"):
+        if row.state in _PLACED:
             key = (row.state, row.op, row.seq if row.state == "waiting" else 0, row.phase, row.iteration)
         places.setdefault(key, []).append(row)
     found = [_standing(same, waiting) for same in places.values()]
     return sorted(found, key=_order)
 
 
+_PLACED = ("waiting", "outside", "working", "stopped", "blocked")
+
+
 def _standing(same: Sequence[Row], waiting: int) -> Standing:
     first = same[0]
-    placed = first.state in ("waiting", "outside", "working")
+    placed = first.state in _PLACED
     nodes = sorted({r.node for r in same if r.node})
     named = format_hosts(nodes) if len(nodes) <= _MAX_NODES else f"{len(nodes)} nodes"
     return Standing(
@@ -113,7 +118,19 @@ def _standing(same: Sequence[Row], waiting: int) -> Standing:
 def _order(one: Standing) -> tuple[object, ...]:
     suspect = _SUSPECT.index(one.state) if one.holds else 9
     # Where all wait, the few in another place than the many are the ones to look at.
-    rest = ("waiting", "working", "still", "outside", "silent", "gone", "moving", "unseen", "finished").index(one.state)
+    rest = (
+        "stopped",
+        "blocked",
+        "waiting",
+        "working",
+        "still",
+        "outside",
+        "silent",
+        "gone",
+        "moving",
+        "unseen",
+        "finished",
+    ).index(one.state)
     return suspect, rest, one.count if one.state == "waiting" else 0, -one.for_s, one.op, one.seq
 
 
@@ -142,7 +159,7 @@ def sentence(standings: Sequence[Standing], counts: Counter[str]) -> str:
         return f"Nobody moves: {_waiters(waits)}"
     if waits:
         return f"{_waiters(waits)}; {counts['moving'] + counts['working']} go on"
-    lost = counts["gone"] + counts["silent"] + counts["still"] + counts["outside"]
+    lost = sum(counts[s] for s in _SUSPECT)
     if lost:
         standing = ", ".join(f"{counts[s]} {_SHORT[s]}" for s in _SUSPECT if counts[s])
         return f"{total - lost} of {total} ranks go on, {standing}"
@@ -153,9 +170,16 @@ def sentence(standings: Sequence[Standing], counts: Counter[str]) -> str:
 
 _IS = {
     "gone": "is gone", "silent": "is silent: its node does not answer", "outside": "is outside of any operation",
-    "still": "stands still",
+    "still": "stands still", "stopped": "is stopped", "blocked": "is blocked in I/O",
 }  # fmt: skip
-_SHORT = {"gone": "gone", "silent": "silent", "still": "without progress", "outside": "outside of any operation"}
+_SHORT = {
+    "gone": "gone",
+    "silent": "silent",
+    "still": "without progress",
+    "outside": "outside of any operation",
+    "stopped": "stopped",
+    "blocked": "blocked in I/O",
+}
 
 
 def _who(one: Standing) -> str:

@@ -50,7 +50,7 @@ COMMON = {"--json", "--quiet", "--no-color", "--exit-code"}
 def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
     from hangdoctor.cli.main import VERBS
 
-    assert set(VERBS) == {"dump", "diagnose", "run", "agent", "collect", "sidecar", "report", "incidents", "demo"}
+    assert set(VERBS) == {"dump", "diagnose", "run", "agent", "collect", "sidecar", "top", "report", "incidents", "demo"}
     assert flags_of("dump") == COMMON | {
         "--local", "--pid", "--jobid", "--hostfile", "--pbs", "--job", "--user", "--settle", "--timeout", "--native", "--blocking",
         "--python", "--remote-shell", "--bundle", "--no-bundle",
@@ -61,6 +61,11 @@ def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
         "--once", "--folder", "--collector", "--insecure", "--jobid", "--job", "--node", "--interval", "--linger", "--spool",
     }  # fmt: skip
     watch = {"--folder", "--job", "--bind", "--stall-after", "--settle", "--capture-timeout", "--config", "--dry-run", "--once"}
+    page = {"--web", "--web-anywhere", "--web-host", "--metrics-ranks", "--metrics-token", "--metrics-open"}
+    assert flags_of("top") == {
+        "--jobid", "--collector", "--local", "--folder", "--token-file", "--job", "--once", "--json", "--interval", "--filter", "--no-color",
+    }  # fmt: skip
+    watch |= page
     assert flags_of("collect") == watch | {"--insecure", "--lonely"}
     assert flags_of("sidecar") == watch | {"--jobid", "--hostfile", "--pbs", "--local", "--python"}
     assert flags_of("incidents") == {"--folder", "--job"}
@@ -104,6 +109,8 @@ def test_a_wheel_holds_everything_and_runs_without_torch(tmp_path: Path) -> None
         f"assert hangdoctor.__file__.startswith({str(target)!r}), hangdoctor.__file__\n"
         "assert len(p.rules()) > 10\n"
         "import hangdoctor.cli.dump, hangdoctor.cli.diagnose, hangdoctor.launchers.local, agents.oneshot\n"
-        "import hangdoctor.cli.collect, hangdoctor.cli.sidecar, hangdoctor.cli.incidents, agents.node_agent"
+        "import hangdoctor.cli.collect, hangdoctor.cli.sidecar, hangdoctor.cli.incidents, agents.node_agent, hangdoctor.cli.top\n"
+        "import hangdoctor.web.pages as w\n"
+        "assert {'index.html', 'login.html', 'page.js', 'live.css', 'icon.svg'} <= set(w.load_files())"
     )
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(target)}, check=True)

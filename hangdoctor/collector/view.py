@@ -18,6 +18,7 @@ from .state import Core, Counters
 
 MAX_ROWS = 131_072  # a peer that claims a larger world must not fill the memory
 _BEHIND_S = 1.5  # reports of two nodes may be so far apart: shorter waits are not told from the way
+_SMOOTH = 0.1  # of a new report
 
 
 class Seen(Struct, frozen=True):
@@ -26,6 +27,7 @@ class Seen(Struct, frozen=True):
     node: str
     told: RankNow
     event: float
+    waits: float = -1.0  # percent of its time that it waits for its peers, smoothed; -1 where nothing tells
 
 
 class NodeNow(Struct):
@@ -117,7 +119,8 @@ class View:
         """
         with self._lock:
             fresh, self._dirty = self._dirty, {}
-        self._seen.update(fresh)
+        for rank, one in fresh.items():
+            self._seen[rank] = _smoothed(self._seen.get(rank), one)
         now = self.now
         # Between two looks time goes on: a rank that reported since must not appear to be of the future.
         mono = max(now.mono, time.monotonic()) if now.mono else 0.0
@@ -125,6 +128,7 @@ class View:
         size = min(MAX_ROWS, max(now.world_size, max(self._seen, default=-1) + 1))
         rows = [_row(rank, self._seen.get(rank), mono, silent) for rank in range(size)]
         _mark_behind(rows)
+        _mark_lag(rows, self._seen)
         return rows, now
 
 
@@ -136,11 +140,28 @@ def _row(rank: int, seen: Seen | None, mono: float, silent: set[str]) -> Row:
     return Row(rank, state, seen.node, idle, told.iteration, told.phase, told.op, told.seq, told.pid, told.box)
 
 
+def _smoothed(old: Seen | None, new: Seen) -> Seen:
+    told = float(getattr(new.told, "waits", -1))
+    if told < 0 or old is None or old.waits < 0:
+        return structs.replace(new, waits=told if told >= 0 or old is None else old.waits)
+    return structs.replace(new, waits=old.waits + (told - old.waits) * _SMOOTH)
+
+
+def _mark_lag(rows: list[Row], seen: dict[int, Seen]) -> None:
+    """Who comes last waits least: by how much of the time others wait more. Shares of time need no common clock."""
+    known = {r.rank: seen[r.rank].waits for r in rows if r.state == "moving" and seen[r.rank].waits >= 0}
+    if len(known) < 2:
+        return
+    most = max(known.values())
+    for rank, waits in known.items():
+        rows[rank].lag_s = (most - waits) / 100
+
+
 def _mark_behind(rows: list[Row]) -> None:
     """Whoever is not in an operation while others have waited for a while: for how long the first of those has waited."""
     longest = max((r.idle_s for r in rows if r.state == "waiting"), default=0.0)
     if longest < _BEHIND_S:
         return
     for row in rows:
-        if row.state in ("outside", "working", "still", "silent", "gone"):
+        if row.state in ("outside", "working", "still", "silent", "gone", "stopped", "blocked"):
             row.behind_s = longest

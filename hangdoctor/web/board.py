@@ -66,18 +66,21 @@ class Board:
             self._number += 1
             job = max(now.jobs, key=lambda j: now.jobs[j], default="")
             picture = look(rows, job, max(now.world_size, sum(r.state != "unseen" for r in rows)))
-            self._look = Look(self._number, rows, now, picture, self._pace(mono, picture.iteration[0]))
+            pace = self._pace(mono, picture.iteration[0])
+            for row in rows:
+                row.lag_s *= pace or 1.0  # shares of an iteration become seconds
+            self._look = Look(self._number, rows, now, picture, pace)
         return self._look
 
     def _pace(self, mono: float, iteration: int) -> float:
-        """Seconds an iteration over the last half minute."""
+        """Seconds an iteration, from the steps of the last half minute in which there were some."""
         if self._steps and iteration < self._steps[-1][1]:
             self._steps.clear()
-        if iteration >= 0:
+        if iteration >= 0 and (not self._steps or iteration > self._steps[-1][1]):
             self._steps.append((mono, iteration))
         while len(self._steps) > 2 and mono - self._steps[0][0] > 30:
             del self._steps[0]
-        if len(self._steps) < 2 or self._steps[-1][1] == self._steps[0][1]:
+        if len(self._steps) < 2:
             return 0.0
         (then, first), (at, last) = self._steps[0], self._steps[-1]
         return (at - then) / (last - first)

@@ -44,7 +44,7 @@ class Exporter:
 
     def _job(self, look: Look) -> Iterator[Metric]:
         picture, rows = look.picture, look.rows
-        yield InfoMetricFamily("hangdoctor", "The collector's version.", {"version": __version__})
+        yield InfoMetricFamily("hangdoctor_build", "The collector's version.", {"version": __version__})
         info = InfoMetricFamily("hangdoctor_job", "The job that is watched.", labels=["job"])
         if picture.job:
             info.add_metric([picture.job[:200]], {"world_size": str(picture.world_size)})
@@ -58,11 +58,11 @@ class Exporter:
         yield GaugeMetricFamily("hangdoctor_iteration_min", "Lowest iteration of any rank; -1 where none tells.", low)
         yield GaugeMetricFamily("hangdoctor_iteration_max", "Highest iteration of any rank; -1 where none tells.", high)
         yield GaugeMetricFamily(
-            "hangdoctor_seconds_since_progress", "Since any rank entered or left an operation.", picture.idle_s
+            "hangdoctor_progress_age_seconds", "Since any rank entered or left an operation.", picture.idle_s
         )
         yield GaugeMetricFamily("hangdoctor_iteration_seconds", "Time of an iteration over the last half minute.", look.pace_s)
         yield GaugeMetricFamily(
-            "hangdoctor_arrival_lag_max_seconds", "The largest hangdoctor_rank_arrival_lag_seconds.",
+            "hangdoctor_arrival_lag_max_seconds", "The arrival lag of the latest rank.",
             max((_lag(r) for r in rows), default=0.0),
         )  # fmt: skip
 
@@ -111,7 +111,7 @@ def _lag(row: Row) -> float:
 def _ranks(rows: Iterable[Row]) -> Iterator[Metric]:
     labels = ["rank", "node"]
     step = GaugeMetricFamily("hangdoctor_rank_iteration", "Iteration of a rank.", labels=labels)
-    idle = GaugeMetricFamily("hangdoctor_rank_seconds_since_progress", "Since the rank's last progress.", labels=labels)
+    idle = GaugeMetricFamily("hangdoctor_rank_progress_age_seconds", "Since the rank's last progress.", labels=labels)
     lag = GaugeMetricFamily(
         "hangdoctor_rank_arrival_lag_seconds", "How much later than its peers the rank comes to operations.", labels=labels
     )

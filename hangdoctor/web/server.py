@@ -30,8 +30,8 @@ from .guard import Access, Guard, host_name
 from .hub import Hub
 from .metrics import CONTENT_TYPE, Exporter
 from .pages import Pages
+from .place import FILE, Published, published
 
-FILE = "web.json"
 METRICS_FILE = "metrics.token"
 _LOOPBACK = re.compile(r"^(127\.\d+\.\d+\.\d+|localhost|::1)$")
 _FORM = re.compile(r"^(?:(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]*):)?(\d{1,5})$")
@@ -46,14 +46,6 @@ class WebOptions(Struct, frozen=True):
     metrics_ranks: int = 1024
     metrics_token: Path | None = None
     metrics_open: bool = False
-
-
-class Published(Struct):
-    """`web.json` in the job's folder, 0600: where the page is, and its token."""
-
-    address: str
-    token: str
-    pid: int = 0
 
 
 def parse_bind(text: str, anywhere: bool) -> tuple[str, int]:
@@ -116,7 +108,7 @@ class WebServer:
 
     def start(self) -> None:
         """Raises CollectorError: the folder takes no file."""
-        told = Published(self.address, self.access.token, os.getpid())
+        told = Published(self.address, self.access.token, os.getpid(), os.uname().nodename)
         write_private(make_folder(self.options.folder) / FILE, msgspec.json.encode(told))
         self._thread.start()
         _LOG.info("page: %s  token: %s  (also in %s)", self.address, self.access.token, self.options.folder / FILE)
@@ -168,11 +160,9 @@ def _no_token(path: Path) -> str:
 
 def _withdraw(path: Path) -> None:
     """Take the file away if it is still ours: a collector that was started meanwhile has written its own."""
-    try:
-        if msgspec.json.decode(path.read_bytes(), type=Published).pid == os.getpid():
-            path.unlink()
-    except (OSError, msgspec.DecodeError):
-        _LOG.debug("%s was taken away by somebody else", path)
+    found = published(path.parent)
+    if found is not None and found.pid == os.getpid():
+        path.unlink(missing_ok=True)
 
 
 def application(api: Api, pages: Pages, hub: Hub, exporter: Exporter, access: Access) -> Starlette:

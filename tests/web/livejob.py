@@ -61,11 +61,15 @@ class LiveJob:
         assert collector.poll() is None, self.log("collector")
         told = json.loads((self.folder / "web.json").read_text())
         self.address, self.token = told["address"], told["token"]
+        if self.world:
+            self._train()
+
+    def _train(self) -> None:
         self.start(
             "agent", "-m", "hangdoctor", "agent", "--folder", str(self.folder), "--node", "n1", "--job", self.run_id,
             "--spool", str(self.base / "spool"), PYTHONPATH=str(ROOT),
         )  # fmt: skip
-        wait_until(lambda: self.moving() == self.world, f"all ranks move: {self.log('collector')}", 100)
+        wait_until(self.trains, f"all ranks train: {self.log('collector')}", 100)
 
     def __exit__(self, *_: object) -> None:
         (self.control / "end").write_text("1")
@@ -81,8 +85,13 @@ class LiveJob:
     def pid(self, rank: int) -> int:
         return self.processes[f"rank{rank}"].pid
 
-    def moving(self) -> int:
-        return int(self.status()["status"]["counts"].get("moving", 0))
+    def trains(self) -> bool:
+        status = self.status()["status"]
+        return bool(status["counts"].get("moving") == self.world and status["iteration"][0] >= 3)
+
+    def settled(self) -> None:
+        """Until the job trains again, after a test that stopped a rank."""
+        wait_until(self.trains, "the job goes on")
 
     def status(self) -> dict[str, Any]:
         return dict(json.loads(self.request("/api/v1/status")[2]))

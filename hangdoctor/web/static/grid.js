@@ -39,7 +39,9 @@ export class Grid {
     const size = this.model.size;
     const per = this.perNode();
     this.per = 1;
-    let cell = LARGE.find((c) => c >= least && Math.ceil(size / this.fit(width, c, per)) * c <= room);
+    const whole = Math.floor(width / per);
+    const wide = size <= 64 && per > 1 && whole >= 52 ? Math.min(92, whole) : 0; // a node in one row, where its squares stay large
+    let cell = wide && Math.ceil(size / this.fit(width, wide, per)) * wide <= room ? wide : LARGE.find((c) => c >= least && Math.ceil(size / this.fit(width, c, per)) * c <= room);
     if (!cell) {
       cell = least;
       const most = this.fit(width, cell, 1) * Math.floor(room / cell);
@@ -62,7 +64,10 @@ export class Grid {
 
   fit(width, cell, per) {
     const most = Math.max(1, Math.floor(width / cell));
-    return per > 1 && most >= per ? most - (most % per) : most;
+    if (per > 1 && most >= per) return most - (most % per);
+    let part = Math.min(most, per);
+    while (per > 1 && per % part) part--;
+    return per > 1 && part > most / 2 ? part : most;
   }
 
   perNode() {

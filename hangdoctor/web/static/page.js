@@ -129,13 +129,14 @@ function standings() {
 function place(one) {
   if (one.state === "waiting") return `${GLYPHS[3]} waiting in ${clip(one.op || "an operation", 60)}${one.seq ? ` #${one.seq}` : ""}`;
   const glyph = GLYPHS[STATES.indexOf(one.state)];
-  return `${glyph ? `${glyph} ` : ""}${SAYS[one.state]}${one.state === "outside" && one.op ? `, after ${clip(one.op, 60)}` : ""}`;
+  return `${glyph ? `${glyph} ` : ""}${SAYS[one.state]}${["outside", "stopped", "blocked"].includes(one.state) && one.op ? `, after ${clip(one.op, 60)}` : ""}`;
 }
 
 function stragglers() {
   const found = [];
   const lag = model.columns.lag;
-  for (let i = 0; i < model.size; i++) if (lag[i] >= 10) found.push(i);
+  const least = Math.max(10, model.status.pace_s * 150); // less is chance
+  for (let i = 0; i < model.size; i++) if (lag[i] >= least) found.push(i);
   found.sort((a, b) => lag[b] - lag[a]);
   const top = found.slice(0, 5), list = $("late");
   if (!top.length) { if (list.dataset.of !== "none") { list.dataset.of = "none"; list.replaceChildren(element("li", "No rank comes later than the others.", "none")); } return; }
