@@ -50,13 +50,13 @@ COMMON = {"--json", "--quiet", "--no-color", "--exit-code"}
 def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
     from hangdoctor.cli.main import VERBS
 
-    assert set(VERBS) == {"dump", "diagnose", "run", "agent", "collect", "sidecar", "top", "report", "incidents", "demo"}
+    assert set(VERBS) == {"dump", "diagnose", "run", "agent", "collect", "sidecar", "top", "trace", "report", "incidents", "demo"}
     assert flags_of("dump") == COMMON | {
         "--local", "--pid", "--jobid", "--hostfile", "--pbs", "--job", "--user", "--settle", "--timeout", "--native", "--blocking",
         "--python", "--remote-shell", "--bundle", "--no-bundle",
     }  # fmt: skip
     assert flags_of("diagnose") == COMMON | {"--bundle"}
-    assert flags_of("run") == set()
+    assert flags_of("run") == {"--trace", "--follow", "--ignore", "--from-iteration"}
     assert flags_of("agent") == {
         "--once", "--folder", "--collector", "--insecure", "--jobid", "--job", "--node", "--interval", "--linger", "--spool",
     }  # fmt: skip
@@ -69,7 +69,7 @@ def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
     assert flags_of("collect") == watch | {"--insecure", "--lonely"}
     assert flags_of("sidecar") == watch | {"--jobid", "--hostfile", "--pbs", "--local", "--python"}
     assert flags_of("incidents") == {"--folder", "--job"}
-    assert flags_of("report") == {"--text", "--json", "--quiet"}
+    assert flags_of("report") == {"--text", "--json", "--perfetto", "--folded", "--speedscope", "--quiet"}
     assert flags_of("demo") == {"--script", "--fault", "--ranks", "--wait"}
 
 
