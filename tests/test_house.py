@@ -50,7 +50,19 @@ COMMON = {"--json", "--quiet", "--no-color", "--exit-code"}
 def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
     from hangdoctor.cli.main import VERBS
 
-    assert set(VERBS) == {"dump", "diagnose", "run", "agent", "collect", "sidecar", "top", "trace", "report", "incidents", "demo"}
+    assert set(VERBS) == {
+        "dump",
+        "diagnose",
+        "run",
+        "agent",
+        "collect",
+        "sidecar",
+        "top",
+        "trace",
+        "report",
+        "incidents",
+        "demo",
+    }
     assert flags_of("dump") == COMMON | {
         "--local", "--pid", "--jobid", "--hostfile", "--pbs", "--job", "--user", "--settle", "--timeout", "--native", "--blocking",
         "--python", "--remote-shell", "--bundle", "--no-bundle",
@@ -58,15 +70,16 @@ def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
     assert flags_of("diagnose") == COMMON | {"--bundle"}
     assert flags_of("run") == {"--trace", "--follow", "--ignore", "--from-iteration"}
     assert flags_of("agent") == {
-        "--once", "--folder", "--collector", "--insecure", "--jobid", "--job", "--node", "--interval", "--linger", "--spool",
+        "--once", "--folder", "--collector", "--via", "--insecure", "--jobid", "--job", "--node", "--interval", "--linger", "--spool",
     }  # fmt: skip
-    watch = {"--folder", "--job", "--bind", "--stall-after", "--settle", "--capture-timeout", "--config", "--dry-run", "--once"}
-    page = {"--web", "--web-anywhere", "--web-host", "--metrics-ranks", "--metrics-token", "--metrics-open"}
+    watch = {
+        "--folder", "--job", "--bind", "--stall-after", "--slow-after", "--settle", "--capture-timeout", "--config", "--dry-run", "--once",
+        "--web", "--web-anywhere", "--web-host", "--metrics-ranks", "--metrics-token", "--metrics-open",
+    }  # fmt: skip
     assert flags_of("top") == {
         "--jobid", "--collector", "--local", "--folder", "--token-file", "--job", "--once", "--json", "--interval", "--filter", "--no-color",
     }  # fmt: skip
-    watch |= page
-    assert flags_of("collect") == watch | {"--insecure", "--lonely"}
+    assert flags_of("collect") == watch | {"--insecure", "--lonely", "--parent", "--name"}
     assert flags_of("sidecar") == watch | {"--jobid", "--hostfile", "--pbs", "--local", "--python"}
     assert flags_of("incidents") == {"--folder", "--job"}
     assert flags_of("report") == {"--text", "--json", "--perfetto", "--folded", "--speedscope", "--quiet"}

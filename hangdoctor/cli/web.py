@@ -14,9 +14,11 @@ from typing import Any
 
 import click
 
+from ..collector.requests import put_trace
 from ..collector.state import Core
 from ..errors import BadInput, UsageError
 from ..incidents import Incidents
+from ..messages import Trace
 from .report import FORMATS
 
 _REPORT_S = 60.0
@@ -54,7 +56,7 @@ class Page:
         from ..web.board import Board, Doors
         from ..web.server import WebOptions, WebServer
 
-        self.core = core
+        self.core, self.folder = core, folder
         self.view = View(core)
         options = WebOptions(
             folder, str(flags["web"]), bool(flags["web_anywhere"]), tuple(flags["web_host"]), int(flags["metrics_ranks"]),
@@ -62,13 +64,22 @@ class Page:
         )  # fmt: skip
         if options.metrics_open and options.anywhere:
             raise UsageError("--metrics-open is for the loopback", "With --web-anywhere let the scraper send the token.")
-        self.server = WebServer(options, Board(self.view, incidents, Doors(self._ask, Reports())))
+        self.server = WebServer(options, Board(self.view, incidents, Doors(self._ask, Reports(), self._trace)))
 
     def _ask(self, reason: str) -> None:
         """From the page's thread into the collector's loop."""
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # it has ended meanwhile
                 self._loop.call_soon_threadsafe(self.core.ask, reason)
+
+    def _trace(self, on: bool) -> str:
+        """As `hangdoctor trace` asks: by a file in the folder, which the collector looks at each second.
+
+        Raises:
+            CollectorError: the folder cannot be written.
+        """
+        put_trace(self.folder, Trace(time.time_ns() // 1_000_000, on))
+        return f"Tracing of Python calls was switched {'on' if on else 'off'} in all ranks that carry the probe."
 
     @contextlib.contextmanager
     def beside(self) -> Iterator[None]:

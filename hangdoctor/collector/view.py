@@ -12,7 +12,7 @@ from collections import Counter
 
 from msgspec import Struct, field, structs
 
-from ..messages import RankNow, Report
+from ..messages import RankNow
 from ..standing import Row, state_of
 from .state import Core, Counters
 
@@ -79,11 +79,11 @@ class View:
 
     # ----------------------------------------------------------------- in the collector's loop
 
-    def take(self, node: str, report: Report, now: float) -> None:
-        """One report that the core has taken."""
-        came = now - report.late_s
+    def take(self, node: str, ranks: list[RankNow], late_s: float, now: float) -> None:
+        """What the core has taken of one node; it was said `late_s` ago."""
+        came = now - late_s
         with self._lock:
-            for told in report.ranks:
+            for told in ranks:
                 self._dirty[told.rank] = Seen(node, told, came - told.idle_s)
 
     def look(self, now: float, wall: float) -> None:
@@ -141,7 +141,7 @@ def _row(rank: int, seen: Seen | None, mono: float, silent: set[str]) -> Row:
 
 
 def _smoothed(old: Seen | None, new: Seen) -> Seen:
-    told = float(getattr(new.told, "waits", -1))
+    told = float(new.told.waits)
     if told < 0 or old is None or old.waits < 0:
         return structs.replace(new, waits=told if told >= 0 or old is None else old.waits)
     return structs.replace(new, waits=old.waits + (told - old.waits) * _SMOOTH)

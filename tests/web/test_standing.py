@@ -212,7 +212,7 @@ def test_one_frame_of_many_ranks_is_small(tmp_path: Path) -> None:
             told = [
                 RankNow(r, iteration=seq, op="all_reduce", seq=seq, inside=True, box=True) for r in range(node, node + 2048)
             ]
-            view.take(f"n{node}", Report(seq, 1, 0.0, told), 1000.0 + seq)
+            view.take(f"n{node}", told, 0.0, 1000.0 + seq)
         view.look(1000.0 + seq, 0.0)
         hub.beginning()
         hub.step()
