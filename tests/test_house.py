@@ -51,7 +51,19 @@ COMMON = {"--json", "--quiet", "--no-color", "--exit-code"}
 def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
     from hangdoctor.cli.main import VERBS
 
-    assert set(VERBS) == {"dump", "diagnose", "run", "agent", "collect", "sidecar", "trace", "report", "incidents", "demo"}
+    assert set(VERBS) == {
+        "dump",
+        "diagnose",
+        "run",
+        "agent",
+        "collect",
+        "sidecar",
+        "top",
+        "trace",
+        "report",
+        "incidents",
+        "demo",
+    }
     assert flags_of("dump") == COMMON | {
         "--local", "--pid", "--jobid", "--hostfile", "--pbs", "--job", "--user", "--settle", "--timeout", "--native", "--blocking",
         "--python", "--remote-shell", "--bundle", "--no-bundle",
@@ -62,17 +74,12 @@ def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
         "--once", "--folder", "--collector", "--via", "--insecure", "--jobid", "--job", "--node", "--interval", "--linger", "--spool",
     }  # fmt: skip
     watch = {
-        "--folder",
-        "--job",
-        "--bind",
-        "--stall-after",
-        "--slow-after",
-        "--settle",
-        "--capture-timeout",
-        "--config",
-        "--dry-run",
-        "--once",
-    }
+        "--folder", "--job", "--bind", "--stall-after", "--slow-after", "--settle", "--capture-timeout", "--config", "--dry-run", "--once",
+        "--web", "--web-anywhere", "--web-host", "--metrics-ranks", "--metrics-token", "--metrics-open",
+    }  # fmt: skip
+    assert flags_of("top") == {
+        "--jobid", "--collector", "--local", "--folder", "--token-file", "--job", "--once", "--json", "--interval", "--filter", "--no-color",
+    }  # fmt: skip
     assert flags_of("collect") == watch | {"--insecure", "--lonely", "--parent", "--name"}
     assert flags_of("sidecar") == watch | {"--jobid", "--hostfile", "--pbs", "--local", "--python"}
     assert flags_of("incidents") == {"--folder", "--job"}
@@ -125,8 +132,10 @@ def test_a_wheel_holds_everything_and_runs_without_torch(tmp_path: Path) -> None
         "from hangdoctor.report.html import page\n"  # its templates, style and script are package data
         "assert page._static(page._STYLES) and page._static(page._SCRIPTS)\n"
         "assert page.environment().get_template('page.html.j2') and page.environment().get_template('rest.html.j2')\n"
-        "import hangdoctor.cli.collect, hangdoctor.cli.sidecar, hangdoctor.cli.incidents, agents.node_agent\n"
+        "import hangdoctor.cli.collect, hangdoctor.cli.sidecar, hangdoctor.cli.incidents, agents.node_agent, hangdoctor.cli.top\n"
         "import hangdoctor.cli.trace_control, hangdoctor.cli.trace_tail, hangdoctor.probe.calls.hooks as hooks\n"
-        f"assert hooks.extension() is not None or not {has_compiler()}, 'the extension was not built'"
+        f"assert hooks.extension() is not None or not {has_compiler()}, 'the extension was not built'\n"
+        "import hangdoctor.web.pages as w\n"
+        "assert {'index.html', 'login.html', 'page.js', 'live.css', 'icon.svg'} <= set(w.load_files())"
     )
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(target)}, check=True)
