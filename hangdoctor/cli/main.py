@@ -22,6 +22,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "collect": ("collect", "The collector: hears the agents, sees a stall, captures and keeps the verdict."),
     "sidecar": ("sidecar", "Agents on every node of a running job, and the collector beside them."),
     "report": ("report", "Files to look at, to share or to load elsewhere, from a bundle."),
+    "preflight": ("preflight", "Check nodes before a job: GPUs, network, ptrace, clocks, disks, versions."),
     "incidents": ("incidents", "What the collector has kept: list, show, prune."),
     "demo": ("demo", "Hang one rank of a real 8-rank job here, and diagnose it."),
 }
