@@ -110,6 +110,19 @@ class SlurmLauncher:
         capture.taken, capture.took_s = taken, self.clock.monotonic() - begin
         return capture
 
+    def nodes(self) -> list[str]:
+        """The nodes of the running job.
+
+        Raises:
+            LauncherError: as `capture`.
+        """
+        self.job, nodes = self._running_job()
+        return nodes
+
+    def ask(self, nodes: list[str], agent: list[str], deadline: float, progress: Progress) -> list[Outcome]:
+        """One overlapping step a node, until `deadline` (of time.monotonic); after `nodes`."""
+        return self._ask(nodes, agent, deadline, progress)
+
     def stay(self, flags: Sequence[str]) -> list[Command]:
         """One agent a node that stays beside the training, as commands to run.
 
