@@ -146,7 +146,7 @@ def status(as_json: bool, folder: Path | None, job: str, jobid: str | None, rows
         found = trace_nodes.ask(jobid, ["status"], 5.0, say)
     else:
         ranks = find(folder, job, say)
-        say(f"job {ranks[0].box.job} in {ranks[0].folder}")
+        say(f"job {ranks[0].box.job} in {', '.join(sorted({str(r.folder) for r in ranks})[:3])}")
         found = [row_of(r) for r in ranks]
     if rows:
         click.echo(trace_nodes.answer(found))

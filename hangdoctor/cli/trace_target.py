@@ -17,6 +17,7 @@ from ..readers import blackbox
 from ..readers.blackbox import Box
 from ..readers.calls import CallsReader, calls_path
 
+_START_S = 60.0  # within which the ranks of one run come up
 _NO_BOX = "Call tracing needs the probe in the ranks: start the job with `hangdoctor run -- CMD` (or import hangdoctor.probe)."
 
 
@@ -54,20 +55,25 @@ def find(folder: Path | None, job: str, say: Callable[[str], None]) -> list[Trac
     boxes = [b for b in found.values() if b.status != "stale"]
     jobs: dict[str, list[Box]] = {}
     for box in boxes:
-        jobs.setdefault(f"{box.job}\t{Path(box.path).parent}", []).append(box)
-    chosen = {k: v for k, v in jobs.items() if _plain(job) in _plain(k.partition("\t")[0])}
+        jobs.setdefault(box.job, []).append(box)
+    chosen = {name: _present(of) for name, of in jobs.items() if _plain(job) in _plain(name)}
     if not chosen:
         where = f" in {folder}" if folder else " on this host"
-        there = ", ".join(sorted({k.partition("\t")[0] for k in jobs}))
         raise NoRanksFound(
             f"no rank{f' of job {job}' if job else ''} that carries the probe was found{where}",
-            f"There are: {there}." if there else _NO_BOX,
+            f"There are: {', '.join(sorted(jobs))}." if jobs else _NO_BOX,
         )
     best = max(chosen, key=lambda k: (any(b.status == "live" for b in chosen[k]), max(b.created_s for b in chosen[k])))
-    others = sorted({k.partition("\t")[0] for k in chosen} - {best.partition("\t")[0]})
-    if others:
-        say(f"job {best.partition(chr(9))[0]} is taken, the newest; also here: {', '.join(others)} (--job KEY)")
+    if len(chosen) > 1:
+        say(f"job {best} is taken, the newest; also here: {', '.join(sorted(set(chosen) - {best}))} (--job KEY)")
     return [_traced(b) for b in sorted(chosen[best], key=lambda b: (b.rank, b.created_s))]
+
+
+def _present(boxes: list[Box]) -> list[Box]:
+    """Without what an earlier run under the same name left; ranks of one run may have a folder each."""
+    live = [b.created_s for b in boxes if b.status == "live"]
+    began = min(live) if live else max(b.created_s for b in boxes)
+    return [b for b in boxes if b.status == "live" or b.created_s > began - _START_S]
 
 
 def _named_folders() -> list[Path]:
