@@ -84,7 +84,7 @@ def _switch(
         answers = [row_of(r, request.serial) for r in _wait(concerned, request.serial, wait_s)]
     if rows:
         click.echo(trace_nodes.answer(answers))
-    for line in _outcome(request, answers):
+    for line in outcome_lines(request, answers):
         say(line)
 
 
@@ -110,7 +110,7 @@ def _wait(ranks: list[Traced], serial: int, wait_s: float) -> list[Traced]:
         time.sleep(_POLL_S)
 
 
-def _outcome(request: Request, rows: Sequence[Row]) -> Iterator[str]:
+def outcome_lines(request: Request, rows: Sequence[Row]) -> Iterator[str]:
     """What became of a request, as lines."""
     waits = f"waiting for the job to say that it is at iteration {request.from_iteration} (hangdoctor.probe.iteration)"
     words = {"waiting": waits, "switched off": "switched off after an internal error (hangdoctor trace status)"}
