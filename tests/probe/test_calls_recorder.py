@@ -96,6 +96,15 @@ def test_a_forked_child_writes_nothing(tmp_path: Path, pure: bool) -> None:
     assert said["child"] == 0 and calls(said) == ["- ?", "= <module>", "= main", "= play_fork", *one, *one]
 
 
+@both
+def test_another_thread_switches_it_while_the_main_one_works(tmp_path: Path, pure: bool) -> None:
+    said = alone("background", tmp_path, pure)
+    seen = calls(said)
+    assert said["on"] and not any(said["installed"]) and said["state"] == "stopped"
+    assert [c for c in seen if c.startswith("=")][:3] == ["= <module>", "= main", "= play_background"]
+    assert seen.count("> leaf") > 300
+
+
 @pytest.mark.skipif(not BUILT and sys.version_info < (3, 12), reason="the pure writer cannot reach such threads")
 def test_threads_that_c_made_are_seen_like_autograds(tmp_path: Path) -> None:
     said = alone("native", tmp_path, pure=False)

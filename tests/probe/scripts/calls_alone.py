@@ -224,6 +224,22 @@ def play_threads(tracer):
     print(json.dumps(recorded(tracer.ring.path)))
 
 
+def play_background(tracer):
+    """Switched by another thread while the main one works, as the heartbeat does it."""
+    import _thread
+
+    def until(condition):
+        while not condition():
+            many(10)
+
+    _thread.start_new_thread(tracer.obey, (Request(1, True, FOLLOW),))
+    until(lambda: tracer.ring is not None and tracer.ring.words[32] > 1000)
+    on = any(installed())
+    _thread.start_new_thread(tracer.obey, (Request(2, False),))
+    until(lambda: tracer.hook is None and not any(installed()))
+    print(json.dumps({**recorded(tracer.ring.path), "on": on, "installed": installed()}))
+
+
 def play_native(tracer):
     """A thread that C made, as autograd's are: it has a Python state, and threading does not know it."""
     import ctypes
