@@ -18,7 +18,7 @@ from ..operations import Operation
 from .instances import FROM_ROOT, TO_ROOT
 from .model import Instance, Lane, Member, Timeline
 from .pftrace import clock_words
-from .tracks import bytes_of, group_words
+from .tracks import bytes_of
 
 SCHEMA = "hangdoctor.stragglers/1"
 
@@ -149,7 +149,7 @@ class _Analysis:
 
     def _count_group(self, instance: Instance, members: list[Member], waited: float, culprit: int, caused: float) -> None:
         share = self.groups.setdefault(
-            instance.group, GroupShare(group_words(self.timeline, instance.group), 0, 0.0, 0.0, 0, -1, 0.0)
+            instance.group, GroupShare(self.timeline.group_words(instance.group), 0, 0.0, 0.0, 0, -1, 0.0)
         )
         share.operations += 1
         share.waited_ms += waited
@@ -209,7 +209,7 @@ def _steps(timeline: Timeline, notes: list[str]) -> list[list[int]]:
     if widest is None:
         return told
     notes.append(
-        f"the job tells no iterations (hangdoctor.probe.iteration); a step ends with each operation of {group_words(timeline, widest.group)}"
+        f"the job tells no iterations (hangdoctor.probe.iteration); a step ends with each operation of {timeline.group_words(widest.group)}"
     )
     ends = {m: i.seq for i in timeline.instances if i.group == widest.group and i.op == widest.op for m in i.members}
     rows = []
