@@ -81,6 +81,8 @@ class _Writer:
         self._keys: dict[str, int] = {}
         self._categories: dict[str, int] = {}
         self._places: dict[tuple[str, str, int], int] = {}
+        # The part of a slice that many share, with what it was made of: an id stands for the object while that is kept.
+        self._kinds: dict[tuple[object, ...], tuple[TrackEvent, object]] = {}
         self._tids = iter(range(10_000_000, 1 << 31))
 
     # ----------------------------------------------------------------- pieces
@@ -141,10 +143,18 @@ class _Writer:
     def _begin(self, uuid: int, at: int, slice: Slice) -> bytes:
         packet = self._packet(at)
         event = packet.track_event
+        key = (slice.name, slice.category, slice.site, id(slice.kind))
+        known = self._kinds.get(key)
+        if known is None:
+            self._say(packet, slice.name, slice.category, slice.kind or {})
+            if slice.site[0]:
+                event.source_location_iid = self._place(packet, slice.site)
+            if slice.kind is not None:
+                self._kinds[key] = TrackEvent.FromString(event.SerializeToString()), slice.kind
+        else:
+            event.CopyFrom(known[0])
         event.type, event.track_uuid = _BEGIN, uuid
-        self._say(packet, slice.name, slice.category, slice.facts)
-        if slice.site[0]:
-            event.source_location_iid = self._place(packet, slice.site)
+        self._facts(packet, slice.facts)
         if slice.flow:
             (event.terminating_flow_ids if slice.flow[1] else event.flow_ids).append(slice.flow[0])
         return _framed(packet)
@@ -168,6 +178,10 @@ class _Writer:
         event = packet.track_event
         event.name_iid = self._intern(packet.interned_data.event_names, self._names, name)
         event.category_iids.append(self._intern(packet.interned_data.event_categories, self._categories, category))
+        self._facts(packet, facts)
+
+    def _facts(self, packet: TracePacket, facts: dict[str, int | str]) -> None:
+        event = packet.track_event
         for key, value in facts.items():
             note = event.debug_annotations.add()
             note.name_iid = self._intern(packet.interned_data.debug_annotation_names, self._keys, key)

@@ -29,6 +29,7 @@ class Slice(Struct):
     site: tuple[str, str, int] = ("", "", 0)  # function, file, line
     flow: tuple[int, bool] | None = None
     inner: list[Slice] = []
+    kind: dict[str, int | str] | None = None  # further facts, one object for all slices that share them
 
 
 Edge = tuple[int, Slice | None]  # when, and what begins; None: the innermost ends
@@ -131,7 +132,7 @@ def _operation(timeline: Timeline, lane: Lane, j: int, flows: Flows) -> Slice:
     if known is None:
         known = timeline.words[kind] = _kind(timeline, op)
     name, fixed, site = known
-    facts = fixed | {"seq": op.seq}
+    facts: dict[str, int | str] = {"seq": op.seq}
     if op.iteration >= 0:
         facts["iteration"] = op.iteration
     if op.failed:
@@ -140,7 +141,7 @@ def _operation(timeline: Timeline, lane: Lane, j: int, flows: Flows) -> Slice:
     if lane.end[j] < 0:
         facts["open_ms"] = (timeline.end_ns - lane.begin[j]) // 1_000_000
         name, category = f"UNFINISHED {name} #{op.seq}", "operation,unfinished"
-    return Slice(name, lane.begin[j], lane.end[j], category, facts, site, flows.get(j))
+    return Slice(name, lane.begin[j], lane.end[j], category, facts, site, flows.get(j), [], fixed)
 
 
 def _kind(timeline: Timeline, op: Operation) -> tuple[str, dict[str, int | str], tuple[str, str, int]]:
