@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -49,7 +50,8 @@ def find(folder: Path | None, job: str, say: Callable[[str], None]) -> list[Trac
     Raises:
         NoRanksFound: no rank with the probe.
     """
-    boxes = [b for b in blackbox.find_boxes(folder) if b.status != "stale"]
+    found = {b.path: b for where in ([folder] if folder else [None, *_named_folders()]) for b in blackbox.find_boxes(where)}
+    boxes = [b for b in found.values() if b.status != "stale"]
     jobs: dict[str, list[Box]] = {}
     for box in boxes:
         jobs.setdefault(f"{box.job}\t{Path(box.path).parent}", []).append(box)
@@ -66,6 +68,20 @@ def find(folder: Path | None, job: str, say: Callable[[str], None]) -> list[Trac
     if others:
         say(f"job {best.partition(chr(9))[0]} is taken, the newest; also here: {', '.join(others)} (--job KEY)")
     return [_traced(b) for b in sorted(chosen[best], key=lambda b: (b.rank, b.created_s))]
+
+
+def _named_folders() -> list[Path]:
+    """Folders that processes of this host name in HANGDOCTOR_DIR, as far as they may be read."""
+    named = {os.environ.get("HANGDOCTOR_DIR", "")}
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            data = path.read_bytes()
+        except OSError:
+            continue  # another user's, or gone
+        for entry in data.split(b"\0"):
+            if entry.startswith(b"HANGDOCTOR_DIR="):
+                named.add(os.fsdecode(entry[15:]))
+    return sorted(Path(name) for name in named if name and Path(name).is_dir())
 
 
 def _plain(job: str) -> str:
