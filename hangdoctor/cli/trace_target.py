@@ -101,3 +101,41 @@ def _traced(box: Box) -> Traced:
 def again(ranks: Sequence[Traced]) -> list[Traced]:
     """The same ranks as they are now."""
     return [_traced(r.box) for r in ranks]
+
+
+class Row(Struct):
+    """One rank in a few numbers and words; times in seconds before now, -1 where nothing was recorded."""
+
+    rank: int
+    pid: int
+    process: str  # live or dead
+    state: str = "never traced"
+    obeyed: bool = False  # the request that was asked about
+    events: int = 0
+    follow: str = ""
+    ignore: str = ""
+    variant: str = ""  # extension or python
+    from_iteration: int = -1
+    reaches_back_s: float = -1.0
+    last_call_s: float = -1.0
+    note: str = ""
+    node: str = ""
+
+
+def row_of(rank: Traced, serial: int = 0) -> Row:
+    """What a rank's ring says; `obeyed` is about the request with this serial number."""
+    trace, box = rank.trace, rank.box
+    row = Row(box.rank, box.pid, box.status, note=rank.trouble or box.note)
+    if trace is None:
+        return row
+    row.state, row.events, row.obeyed = trace.state.replace("_", " "), trace.written, trace.request >= serial
+    row.follow, row.ignore = ",".join(trace.follow), ",".join(trace.ignore)
+    row.variant, row.from_iteration = "python" if trace.python else "extension", trace.from_iteration
+    row.note = trace.note or row.note
+    with CallsReader(calls_path(box.path)) as reader:
+        newest, oldest = reader.read(last=1), reader.read_oldest()
+    if newest.events:
+        row.last_call_s = round(max(0.0, newest.read_s - newest.base_ns / 1e9), 2)
+    if oldest.events:
+        row.reaches_back_s = round(max(0.0, oldest.read_s - oldest.base_ns / 1e9), 2)
+    return row

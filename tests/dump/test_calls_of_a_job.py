@@ -73,7 +73,7 @@ def test_switched_on_and_off_while_the_job_runs(stage: Stage) -> None:
     first, again = trace_of(stage, 5), trace_of(stage, 5)
     assert len(first.events) > 100 and first.events == again.events
     said = control(stage, "stop", "--wait", "3")
-    assert "ranks 5 have not answered yet" in said and "0-4,6-7: stopped" in said
+    assert "rank 5: no answer yet" in said and "ranks 0-4,6-7: stopped" in said
     os.kill(stage.pid(5), signal.SIGCONT)
     wait_until(lambda: {row["state"] for row in status(stage)} == {"stopped"}, "all ranks stopped tracing")
     (stage.folder / f"stop.{stage.n}").touch()
