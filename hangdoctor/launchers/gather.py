@@ -46,13 +46,18 @@ def staying_agent(flags: Sequence[str], python: str = "") -> list[str]:
 
 
 def _agent(python: str) -> list[str]:
-    """``hangdoctor agent``; another `python` brings its own hangdoctor."""
+    """``hangdoctor agent``, as such a command."""
+    return verb_command(["agent"], python)
+
+
+def verb_command(arguments: Sequence[str], python: str = "") -> list[str]:
+    """``hangdoctor ARGUMENTS`` for a node; another `python` brings its own hangdoctor."""
     # Whatever the training's environment starts in every Python (a probe, too) must stay away from the agent.
     settings = ["HANGDOCTOR_DISABLE=1"]
     if not python:
         inherited = [p for p in os.environ.get("PYTHONPATH", "").split(":") if p]
         settings.append("PYTHONPATH=" + ":".join([str(_ROOT), *inherited]))
-    return ["/usr/bin/env", *settings, python or sys.executable, "-m", "hangdoctor", "agent"]
+    return ["/usr/bin/env", *settings, python or sys.executable, "-m", "hangdoctor", *arguments]
 
 
 def shell_command(argv: Sequence[str]) -> str:

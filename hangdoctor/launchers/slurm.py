@@ -123,6 +123,20 @@ class SlurmLauncher:
         overlap = self._overlap()
         return [step_command(self.job, n, agent, overlap) for n in nodes]
 
+    def on_nodes(self, arguments: Sequence[str], timeout_s: float, progress: Progress) -> list[Outcome]:
+        """Run ``hangdoctor ARGUMENTS --job slurm-J.STEP`` once on every node of the training, under a deadline.
+
+        Raises:
+            LauncherError: as `capture`.
+        """
+        deadline = self.clock.monotonic() + timeout_s
+        self.job, job_nodes = self._running_job()
+        nodes, step, _ = self._choose(job_nodes)
+        progress(f"asking {len(nodes)} nodes of job {self.job}: {format_hosts(nodes)}")
+        command = gather.verb_command([*arguments, "--job", f"slurm-{self.job}.{step}"], self.python)
+        outcomes = self._ask(nodes, command, deadline, progress)
+        return [_in_words(o) for o in outcomes]
+
     # ----------------------------------------------------------------- what Slurm knows
 
     def _slurm(self, *argv: str) -> Outcome:

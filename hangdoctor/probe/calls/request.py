@@ -145,16 +145,15 @@ def write(folder: Path, request: Request) -> None:
     Raises:
         OSError: no right, no room.
     """
-    staging = folder / f".{NAME}.{os.getpid()}"
-    staging.unlink(missing_ok=True)
-    fd = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    where = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    staging = f".{NAME}.{os.getpid()}"
     try:
+        fd = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600, dir_fd=where)
         with os.fdopen(fd, "w") as file:
             file.write(encode(request))
-            owner = folder.stat()
+            owner = os.fstat(where)
             if owner.st_uid != os.getuid():  # root in another user's folder: the ranks must be able to read it
                 os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
-        staging.replace(folder / NAME)
-    except BaseException:
-        staging.unlink(missing_ok=True)
-        raise
+        os.rename(staging, NAME, src_dir_fd=where, dst_dir_fd=where)
+    finally:
+        os.close(where)
