@@ -6,13 +6,15 @@ import contextlib
 import os
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from msgspec import Struct
 
+from hangdoctor import places
 from hangdoctor.errors import BadInput
 from hangdoctor.messages import RankNow
+from hangdoctor.model import ThreadSample
 from hangdoctor.readers import blackbox, discover, proc, pyspy
 from hangdoctor.readers.glance import BoxWatch
 
@@ -24,6 +26,8 @@ _SEARCH_SHARE = 1000.0  # searches may cost one part in so many of a core
 _SEARCH_SHARE_EARLY = 100.0  # ... until the ranks are there
 _EARLY_S = 60.0
 _STACKS_S = 30.0
+_NCCL_S, _GLOO_S = 600.0, 1800.0  # torch's defaults, https://docs.pytorch.org/docs/stable/distributed.html
+_SPIN_S = 3.0  # without progress, before a stack tells whether a rank works or waits for its device
 _STACK_LIMIT_S = 5.0
 
 
@@ -42,14 +46,21 @@ class Tracked(Struct):
     stacks: list[str] = []  # of a rank without a box: the last two
     stack_at: float = 0.0
     dead: bool = False
+    spins: bool = False
+    ahead: bool = False  # its backend enqueues and returns: waiting uses the processor
+    pending: bool = False
 
 
 class Ranks:
     """All ranks of one job on this node."""
 
-    def __init__(self, wanted: Callable[[discover.Job], bool], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, wanted: Callable[[discover.Job], bool], clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
         self.wanted = wanted
-        self.clock = clock
+        self.clock, self.wall = clock, wall
+        self._timeouts: dict[int, float] = {}
         self.tracked: dict[int, Tracked] = {}
         self.job = ""
         self.world_size = 0
@@ -129,7 +140,8 @@ class Ranks:
         now = self._glance(tracked, mono, gap) if tracked.box is not None else None
         if now is None:
             now = self._blind(tracked, mono, fields)
-        now.busy = self._busy(tracked, fields, gap) and not now.inside
+        now.busy = self._busy(tracked, fields, gap) and not now.inside and not self._spins(tracked, mono)
+        now.held = fields[0] if fields[0] in "TtD" else ""
         tracked.now = now
         return now
 
@@ -155,13 +167,19 @@ class Ranks:
             tracked.box = None
             return None
         event = (seen.event_s, seen.iteration, seen.micro_batch, seen.phase)
+        wall = self.wall()
         if event != tracked.event:
             # The rank's own time of its last step, where the wall clock has not been set meanwhile.
-            age = min(max(0.0, time.time() - seen.event_s), gap)
+            age = min(max(0.0, wall - seen.event_s), gap)
             tracked.event, tracked.changed_at = event, mono - age
+        if seen.timeout_s:
+            self._timeouts[tracked.found.rank] = seen.timeout_s
+        tracked.ahead = seen.runs_ahead
+        tracked.pending = seen.pending
+        share = tracked.box.waiting_share(round((wall - gap) * 1e9), round(wall * 1e9)) if gap else -1.0
         return RankNow(
             tracked.found.rank, tracked.found.pid, max(0.0, mono - tracked.changed_at), seen.iteration, seen.phase[:200], seen.op,
-            seen.seq, seen.inside, box=True, over=False, finished=seen.state == "finished",
+            seen.seq, seen.inside, box=True, finished=seen.state == "finished", waits=round(share * 100) if share >= 0 else -1,
         )  # fmt: skip
 
     def _blind(self, tracked: Tracked, mono: float, fields: list[str]) -> RankNow:
@@ -178,6 +196,32 @@ class Ranks:
         if ran and not stuck:
             tracked.changed_at = mono
         return RankNow(tracked.found.rank, tracked.found.pid, max(0.0, mono - tracked.changed_at))
+
+    def _spins(self, tracked: Tracked, mono: float) -> bool:
+        """Whether the processor time of a rank whose backend runs ahead is waiting for its device, which spins."""
+        if not tracked.ahead or mono - tracked.changed_at < _SPIN_S:
+            return False
+        if tracked.pending:
+            return True
+        if mono - tracked.stack_at >= _STACKS_S or tracked.stack_at < tracked.changed_at:
+            tracked.stack_at = mono
+            thread = _main_thread(tracked.found.pid)
+            place = places.find_place(thread.frames, blocked=True) if thread is not None else None
+            tracked.spins = place is not None and (place.communicates or place.kind == "device")
+        return tracked.spins
+
+    @property
+    def timeout_s(self) -> float:
+        """After which the first process group gives up: as recorded, else torch's default; 0 where there is no box."""
+        told = [s for t in self.tracked.values() if (s := _timeout_of(t.found.environ))] + list(self._timeouts.values())
+        boxes = [t for t in self.tracked.values() if t.box is not None]
+        if not self._timeouts and boxes:
+            told.append(_NCCL_S if any(t.ahead for t in boxes) else _GLOO_S)
+        return min(told, default=0.0)
+
+    def folders(self) -> list[Path]:
+        """Where the black boxes of these ranks are."""
+        return sorted({Path(t.box.path).parent for t in self.tracked.values() if t.box is not None})
 
     def _busy(self, tracked: Tracked, fields: list[str], gap: float) -> bool:
         cpu = (int(fields[11]) + int(fields[12])) / _TICK
@@ -203,8 +247,19 @@ def _io_bytes(pid: int) -> int:
         return 0
 
 
+def _main_thread(pid: int) -> ThreadSample | None:
+    result = pyspy.dump(pid, _STACK_LIMIT_S)
+    return next((t for t in result.threads if t.name == "MainThread"), None)
+
+
 def _main_stack(pid: int) -> str:
     """The main thread's stack as one text; "" where it could not be read."""
-    result = pyspy.dump(pid, _STACK_LIMIT_S)
-    main = next((t for t in result.threads if t.name == "MainThread"), None)
+    main = _main_thread(pid)
     return ";".join(str(f) for f in main.frames) if main else ""
+
+
+def _timeout_of(environ: Mapping[str, str]) -> float:
+    """Seconds after which NCCL's own watchdog, or DeepSpeed's groups, give up, where the job's environment says so."""
+    heartbeat, minutes = (environ.get(n, "") for n in ("TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", "DEEPSPEED_TIMEOUT"))
+    told = [float(heartbeat)] if heartbeat.isdigit() else []
+    return min(told + ([60.0 * float(minutes)] if minutes.isdigit() else []), default=0.0)

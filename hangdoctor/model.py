@@ -30,7 +30,7 @@ Source = Literal["stack", "ops", "proc", "ras", "gpu", "log", "silence", "trace"
 # --------------------------------------------------------------------------- capture
 
 
-class Frame(Struct, omit_defaults=True):
+class Frame(Struct, omit_defaults=True, gc=False):
     """One frame of a Python (or native) stack."""
 
     name: str
@@ -44,7 +44,7 @@ class Frame(Struct, omit_defaults=True):
         return f"{self.name} ({self.file}:{self.line})"
 
 
-class ThreadSample(Struct, omit_defaults=True):
+class ThreadSample(Struct, omit_defaults=True, gc=False):
     """One thread at one moment; frames innermost first, empty where no stack could be read."""
 
     tid: int
@@ -59,7 +59,7 @@ class ThreadSample(Struct, omit_defaults=True):
     frames: list[Frame] = []
 
 
-class ProcessSample(Struct, omit_defaults=True):
+class ProcessSample(Struct, omit_defaults=True, gc=False):
     """One process at one moment."""
 
     at_s: float  # seconds since the capture began
@@ -140,6 +140,9 @@ class JobCapture(Struct, omit_defaults=True):
     numbered: bool = False  # ranks were not known and are numbered by node and pid
     notes: list[str] = []
     schema: str = CAPTURE_SCHEMA
+    waited: dict[int, int] = {}  # percent of its time that each rank waited in operations, over `waited_s` before the capture
+    waited_s: float = 0.0
+    slowest: int = -1  # the rank that stood out all that time, because it never waited
 
     def ranks(self) -> list[RankCapture]:
         """All captured ranks in order."""

@@ -31,7 +31,7 @@ class Group(Struct, omit_defaults=True):
     name: str = ""  # what the job calls it (tp, dp, pp, default_pg ...), for people
 
 
-class Operation(Struct, omit_defaults=True):
+class Operation(Struct, omit_defaults=True, gc=False):
     """One operation of one rank. Signature fields are empty where the recorder did not keep them."""
 
     group: str  # Group.uid

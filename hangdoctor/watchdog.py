@@ -33,7 +33,8 @@ class Settings(Struct, frozen=True):
     unknown_s: float = 180.0  # a phase that was not seen often enough
     working_s: float = 120.0
     end_s: float = 60.0
-    limit_s: float = 480.0  # before NCCL's own timeout (600 s) ends the job, where the rhythm allows
+    timeout_s: float = 600.0  # of the process groups, where nobody tells: NCCL's
+    capture_s: float = 10.0  # what a capture needs before such a time-out ends the job
     deaf_s: float = 4.0  # without a report from any node nothing can be said
     warm_steps: int = 8  # samples with progress before the rhythm counts
     warm_s: float = 8.0
@@ -77,6 +78,7 @@ class _Rank(Struct):
 
 
 _PERIOD_S = 900.0
+_TIMES_SEEN = 1.5
 _ENOUGH = 3  # gaps of a phase
 _PHASES = 256  # that are told apart
 
@@ -97,7 +99,9 @@ class Watchdog:
         self._quiet_since = 0.0
         self._ticked: float | None = None
         self._calm_until = 0.0
+        self._recovering_until = -1e18
         self._stalled = False
+        self._timeouts: dict[str, float] = {}
         self._first_event: float | None = None
         self._steps = 0
         self._training = False
@@ -130,9 +134,11 @@ class Watchdog:
         (self._busy.add if told.busy and not told.over else self._busy.discard)(told.rank)
         known.phase, known.box, known.over, known.finished = told.phase, told.box, told.over, told.finished
 
-    def heard(self, now: float) -> None:
-        """A node has reported, perhaps that nothing changed."""
+    def heard(self, now: float, node: str = "", timeout_s: float = 0.0) -> None:
+        """A node has reported, perhaps that nothing changed; `timeout_s` is its process groups' shortest time-out."""
         self._heard_at = now
+        if timeout_s > 0:
+            self._timeouts[node] = timeout_s
         self._sample(now)
 
     def _sample(self, now: float) -> None:
@@ -146,7 +152,8 @@ class Watchdog:
         label = self._label()
         # Of a long age, the share that was work must not be taken for a normal pause between operations.
         age = now - last if label == WORKING else now - max(last, self._quiet_since)
-        self._pending[label] = max(self._pending.get(label, 0.0), age)
+        if now - age >= self._recovering_until:  # a network that comes back does so haltingly: that is no rhythm
+            self._pending[label] = max(self._pending.get(label, 0.0), age)
 
     def _progress(self, now: float, last: float) -> None:
         """A step was made: what the ages were until it is learned, unless they were a stall."""
@@ -158,6 +165,7 @@ class Watchdog:
             self._steps += 1
         if self._stalled:
             self._calm_until = max(self._calm_until, now + self.settings.floor_s)
+            self._recovering_until = now + 2 * self.settings.floor_s
         self._pending.clear()
         self._stalled = False
         self._last_event = last
@@ -216,6 +224,22 @@ class Watchdog:
         s = self.settings
         if s.stall_after_s:
             return s.stall_after_s, "fixed by --stall-after"
+        bound, why = self._learned_bound(label)
+        if bound <= self.limit_s:
+            return bound, why
+        # A pause that is longer than that and was seen to be normal cannot be what the time-out is about.
+        rhythm = self.learned.rhythms.get(label)
+        least = max(self.limit_s, _TIMES_SEEN * rhythm.high_s if rhythm is not None and self.learned.warm else 0.0)
+        return (bound, why) if bound <= least else (least, f"{why}; the process groups' own time-out comes soon")
+
+    @property
+    def limit_s(self) -> float:
+        """Until when a capture must begin, to be done before the process groups' own time-out ends the job."""
+        timeout = min(self._timeouts.values(), default=self.settings.timeout_s)
+        return timeout - min(max(self.settings.capture_s, 0.2 * timeout), 0.5 * timeout)
+
+    def _learned_bound(self, label: str) -> tuple[float, str]:
+        s = self.settings
         alive = [r for r in self._ranks.values() if not r.over]
         floor = s.floor_s if any(r.box for r in alive) else s.floor_blind_s
         rhythms = self.learned.rhythms
@@ -228,9 +252,8 @@ class Watchdog:
             floor = max(floor, s.end_s)
         if rhythm.steps < _ENOUGH:
             return max(s.unknown_s, floor), "this phase was not seen before"
-        learned = s.factor * rhythm.high_s + 2 * s.interval_s
-        capped = max(floor, min(learned, max(s.limit_s, 3 * rhythm.high_s)))
-        return capped, f"up to {rhythm.high_s:.1f} s between steps is normal here"
+        learned = max(floor, s.factor * rhythm.high_s + 2 * s.interval_s)
+        return learned, f"up to {rhythm.high_s:.1f} s between steps is normal here"
 
     @property
     def stalled(self) -> bool:

@@ -2,7 +2,8 @@
 
 Every agent reports each second; then one rank stands still and all reports stop changing. Measured, from the collector's
 first request for a capture on: seconds until every node has answered and until the verdict is saved, bytes of the captures
-for each rank, processor time and memory of the collector. The simulated agents share the machine with it.
+for each rank, processor time and memory of the collector. The simulated agents share the machine with it; their own processor
+time between trigger and verdict stands beside the collector's. `python -m benchmarks.collector_scale --nodes 128 512 2048`.
 """
 
 from __future__ import annotations
@@ -24,10 +25,14 @@ import zmq.asyncio
 
 from hangdoctor import messages as msg
 from hangdoctor.collector import address, keys
+from hangdoctor.collector.parts import Settings
+from hangdoctor.collector.state import KEEP_LEAST
 from hangdoctor.incidents import Incidents
 from hangdoctor.layout import Layout
 from hangdoctor.model import Frame, NodeCapture, ProcessSample, RankCapture, ThreadSample
+from hangdoctor.node_packing import pack_capture
 from hangdoctor.operations import Group, Operation, RankOps, group_uid
+from hangdoctor.readers import boxes
 
 RANKS = 8
 OPERATIONS = 80
@@ -109,11 +114,23 @@ class Fleet:
         self.context.set(zmq.MAX_SOCKETS, nodes + 100)
         self.stalled_at = 0.0
         self.asked_at = 0.0
+        self.asked_cpu = (0.0, 0.0)  # processor seconds at the trigger: of the simulated agents, of the collector
+        self.watched = psutil.Process()
         self.answered = 0
         self.answered_at = 0.0
         self.bytes = 0
-        self.packed: list[bytes] = [msg.pack_capture(capture(n, self.layout)) for n in range(nodes)]
+        settings = Settings()
+        self.keep = max(KEEP_LEAST, min(settings.keep_ops, settings.keep_all_ops // (nodes * RANKS)))
+        self.packed: list[bytes] = [self.pack(n) for n in range(nodes)]  # a real node does this on its own processor
         self.welcome = 0
+
+    def pack(self, node: int) -> bytes:
+        """What this node answers, trimmed to as many operations as the collector will ask for."""
+        taken = capture(node, self.layout)
+        for rank in taken.ranks:
+            assert rank.ops is not None and rank.ops_before is not None
+            rank.ops, rank.ops_before = boxes.trim(rank.ops, self.keep), boxes.trim(rank.ops_before, KEEP_LEAST)
+        return pack_capture(taken)
 
     async def agent(self, node: int) -> None:
         made = keys.load(self.folder)
@@ -131,7 +148,12 @@ class Fleet:
                 if isinstance(message, msg.Welcome):
                     self.welcome += 1
                 elif isinstance(message, msg.Capture):
-                    self.asked_at = self.asked_at or time.monotonic()
+                    if not self.asked_at:
+                        self.asked_at, self.asked_cpu = (
+                            time.monotonic(),
+                            (time.process_time(), sum(self.watched.cpu_times()[:2])),
+                        )
+                        assert message.keep_ops == self.keep, message
                     body = self.packed[node]
                     self.bytes += len(body)
                     await socket.send_multipart(msg.encode(msg.Captured(message.id, body)))
@@ -174,12 +196,13 @@ async def measure(folder: Path, nodes: int) -> None:
 
 async def run(folder: Path, nodes: int, process: subprocess.Popen[bytes]) -> None:
     fleet = Fleet(nodes, folder)
+    fleet.watched = psutil.Process(process.pid)
     tasks = [asyncio.create_task(fleet.agent(n)) for n in range(nodes)]
     begin = time.monotonic()
     while "rhythm is known" not in (folder / "log").read_text():
         await asyncio.sleep(0.5)
-        assert time.monotonic() - begin < 200, (folder / "log").read_text()[-2000:]
-    watched = psutil.Process(process.pid)
+        assert time.monotonic() - begin < 300, (folder / "log").read_text()[-2000:]
+    watched = fleet.watched
     steady = sum(watched.cpu_times()[:2])
     await asyncio.sleep(10)
     steady = (sum(watched.cpu_times()[:2]) - steady) / 10
@@ -189,10 +212,13 @@ async def run(folder: Path, nodes: int, process: subprocess.Popen[bytes]) -> Non
         await asyncio.sleep(0.5)
         assert time.monotonic() - fleet.stalled_at < 400, (folder / "log").read_text()[-2000:]
     done = time.monotonic()
+    spent = (time.process_time() - fleet.asked_cpu[0], sum(watched.cpu_times()[:2]) - fleet.asked_cpu[1])
+    peak = next(line for line in Path(f"/proc/{process.pid}/status").read_text().splitlines() if "VmHWM" in line)
     print(
         f"{nodes} nodes, {nodes * RANKS} ranks: {fleet.answered_at - fleet.asked_at:.1f} s until all have answered, "
         f"{done - fleet.asked_at:.1f} s from trigger to saved verdict, {fleet.bytes / nodes / RANKS:.0f} bytes a rank, "
-        f"collector {steady:.0%} of a core while all report, {watched.memory_info().rss / 1e6:.0f} MB; "
+        f"collector {steady:.0%} of a core while all report, {int(peak.split()[1]) / 1024:.0f} MB at most; processor seconds from "
+        f"trigger to verdict: collector {spent[1]:.1f}, simulated agents {spent[0]:.1f}; load {os.getloadavg()[0]:.0f}; "
         f"{rows[0].kind} {rows[0].ranks} ({fleet.answered} answers)",
         flush=True,
     )

@@ -38,6 +38,9 @@ def load_agents(module: str) -> ModuleType:
 @click.option(
     "--collector", default="", metavar="ADDRESS", help="The collector (default: HANGDOCTOR_COLLECTOR, or the folder)."
 )
+@click.option(
+    "--via", default="", metavar="NAME", help="Report to this collector of the tree (`collect --parent auto --name NAME`)."
+)
 @click.option("--insecure", is_flag=True, help="Plaintext, without keys: tcp on the loopback or ipc only.")
 @click.option("--jobid", default="", metavar="J[.STEP]", help="Ranks of this Slurm job only.")
 @click.option("--job", default="", metavar="KEY", help="Ranks of this job only, by its key or a part of it.")
@@ -72,7 +75,7 @@ def _stay(flags: dict[str, object]) -> None:
     module = load_agents("node_agent")
     module.main(
         module.Options(
-            folder=Path(str(flags["folder"])) if flags["folder"] else None, collector=str(flags["collector"]),
+            folder=Path(str(flags["folder"])) if flags["folder"] else None, collector=str(flags["collector"]), via=str(flags["via"]),
             insecure=bool(flags["insecure"]), slurm_job=job, slurm_step=step, job=str(flags["job"]), node=str(flags["node"]),
             interval_s=flags["interval"], linger_s=flags["linger"], spool=Path(str(flags["spool"])) if flags["spool"] else None,
         )

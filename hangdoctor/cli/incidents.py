@@ -11,8 +11,8 @@ import msgspec
 from .. import bundle
 from ..diagnosis import diagnose
 from ..incidents import Incidents
-from .collect import choose_folder
 from .output import deliver
+from .watching import choose_folder
 
 
 @click.group("incidents")

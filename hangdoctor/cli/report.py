@@ -29,6 +29,7 @@ FORMATS: dict[str, tuple[str, str, str]] = {
     "folded": ("timeline.stacks", "folded", "Stacks of all ranks, merged, as flame graph tools read them."),
     "speedscope": ("timeline.stacks", "speedscope", "Stacks, merged and of each rank, for www.speedscope.app."),
     "json": ("bundle", "as_bytes", "The diagnosis as JSON, as `diagnose --json` gives it."),
+    "html": ("report.html", "as_bytes", "One page to look at and to send around; loads nothing from anywhere."),
 }
 
 

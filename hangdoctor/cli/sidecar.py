@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -15,7 +16,7 @@ from ..launchers.beside import Beside, local, over_mpiexec, over_ssh
 from ..launchers.remote import Command
 from ..launchers.slurm import SlurmLauncher, clean_environment, parse_job
 from ..launchers.ssh import read_hostfile
-from .collect import collect
+from .watching import collect, watch_flags
 
 
 @click.command("sidecar")
@@ -24,26 +25,9 @@ from .collect import collect
 @click.option("--pbs", is_flag=True, help="The nodes of this PBS job (PBS_NODEFILE), by mpiexec.")
 @click.option("--local", "here", is_flag=True, help="This host only.")
 @click.option("--job", default="", metavar="KEY", help="Which job, where a host runs several; otherwise the newest.")
-@click.option(
-    "--folder", metavar="DIR", type=click.Path(), help="On a file system that all nodes see (default: ~/.hangdoctor/jobs/JOB)."
-)
-@click.option(
-    "--bind", default="", metavar="ADDRESS", help="Where the collector listens (default: a free port on all interfaces)."
-)
-@click.option("--stall-after", default=0.0, type=click.FloatRange(0), metavar="S",
-              help="A stall is so many seconds without progress (default: learned from the job).")  # fmt: skip
-@click.option(
-    "--settle", default=1.0, show_default=True, type=click.FloatRange(0, 60), metavar="S", help="Between the two captures."
-)
-@click.option("--capture-timeout", default=6.0, show_default=True, type=click.FloatRange(1, 120), metavar="S",
-              help="What the agents get for a capture.")  # fmt: skip
-@click.option(
-    "--config", metavar="FILE", type=click.Path(), help="Actions after a verdict (default: none; see docs/sidecar.md)."
-)
-@click.option("--dry-run", is_flag=True, help="Say what the actions would do.")
-@click.option("--once", is_flag=True, help="End after the first incident.")
+@watch_flags
 @click.option("--python", "python", default="", metavar="PATH", help="Python on the nodes that can import hangdoctor.")
-def command(**flags: object) -> None:
+def command(**flags: Any) -> None:
     """Watch a running job: one agent a node, and the collector in this process.
 
     Sees a stall, captures, diagnoses and keeps the incident, before anybody wakes up. Ends with the job, or by Ctrl-C; the
@@ -57,7 +41,7 @@ def command(**flags: object) -> None:
     agents = Beside(_commands(flags, words), clean_environment(os.environ), keys.make_folder(folder / "logs"), _end)
     agents.start()
     try:
-        collect(folder, {**flags, "insecure": False, "lonely": 10.0})
+        collect(folder, {**flags, "insecure": False, "lonely": 10.0, "dismiss": True})
     finally:
         agents.stop()
     if agents.trouble:

@@ -57,20 +57,28 @@ def published(folder: Path) -> str:
         return ""
 
 
-def find(folder: Path | None, told: str = "") -> str:
-    """The collector's address: as told, from HANGDOCTOR_COLLECTOR, or from the folder; "" where it is not there yet.
+def relay_folder(folder: Path, name: str) -> Path:
+    """Where a collector of the tree keeps its own state and writes its address."""
+    from ..bundle import safe_name
+
+    return folder / "relays" / safe_name(name)
+
+
+def find(folder: Path | None, told: str = "", via: str = "") -> str:
+    """The collector's address: as told, from HANGDOCTOR_COLLECTOR, or from the folder (there of the one that is named `via`,
+    where it is a tree); "" where it is not there yet.
 
     Raises:
         CollectorError: nothing says where to look.
     """
-    address = told or os.environ.get("HANGDOCTOR_COLLECTOR", "")
+    address = told or ("" if via else os.environ.get("HANGDOCTOR_COLLECTOR", ""))
     if address:
         return address
     if folder is None:
         raise CollectorError(
             "nothing says where the collector is", "Name its folder with --folder DIR, or set HANGDOCTOR_COLLECTOR."
         )
-    return published(folder)
+    return published(relay_folder(folder, via) if via else folder)
 
 
 def own_host() -> str:

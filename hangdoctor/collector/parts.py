@@ -9,6 +9,36 @@ from ..model import JobCapture
 from ..watchdog import Learned
 
 
+class Settings(Struct, frozen=True):
+    interval_s: float = 1.0
+    settle_s: float = 1.0
+    capture_s: float = 6.0  # what an agent gets for its capture
+    patience_s: float = 2.0  # beyond that, for the way
+    silent_s: float = 5.0  # not heard for so long: silent
+    keep_ops: int = 80  # of a rank in a capture
+    keep_all_ops: int = 400_000  # of all ranks together: a large job sends fewer of each
+    strikes: int = 10  # bad messages before a peer is cut off
+    rate: float = 200.0  # messages a second that one peer may send for long
+    burst: float = 2000.0
+    max_nodes: int = 8192
+    max_peers: int = 20_000
+
+
+class Counters(Struct):
+    """What the collector refused or lost, for people and for `collect`'s last line."""
+
+    malformed: int = 0
+    other_protocol: int = 0
+    unknown: int = 0
+    flooded: int = 0
+    cut_off: int = 0
+    reports: int = 0
+    incidents: int = 0
+    false_alarms: int = 0
+    messages: int = 0
+    bytes: int = 0
+
+
 class Position(Struct):
     """How far the reports of one agent are kept; survives a restart of the collector."""
 
@@ -30,6 +60,7 @@ class Node(Struct):
     world_size: int = 0
     ranks: dict[int, bool] = {}  # rank -> its process is over
     left: bool = False
+    via: str = ""  # the collector of the tree that it is behind
 
 
 class Send(Struct, frozen=True):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ..errors import WireError
-from ..messages import Capture, Captured, Declined, unpack_capture
+from ..messages import Capture, Captured, Declined
 from ..model import JobCapture, NodeCapture, RankCapture, SilentNode
+from ..node_packing import Shared, unpack_capture
 from .parts import Node, Send
 
 
@@ -24,20 +25,23 @@ class Round:
         self.empty: dict[str, str] = {}  # node that answered and has no rank any more -> what it said
         self.silent_before: dict[str, float] = {}  # node -> for how long nothing came from it when the round began
         self._expected: set[str] = set()
-        self._groups: set[str] = set()  # whose members are known: each is kept once for the whole job
+        self._shared = Shared()  # what is equal in several captures is kept once for the whole job
 
     @property
     def is_stall(self) -> bool:
         return self.reason.startswith("stall")
 
     def begin(self, nodes: Iterable[Node], now: float, silent_s: float, keep_ops: int) -> Iterator[Send]:
-        timeout = max(1.0, self.limit_s - 2.0)
+        wanted = Capture(self.id, self.settle_s, max(1.0, self.limit_s - 2.0), keep_ops)
+        asked: set[bytes] = set()
         for node in nodes:
             if now - node.heard > silent_s or node.left:
                 self.silent_before[node.name] = now - node.heard
             else:
                 self._expected.add(node.name)
-            yield Send(node.peer, Capture(self.id, self.settle_s, timeout, keep_ops))
+            if node.peer not in asked:  # a collector below asks all of its nodes
+                asked.add(node.peer)
+                yield Send(node.peer, wanted)
 
     def take(self, node: str, answer: Captured | Declined) -> str:
         """Put one answer in; returns what is worth a line in the log."""
@@ -52,7 +56,7 @@ class Round:
             self.without[node] = answer.error[:300] or "its agent sent nothing"
             return ""
         try:
-            capture = unpack_capture(answer.body, self._groups)
+            capture = unpack_capture(answer.body, self._shared)
         except WireError as error:
             self.without[node] = str(error)
             return f"{node}: {error}"

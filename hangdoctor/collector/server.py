@@ -8,7 +8,6 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,8 +21,12 @@ from ..messages import MAX_CAPTURE, MAX_SMALL, encode
 from ..watchdog import Learned
 from . import address, keys
 from .parts import Conclude, Instruction, Log, Position, Remember, Send
+from .relay import Relay
+from .requests import TraceRequests
 from .state import Core
+from .uplink import Uplink
 
+_AGAIN_S = 5.0
 _BATCH = 500  # messages between two looks at the clock
 _LOG = logging.getLogger("hangdoctor.collector")
 
@@ -41,6 +44,8 @@ class Options(Struct, frozen=True):
     insecure: bool = False
     for_s: float = 0.0  # end after so many seconds; 0 never
     lonely_s: float = 0.0  # end when the last agent has left, after so many seconds; 0 never
+    dismiss: bool = False  # at the end tell the agents that nobody will come back
+    keys_from: Path | None = None  # the job's folder, where it is another one: keys are read there and not made
 
 
 class Gate:
@@ -64,23 +69,33 @@ class Gate:
             await self.socket.send_multipart(answer)
 
 
-Handler = Callable[[Conclude], str]  # diagnoses, keeps, acts; returns the status. Runs in a thread.
+class Handler(Protocol):
+    """What becomes of a capture. Both run in a thread."""
+
+    def __call__(self, one: Conclude) -> str:
+        """Diagnose, keep, act; returns the status."""
+
+    def again(self, last: bool = False) -> None:
+        """Called now and then, and at the end: try once more what could not be done."""
 
 
 class Server:
     """One collector in this process."""
 
-    def __init__(self, options: Options, core: Core, memory: Memory, conclude: Handler) -> None:
+    def __init__(self, options: Options, core: Core, memory: Memory, conclude: Handler, uplink: Uplink | None = None) -> None:
         self.options = options
         self.core = core
         self.memory = memory
         self.conclude = conclude
+        self.uplink = uplink
+        self.traces = TraceRequests(options.folder)
         self.context = zmq.asyncio.Context()
         self.gate: Gate | None = None
         self.address = ""
         self.stopping = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._lonely_since: float | None = None
+        self._again_at = time.monotonic() + _AGAIN_S
 
     # ----------------------------------------------------------------- life
 
@@ -97,12 +112,22 @@ class Server:
         socket = self._open()
         _LOG.info("listening on %s, folder %s", self.address, self.options.folder)
         receiving = asyncio.create_task(self._receive(socket))
-        gate = asyncio.create_task(self.gate.run()) if self.gate else None
+        others = [asyncio.create_task(self.gate.run())] if self.gate else []
+        if self.uplink is not None and isinstance(self.core, Relay):
+            relay = self.core
+            others.append(
+                asyncio.create_task(self.uplink.run(lambda m: self._carry_out(socket, relay.told(m, time.monotonic()))))
+            )
         try:
             await self._tick(socket)
         finally:
-            for task in [t for t in (receiving, gate) if t is not None]:
+            if self.options.dismiss:
+                self._carry_out(socket, self.core.dismiss())
+            for task in [receiving, *others]:
                 task.cancel()
+            if self.uplink is not None:
+                await self.uplink.line.leave("it was ended")
+            await asyncio.to_thread(self.conclude.again, True)
             self._keep(Remember(self.core.positions, self.core.watchdog.learned))
             socket.close(linger=200)
             if self.gate is not None:
@@ -119,7 +144,7 @@ class Server:
         ):  # fmt: skip
             socket.setsockopt(option, value)
         if not self.options.insecure:
-            pairs = keys.make(folder)
+            pairs = keys.load(self.options.keys_from) if self.options.keys_from else keys.make(folder)
             self.gate = Gate(self.context, pairs.agent.public)
             socket.curve_server = True
             socket.curve_publickey, socket.curve_secretkey = pairs.collector.public, pairs.collector.secret
@@ -162,6 +187,7 @@ class Server:
         while not self.stopping.is_set():
             now = time.monotonic()
             self._carry_out(socket, self.core.tick(now, time.time()))
+            self._look_around(socket, now)
             if (self.options.for_s and now - begin > self.options.for_s) or self._lonely(now):
                 break
             try:
@@ -170,6 +196,24 @@ class Server:
                 continue
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=20)  # a verdict that is being made is worth the wait
+
+    def _look_around(self, socket: Any, now: float) -> None:
+        """What else is due with a tick."""
+        if self.uplink is not None:
+            self.uplink.pump()
+        try:
+            wanted = self.traces.fresh()
+        except HangdoctorError as error:
+            _LOG.warning("%s", error)
+            wanted = None
+        if wanted is not None:
+            _LOG.info("call traces are switched %s", "on" if wanted.on else "off")
+            self._carry_out(socket, self.core.switch_trace(wanted))
+        if now >= self._again_at:
+            self._again_at = now + _AGAIN_S
+            task = asyncio.create_task(asyncio.to_thread(self.conclude.again))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     def _lonely(self, now: float) -> bool:
         nodes = self.core.nodes.values()

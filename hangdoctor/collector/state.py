@@ -9,79 +9,70 @@ a test calls the methods and looks at what comes back.
 from __future__ import annotations
 
 from collections import deque
-
-from msgspec import Struct
+from collections.abc import Callable
 
 from ..errors import OtherProtocol, WireError
-from ..messages import Ack, Bye, Captured, Declined, Hello, Rejected, Report, Welcome, WhoAreYou, from_agent
+from ..messages import (
+    Ack,
+    Bye,
+    Captured,
+    Declined,
+    Dismissed,
+    Hello,
+    NodeNews,
+    RankNow,
+    Rejected,
+    Relayed,
+    Report,
+    Trace,
+    Welcome,
+    WhoAreYou,
+    from_agent,
+)  # fmt: skip
+from ..stragglers import SlowSettings, Straggler, Stragglers
 from ..watchdog import Stall, Watchdog
-from .parts import Conclude, Instruction, Log, Node, Position, Remember, Send
+from .door import Door, Peer
+from .parts import Conclude, Counters, Instruction, Log, Node, Position, Remember, Send, Settings
 from .round import Round
 
-
-class Settings(Struct, frozen=True):
-    interval_s: float = 1.0
-    settle_s: float = 1.0
-    capture_s: float = 6.0  # what an agent gets for its capture
-    patience_s: float = 2.0  # beyond that, for the way
-    silent_s: float = 5.0  # not heard for so long: silent
-    keep_ops: int = 80
-    strikes: int = 10  # bad messages before a peer is cut off
-    rate: float = 200.0  # messages a second that one peer may send for long
-    burst: float = 2000.0
-    max_nodes: int = 8192
-    max_peers: int = 20_000
-
-
-class _Peer(Struct):
-    agent: str = ""
-    strikes: int = 0
-    tokens: float = 0.0
-    filled: float = 0.0
-
-
-class Counters(Struct):
-    """What the collector refused or lost, for people and for `collect`'s last line."""
-
-    malformed: int = 0
-    other_protocol: int = 0
-    unknown: int = 0
-    flooded: int = 0
-    cut_off: int = 0
-    reports: int = 0
-    incidents: int = 0
-    false_alarms: int = 0
+__all__ = ["Core", "Counters", "Settings"]
+KEEP_LEAST = 16  # operations of a rank in a capture, however many ranks there are
 
 
 class Core:
     """All decisions of the collector."""
 
     def __init__(
-        self, settings: Settings, watchdog: Watchdog, positions: dict[str, Position] | None = None, session: str = "c"
-    ) -> None:
+        self, settings: Settings, watchdog: Watchdog, positions: dict[str, Position] | None = None, session: str = "c",
+        slow: SlowSettings | None = None,
+    ) -> None:  # fmt: skip
         self.settings = settings
         self.watchdog = watchdog
+        self.stragglers = Stragglers(slow)
         self.positions = positions or {}
         self.session = session
         self.nodes: dict[str, Node] = {}
+        self.relays: dict[str, Node] = {}  # collectors below this one, by their names
         self.counters = Counters()
         self.round: Round | None = None
-        self._peers: dict[bytes, _Peer] = {}
-        self._cut_off: dict[bytes, None] = {}
+        self.trace: Trace | None = None  # what the agents were told last
+        self._door = Door(settings, self.counters, self._node_of)
         self._unacked: dict[str, bytes] = {}
         self._rounds = 0
         self._asked: deque[str] = deque(maxlen=8)
         self._stall: Stall | None = None
+        self._straggler: Straggler | None = None
         self._concluding = ""
         self._told_warm = False
+        self.observer: Callable[[str, list[RankNow], float, float], None] | None = None  # sees all news that are taken
 
     # ----------------------------------------------------------------- from the network
 
     def received(self, peer: bytes, frames: list[bytes], now: float, wall: float) -> list[Instruction]:
         """One message of a peer, undecoded."""
-        if peer in self._cut_off:
-            return []
-        state, out = self._admit(peer, now)
+        self.counters.messages += 1
+        self.counters.bytes += sum(map(len, frames))
+        state, out = self._door.admit(peer, now)
         if state is None:
             return out
         try:
@@ -89,91 +80,59 @@ class Core:
         except OtherProtocol as error:
             self.counters.other_protocol += 1
             first = state.strikes == 0
-            out = self._strike(peer, state, "")
+            out = self._door.strike(peer, state, "")
             told: list[Instruction] = [Send(peer, Rejected(str(error))), Log(f"an agent is refused: {error}")]
             return (told if first else []) + out
         except WireError as error:
             self.counters.malformed += 1
-            return self._strike(peer, state, str(error))
+            return self._door.strike(peer, state, str(error))
         if isinstance(message, Hello):
             return self._hello(peer, state, message, now)
-        node = next((n for n in (self.nodes.get(self._node_of(state.agent)),) if n and n.peer == peer), None)
+        sender = self._node_of(state.agent)
+        node = next((n for n in (self.nodes.get(sender), self.relays.get(sender)) if n and n.peer == peer), None)
         if node is None:
             self.counters.unknown += 1
-            return [Send(peer, WhoAreYou()), *self._strike(peer, state, "")]
+            return [Send(peer, WhoAreYou()), *self._door.strike(peer, state, "")]
         node.heard = now
-        if isinstance(message, Report):
+        if isinstance(message, Report | Relayed):
+            if isinstance(message, Relayed) != (node.name in self.relays):
+                return self._door.strike(peer, state, "a report that is not its to make")
             return self._report(node, message, now)
         if isinstance(message, Bye):
             node.left = True
             return [Log(f"{node.name}: its agent has left: {message.why[:120] or 'no reason given'}")]
         return self._answer(node, message, now, wall)
 
-    def _admit(self, peer: bytes, now: float) -> tuple[_Peer | None, list[Instruction]]:
-        """The peer's books, or None where it sends more than anybody may."""
-        state = self._peers.get(peer)
-        if state is None:
-            if len(self._peers) >= self.settings.max_peers:
-                idle = next((p for p, s in self._peers.items() if not s.agent), None)
-                if idle is None:
-                    return None, []
-                del self._peers[idle]
-            state = self._peers[peer] = _Peer(tokens=self.settings.burst, filled=now)
-        state.tokens = min(self.settings.burst, state.tokens + (now - state.filled) * self.settings.rate)
-        state.filled = now
-        if state.tokens < 1:
-            self.counters.flooded += 1
-            return None, self._cut(peer, "a flood of messages")
-        state.tokens -= 1
-        return state, []
-
-    def _strike(self, peer: bytes, state: _Peer, why: str) -> list[Instruction]:
-        state.strikes += 1
-        if state.strikes >= self.settings.strikes:
-            return self._cut(peer, why or "messages that make no sense")
-        return [Log(f"a message of {self._who(peer)} is dropped: {why}")] if why and state.strikes == 1 else []
-
-    def _cut(self, peer: bytes, why: str) -> list[Instruction]:
-        who = self._who(peer)
-        self._peers.pop(peer, None)
-        self._cut_off[peer] = None
-        if len(self._cut_off) > self.settings.max_peers:
-            del self._cut_off[next(iter(self._cut_off))]
-        self.counters.cut_off += 1
-        if self.counters.cut_off > 100:  # whoever makes a new identity for each message must not fill the log
-            return []
-        return [Log(f"{who} is cut off: {why}")]
-
-    def _who(self, peer: bytes) -> str:
-        state = self._peers.get(peer)
-        return f"the agent of {self._node_of(state.agent)}" if state and state.agent else f"peer {peer.hex()[:16]}"
-
     def _node_of(self, agent: str) -> str:
         position = self.positions.get(agent)
         return position.node if position else ""
 
-    def _hello(self, peer: bytes, state: _Peer, hello: Hello, now: float) -> list[Instruction]:
-        known = self.nodes.get(hello.node)
-        if known is None and len(self.nodes) >= self.settings.max_nodes:
-            return [
-                Send(peer, Rejected(f"more than {self.settings.max_nodes} nodes")),
-                *self._strike(peer, state, "too many nodes"),
-            ]
+    def _hello(self, peer: bytes, state: Peer, hello: Hello, now: float) -> list[Instruction]:
+        table = self.relays if hello.relay else self.nodes
+        known = table.get(hello.node)
+        if (known is None and len(table) >= self.settings.max_nodes) or hello.node in (
+            self.nodes if hello.relay else self.relays
+        ):
+            why = f"more than {self.settings.max_nodes} nodes, or a name that is taken"
+            return [Send(peer, Rejected(why)), *self._door.strike(peer, state, why)]
         if known is not None and known.agent != hello.agent and not known.left and now - known.heard < self.settings.silent_s:
             # Two agents of one node: the first stays, so that nobody can push a living one aside.
             why = f"node {hello.node} has an agent that reports already"
-            return [Send(peer, Rejected(why)), *self._strike(peer, state, why)]
+            return [Send(peer, Rejected(why)), *self._door.strike(peer, state, why)]
         position = self.positions.setdefault(hello.agent, Position())
         position.node = hello.node
         state.agent = hello.agent
         node = Node(hello.node, peer, hello.agent, now, hello.job, hello.world_size, known.ranks if known else {})
-        self.nodes[hello.node] = node
+        table[hello.node] = node
         out: list[Instruction] = [Send(peer, Welcome(position.seq, self.settings.interval_s))]
+        if self.trace is not None:
+            out.append(Send(peer, self.trace))
         if known is None or known.agent != hello.agent or known.left:
-            out.append(Log(f"{hello.node}: its agent is here ({len(self.nodes)} nodes)"))
+            what = "a collector" if hello.relay else "its agent"
+            out.append(Log(f"{hello.node}: {what} is here ({len(self.nodes)} nodes)"))
         return out
 
-    def _report(self, node: Node, report: Report, now: float) -> list[Instruction]:
+    def _report(self, node: Node, report: Report | Relayed, now: float) -> list[Instruction]:
         position = self.positions[node.agent]
         if report.seq <= position.seq:
             position.doubled += 1
@@ -187,15 +146,46 @@ class Core:
         position.received += 1
         self.counters.reports += 1
         self._unacked[node.agent] = node.peer
-        for rank in report.ranks:
+        if isinstance(report, Report):
+            self._news(node, NodeNews(node.name, ranks=report.ranks, timeout_s=report.timeout_s), report.late_s, now)
+            return []
+        return [i for news in report.nodes for i in self._relayed(node, news, report.late_s, now)]
+
+    def _relayed(self, relay: Node, news: NodeNews, late_s: float, now: float) -> list[Instruction]:
+        """What a collector below says of one node."""
+        node = self.nodes.get(news.node)
+        if node is not None and node.via != relay.name and not node.left and now - node.heard < self.settings.silent_s:
+            return []  # it has an agent here, or behind another collector: that one speaks for it
+        if node is None and (len(self.nodes) >= self.settings.max_nodes or news.node in self.relays):
+            return []
+        ranks = node.ranks if node is not None else {}
+        fresh = Node(news.node, relay.peer, relay.agent, now - late_s - news.silent_s, news.job, news.world_size, ranks,
+                     news.left, relay.name)  # fmt: skip
+        if node is not None and node.via == relay.name:
+            fresh.heard = max(fresh.heard, node.heard)
+        self.nodes[news.node] = fresh
+        self._news(fresh, news, late_s, now)
+        return [Log(f"{news.node} is here, behind {relay.name} ({len(self.nodes)} nodes)")] if node is None else []
+
+    def _news(self, node: Node, news: NodeNews, late_s: float, now: float) -> None:
+        for rank in news.ranks:
             node.ranks[rank.rank] = rank.over
-        self.watchdog.report(now, report.ranks, report.late_s)
-        self.watchdog.heard(now)
-        return []
+        self.watchdog.report(now, news.ranks, late_s)
+        if self.observer is not None:
+            self.observer(node.name, news.ranks, late_s, now)
+        if late_s < 2 * self.settings.interval_s:
+            self.stragglers.report(news.ranks)
+        if news.silent_s < self.settings.silent_s:
+            self.watchdog.heard(now, node.name, news.timeout_s)
 
     def _answer(self, node: Node, message: Captured | Declined, now: float, wall: float) -> list[Instruction]:
         if self.round is None or message.id != self.round.id:
             return []
+        if node.name in self.relays:
+            behind = self.nodes.get(message.node or "")
+            if behind is None or behind.via != node.name:
+                return []
+            node = behind
         note = self.round.take(node.name, message)
         return ([Log(note)] if note else []) + self._finish_round(now, wall)
 
@@ -206,8 +196,7 @@ class Core:
         out: list[Instruction] = []
         if self._unacked:
             out.append(Remember(self.positions, self.watchdog.learned))
-            out += [Send(peer, Ack(self.positions[agent].seq)) for agent, peer in self._unacked.items()]
-            self._unacked = {}
+            out += self._acks()
         if self.watchdog.learned.warm and not self._told_warm:
             self._told_warm = True
             out.append(Log(f"the job's rhythm is known; {self.watchdog.ranks} ranks are watched"))
@@ -216,11 +205,41 @@ class Core:
             self._stall = stall
             out.append(Log(f"no rank has made progress for {stall.age_s:.1f} s ({stall.why}): capturing"))
             out += self._begin(f"stall: no progress for {stall.age_s:.1f} s, bound {stall.bound_s:.1f} s", now)
+        elif (slow := self._slow(now)) is not None:
+            self._straggler = slow
+            others = [share for rank, share in slow.shares.items() if rank != slow.rank]
+            what = f"rank {slow.rank} comes last: it waited {slow.shares[slow.rank]}% of {slow.window_s:.0f} s, the others {min(others)}% or more"
+            out.append(Log(f"{what}: capturing"))
+            out += self._begin(f"slow: {what}", now)
         elif self._asked and self.round is None and not self._concluding:
             out += self._begin(self._asked.popleft(), now)
         if self.round is not None:
             out += self._finish_round(now, wall)
         return out
+
+    def _slow(self, now: float) -> Straggler | None:
+        if self.round is not None or self._concluding or self.watchdog.stalled:
+            self.stragglers.forget()
+            return None
+        return self.stragglers.tick(now, self.watchdog.ranks)
+
+    def switch_trace(self, trace: Trace) -> list[Instruction]:
+        """Have all agents, also those that come later, switch the call traces of their ranks."""
+        self.trace = trace
+        return [Send(peer, trace) for peer in self._direct()]
+
+    def dismiss(self) -> list[Instruction]:
+        """The collector will not come back: the agents may end."""
+        return [Send(peer, Dismissed()) for peer in self._direct()]
+
+    def _direct(self) -> list[bytes]:
+        """Everybody who speaks with this collector itself."""
+        nodes = [*self.relays.values(), *(n for n in self.nodes.values() if not n.via)]
+        return [n.peer for n in nodes if not n.left]
+
+    def _acks(self) -> list[Instruction]:
+        unacked, self._unacked = self._unacked, {}
+        return [Send(peer, Ack(self.positions[agent].seq)) for agent, peer in unacked.items()]
 
     def ask(self, reason: str) -> None:
         """A person wants a capture."""
@@ -241,7 +260,9 @@ class Core:
             self.settings.capture_s + self.settings.patience_s,
             self.settings.settle_s,
         )
-        return list(self.round.begin(self.nodes.values(), now, self.settings.silent_s, self.settings.keep_ops))
+        ranks = sum(len(n.ranks) for n in self.nodes.values())
+        keep = max(KEEP_LEAST, min(self.settings.keep_ops, self.settings.keep_all_ops // max(1, ranks)))
+        return list(self.round.begin(self.nodes.values(), now, self.settings.silent_s, keep))
 
     def _finish_round(self, now: float, wall: float) -> list[Instruction]:
         assert self.round is not None
@@ -253,6 +274,9 @@ class Core:
             self._concluding = ""
             return [Log("the job goes on; the capture is dropped")]
         capture = done.join(self.nodes.values(), now, wall)
+        slow, self._straggler = self._straggler, None
+        if slow is not None and done.reason.startswith("slow"):
+            capture.slowest, capture.waited, capture.waited_s = slow.rank, slow.shares, slow.window_s
         return [Conclude(done.id, capture, done.reason)]
 
     def concluded(self, id: str, status: str, now: float) -> list[Instruction]:

@@ -81,6 +81,8 @@ def find_end(case: Case, blamed: set[int]) -> list[Cause]:
         return [_end_cause(case, leaving, inside, "has left into")]
     if not inside:
         inside = leaving
+    if not inside:
+        return []  # all have left in good order
     return [_end_cause(case, inside, leaving + gone_well, "is still at")]
 
 

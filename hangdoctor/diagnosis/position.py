@@ -25,7 +25,7 @@ def program(path: Sequence[Frame]) -> list[Frame]:
 
 def counters(path: Sequence[Frame]) -> tuple[tuple[str, int], ...]:
     """All loop counters on a path, outermost first."""
-    return tuple((name, f.values[name]) for f in path for name in _COUNTERS if name in f.values)
+    return tuple((name, f.values[name]) for f in path if f.values for name in _COUNTERS if name in f.values)
 
 
 def iteration(path: Sequence[Frame]) -> int | None:

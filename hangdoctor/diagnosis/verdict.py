@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..model import Cause, Diagnosis, Job, JobCapture, Missing, RankLine, Status, Took, Wait, WaitOn
-from . import calls, faults, fusion, lifecycle, outsiders, ras, waiting
+from . import calls, faults, fusion, lifecycle, outsiders, ras, straggling, waiting
 from .case import Case, names, open_case, operation_of, short
 from .position import group_by_operation
 from .stacks import group_stacks
@@ -14,6 +14,7 @@ def diagnose(capture: JobCapture) -> Diagnosis:
     """The diagnosis of a capture. Pure: the same capture gives the same diagnosis, to the byte."""
     case = open_case(capture)
     status, causes, waits, notes = _conclude(case)
+    status, causes = straggling.judge(case, status, causes)
     summary = _summary(case, status, causes)
     if status in ("healthy", "unknown"):
         causes = []

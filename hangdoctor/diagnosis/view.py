@@ -68,13 +68,14 @@ def motion_of(process: Process, tid: int) -> Motion:
     seconds = max(last.at_s - first.at_s, 1e-3)
     used = after.cpu_s - before.cpu_s
     ran = after.switches - before.switches if min(before.switches, after.switches) >= 0 else None
-    path_before, path_after = python_frames(before.frames), python_frames(after.frames)
-    if before.frames and after.frames and _functions(path_before) != _functions(path_after):
+    differ = before.frames is not after.frames and bool(before.frames and after.frames)  # equal stacks are often one object
+    path_before, path_after = (python_frames(t.frames) if differ else [] for t in (before, after))
+    if differ and _functions(path_before) != _functions(path_after):
         return "moved"
     # A clock tick is 10 ms: less than two of them say nothing on a short interval.
     if used >= max(_RUNNING_SHARE * seconds, 0.02) or (before.state == after.state == "R"):
         return "running"
-    if before.frames and after.frames and _lines(path_before) != _lines(path_after):
+    if differ and _lines(path_before) != _lines(path_after):
         return "looping"
     if ran == 0 or (ran is None and used == 0):
         return "still"

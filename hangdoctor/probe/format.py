@@ -43,6 +43,7 @@ H_STRINGS = (176, "<QII")
 H_RING = (192, "<QII")
 H_STRINGS_USED = (224, "<Q")
 H_GROUPS_USED = (232, "<Q")
+H_TIMEOUT_MS = (248, "<Q")  # the shortest of the process groups, 0 where it is not known
 # Texts: UTF-8, filled up with NUL.
 H_HOST = (256, "<64s")
 H_JOB = (320, "<128s")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..group_id import group_uid
+from . import format as fmt
 from . import torchnames
 from .box import Box
 
@@ -38,6 +39,7 @@ class Groups:
         self.by_id: dict[int, GroupEntry] = {}
         self.default: GroupEntry | None = None
         self._instances: dict[frozenset[int], int] = {}
+        self._timeout_ms = 0
 
     def sync(self) -> None:
         """Learn of groups that came, in the order of their creation, and forget those that are gone."""
@@ -64,7 +66,15 @@ class Groups:
         key = frozenset(members)
         instance = self._instances.get(key, 0)
         self._instances[key] = instance + 1
+        self._note_timeout(pg)
         return self._entry(members, instance, torchnames.group_name(pg))
+
+    def _note_timeout(self, pg: Any) -> None:
+        """The shortest of all: a watcher must look before it ends the job."""
+        told = round(torchnames.group_timeout_s(pg) * 1000)
+        if 0 < told < (self._timeout_ms or 1 << 62):
+            self._timeout_ms = told
+            self._box.put(fmt.H_TIMEOUT_MS, told)
 
     def _entry(self, members: list[int], instance: int, name: str) -> GroupEntry:
         uid = group_uid(members, instance)

@@ -71,6 +71,18 @@ def backend_name() -> str:
         return ""
 
 
+def group_timeout_s(pg: Any) -> float:
+    """After how many seconds torch gives an operation of this group up; 0 where it does not tell."""
+    device: Any = getattr(torch(), "device", None)
+    found = []
+    for kind in ("cpu", "cuda"):
+        try:
+            found.append(float(pg._get_backend(device(kind)).options._timeout.total_seconds()))
+        except (AttributeError, RuntimeError, TypeError, ValueError):
+            continue  # no such device in this group, or another torch
+    return min(found, default=0.0)
+
+
 def own_rank() -> tuple[int, int]:
     """Rank and world size of the default group, (-1, -1) without one."""
     pg = default_group()

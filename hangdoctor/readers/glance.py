@@ -16,6 +16,7 @@ from ..errors import BadInput
 from ..probe import format as fmt
 
 _HEAD = fmt.HEADER_BYTES + fmt.THREADS * fmt.THREAD.size
+_SAMPLE = 64  # newest records, for the share of waiting
 _STATES = {fmt.RUNNING: "running", fmt.FINISHED: "finished", fmt.SWITCHED_OFF: "switched_off", fmt.CRASHED: "crashed"}
 
 
@@ -33,6 +34,9 @@ class Glance(Struct):
     op: str = ""
     seq: int = 0
     inside: bool = False
+    pending: bool = False  # entered without waiting, and not known to be complete: its device or its peers are at work
+    runs_ahead: bool = False  # what it has entered it may not have reached on its device
+    timeout_s: float = 0.0  # the shortest of its process groups, 0 where it is not known
 
 
 class BoxWatch:
@@ -50,6 +54,8 @@ class BoxWatch:
             self.close()
             raise BadInput(f"{path}: no black box of version {fmt.VERSION}")
         self._texts: dict[int, str] = {}
+        self._head = head
+        self._newest = 0  # serial number
 
     @property
     def removed(self) -> bool:
@@ -65,9 +71,35 @@ class BoxWatch:
             _STATES.get(_number(head, fmt.H_STATE), "running"), _number(head, fmt.H_ITERATION),
             _number(head, fmt.H_MICRO_BATCH), self._text(head, _number(head, fmt.H_PHASE)),
             max(_number(head, fmt.H_ITERATION_SINCE), _number(head, fmt.H_PHASE_SINCE)) / 1e9,
+            runs_ahead=bool(_number(head, fmt.H_FLAGS) & fmt.RUNS_AHEAD), timeout_s=_number(head, fmt.H_TIMEOUT_MS) / 1e3,
         )  # fmt: skip
         self._operations(head, glance)
+        self._head = head
         return glance
+
+    def waiting_share(self, since_ns: int, now_ns: int) -> float:
+        """Of the time between, the share that the rank spent inside operations that block; -1 where nothing tells.
+
+        By the times of its own clock and the newest records: where there were more, the share of the time that they cover.
+        A backend that runs ahead does not block where the rank enters, so that nothing can be told.
+        """
+        head, newest = self._head, self._newest
+        begin, slots, width = struct.unpack_from(fmt.H_RING[1], head, fmt.H_RING[0])
+        if not newest or not slots or _number(head, fmt.H_FLAGS) & fmt.RUNS_AHEAD:
+            return -1.0
+        first = max(1, newest - _SAMPLE + 1)
+        if first // slots != newest // slots:
+            first = newest // slots * slots or 1  # the ring's end lies between: what is behind it will do
+        data = os.pread(self._fd, (newest - first + 1) * width, begin + first % slots * width)
+        waited, oldest = 0, now_ns
+        for at in range(0, len(data) - fmt.RECORD_BYTES + 1, width):
+            serial, _, entered, group, *_, flags, _, left, _, check = fmt.RECORD.unpack_from(data, at)
+            if check != serial & 0xFFFFFFFF or not entered or group == fmt.NO_GROUP or flags & fmt.ASYNC:
+                continue
+            oldest = min(oldest, entered)
+            waited += max(0, min(left or now_ns, now_ns) - max(entered, since_ns))
+        since_ns = max(since_ns, oldest) if newest - first + 1 == _SAMPLE else since_ns
+        return min(1.0, waited / (now_ns - since_ns)) if now_ns > since_ns else -1.0
 
     def _operations(self, head: bytes, glance: Glance) -> None:
         begin, slots, width = struct.unpack_from(fmt.H_THREADS[1], head, fmt.H_THREADS[0])
@@ -77,13 +109,15 @@ class BoxWatch:
                 break
             tid, last, waited, since, _ = fmt.THREAD.unpack_from(head, begin + i * width)
             if not tid:
-                continue
+                break  # slots are given in order
+            self._newest = max(self._newest, last)
             record = self._record(head, waited or last)
             if record is None:
                 continue
             entered, left, outcome = record[2], record[11], record[12]
             glance.event_s = max(glance.event_s, entered / 1e9, left / 1e9, since / 1e9 if waited else 0.0)
             inside = bool(waited) or (not left and outcome != fmt.STARTED)
+            glance.pending = glance.pending or (not left and outcome == fmt.STARTED)
             # The thread that is inside an operation says where the rank is; among equals the newest.
             if (inside, record[0]) > (glance.inside, newest):
                 newest, glance.inside = record[0], inside

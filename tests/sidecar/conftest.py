@@ -1,8 +1,25 @@
-"""The lab cluster of tests/launchers, a second one: its tests end with a broken node."""
+"""Fixtures of the sidecar's tests. The lab cluster of tests/launchers is used a second time: its tests end with a broken node."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "launchers"))
+
+from sidecar_stage import Job, Start, starting
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start a program of this test; all of them are ended with it."""
+    with starting(tmp_path) as begin:
+        yield begin
+
+
+@pytest.fixture
+def job(tmp_path: Path, start: Start) -> Job:
+    return Job(tmp_path, start)

@@ -1,7 +1,7 @@
 """A training that steps every 0.2 s until told to misbehave: `steady_job.py CONTROL`, the probe in it unless BARE=1.
 
 Each rank writes `at.<rank>` (iteration, pid) with every tenth step. Faults by file in CONTROL: `skip` (a rank: it leaves one
-all_reduce out), `loader` (a rank: its next batch does not come until the file goes), `slow` (seconds for one step),
+all_reduce out), `drag` (a rank: it takes 0.4 s more in each step), `loader` (a rank: its next batch does not come until the file goes), `slow` (seconds for one step),
 `save` (seconds of work outside of operations on rank 0), `end`.
 """
 
@@ -24,6 +24,8 @@ if os.environ.get("BARE") != "1":
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 
+probe = sys.modules.get("hangdoctor.probe")
+
 
 def told(name: str) -> str:
     try:
@@ -35,7 +37,7 @@ def told(name: str) -> str:
 def load_batch() -> torch.Tensor:
     while told("loader") == str(rank):
         time.sleep(0.1)
-    time.sleep(0.15 + 0.1 * random.random())
+    time.sleep(0.15 + 0.1 * random.random() + (0.4 if told("drag") == str(rank) else 0.0))
     return torch.ones(4)
 
 
@@ -68,8 +70,8 @@ def main() -> None:
         if rank == 0 and (seconds := told("save")):
             (control / "save").unlink()
             save(float(seconds))
-        if "hangdoctor.probe" in sys.modules:
-            hangdoctor.probe.iteration(number)
+        if probe is not None:
+            probe.iteration(number)
         train_step(number)
         number += 1
     dist.destroy_process_group()

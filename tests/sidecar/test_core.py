@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from hangdoctor import messages as msg
+from hangdoctor import node_packing as packing
 from hangdoctor.collector.parts import Conclude, Instruction, Log, Position, Remember, Send
 from hangdoctor.collector.state import Core, Settings
 from hangdoctor.errors import OtherProtocol, WireError
@@ -65,7 +66,7 @@ class Talk:
         capture = NodeCapture(
             "../../etc", "slurm:7.0", [RankCapture(pid=10 + r, rank=r, node="x", world_size=4) for r in ranks]
         )
-        return self.say(f"a-{node}", msg.Captured(id, msg.pack_capture(capture)))
+        return self.say(f"a-{node}", msg.Captured(id, packing.pack_capture(capture)))
 
 
 def of(kind: type, out: list[Instruction]) -> list[Instruction]:
@@ -212,6 +213,9 @@ def test_a_thousand_malformed_messages_cost_the_others_nothing() -> None:
             talk.report("n1")
     counters = talk.core.counters
     assert counters.malformed == counters.cut_off * 10 == 400 and counters.cut_off == 40
+    for i in range(1000):
+        assert talk.raw(f"other-{i}", *hostile(chance))  # each from a peer of its own: all are looked at
+    assert counters.malformed == 1400 and counters.cut_off == 40
     assert talk.core.positions["a-n1"].received == 100
     assert set(talk.core.nodes) == {"n1"}
 
@@ -239,11 +243,11 @@ def test_replays_of_a_whole_conversation_change_nothing() -> None:
 
 
 def test_a_capture_that_is_a_bomb_or_damaged_is_an_error_of_that_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(msg, "MAX_INFLATED", 1 << 20)
-    bomb = zlib.compress(b"\0" * (msg.MAX_INFLATED + 10))
+    monkeypatch.setattr(packing, "MAX_INFLATED", 1 << 20)
+    bomb = zlib.compress(b"\0" * (packing.MAX_INFLATED + 10))
     for body in (bomb, b"nothing", zlib.compress(b"no capture"), bomb[:50]):
         with pytest.raises(WireError):
-            msg.unpack_capture(body)
+            packing.unpack_capture(body)
     talk = Talk()
     id, _ = talk.stall()
     talk.say("a-n1", msg.Captured(id, b"damaged"))
@@ -272,18 +276,18 @@ def test_a_capture_travels_whole_and_each_group_is_kept_once() -> None:
         for r in range(2)
     ]
     capture = NodeCapture("n1", "j", [RankCapture(pid=r, rank=r, ops=ops[r], ops_before=ops[r]) for r in range(2)])
-    body, known = msg.pack_capture(capture), set[str]()
+    body, known = packing.pack_capture(capture), packing.Shared()
     assert capture.ranks[0].ops is not None and capture.ranks[0].ops.groups[0].ranks  # what is packed stays as it was
-    first, second = msg.unpack_capture(body, known), msg.unpack_capture(body, known)
-    assert known == {"w", "d", "x"}
+    first, second = packing.unpack_capture(body, known), packing.unpack_capture(body, known)
+    assert set(known.members) == {"w", "d", "x"}
     assert [o.groups for r in first.ranks[:1] if (o := r.ops)] == [groups]
     assert all(not g.ranks for r in [*first.ranks[1:], *second.ranks] if r.ops for g in r.ops.groups)
     assert first.ranks[1].ops is not None and first.ranks[1].ops.operations == ops[1].operations
     for _ in range(200):
         ranks = sorted(chance.sample(range(100), chance.randrange(40)))
-        assert msg.from_runs(msg.to_runs(ranks)) == ranks
+        assert packing.from_runs(packing.to_runs(ranks)) == ranks
     with pytest.raises(WireError):
-        msg.from_runs([(0, 1, 1 << 40)])
+        packing.from_runs([(0, 1, 1 << 40)])
 
 
 def test_too_many_nodes_are_refused() -> None:

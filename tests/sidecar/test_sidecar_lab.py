@@ -1,124 +1,98 @@
-"""`hangdoctor sidecar` on a real Slurm cluster of four nodes: from the fault to the saved verdict, without a person."""
+"""`hangdoctor sidecar` on a real Slurm cluster of four nodes: from the fault to the saved verdict, without a person.
+
+All seven faults with two ranks a node, and how long each takes, are in `benchmarks.sidecar_latency`.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import json
 import os
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
-from lab import LAB, NODES, Cluster, unavailable, wait_until
+from lab import NODES, Cluster, unavailable, wait_until
+from watched import Watched
 
-from hangdoctor.collector.parts import Position
-from hangdoctor.incidents import Incident, Incidents
+from hangdoctor.incidents import Incidents
 
 pytestmark = [pytest.mark.slurm, pytest.mark.torch]
-JOB = Path(__file__).with_name("steady_job.py")
-
-
-class Watched:
-    """A job of one rank a node, with its sidecar on the login node."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-        self.control = cluster.folder / "steady"
-        self.control.mkdir()
-        self.folder = cluster.folder / "sidecar"
-        self.log = cluster.folder / "sidecar.log"
-        script = (
-            "export OMP_NUM_THREADS=1 MASTER_ADDR=n1 MASTER_PORT=29733 GLOO_SOCKET_IFNAME=eth0 "
-            f"PYTHONPATH={Path(__file__).parents[2]}\nsrun {sys.executable} {JOB} {self.control}"
-        )
-        self.id = cluster.submit(f"-N{NODES}", "--ntasks-per-node=1", script=script)
-        cluster.wait_state(self.id, "RUNNING")
-        wait_until(lambda: f"{self.id}.0" in cluster.login("squeue", "-h", "-s", "-j", self.id, "-o", "%i"), "its step runs")
-        command = [sys.executable, "-m", "hangdoctor", "sidecar", "--jobid", self.id, "--folder", str(self.folder)]
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [LAB / "cluster-node", "exec", "login", *command], env=cluster.env, stdin=subprocess.DEVNULL, stdout=log,
-                stderr=log, start_new_session=True,
-            )  # fmt: skip
-        wait_until(lambda: self.said("rhythm is known; 4 ranks"), "the rhythm of 4 ranks", 100)
-        wait_until(lambda: all((self.control / f"at.{r}").exists() for r in range(NODES)), "every rank trains", 60)
-
-    def said(self, words: str) -> bool:
-        assert self.process.poll() is None, self.log.read_text()
-        return words in self.log.read_text()
-
-    def at(self, rank: int) -> tuple[int, str]:
-        """(iteration, process as its own node numbers it)."""
-        number, pid = (self.control / f"at.{rank}").read_text().split()
-        return int(number), pid
-
-    def incidents(self) -> list[Incident]:
-        if not (self.folder / "incidents" / "index.sqlite").exists():
-            return []
-        return [i for i in Incidents(self.folder).rows() if i.state == "saved"]
-
-    def positions(self) -> dict[str, Position]:
-        """By node, as the collector has kept them."""
-        kept = Incidents(self.folder).get("positions")
-        assert kept is not None
-        return {p.node: p for p in msgspec.json.decode(kept, type=dict[str, Position]).values()}
-
-    def wait_verdict(self, number: int) -> Incident:
-        begin = time.monotonic()
-        wait_until(lambda: len(self.incidents()) >= number, f"incident {number}: {self.log.read_text()}", 60)
-        print(f"verdict after {time.monotonic() - begin:.1f} s: {self.incidents()[-1].summary}")
-        return self.incidents()[number - 1]
-
-    def wait_progress(self) -> None:
-        """Until the job has gone on for longer than the watchdog is calm after a stall."""
-        begin = self.at(0)[0]
-        wait_until(lambda: all(self.at(r)[0] > begin + 30 for r in range(NODES)), f"the job goes on from {begin}", 90)
+HEALS = """
+[actions]
+cooldown_s = 1
+[[action]]
+kind = "signal"
+signal = "SIGCONT"
+min_confidence = 0.5
+[[action]]
+kind = "command"
+command = ["sh", "-c", "echo \\"$0 $1\\" >> OUT", "{ranks}", "{kind}"]
+"""
+ACT = """
+import sys
+from pathlib import Path
+from hangdoctor import actions
+config = actions.load(Path(sys.argv[1]))
+verdict = actions.Verdict("id", f"slurm:{sys.argv[2]}.0", "hang", "stopped", "0", ["n1"], 1.0, "", "", {})
+print("\\n".join(actions.Actor(config, len(sys.argv) > 3).act(verdict, 0.0)))
+"""
 
 
 @pytest.fixture(scope="module")
-def watched() -> Iterator[Watched]:
+def cluster() -> Iterator[Cluster]:
     reason = unavailable()
     if reason:
         pytest.skip(reason)
-    cluster = Cluster()
-    job: Watched | None = None
+    lab = Cluster()
     try:
-        cluster.up()
-        if not cluster.netns:
+        lab.up()
+        if not lab.netns:
             pytest.skip("the lab's Slurm cluster needs the right to make namespaces")
-        job = Watched(cluster)
+        yield lab
+    finally:
+        lab.down()
+
+
+@pytest.fixture(scope="module")
+def watched(cluster: Cluster) -> Iterator[Watched]:
+    """A job of one rank a node, with its sidecar on the login node."""
+    job = Watched(cluster, "steady", NODES, 29733)
+    config = cluster.folder / "hangdoctor.toml"
+    config.write_text(HEALS.replace("OUT", str(cluster.folder / "acted")))
+    try:
+        job.submit()
+        job.sidecar("--jobid", job.id, "--folder", str(job.folder), "--config", str(config))
+        job.wait_rhythm()
         yield job
     finally:
-        if job is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(job.process.pid, signal.SIGKILL)
-            job.process.wait(timeout=20)
-        cluster.down()
+        job.close()
 
 
 @pytest.mark.timeout(240)
-def test_a_stopped_rank(watched: Watched) -> None:
-    pid = watched.at(2)[1]
-    watched.cluster.node("exec", "n3", "kill", "-STOP", pid)
+def test_a_stopped_rank_is_named_and_the_signal_of_the_configuration_continues_it(watched: Watched) -> None:
+    watched.signal(2, "STOP")
     found = watched.wait_verdict(1)
     assert (found.status, found.kind, found.ranks) == ("hang", "stopped", "2"), found.summary
-    watched.cluster.node("exec", "n3", "kill", "-CONT", pid)
-    watched.wait_progress()
+    wait_until(lambda: bool(watched.incidents()[0].actions), "what the actions said is kept")
+    assert "signal: srun ended with 0" in watched.incidents()[0].actions
+    assert (watched.cluster.folder / "acted").read_text() == "2 stopped\n"
+    watched.wait_progress()  # nobody else has continued it
 
 
 @pytest.mark.timeout(240)
-def test_a_frozen_node(watched: Watched) -> None:
-    watched.cluster.node("freeze", "n2")
+def test_a_node_that_is_cut_off_and_comes_back(watched: Watched) -> None:
+    before = watched.positions()
+    watched.cluster.node("blackhole", "n4")
     try:
         found = watched.wait_verdict(2)
     finally:
-        watched.cluster.node("thaw", "n2")
-    assert (found.status, found.kind, found.ranks) == ("hang", "unreachable", "1"), found.summary
+        watched.cluster.node("link-up", "n4")
+    assert (found.status, found.kind, found.ranks) == ("hang", "unreachable", "3"), found.summary
     watched.wait_progress()
+    wait_until(lambda: watched.positions()["n4"].seq > before["n4"].seq + 10, "n4 reports again what it has kept")
+    assert all((p.received, p.lost) == (p.seq, 0) for p in watched.positions().values())
 
 
 @pytest.mark.timeout(240)
@@ -130,27 +104,61 @@ def test_a_loader_that_brings_nothing(watched: Watched) -> None:
     watched.wait_progress()
 
 
-@pytest.mark.timeout(240)
-def test_a_node_that_is_cut_off_and_comes_back(watched: Watched) -> None:
-    before = watched.positions()
-    watched.cluster.node("blackhole", "n4")
-    try:
-        found = watched.wait_verdict(4)
-    finally:
-        watched.cluster.node("link-up", "n4")
-    assert (found.status, found.kind, found.ranks) == ("hang", "unreachable", "3"), found.summary
-    watched.wait_progress()
-    wait_until(lambda: watched.positions()["n4"].seq > before["n4"].seq + 10, "n4 reports again what it has kept")
-    assert all((p.received, p.lost) == (p.seq, 0) for p in watched.positions().values())
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("target", ["hostfile", "pbs"])
+def test_agents_by_ssh_and_by_mpiexec_come_go_and_leave_nothing(watched: Watched, target: str) -> None:
+    cluster = watched.cluster
+    if not cluster.ssh:
+        pytest.skip("needs sshd")
+    hosts = cluster.folder / "sidecar-hosts"  # `hosts` is the cluster's own
+    hosts.write_text("".join(f"n{n + 1}\n" for n in range(NODES)))
+    folder, log = cluster.folder / target, cluster.folder / f"{target}.log"
+    where = ["--hostfile", str(hosts)] if target == "hostfile" else ["--pbs"]
+    process = watched.sidecar(
+        *where, "--folder", str(folder), "--job", f"slurm:{watched.id}", log=log, env={"PBS_NODEFILE": str(hosts)}
+    )
+    wait_until(lambda: "its agent is here (4 nodes)" in log.read_text(), f"all agents: {log.read_text()}", 60)
+    own = f"--folder {folder}"
+    collector = next(p for p in cluster.processes("login", own))
+    os.kill(collector, signal.SIGUSR1)
+    wait_until(lambda: "kept in" in log.read_text(), f"the capture: {log.read_text()}", 60)
+    assert sorted(n for i in Incidents(folder).rows() for n in json.loads((folder / "incidents" / i.id / "diagnosis.json").read_text())["job"]["nodes"]) == [
+        "n1", "n2", "n3", "n4",
+    ]  # fmt: skip
+    os.kill(collector, signal.SIGTERM)
+    wait_until(lambda: process.poll() is not None, "the sidecar ends", 30)
+    wait_until(lambda: not any(cluster.processes(f"n{n + 1}", own) for n in range(NODES)), "no agent is left", 30)
 
 
 @pytest.mark.timeout(240)
-def test_a_skipped_collective_and_the_end(watched: Watched) -> None:
+def test_a_killed_rank_and_scancel(watched: Watched) -> None:
     number = len(watched.incidents())
-    (watched.control / "skip").write_text("1")
+    watched.signal(1, "KILL")
     found = watched.wait_verdict(number + 1)
-    assert (found.status, found.ranks) == ("hang", "1"), found.summary
-    assert len(watched.incidents()) == number + 1  # one each, and no false alarm between them
-    watched.cluster.login("scancel", watched.id)
-    wait_until(lambda: watched.process.poll() is not None, "the sidecar ends with its job", 60)
+    assert (found.status, found.kind, found.ranks) == ("hang", "dead", "1"), found.summary
+    assert number == 3  # one each, and no false alarm between them
+    config = watched.cluster.folder / "scancel.toml"
+    config.write_text('[[action]]\nkind = "scancel"\n')
+    act = [sys.executable, "-c", ACT, str(config), watched.id]
+    assert watched.cluster.login(*act, "dry") == f"scancel: would run scancel {watched.id}"
+    assert watched.cluster.state(watched.id) == "RUNNING"
+    assert watched.cluster.login(*act) == "scancel: scancel ended with 0"
+    wait_until(lambda: watched.processes[0].poll() is not None, "the sidecar ends with its job", 60)
     assert not watched.cluster.processes("n1", "hangdoctor agent")
+    wait_until(lambda: watched.cluster.login("squeue", "-h", "-s", "-j", watched.id) == "", "no step is left in squeue", 60)
+
+
+@pytest.mark.timeout(240)
+def test_the_job_script_watches_its_own_job_and_requeues_it(cluster: Cluster, watched: Watched, tmp_path: Path) -> None:
+    config = cluster.folder / "requeue.toml"
+    config.write_text('[[action]]\nkind = "requeue"\n')
+    job = Watched(cluster, "script", NODES, 29755)
+    job.submit_with_sidecar(config)
+    job.wait_rhythm()
+    (job.control / "skip").write_text("1")
+    found = job.wait_verdict(1)
+    assert (found.status, found.ranks) == ("hang", "1"), found.summary
+    wait_until(lambda: "Restarts=1" in cluster.login("scontrol", "show", "job", job.id), f"it is requeued: {job.text()}", 60)
+    wait_until(lambda: cluster.state(job.id) == "PENDING", "it waits to run again", 60)
+    wait_until(lambda: not any(cluster.processes(f"n{n + 1}", "hangdoctor") for n in range(NODES)), "its sidecar has ended", 60)
+    cluster.login("scancel", job.id)

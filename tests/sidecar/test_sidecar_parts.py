@@ -15,9 +15,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agents.spool import Spool
 from hangdoctor import actions, bundle
 from hangdoctor.collector import address, keys
+from hangdoctor.collector.spool import Spool
 from hangdoctor.errors import BadInput, BundleError, CollectorError, UsageError
 from hangdoctor.incidents import Incidents
 from hangdoctor.model import Cause, Diagnosis, Job, JobCapture, RankLine

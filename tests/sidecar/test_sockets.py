@@ -2,109 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
-import pytest
 import zmq
+from sidecar_stage import Job, Start
 from stage import hangdoctor, wait_until
 
 from hangdoctor import messages as msg
+from hangdoctor import node_packing as packing
 from hangdoctor.collector import address, keys
 from hangdoctor.collector.parts import Position
-from hangdoctor.incidents import Incidents
-
-RANK = "import sys, time; print('up', flush=True); time.sleep(600)"
-Start = Callable[..., subprocess.Popen[bytes]]
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """Start a program of this test; all of them are ended with it. Output goes to a file named after it."""
-    running: list[subprocess.Popen[bytes]] = []
-
-    def begin(name: str, *argv: str, **environ: str) -> subprocess.Popen[bytes]:
-        with (tmp_path / f"{name}.log").open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, *argv], env={k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE")} | environ,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
-        running.append(process)
-        return process
-
-    yield begin
-    for process in running:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait(timeout=20)
-
-
-class Job:
-    """A folder, a collector, agents and sleeping ranks."""
-
-    def __init__(self, folder: Path, start: Start) -> None:
-        self.folder, self.begin, self.logs = folder / "job", start, folder
-
-    def collector(self, *more: str) -> subprocess.Popen[bytes]:
-        bound = self.said("collector", "listening on")
-        process = self.begin(
-            "collector", "-m", "hangdoctor", "collect", "--folder", str(self.folder), "--bind", "tcp://127.0.0.1:*", *more
-        )
-        wait_until(
-            lambda: self.said("collector", "listening on") > bound or process.poll() is not None, "the collector listens"
-        )
-        assert process.poll() is None, (self.logs / "collector.log").read_text()
-        return process
-
-    def rank(self, number: int, key: str) -> subprocess.Popen[bytes]:
-        process = self.begin(f"rank{number}", "-c", RANK, RANK=str(number), WORLD_SIZE="2", TORCHELASTIC_RUN_ID=key)
-        wait_until(lambda: self.said(f"rank{number}", "up") > 0, "the rank runs")
-        return process
-
-    def agent(self, node: str, key: str, *more: str) -> subprocess.Popen[bytes]:
-        return self.begin(
-            f"agent-{node}", "-m", "hangdoctor", "agent", "--folder", str(self.folder), "--node", node, "--job", key,
-            "--interval", "0.2", "--spool", str(self.logs / f"spool-{node}"), *more,
-        )  # fmt: skip
-
-    def said(self, name: str, words: str) -> int:
-        path = self.logs / f"{name}.log"
-        return path.read_text().count(words) if path.exists() else 0
-
-    def positions(self) -> dict[str, Position]:
-        """By node, as the collector has kept them."""
-        kept = Incidents(self.folder).get("positions")
-        told = msgspec.json.decode(kept, type=dict[str, Position]) if kept else {}
-        return {p.node: p for p in told.values()}
-
-    @contextlib.contextmanager
-    def peer(self, own: bool = True, name: bytes = b"peer") -> Iterator[Any]:
-        """A socket to the collector, with the job's key or with a stranger's."""
-        made = keys.load(self.folder)
-        public, secret = (made.agent.public, made.agent.secret) if own else zmq.curve_keypair()
-        context = zmq.Context()
-        socket = context.socket(zmq.DEALER)
-        socket.setsockopt(zmq.LINGER, 0)
-        socket.setsockopt(zmq.IDENTITY, name)
-        socket.curve_serverkey, socket.curve_publickey, socket.curve_secretkey = made.collector.public, public, secret
-        socket.connect(address.published(self.folder))
-        try:
-            yield socket
-        finally:
-            context.destroy(linger=0)
-
-
-@pytest.fixture
-def job(tmp_path: Path, start: Start) -> Job:
-    return Job(tmp_path, start)
 
 
 def answer(socket: Any, seconds: float = 20.0) -> msg.FromCollector:
@@ -120,22 +30,22 @@ def greet(socket: Any, node: str) -> None:
 def test_a_collector_that_is_killed_and_started_again_misses_and_doubles_nothing(job: Job) -> None:
     collector = job.collector()
     agents = []
-    for i, node in enumerate(("na", "nb")):
-        job.rank(i, "restart-test")
+    job.rank(0, "restart-test")
+    for node in ("na", "nb", "nc", "nd"):
         agents.append(job.agent(node, "restart-test"))
-    wait_until(lambda: len(job.positions()) == 2 and all(p.received > 0 for p in job.positions().values()), "both report")
+    wait_until(lambda: len(job.positions()) == 4 and all(p.received > 0 for p in job.positions().values()), "all report")
     for _ in range(2):
         before = {n: p.seq for n, p in job.positions().items()}
         collector.kill()
         collector.wait()
         said = job.said("collector", "its agent is here")
         collector = job.collector()
-        wait_until(lambda n=said: job.said("collector", "its agent is here") >= n + 2, "both are back", 60)  # type: ignore[misc]
-        wait_until(lambda b=before: all(p.seq > b[n] for n, p in job.positions().items()), "both go on")  # type: ignore[misc]
+        wait_until(lambda n=said: job.said("collector", "its agent is here") >= n + 4, "all are back", 60)  # type: ignore[misc]
+        wait_until(lambda b=before: all(p.seq > b[n] for n, p in job.positions().items()), "all go on")  # type: ignore[misc]
     for agent in agents:
         agent.terminate()
         assert agent.wait(timeout=20) == 0
-    wait_until(lambda: job.said("collector", "its agent has left") == 2, "both have said goodbye")
+    wait_until(lambda: job.said("collector", "its agent has left") == 4, "all have said goodbye")
     collector.terminate()
     assert collector.wait(timeout=20) == 0
     for position in job.positions().values():
@@ -267,7 +177,7 @@ def test_one_agent_captures_declines_survives_nonsense_and_ends_with_its_job(job
     assert collector.next(msg.Declined).id == "c2"
     captured = collector.next(msg.Captured)
     assert (captured.id, captured.error) == ("c1", "")
-    capture = msg.unpack_capture(captured.body)
+    capture = packing.unpack_capture(captured.body)
     assert [(r.rank, len(r.samples)) for r in capture.ranks] == [(3, 2)]
     for frames in ([b"", b""], [msg.PROTOCOL, b"\xff"], [b"hangdoctor/9", b""], [msg.PROTOCOL, b"x", b"y"]):
         collector.socket.send_multipart([collector.peer, *frames])

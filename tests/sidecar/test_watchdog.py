@@ -169,6 +169,21 @@ def test_after_a_stall_the_job_is_watched_again_and_the_stall_is_not_learned() -
     assert [round(s.bound_s) for s in stalls] == [6, 6]
 
 
+def test_a_recovery_in_fits_and_starts_is_not_learned_either() -> None:
+    def plan() -> Iterator[tuple[float, str, bool]]:
+        for _ in range(300):
+            yield 0.2, "", False
+        yield 30.0, "", False
+        for _ in range(3):
+            yield 4.0, "", False
+        for _ in range(300):
+            yield 0.2, "", False
+        yield 1e9, "", False
+
+    stalls = FakeJob(plan(), Watchdog(Settings())).run(300)
+    assert [round(s.bound_s) for s in stalls] == [6, 6]
+
+
 def test_a_false_alarm_teaches_it() -> None:
     def plan() -> Iterator[tuple[float, str, bool]]:
         for _ in range(6):
@@ -208,3 +223,33 @@ def test_ranks_that_have_left_are_not_waited_for() -> None:
     now = job.clock.monotonic()
     job.dog.report(now, [RankNow(r, idle_s=0.0, over=True, finished=True) for r in range(8)])
     assert [s for s in (job.dog.tick(now + i) for i in range(1, 300)) if s] == []
+
+
+def test_a_capture_comes_before_the_process_groups_give_up() -> None:
+    for timeout, latest in ((600.0, 480.0), (1800.0, 1440.0), (60.0, 48.0), (15.0, 7.5)):
+        job = FakeJob(then_stuck(0.5, 3), Watchdog(Settings(start_s=1e6)))  # stands still before there is a rhythm
+        job.dog.heard(0.0, "n1", 7200.0)
+        job.dog.heard(0.0, "n2", timeout)
+        [stall] = job.run(2000)
+        assert stall.bound_s == latest and "time-out comes soon" in stall.why
+    [stall] = FakeJob(then_stuck(0.5, 3), Watchdog(Settings(start_s=1e6))).run(2000)
+    assert stall.bound_s == 480  # nobody tells: NCCL's default
+
+
+def test_a_pause_longer_than_a_time_out_that_was_seen_to_be_normal_stays_normal() -> None:
+    def plan() -> Iterator[tuple[float, str, bool]]:
+        while True:
+            for _ in range(100):
+                yield 0.5, "train", False
+            yield 40.0, "train", False  # rank 0 writes, the others wait in a group that has hours
+
+    dog = Watchdog(Settings())
+    dog.heard(0.0, "n1", 30.0)
+    job = FakeJob(plan(), dog)
+    found: list[Stall] = []
+    while job.clock.monotonic() < 1800:
+        found += job.run(1)
+        if dog.stalled:  # the capture shows no hang
+            dog.false_alarm(job.clock.monotonic())
+    assert [round(stall.bound_s) for stall in found] == [6, 20]  # looked at twice while it is learned, then never again
+    assert 40 < dog.bound("phase:train")[0] < 100

@@ -1,0 +1,153 @@
+"""From the fault to the saved verdict, by the sidecar alone: four lab nodes, two ranks each, a step of 0.2 s.
+
+    python -m benchmarks.sidecar_latency [--only stopped,killed] [--slow]
+
+Starts the lab cluster (scripts/lab, needs root). Every fault is made in turn, and in each the culprit must be right: SIGSTOP,
+frozen node, data loader, node cut off (for 30 s, then restored: nothing of its reports may be missing), skipped collective;
+SIGKILL and a crashed node on a job of their own each. Printed: seconds from the fault to the row in the index. Target: at
+most 15. With --slow also a rank that is 0.4 s late in every step, with a window of 30 s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "launchers"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "sidecar"))
+
+from lab import Cluster, unavailable, wait_until
+from watched import Watched
+
+from hangdoctor.incidents import Incident
+
+RANKS = 8
+TARGET_S = 15.0
+
+
+class Bench:
+    """The cluster, the job of now, and what was found."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.job: Watched | None = None
+        self.made = 0
+        self.failed: list[str] = []
+
+    def running(self) -> Watched:
+        """A job with its sidecar; the one before, where that can still be used."""
+        if self.job is None:
+            self.made += 1
+            self.job = Watched(self.cluster, f"latency{self.made}", RANKS, 29800 + self.made)
+            self.job.submit()
+            self.job.sidecar("--jobid", self.job.id, "--folder", str(self.job.folder), "--slow-after", "30")
+            self.job.wait_rhythm()
+        return self.job
+
+    def end(self) -> None:
+        """The job is broken for good."""
+        if self.job is not None:
+            self.cluster.login("scancel", self.job.id)
+            self.job.close()
+            self.job = None
+
+    def fault(
+        self, name: str, make: Callable[[Watched], object], mend: Callable[[Watched], object] | None, right: tuple[str, str]
+    ) -> None:
+        job = self.running()
+        number = len(job.incidents())
+        begin = time.monotonic()
+        make(job)
+        try:
+            wait_until(lambda: len(job.incidents()) > number, f"a verdict: {job.text()}", 120)
+            took = time.monotonic() - begin
+            found: Incident = job.incidents()[number]
+        finally:
+            if mend is not None:
+                mend(job)
+        good = (found.kind if right[0] else "", found.ranks) == right
+        if not good:
+            self.failed.append(name)
+        print(
+            f"{name:18} {took:5.1f} s  {'right' if good else 'WRONG'}  load {os.getloadavg()[0]:.0f}  {found.summary}",
+            flush=True,
+        )
+        if mend is None:
+            self.end()
+        else:
+            job.wait_progress()
+
+
+def cut_off(bench: Bench) -> None:
+    job = bench.running()
+    begin = time.monotonic()
+
+    def restore(_: Watched) -> None:
+        time.sleep(max(0.0, 30.0 - (time.monotonic() - begin)))
+        bench.cluster.node("link-up", "n4")
+
+    before = job.positions()["n4"].seq
+    bench.fault("node cut off", lambda j: bench.cluster.node("blackhole", "n4"), restore, ("unreachable", "6-7"))
+    wait_until(lambda: job.positions()["n4"].seq > before + 10, "n4 reports again", 60)
+    whole = all((p.received, p.lost) == (p.seq, 0) for p in job.positions().values())
+    print(f"                   after 30 s restored; reports {'complete, none twice' if whole else 'LOST'}", flush=True)
+    if not whole:
+        bench.failed.append("reports after the cut")
+
+
+def drag(bench: Bench) -> None:
+    bench.fault(
+        "slow rank", lambda j: (j.control / "drag").write_text("3"), lambda j: (j.control / "drag").unlink(), ("slow", "3")
+    )
+
+
+def measure(bench: Bench, only: set[str], slow: bool) -> None:
+    cluster = bench.cluster
+    faults: dict[str, Callable[[], None]] = {
+        "stopped": lambda: bench.fault("SIGSTOP", lambda j: j.signal(4, "STOP"), lambda j: j.signal(4, "CONT"), ("stopped", "4")),
+        "frozen": lambda: bench.fault("node frozen", lambda j: cluster.node("freeze", "n2"), lambda j: cluster.node("thaw", "n2"),
+                                      ("unreachable", "2-3")),
+        "loader": lambda: bench.fault("data loader", lambda j: (j.control / "loader").write_text("7"),
+                                      lambda j: (j.control / "loader").unlink(), ("", "7")),
+        "cut": lambda: cut_off(bench),
+        "slow": lambda: drag(bench) if slow else None,
+        "skipped": lambda: bench.fault("skipped collective", lambda j: (j.control / "skip").write_text("3"), None, ("", "3")),
+        "killed": lambda: bench.fault("SIGKILL", lambda j: j.signal(5, "KILL"), None, ("dead", "5")),
+        "crashed": lambda: bench.fault("node crashed", lambda j: cluster.node("crash", "n3"), None, ("unreachable", "4-5")),
+    }  # fmt: skip
+    for name, run in faults.items():
+        if not only or name in only:
+            try:
+                run()
+            except AssertionError as error:
+                bench.failed.append(name)
+                print(f"{name}: {str(error)[-1500:]}", flush=True)
+                bench.end()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", default="", help="stopped,frozen,loader,cut,slow,skipped,killed,crashed")
+    parser.add_argument("--slow", action="store_true")
+    flags = parser.parse_args()
+    if reason := unavailable():
+        raise SystemExit(reason)
+    cluster = Cluster()
+    bench = Bench(cluster)
+    try:
+        cluster.up()
+        measure(bench, set(filter(None, flags.only.split(","))), flags.slow)
+    finally:
+        if bench.job is not None:
+            bench.job.close()
+        cluster.down()
+    if bench.failed:
+        raise SystemExit(f"wrong or missing: {', '.join(bench.failed)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""A collector in the middle of a tree: changes go up merged, captures fan down, answers go up as they come.
+
+To those below it is a collector, to the one above it an agent: what it has acknowledged lies in its own spool until the
+one above has acknowledged it. No I/O and no clock here, as in `state`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from msgspec import Struct, structs
+
+from ..messages import (
+    Capture,
+    Captured,
+    Declined,
+    Dismissed,
+    FromAgent,
+    FromCollector,
+    Level,
+    NodeNews,
+    RankNow,
+    Relayed,
+    Trace,
+)  # fmt: skip
+from ..watchdog import Settings as Bounds
+from ..watchdog import Watchdog
+from .parts import Instruction, Log, Node, Position, Remember, Send, Settings
+from .state import Core
+
+_RANKS = 4000  # in one message
+_NODES = 2000
+_SIGN_OF_LIFE_S = 2.0
+
+
+class _News(Struct):
+    """What changed on one node since the last flush."""
+
+    ranks: dict[int, tuple[RankNow, float]] = {}  # and when it was so
+    timeout_s: float = 0.0
+
+
+class Relay(Core):
+    """The core of a collector with a parent. `keep` puts a report into the spool, `up` sends an answer at once."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        positions: dict[str, Position] | None,
+        keep: Callable[[Relayed], None],
+        up: Callable[[FromAgent], bool],
+    ) -> None:
+        super().__init__(settings, Watchdog(Bounds()), positions)
+        self.keep, self.up = keep, up
+        self._fresh: dict[str, _News] = {}
+        self._flushed_at = -1e18
+        self._wanted = ""  # id of the capture under way
+        self._open: set[str] = set()  # nodes that have not answered
+        self._deadline = 0.0
+
+    # ----------------------------------------------------------------- from below
+
+    def _news(self, node: Node, news: NodeNews, late_s: float, now: float) -> None:
+        fresh = self._fresh.setdefault(node.name, _News())
+        fresh.timeout_s = news.timeout_s
+        for rank in news.ranks:
+            node.ranks[rank.rank] = rank.over
+            fresh.ranks[rank.rank] = (rank, now - late_s)
+
+    def _answer(self, node: Node, message: Captured | Declined, now: float, wall: float) -> list[Instruction]:
+        name = node.name if node.name not in self.relays else message.node or ""
+        known = self.nodes.get(name)
+        if message.id != self._wanted or known is None or known.peer != node.peer or name not in self._open:
+            return []
+        self._open.discard(name)
+        message.node = name
+        if not self.up(message):
+            return [Log(f"{name}: its answer could not be sent up")]
+        return []
+
+    # ----------------------------------------------------------------- from above
+
+    def told(self, message: FromCollector, now: float) -> list[Instruction]:
+        """What the parent wants of those below."""
+        if isinstance(message, Capture):
+            return self._fan_out(message, now)
+        if isinstance(message, Trace):
+            return self.switch_trace(message)
+        if isinstance(message, Level):
+            return [Send(peer, message) for peer in self._direct()]
+        return self.dismiss() if isinstance(message, Dismissed) else []
+
+    def _fan_out(self, wanted: Capture, now: float) -> list[Instruction]:
+        if self._open and now < self._deadline:
+            for name in self.nodes:
+                self.up(Declined(wanted.id, "a capture is under way", name))
+            return []
+        self._wanted, self._deadline = wanted.id, now + wanted.timeout_s + 0.5
+        self._open = set(self.nodes)
+        for name, node in self.nodes.items():
+            if not node.via and (node.left or now - node.heard > self.settings.silent_s):
+                self._give_up(
+                    name, "its agent has left" if node.left else f"its agent has not been heard for {now - node.heard:.0f} s"
+                )
+        below = structs.replace(wanted, timeout_s=max(1.0, wanted.timeout_s - 0.5))
+        return [Send(peer, below) for peer in self._direct()]
+
+    def _give_up(self, name: str, why: str) -> None:
+        self._open.discard(name)
+        self.up(Captured(self._wanted, error=why, node=name))
+
+    # ----------------------------------------------------------------- time
+
+    def tick(self, now: float, wall: float) -> list[Instruction]:
+        """Merge what came since the last tick into reports, keep them, then acknowledge."""
+        if self._open and now > self._deadline:
+            for name in sorted(self._open):
+                self._give_up(name, "its agent did not answer in time")
+        if not self.nodes or (not self._fresh and now - self._flushed_at < _SIGN_OF_LIFE_S):
+            return self._acknowledge()
+        self._flushed_at = now
+        for nodes in self._batches(now):
+            self.keep(Relayed(0, 0, nodes))
+        self._fresh.clear()
+        return self._acknowledge()
+
+    def _batches(self, now: float) -> Iterator[list[NodeNews]]:
+        batch: list[NodeNews] = []
+        count = 0
+        for node in self.nodes.values():
+            fresh = self._fresh.get(node.name)
+            # A copy: the age is that of the sending, and `late_s` adds what it lies here.
+            ranks = (
+                [structs.replace(r, idle_s=max(0.0, r.idle_s + now - at)) for r, at in fresh.ranks.values()] if fresh else []
+            )
+            silent = max(0.0, now - node.heard)
+            batch.append(
+                NodeNews(node.name, node.job, node.world_size, silent, node.left, ranks, fresh.timeout_s if fresh else 0.0)
+            )
+            count += len(ranks)
+            if count >= _RANKS or len(batch) >= _NODES:
+                yield batch
+                batch, count = [], 0
+        if batch:
+            yield batch
+
+    def _acknowledge(self) -> list[Instruction]:
+        if not self._unacked:
+            return []
+        out: list[Instruction] = [Remember(self.positions, self.watchdog.learned), *self._acks()]
+        return out

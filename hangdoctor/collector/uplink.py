@@ -1,0 +1,62 @@
+"""The line of a collector to its parent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec import Struct
+
+from .._version import __version__
+from ..messages import FromCollector, Hello, Relayed
+from . import address, keys
+from .line import Line, take_place
+from .spool import Spool
+
+AUTO = "auto"
+_SPOOL_BYTES = 64 << 20
+
+
+class Parent(Struct, frozen=True):
+    folder: Path  # of the job: its keys, and the address of the first collector
+    address: str = AUTO
+    name: str = ""
+    insecure: bool = False
+
+
+class Uplink:
+    """Keeps the line up and hands on what the parent wants."""
+
+    def __init__(self, parent: Parent, place: Path) -> None:
+        self.parent = parent
+        agent, self._lock, where = take_place(place)
+        self.line = Line(
+            agent,
+            Spool(where, _SPOOL_BYTES),
+            self._find,
+            self._pairs,
+            lambda: Hello(agent, parent.name, version=__version__, relay=True),
+        )
+
+    def _find(self) -> str:
+        return address.published(self.parent.folder) if self.parent.address == AUTO else self.parent.address
+
+    def _pairs(self) -> keys.Keys | None:
+        return None if self.parent.insecure else keys.load(self.parent.folder)
+
+    def keep(self, report: Relayed) -> None:
+        report.late_s = time.monotonic()
+        self.line.put(report)
+
+    def pump(self) -> None:
+        """Connect where that is needed, and send what waits."""
+        self.line.connect()
+        self.line.talk()
+
+    async def run(self, obey: Callable[[FromCollector], None]) -> None:
+        """Until it is cancelled."""
+        while True:
+            self.pump()
+            for message in await self.line.read(1.0):
+                obey(message)

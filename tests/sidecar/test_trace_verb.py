@@ -1,0 +1,72 @@
+"""Switching call traces: from the job's folder through collector and agent to the file beside the black boxes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from sidecar_stage import Job
+from stage import wait_until
+
+from agents import trace_request
+from hangdoctor import messages as msg
+from hangdoctor.collector.parts import Send
+from hangdoctor.collector.requests import TraceRequests, put_trace
+from hangdoctor.collector.state import Core, Settings
+from hangdoctor.errors import BadInput, WireError
+from hangdoctor.watchdog import Settings as Bounds
+from hangdoctor.watchdog import Watchdog
+
+WANTED = msg.Trace(3, True, ["train", "deepspeed"], ["torch.nn"], 10, "0-7")
+
+
+def test_a_request_reaches_the_ranks_through_collector_and_agent_also_those_that_come_later(job: Job) -> None:
+    rank = job.rank_with_box(0, "trace-test")
+    job.collector()
+    put_trace(job.folder, WANTED)
+    wait_until(lambda: job.said("collector", "traces are switched on") == 1, "the collector has seen it")
+    job.agent("na", "trace-test")  # said hello after the request
+    [box] = (job.logs / "boxes").rglob("*.blackbox")
+    told = box.parent / "trace.json"
+    wait_until(told.exists, "the request lies beside the box")
+    assert json.loads(told.read_text()) == {
+        "serial": 3, "on": True, "follow": ["train", "deepspeed"], "ignore": ["torch.nn"], "from_iteration": 10, "ranks": "0-7",
+    }  # fmt: skip
+    assert told.stat().st_mode & 0o777 == 0o600
+    put_trace(job.folder, msg.Trace(4, False))
+    wait_until(lambda: json.loads(told.read_text())["serial"] == 4, "the second one, too")
+    assert json.loads(told.read_text()) == {
+        "serial": 4, "on": False, "follow": [], "ignore": [], "from_iteration": None, "ranks": None,
+    }  # fmt: skip
+    (job.folder / "trace.json").write_text("{}")
+    wait_until(lambda: job.said("collector", "is no request for traces") == 1, "nonsense is said to be it")
+    assert rank.poll() is None
+
+
+def test_every_agent_is_told_once_and_a_new_one_at_its_hello() -> None:
+    core = Core(Settings(), Watchdog(Bounds()))
+    hello = [core.received(n, msg.encode(msg.Hello(f"a-{n.decode()}", n.decode())), 1.0, 0.0) for n in (b"n1", b"n2")]
+    assert all(not isinstance(i, Send) or i.message != WANTED for out in hello for i in out)
+    assert core.switch_trace(WANTED) == [Send(b"n1", WANTED), Send(b"n2", WANTED)]
+    late = core.received(b"n3", msg.encode(msg.Hello("a-n3", "n3")), 2.0, 0.0)
+    assert Send(b"n3", WANTED) in late
+
+
+def test_a_message_names_no_path_and_has_limits(tmp_path: Path) -> None:
+    for field, bad in (
+        ("ranks", "../../etc"), ("ranks", "0;rm"), ("serial", -1), ("follow", ["x" * 300]), ("follow", ["x"] * 65), ("follow", [""]),
+    ):  # fmt: skip
+        body = {"type": "Trace", "serial": 1, "on": True} | {field: bad}
+        with pytest.raises(WireError):
+            msg.from_collector([msg.PROTOCOL, msgspec.msgpack.encode(body)])
+    extra = msgspec.msgpack.encode({"type": "Trace", "serial": 1, "on": True, "path": "/etc/passwd", "command": "rm"})
+    wanted = msg.from_collector([msg.PROTOCOL, extra])
+    assert isinstance(wanted, msg.Trace)
+    assert trace_request.put(wanted, [tmp_path]) == []
+    assert [p.name for p in tmp_path.iterdir()] == ["trace.json"]
+    assert "cannot be written" in trace_request.put(wanted, [tmp_path / "not-there"])[0]
+    (tmp_path / "trace.json").write_text("[1]")
+    with pytest.raises(BadInput):
+        TraceRequests(tmp_path).fresh()

@@ -1,0 +1,184 @@
+"""A tree of collectors: its core without sockets, then as real processes with agents below."""
+
+from __future__ import annotations
+
+import signal
+
+import msgspec
+import pytest
+from sidecar_stage import Job, Start
+from stage import wait_until
+
+from hangdoctor import bundle
+from hangdoctor import messages as msg
+from hangdoctor import node_packing as packing
+from hangdoctor.collector.parts import Conclude, Instruction, Position, Send, Settings
+from hangdoctor.collector.relay import Relay
+from hangdoctor.collector.state import Core
+from hangdoctor.incidents import Incidents
+from hangdoctor.model import NodeCapture, RankCapture
+from hangdoctor.watchdog import Settings as Bounds
+from hangdoctor.watchdog import Watchdog
+
+
+class Tree:
+    """One collector, two below it with two nodes each; what is sent is carried by hand, the way up by `lift`."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.root = Core(Settings(), Watchdog(Bounds(stall_after_s=10)))
+        self.spools: dict[str, list[msg.Relayed]] = {"r0": [], "r1": []}
+        self.answers: dict[str, list[msg.FromAgent]] = {"r0": [], "r1": []}
+        self.relays = {n: Relay(Settings(), None, self.spools[n].append, self._sender(n)) for n in self.spools}
+        self.seq: dict[str, int] = {}
+        for name in self.relays:
+            self.to_root(name, msg.Hello(f"a-{name}", name, relay=True))
+
+    def _sender(self, name: str):  # type: ignore[no-untyped-def]
+        def send(message: msg.FromAgent) -> bool:
+            self.answers[name].append(message)
+            return True
+
+        return send
+
+    def to_root(self, name: str, message: msg.FromAgent) -> list[Instruction]:
+        return self.root.received(name.encode(), msg.encode(message), self.now, 0.0)
+
+    def agent(self, relay: str, node: str, *ranks: int, idle: float = 0.0) -> None:
+        """One report of a node below a relay."""
+        core = self.relays[relay]
+        if node not in core.nodes:
+            core.received(node.encode(), msg.encode(msg.Hello(f"a-{node}", node, "slurm:7.0", 8)), self.now, 0.0)
+        self.seq[node] = self.seq.get(node, 0) + 1
+        told = [msg.RankNow(r, idle_s=idle, box=True) for r in ranks]
+        core.received(node.encode(), msg.encode(msg.Report(self.seq[node], 1, 0.0, told, timeout_s=600.0)), self.now, 0.0)
+
+    def lift(self) -> list[Instruction]:
+        """The relays' ticks, and their reports to the root."""
+        out: list[Instruction] = []
+        for name, core in self.relays.items():
+            core.tick(self.now, 0.0)
+            while self.spools[name]:
+                self.seq[name] = self.seq.get(name, 0) + 1
+                report = self.spools[name].pop(0)
+                report.seq, report.oldest = self.seq[name], 1
+                out += self.to_root(name, report)
+        return out
+
+
+def captures(out: list[Instruction]) -> list[Send]:
+    return [i for i in out if isinstance(i, Send) and isinstance(i.message, msg.Capture)]
+
+
+def test_changes_go_up_merged_and_captures_down_and_answers_up_again() -> None:
+    tree = Tree()
+    nodes = {"n0": ("r0", 0, 1), "n1": ("r0", 2, 3), "n2": ("r1", 4, 5), "n3": ("r1", 6, 7)}
+    for node, (relay, *ranks) in nodes.items():
+        tree.agent(relay, node, *ranks)
+    tree.lift()
+    assert {n: (v.via, sorted(v.ranks), v.world_size) for n, v in tree.root.nodes.items()} == {
+        n: (r, list(ranks), 8) for n, (r, *ranks) in nodes.items()
+    }
+    assert tree.root.watchdog.ranks == 8 and tree.root.counters.reports == 2
+    asked: list[Send] = []
+    for _ in range(30):
+        tree.now += 1.0
+        asked = captures(tree.root.tick(tree.now, 0.0))
+        if asked:
+            break
+        for node, (relay, *_) in nodes.items():
+            if node != "n3":  # its agent is gone
+                tree.agent(relay, node)
+        tree.lift()
+    assert sorted(s.peer for s in asked) == [b"r0", b"r1"]  # one each, however many nodes are behind
+    wanted = asked[0].message
+    assert isinstance(wanted, msg.Capture)
+    below = {n: captures(core.told(wanted, tree.now)) for n, core in tree.relays.items()}
+    assert sorted(s.peer for s in [*below["r0"], *below["r1"]]) == [b"n0", b"n1", b"n2", b"n3"]
+    assert all(s.message.timeout_s < wanted.timeout_s for s in below["r0"])  # type: ignore[union-attr]
+    for node, (relay, *ranks) in list(nodes.items())[:3]:
+        body = packing.pack_capture(NodeCapture("?", "slurm:7.0", [RankCapture(pid=9, rank=r, world_size=8) for r in ranks]))
+        answer = msg.encode(msg.Captured(wanted.id, body))
+        assert tree.relays[relay].received(node.encode(), answer, tree.now, 0.0) == []
+    done = [i for n in tree.relays for a in tree.answers[n] for i in tree.to_root(n, a) if isinstance(i, Conclude)]
+    assert [n.node for n in done[0].capture.nodes] == ["n0", "n1", "n2"]
+    assert [(s.node, s.ranks) for s in done[0].capture.silent] == [("n3", [6, 7])]
+    assert "has not been heard" in done[0].capture.silent[0].why
+
+
+def test_a_collector_in_between_speaks_for_its_own_nodes_only_and_a_second_capture_is_declined() -> None:
+    tree = Tree()
+    tree.agent("r0", "n0", 0, 1)
+    tree.agent("r1", "n2", 4, 5)
+    tree.lift()
+    stolen = msg.Relayed(2, 1, [msg.NodeNews("n0", left=True), msg.NodeNews("r0")])
+    tree.seq["r1"] = 2
+    tree.to_root("r1", stolen)
+    assert tree.root.nodes["n0"].via == "r0" and not tree.root.nodes["n0"].left and "r0" not in tree.root.nodes
+    before = tree.root.counters.reports
+    tree.to_root("r0", msg.Report(2, 1, 0.0, [msg.RankNow(0)]))  # an agent's report from a collector
+    assert tree.root.counters.reports == before
+    core = tree.relays["r0"]
+    core.told(msg.Capture("c1"), tree.now)
+    core.told(msg.Capture("c2"), tree.now)
+    [declined] = tree.answers["r0"]
+    assert isinstance(declined, msg.Declined) and (declined.id, declined.node) == ("c2", "n0")
+    tree.now += 30
+    core.tick(tree.now, 0.0)
+    late = tree.answers["r0"][-1]
+    assert isinstance(late, msg.Captured) and late.node == "n0" and "in time" in late.error
+
+
+def test_ages_are_those_of_the_node_whatever_the_way_takes() -> None:
+    tree = Tree()
+    tree.agent("r0", "n0", 0, idle=5.0)
+    tree.now += 3.0
+    core = tree.relays["r0"]
+    core.tick(tree.now, 0.0)
+    [report] = tree.spools["r0"]
+    assert [(r.rank, r.idle_s) for r in report.nodes[0].ranks] == [(0, 8.0)]
+    assert report.nodes[0].timeout_s == 600.0
+
+
+@pytest.mark.timeout(120)
+def test_a_tree_of_processes_captures_and_loses_nothing_when_its_middle_or_its_top_restarts(job: Job, start: Start) -> None:
+    root = job.collector("--stall-after", "3600")
+    for i, (node, via) in enumerate((("na", "r0"), ("nb", "r0"), ("nc", "r1"))):
+        job.rank(i, "tree-test")
+        job.agent(node, "tree-test", "--via", via)
+    relays = {n: job.relay(n) for n in ("r0", "r1")}
+    wait_until(lambda: job.said("collector", "is here, behind") == 3, "three nodes behind two collectors", 60)
+    relays["r0"].kill()
+    relays["r0"].wait()
+    root.kill()
+    root.wait()
+    received = {n: p.seq for n, p in job.positions("relays/r1").items()}
+    wait_until(lambda: job.positions("relays/r1")["nc"].seq > received["nc"] + 2, "r1 goes on keeping while the first is away")
+    relays["r0"] = job.relay("r0")
+    root = job.collector("--stall-after", "3600")
+    wait_until(lambda: job.said("collector", "is here, behind") == 6, "all are back", 60)
+    root.send_signal(signal.SIGUSR1)
+    wait_until(lambda: len(rows(job)) == 1, "the capture is kept", 60)
+    capture = bundle.load(job.folder / "incidents" / rows(job)[0])
+    assert sorted((n.node, [r.rank for r in n.ranks]) for n in capture.nodes) == [
+        ("na", [0, 1, 2]),
+        ("nb", [0, 1, 2]),
+        ("nc", [0, 1, 2]),
+    ]
+    for process in (*relays.values(), root):
+        process.terminate()
+        assert process.wait(timeout=20) == 0
+    for folder in ("", "relays/r0", "relays/r1"):
+        for position in job.positions(folder).values():
+            assert (position.received, position.lost) == (position.seq, 0), folder
+
+
+def rows(job: Job) -> list[str]:
+    return [r.id for r in Incidents(job.folder).rows() if r.state == "saved"]
+
+
+def test_positions_of_a_relay_outlive_it() -> None:
+    kept = msgspec.json.encode({"a-n0": Position("n0", 7, 7)})
+    core = Relay(Settings(), msgspec.json.decode(kept, type=dict[str, Position]), lambda r: None, lambda m: True)
+    [welcome] = core.received(b"n0", msg.encode(msg.Hello("a-n0", "n0")), 1.0, 0.0)[:1]
+    assert isinstance(welcome, Send) and welcome.message == msg.Welcome(7, 1.0)
