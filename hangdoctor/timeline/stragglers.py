@@ -93,9 +93,12 @@ class _Analysis:
         if len(whole) < len(self.timeline.instances):
             open_ = len(self.timeline.instances) - len(whole)
             self.notes.append(f"{open_} unfinished operation{'s are' if open_ > 1 else ' is'} not counted")
+        known = [i for i in whole if all(self._op(m).left_s for m in i.members)]
+        if len(known) < len(whole):
+            self.notes.append(f"of {len(whole) - len(known)} operations the recorder did not keep when they ended: not counted")
         if any(r.ops.runs_ahead for r in self.timeline.trace.ranks):
             self.notes.append("the backend enqueues and returns: these are times of the hosts, not of the GPUs")
-        for instance in sorted(whole, key=self._last_entry):
+        for instance in sorted(known, key=self._last_entry):
             self._count(instance)
         for (culprit, n), lost in self.lost.items():
             self.held[culprit][n] = max(lost.values())

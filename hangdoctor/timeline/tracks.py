@@ -137,6 +137,8 @@ def _operation(timeline: Timeline, lane: Lane, j: int, flows: Flows) -> Slice:
         facts["iteration"] = op.iteration
     if op.failed:
         facts["outcome"] = "failed"
+    elif op.state == "done" and not op.left_s:
+        facts["outcome"] = "finished, nothing recorded when"
     category = "operation"
     if lane.end[j] < 0:
         facts["open_ms"] = (timeline.end_ns - lane.begin[j]) // 1_000_000
