@@ -18,6 +18,7 @@ from ..model import Cause, Diagnosis, JobCapture
 from ..ranges import format_ranks
 from .build import build
 from .calltracks import CALLS, call_tracks
+from .clocks import clock_words
 from .model import Correction, Lane, Timeline
 from .sources import from_capture
 from .tracks import Slice, Track, tracks_of
@@ -208,17 +209,6 @@ class _Writer:
             iid = self._places[site] = len(self._places) + 1
             packet.interned_data.source_locations.add(iid=iid, function_name=site[0], file_name=site[1], line_number=site[2])
         return iid
-
-
-def clock_words(correction: Correction) -> str:
-    """One line on how a clock was aligned."""
-    ranks = f"clock {correction.clock or 'of all ranks'} (ranks {format_ranks(correction.ranks)})"
-    if correction.clock == correction.reference and not correction.why:
-        return f"{ranks}: the reference"
-    if correction.bound_ns is None:
-        return f"{ranks}: not aligned: {correction.why}"
-    drift = f", drift {correction.drift_ppm:+.1f} ppm" if correction.knots else ""
-    return f"{ranks}: {correction.offset_ns / 1e9:+.6f} s, within {correction.bound_ns / 1e6:.3f} ms{drift}"
 
 
 def _clock_facts(correction: Correction) -> dict[str, int | str]:

@@ -15,9 +15,9 @@ from itertools import pairwise
 from msgspec import Struct
 
 from ..operations import Operation
+from .clocks import clock_lines
 from .instances import FROM_ROOT, TO_ROOT
 from .model import Instance, Lane, Member, Timeline
-from .pftrace import clock_words
 from .tracks import bytes_of
 
 SCHEMA = "hangdoctor.stragglers/1"
@@ -111,7 +111,7 @@ class _Analysis:
         return Stragglers(
             self.timeline.trace.job, steps, [self._rank(i, steps, busy[i], spans[i]) for i in range(len(self.lanes))],
             sorted(self._group_shares(), key=lambda g: -g.waited_ms), held, round(_elapsed(spans), 4),
-            [clock_words(c) for c in self.timeline.clocks], self.notes,
+            clock_lines(self.timeline.clocks), self.notes,
         )  # fmt: skip
 
     # ----------------------------------------------------------------- instances
