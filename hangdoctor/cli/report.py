@@ -27,6 +27,7 @@ FORMATS: dict[str, tuple[str, str, str]] = {
     "text": ("report.terminal", "as_bytes", "The report as a terminal shows it, without colours."),
     "perfetto": ("timeline.pftrace", "as_bytes", "All ranks on one time axis, for Perfetto's viewer (ui.perfetto.dev)."),
     "folded": ("timeline.stacks", "folded", "Stacks of all ranks, merged, as flame graph tools read them."),
+    "folded-by-rank": ("timeline.stacks", "folded_by_rank", "The same, each rank by itself."),
     "speedscope": ("timeline.stacks", "speedscope", "Stacks, merged and of each rank, for www.speedscope.app."),
     "json": ("bundle", "as_bytes", "The diagnosis as JSON, as `diagnose --json` gives it."),
     "html": ("report.html", "as_bytes", "One page to look at and to send around; loads nothing from anywhere."),
@@ -47,7 +48,7 @@ def command(folder: Path, quiet: bool, **wanted: str | None) -> None:
     Several at once is fine; FILE may be - for standard output. A file that exists is replaced, whole or not at all.
     The diagnosis is made again from what was captured; nothing but the bundle is read.
     """
-    chosen = {name: target for name, target in wanted.items() if target}
+    chosen = {name.replace("_", "-"): target for name, target in wanted.items() if target}
     if not chosen:
         raise UsageError("name at least one file to write: " + ", ".join(f"--{name} FILE" for name in FORMATS))
     if sum(target == "-" for target in chosen.values()) > 1:

@@ -33,7 +33,8 @@ def export(place: Path | None, out: str, profiler: Path | None, calls: int, job:
     it died; or from a bundle. Boxes hold the last 16,000 operations and marks of a rank, a bundle the last 2,000.
     """
     from ..timeline.build import build
-    from ..timeline.pftrace import clock_words, encode
+    from ..timeline.clocks import clock_lines
+    from ..timeline.pftrace import encode
     from ..timeline.profiler import tracks_of_folder
     from ..timeline.sources import load
 
@@ -42,7 +43,7 @@ def export(place: Path | None, out: str, profiler: Path | None, calls: int, job:
     written = _write(out, encode(timeline, more=more, calls=calls))
     if quiet:
         return
-    for line in (*timeline.trace.notes, *notes, *(clock_words(c) for c in timeline.clocks)):
+    for line in (*timeline.trace.notes, *notes, *clock_lines(timeline.clocks)):
         click.echo(f"hangdoctor: {line}", err=True)
     count = sum(len(lane.begin) for lane in timeline.lanes)
     unfinished = sum(end < 0 for lane in timeline.lanes for end in lane.end)
