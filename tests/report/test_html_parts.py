@@ -38,7 +38,9 @@ def test_embedded_json_cannot_end_its_element() -> None:
     assert json.loads(text) == {"</script><!--": ["<script>&", "\\u{2028}", "\\u{202e}"]}
 
 
-@pytest.mark.parametrize("layout", [CUBE, Layout(dp=4, pp=2, tp=1), Layout(dp=4, pp=1, tp=8), Layout(dp=1, pp=4, tp=2), Layout(dp=16, pp=8, tp=8)])
+@pytest.mark.parametrize(
+    "layout", [CUBE, Layout(dp=4, pp=2, tp=1), Layout(dp=4, pp=1, tp=8), Layout(dp=1, pp=4, tp=2), Layout(dp=16, pp=8, tp=8)]
+)
 def test_a_layout_is_read_from_the_groups_it_makes(layout: Layout) -> None:
     groups = [g for axis in ("tp", "dp", "pp", "world") for g in layout.groups(axis)[:3] if len(g) > 1] if layout else []
     found = layout_of([*groups, list(range(layout.world_size))], layout.world_size)
@@ -101,7 +103,9 @@ def test_without_records_the_page_says_why() -> None:
 
 def kept(folder: Path, name: str = "n1") -> tuple[JobCapture, Diagnosis, Path]:
     """A bundle of one rank on a node of that name, with one raw file."""
-    capture = JobCapture("j", [NodeCapture(name, ranks=[RankCapture(pid=7, rank=0, node=name)], raw={"7.0.json": "[]\n"})], world_size=1)
+    capture = JobCapture(
+        "j", [NodeCapture(name, ranks=[RankCapture(pid=7, rank=0, node=name)], raw={"7.0.json": "[]\n"})], world_size=1
+    )
     diagnosis = diagnose(capture)
     return capture, diagnosis, bundle.save(folder / "kept", capture, diagnosis, "", ["hangdoctor"])
 
