@@ -32,6 +32,7 @@ layers:
 
 test: setup check
 	@scripts/setup-slurm
+	@scripts/setup-web
 	@.venv/bin/python -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
 clean:

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from .errors import BadInput
-from .operations import Group, Operation, RankOps
+from .operations import Group, Mark, Operation, RankOps
 
 _TICK = float(1 << 22)  # of a second: what a float of today's wall clock resolves
 _MAX_INFLATED = 4 << 30
@@ -40,6 +40,9 @@ class _Ops(Struct, omit_defaults=True):
     entered: list[int] = []
     lasted: list[int] = []  # until left, plus 1; 0 where it has not been left
     exact: list[tuple[float, float]] = []
+    mark_kinds: list[tuple[str, str]] = []  # kind and text, each once
+    marks: list[tuple[int, int, int]] = []  # place in mark_kinds, number and ticks less those of the one before
+    exact_marks: list[Mark] = []
 
 
 class _All(Struct, omit_defaults=True):
@@ -60,7 +63,7 @@ def pack(histories: Iterable[tuple[Key, RankOps]]) -> bytes:
 def _pack_one(
     key: Key, ops: RankOps, kinds: dict[tuple[object, ...], int], groups: dict[tuple[str, tuple[int, ...], str], int]
 ) -> _Ops:
-    found = _Ops(key, structs.replace(ops, operations=[], groups=[]))
+    found = _Ops(key, structs.replace(ops, operations=[], groups=[], marks=[]))
     found.groups = [groups.setdefault((g.uid, tuple(g.ranks), g.name), len(groups)) for g in ops.groups]
     last: dict[int, int] = {}
     for op in ops.operations:
@@ -77,7 +80,28 @@ def _pack_one(
         found.lasted = [_lasted(int(b), int(a)) for a, b in zip(entered, left, strict=True)]
     else:
         found.exact = [(op.entered_s, op.left_s) for op in ops.operations]
+    _pack_marks(found, ops.marks)
     return found
+
+
+def _pack_marks(found: _Ops, marks: list[Mark]) -> None:
+    times = [m.at_s * _TICK for m in marks]
+    if not all(t.is_integer() for t in times):
+        found.exact_marks = marks
+        return
+    kinds: dict[tuple[str, str], int] = {}
+    places = [kinds.setdefault((m.kind, m.text), len(kinds)) for m in marks]
+    found.mark_kinds = list(kinds)
+    found.marks = list(zip(places, _steps([m.number for m in marks]), _steps(list(map(int, times))), strict=True))
+
+
+def _unpack_marks(one: _Ops) -> list[Mark]:
+    numbers, ticks = accumulate(m[1] for m in one.marks), accumulate(m[2] for m in one.marks)
+    told = [one.mark_kinds[m[0]] for m in one.marks]
+    return one.exact_marks or [
+        Mark(kind, t / _TICK, number, text)  # type: ignore[arg-type]
+        for (kind, text), number, t in zip(told, numbers, ticks, strict=True)
+    ]
 
 
 def _steps(values: list[int]) -> list[int]:
@@ -126,7 +150,8 @@ def _unpack_one(one: _Ops, fixed: list[dict[str, object]], groups: list[Group]) 
             one.kinds, seqs, times, accumulate(one.iterations), accumulate(one.threads), strict=True
         )
     ]
-    return structs.replace(one.rest, operations=operations, groups=[_copy(groups[g]) for g in one.groups])
+    groups_ = [_copy(groups[g]) for g in one.groups]
+    return structs.replace(one.rest, operations=operations, groups=groups_, marks=_unpack_marks(one))
 
 
 def _left(entered: int, lasted: int) -> int:

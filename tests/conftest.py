@@ -10,6 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist puts the group into the names in this very hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A file stays with one worker, for its jobs are shared; all of the lab cluster with one, for there is only one."""
     for item in items:

@@ -44,10 +44,14 @@ def main() -> None:
         folder = bundle.save(where / "bundle", large, diagnose(large), "", ["hangdoctor", "dump", "--jobid", "2180718"])
         page = where / "report.html"
         both = [(timed(folder, "--html", str(page)), timed(folder, "--json", os.devnull)) for _ in range(args.rounds)]
-        print(f"{layout.world_size:,} ranks, {args.kind}, load {os.getloadavg()[0]:.1f}, {args.rounds} rounds: median (least - most)")
+        print(
+            f"{layout.world_size:,} ranks, {args.kind}, load {os.getloadavg()[0]:.1f}, {args.rounds} rounds: median (least - most)"
+        )
         for what, values in (("report --html", [h for h, _ in both]), ("report --json", [j for _, j in both])):
             print(f"  {what:<15} {statistics.median(values):6.2f} s  ({min(values):.2f} - {max(values):.2f})")
-        print(f"  the page        {page.stat().st_size / 1e6:6.2f} MB; the bundle's capture {(folder / 'capture.json').stat().st_size / 1e6:.1f} MB")
+        print(
+            f"  the page        {page.stat().st_size / 1e6:6.2f} MB; the bundle's capture {(folder / 'capture.json').stat().st_size / 1e6:.1f} MB"
+        )
 
 
 if __name__ == "__main__":

@@ -43,7 +43,9 @@ def capture(layout: Layout, kind: str = "not_entered", seed: int = 1, silent_nod
 def _rank(ops: RankOps, before: RankOps | None, node: str, culprit: bool, rng: random.Random) -> RankCapture:
     frames = _stack(ops, culprit)
     pid = 40_000 + rng.randrange(20_000)
-    main = ThreadSample(pid, "MainThread", "S", "hrtimer_nanosleep" if culprit else "futex_wait_queue", frames=frames, switches=100)
+    main = ThreadSample(
+        pid, "MainThread", "S", "hrtimer_nanosleep" if culprit else "futex_wait_queue", frames=frames, switches=100
+    )
     idle = [
         ThreadSample(pid + 1 + i, f"Thread-{i} (_run)", "S", frames=[
             Frame("wait", "/usr/lib/python3.11/threading.py", 324), Frame("_run", "/job/lib/background.py", 20 + i % 3),
@@ -61,13 +63,25 @@ def _rank(ops: RankOps, before: RankOps | None, node: str, culprit: bool, rng: r
 def _stack(ops: RankOps, culprit: bool) -> list[Frame]:
     """Innermost first: what leads to the operation that the rank is in, through some layers that depend on it."""
     now = next((o for o in reversed(ops.operations) if o.state != "done"), ops.operations[-1])
-    top = [Frame("read_shard", "/job/data/shards.py", 88, code="block = self.file.read(size)"), Frame("next_batch", "/job/data/loader.py", 141)]
+    top = [
+        Frame("read_shard", "/job/data/shards.py", 88, code="block = self.file.read(size)"),
+        Frame("next_batch", "/job/data/loader.py", 141),
+    ]
     if not culprit:
-        top = [Frame(now.op, _TORCH, 2000 + len(now.op) * 37), Frame("wrapper", _TORCH.replace("distributed_c10d", "c10d_logger"), 83)]
+        top = [
+            Frame(now.op, _TORCH, 2000 + len(now.op) * 37),
+            Frame("wrapper", _TORCH.replace("distributed_c10d", "c10d_logger"), 83),
+        ]
     site, _, line = now.site.rpartition(":")
     name, _, file = site.partition(" (")
-    middle = [Frame(name or "step", f"/job/{file or 'train.py'}", int(line.rstrip(")") or 0) if line.rstrip(")").isdigit() else 7)]
-    engine = [Frame(f"_exec_{ops.phase or 'schedule'}", _PIPE, 1209), Frame("_exec_schedule", _PIPE, 1490), Frame("train_batch", _PIPE, 388)]
+    middle = [
+        Frame(name or "step", f"/job/{file or 'train.py'}", int(line.rstrip(")") or 0) if line.rstrip(")").isdigit() else 7)
+    ]
+    engine = [
+        Frame(f"_exec_{ops.phase or 'schedule'}", _PIPE, 1209),
+        Frame("_exec_schedule", _PIPE, 1490),
+        Frame("train_batch", _PIPE, 388),
+    ]
     outer = [Frame(f"layer_{i}", f"/job/model/block_{i % 4}.py", 10 * i) for i in range(14)]
     return [*top, *middle, *outer, *engine, Frame("main", "/job/pretrain.py", 300), Frame("<module>", "/job/pretrain.py", 341)]
 

@@ -252,7 +252,7 @@ class _Reader:
             heartbeat_s=self.box.heartbeat_s, finished=self.box.state == "finished",
             runs_ahead=bool(_number(head, fmt.H_FLAGS) & fmt.RUNS_AHEAD), notes=self._notes(torn),
             layout=_layout(self.box.layout, self.box.world_size),
-            marks=[self._mark(m) for m in marks if m[0] >= since], clock=self._clock(),
+            marks=[self._mark(m) for m in marks[-(last or len(marks)) :] if m[0] >= since], clock=self._clock(),
         )  # fmt: skip
         return Contents(self.box, ops, [self._thread(row, by_serial) for row in threads if row[0]], torn, newest)
 

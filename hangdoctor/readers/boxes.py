@@ -102,7 +102,7 @@ def trim(ops: RankOps, keep: int) -> RankOps:
         return ops
     old = [o for o in ops.operations[:-keep] if o.state != "done"]
     kept = ops.operations[-keep:]
-    marks = [m for m in ops.marks if kept and m.at_s >= kept[0].entered_s]
+    marks = [m for m in ops.marks[-keep:] if kept and m.at_s >= kept[0].entered_s]
     return msgspec.structs.replace(ops, operations=old + kept, overwritten=True, marks=marks)
 
 

@@ -110,7 +110,7 @@ def test_agents_by_ssh_and_by_mpiexec_come_go_and_leave_nothing(watched: Watched
     cluster = watched.cluster
     if not cluster.ssh:
         pytest.skip("needs sshd")
-    hosts = cluster.folder / "hosts"
+    hosts = cluster.folder / "sidecar-hosts"  # `hosts` is the cluster's own
     hosts.write_text("".join(f"n{n + 1}\n" for n in range(NODES)))
     folder, log = cluster.folder / target, cluster.folder / f"{target}.log"
     where = ["--hostfile", str(hosts)] if target == "hostfile" else ["--pbs"]

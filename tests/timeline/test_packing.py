@@ -19,7 +19,7 @@ from hangdoctor.operations import Group, Mark, Operation, RankOps
 def history(rank: int, rng: random.Random, exact: bool, count: int = 200) -> RankOps:
     """A history with everything that an operation can hold."""
     ops = RankOps(rank, 64, groups=[Group("aa", [0, 1, 2], "dp"), Group("bb")], iteration=7, phase="forward", notes=["torn"])
-    ops.marks = [Mark("phase", 1.5, text="forward"), Mark("iteration", 2.5, 3)]
+    ops.marks = [Mark("phase", 1.5, text="forward"), Mark("iteration", 2.5, 3), Mark("phase", 2.5 if not exact else 0.1)]
     at = 1_790_000_000.0 if not exact else 0.1
     for _ in range(count):
         at += rng.random()

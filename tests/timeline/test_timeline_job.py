@@ -15,6 +15,7 @@ from pf_reading import Read, Slice, read
 from probe_ranks import environment, ranks
 from stage import hangdoctor, wait_until
 
+from hangdoctor.probe.calls import request
 from hangdoctor.readers.blackbox import read_ops
 from hangdoctor.timeline.heatmap import _ms
 
@@ -46,6 +47,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
     folder = tmp_path_factory.mktemp("timeline")
     env = environment(folder / "boxes")
     env["PYTHONPATH"] = env["PYTHONPATH"].split(":")[-1]  # this job installs the probe by itself
+    env[request.VARIABLE] = request.encode(request.Request(1, True, ("timeline_job",)))
     with ranks(str(JOB), 4, env, str(folder), str(STEPS), str(AHEAD)) as job:
         for rank in job:
             while rank.line() != "trained":
@@ -161,6 +163,22 @@ def test_steps_phases_and_micro_batches_lie_on_tracks_of_their_own(reported: Rea
     first = next(s for s in tracks["MainThread"] if s.facts.get("iteration") == 0)
     assert first.place is not None and first.place[0] == "micro_batches" and first.place[1].endswith("timeline_job.py")
     assert (first.facts["bytes"], first.facts["shapes"], first.facts["dtype"]) == (16 * 4 * 4, "[16, 4]", "float32")
+
+
+def test_python_calls_nest_around_the_operations_that_they_made(exported: Read, reported: Read) -> None:
+    for rank in (0, 1):
+        tracks = exported.rank(rank)
+        calls = tracks["calls, MainThread"]
+        steps = [s for s in calls if s.name == "train_step"]
+        messages = [s for s in calls if s.name == "messages"]
+        assert len(steps) == STEPS and len(messages) == STEPS + 1
+        assert {s.depth for s in messages[1:]} == {steps[0].depth + 1} and all(s.end > 0 for s in steps)
+        assert steps[0].place is not None and steps[0].place[1].endswith("timeline_job.py")
+        sends = [s for s in tracks["MainThread"] if s.name.startswith("send")]
+        for call, send in zip(messages, sends, strict=True):
+            assert call.begin - 2000 <= send.begin and send.end <= call.end + 2000
+    # A bundle keeps the last 200 events of each thread.
+    assert 0 < len(reported.rank(0)["calls, MainThread"]) <= 200
 
 
 def test_slices_of_torch_profiler_lie_where_the_rank_recorded_the_same(exported: Read) -> None:

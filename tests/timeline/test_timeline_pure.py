@@ -11,6 +11,7 @@ import pytest
 from pf_reading import read
 
 from hangdoctor.calls_model import CallThread, CallTrace, Event, Function
+from hangdoctor.cli.trace_timeline import export, stragglers
 from hangdoctor.errors import BadInput
 from hangdoctor.operations import Group, Operation, RankOps, group_uid
 from hangdoctor.timeline.build import build
@@ -199,3 +200,9 @@ def test_tracing_that_was_switched_on_again_does_not_join_what_is_unrelated() ->
     calls.events = [Event(0, "call", 0, 0), Event(5, "begin", 0, 0), Event(9, "call", 0, 0)]
     line.lanes[0].trace.calls = calls
     assert [s.depth for s in read(b"".join(encode(line))).rank(0)["calls, thread 50"]] == [0, 0]
+
+
+def test_the_flags_of_the_commands_neither_appear_nor_vanish_unnoticed() -> None:
+    flags = {c.name: {o for p in c.params for o in p.opts if o.startswith("--")} for c in (export, stragglers)}
+    assert flags["export"] == {"--out", "--torch-profiler", "--calls", "--job", "--quiet"}
+    assert flags["stragglers"] == {"--json", "--svg", "--job", "--no-color"}

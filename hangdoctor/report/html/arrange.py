@@ -32,7 +32,7 @@ def arrangements(everybody: list[Rank], layout: Layout | None) -> list[Arrangeme
     """The ways to lay the ranks out, the best one first."""
     found = []
     if layout is not None and layout.world_size == len(everybody) and max(layout.dp, layout.pp, layout.tp) < len(everybody):
-        found.append(Arrangement("layout", "dp × pp × tp", _by_layout(everybody, layout)))
+        found.append(Arrangement("layout", "dp \u00d7 pp \u00d7 tp", _by_layout(everybody, layout)))
     nodes = {r.node for r in everybody}
     if nodes - {""}:
         found.append(Arrangement("node", "by node", _by_node(everybody)))
@@ -44,9 +44,7 @@ def arrangements(everybody: list[Rank], layout: Layout | None) -> list[Arrangeme
 def _by_layout(everybody: list[Rank], layout: Layout) -> list[Block]:
     """A block for each pipeline stage, replicas downwards, tensor slices across; without slices, stages downwards."""
     if layout.tp == 1:
-        lines = [
-            Line(f"pp {pp}", [everybody[layout.rank(pp, dp, 0)] for dp in range(layout.dp)]) for pp in range(layout.pp)
-        ]
+        lines = [Line(f"pp {pp}", [everybody[layout.rank(pp, dp, 0)] for dp in range(layout.dp)]) for pp in range(layout.pp)]
         return [Block("", [f"dp {dp}" for dp in range(layout.dp)], lines)]
     return [
         Block(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from ...layout import Layout
 from ...operations import Group, RankOps
@@ -62,20 +63,25 @@ class GroupNames:
 
 
 def layout_of(groups: Iterable[Sequence[int]], world_size: int) -> Layout | None:
-    """The layout that a job's groups imply: neighbours are tensor parallel, then strides; None where they do not say.
+    """The layout that a job's groups imply, None where they do not say.
 
-    Two sizes at least must be seen, the second at the stride that the first one leaves; or it would be a guess.
+    All three axes must be seen, each at the stride that the ones before leave (tensor slices are neighbours): two axes
+    could be tensor x data as well as data x pipeline parallel.
     """
     sizes: dict[int, set[int]] = {}
     for ranks in groups:
         if not 1 < len(ranks) < world_size:
             continue
         stride = ranks[1] - ranks[0]
-        if all(b - a == stride for a, b in zip(ranks, ranks[1:], strict=False)):
+        if all(b - a == stride for a, b in pairwise(ranks)):
             sizes.setdefault(stride, set()).add(len(ranks))
-    if any(len(found) > 1 for found in sizes.values()):
-        return None
-    tp = next(iter(sizes.get(1, {1})))
-    dp = next(iter(sizes.get(tp, {1}))) if tp > 1 else 1
-    pp = next(iter(sizes.get(tp * dp, {1}))) if tp * dp > 1 else 1
-    return Layout(dp=dp, pp=pp, tp=tp) if sum(n > 1 for n in (tp, dp, pp)) > 1 and dp * pp * tp == world_size else None
+    found: list[int] = []
+    stride = 1
+    for _ in range(3):
+        here = sizes.get(stride, set())
+        if len(here) != 1:
+            return None
+        found += here
+        stride *= found[-1]
+    tp, dp, pp = found
+    return Layout(dp=dp, pp=pp, tp=tp) if stride == world_size else None

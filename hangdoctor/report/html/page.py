@@ -53,18 +53,30 @@ def as_bytes(capture: JobCapture, diagnosis: Diagnosis, folder: Path) -> bytes:
     return _render(context).encode()
 
 
-def _render(context: dict[str, Any]) -> str:
+@cache
+def environment() -> jinja2.Environment:
     """Every value of an expression is first made visible, then escaped: no template can forget it."""
-    environment = jinja2.Environment(
+    found = jinja2.Environment(
         loader=jinja2.PackageLoader("hangdoctor.report.html"), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, finalize=lambda v: visible(v) if type(v) is str else v,
     )  # fmt: skip
-    environment.filters |= {"ranks": format_ranks, "hosts": format_hosts, "cut": cut, "cut_list": cut_list, "plural": plural, "lines": keep_lines}
+    found.filters |= {
+        "ranks": format_ranks,
+        "hosts": format_hosts,
+        "cut": cut,
+        "cut_list": cut_list,
+        "plural": plural,
+        "lines": keep_lines,
+    }
+    return found
+
+
+def _render(context: dict[str, Any]) -> str:
     style, script = _static(_STYLES), "(() => {\n" + _static(_SCRIPTS) + "})();\n"
     policy = (
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; base-uri 'none'; form-action 'none'"
     )
-    return environment.get_template("page.html.j2").render(context, style=Markup(style), script=Markup(script), policy=policy)
+    return environment().get_template("page.html.j2").render(context, style=Markup(style), script=Markup(script), policy=policy)
 
 
 @cache
@@ -101,12 +113,14 @@ def _facts(diagnosis: Diagnosis, capture: JobCapture, layout: Layout | None, inf
     facts = [("Job", job.id), ("Ranks", f"{job.world_size:,}"), ("Nodes", nodes)]
     if layout is not None:
         how = " (read from its groups)" if inferred else ""
-        facts.append(("Layout", f"dp {layout.dp} × pp {layout.pp} × tp {layout.tp}{how}"))
+        facts.append(("Layout", f"dp {layout.dp} \u00d7 pp {layout.pp} \u00d7 tp {layout.tp}{how}"))
     if capture.taken:
         looks = f", two looks {capture.settle_s:g} s apart" if capture.settle_s else ""
         facts.append(("Captured", time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(capture.taken)) + looks))
     if capture.origin == "files":
-        facts.append(("From", "files that somebody collected" + (", ranks numbered by node and pid" if capture.numbered else "")))
+        facts.append(
+            ("From", "files that somebody collected" + (", ranks numbered by node and pid" if capture.numbered else ""))
+        )
     absent = sorted({r for m in diagnosis.missing if m.what in ("node", "ranks", "dumps") for r in m.ranks})
     return [*facts, ("Missing", f"{plural(len(absent), 'rank')}: {cut_list(format_ranks(absent), 80)}")] if absent else facts
 

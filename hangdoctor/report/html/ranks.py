@@ -155,5 +155,3 @@ def _position(own: RankCapture | None) -> str:
         return ""
     parts = [f"iteration {ops.iteration}" if ops.iteration >= 0 else "", f"phase {ops.phase}" if ops.phase else ""]
     return ", ".join(p for p in parts if p) + (" (finished)" if ops.finished else "")
-
-

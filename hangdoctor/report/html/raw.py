@@ -44,7 +44,9 @@ def pack(folder: Path) -> Raw:
         if len(packed) <= _MAX_PACKED:
             raw.packed = packed
         else:
-            raw.why_not = f"The raw captures ({raw.total / 1e6:.0f} MB) are too large for a page; they lie in the bundle's folder raw/."
+            raw.why_not = (
+                f"The raw captures ({raw.total / 1e6:.0f} MB) are too large for a page; they lie in the bundle's folder raw/."
+            )
     return raw
 
 
