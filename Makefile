@@ -2,6 +2,8 @@
 .PHONY: help setup demo test check lint types layers clean
 PYTHON ?= python3
 export PYTHON
+# Most tests wait for ranks that wait: three at a time keep two cores busy.
+WORKERS ?= 3
 # Ranks on a small machine: one thread each, or eight of them fight for two cores.
 export OMP_NUM_THREADS ?= 1
 
@@ -30,7 +32,8 @@ layers:
 
 test: setup check
 	@scripts/setup-slurm
-	@.venv/bin/python -m pytest $(PYTEST_ARGS)
+	@scripts/setup-web
+	@.venv/bin/python -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
 clean:
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -26,7 +26,7 @@ from hangdoctor.collector import address, keys
 from hangdoctor.collector.line import Line, take_place
 from hangdoctor.collector.spool import Spool
 from hangdoctor.errors import CollectorError, HangdoctorError, NoRanksFound
-from hangdoctor.packing import pack_capture
+from hangdoctor.node_packing import pack_capture
 from hangdoctor.readers import boxes, discover
 from hangdoctor.readers.node import CaptureOptions, capture_node
 

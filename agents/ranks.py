@@ -141,6 +141,7 @@ class Ranks:
         if now is None:
             now = self._blind(tracked, mono, fields)
         now.busy = self._busy(tracked, fields, gap) and not now.inside and not self._spins(tracked, mono)
+        now.held = fields[0] if fields[0] in "TtD" else ""
         tracked.now = now
         return now
 

@@ -1,7 +1,8 @@
 """The bundle: one folder that holds everything a diagnosis read, so that any incident replays offline.
 
     manifest.json    format, versions, command line, sizes and checksums of the other files
-    capture.json     `hangdoctor.model.JobCapture`: the only file that a diagnosis reads
+    capture.json     `hangdoctor.model.JobCapture` without its operations; with them all that a diagnosis reads
+    operations.bin   the operations, packed (`hangdoctor.packing`)
     diagnosis.json   the verdict as it was given
     report.txt       the same as a person saw it
     raw/NODE/...     what the tools printed, as evidence for people
@@ -20,14 +21,18 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
+from . import packing
 from ._version import __version__
 from .errors import BadInput, BundleError
 from .model import CAPTURE_SCHEMA, Diagnosis, JobCapture
+from .operations import RankOps
 
+_OPERATIONS = "operations.bin"
 BUNDLE_SCHEMA = "hangdoctor.bundle/1"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -84,13 +89,25 @@ def save(path: Path, capture: JobCapture, diagnosis: Diagnosis, report: str, com
 
 def _files(capture: JobCapture, diagnosis: Diagnosis, report: str) -> dict[str, bytes]:
     raw = {f"raw/{safe_name(n.node)}/{safe_name(name)}": text.encode() for n in capture.nodes for name, text in n.raw.items()}
-    stripped = msgspec.structs.replace(capture, nodes=[msgspec.structs.replace(n, raw={}) for n in capture.nodes])
+    nodes = [
+        msgspec.structs.replace(n, raw={}, ranks=[msgspec.structs.replace(r, ops=None, ops_before=None) for r in n.ranks])
+        for n in capture.nodes
+    ]
     return {
-        "capture.json": msgspec.json.encode(stripped),
+        "capture.json": msgspec.json.encode(msgspec.structs.replace(capture, nodes=nodes)),
+        _OPERATIONS: packing.pack(_histories(capture)),
         "diagnosis.json": encode_diagnosis(diagnosis),
         "report.txt": report.encode(),
         **raw,
     }
+
+
+def _histories(capture: JobCapture) -> Iterator[tuple[packing.Key, RankOps]]:
+    """By the rank's place in the capture: numbers of ranks need not be unique in what people collected."""
+    for place, rank in enumerate(r for n in capture.nodes for r in n.ranks):
+        for ops, before in ((rank.ops, False), (rank.ops_before, True)):
+            if ops is not None:
+                yield (place, before), ops
 
 
 def _rename(staging: Path, path: Path) -> Path:
@@ -128,20 +145,27 @@ def load(path: Path) -> JobCapture:
     try:
         manifest = msgspec.json.decode((path / "manifest.json").read_bytes(), type=Manifest)
         data = (path / "capture.json").read_bytes()
+        operations = (path / _OPERATIONS).read_bytes() if _OPERATIONS in manifest.files else b""
     except OSError as error:
         raise BadInput(f"{path} is no readable bundle: {error.filename}: {error.strerror}") from error
     except msgspec.DecodeError as error:
         raise BadInput(f"{path}/manifest.json is damaged: {error}") from error
     if manifest.schema != BUNDLE_SCHEMA:
         raise BadInput(f"{path} is of format {manifest.schema}; this version reads {BUNDLE_SCHEMA}", "Update hangdoctor.")
-    if "sha256:" + hashlib.sha256(data).hexdigest() != manifest.files.get("capture.json"):
-        raise BadInput(f"{path}/capture.json is not what the manifest lists: it was cut or changed")
+    for name, content in (("capture.json", data), (_OPERATIONS, operations)):
+        listed = manifest.files.get(name)
+        if (content or listed) and "sha256:" + hashlib.sha256(content).hexdigest() != listed:
+            raise BadInput(f"{path}/{name} is not what the manifest lists: it was cut or changed")
     try:
         capture = msgspec.json.decode(data, type=JobCapture)
     except msgspec.DecodeError as error:
         raise BadInput(f"{path}/capture.json is damaged: {error}") from error
     if capture.schema != CAPTURE_SCHEMA:
         raise BadInput(f"{path}/capture.json is of format {capture.schema}; this version reads {CAPTURE_SCHEMA}")
+    histories = packing.unpack(operations) if operations else {}
+    for place, rank in enumerate(r for n in capture.nodes for r in n.ranks):
+        rank.ops = histories.get((place, False), rank.ops)
+        rank.ops_before = histories.get((place, True), rank.ops_before)
     return capture
 
 

@@ -48,6 +48,7 @@ class RankNow(Struct, array_like=True):
     over: bool = False  # left its training, or its process is gone
     finished: bool = False  # ... in good order
     waits: Percent = -1  # of its time since the last look, how much it waited in operations; -1 where it is not known
+    held: Annotated[str, Meta(max_length=1)] = ""  # T or t: its process is stopped, D: in uninterruptible I/O (/proc/PID/stat)
 
 
 # --------------------------------------------------------------------------- from an agent
@@ -97,7 +98,7 @@ class Relayed(Struct, tag=True, omit_defaults=True):
 
 
 class Captured(Struct, tag=True, omit_defaults=True):
-    """The answer to `Capture`: a `NodeCapture` packed by `packing.pack_capture`, or why there is none."""
+    """The answer to `Capture`: a `NodeCapture` packed by `node_packing.pack_capture`, or why there is none."""
 
     id: Name
     body: Annotated[bytes, Meta(max_length=MAX_CAPTURE)] = b""

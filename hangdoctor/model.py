@@ -11,6 +11,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from .calls_model import CallTrace
 from .layout import Layout
 from .operations import RankOps
 from .ras_model import RasReport
@@ -23,7 +24,7 @@ Kind = Literal[
     "not_entered", "stopped", "io_wait", "data_wait", "checkpoint_wait", "dead", "unreachable", "mismatch", "order",
     "p2p_unmatched", "interpreter_lock", "busy", "device_wait", "in_communication", "start_stall", "end_stall", "slow",
 ]  # fmt: skip
-Source = Literal["stack", "ops", "proc", "ras", "gpu", "log", "silence"]
+Source = Literal["stack", "ops", "proc", "ras", "gpu", "log", "silence", "trace"]
 
 
 # --------------------------------------------------------------------------- capture
@@ -98,6 +99,7 @@ class RankCapture(Process, omit_defaults=True, kw_only=True):
     children: list[Process] = []
     ops: RankOps | None = None  # from its black box or recorder, at the last sample
     ops_before: RankOps | None = None  # at the first sample: the end of its history only
+    calls: CallTrace | None = None  # its last Python calls, where it was traced
 
 
 class NodeCapture(Struct, omit_defaults=True):
@@ -231,6 +233,25 @@ class Took(Struct):
     diagnose_s: float = 0.0
 
 
+class CallsOf(Struct):
+    """The last recorded calls of one rank, from where it parts with another on, and the calls that it is still in."""
+
+    rank: int
+    calls: list[str]
+    inside: list[str] = []  # outermost first
+    last_s: float = -1.0  # how long before the capture its last event was
+
+
+class CallsParting(Struct):
+    """The culprit beside a healthy rank: `common` events alike, the last of them `alike`, then each its own."""
+
+    says: str
+    culprit: CallsOf
+    peer: CallsOf | None = None
+    common: int = 0
+    alike: str = ""
+
+
 class RankLine(Struct):
     """One line of the table of ranks: where each one runs."""
 
@@ -256,4 +277,5 @@ class Diagnosis(Struct):
     ranks: list[RankLine] = []
     notes: list[str] = []
     took: Took = field(default_factory=Took)
+    calls: CallsParting | None = None  # where call tracing was on
     schema: str = DIAGNOSIS_SCHEMA

@@ -13,6 +13,7 @@ from typing import Literal
 from msgspec import Struct
 
 from .group_id import group_uid as group_uid
+from .layout import Layout
 
 OpState = Literal["entered", "started", "done"]
 
@@ -57,6 +58,15 @@ class Operation(Struct, omit_defaults=True, gc=False):
         return (self.op, self.shapes, self.dtype, self.reduce_op, self.root)
 
 
+class Mark(Struct, omit_defaults=True):
+    """What the job said of itself at one moment: a phase, an iteration or a micro-batch begins."""
+
+    kind: Literal["phase", "iteration", "micro_batch"]
+    at_s: float  # the rank's own wall clock
+    number: int = -1  # of the iteration or micro-batch
+    text: str = ""  # of the phase; "" where one ends and none follows
+
+
 class RankOps(Struct, omit_defaults=True):
     """The operations of one rank, oldest first; a ring, so the oldest may be gone."""
 
@@ -73,3 +83,6 @@ class RankOps(Struct, omit_defaults=True):
     # NCCL enqueues and returns: what a rank has entered it may not have reached on its device.
     runs_ahead: bool = False
     notes: list[str] = []
+    layout: Layout | None = None  # as the job itself has said it
+    marks: list[Mark] = []  # oldest first, as far back as the operations
+    clock: str = ""  # which clock the times are of: host and boot; "" where nothing tells

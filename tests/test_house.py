@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import click
@@ -50,32 +51,39 @@ COMMON = {"--json", "--quiet", "--no-color", "--exit-code"}
 def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
     from hangdoctor.cli.main import VERBS
 
-    assert set(VERBS) == {"dump", "diagnose", "run", "agent", "collect", "sidecar", "report", "incidents", "demo"}
+    assert set(VERBS) == {
+        "dump",
+        "diagnose",
+        "run",
+        "agent",
+        "collect",
+        "sidecar",
+        "top",
+        "trace",
+        "report",
+        "incidents",
+        "demo",
+    }
     assert flags_of("dump") == COMMON | {
         "--local", "--pid", "--jobid", "--hostfile", "--pbs", "--job", "--user", "--settle", "--timeout", "--native", "--blocking",
         "--python", "--remote-shell", "--bundle", "--no-bundle",
     }  # fmt: skip
     assert flags_of("diagnose") == COMMON | {"--bundle"}
-    assert flags_of("run") == set()
+    assert flags_of("run") == {"--trace", "--follow", "--ignore", "--from-iteration"}
     assert flags_of("agent") == {
         "--once", "--folder", "--collector", "--via", "--insecure", "--jobid", "--job", "--node", "--interval", "--linger", "--spool",
     }  # fmt: skip
     watch = {
-        "--folder",
-        "--job",
-        "--bind",
-        "--stall-after",
-        "--slow-after",
-        "--settle",
-        "--capture-timeout",
-        "--config",
-        "--dry-run",
-        "--once",
-    }
+        "--folder", "--job", "--bind", "--stall-after", "--slow-after", "--settle", "--capture-timeout", "--config", "--dry-run", "--once",
+        "--web", "--web-anywhere", "--web-host", "--metrics-ranks", "--metrics-token", "--metrics-open",
+    }  # fmt: skip
+    assert flags_of("top") == {
+        "--jobid", "--collector", "--local", "--folder", "--token-file", "--job", "--once", "--json", "--interval", "--filter", "--no-color",
+    }  # fmt: skip
     assert flags_of("collect") == watch | {"--insecure", "--lonely", "--parent", "--name"}
     assert flags_of("sidecar") == watch | {"--jobid", "--hostfile", "--pbs", "--local", "--python"}
     assert flags_of("incidents") == {"--folder", "--job"}
-    assert flags_of("report") == {"--text", "--json", "--quiet"}
+    assert flags_of("report") == {"--text", "--json", "--html", "--perfetto", "--folded", "--speedscope", "--quiet"}
     assert flags_of("demo") == {"--script", "--fault", "--ranks", "--wait"}
 
 
@@ -94,10 +102,16 @@ def test_wrong_usage_is_exit_code_2(tmp_path: Path) -> None:
         assert done.stderr and "Traceback" not in done.stderr
 
 
+def has_compiler() -> bool:
+    """Whether this machine can build an extension for this Python."""
+    header = Path(sysconfig.get_path("include")) / "Python.h"
+    return header.exists() and any(shutil.which(name) for name in ("cc", "gcc", "clang"))
+
+
 @pytest.mark.timeout(300)
 def test_a_wheel_holds_everything_and_runs_without_torch(tmp_path: Path) -> None:
     source = tmp_path / "source"  # a copy: a build leaves its folders beside what it builds
-    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "build", "*.egg-info", "state", "tests"))
+    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "build", "*.egg-info", "*.so", "state", "tests"))
     subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q", "-w", str(tmp_path), str(source)],
         check=True, capture_output=True,
@@ -115,6 +129,13 @@ def test_a_wheel_holds_everything_and_runs_without_torch(tmp_path: Path) -> None
         f"assert hangdoctor.__file__.startswith({str(target)!r}), hangdoctor.__file__\n"
         "assert len(p.rules()) > 10\n"
         "import hangdoctor.cli.dump, hangdoctor.cli.diagnose, hangdoctor.launchers.local, agents.oneshot\n"
-        "import hangdoctor.cli.collect, hangdoctor.cli.sidecar, hangdoctor.cli.incidents, agents.node_agent"
+        "from hangdoctor.report.html import page\n"  # its templates, style and script are package data
+        "assert page._static(page._STYLES) and page._static(page._SCRIPTS)\n"
+        "assert page.environment().get_template('page.html.j2') and page.environment().get_template('rest.html.j2')\n"
+        "import hangdoctor.cli.collect, hangdoctor.cli.sidecar, hangdoctor.cli.incidents, agents.node_agent, hangdoctor.cli.top\n"
+        "import hangdoctor.cli.trace_control, hangdoctor.cli.trace_tail, hangdoctor.probe.calls.hooks as hooks\n"
+        f"assert hooks.extension() is not None or not {has_compiler()}, 'the extension was not built'\n"
+        "import hangdoctor.web.pages as w\n"
+        "assert {'index.html', 'login.html', 'page.js', 'live.css', 'icon.svg'} <= set(w.load_files())"
     )
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(target)}, check=True)

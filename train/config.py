@@ -44,6 +44,7 @@ class ModelConfig:
     rotary_base: float = option(10000.0, "base of the rotary frequencies", "", 1)
     normalization: str = option("layernorm", "normalization of the blocks", choices=("layernorm", "rmsnorm"))
     norm_eps: float = option(1e-5, "epsilon of the normalization", "", 0, 1)
+    activation: str = option("gelu_tanh", "gelu_tanh: GELU by its tanh formula; gelu: exact", choices=("gelu_tanh", "gelu"))
     parallel_block: bool = option(False, "attention and MLP side by side on one normalized input")
     embedding_norm: bool = option(False, "LayerNorm after the embedding")
     tie_embeddings: bool = option(True, "the output projection is the word embedding")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 
@@ -43,6 +44,13 @@ def _first_slurm_host(nodelist: str) -> str:
     return match[1] + (match[2] or "") if match else "localhost"
 
 
+def _free_port() -> int:
+    """Alone, nobody else has to know the port: trainings side by side on a host do not meet in one place."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
 def discover(environ: Mapping[str, str] = os.environ) -> Launch:
     """The launch from the environment; alone, where nothing tells otherwise.
 
@@ -60,5 +68,5 @@ def discover(environ: Mapping[str, str] = os.environ) -> Launch:
         raise ConfigError(f"rank {rank} of {size} runs on a second node: set MASTER_ADDR to the host of rank 0")
     # One port a job, so that two jobs on a host do not meet in one place.
     job = environ.get("SLURM_JOB_ID", environ.get("PBS_JOBID", "0")).split(".")[0]
-    port = int(environ.get("MASTER_PORT", 29500 + (int(job) % 10000 if job.isdigit() else 0)))
+    port = int(environ.get("MASTER_PORT", _free_port() if size == 1 else 29500 + (int(job) % 10000 if job.isdigit() else 0)))
     return Launch(rank, size, local, address or "127.0.0.1", port)

@@ -105,9 +105,14 @@ def run_real(found: report.Findings, quick: bool, seeds: range, keep: Path | Non
 
 def measure(args: argparse.Namespace) -> report.Findings:
     seeds = range(args.first, args.first + (1 if args.quick else args.seeds))
-    both = args.real == args.simulated
+    both = args.real == args.simulated and not args.replay
     found = report.Findings()
     began = time.monotonic()
+    if args.replay:
+        from .real import replay
+
+        found.results += replay(args.replay)
+        found.notes.append("Of the real jobs, the captures that an earlier run kept were diagnosed anew.")
     if both or args.simulated:
         run_simulated(found, args.quick, seeds)
     if both or args.real:
@@ -133,6 +138,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds of each kind (default 3)")
     parser.add_argument("--first", type=int, default=0, metavar="N", help="the first seed (default 0)")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the captures and logs of real jobs")
+    parser.add_argument("--replay", type=Path, metavar="DIR", help="hang nothing: diagnose anew what --keep left")
     parser.add_argument("--raw", type=Path, metavar="FILE", help="keep the results as JSON too")
     parser.add_argument(
         "--render", type=Path, nargs="+", metavar="FILE", help="measure nothing: write the document from such files"

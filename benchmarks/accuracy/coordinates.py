@@ -20,6 +20,8 @@ _WORLDWIDE = ["norm", "loss"]
 _ANYWHERE = [*_MICRO, *_SEND, *_RECEIVE, "data", "batch", "grad", "params", "share", *_WORLDWIDE, "checkpoint", "evaluate"]
 _REPLICA = [*_MICRO, *_SEND, *_RECEIVE]  # before anything that the replicas share
 _COUNTED = [*_MICRO, "batch", "grad", "params", "share", *_WORLDWIDE]
+# Faults that stacks alone can pin on two ranks only: one left a call out, or the other made one of its own.
+_EITHER = set("exception_swallowed skipped one_too_many wrong_operation wrong_root missing_send missing_receive".split())
 _BEYOND = ["order", "mismatch", "p2p_unmatched", "not_entered"]  # names for calls that do not fit the program
 
 
@@ -103,7 +105,23 @@ class Case:
         if mode == "dumps only" and spec.unseen_in_dumps:
             kinds.append("in_communication")
         alternatives = [_members(self)] if mode == "dumps only" and spec.unseen_in_dumps else []
-        return Expected(self.ranks, list(dict.fromkeys(kinds)), alternatives=alternatives)
+        wider = sorted({*self.ranks, *_partners(self)}) if mode.startswith("stacks") and self.kind in _EITHER else []
+        if mode == "dumps only":  # no transfer is recorded: a rank and its neighbour stage look alike
+            near = {r ^ stage for r in self.ranks for stage in (0, 4)}
+            wider = sorted({r ^ half for r in near for half in (0, 1)} if self.kind in ("killed", "early_exit") else near)
+        return Expected(self.ranks, list(dict.fromkeys(kinds)), alternatives=alternatives, wider=wider)
+
+
+def _partners(case: Case) -> list[int]:
+    """The other member of each group of two that a call at the place may be made on."""
+    rank = case.ranks[0]
+    where = str(case.faults[0]["where"])
+    if where in _WORLDWIDE:
+        return []
+    bit = (
+        1 if where.startswith(("forward", "backward", "batch")) else 4 if where.startswith(("send", "receive", "share")) else 2
+    )
+    return [rank ^ bit]
 
 
 def _members(case: Case) -> list[int]:

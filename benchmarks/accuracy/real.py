@@ -252,4 +252,24 @@ def run_real(
     return results
 
 
-__all__ = ["MODES", "NoHang", "Stem", "run_case", "run_real"]
+def replay(folder: Path) -> list[Result]:
+    """Judge anew what `--keep` left of an earlier run: the same hangs, today's diagnosis."""
+    from .coordinates import draw
+
+    modes = {m.replace(" ", "_").replace(",", ""): m for m in (*MODES, "stacks only, no probe")}
+    results = []
+    for file in sorted(folder.glob("*.json")):
+        kind, seed, mode = file.stem.rsplit("-", 2)
+        case = draw(kind, int(seed))
+        capture = msgspec.json.decode(file.read_bytes(), type=JobCapture)
+        result = Result("real", modes[mode], kind, case.seed, case.place)
+        result.no_evidence = modes[mode] == "dumps only" and not any(r.ops and r.ops.operations for r in capture.ranks())
+        began = time.perf_counter()
+        diagnosis = diagnose(capture)
+        result.took_s = time.perf_counter() - began
+        results.append(judge(result, diagnosis, case.expected(modes[mode])))
+    order = {kind: n for n, kind in enumerate(KINDS)}
+    return sorted(results, key=lambda r: (order[r.kind], r.seed))
+
+
+__all__ = ["MODES", "NoHang", "Stem", "replay", "run_case", "run_real"]

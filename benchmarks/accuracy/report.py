@@ -181,7 +181,8 @@ def _method(found: Findings) -> Iterator[str]:
     yield ""
     yield "- Exact: the status is hang and the ranks of all causes together are the culprits, no more and no fewer; of a job that does not"
     yield "  hang, the status is another and nobody but the slow rank is named. A victim: a rank is named that is neither a culprit nor in"
-    yield "  a set that this evidence cannot tell from the culprits (a silent member of the group, a wrong root where no root is recorded)."
+    yield "  a set that this evidence cannot tell from the culprits (a silent member of the group, a wrong root where no root is recorded,"
+    yield "  with stacks alone the two ranks of which one left a call out or the other made one more)."
     yield "- Real: eight gloo ranks, TP2 x PP2 x DP2 with a 1F1B pipeline (`job.py`); a seed draws rank, step and place of each fault"
     yield "  (`coordinates.py`, `faults.py`). Each job is hung once and judged in three modes from the same hang: stacks and /proc only, with the"
     yield "  black box, and from Flight Recorder dumps alone. Unprobed jobs show that stacks tell the same without the probe. Ranks are forked"
@@ -193,7 +194,7 @@ def _method(found: Findings) -> Iterator[str]:
     yield "- Simulated: every rank's program is run with NCCL's semantics, run-ahead and short rings (`simulate.py`); a fault that does not hang the job is"
     yield "  put elsewhere. `two captures` is judged in memory, `dump files` from pickles of one moment read back, without anything else known."
     yield "- Stacks do not count operations. Where one of two ranks has left an operation behind in which the other waits, either it left a call out or"
-    yield "  the other made one too many: the first is said. Of two ranks in two different calls, or with two roots, nothing tells which is wrong."
+    yield "  the other made one too many: both are named. Of two ranks in two different calls, or with two roots, nothing tells which is wrong."
     yield "- Time and memory of the largest case are of the diagnosis alone, the fastest of three; of 1,024 ranks' files, of a whole process each."
     for note in found.notes:
         yield f"- {note}"

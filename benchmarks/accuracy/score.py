@@ -1,7 +1,8 @@
 """What counts as right: one verdict against one truth.
 
 exact    the ranks of all causes together are the culprits, or one of the sets that the evidence cannot tell from them
-victim   a rank is named that is in no such set: it merely waits
+victim   a rank is named that is in no such set, nor in a wider one that holds the culprit and that this evidence cannot
+         narrow: it merely waits
 kind     every cause bears a name that fits the fault
 status   hang for a hang; for a job that is none, anything but hang
 """
@@ -22,6 +23,7 @@ class Expected:
     kinds: list[str]
     hang: bool = True
     alternatives: list[list[int]] = field(default_factory=list)  # other sets that this evidence cannot tell from `ranks`
+    wider: list[int] = field(default_factory=list)  # not exact and no victim: stacks cannot tell who of these it was
     innocent_if_slow: list[int] = field(default_factory=list)  # of a job that does not hang: who may be called slow
 
 
@@ -59,8 +61,9 @@ def judge(result: Result, diagnosis: Diagnosis, truth: Expected) -> Result:
         result.kind_right = all(kind == "slow" for kind, _ in result.named) and diagnosis.status != "hang"
         return result
     sets = [set(truth.ranks), *map(set, truth.alternatives)]
+    named_all = [*sets, set(truth.wider)] if set(truth.ranks) <= named else sets  # a pair without the culprit is no pair
     result.exact = diagnosis.status == "hang" and named in sets
-    result.victim = bool(named) and not any(named <= s for s in sets)
+    result.victim = bool(named) and not any(named <= s for s in named_all)
     result.kind_right = bool(result.named) and all(kind in truth.kinds for kind, _ in result.named)
     return result
 

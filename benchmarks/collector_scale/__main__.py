@@ -30,8 +30,8 @@ from hangdoctor.collector.state import KEEP_LEAST
 from hangdoctor.incidents import Incidents
 from hangdoctor.layout import Layout
 from hangdoctor.model import Frame, NodeCapture, ProcessSample, RankCapture, ThreadSample
+from hangdoctor.node_packing import pack_capture
 from hangdoctor.operations import Group, Operation, RankOps, group_uid
-from hangdoctor.packing import pack_capture
 from hangdoctor.readers import boxes
 
 RANKS = 8

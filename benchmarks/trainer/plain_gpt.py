@@ -29,7 +29,7 @@ class Block(nn.Module):
         q, k, v = (t.view(b, s, self.heads, h // self.heads).transpose(1, 2) for t in (q, k, v))
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(y.transpose(1, 2).reshape(b, s, h))
-        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
 
 
 class PlainGPT(nn.Module):

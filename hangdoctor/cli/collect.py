@@ -38,6 +38,6 @@ def command(folder: str | None, job: str, parent: str, name: str, **flags: Any) 
             raise UsageError("--name is for a node of a tree", "Name the collector above it, too: --parent auto")
         collect(place, flags)
         return
-    if flags["config"] or flags["once"]:
-        raise UsageError("a node of a tree makes no verdict", "Give --config and --once to the first collector.")
+    if flags["config"] or flags["once"] or flags["web"]:
+        raise UsageError("a node of a tree makes no verdict", "Give --config, --once and --web to the first collector.")
     relay(place, name or os.uname().nodename.split(".")[0], parent, flags)

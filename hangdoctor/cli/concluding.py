@@ -58,13 +58,20 @@ class Handler:
         self.actor = actor
         self.after: Callable[[], object] | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
+        self.captured: Callable[[float, float], None] = lambda capture_s, diagnose_s: None  # seconds; for who counts them
         self._waiting: list[_Kept] = []
         self._lock = threading.Lock()
 
     def __call__(self, one: Conclude) -> str:
+        begin = time.monotonic()
+        try:
+            return self._deal_with(one, begin)
+        finally:
+            self.captured(one.capture.took_s, time.monotonic() - begin)
+
+    def _deal_with(self, one: Conclude, begin: float) -> str:
         from ..report.terminal import plain
 
-        begin = time.monotonic()
         diagnosis = diagnose(one.capture)
         if diagnosis.status == "healthy" and one.reason.startswith("stall"):
             return "healthy"

@@ -21,6 +21,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "agent": ("agent", "The node agent: what runs beside the ranks."),
     "collect": ("collect", "The collector: hears the agents, sees a stall, captures and keeps the verdict."),
     "sidecar": ("sidecar", "Agents on every node of a running job, and the collector beside them."),
+    "top": ("top", "Who holds up whom, live in the terminal."),
+    "trace": ("trace", "Python calls of running ranks, switched on and off; one timeline of all ranks."),
     "report": ("report", "Files to look at, to share or to load elsewhere, from a bundle."),
     "incidents": ("incidents", "What the collector has kept: list, show, prune."),
     "demo": ("demo", "Hang one rank of a real 8-rank job here, and diagnose it."),

@@ -25,7 +25,11 @@ class Writer(Protocol):
 # flag -> (module of hangdoctor, its function, what --help says); imported when it is asked for.
 FORMATS: dict[str, tuple[str, str, str]] = {
     "text": ("report.terminal", "as_bytes", "The report as a terminal shows it, without colours."),
+    "perfetto": ("timeline.pftrace", "as_bytes", "All ranks on one time axis, for Perfetto's viewer (ui.perfetto.dev)."),
+    "folded": ("timeline.stacks", "folded", "Stacks of all ranks, merged, as flame graph tools read them."),
+    "speedscope": ("timeline.stacks", "speedscope", "Stacks, merged and of each rank, for www.speedscope.app."),
     "json": ("bundle", "as_bytes", "The diagnosis as JSON, as `diagnose --json` gives it."),
+    "html": ("report.html", "as_bytes", "One page to look at and to send around; loads nothing from anywhere."),
 }
 
 

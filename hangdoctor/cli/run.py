@@ -12,13 +12,19 @@ import click
 
 from ..errors import HangdoctorError, UsageError
 from ..probe import folder as folders
+from ..probe.calls import request as requests
+from .trace_flags import choice_flags
 
 STARTUP = Path(folders.__file__).parent / "startup"
 
 
 @click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("--trace", "trace", is_flag=True, help="Trace Python calls from the start, in every rank (hangdoctor trace).")
+@choice_flags("With --trace: ")
 @click.argument("cmd", nargs=-1, type=click.UNPROCESSED, metavar="-- CMD...")
-def command(cmd: tuple[str, ...]) -> None:
+def command(
+    cmd: tuple[str, ...], trace: bool, follow: tuple[str, ...], ignore: tuple[str, ...], from_iteration: int | None
+) -> None:
     """Start a training command with the probe inside it, without a change to its code.
 
     CMD is whatever starts the job: torchrun, python, srun, mpiexec, deepspeed. Every Python below it loads the probe at
@@ -31,9 +37,14 @@ def command(cmd: tuple[str, ...]) -> None:
     program = shutil.which(cmd[0])
     if program is None:
         raise UsageError(f"'{cmd[0]}' is no command on PATH", _advice(cmd[0]))
+    if not trace and (follow or ignore or from_iteration is not None):
+        raise UsageError("--follow, --ignore and --from-iteration say what to trace", "Add --trace.")
     environ = dict(os.environ)
     if environ.get("HANGDOCTOR_DISABLE", "") in ("", "0"):
         prepare(environ)
+        if trace:
+            asked = requests.Request(time.time_ns(), True, follow, ignore, from_iteration)
+            environ[requests.VARIABLE] = requests.encode(asked)
     try:
         os.execvpe(program, list(cmd), environ)
     except OSError as error:
@@ -58,7 +69,9 @@ def prepare(environ: MutableMapping[str, str]) -> None:
     environ["PYTHONPATH"] = os.pathsep.join([str(STARTUP), *others])
     # Open MPI alone does not pass the environment on to other nodes unless told so.
     forwarded = environ.get("OMPI_MCA_mca_base_env_list", "")
-    environ["OMPI_MCA_mca_base_env_list"] = ";".join(filter(None, (forwarded, "PYTHONPATH", "HANGDOCTOR_DIR")))
+    environ["OMPI_MCA_mca_base_env_list"] = ";".join(
+        filter(None, (forwarded, "PYTHONPATH", "HANGDOCTOR_DIR", requests.VARIABLE))
+    )
 
 
 def _run_name(environ: MutableMapping[str, str]) -> str:

@@ -26,6 +26,7 @@ from ..incidents import Incidents
 from ..stragglers import SlowSettings
 from ..watchdog import Settings, Watchdog
 from .concluding import Handler, Memory
+from .web import Page, web_flags
 
 _LOG = logging.getLogger("hangdoctor.collector")
 _FLAGS = (
@@ -47,6 +48,7 @@ _FLAGS = (
 
 def watch_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the common flags, in this order, to a command."""
+    command = web_flags(command)
     for flag in reversed(_FLAGS):
         command = flag(command)
     return command
@@ -80,6 +82,8 @@ def collect(folder: Path, flags: dict[str, Any]) -> None:
         SlowSettings(window_s=flags["slow_after"]),
     )  # fmt: skip
     handler = Handler(incidents, actions.Actor(config, flags["dry_run"]))
+    page = Page(folder, flags, core, incidents)
+    handler.captured = page.captured
     options = Options(folder, flags["bind"], flags["insecure"], lonely_s=flags["lonely"], dismiss=flags.get("dismiss", False))
 
     async def serve() -> None:
@@ -87,7 +91,8 @@ def collect(folder: Path, flags: dict[str, Any]) -> None:
         if flags["once"]:
             handler.after = server.stopping.set
             handler.loop = asyncio.get_running_loop()
-        await server.run()
+        with page.beside():
+            await server.run()
         _farewell(server)
 
     # Captures of a large job are millions of objects without cycles: going over them again and again takes longer than they do.

@@ -35,6 +35,8 @@ class Counters(Struct):
     reports: int = 0
     incidents: int = 0
     false_alarms: int = 0
+    messages: int = 0
+    bytes: int = 0
 
 
 class Position(Struct):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from ..errors import WireError
 from ..messages import Capture, Captured, Declined
 from ..model import JobCapture, NodeCapture, RankCapture, SilentNode
-from ..packing import Shared, unpack_capture
+from ..node_packing import Shared, unpack_capture
 from .parts import Node, Send
 
 

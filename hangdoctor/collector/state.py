@@ -9,6 +9,7 @@ a test calls the methods and looks at what comes back.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from ..errors import OtherProtocol, WireError
 from ..messages import (
@@ -19,6 +20,7 @@ from ..messages import (
     Dismissed,
     Hello,
     NodeNews,
+    RankNow,
     Rejected,
     Relayed,
     Report,
@@ -62,11 +64,14 @@ class Core:
         self._straggler: Straggler | None = None
         self._concluding = ""
         self._told_warm = False
+        self.observer: Callable[[str, list[RankNow], float, float], None] | None = None  # sees all news that are taken
 
     # ----------------------------------------------------------------- from the network
 
     def received(self, peer: bytes, frames: list[bytes], now: float, wall: float) -> list[Instruction]:
         """One message of a peer, undecoded."""
+        self.counters.messages += 1
+        self.counters.bytes += sum(map(len, frames))
         state, out = self._door.admit(peer, now)
         if state is None:
             return out
@@ -166,6 +171,8 @@ class Core:
         for rank in news.ranks:
             node.ranks[rank.rank] = rank.over
         self.watchdog.report(now, news.ranks, late_s)
+        if self.observer is not None:
+            self.observer(node.name, news.ranks, late_s, now)
         if late_s < 2 * self.settings.interval_s:
             self.stragglers.report(news.ranks)
         if news.silent_s < self.settings.silent_s:

@@ -1,7 +1,7 @@
 """Verdicts on the ends of the stacks' wait-for graph: an operation that all have entered, or a ring of waits.
 
 In a ring, somebody waits in an operation that another member has left behind. Who is in the minority there left the
-program; of two alone it is the one ahead, since calls are left out more often than they are made twice.
+program. Where as many have left it as wait in it, nothing tells who did, and both sides are named as one set.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class Odd(Struct):
     instead: list[int]  # who they are told from
     why: str
     confidence: float
+    or_else: list[int] = []  # who it may be as well: stacks do not tell the two sides apart
 
 
 def find(case: Case, waiting: list[RankView]) -> list[Cause]:
@@ -138,9 +139,10 @@ def _passed(case: Case, graph: StackGraph, end: End, views: dict[int, RankView])
         present = sorted(instance.present)
         if len(present) < len(ahead):
             found = Odd("order", present, ahead, "most members have left this operation behind", 0.55)
+        elif len(present) == len(ahead) and kind == "order":
+            found = Odd(kind, sorted(ahead), [], "", 0.45, present)
         else:
-            sure = 0.55 if len(ahead) < len(present) or kind == "p2p_unmatched" else 0.45
-            found = Odd(kind, sorted(ahead), present, "past an operation that others still wait in with it", sure)
+            found = Odd(kind, sorted(ahead), present, "past an operation that others still wait in with it", 0.55)
         if best is None or found.confidence > best.confidence:
             best, size = found, len(instance.members)
     return best
@@ -186,21 +188,34 @@ def _minority(case: Case, graph: StackGraph, end: End, views: dict[int, RankView
     return None
 
 
+def _either(case: Case, odd: Odd, views: dict[int, RankView]) -> Cause:
+    """One of two sides left the program; calls are left out more often than made twice, but that is no evidence."""
+    ahead, behind = [views[r] for r in odd.ranks], [views[r] for r in odd.or_else]
+    one, other = names(odd.ranks), names(odd.or_else).lower()
+    waits = "waits" if len(behind) == 1 else "wait"
+    summary = (
+        f"{one} or {other} left the program: {who(ahead)} {'is' if len(ahead) == 1 else 'are'} in {operation_of(ahead)}, past "
+        f"{operation_of(behind)}, in which {who(behind).lower()} {waits}. Either {one.lower()} left that call out, which is likelier, or {other} made one "
+        f"that is not {'its' if len(behind) == 1 else 'theirs'}; stacks cannot tell which."
+    )
+    evidence = [Evidence("stack", [v.rank], f"in {operation_of([v])}") for v in (ahead + behind)[:8]]
+    return Cause(
+        odd.kind, sorted(odd.ranks + odd.or_else), nodes_of(ahead + behind), odd.confidence, summary,
+        where_held(case, behind, ahead[0]), evidence, [],
+        "Compare the program of the two between these two lines: a branch, or an exception that was swallowed. " + ADVICE,
+    )  # fmt: skip
+
+
 def _cause(case: Case, odd: Odd, views: dict[int, RankView]) -> Cause:
+    if odd.or_else:
+        return _either(case, odd, views)
     mine, rest = [views[r] for r in odd.ranks], [views[r] for r in odd.instead if r in views and r not in odd.ranks]
     is_are = "is" if len(mine) == 1 else "are"
     summary = f"{who(mine)} {is_are} in {operation_of(mine)}"
     if rest:
         summary += f" while {names(v.rank for v in rest).lower()} wait{'s' if len(rest) == 1 else ''} in {operation_of(rest)}"
     evidence = [Evidence("stack", [v.rank], f"in {operation_of([v])}") for v in (mine + rest)[:8]]
-    alternatives = []
-    if rest and odd.confidence < 0.5:
-        alternatives.append(
-            Alternative(
-                "order", [v.rank for v in rest], "one call too many looks the same from outside; it is rarer than one left out"
-            )
-        )
     return Cause(
         odd.kind, odd.ranks, nodes_of(mine), odd.confidence, f"{summary}: {odd.why}.", where_held(case, rest or mine, mine[0]),
-        evidence, alternatives, "Look for a branch on the rank, or an exception that was swallowed, between these two lines. " + ADVICE,
+        evidence, [], "Look for a branch on the rank, or an exception that was swallowed, between these two lines. " + ADVICE,
     )  # fmt: skip

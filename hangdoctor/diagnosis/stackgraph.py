@@ -129,12 +129,20 @@ def _only_choice(layout: Layout, rank: int) -> list[int]:
 
 
 def ends(graph: StackGraph) -> list[End]:
+    """Where waits end. A rank whose operation has no known members ends nothing: it waits too, only for whom is unknown.
+
+    What waits for such a rank alone is left out with it, unless nothing else is left.
+    """
+    return [e for e in _sinks(graph, graph.unplaced) if e.instances] or _sinks(graph, [])
+
+
+def _sinks(graph: StackGraph, without: list[int]) -> list[End]:
     """Sinks of the condensed graph (`components`), each with its ranks and operations."""
-    ranks = sorted({*graph.waits_in, *graph.unplaced, *(r for i in graph.instances for r in i.absent)})
+    ranks = sorted({*graph.waits_in, *graph.unplaced, *(r for i in graph.instances for r in i.absent)} - set(without))
     number = {rank: n for n, rank in enumerate(ranks)}
     first = len(ranks)
     edges: list[list[int]] = [[first + at for at in graph.waits_in.get(rank, ())] for rank in ranks]
-    edges += [[number[r] for r in i.absent] for i in graph.instances]
+    edges += [[number[r] for r in i.absent if r in number] for i in graph.instances]
     found = []
     for nodes in sinks(edges, components(edges)):
         found.append(End([ranks[n] for n in nodes if n < first], [graph.instances[n - first] for n in nodes if n >= first]))

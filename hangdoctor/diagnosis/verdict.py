@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..model import Cause, Diagnosis, Job, JobCapture, Missing, RankLine, Status, Took, Wait, WaitOn
-from . import faults, fusion, lifecycle, outsiders, ras, straggling, waiting
+from . import calls, faults, fusion, lifecycle, outsiders, ras, straggling, waiting
 from .case import Case, names, open_case, operation_of, short
 from .position import group_by_operation
 from .stacks import group_stacks
@@ -19,13 +19,14 @@ def diagnose(capture: JobCapture) -> Diagnosis:
     if status in ("healthy", "unknown"):
         causes = []
     blamed = {r for c in causes for r in c.ranks}
+    parting = calls.find(case, causes)
     nodes = sorted(({n.node for n in capture.nodes} | {s.node for s in capture.silent}) - {""})
     return Diagnosis(
         status=status, job=Job(capture.job, case.world_size, nodes, capture.layout), summary=summary, causes=causes,
         waits=waits or _waits(case, blamed), stacks=group_stacks(case.views), missing=_missing(case),
         ranks=[_line(v) for v in case.views],
         notes=notes + sorted(set(capture.notes)) + sorted({note for n in capture.nodes for note in n.notes}),
-        took=Took(capture_s=round(capture.took_s, 3)),
+        took=Took(capture_s=round(capture.took_s, 3)), calls=parting,
     )  # fmt: skip
 
 

@@ -38,6 +38,11 @@ def install() -> bool:
         from . import hook
 
         hook.when_imported()
+        wanted = os.environ.get("HANGDOCTOR_TRACE")
+        if wanted:
+            from .state import probe
+
+            probe.trace_from_start(wanted)
     return True
 
 

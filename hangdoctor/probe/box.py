@@ -60,7 +60,7 @@ class Box:
             (fmt.H_STRINGS_USED, self._strings_used),
         ):  # fmt: skip
             self.put(place, value)
-        for name in ("threads", "groups", "strings", "ring", "calls"):
+        for name in ("threads", "groups", "strings", "ring"):
             offset, how = getattr(fmt, f"H_{name.upper()}")
             struct.pack_into(how, self.map, offset, *self.regions[name])
         self.put_text(fmt.H_HOST, host())

@@ -56,7 +56,9 @@ def _make_private(folder: Path) -> None:
 
 
 def remove_if_empty(folder: Path) -> None:
-    """Take a default folder away with its last box; one that the user named stays."""
+    """Take a default folder away with its last box, and a request to trace from any; one that the user named stays."""
+    if not any(folder.glob(f"*{fmt.SUFFIX}")):
+        (folder / "trace.json").unlink(missing_ok=True)
     if root() in folder.parents:
         with contextlib.suppress(OSError):
             folder.rmdir()
@@ -77,6 +79,7 @@ def prune(folder: Path, rank: int, host: str) -> None:
             continue
     for _, path in sorted(dead)[:-1]:
         path.unlink(missing_ok=True)
+        path.with_suffix(".calls").unlink(missing_ok=True)
 
 
 def field(head: bytes | memoryview, place: tuple[int, str]) -> int:

@@ -41,7 +41,6 @@ H_THREADS = (144, "<QII")
 H_GROUPS = (160, "<QII")
 H_STRINGS = (176, "<QII")
 H_RING = (192, "<QII")
-H_CALLS = (208, "<QII")
 H_STRINGS_USED = (224, "<Q")
 H_GROUPS_USED = (232, "<Q")
 H_TIMEOUT_MS = (248, "<Q")  # the shortest of the process groups, 0 where it is not known
@@ -61,7 +60,6 @@ THREAD = struct.Struct("<QQQQ32s")  # tid, last serial, serial waited for, waiti
 GROUPS = 512
 GROUP = struct.Struct("<8sIIIII")  # uid, size, id of members' text, id of name, instance, destroyed
 GROUP_BYTES = 64
-STRINGS_SHARE = 16  # of 64 parts of what follows the tables; ring 32 and Python calls the rest
 STRING_UNIT = 8  # an id is an offset in units of this
 STRING_HEAD = struct.Struct("<I")
 
@@ -77,9 +75,10 @@ PEER_HALF = 10  # the i32 at byte 40
 
 NO_GROUP = 0xFFFFFFFF
 ASYNC, SEND, RECV, INLINE_SIGNATURE, INLINE_DETAIL = 1, 2, 4, 8, 16
+# A record that is no operation but a mark: its number in `seq`, its text in `signature`, its kind in `root or peer`.
+MARK = 32
+PHASE, ITERATION, MICRO_BATCH = 1, 2, 3
 STARTED, FAILED, DROPPED = 1, 3, 4
-
-CALLS_BYTES = 32  # of one entry in the region kept for a ring of Python calls
 
 
 def regions(file_bytes: int) -> dict[str, tuple[int, int, int]]:
@@ -88,17 +87,15 @@ def regions(file_bytes: int) -> dict[str, tuple[int, int, int]]:
     groups = threads + THREADS * THREAD.size
     strings = groups + GROUPS * GROUP_BYTES
     free = file_bytes - strings
-    string_bytes = free * STRINGS_SHARE // 64 // RECORD_BYTES * RECORD_BYTES
-    ring = strings + string_bytes
-    # A power of two, so that the slot of a serial number is one mask away.
+    # About half for the ring, a power of two, so that the slot of a serial number is one mask away; texts take the rest.
     records = 1 << ((free // 2 // RECORD_BYTES).bit_length())
-    while ring + records * RECORD_BYTES > file_bytes:
+    while records * RECORD_BYTES > free * 3 // 4:
         records //= 2
-    calls = ring + records * RECORD_BYTES
+    string_bytes = (free - records * RECORD_BYTES) // RECORD_BYTES * RECORD_BYTES
+    ring = strings + string_bytes
     return {
         "threads": (threads, THREADS, THREAD.size),
         "groups": (groups, GROUPS, GROUP_BYTES),
         "strings": (strings, string_bytes, 1),
         "ring": (ring, records, RECORD_BYTES),
-        "calls": (calls, (file_bytes - calls) // CALLS_BYTES, CALLS_BYTES),
     }

@@ -180,6 +180,18 @@ class Recorder:
         flags = fmt.INLINE_DETAIL if detail else 0
         return self.write(index, seq, signature, self.sites.find(frame), flags=flags, inline=detail)
 
+    def mark(self, kind: int, number: int, text: int = 0) -> None:
+        """What the job says of itself, with its time: a record that is over at once and counts as no operation."""
+        thread = local.thread
+        if thread.recorder is not self:
+            self._enlist(thread)
+        at, serial = self._slot()
+        now = time_ns()
+        _pack_into(
+            self._map, at * 8, serial, number & 0xFFFFFFFFFFFFFFFF, now, fmt.NO_GROUP, text, 0, thread.index, kind,
+            self.iteration, fmt.MARK, 0, now, 0, serial & 0xFFFFFFFF,
+        )  # fmt: skip
+
     def resolve_source(self, token: Token, entry: GroupEntry, source: int | None) -> None:
         """A receive from anybody has found its sender: count it where the sender counts it."""
         at, serial = token

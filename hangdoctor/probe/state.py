@@ -11,16 +11,21 @@ import os
 import sys
 import threading
 import time
-from types import TracebackType
 
 from . import flight, folder, signatures, torchnames
 from . import format as fmt
+from .blame import is_ours, place
 from .box import Box
 from .identity import host, job_key
 from .recorder import Recorder, Thread, local
 
-_HERE = os.path.dirname(__file__) + os.sep  # noqa: PTH120 - compared with co_filename, which is a plain string
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .calls.request import Request
+    from .calls.tracer import Tracer
+
 _BEAT_S = 1.0
+_REQUEST = "trace.json"  # of calls.request, which is not imported before there is one
 
 
 class Beats:
@@ -47,6 +52,8 @@ class Probe:
         self._making = threading.Lock()
         self._beats: Beats | None = None
         self._phase = ""
+        self.tracer: Tracer | None = None  # from the first request on
+        self._heard: tuple[int, int] | None = None  # which request was heard last
 
     # ----------------------------------------------------------------- begin
 
@@ -78,15 +85,19 @@ class Probe:
         signatures.learn_torch()
         recorder.learn_world()
         folder.prune(recorder.box.path.parent, torchnames.own_rank()[0], host())
+        self._show_life(recorder)
+        flight.start_worker_server(recorder.box.path.parent, recorder.box.pid)
+
+    def _show_life(self, recorder: Recorder) -> None:
         if self._beats is None:
             self._beats = Beats()
             # Not a `threading.Thread`: the job's own list of threads stays what it was.
             _thread.start_new_thread(self._beat, (recorder, self._beats))
-        flight.start_worker_server(recorder.box.path.parent, recorder.box.pid)
 
     def _beat(self, recorder: Recorder, beats: Beats) -> None:
         try:
             while not self.broken:
+                self._listen(recorder)
                 recorder.box.put(fmt.H_BEAT_WALL, time.time_ns())
                 recorder.box.put(fmt.H_BEAT_MONO, time.monotonic_ns())
                 if beats.stop.acquire(timeout=_BEAT_S):
@@ -95,6 +106,49 @@ class Probe:
             self.fail(error)
         finally:
             beats.stopped.release()
+
+    # ----------------------------------------------------------------- call tracing
+
+    def _listen(self, recorder: Recorder) -> None:
+        """Look for a request to trace calls; a file's status once a second is all that tracing costs while it is off."""
+        try:
+            found = (recorder.box.path.parent / _REQUEST).lstat()
+            heard = (found.st_mtime_ns, found.st_ino)
+        except OSError:
+            heard = None
+        if heard is not None and heard != self._heard:
+            self._heard = heard
+            from .calls import request
+
+            try:
+                asked = request.read(recorder.box.path.parent)
+            except ValueError:
+                asked = None  # damaged: whoever wrote it sees that nobody answers
+            if asked is not None:
+                self._trace(recorder, asked)
+        if self.tracer is not None:
+            self.tracer.tick()
+
+    def _trace(self, recorder: Recorder, asked: Request) -> None:
+        if self.tracer is None:
+            from .calls.tracer import Tracer
+
+            self.tracer = Tracer(recorder.box)
+        self.tracer.obey(asked, recorder.iteration)
+
+    def trace_from_start(self, text: str) -> None:
+        """Begin as `hangdoctor run --trace` asks: in ranks, not in what they start, nor in launchers."""
+        from .calls import request
+
+        if not request.is_rank_itself(os.environ, getattr(sys, "orig_argv", [])):
+            return
+        recorder = self.begin()
+        if recorder is not None:
+            try:
+                self._trace(recorder, request.decode(text))
+            except ValueError:
+                return  # not written by `run`: as a damaged file
+            self._show_life(recorder)
 
     # ----------------------------------------------------------------- what the job says of itself
 
@@ -105,8 +159,10 @@ class Probe:
         recorder = self.recorder or self.begin()
         if recorder is not None:
             try:
-                recorder.box.put(fmt.H_PHASE, recorder.box.intern(name))
+                text = recorder.box.intern(name)
+                recorder.box.put(fmt.H_PHASE, text)
                 recorder.box.put(fmt.H_PHASE_SINCE, time.time_ns())
+                recorder.mark(fmt.PHASE, -1, text)
             except Exception as error:
                 self.fail(error)
         return before
@@ -118,6 +174,9 @@ class Probe:
                 recorder.box.put(fmt.H_ITERATION, n)
                 recorder.box.put(fmt.H_ITERATION_SINCE, time.time_ns())
                 recorder.iteration = n if -(1 << 31) <= n < 1 << 31 else -1
+                recorder.mark(fmt.ITERATION, n)
+                if self.tracer is not None:
+                    self.tracer.reached(n)
             except Exception as error:
                 self.fail(error)
 
@@ -126,6 +185,7 @@ class Probe:
         if recorder is not None:
             try:
                 recorder.box.put(fmt.H_MICRO_BATCH, n)
+                recorder.mark(fmt.MICRO_BATCH, n)
             except Exception as error:
                 self.fail(error)
 
@@ -145,12 +205,11 @@ class Probe:
         Raises:
             BaseException: `error`, when it does not come from the probe's own code.
         """
-        if not _is_ours(error.__traceback__):
+        if not is_ours(error.__traceback__):
             raise error
         kept, self.recorder, self.broken = self._kept, None, True
         if kept is not None:
-            place = _place(error.__traceback__)
-            kept.box.note(f"switched off: {type(error).__name__}: {error} at {place}", fmt.SWITCHED_OFF)
+            kept.box.note(f"switched off: {type(error).__name__}: {error} at {place(error.__traceback__)}", fmt.SWITCHED_OFF)
 
     # ----------------------------------------------------------------- end
 
@@ -165,6 +224,8 @@ class Probe:
         error = getattr(sys, "last_value", None) or sys.exc_info()[1]
         if isinstance(error, SystemExit) and not error.code:
             error = None
+        if self.tracer is not None:
+            self.tracer.end(keep=error is not None)
         if error is None:
             kept.box.remove()
             folder.remove_if_empty(kept.box.path.parent)
@@ -182,24 +243,8 @@ class Probe:
             self._kept.outstanding.clear()
         self.recorder = self._kept = None
         self._making = threading.Lock()
-        self._beats = None
+        self._beats = self.tracer = self._heard = None
         local.thread = Thread()
-
-
-def _is_ours(trace: TracebackType | None) -> bool:
-    """Whether an exception was raised by the probe's own code (or C code or the standard library that it called)."""
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is None:
-        return True
-    name = trace.tb_frame.f_code.co_filename
-    return name.startswith((_HERE, os.path.dirname(os.__file__), "<frozen"))  # noqa: PTH120
-
-
-def _place(trace: TracebackType | None) -> str:
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return "" if trace is None else f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
 
 
 def _at_end() -> None:

@@ -12,7 +12,8 @@ from typing import Literal
 from msgspec import Struct, structs
 
 from ..errors import BadInput
-from ..operations import Group, Operation, OpState, RankOps
+from ..layout import Layout
+from ..operations import Group, Mark, Operation, OpState, RankOps
 from ..probe import format as fmt
 from ..probe.identity import boot_id, start_ticks
 
@@ -75,7 +76,10 @@ def read_box(path: str | Path, last: int | None = None) -> Contents:
     return _Reader(Path(path), first, second).contents(last)
 
 
-_LEFT = 11  # place of `left` in an unpacked record
+_FLAGS, _LEFT = 9, 11  # places in an unpacked record
+_MARKS: dict[int, Literal["phase", "iteration", "micro_batch"]] = {
+    fmt.PHASE: "phase", fmt.ITERATION: "iteration", fmt.MICRO_BATCH: "micro_batch",
+}  # fmt: skip
 
 
 def read_ops(path: str | Path) -> RankOps:
@@ -184,6 +188,15 @@ def _header(path: Path, data: bytes) -> Box:
     )  # fmt: skip
 
 
+def _layout(text: str, world_size: int) -> Layout | None:
+    """``dp=2 pp=2 tp=2``; None where nothing was said, or it does not fit the world size."""
+    sizes = dict(word.split("=", 1) for word in text.split() if "=" in word)
+    if set(sizes) != {"dp", "pp", "tp"} or not all(n.isdigit() for n in sizes.values()):
+        return None
+    layout = Layout(int(sizes["dp"]), int(sizes["pp"]), int(sizes["tp"]))
+    return layout if layout.world_size == world_size else None
+
+
 def _status(data: bytes) -> Status:
     here = boot_id()
     if data[fmt.H_BOOT_ID[0] : fmt.H_BOOT_ID[0] + 16] != here:
@@ -221,7 +234,10 @@ class _Reader:
         found = list(self._records())
         whole = sorted(record for record in found if record is not None)
         torn, newest = len(found) - len(whole), whole[-1][0] if whole else 0
-        begin = 0 if last is None else len(whole) - last
+        marks = [record for record in whole if record[_FLAGS] & fmt.MARK]
+        whole = [record for record in whole if not record[_FLAGS] & fmt.MARK] if marks else whole
+        begin = 0 if last is None else max(0, len(whole) - last)
+        since = whole[begin][0] if begin else 0
         for i, record in enumerate(whole):
             if i >= begin or not record[_LEFT]:
                 by_serial[record[0]] = self._operation(record, uids, tids)
@@ -235,6 +251,8 @@ class _Reader:
             iteration=_number(head, fmt.H_ITERATION), phase=self._string(_number(head, fmt.H_PHASE)),
             heartbeat_s=self.box.heartbeat_s, finished=self.box.state == "finished",
             runs_ahead=bool(_number(head, fmt.H_FLAGS) & fmt.RUNS_AHEAD), notes=self._notes(torn),
+            layout=_layout(self.box.layout, self.box.world_size),
+            marks=[self._mark(m) for m in marks[-(last or len(marks)) :] if m[0] >= since], clock=self._clock(),
         )  # fmt: skip
         return Contents(self.box, ops, [self._thread(row, by_serial) for row in threads if row[0]], torn, newest)
 
@@ -243,6 +261,15 @@ class _Reader:
         if torn:
             notes.append(f"{torn} records of {self.path.name} were torn and are left out")
         return notes
+
+    def _clock(self) -> str:
+        boot = self.second[fmt.H_BOOT_ID[0] : fmt.H_BOOT_ID[0] + 16]
+        return f"{self.box.host}/{boot[:4].hex()}"
+
+    def _mark(self, record: tuple[int, ...]) -> Mark:
+        _, number, at, _, text, _, _, kind, *_ = record
+        signed = number - (1 << 64) if number >> 63 else number
+        return Mark(_MARKS.get(kind, "phase"), at / 1e9, signed, self._string(text))
 
     def _string(self, number: int) -> str:
         if number not in self._texts:

@@ -11,12 +11,14 @@ import msgspec
 import psutil
 
 from ..errors import BadInput, HangdoctorError
+from ..layout import Layout
 from ..model import RankCapture
 from ..operations import RankOps
-from . import blackbox, flight_recorder, worker_server
+from . import blackbox, calls, flight_recorder, worker_server
 from .fr_format import Dump
 
 KEEP = 2000  # operations of a rank that a capture holds; the ring has more
+KEEP_CALLS = 200  # events of each thread, where calls are traced
 _KEEP_BEFORE = 16  # of the first sample: only whether it moved is asked
 _RECORDER_S = 3.0
 _SOCKET = "TORCH_WORKER_SERVER_SOCKET"
@@ -71,9 +73,27 @@ def _put(rank: RankCapture, box: blackbox.Box, first: bool) -> list[str]:
     else:
         rank.ops = ops
     rank.pid = rank.pid or box.pid
+    notes = [] if first else _put_calls(rank, box)
     if box.state == "switched_off":
-        return [f"rank {rank.rank}: its probe switched itself off: {box.note}"]
-    return []
+        notes.append(f"rank {rank.rank}: its probe switched itself off: {box.note}")
+    return notes
+
+
+def _put_calls(rank: RankCapture, box: blackbox.Box) -> list[str]:
+    """The last Python calls, where the rank was traced: no other evidence depends on them."""
+    try:
+        trace = calls.last_calls(calls.calls_path(box.path), KEEP_CALLS)
+    except BadInput as error:
+        return [f"rank {rank.rank}: its calls cannot be read: {error}"]
+    if trace is None:
+        return []
+    rank.calls = calls.without_path(trace)
+    return [f"rank {rank.rank}: call tracing {trace.note}"] if trace.state == "switched_off" else []
+
+
+def told_layout(ranks: Sequence[RankCapture]) -> Layout | None:
+    """The layout as the job itself has said it to its black boxes; it comes before any guess."""
+    return next((r.ops.layout for r in ranks if r.ops is not None and r.ops.layout is not None), None)
 
 
 def trim(ops: RankOps, keep: int) -> RankOps:
@@ -81,7 +101,9 @@ def trim(ops: RankOps, keep: int) -> RankOps:
     if len(ops.operations) <= keep:
         return ops
     old = [o for o in ops.operations[:-keep] if o.state != "done"]
-    return msgspec.structs.replace(ops, operations=old + ops.operations[-keep:], overwritten=True)
+    kept = ops.operations[-keep:]
+    marks = [m for m in ops.marks[-keep:] if kept and m.at_s >= kept[0].entered_s]
+    return msgspec.structs.replace(ops, operations=old + kept, overwritten=True, marks=marks)
 
 
 def _ask(live: Sequence[tuple[RankCapture, dict[str, str]]]) -> list[str]:

@@ -55,6 +55,7 @@ def capture_node(options: CaptureOptions, node: str = "") -> NodeCapture:
     time.sleep(max(0.0, min(options.settle_s, left)))
     session.sample(ranks)
     capture.notes += [n for n in boxes.attach(capture.ranks) if n not in capture.notes]
+    capture.layout = boxes.told_layout(capture.ranks) or capture.layout
     for rank in ranks:
         _close(rank)
     capture.oom_kills = max((proc.oom_kills(r.pid) for r in ranks if not r.gone), default=0)

@@ -9,6 +9,7 @@ from ..errors import BadInput
 from ..model import JobCapture, NodeCapture, RankCapture, SilentNode
 from ..probe.format import SUFFIX
 from . import blackbox, flight_recorder, pyspy_text, ras
+from .boxes import told_layout
 
 
 def read(files: Sequence[Path]) -> JobCapture:
@@ -70,6 +71,7 @@ def _operations(dumps: list[Path], boxes: list[Path]) -> JobCapture:
                 )
             )
     capture.nodes.append(node)
+    capture.layout = told_layout(node.ranks)
     capture.world_size = max([capture.world_size, *(r.world_size for r in node.ranks)])
     return capture
 

@@ -33,6 +33,7 @@ def report_lines(diagnosis: Diagnosis, bundle: str = "") -> Iterator[str]:
     yield from _table(diagnosis)
     yield from _missing(diagnosis)
     yield from _evidence(diagnosis)
+    yield from _calls(diagnosis)
     yield from _closing(diagnosis, bundle)
 
 
@@ -133,6 +134,25 @@ def _alternatives(cause: Cause) -> Iterator[str]:
     for other in cause.alternatives[:3]:
         ranks = f" of ranks {_cut(format_ranks(other.ranks), 24)}" if other.ranks else ""
         yield f"  not     {other.kind}{ranks}: {escape(other.why_not)}"
+
+
+def _calls(diagnosis: Diagnosis) -> Iterator[str]:
+    """The last calls of the culprit and of a healthy rank, where tracing was on."""
+    parting = diagnosis.calls
+    if parting is None:
+        return
+    yield ""
+    yield "[bold]last Python calls[/] (hangdoctor trace)"
+    if parting.common:
+        yield f"  both     {parting.common} events alike, until they {escape(parting.alike)}"
+    for of, colour in ((parting.culprit, "bold red"), (parting.peer, "cyan")):
+        if of is not None:
+            label = f"rank {of.rank}"
+            then = "then " if parting.common else ""
+            yield f"  [{colour}]{label:<8}[/] {then}{escape('; '.join(of.calls) or 'made no further call')}"
+            if of.inside:
+                age = f", no call for {of.last_s:.0f} s" if of.last_s >= 1 else ""
+                yield f"           still in {escape(' > '.join(of.inside[-4:]))}{age}"
 
 
 def _closing(diagnosis: Diagnosis, bundle: str) -> Iterator[str]:

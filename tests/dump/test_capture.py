@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from stage import hangdoctor, switches, wait_until
 
+PORT = (2000 + os.getpid() % 2000) * 10  # jobs are told by it: another run of these tests beside this one has another
 SLEEPER = "import sys, time; open(sys.argv[1], 'w').close(); time.sleep(3600)"
 FORKING = """
 import multiprocessing, os, sys, time
@@ -89,28 +90,39 @@ def test_launchers_are_no_ranks() -> None:
 
 
 def test_children_of_a_rank_are_no_ranks(tmp_path: Path) -> None:
-    with processes(tmp_path, [(env, FORKING) for env in ranks(41001, 2)]) as pids:
+    with processes(tmp_path, [(env, FORKING) for env in ranks(PORT + 1, 2)]) as pids:
         wait_until(lambda: len(list(tmp_path.glob("*.child"))) == 2, "children started")
-        verdict = dump(tmp_path, "127.0.0.1:41001", "--settle", "0.2")
+        verdict = dump(tmp_path, f"127.0.0.1:{PORT + 1}", "--settle", "0.2")
     assert [(r["rank"], r["pid"]) for r in verdict["ranks"]] == list(enumerate(pids))
 
 
 def test_the_newest_job_is_taken_and_the_report_says_so(tmp_path: Path) -> None:
     first, second = tmp_path / "a", tmp_path / "b"
     first.mkdir(), second.mkdir()
-    # A user of their own keeps other jobs of this machine out of "the newest".
-    with processes(first, [(e, SLEEPER) for e in ranks(41002, 2)]), processes(second, [(e, SLEEPER) for e in ranks(41003, 2)]):
+    with (
+        processes(first, [(e, SLEEPER) for e in ranks(PORT + 2, 2)]),
+        processes(second, [(e, SLEEPER) for e in ranks(PORT + 3, 2)]),
+    ):
         newest = dict(
             json.loads(
                 hangdoctor(
-                    "dump", "--local", "--job", "127.0.0.1:4100", "--settle", "0", "--json", "-", "--no-bundle", cwd=first
+                    "dump",
+                    "--local",
+                    "--job",
+                    f"127.0.0.1:{PORT // 10}",
+                    "--settle",
+                    "0",
+                    "--json",
+                    "-",
+                    "--no-bundle",
+                    cwd=first,
                 ).stdout
             )
         )
-        older = dump(first, "127.0.0.1:41002", "--settle", "0")
-    assert newest["job"]["id"] == "127.0.0.1:41003"
-    assert any("127.0.0.1:41002 (2 ranks)" in note for note in newest["notes"])
-    assert older["job"]["id"] == "127.0.0.1:41002"
+        older = dump(first, f"127.0.0.1:{PORT + 2}", "--settle", "0")
+    assert newest["job"]["id"] == f"127.0.0.1:{PORT + 3}"
+    assert any(f"127.0.0.1:{PORT + 2} (2 ranks)" in note for note in newest["notes"])
+    assert older["job"]["id"] == f"127.0.0.1:{PORT + 2}"
 
 
 def test_none_found_says_what_was_looked_for(tmp_path: Path) -> None:
@@ -133,9 +145,9 @@ def test_pids_without_a_rank_are_numbered_in_their_order(tmp_path: Path) -> None
 
 
 def test_gpu_and_places_are_in_the_report(tmp_path: Path) -> None:
-    environs = ranks(41004, 2, CUDA_VISIBLE_DEVICES="4,6", LOCAL_WORLD_SIZE="2")
+    environs = ranks(PORT + 4, 2, CUDA_VISIBLE_DEVICES="4,6", LOCAL_WORLD_SIZE="2")
     with processes(tmp_path, [(e, SLEEPER) for e in environs]) as pids:
-        text = hangdoctor("dump", "--local", "--job", "41004", "--settle", "0.2", "--bundle", "kept", cwd=tmp_path).stdout
+        text = hangdoctor("dump", "--local", "--job", str(PORT + 4), "--settle", "0.2", "--bundle", "kept", cwd=tmp_path).stdout
         verdict = json.loads((tmp_path / "kept" / "diagnosis.json").read_text())
     assert [(r["gpu"], r["local_rank"], r["node"]) for r in verdict["ranks"]] == [
         ("4", 0, os.uname().nodename),
@@ -156,7 +168,7 @@ def test_state_of_every_thread_is_read_before_anything_is_attached() -> None:
 
 @pytest.mark.parametrize("mode", ["--native", "--blocking", ""])
 def test_no_thread_stays_stopped_when_hangdoctor_is_killed_in_the_middle(tmp_path: Path, mode: str) -> None:
-    with processes(tmp_path, [(e, SLEEPER) for e in ranks(41005, 2)]) as pids:
+    with processes(tmp_path, [(e, SLEEPER) for e in ranks(PORT + 5, 2)]) as pids:
         for _ in range(3):
             before = set(_pyspies())
             command = [
@@ -166,7 +178,7 @@ def test_no_thread_stays_stopped_when_hangdoctor_is_killed_in_the_middle(tmp_pat
                 "dump",
                 "--local",
                 "--job",
-                "41005",
+                str(PORT + 5),
                 "--no-bundle",
                 *([mode] if mode else []),
             ]
@@ -193,10 +205,10 @@ def _pyspies() -> list[int]:
 
 
 def test_a_stopped_process_is_read_without_being_touched(tmp_path: Path) -> None:
-    with processes(tmp_path, [(e, SLEEPER) for e in ranks(41006, 2)]) as pids:
+    with processes(tmp_path, [(e, SLEEPER) for e in ranks(PORT + 6, 2)]) as pids:
         os.kill(pids[1], signal.SIGSTOP)
         wait_until(lambda: "T (stopped)" in switches(pids[1]), "stopped")
-        verdict = dump(tmp_path, "41006", "--native", "--timeout", "15")
+        verdict = dump(tmp_path, str(PORT + 6), "--native", "--timeout", "15")
         assert not any("deadline" in m["why"] for m in verdict["missing"])  # no py-spy sat in front of it until the end
         assert "T (stopped)" in switches(pids[1])
     assert verdict["causes"][0]["kind"] == "stopped" and verdict["causes"][0]["ranks"] == [1]
@@ -206,7 +218,7 @@ def test_a_stopped_process_is_read_without_being_touched(tmp_path: Path) -> None
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root to become somebody else")
 def test_without_the_right_to_read_it_says_what_to_do(tmp_path: Path) -> None:
     # As another user without the right to trace, reading a process of root: nothing but the public part of /proc.
-    with processes(tmp_path, [(ranks(41007, 2)[0], SLEEPER)]) as pids:
+    with processes(tmp_path, [(ranks(PORT + 7, 2)[0], SLEEPER)]) as pids:
         tmp_path.chmod(0o777)
         done = subprocess.run(
             ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-m", "hangdoctor", "dump",
@@ -224,10 +236,10 @@ def test_without_the_right_to_read_it_says_what_to_do(tmp_path: Path) -> None:
 
 
 def test_a_dead_rank_is_told_from_its_zombie(tmp_path: Path) -> None:
-    environs = ranks(41008, 3, LOCAL_WORLD_SIZE="3")
+    environs = ranks(PORT + 8, 3, LOCAL_WORLD_SIZE="3")
     with processes(tmp_path, [(e, SLEEPER) for e in environs]) as pids:
         os.kill(pids[1], signal.SIGSEGV)
         wait_until(lambda: "Z (zombie)" in switches(pids[1]), "zombie")
-        verdict = dump(tmp_path, "41008", "--settle", "0.2")
+        verdict = dump(tmp_path, str(PORT + 8), "--settle", "0.2")
     dead = next(c for c in verdict["causes"] if c["kind"] == "dead")
     assert dead["ranks"] == [1] and "SIGSEGV" in dead["summary"]

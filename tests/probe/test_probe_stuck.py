@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from probe_ranks import Rank, environment, ranks, until
 
+from hangdoctor.layout import Layout
 from hangdoctor.operations import group_uid
 from hangdoctor.readers.blackbox import Contents, find_boxes, moved, read_box
 
@@ -68,6 +69,7 @@ def _check_frontiers(by_rank: list[Contents]) -> None:
     for box in by_rank:
         assert (box.ops.iteration, box.box.micro_batch, box.ops.phase) == (4, 8, "forward")
         assert box.box.layout == "dp=3 pp=1 tp=1" and not box.ops.finished
+        assert box.ops.layout == Layout(dp=3, pp=1, tp=1)
 
 
 def test_a_crash_leaves_the_box_with_its_reason(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from hangdoctor import messages as msg
-from hangdoctor import packing
+from hangdoctor import node_packing as packing
 from hangdoctor.collector.parts import Conclude, Instruction, Log, Position, Remember, Send
 from hangdoctor.collector.state import Core, Settings
 from hangdoctor.errors import OtherProtocol, WireError

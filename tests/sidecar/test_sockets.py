@@ -12,7 +12,7 @@ from sidecar_stage import Job, Start
 from stage import hangdoctor, wait_until
 
 from hangdoctor import messages as msg
-from hangdoctor import packing
+from hangdoctor import node_packing as packing
 from hangdoctor.collector import address, keys
 from hangdoctor.collector.parts import Position
 

@@ -11,7 +11,7 @@ from hangdoctor.collector.state import Core, Settings
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.messages import Capture, Captured, Hello, RankNow, Report, encode
 from hangdoctor.model import JobCapture, NodeCapture, RankCapture
-from hangdoctor.packing import pack_capture
+from hangdoctor.node_packing import pack_capture
 from hangdoctor.probe import format as fmt
 from hangdoctor.probe.box import Box
 from hangdoctor.readers.glance import BoxWatch

@@ -9,8 +9,9 @@ import pytest
 from sidecar_stage import Job, Start
 from stage import wait_until
 
-from hangdoctor import bundle, packing
+from hangdoctor import bundle
 from hangdoctor import messages as msg
+from hangdoctor import node_packing as packing
 from hangdoctor.collector.parts import Conclude, Instruction, Position, Send, Settings
 from hangdoctor.collector.relay import Relay
 from hangdoctor.collector.state import Core

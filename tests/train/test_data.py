@@ -44,6 +44,14 @@ def test_reads_what_megatron_writes(code, dtype, tmp_path) -> None:
     assert [dataset[i].tolist() for i in range(len(dataset))] == documents
 
 
+@pytest.mark.parametrize("name", ["u16", "i32"])
+def test_reads_files_that_megatron_made(name) -> None:
+    dataset = IndexedDataset(str(ROOT / "tests" / "data" / "megatron" / name))
+    sequences = [[10, 20, 30], [40], [50], [60, 70, 80, 90, 100], [110, 120], [65000, 1]]
+    assert [dataset[i].tolist() for i in range(len(dataset))] == sequences
+    assert list(dataset.documents) == [0, 2, 3, 5, 6]
+
+
 def test_writes_what_megatron_reads(tmp_path) -> None:
     documents = [[1, 2, 3], [250], [7, 8]]
     megatron_file(tmp_path / "m", 8, "<H", documents)

@@ -11,8 +11,10 @@ from .files import Saved
 
 # Options that change shapes or what the weights mean; no override makes these fit.
 _MODEL = (
-    "layers hidden_size heads ffn_hidden_size position rotary_base normalization parallel_block embedding_norm tie_embeddings"
+    "layers hidden_size heads ffn_hidden_size position rotary_base normalization activation parallel_block embedding_norm"
+    " tie_embeddings"
 ).split()
+_BEFORE = {"activation": "gelu_tanh"}  # what checkpoints without the option were trained with
 # Options whose change makes the resumed training another one: allowed with --checkpoint.override.
 _CHOSEN = (("train", "seed"), ("data", "path"), ("data", "split"), ("data", "tokenizer"), ("model", "seq_length"))
 
@@ -30,8 +32,9 @@ def _model(saved: Saved, now: dict[str, Any]) -> Iterator[str]:
     then, new = saved.meta["config"]["model"], now["config"]["model"]
     names = [*_MODEL, *(["seq_length"] if new["position"] == "learned" else [])]
     for name in names:
-        if then.get(name) != new[name]:
-            yield f"  --model.{name} is {new[name]}, the checkpoint has {then.get(name)}"
+        old = then.get(name, _BEFORE.get(name))
+        if old != new[name]:
+            yield f"  --model.{name} is {new[name]}, the checkpoint has {old}"
     if saved.meta["vocabulary"] != now["vocabulary"]:
         yield f"  the vocabulary has {now['vocabulary']} tokens, the checkpoint's {saved.meta['vocabulary']}"
 

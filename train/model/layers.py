@@ -98,6 +98,7 @@ class MLP(nn.Module):
         super().__init__()
         c = context.config
         self.kernels, self.bias_in_product = context.kernels, context.bias_in_product
+        self.exact = c.model.activation == "gelu"
         common = {"tp": context.weights, "seed": c.train.seed, "sequence": context.gather_for_weights}
         self.up = ColumnParallelLinear(
             c.model.hidden_size, c.ffn_hidden_size, name=f"{name}.up", std=c.model.init_std, **common
@@ -107,6 +108,8 @@ class MLP(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.exact:  # no fused kernel has it
+            return self.down(F.gelu(self.up(x)), self.bias_in_product)
         if not self.kernels.fuses_bias:
             return self.down(F.gelu(self.up(x), approximate="tanh"), self.bias_in_product)
         return self.down(self.kernels.bias_gelu(self.up(x, skip_bias=True), self.up.bias), self.bias_in_product)

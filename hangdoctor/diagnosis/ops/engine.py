@@ -12,7 +12,7 @@ from .deadlock import causes_of_deadlock
 from .ends import cause_of_leaving, cause_of_teardown
 from .evidence import OpsEvidence, OpsVerdict
 from .ghosts import likely_waits
-from .hidden import unheard, without_transfers
+from .hidden import one_of_them, unheard, without_transfers
 from .mismatch import cause_of_disagreement, cause_of_full_instance
 from .movement import moved_ranks, straggler
 from .order import cause_of_divergence
@@ -140,7 +140,7 @@ def _causes(scene: Scene, graph: WaitGraph, ends: Ends) -> list[Cause]:
     alone = without_transfers(scene, ends.alone, bool(ends.full or ends.rings or ends.silent or silent))
     if ends.alone and not alone and not ends.silent:
         ends.silent = silent
-    causes = causes_of_sinks(scene, alone)
+    causes = one_of_them(scene, causes_of_sinks(scene, alone))
     for instance in ends.full:
         if instance.sample.op == "destroy_process_group":
             causes.append(cause_of_teardown(scene, instance))

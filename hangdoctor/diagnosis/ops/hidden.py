@@ -7,15 +7,44 @@ the same neighbour. Such ranks are no culprits while anything else explains the 
 
 from __future__ import annotations
 
+from ...model import Alternative, Cause
 from .alone import Sink
 from .roles import working_layout
 from .scene import Scene
 from .waits import Instance
+from .words import capital, nodes_of, ranks_text
+
+
+def transfers_unseen(scene: Scene) -> bool:
+    """Whether all that is known are dumps of gloo's recorder."""
+    return all(o.source == "flight_recorder" and not o.runs_ahead for o in scene.ops.values())
+
+
+def one_of_them(scene: Scene, causes: list[Cause]) -> list[Cause]:
+    """Several ranks outside of all recorded operations: one may wait for another in a transfer that nobody recorded."""
+    idle = [c for c in causes if c.kind == "not_entered"]
+    if len(idle) < 2 or not transfers_unseen(scene):
+        return causes
+    named = {r for c in idle for r in c.ranks}
+    unheard_of = {r for r in range(scene.world_size) if not scene.known(r)}
+    ranks = sorted(named | unheard_of)
+    without = f" ({ranks_text(sorted(unheard_of))} left no dump)" if unheard_of else ""
+    summary = (
+        f"{capital(ranks_text(ranks))} entered none of the operations that their peers wait in{without}, and nothing here tells which of "
+        "them holds up the others: gloo's recorder leaves sends and receives out, and one may wait for another in such a transfer."
+    )
+    joined = Cause("not_entered", ranks, nodes_of(scene, ranks), 0.4, summary, idle[0].where)
+    joined.evidence = [e for c in idle for e in c.evidence][:8]
+    joined.alternatives = [
+        Alternative("p2p_unmatched", ranks, "a send or receive between two of them would not be in the dumps")
+    ]
+    joined.advice = "Stacks of these ranks (hangdoctor dump, py-spy dump) tell which of them waits in a send or receive."
+    return [joined, *(c for c in causes if c.kind != "not_entered")]
 
 
 def without_transfers(scene: Scene, alone: list[Sink], others: bool) -> list[Sink]:
     """`alone` without the ranks that most likely wait in a transfer; `others`: something else explains the wait already."""
-    if not alone or any(o.source != "flight_recorder" or o.runs_ahead for o in scene.ops.values()):
+    if not alone or not transfers_unseen(scene):
         return alone
     layout = working_layout(scene)
     if layout is None or layout.pp < 2:

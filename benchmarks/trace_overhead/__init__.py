@@ -1,0 +1,1 @@
+"""What tracing a call costs, beside other tracers."""

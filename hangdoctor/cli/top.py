@@ -1,0 +1,193 @@
+"""`hangdoctor top`: who holds up whom, live in the terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import msgspec
+
+from ..collector import address
+from ..collector.keys import make_folder
+from ..errors import BadInput, CollectorError, UsageError
+from ..top.sources import LocalSource, RemoteSource, Source
+from ..web.place import Published, published
+from .agent import load_agents
+
+_START_S = 30.0
+
+
+@click.command("top")
+@click.option(
+    "--jobid", metavar="J[.STEP]", help="A running Slurm job: its sidecar, or one that is started for as long as this runs."
+)
+@click.option("--collector", metavar="ADDRESS", help="A collector that serves its page, as http://127.0.0.1:8470.")
+@click.option("--local", "here", is_flag=True, help="The ranks of this host, without a collector (also without a target).")
+@click.option(
+    "--folder", metavar="DIR", type=click.Path(path_type=Path), help="The folder of a collector: its address and token."
+)
+@click.option("--token-file", metavar="FILE", type=click.Path(path_type=Path),
+              help="The collector's token, or its web.json (default: HANGDOCTOR_TOKEN).")  # fmt: skip
+@click.option("--job", default="", metavar="KEY", help="With --local: which job, where there are several.")
+@click.option("--once", is_flag=True, help="Print one look and end (also where the output is no terminal).")
+@click.option("--json", "json_file", metavar="FILE|-", help="One look as JSON.")
+@click.option(
+    "--interval", default=1.0, show_default=True, type=click.FloatRange(0.2, 60), metavar="S", help="Between two looks."
+)
+@click.option(
+    "--filter", "wanted", default="", metavar="TEXT", help="Ranks as ranges, or a part of a node, state, phase or operation."
+)
+@click.option("--no-color", is_flag=True, help="No colours (also NO_COLOR).")
+def command(json_file: str | None, once: bool, interval: float, wanted: str, no_color: bool, **target: object) -> None:
+    """Who holds up whom, live: ranks sorted by it, with keys to capture (c), filter (/) and look at a rank (Enter).
+
+    Without a target it shows the ranks of this host, from their black boxes and from /proc.
+    """
+    with open_source(target) as source:
+        if json_file or once or not (sys.stdin.isatty() and sys.stdout.isatty()):
+            _print(source, json_file, wanted)
+            return
+        from ..top.app import App
+
+        App(source, interval, not (no_color or os.environ.get("NO_COLOR")), wanted).run()
+
+
+def _print(source: Source, json_file: str | None, wanted: str) -> None:
+    from ..top.screen import plain
+
+    seen = source.look()
+    if isinstance(source, LocalSource):
+        time.sleep(1.0)  # from one look nobody can tell who moves
+        seen = source.look()
+    if not json_file:
+        for line in plain(seen, wanted):
+            click.echo(line)
+        return
+    data = msgspec.json.format(msgspec.json.encode(seen), indent=1) + b"\n"
+    if json_file == "-":
+        sys.stdout.buffer.write(data)
+        sys.stdout.flush()
+        return
+    try:
+        Path(json_file).write_bytes(data)
+    except OSError as error:
+        raise BadInput(f"{json_file} cannot be written: {error.strerror}", "Name another file.") from error
+
+
+@contextlib.contextmanager
+def open_source(target: dict[str, object]) -> Iterator[Source]:
+    """Where to look, by the flags.
+
+    Raises:
+        UsageError: more than one target.
+        CollectorError: there is no collector.
+    """
+    named = [n for n in ("jobid", "collector", "here", "folder") if target[n]]
+    if len(named) > 1:
+        raise UsageError("more than one target named", "Name one: --jobid J, --collector ADDRESS, --folder DIR or --local.")
+    if target["collector"]:
+        yield RemoteSource(_checked(str(target["collector"])), _token(target["token_file"]))
+    elif target["folder"]:
+        yield _of_folder(Path(str(target["folder"])))
+    elif target["jobid"]:
+        with _of_job(str(target["jobid"])) as source:
+            yield source
+    else:
+        job = str(target["job"])
+        yield LocalSource(load_agents("ranks").Ranks(lambda found: job in found.key), job)
+
+
+def _checked(text: str) -> str:
+    if not text.startswith(("http://", "https://")):
+        text = f"http://{text}"
+    return text
+
+
+def _token(file: object) -> str:
+    if file is None:
+        token = os.environ.get("HANGDOCTOR_TOKEN", "")
+        if not token:
+            raise UsageError(
+                "the collector wants its token", "Name its file: --token-file FOLDER/web.json, or set HANGDOCTOR_TOKEN."
+            )
+        return token
+    try:
+        data = Path(str(file)).read_bytes()[:4096]
+    except OSError as error:
+        raise BadInput(f"{file} cannot be read: {error.strerror}", "It is web.json in the collector's folder.") from error
+    try:
+        return msgspec.json.decode(data, type=Published).token
+    except msgspec.DecodeError:
+        return data.decode("utf-8", "replace").strip()
+
+
+def _of_folder(folder: Path) -> RemoteSource:
+    found = published(folder)
+    if found is None:
+        raise CollectorError(f"no collector serves its page from {folder}", "Start it with --web 127.0.0.1:8470.")
+    source = RemoteSource(found.address, found.token)
+    if found.host not in ("", os.uname().nodename):
+        try:
+            source.look()
+        except CollectorError as error:
+            port = found.address.rpartition(":")[2]
+            help = f"The collector runs on {found.host}: run top there, or ssh -L {port}:127.0.0.1:{port} {found.host}"
+            raise CollectorError(str(error), help) from error
+    return source
+
+
+def _answering(folder: Path) -> RemoteSource | None:
+    """The collector of this folder, where it answers from here."""
+    found = published(folder)
+    source = RemoteSource(found.address, found.token) if found is not None else None
+    try:
+        if source is not None:
+            source.look()
+    except CollectorError:
+        return None
+    return source
+
+
+@contextlib.contextmanager
+def _of_job(jobid: str) -> Iterator[RemoteSource]:
+    """The job's sidecar where it has one with a page, else one that is started now and ends with us."""
+    folder = address.job_folder(f"slurm-{jobid}")
+    running = _answering(folder)
+    if running is not None:
+        yield running
+        return
+    own = make_folder(folder.with_name(f"{folder.name}-top-{os.getpid()}"))
+    click.echo(f"hangdoctor: starting an agent on every node of job {jobid}", err=True)
+    command = [sys.executable, "-m", "hangdoctor", "sidecar", "--jobid", jobid, "--folder", str(own), "--web", "127.0.0.1:0"]
+    try:
+        with (own / "log").open("wb") as log:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        try:
+            yield _wait(process, own)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=15)
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
+
+
+def _wait(process: subprocess.Popen[bytes], folder: Path) -> RemoteSource:
+    end = time.monotonic() + _START_S
+    while time.monotonic() < end and process.poll() is None:
+        if published(folder) is not None:
+            return _of_folder(folder)
+        time.sleep(0.1)
+    said = (folder / "log").read_text(errors="replace").strip().splitlines()
+    raise CollectorError(f"the sidecar could not be started: {said[-1][:300] if said else 'it said nothing'}")

@@ -1,0 +1,139 @@
+"""`hangdoctor trace tail`: the calls of one rank as they happen, and where it stands when none happen any more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from ..calls_model import CallTrace, Event
+from ..diagnosis.calls import main_tid
+from ..diagnosis.case import short
+from ..errors import BadInput, UsageError
+from ..readers.calls import CallsReader, calls_path
+from .output import progress_to_stderr
+from .trace_target import Traced, again, find, target_flags
+
+_POLL_S = 0.2
+_QUIET_S = 3.0  # without a call: then it is said where the rank is
+_SIGNS = {"call": ">", "return": "<", "exception": "!", "open": "=", "begin": "-"}
+_MAX_AT_ONCE = 20_000  # events between two looks; of more the last so many are shown
+
+
+@click.command("tail")
+@click.option("--rank", type=click.IntRange(0), required=True, metavar="R", help="Which rank.")
+@click.option("-n", "--lines", default=20, show_default=True, type=click.IntRange(0), metavar="N", help="Events from before.")
+@click.option("--all-threads", is_flag=True, help="All threads of the rank, not the main one only.")
+@click.option("--no-wait", is_flag=True, help="End after those, do not wait for more.")
+@target_flags
+def tail(rank: int, lines: int, all_threads: bool, no_wait: bool, folder: Path | None, job: str, local: bool) -> None:
+    """The last calls of one rank, live, like tail -f; also while it hangs or after it died.
+
+    \b
+    > called    < returned    ! left by an exception    = was in it already when tracing began
+
+    Ends when the rank's process is gone, or with Ctrl-C.
+    """
+    say = progress_to_stderr(False)
+    traced = _rank(find(folder, job, say), rank)
+    view = _View(all_threads)
+    with CallsReader(calls_path(traced.box.path)) as reader:
+        trace = reader.read_last(max(lines, 200))
+        seen = trace.written
+        view.begin(trace)
+        view.show(trace, trace.events, lines)
+        if no_wait or traced.box.status != "live":
+            _say_where(view, traced)
+            return
+        quiet, told = time.monotonic(), False
+        while True:
+            more = reader.read(since=max(seen, reader.written() - _MAX_AT_ONCE))
+            if more.written > seen:
+                if more.written - seen > _MAX_AT_ONCE:
+                    click.echo(f"... {more.written - seen - _MAX_AT_ONCE:,} events more than can be shown ...")
+                seen, quiet, told = more.written, time.monotonic(), False
+                view.show(more, more.events)
+            elif again([traced])[0].box.status != "live":
+                _say_where(view, traced)
+                return
+            elif time.monotonic() - quiet > _QUIET_S and not told:
+                _say_where(view, traced)
+                told = True
+            time.sleep(_POLL_S)
+
+
+def _rank(ranks: list[Traced], rank: int) -> Traced:
+    """The rank's newest process.
+
+    Raises:
+        UsageError: it is not here, or was never traced.
+        BadInput: its file cannot be read.
+    """
+    own = [r for r in ranks if r.box.rank == rank]
+    if not own:
+        there = sorted({r.box.rank for r in ranks})
+        raise UsageError(f"rank {rank} is not on this host", f"Here are: {', '.join(map(str, there))}.")
+    traced = max(own, key=lambda r: r.box.created_s)
+    if traced.trouble:
+        raise BadInput(traced.trouble)
+    if traced.trace is None:
+        raise UsageError(f"rank {rank} was never traced", "Switch it on: hangdoctor trace start --follow PACKAGES")
+    return traced
+
+
+class _View:
+    """Prints events with the depth of their threads."""
+
+    def __init__(self, all_threads: bool) -> None:
+        self.all = all_threads
+        self.main = 0
+        self.stacks: dict[int, list[str]] = {}
+        self.last_s = 0.0
+
+    def begin(self, trace: CallTrace) -> None:
+        self.main = main_tid(trace)
+        self.stacks = {}
+
+    def show(self, trace: CallTrace, events: list[Event], last: int | None = None) -> None:
+        rows = list(self._rows(trace, events))
+        for row in rows if last is None else rows[len(rows) - min(last, len(rows)) :]:
+            click.echo(row)
+
+    def _rows(self, trace: CallTrace, events: list[Event]) -> Iterator[str]:
+        for event in events:
+            if event.kind == "begin":
+                self.stacks.clear()
+                yield f"{self._clock(trace, event)} - tracing switched on"
+                continue
+            thread = trace.threads[event.thread]
+            if not self.all and thread.tid != self.main:
+                continue
+            name = short(trace.functions[event.function])
+            stack = self.stacks.setdefault(thread.tid, [])
+            if event.kind in ("call", "open"):
+                depth = len(stack)
+                stack.append(name)
+            else:
+                while stack and name in stack and stack.pop() != name:
+                    pass
+                depth = len(stack)
+            self.last_s = trace.at_s(event)
+            who = f"{thread.name[:14]:<14} " if self.all else ""
+            yield f"{self._clock(trace, event)} {who}{'  ' * min(depth, 30)}{_SIGNS[event.kind]} {name}"
+
+    def _clock(self, trace: CallTrace, event: Event) -> str:
+        at = trace.at_s(event)
+        return time.strftime("%H:%M:%S", time.localtime(at)) + f".{int(at % 1 * 1e6):06d}"
+
+
+def _say_where(view: _View, traced: Traced) -> None:
+    """On stderr: how long ago the last call was and what the rank is still in, as far as it was recorded."""
+    now = again([traced])[0]
+    stack = view.stacks.get(view.main, [])
+    inside = f"; it is still in {' > '.join(stack[-4:])}" if stack else ""
+    ago = f"no call for {max(0.0, time.time() - view.last_s):.0f} s" if view.last_s else "no call recorded"
+    state = {"live": "", "dead": " (the process is gone)"}.get(now.box.status, "")
+    off = "" if now.trace is None or now.trace.state == "tracing" else f" [tracing: {now.trace.state.replace('_', ' ')}]"
+    click.echo(f"hangdoctor: rank {traced.box.rank}{state}: {ago}{inside}{off}", err=True)

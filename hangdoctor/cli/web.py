@@ -1,0 +1,143 @@
+"""`--web` of `collect` and `sidecar`: the live page, its API and the metrics beside the collector."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..collector.requests import put_trace
+from ..collector.state import Core
+from ..errors import BadInput, UsageError
+from ..incidents import Incidents
+from ..messages import Trace
+from .report import FORMATS
+
+_REPORT_S = 60.0
+_KEEP = 4  # documents
+
+
+def web_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--web and what belongs to it."""
+    flags = [
+        click.option("--web", default="", metavar="[HOST:]PORT", help="Serve the live page and the metrics, e.g. 127.0.0.1:8470."),
+        click.option("--web-anywhere", is_flag=True, help="Allow --web an address that other machines reach (it is plain http)."),
+        click.option("--web-host", multiple=True, metavar="NAME", help="Another name that the page is reached by."),
+        click.option("--metrics-ranks", default=1024, show_default=True, type=click.IntRange(0), metavar="N",
+                     help="Metrics for each rank up to so many ranks."),
+        click.option("--metrics-token", metavar="FILE", type=click.Path(path_type=Path),
+                     help="The scraper's token (default: FOLDER/metrics.token, made if missing)."),
+        click.option("--metrics-open", is_flag=True, help="Metrics without a token, on the loopback only."),
+    ]  # fmt: skip
+    for flag in reversed(flags):
+        command = flag(command)
+    return command
+
+
+class Page:
+    """The page of one collector, or nothing where none is wanted."""
+
+    def __init__(self, folder: Path, flags: dict[str, Any], core: Core, incidents: Incidents) -> None:
+        """Raises UsageError, CollectorError: the address cannot be used, or the tokens cannot be kept."""
+        self.server: Any = None
+        self.view: Any = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        if not flags.get("web"):
+            return
+        from ..collector.view import View
+        from ..web.board import Board, Doors
+        from ..web.server import WebOptions, WebServer
+
+        self.core, self.folder = core, folder
+        self.view = View(core)
+        options = WebOptions(
+            folder, str(flags["web"]), bool(flags["web_anywhere"]), tuple(flags["web_host"]), int(flags["metrics_ranks"]),
+            flags["metrics_token"], bool(flags["metrics_open"]),
+        )  # fmt: skip
+        if options.metrics_open and options.anywhere:
+            raise UsageError("--metrics-open is for the loopback", "With --web-anywhere let the scraper send the token.")
+        self.server = WebServer(options, Board(self.view, incidents, Doors(self._ask, Reports(), self._trace)))
+
+    def _ask(self, reason: str) -> None:
+        """From the page's thread into the collector's loop."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # it has ended meanwhile
+                self._loop.call_soon_threadsafe(self.core.ask, reason)
+
+    def _trace(self, on: bool) -> str:
+        """As `hangdoctor trace` asks: by a file in the folder, which the collector looks at each second.
+
+        Raises:
+            CollectorError: the folder cannot be written.
+        """
+        put_trace(self.folder, Trace(time.time_ns() // 1_000_000, on))
+        return f"Tracing of Python calls was switched {'on' if on else 'off'} in all ranks that carry the probe."
+
+    @contextlib.contextmanager
+    def beside(self) -> Iterator[None]:
+        """Serve while the collector runs in this loop."""
+        if self.server is None:
+            yield
+            return
+        self._loop = asyncio.get_running_loop()
+        looking = asyncio.create_task(self._look())
+        self.server.start()
+        try:
+            yield
+        finally:
+            looking.cancel()
+            self.server.stop()
+
+    async def _look(self) -> None:
+        while True:
+            self.view.look(time.monotonic(), time.time())
+            await asyncio.sleep(self.core.settings.interval_s)
+
+    def captured(self, capture_s: float, diagnose_s: float) -> None:
+        if self.view is not None:
+            self.view.captured(capture_s, diagnose_s)
+
+
+class Reports:
+    """An incident's report: as HTML where this hangdoctor makes it, else as text. Made by a process of its own."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, tuple[bytes, str]] = {}
+
+    def __call__(self, bundle: Path) -> tuple[bytes, str]:
+        """(document, media type).
+
+        Raises:
+            BadInput: it cannot be made.
+        """
+        if bundle.name not in self._made:
+            kind, media = ("html", "text/html") if "html" in FORMATS else ("text", "text/plain")
+            while len(self._made) >= _KEEP:
+                self._made.pop(next(iter(self._made)))
+            self._made[bundle.name] = (_make(bundle, kind), f"{media}; charset=utf-8")
+        return self._made[bundle.name]
+
+
+def _make(bundle: Path, kind: str) -> bytes:
+    # Not in this process: for a large job it is seconds of work, and the collector has other things to do meanwhile.
+    here = str(Path(__file__).parents[2])
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join([here, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)}
+    command = [sys.executable, "-m", "hangdoctor", "report", str(bundle), f"--{kind}", "-", "--quiet"]
+    try:
+        done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=_REPORT_S, env=environ)
+    except subprocess.TimeoutExpired:
+        raise BadInput(f"the report was not ready after {_REPORT_S:.0f} s", f"hangdoctor report {bundle} makes it") from None
+    if done.returncode or not done.stdout:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise BadInput(
+            f"the report cannot be made: {said[-1][:300] if said else 'nothing came'}", f"hangdoctor report {bundle}"
+        )
+    return done.stdout

@@ -1,0 +1,192 @@
+"""The last Python calls of the culprit and of one healthy rank, and the first place where they part. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import SequenceMatcher
+
+from msgspec.structs import replace
+
+from ..calls_model import CallTrace, Event, Function
+from ..model import CallsOf, CallsParting, Cause, Evidence
+from .case import Case, short
+from .view import RankView
+
+_SHOWN = 6  # calls after the parting that are shown of each rank
+_ENOUGH = (8, 4, 2)  # events in a row that make two histories the same one: the longest of these that is found
+_RESUMED = 4  # events in a row after which two ranks count as together again
+Step = tuple[str, Function]  # what happened ("call", "return", "exception") to which function
+Steps = Sequence[tuple[Step, Event]]  # with the event, whose time is by the rank's own clock
+
+
+def find(case: Case, causes: Sequence[Cause]) -> CallsParting | None:
+    """The first cause's culprit beside a healthy rank; None where the culprit was not traced. Adds evidence to the cause."""
+    culprit = next((v for c in causes[:1] for r in c.ranks for v in case.views if v.rank == r and _traced(v)), None)
+    if culprit is None:
+        return None
+    peer = _peer(case, culprit, {r for c in causes for r in c.ranks})
+    parting = compare(culprit, peer)
+    causes[0].evidence.append(Evidence("trace", [culprit.rank, *([peer.rank] if peer else [])], parting.says))
+    return parting
+
+
+def _traced(view: RankView) -> bool:
+    return view.capture.calls is not None and bool(view.capture.calls.events)
+
+
+def _peer(case: Case, culprit: RankView, blamed: set[int]) -> RankView | None:
+    """A rank that is not to blame: of the same role in another replica where the layout tells, else the nearest."""
+    able = [v for v in case.views if v.rank not in blamed and not v.gone and not v.stopped and _traced(v)]
+    layout = case.capture.layout
+    same = set(layout.same_role(culprit.rank)) if layout is not None else set()
+    return min(able, key=lambda v: (v.rank not in same, abs(v.rank - culprit.rank), v.rank), default=None)
+
+
+def compare(culprit: RankView, peer: RankView | None) -> CallsParting:
+    """Where the histories of two ranks part."""
+    theirs = _steps(culprit)
+    others = _steps(peer) if peer is not None else []
+    a, b = part(theirs, others)
+    common = 0
+    while common < min(a, b) and theirs[a - 1 - common][0] == others[b - 1 - common][0]:
+        common += 1
+    of_culprit = _shown(culprit, theirs[a if common else -_SHOWN :])
+    of_peer = _shown(peer, others[b if common else -_SHOWN :]) if peer is not None else None
+    alike = _say(theirs[a - 1][0]) if common else ""
+    return CallsParting(_sentence(of_culprit, of_peer, alike), of_culprit, of_peer, common, alike)
+
+
+def part(a: Steps, b: Steps) -> tuple[int, int]:
+    """The places in two histories after which they differ for good; (0, 0) where they have nothing in common.
+
+    Both ranks are at the end inside some of the same calls. What they did since they entered the innermost one that
+    they share is compared from its beginning, because the rounds of a loop around it cannot be told apart. Where they
+    share none, of all stretches that are the same in both the one that happened at the same time is taken.
+    """
+    shared = _shared_call(a, b)
+    if shared is None:
+        return _same_time(a, b)
+    i, j = shared[0] + 1, shared[1] + 1
+    inner = SequenceMatcher(None, [s for s, _ in a[i:]], [s for s, _ in b[j:]], autojunk=False)
+    blocks = [m for m in inner.get_matching_blocks() if m.size >= _RESUMED or (m.size and not m.a and not m.b)]
+    return (i + blocks[-1].a + blocks[-1].size, j + blocks[-1].b + blocks[-1].size) if blocks else (i, j)
+
+
+def _shared_call(a: Steps, b: Steps) -> tuple[int, int] | None:
+    """The innermost call that both histories are still in, as places of the two; the calls around it agree too."""
+    mine, theirs = ([k for k, (_, e) in enumerate(steps) if e in opened] for steps, opened in _opened(a, b))
+    for x in range(len(mine) - 1, -1, -1):
+        for y in range(len(theirs) - 1, -1, -1):
+            around = x == 0 or y == 0 or a[mine[x - 1]][0] == b[theirs[y - 1]][0]
+            if around and a[mine[x]][0] == b[theirs[y]][0]:
+                return mine[x], theirs[y]
+    return None
+
+
+def _opened(*histories: Steps) -> list[tuple[Steps, list[Event]]]:
+    return [(steps, open_calls([e for _, e in steps])) for steps in histories]
+
+
+def _same_time(a: Steps, b: Steps) -> tuple[int, int]:
+    ends: list[tuple[int, int, int]] = []
+    before = [0] * (len(b) + 1)
+    for i in range(1, len(a) + 1):
+        row = [0] * (len(b) + 1)
+        for j in range(1, len(b) + 1):
+            if a[i - 1][0] == b[j - 1][0]:
+                row[j] = before[j - 1] + 1
+                if i == len(a) or j == len(b) or a[i][0] != b[j][0]:
+                    ends.append((row[j], i, j))
+        before = row
+    for enough in _ENOUGH:
+        long = [(abs(a[i - 1][1].at_ns - b[j - 1][1].at_ns), -run, i, j) for run, i, j in ends if run >= enough]
+        if long:
+            return min(long)[2:]
+    return 0, 0
+
+
+def thread_events(trace: CallTrace, tid: int) -> list[Event]:
+    """The events of one thread since tracing was switched on last."""
+    events: list[Event] = []
+    for event in trace.events:
+        if event.kind == "begin":
+            events.clear()
+        elif trace.threads[event.thread].tid == tid:
+            events.append(event)
+    return events
+
+
+def open_calls(events: Sequence[Event]) -> list[Event]:
+    """Calls that have not returned, outermost first: where the thread is, as far as it was recorded."""
+    stack: list[Event] = []
+    for event in events:
+        if event.kind in ("call", "open"):
+            stack.append(event)
+            continue
+        place = next((i for i in range(len(stack) - 1, -1, -1) if stack[i].function == event.function), None)
+        if place is not None:
+            del stack[place:]
+    return stack
+
+
+def main_tid(trace: CallTrace) -> int:
+    """The main thread's id is the process's; a thread of that number or name, else the busiest."""
+    named = [t.tid for t in trace.threads if t.tid == trace.pid or t.name == "MainThread"]
+    if named or not trace.events:
+        return named[0] if named else trace.pid
+    counts: dict[int, int] = {}
+    for event in trace.events:
+        tid = trace.threads[event.thread].tid
+        counts[tid] = counts.get(tid, 0) + 1
+    return max(counts, key=lambda tid: (counts[tid], tid))
+
+
+def _steps(view: RankView) -> Steps:
+    trace = view.capture.calls
+    assert trace is not None
+    wanted = view.thread.tid if view.thread is not None else main_tid(trace)
+    events = thread_events(trace, wanted) or thread_events(trace, main_tid(trace))
+    return [
+        (("call" if e.kind == "open" else e.kind, trace.functions[e.function]), replace(e, at_ns=e.at_ns + trace.base_ns))
+        for e in events
+    ]
+
+
+def _shown(view: RankView, steps: Steps) -> CallsOf:
+    trace = view.capture.calls
+    assert trace is not None
+    every = [e for _, e in _steps(view)]
+    inside = [short(trace.functions[e.function]) for e in open_calls(every)]
+    age = round(max(0.0, trace.read_s - every[-1].at_ns / 1e9), 1) if every else -1.0
+    said = [_say(step) for step in _briefly([s for s, _ in steps])]
+    if len(said) > _SHOWN:
+        said = [*said[: _SHOWN - 2], f"... {len(said) - _SHOWN + 1} more ...", said[-1]]
+    return CallsOf(view.rank, said, inside, age)
+
+
+def _briefly(steps: Sequence[Step]) -> list[Step]:
+    """Calls that have come back are one step each, without what they called."""
+    brief: list[Step] = []
+    for kind, function in steps:
+        begun = next((i for i in range(len(brief) - 1, -1, -1) if brief[i] == ("call", function)), None)
+        if kind == "return" and begun is not None:
+            brief[begun:] = [("ran", function)]
+        else:
+            brief.append((kind, function))
+    return brief
+
+
+def _say(step: Step) -> str:
+    words = {"call": "called", "return": "returned from", "exception": "was thrown out of", "ran": "ran"}
+    return f"{words[step[0]]} {short(step[1])}"
+
+
+def _sentence(culprit: CallsOf, peer: CallsOf | None, alike: str) -> str:
+    own = culprit.calls[0] if culprit.calls else "made no further call"
+    last = culprit.calls[-1] if culprit.calls else "recorded nothing"
+    if peer is None:
+        return f"the last that rank {culprit.rank} did is: {last}"
+    if not alike:
+        return f"the recorded calls of ranks {culprit.rank} and {peer.rank} have nothing in common; rank {culprit.rank} last {last}"
+    theirs = peer.calls[0] if peer.calls else "made no further call"
+    return f"ranks {culprit.rank} and {peer.rank} did the same until both {alike}; then rank {culprit.rank} {own}, rank {peer.rank} {theirs}"

@@ -1,0 +1,160 @@
+"""The request that switches tracing in a running job: one small file in the job's run-time folder.
+
+Written by `hangdoctor trace`, read by the probe of every rank that uses the folder. It names what to record and nothing
+else: a rank executes nothing that is in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import MutableMapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..identity import ranks_from
+
+NAME = "trace.json"
+VARIABLE = "HANGDOCTOR_TRACE"  # the same as JSON, for tracing from the start
+_MAX_BYTES = 64 << 10
+_MARK = "HANGDOCTOR_TRACED"
+_LAUNCHERS = ("torchrun", "deepspeed", "accelerate")
+
+
+class Request(NamedTuple):
+    """What to trace. `ranks` is text as `0-3,8`, None for all; names are import names."""
+
+    serial: int
+    on: bool
+    follow: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    from_iteration: int | None = None
+    ranks: str | None = None
+    size_mb: float | None = None
+
+
+def encode(request: Request) -> str:
+    return json.dumps(request._asdict())
+
+
+def decode(text: str) -> Request:
+    """A request from its JSON; unknown fields are of a later version and are left out.
+
+    Raises:
+        ValueError: no request.
+    """
+    raw = json.loads(text)
+    if not isinstance(raw, dict) or not isinstance(raw.get("serial"), int) or not isinstance(raw.get("on"), bool):
+        raise ValueError("no trace request: it has no serial and no switch")
+    return Request(
+        serial=raw["serial"], on=raw["on"], follow=_names(raw.get("follow")), ignore=_names(raw.get("ignore")),
+        from_iteration=_number(raw.get("from_iteration")), ranks=_text(raw.get("ranks")), size_mb=_size(raw.get("size_mb")),
+    )  # fmt: skip
+
+
+def _names(raw: Any) -> tuple[str, ...]:
+    if raw is None:
+        return ()
+    if not isinstance(raw, list) or not all(isinstance(name, str) for name in raw):
+        raise ValueError("follow and ignore are lists of import names")
+    return tuple(name for name in raw if name)
+
+
+def _number(raw: Any) -> int | None:
+    if raw is not None and not isinstance(raw, int):
+        raise ValueError("from_iteration is a number")
+    return raw
+
+
+def _text(raw: Any) -> str | None:
+    if raw is not None and not isinstance(raw, str):
+        raise ValueError("ranks are text, as 0-7")
+    return raw
+
+
+def _size(raw: Any) -> float | None:
+    if raw is not None and not isinstance(raw, (int, float)):
+        raise ValueError("size_mb is a number")
+    return raw
+
+
+def concerns(request: Request, rank: int) -> bool:
+    """Whether the request is for this rank.
+
+    Raises:
+        ValueError: its list of ranks is none.
+    """
+    if request.ranks is None:
+        return True
+    for part in filter(None, request.ranks.split(",")):
+        first, _, last = part.partition("-")
+        if int(first) <= rank <= int(last or first):
+            return True
+    return False
+
+
+def is_rank_itself(environ: MutableMapping[str, str], argv: Sequence[str]) -> bool:
+    """Whether this process is a rank: not its launcher, and not a child that merely inherits its environment.
+
+    Leaves a mark in the environment for the children.
+    """
+    if _is_launcher(argv):
+        return False
+    rank, world, _ = ranks_from(environ)
+    mark = f"{'RANK' in environ}:{rank}:{world}"
+    if rank < 0 or environ.get(_MARK) == mark:
+        return False
+    environ[_MARK] = mark
+    return True
+
+
+def _is_launcher(argv: Sequence[str]) -> bool:
+    """True for `python .../torchrun ...` and `python -m torch.distributed.run ...`."""
+    for i, word in enumerate(argv[1:6], start=1):
+        if word == "-m":
+            return i + 1 < len(argv) and argv[i + 1].startswith(("torch.distributed.", "deepspeed.launcher", "accelerate."))
+        if not word.startswith("-"):
+            return word.rpartition("/")[2] in _LAUNCHERS
+    return False
+
+
+def read(folder: Path) -> Request | None:
+    """The request in a job's folder; None where there is none, or one that is not from this user or from root.
+
+    Raises:
+        ValueError: a file that is no request.
+    """
+    try:
+        fd = os.open(folder / NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid not in (os.getuid(), 0) or found.st_mode & 0o022:
+            return None
+        data = os.read(fd, _MAX_BYTES)
+    finally:
+        os.close(fd)
+    return decode(data.decode())
+
+
+def write(folder: Path, request: Request) -> None:
+    """Put a request in a job's folder, whole or not at all, readable by the folder's owner alone.
+
+    Raises:
+        OSError: no right, no room.
+    """
+    staging = folder / f".{NAME}.{os.getpid()}"
+    staging.unlink(missing_ok=True)
+    fd = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(fd, "w") as file:
+            file.write(encode(request))
+            owner = folder.stat()
+            if owner.st_uid != os.getuid():  # root in another user's folder: the ranks must be able to read it
+                os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
+        staging.replace(folder / NAME)
+    except BaseException:
+        staging.unlink(missing_ok=True)
+        raise

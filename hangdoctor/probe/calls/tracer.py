@@ -1,0 +1,226 @@
+"""Call tracing of this process: on, off, waiting for an iteration; the first internal error switches it off for good."""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+import threading
+import time
+from types import CodeType, FrameType
+
+from .. import format as boxfmt
+from ..blame import is_ours, place
+from ..box import Box
+from . import format as fmt
+from . import hooks
+from .choice import Choice, module_of
+from .request import Request, concerns
+from .ring import Ring
+
+SIZE_VARIABLE = "HANGDOCTOR_CALLS_MB"
+PURE_VARIABLE = "HANGDOCTOR_CALLS_PURE"
+
+
+class Tracer:
+    """One a process, made when tracing is first asked for."""
+
+    def __init__(self, box: Box) -> None:
+        self._box = box
+        self.ring: Ring | None = None
+        self.hook: hooks.Hook | None = None
+        self.waiting: Request | None = None  # for its iteration
+        self.broken = False
+        self._choice = Choice((), ())
+        self._guard = threading.Lock()
+        self._forks = 0
+
+    # ----------------------------------------------------------------- what is asked
+
+    def obey(self, request: Request, iteration: int = -1) -> None:
+        """Bring about what a request says; the same request again changes nothing."""
+        try:
+            with self._guard:
+                if not self.broken:
+                    self._obey(request, iteration)
+        except Exception as error:
+            self.fail(error)
+
+    def _obey(self, request: Request, iteration: int) -> None:
+        wanted = request.on and concerns(request, self._number(boxfmt.H_RANK))
+        if self.ring is None:
+            if not wanted:
+                return
+            try:
+                self.ring = self._make(request)
+            except OSError as error:
+                self._box.put_text(boxfmt.H_NOTE, f"no call tracing: its file cannot be made: {error.strerror or error}")
+                self.broken = True
+                return
+        ring = self.ring
+        self._off()
+        if wanted:
+            ring.header_text(fmt.H_FOLLOW, ",".join(request.follow))
+            ring.header_text(fmt.H_IGNORE, ",".join(request.ignore))
+        first = request.from_iteration if wanted else None
+        ring.header(fmt.H_FROM_ITERATION, -1 if first is None else first)
+        if wanted and (first is None or iteration >= first):
+            self._on(request)
+        elif wanted:
+            self.waiting = request
+            ring.header(fmt.H_STATE, fmt.WAITING)
+        ring.header(fmt.H_REQUEST, request.serial)  # last: whoever asked sees it done
+
+    def reached(self, iteration: int) -> None:
+        """The job says which iteration begins: the one that tracing waits for, perhaps."""
+        request = self.waiting
+        if request is not None and request.from_iteration is not None and iteration >= request.from_iteration:
+            self.obey(request, iteration)
+
+    def tick(self) -> None:
+        """Once a second: the clocks side by side, and threads that were made since."""
+        try:
+            if self.ring is not None and not self.broken:
+                self.ring.anchor()
+            if self.hook is not None:
+                self.hook.adopt()
+        except Exception as error:
+            self.fail(error)
+
+    def _number(self, place: tuple[int, str]) -> int:
+        number: int = struct.unpack_from(place[1], self._box.map, place[0])[0]
+        return number
+
+    def _make(self, request: Request) -> Ring:
+        told = request.size_mb or float(os.environ.get(SIZE_VARIABLE, fmt.DEFAULT_BYTES / (1 << 20)))
+        size = int(told * (1 << 20))
+        return Ring(self._box.path, size, self._number(boxfmt.H_RANK), self._number(boxfmt.H_WORLD))
+
+    # ----------------------------------------------------------------- on and off
+
+    def _on(self, request: Request) -> None:
+        ring = self.ring
+        assert ring is not None
+        self.waiting = None
+        self._choice = Choice(request.follow, request.ignore)
+        _watch_forks(self)
+        hook = hooks.choose(ring, self.decide, self.fail, os.environ.get(PURE_VARIABLE, "") not in ("", "0"))
+        ring.header(fmt.H_VARIANT, hook.variant)
+        ring.header(fmt.H_MEANS, hook.means)
+        ring.anchor()
+        ring.header(fmt.H_BEGAN_WALL, time.time_ns())
+        # A fresh turn of the interpreter's lock: the other threads stand still while their frames are written down.
+        time.sleep(0)
+        ring.resume()
+        ring.put(fmt.NO_CODE, ring.thread(), fmt.BEGIN)
+        self._write_open_frames(ring)
+        if self.broken:  # by the first code that it was to decide on
+            return
+        self.hook = hook
+        hook.install()
+        ring.header(fmt.H_STATE, fmt.TRACING)
+
+    def _write_open_frames(self, ring: Ring) -> None:
+        """What each thread is in already, outermost first; threads of C++ are told only from their next call on."""
+        tids = {ident: (thread.native_id, thread.name) for ident, thread in list(threading._active.items())}  # type: ignore[attr-defined]
+        for ident, frame in sys._current_frames().items():
+            tid, name = tids.get(ident, (None, ""))
+            if tid is None:
+                continue
+            stack: list[FrameType] = []
+            at: FrameType | None = frame
+            while at is not None:
+                stack.append(at)
+                at = at.f_back
+            for at in reversed(stack):
+                id_ = self.decide(at.f_code, at)
+                if id_ >= 0:
+                    ring.put(id_, ring.thread(tid, name), fmt.OPEN)
+
+    def _off(self) -> None:
+        hook, self.hook, self.waiting = self.hook, None, None
+        if hook is not None:
+            hook.remove()
+        if self.ring is not None:
+            self.ring.header(fmt.H_STATE, fmt.STOPPED)
+
+    def decide(self, code: CodeType, frame: FrameType | None) -> int:
+        """The id of a code object, or -1 where it is not followed; asked once for each."""
+        try:
+            ring = self.ring
+            module = module_of(frame, code.co_filename)
+            return ring.intern(code, module) if ring is not None and self._choice.follows(module) else -1
+        except Exception as error:
+            self.fail(error)
+            return -1
+
+    # ----------------------------------------------------------------- trouble and end
+
+    def fail(self, error: BaseException) -> None:
+        """Switch off for good, with a note in the file; an exception of the job's is raised again.
+
+        Raises:
+            BaseException: `error`, when it does not come from the probe's own code.
+        """
+        if not is_ours(error.__traceback__):
+            raise error
+        hook, self.hook, self.waiting, self.broken = self.hook, None, None, True
+        try:
+            if hook is not None:
+                hook.remove()
+        except Exception as second:  # it may be the very thing that is broken: the first error is the one to tell
+            error.__context__ = second
+        if self.ring is not None:
+            self.ring.note(f"switched off: {type(error).__name__}: {error} at {place(error.__traceback__)}", fmt.SWITCHED_OFF)
+
+    def end(self, keep: bool) -> None:
+        """The process ends; with `keep` the file stays, because it ends badly."""
+        try:
+            if not self.broken:
+                self._off()
+        except Exception as error:
+            self.fail(error)
+        if self.ring is not None and not keep:
+            self.ring.remove()
+
+    # ----------------------------------------------------------------- forks
+
+    def before_fork(self) -> None:
+        self._forks += 1
+        if self.hook is not None:
+            self.hook.pause(True)
+
+    def after_fork_in_parent(self) -> None:
+        self._forks -= 1
+        if self.hook is not None and self._forks == 0:
+            self.hook.pause(False)
+
+    def after_fork_in_child(self) -> None:
+        """The ring is the parent's: nothing of this process goes into it."""
+        hook, self.hook, self.waiting, self.ring, self.broken = self.hook, None, None, None, True
+        if hook is not None:
+            hook.remove()
+
+
+_forking: list[Tracer] = []  # the tracer of this process; fork handlers cannot be taken back
+
+
+def _watch_forks(tracer: Tracer) -> None:
+    if not _forking:
+        os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
+    _forking[:] = [tracer]
+
+
+def _before() -> None:
+    for tracer in _forking:
+        tracer.before_fork()
+
+
+def _in_parent() -> None:
+    for tracer in _forking:
+        tracer.after_fork_in_parent()
+
+
+def _in_child() -> None:
+    for tracer in _forking:
+        tracer.after_fork_in_child()

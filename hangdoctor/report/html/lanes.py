@@ -1,0 +1,193 @@
+"""The operations around the frontier of a group: who has entered and left which number, rank by rank.
+
+Only groups in which somebody stands are shown, first those of the causes, and of groups that look alike a few.
+Ranks with the same row share it, so that a group of 128 ranks takes as many lines as it has different ones.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from ...model import Cause, Diagnosis
+from ...operations import P2P, STORE, Operation, RankOps
+from .groups import GroupNames
+
+_LANES = 8
+_ALIKE = 2  # lanes of groups that look the same
+_BEFORE, _COLUMNS = 4, 11
+_LOOK_BACK = 4000  # records of one rank that are searched
+
+Mark = Literal["left", "in", "not", "lost", "none", "failed"]
+MARKS: dict[Mark, str] = {
+    "left": "left",
+    "in": "entered, not left",
+    "not": "not entered",
+    "lost": "older than its records",
+    "none": "no records",
+    "failed": "left by an exception",
+}
+Key = tuple[str, ...] | tuple[str, int, int]
+
+
+class Cell(Struct, frozen=True):
+    mark: Mark
+    says: str = ""  # where it differs from what most members do: its own operation
+
+
+class Row(Struct):
+    ranks: list[int]
+    cells: tuple[Cell, ...]
+    cause: int
+
+
+class Lane(Struct):
+    title: str
+    columns: list[tuple[int, str]]  # number and operation
+    rows: list[Row]
+    waiters: int
+    later: int = 0  # numbers beyond the last column that somebody has come to
+    alike: int = 0  # further groups that look the same
+
+
+def build(diagnosis: Diagnosis, ops: dict[int, RankOps], names: GroupNames) -> tuple[list[Lane], int]:
+    """(lanes, further groups in which somebody stands)."""
+    fronts = _fronts(ops)
+    blamed = {r: i for i, cause in reversed(list(enumerate(diagnosis.causes))) for r in cause.ranks}
+    order = sorted(fronts, key=lambda k: _weight(k, fronts[k], diagnosis.causes, names))
+    lanes: list[Lane] = []
+    shapes: dict[object, list[Lane]] = {}
+    left_out = 0
+    for key in order:
+        shape = _shape(key, fronts[key], names)
+        alike = shapes.setdefault(shape, [])
+        culprit = any(r in blamed for r in _members(key, names))
+        if len(alike) >= (_ALIKE if not culprit else _LANES) or len(lanes) >= _LANES:
+            left_out += 1
+            if alike:
+                alike[-1].alike += 1
+            continue
+        alike.append(_lane(key, fronts[key], ops, names, blamed))
+        lanes.append(alike[-1])
+    return lanes, left_out
+
+
+def _key(op: Operation, rank: int) -> Key:
+    """One counter: the collectives of a group, the transfers of a pair in one direction, one store operation."""
+    if op.op in P2P:
+        return (op.group, rank, op.peer) if op.op == "send" else (op.group, op.peer, rank)
+    return (op.group, op.op) if op.op in STORE else (op.group,)
+
+
+def _fronts(ops: dict[int, RankOps]) -> dict[Key, dict[int, int]]:
+    """Of each counter on which somebody stands: rank -> the earliest number that it has entered and not left."""
+    fronts: dict[Key, dict[int, int]] = {}
+    for rank, one in ops.items():
+        if one.finished:
+            continue
+        for op in one.operations:
+            if op.state != "done":
+                here = fronts.setdefault(_key(op, rank), {})
+                here[rank] = min(here.get(rank, op.seq), op.seq)
+    return fronts
+
+
+def _members(key: Key, names: GroupNames) -> Sequence[int]:
+    if len(key) == 3:
+        return sorted({r for r in key[1:] if isinstance(r, int) and r >= 0})
+    return names.members(key[0])
+
+
+def _weight(key: Key, front: dict[int, int], causes: Iterable[Cause], names: GroupNames) -> tuple[object, ...]:
+    """Sort key: the operations that the causes name, then groups with a culprit, then those with most waiters."""
+    members = set(_members(key, names))
+    named = next(
+        (i for i, c in enumerate(causes) if c.where.seq in front.values() and set(c.where.group_ranks or ()) == members), 99
+    )
+    first = next((i for i, c in enumerate(causes) if members & set(c.ranks)), 99)
+    return named, first, -len(front), len(members), min(front.values()), str(key)
+
+
+def _shape(key: Key, front: dict[int, int], names: GroupNames) -> tuple[object, ...]:
+    if len(key) == 3:
+        return ("transfer", len(front))
+    return (names.axis(key[0]), len(names.members(key[0])), len(front), key[1:])
+
+
+def _lane(key: Key, front: dict[int, int], ops: dict[int, RankOps], names: GroupNames, blamed: dict[int, int]) -> Lane:
+    members = _members(key, names) or sorted(front)
+    low, high = min(front.values()) - _BEFORE, max(front.values())
+    records = {r: _records(ops[r], r, key, low) for r in members if r in ops}
+    high = max([high, *(max(found, default=high) for found in records.values())])
+    first = max(1 if len(key) != 3 else min(front.values()) - _BEFORE, low, 0)
+    numbers = range(first, min(high, first + _COLUMNS - 1) + 1)
+    columns: list[tuple[int, str]] = []
+    cells: dict[int, list[Cell]] = {r: [] for r in members}
+    for number in numbers:
+        usual = Counter(found[number].signature() for found in records.values() if number in found).most_common(1)
+        columns.append((number, usual[0][0][0] if usual and len(key) != 3 else ""))
+        for r in members:
+            cells[r].append(_cell(records.get(r), number, usual[0][0] if usual and len(key) != 3 else None))
+    rows: dict[object, Row] = {}
+    for r in members:
+        same = (tuple(cells[r]), blamed.get(r, -1))
+        rows.setdefault(same, Row([], same[0], same[1])).ranks.append(r)
+    ordered = sorted(rows.values(), key=lambda row: row.ranks[0])
+    return Lane(_title(key, names), columns, ordered, len(front), later=max(0, high - (numbers[-1] if numbers else high)))
+
+
+def _records(one: RankOps, rank: int, key: Key, low: int) -> dict[int, Operation]:
+    """A rank's operations on one counter by number, back to `low` and one before."""
+    found: dict[int, Operation] = {}
+    for op in reversed(one.operations[-_LOOK_BACK:]):
+        if op.group == key[0] and _key(op, rank) == key:
+            found.setdefault(op.seq, op)
+            if op.seq < low:
+                break
+    return found
+
+
+def _cell(found: dict[int, Operation] | None, number: int, usual: tuple[str, str, str, str, int] | None) -> Cell:
+    if found is None:
+        return Cell("none")
+    op = found.get(number)
+    if op is None:
+        return Cell("lost" if found and number < max(found) else "not")
+    mark: Mark = "failed" if op.failed else "left" if op.state == "done" else "in"
+    return Cell(mark, _difference(op, usual) if usual is not None else "")
+
+
+def _difference(op: Operation, usual: tuple[str, str, str, str, int]) -> str:
+    """What an operation's signature has that the others' have not; "" where they agree."""
+    mine = op.signature()
+    if mine == usual:
+        return ""
+    if mine[0] != usual[0]:
+        return mine[0]
+    words = ("", "shapes", "dtype", "reduce op", "root")
+    return "; ".join(f"{words[i]} {mine[i]}, others {usual[i]}" for i in range(1, 5) if mine[i] != usual[i])
+
+
+def _title(key: Key, names: GroupNames) -> str:
+    if len(key) == 3:
+        ends = [f"rank {r}" if isinstance(r, int) and r >= 0 else "any rank" for r in key[1:]]
+        return f"transfers from {ends[0]} to {ends[1]}"
+    return f"{key[1]}, {names.label(key[0])}" if len(key) == 2 else names.label(key[0])
+
+
+def why_none(diagnosis: Diagnosis, origin: str, recorded: int) -> str:
+    """Why there is no lane to show."""
+    if recorded:
+        return "No rank was inside a recorded operation when it was captured."
+    if origin == "files":
+        return (
+            "What was collected holds no records of operations: stacks say where a rank stands, not which call of it. "
+            "Dumps of PyTorch's Flight Recorder beside them (TORCH_FR_BUFFER_SIZE=2000), or a job started with `hangdoctor run -- CMD`, would."
+        )
+    return (
+        "This job carries no black box: nobody counted its operations. Started with `hangdoctor run -- CMD` it shows here, group by "
+        "group, who has entered which operation and who has not."
+    )

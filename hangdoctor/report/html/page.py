@@ -1,0 +1,160 @@
+"""Joins the parts of the page: data, templates, style and script, under a policy that admits nothing from elsewhere."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import time
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from ..._version import __version__
+from ...layout import Layout
+from ...model import Cause, Diagnosis, JobCapture
+from ...ranges import format_hosts, format_ranks
+from . import chat, graph, lanes, ranks, raw, stacktree
+from .arrange import arrangements
+from .groups import GroupNames, layout_of
+from .text import cut, cut_list, embed, keep_lines, plural, visible
+
+_SCRIPTS = ("core.js", "details.js", "grid.js", "icicle.js", "page.js")
+_STYLES = ("base.css", "parts.css", "print.css")
+_STATUS = {"hang": "Hang", "slow": "Slow", "healthy": "Healthy", "unknown": "Could not tell"}
+_SOURCES = {
+    "stack": "stacks", "ops": "operations", "proc": "process", "ras": "NCCL RAS", "gpu": "GPU", "log": "log", "silence": "silence",
+}  # fmt: skip
+
+
+def as_bytes(capture: JobCapture, diagnosis: Diagnosis, folder: Path) -> bytes:
+    """The page for `report --html`. The same bundle gives the same bytes."""
+    ops = {r.rank: r.ops for r in capture.ranks() if r.ops is not None}
+    names = GroupNames(ops.values(), diagnosis.job.world_size, diagnosis.job.layout)
+    layout = diagnosis.job.layout
+    inferred = layout is None
+    if layout is None:
+        layout = layout_of(names.all_members(), diagnosis.job.world_size)
+        names = GroupNames(ops.values(), diagnosis.job.world_size, layout)
+    everybody = ranks.all_ranks(diagnosis)
+    found, left_out = lanes.build(diagnosis, ops, names)
+    packed = raw.pack(folder)
+    context = {
+        "d": diagnosis, "capture": capture, "status": _STATUS[diagnosis.status], "facts": _facts(diagnosis, capture, layout, inferred),
+        "everybody": everybody, "counts": _counts(everybody), "arrangements": arrangements(everybody, layout), "size": _size(len(everybody)),
+        "graph": graph.build(diagnosis) if diagnosis.status != "healthy" else None, "lanes": found, "more_lanes": left_out, "marks": lanes.MARKS, "ahead": any(o.runs_ahead for o in ops.values()),
+        "why_no_lanes": lanes.why_none(diagnosis, capture.origin, len(ops)), "tree": stacktree.as_text(diagnosis.stacks),
+        "raw": packed, "chat": chat.text(diagnosis, capture), "version": __version__, "command": _command(folder), "sources": _SOURCES,
+        "wheres": [_where(c) for c in diagnosis.causes], "data": _data(diagnosis, capture, layout, names, everybody),
+    }  # fmt: skip
+    return _render(context).encode()
+
+
+@cache
+def environment() -> jinja2.Environment:
+    """Every value of an expression is first made visible, then escaped: no template can forget it."""
+    found = jinja2.Environment(
+        loader=jinja2.PackageLoader("hangdoctor.report.html"), autoescape=True, undefined=jinja2.StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True, finalize=lambda v: visible(v) if type(v) is str else v,
+    )  # fmt: skip
+    found.filters |= {
+        "ranks": format_ranks,
+        "hosts": format_hosts,
+        "cut": cut,
+        "cut_list": cut_list,
+        "plural": plural,
+        "lines": keep_lines,
+    }
+    return found
+
+
+def _render(context: dict[str, Any]) -> str:
+    style, script = _static(_STYLES), "(() => {\n" + _static(_SCRIPTS) + "})();\n"
+    policy = (
+        f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; base-uri 'none'; form-action 'none'"
+    )
+    return environment().get_template("page.html.j2").render(context, style=Markup(style), script=Markup(script), policy=policy)
+
+
+@cache
+def _static(names: tuple[str, ...]) -> str:
+    folder = resources.files("hangdoctor.report.html") / "static"
+    return "\n" + "\n".join((folder / name).read_text("utf-8") for name in names)
+
+
+def _digest(text: str) -> str:
+    """A source expression of Content Security Policy level 2: SHA-256 of the element's text, in base64."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _data(
+    diagnosis: Diagnosis, capture: JobCapture, layout: Layout | None, names: GroupNames, everybody: list[ranks.Rank]
+) -> Markup:
+    """What the script needs, as JSON."""
+    frames = ranks.Frames()
+    data = ranks.details(everybody, capture, layout, names, frames)
+    data["tree"], data["cut"] = stacktree.rows(diagnosis.stacks, frames)
+    data["own"] = [
+        [format_ranks(g.ranks), [frames.frame(f.name, f.file, f.line) for f in g.frames], g.thread] for g in diagnosis.stacks
+    ]
+    data["waits"] = [[format_ranks(w.ranks), format_ranks(w.for_), w.on.op or ""] for w in diagnosis.waits]
+    data["missing"] = [[format_ranks(m.ranks), m.why] for m in diagnosis.missing]
+    data["causes"] = [[c.kind, format_ranks(c.ranks)] for c in diagnosis.causes]
+    data |= {"frames": frames.frames.rows, "files": frames.files.rows, "stacks": frames.stacks.rows}
+    return Markup(embed(data))
+
+
+def _facts(diagnosis: Diagnosis, capture: JobCapture, layout: Layout | None, inferred: bool) -> list[tuple[str, str]]:
+    job = diagnosis.job
+    nodes = f"{len(job.nodes)}: {cut_list(format_hosts(job.nodes), 120)}" if job.nodes else "not known"
+    facts = [("Job", job.id), ("Ranks", f"{job.world_size:,}"), ("Nodes", nodes)]
+    if layout is not None:
+        how = " (read from its groups)" if inferred else ""
+        facts.append(("Layout", f"dp {layout.dp} \u00d7 pp {layout.pp} \u00d7 tp {layout.tp}{how}"))
+    if capture.taken:
+        looks = f", two looks {capture.settle_s:g} s apart" if capture.settle_s else ""
+        facts.append(("Captured", time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(capture.taken)) + looks))
+    if capture.origin == "files":
+        facts.append(
+            ("From", "files that somebody collected" + (", ranks numbered by node and pid" if capture.numbered else ""))
+        )
+    absent = sorted({r for m in diagnosis.missing if m.what in ("node", "ranks", "dumps") for r in m.ranks})
+    return [*facts, ("Missing", f"{plural(len(absent), 'rank')}: {cut_list(format_ranks(absent), 80)}")] if absent else facts
+
+
+def _where(cause: Cause) -> list[tuple[str, str]]:
+    """Where a cause sits, as label and text."""
+    at = cause.where
+    members = f" ({cut_list(format_ranks(at.group_ranks), 60)})" if at.group_ranks else ""
+    said = [
+        ("stands at", at.frame),
+        ("held up", at.op and at.op + (f" #{at.seq}" if at.seq is not None else "")),
+        ("group", at.group and f"{at.group}{members}"),
+        ("iteration", str(at.iteration) if at.iteration is not None else None),
+        ("phase", at.phase),
+        ("nodes", cut(format_hosts(cause.nodes), 200) if cause.nodes else None),
+    ]
+    return [(label, text) for label, text in said if text]
+
+
+def _counts(everybody: list[ranks.Rank]) -> list[tuple[str, str, int]]:
+    """(class, words, number) of each state that some rank is in; culprits first."""
+    blamed = sum(r.cause >= 0 for r in everybody)
+    found = [("cause", "culprit" if blamed == 1 else "culprits", blamed)] if blamed else []
+    for state, words in ranks.STATES.items():
+        number = sum(r.state == state and r.cause < 0 for r in everybody)
+        if number:
+            found.append((state, words, number))
+    return found
+
+
+def _size(n: int) -> str:
+    return "large" if n <= 16 else "medium" if n <= 64 else "small" if n <= 256 else "tiny"
+
+
+def _command(folder: Path) -> str:
+    listed = raw.manifest(folder)
+    return " ".join(listed.command) if listed is not None else ""

@@ -1,0 +1,199 @@
+"""Where every rank of a running job stands, and who holds up whom, from what agents report each second.
+
+A glance, not a diagnosis: no stacks and no groups are looked at. It says whom to look at first; a capture says why.
+Pure functions over `Row`; the page, the terminal view and the metrics share them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from .messages import RankNow
+from .ranges import format_hosts, format_ranks
+
+STILL_S = 3.0  # without progress for so long a rank stands; reports come every second and may be late
+
+# The order is the code that the page's stream uses; the meaning is in docs/live.md.
+STATES = ("unseen", "moving", "working", "waiting", "outside", "still", "silent", "gone", "finished", "stopped", "blocked")
+_MAX_NODES = 6  # named in one line
+
+
+class Row(Struct, omit_defaults=True):
+    """One rank now. `idle_s` counts since its last progress, `behind_s` is how long peers have waited without it."""
+
+    rank: int
+    state: str = "unseen"
+    node: str = ""
+    idle_s: float = 0.0
+    iteration: int = -1
+    phase: str = ""
+    op: str = ""  # that it is in, or was in last
+    seq: int = 0
+    pid: int = 0
+    box: bool = False
+    behind_s: float = 0.0
+    lag_s: float = 0.0
+
+
+class Standing(Struct):
+    """Ranks that stand at the same place; `holds` is how many others wait while they are not there."""
+
+    state: str
+    ranks: str  # as ranges
+    count: int
+    nodes: str
+    for_s: float = 0.0
+    op: str = ""
+    seq: int = 0
+    phase: str = ""
+    iteration: int = -1
+    holds: int = 0
+
+
+class Picture(Struct):
+    """One look at the whole job."""
+
+    sentence: str
+    job: str
+    world_size: int
+    counts: dict[str, int]
+    standings: list[Standing]
+    iteration: tuple[int, int]  # lowest and highest; -1 where no rank tells
+    idle_s: float = 0.0  # since the last progress of any rank
+
+
+def state_of(told: RankNow, idle_s: float, silent: bool) -> str:
+    """One of `STATES`."""
+    if told.over:
+        return "finished" if told.finished else "gone"
+    if silent:
+        return "silent"
+    if idle_s < STILL_S:
+        return "moving"
+    if told.held:
+        return "blocked" if told.held == "D" else "stopped"
+    if told.busy:
+        return "working"
+    if told.inside:
+        return "waiting"
+    return "outside" if told.box else "still"
+
+
+_SUSPECT = ("stopped", "gone", "silent", "blocked", "outside", "still")
+
+
+def stand(rows: Iterable[Row]) -> list[Standing]:
+    """Ranks at the same place together, those first that hold the others up, then who waits longest."""
+    places: dict[tuple[object, ...], list[Row]] = {}
+    waiting = 0
+    for row in rows:
+        waiting += row.state == "waiting"
+        key: tuple[object, ...] = (row.state,)
+        if row.state in _PLACED:
+            key = (row.state, row.op, row.seq if row.state == "waiting" else 0, row.phase, row.iteration)
+        places.setdefault(key, []).append(row)
+    found = [_standing(same, waiting) for same in places.values()]
+    return sorted(found, key=_order)
+
+
+_PLACED = ("waiting", "outside", "working", "stopped", "blocked")
+
+
+def _standing(same: Sequence[Row], waiting: int) -> Standing:
+    first = same[0]
+    placed = first.state in _PLACED
+    nodes = sorted({r.node for r in same if r.node})
+    named = format_hosts(nodes) if len(nodes) <= _MAX_NODES else f"{len(nodes)} nodes"
+    return Standing(
+        first.state, format_ranks(r.rank for r in same), len(same), named,
+        for_s=max((r.idle_s for r in same), default=0.0) if first.state not in ("moving", "unseen", "finished") else 0.0,
+        op=first.op if placed else "", seq=first.seq if first.state == "waiting" else 0, phase=first.phase if placed else "",
+        iteration=first.iteration if placed else -1, holds=waiting if first.state in _SUSPECT and waiting else 0,
+    )  # fmt: skip
+
+
+def _order(one: Standing) -> tuple[object, ...]:
+    suspect = _SUSPECT.index(one.state) if one.holds else 9
+    # Where all wait, the few in another place than the many are the ones to look at.
+    rest = (
+        "stopped",
+        "blocked",
+        "waiting",
+        "working",
+        "still",
+        "outside",
+        "silent",
+        "gone",
+        "moving",
+        "unseen",
+        "finished",
+    ).index(one.state)
+    return suspect, rest, one.count if one.state == "waiting" else 0, -one.for_s, one.op, one.seq
+
+
+def look(rows: Sequence[Row], job: str, world_size: int) -> Picture:
+    """The picture of all rows."""
+    standings = stand(rows)
+    counts = Counter(r.state for r in rows)
+    steps = [r.iteration for r in rows if r.iteration >= 0]
+    alive = [r.idle_s for r in rows if r.state not in ("unseen", "gone", "finished")]
+    return Picture(
+        sentence(standings, counts), job, world_size, {s: counts[s] for s in STATES if counts[s]}, standings,
+        (min(steps), max(steps)) if steps else (-1, -1), min(alive, default=0.0),
+    )  # fmt: skip
+
+
+def sentence(standings: Sequence[Standing], counts: Counter[str]) -> str:
+    """What a person wants to know first."""
+    total = counts.total()
+    if not total:
+        return "No rank has been seen yet"
+    holders = [s for s in standings if s.holds]
+    waits = [s for s in standings if s.state == "waiting"]
+    if holders:
+        return f"{_who(holders[0])} {_IS[holders[0].state]}; {_waiters(waits)}"
+    if waits and not counts["moving"] and not counts["working"]:
+        return f"Nobody moves: {_waiters(waits)}"
+    if waits:
+        return f"{_waiters(waits)}; {counts['moving'] + counts['working']} go on"
+    lost = sum(counts[s] for s in _SUSPECT)
+    if lost:
+        standing = ", ".join(f"{counts[s]} {_SHORT[s]}" for s in _SUSPECT if counts[s])
+        return f"{total - lost} of {total} ranks go on, {standing}"
+    if counts["finished"] + counts["unseen"] == total:
+        return "The job has ended" if counts["finished"] else "No rank has been seen yet"
+    return f"All {total - counts['unseen'] - counts['finished']} ranks go on"
+
+
+_IS = {
+    "gone": "is gone", "silent": "is silent: its node does not answer", "outside": "is outside of any operation",
+    "still": "stands still", "stopped": "is stopped", "blocked": "is blocked in I/O",
+}  # fmt: skip
+_SHORT = {
+    "gone": "gone",
+    "silent": "silent",
+    "still": "without progress",
+    "outside": "outside of any operation",
+    "stopped": "stopped",
+    "blocked": "blocked in I/O",
+}
+
+
+def _who(one: Standing) -> str:
+    words = f"Rank {one.ranks}" if one.count == 1 else f"{one.count} ranks ({_short(one.ranks)}), each"
+    return f"{words} ({one.nodes})" if one.nodes and one.count == 1 else words
+
+
+def _waiters(waits: Sequence[Standing]) -> str:
+    number = sum(w.count for w in waits)
+    operations = list(dict.fromkeys(w.op for w in waits if w.op))
+    where = f" in {operations[0]}" if len(operations) == 1 else f" in {len(operations)} operations" if operations else ""
+    longest = max((w.for_s for w in waits), default=0.0)
+    return f"{number} rank{'s wait' if number != 1 else ' waits'}{where} for {longest:.0f} s"
+
+
+def _short(ranks: str, room: int = 40) -> str:
+    return ranks if len(ranks) <= room else ranks[: ranks.rfind(",", 0, room)] + ",..."

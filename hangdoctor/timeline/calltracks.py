@@ -1,0 +1,85 @@
+"""The Python calls of a rank as tracks: one a thread, calls within calls."""
+
+from __future__ import annotations
+
+from ..calls_model import CallTrace, Event
+from ..errors import BadInput
+from ..readers.calls import read_calls
+from .model import RankTrace, Timeline
+from .tracks import Edge, Slice, Track
+
+CALLS = 100_000  # events of a rank that are shown when nobody says how many
+
+
+def call_tracks(timeline: Timeline, trace: RankTrace, last: int) -> list[Track]:
+    """Tracks of the last so many events; none where the rank was never traced or its ring cannot be read."""
+    calls = trace.calls
+    if calls is None and trace.calls_path and last:
+        try:
+            calls = read_calls(trace.calls_path, last)
+        except FileNotFoundError:
+            return []
+        except BadInput as error:
+            timeline.trace.notes.append(f"rank {trace.rank}: {error}")
+            return []
+    if calls is None or not calls.events or not last:
+        return []
+    correction = timeline.correction(trace)
+    threads: dict[int, _Thread] = {}
+    latest = 0
+    for event in calls.events[-last:]:
+        at = max(0, correction.at(calls.base_ns + event.at_ns) - timeline.base_ns)
+        latest = max(latest, at)
+        if event.kind == "begin":  # what came before has nothing to do with what follows
+            for thread in threads.values():
+                thread.close(at)
+            continue
+        threads.setdefault(event.thread, _Thread(calls)).add(event, at)
+    timeline.end_ns = max(timeline.end_ns, latest)
+    found = []
+    for index, thread in threads.items():
+        if calls.state != "tracing":
+            thread.close(latest)  # nobody saw how they went on
+        name = calls.threads[index].name or f"thread {calls.threads[index].tid}"
+        found.append(Track(f"calls, {name}", edges=thread.edges()))
+    return found
+
+
+class _Thread:
+    """Puts the events of one thread together; calls whose beginning the ring has lost begin with the first event."""
+
+    def __init__(self, calls: CallTrace) -> None:
+        self._calls = calls
+        self._edges: list[Edge] = []
+        self._open: list[int] = []
+        self._lost: list[int] = []  # functions that were left without having been entered, the innermost first
+        self._first = self._last = -1
+
+    def add(self, event: Event, at: int) -> None:
+        at = self._last = max(at, self._last)
+        self._first = at if self._first < 0 else self._first
+        if event.kind in ("call", "open"):
+            self._open.append(event.function)
+            self._edges.append((at, self._slice(event.function, at)))
+            return
+        if event.function in self._open:
+            while self._open.pop() != event.function:  # a return that was not recorded
+                self._edges.append((at, None))
+            self._edges.append((at, None))
+        elif not self._open:
+            self._lost.append(event.function)
+            self._edges.append((at, None))
+
+    def close(self, at: int) -> None:
+        self._last = max(at, self._last)
+        self._edges += [(self._last, None)] * len(self._open)
+        self._open.clear()
+
+    def edges(self) -> list[Edge]:
+        before: list[Edge] = [(self._first, self._slice(function, self._first)) for function in reversed(self._lost)]
+        return before + self._edges
+
+    def _slice(self, number: int, at: int) -> Slice:
+        function = self._calls.functions[number]
+        return Slice(function.name, at, -1, "call", {"module": function.module} if function.module else {},
+                     (function.name, function.file, function.line))  # fmt: skip

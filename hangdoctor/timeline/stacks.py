@@ -1,0 +1,72 @@
+"""Stacks for other people's viewers: folded lines (flame graphs) and speedscope's JSON.
+
+Folded: https://github.com/brendangregg/FlameGraph; speedscope: https://www.speedscope.app/file-format-schema.json.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+from ..model import Diagnosis, Frame, JobCapture, ThreadSample
+from ..ranges import format_ranks
+
+_EACH = 256  # ranks up to which speedscope gets a profile of each beside the merged one
+
+Stack = tuple[str, tuple[tuple[str, str, int], ...]]  # thread, frames outermost first
+
+
+def folded(capture: JobCapture, diagnosis: Diagnosis, folder: Path) -> bytes:
+    """``ranks 0-2,4;MainThread;main (train.py:9);step (train.py:4) 4``: one line a stack, counted in ranks."""
+    lines = []
+    for (thread, frames), ranks in _merged(capture).items():
+        who = f"{'rank' if len(ranks) == 1 else 'ranks'} {format_ranks(ranks)}"
+        words = [who, thread, *(f"{name} ({file}:{line})" if line else name for name, file, line in frames)]
+        lines.append(";".join(w.replace(";", ",").replace("\n", " ") for w in words) + f" {len(ranks)}\n")
+    return "".join(lines).encode()
+
+
+def speedscope(capture: JobCapture, diagnosis: Diagnosis, folder: Path) -> bytes:
+    """One profile of all ranks together, then one of each: a stack weighs as many ranks as stand in it."""
+    frames: dict[tuple[str, str, int], int] = {}
+    merged = _merged(capture)
+    profiles = [_profile("all ranks", [(stack, len(ranks)) for stack, ranks in merged.items()], frames)]
+    by_rank: dict[int, list[tuple[Stack, int]]] = {}
+    for stack, ranks in merged.items():
+        for rank in ranks:
+            by_rank.setdefault(rank, []).append((stack, 1))
+    if len(by_rank) <= _EACH:
+        profiles += [_profile(f"rank {rank}", by_rank[rank], frames) for rank in sorted(by_rank)]
+    listed = [{"name": name} | ({"file": file, "line": line} if line else {}) for name, file, line in frames]
+    return json.dumps({
+        "$schema": "https://www.speedscope.app/file-format-schema.json", "exporter": "hangdoctor", "name": capture.job,
+        "activeProfileIndex": 0, "shared": {"frames": listed}, "profiles": profiles,
+    }).encode()  # fmt: skip
+
+
+def _profile(name: str, stacks: list[tuple[Stack, int]], frames: dict[tuple[str, str, int], int]) -> dict[str, object]:
+    samples = [[frames.setdefault(f, len(frames)) for f in ((thread, "", 0), *inner)] for (thread, inner), _ in stacks]
+    weights = [weight for _, weight in stacks]
+    return {"type": "sampled", "name": name, "unit": "none", "startValue": 0, "endValue": sum(weights),
+            "samples": samples, "weights": weights}  # fmt: skip
+
+
+def _merged(capture: JobCapture) -> dict[Stack, list[int]]:
+    """Stack -> the ranks that stand in it (a rank once for each of its threads), the most frequent first."""
+    found: dict[Stack, list[int]] = {}
+    for rank in capture.ranks():
+        threads = next((s.threads for s in reversed(rank.samples) if any(t.frames for t in s.threads)), [])
+        for thread in threads:
+            if thread.frames:
+                found.setdefault((_name(thread), tuple(map(_frame, reversed(thread.frames)))), []).append(rank.rank)
+    sizes = Counter({stack: len(ranks) for stack, ranks in found.items()})
+    return {stack: found[stack] for stack, _ in sizes.most_common()}
+
+
+def _name(thread: ThreadSample) -> str:
+    return thread.name or "thread"
+
+
+def _frame(frame: Frame) -> tuple[str, str, int]:
+    return frame.name, frame.file, frame.line

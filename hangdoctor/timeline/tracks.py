@@ -1,0 +1,177 @@
+"""The tracks of one rank: its marks, its threads' operations, and what was in flight beside them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+
+from msgspec import Struct
+
+from ..operations import Operation
+from ..ranges import format_ranks
+from .model import Lane, Timeline
+
+_SITE = re.compile(r"^(.*) \((.*):(\d+)\)$")
+_LANES = 64  # tracks for what is in flight at once; what exceeds them is left out
+_SIZES = {"64": 8, "32": 4, "16": 2, "8": 1, "double": 8, "float": 4, "half": 2, "bool": 1, "long": 8, "int": 4, "short": 2}
+Flows = dict[int, tuple[int, bool]]
+
+
+class Slice(Struct):
+    """Nanoseconds on the common axis; `end` -1: it has not ended."""
+
+    name: str
+    begin: int
+    end: int
+    category: str
+    facts: dict[str, int | str] = {}
+    site: tuple[str, str, int] = ("", "", 0)  # function, file, line
+    flow: tuple[int, bool] | None = None
+    inner: list[Slice] = []
+
+
+Edge = tuple[int, Slice | None]  # when, and what begins; None: the innermost ends
+
+
+class Track(Struct):
+    name: str
+    slices: list[Slice] = []
+    thread: bool = False
+    main: bool = False
+    edges: list[Edge] = []  # instead of slices, where they nest deeply
+
+    def in_order(self) -> Iterator[Edge]:
+        """What begins and ends, in the order of time; what never ends only begins."""
+        yield from self.edges
+        open_: list[Slice] = []
+        todo = list(reversed(self.slices))
+        while todo:
+            slice = todo.pop()
+            while open_ and 0 <= open_[-1].end <= slice.begin:
+                yield open_.pop().end, None
+            yield slice.begin, slice
+            open_.append(slice)
+            todo.extend(reversed(slice.inner))
+        yield from ((slice.end, None) for slice in reversed(open_) if slice.end >= 0)
+
+
+def tracks_of(timeline: Timeline, lane: Lane, flows: Flows) -> list[Track]:
+    """All tracks of a rank, in the order in which they are shown; slices of a track are in order and do not overlap."""
+    marks = [
+        Track(title, found)
+        for kind, title in (("iteration", "iterations"), ("phase", "phases"), ("micro_batch", "micro-batches"))
+        if (found := _mark_slices(timeline, lane, kind))
+    ]
+    return marks + _threads(timeline, lane, flows)
+
+
+def _mark_slices(timeline: Timeline, lane: Lane, kind: str) -> list[Slice]:
+    marks = [m for m in lane.trace.ops.marks if m.kind == kind]
+    if kind == "micro_batch":  # one ends at the latest where its iteration does
+        marks = sorted(
+            marks + [m for m in lane.trace.ops.marks if m.kind == "iteration"], key=lambda m: (m.at_s, m.kind == "micro_batch")
+        )
+    found: list[Slice] = []
+    for mark in marks:
+        at = timeline.at(lane.trace, mark.at_s)
+        if found and found[-1].end < 0:
+            found[-1].end = max(at, found[-1].begin)
+        if found:
+            at = max(at, found[-1].end)
+        if mark.kind == "phase" and mark.text:
+            found.append(Slice(mark.text, at, -1, "phase"))
+        elif mark.kind == kind and kind != "phase":
+            found.append(Slice(f"{kind.replace('_', '-')} {mark.number}", at, -1, kind, {"number": mark.number}))
+    return found
+
+
+def _threads(timeline: Timeline, lane: Lane, flows: Flows) -> list[Track]:
+    by_thread: dict[int, list[int]] = {}
+    flying: list[int] = []
+    for j, op in enumerate(lane.trace.ops.operations):
+        if op.asynchronous:
+            flying.append(j)
+        else:
+            by_thread.setdefault(op.thread, []).append(j)
+    tracks = []
+    for n, (tid, places) in enumerate(by_thread.items()):
+        name = lane.trace.threads.get(tid) or ("MainThread" if n == 0 else f"thread {tid}")
+        slices = [_operation(timeline, lane, j, flows) for j in places]
+        tracks.append(Track(name, _in_order(slices), True, tid == lane.trace.pid or (n == 0 and lane.trace.pid == 0)))
+    rows = _rows([_operation(timeline, lane, j, flows) for j in flying])
+    return tracks + [Track("in flight" if n == 0 else f"in flight {n + 1}", row) for n, row in enumerate(rows)]
+
+
+def _in_order(slices: list[Slice]) -> list[Slice]:
+    """A thread is in one operation at a time; where a clock was set back, an end may seem to lie behind the next begin."""
+    slices.sort(key=lambda s: s.begin)
+    for one, following in pairwise(slices):
+        if one.end < 0 or one.end > following.begin:
+            one.end = following.begin
+    return slices
+
+
+def _rows(slices: list[Slice]) -> list[list[Slice]]:
+    """Overlapping slices on as few rows as they need."""
+    rows: list[list[Slice]] = []
+    for slice in sorted(slices, key=lambda s: s.begin):
+        row = next((r for r in rows if 0 <= r[-1].end <= slice.begin), None)
+        if row is None and len(rows) < _LANES:
+            rows.append(row := [])
+        if row is not None:
+            row.append(slice)
+    return rows
+
+
+def _operation(timeline: Timeline, lane: Lane, j: int, flows: Flows) -> Slice:
+    op = lane.trace.ops.operations[j]
+    facts: dict[str, int | str] = {"group": group_words(timeline, op.group), "seq": op.seq}
+    for key, value in (("shapes", op.shapes), ("dtype", op.dtype), ("reduce_op", op.reduce_op), ("keys", op.detail)):
+        if value:
+            facts[key] = value
+    size = bytes_of(op)
+    if size:
+        facts["bytes"] = size
+    if op.root >= 0 or op.peer >= 0:
+        facts["root" if op.root >= 0 else "peer"] = max(op.root, op.peer)
+    if op.iteration >= 0:
+        facts["iteration"] = op.iteration
+    if op.failed:
+        facts["outcome"] = "failed"
+    name, category = op_words(timeline, op), "operation"
+    if lane.end[j] < 0:
+        facts["open_ms"] = (timeline.end_ns - lane.begin[j]) // 1_000_000
+        name, category = f"UNFINISHED {name} #{op.seq}", "operation,unfinished"
+    match = _SITE.match(op.site)
+    site = (match[1], match[2], int(match[3])) if match else ("", "", 0)
+    return Slice(name, lane.begin[j], lane.end[j], category, facts, site, flows.get(j))
+
+
+def op_words(timeline: Timeline, op: Operation) -> str:
+    """``all_reduce dp``, ``send to 3``: what a slice is called."""
+    if op.op in ("send", "recv") and op.peer >= 0:
+        return f"{op.op} {'to' if op.op == 'send' else 'from'} {op.peer}"
+    group = timeline.trace.groups.get(op.group)
+    return f"{op.op} {group.name}" if group is not None and group.name else op.op
+
+
+def group_words(timeline: Timeline, uid: str) -> str:
+    """``dp (ranks 0,2)``"""
+    group = timeline.trace.groups.get(uid)
+    if group is None:
+        return uid
+    ranks = f"ranks {format_ranks(group.ranks)}" if group.ranks else uid
+    return f"{group.name} ({ranks})" if group.name else ranks
+
+
+def bytes_of(op: Operation) -> int:
+    """Bytes of the inputs, as far as shapes and dtype tell them; 0 where they do not."""
+    kind = op.dtype.removeprefix("torch.").lower()
+    digits = re.search(r"(64|32|16|8)", kind)
+    width = _SIZES.get(digits[1] if digits else kind, 0)
+    count = 0
+    for text in re.findall(r"\[([\d, ]*)\]", op.shapes):
+        count += math.prod(int(n) for n in text.split(",") if n.strip())
+    return width * count

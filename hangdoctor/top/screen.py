@@ -1,0 +1,201 @@
+"""Lines of `top`, from what was seen and where the person is. No input, no output."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from msgspec import Struct
+from rich.text import Text
+
+from ..errors import UsageError
+from ..ranges import parse_ranks
+from ..standing import Row, Standing
+from .sources import Seen
+
+STYLES = {
+    "unseen": "dim", "moving": "green", "working": "cyan", "waiting": "yellow", "outside": "bold red", "still": "magenta",
+    "silent": "bold magenta", "gone": "bold red reverse", "finished": "dim",
+    "stopped": "bold red", "blocked": "bold red",
+}  # fmt: skip
+GLYPHS = {
+    "moving": ">",
+    "working": "~",
+    "waiting": "|",
+    "outside": "!",
+    "still": "-",
+    "silent": "?",
+    "gone": "x",
+    "stopped": "T",
+    "blocked": "D",
+}
+_ORDER = ("stopped", "gone", "silent", "blocked", "outside", "still", "waiting", "working", "moving", "unseen", "finished")
+_MAX_STANDINGS = 6
+_NOTE_LINES = 4
+HELP = (
+    "c        capture all ranks now and diagnose",
+    "/        filter: ranks (0-7,12), or a part of a node, state, phase or operation",
+    "Enter    details of the rank under the cursor",
+    "arrows, j k, PgUp PgDn, Home End   move",
+    "Esc      back, or drop the filter",
+    "r        look again now",
+    "q        quit (Ctrl-C too)",
+    "",
+    "moving   made progress within 3 s        waiting  inside an operation for longer",
+    "outside  in no operation while time passes: whom the waiting ones wait for",
+    "working  uses the processor or reads and writes outside of operations",
+    "still    no progress, and no black box that would tell more",
+    "silent   its node's agent is not heard   gone     its process is over, not well",
+    "stopped  SIGSTOP or a debugger           blocked  in uninterruptible I/O (state D)",
+)
+
+
+class Mode(Struct):
+    """Where the person is."""
+
+    view: str = "list"  # or filter, detail, help
+    filter: str = ""
+    cursor: int = 0
+    first: int = 0  # row at the top of the list
+    note: str = ""
+    bad: bool = False
+    detail: list[str] = []
+
+
+def seconds(value: float) -> str:
+    if value < 10:
+        return f"{value:.1f} s"
+    return f"{value:.0f} s" if value < 600 else f"{value / 60:.0f} min" if value < 7200 else f"{value / 3600:.0f} h"
+
+
+def chosen(seen: Seen, wanted: str) -> list[Row]:
+    """The rows that a filter lets through, those first that hold others up or wait longest."""
+    wanted = wanted.strip().lower()
+    rows = [r for r in seen.rows if r.state != "unseen"]
+    if wanted:
+        try:
+            numbers = set(parse_ranks(wanted))
+            rows = [r for r in rows if r.rank in numbers]
+        except UsageError:
+            rows = [r for r in rows if any(wanted in x.lower() for x in (r.node, r.state, r.phase, r.op))]
+    return sorted(
+        rows, key=lambda r: (_ORDER.index(r.state), -round(r.idle_s) if r.state not in ("moving", "finished") else 0, r.rank)
+    )
+
+
+def screen(seen: Seen | None, trouble: str, mode: Mode, width: int, height: int) -> list[Text]:
+    """Exactly `height` lines, none wider than `width`."""
+    head = list(_head(seen, trouble, width))
+    note = _note(mode, width)
+    room = max(1, height - len(head) - len(note) - 1)
+    if mode.view == "help":
+        body = [Text(line) for line in HELP]
+    elif mode.view == "detail" and seen is not None:
+        body = [Text(clean(line)) for line in mode.detail]
+    else:
+        body = list(_list(seen, mode, width, room)) if seen is not None else []
+    lines = head + body[:room] + [Text()] * (room - len(body)) + note + [_keys(mode)]
+    for line in lines:
+        line.truncate(width, overflow="ellipsis")
+    return lines[:height]
+
+
+def _head(seen: Seen | None, trouble: str, width: int) -> Iterator[Text]:
+    title = Text("hangdoctor top", style="bold")
+    if seen is None:
+        yield title
+        yield Text(trouble or "looking ...", style="red" if trouble else "")
+        return
+    picture = seen.picture
+    low, high = picture.iteration
+    step = f"iteration {low}" if low == high else f"iteration {low} to {high}"
+    told = [clean(seen.title), f"{picture.world_size} ranks"] + ([step] if low >= 0 else [])
+    told += [f"{seconds(seen.pace_s)} each"] if seen.pace_s else []
+    yield title.append("  " + ", ".join(told), style="not bold dim")
+    yield Text(clean(picture.sentence), style="bold") if not trouble else Text(clean(trouble), style="bold red")
+    counts = Text()
+    for state, number in picture.counts.items():
+        counts.append(f" {GLYPHS.get(state, '')} {number} {state} ".replace("  ", " "), style=STYLES[state]).append(" ")
+    yield counts
+    yield Text()
+    standings = [s for s in picture.standings if s.state not in ("unseen",)][:_MAX_STANDINGS]
+    yield Text(f"{'RANKS':<16}{'N':>6} {'STATE':<9}{'FOR':>7} {'HOLDS UP':>9}  WHERE", style="dim")
+    for one in standings:
+        yield _standing(one)
+    yield Text()
+
+
+def _standing(one: Standing) -> Text:
+    ranks = one.ranks if len(one.ranks) <= 15 else one.ranks[:14] + "+"
+    where = f"{one.op} #{one.seq}" if one.seq else f"after {one.op}" if one.op and one.state == "outside" else one.op
+    told = [
+        clean(where),
+        f"phase {clean(one.phase)}" if one.phase else "",
+        f"iteration {one.iteration}" if one.iteration >= 0 else "",
+        clean(one.nodes),
+    ]
+    text = Text(f"{ranks:<16}{one.count:>6} ")
+    text.append(f"{one.state:<9}", style=STYLES[one.state])
+    text.append(f"{seconds(one.for_s) if one.for_s else '':>7} {one.holds or '':>9}  ")
+    return text.append(", ".join(t for t in told if t))
+
+
+def _list(seen: Seen, mode: Mode, width: int, room: int) -> Iterator[Text]:
+    rows = chosen(seen, mode.filter)
+    mode.cursor = max(0, min(mode.cursor, len(rows) - 1))
+    space = max(1, room - 1)
+    mode.first = max(
+        0,
+        min(mode.first, mode.cursor, len(rows) - space)
+        if mode.cursor < mode.first
+        else max(mode.first, mode.cursor - space + 1),
+    )
+    node = max(6, min(16, width - 66))
+    yield Text(f"{'RANK':>6} {'NODE':<{node}} {'STATE':<9}{'FOR':>7} {'ITER':>8} {'PHASE':<12} OPERATION", style="dim")
+    if not rows:
+        yield Text(
+            "no rank" + (f" matches '{clean(mode.filter)}'" if mode.filter else " here yet: it appears when the job starts")
+        )
+    for i, row in enumerate(rows[mode.first : mode.first + space], mode.first):
+        yield _row(row, node, i == mode.cursor)
+
+
+def _row(row: Row, node: int, under: bool) -> Text:
+    since = seconds(row.idle_s) if row.state not in ("moving", "finished") else ""
+    step = str(row.iteration) if row.iteration >= 0 else ""
+    text = Text(f"{row.rank:>6} {clean(row.node)[:node]:<{node}} ", style="reverse" if under else "")
+    text.append(f"{row.state:<9}", style=STYLES[row.state])
+    text.append(f"{since:>7} {step:>8} {clean(row.phase)[:12]:<12} {clean(row.op)}{f' #{row.seq}' if row.seq else ''}")
+    return text
+
+
+def _note(mode: Mode, width: int) -> list[Text]:
+    if mode.view == "filter":
+        return [Text(f"filter: {mode.filter}_", style="bold")]
+    lines = [Text(f"filter: {clean(mode.filter)} (Esc drops it)", style="dim")] if mode.filter else []
+    wrapped = textwrap.wrap(clean(mode.note), width, break_on_hyphens=False)[:_NOTE_LINES]
+    return lines + [Text(line, style="red" if mode.bad else "") for line in wrapped]
+
+
+def _keys(mode: Mode) -> Text:
+    if mode.view == "filter":
+        return Text("Enter keeps the filter, Esc drops it", style="dim")
+    if mode.view in ("detail", "help"):
+        return Text("Esc back   c capture   q quit", style="dim")
+    return Text("c capture   / filter   Enter details   ? help   q quit", style="dim")
+
+
+def clean(text: str) -> str:
+    """Names come from the job: nothing in them may steer the terminal."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def plain(seen: Seen, wanted: str = "", limit: int = 64) -> Iterator[str]:
+    """The same once, for a pipe or a file."""
+    yield from (line.plain.rstrip() for line in _head(seen, "", 160))
+    rows = chosen(seen, wanted)
+    yield f"{'RANK':>6} {'NODE':<16} {'STATE':<9}{'FOR':>7} {'ITER':>8} {'PHASE':<12} OPERATION"
+    for row in rows[:limit]:
+        yield _row(row, 16, False).plain.rstrip()
+    if len(rows) > limit:
+        yield f"... and {len(rows) - limit} more ranks (--json has all)"

@@ -1,0 +1,126 @@
+"""The terminal while `top` runs: keys without Enter, the other screen, and everything as it was at any end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import sys
+import termios
+import tty
+from types import FrameType, TracebackType
+
+from ..errors import Cancelled
+
+# DECSET private modes, https://invisible-island.net/xterm/ctlseqs/ctlseqs.html
+_ENTER = "\x1b[?1049h\x1b[?25l"
+_LEAVE = "\x1b[0m\x1b[?25h\x1b[?1049l"
+_KEYS = {
+    "\x1b[A": "up", "\x1b[B": "down", "\x1bOA": "up", "\x1bOB": "down", "\x1b[5~": "page up", "\x1b[6~": "page down", "\x1b[H": "home",
+    "\x1b[F": "end", "\x1b[1~": "home", "\x1b[4~": "end", "\r": "enter", "\n": "enter", "\x7f": "backspace", "\x08": "backspace",
+    "\x1b": "escape", "\x0c": "redraw",
+}  # fmt: skip
+
+
+class Terminal:
+    """A context manager. `keys` waits for keys; `draw` puts whole screens."""
+
+    def __init__(self) -> None:
+        self.input, self.output = sys.stdin.fileno(), sys.stdout.fileno()
+        self.resized = False
+        self._old: list[object] = []
+        self._handlers: dict[int, object] = {}
+
+    def __enter__(self) -> Terminal:
+        self._old = termios.tcgetattr(self.input)
+        for number, handler in (
+            (signal.SIGWINCH, self._on_resize), (signal.SIGHUP, _hung_up), (signal.SIGTSTP, self._on_stop),
+        ):  # fmt: skip
+            self._handlers[number] = signal.signal(number, handler)
+        self._take()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        # A second Ctrl-C must not cut this short.
+        with contextlib.suppress(ValueError):
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+        self._give_back()
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
+
+    def _take(self) -> None:
+        tty.setcbreak(self.input)
+        self._write(_ENTER)
+
+    def _give_back(self) -> None:
+        with contextlib.suppress(OSError, termios.error):  # the terminal itself may be gone
+            self._write(_LEAVE)
+        with contextlib.suppress(OSError, termios.error):
+            termios.tcsetattr(self.input, termios.TCSAFLUSH, self._old)  # type: ignore[arg-type]
+
+    def _on_resize(self, number: int, frame: FrameType | None) -> None:
+        self.resized = True
+
+    def _on_stop(self, number: int, frame: FrameType | None) -> None:
+        """Ctrl-Z: the shell gets its screen, and we ours again when we go on."""
+        self._give_back()
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTSTP)
+        signal.signal(signal.SIGTSTP, self._on_stop)
+        self._take()
+        self.resized = True
+
+    def _write(self, text: str) -> None:
+        data = text.encode("utf-8", "replace")
+        while data:
+            data = data[os.write(self.output, data) :]
+
+    def size(self) -> tuple[int, int]:
+        """(columns, rows)."""
+        size = shutil.get_terminal_size((80, 24)) if not os.isatty(self.output) else os.get_terminal_size(self.output)
+        return max(20, size.columns), max(6, size.lines)
+
+    def draw(self, lines: list[str]) -> None:
+        """A screen at once: lines that are shorter than before leave nothing behind."""
+        self._write("\x1b[H" + "\x1b[0m\x1b[K\r\n".join(lines) + "\x1b[0m\x1b[K\x1b[J")
+
+    def keys(self, seconds: float) -> list[str]:
+        """What was pressed within so long.
+
+        Raises:
+            Cancelled: the terminal is gone.
+        """
+        try:
+            ready, _, _ = select.select([self.input], [], [], seconds)
+            data = os.read(self.input, 256) if ready else None
+        except OSError as error:
+            raise Cancelled("the terminal is gone") from error
+        if data == b"":
+            raise Cancelled("the terminal is gone")
+        return split_keys(data.decode("utf-8", "replace")) if data else []
+
+
+def split_keys(text: str) -> list[str]:
+    """``"j\\x1b[A"`` -> ``["j", "up"]``; sequences that mean nothing here are left out."""
+    found = []
+    while text:
+        known = next(
+            (k for k in sorted(_KEYS, key=len, reverse=True) if text.startswith(k) and (k != "\x1b" or len(text) == 1)), None
+        )
+        if known is not None:
+            found.append(_KEYS[known])
+            text = text[len(known) :]
+        elif text[0] == "\x1b":
+            end = next((i for i, c in enumerate(text[2:], 2) if c.isalpha() or c == "~"), len(text) - 1)
+            text = text[end + 1 :]
+        else:
+            found.append(text[0])
+            text = text[1:]
+    return found
+
+
+def _hung_up(number: int, frame: FrameType | None) -> None:
+    raise Cancelled("the terminal was closed")

@@ -1,0 +1,214 @@
+"""The JSON API under /api/v1, as docs/openapi.json describes it. `ROUTES` is the whole of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ..bundle import safe_name
+from ..errors import BadInput, HangdoctorError, UsageError
+from ..incidents import Incident
+from ..ranges import parse_ranks
+from ..standing import Row, Standing
+from .board import Board
+from .frames import Frame, Status, status_of
+
+MAX_BODY = 4096
+MAX_ROWS = 20_000  # in one answer
+
+
+class Trouble(Struct):
+    error: str
+    help: str = ""
+
+
+class StatusAnswer(Struct):
+    """Where the job stands; `concluded` grows with every capture that was dealt with."""
+
+    status: Status
+    standings: list[Standing]
+    concluded: int
+
+
+class RankNow(Struct):
+    rank: int
+    state: str
+    node: str
+    idle_s: float
+    iteration: int
+    phase: str
+    op: str
+    seq: int
+    pid: int
+    box: bool
+    behind_s: float
+    lag_s: float
+
+
+class RanksAnswer(Struct):
+    total: int
+    ranks: list[RankNow]
+
+
+class IncidentsAnswer(Struct):
+    incidents: list[Incident]
+    trouble: str
+
+
+class Asked(Struct):
+    """A capture was asked for; it is dealt with when `concluded` of the status is larger than here."""
+
+    asked: bool
+    concluded: int
+
+
+class TraceWanted(Struct):
+    on: bool
+
+
+class TraceAnswer(Struct):
+    on: bool
+    says: str
+
+
+def answer(value: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+def rank_now(row: Row) -> RankNow:
+    return RankNow(row.rank, row.state, row.node, round(row.idle_s, 2), row.iteration, row.phase, row.op, row.seq, row.pid,
+                   row.box, round(row.behind_s, 2), round(row.lag_s, 3))  # fmt: skip
+
+
+async def body_of(request: Request, limit: int = MAX_BODY) -> bytes:
+    """The request's body.
+
+    Raises:
+        BadInput: it is larger than that.
+    """
+    data = b""
+    async for chunk in request.stream():
+        data += chunk
+        if len(data) > limit:
+            raise BadInput("the request is too large")
+    return data
+
+
+class Api:
+    """Answers of the API, from the board of the web server's thread."""
+
+    def __init__(self, board: Board) -> None:
+        self.board = board
+        self._reports = asyncio.Semaphore(2)  # each is a process of its own for some seconds
+
+    async def status(self, request: Request) -> Response:
+        board, look = self.board, self.board.look()
+        board.rows()
+        captures = board.view.captures
+        status = status_of(look, (captures.count, captures.last_s), board.doors.trace is not None, board.trouble)
+        return answer(StatusAnswer(status, look.picture.standings[:200], board.view.concluded))
+
+    async def ranks(self, request: Request) -> Response:
+        """All ranks, or those that `ranks` (as ranges), `state` and `node` name."""
+        query = request.query_params
+        rows = self.board.look().rows
+        try:
+            wanted = set(parse_ranks(query["ranks"])) if query.get("ranks") else None
+        except UsageError as error:
+            return answer(Trouble(str(error), error.help), 400)
+        found = [
+            r for r in rows
+            if (wanted is None or r.rank in wanted) and query.get("state", r.state) == r.state and query.get("node", r.node) == r.node
+        ]  # fmt: skip
+        return answer(RanksAnswer(len(found), [rank_now(r) for r in found[:MAX_ROWS]]))
+
+    async def rank(self, request: Request) -> Response:
+        number, rows = int(request.path_params["rank"]), self.board.look().rows
+        if number >= len(rows):
+            return answer(Trouble(f"there is no rank {number}", f"The job has {len(rows)}."), 404)
+        return answer(rank_now(rows[number]))
+
+    async def incidents(self, request: Request) -> Response:
+        return answer(IncidentsAnswer(self.board.rows(), self.board.trouble))
+
+    async def incident(self, request: Request) -> Response:
+        found = self._incident(request)
+        return answer(found) if found else answer(Trouble("there is no such incident", "See /api/v1/incidents."), 404)
+
+    def _incident(self, request: Request) -> Incident | None:
+        return next((r for r in self.board.rows() if r.id == request.path_params["id"]), None)
+
+    async def report(self, request: Request) -> Response:
+        """The incident's report. What is in it comes from the job: it gets no cookie and no access to this page."""
+        found = self._incident(request)
+        if found is None or found.state != "saved" or safe_name(found.id) != found.id:
+            return answer(Trouble("there is no such incident, or its bundle is not there"), 404)
+        path = self.board.incidents.folder / found.id
+        try:
+            async with self._reports:
+                document, media = await asyncio.to_thread(self.board.doors.report, path)
+        except HangdoctorError as error:
+            return answer(Trouble(str(error), error.help), 500)
+        return Response(document, headers={"content-type": media, "content-security-policy": REPORT_POLICY})
+
+    async def capture(self, request: Request) -> Response:
+        """Ask all agents for a capture now."""
+        concluded = self.board.view.concluded
+        self.board.doors.ask("asked for on the page")
+        return answer(Asked(True, concluded), 202)
+
+    async def trace(self, request: Request) -> Response:
+        """Switch the tracing of Python calls on or off in all ranks."""
+        if self.board.doors.trace is None:
+            return answer(Trouble("this collector cannot switch traces"), 409)
+        try:
+            wanted = msgspec.json.decode(await body_of(request), type=TraceWanted)
+            says = self.board.doors.trace(wanted.on)
+        except (msgspec.DecodeError, HangdoctorError) as error:
+            return answer(Trouble(str(error), 'Send {"on": true} or {"on": false}.'), 400)
+        return answer(TraceAnswer(wanted.on, says), 202)
+
+
+# A report is one file with its own script; in a sandbox it cannot read the cookie nor speak to this server.
+REPORT_POLICY = (
+    "sandbox allow-scripts allow-downloads allow-popups; default-src 'none'; script-src 'unsafe-inline'; "
+    "style-src 'unsafe-inline'; img-src data:; font-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+)
+
+Handler = Callable[[Api, Request], Awaitable[Response]]
+
+
+class Route(Struct, frozen=True):
+    """One route: what it answers in order, for the documentation and its test."""
+
+    method: str
+    path: str
+    handler: Handler | None  # None: the stream, which is no plain request
+    answers: dict[int, Any]
+    query: tuple[str, ...] = ()
+    body: Any = None
+    media: str = "application/json"
+    about: str = ""
+
+
+ROUTES = (
+    Route("GET", "/api/v1/status", Api.status, {200: StatusAnswer}, about="The job in one sentence, and who holds up whom."),
+    Route("GET", "/api/v1/ranks", Api.ranks, {200: RanksAnswer, 400: Trouble}, ("ranks", "state", "node"),
+          about="Where the ranks are; `ranks` as ranges (0-3,8)."),
+    Route("GET", "/api/v1/ranks/{rank:int}", Api.rank, {200: RankNow, 404: Trouble}, about="One rank."),
+    Route("GET", "/api/v1/incidents", Api.incidents, {200: IncidentsAnswer}, about="What was kept, newest first."),
+    Route("GET", "/api/v1/incidents/{id}", Api.incident, {200: Incident, 404: Trouble}, about="One incident."),
+    Route("GET", "/api/v1/incidents/{id}/report", Api.report, {200: str, 404: Trouble, 500: Trouble}, media="text/html",
+          about="Its report: HTML, or plain text where that cannot be made."),
+    Route("POST", "/api/v1/capture", Api.capture, {202: Asked}, about="Capture all ranks now."),
+    Route("POST", "/api/v1/trace", Api.trace, {202: TraceAnswer, 400: Trouble, 409: Trouble}, body=TraceWanted,
+          about="Switch the tracing of Python calls on or off."),
+    Route("GET", "/api/v1/stream", None, {200: Frame, 503: Trouble}, media="text/event-stream",
+          about="Events `full` (first) and `delta` (each second), a Frame as JSON in each."),
+)  # fmt: skip

@@ -1,0 +1,78 @@
+"""The page's own files, login and logout."""
+
+from __future__ import annotations
+
+import html
+from importlib import resources
+from urllib.parse import parse_qs
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from ..errors import BadInput
+from .api import Trouble, answer, body_of
+from .guard import Access
+
+_MEDIA = {".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
+          ".svg": "image/svg+xml"}  # fmt: skip
+
+
+def load_files() -> dict[str, tuple[bytes, str]]:
+    """Name -> (content, media type), read once: nothing that a browser asks for becomes a path."""
+    found = {}
+    for item in resources.files(__package__).joinpath("static").iterdir():
+        ending = item.name[item.name.rfind(".") :]
+        if ending in _MEDIA:
+            found[item.name] = (item.read_bytes(), _MEDIA[ending])
+    return found
+
+
+class Pages:
+    def __init__(self, access: Access) -> None:
+        self.access = access
+        self.files = load_files()
+
+    def _file(self, name: str, status: int = 200) -> Response:
+        content, media = self.files[name]
+        return Response(content, status, headers={"content-type": media})
+
+    async def index(self, request: Request) -> Response:
+        return self._file("index.html")
+
+    async def static(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in self.files or name.endswith(".html"):
+            return answer(Trouble("there is no such file"), 404)
+        return self._file(name)
+
+    async def icon(self, request: Request) -> Response:
+        return self._file("icon.svg")
+
+    async def health(self, request: Request) -> Response:
+        return Response("ok\n", media_type="text/plain")
+
+    async def login(self, request: Request) -> Response:
+        if request.method in ("GET", "HEAD"):
+            return self._file("login.html")
+        try:
+            told = parse_qs((await body_of(request)).decode("utf-8", "replace")).get("token", [""])[0].strip()
+        except BadInput as error:
+            return answer(Trouble(str(error)), 413)
+        if not self.access.is_token(told):
+            self.access.refused += 1
+            page = self.files["login.html"][0].decode()
+            words = html.escape(
+                "That is not the token of this start. It is printed when the collector starts, and is in web.json."
+            )
+            page = page.replace("<!--trouble-->", f'<p class="trouble" role="alert">{words}</p>')
+            return Response(page, 401, headers={"content-type": _MEDIA[".html"]})
+        response = RedirectResponse("/", 303)
+        response.set_cookie(self.access.cookie, self.access.open_session(), httponly=True, samesite="strict", path="/",
+                            secure=request.url.scheme == "https")  # fmt: skip
+        return response
+
+    async def logout(self, request: Request) -> Response:
+        self.access.close_session(request.headers)
+        response = RedirectResponse("/login", 303)
+        response.delete_cookie(self.access.cookie, path="/", httponly=True, samesite="strict")
+        return response

@@ -1,0 +1,302 @@
+// The live page. Everything that comes from the job is put in as text, never as markup.
+
+import { Grid, clip } from "./grid.js";
+import { GLYPHS, Model, SAYS, STATES, rangesOf, seconds } from "./model.js";
+
+const $ = (id) => document.getElementById(id);
+const model = new Model();
+const grid = new Grid($("grid"), model);
+let asked = -1, shownIncidents = null, opened = -1, tracing = false;
+
+function element(tag, text, className) {
+  const made = document.createElement(tag);
+  if (text !== undefined) made.textContent = text;
+  if (className) made.className = className;
+  return made;
+}
+
+// ------------------------------------------------------------------ the stream
+
+function listen() {
+  const source = new EventSource("/api/v1/stream");
+  const take = (full) => (event) => {
+    model.apply(JSON.parse(event.data), full);
+    link("live", "live");
+    show();
+  };
+  source.addEventListener("full", take(true));
+  source.addEventListener("delta", take(false));
+  source.onerror = async () => {
+    link("lost", "connection lost, trying again");
+    if (source.readyState !== EventSource.CLOSED) return;
+    const answer = await fetch("/api/v1/status").catch(() => null);
+    if (answer && answer.status === 401) location.assign("/login");
+    else setTimeout(listen, 3000);
+  };
+}
+
+function link(state, words) {
+  $("link").className = `link ${state}`;
+  if ($("link").textContent !== words) $("link").textContent = words;
+}
+
+// ------------------------------------------------------------------ showing
+
+function show() {
+  const status = model.status;
+  say($("sentence"), status.capturing ? `Capturing: ${status.capture_answered} of ${status.capture_asked} nodes have answered` : `${status.sentence}.`);
+  say($("job"), jobs(status));
+  document.title = `${status.stalled ? "STALLED " : ""}${clip(status.job || "hangdoctor", 60)}`;
+  figures(status);
+  legend(status);
+  grid.draw();
+  if (!performance.getEntriesByName("grid").length && model.size) performance.mark("grid");
+  say($("scale"), grid.per > 1 ? `One square is ${grid.per} neighbouring ranks and shows the worst of them.` : `${model.size} ranks${grid.perNode() > 1 ? `, ${grid.perNode()} a node` : ""}.`);
+  standings();
+  stragglers();
+  incidents();
+  detail();
+  waitForCapture();
+  trace(status);
+  say($("foot"), `${status.agents} of ${status.nodes} agents connected · ${status.messages.toLocaleString("en")} messages, ${(status.bytes / 1e6).toFixed(1)} MB`);
+}
+
+function say(place, words) { if (place.textContent !== words) place.textContent = words; }
+
+function jobs(status) {
+  const names = Object.keys(status.jobs);
+  return names.length ? names.map((n) => clip(n, 80)).join(", ") : "no job yet";
+}
+
+function figures(status) {
+  const [low, high] = status.iteration;
+  const facts = [
+    ["iteration", low < 0 ? "–" : low === high ? `${low}` : `${low} to ${high}`],
+    ["each", status.pace_s ? seconds(status.pace_s) : "–"],
+    ["last progress", status.counts.moving ? "now" : status.idle_s ? `${seconds(status.idle_s)} ago` : "–"],
+    ["watchdog", status.stalled ? "stalled" : status.warm ? "knows the rhythm" : "learning the rhythm"],
+    ["nodes", status.silent.length ? `${status.nodes}, silent: ${status.silent.join(", ")}` : `${status.nodes}`],
+    ["captures", status.captures ? `${status.captures}, last ${seconds(status.capture_s)}` : "none"],
+  ];
+  const place = $("figures");
+  while (place.children.length < facts.length) { const box = element("div"); box.append(element("dt"), element("dd")); place.append(box); }
+  facts.forEach(([name, value], i) => { say(place.children[i].children[0], name); say(place.children[i].children[1], value); });
+}
+
+function legend(status) {
+  const place = $("legend");
+  const wanted = STATES.filter((s) => status.counts[s]);
+  if (place.dataset.of !== wanted.join()) {
+    place.dataset.of = wanted.join();
+    place.replaceChildren(...wanted.map((state) => {
+      const item = element("li"), swatch = element("span", GLYPHS[STATES.indexOf(state)], "swatch");
+      swatch.style.background = `var(--${state})`;
+      swatch.style.color = ["waiting", "finished", "unseen", "working"].includes(state) ? "var(--on-light)" : state === "gone" ? "var(--card)" : "var(--on-dark)";
+      item.append(swatch, element("b"), element("span", state));
+      item.title = SAYS[state];
+      return item;
+    }));
+  }
+  wanted.forEach((state, i) => say(place.children[i].children[1], `${status.counts[state]}`));
+}
+
+function standings() {
+  const body = $("standing").tBodies[0], rows = model.standings;
+  while (body.rows.length > rows.length) body.deleteRow(-1);
+  while (body.rows.length < rows.length) {
+    const row = body.insertRow(), pick = element("button", "", "pick");
+    pick.addEventListener("click", () => { filterBy(row.dataset.ranks); });
+    row.insertCell().append(pick);
+    row.insertCell().append(element("span"), element("span", "", "where"));
+    row.insertCell().className = "number";
+    row.insertCell().className = "number";
+  }
+  rows.forEach((one, i) => {
+    const row = body.rows[i], [ranks, where, time, holds] = row.cells;
+    row.dataset.ranks = one.ranks;
+    row.className = one.holds ? "culprit" : "";
+    say(ranks.firstChild, one.count > 1 && one.ranks.length > 24 ? `${one.count}: ${clip(one.ranks, 22)}` : one.ranks);
+    ranks.firstChild.title = `Show rank ${one.ranks}`;
+    say(where.children[0], place(one));
+    say(where.children[1], [one.nodes, one.phase && `phase ${clip(one.phase, 40)}`, one.iteration >= 0 && `iteration ${one.iteration}`].filter(Boolean).join(" · "));
+    say(time, one.for_s ? seconds(one.for_s) : "");
+    say(holds, one.holds ? `${one.holds}` : "");
+  });
+  $("standing-more").hidden = !model.more;
+  say($("standing-more"), `and ${model.more} more places`);
+}
+
+function place(one) {
+  if (one.state === "waiting") return `${GLYPHS[3]} waiting in ${clip(one.op || "an operation", 60)}${one.seq ? ` #${one.seq}` : ""}`;
+  const glyph = GLYPHS[STATES.indexOf(one.state)];
+  return `${glyph ? `${glyph} ` : ""}${SAYS[one.state]}${["outside", "stopped", "blocked"].includes(one.state) && one.op ? `, after ${clip(one.op, 60)}` : ""}`;
+}
+
+function stragglers() {
+  const found = [];
+  const lag = model.columns.lag;
+  const least = Math.max(10, model.status.pace_s * 150); // less is chance
+  for (let i = 0; i < model.size; i++) if (lag[i] >= least) found.push(i);
+  found.sort((a, b) => lag[b] - lag[a]);
+  const top = found.slice(0, 5), list = $("late");
+  if (!top.length) { if (list.dataset.of !== "none") { list.dataset.of = "none"; list.replaceChildren(element("li", "No rank comes later than the others.", "none")); } return; }
+  if (list.dataset.of === "none" || list.children.length !== top.length) {
+    list.dataset.of = "some";
+    list.replaceChildren(...top.map(() => { const item = element("li"), pick = element("button", "", "pick"); pick.addEventListener("click", () => open(Number(pick.dataset.rank))); item.append(pick, document.createElement("meter"), element("span", "", "number")); return item; }));
+  }
+  top.forEach((rank, i) => {
+    const [pick, meter, text] = list.children[i].children;
+    say(pick, `rank ${rank}`);
+    pick.dataset.rank = rank;
+    meter.max = lag[top[0]];
+    meter.value = lag[rank];
+    say(text, seconds(lag[rank] / 1000));
+  });
+}
+
+function incidents() {
+  if (shownIncidents === model.incidents) return;
+  shownIncidents = model.incidents;
+  const list = $("incidents");
+  if (!model.incidents.length) { list.replaceChildren(element("li", model.status.trouble || "None so far.", "none")); return; }
+  list.replaceChildren(...model.incidents.slice(0, 50).map((one) => {
+    const item = element("li"), meta = element("div", undefined, "meta");
+    meta.append(element("span", one.status || one.state, `chip ${one.status}`), element("span", new Date(one.at * 1000).toLocaleString()), element("span", clip(one.reason, 90)));
+    item.append(meta, element("div", clip(one.summary, 600)));
+    if (one.state === "saved") {
+      const report = element("a", "Open the report");
+      report.href = `/api/v1/incidents/${encodeURIComponent(one.id)}/report`;
+      report.target = "_blank";
+      report.rel = "noopener";
+      item.append(report);
+    } else item.append(element("div", "its bundle is not there", "quiet"));
+    return item;
+  }));
+}
+
+// ------------------------------------------------------------------ one rank
+
+function open(rank) {
+  opened = rank;
+  grid.selected = rank;
+  $("rank").hidden = false;
+  grid.draw();
+  detail();
+}
+
+function close() {
+  opened = -1;
+  $("rank").hidden = true;
+  $("grid").focus();
+}
+
+function detail() {
+  if (opened < 0 || opened >= model.size) return;
+  const told = model.rank(opened);
+  say($("rank-title"), `Rank ${opened}: ${SAYS[told.state]}`);
+  const facts = [
+    ["node", told.node || "–"], ["iteration", told.iteration < 0 ? "–" : `${told.iteration}`], ["phase", told.phase || "–"],
+    [told.state === "waiting" ? "waits in" : "last operation", told.op ? `${told.op}${told.seq ? ` #${told.seq}` : ""}` : "–"],
+    ["for", told.for_s ? seconds(told.for_s) : "it moves"], ["arrival lag", told.lag_s ? seconds(told.lag_s) : "none"],
+  ];
+  const place = $("rank-facts");
+  while (place.children.length < facts.length) { const box = element("div"); box.append(element("dt"), element("dd")); place.append(box); }
+  facts.forEach(([name, value], i) => { say(place.children[i].children[0], name); say(place.children[i].children[1], clip(value, 200)); });
+}
+
+function tip(rank) {
+  const box = $("tip");
+  if (rank < 0 || rank >= model.size) { box.hidden = true; return; }
+  const told = model.rank(rank);
+  const lines = [`rank ${rank}${told.node ? ` on ${clip(told.node, 40)}` : ""}: ${told.state}`];
+  if (told.iteration >= 0 || told.phase) lines.push([told.iteration >= 0 && `iteration ${told.iteration}`, clip(told.phase, 40)].filter(Boolean).join(", "));
+  if (told.op) lines.push(`${told.state === "waiting" ? "in" : "last"} ${clip(told.op, 40)}${told.for_s ? `, ${seconds(told.for_s)}` : ""}`);
+  box.textContent = lines.join("\n");
+  box.hidden = false;
+  const { x, y } = grid.spot(rank);
+  box.style.left = `${Math.max(0, Math.min(x, $("frame").clientWidth - box.offsetWidth))}px`;
+  box.style.top = `${y + 4}px`;
+}
+
+// ------------------------------------------------------------------ asking
+
+async function post(path, body) {
+  const answer = await fetch(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body || {}) });
+  if (answer.status === 401) { location.assign("/login"); return null; }
+  const told = await answer.json();
+  if (!answer.ok) note(`${told.error} ${told.help || ""}`, true);
+  return answer.ok ? told : null;
+}
+
+function note(words, bad) {
+  $("note").hidden = !words;
+  $("note").className = bad ? "note bad" : "note";
+  say($("note"), words);
+}
+
+async function capture() {
+  if ($("capture").disabled) return;
+  $("capture").disabled = true;
+  note("A capture of all ranks was asked for.");
+  const told = await post("/api/v1/capture").catch(() => { note("The collector did not answer.", true); return null; });
+  asked = told ? told.concluded : -1;
+  if (!told) $("capture").disabled = false;
+}
+
+function waitForCapture() {
+  if (asked < 0 || model.concluded <= asked) return;
+  asked = -1;
+  $("capture").disabled = false;
+  const newest = model.incidents[0];
+  note(newest ? `Captured: ${clip(newest.summary, 300)}` : "Captured: nothing stands still.");
+}
+
+function trace(status) {
+  $("trace").hidden = !status.can_trace;
+}
+
+async function switchTrace() {
+  const told = await post("/api/v1/trace", { on: !tracing }).catch(() => { note("The collector did not answer.", true); return null; });
+  if (!told) return;
+  tracing = told.on;
+  say($("trace"), tracing ? "Trace off" : "Trace on");
+  $("trace").setAttribute("aria-pressed", String(tracing));
+  note(told.says);
+}
+
+// ------------------------------------------------------------------ filter and keys
+
+function filterBy(text) {
+  $("filter").value = text;
+  const wanted = text.trim().toLowerCase();
+  if (!wanted) grid.match = null;
+  else {
+    const spans = rangesOf(wanted.replace(/\s/g, "").replace(/,?\.\.\.$/, ""));
+    grid.match = spans || ((r) => { const t = model.rank(r); return [t.node, t.op, t.phase, t.state].some((v) => v.toLowerCase().includes(wanted)); });
+  }
+  grid.draw();
+}
+
+$("filter").addEventListener("input", () => filterBy($("filter").value));
+$("filter").addEventListener("keydown", (event) => { if (event.key === "Escape") { filterBy(""); $("grid").focus(); event.stopPropagation(); } });
+$("shade").addEventListener("change", () => { grid.shade = $("shade").value; grid.draw(); });
+$("capture").addEventListener("click", capture);
+$("trace").addEventListener("click", switchTrace);
+$("rank-close").addEventListener("click", close);
+$("grid").addEventListener("mousemove", (event) => tip(grid.at(event)));
+$("grid").addEventListener("mouseleave", () => tip(-1));
+$("grid").addEventListener("click", (event) => { const rank = grid.at(event); if (rank >= 0) open(rank); });
+$("grid").addEventListener("blur", () => tip(-1));
+$("grid").addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && grid.selected >= 0) open(grid.selected);
+  else if (grid.move(event.key)) { grid.draw(); tip(grid.selected); if (opened >= 0) open(grid.selected); } else return;
+  event.preventDefault();
+});
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
+  if (event.key === "c") capture();
+  else if (event.key === "/") { $("filter").focus(); event.preventDefault(); } else if (event.key === "g") { $("grid").focus(); } else if (event.key === "Escape") { tip(-1); if (opened >= 0) close(); else if (grid.match) filterBy(""); }
+});
+window.addEventListener("resize", () => grid.draw());
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { grid.recolour(); grid.draw(); });
+listen();

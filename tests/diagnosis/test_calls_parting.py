@@ -1,0 +1,84 @@
+"""Where the call histories of two ranks part: made-up histories, one a way to go wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from hangdoctor.calls_model import CallThread, CallTrace, Event, Function
+from hangdoctor.diagnosis.calls import compare
+from hangdoctor.diagnosis.view import view_rank
+from hangdoctor.model import CallsParting, RankCapture
+
+_KINDS = {">": "call", "<": "return", "!": "exception", "=": "open", "-": "begin"}
+
+
+def history(rank: int, text: str, late_s: float = 0.0) -> RankCapture:
+    """A rank whose main thread did `>f <f`: one step a millisecond, `late_s` after the others by its clock."""
+    trace = CallTrace(rank, 100 + rank, "tracing", base_ns=int((1000 + late_s) * 1e9), read_s=1010 + late_s)
+    trace.threads = [CallThread(100 + rank, "MainThread")]
+    for n, word in enumerate(text.split()):
+        function = Function(word[1:], "/app/train.py", len(word))
+        if function not in trace.functions:
+            trace.functions.append(function)
+        kind = _KINDS[word[0]]
+        trace.events.append(Event(n * 1_000_000, kind, trace.functions.index(function), 0))  # type: ignore[arg-type]
+    return RankCapture(pid=100 + rank, rank=rank, calls=trace)
+
+
+def parting(culprit: str, peer: str, late_s: float = 0.0) -> CallsParting:
+    return compare(view_rank(history(3, culprit)), view_rank(history(2, peer, late_s)))
+
+
+def said(of: list[str]) -> str:
+    return "; ".join(step.replace(" (app/train.py:", "@").rstrip(")").partition("@")[0] for step in of)
+
+
+ROUND = ">step >load <load >forward >layer <layer <forward >reduce >sync <sync <reduce <step "
+
+
+@pytest.mark.parametrize(
+    ("culprit", "peer", "own", "theirs"),
+    [
+        # The last round of a loop, not the one before, although more of that one is alike.
+        ("=main " + ROUND * 4 + ">step >load <load >stuck", "=main " + ROUND * 4 + ">step >load <load >forward >layer <layer <forward >reduce >sync",
+         "called stuck", "ran forward; called reduce; called sync"),
+        # The beginnings are cut at different places.
+        (ROUND[6:] + ROUND * 3 + ">step >load", ROUND * 5 + ">step >load <load >forward >layer <layer <forward >reduce", "", "returned from load; ran forward; called reduce"),
+        # One rank does a little more on the way (it logs) and comes together with the other again.
+        ("=main >step >log <log >load <load >forward <forward >stuck", "=main >step >load <load >forward <forward >reduce",
+         "called stuck", "called reduce"),
+        # An exception on the way.
+        ("=main >step >load !load >recover", "=main >step >load <load >reduce", "was thrown out of load; called recover", "returned from load; called reduce"),
+        # In the same place: nothing parts them.
+        ("=main >step >load <load >reduce", "=main >step >load <load >reduce", "", ""),
+        # Tracing was switched on again: what was before does not count.
+        (">old " * 9 + "- =main >stuck", ">old " * 9 + "- =main >reduce", "called stuck", "called reduce"),
+    ],
+)  # fmt: skip
+def test_where_two_ranks_part(culprit: str, peer: str, own: str, theirs: str) -> None:
+    for late_s in (0.0, 3600.0):  # whatever their clocks say
+        found = parting(culprit, peer, late_s)
+        assert found.common > 0 and found.culprit.rank == 3 and found.peer is not None
+        assert said(found.culprit.calls) == own and said(found.peer.calls) == theirs
+
+
+def test_without_a_common_call_the_time_tells_the_rounds_apart() -> None:
+    flat = ">a <a >b <b >c <c "
+    found = parting(flat * 6 + ">a <a >stuck", flat * 6 + ">a <a >b <b >reduce")
+    assert said(found.culprit.calls) == "called stuck" and found.peer is not None
+    assert said(found.peer.calls) == "ran b; called reduce"
+
+
+def test_nothing_in_common_and_no_peer() -> None:
+    found = parting(">a <a >b", ">x <x >y")
+    assert found.common == 0 and "nothing in common" in found.says and "called b" in found.says
+    alone = compare(view_rank(history(3, ">a >b")), None)
+    assert alone.peer is None and "called b" in alone.says and len(alone.culprit.inside) == 2
+    assert alone.culprit.last_s == pytest.approx(10.0, abs=0.1)
+
+
+def test_long_stories_are_shortened() -> None:
+    found = parting("=main " + " ".join(f">f{i}" for i in range(50)), "=main >reduce")
+    assert (
+        len(found.culprit.calls) <= 6 and "more" in found.culprit.calls[-2] and found.culprit.calls[-1].startswith("called f49")
+    )

@@ -1,0 +1,135 @@
+"""The switch of call tracing: which code is meant, whose requests are obeyed, and that nothing is there while it is off."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from probe_ranks import ROOT, environment
+from stage import hangdoctor
+
+from hangdoctor.probe.calls import request as requests
+from hangdoctor.probe.calls.choice import Choice
+from hangdoctor.probe.calls.request import Request
+
+
+@pytest.mark.parametrize(
+    ("follow", "ignore", "yes", "no"),
+    [
+        ("", "", "train megatron.model torch.nn", "json threading importlib._bootstrap hangdoctor.probe.wrap"),
+        ("megatron,train", "", "megatron megatron.model.gpt train", "megatron_extra torch trainer"),
+        ("torch", "torch.nn", "torch torch.optim", "torch.nn torch.nn.functional"),
+        ("torch,torch.nn.parallel", "torch.nn", "torch.nn.parallel.distributed torch.optim", "torch.nn.functional torch.nn"),
+        ("*", "torch", "json threading train", "torch.nn hangdoctor.probe.state"),
+        ("json", "json", "", "json json.decoder"),
+    ],
+)
+def test_packages_are_chosen_by_import_name(follow: str, ignore: str, yes: str, no: str) -> None:
+    choice = Choice(tuple(filter(None, follow.split(","))), tuple(filter(None, ignore.split(","))))
+    assert [m for m in yes.split() if not choice.follows(m)] == []
+    assert [m for m in no.split() if choice.follows(m)] == []
+
+
+def test_a_request_goes_through_the_folder(tmp_path: Path) -> None:
+    assert requests.read(tmp_path) is None
+    asked = Request(7, True, ("a", "b.c"), ("b.c.d",), 10, "0-3,8", 4.0)
+    requests.write(tmp_path, asked)
+    path = tmp_path / requests.NAME
+    assert requests.read(tmp_path) == asked and path.stat().st_mode & 0o777 == 0o600
+    assert [r for r in range(10) if requests.concerns(asked, r)] == [0, 1, 2, 3, 8]
+    path.write_text(json.dumps({"serial": 8, "on": False, "later": "field"}))
+    assert requests.read(tmp_path) == Request(8, False)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"serial": 1}', '{"serial": 1, "on": true, "follow": "torch"}', "\x00"])
+def test_what_is_no_request_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / requests.NAME).write_text(text)
+    with pytest.raises(ValueError):
+        requests.read(tmp_path)
+
+
+def test_requests_of_others_are_not_obeyed(tmp_path: Path) -> None:
+    path = tmp_path / requests.NAME
+    (tmp_path / "elsewhere").write_text(requests.encode(Request(1, True)))
+    path.symlink_to(tmp_path / "elsewhere")
+    assert requests.read(tmp_path) is None, "a link"
+    path.unlink()
+    path.write_text(requests.encode(Request(1, True)))
+    path.chmod(0o666)
+    assert requests.read(tmp_path) is None, "a file that anybody may have written"
+    path.chmod(0o600)
+    assert requests.read(tmp_path) is not None
+    if os.getuid() == 0:
+        os.chown(path, 65534, 65534)
+        assert requests.read(tmp_path) is None, "another user's"
+    path.unlink()
+    os.mkfifo(path)
+    assert requests.read(tmp_path) is None, "no file"
+
+
+def test_while_it_is_off_nothing_is_installed(tmp_path: Path) -> None:
+    """With the probe at work and its heartbeat going, the interpreter has no hook, and none of this code is loaded."""
+    code = (
+        "import sys, threading, time\n"
+        "import hangdoctor.probe as p\n"
+        "assert p.phase('forward') is not None\n"
+        "from hangdoctor.probe.state import probe\n"
+        "box = probe.recorder.box\n"
+        "probe._show_life(probe.recorder)\n"
+        "beat = box.words[10]\n"
+        "while box.words[10] == beat: time.sleep(0.05)\n"
+        "assert sys.getprofile() is None and sys.gettrace() is None\n"
+        "assert threading._profile_hook is None and threading._trace_hook is None\n"
+        "tools = [sys.monitoring.get_tool(i) for i in range(6)] if sys.version_info >= (3, 12) else []\n"
+        "assert not any(tools), tools\n"
+        "assert probe.tracer is None\n"
+        "loaded = [m for m in sys.modules if m.startswith('hangdoctor.probe.calls')]\n"
+        "assert not loaded, loaded\n"
+        "import os; assert sorted(os.listdir(box.path.parent)) == [box.path.name]\n"
+        "print('off')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(tmp_path), capture_output=True, text=True, timeout=60, cwd=ROOT
+    )
+    assert done.stdout.strip() == "off", done.stderr
+
+
+def test_from_the_start_in_ranks_only(tmp_path: Path) -> None:
+    """`run --trace` traces the rank, not what the rank starts, and takes its files away at a good end."""
+    (tmp_path / "work.py").write_text(
+        "import os, subprocess, sys\n"
+        "def step(): return 1\n"
+        "step()\n"
+        "folder = os.environ['HANGDOCTOR_DIR']\n"
+        "own = sorted(os.listdir(folder))\n"
+        "child = 'import os; print(len(os.listdir(os.environ[\"HANGDOCTOR_DIR\"])))'\n"
+        "seen = subprocess.run([sys.executable, '-c', child], capture_output=True, text=True).stdout.strip()\n"
+        "from hangdoctor.readers.calls import read_calls\n"
+        "trace = read_calls(next(folder + '/' + n for n in own if n.endswith('.calls')))\n"
+        "names = [trace.functions[e.function].name for e in trace.events if e.kind == 'call']\n"
+        "print(len(own), seen, trace.rank, trace.state, 'step' in names, set(trace.follow))\n"
+    )
+    job = tmp_path / "job"
+    env = {**environment(job), "RANK": "2", "WORLD_SIZE": "4"}
+    command = ("run", "--trace", "--follow", "work", "--", sys.executable, "work.py")
+    assert hangdoctor(*command, cwd=tmp_path, env=env).stdout.strip() == "2 2 2 tracing True {'work'}"
+    assert list(job.iterdir()) == []
+    env.pop("RANK")
+    assert "2 " not in hangdoctor("run", "--trace", "--", sys.executable, "-c", "print(0)", cwd=tmp_path, env=env).stdout
+    assert list(job.iterdir()) == []
+
+
+def test_wrong_usage(tmp_path: Path) -> None:
+    for arguments, says in (
+        (["run", "--follow", "torch", "--", "true"], "Add --trace"),
+        (["trace", "start", "--follow", "not-a-name"], "no import name"),
+        (["trace", "start", "--ranks", "x"], "list of ranks"),
+    ):
+        done = hangdoctor(*arguments, cwd=tmp_path, code=2)
+        assert says in done.stderr and "Traceback" not in done.stderr
+    done = hangdoctor("trace", "status", "--folder", str(tmp_path), cwd=tmp_path, code=1)
+    assert "hangdoctor run" in done.stderr

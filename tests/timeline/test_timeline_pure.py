@@ -1,0 +1,208 @@
+"""Stragglers, heat map, GPU slices and call tracks on made-up histories whose answers are known."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from pf_reading import read
+
+from hangdoctor.calls_model import CallThread, CallTrace, Event, Function
+from hangdoctor.cli.trace_timeline import export, stragglers
+from hangdoctor.errors import BadInput
+from hangdoctor.operations import Group, Operation, RankOps, group_uid
+from hangdoctor.timeline.build import build
+from hangdoctor.timeline.heatmap import svg
+from hangdoctor.timeline.model import RankTrace, Timeline, Trace
+from hangdoctor.timeline.pftrace import encode
+from hangdoctor.timeline.profiler import nest, tracks_of_folder
+from hangdoctor.timeline.stragglers import analyse
+from hangdoctor.timeline.table import headline
+from hangdoctor.timeline.tracks import Slice, bytes_of
+
+T0 = 1_700_000_000.0
+WORLD = [0, 1, 2, 3]
+PAIRS = ([0, 1], [2, 3])
+
+
+def history(world: int, records: list[tuple[int, list[int], int, str, int, float, float]], told: bool = True) -> Timeline:
+    """Records: (rank, group, seq, op, step, entered ms, left ms or -1)."""
+    ops = [RankOps(r, world) for r in range(world)]
+    for rank, group, seq, op, step, entered, left in records:
+        uid = group_uid(group)
+        if uid not in {g.uid for g in ops[rank].groups}:
+            ops[rank].groups.append(Group(uid, group))
+        ops[rank].operations.append(
+            Operation(uid, seq, op, "done" if left >= 0 else "entered", entered_s=T0 + entered / 1e3, thread=9, shapes="[256]", dtype="float32",
+                      left_s=T0 + left / 1e3 if left >= 0 else 0.0, iteration=step if told else -1)
+        )  # fmt: skip
+    traces = [RankTrace(r, ops[r], "n0", 50 + r, "n0") for r in range(world)]
+    return build(Trace(traces, {g.uid: g for o in ops for g in o.groups}, "made-up"))
+
+
+def late_pair_member(step: int, begin: float, late: float) -> list[tuple[int, list[int], int, str, int, float, float]]:
+    """One step of 100 ms: rank 2 comes `late` to its pair, both of that pair so much later to the whole."""
+    records = []
+    for pair in PAIRS:
+        at = begin + 10 + (late if 2 in pair else 0)
+        records += [(r, pair, step + 1, "all_reduce", step, begin + 10 + (late if r == 2 else 0), at + 1) for r in pair]
+        records += [(r, WORLD, step + 1, "all_reduce", step, at + 2, begin + 14 + late) for r in pair]
+    return records
+
+
+def test_a_delay_is_counted_once_and_not_blamed_on_who_suffered_it() -> None:
+    records = [r for step in range(4) for r in late_pair_member(step, 100.0 * step, 50.0 if step == 2 else 0.0)]
+    found = analyse(history(4, records))
+    assert [s.last for s in found.steps] == [-1, -1, 2, -1]
+    by_rank = {r.rank: r for r in found.ranks}
+    assert by_rank[2].held_up_ms == pytest.approx(50, abs=0.01) and by_rank[2].waited_ms < 0.01
+    assert by_rank[3].held_up_ms < 0.01 and by_rank[3].waited_ms == pytest.approx(50, abs=0.01)
+    assert by_rank[0].waited_ms == pytest.approx(50, abs=0.01)
+    assert found.held_up_ms[2][2] == pytest.approx(50, abs=0.01)
+    groups = {g.group: g for g in found.groups}
+    assert groups["ranks 0-3"].waited_ms == pytest.approx(100, abs=0.01) and groups["ranks 2-3"].waited_ms == pytest.approx(
+        50, abs=0.01
+    )
+    assert groups["ranks 0-3"].bytes == 4 * 1024 and groups["ranks 0-3"].operations == 4
+    assert headline(found).startswith("Rank 2 (node n0) held the others up most: 50.0 ms")
+    assert found.steps[2].waited_ms == pytest.approx(50, abs=0.01)
+
+
+def test_a_broadcast_waits_for_its_root_alone_and_a_message_for_its_sender() -> None:
+    line = history(4, [
+        (0, WORLD, 1, "broadcast", 0, 40, 41), (1, WORLD, 1, "broadcast", 0, 10, 42), (2, WORLD, 1, "broadcast", 0, 90, 91),
+        (3, WORLD, 1, "broadcast", 0, 41, 42),
+    ])  # fmt: skip
+    for lane in line.lanes:
+        lane.trace.ops.operations[0].root = 0
+    found = analyse(line)
+    assert [r.held_up_ms for r in found.ranks] == pytest.approx([30, 0, 0, 0], abs=0.01)
+    line = history(2, [(0, [0, 1], 1, "send", 0, 70, 71), (1, [0, 1], 1, "recv", 0, 20, 72)])
+    line.lanes[0].trace.ops.operations[0].peer, line.lanes[1].trace.ops.operations[0].peer = 1, 0
+    found = analyse(build(line.trace))
+    assert [r.held_up_ms for r in found.ranks] == pytest.approx([50, 0], abs=0.01)
+
+
+def test_without_iterations_a_step_is_an_operation_of_the_widest_group() -> None:
+    records = [(r, WORLD, n + 1, "all_reduce", 0, 10.0 * n + r, 10.0 * n + 5) for n in range(5) for r in WORLD]
+    found = analyse(history(4, records, told=False))
+    assert [s.step for s in found.steps] == [1, 2, 3, 4, 5]
+    assert all(s.last == 3 for s in found.steps) and any("iteration" in note for note in found.notes)
+
+
+def test_nothing_to_say_is_said_without_a_culprit() -> None:
+    found = analyse(history(2, [(0, [0, 1], 1, "all_reduce", 0, 1, 2), (1, [0, 1], 1, "all_reduce", 0, 1, -1)]))
+    assert "no rank held the others up" in headline(found) and "unfinished" in found.notes[0]
+    assert ElementTree.fromstring(svg(found)).tag.endswith("svg")
+
+
+def test_a_thousand_ranks_fit_into_one_picture() -> None:
+    world = list(range(1024))
+    records = [
+        (r, world, n + 1, "all_reduce", n, 10.0 * n + (5 if r == 700 else 0), 10.0 * n + 6)
+        for n in range(300)
+        for r in world
+        if n % 30 == 0
+    ]
+    found = analyse(history(1024, records))
+    found.steps = found.steps * 30  # 300 steps
+    found.held_up_ms = [row * 30 for row in found.held_up_ms]
+    picture = svg(found)
+    root = ElementTree.fromstring(picture)
+    height, width = float(root.attrib["height"]), float(root.attrib["width"])
+    assert width <= 1200 and height <= 1100 and len(picture) < 500_000
+    for text in root.iter("{http://www.w3.org/2000/svg}text"):
+        assert 0 <= float(text.attrib.get("x", "0")) <= width and 0 <= float(text.attrib.get("y", "0")) <= height
+    assert "1024 ranks in 128 rows" in picture.decode()
+
+
+def test_bytes_of_an_operation() -> None:
+    assert bytes_of(Operation("g", 1, "x", shapes="[4096, 1024],[2]", dtype="bfloat16")) == 2 * (4096 * 1024 + 2)
+    assert bytes_of(Operation("g", 1, "x", shapes="[]", dtype="torch.float64")) == 8
+    assert bytes_of(Operation("g", 1, "x", shapes="", dtype="float32")) == bytes_of(Operation("g", 1, "x", shapes="[2]")) == 0
+
+
+# --------------------------------------------------------------------------- torch.profiler
+
+
+def kineto(rank: int | None, base: int, events: list[dict[str, object]]) -> dict[str, object]:
+    info = {} if rank is None else {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 2}}
+    return {"schemaVersion": 1, "baseTimeNanoseconds": base, "traceEvents": events} | info
+
+
+def kernel(name: str, ts: float, dur: float, stream: int, cat: str = "kernel") -> dict[str, object]:
+    args = {"device": 0, "stream": stream, "correlation": 11, "grid": [8, 1, 1]}
+    return {"ph": "X", "cat": cat, "name": name, "pid": 0, "tid": stream, "ts": ts, "dur": dur, "args": args}
+
+
+def test_gpu_slices_get_a_track_for_each_stream_on_the_ranks_clock(tmp_path: Path) -> None:
+    line = history(2, [(r, [0, 1], n + 1, "all_reduce", n, 10 * n + r, 10 * n + 5) for n in range(3) for r in (0, 1)])
+    base = int(T0) * 10**9 - 5 * 10**9  # ts counts from there, in microseconds
+    events = [kernel("gemm", 5_000_000 + 2_000, 900, 7), kernel("ncclAllReduce", 5_000_000 - 1_000, 3_000, 20),
+              kernel("Memcpy HtoD", 5_000_000 + 100, 5, 7, "gpu_memcpy"), {"ph": "M", "name": "process_name", "args": {"name": "python"}}]  # fmt: skip
+    (tmp_path / "a.pt.trace.json").write_text(json.dumps(kineto(0, base, events)))
+    (tmp_path / "b.pt.trace.json.gz").write_bytes(gzip.compress(json.dumps(kineto(5, base, events)).encode()))
+    (tmp_path / "c.pt.trace.json").write_text(json.dumps(kineto(1, base + 7200 * 10**9, events)))
+    more, notes = tracks_of_folder(tmp_path, line)
+    assert [t.name for t in more[0]] == ["GPU 0 stream 7", "GPU 0 stream 20"] and list(more) == [0]
+    assert sorted(n.partition(":")[0] for n in notes) == ["b.pt.trace.json.gz", "c.pt.trace.json"]
+    found = read(b"".join(encode(line, more=more)))
+    tracks = found.rank(0)
+    assert [s.name for s in tracks["GPU 0 stream 7"]] == ["Memcpy HtoD", "gemm"]
+    [nccl] = tracks["GPU 0 stream 20"]
+    first = found.operations(0)[0]
+    assert first.begin - nccl.begin == pytest.approx(1_000_000, abs=500)  # the axis moved back to where the kernel begins
+    assert nccl.end - nccl.begin == 3_000_000 and nccl.facts["grid"] == "[8, 1, 1]" and nccl.facts["correlation"] == 11
+    (tmp_path / "d.json").write_text('{"traceEvents": [{"ph": "X", ')
+    with pytest.raises(BadInput, match=r"d\.json"):
+        tracks_of_folder(tmp_path, line)
+    with pytest.raises(BadInput, match=r"holds no \.json"):
+        tracks_of_folder(tmp_path / "nothing", line)
+
+
+def test_slices_nest_and_what_overlaps_is_cut() -> None:
+    outer = nest([Slice("b", 2, 4, ""), Slice("a", 0, 10, ""), Slice("c", 3, 12, ""), Slice("d", 10, 11, "")])
+    assert [(s.name, [i.name for i in s.inner]) for s in outer] == [("a", ["b"]), ("d", [])]
+    assert [(i.name, i.end) for i in outer[0].inner[0].inner] == [("c", 4)]
+
+
+# --------------------------------------------------------------------------- Python calls
+
+
+def test_calls_nest_and_those_that_never_returned_stay_open() -> None:
+    line = history(1, [(0, [0], 1, "all_reduce", 0, 0, 90)])
+    functions = [Function(n, f"/job/{n}.py", i + 1, n) for i, n in enumerate(["main", "step", "load", "helper"])]
+    threads = [CallThread(50, "MainThread"), CallThread(51, "Loader")]
+    said = [(0, "return", 3, 0), (1, "call", 1, 0), (2, "call", 2, 0), (2, "open", 0, 1), (3, "return", 2, 0), (4, "call", 2, 0),
+            (5, "exception", 2, 0), (6, "call", 3, 0), (7, "call", 2, 1)]  # fmt: skip
+    calls = CallTrace(0, 50, "tracing", base_ns=int(T0 * 1e9), functions=functions, threads=threads)
+    calls.events = [Event(at * 1_000_000, kind, function, thread) for at, kind, function, thread in said]  # type: ignore[arg-type]
+    line.lanes[0].trace.calls = calls
+    tracks = read(b"".join(encode(line))).rank(0)
+    main = [
+        (s.name, s.depth, (s.begin - 1) // 1_000_000, (s.end - 1) // 1_000_000 if s.end > 0 else None)
+        for s in tracks["calls, MainThread"]
+    ]
+    assert main == [("helper", 0, 0, 0), ("step", 0, 1, None), ("load", 1, 2, 3), ("load", 1, 4, 5), ("helper", 1, 6, None)]
+    assert [(s.name, s.depth, s.end) for s in tracks["calls, Loader"]] == [("main", 0, -1), ("load", 1, -1)]
+    assert tracks["calls, MainThread"][1].place == ("step", "/job/step.py", 2)
+    calls.state = "stopped"  # how they went on is not known: nothing stays open
+    assert all(s.end > 0 for s in read(b"".join(encode(line))).rank(0)["calls, MainThread"])
+    assert "calls, MainThread" not in read(b"".join(encode(line, calls=0))).rank(0)
+
+
+def test_tracing_that_was_switched_on_again_does_not_join_what_is_unrelated() -> None:
+    line = history(1, [(0, [0], 1, "all_reduce", 0, 0, 90)])
+    calls = CallTrace(0, 50, "tracing", base_ns=int(T0 * 1e9), functions=[Function("f", "f.py", 1)], threads=[CallThread(50)])
+    calls.events = [Event(0, "call", 0, 0), Event(5, "begin", 0, 0), Event(9, "call", 0, 0)]
+    line.lanes[0].trace.calls = calls
+    assert [s.depth for s in read(b"".join(encode(line))).rank(0)["calls, thread 50"]] == [0, 0]
+
+
+def test_the_flags_of_the_commands_neither_appear_nor_vanish_unnoticed() -> None:
+    flags = {c.name: {o for p in c.params for o in p.opts if o.startswith("--")} for c in (export, stragglers)}
+    assert flags["export"] == {"--out", "--torch-profiler", "--calls", "--job", "--quiet"}
+    assert flags["stragglers"] == {"--json", "--svg", "--job", "--no-color"}

@@ -1,0 +1,256 @@
+"""Who holds up whom, the frames of the page, and a reader that does not keep up; no processes here."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import zlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from hangdoctor.collector.state import Core, Settings
+from hangdoctor.collector.view import MAX_ROWS, View
+from hangdoctor.incidents import Incidents
+from hangdoctor.messages import Hello, RankNow, Report, encode
+from hangdoctor.standing import STATES, Row, look, state_of
+from hangdoctor.top.screen import Mode, screen
+from hangdoctor.top.sources import Seen
+from hangdoctor.top.terminal import split_keys
+from hangdoctor.watchdog import Settings as WatchSettings
+from hangdoctor.watchdog import Watchdog
+from hangdoctor.web import hub as hub_module
+from hangdoctor.web.board import Board, Doors
+from hangdoctor.web.frames import COLUMNS, runs
+from hangdoctor.web.hub import Hub
+from hangdoctor.web.metrics import Exporter
+
+
+def row(rank: int, state: str, idle_s: float = 12.0, **more: Any) -> Row:
+    return Row(rank, state, more.pop("node", f"n{rank // 4}"), idle_s, **more)
+
+
+def test_states() -> None:
+    cases = {
+        "moving": RankNow(0), "waiting": RankNow(0, inside=True), "outside": RankNow(0, box=True), "still": RankNow(0),
+        "working": RankNow(0, busy=True), "stopped": RankNow(0, inside=True, held="T"), "blocked": RankNow(0, held="D"),
+        "gone": RankNow(0, over=True), "finished": RankNow(0, over=True, finished=True),
+    }  # fmt: skip
+    for state, told in cases.items():
+        assert state_of(told, 1.0 if state == "moving" else 20.0, False) == state
+    assert state_of(RankNow(0), 1.0, True) == "silent"
+    assert state_of(RankNow(0, over=True), 1.0, True) == "gone"
+
+
+def test_who_is_not_there_holds_up_those_who_wait() -> None:
+    rows = [row(r, "waiting", op="all_reduce", seq=9, iteration=4) for r in range(8) if r != 5] + [
+        row(5, "outside", 13.0, op="recv")
+    ]
+    picture = look(rows, "j", 8)
+    assert [(s.ranks, s.holds) for s in picture.standings] == [("5", 7), ("0-4,6-7", 0)]
+    assert picture.sentence == "Rank 5 (n1) is outside of any operation; 7 ranks wait in all_reduce for 12 s"
+    assert (picture.counts, picture.iteration) == ({"waiting": 7, "outside": 1}, (4, 4))
+
+
+def test_where_all_wait_the_few_come_first() -> None:
+    rows = [row(r, "waiting", op="send" if r == 3 else "all_reduce", seq=2) for r in range(8)]
+    picture = look(rows, "j", 8)
+    assert [s.ranks for s in picture.standings] == ["3", "0-2,4-7"]
+    assert picture.sentence.startswith("Nobody moves: 8 ranks wait in 2 operations")
+
+
+@pytest.mark.parametrize(
+    ("states", "sentence"),
+    [
+        (["moving"] * 4, "All 4 ranks go on"), (["finished"] * 4, "The job has ended"), ([], "No rank has been seen yet"),
+        (["moving", "moving", "gone"], "2 of 3 ranks go on, 1 gone"), (["unseen"] * 3, "No rank has been seen yet"),
+        (["waiting", "moving"], "1 rank waits for 12 s; 1 go on"), (["silent", "waiting"], "Rank 0 (n0) is silent"),
+    ],
+)  # fmt: skip
+def test_sentences(states: list[str], sentence: str) -> None:
+    assert look([row(i, s) for i, s in enumerate(states)], "j", len(states)).sentence.startswith(sentence)
+
+
+# ----------------------------------------------------------------- from the collector to the browser
+
+
+def core_with(ranks: list[RankNow], world: int, now: float = 1000.0) -> tuple[Core, View]:
+    core = Core(Settings(), Watchdog(WatchSettings()))
+    view = View(core)
+    core.received(b"p", encode(Hello("a", "n1", "job", world)), now, 0.0)
+    core.received(b"p", encode(Report(1, 1, 0.0, ranks)), now, 0.0)
+    view.look(now, 0.0)
+    return core, view
+
+
+def board_of(view: View, folder: Path) -> Board:
+    return Board(view, Incidents(folder), Doors(lambda reason: None, lambda path: (b"", "text/plain")))
+
+
+def test_a_world_that_is_claimed_too_large_costs_no_memory() -> None:
+    _, view = core_with([RankNow(0), RankNow(9_000_000)], 1 << 60)
+    rows, _ = view.rows()
+    assert len(rows) == MAX_ROWS
+
+
+def test_runs_tell_what_changed() -> None:
+    rng = random.Random(7)
+    assert runs([1, 1, 1, 1], [1, 2, 2, 3]) == [1, 2, 2, 3, 1, 3]
+    for size in (0, 1, 7, 300):
+        old, new = ([rng.randrange(3) for _ in range(size)] for _ in range(2))
+        found, copy = runs(old, new), list(old)
+        for first, count, value in zip(found[::3], found[1::3], found[2::3], strict=True):
+            copy[first : first + count] = [value] * count
+        assert copy == new
+
+
+class Page:
+    """What the browser keeps, as its model.js does."""
+
+    def __init__(self) -> None:
+        self.columns: dict[str, list[int]] = {}
+        self.names: dict[str, list[str]] = {}
+
+    def apply(self, frame: dict[str, Any], full: bool) -> None:
+        if full:
+            self.columns, self.names = {c: [0] * frame["size"] for c in COLUMNS}, {}
+        for table, (first, texts) in frame["names"].items():
+            self.names[table] = self.names.get(table, [])[:first] + texts
+        for name, told in frame["columns"].items():
+            column = self.columns[name]
+            column += [0] * (frame["size"] - len(column))
+            for first, count, value in zip(told[::3], told[1::3], told[2::3], strict=True):
+                column[first : first + count] = [value] * count
+
+
+def frames_in(data: bytes) -> list[tuple[str, dict[str, Any]]]:
+    blocks = [b.split(b"\n") for b in data.split(b"\n\n") if b]
+    return [(lines[0].removeprefix(b"event: ").decode(), json.loads(lines[2].removeprefix(b"data: "))) for lines in blocks]
+
+
+def test_readers_see_the_same_whenever_they_come_and_whatever_changes(tmp_path: Path) -> None:
+    asyncio.run(_readers(tmp_path))
+
+
+async def _readers(folder: Path) -> None:
+    rng, ranks = random.Random(3), 300
+    core, view = core_with([RankNow(r, iteration=1, box=True) for r in range(ranks)], ranks)
+    hub = Hub(board_of(view, folder))
+    readers: list[tuple[hub_module.Reader, bytes]] = []
+    for step in range(2, 14):
+        if step % 4 == 2:
+            plain, zipped = hub.beginning()
+            for reader, begin in ((hub_module.Reader(True), hub_module._GZIP + zipped), (hub_module.Reader(False), plain)):
+                reader.frames = asyncio.Queue()
+                hub.readers.add(reader)
+                readers.append((reader, begin))
+        told = [RankNow(r, iteration=step, op=f"op{rng.randrange(5)}", phase=rng.choice(("a", "b")), idle_s=rng.choice((0, 30)),
+                        inside=True, box=True, seq=step) for r in rng.sample(range(ranks), 120)]  # fmt: skip
+        core.received(b"p", encode(Report(step, 1, 0.0, told)), 1000.0 + step, 0.0)
+        view.look(1000.0 + step, 0.0)
+        hub.step()
+    pages = []
+    for reader, begin in readers:
+        data = b"".join([begin, *(d for d in (reader.frames.get_nowait() for _ in range(reader.frames.qsize())) if d)])
+        if reader.zipped:
+            data = zlib.decompressobj(31).decompress(data)  # one stream of its own for each, of shared parts
+        page = Page()
+        for kind, frame in frames_in(data):
+            page.apply(frame, kind == "full")
+        pages.append(page)
+    assert len(pages) == 6 and all((p.columns, p.names) == (pages[0].columns, pages[0].names) for p in pages)
+    rows = hub.board.look(fresh_s=1e9).rows
+    assert pages[0].columns["state"] == [STATES.index(r.state) for r in rows]
+    assert [pages[0].names["op"][i] for i in pages[0].columns["op"]] == [r.op for r in rows]
+
+
+def test_a_reader_that_takes_nothing_is_cut_off_and_costs_the_others_nothing(tmp_path: Path) -> None:
+    asyncio.run(_slow_reader(tmp_path))
+
+
+async def _slow_reader(folder: Path) -> None:
+    _, view = core_with([RankNow(0)], 1)
+    hub = Hub(board_of(view, folder))
+    got: list[bytes] = []
+    scope = {"type": "http", "headers": [], "path": "/api/v1/stream", "method": "GET"}
+
+    async def stays() -> dict[str, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def takes_nothing(message: Any) -> None:
+        if message["type"] == "http.response.body":
+            await asyncio.Event().wait()
+
+    async def takes(message: Any) -> None:
+        got.append(message.get("body", b""))
+
+    slow, quick = (asyncio.create_task(hub(scope, stays, s)) for s in (takes_nothing, takes))
+    while len(hub.readers) < 2:
+        await asyncio.sleep(0)
+    for _ in range(hub_module._BEHIND + 3):
+        hub.step()
+        for _ in range(20):
+            await asyncio.sleep(0)
+    await asyncio.wait_for(slow, 10)
+    assert (hub.cut_off, len(hub.readers)) == (1, 1)
+    assert len(got) > hub_module._BEHIND + 3
+    hub.close()
+    await asyncio.wait_for(quick, 10)
+
+
+def test_one_frame_of_many_ranks_is_small(tmp_path: Path) -> None:
+    ranks = 16_384
+    _, view = core_with([], ranks)
+    hub = Hub(board_of(view, tmp_path))
+    for seq in (1, 2):
+        for node in range(0, ranks, 2048):
+            told = [
+                RankNow(r, iteration=seq, op="all_reduce", seq=seq, inside=True, box=True) for r in range(node, node + 2048)
+            ]
+            view.take(f"n{node}", told, 0.0, 1000.0 + seq)
+        view.look(1000.0 + seq, 0.0)
+        hub.beginning()
+        hub.step()
+    assert hub._frames.last is not None
+    assert len(msgspec.json.encode(hub._frames.last)) < 4000, "what changed alike is told once"
+    assert len(hub.beginning()[1]) < 20_000
+
+
+def test_metrics_of_single_ranks_end_where_the_option_says(tmp_path: Path) -> None:
+    _, view = core_with([RankNow(r, iteration=3, box=True) for r in range(40)], 40)
+    board = board_of(view, tmp_path)
+    hub = Hub(board)
+    assert Exporter(board, hub, 40).text().count(b"hangdoctor_rank_iteration{") == 40
+    text = Exporter(board, hub, 39).text()
+    assert b"hangdoctor_rank_" not in text and b"hangdoctor_world_size 40.0" in text
+
+
+# ----------------------------------------------------------------- the terminal's lines
+
+
+def test_hostile_names_cannot_steer_the_terminal_and_lines_fit() -> None:
+    evil = "\x1b]0;pwned\x07\x1b[2J\r\n[bold]x[/] " + "y" * 10_000
+    rows = [row(i, s, op=evil, phase=evil, node=evil, seq=3) for i, s in enumerate(STATES)]
+    for width, height in ((80, 24), (20, 6), (200, 60)):
+        for view in ("list", "help", "detail", "filter"):
+            mode = Mode(view=view, note=evil, filter="", detail=[evil])
+            lines = screen(Seen(look(rows, evil, 12), rows, evil, 0.2), "", mode, width, height)
+            assert len(lines) == height and all(line.cell_len <= width for line in lines)
+            for line in lines:
+                assert line.plain.isprintable()
+    console = Console(width=80, force_terminal=True, color_system="256", file=None)
+    with console.capture() as taken:
+        for line in screen(Seen(look(rows, evil, 12), rows, evil), "", Mode(), 80, 24):
+            console.print(line)
+    assert "\x1b]0" not in taken.get() and "\x1b[2J" not in taken.get()
+
+
+def test_keys_are_told_apart() -> None:
+    assert split_keys("j\x1b[A\x1b[5~q") == ["j", "up", "page up", "q"]
+    assert split_keys("\x1b") == ["escape"]
+    assert split_keys("\x1b[1;5Cx\x1b[200~é\r") == ["x", "é", "enter"]

@@ -1,0 +1,127 @@
+"""`hangdoctor top` in a real terminal (tmux): what it shows, its keys, and how it leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from livejob import ROOT, LiveJob
+from stage import hangdoctor, wait_until
+
+pytestmark = pytest.mark.torch
+
+
+class Top:
+    """One `top` in the window of a tmux."""
+
+    def __init__(self, tmux: Any, *flags: str) -> None:
+        self.tmux = tmux
+        tmux.press("-l", f"PYTHONPATH={ROOT} {sys.executable} -m hangdoctor top {' '.join(flags)}; echo code=$?")
+        tmux.press("Enter")
+        self.shows("RANKS  ", "moving")
+
+    def shows(self, *words: str, seconds: float = 40) -> str:
+        wait_until(lambda: all(w in self.tmux.screen() for w in words), f"{words} on:\n{self.tmux.screen()}", seconds)
+        return str(self.tmux.screen())
+
+    def left(self, code: int) -> None:
+        """It has ended, and the shell's screen, cursor and line mode are back."""
+        screen = self.shows(f"code={code}")
+        assert "HOLDS UP" not in screen and "hangdoctor top  " not in screen, screen
+        assert (self.tmux.flag("alternate_on"), self.tmux.flag("cursor_flag")) == ("0", "1")
+        self.tmux.press("-l", "stty -a | tr ' ' '\\n' | grep -xE -- '-?(icanon|echo|isig)' | xargs echo tty:")
+        self.tmux.press("Enter")
+        self.shows("tty: isig icanon echo")
+        self.tmux.press("-l", "clear")
+        self.tmux.press("Enter")
+        wait_until(lambda: "code=" not in self.tmux.screen(), "a clear screen")
+
+
+def test_local_shows_who_holds_up_whom_and_leaves_with_q(live: LiveJob, tmux: Any) -> None:
+    top = Top(tmux, "--local", "--job", "live")
+    top.shows("4 ranks", "iteration", "All 4 ranks go on")
+    assert all(len(line) <= 80 for line in tmux.screen().splitlines())
+    os.kill(live.pid(1), signal.SIGSTOP)
+    try:
+        screen = top.shows("Rank 1", "is stopped", "3 ranks wait in all_reduce")
+        rows = [line.split() for line in screen.splitlines() if line[:7].strip().isdigit()]
+        assert rows[-4][0] == "1" and rows[-4][2] == "stopped", "the culprit stands first"
+        tmux.press("Enter")
+        top.shows("RANK 1 on", "state T", "last operations", "all_reduce", "main thread, innermost first")
+        tmux.press("Escape")
+        tmux.press("c")
+        top.shows("capturing all ranks")
+        top.shows("Rank 1", "is stopped, and all_reduce", "(hangdoctor-")
+    finally:
+        os.kill(live.pid(1), signal.SIGCONT)
+    top.shows("All 4 ranks go on")
+    tmux.press("/")
+    tmux.press("-l", "2-3")
+    tmux.press("Enter")
+    screen = top.shows("filter: 2-3")
+    assert [line.split()[0] for line in screen.splitlines() if line[:7].strip().isdigit()] == ["2", "3"]
+    tmux.press("?")
+    top.shows("quit (Ctrl-C too)")
+    tmux.press("Escape")
+    top.shows("OPERATION")
+    tmux("resize-window", "-t", "t", "-x", "60", "-y", "12")
+    top.shows("c capture")
+    tmux("resize-window", "-t", "t", "-x", "80", "-y", "24")
+    tmux.press("q")
+    top.left(0)
+    assert len(list(tmux.folder.glob("hangdoctor-*/diagnosis.json"))) == 1
+    live.settled()
+
+
+def test_a_collector_is_shown_and_every_end_is_clean(live: LiveJob, tmux: Any) -> None:
+    folder = ("--folder", str(live.folder))
+    top = Top(tmux, *folder)
+    top.shows("1 of 1 agents", "4 ranks")
+    tmux.press("Enter")
+    top.shows("RANK 0 on n1", "process")
+    tmux.press("C-c")
+    top.left(130)
+    top = Top(tmux, "--collector", live.address, "--token-file", str(live.folder / "web.json"))
+    os.kill(child_of(int(tmux.flag("pane_pid"))), signal.SIGTERM)
+    top.left(130)
+    top = Top(tmux, *folder)
+    tmux.press("C-z")
+    top.shows("Stopped")
+    assert tmux.flag("alternate_on") == "0"
+    tmux.press("-l", "fg")
+    tmux.press("Enter")
+    top.shows("RANKS  ", "moving")
+    pid = child_of(int(tmux.flag("pane_pid")))
+    tmux("kill-session", "-t", "t")  # the terminal is closed: it must end by itself
+    wait_until(lambda: not Path(f"/proc/{pid}").exists(), "top ends with its terminal")
+
+
+def child_of(shell: int) -> int:
+    found = Path(f"/proc/{shell}/task/{shell}/children").read_text().split()
+    assert len(found) == 1
+    return int(found[0])
+
+
+def test_without_a_terminal_it_is_one_look(live: LiveJob, tmp_path: Path) -> None:
+    for flags in (("--local", "--job", "live"), ("--folder", str(live.folder)), ("--folder", str(live.folder), "--once")):
+        done = hangdoctor("top", *flags, cwd=tmp_path)
+        assert "4 ranks" in done.stdout and "moving" in done.stdout and "\x1b" not in done.stdout, done.stdout
+    told = json.loads(hangdoctor("top", "--folder", str(live.folder), "--json", "-", cwd=tmp_path).stdout)
+    assert [r["rank"] for r in told["rows"]] == [0, 1, 2, 3] and told["picture"]["world_size"] == 4
+    assert "No rank has been seen yet" in hangdoctor("top", "--local", "--job", "no-such-job", cwd=tmp_path).stdout
+
+
+def test_wrong_targets_are_said(live: LiveJob, tmp_path: Path) -> None:
+    assert "more than one target" in hangdoctor("top", "--local", "--jobid", "1", cwd=tmp_path, code=2).stderr
+    assert "wants its token" in hangdoctor("top", "--collector", live.address, cwd=tmp_path, code=2).stderr
+    (tmp_path / "token").write_text("wrong\n")
+    wrong = hangdoctor("top", "--collector", live.address, "--token-file", str(tmp_path / "token"), cwd=tmp_path, code=1)
+    assert "token is missing or wrong" in wrong.stderr and "web.json" in wrong.stderr
+    assert "no collector serves" in hangdoctor("top", "--folder", str(tmp_path), cwd=tmp_path, code=1).stderr
+    (tmp_path / "web.json").write_text('{"address": "http://127.0.0.1:9", "token": "x"}')
+    assert "no collector answers" in hangdoctor("top", "--folder", str(tmp_path), cwd=tmp_path, code=1).stderr
