@@ -71,7 +71,16 @@ def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
     assert flags_of("collect") == watch | {"--insecure", "--lonely", "--parent", "--name"}
     assert flags_of("sidecar") == watch | {"--jobid", "--hostfile", "--pbs", "--local", "--python"}
     assert flags_of("incidents") == {"--folder", "--job"}
-    assert flags_of("report") == {"--text", "--json", "--html", "--perfetto", "--folded", "--folded-by-rank", "--speedscope", "--quiet"}
+    assert flags_of("report") == {
+        "--text",
+        "--json",
+        "--html",
+        "--perfetto",
+        "--folded",
+        "--folded-by-rank",
+        "--speedscope",
+        "--quiet",
+    }
     assert flags_of("preflight") == COMMON | {
         "--local",
         "--jobid",

@@ -96,24 +96,6 @@ def test_a_forked_child_writes_nothing(tmp_path: Path, pure: bool) -> None:
     assert said["child"] == 0 and calls(said) == ["- ?", "= <module>", "= main", "= play_fork", *one, *one]
 
 
-@pytest.mark.skipif(not BUILT and sys.version_info < (3, 12), reason="the pure writer cannot reach such threads")
-def test_threads_that_c_made_are_seen_like_autograds(tmp_path: Path) -> None:
-    said = alone("native", tmp_path, pure=False)
-    seen = [c.partition(" in ") for c in calls(said)]
-    of_native = [name for name, _, thread in seen if thread and "run" not in name]
-    assert of_native == ["> outer", "> inner", "> fails", "< fails", "< inner", "< outer"]
-    assert not any(said["installed"])
-
-
-@both
-def test_a_profiler_of_the_job_is_left_alone(tmp_path: Path, pure: bool) -> None:
-    said = alone("others", tmp_path, pure)
-    assert ("another profiler" in said["note"]) == (sys.version_info < (3, 12))
-    assert said["kept"] and said["seen"] == ["call", "return"] and not any(said["installed"])
-    assert "> outer in worker" in calls(said), "the other threads are traced"
-    assert ("> leaf" in calls(said)) == (sys.version_info >= (3, 12))
-
-
 @both
 def test_another_thread_switches_it_while_the_main_one_works(tmp_path: Path, pure: bool) -> None:
     said = alone("background", tmp_path, pure)
