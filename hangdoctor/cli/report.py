@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
-import sys
 from pathlib import Path
 from typing import Protocol
 
@@ -12,8 +10,9 @@ import click
 
 from .. import bundle
 from ..diagnosis import diagnose
-from ..errors import BundleError, UsageError
+from ..errors import UsageError
 from ..model import Diagnosis, JobCapture
+from .output import write_file
 
 
 class Writer(Protocol):
@@ -59,24 +58,9 @@ def command(folder: Path, quiet: bool, **wanted: str | None) -> None:
         module, function, _ = FORMATS[name]
         writer: Writer = getattr(importlib.import_module(f"hangdoctor.{module}"), function)
         data = writer(capture, diagnosis, folder)
-        _write(target, data)
+        write_file(target, [data])
         if not quiet and target != "-":
             click.echo(f"hangdoctor: {target} ({len(data) / 1000:.0f} kB)", err=True)
-
-
-def _write(target: str, data: bytes) -> None:
-    if target == "-":
-        sys.stdout.buffer.write(data)
-        sys.stdout.flush()
-        return
-    path = Path(target)
-    staging = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        staging.write_bytes(data)
-        staging.replace(path)
-    except OSError as error:
-        staging.unlink(missing_ok=True)
-        raise BundleError(f"{path} cannot be written: {error.strerror}", "Name another place.") from error
 
 
 _add_flags(command)
