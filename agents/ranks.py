@@ -90,7 +90,7 @@ class Ranks:
         if jobs:
             self._take(jobs[0])
         cost = time.thread_time() - begin
-        early = not self.seen_any or now - self._came_at < _EARLY_S
+        early = not self.seen_any or (now - self._came_at < _EARLY_S and not self._all_here())
         self._next_search = now + max(1.0 if early else _SEARCH_S, cost * (_SEARCH_SHARE_EARLY if early else _SEARCH_SHARE))
 
     def _take(self, job: discover.Job) -> None:
@@ -105,6 +105,11 @@ class Ranks:
             self._came_at = self.clock()
             self.tracked[found.rank] = Tracked(found, now=RankNow(found.rank, found.pid), changed_at=self.clock())
         self._open_boxes()
+
+    def _all_here(self) -> bool:
+        """Whether as many ranks were found as a node of this job has, where the environment tells how many."""
+        expected = max((t.found.local_world_size or self.world_size for t in self.tracked.values()), default=0)
+        return 0 < expected <= len(self.tracked)
 
     def _open_boxes(self) -> None:
         without = [t for t in self.tracked.values() if t.box is None and not t.dead]

@@ -73,7 +73,7 @@ class Bench:
         if not good:
             self.failed.append(name)
         print(
-            f"{name:18} {took:5.1f} s  {'right' if good else 'WRONG'}  load {os.getloadavg()[0]:.0f}  {found.summary}",
+            f"{name:18} {took:5.1f} s  {'right' if good else 'WRONG'}  load {os.getloadavg()[0]:.0f}  {found.summary} [{found.reason}]",
             flush=True,
         )
         if mend is None:

@@ -91,6 +91,7 @@ class Watchdog:
         self.learned = learned or Learned()
         self._ranks: dict[int, _Rank] = {}
         self._busy: set[int] = set()
+        self._lost: set[int] = set()  # ended, and not in good order
         self._phases: Counter[str] = Counter()
         self._newest = -1e18
         self._heard_at = -1e18
@@ -132,6 +133,8 @@ class Watchdog:
         if not told.over:
             self._phases[told.phase] += 1
         (self._busy.add if told.busy and not told.over else self._busy.discard)(told.rank)
+        lost = told.over and told.box and not told.finished
+        (self._lost.add if lost else self._lost.discard)(told.rank)
         known.phase, known.box, known.over, known.finished = told.phase, told.box, told.over, told.finished
 
     def heard(self, now: float, node: str = "", timeout_s: float = 0.0) -> None:
@@ -145,7 +148,7 @@ class Watchdog:
         if not self._ranks:
             return
         last = self._newest
-        if self._busy:
+        if self._works():
             self._quiet_since = now
         if last > self._last_event + 1e-3:
             self._progress(now, last)
@@ -183,8 +186,12 @@ class Watchdog:
             rhythm.peak_s = max(rhythm.peak_s, age)
             rhythm.steps += 1
 
+    def _works(self) -> bool:
+        """Some rank works outside of operations, and that can come to something: not after another one was lost."""
+        return bool(self._busy) and not self._lost
+
     def _label(self) -> str:
-        if self._busy:
+        if self._works():
             return WORKING
         phase = max(self._phases, key=lambda p: self._phases[p], default="")
         return f"phase:{phase}"

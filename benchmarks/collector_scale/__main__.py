@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import random
 import resource
 import subprocess
 import sys
@@ -65,17 +66,18 @@ def stack(stuck: bool) -> list[Frame]:
 
 
 def operations(rank: int, layout: Layout, stuck: bool) -> RankOps:
-    """The same history on all ranks; the stuck one has not entered the last operation."""
+    """The same history on all ranks, at times of each one's own; the stuck one has not entered the last operation."""
+    chance = random.Random(rank)
     groups = [Group(group_uid(m), m, axis) for axis in ("tp", "dp", "world") for m in [layout.group(axis, rank)]]
     found = []
     for i in range(OPERATIONS):
         last = i == OPERATIONS - 1
         if stuck and last:
             break
-        group, begin = groups[2 if last else i % 2], 1000.0 + i * 0.01 + rank * 1e-6
+        group, begin = groups[2 if last else i % 2], 1000.0 + i * 0.01 + 0.005 * chance.random()
         found.append(
             Operation(group.uid, i // 2 + 1, "all_reduce", "entered" if last else "done", "sum", shapes="[4096, 1024]", dtype="bfloat16",
-                      site="train_step (train.py:77)", thread=rank + 100, entered_s=begin, left_s=0.0 if last else begin + 0.004,
+                      site="train_step (train.py:77)", thread=rank + 100, entered_s=begin, left_s=0.0 if last else begin + 0.004 * chance.random(),
                       iteration=i // 10)
         )  # fmt: skip
     return RankOps(rank, layout.world_size, groups=groups, operations=found, overwritten=True, iteration=OPERATIONS // 10)
@@ -83,13 +85,34 @@ def operations(rank: int, layout: Layout, stuck: bool) -> RankOps:
 
 def capture(node: int, layout: Layout) -> NodeCapture:
     ranks = []
+    chance = random.Random(node)
     for rank in range(node * RANKS, (node + 1) * RANKS):
         stuck = rank == STUCK
         samples = []
         for at in (0.0, 1.0):
-            threads = [ThreadSample(rank + 100, "MainThread", "S", "futex_wait", "futex", 100.0, 5000, frames=stack(stuck))]
+            threads = [
+                ThreadSample(
+                    rank + 100,
+                    "MainThread",
+                    "S",
+                    "futex_wait",
+                    "futex",
+                    100 + chance.random(),
+                    chance.randrange(9000),
+                    frames=stack(stuck),
+                )
+            ]
             threads += [
-                ThreadSample(rank + 200 + i, f"Thread-{i}", "S", "futex_wait", "futex", 0.0, 10 + i, frames=stack(False)[-8:])
+                ThreadSample(
+                    rank + 200 + i,
+                    f"Thread-{i}",
+                    "S",
+                    "futex_wait",
+                    "futex",
+                    chance.random(),
+                    chance.randrange(900),
+                    frames=stack(False)[-8:],
+                )
                 for i in range(4)
             ]
             samples.append(ProcessSample(at, "S", 100.0, threads=threads))

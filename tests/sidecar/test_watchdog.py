@@ -138,6 +138,21 @@ def test_work_outside_of_operations_has_a_bound_of_its_own() -> None:
     assert 119 < stall.age_s < 125
 
 
+def test_when_a_rank_is_lost_the_work_of_the_others_is_no_excuse() -> None:
+    def plan() -> Iterator[tuple[float, str, bool]]:
+        for _ in range(300):
+            yield 0.2, "", False
+        yield 1e9, "", True  # rank 0 spins, in vain
+
+    for finished, bound in ((False, 6.0), (True, 120.0)):
+        job = FakeJob(plan(), Watchdog(Settings()))
+        job.run(62)
+        job.deaf = {3}
+        job.dog.report(job.clock.monotonic(), [RankNow(7, box=True, over=True, finished=finished), RankNow(6, box=True)])
+        [stall] = job.run(200)
+        assert stall.bound_s == bound
+
+
 def test_ranks_without_a_box_are_judged_slowly() -> None:
     [stall] = FakeJob(then_stuck(0.2, 60), Watchdog(Settings()), box=False).run(900)
     assert stall.bound_s == Settings().floor_blind_s

@@ -73,6 +73,8 @@ class Watched:
             lambda: self.said(f"rhythm is known; {self.ranks} ranks"), f"the rhythm of {self.ranks} ranks: {self.text()}", 120
         )
         wait_until(lambda: all((self.control / f"at.{r}").exists() for r in range(self.ranks)), "every rank trains", 60)
+        begin = self.at(0)[0]  # a few steps more than the first: until then the bound is that of an unknown phase
+        wait_until(lambda: self.at(0)[0] > begin + 20, "it goes on", 60)
 
     def close(self) -> None:
         for process in self.processes:
