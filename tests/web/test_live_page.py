@@ -61,6 +61,7 @@ def test_only_the_token_opens_the_page(browser: Any, live: LiveJob) -> None:
     browser.get(live.address + "/")
     assert browser.current_url == live.address + "/login"
     log_in(browser, live, "not-the-token")
+    wait_until(lambda: browser.find_elements("css selector", "[role=alert]") != [], "the page says that it was wrong")
     assert "not the token" in browser.find_element("css selector", "[role=alert]").text
     assert browser.get_cookies() == []
     log_in(browser, live, live.token)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,23 @@ def test_without_a_terminal_it_is_one_look(live: LiveJob, tmp_path: Path) -> Non
     told = json.loads(hangdoctor("top", "--folder", str(live.folder), "--json", "-", cwd=tmp_path).stdout)
     assert [r["rank"] for r in told["rows"]] == [0, 1, 2, 3] and told["picture"]["world_size"] == 4
     assert "No rank has been seen yet" in hangdoctor("top", "--local", "--job", "no-such-job", cwd=tmp_path).stdout
+
+
+def test_ranks_without_black_boxes_are_shown_from_proc(tmp_path: Path) -> None:
+    code = "import time; print('up', flush=True); time.sleep(600)"
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE,
+                         env=os.environ | {"RANK": str(r), "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "bare-top"})
+        for r in range(2)
+    ]  # fmt: skip
+    try:
+        assert all(r.stdout is not None and r.stdout.readline() for r in ranks)
+        told = json.loads(hangdoctor("top", "--local", "--job", "bare-top", "--json", "-", cwd=tmp_path).stdout)
+        assert [(r["rank"], r["pid"], r.get("op", "")) for r in told["rows"]] == [(i, p.pid, "") for i, p in enumerate(ranks)]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.communicate()
 
 
 def test_wrong_targets_are_said(live: LiveJob, tmp_path: Path) -> None:
