@@ -231,8 +231,6 @@ class Watchdog:
         s = self.settings
         if s.stall_after_s:
             return s.stall_after_s, "fixed by --stall-after"
-        if self.settings.stall_after_s:
-            return self.settings.stall_after_s, "fixed by --stall-after"
         bound, why = self._learned_bound(label)
         if bound <= self.limit_s:
             return bound, why
