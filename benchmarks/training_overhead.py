@@ -15,6 +15,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 TRAIN = """
@@ -52,6 +54,14 @@ def free_port() -> int:
         return int(s.getsockname()[1])
 
 
+def wait_for(ready: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not ready():
+        if time.monotonic() > end:
+            raise SystemExit("the collector did not start")
+        time.sleep(0.1)
+
+
 def train(folder: Path, steps: int, watched: bool) -> tuple[float, float]:
     """(seconds, processor seconds) a step."""
     port = str(free_port())
@@ -62,6 +72,8 @@ def train(folder: Path, steps: int, watched: bool) -> tuple[float, float]:
         job = ["--folder", str(folder / port)]
         for verb, more in (("collect", ["--bind", "tcp://127.0.0.1:*"]), ("agent", ["--job", port])):
             beside.append(subprocess.Popen([sys.executable, "-m", "hangdoctor", verb, *job, *more], stderr=subprocess.DEVNULL))
+        wait_for(lambda: (folder / port / "collector.json").exists())
+        time.sleep(3)  # their own start is no part of it
     ranks = [
         subprocess.Popen([sys.executable, "-c", TRAIN, str(steps)], env=environ | {"RANK": str(r), "LOCAL_RANK": str(r)},
                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
