@@ -17,7 +17,8 @@ from msgspec import Struct, structs
 from .errors import BadInput
 from .operations import Group, Mark, Operation, RankOps
 
-_TICK = float(1 << 22)  # of a second: what a float of today's wall clock resolves
+# Parts of a second that times are counted in: what a float of today's wall clock resolves, and microseconds.
+_UNITS = (float(1 << 22), 1e6)
 _MAX_INFLATED = 4 << 30
 _FIELDS = Operation.__struct_fields__
 _VARYING = ("seq", "entered_s", "left_s", "iteration", "thread")
@@ -37,10 +38,12 @@ class _Ops(Struct, omit_defaults=True):
     seqs: list[int] = []  # less the one before of the same kind
     iterations: list[int] = []  # less the one before
     threads: list[int] = []
+    unit: float = 0.0  # 0: times are exact floats
     entered: list[int] = []
     lasted: list[int] = []  # until left, plus 1; 0 where it has not been left
     exact: list[tuple[float, float]] = []
     mark_kinds: list[tuple[str, str]] = []  # kind and text, each once
+    marks_unit: float = 0.0
     marks: list[tuple[int, int, int]] = []  # place in mark_kinds, number and ticks less those of the one before
     exact_marks: list[Mark] = []
 
@@ -73,33 +76,41 @@ def _pack_one(
         last[kind] = op.seq
     found.iterations = _steps([op.iteration for op in ops.operations])
     found.threads = _steps([op.thread for op in ops.operations])
-    entered = [op.entered_s * _TICK for op in ops.operations]
-    left = [op.left_s * _TICK for op in ops.operations]
-    if all(t.is_integer() for t in entered) and all(t.is_integer() for t in left):
-        found.entered = _steps(list(map(int, entered)))
-        found.lasted = [_lasted(int(b), int(a)) for a, b in zip(entered, left, strict=True)]
+    found.unit = _unit([t for op in ops.operations for t in (op.entered_s, op.left_s)])
+    if found.unit:
+        entered = [round(op.entered_s * found.unit) for op in ops.operations]
+        left = [round(op.left_s * found.unit) for op in ops.operations]
+        found.entered = _steps(entered)
+        found.lasted = [_lasted(b, a) for a, b in zip(entered, left, strict=True)]
     else:
         found.exact = [(op.entered_s, op.left_s) for op in ops.operations]
     _pack_marks(found, ops.marks)
     return found
 
 
+def _unit(times: list[float]) -> float:
+    """The coarsest that all of them come back from unchanged; 0 where none is."""
+    return next((unit for unit in _UNITS if all(round(t * unit) / unit == t for t in times)), 0.0)
+
+
 def _pack_marks(found: _Ops, marks: list[Mark]) -> None:
-    times = [m.at_s * _TICK for m in marks]
-    if not all(t.is_integer() for t in times):
+    unit = found.marks_unit = _unit([m.at_s for m in marks])
+    if not unit:
         found.exact_marks = marks
         return
     kinds: dict[tuple[str, str], int] = {}
     places = [kinds.setdefault((m.kind, m.text), len(kinds)) for m in marks]
     found.mark_kinds = list(kinds)
-    found.marks = list(zip(places, _steps([m.number for m in marks]), _steps(list(map(int, times))), strict=True))
+    found.marks = list(
+        zip(places, _steps([m.number for m in marks]), _steps([round(m.at_s * unit) for m in marks]), strict=True)
+    )
 
 
 def _unpack_marks(one: _Ops) -> list[Mark]:
     numbers, ticks = accumulate(m[1] for m in one.marks), accumulate(m[2] for m in one.marks)
     told = [one.mark_kinds[m[0]] for m in one.marks]
     return one.exact_marks or [
-        Mark(kind, t / _TICK, number, text)  # type: ignore[arg-type]
+        Mark(kind, t / one.marks_unit, number, text)  # type: ignore[arg-type]
         for (kind, text), number, t in zip(told, numbers, ticks, strict=True)
     ]
 
@@ -139,11 +150,11 @@ def _unpack_one(one: _Ops, fixed: list[dict[str, object]], groups: list[Group]) 
     for kind, step in zip(one.kinds, one.seqs, strict=True):
         last[kind] = last.get(kind, 0) + step
         seqs.append(last[kind])
-    if one.exact:
+    if not one.unit:
         times = one.exact
     else:
         ticks = list(accumulate(one.entered))
-        times = [(t / _TICK, _left(t, n) / _TICK) for t, n in zip(ticks, one.lasted, strict=True)]
+        times = [(t / one.unit, _left(t, n) / one.unit) for t, n in zip(ticks, one.lasted, strict=True)]
     operations = [
         Operation(**fixed[kind], seq=seq, entered_s=entered, left_s=left, iteration=iteration, thread=thread)  # type: ignore[arg-type]
         for kind, seq, (entered, left), iteration, thread in zip(

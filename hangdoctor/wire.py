@@ -32,6 +32,7 @@ class NodeReply(msgspec.Struct, omit_defaults=True):
     capture: NodeCapture | None = None
     error: str = ""
     help: str = ""
+    preflight: str = ""  # instead of a capture: `readers.preflight.NodeReadings` as JSON
 
 
 def pack(reply: NodeReply) -> str:

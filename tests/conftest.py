@@ -1,18 +1,28 @@
-"""Shared fixtures, and how the suite is shared out over several workers (pytest-xdist, `--dist loadgroup`)."""
+"""Shared fixtures, and how the suite is shared out over several workers (pytest-xdist)."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import LoadFileScheduling
 
-@pytest.hookimpl(tryfirst=True)  # xdist puts the group into the names in this very hook
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
     """A file stays with one worker, for its jobs are shared; all of the lab cluster with one, for there is only one."""
-    for item in items:
-        alone = item.get_closest_marker("slurm") is not None
-        item.add_marker(pytest.mark.xdist_group("lab" if alone else item.nodeid.partition("::")[0]))
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file = str(super()._split_scope(nodeid))
+            return "lab" if "_lab" in file.rpartition("/")[2] else file
+
+    return ByFile(config, log)

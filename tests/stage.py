@@ -8,13 +8,14 @@ import json
 import os
 import platform
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+
+from ports import free_port
 
 JOB = Path(__file__).parent / "jobs" / "stage.py"
 
@@ -26,12 +27,6 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60.0) 
         if time.monotonic() > end:
             raise AssertionError(f"did not come within {seconds:.0f} s: {what}")
         time.sleep(0.02)
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
 
 
 def hangdoctor(

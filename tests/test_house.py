@@ -51,19 +51,7 @@ COMMON = {"--json", "--quiet", "--no-color", "--exit-code"}
 def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
     from hangdoctor.cli.main import VERBS
 
-    assert set(VERBS) == {
-        "dump",
-        "diagnose",
-        "run",
-        "agent",
-        "collect",
-        "sidecar",
-        "top",
-        "trace",
-        "report",
-        "incidents",
-        "demo",
-    }
+    assert set(VERBS) == set("dump diagnose run agent collect sidecar top trace report preflight incidents demo".split())
     assert flags_of("dump") == COMMON | {
         "--local", "--pid", "--jobid", "--hostfile", "--pbs", "--job", "--user", "--settle", "--timeout", "--native", "--blocking",
         "--python", "--remote-shell", "--bundle", "--no-bundle",
@@ -83,7 +71,26 @@ def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
     assert flags_of("collect") == watch | {"--insecure", "--lonely", "--parent", "--name"}
     assert flags_of("sidecar") == watch | {"--jobid", "--hostfile", "--pbs", "--local", "--python"}
     assert flags_of("incidents") == {"--folder", "--job"}
-    assert flags_of("report") == {"--text", "--json", "--html", "--perfetto", "--folded", "--speedscope", "--quiet"}
+    assert flags_of("report") == {
+        "--text",
+        "--json",
+        "--html",
+        "--perfetto",
+        "--folded",
+        "--folded-by-rank",
+        "--speedscope",
+        "--quiet",
+    }
+    assert flags_of("preflight") == COMMON | {
+        "--local",
+        "--jobid",
+        "--hostfile",
+        "--gpus",
+        "--path",
+        "--python",
+        "--timeout",
+        "--once",
+    }
     assert flags_of("demo") == {"--script", "--fault", "--ranks", "--wait"}
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import sys
+import threading
+from typing import NoReturn
 
 from .config import help_text, load_config
 from .launch import discover
@@ -32,7 +36,18 @@ def main(argv: list[str] | None = None) -> int:
         return 2
 
 
-if __name__ == "__main__":
-    code = main()
+def end(code: int) -> NoReturn:
+    """Leave without tearing the interpreter down, after everything that is registered for its end.
+
+    One of gloo's threads that still holds the last operation's tensor ends the process with SIGABRT when it drops it in
+    an interpreter that is half gone (github.com/pytorch/pytorch/pull/179291): a finished training would count as failed.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads that are not daemons, as an ordinary end does
+    atexit._run_exitfuncs()
     sys.stdout.flush()
-    sys.exit(code)
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    end(main())

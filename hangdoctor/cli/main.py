@@ -24,6 +24,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "top": ("top", "Who holds up whom, live in the terminal."),
     "trace": ("trace", "Python calls of running ranks, switched on and off; one timeline of all ranks."),
     "report": ("report", "Files to look at, to share or to load elsewhere, from a bundle."),
+    "preflight": ("preflight", "Check nodes before a job: GPUs, network, ptrace, clocks, disks, versions."),
     "incidents": ("incidents", "What the collector has kept: list, show, prune."),
     "demo": ("demo", "Hang one rank of a real 8-rank job here, and diagnose it."),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,34 @@ def _show(diagnosis: Diagnosis, quiet: bool, no_color: bool, saved: str) -> None
 def exit_with(diagnosis: Diagnosis, wanted: bool) -> None:
     if wanted:
         raise click.exceptions.Exit(EXIT_CODES[diagnosis.status])
+
+
+def write_file(target: str, pieces: Iterable[bytes]) -> int:
+    """All pieces to standard output (-), or to a file, whole or not at all; how many bytes.
+
+    What is no ordinary file (/dev/null, a FIFO) is written to, never replaced; of a link, what it leads to is replaced.
+
+    Raises:
+        BundleError: the file cannot be written.
+    """
+    if target == "-":
+        count = sum(sys.stdout.buffer.write(piece) for piece in pieces)
+        sys.stdout.flush()
+        return count
+    path = Path(os.path.realpath(target))
+    special = path.exists() and not path.is_file()
+    staging = path if special else path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with staging.open("wb") as file:
+            count = sum(file.write(piece) for piece in pieces)
+        if not special:
+            staging.replace(path)
+    except OSError as error:
+        raise BundleError(f"{target} cannot be written: {error.strerror}", "Name another place.") from error
+    finally:
+        if not special:
+            staging.unlink(missing_ok=True)
+    return count
 
 
 def progress_to_stderr(quiet: bool) -> Callable[[str], None]:

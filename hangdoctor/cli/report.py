@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
-import sys
 from pathlib import Path
 from typing import Protocol
 
@@ -12,8 +10,9 @@ import click
 
 from .. import bundle
 from ..diagnosis import diagnose
-from ..errors import BundleError, UsageError
+from ..errors import UsageError
 from ..model import Diagnosis, JobCapture
+from .output import write_file
 
 
 class Writer(Protocol):
@@ -27,6 +26,7 @@ FORMATS: dict[str, tuple[str, str, str]] = {
     "text": ("report.terminal", "as_bytes", "The report as a terminal shows it, without colours."),
     "perfetto": ("timeline.pftrace", "as_bytes", "All ranks on one time axis, for Perfetto's viewer (ui.perfetto.dev)."),
     "folded": ("timeline.stacks", "folded", "Stacks of all ranks, merged, as flame graph tools read them."),
+    "folded-by-rank": ("timeline.stacks", "folded_by_rank", "The same, each rank by itself."),
     "speedscope": ("timeline.stacks", "speedscope", "Stacks, merged and of each rank, for www.speedscope.app."),
     "json": ("bundle", "as_bytes", "The diagnosis as JSON, as `diagnose --json` gives it."),
     "html": ("report.html", "as_bytes", "One page to look at and to send around; loads nothing from anywhere."),
@@ -47,7 +47,7 @@ def command(folder: Path, quiet: bool, **wanted: str | None) -> None:
     Several at once is fine; FILE may be - for standard output. A file that exists is replaced, whole or not at all.
     The diagnosis is made again from what was captured; nothing but the bundle is read.
     """
-    chosen = {name: target for name, target in wanted.items() if target}
+    chosen = {name.replace("_", "-"): target for name, target in wanted.items() if target}
     if not chosen:
         raise UsageError("name at least one file to write: " + ", ".join(f"--{name} FILE" for name in FORMATS))
     if sum(target == "-" for target in chosen.values()) > 1:
@@ -58,24 +58,9 @@ def command(folder: Path, quiet: bool, **wanted: str | None) -> None:
         module, function, _ = FORMATS[name]
         writer: Writer = getattr(importlib.import_module(f"hangdoctor.{module}"), function)
         data = writer(capture, diagnosis, folder)
-        _write(target, data)
+        write_file(target, [data])
         if not quiet and target != "-":
             click.echo(f"hangdoctor: {target} ({len(data) / 1000:.0f} kB)", err=True)
-
-
-def _write(target: str, data: bytes) -> None:
-    if target == "-":
-        sys.stdout.buffer.write(data)
-        sys.stdout.flush()
-        return
-    path = Path(target)
-    staging = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        staging.write_bytes(data)
-        staging.replace(path)
-    except OSError as error:
-        staging.unlink(missing_ok=True)
-        raise BundleError(f"{path} cannot be written: {error.strerror}", "Name another place.") from error
 
 
 _add_flags(command)

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
 
-from ..errors import UsageError
+from ..errors import NoRanksFound, UsageError
 from ..probe.calls import request as requests
 from ..probe.calls.request import Request
 from ..ranges import format_ranks, parse_ranks
-from ..readers.calls import CallsReader, calls_path
+from . import trace_nodes
 from .output import progress_to_stderr
 from .trace_flags import choice_flags
-from .trace_target import Traced, again, find, target_flags
+from .trace_target import Row, Traced, again, find, row_of, target_flags
 
 _POLL_S = 0.1
 
 
 def _ranks(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     return format_ranks(parse_ranks(value)) if value else None
+
+
+_rows_flag = click.option("--rows", is_flag=True, hidden=True, help="Answer with rows, for the node that asks.")
+_jobid_flag = click.option("--jobid", metavar="J[.STEP]", help="A running Slurm job: on all of its nodes.")
+_quiet_flag = click.option("--quiet", "-q", is_flag=True, help="Nothing but errors.")
 
 
 @click.command("start")
@@ -33,10 +38,12 @@ def _ranks(ctx: click.Context, param: click.Parameter, value: str | None) -> str
 @click.option("--wait", "wait_s", default=5.0, show_default=True, type=click.FloatRange(0), metavar="S",
               help="Seconds to wait for the ranks to say that they trace.")  # fmt: skip
 @target_flags
-@click.option("--quiet", "-q", is_flag=True, help="Nothing but errors.")
+@_jobid_flag
+@_quiet_flag
+@_rows_flag
 def start(
     follow: tuple[str, ...], ignore: tuple[str, ...], from_iteration: int | None, ranks: str | None, size_mb: float | None,
-    wait_s: float, **target: Any,
+    **where: object,
 ) -> None:  # fmt: skip
     """Trace Python calls in a running job that carries the probe.
 
@@ -44,31 +51,50 @@ def start(
     `trace stop` or the end of the job. They can be read while the rank hangs, is stopped or after it died: `trace tail`,
     and in every `dump`. A second `start` replaces the choice of the first.
     """
-    request = Request(time.time_ns(), True, follow, ignore, from_iteration, ranks, size_mb)
-    _switch(request, wait_s, **target)
+    _switch(Request(time.time_ns(), True, follow, ignore, from_iteration, ranks, size_mb), **where)  # type: ignore[arg-type]
 
 
 @click.command("stop")
 @click.option("--wait", "wait_s", default=5.0, show_default=True, type=click.FloatRange(0), metavar="S",
               help="Seconds to wait for the ranks to say that they have stopped.")  # fmt: skip
 @target_flags
-@click.option("--quiet", "-q", is_flag=True, help="Nothing but errors.")
-def stop(wait_s: float, **target: Any) -> None:
+@_jobid_flag
+@_quiet_flag
+@_rows_flag
+def stop(**where: object) -> None:
     """Stop tracing in all ranks. What was recorded stays readable until the job ends."""
-    _switch(Request(time.time_ns(), False), wait_s, **target)
+    _switch(Request(time.time_ns(), False), **where)  # type: ignore[arg-type]
 
 
-def _switch(request: Request, wait_s: float, folder: Path | None, job: str, local: bool, quiet: bool) -> None:
-    say = progress_to_stderr(quiet)
-    ranks = [r for r in find(folder, job, say) if r.box.status == "live"]
-    if not ranks:
-        raise UsageError("no rank of this job is alive", "What they recorded can be read: hangdoctor trace tail --rank R")
-    for where in sorted({r.folder for r in ranks}):
-        requests.write(where, request)
-    concerned = [r for r in ranks if requests.concerns(request, r.box.rank) and (request.on or r.trace is not None)]
-    ranks = _wait(concerned, request.serial, wait_s)
-    for line in _outcome(request, ranks):
+def _switch(
+    request: Request, wait_s: float, folder: Path | None, job: str, jobid: str | None, quiet: bool, rows: bool, local: bool
+) -> None:
+    say = progress_to_stderr(quiet or rows)
+    if jobid:
+        answers = trace_nodes.ask(jobid, _as_arguments(request, wait_s), wait_s, say)
+        if not answers:
+            raise NoRanksFound(f"no node of job {jobid} has a rank that carries the probe", "Start it with: hangdoctor run")
+    else:
+        ranks = [r for r in find(folder, job, say) if r.box.status == "live"]
+        if not ranks:
+            raise UsageError("no rank of this job is alive", "What they recorded can be read: hangdoctor trace tail --rank R")
+        for where in sorted({r.folder for r in ranks}):
+            requests.write(where, request)
+        concerned = [r for r in ranks if requests.concerns(request, r.box.rank) and (request.on or r.trace is not None)]
+        answers = [row_of(r, request.serial) for r in _wait(concerned, request.serial, wait_s)]
+    if rows:
+        click.echo(trace_nodes.answer(answers))
+    for line in outcome_lines(request, answers):
         say(line)
+
+
+def _as_arguments(request: Request, wait_s: float) -> list[str]:
+    """The command line that makes the same request on a node."""
+    words = ["start" if request.on else "stop", "--wait", str(wait_s)]
+    for flag, names in (("--follow", request.follow), ("--ignore", request.ignore)):
+        words += [flag, ",".join(names)] if names else []
+    numbers = (("--from-iteration", request.from_iteration), ("--ranks", request.ranks), ("--size", request.size_mb))
+    return words + [word for flag, value in numbers if value is not None for word in (flag, str(value))]
 
 
 def _wait(ranks: list[Traced], serial: int, wait_s: float) -> list[Traced]:
@@ -84,70 +110,63 @@ def _wait(ranks: list[Traced], serial: int, wait_s: float) -> list[Traced]:
         time.sleep(_POLL_S)
 
 
-def _outcome(request: Request, ranks: list[Traced]) -> list[str]:
+def outcome_lines(request: Request, rows: Sequence[Row]) -> Iterator[str]:
     """What became of a request, as lines."""
-    obeyed = [r for r in ranks if r.trace is not None and r.trace.request >= request.serial]
-    by_state: dict[str, list[int]] = {}
-    for rank in obeyed:
-        by_state.setdefault(rank.trace.state if rank.trace is not None else "", []).append(rank.box.rank)
-    words = {"tracing": "tracing", "stopped": "stopped", "waiting": f"waiting for iteration {request.from_iteration}",
-             "switched_off": "switched off after an internal error (hangdoctor trace status)"}  # fmt: skip
-    lines = [f"ranks {format_ranks(of)}: {words[state]}" for state, of in sorted(by_state.items())]
-    slow = [r.box.rank for r in obeyed if r.trace is not None and r.trace.python and r.trace.state == "tracing"]
+    waits = f"waiting for the job to say that it is at iteration {request.from_iteration} (hangdoctor.probe.iteration)"
+    words = {"waiting": waits, "switched off": "switched off after an internal error (hangdoctor trace status)"}
+    for state in sorted({r.state for r in rows if r.obeyed}):
+        yield f"{_named(rows, lambda r, s=state: r.obeyed and r.state == s)}: {words.get(state, state)}"  # type: ignore[misc]
+    slow = _named(rows, lambda r: r.obeyed and r.state == "tracing" and r.variant == "python")
     if slow:
-        lines.append(
-            f"ranks {format_ranks(slow)} trace in pure Python, several times slower: the C extension was not built for their interpreter"
-        )
-    late = [r.box.rank for r in ranks if r not in obeyed]
+        yield f"{slow}: in pure Python, ten to twenty times slower: the C extension was not built for their interpreter"
+    late = _named(rows, lambda r: not r.obeyed and not r.note)
     if late:
-        lines.append(
-            f"ranks {format_ranks(late)} have not answered yet: stopped, or something holds their interpreter's lock. They will when they can"
-        )
-    return lines or ["no rank was concerned"]
+        yield f"{late}: no answer yet; stopped, or something holds the interpreter's lock. They obey when they can"
+    for row in rows:
+        if not row.obeyed and row.note:
+            yield f"rank {row.rank}: {row.note}"
+    if not rows:
+        yield "no rank was concerned"
+
+
+def _named(rows: Sequence[Row], those: Callable[[Row], bool]) -> str:
+    ranks = sorted({r.rank for r in rows if those(r)})
+    return f"rank{'s' if len(ranks) > 1 else ''} {format_ranks(ranks)}" if ranks else ""
 
 
 @click.command("status")
 @click.option("--json", "as_json", is_flag=True, help="As JSON, one object a rank.")
 @target_flags
-def status(as_json: bool, folder: Path | None, job: str, local: bool) -> None:
+@_jobid_flag
+@_rows_flag
+def status(as_json: bool, folder: Path | None, job: str, jobid: str | None, rows: bool, local: bool) -> None:
     """Who traces, what, how much, and how far back the rings reach."""
-    ranks = find(folder, job, progress_to_stderr(False))
-    rows = [_row(r) for r in ranks]
-    if as_json:
-        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(rows), indent=1) + b"\n")
-        return
-    click.echo(f"job {ranks[0].box.job}, {ranks[0].folder}")
-    chosen = {(r["follow"], r["ignore"]) for r in rows if r["state"] not in ("never traced", "stopped")}
-    for follow, ignore in sorted(chosen):
-        click.echo(f"follows {follow or 'everything but the standard library'}{f', ignores {ignore}' if ignore else ''}")
-    click.echo(f"{'rank':>5} {'pid':>8}  {'process':<7}  {'tracing':<13} {'events':>12} {'reaches back':>13} {'last call':>11}")
-    for row in rows:
-        back, last = (f"{row[k]:.1f} s" if row[k] is not None else "-" for k in ("reaches_back_s", "last_call_s"))
-        click.echo(
-            f"{row['rank']:>5} {row['pid']:>8}  {row['process']:<7}  {row['state']:<13} {row['events']:>12,} {back:>13} {last:>11}"
-            + (f"  {row['note']}" if row["note"] else "")
-        )
+    say = progress_to_stderr(rows)
+    if jobid:
+        found = trace_nodes.ask(jobid, ["status"], 5.0, say)
+    else:
+        ranks = find(folder, job, say)
+        say(f"job {ranks[0].box.job} in {', '.join(sorted({str(r.folder) for r in ranks})[:3])}")
+        found = [row_of(r) for r in ranks]
+    if rows:
+        click.echo(trace_nodes.answer(found))
+    elif as_json:
+        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
+        sys.stdout.flush()
+    else:
+        for line in _table(found):
+            click.echo(line)
 
 
-def _row(rank: Traced) -> dict[str, Any]:
-    """One rank as numbers and words; times in seconds before now, None where nothing was recorded."""
-    trace, box = rank.trace, rank.box
-    row: dict[str, Any] = {
-        "rank": box.rank, "pid": box.pid, "process": box.status, "state": "never traced", "events": 0, "follow": "", "ignore": "",
-        "variant": "", "reaches_back_s": None, "last_call_s": None, "note": rank.trouble or box.note,
-    }  # fmt: skip
-    if trace is None:
-        return row
-    state = f"from iter {trace.from_iteration}" if trace.state == "waiting" else trace.state.replace("_", " ")
-    row |= {
-        "state": state, "events": trace.written, "follow": ",".join(trace.follow), "ignore": ",".join(trace.ignore),
-        "variant": "python" if trace.python else "extension", "note": trace.note or row["note"],
-    }  # fmt: skip
-    with CallsReader(calls_path(box.path)) as reader:
-        newest, oldest = reader.read(last=1), reader.read_oldest()
-    now = time.time()
-    if newest.events:
-        row["last_call_s"] = round(max(0.0, now - newest.base_ns / 1e9), 2)
-    if oldest.events:
-        row["reaches_back_s"] = round(max(0.0, now - oldest.base_ns / 1e9), 2)
-    return row
+def _table(rows: Sequence[Row]) -> Iterator[str]:
+    for follow, ignore in sorted({(r.follow, r.ignore) for r in rows if r.state not in ("never traced", "stopped")}):
+        yield f"follows {follow or 'everything but the standard library'}{f', ignores {ignore}' if ignore else ''}"
+    width = max((len(r.node) for r in rows), default=0)
+    node = f"{'node':<{width}}  " if width else ""
+    yield f"{'rank':>5}  {node}{'pid':>8}  {'process':<7}  {'tracing':<13} {'events':>14} {'reaches back':>13} {'last call':>11}"
+    for r in rows:
+        back, last = ("-" if s < 0 else f"{s:.1f} s" for s in (r.reaches_back_s, r.last_call_s))
+        node = f"{r.node:<{width}}  " if width else ""
+        state = f"from iter {r.from_iteration}" if r.state == "waiting" else r.state
+        line = f"{r.rank:>5}  {node}{r.pid:>8}  {r.process:<7}  {state:<13} {r.events:>14,} {back:>13} {last:>11}"
+        yield f"{line}  {r.note}".rstrip()

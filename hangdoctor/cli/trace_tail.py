@@ -132,8 +132,8 @@ def _say_where(view: _View, traced: Traced) -> None:
     """On stderr: how long ago the last call was and what the rank is still in, as far as it was recorded."""
     now = again([traced])[0]
     stack = view.stacks.get(view.main, [])
-    inside = f"; it is still in {' > '.join(stack[-4:])}" if stack else ""
-    ago = f"no call for {max(0.0, time.time() - view.last_s):.0f} s" if view.last_s else "no call recorded"
+    inside = f"; in {' > '.join(stack[-4:])}" if stack else ""
+    ago = f"last call {max(0.0, time.time() - view.last_s):.0f} s ago" if view.last_s else "no call recorded"
     state = {"live": "", "dead": " (the process is gone)"}.get(now.box.status, "")
     off = "" if now.trace is None or now.trace.state == "tracing" else f" [tracing: {now.trace.state.replace('_', ' ')}]"
     click.echo(f"hangdoctor: rank {traced.box.rank}{state}: {ago}{inside}{off}", err=True)

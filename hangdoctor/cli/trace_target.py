@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from ..readers import blackbox
 from ..readers.blackbox import Box
 from ..readers.calls import CallsReader, calls_path
 
+_START_S = 60.0  # within which the ranks of one run come up
 _NO_BOX = "Call tracing needs the probe in the ranks: start the job with `hangdoctor run -- CMD` (or import hangdoctor.probe)."
 
 
@@ -49,23 +51,43 @@ def find(folder: Path | None, job: str, say: Callable[[str], None]) -> list[Trac
     Raises:
         NoRanksFound: no rank with the probe.
     """
-    boxes = [b for b in blackbox.find_boxes(folder) if b.status != "stale"]
+    found = {b.path: b for where in ([folder] if folder else [None, *_named_folders()]) for b in blackbox.find_boxes(where)}
+    boxes = [b for b in found.values() if b.status != "stale"]
     jobs: dict[str, list[Box]] = {}
     for box in boxes:
-        jobs.setdefault(f"{box.job}\t{Path(box.path).parent}", []).append(box)
-    chosen = {k: v for k, v in jobs.items() if _plain(job) in _plain(k.partition("\t")[0])}
+        jobs.setdefault(box.job, []).append(box)
+    chosen = {name: _present(of) for name, of in jobs.items() if _plain(job) in _plain(name)}
     if not chosen:
         where = f" in {folder}" if folder else " on this host"
-        there = ", ".join(sorted({k.partition("\t")[0] for k in jobs}))
         raise NoRanksFound(
             f"no rank{f' of job {job}' if job else ''} that carries the probe was found{where}",
-            f"There are: {there}." if there else _NO_BOX,
+            f"There are: {', '.join(sorted(jobs))}." if jobs else _NO_BOX,
         )
     best = max(chosen, key=lambda k: (any(b.status == "live" for b in chosen[k]), max(b.created_s for b in chosen[k])))
-    others = sorted({k.partition("\t")[0] for k in chosen} - {best.partition("\t")[0]})
-    if others:
-        say(f"job {best.partition(chr(9))[0]} is taken, the newest; also here: {', '.join(others)} (--job KEY)")
+    if len(chosen) > 1:
+        say(f"job {best} is taken, the newest; also here: {', '.join(sorted(set(chosen) - {best}))} (--job KEY)")
     return [_traced(b) for b in sorted(chosen[best], key=lambda b: (b.rank, b.created_s))]
+
+
+def _present(boxes: list[Box]) -> list[Box]:
+    """Without what an earlier run under the same name left; ranks of one run may have a folder each."""
+    live = [b.created_s for b in boxes if b.status == "live"]
+    began = min(live) if live else max(b.created_s for b in boxes)
+    return [b for b in boxes if b.status == "live" or b.created_s > began - _START_S]
+
+
+def _named_folders() -> list[Path]:
+    """Folders that processes of this host name in HANGDOCTOR_DIR, as far as they may be read."""
+    named = {os.environ.get("HANGDOCTOR_DIR", "")}
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            data = path.read_bytes()
+        except OSError:
+            continue  # another user's, or gone
+        for entry in data.split(b"\0"):
+            if entry.startswith(b"HANGDOCTOR_DIR="):
+                named.add(os.fsdecode(entry[15:]))
+    return sorted(Path(name) for name in named if name and Path(name).is_dir())
 
 
 def _plain(job: str) -> str:
@@ -85,3 +107,41 @@ def _traced(box: Box) -> Traced:
 def again(ranks: Sequence[Traced]) -> list[Traced]:
     """The same ranks as they are now."""
     return [_traced(r.box) for r in ranks]
+
+
+class Row(Struct):
+    """One rank in a few numbers and words; times in seconds before now, -1 where nothing was recorded."""
+
+    rank: int
+    pid: int
+    process: str  # live or dead
+    state: str = "never traced"
+    obeyed: bool = False  # the request that was asked about
+    events: int = 0
+    follow: str = ""
+    ignore: str = ""
+    variant: str = ""  # extension or python
+    from_iteration: int = -1
+    reaches_back_s: float = -1.0
+    last_call_s: float = -1.0
+    note: str = ""
+    node: str = ""
+
+
+def row_of(rank: Traced, serial: int = 0) -> Row:
+    """What a rank's ring says; `obeyed` is about the request with this serial number."""
+    trace, box = rank.trace, rank.box
+    row = Row(box.rank, box.pid, box.status, note=rank.trouble or box.note)
+    if trace is None:
+        return row
+    row.state, row.events, row.obeyed = trace.state.replace("_", " "), trace.written, trace.request >= serial
+    row.follow, row.ignore = ",".join(trace.follow), ",".join(trace.ignore)
+    row.variant, row.from_iteration = "python" if trace.python else "extension", trace.from_iteration
+    row.note = trace.note or row.note
+    with CallsReader(calls_path(box.path)) as reader:
+        newest, oldest = reader.read(last=1), reader.read_oldest()
+    if newest.events:
+        row.last_call_s = round(max(0.0, newest.read_s - newest.base_ns / 1e9), 2)
+    if oldest.events:
+        row.reaches_back_s = round(max(0.0, oldest.read_s - oldest.base_ns / 1e9), 2)
+    return row

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 import click
 
-from ..errors import BundleError, UsageError
+from ..errors import UsageError
+from .output import write_file
 
 _PLACE = click.argument("place", metavar="[FOLDER|BUNDLE]", required=False, type=click.Path(path_type=Path))
 _JOB = click.option(
@@ -33,16 +33,17 @@ def export(place: Path | None, out: str, profiler: Path | None, calls: int, job:
     it died; or from a bundle. Boxes hold the last 16,000 operations and marks of a rank, a bundle the last 2,000.
     """
     from ..timeline.build import build
-    from ..timeline.pftrace import clock_words, encode
+    from ..timeline.clocks import clock_lines
+    from ..timeline.pftrace import encode
     from ..timeline.profiler import tracks_of_folder
     from ..timeline.sources import load
 
     timeline = build(load(place, job))
     more, notes = tracks_of_folder(profiler, timeline) if profiler is not None else ({}, [])
-    written = _write(out, encode(timeline, more=more, calls=calls))
+    written = write_file(out, encode(timeline, more=more, calls=calls))
     if quiet:
         return
-    for line in (*timeline.trace.notes, *notes, *(clock_words(c) for c in timeline.clocks)):
+    for line in (*timeline.trace.notes, *notes, *clock_lines(timeline.clocks)):
         click.echo(f"hangdoctor: {line}", err=True)
     count = sum(len(lane.begin) for lane in timeline.lanes)
     unfinished = sum(end < 0 for lane in timeline.lanes for end in lane.end)
@@ -79,9 +80,9 @@ def stragglers(place: Path | None, json_file: str | None, svg_file: str | None, 
     if svg_file:
         from ..timeline.heatmap import svg
 
-        _write(svg_file, [svg(found)])
+        write_file(svg_file, [svg(found)])
     if json_file:
-        _write(json_file, [msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n"])
+        write_file(json_file, [msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n"])
     if json_file != "-" and svg_file != "-":
         from rich.console import Console
 
@@ -89,26 +90,3 @@ def stragglers(place: Path | None, json_file: str | None, svg_file: str | None, 
 
         plain = no_color or bool(os.environ.get("NO_COLOR"))
         render(found, Console(color_system=None if plain else "auto", width=None if sys.stdout.isatty() else 140))
-
-
-def _write(target: str, pieces: Iterable[bytes]) -> int:
-    """All pieces to a file, whole or not at all, or to standard output; how many bytes.
-
-    Raises:
-        BundleError: the file cannot be written.
-    """
-    if target == "-":
-        count = sum(sys.stdout.buffer.write(piece) for piece in pieces)
-        sys.stdout.flush()
-        return count
-    path = Path(target)
-    staging = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with staging.open("wb") as file:
-            count = sum(file.write(piece) for piece in pieces)
-        staging.replace(path)
-    except OSError as error:
-        raise BundleError(f"{path} cannot be written: {error.strerror}", "Name another place.") from error
-    finally:
-        staging.unlink(missing_ok=True)
-    return count

@@ -78,7 +78,7 @@ class Page:
         Raises:
             CollectorError: the folder cannot be written.
         """
-        put_trace(self.folder, Trace(time.time_ns() // 1_000_000, on))
+        put_trace(self.folder, Trace(time.time_ns(), on))
         return f"Tracing of Python calls was switched {'on' if on else 'off'} in all ranks that carry the probe."
 
     @contextlib.contextmanager

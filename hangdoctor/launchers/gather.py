@@ -28,7 +28,7 @@ _SET_UP = (
     (r"(execve\(\)|env|exec|sh|bash).*(No such file or directory|not found)", "that Python is not there"),
     (r"(execve\(\)|env|exec|sh|bash).*Permission denied", "that Python may not be run there"),
 )
-_SET_UP_HELP = "hangdoctor must be readable at the same path on the nodes, or name a Python there that has it: --python PATH."
+SET_UP_HELP = "hangdoctor must be readable at the same path on the nodes, or name a Python there that has it: --python PATH."
 _NOISE = re.compile(
     r"cluster configuration lacks support for cpu binding|Exited with exit code|Terminating StepId|Force Terminated|"
     r"Timed out waiting for job step|^Warning: Permanently added|^\s*$|^[-=+]+$|Job step aborted|Check SLURM_JOB_ID"
@@ -46,13 +46,17 @@ def staying_agent(flags: Sequence[str], python: str = "") -> list[str]:
 
 
 def _agent(python: str) -> list[str]:
-    """``hangdoctor agent``; another `python` brings its own hangdoctor."""
+    return own_command(["agent"], python)
+
+
+def own_command(words: Sequence[str], python: str = "") -> list[str]:
+    """``hangdoctor WORDS`` on a node; another `python` brings its own hangdoctor."""
     # Whatever the training's environment starts in every Python (a probe, too) must stay away from the agent.
     settings = ["HANGDOCTOR_DISABLE=1"]
     if not python:
         inherited = [p for p in os.environ.get("PYTHONPATH", "").split(":") if p]
         settings.append("PYTHONPATH=" + ":".join([str(_ROOT), *inherited]))
-    return ["/usr/bin/env", *settings, python or sys.executable, "-m", "hangdoctor", "agent"]
+    return ["/usr/bin/env", *settings, python or sys.executable, "-m", "hangdoctor", *words]
 
 
 def shell_command(argv: Sequence[str]) -> str:
@@ -160,7 +164,7 @@ def _refuse_nothing(gathered: Gathered, order: Sequence[str]) -> None:
     troubles = {set_up_trouble(o.errors) for o in gathered.silent.values()}
     if len(troubles) == 1 and "" not in troubles and not gathered.empty:
         said = last_words(next(iter(gathered.silent.values())).errors)
-        raise LauncherError(f"the agent could not start on {where}: {troubles.pop()} ({said})", _SET_UP_HELP)
+        raise LauncherError(f"the agent could not start on {where}: {troubles.pop()} ({said})", SET_UP_HELP)
 
 
 def _one_host_once(captures: Mapping[str, NodeCapture], notes: list[str]) -> dict[str, NodeCapture]:

@@ -49,6 +49,7 @@ class Outcome(Struct):
     errors: str = ""
     code: int | None = None
     took_s: float = 0.0
+    whole: float = 0.0  # time.monotonic() when its end marker came
 
     @property
     def reported(self) -> bool:
@@ -87,7 +88,7 @@ class _Running:
     def outcome(self, code: int | None) -> Outcome:
         return Outcome(
             self.node, self.output.decode(errors="replace"), self.errors.decode(errors="replace"),
-            code, round(time.monotonic() - self.begin, 3),
+            code, round(time.monotonic() - self.begin, 3), self.whole_at,
         )  # fmt: skip
 
 

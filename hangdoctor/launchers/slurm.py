@@ -110,6 +110,19 @@ class SlurmLauncher:
         capture.taken, capture.took_s = taken, self.clock.monotonic() - begin
         return capture
 
+    def nodes(self) -> list[str]:
+        """The nodes of the running job.
+
+        Raises:
+            LauncherError: as `capture`.
+        """
+        self.job, nodes = self._running_job()
+        return nodes
+
+    def ask(self, nodes: list[str], agent: list[str], deadline: float, progress: Progress) -> list[Outcome]:
+        """One overlapping step a node, until `deadline` (of time.monotonic); after `nodes`."""
+        return self._ask(nodes, agent, deadline, progress)
+
     def stay(self, flags: Sequence[str]) -> list[Command]:
         """One agent a node that stays beside the training, as commands to run.
 
@@ -122,6 +135,20 @@ class SlurmLauncher:
         agent = gather.staying_agent([*flags, "--jobid", job], self.python)
         overlap = self._overlap()
         return [step_command(self.job, n, agent, overlap) for n in nodes]
+
+    def on_nodes(self, arguments: Sequence[str], timeout_s: float, progress: Progress) -> list[Outcome]:
+        """Run ``hangdoctor ARGUMENTS --job slurm-J.STEP`` once on every node of the training, under a deadline.
+
+        Raises:
+            LauncherError: as `capture`.
+        """
+        deadline = self.clock.monotonic() + timeout_s
+        self.job, job_nodes = self._running_job()
+        nodes, step, _ = self._choose(job_nodes)
+        progress(f"asking {len(nodes)} nodes of job {self.job}: {format_hosts(nodes)}")
+        command = gather.own_command([*arguments, "--job", f"slurm-{self.job}.{step}"], self.python)
+        outcomes = self._ask(nodes, command, deadline, progress)
+        return [_in_words(o) for o in outcomes]
 
     # ----------------------------------------------------------------- what Slurm knows
 

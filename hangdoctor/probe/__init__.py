@@ -38,11 +38,10 @@ def install() -> bool:
         from . import hook
 
         hook.when_imported()
-        wanted = os.environ.get("HANGDOCTOR_TRACE")
-        if wanted:
+        if os.environ.get("HANGDOCTOR_TRACE"):
             from .state import probe
 
-            probe.trace_from_start(wanted)
+            probe.trace_from_start()
     return True
 
 

@@ -85,6 +85,7 @@ class Probe:
         signatures.learn_torch()
         recorder.learn_world()
         folder.prune(recorder.box.path.parent, torchnames.own_rank()[0], host())
+        self._trace_as_told(recorder)
         self._show_life(recorder)
         flight.start_worker_server(recorder.box.path.parent, recorder.box.pid)
 
@@ -120,14 +121,21 @@ class Probe:
             self._heard = heard
             from .calls import request
 
-            try:
-                asked = request.read(recorder.box.path.parent)
-            except ValueError:
-                asked = None  # damaged: whoever wrote it sees that nobody answers
+            asked = request.read(recorder.box.path.parent)
             if asked is not None:
                 self._trace(recorder, asked)
         if self.tracer is not None:
             self.tracer.tick()
+
+    def _trace_as_told(self, recorder: Recorder) -> None:
+        """As `hangdoctor run --trace` said in the environment, once."""
+        text = os.environ.get("HANGDOCTOR_TRACE")
+        if text and self.tracer is None:
+            from .calls import request
+
+            asked = request.decode(text)
+            if asked is not None:
+                self._trace(recorder, asked)
 
     def _trace(self, recorder: Recorder, asked: Request) -> None:
         if self.tracer is None:
@@ -136,8 +144,11 @@ class Probe:
             self.tracer = Tracer(recorder.box)
         self.tracer.obey(asked, recorder.iteration)
 
-    def trace_from_start(self, text: str) -> None:
-        """Begin as `hangdoctor run --trace` asks: in ranks, not in what they start, nor in launchers."""
+    def trace_from_start(self) -> None:
+        """Begin before anything is imported: in ranks, not in what they start, nor in launchers.
+
+        A process that is told only later that it is a rank begins when it joins a group.
+        """
         from .calls import request
 
         if not request.is_rank_itself(os.environ, getattr(sys, "orig_argv", [])):
@@ -145,10 +156,10 @@ class Probe:
         recorder = self.begin()
         if recorder is not None:
             try:
-                self._trace(recorder, request.decode(text))
-            except ValueError:
-                return  # not written by `run`: as a damaged file
-            self._show_life(recorder)
+                self._trace_as_told(recorder)
+                self._show_life(recorder)
+            except Exception as error:
+                self.fail(error)
 
     # ----------------------------------------------------------------- what the job says of itself
 

@@ -20,6 +20,7 @@ _KINDS: dict[int, Kind] = {
     fmt.CALL: "call", fmt.RETURN: "return", fmt.EXCEPTION: "exception", fmt.OPEN: "open", fmt.BEGIN: "begin",
 }  # fmt: skip
 _MARGIN = 16  # slots behind the oldest event that may be half overwritten already
+_THREADS = 16  # of a rank that are read for their last events: the main one, and those that called last
 _WINDOW = 65_536  # events that are searched for a thread's last ones
 
 
@@ -118,9 +119,10 @@ class CallsReader:
         """
         trace = self.summary()
         found: dict[int, tuple[int, int, int, int]] = {}
-        for index, (_, since, last) in self._thread_table().items():
-            if last <= since:
-                continue
+        table = self._thread_table()
+        recent = sorted((i for i in table if table[i][2] > table[i][1]), key=lambda i: (table[i][0] != trace.pid, -table[i][2]))
+        for index in recent[:_THREADS]:
+            _, since, last = table[index]
             ends = self._events(max(since, last - min(each * 8, _WINDOW)), last, trace)
             own = [(s, e) for s, e in ends if e[2] == index]
             found |= dict(own[-each:])

@@ -15,11 +15,13 @@ from itertools import pairwise
 
 from msgspec import Struct
 
+from ..ranges import format_ranks
 from .instances import orders
 from .model import Correction, Instance, RankTrace, nanoseconds
 
 _EVERY_PAIR = 8  # clocks in one instance up to which every pair is compared; above, each with the first and its neighbour
 _FEWEST = 16  # inequalities that a piece of a drifting history must have
+_LINES = 12  # clocks up to which each gets its own
 _PIECES = 6  # halvings of a drifting history
 
 Edges = dict[tuple[str, str], int]
@@ -139,6 +141,35 @@ def _around(reference: str, edges: Edges, bounds: list[Bound], members: dict[str
     if fit is not None:
         return {c: Correction(c, members[c], reference, offset, bound) for c, (offset, bound) in fit.items()}
     return _drifting(reference, bounds, members) or {reference: Correction(reference, members[reference], reference, 0, 0)}
+
+
+# --------------------------------------------------------------------------- in words
+
+
+def clock_words(correction: Correction) -> str:
+    """One line on how a clock was aligned."""
+    word = "rank" if len(correction.ranks) == 1 else "ranks"
+    ranks = f"clock {correction.clock or 'of all ranks'} ({word} {format_ranks(correction.ranks)})"
+    if correction.clock == correction.reference and not correction.why:
+        return f"{ranks}: the reference"
+    if correction.bound_ns is None:
+        return f"{ranks}: not aligned: {correction.why}"
+    drift = f", drift {correction.drift_ppm:+.1f} ppm" if correction.knots else ""
+    return f"{ranks}: {correction.offset_ns / 1e9:+.6f} s, within {correction.bound_ns / 1e6:.3f} ms{drift}"
+
+
+def clock_lines(clocks: Sequence[Correction]) -> list[str]:
+    """A line for each clock; of many, the reference, those that could not be aligned, and the widest bound of the others."""
+    if len(clocks) <= _LINES:
+        return [clock_words(c) for c in clocks]
+    lost = [c for c in clocks if c.bound_ns is None]
+    bounds = [c.bound_ns for c in clocks[1:] if c.bound_ns is not None]
+    lines = [clock_words(clocks[0])] + [clock_words(c) for c in lost[:_LINES]]
+    if len(lost) > _LINES:
+        lines.append(f"{len(lost) - _LINES} more clocks are not aligned")
+    if bounds:
+        lines.append(f"{len(bounds)} more clocks are aligned, all within {max(bounds) / 1e6:.3f} ms")
+    return lines
 
 
 # --------------------------------------------------------------------------- clocks that drift

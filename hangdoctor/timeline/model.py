@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 from msgspec import Struct
 
 from ..calls_model import CallTrace
 from ..operations import Group, RankOps
+from ..ranges import format_ranks
 
 # (place of the rank in the list of ranks, place of the operation in its history)
 Member = tuple[int, int]
@@ -85,6 +87,16 @@ class Timeline(Struct):
     clocks: list[Correction]
     base_ns: int  # the beginning: nanoseconds since the epoch, by the reference clock
     end_ns: int  # the last thing that was seen, since the beginning
+    words: dict[Any, Any] = {}  # what was put into words already: there are many operations of few kinds
+
+    def group_words(self, uid: str) -> str:
+        """``dp (ranks 0,2)``"""
+        known: str | None = self.words.get(uid)
+        if known is None:
+            group = self.trace.groups.get(uid)
+            ranks = f"ranks {format_ranks(group.ranks)}" if group is not None and group.ranks else uid
+            known = self.words[uid] = f"{group.name} ({ranks})" if group is not None and group.name else ranks
+        return known
 
     def correction(self, trace: RankTrace) -> Correction:
         return next(c for c in self.clocks if c.clock == trace.clock)

@@ -18,6 +18,7 @@ from ..model import Cause, Diagnosis, JobCapture
 from ..ranges import format_ranks
 from .build import build
 from .calltracks import CALLS, call_tracks
+from .clocks import clock_words
 from .model import Correction, Lane, Timeline
 from .sources import from_capture
 from .tracks import Slice, Track, tracks_of
@@ -81,6 +82,8 @@ class _Writer:
         self._keys: dict[str, int] = {}
         self._categories: dict[str, int] = {}
         self._places: dict[tuple[str, str, int], int] = {}
+        # The part of a slice that many share, with what it was made of: an id stands for the object while that is kept.
+        self._kinds: dict[tuple[object, ...], tuple[TrackEvent, object]] = {}
         self._tids = iter(range(10_000_000, 1 << 31))
 
     # ----------------------------------------------------------------- pieces
@@ -141,10 +144,18 @@ class _Writer:
     def _begin(self, uuid: int, at: int, slice: Slice) -> bytes:
         packet = self._packet(at)
         event = packet.track_event
+        key = (slice.name, slice.category, slice.site, id(slice.kind))
+        known = self._kinds.get(key)
+        if known is None:
+            self._say(packet, slice.name, slice.category, slice.kind or {})
+            if slice.site[0]:
+                event.source_location_iid = self._place(packet, slice.site)
+            if slice.kind is not None:
+                self._kinds[key] = TrackEvent.FromString(event.SerializeToString()), slice.kind
+        else:
+            event.CopyFrom(known[0])
         event.type, event.track_uuid = _BEGIN, uuid
-        self._say(packet, slice.name, slice.category, slice.facts)
-        if slice.site[0]:
-            event.source_location_iid = self._place(packet, slice.site)
+        self._facts(packet, slice.facts)
         if slice.flow:
             (event.terminating_flow_ids if slice.flow[1] else event.flow_ids).append(slice.flow[0])
         return _framed(packet)
@@ -168,6 +179,10 @@ class _Writer:
         event = packet.track_event
         event.name_iid = self._intern(packet.interned_data.event_names, self._names, name)
         event.category_iids.append(self._intern(packet.interned_data.event_categories, self._categories, category))
+        self._facts(packet, facts)
+
+    def _facts(self, packet: TracePacket, facts: dict[str, int | str]) -> None:
+        event = packet.track_event
         for key, value in facts.items():
             note = event.debug_annotations.add()
             note.name_iid = self._intern(packet.interned_data.debug_annotation_names, self._keys, key)
@@ -194,17 +209,6 @@ class _Writer:
             iid = self._places[site] = len(self._places) + 1
             packet.interned_data.source_locations.add(iid=iid, function_name=site[0], file_name=site[1], line_number=site[2])
         return iid
-
-
-def clock_words(correction: Correction) -> str:
-    """One line on how a clock was aligned."""
-    ranks = f"clock {correction.clock or 'of all ranks'} (ranks {format_ranks(correction.ranks)})"
-    if correction.clock == correction.reference and not correction.why:
-        return f"{ranks}: the reference"
-    if correction.bound_ns is None:
-        return f"{ranks}: not aligned: {correction.why}"
-    drift = f", drift {correction.drift_ppm:+.1f} ppm" if correction.knots else ""
-    return f"{ranks}: {correction.offset_ns / 1e9:+.6f} s, within {correction.bound_ns / 1e6:.3f} ms{drift}"
 
 
 def _clock_facts(correction: Correction) -> dict[str, int | str]:

@@ -43,7 +43,9 @@ def from_capture(capture: JobCapture) -> Trace:
                 continue
             names = {t.tid: t.name for sample in rank.samples for t in sample.threads if t.name}
             where = rank.node or node.node
-            ranks.append(RankTrace(rank.rank, ops, where, rank.pid, ops.clock or where, names, rank.calls))
+            # Dumps that somebody collected do not say where they are from: each may be of a clock of its own.
+            clock = ops.clock or where or f"rank {rank.rank}"
+            ranks.append(RankTrace(rank.rank, ops, where, rank.pid, clock, names, rank.calls))
     if not ranks:
         raise NoRanksFound(
             "the bundle holds no operations, so there is no timeline", "Start the job with: hangdoctor run -- CMD"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from ..model import Diagnosis, Frame, JobCapture, ThreadSample
@@ -19,11 +20,21 @@ Stack = tuple[str, tuple[tuple[str, str, int], ...]]  # thread, frames outermost
 
 def folded(capture: JobCapture, diagnosis: Diagnosis, folder: Path) -> bytes:
     """``ranks 0-2,4;MainThread;main (train.py:9);step (train.py:4) 4``: one line a stack, counted in ranks."""
+    return _lines((f"{'rank' if len(r) == 1 else 'ranks'} {format_ranks(r)}", s, len(r)) for s, r in _merged(capture).items())
+
+
+def folded_by_rank(capture: JobCapture, diagnosis: Diagnosis, folder: Path) -> bytes:
+    """``rank 3;MainThread;main (train.py:9) 1``: the stacks of each rank by themselves."""
+    merged = _merged(capture).items()
+    every = sorted(((rank, stack) for stack, ranks in merged for rank in ranks), key=lambda pair: pair[0])
+    return _lines((f"rank {rank}", stack, 1) for rank, stack in every)
+
+
+def _lines(stacks: Iterable[tuple[str, Stack, int]]) -> bytes:
     lines = []
-    for (thread, frames), ranks in _merged(capture).items():
-        who = f"{'rank' if len(ranks) == 1 else 'ranks'} {format_ranks(ranks)}"
+    for who, (thread, frames), count in stacks:
         words = [who, thread, *(f"{name} ({file}:{line})" if line else name for name, file, line in frames)]
-        lines.append(";".join(w.replace(";", ",").replace("\n", " ") for w in words) + f" {len(ranks)}\n")
+        lines.append(";".join(w.replace(";", ",").replace("\n", " ") for w in words) + f" {count}\n")
     return "".join(lines).encode()
 
 

@@ -15,10 +15,10 @@ from itertools import pairwise
 from msgspec import Struct
 
 from ..operations import Operation
+from .clocks import clock_lines
 from .instances import FROM_ROOT, TO_ROOT
 from .model import Instance, Lane, Member, Timeline
-from .pftrace import clock_words
-from .tracks import bytes_of, group_words
+from .tracks import bytes_of
 
 SCHEMA = "hangdoctor.stragglers/1"
 
@@ -93,9 +93,12 @@ class _Analysis:
         if len(whole) < len(self.timeline.instances):
             open_ = len(self.timeline.instances) - len(whole)
             self.notes.append(f"{open_} unfinished operation{'s are' if open_ > 1 else ' is'} not counted")
+        known = [i for i in whole if all(self._op(m).left_s for m in i.members)]
+        if len(known) < len(whole):
+            self.notes.append(f"of {len(whole) - len(known)} operations the recorder did not keep when they ended: not counted")
         if any(r.ops.runs_ahead for r in self.timeline.trace.ranks):
             self.notes.append("the backend enqueues and returns: these are times of the hosts, not of the GPUs")
-        for instance in sorted(whole, key=self._last_entry):
+        for instance in sorted(known, key=self._last_entry):
             self._count(instance)
         for (culprit, n), lost in self.lost.items():
             self.held[culprit][n] = max(lost.values())
@@ -108,7 +111,7 @@ class _Analysis:
         return Stragglers(
             self.timeline.trace.job, steps, [self._rank(i, steps, busy[i], spans[i]) for i in range(len(self.lanes))],
             sorted(self._group_shares(), key=lambda g: -g.waited_ms), held, round(_elapsed(spans), 4),
-            [clock_words(c) for c in self.timeline.clocks], self.notes,
+            clock_lines(self.timeline.clocks), self.notes,
         )  # fmt: skip
 
     # ----------------------------------------------------------------- instances
@@ -149,7 +152,7 @@ class _Analysis:
 
     def _count_group(self, instance: Instance, members: list[Member], waited: float, culprit: int, caused: float) -> None:
         share = self.groups.setdefault(
-            instance.group, GroupShare(group_words(self.timeline, instance.group), 0, 0.0, 0.0, 0, -1, 0.0)
+            instance.group, GroupShare(self.timeline.group_words(instance.group), 0, 0.0, 0.0, 0, -1, 0.0)
         )
         share.operations += 1
         share.waited_ms += waited
@@ -209,7 +212,7 @@ def _steps(timeline: Timeline, notes: list[str]) -> list[list[int]]:
     if widest is None:
         return told
     notes.append(
-        f"the job tells no iterations (hangdoctor.probe.iteration); a step ends with each operation of {group_words(timeline, widest.group)}"
+        f"the job tells no iterations (hangdoctor.probe.iteration); a step ends with each operation of {timeline.group_words(widest.group)}"
     )
     ends = {m: i.seq for i in timeline.instances if i.group == widest.group and i.op == widest.op for m in i.members}
     rows = []

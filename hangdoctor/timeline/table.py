@@ -28,6 +28,8 @@ def render(found: Stragglers, console: Console) -> None:
 def headline(found: Stragglers) -> str:
     """Who held the others up, if anybody did, against how long the steps took."""
     worst = max(found.ranks, key=lambda r: r.held_up_ms, default=None)
+    if not found.groups:
+        return f"{len(found.ranks)} ranks: nothing to compare, no operation of which two ranks recorded when they entered and left it."
     if not found.steps or worst is None or worst.held_up_ms <= 0 or not found.elapsed_ms:
         return f"{len(found.ranks)} ranks, {len(found.steps)} steps: no rank held the others up."
     share = worst.held_up_ms / found.elapsed_ms
@@ -54,7 +56,12 @@ def _ranks(found: Stragglers) -> Table:
     )
     for r in shown:
         table.add_row(
-            str(r.rank), seconds(r.held_up_ms), f"{r.steps_last} steps", seconds(r.waited_ms), f"{r.communication:.0%}", r.node
+            str(r.rank),
+            seconds(r.held_up_ms),
+            f"{r.steps_last} step{'' if r.steps_last == 1 else 's'}",
+            seconds(r.waited_ms),
+            f"{r.communication:.0%}",
+            r.node,
         )
     return table
 

@@ -10,7 +10,6 @@ from itertools import pairwise
 from msgspec import Struct
 
 from ..operations import Operation
-from ..ranges import format_ranks
 from .model import Lane, Timeline
 
 _SITE = re.compile(r"^(.*) \((.*):(\d+)\)$")
@@ -30,6 +29,7 @@ class Slice(Struct):
     site: tuple[str, str, int] = ("", "", 0)  # function, file, line
     flow: tuple[int, bool] | None = None
     inner: list[Slice] = []
+    kind: dict[str, int | str] | None = None  # further facts, one object for all slices that share them
 
 
 Edge = tuple[int, Slice | None]  # when, and what begins; None: the innermost ends
@@ -127,7 +127,28 @@ def _rows(slices: list[Slice]) -> list[list[Slice]]:
 
 def _operation(timeline: Timeline, lane: Lane, j: int, flows: Flows) -> Slice:
     op = lane.trace.ops.operations[j]
-    facts: dict[str, int | str] = {"group": group_words(timeline, op.group), "seq": op.seq}
+    kind = (op.group, op.op, op.shapes, op.dtype, op.reduce_op, op.detail, op.root, op.peer, op.site)
+    known = timeline.words.get(kind)
+    if known is None:
+        known = timeline.words[kind] = _kind(timeline, op)
+    name, fixed, site = known
+    facts: dict[str, int | str] = {"seq": op.seq}
+    if op.iteration >= 0:
+        facts["iteration"] = op.iteration
+    if op.failed:
+        facts["outcome"] = "failed"
+    elif op.state == "done" and not op.left_s:
+        facts["outcome"] = "finished, nothing recorded when"
+    category = "operation"
+    if lane.end[j] < 0:
+        facts["open_ms"] = (timeline.end_ns - lane.begin[j]) // 1_000_000
+        name, category = f"UNFINISHED {name} #{op.seq}", "operation,unfinished"
+    return Slice(name, lane.begin[j], lane.end[j], category, facts, site, flows.get(j), [], fixed)
+
+
+def _kind(timeline: Timeline, op: Operation) -> tuple[str, dict[str, int | str], tuple[str, str, int]]:
+    """What operations that differ in number and time only have in common: name, facts, call site."""
+    facts: dict[str, int | str] = {"group": timeline.group_words(op.group)}
     for key, value in (("shapes", op.shapes), ("dtype", op.dtype), ("reduce_op", op.reduce_op), ("keys", op.detail)):
         if value:
             facts[key] = value
@@ -136,17 +157,8 @@ def _operation(timeline: Timeline, lane: Lane, j: int, flows: Flows) -> Slice:
         facts["bytes"] = size
     if op.root >= 0 or op.peer >= 0:
         facts["root" if op.root >= 0 else "peer"] = max(op.root, op.peer)
-    if op.iteration >= 0:
-        facts["iteration"] = op.iteration
-    if op.failed:
-        facts["outcome"] = "failed"
-    name, category = op_words(timeline, op), "operation"
-    if lane.end[j] < 0:
-        facts["open_ms"] = (timeline.end_ns - lane.begin[j]) // 1_000_000
-        name, category = f"UNFINISHED {name} #{op.seq}", "operation,unfinished"
     match = _SITE.match(op.site)
-    site = (match[1], match[2], int(match[3])) if match else ("", "", 0)
-    return Slice(name, lane.begin[j], lane.end[j], category, facts, site, flows.get(j))
+    return op_words(timeline, op), facts, (match[1], match[2], int(match[3])) if match else ("", "", 0)
 
 
 def op_words(timeline: Timeline, op: Operation) -> str:
@@ -155,15 +167,6 @@ def op_words(timeline: Timeline, op: Operation) -> str:
         return f"{op.op} {'to' if op.op == 'send' else 'from'} {op.peer}"
     group = timeline.trace.groups.get(op.group)
     return f"{op.op} {group.name}" if group is not None and group.name else op.op
-
-
-def group_words(timeline: Timeline, uid: str) -> str:
-    """``dp (ranks 0,2)``"""
-    group = timeline.trace.groups.get(uid)
-    if group is None:
-        return uid
-    ranks = f"ranks {format_ranks(group.ranks)}" if group.ranks else uid
-    return f"{group.name} ({ranks})" if group.name else ranks
 
 
 def bytes_of(op: Operation) -> int:

@@ -33,6 +33,7 @@ from .pages import Pages
 from .place import FILE, Published, published
 
 METRICS_FILE = "metrics.token"
+_BUFFER = 256 << 10  # of a connection: what a reader that takes nothing may hold, beside its frames
 _LOOPBACK = re.compile(r"^(127\.\d+\.\d+\.\d+|localhost|::1)$")
 _FORM = re.compile(r"^(?:(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]*):)?(\d{1,5})$")
 _LOG = logging.getLogger("hangdoctor.web")
@@ -143,6 +144,7 @@ def _listen(host: str, port: int) -> socket.socket:
     found = socket.socket(family, socket.SOCK_STREAM)
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)  # connections inherit it
         found.bind((host, port))
         found.listen(1024)  # who comes before the thread runs waits instead of being refused
     except OSError as error:

@@ -5,6 +5,7 @@ The tests share one job: each brings it where it needs it, and mends what it bro
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -45,6 +46,15 @@ def test_a_rank_that_never_enters(cluster: Cluster, job: LabJob) -> None:
     assert {r["rank"]: r["gpu"] for r in diagnosis["ranks"]} == {r: str(r % 2) for r in range(8)}
     after = job.states()
     assert after.keys() == before.keys() and set(after.values()) <= {"S", "R"}  # all alive, none stopped
+
+
+def test_preflight_asks_every_node_and_sees_who_is_there(cluster: Cluster, job: LabJob) -> None:
+    words = ("preflight", "--jobid", job.id, "--gpus", "0", "--timeout", "60", "--json", "-")
+    found = json.loads(cluster.login(sys.executable, "-m", "hangdoctor", *words))
+    by = {f["check"]: f for f in found["findings"]}
+    assert found["nodes"] == ["n1", "n2", "n3", "n4"] == sorted(by["left over"]["nodes"])
+    assert by["same versions"]["verdict"] == "ok" and by["same clock"]["verdict"] == "ok"
+    assert sorted(by["ptrace"]["nodes"]) == ["n1", "n2", "n3", "n4"] and "reached" not in by
 
 
 def test_silent_nodes_explain_the_wait(cluster: Cluster, job: LabJob) -> None:

@@ -97,6 +97,33 @@ def test_a_forked_child_writes_nothing(tmp_path: Path, pure: bool) -> None:
 
 
 @both
+def test_another_thread_switches_it_while_the_main_one_works(tmp_path: Path, pure: bool) -> None:
+    said = alone("background", tmp_path, pure)
+    seen = calls(said)
+    assert said["on"] and not any(said["installed"]) and said["state"] == "stopped"
+    assert [c for c in seen if c.startswith("=")][:3] == ["= <module>", "= main", "= play_background"]
+    assert seen.count("> leaf") > 300
+
+
+@pytest.mark.skipif(not BUILT and sys.version_info < (3, 12), reason="the pure writer cannot reach such threads")
+def test_threads_that_c_made_are_seen_like_autograds(tmp_path: Path) -> None:
+    said = alone("native", tmp_path, pure=False)
+    seen = [c.partition(" in ") for c in calls(said)]
+    of_native = [name for name, _, thread in seen if thread and "run" not in name]
+    assert of_native == ["> outer", "> inner", "> fails", "< fails", "< inner", "< outer"]
+    assert not any(said["installed"])
+
+
+@both
+def test_a_profiler_of_the_job_is_left_alone(tmp_path: Path, pure: bool) -> None:
+    said = alone("others", tmp_path, pure)
+    assert ("another profiler" in said["note"]) == (sys.version_info < (3, 12))
+    assert said["kept"] and said["seen"] == ["call", "return"] and not any(said["installed"])
+    assert "> outer in worker" in calls(said), "the other threads are traced"
+    assert ("> leaf" in calls(said)) == (sys.version_info >= (3, 12))
+
+
+@both
 def test_an_internal_error_switches_it_off_and_is_noted_once(tmp_path: Path, pure: bool) -> None:
     said = alone("broken", tmp_path, pure)
     assert said["state"] == "switched_off" and "NameError" in said["note"] and said["result"] == 1
@@ -138,7 +165,7 @@ def test_killed_while_writing_the_last_calls_are_whole(tmp_path: Path, pure: boo
         path = Path(process.stdout.readline().strip())
         with CallsReader(path) as reader:
             rounds = 0
-            while rounds < 20 or reader.written() < 2 * reader.capacity:
+            while rounds < 6 or reader.written() < 2 * reader.capacity:
                 _check(reader.read(), pure)  # while it is written to, also over the ring's end
                 rounds += 1
     finally:

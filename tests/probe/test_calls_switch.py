@@ -12,6 +12,8 @@ import pytest
 from probe_ranks import ROOT, environment
 from stage import hangdoctor
 
+from hangdoctor.cli.trace_control import outcome_lines
+from hangdoctor.cli.trace_target import Row
 from hangdoctor.probe.calls import request as requests
 from hangdoctor.probe.calls.choice import Choice
 from hangdoctor.probe.calls.request import Request
@@ -45,11 +47,22 @@ def test_a_request_goes_through_the_folder(tmp_path: Path) -> None:
     assert requests.read(tmp_path) == Request(8, False)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"serial": 1}', '{"serial": 1, "on": true, "follow": "torch"}', "\x00"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"serial": 1}',
+        '{"serial": 1, "on": true, "follow": "torch"}',
+        "\x00",
+        "[" * 60_000,
+        '{"serial": 1, "on": true, "ranks": "0,x"}',
+    ],
+)
 def test_what_is_no_request_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / requests.NAME).write_text(text)
-    with pytest.raises(ValueError):
-        requests.read(tmp_path)
+    assert requests.read(tmp_path) is None
 
 
 def test_requests_of_others_are_not_obeyed(tmp_path: Path) -> None:
@@ -121,6 +134,52 @@ def test_from_the_start_in_ranks_only(tmp_path: Path) -> None:
     env.pop("RANK")
     assert "2 " not in hangdoctor("run", "--trace", "--", sys.executable, "-c", "print(0)", cwd=tmp_path, env=env).stdout
     assert list(job.iterdir()) == []
+
+
+def test_what_became_of_a_request_is_said() -> None:
+    asked = Request(5, True, from_iteration=9)
+    rows = [
+        Row(0, 10, "live", "tracing", True, variant="extension"), Row(1, 11, "live", "tracing", True, variant="python"),
+        Row(2, 12, "live", "waiting", True), Row(3, 13, "live"), Row(4, 14, "live", note="no call tracing: no room"),
+        Row(5, 15, "live", "switched off", True, note="KeyError"),
+    ]  # fmt: skip
+    said = list(outcome_lines(asked, rows))
+    assert said[0] == "rank 5: switched off after an internal error (hangdoctor trace status)"
+    assert said[1] == "ranks 0-1: tracing" and said[2].startswith(
+        "rank 2: waiting for the job to say that it is at iteration 9"
+    )
+    assert said[3].startswith("rank 1: in pure Python") and said[4].startswith("rank 3: no answer yet")
+    assert said[5:] == ["rank 4: no call tracing: no room"]
+
+
+def test_ranks_that_are_told_later_begin_when_they_join(tmp_path: Path) -> None:
+    """As torch.multiprocessing starts them: RANK is set by the program itself."""
+    code = (
+        "import os; os.environ.update(RANK='1', WORLD_SIZE='2')\n"
+        "from hangdoctor.probe.state import probe\n"
+        "assert probe.tracer is None\n"
+        "probe.joined(probe.begin())\n"
+        "print(probe.tracer.ring.path.exists(), probe.tracer.hook is not None)"
+    )
+    env = {**environment(tmp_path), "HANGDOCTOR_TRACE": requests.encode(Request(1, True, ("__main__",)))}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "True True", done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_room_the_job_goes_on_and_is_told(tmp_path: Path) -> None:
+    code = (
+        "import os; from hangdoctor.probe.state import probe\n"
+        "recorder = probe.begin()\n"
+        "recorder.box.path.with_suffix('.calls').mkdir()  # in the way\n"
+        "probe._trace_as_told(recorder)\n"
+        "print(probe.broken, probe.tracer.broken, recorder.box.map[512:560].split(b'\\0')[0].decode())\n"
+        "recorder.box.path.with_suffix('.calls').rmdir()"
+    )
+    env = {**environment(tmp_path), "RANK": "1", "HANGDOCTOR_TRACED": "True:1:-1"}
+    env["HANGDOCTOR_TRACE"] = requests.encode(Request(1, True))
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60)
+    assert done.stdout.startswith("False True no call tracing: its file cannot be made"), done.stderr
 
 
 def test_wrong_usage(tmp_path: Path) -> None:

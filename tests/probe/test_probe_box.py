@@ -174,10 +174,12 @@ def test_of_a_ranks_dead_predecessors_one_is_kept(box: Box, tmp_path: Path) -> N
     for i in range(3):
         old = copy(box, f"{host}-{900000 + i}", {fmt.H_STARTED_TICKS: 1})
         os.utime(old, (i, i))
+        old.with_suffix(".calls").touch()
     folders.prune(tmp_path, rank=2, host=host)
-    assert len(list(tmp_path.iterdir())) == 4
+    assert len(list(tmp_path.iterdir())) == 7
     folders.prune(tmp_path, rank=3, host=host)
-    assert sorted(p.stem for p in tmp_path.iterdir()) == sorted([box.path.stem, f"{host}-900002"])
+    kept = f"{host}-900002"
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([box.path.name, f"{kept}{fmt.SUFFIX}", f"{kept}.calls"])
 
 
 def test_full_tables_are_no_error(box: Box) -> None:

@@ -75,7 +75,8 @@ def _check_frontiers(by_rank: list[Contents]) -> None:
 def test_a_crash_leaves_the_box_with_its_reason(tmp_path: Path) -> None:
     with ranks("stuck.py", 3, environment(tmp_path), "raise") as started:
         code, _, err = started[0].end()
-        assert code == 1 and "RuntimeError: the loss is not a number" in err
+        # -6: the exception told, gloo's threads abort one in five of such exits, without the probe as well.
+        assert code in (1, -6) and "RuntimeError: the loss is not a number" in err
         crashed = box_of(tmp_path, started[0])
         assert (crashed.box.status, crashed.box.state) == ("dead", "crashed")
         assert crashed.ops.notes == ["ended by RuntimeError: the loss is not a number"]

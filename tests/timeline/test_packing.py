@@ -16,14 +16,14 @@ from hangdoctor.model import JobCapture, NodeCapture, RankCapture
 from hangdoctor.operations import Group, Mark, Operation, RankOps
 
 
-def history(rank: int, rng: random.Random, exact: bool, count: int = 200) -> RankOps:
+def history(rank: int, rng: random.Random, exact: bool, count: int = 200, unit: float = 2.0**22) -> RankOps:
     """A history with everything that an operation can hold."""
     ops = RankOps(rank, 64, groups=[Group("aa", [0, 1, 2], "dp"), Group("bb")], iteration=7, phase="forward", notes=["torn"])
     ops.marks = [Mark("phase", 1.5, text="forward"), Mark("iteration", 2.5, 3), Mark("phase", 2.5 if not exact else 0.1)]
     at = 1_790_000_000.0 if not exact else 0.1
     for _ in range(count):
         at += rng.random()
-        entered = at if exact else round(at * 2**22) / 2**22
+        entered = at if exact else round(at * unit) / unit
         state = rng.choice(["done", "entered", "started"])
         left = 0.0 if state != "done" else entered + rng.choice([0.0, -0.25, 0.5])
         ops.operations.append(
@@ -41,6 +41,7 @@ def test_what_is_unpacked_is_what_was_packed(seed: int) -> None:
     rng = random.Random(seed)
     wanted = {(n, before): history(n, rng, exact=n % 2 == 1) for n in range(4) for before in (False, True)}
     wanted[(9, False)] = RankOps(9)
+    wanted[(10, False)] = history(10, rng, False, unit=1e6)
     assert packing.unpack(packing.pack(wanted.items())) == wanted
 
 

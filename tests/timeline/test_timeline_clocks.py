@@ -8,6 +8,7 @@ import pytest
 
 from hangdoctor.operations import Group, Operation, RankOps, group_uid
 from hangdoctor.timeline.build import build
+from hangdoctor.timeline.clocks import clock_lines
 from hangdoctor.timeline.instances import match, orders
 from hangdoctor.timeline.model import Correction, RankTrace, Trace
 
@@ -136,6 +137,20 @@ def test_more_clocks_than_are_compared_in_pairs() -> None:
     for _ in range(200):
         program.collective(list(range(24)))
     truth_holds(program, build(program.trace()).clocks)
+
+
+def test_many_clocks_are_told_in_few_lines() -> None:
+    program = Program(9, nodes=40, per_node=1)
+    for _ in range(30):
+        program.collective(list(range(38)))
+        program.collective([38, 39])
+    lines = clock_lines(build(program.trace()).clocks)
+    assert (
+        len(lines) == 4
+        and lines[0].endswith("the reference")
+        and lines[-1].startswith("37 more clocks are aligned, all within ")
+    )
+    assert all("not aligned" in line for line in lines[1:3])
 
 
 def test_a_node_that_nothing_links_says_so_and_keeps_its_own_readings() -> None:

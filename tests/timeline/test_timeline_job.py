@@ -57,7 +57,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
         hangdoctor("dump", *pids, "--bundle", "bundle", "--settle", "0.5", "--quiet", cwd=folder)
         subprocess.run(["cp", "-r", folder / "boxes", folder / "kept"], check=False)  # sockets cannot be copied
     hangdoctor(
-        "report", "bundle", "--perfetto", "r.pftrace", "--folded", "r.folded", "--speedscope", "r.speedscope.json", cwd=folder
+        "report", "bundle", "--perfetto", "r.pftrace", "--folded", "r.folded", "--speedscope", "r.speedscope.json",
+        "--folded-by-rank", "each.folded", cwd=folder
     )  # fmt: skip
     told = hangdoctor("trace", "export", "kept", "-o", "t.pftrace", "--torch-profiler", "profile", cwd=folder).stderr
     found = hangdoctor("trace", "stragglers", "bundle", "--json", "-", "--svg", "heat.svg", cwd=folder).stdout
@@ -246,6 +247,13 @@ def test_folded_stacks_count_ranks_and_write_them_as_ranges(made: Made) -> None:
     [away] = [s for s in counted if s.startswith("rank 1;MainThread;")]
     assert counted[waiting] == 3 and counted[away] == 1 and "Event.wait (" in away
     assert waiting.split(";")[2].startswith("<module> (") and "timeline_job.py" in waiting
+
+
+def test_folded_stacks_of_each_rank(made: Made) -> None:
+    lines = made.file("each.folded").decode().splitlines()
+    mine = [line.split(";", 1)[1] for line in lines if line.startswith("rank 2;MainThread;")]
+    assert len(mine) == 1 and mine[0].endswith(" 1") and ";all_reduce (" in mine[0]
+    assert {line.split(";")[0] for line in lines} == {f"rank {r}" for r in range(4)}
 
 
 def test_speedscope_keeps_to_its_schema(made: Made) -> None:

@@ -13,12 +13,14 @@ from pf_reading import read
 from hangdoctor.calls_model import CallThread, CallTrace, Event, Function
 from hangdoctor.cli.trace_timeline import export, stragglers
 from hangdoctor.errors import BadInput
+from hangdoctor.model import JobCapture, NodeCapture, RankCapture
 from hangdoctor.operations import Group, Operation, RankOps, group_uid
 from hangdoctor.timeline.build import build
 from hangdoctor.timeline.heatmap import svg
 from hangdoctor.timeline.model import RankTrace, Timeline, Trace
 from hangdoctor.timeline.pftrace import encode
 from hangdoctor.timeline.profiler import nest, tracks_of_folder
+from hangdoctor.timeline.sources import from_capture
 from hangdoctor.timeline.stragglers import analyse
 from hangdoctor.timeline.table import headline
 from hangdoctor.timeline.tracks import Slice, bytes_of
@@ -94,9 +96,27 @@ def test_without_iterations_a_step_is_an_operation_of_the_widest_group() -> None
 
 
 def test_nothing_to_say_is_said_without_a_culprit() -> None:
-    found = analyse(history(2, [(0, [0, 1], 1, "all_reduce", 0, 1, 2), (1, [0, 1], 1, "all_reduce", 0, 1, -1)]))
+    even = [(r, [0, 1], 1, "all_reduce", 0, 1, 2) for r in (0, 1)]
+    found = analyse(history(2, [*even, (0, [0, 1], 2, "all_reduce", 0, 1, 2), (1, [0, 1], 2, "all_reduce", 0, 1, -1)]))
     assert "no rank held the others up" in headline(found) and "unfinished" in found.notes[0]
     assert ElementTree.fromstring(svg(found)).tag.endswith("svg")
+
+
+def test_a_recorder_that_keeps_no_ends_is_not_taken_for_calm_nor_for_a_hang() -> None:
+    """As Flight Recorder dumps of gloo: finished operations without an end, from nobody knows which node."""
+    line = history(2, [(r, [0, 1], n + 1, "all_reduce", n, 10 * n + 9 * r, 10 * n + 9) for n in range(3) for r in (0, 1)])
+    ranks = []
+    for lane in line.lanes:
+        for op in lane.trace.ops.operations:
+            op.left_s = 0.0
+        lane.trace.ops.operations[-1].state = "entered"
+        ranks.append(RankCapture(pid=0, rank=lane.trace.rank, ops=lane.trace.ops))
+    line = build(from_capture(JobCapture("files", [NodeCapture("", ranks=ranks)])))
+    found = analyse(line)
+    assert "nothing to compare" in headline(found) and any("did not keep when they ended" in n for n in found.notes)
+    assert [c.clock for c in line.clocks] == ["rank 0", "rank 1"] and line.clocks[1].bound_ns is None
+    told = [s for s in read(b"".join(encode(line))).operations(0)]
+    assert [s.end >= 0 for s in told] == [True, True, False] and "outcome" in told[0].facts
 
 
 def test_a_thousand_ranks_fit_into_one_picture() -> None:

@@ -7,7 +7,6 @@ import ctypes
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,17 +14,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ports import free_port
+
 ROOT = Path(__file__).parents[2]
 SMALL = [
     *("--model.layers", "2", "--model.hidden_size", "32", "--model.heads", "4", "--model.seq_length", "32"),
     *("--train.micro_batch", "1", "--train.global_batch", "8", "--data.workers", "0", "--optimizer.lr", "1e-3"),
 ]
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
 
 
 _libc = ctypes.CDLL(None)

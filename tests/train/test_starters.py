@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from ports import free_port
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -22,12 +22,6 @@ CLEAN = {
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
 
 
-def port() -> str:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return str(s.getsockname()[1])
-
-
 def trained(command: list[str], **environ: str) -> str:
     env = CLEAN | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PATH": f"{BIN}:{os.environ['PATH']}"} | environ
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=150)
@@ -38,8 +32,10 @@ def trained(command: list[str], **environ: str) -> str:
 
 @pytest.mark.skipif(shutil.which("mpiexec") is None, reason="mpiexec is not installed (scripts/setup-slurm)")
 def test_mpiexec_and_deepspeed_train_alike() -> None:
-    by_mpi = trained(["mpiexec", "-n", "2", sys.executable, "-m", "train", *SMALL], MASTER_PORT=port())
-    by_deepspeed = trained([str(BIN / "deepspeed"), "--num_gpus", "2", "--master_port", port(), "--module", "train", *SMALL])
+    by_mpi = trained(["mpiexec", "-n", "2", sys.executable, "-m", "train", *SMALL], MASTER_PORT=str(free_port()))
+    by_deepspeed = trained(
+        [str(BIN / "deepspeed"), "--num_gpus", "2", "--master_port", str(free_port()), "--module", "train", *SMALL]
+    )
     assert loss(by_mpi) == loss(by_deepspeed)
 
 

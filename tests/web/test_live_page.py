@@ -132,6 +132,26 @@ def test_a_click_captures_a_hung_rank_and_its_report_opens(page: Any, live: Live
     soon(page, "sentence", lambda t: t.startswith("All 4 ranks"))
 
 
+def test_a_click_switches_call_traces(page: Any, live: LiveJob) -> None:
+    from hangdoctor.readers.blackbox import find_boxes
+    from hangdoctor.readers.calls import CallsReader, calls_path
+
+    def states() -> list[str]:
+        found = []
+        for box in find_boxes(live.base / "boxes"):
+            if calls_path(box.path).exists():
+                with CallsReader(calls_path(box.path)) as reader:
+                    found.append(reader.summary().state)
+        return found
+
+    page.find_element("id", "trace").click()
+    wait_until(lambda: states() == ["tracing"] * 4, "all ranks trace their calls")
+    assert page.find_element("id", "trace").text == "Trace off"
+    page.find_element("id", "trace").click()
+    wait_until(lambda: "tracing" not in states(), "no rank traces any more")
+    assert page.find_element("id", "trace").text == "Trace on"
+
+
 HOSTILE = "<img src=x onerror=window.pwned=1>\"'><script>window.pwned=2</script>"
 
 

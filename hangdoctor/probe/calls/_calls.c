@@ -75,7 +75,9 @@ static PyObject *disable; /* sys.monitoring.DISABLE */
 
 static int enlist(void)
 {
-    PyObject *answer = PyObject_CallNoArgs(R.enlist);
+    PyObject *call = Py_NewRef(R.enlist); /* another thread may detach meanwhile */
+    PyObject *answer = PyObject_CallNoArgs(call);
+    Py_DECREF(call);
     if (answer == NULL)
         return -1;
     long index = PyLong_AsLong(answer);
@@ -123,7 +125,9 @@ static inline int64_t answer_for(PyObject *code, PyObject *frame)
     uint32_t generation = R.generation;
     if (frame == NULL)
         frame = (PyObject *)PyEval_GetFrame();
-    PyObject *answer = PyObject_CallFunctionObjArgs(R.decide, code, frame ? frame : Py_None, NULL);
+    PyObject *call = Py_NewRef(R.decide); /* another thread may detach meanwhile */
+    PyObject *answer = PyObject_CallFunctionObjArgs(call, code, frame ? frame : Py_None, NULL);
+    Py_DECREF(call);
     if (answer == NULL)
         return -1;
     long id = PyLong_AsLong(answer);

@@ -29,6 +29,7 @@ _monitoring: Any = getattr(sys, "monitoring", None)
 class Hook(Protocol):
     variant: int
     means: int
+    left_alone: int  # threads with another profiler in them
 
     def install(self) -> None: ...
     def adopt(self) -> None: ...
@@ -61,7 +62,7 @@ def _attach(module: Any, ring: Ring, decide: Decide) -> None:
 class Monitoring:
     """sys.monitoring: global, so that every thread is seen; code that is ignored is disabled and costs nothing more."""
 
-    means = fmt.MONITORING
+    means, left_alone = fmt.MONITORING, 0
 
     def __init__(self, ring: Ring, decide: Decide, fail: Fail, module: Any) -> None:
         self.variant = fmt.EXTENSION if module is not None else fmt.PYTHON
@@ -186,7 +187,7 @@ class Profile:
 
     def __init__(self, ring: Ring, decide: Decide, module: Any) -> None:
         self._ring, self._decide, self._module = ring, decide, module
-        self.left_alone = 0  # threads with another profiler in them
+        self.left_alone = 0
 
     def install(self) -> None:
         _attach(self._module, self._ring, self._decide)
@@ -220,6 +221,7 @@ class PythonProfile(_PythonWriter):
 
     def __init__(self, ring: Ring, decide: Decide, fail: Fail) -> None:
         super().__init__(ring, decide, fail)
+        self.left_alone = 0
         self._on = False
         self._exits: dict[int, frozenset[int]] = {}
         self._thrown: dict[int, int] = {}  # frames that an exception was thrown into, and where
@@ -249,6 +251,7 @@ class PythonProfile(_PythonWriter):
             sys.setprofile(self._function)
         elif not self._on and now is self._function:
             sys.setprofile(None)
+        self.left_alone = int(now is not None and now is not self._function)
 
     def on_event(self, frame: FrameType, event: str, arg: Any) -> None:
         if self.paused:

@@ -38,15 +38,19 @@ def encode(request: Request) -> str:
     return json.dumps(request._asdict())
 
 
-def decode(text: str) -> Request:
-    """A request from its JSON; unknown fields are of a later version and are left out.
+def decode(text: str) -> Request | None:
+    """A request from its JSON, or None where it is none; unknown fields are of a later version and are left out."""
+    try:
+        request = _request(json.loads(text))
+        concerns(request, -1)  # which reads all of its list
+    except (ValueError, RecursionError):
+        return None  # damaged: whoever wrote it sees that nobody answers
+    return request
 
-    Raises:
-        ValueError: no request.
-    """
-    raw = json.loads(text)
+
+def _request(raw: Any) -> Request:
     if not isinstance(raw, dict) or not isinstance(raw.get("serial"), int) or not isinstance(raw.get("on"), bool):
-        raise ValueError("no trace request: it has no serial and no switch")
+        raise ValueError("it has no serial and no switch")
     return Request(
         serial=raw["serial"], on=raw["on"], follow=_names(raw.get("follow")), ignore=_names(raw.get("ignore")),
         from_iteration=_number(raw.get("from_iteration")), ranks=_text(raw.get("ranks")), size_mb=_size(raw.get("size_mb")),
@@ -120,11 +124,7 @@ def _is_launcher(argv: Sequence[str]) -> bool:
 
 
 def read(folder: Path) -> Request | None:
-    """The request in a job's folder; None where there is none, or one that is not from this user or from root.
-
-    Raises:
-        ValueError: a file that is no request.
-    """
+    """The request in a job's folder; None where there is none, a damaged one, or one that is not from this user or root."""
     try:
         fd = os.open(folder / NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -136,7 +136,7 @@ def read(folder: Path) -> Request | None:
         data = os.read(fd, _MAX_BYTES)
     finally:
         os.close(fd)
-    return decode(data.decode())
+    return decode(data.decode("utf-8", "replace"))
 
 
 def write(folder: Path, request: Request) -> None:
@@ -145,16 +145,15 @@ def write(folder: Path, request: Request) -> None:
     Raises:
         OSError: no right, no room.
     """
-    staging = folder / f".{NAME}.{os.getpid()}"
-    staging.unlink(missing_ok=True)
-    fd = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    where = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    staging = f".{NAME}.{os.getpid()}"
     try:
+        fd = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600, dir_fd=where)
         with os.fdopen(fd, "w") as file:
             file.write(encode(request))
-            owner = folder.stat()
+            owner = os.fstat(where)
             if owner.st_uid != os.getuid():  # root in another user's folder: the ranks must be able to read it
                 os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
-        staging.replace(folder / NAME)
-    except BaseException:
-        staging.unlink(missing_ok=True)
-        raise
+        os.rename(staging, NAME, src_dir_fd=where, dst_dir_fd=where)
+    finally:
+        os.close(where)

@@ -33,7 +33,7 @@ class Tracer:
         self.broken = False
         self._choice = Choice((), ())
         self._guard = threading.Lock()
-        self._forks = 0
+        self._forks = self._left_alone = 0
 
     # ----------------------------------------------------------------- what is asked
 
@@ -84,8 +84,14 @@ class Tracer:
                 self.ring.anchor()
             if self.hook is not None:
                 self.hook.adopt()
+                self._tell_left_alone(self.hook.left_alone)
         except Exception as error:
             self.fail(error)
+
+    def _tell_left_alone(self, threads: int) -> None:
+        if self.ring is not None and threads != self._left_alone:
+            self._left_alone = threads
+            self.ring.header_text(fmt.H_NOTE, f"threads with another profiler, not traced: {threads}" if threads else "")
 
     def _number(self, place: tuple[int, str]) -> int:
         number: int = struct.unpack_from(place[1], self._box.map, place[0])[0]
@@ -118,6 +124,7 @@ class Tracer:
             return
         self.hook = hook
         hook.install()
+        self._tell_left_alone(hook.left_alone)
         ring.header(fmt.H_STATE, fmt.TRACING)
 
     def _write_open_frames(self, ring: Ring) -> None:

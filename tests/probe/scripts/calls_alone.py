@@ -224,6 +224,64 @@ def play_threads(tracer):
     print(json.dumps(recorded(tracer.ring.path)))
 
 
+def play_background(tracer):
+    """Switched by another thread while the main one works, as the heartbeat does it."""
+    import _thread
+
+    def until(condition):
+        while not condition():
+            many(10)
+
+    _thread.start_new_thread(tracer.obey, (Request(1, True, FOLLOW),))
+    until(lambda: tracer.ring is not None and tracer.ring.words[32] > 1000)
+    on = any(installed())
+    _thread.start_new_thread(tracer.obey, (Request(2, False),))
+    until(lambda: tracer.hook is None and not any(installed()))
+    print(json.dumps({**recorded(tracer.ring.path), "on": on, "installed": installed()}))
+
+
+def play_native(tracer):
+    """A thread that C made, as autograd's are: it has a Python state, and threading does not know it."""
+    import ctypes
+
+    tracer.obey(Request(1, True, FOLLOW))
+    ready, go, done = threading.Event(), threading.Event(), threading.Event()
+
+    def run(_):
+        ready.set()
+        go.wait()
+        outer(0)
+        done.set()
+        return None
+
+    callback = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(run)
+    thread = ctypes.c_ulong()
+    assert ctypes.CDLL(None).pthread_create(ctypes.byref(thread), None, callback, None) == 0
+    ready.wait()
+    tracer.tick()  # as the heartbeat does once a second
+    go.set()
+    done.wait()
+    ctypes.CDLL(None).pthread_join(thread, None)
+    tracer.obey(Request(2, False))
+    print(json.dumps({**recorded(tracer.ring.path), "installed": installed()}))
+
+
+def play_others(tracer):
+    """The job has a profiler of its own in one thread: it is left alone, and goes on after the stop."""
+    seen = []
+    sys.setprofile(lambda frame, event, arg: seen.append(event) if frame.f_code.co_name == "leaf" else None)
+    mine = sys.getprofile()
+    tracer.obey(Request(1, True, FOLLOW))
+    leaf()
+    worker = threading.Thread(target=in_thread, name="worker")
+    worker.start()
+    worker.join()
+    tracer.obey(Request(2, False))
+    kept = sys.getprofile() is mine
+    sys.setprofile(None)
+    print(json.dumps({**recorded(tracer.ring.path), "kept": kept, "seen": seen, "installed": installed()}))
+
+
 def play_write(tracer):
     """Until it is killed."""
     tracer.obey(Request(1, True, FOLLOW, size_mb=1))

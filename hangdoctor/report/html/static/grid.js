@@ -43,7 +43,7 @@ function neighbour(cell, dx, dy) {
 
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 for (const grid of all(".grid")) {
-  grid.addEventListener("click", (event) => { const cell = event.target.closest(".c"); if (cell) keep(Number(cell.dataset.r), true); });
+  grid.addEventListener("click", (event) => { const cell = event.target.closest(".c"); if (cell) { keep(Number(cell.dataset.r), true); panel.classList.add("tapped"); } });
   grid.addEventListener("mouseover", (event) => { const cell = event.target.closest(".c"); if (cell) look(Number(cell.dataset.r)); });
   grid.addEventListener("mouseleave", () => { if (kept !== null) look(kept); });
   grid.addEventListener("keydown", (event) => {

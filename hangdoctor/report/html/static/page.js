@@ -1,4 +1,4 @@
-// The page around it: theme, copying, search, raw captures, print.
+// The page around it: theme, copying, search, raw captures.
 const root = document.documentElement;
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
@@ -99,11 +99,3 @@ $("rawbox")?.addEventListener("toggle", openRaw, { once: true });
 // On a narrow screen the culprits, on the right, are what to see first.
 const waitbox = $("waitbox");
 if (waitbox) waitbox.scrollLeft = waitbox.scrollWidth;
-
-// Paper cannot be clicked: what is behind a click is opened, but for the long ones.
-let closed = [];
-addEventListener("beforeprint", () => {
-  closed = all("#verdict .share details:not([open])");
-  for (const box of closed) box.open = true;
-});
-addEventListener("afterprint", () => { for (const box of closed) box.open = false; });

@@ -1,0 +1,267 @@
+"""200 readers of the page and 2,000 simulated agents at once, against one real collector: `python -m benchmarks.web_load`.
+
+The agents (8 ranks each, every rank in an operation, phase and iteration of its own, reports each second) run in this process, the
+readers, the prober and Chromium in others; all share the machine with the collector. Measured without and with readers: processor time of
+the collector, and its answer time to an agent's hello, which waits for nothing else. Of the readers: frames, bytes, and whether
+those that take nothing are cut off. Then first paint of the page in Chromium, and a capture of all ranks asked for by the API.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import random
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+import zlib
+from pathlib import Path
+from typing import Any
+
+import psutil
+import zmq
+
+from benchmarks.collector_scale.__main__ import RANKS, Fleet
+from hangdoctor import messages as msg
+from hangdoctor.collector import address, keys
+from hangdoctor.web.place import Published, published
+
+ROOT = Path(__file__).parents[2]
+_STUCK = 10  # readers that take nothing
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--nodes", type=int, default=2000)
+    parser.add_argument("--readers", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=15.0, help="of each measurement")
+    parser.add_argument("--role", choices=("readers", "prober", "browser"), help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    flags = parser.parse_args()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 16_384)), hard))
+    if flags.role == "readers":
+        asyncio.run(readers(flags.folder, flags.readers, flags.seconds))
+    elif flags.role == "prober":
+        prober(flags.folder, flags.seconds)
+    elif flags.role == "browser":
+        browser(flags.folder)
+    else:
+        with tempfile.TemporaryDirectory() as name:
+            asyncio.run(measure(Path(name), flags))
+
+
+def place(folder: Path) -> Published:
+    found = published(folder)
+    assert found is not None
+    return found
+
+
+# --------------------------------------------------------------------------- the others, each a process
+
+
+async def readers(folder: Path, count: int, seconds: float) -> None:
+    told = place(folder)
+    host, port = told.address.removeprefix("http://").split(":")
+    ask = (
+        f"GET /api/v1/stream HTTP/1.1\r\nHost: {host}:{port}\r\nAuthorization: Bearer {told.token}\r\nAccept-Encoding: gzip\r\n\r\n"
+    ).encode()
+
+    async def one(unpack: bool) -> tuple[int, int, int]:
+        """(frames, bytes on the way, bytes of text); only some unpack, or this process would take what the others measure."""
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(ask)
+        await reader.readuntil(b"\r\n\r\n")
+        frames = size = text = 0
+        inflate, end = zlib.decompressobj(31), time.monotonic() + seconds
+        with contextlib.suppress(asyncio.TimeoutError):
+            while (left := end - time.monotonic()) > 0:
+                length = int(await asyncio.wait_for(reader.readline(), left), 16)
+                data = await reader.readexactly(length + 2)
+                text += len(inflate.decompress(data[:-2])) if unpack else 0
+                frames, size = frames + 1, size + length
+        writer.close()
+        return frames, size, text
+
+    idle = [await asyncio.open_connection(host, int(port), limit=1024) for _ in range(_STUCK)]
+    for _, writer in idle:
+        writer.write(ask)
+    found = await asyncio.gather(*(one(i < 3) for i in range(count)))
+    times = sum(t for _, _, t in found) / max(1, sum(b for _, b, t in found if t))
+    print(json.dumps({"frames": [f for f, _, _ in found], "bytes": sum(b for _, b, _ in found), "times": times}))
+
+
+def prober(folder: Path, seconds: float) -> None:
+    made, context = keys.load(folder), zmq.Context()
+    socket: Any = context.socket(zmq.DEALER)
+    socket.setsockopt(zmq.IDENTITY, b"prober")
+    socket.curve_serverkey = made.collector.public
+    socket.curve_publickey, socket.curve_secretkey = made.agent.public, made.agent.secret
+    socket.connect(address.published(folder))
+    times = []
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        begin = time.monotonic()
+        socket.send_multipart(msg.encode(msg.Hello("prober", "nprober")))
+        socket.recv_multipart()
+        times.append((time.monotonic() - begin) * 1e3)
+        time.sleep(0.05)
+    socket.send_multipart(msg.encode(msg.Bye()))
+    context.destroy(linger=500)
+    print(json.dumps(times))
+
+
+def browser(folder: Path) -> None:
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium") or ""
+    for flag in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--window-size=1280,900"):
+        options.add_argument(flag)
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
+    told, found = place(folder), []
+    try:
+        driver.get(told.address + "/login")
+        driver.find_element("id", "token").send_keys(told.token)
+        driver.find_element("css selector", "form button").click()
+        for _ in range(5):
+            driver.get(told.address + "/")
+            end = time.monotonic() + 20
+            while time.monotonic() < end:
+                marks = driver.execute_script(
+                    "return [performance.getEntriesByName('first-contentful-paint')[0]?.startTime, performance.getEntriesByName('grid')[0]?.startTime]"
+                )
+                if None not in marks:
+                    found.append(marks)
+                    break
+                time.sleep(0.05)
+        if os.environ.get("SHOT"):
+            driver.save_screenshot(os.environ["SHOT"])
+    finally:
+        driver.quit()
+    print(json.dumps(found))
+
+
+async def role(name: str, folder: Path, flags: argparse.Namespace) -> Any:
+    """Run one of the above beside us; what it printed."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "benchmarks.web_load", "--role", name, "--folder", str(folder), "--readers", str(flags.readers), "--seconds",
+        str(flags.seconds), stdout=asyncio.subprocess.PIPE, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    said, _ = await process.communicate()
+    return json.loads(said) if said else None
+
+
+# --------------------------------------------------------------------------- the agents, and the measurement
+
+
+class Motley(Fleet):
+    """Agents whose ranks are all in different places: the most that a frame of the page can have to say."""
+
+    async def report(self, socket: Any, node: int) -> None:
+        rng, seq = random.Random(node), 0
+        await asyncio.sleep(node / self.nodes)
+        while True:
+            if self.welcome >= self.nodes:
+                seq += 1
+                news = [] if self.stalled_at else [
+                    msg.RankNow(r, idle_s=0.1 if rng.random() < 0.95 else rng.uniform(4, 30), iteration=seq - rng.randrange(3),
+                                phase=f"phase{rng.randrange(6)}", op=f"op{rng.randrange(12)}", seq=seq, inside=rng.random() < 0.7, box=True,
+                                waits=rng.randrange(90))
+                    for r in range(node * RANKS, (node + 1) * RANKS)
+                ]  # fmt: skip
+                await socket.send_multipart(msg.encode(msg.Report(seq, 1, time.time(), news)))
+            await asyncio.sleep(1.0)
+
+
+async def measure(folder: Path, flags: argparse.Namespace) -> None:
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "hangdoctor", "collect", "--folder", str(folder), "--bind", "tcp://127.0.0.1:*", "--capture-timeout",
+             "60", "--web", "127.0.0.1:0"], stderr=log, env=os.environ | {"PYTHONPATH": str(ROOT)}, cwd=ROOT,
+        )  # fmt: skip
+    try:
+        while published(folder) is None or not address.published(folder):
+            await asyncio.sleep(0.1)
+        await run(folder, flags, psutil.Process(process.pid))
+    finally:
+        process.terminate()
+        process.wait()
+        log_text = (folder / "log").read_text()
+        print(log_text[-2000:] if "Traceback" in log_text else "", end="")
+
+
+async def run(folder: Path, flags: argparse.Namespace, watched: psutil.Process) -> None:
+    print(f"load {os.getloadavg()[0]:.1f}; {flags.nodes} agents, {flags.nodes * RANKS} ranks, {flags.readers} readers")
+    fleet = Motley(flags.nodes, folder)
+    tasks = [asyncio.create_task(fleet.agent(n)) for n in range(flags.nodes)]
+    while (await status(folder))["status"]["agents"] < flags.nodes:
+        await asyncio.sleep(0.5)
+    await asyncio.sleep(3)
+    for what in ("without readers", f"with {flags.readers} readers and {_STUCK} that take nothing"):
+        told = await one_measurement(folder, flags, watched, readers_too=what != "without readers")
+        print(f"{what}: {told}", flush=True)
+    metrics = await asyncio.to_thread(get, folder, "/metrics")
+    wanted = ("cut_off_total ", "page_frame_seconds ", "page_readers ")
+    print("; ".join(line for line in metrics.decode().splitlines() if line[0] != "#" and any(w in line for w in wanted)))
+    if shutil.which("chromium"):
+        painted = await role("browser", folder, flags)
+        print(
+            f"Chromium, milliseconds to (first paint, grid of {flags.nodes * RANKS} ranks): {[(round(a), round(b)) for a, b in painted]}"
+        )
+    begin = time.monotonic()
+    before = (await status(folder))["concluded"]
+    await asyncio.to_thread(get, folder, "/api/v1/capture", b"{}")
+    while (await status(folder))["concluded"] == before and time.monotonic() - begin < 200:
+        await asyncio.sleep(0.3)
+    print(
+        f"capture asked for by the API: {time.monotonic() - begin:.1f} s until it was dealt with, {fleet.answered} nodes answered"
+    )
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    fleet.context.destroy(linger=0)
+
+
+async def one_measurement(folder: Path, flags: argparse.Namespace, watched: psutil.Process, readers_too: bool) -> str:
+    cpu, begin = sum(watched.cpu_times()[:2]), time.monotonic()
+    jobs = [role("prober", folder, flags)] + ([role("readers", folder, flags)] if readers_too else [])
+    times, *read = await asyncio.gather(*jobs)
+    took = time.monotonic() - begin
+    share = (sum(watched.cpu_times()[:2]) - cpu) / took
+    ranked = sorted(times)
+    text = (
+        f"collector {share:.0%} of a core, {watched.memory_info().rss / 1e6:.0f} MB; answer to a hello: median {statistics.median(times):.1f} ms, "
+        f"95 % within {ranked[int(len(ranked) * 0.95)]:.0f} ms, longest {ranked[-1]:.0f} ms ({len(times)} asked)"
+    )
+    if read and read[0]:
+        frames = read[0]["frames"]
+        rate = read[0]["bytes"] / len(frames) / flags.seconds / 1e3
+        text += (
+            f"; frames a reader: {min(frames)} to {max(frames)} in {flags.seconds:.0f} s, {rate:.0f} KB/s each "
+            f"({read[0]['times']:.1f} times that unpacked)"
+        )
+    return text
+
+
+def get(folder: Path, path: str, body: bytes | None = None) -> bytes:
+    told = place(folder)
+    request = urllib.request.Request(told.address + path, body, {"Authorization": f"Bearer {told.token}"})
+    with urllib.request.urlopen(request, timeout=60) as found:
+        return bytes(found.read())
+
+
+async def status(folder: Path) -> Any:
+    return json.loads(await asyncio.to_thread(get, folder, "/api/v1/status"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""`hangdoctor preflight`: what would keep a job from running, or its hang from being diagnosed, before it starts."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+
+from ..errors import BundleError, UsageError
+from ..launchers import preflight
+from ..launchers.slurm import parse_job
+from ..readers.preflight import Options
+from ..readers.preflight_compare import Preflight
+from .output import progress_to_stderr
+
+EXIT_CODES = {"ok": 0, "fail": 10, "warn": 11, "unknown": 12}
+
+
+@click.command("preflight")
+@click.option("--local", is_flag=True, help="This host (the default).")
+@click.option("--jobid", metavar="J[.STEP]", help="The nodes of a Slurm job, an allocation without a training included.")
+@click.option("--hostfile", metavar="F", type=click.Path(path_type=Path), help="Hosts, one a line (`host [slots=n]`), by ssh.")
+@click.option("--gpus", default=-1, type=click.IntRange(-1, 64), metavar="N", help="GPUs that each node must have; 0 for none.")
+@click.option("--path", "paths", multiple=True, metavar="DIR", help="A folder that the job writes to; repeat for more.")
+@click.option(
+    "--python", default="", metavar="PATH", help="Python on the nodes that can import hangdoctor (default: this one)."
+)
+@click.option(
+    "--timeout",
+    default=15.0,
+    show_default=True,
+    type=click.FloatRange(1, 600),
+    metavar="S",
+    help="Deadline of a node's checks.",
+)
+@click.option(
+    "--json", "json_file", metavar="FILE|-", help="Write the findings as JSON; - is standard output, instead of the table."
+)
+@click.option("--quiet", "-q", is_flag=True, help="No progress, and of the table only what is not in order.")
+@click.option("--no-color", is_flag=True, help="No colours (also NO_COLOR, and where the output is no terminal).")
+@click.option(
+    "--exit-code", is_flag=True, help="Exit with 10 where something fails, 11 for warnings, 12 could not tell, 0 ready."
+)
+@click.option("--once", hidden=True, help="Check this node for another host; OPTIONS come from there.")
+def command(**flags: object) -> None:
+    """Check nodes before a job: GPUs, network, ptrace, clocks, disks, limits, versions, ranks left over.
+
+    Each check tells what it read, whether that is in order, and what to do. With several nodes the versions, GPUs and
+    clocks are compared between them. Nothing is changed; the files it writes to see whether it can are gone at once.
+    """
+    if flags["once"]:
+        _answer(str(flags["once"]))
+        return
+    if sum(bool(flags[name]) for name in ("local", "jobid", "hostfile")) > 1:
+        raise UsageError("more than one target named", "Name one: --local, --jobid J or --hostfile F.")
+    options = Options(paths=list(flags["paths"]), gpus=flags["gpus"], timeout_s=flags["timeout"])  # type: ignore[call-overload, arg-type]
+    if flags["jobid"] or flags["hostfile"]:
+        job = parse_job(str(flags["jobid"])) if flags["jobid"] else None
+        target = preflight.Target(job, flags["hostfile"], str(flags["python"]))  # type: ignore[arg-type]
+        found = preflight.remote(target, options, progress_to_stderr(bool(flags["quiet"])))
+    else:
+        found = preflight.local(options)
+    _deliver(found, flags["json_file"], bool(flags["quiet"]), bool(flags["no_color"]))  # type: ignore[arg-type]
+    if flags["exit_code"]:
+        raise click.exceptions.Exit(EXIT_CODES[found.verdict])
+
+
+def _answer(once: str) -> None:
+    try:
+        text = preflight.answer(once)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise UsageError(f"--once takes the options that a launcher made: {error}") from error
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def _deliver(found: Preflight, json_file: str | None, quiet: bool, no_color: bool) -> None:
+    data = msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n"
+    if json_file == "-":
+        sys.stdout.buffer.write(data)
+        sys.stdout.flush()
+        return
+    from rich.console import Console
+
+    from ..report.preflight import render
+
+    plain = no_color or bool(os.environ.get("NO_COLOR"))
+    shown = msgspec.structs.replace(found, findings=[f for f in found.findings if f.verdict != "ok" or not quiet])
+    render(shown, Console(color_system=None if plain else "auto", width=None if sys.stdout.isatty() else 160))
+    if json_file:
+        try:
+            Path(json_file).write_bytes(data)
+        except OSError as error:
+            raise BundleError(f"the findings cannot be written to {json_file}: {error.strerror}") from error

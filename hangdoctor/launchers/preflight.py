@@ -1,0 +1,103 @@
+"""`preflight` on other nodes: the same one-command-a-node as a capture, each with its own deadline."""
+
+from __future__ import annotations
+
+import base64
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct, structs
+
+from ..errors import LauncherError, WireError
+from ..ranges import format_hosts
+from ..readers.preflight import NodeReadings, Options, read_node
+from ..readers.preflight_compare import Preflight, conclude
+from ..wire import NodeReply, pack, unpack
+from . import gather
+from .base import Progress
+from .remote import Command, Outcome, run_all
+from .slurm import SlurmLauncher, clean_environment
+from .ssh import read_hostfile, ssh_command
+
+_REPLY_S = 3.0  # for a node to answer once its own deadline is over
+
+
+class Target(Struct):
+    """Which nodes: a Slurm job's, a host file's, or this one."""
+
+    jobid: tuple[str, str] | None = None
+    hostfile: Path | None = None
+    python: str = ""
+
+
+def local(options: Options) -> Preflight:
+    """This node alone."""
+    own = read_node(options)
+    return conclude([own.node], {own.node: own}, {}, {})
+
+
+def remote(target: Target, options: Options, progress: Progress) -> Preflight:
+    """All nodes of the target.
+
+    Raises:
+        LauncherError: the nodes cannot be asked at all.
+        BadInput: the host file is none.
+    """
+    wall = time.time() - time.monotonic()  # our wall clock at monotonic 0
+    hosts, outcomes = _ask(target, options, progress)
+    readings: dict[str, NodeReadings] = {}
+    silent: dict[str, str] = {}
+    skews: dict[str, float] = {}
+    for outcome in outcomes:
+        try:
+            reply = unpack(outcome.output)
+            readings[outcome.node] = msgspec.json.decode(reply.preflight, type=NodeReadings)
+        except (WireError, msgspec.DecodeError) as error:
+            damaged = "" if "no report" in str(error) else str(error)
+            silent[outcome.node] = gather.why_silent(outcome, damaged, options.timeout_s + _REPLY_S)
+            continue
+        skews[outcome.node] = readings[outcome.node].wall_s - (wall + outcome.whole)
+    progress(f"{len(readings)} of {len(hosts)} nodes answered")
+    _refuse_nothing(readings, outcomes, hosts)
+    return conclude(hosts, readings, silent, skews)
+
+
+def _ask(target: Target, options: Options, progress: Progress) -> tuple[list[str], list[Outcome]]:
+    if target.jobid is not None:
+        launcher = SlurmLauncher(*target.jobid, target.python)
+        hosts = launcher.nodes()
+    else:
+        assert target.hostfile is not None
+        hosts = read_hostfile(target.hostfile)
+    progress(f"asking {len(hosts)} nodes: {format_hosts(hosts)}")
+    wanted = structs.replace(options, peers=[h for h in hosts if len(hosts) > 1])
+    words = ["preflight", "--once", base64.urlsafe_b64encode(msgspec.json.encode(wanted)).decode()]
+    agent = gather.own_command(words, target.python)
+    deadline = time.monotonic() + options.timeout_s + _REPLY_S
+    if target.jobid is not None:
+        return hosts, launcher.ask(hosts, agent, deadline, progress)
+    commands: list[Command] = [ssh_command(h, gather.shell_command(agent), options.timeout_s) for h in hosts]
+    return hosts, run_all(commands, deadline, clean_environment(os.environ), progress)
+
+
+def _refuse_nothing(readings: dict[str, NodeReadings], outcomes: Sequence[Outcome], hosts: Sequence[str]) -> None:
+    """Raise where no node could even start the check, for one and the same reason."""
+    troubles = {gather.set_up_trouble(o.errors) for o in outcomes}
+    if not readings and len(troubles) == 1 and "" not in troubles:
+        said = gather.last_words(outcomes[0].errors)
+        raise LauncherError(
+            f"the check could not start on {format_hosts(hosts)}: {troubles.pop()} ({said})", gather.SET_UP_HELP
+        )
+
+
+def answer(once: str) -> str:
+    """What a node prints, for the options that `remote` sent.
+
+    Raises:
+        msgspec.DecodeError, ValueError: they are none.
+    """
+    own = read_node(msgspec.json.decode(base64.urlsafe_b64decode(once), type=Options))
+    return pack(NodeReply(own.node, preflight=msgspec.json.encode(own).decode()))
