@@ -134,6 +134,19 @@ def test_ranks_without_black_boxes_are_shown_from_proc(tmp_path: Path) -> None:
             rank.communicate()
 
 
+def test_a_slurm_job_is_shown_by_the_sidecar_that_it_has(live: LiveJob, tmp_path: Path) -> None:
+    folder = tmp_path / ".hangdoctor" / "jobs" / "slurm-77"
+    folder.mkdir(parents=True)
+    (folder / "web.json").write_bytes((live.folder / "web.json").read_bytes())
+    done = hangdoctor("top", "--jobid", "77", "--once", cwd=tmp_path, env=os.environ | {"HOME": str(tmp_path)})
+    assert "torchrun:live, 1 of 1 agents, 4 ranks" in done.stdout
+    none = hangdoctor(
+        "top", "--jobid", "78", "--once", cwd=tmp_path, code=1, env=os.environ | {"HOME": str(tmp_path), "PATH": str(tmp_path)}
+    )
+    assert "the sidecar could not be started" in none.stderr and "Traceback" not in none.stderr
+    assert [p.name for p in folder.parent.iterdir()] == ["slurm-77"], "its folder is taken away again"
+
+
 def test_wrong_targets_are_said(live: LiveJob, tmp_path: Path) -> None:
     assert "more than one target" in hangdoctor("top", "--local", "--jobid", "1", cwd=tmp_path, code=2).stderr
     assert "wants its token" in hangdoctor("top", "--collector", live.address, cwd=tmp_path, code=2).stderr
