@@ -2,7 +2,8 @@
 
 Two gloo ranks train a small model with all_reduce of each gradient. Pairs are interleaved: each runs once plain and once with
 the probe, an agent and a collector, in alternating order. Reported: the median over pairs of the ratio of seconds a step,
-measured by rank 0 after the first tenth of the steps. Needs torch.
+measured by rank 0 after the first tenth of the steps, and of its processor seconds, which other work on the machine disturbs
+less (what agent and collector use themselves is `benchmarks.agent_idle`). Needs torch.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 TRAIN = """
@@ -30,7 +33,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 batch = torch.randn(64, 256)
 for step in range(steps):
     if step == steps // 10:
-        begin = time.perf_counter()
+        begin, used = time.perf_counter(), time.process_time()
     if os.environ.get("WITH_PROBE"):
         hangdoctor.probe.iteration(step)
     optimizer.zero_grad()
@@ -39,7 +42,8 @@ for step in range(steps):
         dist.all_reduce(p.grad)
     optimizer.step()
 if dist.get_rank() == 0:
-    print((time.perf_counter() - begin) / (steps - steps // 10))
+    counted = steps - steps // 10
+    print((time.perf_counter() - begin) / counted, (time.process_time() - used) / counted)
 dist.destroy_process_group()
 """
 
@@ -50,8 +54,16 @@ def free_port() -> int:
         return int(s.getsockname()[1])
 
 
-def train(folder: Path, steps: int, watched: bool) -> float:
-    """Seconds a step."""
+def wait_for(ready: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not ready():
+        if time.monotonic() > end:
+            raise SystemExit("the collector did not start")
+        time.sleep(0.1)
+
+
+def train(folder: Path, steps: int, watched: bool) -> tuple[float, float]:
+    """(seconds, processor seconds) a step."""
     port = str(free_port())
     environ = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
     beside = []
@@ -60,6 +72,8 @@ def train(folder: Path, steps: int, watched: bool) -> float:
         job = ["--folder", str(folder / port)]
         for verb, more in (("collect", ["--bind", "tcp://127.0.0.1:*"]), ("agent", ["--job", port])):
             beside.append(subprocess.Popen([sys.executable, "-m", "hangdoctor", verb, *job, *more], stderr=subprocess.DEVNULL))
+        wait_for(lambda: (folder / port / "collector.json").exists())
+        time.sleep(3)  # their own start is no part of it
     ranks = [
         subprocess.Popen([sys.executable, "-c", TRAIN, str(steps)], env=environ | {"RANK": str(r), "LOCAL_RANK": str(r)},
                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -67,7 +81,8 @@ def train(folder: Path, steps: int, watched: bool) -> float:
     ]  # fmt: skip
     try:
         said = [r.communicate(timeout=300)[0] for r in ranks]
-        return float(said[0])
+        wall, used = said[0].split()
+        return float(wall), float(used)
     finally:
         for process in [*ranks, *beside]:
             process.kill()
@@ -79,19 +94,22 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--steps", type=int, default=300)
     flags = parser.parse_args()
-    ratios = []
+    ratios: list[tuple[float, float]] = []
     with tempfile.TemporaryDirectory() as name:
         train(Path(name), 20, False)  # warms the file cache
         for i in range(flags.pairs):
             order = (False, True) if i % 2 else (True, False)
             took = {watched: train(Path(name), flags.steps, watched) for watched in order}
-            ratios.append(took[True] / took[False])
+            ratios.append((took[True][0] / took[False][0], took[True][1] / took[False][1]))
             print(
-                f"pair {i + 1}: {took[False] * 1e3:.2f} ms plain, {took[True] * 1e3:.2f} ms watched, ratio {ratios[-1]:.3f}",
+                f"pair {i + 1}: {took[False][0] * 1e3:.2f} ms plain, {took[True][0] * 1e3:.2f} ms watched, ratio {ratios[-1][0]:.3f}; "
+                f"processor {took[False][1] * 1e3:.2f} and {took[True][1] * 1e3:.2f} ms, ratio {ratios[-1][1]:.4f}; load {os.getloadavg()[0]:.0f}",
                 flush=True,
             )
-    low, high = min(ratios), max(ratios)
-    print(f"median ratio {statistics.median(ratios):.4f} of {len(ratios)} pairs ({low:.3f} to {high:.3f})")
+    for name, found in zip(("time", "processor time"), zip(*ratios, strict=True), strict=True):
+        print(
+            f"{name}: median ratio {statistics.median(found):.4f} of {len(found)} pairs ({min(found):.3f} to {max(found):.3f})"
+        )
 
 
 if __name__ == "__main__":

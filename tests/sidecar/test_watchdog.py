@@ -125,6 +125,8 @@ def test_setting_up_is_no_rhythm() -> None:
 def test_a_fixed_bound_holds_from_the_start() -> None:
     [stall] = FakeJob(then_stuck(1.0, 3), Watchdog(Settings(stall_after_s=20))).run(400)
     assert 20 < stall.age_s <= 22
+    [stall] = FakeJob(then_stuck(1.0, 3), Watchdog(Settings(stall_after_s=900))).run(1000)
+    assert stall.bound_s == 900  # also beyond the process groups' own time-out: it was asked for
 
 
 def test_work_outside_of_operations_has_a_bound_of_its_own() -> None:
