@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -74,7 +75,7 @@ def test_only_the_token_opens_the_page(browser: Any, live: LiveJob) -> None:
 
 
 def test_the_page_moves_and_loads_nothing_from_elsewhere(page: Any, live: LiveJob) -> None:
-    assert "torchrun:live" in text(page, "job")
+    assert live.run_id in text(page, "job")
 
     def iteration() -> int:
         return int(text(page, "figures").split()[1])
@@ -134,6 +135,7 @@ def test_a_click_captures_a_hung_rank_and_its_report_opens(page: Any, live: Live
 
 
 def test_a_click_switches_call_traces(page: Any, live: LiveJob) -> None:
+    from hangdoctor.errors import BadInput
     from hangdoctor.readers.blackbox import find_boxes
     from hangdoctor.readers.calls import CallsReader, calls_path
 
@@ -141,7 +143,7 @@ def test_a_click_switches_call_traces(page: Any, live: LiveJob) -> None:
         found = []
         for box in find_boxes(live.base / "boxes"):
             if calls_path(box.path).exists():
-                with CallsReader(calls_path(box.path)) as reader:
+                with contextlib.suppress(BadInput), CallsReader(calls_path(box.path)) as reader:  # it is being made
                     found.append(reader.summary().state)
         return found
 
