@@ -67,6 +67,7 @@ class NodeAgent:
         self.stopping = False
         self.why = "its job has ended"
         self._reported_at = 0.0
+        self._introduced = ("", 0)  # job and its size, as the collector was told
         self._told: dict[int, tuple[object, ...]] = {}
         self._capturing: asyncio.Task[None] | None = None
         self._begin = time.monotonic()
@@ -154,6 +155,9 @@ class NodeAgent:
 
     def _watch(self) -> None:
         self.ranks.search()
+        if (self.ranks.job, self.ranks.world_size) != self._introduced:
+            self._introduced = (self.ranks.job, self.ranks.world_size)
+            self.line.introduce()
         told = self.ranks.look()
         changed = [r for r in told if self._told.get(r.rank) != _news(r)]
         now = time.monotonic()

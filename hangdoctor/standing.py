@@ -88,14 +88,16 @@ _SUSPECT = ("stopped", "gone", "silent", "blocked", "outside", "still")
 def stand(rows: Iterable[Row]) -> list[Standing]:
     """Ranks at the same place together, those first that hold the others up, then who waits longest."""
     places: dict[tuple[object, ...], list[Row]] = {}
-    waiting = 0
+    waiting = going = 0
     for row in rows:
         waiting += row.state == "waiting"
+        going += row.state in ("moving", "working")
         key: tuple[object, ...] = (row.state,)
         if row.state in _PLACED:
             key = (row.state, row.op, row.seq if row.state == "waiting" else 0, row.phase, row.iteration)
         places.setdefault(key, []).append(row)
-    found = [_standing(same, waiting) for same in places.values()]
+    # Where most ranks go on, nobody can say from a glance which of the others wait for one another.
+    found = [_standing(same, waiting if waiting >= going else 0) for same in places.values()]
     return sorted(found, key=_order)
 
 

@@ -22,6 +22,8 @@ from hangdoctor.cli.run import prepare  # noqa: E402
 from hangdoctor.diagnosis import diagnose  # noqa: E402
 from hangdoctor.layout import Layout  # noqa: E402
 
+from live_pictures import live, top  # noqa: E402  isort: skip
+
 WIDTH, HEIGHT = 1280, 880
 
 
@@ -50,7 +52,7 @@ def report_large(browser: Browser, here: Path) -> None:
 
 
 # Name on the command line -> what makes its files.
-PICTURES: dict[str, Callable[[Browser, Path], None]] = {"report": report, "report-1024": report_large}
+PICTURES: dict[str, Callable[[Browser, Path], None]] = {"report": report, "report-1024": report_large, "live": live, "top": top}
 
 
 def main() -> None:

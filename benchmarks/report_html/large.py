@@ -19,11 +19,15 @@ def capture(layout: Layout, kind: str = "not_entered", seed: int = 1, silent_nod
     """Every rank with operations, two samples, nine threads, and what py-spy printed; the last nodes say nothing."""
     case = simulate(kind, layout, seed, Settings(ring=50))
     before = {o.rank: o for o in case.before}
-    culprits = set(case.truth.ranks)
+    culprits = set(case.truth.ranks) if kind in ("not_entered", "two_faults") else set()  # who is outside any operation
     nodes: dict[str, NodeCapture] = {}
     silent: dict[str, list[int]] = {}
     count = layout.world_size // PER_NODE
-    quiet = {n for n in range(count - silent_nodes, count) if not culprits & set(range(n * PER_NODE, (n + 1) * PER_NODE))}
+    quiet = {
+        n
+        for n in range(count - silent_nodes, count)
+        if not set(case.truth.ranks) & set(range(n * PER_NODE, (n + 1) * PER_NODE))
+    }
     rng = random.Random(seed)
     for ops in case.after:
         number = ops.rank // PER_NODE

@@ -189,5 +189,5 @@ def _wait(process: subprocess.Popen[bytes], folder: Path) -> RemoteSource:
         if published(folder) is not None:
             return _of_folder(folder)
         time.sleep(0.1)
-    said = (folder / "log").read_text(errors="replace").strip().splitlines()
+    said = [line for line in (folder / "log").read_text(errors="replace").splitlines() if "hangdoctor: " in line]
     raise CollectorError(f"the sidecar could not be started: {said[-1][:300] if said else 'it said nothing'}")

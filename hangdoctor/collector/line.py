@@ -102,6 +102,10 @@ class Line:
         self.wake.set()  # sending may have used up the news of something that came
         return True
 
+    def introduce(self) -> None:
+        """Say hello anew with the next `talk`: what it says has changed."""
+        self.welcome, self._hello_at = False, -1e9
+
     def talk(self) -> None:
         """Say hello until welcome; then send what is waiting, in order, a window at a time."""
         now = time.monotonic()

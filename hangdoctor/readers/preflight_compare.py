@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 from msgspec import Struct
 
@@ -13,6 +14,7 @@ from .preflight import NodeReadings, Verdict
 SCHEMA = "hangdoctor.preflight/1"
 _ORDER: tuple[Verdict, ...] = ("fail", "warn", "unknown", "ok")
 _SPREAD_S = 1.0  # of the nodes' clocks
+_SHOWN = 3  # of different readings
 _LOOSE = frozenset({"kernel"})  # may differ without harm more often than not: worth a warning only
 
 
@@ -50,16 +52,27 @@ def conclude(
 
 
 def _joined(readings: Mapping[str, NodeReadings]) -> list[Finding]:
-    """One finding for each reading that several nodes share; of what is in order, one for each check."""
-    found: dict[tuple[str, ...], Finding] = {}
+    """One finding for each check and verdict, with what the nodes read: of 128 nodes, not 128 lines."""
+    found: dict[tuple[str, str, str], dict[str, list[str]]] = {}
     for node, own in readings.items():
         for check in own.checks:
-            key = (check.name, check.verdict) if check.verdict == "ok" else (check.name, check.verdict, check.reading)
-            finding = found.setdefault(key, Finding(check.name, check.verdict, [], check.reading, check.advice))
-            finding.nodes.append(node)
-            if finding.reading != check.reading and not finding.reading.endswith("; alike on the others"):
-                finding.reading += "; alike on the others"
-    return list(found.values())
+            found.setdefault((check.name, check.verdict, check.advice), {}).setdefault(check.reading, []).append(node)
+    findings = []
+    for (name, verdict, advice), said in found.items():
+        nodes = [n for some in said.values() for n in some]
+        findings.append(Finding(name, cast(Verdict, verdict), nodes, _spell(said, verdict), advice))
+    return findings
+
+
+def _spell(said: Mapping[str, list[str]], verdict: str) -> str:
+    first = next(iter(said))
+    if len(said) == 1:
+        return first
+    if verdict == "ok":
+        return f"{first}; alike on the others"
+    shown = [f"{format_hosts(nodes)} {reading}" for reading, nodes in list(said.items())[:_SHOWN]]
+    rest = sum(len(nodes) for nodes in list(said.values())[_SHOWN:])
+    return "; ".join(shown) + (f"; and {rest} more nodes" if rest else "")
 
 
 def _compared(readings: Mapping[str, NodeReadings]) -> list[Finding]:

@@ -49,6 +49,7 @@ def test_a_rank_that_never_enters(cluster: Cluster, job: LabJob) -> None:
 
 
 def test_preflight_asks_every_node_and_sees_who_is_there(cluster: Cluster, job: LabJob) -> None:
+    job.hang(5)  # it runs, then, on every node
     words = ("preflight", "--jobid", job.id, "--gpus", "0", "--timeout", "60", "--json", "-")
     found = json.loads(cluster.login(sys.executable, "-m", "hangdoctor", *words))
     by = {f["check"]: f for f in found["findings"]}

@@ -163,6 +163,10 @@ def test_alike_findings_are_joined_and_differences_named() -> None:
     assert by["same torch"].nodes == ["n4"] and by["same torch"].reading == "2.13 on n[1-3]; 2.12 on n4"
     assert by["same kernel"].verdict == "warn" and by["reached"].nodes == ["n5"]
     assert by["limits"].nodes == ["n1", "n2", "n3", "n4"] and by["memory"].nodes == ["n1", "n2", "n3", "n4"]
+    for name, own in nodes.items():
+        own.checks.append(Check("left over", "warn", f"pid {name}", "end it"))
+    [left] = [f for f in conclude(list(nodes), nodes, {}, {}).findings if f.check == "left over"]
+    assert left.nodes == list(nodes) and left.reading == "n1 pid n1; n2 pid n2; n3 pid n3; and 1 more nodes"
     assert by["same clock"].reading.startswith("n4 is 62.1 s ahead of n3")
 
 

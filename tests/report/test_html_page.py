@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from chromium import Browser
+from hostile import everywhere
 from selenium.webdriver.common.keys import Keys
 from stage import Stage, hangdoctor, wait_until
 
@@ -242,6 +243,22 @@ def test_a_hostile_job_neither_breaks_nor_scripts_the_page(browser: Browser, hos
     )
     assert attributes == [] and browser.js("return window.pwned") is None
     assert browser.console() == [] and asked == [hostile.as_uri()] * 3
+
+
+def test_ten_thousand_characters_in_every_field_are_cut_and_harmless(browser: Browser, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    page.write_bytes(as_bytes(*everywhere(tmp_path)))
+    for width in (1280, 390):
+        browser.open(page, width=width)
+        assert browser.js("return document.scrollingElement.scrollWidth") <= width
+        assert browser.js("return document.querySelector('h1').offsetHeight") < 1200
+    browser.js(
+        "for (const b of document.querySelectorAll('.c, svg.f, .box')) b.dispatchEvent(new MouseEvent('click', {bubbles: true}))"
+    )
+    browser.js("for (const d of document.querySelectorAll('details')) d.open = true")
+    wait_until(lambda: "window.pwned" in browser.text("#rawtext"), "the raw file is shown", 10)
+    assert browser.js("return window.pwned") is None and browser.js("return document.scripts.length") == 3
+    assert browser.console() == [] and browser.requests() == [page.as_uri()]
 
 
 def test_a_thousand_ranks_are_small_enough_and_the_culprit_is_seen(browser: Browser, tmp_path: Path) -> None:

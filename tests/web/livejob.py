@@ -22,8 +22,9 @@ JOB = ROOT / "tests" / "sidecar" / "steady_job.py"
 class LiveJob:
     """Ranks that train, an agent, and `collect --web`; a context manager that ends all of it."""
 
-    def __init__(self, folder: Path, world: int = 4, run_id: str = "live", more: tuple[str, ...] = ()) -> None:
-        self.base, self.world, self.run_id, self.more = folder, world, run_id, more
+    def __init__(self, folder: Path, world: int = 4, more: tuple[str, ...] = ()) -> None:
+        self.base, self.world, self.more = folder, world, more
+        self.run_id = f"live-{os.getpid()}-x"  # another run of these tests may be on this host
         self.folder, self.control = folder / "job", folder / "control"
         self.control.mkdir(parents=True)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}

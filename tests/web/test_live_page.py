@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -61,6 +62,7 @@ def test_only_the_token_opens_the_page(browser: Any, live: LiveJob) -> None:
     browser.get(live.address + "/")
     assert browser.current_url == live.address + "/login"
     log_in(browser, live, "not-the-token")
+    wait_until(lambda: browser.find_elements("css selector", "[role=alert]") != [], "the page says that it was wrong")
     assert "not the token" in browser.find_element("css selector", "[role=alert]").text
     assert browser.get_cookies() == []
     log_in(browser, live, live.token)
@@ -73,7 +75,7 @@ def test_only_the_token_opens_the_page(browser: Any, live: LiveJob) -> None:
 
 
 def test_the_page_moves_and_loads_nothing_from_elsewhere(page: Any, live: LiveJob) -> None:
-    assert "torchrun:live" in text(page, "job")
+    assert live.run_id in text(page, "job")
 
     def iteration() -> int:
         return int(text(page, "figures").split()[1])
@@ -133,6 +135,7 @@ def test_a_click_captures_a_hung_rank_and_its_report_opens(page: Any, live: Live
 
 
 def test_a_click_switches_call_traces(page: Any, live: LiveJob) -> None:
+    from hangdoctor.errors import BadInput
     from hangdoctor.readers.blackbox import find_boxes
     from hangdoctor.readers.calls import CallsReader, calls_path
 
@@ -140,7 +143,7 @@ def test_a_click_switches_call_traces(page: Any, live: LiveJob) -> None:
         found = []
         for box in find_boxes(live.base / "boxes"):
             if calls_path(box.path).exists():
-                with CallsReader(calls_path(box.path)) as reader:
+                with contextlib.suppress(BadInput), CallsReader(calls_path(box.path)) as reader:  # it is being made
                     found.append(reader.summary().state)
         return found
 

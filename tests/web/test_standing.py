@@ -68,7 +68,7 @@ def test_where_all_wait_the_few_come_first() -> None:
     [
         (["moving"] * 4, "All 4 ranks go on"), (["finished"] * 4, "The job has ended"), ([], "No rank has been seen yet"),
         (["moving", "moving", "gone"], "2 of 3 ranks go on, 1 gone"), (["unseen"] * 3, "No rank has been seen yet"),
-        (["waiting", "moving"], "1 rank waits for 12 s; 1 go on"), (["silent", "waiting"], "Rank 0 (n0) is silent"),
+        (["waiting", "moving"], "1 rank waits for 12 s; 1 go on"), (["outside", "waiting", "moving", "moving"], "1 rank waits for 12 s; 2 go on"), (["silent", "waiting"], "Rank 0 (n0) is silent"),
     ],
 )  # fmt: skip
 def test_sentences(states: list[str], sentence: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ class Top:
 
 
 def test_local_shows_who_holds_up_whom_and_leaves_with_q(live: LiveJob, tmux: Any) -> None:
-    top = Top(tmux, "--local", "--job", "live")
+    top = Top(tmux, "--local", "--job", live.run_id)
     top.shows("4 ranks", "iteration", "All 4 ranks go on")
     assert all(len(line) <= 80 for line in tmux.screen().splitlines())
     os.kill(live.pid(1), signal.SIGSTOP)
@@ -108,12 +109,42 @@ def child_of(shell: int) -> int:
 
 
 def test_without_a_terminal_it_is_one_look(live: LiveJob, tmp_path: Path) -> None:
-    for flags in (("--local", "--job", "live"), ("--folder", str(live.folder)), ("--folder", str(live.folder), "--once")):
+    for flags in (("--local", "--job", live.run_id), ("--folder", str(live.folder)), ("--folder", str(live.folder), "--once")):
         done = hangdoctor("top", *flags, cwd=tmp_path)
         assert "4 ranks" in done.stdout and "moving" in done.stdout and "\x1b" not in done.stdout, done.stdout
     told = json.loads(hangdoctor("top", "--folder", str(live.folder), "--json", "-", cwd=tmp_path).stdout)
     assert [r["rank"] for r in told["rows"]] == [0, 1, 2, 3] and told["picture"]["world_size"] == 4
     assert "No rank has been seen yet" in hangdoctor("top", "--local", "--job", "no-such-job", cwd=tmp_path).stdout
+
+
+def test_ranks_without_black_boxes_are_shown_from_proc(tmp_path: Path) -> None:
+    code = "import time; print('up', flush=True); time.sleep(600)"
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE,
+                         env=os.environ | {"RANK": str(r), "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": f"bare-{os.getpid()}"})
+        for r in range(2)
+    ]  # fmt: skip
+    try:
+        assert all(r.stdout is not None and r.stdout.readline() for r in ranks)
+        told = json.loads(hangdoctor("top", "--local", "--job", f"bare-{os.getpid()}", "--json", "-", cwd=tmp_path).stdout)
+        assert [(r["rank"], r["pid"], r.get("op", "")) for r in told["rows"]] == [(i, p.pid, "") for i, p in enumerate(ranks)]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.communicate()
+
+
+def test_a_slurm_job_is_shown_by_the_sidecar_that_it_has(live: LiveJob, tmp_path: Path) -> None:
+    folder = tmp_path / ".hangdoctor" / "jobs" / "slurm-77"
+    folder.mkdir(parents=True)
+    (folder / "web.json").write_bytes((live.folder / "web.json").read_bytes())
+    done = hangdoctor("top", "--jobid", "77", "--once", cwd=tmp_path, env=os.environ | {"HOME": str(tmp_path)})
+    assert live.run_id in done.stdout and "1 of 1 agents, 4 ranks" in done.stdout
+    none = hangdoctor(
+        "top", "--jobid", "78", "--once", cwd=tmp_path, code=1, env=os.environ | {"HOME": str(tmp_path), "PATH": str(tmp_path)}
+    )
+    assert "the sidecar could not be started" in none.stderr and "Traceback" not in none.stderr
+    assert [p.name for p in folder.parent.iterdir()] == ["slurm-77"], "its folder is taken away again"
 
 
 def test_wrong_targets_are_said(live: LiveJob, tmp_path: Path) -> None:

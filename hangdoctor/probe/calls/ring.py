@@ -32,14 +32,15 @@ class Ring:
         self.pid = os.getpid()
         self.path = box.with_suffix(fmt.SUFFIX)
         size = max(fmt.MIN_BYTES, min(size, 1 << 32)) & ~4095
-        self.path.unlink(missing_ok=True)
-        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        staging = self.path.with_name(f".{self.path.name}")
+        staging.unlink(missing_ok=True)
+        fd = os.open(staging, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             # Reserve the memory now: a page that cannot be had later would be a SIGBUS in the job.
             os.posix_fallocate(fd, 0, size)
             self.map = mmap.mmap(fd, size)
         except BaseException:
-            self.path.unlink(missing_ok=True)
+            staging.unlink(missing_ok=True)
             raise
         finally:
             os.close(fd)
@@ -57,6 +58,7 @@ class Ring:
         self._serials = itertools.count()
         self._making = _thread.allocate_lock()
         self._write_header(size, rank, world)
+        staging.rename(self.path)  # whoever finds it finds it whole
 
     def _write_header(self, size: int, rank: int, world: int) -> None:
         wall, mono = time.time_ns(), time.monotonic_ns()

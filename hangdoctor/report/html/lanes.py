@@ -185,9 +185,9 @@ def why_none(diagnosis: Diagnosis, origin: str, recorded: int) -> str:
     if origin == "files":
         return (
             "What was collected holds no records of operations: stacks say where a rank stands, not which call of it. "
-            "Dumps of PyTorch's Flight Recorder beside them (TORCH_FR_BUFFER_SIZE=2000), or a job started with `hangdoctor run -- CMD`, would."
+            "Dumps of PyTorch's Flight Recorder beside them (TORCH_FR_BUFFER_SIZE=2000), or a job started with hangdoctor run -- CMD, would."
         )
     return (
-        "This job carries no black box: nobody counted its operations. Started with `hangdoctor run -- CMD` it shows here, group by "
+        "This job carries no black box: nobody counted its operations. Started with hangdoctor run -- CMD it shows here, group by "
         "group, who has entered which operation and who has not."
     )

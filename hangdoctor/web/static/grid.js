@@ -2,9 +2,9 @@
 
 import { GLYPHS, STATES, WORST } from "./model.js";
 
-const MIN_CELL = 5;
+const MIN_CELL = 4;
 const MIN_TOUCH = 8;
-const LARGE = [92, 76, 64, 52, 44, 36, 30, 24, 20, 16, 14, 12, 11, 10, 9, 8, 7, 6, 5];
+const LARGE = [92, 76, 64, 52, 44, 36, 30, 24, 20, 16, 14, 12, 11, 10, 9, 8, 7, 6, 5, 4];
 const ORDER = new Array(STATES.length);
 WORST.forEach((code, place) => { ORDER[code] = place; });
 
@@ -39,8 +39,9 @@ export class Grid {
     const size = this.model.size;
     const per = this.perNode();
     this.per = 1;
-    const whole = Math.floor(width / per);
-    const wide = size <= 64 && per > 1 && whole >= 52 ? Math.min(92, whole) : 0; // a node in one row, where its squares stay large
+    let whole = per; // a node in one row, or its half, where the squares stay large
+    while (whole > 4 && whole % 2 === 0 && width / whole < 52) whole /= 2;
+    const wide = size <= 64 && per > 1 && width / whole >= 52 ? Math.min(92, Math.floor(width / whole)) : 0;
     let cell = wide && Math.ceil(size / this.fit(width, wide, per)) * wide <= room ? wide : LARGE.find((c) => c >= least && Math.ceil(size / this.fit(width, c, per)) * c <= room);
     if (!cell) {
       cell = least;

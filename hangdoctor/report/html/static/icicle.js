@@ -13,6 +13,7 @@ const guilty = new Set(D.causes.flatMap(([, ranks]) => parseRanks(ranks)));
 let zoomed = null;
 let needle = "";
 let unfolded = false;
+let drawn = 0; // width in pixels
 
 const SMALL = 0.035; // of its parent's width a branch has at least so much, and one with a culprit more
 const SMALL_GUILTY = 0.17;
@@ -80,7 +81,8 @@ function classOf(part, node, above) {
 }
 
 function draw(focusOn) {
-  const width = icicle.clientWidth || 1000;
+  drawn = icicle.clientWidth;
+  const width = drawn || 1000;
   const [left, share] = zoomed ? [zoomed.left, zoomed.width] : [0, 1];
   const over = new Set(zoomed ? ancestors(zoomed) : []);
   const canvas = svg("svg", { width: "100%" });
@@ -167,7 +169,8 @@ if (icicle && tops.length) {
   });
   $("out").addEventListener("click", () => zoom(null, false));
   $("unfold").addEventListener("click", () => { unfolded = !unfolded; $("unfold").setAttribute("aria-pressed", String(unfolded)); draw(null); });
-  new ResizeObserver(() => { if (!icicle.contains(document.activeElement)) draw(null); }).observe(icicle);
+  // Only another width changes what fits; drawing itself changes the height.
+  new ResizeObserver(() => { if (icicle.clientWidth !== drawn && !icicle.contains(document.activeElement)) draw(null); }).observe(icicle);
   draw(null);
 }
 

@@ -1,0 +1,51 @@
+"""A bundle and a diagnosis with a hostile text in every field that comes from a job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hangdoctor import bundle
+from hangdoctor.diagnosis import diagnose
+from hangdoctor.model import (
+    Alternative,
+    Cause,
+    Diagnosis,
+    Evidence,
+    Frame,
+    Job,
+    JobCapture,
+    Missing,
+    NodeCapture,
+    ProcessSample,
+    RankCapture,
+    RankLine,
+    StackFrame,
+    StackGroup,
+    ThreadSample,
+    Wait,
+    WaitOn,
+)  # fmt: skip
+from hangdoctor.operations import Group, Operation, RankOps
+
+EVIL = "</script><svg onload=window.pwned=1>\"'><!--\u202e{{1}}" + "n" * 10_000
+SHOWN = EVIL.replace("\u202e", "\\u{202e}")
+
+
+def everywhere(folder: Path) -> tuple[JobCapture, Diagnosis, Path]:
+    """(capture, diagnosis, the bundle's folder) of two ranks, one to blame."""
+    threads = [ThreadSample(7, EVIL, "S", EVIL, frames=[Frame(EVIL, EVIL, 1, code=EVIL)])]
+    ops = RankOps(
+        0, 2, groups=[Group(EVIL, [0, 1], EVIL)], operations=[Operation(EVIL, 1, EVIL, site=EVIL, shapes=EVIL)], phase=EVIL
+    )
+    rank = RankCapture(pid=7, rank=0, node=EVIL, samples=[ProcessSample(0.1, "S", threads=threads)], ops=ops)
+    capture = JobCapture(EVIL, [NodeCapture(EVIL, ranks=[rank], raw={"7.0.json": EVIL})], world_size=2)
+    kept = bundle.save(folder / "kept", capture, diagnose(capture), "", ["hangdoctor", EVIL])
+    cause = Cause("busy", [0], [EVIL], 0.5, EVIL, evidence=[Evidence("log", [0], EVIL)], advice=EVIL)
+    cause.alternatives = [Alternative("order", [1], EVIL)]
+    cause.where.frame = cause.where.op = cause.where.group = cause.where.phase = EVIL
+    diagnosis = Diagnosis(
+        "hang", Job(EVIL, 2, [EVIL]), EVIL, [cause, cause], [Wait([1], WaitOn(EVIL, EVIL, 1), [0])],
+        [StackGroup([0], EVIL, [StackFrame(EVIL, EVIL, 1)])], [Missing([1], EVIL, "node", EVIL)],
+        [RankLine(0, EVIL, 1, EVIL, 0, EVIL, EVIL)], [EVIL],
+    )  # fmt: skip
+    return capture, diagnosis, kept
