@@ -2,7 +2,7 @@
 
 Two gloo ranks train a small model with all_reduce of each gradient. Pairs are interleaved: each runs once plain and once with
 the probe, an agent and a collector, in alternating order. Reported: the median over pairs of the ratio of seconds a step,
-measured by rank 0 after the first tenth of the steps, and of its processor seconds, which other work on the machine disturbs
+measured by rank 0 after the first tenth of the steps, and of its main thread's processor seconds, which other work on the machine disturbs
 less (what agent and collector use themselves is `benchmarks.agent_idle`). Needs torch.
 """
 
@@ -33,7 +33,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 batch = torch.randn(64, 256)
 for step in range(steps):
     if step == steps // 10:
-        begin, used = time.perf_counter(), time.process_time()
+        begin, used = time.perf_counter(), time.thread_time()
     if os.environ.get("WITH_PROBE"):
         hangdoctor.probe.iteration(step)
     optimizer.zero_grad()
@@ -43,7 +43,7 @@ for step in range(steps):
     optimizer.step()
 if dist.get_rank() == 0:
     counted = steps - steps // 10
-    print((time.perf_counter() - begin) / counted, (time.process_time() - used) / counted)
+    print((time.perf_counter() - begin) / counted, (time.thread_time() - used) / counted)
 dist.destroy_process_group()
 """
 
