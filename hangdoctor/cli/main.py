@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import signal
@@ -61,12 +62,14 @@ def program() -> None:
 
 
 def _terminated(signum: int, frame: FrameType | None) -> None:
-    raise Cancelled("ended by SIGTERM")
+    raise Cancelled(f"ended by {signal.Signals(signum).name}")
 
 
 def main() -> None:
     """Entry point. Exit codes: 0 done, 1 could not, 2 wrong usage, 130 Ctrl-C."""
     signal.signal(signal.SIGTERM, _terminated)
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # under nohup it stays ignored
+        signal.signal(signal.SIGHUP, _terminated)
     code = 0
     try:
         result = program.main(standalone_mode=False)
@@ -87,6 +90,13 @@ def main() -> None:
     except BrokenPipeError:
         # The reader of our output has gone (`| head`): nothing is wrong, and nothing more can be said.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered cannot go anywhere
+        print(f"hangdoctor: there is no room left for the output: {error.strerror}", file=sys.stderr)
+        code = 1
     sys.exit(code)
 
 

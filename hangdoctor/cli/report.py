@@ -10,7 +10,7 @@ import click
 
 from .. import bundle
 from ..diagnosis import diagnose
-from ..errors import UsageError
+from ..errors import HangdoctorError, UsageError
 from ..model import Diagnosis, JobCapture
 from .output import write_file
 
@@ -54,13 +54,20 @@ def command(folder: Path, quiet: bool, **wanted: str | None) -> None:
         raise UsageError("only one of the files can be standard output")
     capture = bundle.load(folder)
     diagnosis = diagnose(capture)
+    failed: list[HangdoctorError] = []
     for name, target in chosen.items():
         module, function, _ = FORMATS[name]
         writer: Writer = getattr(importlib.import_module(f"hangdoctor.{module}"), function)
-        data = writer(capture, diagnosis, folder)
-        write_file(target, [data])
+        try:
+            data = writer(capture, diagnosis, folder)
+            write_file(target, [data])
+        except HangdoctorError as error:  # the other files are written all the same
+            failed.append(error)
+            continue
         if not quiet and target != "-":
             click.echo(f"hangdoctor: {target} ({len(data) / 1000:.0f} kB)", err=True)
+    if failed:
+        raise failed[0]
 
 
 _add_flags(command)

@@ -7,12 +7,15 @@ alone is not guilt.
 
 from __future__ import annotations
 
+import re
+
 from ..model import Alternative, Cause, Evidence, Kind, Process
 from .case import Case, names, nodes_of, short, waiters_sentence, where_held, who
 from .position import compare, counters, is_ahead, is_behind
 from .view import RankView
 
-_DATAISH = ("load", "batch", "data", "fetch", "sample", "prefetch", "dataset")
+# A function that feeds the training, by its name; "load" alone says too little (load_config, load_library).
+_DATAISH = re.compile(r"batch|data(?!class)|fetch|sample|(?<![a-z])loader|(?<![a-z])shard", re.I)
 
 
 def outside(case: Case, blamed: set[int]) -> list[RankView]:
@@ -103,7 +106,7 @@ def _is_busy_loop(view: RankView) -> bool:
 
 
 def _data_by_name(view: RankView) -> bool:
-    return any(word in frame.name.lower() for frame in view.path for word in _DATAISH)
+    return any(_DATAISH.search(frame.name) for frame in view.path)
 
 
 def _has_workers(view: RankView) -> bool:

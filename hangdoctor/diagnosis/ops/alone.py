@@ -10,9 +10,12 @@ from ...model import Alternative, Cause, Evidence, Kind
 from .keys import SENDS, is_p2p
 from .scene import Scene
 from .waits import Instance
-from .words import capital, instance_text, nodes_of, place_text, ranks_text, verb, waiting_text, where_of
+from .words import capital, instance_text, nodes_of, place_text, ranks_text, verb, waited_s, waiting_text, where_of
 
 _KINDS = frozenset(get_args(Kind))
+_AS_LONG = 0.8  # of the present wait
+_LOOKED_BACK = 10  # operations of each waiter
+_ENOUGH = 6  # of them, to speak of what is usual
 _SETTING_UP = frozenset({"init_process_group", "new_group", "store_wait"})
 
 ADVICE = {
@@ -80,7 +83,36 @@ def _cause(scene: Scene, sinks: list[Sink]) -> Cause:
     cause.evidence = _evidence(scene, ranks, instance)
     cause.alternatives = _alternatives(scene, kind, ranks, instance)
     cause.advice = ADVICE.get(kind, "")
+    if instance is not None and kind not in ("dead", "stopped", "unreachable", "start_stall", "end_stall"):
+        _doubt_if_usual(scene, cause, instance)
     return cause
+
+
+def _doubt_if_usual(scene: Scene, cause: Cause, instance: Instance) -> None:
+    """A wait no longer than many that ended well may be a slow rank's: said with the verdict, which is less sure then."""
+    now = waited_s(scene, instance)
+    before = [s for rank in instance.waiters[:8] for s in _waits_before(scene, rank, instance)]
+    as_long = sum(s >= _AS_LONG * now for s in before)
+    if now <= 0 or len(before) < _ENOUGH or 2 * as_long < len(before):
+        return
+    cause.confidence = min(cause.confidence, 0.5)
+    cause.summary += (
+        f" Such waits are usual in this job ({as_long} of the last {len(before)} took as long): it may only be slow."
+    )
+    cause.alternatives.insert(0, Alternative("slow", cause.ranks, "not excluded: a longer look tells whether it goes on"))
+    cause.advice = (
+        "Look longer first (--settle 10, or several of its steps): a rank that gets on meanwhile is slow. " + cause.advice
+    )
+
+
+def _waits_before(scene: Scene, rank: int, instance: Instance) -> list[float]:
+    """Seconds that a rank spent in its last operations of the same kind on the same group."""
+    sample = instance.sample
+    ops = scene.ops[rank].operations if rank in scene.ops else []
+    alike = [
+        o for o in ops if o.group == sample.group and o.op == sample.op and o.state == "done" and o.left_s > o.entered_s > 0
+    ]
+    return [o.left_s - o.entered_s for o in alike[-_LOOKED_BACK:]]
 
 
 def _first_missed(instance: Instance) -> tuple[int, int]:
