@@ -83,10 +83,11 @@ class NodeAgent:
     # ----------------------------------------------------------------- life
 
     async def run(self) -> None:
-        """Until SIGTERM, SIGINT or the end of the job."""
+        """Until SIGTERM, SIGINT, SIGHUP or the end of the job."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop, f"ended by {signal.Signals(number).name}")
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if signal.getsignal(number) != signal.SIG_IGN:  # nohup
+                loop.add_signal_handler(number, self._stop, f"ended by {signal.Signals(number).name}")
         try:
             while not self.stopping and not self._job_over():
                 self.line.connect()

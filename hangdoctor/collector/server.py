@@ -100,14 +100,15 @@ class Server:
     # ----------------------------------------------------------------- life
 
     async def run(self) -> None:
-        """Until SIGTERM, SIGINT, or the end that the options name.
+        """Until SIGTERM, SIGINT, SIGHUP, or the end that the options name.
 
         Raises:
             CollectorError: the address is taken, or the folder cannot be used.
         """
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.stopping.set)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if signal.getsignal(number) != signal.SIG_IGN:  # nohup
+                loop.add_signal_handler(number, self.stopping.set)
         loop.add_signal_handler(signal.SIGUSR1, lambda: self.core.ask("asked for by SIGUSR1"))
         socket = self._open()
         _LOG.info("listening on %s, folder %s", self.address, self.options.folder)

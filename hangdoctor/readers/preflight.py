@@ -276,7 +276,10 @@ def check_left_over() -> Check:
         return Check("left over", "ok", "no rank runs here")
     said = "; ".join(f"{j.key}: {len(j.ranks)} ranks, pid {j.ranks[0].pid}" for j in jobs[:4])
     return Check(
-        "left over", "warn", said, "Ranks of an earlier job hold GPUs and ports: end them, or expect to share the node."
+        "left over",
+        "warn",
+        said,
+        "These ranks hold GPUs and ports. Are they of an earlier job of yours? Then end them; another's job on a shared node goes on.",
     )
 
 
