@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from ...model import Alternative, Cause, Evidence
-from ...operations import Operation
+from ...operations import STORE, Operation
 from .blame import blame
 from .history import Divergence
 from .keys import P2P_NAMES, is_p2p
@@ -13,7 +13,7 @@ from .order import cause_of_divergence
 from .roles import kin, references, working_layout
 from .scene import Scene
 from .waits import Instance
-from .words import capital, instance_text, nodes_of, op_text, ranks_text, waiting_text, where_of
+from .words import at_site, capital, instance_text, nodes_of, op_text, ranks_text, waiting_text, where_of
 
 # Members of these give inputs of the same shape; of all others (scatter, all_to_all, object collectives) they need not.
 _EVEN_SHAPES = P2P_NAMES | {
@@ -21,6 +21,7 @@ _EVEN_SHAPES = P2P_NAMES | {
     "reduce_scatter_tensor",
 }  # fmt: skip
 _FIELDS = ("op", "root", "reduce_op", "dtype", "shapes")
+_WAY = 64  # calls that may lie between two of one kind
 _COMPARED = 64  # members of a group that are compared with their like
 Signature = tuple[str, str, str, str, str]
 
@@ -77,6 +78,10 @@ def cause_of_disagreement(scene: Scene, instance: Instance) -> Cause | None:
     divergences = blame(scene, odd)
     if len(odd) == 1 and odd[0] not in divergences and (ahead := _one_ahead(scene, odd[0], instance)) is not None:
         divergences = {odd[0]: ahead}
+    elif len(odd) == 1 and odd[0] in divergences and divergences[odd[0]].how == "other":
+        own = scene.find(odd[0], instance.key)
+        left_out = _on_its_way(scene, odd[0], own, instance) if own is not None else None
+        divergences[odd[0]] = left_out or divergences[odd[0]]
     if len(odd) == 1 and odd[0] in divergences and divergences[odd[0]].how in ("skipped", "extra"):
         return cause_of_divergence(scene, divergences, [])
     return _mismatch(scene, instance, records, odd, sure, why)
@@ -141,7 +146,23 @@ def _one_ahead(scene: Scene, rank: int, instance: Instance) -> Divergence | None
             continue
         if not differing(own, _relative(scene, following)):
             return Divergence(rank, other, "skipped", mine, here, len(scene.ops[rank].operations) - 1)
-    return None
+    return _on_its_way(scene, rank, mine, instance)
+
+
+def _on_its_way(scene: Scene, rank: int, mine: Operation, instance: Instance) -> Divergence | None:
+    """What the rank entered is what the members come to after the call that they wait in, each time: it left calls out."""
+    other = next((r for r in sorted(instance.waiters) if r != rank), None)
+    here = scene.find(other, instance.key) if other is not None else None
+    if other is None or here is None or not here.site or (here.op, here.site) == (mine.op, mine.site):
+        return None
+    calls = [o for o in scene.ops[other].operations if o.op not in STORE and o.state == "done"]
+    followed = 0
+    places = [i for i, o in enumerate(calls) if (o.op, o.site) == (here.op, here.site)]
+    for i, until in zip(places, [*places, len(calls)][1:], strict=True):
+        followed += any((o.op, o.site) == (mine.op, mine.site) for o in calls[i + 1 : until][:_WAY])
+    if followed < 2:
+        return None
+    return Divergence(rank, other, "skipped", mine, here, len(scene.ops[rank].operations) - 1)
 
 
 def _first_other(records: dict[int, Operation | None], mine: Operation | None) -> Operation | None:
@@ -242,7 +263,11 @@ def _mismatch(
         what = f"{op_text(scene, mine, odd[0])} with {_spelled(mine, list(_FIELDS[1:]))}"
         summary = f"{who} entered {what}, and {why}; {waiting_text(scene, instance)}."
     elif rest:
-        summary = f"{who} entered {op_text(scene, mine, odd[0])} with {text}; {waiting_text(scene, instance)}."
+        if fields[:1] == ["op"] and other is not None:
+            entered = f"{op_text(scene, mine, odd[0])}{at_site(mine)}, where the others entered {other.op}{at_site(other)}"
+        else:
+            entered = f"{op_text(scene, mine, odd[0])} with {text}"
+        summary = f"{who} entered {entered}; {waiting_text(scene, instance)}."
     else:
         what = f"{instance_text(scene, instance)}: {text}"
         summary = f"{who} disagree about {what}; which of them is wrong cannot be told."
@@ -254,7 +279,10 @@ def _mismatch(
     ]
     if rest:
         cause.alternatives = [Alternative("mismatch", sorted(rest), why)]
-    cause.advice = f"Make all members call it with the same {' and '.join(fields) or 'arguments'}; compare the lines given."
+    if fields[:1] == ["op"]:
+        cause.advice = "Compare the two lines: one of them calls another operation there, or the rank left calls out (a branch, a swallowed exception)."
+    else:
+        cause.advice = f"Make all members call it with the same {' and '.join(fields) or 'arguments'}; compare the lines given."
     return cause
 
 

@@ -12,7 +12,8 @@ from .waits import Instance
 from .words import at_site, capital, nodes_of, op_text, place_text, ranks_text, where_of
 
 _ADVICE = {
-    "order": "Compare the two lines: every member of a group must make the same calls on it, in the same order.",
+    "order": "Look between the two lines for a branch that only this rank took, or an exception that was swallowed: every member of a "
+    "group must make the same calls on it, in the same order.",
     "p2p_unmatched": "Compare the two lines: each send needs one receive on the other side, in the same order.",
     "mismatch": "Make all members call it on the same group; compare the lines given.",
     "end_stall": "Find why this rank ends earlier or later than the others: uneven data, an exception, its step count.",
@@ -64,6 +65,8 @@ def _story(scene: Scene, d: Divergence, who: str) -> str:
         way = "behind" if d.how == "skipped" else "ahead of"
         since = f"{who} is out of step since before the records begin"
         return f"{since}: its {mine} is {way} {theirs} of rank {d.reference}{place}"
+    if d.how == "skipped" and d.mine and d.theirs and (d.mine.group, d.mine.seq) == (d.theirs.group, d.theirs.seq):
+        return f"{who} skipped {theirs}, which rank {d.reference} waits in, and went on to {mine}{place}"
     if d.how == "skipped":
         return f"{who} skipped {_own(scene, d, theirs)} and went on to {mine}{place}"
     if d.how == "extra":

@@ -440,3 +440,21 @@ def test_a_wait_as_long_as_many_before_is_doubted_and_a_longer_one_is_not():
         assert ("it may only be slow" in cause.summary) == doubted == (cause.confidence <= 0.5)
         assert (cause.alternatives[0].kind == "slow") == doubted
         assert ("--settle" in cause.advice) == doubted
+
+
+def test_a_skipped_call_is_told_from_a_wrong_one_by_what_came_after_it_before():
+    uid = group_uid([0, 1, 2])
+    step = [("all_reduce", "train (job.py:10)"), ("barrier", "train (job.py:12)")]
+
+    def rank(number: int, last: tuple[str, str]) -> RankOps:
+        done = [(op, site) for _ in range(5) for op, site in step]
+        ops = [Operation(uid, i + 1, op, "done", site=site) for i, (op, site) in enumerate(done)]
+        ops.append(Operation(uid, len(done) + 1, last[0], "entered", site=last[1]))
+        return RankOps(number, 3, groups=[Group(uid, [0, 1, 2])], operations=ops)
+
+    for last, kind in ((step[1], "order"), (("broadcast", "train (job.py:10)"), "mismatch")):
+        ops = {0: rank(0, step[0]), 1: rank(1, step[0]), 2: rank(2, last)}
+        cause = only_cause(diagnose_ops(OpsEvidence(ops=ops, world_size=3)))
+        assert (cause.kind, cause.ranks) == (kind, [2]), cause.summary
+        assert ("skipped all_reduce #11" in cause.summary) == (kind == "order")
+        assert "job.py:10" in cause.summary
