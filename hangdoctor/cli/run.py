@@ -15,6 +15,7 @@ from ..probe import folder as folders
 from ..probe.calls import request as requests
 from .trace_flags import choice_flags
 
+_ROOM = 64_000_000  # bytes: boxes of sixteen ranks
 STARTUP = Path(folders.__file__).parent / "startup"
 
 
@@ -64,6 +65,7 @@ def prepare(environ: MutableMapping[str, str]) -> None:
         raise HangdoctorError(
             f"run-time folder {where}: {error.strerror or error}", "Set HANGDOCTOR_DIR to a folder of your own."
         ) from error
+    _warn_of_room(where)
     environ["HANGDOCTOR_DIR"] = str(where)
     others = [p for p in environ.get("PYTHONPATH", "").split(os.pathsep) if p and p != str(STARTUP)]
     environ["PYTHONPATH"] = os.pathsep.join([str(STARTUP), *others])
@@ -72,6 +74,18 @@ def prepare(environ: MutableMapping[str, str]) -> None:
     environ["OMPI_MCA_mca_base_env_list"] = ";".join(
         filter(None, (forwarded, "PYTHONPATH", "HANGDOCTOR_DIR", requests.VARIABLE))
     )
+
+
+def _warn_of_room(where: Path) -> None:
+    """A rank without room for its box trains on without one and says nothing: this is the place to say it."""
+    space = os.statvfs(where)
+    free = space.f_bavail * space.f_frsize
+    if free < _ROOM:
+        click.echo(
+            f"hangdoctor: {free / 1e6:.0f} MB are free in {where}, and each rank's black box takes 4 MB: ranks without room go without one "
+            "(HANGDOCTOR_DIR names another place)",
+            err=True,
+        )
 
 
 def _run_name(environ: MutableMapping[str, str]) -> str:

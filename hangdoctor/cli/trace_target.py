@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from msgspec import Struct
 from ..calls_model import CallTrace
 from ..errors import BadInput, NoRanksFound
 from ..readers import blackbox
-from ..readers.blackbox import Box
+from ..readers.blackbox import Box, names_job
 from ..readers.calls import CallsReader, calls_path
 
 _START_S = 60.0  # within which the ranks of one run come up
@@ -56,7 +55,7 @@ def find(folder: Path | None, job: str, say: Callable[[str], None]) -> list[Trac
     jobs: dict[str, list[Box]] = {}
     for box in boxes:
         jobs.setdefault(box.job, []).append(box)
-    chosen = {name: _present(of) for name, of in jobs.items() if _plain(job) in _plain(name)}
+    chosen = {name: _present(of) for name, of in jobs.items() if names_job(job, name)}
     if not chosen:
         where = f" in {folder}" if folder else " on this host"
         raise NoRanksFound(
@@ -88,10 +87,6 @@ def _named_folders() -> list[Path]:
             if entry.startswith(b"HANGDOCTOR_DIR="):
                 named.add(os.fsdecode(entry[15:]))
     return sorted(Path(name) for name in named if name and Path(name).is_dir())
-
-
-def _plain(job: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", job.lower())
 
 
 def _traced(box: Box) -> Traced:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import struct
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -140,6 +141,23 @@ def find_boxes(
         ),
         key=lambda b: (b.job, b.rank, b.created_s),
     )
+
+
+def names_job(wanted: str, job: str) -> bool:
+    """Whether `wanted` is a job's key or a part of it: ``127.0.0.1:29831`` for ``none-127.0.0.1-29831`` too."""
+    plain = [re.sub(r"[^a-z0-9]+", "-", text.lower()) for text in (wanted, job)]
+    return plain[0] in plain[1]
+
+
+def left_behind(job: str) -> list[Path]:
+    """Folders with boxes of ranks of a job that have ended, the newest first: in HANGDOCTOR_DIR and the default places."""
+    found: dict[Path, float] = {}
+    named = os.environ.get("HANGDOCTOR_DIR", "")
+    for box in [*find_boxes(), *(find_boxes(named) if named else [])]:
+        if box.status == "dead" and names_job(job, box.job):
+            folder = Path(box.path).parent
+            found[folder] = max(found.get(folder, 0.0), box.heartbeat_s)
+    return sorted(found, key=lambda f: -found[f])
 
 
 def _superseded(box: Box, boxes: list[Box]) -> bool:

@@ -15,7 +15,7 @@ from ..errors import HangdoctorError, NoRanksFound
 from ..layout import guess_layout
 from ..model import NodeCapture, Process, ProcessSample, RankCapture
 from ..ras_model import RasReport
-from . import boxes, discover, proc, pyspy, ras
+from . import blackbox, boxes, discover, proc, pyspy, ras
 
 _MAX_CHILDREN = 16  # of one rank whose stacks are read; the state of all is kept
 _WAITS_FOR_CHILDREN = frozenset({"data", "queue", "child"})
@@ -67,6 +67,16 @@ def capture_node(options: CaptureOptions, node: str = "") -> NodeCapture:
 def _find(options: CaptureOptions, node: str) -> tuple[NodeCapture, list[RankCapture]]:
     if options.pids:
         return _find_pids(options.pids, node)
+    try:
+        return _find_job(options, node)
+    except NoRanksFound as error:
+        ended = blackbox.left_behind(options.job or f"slurm-{options.slurm_job}") if options.job or options.slurm_job else []
+        if ended:
+            error.help = f"Ranks of it that have ended left black boxes here: hangdoctor diagnose {ended[0]}. {error.help}"
+        raise
+
+
+def _find_job(options: CaptureOptions, node: str) -> tuple[NodeCapture, list[RankCapture]]:
     jobs = discover.find_jobs(options.user)
     if options.slurm_job:
         prefix = f"slurm:{options.slurm_job}." + options.slurm_step

@@ -60,7 +60,8 @@ def from_boxes(folder: Path | None, job: str = "") -> Trace:
     Raises:
         NoRanksFound: no box that can be read.
     """
-    boxes = [b for b in blackbox.find_boxes(folder) if job in b.job and b.rank >= 0]
+    here = [b for b in blackbox.find_boxes(folder) if b.rank >= 0]
+    boxes = [b for b in here if blackbox.names_job(job, b.job)]
     jobs = sorted({b.job for b in boxes}, key=lambda j: max(b.created_s for b in boxes if b.job == j))
     notes = [f"several jobs are here; this is {jobs[-1]}, the newest of {len(jobs)}"] if len(jobs) > 1 else []
     newest: dict[int, blackbox.Box] = {}
@@ -81,6 +82,8 @@ def from_boxes(folder: Path | None, job: str = "") -> Trace:
         )
     if not ranks:
         where = f"in {folder}" if folder else "where boxes of this user lie"
+        if here and not boxes:
+            raise NoRanksFound(f"no job '{job}' {where}", f"There are: {', '.join(sorted({b.job for b in here}))}.")
         raise NoRanksFound(
             f"no black box of a rank {where}",
             "Start the job with: hangdoctor run -- CMD; name the folder where HANGDOCTOR_DIR was set, or a bundle.",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from probe_ranks import Rank, environment, ranks, until
+from stage import hangdoctor
 
 from hangdoctor.layout import Layout
 from hangdoctor.operations import group_uid
@@ -80,3 +81,10 @@ def test_a_crash_leaves_the_box_with_its_reason(tmp_path: Path) -> None:
         crashed = box_of(tmp_path, started[0])
         assert (crashed.box.status, crashed.box.state) == ("dead", "crashed")
         assert crashed.ops.notes == ["ended by RuntimeError: the loss is not a number"]
+        for rank in started:
+            rank.process.kill()
+            rank.process.wait()
+    # Nothing runs any more: the command says where the boxes of that job lie.
+    dump = ["dump", "--local", "--job", crashed.box.job, "--no-bundle"]
+    done = hangdoctor(*dump, cwd=tmp_path, code=1, env=os.environ | {"HANGDOCTOR_DIR": str(tmp_path)})
+    assert f"hangdoctor diagnose {tmp_path}" in done.stderr, done.stderr
