@@ -9,12 +9,13 @@ held the others up in a step is what the one of them that lost most by it lost, 
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
 from msgspec import Struct
 
-from ..operations import Operation
+from ..operations import STORE, Operation
 from .clocks import clock_lines
 from .instances import FROM_ROOT, TO_ROOT
 from .model import Instance, Lane, Member, Timeline
@@ -208,13 +209,15 @@ def _steps(timeline: Timeline, notes: list[str]) -> list[list[int]]:
     told = [[op.iteration for op in lane.trace.ops.operations] for lane in timeline.lanes]
     if any(n >= 0 for row in told for n in row):
         return told
-    widest = max(timeline.instances, key=lambda i: len(i.members), default=None)
-    if widest is None:
+    size = max((len(i.members) for i in timeline.instances), default=0)
+    widest = Counter((i.group, i.op) for i in timeline.instances if len(i.members) == size and i.op not in STORE)
+    if not widest:
         return told
+    (group, op), _ = widest.most_common(1)[0]  # not the barrier that the set-up made once
     notes.append(
-        f"the job tells no iterations (hangdoctor.probe.iteration); a step ends with each operation of {timeline.group_words(widest.group)}"
+        f"the job tells no iterations (hangdoctor.probe.iteration); a step ends with each {op} of {timeline.group_words(group)}"
     )
-    ends = {m: i.seq for i in timeline.instances if i.group == widest.group and i.op == widest.op for m in i.members}
+    ends = {m: i.seq for i in timeline.instances if i.group == group and i.op == op for m in i.members}
     rows = []
     for i, lane in enumerate(timeline.lanes):
         row, step = [0] * len(lane.begin), max((s for (k, _), s in ends.items() if k == i), default=0) + 1
