@@ -18,11 +18,13 @@ import msgspec
 from ..collector import address
 from ..collector.keys import make_folder
 from ..errors import BadInput, CollectorError, UsageError
+from ..standing import STILL_S
 from ..top.sources import LocalSource, RemoteSource, Source
 from ..web.place import Published, published
 from .agent import load_agents
 
 _START_S = 30.0
+_SETTLED_S = STILL_S + 2.0  # until a rank that stands can be told from one that goes on; agents report every second or two
 
 
 @click.command("top")
@@ -171,7 +173,9 @@ def _of_job(jobid: str) -> Iterator[RemoteSource]:
         with (own / "log").open("wb") as log:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         try:
-            yield _wait(process, own)
+            source = _wait(process, own)
+            _until_seen(source, process)
+            yield source
         finally:
             process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -181,6 +185,18 @@ def _of_job(jobid: str) -> Iterator[RemoteSource]:
                 process.wait()
     finally:
         shutil.rmtree(own, ignore_errors=True)
+
+
+def _until_seen(source: RemoteSource, process: subprocess.Popen[bytes]) -> None:
+    """Until no further rank has reported for a while: the first look of a collector that has just begun is empty."""
+    end, since, before = time.monotonic() + _START_S, time.monotonic(), 0
+    while time.monotonic() < end and process.poll() is None:
+        count = len(source.look().rows)
+        if count != before:
+            since, before = time.monotonic(), count
+        if count and time.monotonic() - since > _SETTLED_S:
+            return
+        time.sleep(0.2)
 
 
 def _wait(process: subprocess.Popen[bytes], folder: Path) -> RemoteSource:
