@@ -114,5 +114,6 @@ def _support(cause: Cause, other: Cause) -> None:
     cause.nodes = cause.nodes or other.nodes
     said = {e.says for e in cause.evidence}
     cause.evidence += [Evidence(e.source, e.ranks, e.says) for e in other.evidence if e.says not in said]
-    if other.kind == cause.kind:
+    # A stack shows where a rank is, not for how long that is usual: it does not take the doubt away.
+    if other.kind == cause.kind and not any(a.kind == "slow" for a in cause.alternatives):
         cause.confidence = round(max(cause.confidence, min(0.98, max(cause.confidence, other.confidence) + 0.02)), 2)

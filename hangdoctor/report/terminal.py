@@ -56,8 +56,12 @@ def _verdict(diagnosis: Diagnosis) -> Iterator[str]:
     yield f"[{colour}]{diagnosis.status.upper()}[/] {escape(diagnosis.summary)}"
     if diagnosis.causes:
         yield f"     kind {diagnosis.causes[0].kind}, confidence {diagnosis.causes[0].confidence:.0%}"
+    said = {cause.advice for cause in diagnosis.causes[:1]}
     for cause in diagnosis.causes[1:_MAX_CAUSES]:
         yield f"[{colour}]ALSO[/] {escape(cause.summary)} [dim]({cause.kind}, {cause.confidence:.0%})[/]"
+        if cause.advice and cause.advice not in said:
+            said.add(cause.advice)
+            yield f"     {escape(cause.advice)}"
     if len(diagnosis.causes) > _MAX_CAUSES:
         rest = sorted({r for c in diagnosis.causes[_MAX_CAUSES:] for r in c.ranks})
         more = len(diagnosis.causes) - _MAX_CAUSES
@@ -122,12 +126,17 @@ def _missing(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _evidence(diagnosis: Diagnosis) -> Iterator[str]:
-    for cause in diagnosis.causes[:1]:
+    for n, cause in enumerate(diagnosis.causes[:2]):
         yield ""
-        yield "[bold]evidence[/]"
-        for evidence in cause.evidence[:6]:
-            yield f"  {evidence.source:<7} ranks {_cut(format_ranks(evidence.ranks), 24)}: {escape(evidence.says)}"
+        yield f"[bold]evidence{f' of the other: {_named(cause)}' if n else ''}[/]"
+        for evidence in cause.evidence[: 2 if n else 6]:
+            who = f"{'rank' if len(evidence.ranks) == 1 else 'ranks'} {_cut(format_ranks(evidence.ranks), 24)}"
+            yield f"  {evidence.source:<7} {who}: {escape(evidence.says)}"
         yield from _alternatives(cause)
+
+
+def _named(cause: Cause) -> str:
+    return f"{'rank' if len(cause.ranks) == 1 else 'ranks'} {_cut(format_ranks(cause.ranks), 24)}"
 
 
 def _alternatives(cause: Cause) -> Iterator[str]:

@@ -91,14 +91,16 @@ def _cause(scene: Scene, sinks: list[Sink]) -> Cause:
 def _doubt_if_usual(scene: Scene, cause: Cause, instance: Instance) -> None:
     """A wait no longer than many that ended well may be a slow rank's: said with the verdict, which is less sure then."""
     now = waited_s(scene, instance)
-    before = [s for rank in instance.waiters[:8] for s in _waits_before(scene, rank, instance)]
+    each = [_waits_before(scene, rank, instance) for rank in instance.waiters[:8]]
+    before = [s for waits in each for s in waits]
     as_long = sum(s >= _AS_LONG * now for s in before)
-    if now <= 0 or len(before) < _ENOUGH or 2 * as_long < len(before):
+    of_late = all(len(waits) > 1 and min(waits[-2:]) >= _AS_LONG * now for waits in each)  # it has become slow
+    often = len(before) >= _ENOUGH and 2 * as_long >= len(before)
+    if now <= 0 or not (often or of_late):
         return
+    seen = f"{as_long} of the last {len(before)}" if often else "the last two of each rank"
     cause.confidence = min(cause.confidence, 0.5)
-    cause.summary += (
-        f" Such waits are usual in this job ({as_long} of the last {len(before)} took as long): it may only be slow."
-    )
+    cause.summary += f" Such waits are usual in this job ({seen} took as long): it may only be slow."
     cause.alternatives.insert(0, Alternative("slow", cause.ranks, "not excluded: a longer look tells whether it goes on"))
     cause.advice = (
         "Look longer first (--settle 10, or several of its steps): a rank that gets on meanwhile is slow. " + cause.advice
