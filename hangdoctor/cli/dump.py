@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from .. import bundle
+from ..clock import SystemClock
 from ..diagnosis import diagnose
-from ..errors import BundleError, UsageError
-from ..launchers.base import Launcher
+from ..diagnosis.again import pause_s
+from ..errors import BundleError, HangdoctorError, UsageError
+from ..launchers.base import Launcher, Progress
+from ..launchers.twice import join_looks
 from ..model import Diagnosis, JobCapture
 from ..readers.node import CaptureOptions
 from .output import deliver, exit_with, progress_to_stderr, result_flags
+
+_PAUSE_AT_MOST_S = 15.0  # a verdict in seconds, with its doubt, is worth more than a sure one in minutes
 
 
 @click.command("dump")
@@ -25,7 +32,7 @@ from .output import deliver, exit_with, progress_to_stderr, result_flags
 @click.option("--job", default="", metavar="KEY", help="Which job, where a host runs several; otherwise the newest.")
 @click.option("--user", default="", help="Ranks of this user (default: yours; for root everybody's).")
 @click.option("--settle", default=1.0, show_default=True, type=click.FloatRange(0, 3600), metavar="S",
-              help="Seconds between the two captures: what moved is not stuck.")  # fmt: skip
+              help="Seconds between the two captures: what moved is not stuck. Not given: a longer look where that alone tells slow from stuck.")  # fmt: skip
 @click.option("--timeout", default=20.0, show_default=True, type=click.FloatRange(0.5, 3600), metavar="S",
               help="Deadline of the whole capture; what has not answered by then is missing.")  # fmt: skip
 @click.option(
@@ -59,7 +66,8 @@ def command(**flags: object) -> None:
     )  # fmt: skip
     quiet = bool(flags["quiet"])
     launcher, options = choose_launcher(flags, options)
-    capture = launcher.capture(options, progress_to_stderr(quiet))
+    settle_given = click.get_current_context().get_parameter_source("settle") is not ParameterSource.DEFAULT
+    capture = _look(launcher, options, progress_to_stderr(quiet), once=settle_given)
     for note in (n for node in capture.nodes for n in node.notes if n.startswith("job ")):
         click.echo(f"hangdoctor: {note}", err=True)  # a choice was made: say so also where nothing else is said
     diagnosis = diagnose(capture)
@@ -68,6 +76,24 @@ def command(**flags: object) -> None:
     if trouble is not None:
         raise trouble  # after the verdict, which is worth more than the bundle
     exit_with(diagnosis, bool(flags["exit_code"]))
+
+
+def _look(launcher: Launcher, options: CaptureOptions, progress: Progress, once: bool) -> JobCapture:
+    """Capture; unless `once`, a second time where only that tells a slow rank from one that hangs."""
+    clock = SystemClock()
+    begin = clock.monotonic()
+    capture = launcher.capture(options, progress)
+    pause = 0.0 if once else pause_s(capture, diagnose(capture))
+    if not 0 < pause <= _PAUSE_AT_MOST_S:
+        return capture
+    progress(f"such waits are usual in this job: looking again in {pause:.0f} s, to tell slow from stuck")
+    time.sleep(pause)
+    apart = clock.monotonic() - begin
+    try:
+        return join_looks(capture, launcher.capture(options, progress), apart)
+    except HangdoctorError as error:
+        capture.notes.append(f"a later look failed: {error}")
+        return capture
 
 
 def choose_launcher(flags: dict[str, object], options: CaptureOptions) -> tuple[Launcher, CaptureOptions]:

@@ -7,6 +7,7 @@ it is through. SIGUSR1 ends a Python-level block; other blocks are released as e
 
 import contextlib
 import ctypes
+import itertools
 import json
 import os
 import signal
@@ -136,6 +137,22 @@ def train(n):
             return
 
 
+def slow_steps(n, slow, but_stuck):
+    """Steps that one rank holds up for 2.5 s each; after three of them that rank goes on so, or never comes again."""
+    for i in itertools.count():
+        if i == 3:
+            say(n, "at")
+        if slow and i >= 3 and but_stuck:
+            with contextlib.suppress(Released):
+                time.sleep(3600)
+        if slow:
+            time.sleep(2.5)
+        on = torch.tensor([0.0 if (HERE / f"stop.{n}").exists() else 1.0])
+        dist.all_reduce(on, op=dist.ReduceOp.MIN)
+        if not on.item():
+            return
+
+
 def evaluate_long(n):
     """A slow rank: works through Python functions while the others wait."""
     while True:
@@ -160,6 +177,8 @@ def play(n, scenario, rank):
     if scenario == "train":
         say(n, "at")
         return train(n)
+    if scenario in ("slow_steps", "slow_then_stuck"):
+        return slow_steps(n, RANK == rank, scenario == "slow_then_stuck")
     if scenario == "wrong_group":
         group = GROUPS[1] if rank == RANK else GROUPS[0]
         say(n, "at")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection
+from statistics import median
 from typing import cast, get_args
 
 from msgspec import Struct
 
 from ...model import Alternative, Cause, Evidence, Kind
+from ...operations import RankOps
 from .keys import SENDS, is_p2p
 from .scene import Scene
 from .waits import Instance
@@ -14,6 +18,7 @@ from .words import capital, instance_text, nodes_of, place_text, ranks_text, ver
 
 _KINDS = frozenset(get_args(Kind))
 _AS_LONG = 0.8  # of the present wait
+_LONGER = 1.3  # than usual: no doubt is left then, with a margin over 1 / _AS_LONG
 _LOOKED_BACK = 10  # operations of each waiter
 _ENOUGH = 6  # of them, to speak of what is usual
 _SETTING_UP = frozenset({"init_process_group", "new_group", "store_wait"})
@@ -102,18 +107,23 @@ def _doubt_if_usual(scene: Scene, cause: Cause, instance: Instance) -> None:
     cause.confidence = min(cause.confidence, 0.5)
     cause.summary += f" Such waits are usual in this job ({seen} took as long): it may only be slow."
     cause.alternatives.insert(0, Alternative("slow", cause.ranks, "not excluded: a longer look tells whether it goes on"))
-    cause.advice = (
-        "Look longer first (--settle 10, or several of its steps): a rank that gets on meanwhile is slow. " + cause.advice
-    )
+    longer = math.ceil(max(settling_s(waits) for waits in each))
+    cause.advice = f"Look longer first (--settle {longer}): a rank that gets on meanwhile is slow. " + cause.advice
 
 
 def _waits_before(scene: Scene, rank: int, instance: Instance) -> list[float]:
-    """Seconds that a rank spent in its last operations of the same kind on the same group."""
     sample = instance.sample
-    ops = scene.ops[rank].operations if rank in scene.ops else []
-    alike = [
-        o for o in ops if o.group == sample.group and o.op == sample.op and o.state == "done" and o.left_s > o.entered_s > 0
-    ]
+    return last_waits(scene.ops[rank], sample.op, {sample.group}) if rank in scene.ops else []
+
+
+def settling_s(waits: list[float]) -> float:
+    """Seconds after which a wait is longer than these, as the doubt above counts them."""
+    return _LONGER * max(median(waits), min(waits[-2:])) if waits else 0.0
+
+
+def last_waits(ops: RankOps, op: str, groups: Collection[str]) -> list[float]:
+    """Seconds that a rank spent in its last operations of one kind on these groups (uids)."""
+    alike = [o for o in ops.operations if o.op == op and o.group in groups and o.state == "done" and o.left_s > o.entered_s > 0]
     return [o.left_s - o.entered_s for o in alike[-_LOOKED_BACK:]]
 
 
