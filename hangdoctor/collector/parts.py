@@ -73,10 +73,11 @@ class Log(Struct, frozen=True):
 
 
 class Remember(Struct, frozen=True):
-    """Keep these before the acknowledgements behind it go out."""
+    """Keep these, then send the acknowledgements: what cannot be kept is not acknowledged, and the agents say it again."""
 
     positions: dict[str, Position]
     learned: Learned
+    acks: list[Send] = []
 
 
 class Conclude(Struct, frozen=True):

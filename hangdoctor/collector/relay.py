@@ -25,7 +25,7 @@ from ..messages import (
 )  # fmt: skip
 from ..watchdog import Settings as Bounds
 from ..watchdog import Watchdog
-from .parts import Instruction, Log, Node, Position, Remember, Send, Settings
+from .parts import Instruction, Log, Node, Position, Send, Settings
 from .state import Core
 
 _RANKS = 4000  # in one message
@@ -145,7 +145,4 @@ class Relay(Core):
             yield batch
 
     def _acknowledge(self) -> list[Instruction]:
-        if not self._unacked:
-            return []
-        out: list[Instruction] = [Remember(self.positions, self.watchdog.learned), *self._acks()]
-        return out
+        return [self._remember()] if self._unacked else []

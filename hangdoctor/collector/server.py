@@ -8,6 +8,7 @@ import os
 import secrets
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -224,7 +225,7 @@ class Server:
         self._lonely_since = self._lonely_since if self._lonely_since is not None else now
         return now - self._lonely_since > self.options.lonely_s
 
-    def _carry_out(self, socket: Any, instructions: list[Instruction]) -> None:
+    def _carry_out(self, socket: Any, instructions: Sequence[Instruction]) -> None:
         for one in instructions:
             if isinstance(one, Send):
                 try:
@@ -234,8 +235,8 @@ class Server:
             elif isinstance(one, Log):
                 _LOG.info("%s", one.text)
             elif isinstance(one, Remember):
-                if not self._keep(one):
-                    return  # what is not kept is not acknowledged: the agents send it again
+                if self._keep(one):
+                    self._carry_out(socket, one.acks)
             else:
                 task = asyncio.create_task(self._conclude(socket, one))
                 self._tasks.add(task)

@@ -195,8 +195,7 @@ class Core:
         """Call it every `interval_s`."""
         out: list[Instruction] = []
         if self._unacked:
-            out.append(Remember(self.positions, self.watchdog.learned))
-            out += self._acks()
+            out.append(self._remember())
         if self.watchdog.learned.warm and not self._told_warm:
             self._told_warm = True
             out.append(Log(f"the job's rhythm is known; {self.watchdog.ranks} ranks are watched"))
@@ -237,9 +236,10 @@ class Core:
         nodes = [*self.relays.values(), *(n for n in self.nodes.values() if not n.via)]
         return [n.peer for n in nodes if not n.left]
 
-    def _acks(self) -> list[Instruction]:
+    def _remember(self) -> Remember:
         unacked, self._unacked = self._unacked, {}
-        return [Send(peer, Ack(self.positions[agent].seq)) for agent, peer in unacked.items()]
+        acks = [Send(peer, Ack(self.positions[agent].seq)) for agent, peer in unacked.items()]
+        return Remember(self.positions, self.watchdog.learned, acks)
 
     def ask(self, reason: str) -> None:
         """A person wants a capture."""

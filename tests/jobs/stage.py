@@ -178,7 +178,7 @@ def play(n, scenario, rank):
         say(n, "at")
         return train(n)
     if scenario in ("slow_steps", "slow_then_stuck"):
-        return slow_steps(n, RANK == rank, scenario == "slow_then_stuck")
+        return slow_steps(n, rank == RANK, scenario == "slow_then_stuck")
     if scenario == "wrong_group":
         group = GROUPS[1] if rank == RANK else GROUPS[0]
         say(n, "at")

@@ -83,11 +83,22 @@ def test_reports_are_counted_once_and_acknowledged_after_they_are_kept() -> None
     for seq in (1, 2, 2, 1, 3):
         talk.report("n1", seq=seq)
     out = talk.tick()
-    kept, ack = out[0], out[1]
-    assert isinstance(kept, Remember) and isinstance(ack, Send)
-    assert ack.message == msg.Ack(3)
+    [kept] = out
+    assert isinstance(kept, Remember) and [a.message for a in kept.acks] == [msg.Ack(3)]
     assert kept.positions["a-n1"] == Position("n1", 3, 3, 0, 2)
     assert of(Remember, talk.tick()) == []
+
+
+def test_only_acknowledgements_depend_on_what_is_kept() -> None:
+    """On a full disk nothing can be remembered; a capture that begins in the same moment is asked for all the same."""
+    talk = Talk()
+    talk.hello("n1")
+    talk.report("n1", ranks=(0,))
+    talk.core.ask("asked for")
+    out = talk.tick()
+    [kept] = of(Remember, out)
+    assert isinstance(kept, Remember) and [type(a.message) for a in kept.acks] == [msg.Ack]
+    assert [type(m) for m in replies(out)] == [msg.Capture]
 
 
 def test_a_gap_is_asked_for_again_unless_the_spool_has_lost_it() -> None:
