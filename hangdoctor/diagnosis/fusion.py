@@ -39,6 +39,7 @@ def ask_operations(case: Case, facts: list[Cause]) -> OpsVerdict:
         dead={v.rank: faults.end_of(v, 0) for v in case.gone if not (v.capture.ops is not None and v.capture.ops.finished)},
         stopped={v.rank for v in case.alive if v.stopped},
         places={v.rank: short(v.place.frame) for v in case.alive if v.place.frame is not None and not v.place.communicates},
+        doing={v.rank: outsiders.doing_words(v) for v in case.alive if not v.stopped},
         outside=kinds,
         moving={
             v.rank for v in case.alive if not v.place.communicates and (v.motion == "moved" or kinds.get(v.rank) == "slow")

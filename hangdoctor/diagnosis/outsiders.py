@@ -116,7 +116,8 @@ def _has_workers(view: RankView) -> bool:
     )
 
 
-def _doing(view: RankView) -> str:
+def doing_words(view: RankView) -> str:
+    """What its thread does at its place, by motion and system call: ``sleeping``, ``blocked in recvfrom``; "" if nothing tells."""
     thread = view.thread
     if view.motion == "running":
         return "running without a pause"
@@ -137,7 +138,7 @@ def _cause(case: Case, group: list[RankView], waiting: list[RankView]) -> Cause:
     kind = kind_of(view)
     frame = view.place.frame or (view.path[-1] if view.path else None)
     at = f"at {short(frame)}" if frame is not None else "at a place that its stack does not tell"
-    doing = _doing(view)
+    doing = doing_words(view)
     held = waiters_sentence(case, ranks)
     verb = _VERBS[kind] if waiting else _ALONE.get(kind, _VERBS[kind])
     if len(group) > 1:

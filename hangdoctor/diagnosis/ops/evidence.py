@@ -20,6 +20,7 @@ class OpsEvidence(Struct):
     dead: dict[int, str] = {}  # rank -> how it ended
     stopped: set[int] = set()
     places: dict[int, str] = {}  # rank -> "function (file:line)", where its stack is
+    doing: dict[int, str] = {}  # rank -> what it does there: "sleeping", "blocked in recvfrom"
     outside: dict[int, str] = {}  # rank -> kind of cause that its stack and /proc speak for, when it is in no communication
     moving: set[int] = set()  # ranks that other evidence saw making progress between the captures
     nodes: dict[int, str] = {}  # rank -> its node

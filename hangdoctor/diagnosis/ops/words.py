@@ -91,8 +91,9 @@ def nodes_of(scene: Scene, ranks: list[int]) -> list[str]:
 
 
 def place_text(scene: Scene, ranks: list[int]) -> str:
-    """ "; rank 3 is in load_batch (data.py:41)", or nothing."""
+    """ "; rank 3 is in load_batch (data.py:41), blocked in read", or nothing."""
     for rank in ranks:
         if rank in scene.evidence.places:
-            return f"; rank {rank} is in {scene.evidence.places[rank]}"
+            doing = scene.evidence.doing.get(rank, "")
+            return f"; rank {rank} is in {scene.evidence.places[rank]}{f', {doing}' if doing else ''}"
     return ""

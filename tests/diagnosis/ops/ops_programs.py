@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field, replace
 
-from hangdoctor.diagnosis.ops import OpsEvidence
+from hangdoctor.diagnosis.ops import OpsEvidence, OpsVerdict
 from hangdoctor.layout import Layout
+from hangdoctor.model import Cause
 from hangdoctor.operations import STORE, Group, Operation, RankOps, group_uid
 
 P2P = ("send", "recv")
@@ -318,3 +319,9 @@ def _one_step(program: Program, layout: Layout, micro: int, layers: int) -> None
 
 def variant(call: Call, **fields: object) -> Call:
     return replace(call, **fields)
+
+
+def only_cause(verdict: OpsVerdict) -> Cause:
+    assert verdict.status == "hang"
+    assert len(verdict.causes) == 1, [c.summary for c in verdict.causes]
+    return verdict.causes[0]
