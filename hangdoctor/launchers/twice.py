@@ -6,16 +6,19 @@ from msgspec import structs
 
 from ..model import JobCapture, NodeCapture, RankCapture
 
+_SAME_START_S = 1.0  # a clock that is stepped moves the start of a process by less, or the number is of another one
+
 
 def join_looks(first: JobCapture, later: JobCapture, apart_s: float) -> JobCapture:
     """What `later` shows, measured against what `first` saw; `apart_s`: seconds between the beginnings of the two.
 
     A process of `first` that `later` no longer has is kept as gone. One that is new stays as `later` has it.
     """
-    before = {(r.node, r.pid, r.started): r for r in first.ranks()}
+    before = {(r.node, r.pid): r for r in first.ranks()}
     for rank in later.ranks():
-        earlier = before.pop((rank.node, rank.pid, rank.started), None)
-        if earlier is not None:
+        earlier = before.get((rank.node, rank.pid))
+        if earlier is not None and abs(rank.started - earlier.started) < _SAME_START_S:
+            del before[(rank.node, rank.pid)]
             _join(rank, earlier, apart_s)
     silent = {s.node for s in later.silent}
     _keep_the_gone(later, [r for r in before.values() if r.node not in silent])
