@@ -16,7 +16,7 @@ import pytest
 from chromium import Browser
 from hostile import everywhere
 from selenium.webdriver.common.keys import Keys
-from stage import Stage, hangdoctor, wait_until
+from stage import JOB, Stage, hangdoctor, wait_until
 
 from benchmarks.report_html.large import capture
 from hangdoctor import bundle
@@ -123,7 +123,8 @@ def test_search_by_keyboard_finds_frames_and_ranks(seen: Browser) -> None:
     seen.keys("time.sleep")
     assert seen.text("#found") == "nothing matches"
     seen.js("document.getElementById('q').value = ''")
-    seen.keys("stage.py:45")
+    asleep = 2 + JOB.read_text().splitlines().index("def sleep(n):")  # the line in it that rank 3 stands at
+    seen.keys(f"stage.py:{asleep}")
     assert marked(seen, ".c.hit") == [3] and "1 rank match" in seen.text("#found")
     assert len(seen.all("#icicle .hit")) == 1
     seen.keys(Keys.ENTER)
