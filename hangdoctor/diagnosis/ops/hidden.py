@@ -23,7 +23,14 @@ def transfers_unseen(scene: Scene) -> bool:
 def one_of_them(scene: Scene, causes: list[Cause]) -> list[Cause]:
     """Several ranks outside of all recorded operations: one may wait for another in a transfer that nobody recorded."""
     idle = [c for c in causes if c.kind == "not_entered"]
-    if len(idle) < 2 or not transfers_unseen(scene):
+    if not idle or not transfers_unseen(scene):
+        return causes
+    if len({r for c in idle for r in c.ranks}) == 1:
+        idle[0].confidence = min(idle[0].confidence, 0.7)
+        idle[0].alternatives.append(
+            Alternative("p2p_unmatched", idle[0].ranks, "not excluded: gloo's recorder leaves sends and receives out")
+        )
+        idle[0].advice = "Its stack tells whether it waits for another rank in a send or receive. " + idle[0].advice
         return causes
     named = {r for c in idle for r in c.ranks}
     unheard_of = {r for r in range(scene.world_size) if not scene.known(r)}
