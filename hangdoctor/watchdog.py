@@ -1,6 +1,6 @@
 """Tells a stall from a slow step, without a timeout from anybody: learns how long a job goes without progress.
 
-Progress is any operation that a rank enters or leaves, or a new iteration, micro-batch or phase. The job's *age* is the
+Progress is any operation that a rank enters or leaves, a step of its optimizer, or a new iteration, micro-batch or phase. The job's *age* is the
 time since the last progress of any rank. Ages are sampled with every report; the largest between two steps of progress
 is what the job showed to be normal. Learned apart: each phase that the job marks, and `working` (a rank uses the
 processor or does I/O outside any operation: compiling, writing a checkpoint, evaluating), which needs no marks.
@@ -124,7 +124,8 @@ class Watchdog:
         known.event = max(known.event, event)
         self._newest = max(self._newest, known.event)
         self._heard_at = now
-        self._training = self._training or told.op not in STORE  # meeting each other and making groups is no rhythm yet
+        # Meeting each other and making groups is no rhythm yet.
+        self._training = self._training or told.op not in STORE or told.iteration > 0
         # Totals are kept as they change: with ten thousand ranks a report must not look at all of them.
         if not known.over:
             self._phases[known.phase] -= 1

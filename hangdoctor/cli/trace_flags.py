@@ -30,7 +30,7 @@ def choice_flags(prefix: str = "") -> Callable[[_Command], _Command]:
             click.option("--ignore", multiple=True, callback=_names, metavar="NAMES",
                          help=f"{prefix}Of these, leave out what is below one of these names; the longer name wins."),
             click.option("--from-iteration", type=click.IntRange(0), metavar="N",
-                         help=f"{prefix}Begin when the job says (hangdoctor.probe.iteration) that it is at iteration N."),
+                         help=f"{prefix}Begin when the job says (hangdoctor.probe.iteration) that it is at iteration N; else after so many optimizer steps."),
         ]  # fmt: skip
         for flag in reversed(flags):
             command = flag(command)

@@ -51,6 +51,8 @@ H_LAYOUT = (448, "<64s")
 H_NOTE = (512, "<512s")
 H_TORCH = (1024, "<32s")
 H_BACKEND = (1056, "<64s")
+H_STEPS = (1120, "<Q")  # of the job's optimizers
+H_STEP_SINCE = (1128, "<Q")  # wall: when the last of them was done
 
 RUNNING, FINISHED, SWITCHED_OFF, CRASHED = 1, 2, 3, 4
 RUNS_AHEAD = 1  # bit of H_FLAGS: the backend enqueues on a device and returns

@@ -59,7 +59,7 @@ def wrap_now() -> None:
 
 
 def _wrap() -> None:
-    from . import recorder, signatures, torchnames, wrap
+    from . import recorder, signatures, steps, torchnames, wrap
     from .state import probe
 
     module = torchnames.c10d()
@@ -89,6 +89,7 @@ def _wrap() -> None:
     torchnames.skip_when_compiling(_codes(wrap, recorder, signatures))
     if torchnames.default_group() is not None:
         probe.begin()
+        steps.watch()
 
 
 def _wrap_methods(owner: Any, makers: dict[str, Callable[[Any], Any]]) -> None:

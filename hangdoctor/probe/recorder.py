@@ -19,6 +19,7 @@ from .sites import Sites
 
 _HANDLES_MAX = 65536
 _TRIES = 64  # slots of unfinished operations that a new record steps over before it takes one of them
+_STEPS_WORD, _STEP_SINCE_WORD = fmt.H_STEPS[0] // 8, fmt.H_STEP_SINCE[0] // 8
 _pack_into = fmt.RECORD.pack_into
 
 Token = tuple[int, int]  # word where the record begins, its serial number
@@ -54,6 +55,7 @@ class Recorder:
         self.sites = Sites(box)
         self._sites = self.sites.known
         self.iteration = -1
+        self.steps = 0
         self.outstanding: dict[int, tuple[Any, tuple[Token, ...]]] = {}
         self._serials = itertools.count(1)
         self._threads = itertools.count()
@@ -191,6 +193,12 @@ class Recorder:
             self._map, at * 8, serial, number & 0xFFFFFFFFFFFFFFFF, now, fmt.NO_GROUP, text, 0, thread.index, kind,
             self.iteration, fmt.MARK, 0, now, 0, serial & 0xFFFFFFFF,
         )  # fmt: skip
+
+    def step(self) -> None:
+        """An optimizer has made a step."""
+        self.steps += 1
+        self.words[_STEPS_WORD] = self.steps
+        self.words[_STEP_SINCE_WORD] = time_ns()
 
     def resolve_source(self, token: Token, entry: GroupEntry, source: int | None) -> None:
         """A receive from anybody has found its sender: count it where the sender counts it."""

@@ -172,7 +172,20 @@ def accept_originals(original: Callable[..., Any], replaced: Callable[..., Any])
     module._check_op = _check_op
 
 
+# --------------------------------------------------------------------------- optimizers
+
+
+def register_step_hook() -> Any:
+    """What registers a function for the end of every optimizer's step; None in a torch without it."""
+    return getattr(sys.modules.get("torch.optim.optimizer"), "register_optimizer_step_post_hook", None)
+
+
 # --------------------------------------------------------------------------- compilers
+
+
+def is_compiling() -> Any:
+    """torch's own function that says whether a compiler traces its caller, or None."""
+    return getattr(getattr(torch(), "compiler", None), "is_compiling", None)
 
 
 def skip_when_compiling(codes: Iterable[CodeType]) -> None:

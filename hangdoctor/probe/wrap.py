@@ -13,7 +13,7 @@ from collections.abc import Callable
 from time import time_ns
 from typing import Any
 
-from . import flight, torchnames
+from . import flight, steps, torchnames
 from . import format as fmt
 from .identity import ranks_from
 from .recorder import Token, local
@@ -179,6 +179,7 @@ def set_up(function: Function, op: str) -> Function:
                 recorder.finish((token,))
                 if beginning:
                     probe.joined(recorder)
+                    steps.watch()
                 recorder.groups.sync()
                 if op == "destroy_process_group" and recorder.groups.default is None:
                     probe.finished()

@@ -68,9 +68,9 @@ class BoxWatch:
         head = os.pread(self._fd, _HEAD, 0)
         glance = Glance(
             _number(head, fmt.H_PID), _number(head, fmt.H_RANK), _number(head, fmt.H_WORLD),
-            _STATES.get(_number(head, fmt.H_STATE), "running"), _number(head, fmt.H_ITERATION),
+            _STATES.get(_number(head, fmt.H_STATE), "running"), iteration_of(head),
             _number(head, fmt.H_MICRO_BATCH), self._text(head, _number(head, fmt.H_PHASE)),
-            max(_number(head, fmt.H_ITERATION_SINCE), _number(head, fmt.H_PHASE_SINCE)) / 1e9,
+            max(_number(head, place) for place in (fmt.H_ITERATION_SINCE, fmt.H_PHASE_SINCE, fmt.H_STEP_SINCE)) / 1e9,
             runs_ahead=bool(_number(head, fmt.H_FLAGS) & fmt.RUNS_AHEAD), timeout_s=_number(head, fmt.H_TIMEOUT_MS) / 1e3,
         )  # fmt: skip
         self._operations(head, glance)
@@ -158,6 +158,12 @@ class BoxWatch:
         if len(self._texts) < 10_000:
             self._texts[number] = text
         return text
+
+
+def iteration_of(head: bytes) -> int:
+    """As the job says it, else the steps that its optimizers have made; -1 where neither is known."""
+    told, steps = _number(head, fmt.H_ITERATION), _number(head, fmt.H_STEPS)
+    return told if told >= 0 or not steps else steps
 
 
 def _number(data: bytes, place: tuple[int, str]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -9,11 +10,12 @@ from pathlib import Path
 
 import pytest
 from probe_ranks import Rank, environment, ranks, until
-from stage import hangdoctor
+from stage import hangdoctor, switches
 
 from hangdoctor.layout import Layout
 from hangdoctor.operations import group_uid
 from hangdoctor.readers.blackbox import Contents, find_boxes, moved, read_box
+from hangdoctor.readers.glance import BoxWatch
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 
@@ -46,6 +48,24 @@ def test_a_hang_seen_from_outside_and_after_sigkill(tmp_path: Path) -> None:
         assert dead.threads[0].operation == by_rank[2].threads[0].operation
         assert {b.rank: b.status for b in find_boxes(tmp_path)} == {0: "live", 1: "live", 2: "dead"}
         assert [b.rank for b in find_boxes(tmp_path, live_only=True)] == [0, 1]
+
+
+def test_a_job_whose_collectives_are_not_seen_shows_its_progress_by_its_optimizer(tmp_path: Path) -> None:
+    with ranks("ddp.py", 2, environment(tmp_path)) as started:
+        assert [rank.line() for rank in started] == ["trained", "trained"]
+        watches = [BoxWatch(find_boxes(tmp_path, pids=[rank.pid])[0].path) for rank in started]
+        seen = [watch.read() for watch in watches]
+        assert [s.iteration for s in seen] == [5, 5]
+        assert all(s.op == "init_process_group" and s.event_s > box_of(tmp_path, r).box.created_s
+                   for s, r in zip(seen, started, strict=True))  # fmt: skip
+        assert [box_of(tmp_path, rank).ops.iteration for rank in started] == [5, 5]
+        until("rank 0 waits in backward", lambda: "State:\tS" in switches(started[0].pid))
+        pids = [word for rank in started for word in ("--pid", str(rank.pid))]
+        said = hangdoctor("dump", *pids, "--json", "-", "--no-bundle", cwd=tmp_path).stdout
+        verdict = json.loads(said)
+        assert verdict["status"] == "hang" and verdict["causes"][0]["ranks"] == [1], verdict["summary"]
+        for watch in watches:
+            watch.close()
 
 
 def _ask_worker_server(path: Path) -> str:

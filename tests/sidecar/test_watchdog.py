@@ -112,6 +112,19 @@ def test_before_the_first_rhythm_the_bound_is_long() -> None:
     assert stall.bound_s == Settings().start_s
 
 
+def test_steps_are_a_rhythm_where_no_operation_is_seen_but_the_first() -> None:
+    """DistributedDataParallel: the ranks' last recorded operation is init_process_group for ever, their optimizers step."""
+    dog = Watchdog(Settings())
+    found = []
+    for tenth in range(10, 600):
+        steps = min(tenth, 300) // 3
+        idle = max(0.0, (tenth - 300) / 10)
+        dog.report(tenth / 10, [RankNow(r, idle_s=idle, iteration=steps, op="init_process_group", box=True) for r in range(4)])
+        stall = dog.tick(tenth / 10)
+        found += [stall] if stall is not None else []
+    assert dog.learned.warm and len(found) == 1 and found[0].age_s < 9
+
+
 def test_setting_up_is_no_rhythm() -> None:
     dog = Watchdog(Settings())
     for second in range(1, 30):

@@ -194,7 +194,7 @@ def _doubt(scene: Scene, graph: WaitGraph, status: Status) -> list[str]:
         return ["No rank waits for another, and there is one capture only: a second one would tell whether they move."]
     if graph.waits_in:
         return ["Some ranks moved and the others wait for them: a later capture would tell whether that is a hang."]
-    return ["No rank waits in an operation: stacks would tell what the ranks do instead."]
+    return ["No rank waits in a recorded operation: what the ranks do instead, their stacks tell."]
 
 
 def _notes(scene: Scene, causes: list[Cause]) -> list[str]:

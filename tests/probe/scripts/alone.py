@@ -109,6 +109,12 @@ elif what == "compile":
     print(torch.compile(step, backend="eager")(torch.ones(3)).tolist())
     with contextlib.redirect_stderr(io.StringIO()):
         print(torch.compile(whole, backend="eager", fullgraph=True)(torch.ones(3)).tolist())
+    weight = torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    for _ in range(2):
+        weight.grad = torch.ones(2)
+        torch.compile(lambda: optimizer.step(), backend="eager")()
+    print(weight.tolist())
     print(
         torch._dynamo.utils.counters["stats"]["unique_graphs"],
         sum(torch._dynamo.utils.counters["graph_break"].values()),

@@ -1,0 +1,49 @@
+"""Steps of the job's optimizers: a sign of progress where no recorded operation gives one.
+
+DistributedDataParallel, FSDP2 and compiled graphs communicate without any function that the probe wraps. Each training
+calls an optimizer, and torch calls the hooks that are registered for all of them after each step.
+"""
+
+from __future__ import annotations
+
+from . import torchnames
+from .state import probe
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+_watched = False
+
+
+def _never() -> bool:
+    return False
+
+
+# A global of this module: Dynamo knows torch's function by identity, folds it, and traces nothing more of the hook.
+_is_compiling: Callable[[], bool] = _never
+
+
+def watch() -> None:
+    """Count the steps of all optimizers of this process from now on; safe to repeat, nothing where torch has no such hook."""
+    global _watched, _is_compiling
+    register = torchnames.register_step_hook()
+    if _watched or register is None:
+        return
+    _watched = True
+    _is_compiling = torchnames.is_compiling() or _never
+    register(_stepped)
+
+
+def _stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
+    if _is_compiling():
+        return  # traced now, run later without this hook
+    recorder = probe.recorder
+    if recorder is not None:
+        try:
+            recorder.step()
+            if recorder.iteration < 0 and probe.tracer is not None:
+                probe.tracer.reached(recorder.steps)
+        except Exception as error:
+            probe.fail(error)
