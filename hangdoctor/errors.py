@@ -15,7 +15,7 @@
     |-- ShadowedPackage             another distribution's `agents` stands in front of ours
     `-- Cancelled                   exit code 130: Ctrl-C
 
-There is one `except HangdoctorError`, in `hangdoctor.cli.main`.
+There is one `except HangdoctorError`, in `hangdoctor.cli.main`. `OutputClosed` stands beside the tree: it is no failure.
 """
 
 from __future__ import annotations
@@ -86,3 +86,7 @@ class ShadowedPackage(HangdoctorError):
 
 class Cancelled(HangdoctorError):
     exit_code = 130
+
+
+class OutputClosed(Exception):
+    """Whoever read our standard output has gone (`| head`): the verb ends quietly, exit code 0."""

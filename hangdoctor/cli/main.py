@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import importlib
-import os
 import signal
 import sys
 from types import FrameType
@@ -12,7 +11,8 @@ from types import FrameType
 import click
 
 from .._version import __version__
-from ..errors import Cancelled, HangdoctorError
+from ..errors import Cancelled, HangdoctorError, OutputClosed
+from . import pipes
 
 # verb -> (module beside this one, its line in --help). The help lines stand here so that --help imports no verb.
 VERBS: dict[str, tuple[str, str]] = {
@@ -66,38 +66,45 @@ def _terminated(signum: int, frame: FrameType | None) -> None:
 
 
 def main() -> None:
-    """Entry point. Exit codes: 0 done, 1 could not, 2 wrong usage, 130 Ctrl-C."""
+    """Entry point. Exit codes: 0 done, also where nobody reads the output; 1 could not, 2 wrong usage, 130 Ctrl-C."""
     signal.signal(signal.SIGTERM, _terminated)
     if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # under nohup it stays ignored
         signal.signal(signal.SIGHUP, _terminated)
+    pipes.watch()
     code = 0
     try:
+        code = _run()
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OutputClosed:
+        pipes.drop()
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        pipes.drop()
+        print(f"hangdoctor: there is no room left for the output: {error.strerror}", file=sys.stderr)
+        code = 1
+    sys.exit(code)
+
+
+def _run() -> int:
+    """The verb that the command line names; its exit code."""
+    try:
         result = program.main(standalone_mode=False)
-        code = result if isinstance(result, int) else 0
+        return result if isinstance(result, int) else 0
     except click.exceptions.Exit as stop:
-        code = stop.exit_code
+        return stop.exit_code
     except click.ClickException as error:
         error.show(sys.stderr)
-        code = 2
+        return 2
     except (click.Abort, KeyboardInterrupt):
         print("hangdoctor: cancelled", file=sys.stderr)
-        code = 130
+        return 130
     except HangdoctorError as error:
         print(f"hangdoctor: {error}", file=sys.stderr)
         if error.help:
             print(f"  {error.help}", file=sys.stderr)
-        code = error.exit_code
-    except BrokenPipeError:
-        # The reader of our output has gone (`| head`): nothing is wrong, and nothing more can be said.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered cannot go anywhere
-        print(f"hangdoctor: there is no room left for the output: {error.strerror}", file=sys.stderr)
-        code = 1
-    sys.exit(code)
+        return error.exit_code
 
 
 if __name__ == "__main__":

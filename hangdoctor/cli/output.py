@@ -13,6 +13,7 @@ import click
 from .. import bundle
 from ..errors import BundleError
 from ..model import Diagnosis
+from . import pipes
 
 EXIT_CODES = {"healthy": 0, "hang": 10, "slow": 11, "unknown": 12}
 
@@ -37,16 +38,12 @@ def result_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def deliver(diagnosis: Diagnosis, json_file: str | None, quiet: bool, no_color: bool, saved: str = "") -> None:
     """The result to standard output, as a report or as JSON; JSON to a file as well."""
-    if json_file == "-":
-        sys.stdout.buffer.write(bundle.encode_diagnosis(diagnosis))
-        sys.stdout.flush()
-        return
-    try:
-        _show(diagnosis, quiet, no_color, saved)
-        sys.stdout.flush()
-    except BrokenPipeError:  # `| head` has seen enough; the exit code still tells the verdict
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if json_file:  # after the report: a file that cannot be written must not cost the verdict
+    with pipes.shown():  # `| head` has seen enough; the exit code still tells the verdict
+        if json_file == "-":
+            sys.stdout.buffer.write(bundle.encode_diagnosis(diagnosis))
+        else:
+            _show(diagnosis, quiet, no_color, saved)
+    if json_file and json_file != "-":  # after the report: a file that cannot be written must not cost the verdict
         try:
             Path(json_file).write_bytes(bundle.encode_diagnosis(diagnosis))
         except OSError as error:
@@ -61,13 +58,9 @@ def _show(diagnosis: Diagnosis, quiet: bool, no_color: bool, saved: str) -> None
 
     from ..report.terminal import render
 
-    class PipedConsole(Console):
-        def on_broken_pipe(self) -> None:
-            raise BrokenPipeError  # rich would end the program here
-
     plain = no_color or bool(os.environ.get("NO_COLOR"))
     width = None if sys.stdout.isatty() else 160
-    render(diagnosis, PipedConsole(color_system=None if plain else "auto", width=width), saved)
+    render(diagnosis, Console(color_system=None if plain else "auto", width=width), saved)
 
 
 def exit_with(diagnosis: Diagnosis, wanted: bool) -> None:
@@ -84,8 +77,10 @@ def write_file(target: str, pieces: Iterable[bytes]) -> int:
         BundleError: the file cannot be written.
     """
     if target == "-":
-        count = sum(sys.stdout.buffer.write(piece) for piece in pieces)
-        sys.stdout.flush()
+        count = 0
+        with pipes.shown():
+            for piece in pieces:
+                count += sys.stdout.buffer.write(piece)
         return count
     path = Path(os.path.realpath(target))
     special = path.exists() and not path.is_file()

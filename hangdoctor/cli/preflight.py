@@ -14,6 +14,7 @@ from ..launchers import preflight
 from ..launchers.slurm import parse_job
 from ..readers.preflight import Options
 from ..readers.preflight_compare import Preflight
+from . import pipes
 from .output import progress_to_stderr
 
 EXIT_CODES = {"ok": 0, "fail": 10, "warn": 11, "unknown": 12}
@@ -79,10 +80,19 @@ def _answer(once: str) -> None:
 
 def _deliver(found: Preflight, json_file: str | None, quiet: bool, no_color: bool) -> None:
     data = msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n"
-    if json_file == "-":
-        sys.stdout.buffer.write(data)
-        sys.stdout.flush()
-        return
+    with pipes.shown():  # the exit code tells the verdict also where nobody reads the table to its end
+        if json_file == "-":
+            sys.stdout.buffer.write(data)
+        else:
+            _show(found, quiet, no_color)
+    if json_file and json_file != "-":
+        try:
+            Path(json_file).write_bytes(data)
+        except OSError as error:
+            raise BundleError(f"the findings cannot be written to {json_file}: {error.strerror}") from error
+
+
+def _show(found: Preflight, quiet: bool, no_color: bool) -> None:
     from rich.console import Console
 
     from ..report.preflight import render
@@ -90,8 +100,3 @@ def _deliver(found: Preflight, json_file: str | None, quiet: bool, no_color: boo
     plain = no_color or bool(os.environ.get("NO_COLOR"))
     shown = msgspec.structs.replace(found, findings=[f for f in found.findings if f.verdict != "ok" or not quiet])
     render(shown, Console(color_system=None if plain else "auto", width=None if sys.stdout.isatty() else 160))
-    if json_file:
-        try:
-            Path(json_file).write_bytes(data)
-        except OSError as error:
-            raise BundleError(f"the findings cannot be written to {json_file}: {error.strerror}") from error

@@ -14,6 +14,7 @@ from ..diagnosis.case import short
 from ..errors import BadInput, UsageError
 from ..readers.calls import CallsReader, calls_path
 from .output import progress_to_stderr
+from .pipes import pause
 from .trace_target import Traced, again, find, target_flags
 
 _POLL_S = 0.2
@@ -61,7 +62,7 @@ def tail(rank: int, lines: int, all_threads: bool, no_wait: bool, folder: Path |
             elif time.monotonic() - quiet > _QUIET_S and not told:
                 _say_where(view, traced)
                 told = True
-            time.sleep(_POLL_S)
+            pause(_POLL_S)
 
 
 def _rank(ranks: list[Traced], rank: int) -> Traced:

@@ -1,0 +1,89 @@
+"""Standard output and standard error whose reader may go away (`| head`): seen in one place, for all verbs.
+
+A broken pipe of ours is told from every other one (a node's, a socket's), which click and rich do not do: they end the
+program at any of them, with exit code 1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import select
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any, TextIO
+
+from ..errors import OutputClosed
+
+_STDOUT = 1
+
+
+class _Output(io.FileIO):
+    """Standard output: the verb has nobody left to tell."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            raise OutputClosed from None
+
+
+class _Progress(io.FileIO):
+    """Standard error: what nobody reads is left out, and the work goes on."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            return len(data)
+
+
+def watch() -> None:
+    """From now on a write to standard output that nobody reads raises `OutputClosed`."""
+    sys.stdout, sys.stderr = _again(sys.stdout, _Output), _again(sys.stderr, _Progress)
+
+
+def _again(stream: TextIO, kind: type[io.FileIO]) -> TextIO:
+    """The same stream over a file of this kind; a stream that is none of the interpreter's own is left alone."""
+    if not isinstance(stream, io.TextIOWrapper):
+        return stream
+    stream.flush()
+    file = kind(stream.fileno(), "wb", closefd=False)
+    buffer: Any = file if isinstance(stream.buffer, io.FileIO) else io.BufferedWriter(file)  # none under python -u
+    return io.TextIOWrapper(
+        buffer, stream.encoding, stream.errors, "\n", line_buffering=stream.line_buffering, write_through=stream.write_through
+    )
+
+
+def drop() -> None:
+    """Let what is buffered, and whatever else would be written, go nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, _STDOUT)
+    os.close(nowhere)
+
+
+@contextlib.contextmanager
+def shown() -> Iterator[None]:
+    """For output after which there is more to do: a file to write, a verdict as exit code. Nobody reading does not stop that."""
+    try:
+        yield
+        sys.stdout.flush()
+    except OutputClosed:
+        drop()
+
+
+def pause(seconds: float) -> None:
+    """Sleep, but not on after the reader of standard output has gone: who writes nothing would never learn of it.
+
+    Raises:
+        OutputClosed: it has gone.
+    """
+    poll = select.poll()
+    poll.register(_STDOUT, 0)  # errors and hang-ups are always told
+    told = sum(event for _, event in poll.poll(seconds * 1000))
+    if told & (select.POLLERR | select.POLLHUP):
+        raise OutputClosed
+    if told:  # no standard output at all
+        time.sleep(seconds)
