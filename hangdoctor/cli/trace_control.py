@@ -119,6 +119,7 @@ def outcome_lines(request: Request, rows: Sequence[Row]) -> Iterator[str]:
     slow = _named(rows, lambda r: r.obeyed and r.state == "tracing" and r.variant == "python")
     if slow:
         yield f"{slow}: in pure Python, ten to twenty times slower: the C extension was not built for their interpreter"
+    yield from _unseen_lines([r for r in rows if r.obeyed])
     late = _named(rows, lambda r: not r.obeyed and not r.note)
     if late:
         yield f"{late}: no answer yet; stopped, or something holds the interpreter's lock. They obey when they can"
@@ -127,6 +128,14 @@ def outcome_lines(request: Request, rows: Sequence[Row]) -> Iterator[str]:
             yield f"rank {row.rank}: {row.note}"
     if not rows:
         yield "no rank was concerned"
+
+
+def _unseen_lines(rows: Sequence[Row]) -> Iterator[str]:
+    """Which of the chosen names no traced rank has imported: where some have, the others may never do, and nothing is wrong."""
+    traced = [r.unseen.split(",") for r in rows if r.state in ("tracing", "waiting")]
+    names = [n for n in (traced[0] if traced else []) if n and all(n in unseen for unseen in traced)]
+    if names:
+        yield f"no traced rank has imported {', '.join(names)}: misspelt, or a package that is imported later (trace status tells)"
 
 
 def _named(rows: Sequence[Row], those: Callable[[Row], bool]) -> str:
@@ -161,6 +170,7 @@ def status(as_json: bool, folder: Path | None, job: str, jobid: str | None, rows
 def _table(rows: Sequence[Row]) -> Iterator[str]:
     for follow, ignore in sorted({(r.follow, r.ignore) for r in rows if r.state not in ("never traced", "stopped")}):
         yield f"follows {follow or 'everything but the standard library'}{f', ignores {ignore}' if ignore else ''}"
+    yield from _unseen_lines(rows)
     width = max((len(r.node) for r in rows), default=0)
     node = f"{'node':<{width}}  " if width else ""
     yield f"{'rank':>5}  {node}{'pid':>8}  {'process':<7}  {'tracing':<13} {'events':>14} {'reaches back':>13} {'last call':>11}"

@@ -115,6 +115,7 @@ class Row(Struct):
     events: int = 0
     follow: str = ""
     ignore: str = ""
+    unseen: str = ""  # of the names that are followed, those that the rank has not imported
     variant: str = ""  # extension or python
     from_iteration: int = -1
     reaches_back_s: float = -1.0
@@ -131,6 +132,7 @@ def row_of(rank: Traced, serial: int = 0) -> Row:
         return row
     row.state, row.events, row.obeyed = trace.state.replace("_", " "), trace.written, trace.request >= serial
     row.follow, row.ignore = ",".join(trace.follow), ",".join(trace.ignore)
+    row.unseen = ",".join(trace.unseen)
     row.variant, row.from_iteration = "python" if trace.python else "extension", trace.from_iteration
     row.note = trace.note or row.note
     with CallsReader(calls_path(box.path)) as reader:

@@ -88,11 +88,11 @@ class CallsReader:
     def summary(self) -> CallTrace:
         """What the header says, without events."""
         self._head = os.pread(self._fd, fmt.HEADER_BYTES, 0)
-        names = [[n for n in self._header_text(p).split(",") if n] for p in (fmt.H_FOLLOW, fmt.H_IGNORE)]
+        names = [[n for n in self._header_text(p).split(",") if n] for p in (fmt.H_FOLLOW, fmt.H_IGNORE, fmt.H_UNSEEN)]
         return CallTrace(
             rank=self._get(fmt.H_RANK), pid=self._get(fmt.H_PID), state=_STATES.get(self._get(fmt.H_STATE), "stopped"),
             path=str(self.path), python=self._get(fmt.H_VARIANT) == fmt.PYTHON,
-            monitoring=self._get(fmt.H_MEANS) == fmt.MONITORING, follow=names[0], ignore=names[1],
+            monitoring=self._get(fmt.H_MEANS) == fmt.MONITORING, follow=names[0], ignore=names[1], unseen=names[2],
             from_iteration=self._get(fmt.H_FROM_ITERATION), request=self._get(fmt.H_REQUEST),
             began_s=self._get(fmt.H_BEGAN_WALL) / 1e9, note=self._header_text(fmt.H_NOTE), written=self._get(fmt.H_HEAD),
             capacity=self.capacity, read_s=time.time(),

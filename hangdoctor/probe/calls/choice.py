@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Mapping
 from types import FrameType
+from typing import Any
 
 _EVERYTHING = "*"
 _OWN = "hangdoctor"
@@ -38,12 +40,22 @@ def module_of(frame: FrameType | None, filename: str) -> str:
     """The import name that a frame's code goes by; the program itself goes by its own name (train.py: `train`)."""
     name = frame.f_globals.get("__name__") if frame is not None else None
     if name == "__main__":
-        spec = frame.f_globals.get("__spec__") if frame is not None else None
-        own = getattr(spec, "name", "") or _stem((frame.f_globals.get("__file__") if frame is not None else "") or filename)
-        return str(own) or "__main__"
+        return _own_name(frame.f_globals if frame is not None else {}, filename)
     if isinstance(name, str) and name:
         return name
     return filename[8:-1] if filename.startswith("<frozen ") else ""
+
+
+def not_imported(names: Iterable[str]) -> list[str]:
+    """Those of the chosen names that nothing in this process goes by, so far: a typing error, or a package that comes later."""
+    main = sys.modules.get("__main__")
+    own = _own_name(vars(main), "") if main is not None else ""
+    return [n for n in names if n != _EVERYTHING and n not in sys.modules and _match(n, own) < 0]
+
+
+def _own_name(main: Mapping[str, Any], filename: str) -> str:
+    """The program's import name: its module's with `python -m`, else that of its file."""
+    return str(getattr(main.get("__spec__"), "name", "") or _stem(main.get("__file__") or filename)) or "__main__"
 
 
 def _stem(path: object) -> str:

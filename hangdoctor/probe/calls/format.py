@@ -47,6 +47,7 @@ H_HEAD = (256, "<Q")  # events written so far; alone in its cache line
 H_NOTE = (512, "<512s")
 H_FOLLOW = (1024, "<512s")
 H_IGNORE = (1536, "<512s")
+H_UNSEEN = (2048, "<512s")  # of the names that are followed, those that nothing imported goes by
 
 TRACING, STOPPED, SWITCHED_OFF, WAITING = 1, 2, 3, 4
 EXTENSION, PYTHON = 1, 2

@@ -14,7 +14,7 @@ from ..blame import is_ours, place
 from ..box import Box
 from . import format as fmt
 from . import hooks
-from .choice import Choice, module_of
+from .choice import Choice, module_of, not_imported
 from .request import Request, concerns
 from .ring import Ring
 
@@ -34,6 +34,7 @@ class Tracer:
         self._choice = Choice((), ())
         self._guard = threading.Lock()
         self._forks = self._left_alone = 0
+        self._unseen: list[str] = []  # names that are followed and not imported yet
 
     # ----------------------------------------------------------------- what is asked
 
@@ -62,6 +63,7 @@ class Tracer:
         if wanted:
             ring.header_text(fmt.H_FOLLOW, ",".join(request.follow))
             ring.header_text(fmt.H_IGNORE, ",".join(request.ignore))
+        self._tell_unseen(ring, not_imported(request.follow) if wanted else [])
         first = request.from_iteration if wanted else None
         ring.header(fmt.H_FROM_ITERATION, -1 if first is None else first)
         if wanted and (first is None or iteration >= first):
@@ -78,10 +80,11 @@ class Tracer:
             self.obey(request, iteration)
 
     def tick(self) -> None:
-        """Once a second: the clocks side by side, and threads that were made since."""
+        """Once a second: the clocks side by side, threads that were made since, packages that were imported since."""
         try:
             if self.ring is not None and not self.broken:
                 self.ring.anchor()
+                self._look_for_packages(self.ring)
             if self.hook is not None:
                 self.hook.adopt()
                 self._tell_left_alone(self.hook.left_alone)
@@ -92,6 +95,20 @@ class Tracer:
         if self.ring is not None and threads != self._left_alone:
             self._left_alone = threads
             self.ring.header_text(fmt.H_NOTE, f"threads with another profiler, not traced: {threads}" if threads else "")
+
+    def _look_for_packages(self, ring: Ring) -> None:
+        if self._unseen and self._guard.acquire(blocking=False):  # else the choice is being changed just now
+            try:
+                unseen = not_imported(self._unseen)
+                if unseen != self._unseen:
+                    self._tell_unseen(ring, unseen)
+            finally:
+                self._guard.release()
+
+    def _tell_unseen(self, ring: Ring, names: list[str]) -> None:
+        self._unseen = names
+        text = ",".join(names)
+        ring.header_text(fmt.H_UNSEEN, text if len(text) < 512 else text[:512].rpartition(",")[0])
 
     def _number(self, place: tuple[int, str]) -> int:
         number: int = struct.unpack_from(place[1], self._box.map, place[0])[0]
