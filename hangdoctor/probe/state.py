@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _BEAT_S = 1.0
 _REQUEST = "trace.json"  # of calls.request, which is not imported before there is one
+_NO_REQUEST = (0, 0)
 
 
 class Beats:
@@ -53,7 +54,7 @@ class Probe:
         self._beats: Beats | None = None
         self._phase = ""
         self.tracer: Tracer | None = None  # from the first request on
-        self._heard: tuple[int, int] | None = None  # which request was heard last
+        self._heard: tuple[int, int] | None = None  # which request was heard last, None before the first look
 
     # ----------------------------------------------------------------- begin
 
@@ -116,13 +117,15 @@ class Probe:
             found = (recorder.box.path.parent / _REQUEST).lstat()
             heard = (found.st_mtime_ns, found.st_ino)
         except OSError:
-            heard = None
-        if heard is not None and heard != self._heard:
-            self._heard = heard
-            from .calls import request
+            heard = _NO_REQUEST
+        before, self._heard = self._heard, heard
+        if heard not in (before, _NO_REQUEST):
+            from .calls import request, run
 
-            asked = request.read(recorder.box.path.parent)
-            if asked is not None:
+            where = recorder.box.path.parent
+            asked = request.read(where)
+            # What lay there before this process may be of a run that ended badly, and is then not for this one.
+            if asked is not None and (before is not None or run.began_before(where, heard[0] / 1e9)):
                 self._trace(recorder, asked)
         if self.tracer is not None:
             self.tracer.tick()

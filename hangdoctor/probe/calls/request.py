@@ -103,7 +103,7 @@ def is_rank_itself(environ: MutableMapping[str, str], argv: Sequence[str]) -> bo
 
     Leaves a mark in the environment for the children.
     """
-    if _is_launcher(argv):
+    if is_launcher(argv):
         return False
     rank, world, _ = ranks_from(environ)
     mark = f"{'RANK' in environ}:{rank}:{world}"
@@ -113,7 +113,7 @@ def is_rank_itself(environ: MutableMapping[str, str], argv: Sequence[str]) -> bo
     return True
 
 
-def _is_launcher(argv: Sequence[str]) -> bool:
+def is_launcher(argv: Sequence[str]) -> bool:
     """True for `python .../torchrun ...` and `python -m torch.distributed.run ...`."""
     for i, word in enumerate(argv[1:6], start=1):
         if word == "-m":
