@@ -8,6 +8,8 @@ from hangdoctor import bundle
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.model import (
     Alternative,
+    CallsOf,
+    CallsParting,
     Cause,
     Diagnosis,
     Evidence,
@@ -48,4 +50,5 @@ def everywhere(folder: Path) -> tuple[JobCapture, Diagnosis, Path]:
         [StackGroup([0], EVIL, [StackFrame(EVIL, EVIL, 1)])], [Missing([1], EVIL, "node", EVIL)],
         [RankLine(0, EVIL, 1, EVIL, 0, EVIL, EVIL)], [EVIL],
     )  # fmt: skip
+    diagnosis.calls = CallsParting(EVIL, CallsOf(0, [EVIL] * 3, [EVIL] * 12, 3.0), CallsOf(1, [EVIL]), 7, EVIL)
     return capture, diagnosis, kept

@@ -61,12 +61,14 @@ def report(folder: Path, page: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Eight gloo ranks with black boxes, rank 3 asleep; captured by `dump`, shown by `report`."""
+    """Eight gloo ranks with black boxes, their calls traced, rank 3 asleep; captured by `dump`, shown by `report`."""
     here = tmp_path_factory.mktemp("seen")
     environ = {"HANGDOCTOR_DIR": str(here / "boxes"), "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
     prepare(environ)
     with Stage(here / "job", environ=environ) as job:
-        job.wait_ready().play("sleep", 3)
+        job.wait_ready()
+        hangdoctor("trace", "start", "--follow", "stage", "--wait", "60", "--folder", str(here / "boxes"), cwd=here)
+        job.play("sleep", 3)
         hangdoctor("dump", "--local", "--job", job.key, "--bundle", str(here / "kept"), cwd=here)
     return report(here / "kept", here / "report.html")
 
@@ -115,6 +117,29 @@ def test_pointing_clicking_and_arrows_show_a_rank(seen: Browser) -> None:
     assert "Rank 0" in seen.text("#details h3")
     seen.js("document.querySelector('.grid').dispatchEvent(new MouseEvent('mouseleave'))")
     assert "Rank 3" in seen.text("#details h3")
+
+
+def test_the_last_calls_of_the_culprit_stand_beside_those_of_a_healthy_rank(seen: Browser) -> None:
+    assert seen.text("#calls h2") == "Last Python calls, and where they part"
+    assert seen.find("nav a[href='#calls']").is_displayed()
+    assert "events, until they returned from say (jobs/stage.py:" in seen.text("#calls .alike")
+    culprit, peer = seen.all("#calls article")
+    assert culprit.accessible_name.split() == ["Rank", "3", "culprit"]
+    assert "not to blame" in peer.accessible_name and "◆" in culprit.text and "◆" not in peer.text
+    assert "called sleep (jobs/stage.py:" in culprit.text and "called step (jobs/stage.py:" in peer.text
+    inside = seen.js("return [...arguments[0].querySelectorAll('.inside li')].map(e => e.textContent)", culprit)
+    assert inside[-1].startswith("sleep (jobs/stage.py:") and any(line.startswith("play (") for line in inside)
+    assert seen.js("return [...document.querySelectorAll('.evidence .source')].some(e => e.textContent == 'Python calls')")
+    boxes = seen.js("return [...document.querySelectorAll('#calls article')].map(e => e.getBoundingClientRect().left)")
+    assert boxes[0] < boxes[1], "side by side where there is room"
+
+
+def test_on_a_phone_the_two_stand_below_one_another(browser: Browser, page: Path) -> None:
+    browser.open(page, width=390, height=844)
+    fork = "return [...document.querySelectorAll('#calls article')].map(e => getComputedStyle(e, '::before').display)"
+    assert browser.js(fork) == ["block", "none"]
+    lefts = browser.js("return [...document.querySelectorAll('#calls article')].map(e => e.getBoundingClientRect().left)")
+    assert lefts[0] == lefts[1]
 
 
 def test_search_by_keyboard_finds_frames_and_ranks(seen: Browser) -> None:

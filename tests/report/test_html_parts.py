@@ -16,7 +16,7 @@ from benchmarks.accuracy.simulated import capture_of
 from hangdoctor import bundle
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.layout import Layout
-from hangdoctor.model import Cause, Diagnosis, Job, JobCapture, NodeCapture, RankCapture, Wait, WaitOn
+from hangdoctor.model import CallsOf, CallsParting, Cause, Diagnosis, Job, JobCapture, NodeCapture, RankCapture, Wait, WaitOn
 from hangdoctor.report.html import as_bytes, chat, graph, lanes, raw
 from hangdoctor.report.html.groups import GroupNames, layout_of
 from hangdoctor.report.html.text import embed, visible
@@ -158,6 +158,16 @@ def test_every_field_may_be_hostile_and_the_markup_stays_whole(tmp_path: Path) -
     parser.feed(as_bytes(*everywhere(tmp_path)).decode())
     assert parser.stack == [] and SHOWN in parser.text and "\u202e" not in parser.text
     assert not {a for a in parser.attributes if a.startswith("on")} and "style" not in parser.attributes
+
+
+def test_calls_of_one_rank_alone_and_of_none(tmp_path: Path) -> None:
+    capture, diagnosis, folder = kept(tmp_path)
+    assert b'id="calls' not in as_bytes(capture, diagnosis, folder)
+    diagnosis.calls = CallsParting("it slept", CallsOf(0, [], ["main (a.py:1)", "<lambda> (a.py:2)"], 31.4))
+    text = as_bytes(capture, diagnosis, folder).decode()
+    shown = text[text.index('<section id="calls"') : text.index('<section id="waits"')]
+    assert "where they part" not in shown and "made no further call" in shown and "No other rank was traced" in shown
+    assert "Still in, without a call for 31 s" in shown and "&lt;lambda&gt; (a.py:2)" in shown
 
 
 def test_the_chat_text_is_short_and_says_all(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ _STYLES = ("base.css", "parts.css", "print.css")
 _STATUS = {"hang": "Hang", "slow": "Slow", "healthy": "Healthy", "unknown": "Could not tell"}
 _SOURCES = {
     "stack": "stacks", "ops": "operations", "proc": "process", "ras": "NCCL RAS", "gpu": "GPU", "log": "log", "silence": "silence",
+    "trace": "Python calls",
 }  # fmt: skip
 
 
