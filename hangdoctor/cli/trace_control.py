@@ -17,7 +17,7 @@ from ..ranges import format_ranks, parse_ranks
 from . import trace_nodes
 from .output import progress_to_stderr
 from .trace_flags import choice_flags
-from .trace_target import Row, Traced, again, find, row_of, target_flags
+from .trace_target import Row, Traced, again, find, jobid_flag, row_of, target_flags
 
 _POLL_S = 0.1
 
@@ -27,7 +27,7 @@ def _ranks(ctx: click.Context, param: click.Parameter, value: str | None) -> str
 
 
 _rows_flag = click.option("--rows", is_flag=True, hidden=True, help="Answer with rows, for the node that asks.")
-_jobid_flag = click.option("--jobid", metavar="J[.STEP]", help="A running Slurm job: on all of its nodes.")
+_jobid_flag = jobid_flag("on all of its nodes.")
 _quiet_flag = click.option("--quiet", "-q", is_flag=True, help="Nothing but errors.")
 
 

@@ -1,14 +1,19 @@
-"""The switch on all nodes of a Slurm job: the same sub-verb once a node, and the rows that each of them answers."""
+"""The sub-verbs of `trace` on the nodes of a Slurm job: the same one there, and what it answers, row by row or line by line."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
+import click
 import msgspec
 
+from ..errors import LauncherError
+from .pipes import pause
 from .trace_target import Row
 
 MARK = "HANGDOCTOR-TRACE/1 "  # one line: what a scheduler or a shell prints around it does no harm
+_SAID = "hangdoctor: "  # of a line that a person is to read
 _SPARE_S = 10.0  # for a scheduler to start a step, beyond the time that the sub-verb itself waits
 
 
@@ -37,3 +42,37 @@ def ask(jobid: str, arguments: Sequence[str], wait_s: float, say: Callable[[str]
             row.node = outcome.node
             rows.append(row)
     return sorted(rows, key=lambda row: (row.rank, row.node))
+
+
+def follow(jobid: str, node: str, arguments: Sequence[str], say: Callable[[str], None]) -> None:
+    """Hand on what the sub-verb says on one node, until it ends there or nobody reads it here.
+
+    Raises:
+        LauncherError: the job is not there, or not ours; the node does not answer.
+    """
+    from ..launchers import gather
+    from ..launchers.slurm import ENDED, SlurmLauncher, parse_job
+    from ..launchers.stream import Stream
+
+    launcher = SlurmLauncher(*parse_job(jobid))
+    errors = ""
+    for command in launcher.on_node(node, ["trace", *arguments]):
+        errors = ""
+        with Stream(command, launcher.env) as stream:
+            for line in stream:
+                if line is None:
+                    pause(0)
+                elif line.is_output:
+                    click.echo(line.text)
+                elif line.text.startswith(_SAID):
+                    say(line.text.removeprefix(_SAID))
+                else:
+                    errors += line.text + "\n"
+        if stream.code == 0:
+            return
+        if "Invalid generic resource" not in errors:  # a cluster without GPUs in its configuration does not know the word
+            break
+    if re.search(rf"{ENDED}|CANCELLED AT", errors):
+        say(f"the job ended on node {node}")
+        return
+    raise LauncherError(f"node {node} tells no more: {gather.last_words(errors) or f'exit code {stream.code}'}")

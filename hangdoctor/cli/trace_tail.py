@@ -11,13 +11,16 @@ import click
 from ..calls_model import CallTrace, Event
 from ..diagnosis.calls import main_tid
 from ..diagnosis.case import short
-from ..errors import BadInput, UsageError
+from ..errors import BadInput, NoRanksFound, UsageError
+from ..ranges import format_ranks
 from ..readers.calls import CallsReader, calls_path
+from . import trace_nodes
 from .output import progress_to_stderr
 from .pipes import pause
-from .trace_target import Traced, again, find, target_flags
+from .trace_target import Row, Traced, again, find, jobid_flag, target_flags
 
 _POLL_S = 0.2
+_STATUS_S = 5.0  # for the nodes to say where the rank is
 _QUIET_S = 3.0  # without a call: then it is said where the rank is
 _SIGNS = {"call": ">", "return": "<", "exception": "!", "open": "=", "begin": "-"}
 _MAX_AT_ONCE = 20_000  # events between two looks; of more the last so many are shown
@@ -29,16 +32,45 @@ _MAX_AT_ONCE = 20_000  # events between two looks; of more the last so many are 
 @click.option("--all-threads", is_flag=True, help="All threads of the rank, not the main one only.")
 @click.option("--no-wait", is_flag=True, help="End after those, do not wait for more.")
 @target_flags
-def tail(rank: int, lines: int, all_threads: bool, no_wait: bool, folder: Path | None, job: str, local: bool) -> None:
+@jobid_flag("on whichever of its nodes the rank is.")
+def tail(
+    rank: int, lines: int, all_threads: bool, no_wait: bool, folder: Path | None, job: str, jobid: str | None, local: bool
+) -> None:
     """The last calls of one rank, live, like tail -f; also while it hangs or after it died.
 
     \b
     > called    < returned    ! left by an exception    = was in it already when tracing began
 
-    Ends when the rank's process is gone, or with Ctrl-C.
+    Ends when the rank's process is gone, with Ctrl-C, or when nobody reads it any more (`| head`).
     """
     say = progress_to_stderr(False)
-    traced = _rank(find(folder, job, say), rank)
+    if jobid:
+        node = _node_of(trace_nodes.ask(jobid, ["status"], _STATUS_S, say), rank, jobid)
+        flags = [*(["--all-threads"] if all_threads else []), *(["--no-wait"] if no_wait else [])]
+        trace_nodes.follow(jobid, node, ["tail", "--rank", str(rank), "-n", str(lines), *flags], say)
+        return
+    _tail(_rank(find(folder, job, say), rank), lines, all_threads, no_wait)
+
+
+def _node_of(rows: list[Row], rank: int, jobid: str) -> str:
+    """The node of a rank's newest process.
+
+    Raises:
+        NoRanksFound: no node knows of it.
+        UsageError: it was never traced.
+    """
+    own = [r for r in rows if r.rank == rank]
+    if not own:
+        there = format_ranks(sorted({r.rank for r in rows}))
+        help = f"There are: {there}." if there else "Start the job with: hangdoctor run"
+        raise NoRanksFound(f"no node of job {jobid} has a rank {rank} that carries the probe", help)
+    newest = max(own, key=lambda r: (r.process == "live", r.state != "never traced"))
+    if newest.state == "never traced" and not newest.note:
+        raise _never_traced(rank, f" --jobid {jobid}")
+    return newest.node
+
+
+def _tail(traced: Traced, lines: int, all_threads: bool, no_wait: bool) -> None:
     view = _View(all_threads)
     with CallsReader(calls_path(traced.box.path)) as reader:
         trace = reader.read_last(max(lines, 200))
@@ -80,8 +112,12 @@ def _rank(ranks: list[Traced], rank: int) -> Traced:
     if traced.trouble:
         raise BadInput(traced.trouble)
     if traced.trace is None:
-        raise UsageError(f"rank {rank} was never traced", "Switch it on: hangdoctor trace start --follow PACKAGES")
+        raise _never_traced(rank)
     return traced
+
+
+def _never_traced(rank: int, where: str = "") -> UsageError:
+    return UsageError(f"rank {rank} was never traced", f"Switch it on: hangdoctor trace start{where} --follow PACKAGES")
 
 
 class _View:

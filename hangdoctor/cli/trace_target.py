@@ -44,6 +44,11 @@ def target_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def jobid_flag(where: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """--jobid: a Slurm job's nodes in place of this host."""
+    return click.option("--jobid", metavar="J[.STEP]", help=f"A running Slurm job: {where}")
+
+
 def find(folder: Path | None, job: str, say: Callable[[str], None]) -> list[Traced]:
     """The ranks of one job on this host, by rank; dead ones too, as long as no newer process of theirs is there.
 

@@ -150,6 +150,17 @@ class SlurmLauncher:
         outcomes = self._ask(nodes, command, deadline, progress)
         return [_in_words(o) for o in outcomes]
 
+    def on_node(self, node: str, arguments: Sequence[str]) -> list[Command]:
+        """``hangdoctor ARGUMENTS --job slurm-J.STEP`` on one node, to be run by the caller; the second where Slurm refuses the first.
+
+        Raises:
+            LauncherError: as `capture`.
+        """
+        self.job, job_nodes = self._running_job()
+        _, step, _ = self._choose(job_nodes)
+        command, overlap = gather.own_command([*arguments, "--job", f"slurm-{self.job}.{step}"], self.python), self._overlap()
+        return [step_command(self.job, node, command, overlap, gres) for gres in ("gpu:0", "none")]
+
     # ----------------------------------------------------------------- what Slurm knows
 
     def _slurm(self, *argv: str) -> Outcome:
