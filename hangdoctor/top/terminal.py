@@ -104,12 +104,14 @@ class Terminal:
 
 
 def split_keys(text: str) -> list[str]:
-    """``"j\\x1b[A"`` -> ``["j", "up"]``; sequences that mean nothing here are left out."""
+    """``"j\\x1b[A"`` -> ``["j", "up"]``; sequences that mean nothing here are left out.
+
+    Escape and the next key may come in one read; only ``[`` and ``O`` behind it begin a sequence (ECMA-48).
+    """
     found = []
     while text:
-        known = next(
-            (k for k in sorted(_KEYS, key=len, reverse=True) if text.startswith(k) and (k != "\x1b" or len(text) == 1)), None
-        )
+        alone = text[1:2] not in ("[", "O")
+        known = next((k for k in sorted(_KEYS, key=len, reverse=True) if text.startswith(k) and (k != "\x1b" or alone)), None)
         if known is not None:
             found.append(_KEYS[known])
             text = text[len(known) :]

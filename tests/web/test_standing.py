@@ -253,4 +253,5 @@ def test_hostile_names_cannot_steer_the_terminal_and_lines_fit() -> None:
 def test_keys_are_told_apart() -> None:
     assert split_keys("j\x1b[A\x1b[5~q") == ["j", "up", "page up", "q"]
     assert split_keys("\x1b") == ["escape"]
+    assert split_keys("\x1bc\x1b\x1b[B") == ["escape", "c", "escape", "down"]
     assert split_keys("\x1b[1;5Cx\x1b[200~é\r") == ["x", "é", "enter"]
