@@ -77,6 +77,7 @@ class RankOps(Struct, omit_defaults=True):
     operations: list[Operation] = []
     overwritten: bool = False  # older operations than these existed
     iteration: int = -1
+    steps: int = 0  # that the job's optimizers have made
     phase: str = ""
     heartbeat_s: float = 0.0  # wall clock of the last sign of life
     finished: bool = False  # left its training in good order

@@ -26,6 +26,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+GRADIENTS = "gradient all_reduce in backward"  # DistributedDataParallel's, in C++
+
 PlaceKind = Literal[
     "collective",
     "p2p",
@@ -197,7 +199,7 @@ def _place(rule: Rule, python: list[Frame], i: int, blocked: bool) -> Place:
     if rule.kind == "delegate":
         if op == "backward" and blocked and i == 0:
             # Nothing of Python runs inside backward and the thread sleeps: C++ waits for the gradients' reduction.
-            return Place("collective", "gradient all_reduce in backward", "dp", frame=user_frame(python[1:] or python))
+            return Place("collective", GRADIENTS, "dp", frame=user_frame(python[1:] or python))
         return Place("code", op, frame=user_frame(python), delegated=True)
     if rule.kind not in COMMUNICATION:
         return Place(rule.kind, op, frame=user_frame(python))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..model import Cause, Diagnosis, Job, JobCapture, Missing, RankLine, Status, Took, Wait, WaitOn
-from . import calls, faults, fusion, lifecycle, outsiders, ras, straggling, waiting
+from . import calls, faults, fusion, gradients, lifecycle, outsiders, ras, straggling, waiting
 from .case import Case, names, open_case, operation_of, short
 from .position import group_by_operation
 from .stacks import group_stacks
@@ -38,6 +38,8 @@ def _conclude(case: Case) -> tuple[Status, list[Cause], list[Wait], list[str]]:
         causes = by_stacks or ras.find(case)
         return _status(case, causes), causes, [], []
     told = fusion.ask_operations(case, facts)
+    told.causes, unrecorded = gradients.without_unrecorded(case, told.causes)
+    told.notes = unrecorded or told.notes
     if case.capture.job.startswith("pids:"):  # who was not asked for is not captured, and no culprit for that
         told.causes = [c for c in told.causes if not set(c.ranks) <= set(case.absent)]
         if not told.causes and case.absent:
@@ -76,7 +78,7 @@ def find_causes(case: Case, facts: list[Cause]) -> list[Cause]:
     outside = outsiders.find(case, blamed)
     if outside:
         return _ordered(facts + outside)
-    return _ordered(facts + waiting.find(case, blamed))
+    return _ordered(facts + gradients.advise(case, waiting.find(case, blamed)))
 
 
 def _ordered(causes: list[Cause]) -> list[Cause]:

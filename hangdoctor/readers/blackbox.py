@@ -267,7 +267,7 @@ class _Reader:
         ops = RankOps(
             rank=self.box.rank, world_size=max(self.box.world_size, 0), source="blackbox", groups=groups,
             operations=[by_serial[s] for s in sorted(by_serial)], overwritten=newest > self.regions["ring"][1],
-            iteration=iteration_of(head), phase=self._string(_number(head, fmt.H_PHASE)),
+            iteration=iteration_of(head), steps=_number(head, fmt.H_STEPS), phase=self._string(_number(head, fmt.H_PHASE)),
             heartbeat_s=self.box.heartbeat_s, finished=self.box.state == "finished",
             runs_ahead=bool(_number(head, fmt.H_FLAGS) & fmt.RUNS_AHEAD), notes=self._notes(torn),
             layout=_layout(self.box.layout, self.box.world_size),

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 from probe_ranks import Rank, environment, ranks, until
@@ -51,21 +52,36 @@ def test_a_hang_seen_from_outside_and_after_sigkill(tmp_path: Path) -> None:
 
 
 def test_a_job_whose_collectives_are_not_seen_shows_its_progress_by_its_optimizer(tmp_path: Path) -> None:
-    with ranks("ddp.py", 2, environment(tmp_path)) as started:
+    with ranks("ddp.py", 2, environment(tmp_path), "stuck") as started:
         assert [rank.line() for rank in started] == ["trained", "trained"]
         watches = [BoxWatch(find_boxes(tmp_path, pids=[rank.pid])[0].path) for rank in started]
         seen = [watch.read() for watch in watches]
         assert [s.iteration for s in seen] == [5, 5]
-        assert all(s.op == "init_process_group" and s.event_s > box_of(tmp_path, r).box.created_s
+        assert all(s.op == "new_group" and s.event_s > box_of(tmp_path, r).box.created_s
                    for s, r in zip(seen, started, strict=True))  # fmt: skip
         assert [box_of(tmp_path, rank).ops.iteration for rank in started] == [5, 5]
         until("rank 0 waits in backward", lambda: "State:\tS" in switches(started[0].pid))
-        pids = [word for rank in started for word in ("--pid", str(rank.pid))]
-        said = hangdoctor("dump", *pids, "--json", "-", "--no-bundle", cwd=tmp_path).stdout
-        verdict = json.loads(said)
+        verdict = dump(tmp_path, started)
         assert verdict["status"] == "hang" and verdict["causes"][0]["ranks"] == [1], verdict["summary"]
         for watch in watches:
             watch.close()
+
+
+def test_ranks_in_a_communication_that_no_box_records_are_not_blamed_for_staying_away(tmp_path: Path) -> None:
+    with ranks("ddp.py", 3, environment(tmp_path), "uneven") as started:
+        assert [rank.line() for rank in started] == ["trained"] * 3
+        until("rank 1 is behind the loop", lambda: box_of(tmp_path, started[1]).threads[0].operation is not None)
+        for rank in (started[0], started[2]):
+            until("the others wait in backward", lambda rank=rank: "State:\tS" in switches(rank.pid))
+        verdict = dump(tmp_path, started)
+        [cause] = verdict["causes"]
+        assert (cause["kind"], cause["ranks"]) == ("order", [1]) and cause["confidence"] < 0.6, verdict["summary"]
+        assert "batches" in cause["advice"] and any("black boxes do not record" in note for note in verdict["notes"])
+
+
+def dump(folder: Path, started: list[Rank]) -> dict[str, Any]:
+    pids = [word for rank in started for word in ("--pid", str(rank.pid))]
+    return dict(json.loads(hangdoctor("dump", *pids, "--json", "-", "--no-bundle", cwd=folder).stdout))
 
 
 def _ask_worker_server(path: Path) -> str:

@@ -10,7 +10,7 @@ from typing import cast, get_args
 from msgspec import Struct
 
 from ...model import Alternative, Cause, Evidence, Kind
-from ...operations import RankOps
+from ...operations import STORE, RankOps
 from .keys import SENDS, is_p2p
 from .scene import Scene
 from .waits import Instance
@@ -90,7 +90,27 @@ def _cause(scene: Scene, sinks: list[Sink]) -> Cause:
     cause.advice = ADVICE.get(kind, "")
     if instance is not None and kind not in ("dead", "stopped", "unreachable", "start_stall", "end_stall"):
         _doubt_if_usual(scene, cause, instance)
+        _doubt_if_unrecorded(scene, cause)
     return cause
+
+
+def _doubt_if_unrecorded(scene: Scene, cause: Cause) -> None:
+    """Optimizers that step without an operation in between: gradients are reduced where no record is made.
+
+    A stack outside of all communication (`places`) says that a rank is not in that.
+    """
+    known = scene.evidence.places
+    if cause.kind != "not_entered" or any(r in known or not _steps_unrecorded(scene.ops.get(r)) for r in cause.ranks):
+        return
+    cause.confidence = min(cause.confidence, 0.45)
+    cause.alternatives.insert(
+        0, Alternative("order", cause.ranks, "not excluded: gradients are reduced unrecorded here, and they may wait in that")
+    )
+    cause.advice = "Look at its stack: in backward it waits itself, for ranks that did fewer. " + cause.advice
+
+
+def _steps_unrecorded(ops: RankOps | None) -> bool:
+    return ops is not None and not ops.overwritten and sum(o.op not in STORE for o in ops.operations) < ops.steps
 
 
 def _doubt_if_usual(scene: Scene, cause: Cause, instance: Instance) -> None:

@@ -30,6 +30,16 @@ def test_a_wait_as_long_as_many_before_is_doubted_and_a_longer_one_is_not():
         assert ("--settle" in cause.advice) == doubted
 
 
+def test_gradients_reduced_without_a_record_are_not_excluded_where_no_stack_does():
+    uid = group_uid([0, 1])
+    ops = {r: RankOps(r, 2, groups=[Group(uid, [0, 1])], steps=20) for r in (0, 1)}
+    ops[1].operations.append(Operation(uid, 1, "all_reduce", "entered"))
+    for places, doubted in (({}, True), ({0: "load (data.py:3)"}, False)):
+        cause = only_cause(diagnose_ops(OpsEvidence(ops=ops, world_size=2, places=places)))
+        assert (cause.kind, cause.ranks) == ("not_entered", [0])
+        assert (cause.confidence < 0.5) == doubted == any("unrecorded" in a.why_not for a in cause.alternatives)
+
+
 def test_a_skipped_call_is_told_from_a_wrong_one_by_what_came_after_it_before():
     uid = group_uid([0, 1, 2])
     step = [("all_reduce", "train (job.py:10)"), ("barrier", "train (job.py:12)")]

@@ -1,6 +1,11 @@
-"""Two ranks under DistributedDataParallel, whose collectives no Python function makes; rank 1 stays away from the sixth step."""
+"""Ranks under DistributedDataParallel, whose collectives no Python function makes.
+
+stuck    rank 1 stays away from the sixth step
+uneven   rank 1 has no sixth batch and goes on to what comes behind the loop
+"""
 
 import os
+import sys
 
 import torch
 import torch.distributed as dist
@@ -12,6 +17,7 @@ probe.install()
 torch.manual_seed(1)
 dist.init_process_group("gloo")
 rank = dist.get_rank()
+metrics = dist.new_group()
 model = DistributedDataParallel(torch.nn.Linear(4, 4))
 optimizer = torch.optim.AdamW(model.parameters())
 
@@ -25,7 +31,9 @@ def step():
 for _ in range(5):
     step()
 print("trained", flush=True)
-if rank == 1:
+if rank == 1 and sys.argv[1] == "stuck":
     reader, _ = os.pipe()
     os.read(reader, 1)
-step()
+if rank != 1 or sys.argv[1] != "uneven":
+    step()
+dist.all_reduce(torch.ones(1), group=metrics)
