@@ -69,6 +69,7 @@ class Ranks:
         self._next_search = 0.0
         self._next_boxes = 0.0
         self._came_at = 0.0
+        self._others: list[discover.Job] = []
 
     # ----------------------------------------------------------------- coming and going
 
@@ -86,7 +87,9 @@ class Ranks:
             return
         self._pids = pids
         begin = time.thread_time()
-        jobs = [j for j in discover.find_jobs() if self.wanted(j)]
+        found = discover.find_jobs()
+        jobs = [j for j in found if self.wanted(j)]
+        self._others = [j for j in found if j not in jobs]
         if jobs:
             self._take(jobs[0])
         cost = time.thread_time() - begin
@@ -124,6 +127,11 @@ class Ranks:
             if own:
                 with contextlib.suppress(BadInput):  # it went away again: looked for at the next search
                     tracked.box = BoxWatch(max(own, key=lambda b: b.created_s).path)
+
+    @property
+    def others(self) -> list[str]:
+        """Jobs that are here now and are not meant."""
+        return sorted(j.key for j in self._others if any(Path(f"/proc/{f.pid}").exists() for f in j.ranks))
 
     @property
     def alive(self) -> int:

@@ -12,13 +12,12 @@ from collections import Counter
 
 from msgspec import Struct, field, structs
 
+from ..arrival import mark_behind, mark_lag, smoothed
 from ..messages import RankNow
 from ..standing import Row, state_of
 from .state import Core, Counters
 
 MAX_ROWS = 131_072  # a peer that claims a larger world must not fill the memory
-_BEHIND_S = 1.5  # reports of two nodes may be so far apart: shorter waits are not told from the way
-_SMOOTH = 0.1  # of a new report
 
 
 class Seen(Struct, frozen=True):
@@ -75,6 +74,7 @@ class View:
         self._lock = threading.Lock()
         self._seen: dict[int, Seen] = {}
         self._dirty: dict[int, Seen] = {}
+        self._waits: dict[int, float] = {}
         core.observer = self.take
 
     # ----------------------------------------------------------------- in the collector's loop
@@ -82,9 +82,13 @@ class View:
     def take(self, node: str, ranks: list[RankNow], late_s: float, now: float) -> None:
         """What the core has taken of one node; it was said `late_s` ago."""
         came = now - late_s
+        fresh = {}
+        for told in ranks:
+            # Here, not where it is read: how late a rank is must not depend on who looks, and how often.
+            share = self._waits[told.rank] = smoothed(self._waits.get(told.rank, -1.0), float(told.waits))
+            fresh[told.rank] = Seen(node, told, came - told.idle_s, share)
         with self._lock:
-            for told in ranks:
-                self._dirty[told.rank] = Seen(node, told, came - told.idle_s)
+            self._dirty.update(fresh)
 
     def look(self, now: float, wall: float) -> None:
         """Once a second: the nodes and the core's own state."""
@@ -119,16 +123,15 @@ class View:
         """
         with self._lock:
             fresh, self._dirty = self._dirty, {}
-        for rank, one in fresh.items():
-            self._seen[rank] = _smoothed(self._seen.get(rank), one)
+        self._seen.update(fresh)
         now = self.now
         # Between two looks time goes on: a rank that reported since must not appear to be of the future.
         mono = max(now.mono, time.monotonic()) if now.mono else 0.0
         silent = {n.name for n in now.nodes if n.silent_s}
         size = min(MAX_ROWS, max(now.world_size, max(self._seen, default=-1) + 1))
         rows = [_row(rank, self._seen.get(rank), mono, silent) for rank in range(size)]
-        _mark_behind(rows)
-        _mark_lag(rows, self._seen)
+        mark_behind(rows)
+        mark_lag(rows, {rank: one.waits for rank, one in self._seen.items()})
         return rows, now
 
 
@@ -138,30 +141,3 @@ def _row(rank: int, seen: Seen | None, mono: float, silent: set[str]) -> Row:
     told, idle = seen.told, max(0.0, mono - seen.event)
     state = state_of(told, idle, seen.node in silent)
     return Row(rank, state, seen.node, idle, told.iteration, told.phase, told.op, told.seq, told.pid, told.box)
-
-
-def _smoothed(old: Seen | None, new: Seen) -> Seen:
-    told = float(new.told.waits)
-    if told < 0 or old is None or old.waits < 0:
-        return structs.replace(new, waits=told if told >= 0 or old is None else old.waits)
-    return structs.replace(new, waits=old.waits + (told - old.waits) * _SMOOTH)
-
-
-def _mark_lag(rows: list[Row], seen: dict[int, Seen]) -> None:
-    """Who comes last waits least: by how much of the time others wait more. Shares of time need no common clock."""
-    known = {r.rank: seen[r.rank].waits for r in rows if r.state == "moving" and seen[r.rank].waits >= 0}
-    if len(known) < 2:
-        return
-    most = max(known.values())
-    for rank, waits in known.items():
-        rows[rank].lag_s = (most - waits) / 100
-
-
-def _mark_behind(rows: list[Row]) -> None:
-    """Whoever is not in an operation while others have waited for a while: for how long the first of those has waited."""
-    longest = max((r.idle_s for r in rows if r.state == "waiting"), default=0.0)
-    if longest < _BEHIND_S:
-        return
-    for row in rows:
-        if row.state in ("outside", "working", "still", "silent", "gone", "stopped", "blocked"):
-            row.behind_s = longest

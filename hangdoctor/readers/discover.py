@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -34,6 +34,7 @@ _LAUNCHER_MODULES = re.compile(
     r"^(torch\.distributed\.(run|launch|elastic\S*)|deepspeed\.launcher\.\S+|accelerate\.commands\.\S+|hangdoctor\S*|agents\S*)$"
 )
 _PYTHON = re.compile(r"^(python|pypy)[\d.]*$|^pt_main_thread$")
+_NAMED = 6  # jobs in one line
 _LOOPBACK = {"127.0.0.1", "localhost", "::1", "0.0.0.0"}
 
 
@@ -243,6 +244,12 @@ def select_job(jobs: list[Job], wanted: str = "") -> tuple[Job, list[str]]:
         how = "--job" if wanted else "the newest; pick another with --job"
         notes.append(f"job {job.key} is shown ({how}); also on this host: {', '.join(others)}")
     return job, notes
+
+
+def here_now(keys: Sequence[str]) -> str:
+    """Which jobs are on this host, for a person who has named another one."""
+    named = ", ".join(keys[:_NAMED]) + (f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else "")
+    return f"here now: {named}" if keys else "no other job is here"
 
 
 def to_capture(found: Found, node: str) -> RankCapture:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 from rich.text import Text
 
+from ..arrival import lag_of
 from ..errors import UsageError
 from ..ranges import parse_ranks
 from ..standing import Row, Standing
@@ -44,6 +45,7 @@ HELP = (
     "moving   made progress within 3 s        waiting  inside an operation for longer",
     "outside  in no operation while time passes: whom the waiting ones wait for",
     "working  uses the processor or reads and writes outside of operations",
+    "LAG      how much later than the others it comes to operations, each iteration",
     "still    no progress, and no black box that would tell more",
     "silent   its node's agent is not heard   gone     its process is over, not well",
     "stopped  SIGSTOP or a debugger           blocked  in uninterruptible I/O (state D)",
@@ -150,8 +152,8 @@ def _list(seen: Seen, mode: Mode, width: int, room: int) -> Iterator[Text]:
         if mode.cursor < mode.first
         else max(mode.first, mode.cursor - space + 1),
     )
-    node = max(6, min(16, width - 66))
-    yield Text(f"{'RANK':>6} {'NODE':<{node}} {'STATE':<9}{'FOR':>7} {'ITER':>8} {'PHASE':<12} OPERATION", style="dim")
+    node = max(8, min(16, width - 74))
+    yield Text(_columns(node), style="dim")
     if not rows:
         yield Text(
             "no rank" + (f" matches '{clean(mode.filter)}'" if mode.filter else " here yet: it appears when the job starts")
@@ -160,12 +162,21 @@ def _list(seen: Seen, mode: Mode, width: int, room: int) -> Iterator[Text]:
         yield _row(row, node, i == mode.cursor)
 
 
+def _columns(node: int) -> str:
+    """The names above the list; in 80 columns 19 are left for the operation."""
+    return f"{'RANK':>6} {'NODE':<{node}} {'STATE':<9}{'FOR':>7} {'LAG':>7} {'ITER':>7} {'PHASE':<10} OPERATION"
+
+
 def _row(row: Row, node: int, under: bool) -> Text:
     since = seconds(row.idle_s) if row.state not in ("moving", "finished") else ""
     step = str(row.iteration) if row.iteration >= 0 else ""
+    lag = lag_of(row) if row.state not in ("gone", "finished") else 0.0
+    late = "" if lag < 0.001 else f"{lag * 1e3:.0f} ms" if lag < 1 else seconds(lag)
     text = Text(f"{row.rank:>6} {clean(row.node)[:node]:<{node}} ", style="reverse" if under else "")
     text.append(f"{row.state:<9}", style=STYLES[row.state])
-    text.append(f"{since:>7} {step:>8} {clean(row.phase)[:12]:<12} {clean(row.op)}{f' #{row.seq}' if row.seq else ''}")
+    text.append(
+        f"{since:>7} {late:>7} {step:>7} {clean(row.phase)[:10]:<10} {clean(row.op)}{f' #{row.seq}' if row.seq else ''}"
+    )
     return text
 
 
@@ -194,7 +205,7 @@ def plain(seen: Seen, wanted: str = "", limit: int = 64) -> Iterator[str]:
     """The same once, for a pipe or a file."""
     yield from (line.plain.rstrip() for line in _head(seen, "", 160))
     rows = chosen(seen, wanted)
-    yield f"{'RANK':>6} {'NODE':<16} {'STATE':<9}{'FOR':>7} {'ITER':>8} {'PHASE':<12} OPERATION"
+    yield _columns(16)
     for row in rows[:limit]:
         yield _row(row, 16, False).plain.rstrip()
     if len(rows) > limit:

@@ -16,10 +16,11 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
+from ..arrival import Pace, mark_behind, mark_lag, per_iteration, smoothed
 from ..bundle import safe_name
 from ..errors import BadInput, CollectorError
 from ..messages import RankNow
-from ..readers import blackbox, proc, pyspy
+from ..readers import blackbox, discover, proc, pyspy
 from ..standing import Picture, Row, look, state_of
 
 _TIMEOUT_S = 5.0
@@ -58,6 +59,8 @@ class Watched(Protocol):
     job: str
     world_size: int
 
+    @property
+    def others(self) -> list[str]: ...
     def search(self) -> None: ...
     def look(self) -> list[RankNow]: ...
 
@@ -68,13 +71,22 @@ class LocalSource:
     def __init__(self, watched: Watched, job: str = "") -> None:
         self.watched, self.job = watched, job
         self.node = os.uname().nodename
+        self._waits: dict[int, float] = {}
+        self._pace = Pace()
 
     def look(self) -> Seen:
         self.watched.search()
         told = self.watched.look()
         rows = [self._row(one) for one in told]
-        place = f"{self.watched.job or 'no job'} on {self.node}"
-        return Seen(look(rows, self.watched.job, max(self.watched.world_size, len(rows))), rows, place)
+        self._waits = {one.rank: smoothed(self._waits.get(one.rank, -1.0), one.waits) for one in told}
+        picture = look(rows, self.watched.job, max(self.watched.world_size, len(rows)))
+        if self.job and not rows:
+            picture.sentence = f"No rank of job {self.job} is here; {discover.here_now(self.watched.others)}"
+        pace_s = self._pace.step(time.monotonic(), picture.iteration[0])
+        mark_lag(rows, self._waits)
+        mark_behind(rows)
+        per_iteration(rows, pace_s)
+        return Seen(picture, rows, f"{self.watched.job or 'no job'} on {self.node}", pace_s)
 
     def _row(self, told: RankNow) -> Row:
         state = state_of(told, told.idle_s, False)

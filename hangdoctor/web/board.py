@@ -8,6 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from ..arrival import Pace, per_iteration
 from ..collector.view import Now, View
 from ..errors import HangdoctorError
 from ..incidents import Incident, Incidents
@@ -56,7 +57,7 @@ class Board:
         self._known: set[str] = set()
         self._read_at = -1e9
         self._concluded = -1
-        self._steps: list[tuple[float, int]] = []
+        self._pace = Pace()
 
     def look(self, fresh_s: float = _FRESH_S) -> Look:
         mono = time.monotonic()
@@ -66,24 +67,10 @@ class Board:
             self._number += 1
             job = max(now.jobs, key=lambda j: now.jobs[j], default="")
             picture = look(rows, job, max(now.world_size, sum(r.state != "unseen" for r in rows)))
-            pace = self._pace(mono, picture.iteration[0])
-            for row in rows:
-                row.lag_s *= pace or 1.0  # shares of an iteration become seconds
+            pace = self._pace.step(mono, picture.iteration[0])
+            per_iteration(rows, pace)
             self._look = Look(self._number, rows, now, picture, pace)
         return self._look
-
-    def _pace(self, mono: float, iteration: int) -> float:
-        """Seconds an iteration, from the steps of the last half minute in which there were some."""
-        if self._steps and iteration < self._steps[-1][1]:
-            self._steps.clear()
-        if iteration >= 0 and (not self._steps or iteration > self._steps[-1][1]):
-            self._steps.append((mono, iteration))
-        while len(self._steps) > 2 and mono - self._steps[0][0] > 30:
-            del self._steps[0]
-        if len(self._steps) < 2:
-            return 0.0
-        (then, first), (at, last) = self._steps[0], self._steps[-1]
-        return (at - then) / (last - first)
 
     def rows(self) -> list[Incident]:
         """The newest incidents, newest first."""

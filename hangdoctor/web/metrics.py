@@ -12,6 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.metrics_core import Metric
 
 from .._version import __version__
+from ..arrival import lag_of
 from ..standing import STATES, Row
 from .board import Board, Look
 from .hub import Hub
@@ -63,7 +64,7 @@ class Exporter:
         yield GaugeMetricFamily("hangdoctor_iteration_seconds", "Time of an iteration over the last half minute.", look.pace_s)
         yield GaugeMetricFamily(
             "hangdoctor_arrival_lag_max_seconds", "The arrival lag of the latest rank.",
-            max((_lag(r) for r in rows), default=0.0),
+            max((lag_of(r) for r in rows), default=0.0),
         )  # fmt: skip
 
     def _watch(self, look: Look) -> Iterator[Metric]:
@@ -104,10 +105,6 @@ class Exporter:
         yield GaugeMetricFamily("hangdoctor_page_frame_seconds", "Work of the page's last frame.", self.hub.step_s)
 
 
-def _lag(row: Row) -> float:
-    return max(row.lag_s, row.behind_s)
-
-
 def _ranks(rows: Iterable[Row]) -> Iterator[Metric]:
     labels = ["rank", "node"]
     step = GaugeMetricFamily("hangdoctor_rank_iteration", "Iteration of a rank.", labels=labels)
@@ -123,5 +120,5 @@ def _ranks(rows: Iterable[Row]) -> Iterator[Metric]:
             step.add_metric(values, row.iteration)
         if row.state not in ("finished", "gone"):
             idle.add_metric(values, round(row.idle_s, 3))
-            lag.add_metric(values, round(_lag(row), 3))
+            lag.add_metric(values, round(lag_of(row), 3))
     yield from (step, idle, lag)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import time
 import zlib
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,22 @@ def test_a_world_that_is_claimed_too_large_costs_no_memory() -> None:
     _, view = core_with([RankNow(0), RankNow(9_000_000)], 1 << 60)
     rows, _ = view.rows()
     assert len(rows) == MAX_ROWS
+
+
+def test_the_lag_is_the_same_however_seldom_somebody_looks() -> None:
+    now = time.monotonic()
+    often, seldom = (core_with([], 3, now) for _ in range(2))
+    for number in range(2, 40):
+        told = [RankNow(r, box=True, waits=0 if r == 1 else 60) for r in range(3)]
+        for core, _ in (often, seldom):
+            core.received(b"p", encode(Report(number, 1, 0.0, told)), now, 0.0)
+        often[1].rows()
+    lags = [[r.lag_s for r in view.rows()[0]] for _, view in (often, seldom)]
+    assert lags[0] == lags[1] == [0.0, 0.6, 0.0]
+    for number in range(40, 55):  # now it waits as the others do
+        told = [RankNow(r, box=True, waits=60) for r in range(3)]
+        seldom[0].received(b"p", encode(Report(number, 1, 0.0, told)), now, 0.0)
+    assert 0.0 < seldom[1].rows()[0][1].lag_s < 0.2
 
 
 def test_runs_tell_what_changed() -> None:
@@ -248,6 +265,19 @@ def test_hostile_names_cannot_steer_the_terminal_and_lines_fit() -> None:
         for line in screen(Seen(look(rows, evil, 12), rows, evil), "", Mode(), 80, 24):
             console.print(line)
     assert "\x1b]0" not in taken.get() and "\x1b[2J" not in taken.get()
+
+
+def test_the_columns_of_top_fit_80_columns_with_the_lag_in_them() -> None:
+    rows = [
+        row(0, "moving", 0.1, iteration=1234567, phase="evaluation", op="all_gather_into_tensor", lag_s=0.123),
+        row(1, "stopped", 75.0, iteration=9, op="send", seq=4, behind_s=71.0), row(2, "waiting", op="all_reduce", seq=123456),
+    ]  # fmt: skip
+    lines = [line.plain for line in screen(Seen(look(rows, "j", 3), rows, "j on n0", 0.2), "", Mode(), 80, 24)]
+    [head] = [line for line in lines if line.startswith("  RANK")]
+    column = slice(head.index("    LAG"), head.index("    LAG") + 7)
+    shown = {line.split()[0]: line for line in lines[lines.index(head) + 1 :] if line.strip()[:1].isdigit()}
+    assert {rank: line[column].strip() for rank, line in shown.items()} == {"0": "123 ms", "1": "71 s", "2": ""}
+    assert shown["2"].endswith("all_reduce #123456") and "1234567 evaluation" in shown["0"]
 
 
 def test_keys_are_told_apart() -> None:

@@ -114,7 +114,27 @@ def test_without_a_terminal_it_is_one_look(live: LiveJob, tmp_path: Path) -> Non
         assert "4 ranks" in done.stdout and "moving" in done.stdout and "\x1b" not in done.stdout, done.stdout
     told = json.loads(hangdoctor("top", "--folder", str(live.folder), "--json", "-", cwd=tmp_path).stdout)
     assert [r["rank"] for r in told["rows"]] == [0, 1, 2, 3] and told["picture"]["world_size"] == 4
-    assert "No rank has been seen yet" in hangdoctor("top", "--local", "--job", "no-such-job", cwd=tmp_path).stdout
+
+
+def test_a_late_rank_stands_out(live: LiveJob, tmp_path: Path, tmux: Any) -> None:
+    def lag(rank: int) -> str:
+        [line] = [line for line in tmux.screen().splitlines() if line.split()[:1] == [str(rank)] and " moving " in line] or [""]
+        return line[33:41].strip()
+
+    Top(tmux, "--local", "--job", live.run_id).shows("  LAG  ")
+    (live.control / "drag").write_text("2")
+    try:
+        wait_until(lambda: lag(2)[:1] in tuple("3456789") and len(lag(2)) == 6, f"300 ms or more of rank 2:\n{tmux.screen()}")
+        told = json.loads(hangdoctor("top", "--folder", str(live.folder), "--json", "-", cwd=tmp_path).stdout)
+        assert max(told["rows"], key=lambda r: r.get("lag_s", 0.0))["rank"] == 2
+    finally:
+        (live.control / "drag").unlink()
+    live.settled()
+
+
+def test_a_job_that_is_not_here_is_said_and_which_are(live: LiveJob, tmp_path: Path) -> None:
+    said = hangdoctor("top", "--local", "--job", "no-such-job", cwd=tmp_path).stdout
+    assert "No rank of job no-such-job is here; here now: " in said and live.run_id in said
 
 
 def test_ranks_without_black_boxes_are_shown_from_proc(tmp_path: Path) -> None:
