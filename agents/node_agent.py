@@ -72,6 +72,7 @@ class NodeAgent:
         self._capturing: asyncio.Task[None] | None = None
         self._begin = time.monotonic()
         self._alone_since: float | None = None
+        self._told_empty = False
 
     def _wanted(self, job: discover.Job) -> bool:
         if self.options.slurm_job:
@@ -149,6 +150,8 @@ class NodeAgent:
         elif isinstance(message, msg.Trace):
             for trouble in trace_request.put(message, self.ranks.folders()):
                 _LOG.warning("%s", trouble)
+        elif isinstance(message, msg.Welcome):
+            self._told.clear()  # it may have been started anew: a rank that stands would never be told to it again
         elif isinstance(message, msg.Dismissed):
             self._stop("its collector has ended")
 
@@ -156,6 +159,10 @@ class NodeAgent:
 
     def _watch(self) -> None:
         self.ranks.search()
+        if not self.ranks.seen_any and not self._told_empty:
+            self._told_empty = True
+            wanted = self.options.job or self.options.slurm_job
+            _LOG.info("waiting for ranks%s; %s", f" of job {wanted}" if wanted else "", discover.here_now(self.ranks.others))
         if (self.ranks.job, self.ranks.world_size) != self._introduced:
             self._introduced = (self.ranks.job, self.ranks.world_size)
             self.line.introduce()

@@ -16,6 +16,7 @@ from ..launchers.beside import Beside, local, over_mpiexec, over_ssh
 from ..launchers.remote import Command
 from ..launchers.slurm import SlurmLauncher, clean_environment, parse_job
 from ..launchers.ssh import read_hostfile
+from ..readers import discover
 from .watching import collect, watch_flags
 
 
@@ -38,6 +39,8 @@ def command(**flags: Any) -> None:
     words = ["--folder", str(folder)]
     if flags["job"]:
         words += ["--job", str(flags["job"])]
+    if flags["here"]:
+        _say_who_is_missing(str(flags["job"]))
     agents = Beside(_commands(flags, words), clean_environment(os.environ), keys.make_folder(folder / "logs"), _end)
     agents.start()
     try:
@@ -46,6 +49,14 @@ def command(**flags: Any) -> None:
         agents.stop()
     if agents.trouble:
         raise LauncherError(agents.trouble, f"What the agents said is in {folder / 'logs'}.")
+
+
+def _say_who_is_missing(job: str) -> None:
+    """A sidecar may be started before its job: it waits, but not in silence, since a name can be misspelt."""
+    found = discover.find_jobs()
+    if not any(job in j.key for j in found):
+        named = f" of job {job}" if job else ""
+        click.echo(f"hangdoctor: waiting for ranks{named}; {discover.here_now([j.key for j in found])}", err=True)
 
 
 def _end() -> None:

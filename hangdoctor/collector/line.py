@@ -162,7 +162,7 @@ class Line:
         self.wake.set()
 
     def take(self, frames: list[bytes]) -> msg.FromCollector | None:
-        """Deal with what concerns the line; anything else comes back."""
+        """Deal with what concerns the line; anything else comes back, and so does a welcome."""
         try:
             message = msg.from_collector(frames)
         except WireError as error:
@@ -174,6 +174,7 @@ class Line:
             self.spool.ack(message.acked)
             self._sent = message.acked
             self.talk()
+            return message  # it may be a collector that has been started anew and knows nothing
         elif isinstance(message, msg.Ack):
             self.spool.ack(message.acked)
             self.talk()

@@ -22,6 +22,7 @@ from ..messages import (
     RankNow,
     Relayed,
     Trace,
+    Welcome,
 )  # fmt: skip
 from ..watchdog import Settings as Bounds
 from ..watchdog import Watchdog
@@ -53,6 +54,7 @@ class Relay(Core):
         super().__init__(settings, Watchdog(Bounds()), positions)
         self.keep, self.up = keep, up
         self._fresh: dict[str, _News] = {}
+        self._last: dict[str, _News] = {}  # of every rank, for a parent that has been started anew
         self._flushed_at = -1e18
         self._wanted = ""  # id of the capture under way
         self._open: set[str] = set()  # nodes that have not answered
@@ -61,11 +63,12 @@ class Relay(Core):
     # ----------------------------------------------------------------- from below
 
     def _news(self, node: Node, news: NodeNews, late_s: float, now: float) -> None:
-        fresh = self._fresh.setdefault(node.name, _News())
-        fresh.timeout_s = news.timeout_s
-        for rank in news.ranks:
-            node.ranks[rank.rank] = rank.over
-            fresh.ranks[rank.rank] = (rank, now - late_s)
+        told = {rank.rank: (rank, now - late_s) for rank in news.ranks}
+        node.ranks.update((number, rank.over) for number, (rank, _) in told.items())
+        for kept in (self._fresh, self._last):
+            one = kept.setdefault(node.name, _News())
+            one.timeout_s = news.timeout_s
+            one.ranks.update(told)
 
     def _answer(self, node: Node, message: Captured | Declined, now: float, wall: float) -> list[Instruction]:
         name = node.name if node.name not in self.relays else message.node or ""
@@ -86,6 +89,9 @@ class Relay(Core):
             return self._fan_out(message, now)
         if isinstance(message, Trace):
             return self.switch_trace(message)
+        if isinstance(message, Welcome):
+            self._fresh = {name: _News(dict(one.ranks), one.timeout_s) for name, one in self._last.items()}
+            return []
         if isinstance(message, Level):
             return [Send(peer, message) for peer in self._direct()]
         return self.dismiss() if isinstance(message, Dismissed) else []

@@ -36,6 +36,8 @@ from .parts import Conclude, Counters, Instruction, Log, Node, Position, Remembe
 from .round import Round
 
 __all__ = ["Core", "Counters", "Settings"]
+_EMPTY_S = 10.0  # agents without a rank for so long are worth a line
+_TOLD = -1.0
 KEEP_LEAST = 16  # operations of a rank in a capture, however many ranks there are
 
 
@@ -64,6 +66,7 @@ class Core:
         self._straggler: Straggler | None = None
         self._concluding = ""
         self._told_warm = False
+        self._empty_since: float | None = None  # agents are here, and none has a rank
         self.observer: Callable[[str, list[RankNow], float, float], None] | None = None  # sees all news that are taken
 
     # ----------------------------------------------------------------- from the network
@@ -199,6 +202,7 @@ class Core:
         if self.watchdog.learned.warm and not self._told_warm:
             self._told_warm = True
             out.append(Log(f"the job's rhythm is known; {self.watchdog.ranks} ranks are watched"))
+        out += self._empty(now)
         stall = self.watchdog.tick(now)
         if stall is not None:
             self._stall = stall
@@ -215,6 +219,21 @@ class Core:
         if self.round is not None:
             out += self._finish_round(now, wall)
         return out
+
+    def _empty(self, now: float) -> list[Instruction]:
+        """Once: the job has not begun, or another one was meant."""
+        if not self.nodes or self._empty_since == _TOLD:
+            return []
+        if any(n.job for n in self.nodes.values()):
+            self._empty_since = _TOLD
+            return []
+        self._empty_since = now if self._empty_since is None else self._empty_since
+        if now - self._empty_since < _EMPTY_S:
+            return []
+        self._empty_since = _TOLD
+        count = len(self.nodes)
+        where = "1 node is here and has" if count == 1 else f"{count} nodes are here and have"
+        return [Log(f"waiting for ranks: {where} none of the job yet; the log of an agent names the jobs of its node")]
 
     def _slow(self, now: float) -> Straggler | None:
         if self.round is not None or self._concluding or self.watchdog.stalled:

@@ -129,6 +129,19 @@ def test_a_collector_in_between_speaks_for_its_own_nodes_only_and_a_second_captu
     assert isinstance(late, msg.Captured) and late.node == "n0" and "in time" in late.error
 
 
+def test_a_parent_that_was_started_anew_is_told_where_the_ranks_stand() -> None:
+    """They stand, so that nothing new would be said of them; the one above must not take the job for empty."""
+    tree = Tree()
+    tree.agent("r0", "n0", 0, idle=5.0)
+    tree.lift()
+    tree.now += 4.0
+    tree.agent("r0", "n0")
+    tree.relays["r0"].told(msg.Welcome(1, 1.0), tree.now)
+    tree.relays["r0"].tick(tree.now, 0.0)
+    [report] = tree.spools["r0"]
+    assert [(n.node, [(r.rank, r.idle_s) for r in n.ranks]) for n in report.nodes] == [("n0", [(0, 9.0)])]
+
+
 def test_ages_are_those_of_the_node_whatever_the_way_takes() -> None:
     tree = Tree()
     tree.agent("r0", "n0", 0, idle=5.0)
@@ -157,6 +170,8 @@ def test_a_tree_of_processes_captures_and_loses_nothing_when_its_middle_or_its_t
     relays["r0"] = job.relay("r0")
     root = job.collector("--stall-after", "3600")
     wait_until(lambda: job.said("collector", "is here, behind") == 6, "all are back", 60)
+    # What r0 had kept before it died names its nodes too; they can be captured once their agents have found it again.
+    wait_until(lambda: job.said("r0", "its agent is here") == 4, "r0 hears its agents", 60)
     root.send_signal(signal.SIGUSR1)
     wait_until(lambda: len(rows(job)) == 1, "the capture is kept", 60)
     capture = bundle.load(job.folder / "incidents" / rows(job)[0])

@@ -30,11 +30,16 @@ class LiveJob:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.address = self.token = ""
 
-    def start(self, name: str, *argv: str, **environ: str) -> subprocess.Popen[bytes]:
+    def start(self, name: str, *argv: str, before: tuple[str, ...] = (), **environ: str) -> subprocess.Popen[bytes]:
         env = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE")} | {"OMP_NUM_THREADS": "1"} | environ
         with (self.base / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, *argv], env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                [*before, sys.executable, *argv],
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         self.processes[name] = process
         return process
@@ -60,10 +65,13 @@ class LiveJob:
         )  # fmt: skip
         wait_until(lambda: (self.folder / "web.json").exists() or collector.poll() is not None, "the page is there")
         assert collector.poll() is None, self.log("collector")
-        told = json.loads((self.folder / "web.json").read_text())
-        self.address, self.token = told["address"], told["token"]
+        self.read_address()
         if self.world:
             self._train()
+
+    def read_address(self) -> None:
+        told = json.loads((self.folder / "web.json").read_text())
+        self.address, self.token = told["address"], told["token"]
 
     def _train(self) -> None:
         self.start(

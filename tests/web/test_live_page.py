@@ -5,38 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import zmq
 from livejob import LiveJob
+from onpage import complaints, log_in, press, soon, text
 from stage import wait_until
 
 from hangdoctor import messages as msg
 from hangdoctor.collector import address, keys
 
 pytestmark = pytest.mark.torch
-
-
-def text(browser: Any, id: str) -> str:
-    return str(browser.execute_script("return document.getElementById(arguments[0]).innerText", id))
-
-
-def soon(browser: Any, id: str, fits: Callable[[str], bool]) -> str:
-    wait_until(lambda: fits(text(browser, id)), f"in #{id}, which now says: {text(browser, id)!r}", 40)
-    return text(browser, id)
-
-
-def complaints(browser: Any) -> list[str]:
-    return [e["message"] for e in browser.get_log("browser") if e["level"] in ("SEVERE", "WARNING")]
-
-
-def log_in(browser: Any, live: LiveJob, token: str) -> None:
-    browser.get(live.address + "/login")
-    browser.find_element("id", "token").send_keys(token)
-    browser.find_element("css selector", "form button").click()
 
 
 @pytest.fixture
@@ -49,12 +31,6 @@ def page(browser: Any, live: LiveJob) -> Iterator[Any]:
     browser.get_log("browser")
     yield browser
     assert complaints(browser) == []
-
-
-def press(browser: Any, *pressed: str) -> None:
-    from selenium.webdriver.common.action_chains import ActionChains
-
-    ActionChains(browser).send_keys(*pressed).perform()
 
 
 def test_only_the_token_opens_the_page(browser: Any, live: LiveJob) -> None:

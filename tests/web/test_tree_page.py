@@ -1,0 +1,122 @@
+"""The live page above a tree of collectors: four real ranks on two nodes, each node behind a collector of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from onpage import complaints, log_in, soon, text
+from stage import wait_until
+from treejob import TreeJob, unavailable
+
+from hangdoctor.errors import BadInput
+from hangdoctor.readers.blackbox import find_boxes
+from hangdoctor.readers.calls import CallsReader, calls_path
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TreeJob]:
+    reason = unavailable()
+    if reason:
+        pytest.skip(reason)
+    with TreeJob(tmp_path_factory.mktemp("tree")) as job:
+        yield job
+
+
+@pytest.fixture
+def page(browser: Any, tree: TreeJob) -> Any:
+    log_in(browser, tree, tree.token)
+    wait_until(lambda: "4 ranks" in text(browser, "scale"), "the grid is there")
+    browser.get_log("browser")
+    return browser
+
+
+def ranks(tree: TreeJob) -> list[dict[str, Any]]:
+    return list(json.loads(tree.request("/api/v1/ranks")[2])["ranks"])
+
+
+def figures(page: Any) -> dict[str, str]:
+    lines = text(page, "figures").splitlines()
+    return dict(zip(lines[::2], lines[1::2], strict=True))
+
+
+def test_every_rank_is_there_with_its_node_and_its_operation(page: Any, tree: TreeJob) -> None:
+    soon(page, "sentence", lambda t: t == "All 4 ranks go on.")
+    assert figures(page)["nodes"] == "2" and text(page, "foot").startswith("2 of 2 agents connected")
+    assert text(page, "job") == f"torchrun:{tree.run_id}"
+    found = ranks(tree)
+    assert [(r["rank"], r["node"]) for r in found] == [(0, "n0"), (1, "n0"), (2, "n1"), (3, "n1")]
+    assert all(r["op"] in ("all_reduce", "broadcast") and r["pid"] for r in found)
+    assert complaints(page) == []
+
+
+def test_a_straggler_behind_another_collector_is_named(page: Any, tree: TreeJob) -> None:
+    (tree.control / "drag").write_text("3")
+    try:
+        soon(page, "late", lambda t: t.startswith("rank 3"))
+    finally:
+        (tree.control / "drag").unlink()
+    soon(page, "late", lambda t: t == "No rank comes later than the others.")
+
+
+def test_a_capture_asked_for_on_the_page_has_all_nodes(page: Any, tree: TreeJob) -> None:
+    tree.stop(2)
+    try:
+        soon(page, "sentence", lambda t: t.startswith("Rank 2 (n1) is stopped; 3 ranks wait in all_reduce"))
+        culprit = page.find_element("css selector", "tr.culprit").text
+        assert culprit.startswith("2") and "n1" in culprit and culprit.endswith("3")
+        page.find_element("id", "capture").click()
+        shown = soon(page, "incidents", lambda t: "asked for on the page" in t)
+        assert "HANG" in shown.upper() and "Rank 2 (node n1" in shown and "ranks 0-1,3 have waited" in shown
+        soon(page, "note", lambda t: t.startswith("Captured: Rank 2 (node n1"))
+    finally:
+        tree.stop(2, signal.SIGCONT)
+    tree.settled()
+
+
+def test_the_trace_button_reaches_both_nodes(page: Any, tree: TreeJob) -> None:
+    def states() -> list[str]:
+        found = []
+        for box in (b for node in (0, 1) for b in find_boxes(tree.boxes(node))):
+            with (
+                contextlib.suppress(BadInput, FileNotFoundError),
+                CallsReader(calls_path(box.path)) as reader,
+            ):  # it is being made
+                found.append(reader.summary().state)
+        return found
+
+    page.find_element("id", "trace").click()
+    wait_until(lambda: states() == ["tracing"] * 4, "all ranks trace their calls")
+    page.find_element("id", "trace").click()
+    wait_until(lambda: states() == ["stopped"] * 4, "no rank traces any more")
+
+
+def test_a_node_behind_a_lost_collector_is_silent_and_comes_back(page: Any, tree: TreeJob) -> None:
+    tree.lose("r1")
+    soon(page, "sentence", lambda t: "silent" in t)
+    assert "silent: n1" in figures(page)["nodes"]
+    tree.relay(1)
+    soon(page, "sentence", lambda t: t == "All 4 ranks go on.")
+
+
+def test_collectors_started_anew_during_a_hang_learn_where_the_ranks_stand(browser: Any, tree: TreeJob) -> None:
+    """Ranks that stand say nothing new: whoever comes new must be told all the same, and find the stall by itself."""
+    tree.stop(2)
+    try:
+        wait_until(lambda: tree.status()["status"]["counts"].get("stopped") == 1, "it stands")
+        tree.lose("r1")
+        tree.lose("collector")
+        tree.relay(1)
+        tree.collector()
+        log_in(browser, tree, tree.token)
+        soon(browser, "sentence", lambda t: t.startswith("Rank 2 (n1) is stopped; 3 ranks wait in all_reduce"))
+        soon(browser, "incidents", lambda t: "stall: no progress" in t)
+    finally:
+        tree.stop(2, signal.SIGCONT)
+    tree.settled()
