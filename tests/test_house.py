@@ -85,6 +85,7 @@ def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
         "--local",
         "--jobid",
         "--hostfile",
+        "--pbs",
         "--gpus",
         "--path",
         "--python",

@@ -11,6 +11,7 @@ import msgspec
 
 from ..errors import BundleError, UsageError
 from ..launchers import preflight
+from ..launchers.everywhere import Target
 from ..launchers.slurm import parse_job
 from ..readers.preflight import Options
 from ..readers.preflight_compare import Preflight
@@ -24,6 +25,7 @@ EXIT_CODES = {"ok": 0, "fail": 10, "warn": 11, "unknown": 12}
 @click.option("--local", is_flag=True, help="This host (the default).")
 @click.option("--jobid", metavar="J[.STEP]", help="The nodes of a Slurm job, an allocation without a training included.")
 @click.option("--hostfile", metavar="F", type=click.Path(path_type=Path), help="Hosts, one a line (`host [slots=n]`), by ssh.")
+@click.option("--pbs", is_flag=True, help="The nodes of this PBS job (PBS_NODEFILE), by mpiexec.")
 @click.option("--gpus", default=-1, type=click.IntRange(-1, 64), metavar="N", help="GPUs that each node must have; 0 for none.")
 @click.option("--path", "paths", multiple=True, metavar="DIR", help="A folder that the job writes to; repeat for more.")
 @click.option(
@@ -55,12 +57,12 @@ def command(**flags: object) -> None:
     if flags["once"]:
         _answer(str(flags["once"]))
         return
-    if sum(bool(flags[name]) for name in ("local", "jobid", "hostfile")) > 1:
-        raise UsageError("more than one target named", "Name one: --local, --jobid J or --hostfile F.")
+    if sum(bool(flags[name]) for name in ("local", "jobid", "hostfile", "pbs")) > 1:
+        raise UsageError("more than one target named", "Name one: --local, --jobid J, --hostfile F or --pbs.")
     options = Options(paths=list(flags["paths"]), gpus=flags["gpus"], timeout_s=flags["timeout"])  # type: ignore[call-overload, arg-type]
-    if flags["jobid"] or flags["hostfile"]:
+    if flags["jobid"] or flags["hostfile"] or flags["pbs"]:
         job = parse_job(str(flags["jobid"])) if flags["jobid"] else None
-        target = preflight.Target(job, flags["hostfile"], str(flags["python"]))  # type: ignore[arg-type]
+        target = Target(job, flags["hostfile"], bool(flags["pbs"]), str(flags["python"]))  # type: ignore[arg-type]
         found = preflight.remote(target, options, progress_to_stderr(bool(flags["quiet"])))
     else:
         found = preflight.local(options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -17,7 +17,8 @@ from ..ranges import format_ranks, parse_ranks
 from . import trace_nodes
 from .output import progress_to_stderr
 from .trace_flags import choice_flags
-from .trace_target import Row, Traced, again, find, jobid_flag, row_of, target_flags
+from .trace_nodes import Where, where_flags
+from .trace_target import Row, Traced, again, find, row_of
 
 _POLL_S = 0.1
 
@@ -27,7 +28,6 @@ def _ranks(ctx: click.Context, param: click.Parameter, value: str | None) -> str
 
 
 _rows_flag = click.option("--rows", is_flag=True, hidden=True, help="Answer with rows, for the node that asks.")
-_jobid_flag = jobid_flag("on all of its nodes.")
 _quiet_flag = click.option("--quiet", "-q", is_flag=True, help="Nothing but errors.")
 
 
@@ -37,8 +37,7 @@ _quiet_flag = click.option("--quiet", "-q", is_flag=True, help="Nothing but erro
 @click.option("--size", "size_mb", type=click.FloatRange(1, 4096), metavar="MB", help="Size of each rank's ring (default 16).")
 @click.option("--wait", "wait_s", default=5.0, show_default=True, type=click.FloatRange(0), metavar="S",
               help="Seconds to wait for the ranks to say that they trace.")  # fmt: skip
-@target_flags
-@_jobid_flag
+@where_flags
 @_quiet_flag
 @_rows_flag
 def start(
@@ -57,8 +56,7 @@ def start(
 @click.command("stop")
 @click.option("--wait", "wait_s", default=5.0, show_default=True, type=click.FloatRange(0), metavar="S",
               help="Seconds to wait for the ranks to say that they have stopped.")  # fmt: skip
-@target_flags
-@_jobid_flag
+@where_flags
 @_quiet_flag
 @_rows_flag
 def stop(**where: object) -> None:
@@ -66,20 +64,18 @@ def stop(**where: object) -> None:
     _switch(Request(time.time_ns(), False), **where)  # type: ignore[arg-type]
 
 
-def _switch(
-    request: Request, wait_s: float, folder: Path | None, job: str, jobid: str | None, quiet: bool, rows: bool, local: bool
-) -> None:
-    say = progress_to_stderr(quiet or rows)
-    if jobid:
-        answers = trace_nodes.ask(jobid, _as_arguments(request, wait_s), wait_s, say)
+def _switch(request: Request, wait_s: float, quiet: bool, rows: bool, **named: Any) -> None:
+    say, where = progress_to_stderr(quiet or rows), Where(**named)
+    if where.nodes:
+        answers = trace_nodes.ask(where, _as_arguments(request, wait_s), wait_s, say)
         if not answers:
-            raise NoRanksFound(f"no node of job {jobid} has a rank that carries the probe", "Start it with: hangdoctor run")
+            raise NoRanksFound(f"no node of {where.nodes} has a rank that carries the probe", "Start it with: hangdoctor run")
     else:
-        ranks = [r for r in find(folder, job, say) if r.box.status == "live"]
+        ranks = [r for r in find(where.folder, where.job, say) if r.box.status == "live"]
         if not ranks:
             raise UsageError("no rank of this job is alive", "What they recorded can be read: hangdoctor trace tail --rank R")
-        for where in sorted({r.folder for r in ranks}):
-            requests.write(where, request)
+        for folder in sorted({r.folder for r in ranks}):
+            requests.write(folder, request)
         concerned = [r for r in ranks if requests.concerns(request, r.box.rank) and (request.on or r.trace is not None)]
         answers = [row_of(r, request.serial) for r in _wait(concerned, request.serial, wait_s)]
     if rows:
@@ -145,16 +141,15 @@ def _named(rows: Sequence[Row], those: Callable[[Row], bool]) -> str:
 
 @click.command("status")
 @click.option("--json", "as_json", is_flag=True, help="As JSON, one object a rank.")
-@target_flags
-@_jobid_flag
+@where_flags
 @_rows_flag
-def status(as_json: bool, folder: Path | None, job: str, jobid: str | None, rows: bool, local: bool) -> None:
+def status(as_json: bool, rows: bool, **named: Any) -> None:
     """Who traces, what, how much, and how far back the rings reach."""
-    say = progress_to_stderr(rows)
-    if jobid:
-        found = trace_nodes.ask(jobid, ["status"], 5.0, say)
+    say, where = progress_to_stderr(rows), Where(**named)
+    if where.nodes:
+        found = trace_nodes.ask(where, ["status"], 5.0, say)
     else:
-        ranks = find(folder, job, say)
+        ranks = find(where.folder, where.job, say)
         say(f"job {ranks[0].box.job} in {', '.join(sorted({str(r.folder) for r in ranks})[:3])}")
         found = [row_of(r) for r in ranks]
     if rows:

@@ -1,20 +1,66 @@
-"""The sub-verbs of `trace` on the nodes of a Slurm job: the same one there, and what it answers, row by row or line by line."""
+"""The sub-verbs of `trace` on the nodes of a job or host file: the same one there, and what it answers, by rows or lines."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
+from msgspec import Struct
 
-from ..errors import LauncherError
+from ..errors import LauncherError, UsageError
 from .pipes import pause
-from .trace_target import Row
+from .trace_target import Row, jobid_flag, target_flags
 
 MARK = "HANGDOCTOR-TRACE/1 "  # one line: what a scheduler or a shell prints around it does no harm
 _SAID = "hangdoctor: "  # of a line that a person is to read
 _SPARE_S = 10.0  # for a scheduler to start a step, beyond the time that the sub-verb itself waits
+
+
+class Where(Struct):
+    """What the flags name: ranks of this host, or nodes that are asked."""
+
+    local: bool = False
+    job: str = ""
+    folder: Path | None = None
+    jobid: str | None = None
+    hostfile: Path | None = None
+    pbs: bool = False
+
+    @property
+    def nodes(self) -> str:
+        """The nodes in words, "" where it is this host.
+
+        Raises:
+            UsageError: more than one target.
+        """
+        words = (
+            "--local" * self.local,
+            f"job {self.jobid}" if self.jobid else "",
+            str(self.hostfile or ""),
+            "this PBS job" * self.pbs,
+        )
+        named = [w for w in words if w]
+        if len(named) > 1:
+            raise UsageError("more than one target named", "Name one: --local, --jobid J, --hostfile F or --pbs.")
+        return "" if self.local else "".join(named)
+
+
+def where_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The fields of `Where` as flags."""
+    flags = [
+        jobid_flag("on all of its nodes."),
+        click.option(
+            "--hostfile", metavar="F", type=click.Path(path_type=Path), help="Hosts, one a line, by ssh: on all of them."
+        ),
+        click.option("--pbs", is_flag=True, help="On the nodes of this PBS job (PBS_NODEFILE), by mpiexec."),
+    ]
+    for flag in reversed(flags):
+        command = flag(command)
+    return target_flags(command)
 
 
 def answer(rows: Sequence[Row]) -> str:
@@ -22,21 +68,29 @@ def answer(rows: Sequence[Row]) -> str:
     return MARK + msgspec.json.encode(rows).decode()
 
 
-def ask(jobid: str, arguments: Sequence[str], wait_s: float, say: Callable[[str], None]) -> list[Row]:
+def ask(where: Where, arguments: Sequence[str], wait_s: float, say: Callable[[str], None]) -> list[Row]:
     """Rows of all nodes; who did not answer is said.
 
     Raises:
         LauncherError: the job is not there, or not ours.
+        BadInput, UsageError: the host file is none, or this is no PBS job.
     """
+    from ..launchers.everywhere import Everywhere, Target
     from ..launchers.slurm import SlurmLauncher, parse_job
 
-    job, step = parse_job(jobid)
+    words, patience_s = ["trace", *arguments, "--rows"], wait_s + _SPARE_S
+    if where.jobid:
+        outcomes = SlurmLauncher(*parse_job(where.jobid)).on_nodes(words, patience_s, say)
+    else:
+        words += ["--job", where.job] if where.job else []
+        words += ["--folder", str(where.folder)] if where.folder else []
+        outcomes = Everywhere(Target(hostfile=where.hostfile, pbs=where.pbs)).ask(words, patience_s, say)
     rows: list[Row] = []
-    for outcome in SlurmLauncher(job, step).on_nodes(["trace", *arguments, "--rows"], wait_s + _SPARE_S, say):
+    for outcome in outcomes:
         line = next((text for text in outcome.output.splitlines() if text.startswith(MARK)), None)
         if line is None:
-            words = outcome.errors.strip().splitlines()
-            say(f"node {outcome.node} did not answer: {words[0] if words else 'the time was over'}")
+            said = outcome.errors.strip().splitlines()
+            say(f"node {outcome.node} did not answer: {said[0] if said else 'the time was over'}")
             continue
         for row in msgspec.json.decode(line[len(MARK) :], type=list[Row]):
             row.node = outcome.node

@@ -45,7 +45,7 @@ def tail(
     """
     say = progress_to_stderr(False)
     if jobid:
-        node = _node_of(trace_nodes.ask(jobid, ["status"], _STATUS_S, say), rank, jobid)
+        node = _node_of(trace_nodes.ask(trace_nodes.Where(jobid=jobid), ["status"], _STATUS_S, say), rank, jobid)
         flags = [*(["--all-threads"] if all_threads else []), *(["--no-wait"] if no_wait else [])]
         trace_nodes.follow(jobid, node, ["tail", "--rank", str(rank), "-n", str(lines), *flags], say)
         return

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ..errors import LauncherError
 from ..ranges import format_hosts
 from . import gather
 from .remote import Command, _prepare
@@ -157,13 +156,8 @@ def over_mpiexec(flags: Sequence[str], python: str = "") -> list[Command]:
     """One agent a node of this PBS job.
 
     Raises:
-        LauncherError: mpiexec is not here.
-        UsageError: this is no PBS job.
+        UsageError, BadInput, LauncherError: as `PbsLauncher.commands`.
     """
     from .pbs import PbsLauncher
 
-    launcher = PbsLauncher(python)
-    hosts, make = launcher._hosts(), launcher._flavour()
-    if not hosts:
-        raise LauncherError("the PBS job has no nodes")
-    return [Command(h, [*make(h), *gather.staying_agent(flags, python)]) for h in hosts]
+    return PbsLauncher(python).commands(gather.staying_agent(flags, python))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..clock import SystemClock
@@ -35,13 +35,11 @@ class PbsLauncher:
 
     def capture(self, options: CaptureOptions, progress: Progress) -> JobCapture:
         begin, taken = self.clock.monotonic(), self.clock.wall()
-        hosts = self._hosts()
-        make = self._flavour()
+        hosts, make = self.nodes(), self._flavour()
         progress(f"asking {len(hosts)} nodes by mpiexec: {format_hosts(hosts)}")
         left = max(0.5, begin + options.timeout_s - self.clock.monotonic())
         agent = gather.agent_command(gather.node_options(options, left), self.python)
-        commands = [Command(host, [*make(host), *agent]) for host in hosts]
-        outcomes = run_all(commands, begin + options.timeout_s, self.env, progress)
+        outcomes = run_all([Command(h, [*make(h), *agent]) for h in hosts], begin + options.timeout_s, self.env, progress)
         gathered = gather.sort_out(outcomes)
         progress(gather.summary(gathered, len(hosts)))
         whys = {n: gather.why_silent(o, gathered.damaged.get(n, ""), options.timeout_s) for n, o in gathered.silent.items()}
@@ -49,7 +47,22 @@ class PbsLauncher:
         capture.taken, capture.took_s = taken, self.clock.monotonic() - begin
         return capture
 
-    def _hosts(self) -> list[str]:
+    def commands(self, words: Sequence[str]) -> list[Command]:
+        """The same command for each node.
+
+        Raises:
+            UsageError: this is no PBS job.
+            BadInput, LauncherError: its file of nodes or mpiexec is not here.
+        """
+        hosts, make = self.nodes(), self._flavour()
+        return [Command(host, [*make(host), *words]) for host in hosts]
+
+    def nodes(self) -> list[str]:
+        """The nodes of the job.
+
+        Raises:
+            UsageError, BadInput: as `commands`.
+        """
         name = os.environ.get("PBS_NODEFILE", "")
         if not name:
             raise UsageError(

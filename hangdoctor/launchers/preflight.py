@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import base64
-import os
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 
 from ..errors import LauncherError, WireError
 from ..ranges import format_hosts
@@ -18,19 +16,10 @@ from ..readers.preflight_compare import Preflight, conclude
 from ..wire import NodeReply, pack, unpack
 from . import gather
 from .base import Progress
-from .remote import Command, Outcome, run_all
-from .slurm import SlurmLauncher, clean_environment
-from .ssh import read_hostfile, ssh_command
+from .everywhere import Everywhere, Target
+from .remote import Outcome
 
 _REPLY_S = 3.0  # for a node to answer once its own deadline is over
-
-
-class Target(Struct):
-    """Which nodes: a Slurm job's, a host file's, or this one."""
-
-    jobid: tuple[str, str] | None = None
-    hostfile: Path | None = None
-    python: str = ""
 
 
 def local(options: Options) -> Preflight:
@@ -44,7 +33,7 @@ def remote(target: Target, options: Options, progress: Progress) -> Preflight:
 
     Raises:
         LauncherError: the nodes cannot be asked at all.
-        BadInput: the host file is none.
+        BadInput, UsageError: the host file is none, or this is no PBS job.
     """
     wall = time.time() - time.monotonic()  # our wall clock at monotonic 0
     hosts, outcomes = _ask(target, options, progress)
@@ -66,21 +55,10 @@ def remote(target: Target, options: Options, progress: Progress) -> Preflight:
 
 
 def _ask(target: Target, options: Options, progress: Progress) -> tuple[list[str], list[Outcome]]:
-    if target.jobid is not None:
-        launcher = SlurmLauncher(*target.jobid, target.python)
-        hosts = launcher.nodes()
-    else:
-        assert target.hostfile is not None
-        hosts = read_hostfile(target.hostfile)
-    progress(f"asking {len(hosts)} nodes: {format_hosts(hosts)}")
-    wanted = structs.replace(options, peers=[h for h in hosts if len(hosts) > 1])
+    there = Everywhere(target)
+    wanted = structs.replace(options, peers=there.nodes if len(there.nodes) > 1 else [])
     words = ["preflight", "--once", base64.urlsafe_b64encode(msgspec.json.encode(wanted)).decode()]
-    agent = gather.own_command(words, target.python)
-    deadline = time.monotonic() + options.timeout_s + _REPLY_S
-    if target.jobid is not None:
-        return hosts, launcher.ask(hosts, agent, deadline, progress)
-    commands: list[Command] = [ssh_command(h, gather.shell_command(agent), options.timeout_s) for h in hosts]
-    return hosts, run_all(commands, deadline, clean_environment(os.environ), progress)
+    return there.nodes, there.ask(words, options.timeout_s + _REPLY_S, progress)
 
 
 def _refuse_nothing(readings: dict[str, NodeReadings], outcomes: Sequence[Outcome], hosts: Sequence[str]) -> None:
