@@ -16,6 +16,8 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.progress import say
+
 
 def make_boxes(folder: Path, pids: list[int]) -> None:
     """A box for each process, as its probe would have made it."""
@@ -100,10 +102,12 @@ def measure(folder: Path, flags: argparse.Namespace) -> None:
 
 
 def follow(running: list[subprocess.Popen[bytes]], paths: list[Path], flags: argparse.Namespace) -> None:
+    say("10 s for collector and agent to come to rest")
     begin, n, before = time.monotonic(), 1, None
     watched = [psutil.Process(p.pid) for p in running[-2:]]
     while (passed := time.monotonic() - begin) < flags.seconds + 10:
         if passed >= 10 and before is None:
+            say(f"measuring for {flags.seconds:.0f} s")
             before = [sum(p.cpu_times()[:2]) for p in watched]
         if flags.steady:
             n += 1

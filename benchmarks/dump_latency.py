@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from stage import Stage
 
+from benchmarks.progress import say
 from hangdoctor.readers.pyspy import find_pyspy
 
 
@@ -36,6 +37,7 @@ def local(rounds: int, folder: Path) -> None:
     with Stage(folder / "job") as job:
         job.wait_ready().play("sleep", 3)
         for i in range(rounds + 1):
+            say(f"local dump, round {i} of {rounds}" if i else "local dump, to warm up")
             seconds, out = timed([*tool, job.key], job.folder)
             verdict = json.loads(out)
             assert [c["ranks"] for c in verdict["causes"]] == [[3]], verdict["summary"]
@@ -72,7 +74,8 @@ def text(folder: Path) -> None:
         ]
         (folder / f"trace-n{node}.out").write_text("\n".join(processes))
     times = []
-    for _ in range(5):
+    for i in range(5):
+        say(f"1,024 ranks from text, round {i + 1} of 5")
         seconds, out = timed([sys.executable, "-m", "hangdoctor", "diagnose", str(folder), "--json", "-"], folder)
         assert json.loads(out)["causes"][0]["ranks"] == [619]
         times.append(seconds)

@@ -19,6 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.progress import say
 from hangdoctor.incidents import Incidents
 
 TRAIN = """
@@ -98,7 +99,9 @@ def main() -> None:
         running = start(folder, flags.minutes)
         begin = time.monotonic()
         try:
+            say(f"{flags.minutes / 2:.1f} minutes of training, with evaluations and checkpoints")
             time.sleep(flags.minutes * 30)
+            say(f"everything stands still for {flags.pause:.0f} s, then the rest of the training")
             for number in (signal.SIGSTOP, signal.SIGCONT):
                 for process in running:
                     process.send_signal(number)

@@ -14,6 +14,8 @@ import tempfile
 import time
 from collections.abc import Callable
 
+from benchmarks.progress import say
+
 OPERATIONS_A_STEP = 50
 STEP_S = 0.020
 
@@ -94,6 +96,7 @@ def measure(rounds: int = 40, times: int = 500) -> dict[str, Row]:
         port = s.getsockname()[1]
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
+    say(f"{rounds} rounds of {times} calls of each kind, with and without the probe")
     with tempfile.TemporaryDirectory() as folder:
         ranks = [context.Process(target=_rank, args=(r, port, folder, rounds, times, results)) for r in range(2)]
         for process in ranks:

@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "sidecar"
 from lab import Cluster, unavailable, wait_until
 from watched import Watched
 
+from benchmarks.progress import say
 from hangdoctor.incidents import Incident
 
 RANKS = 8
@@ -121,6 +122,7 @@ def measure(bench: Bench, only: set[str], slow: bool) -> None:
     }  # fmt: skip
     for name, run in faults.items():
         if not only or name in only:
+            say(f"fault: {name}")
             try:
                 run()
             except AssertionError as error:
@@ -139,6 +141,7 @@ def main() -> None:
     cluster = Cluster()
     bench = Bench(cluster)
     try:
+        say("starting the lab cluster")
         cluster.up()
         measure(bench, set(filter(None, flags.only.split(","))), flags.slow)
     finally:

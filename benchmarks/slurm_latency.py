@@ -21,6 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "launcher
 
 from lab import JOB, LAB, NODES, Cluster, LabJob, unavailable
 
+from benchmarks.progress import say
+
 ROUNDS = 9
 TARGET_S = 2.0
 
@@ -51,7 +53,8 @@ def step(job: str, node: int) -> list[str]:
 
 def measure(cluster: Cluster, job: LabJob) -> dict[str, list[float]]:
     taken: dict[str, list[float]] = {"one": [], "four": [], "dump": [], "capture": []}
-    for _ in range(ROUNDS):
+    for i in range(ROUNDS):
+        say(f"round {i + 1} of {ROUNDS}")
         taken["one"].append(timed(cluster, [step(job.id, 1)])[0])
         taken["four"].append(timed(cluster, [step(job.id, n + 1) for n in range(NODES)])[0])
         seconds, output = timed(cluster, [cluster.dump_command("--settle", "0", "--json", "-", "--jobid", job.id)])
@@ -85,6 +88,7 @@ def main() -> None:
         raise SystemExit(reason)
     cluster = Cluster()
     try:
+        say("starting the lab cluster and its job")
         cluster.up()
         job = LabJob(cluster, "job", 2 * NODES)
         settings = "export OMP_NUM_THREADS=1 MASTER_ADDR=n1 MASTER_PORT=29511 GLOO_SOCKET_IFNAME=eth0"

@@ -19,6 +19,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.progress import say
+
 TRAIN = """
 import os, sys, time
 if os.environ.get("WITH_PROBE"):
@@ -96,8 +98,10 @@ def main() -> None:
     flags = parser.parse_args()
     ratios: list[tuple[float, float]] = []
     with tempfile.TemporaryDirectory() as name:
+        say("to warm up")
         train(Path(name), 20, False)  # warms the file cache
         for i in range(flags.pairs):
+            say(f"pair {i + 1} of {flags.pairs}")
             order = (False, True) if i % 2 else (True, False)
             took = {watched: train(Path(name), flags.steps, watched) for watched in order}
             ratios.append((took[True][0] / took[False][0], took[True][1] / took[False][1]))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from benchmarks.progress import say
 from hangdoctor.diagnosis import diagnose
 
 from . import peers, report, simulated
@@ -22,10 +23,6 @@ from .simulated import Size
 
 ROOT = Path(__file__).parents[2]
 PEER_LAYOUTS = (simulated.LAYOUTS[0], simulated.LAYOUTS[2])
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def judge_peers(case: Case, folder: Path) -> list[Result]:

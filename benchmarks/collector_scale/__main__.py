@@ -24,6 +24,7 @@ import psutil
 import zmq
 import zmq.asyncio
 
+from benchmarks.progress import say
 from hangdoctor import messages as msg
 from hangdoctor.collector import address, keys
 from hangdoctor.collector.parts import Settings
@@ -218,6 +219,7 @@ async def measure(folder: Path, nodes: int) -> None:
 
 
 async def run(folder: Path, nodes: int, process: subprocess.Popen[bytes]) -> None:
+    say(f"{nodes} agents come, and the collector learns their rhythm")
     fleet = Fleet(nodes, folder)
     fleet.watched = psutil.Process(process.pid)
     tasks = [asyncio.create_task(fleet.agent(n)) for n in range(nodes)]
@@ -226,9 +228,11 @@ async def run(folder: Path, nodes: int, process: subprocess.Popen[bytes]) -> Non
         await asyncio.sleep(0.5)
         assert time.monotonic() - begin < 300, (folder / "log").read_text()[-2000:]
     watched = fleet.watched
+    say("all report for 10 s")
     steady = sum(watched.cpu_times()[:2])
     await asyncio.sleep(10)
     steady = (sum(watched.cpu_times()[:2]) - steady) / 10
+    say("all stand still: until the verdict is saved")
     fleet.stalled_at = time.monotonic()
     incidents = Incidents(folder)
     while not (rows := [r for r in await asyncio.to_thread(incidents.rows) if r.state == "saved"]):

@@ -17,6 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.progress import say
 from hangdoctor import bundle
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.layout import Layout
@@ -40,10 +41,14 @@ def main() -> None:
     layout = Layout(*args.layout)
     with tempfile.TemporaryDirectory() as name:
         where = args.keep or Path(name)
+        say(f"making a bundle of {layout.world_size:,} ranks")
         large = capture(layout, args.kind)
         folder = bundle.save(where / "bundle", large, diagnose(large), "", ["hangdoctor", "dump", "--jobid", "2180718"])
         page = where / "report.html"
-        both = [(timed(folder, "--html", str(page)), timed(folder, "--json", os.devnull)) for _ in range(args.rounds)]
+        both = []
+        for i in range(args.rounds):
+            say(f"round {i + 1} of {args.rounds}")
+            both.append((timed(folder, "--html", str(page)), timed(folder, "--json", os.devnull)))
         print(
             f"{layout.world_size:,} ranks, {args.kind}, load {os.getloadavg()[0]:.1f}, {args.rounds} rounds: median (least - most)"
         )

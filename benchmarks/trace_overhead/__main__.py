@@ -19,6 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from benchmarks.progress import say
 from hangdoctor.probe.calls import hooks
 
 from . import tracers
@@ -59,6 +60,7 @@ def measure(rounds: int, calls: int, folder: Path) -> tuple[dict[str, list[float
     on: dict[str, list[float]] = {name: [] for name in entries}
     off: dict[str, list[float]] = {name: [] for name in entries}
     for round_ in range(rounds):
+        say(f"round {round_ + 1} of {rounds}")
         names = list(entries) if round_ % 2 == 0 else list(entries)[::-1]
         for name in names:
             few = max(200, calls // entries[name].slower)
@@ -113,6 +115,7 @@ def main() -> None:
         print("\n".join(table(on, off, entries)))
         print(f"Python {sys.version.split()[0]}, {args.rounds} rounds, load {os.getloadavg()[0]:.1f}")
         if args.soak:
+            say(f"writing {args.soak:,} events")
             print(soak(Path(name), args.soak))
 
 

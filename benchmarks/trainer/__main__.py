@@ -19,6 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from benchmarks.progress import say
 from benchmarks.trainer_parity.__main__ import ROOT, free_port
 
 # The sizes that nanoGPT gives for a CPU: 4 layers, 4 heads, width 128, 64 tokens, batches of 12.
@@ -81,6 +82,7 @@ def main(argv: list[str] | None = None) -> int:
     for name, count, what, flags in RUNS:
         if options.only and name not in options.only:
             continue
+        say(f"{name}: {options.seconds:.0f} s with {count} rank{'s' * (count > 1)}")
         made = measure(count, what, flags, options.seconds)
         step = made[0]["seconds"][what]
         rate = tokens(flags) / step

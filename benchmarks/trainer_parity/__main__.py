@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.progress import say
 from train.config import load_config
 from train.data.prepare import prepared_standard_library
 from train.data.samples import build_samples
@@ -132,10 +133,12 @@ def main(argv: list[str] | None = None) -> int:
         for precision in options.precision:
             flags = ["--config", str(work / "base.yaml"), "--train.precision", precision]
             flags += ["--train.iterations", str(options.iterations)]
+            say(f"{precision}: the reference on one device")
             expected = reference_run(work / precision, flags)
             for case in CASES:
                 if options.only and case.name not in options.only:
                     continue
+                say(f"{precision}: {case.name}")
                 loss, norm = compare(case, expected, flags, work)
                 ok = loss <= LIMITS[precision] and norm <= LIMITS[precision]
                 bad += not ok

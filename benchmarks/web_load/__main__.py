@@ -30,12 +30,15 @@ import psutil
 import zmq
 
 from benchmarks.collector_scale.__main__ import RANKS, Fleet
+from benchmarks.progress import say
 from hangdoctor import messages as msg
 from hangdoctor.collector import address, keys
 from hangdoctor.web.place import Published, published
 
 ROOT = Path(__file__).parents[2]
 _STUCK = 10  # readers that take nothing
+_PAINTS = 5
+_PAGE_S = 20.0
 
 
 def main() -> None:
@@ -129,25 +132,49 @@ def browser(folder: Path) -> None:
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
     told, found = place(folder), []
     try:
-        driver.get(told.address + "/login")
-        driver.find_element("id", "token").send_keys(told.token)
-        driver.find_element("css selector", "form button").click()
-        for _ in range(5):
+        log_in(driver, told)
+        for i in range(_PAINTS):
+            say(f"Chromium opens the page, {i + 1} of {_PAINTS}")
             driver.get(told.address + "/")
-            end = time.monotonic() + 20
-            while time.monotonic() < end:
-                marks = driver.execute_script(
-                    "return [performance.getEntriesByName('first-contentful-paint')[0]?.startTime, performance.getEntriesByName('grid')[0]?.startTime]"
-                )
-                if None not in marks:
-                    found.append(marks)
-                    break
-                time.sleep(0.05)
+            found.append(marks_of(driver))
         if os.environ.get("SHOT"):
             driver.save_screenshot(os.environ["SHOT"])
     finally:
         driver.quit()
     print(json.dumps(found))
+
+
+def log_in(driver: Any, told: Published) -> None:
+    """Until the page is open: leaving before the answer to the form has come would leave without the session, for the form again."""
+    driver.get(told.address + "/login")
+    driver.find_element("id", "token").send_keys(told.token)
+    driver.find_element("css selector", "form button").click()
+    end = time.monotonic() + _PAGE_S
+    while driver.current_url != told.address + "/":
+        if time.monotonic() > end:
+            raise SystemExit(f"Chromium was not let in within {_PAGE_S:.0f} s: {state_of(driver)}")
+        time.sleep(0.05)
+
+
+def marks_of(driver: Any) -> list[float]:
+    """Milliseconds to first paint and to the first grid of the page that was just opened."""
+    marks = [None]
+    end = time.monotonic() + _PAGE_S
+    while None in marks:
+        if time.monotonic() > end:
+            raise SystemExit(f"the page shows no grid after {_PAGE_S:.0f} s ({marks}): {state_of(driver)}")
+        time.sleep(0.05)
+        marks = driver.execute_script(
+            "return ['first-contentful-paint', 'grid'].map(name => performance.getEntriesByName(name)[0]?.startTime ?? null)"
+        )
+    return marks
+
+
+def state_of(driver: Any) -> str:
+    said = driver.execute_script(
+        "return document.visibilityState + ', ' + document.readyState + ': ' + document.body.innerText.slice(0, 300)"
+    )
+    return f"{driver.current_url} is {said!r}; its log: {[e['message'] for e in driver.get_log('browser')][-5:]}"
 
 
 async def role(name: str, folder: Path, flags: argparse.Namespace) -> Any:
@@ -200,13 +227,17 @@ async def measure(folder: Path, flags: argparse.Namespace) -> None:
 
 
 async def run(folder: Path, flags: argparse.Namespace, watched: psutil.Process) -> None:
-    print(f"load {os.getloadavg()[0]:.1f}; {flags.nodes} agents, {flags.nodes * RANKS} ranks, {flags.readers} readers")
+    print(
+        f"load {os.getloadavg()[0]:.1f}; {flags.nodes} agents, {flags.nodes * RANKS} ranks, {flags.readers} readers", flush=True
+    )
+    say(f"waiting for {flags.nodes} agents to be here")
     fleet = Motley(flags.nodes, folder)
     tasks = [asyncio.create_task(fleet.agent(n)) for n in range(flags.nodes)]
-    while (await status(folder))["status"]["agents"] < flags.nodes:
+    while (await status(folder))["status"]["nodes"] < flags.nodes:
         await asyncio.sleep(0.5)
     await asyncio.sleep(3)
     for what in ("without readers", f"with {flags.readers} readers and {_STUCK} that take nothing"):
+        say(f"measuring for {flags.seconds:.0f} s {what}")
         told = await one_measurement(folder, flags, watched, readers_too=what != "without readers")
         print(f"{what}: {told}", flush=True)
     metrics = await asyncio.to_thread(get, folder, "/metrics")
@@ -214,9 +245,9 @@ async def run(folder: Path, flags: argparse.Namespace, watched: psutil.Process) 
     print("; ".join(line for line in metrics.decode().splitlines() if line[0] != "#" and any(w in line for w in wanted)))
     if shutil.which("chromium"):
         painted = await role("browser", folder, flags)
-        print(
-            f"Chromium, milliseconds to (first paint, grid of {flags.nodes * RANKS} ranks): {[(round(a), round(b)) for a, b in painted]}"
-        )
+        told = [(round(a), round(b)) for a, b in painted] if painted else "not measured, as said above"
+        print(f"Chromium, milliseconds to (first paint, grid of {flags.nodes * RANKS} ranks): {told}", flush=True)
+    say("a capture of all nodes, asked for by the API")
     begin = time.monotonic()
     before = (await status(folder))["concluded"]
     await asyncio.to_thread(get, folder, "/api/v1/capture", b"{}")

@@ -1,0 +1,9 @@
+"""The line that tells what a long benchmark is at, beside its results: those go to stdout."""
+
+from __future__ import annotations
+
+import sys
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
