@@ -162,6 +162,25 @@ def check_engine(engine: Any, config: Config) -> None:
             raise ConfigError("the tied embedding has no group between first and last stage: it would drift apart")
 
 
+def norm_in_one_reduction(optimizer: Any) -> None:
+    """ZeRO-1 reduces the norm over all stages once a parameter group, and a stage without vectors has a group less.
+
+    The last of four stages may hold the output projection alone: the ranks would wait for each other in the first step.
+    """
+    from deepspeed.runtime.utils import combine_grad_norm_groups
+
+    def scaled_global_norm(norm_type: int = 2) -> Any:
+        grads, parameters = [], []
+        for i, owned in enumerate(optimizer.params_in_partition):
+            real = [g for g in optimizer.averaged_gradients[i] if not getattr(g, "_zero_padding", False)]
+            pairs = list(zip(real, owned, strict=False))  # as the engine pairs them
+            grads += [g for g, _ in pairs]
+            parameters += [p for _, p in pairs]
+        return combine_grad_norm_groups([optimizer.get_grad_norm_direct(grads, parameters)], norm_type=norm_type)
+
+    optimizer.scaled_global_norm = scaled_global_norm
+
+
 def allow_ranks_without_slices() -> None:
     """With Ulysses the ranks beyond the first hold no weight slice of their own, and the bf16 norm fails on an empty list."""
     import torch

@@ -6,8 +6,11 @@ once, here: phase mark for the probe, timer, fault.
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -99,17 +102,30 @@ def build_engine(config: Config, topology: Topology, context: ModelContext, batc
             model=module, optimizer=optimizer, config=deepspeed_guards.engine_config(config, batch_size)
         )
     deepspeed_guards.check_engine(engine, config)
+    if p.zero_stage == 1 and config.train.precision != "bf16":
+        deepspeed_guards.norm_in_one_reduction(engine.optimizer)
     engine.timed, engine.forwards = Timers(topology.device), 0
+    engine.beside_the_step = partial(_beside_the_step, engine)
     _instrument(engine, config, topology)
     return engine
+
+
+@contextmanager
+def _beside_the_step(engine: Any) -> Iterator[None]:
+    """Forward passes of an evaluation: they are none of the next step's, neither in its timers nor in its micro-batches."""
+    enabled, engine.timed.enabled = engine.timed.enabled, False
+    try:
+        yield
+    finally:
+        engine.timed.enabled, engine.forwards = enabled, 0
 
 
 def _instrument(engine: Any, config: Config, topology: Topology) -> None:
     """Give the engine its own table of instructions, each wrapped."""
     extra: dict[str, Callable[[Any], None]] = {}
-    partial = [p for p in engine.module.parameters() if getattr(p, "sequence_partial", False)]
+    own_part = [p for p in engine.module.parameters() if getattr(p, "sequence_partial", False)]
     if config.split_sequence:
-        extra["ReduceTiedGrads"] = lambda self: reduce_partial_gradients(self, partial, topology)
+        extra["ReduceTiedGrads"] = lambda self: reduce_partial_gradients(self, own_part, topology)
     if not deepspeed_guards.own_clipping_unneeded(config):
         extra["OptimizerStep"] = lambda self: clip_gradients(self, config.train.clip_grad)
     if not engine.zero_optimization() and config.train.precision == "fp32":
@@ -197,7 +213,10 @@ def clip_gradients(engine: Any, limit: float) -> None:
         dist.all_reduce(total, group=grid.get_model_parallel_group())
     norm = float(total.sqrt())
     engine._global_grad_norm = norm
-    if limit > 0 and norm > limit:
+    if not math.isfinite(norm):  # as ZeRO-1 does: one bad batch must not make every weight NaN
+        engine.optimizer.zero_grad(set_to_none=True)
+        engine.skipped_steps += 1
+    elif limit > 0 and norm > limit:
         torch._foreach_mul_(grads, limit / (norm + 1e-6))
 
 

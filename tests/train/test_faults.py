@@ -117,6 +117,20 @@ def test_a_skipped_collective_is_the_last_of_its_iteration(monkeypatch) -> None:
         faults.arm([], 0)
 
 
+def test_operations_of_an_evaluation_do_not_hide_the_last_one_of_a_step(monkeypatch) -> None:
+    monkeypatch.setattr("train.faults.acts.strike", lambda fault, context: True)
+    try:
+        faults.arm([Fault("skip", 0, 2, "tp")], rank=0)
+        faults.at_iteration(1)
+        assert [faults.point("tp") for _ in range(5)] == [False] * 5
+        with faults.beside_the_step():
+            assert [faults.point("tp") for _ in range(3)] == [False] * 3
+        faults.at_iteration(2)
+        assert [faults.point("tp") for _ in range(5)] == [False] * 4 + [True]
+    finally:
+        faults.arm([], 0)
+
+
 FLAGS = ["-m", "train", *SMALL, "--train.iterations", "60", "--log.interval", "1"]
 
 

@@ -11,7 +11,7 @@ from torch import nn  # noqa: E402
 
 from train import deepspeed_guards as guards  # noqa: E402
 from train.config import load_config  # noqa: E402
-from train.engine import parameter_groups  # noqa: E402
+from train.engine import Timers, _beside_the_step, clip_gradients, parameter_groups  # noqa: E402
 from train.kernels import apex_support, softmax  # noqa: E402
 from train.kernels.registry import choose  # noqa: E402
 from train.model.position import Rotary, alibi_bias, alibi_slopes  # noqa: E402
@@ -97,6 +97,52 @@ def test_engine_configuration_avoids_the_traps() -> None:
     assert zero0["gradient_clipping"] == 0.0  # the trainer clips itself
 
 
+class FakeGrid:
+    def get_slice_parallel_rank(self) -> int:
+        return 0
+
+    def get_model_parallel_world_size(self) -> int:
+        return 1
+
+
+@pytest.mark.parametrize(("grad", "skipped"), [(3.0, 0), (float("nan"), 1), (float("inf"), 1)])
+def test_zero_0_skips_a_step_whose_gradients_are_not_finite(grad, skipped) -> None:
+    """As DeepSpeed's optimizers do with ZeRO-1: one bad batch must not turn every weight into NaN."""
+    module = nn.Linear(2, 2)
+    for p in module.parameters():
+        p.ds_pipe_replicated, p.grad = False, torch.full_like(p, grad)
+    optimizer = torch.optim.AdamW(module.parameters(), weight_decay=0.1)
+    engine = SimpleNamespace(module=module, grid=FakeGrid(), device=CPU, optimizer=optimizer, skipped_steps=0)
+    before = module.weight.detach().clone()
+    clip_gradients(engine, 1.0)
+    optimizer.step()
+    assert engine.skipped_steps == skipped
+    assert torch.equal(module.weight, before) is bool(skipped)
+
+
+class FakeZero:
+    """DeepSpeed's ZeRO-1 optimizer as far as its norm: gradients by group, one of them with padding behind."""
+
+    def __init__(self) -> None:
+        padding = torch.full((3,), 7.0)
+        padding._zero_padding = True
+        self.params_in_partition = [["a", "b"], ["c"]]
+        self.averaged_gradients = {0: [torch.ones(1), torch.ones(2), padding], 1: [torch.ones(3)]}
+        self.reductions = []
+
+    def get_grad_norm_direct(self, grads: list[torch.Tensor], parameters: list[str]) -> torch.Tensor:
+        self.reductions.append(parameters)
+        return torch.cat(grads).norm()
+
+
+def test_the_norm_takes_one_reduction_however_many_groups_a_stage_has() -> None:
+    pytest.importorskip("deepspeed")
+    optimizer = FakeZero()
+    guards.norm_in_one_reduction(optimizer)
+    assert float(optimizer.scaled_global_norm()) == pytest.approx(6**0.5)
+    assert optimizer.reductions == [["a", "b", "c"]]
+
+
 def test_the_grid_gets_its_missing_method() -> None:
     grid = SimpleNamespace(get_slice_parallel_group=lambda: "tp")
     guards.repair_grid(grid)
@@ -117,6 +163,17 @@ def test_norms_and_biases_never_decay_whatever_class_makes_them() -> None:
     decayed = {id(p) for g in groups if g["weight_decay"] for p in g["params"]}
     assert decayed == {id(module["c"].weight), id(module["d"].weight)}
     assert sum(len(g["params"]) for g in groups) == len(list(module.parameters()))
+
+
+def test_an_evaluation_leaves_no_trace_in_the_next_steps_timers_and_micro_batches() -> None:
+    engine = SimpleNamespace(timed=Timers(CPU), forwards=0)
+    engine.timed.enabled = True
+    with _beside_the_step(engine):
+        engine.forwards = 10
+        engine.timed.run("forward-compute", lambda: None)
+    engine.timed.run("optimizer", lambda: None)
+    assert engine.forwards == 0
+    assert list(engine.timed.take()) == ["optimizer"]
 
 
 def test_the_apex_of_the_registry_is_told_from_nvidias(tmp_path, monkeypatch) -> None:

@@ -42,6 +42,7 @@ MODELS = {
     "modern": "--model.position rope --model.normalization rmsnorm --model.parallel_block true --model.tie_embeddings false".split(),
     "bloom": "--model.position alibi --model.embedding_norm true".split(),
     "bf16": ["--train.precision", "bf16"],
+    "deep": ["--model.layers", "4"],
 }
 CASES = {
     "gpt_2x2x1_sequence": "--parallel.tp 2 --parallel.pp 2 --parallel.sequence_parallel true",
@@ -52,6 +53,8 @@ CASES = {
     "bloom_2x2x1_recompute": "--parallel.tp 2 --parallel.pp 2 --parallel.sequence_parallel true --model.recompute true",
     "bf16_2x2x1": "--parallel.tp 2 --parallel.pp 2",
     "gpt_1x1x4_evaluated": "--evaluate.interval 2 --evaluate.iterations 1",
+    # Four stages: two that load nothing, and a last one with the output projection alone, no vector beside it.
+    "deep_1x4x1_evaluated": "--parallel.pp 4 --evaluate.interval 2 --evaluate.iterations 1",
     "gpt_2x1x2_reference_kernels": "--parallel.tp 2 --kernels reference",
 }
 

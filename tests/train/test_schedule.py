@@ -7,6 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from train import flops  # noqa: E402
+from train.callbacks.checkpoint import Checkpoint  # noqa: E402
 from train.callbacks.log import Log, Window, log_line, timers_line  # noqa: E402
 from train.config import Config, ModelConfig, TrainConfig  # noqa: E402
 from train.model.context import padded_vocab  # noqa: E402
@@ -95,4 +96,25 @@ def test_nan_iterations_are_counted_and_stop_the_training() -> None:
         assert not trainer.stop
         log.after_step(trainer, Step(loss=loss, batch_size=1, seconds=1))
     assert "2 times in a row" in trainer.stop
-    assert trainer.diverged  # nothing is saved over the good checkpoint
+    assert trainer.diverged
+
+
+class FakeStore:
+    def __init__(self) -> None:
+        self.saved: list[int] = []
+
+    def save(self, state: TrainState, rate: object) -> None:
+        self.saved.append(state.iteration)
+
+    def wait(self) -> None: ...
+
+
+def test_nothing_is_saved_over_the_good_checkpoint_also_where_a_save_was_due() -> None:
+    trainer, store = FakeTrainer(), FakeStore()
+    trainer.config.checkpoint.interval, trainer.learning_rate = 1000, None
+    callback = Checkpoint(store)
+    callback.after_step(trainer, Step())
+    trainer.state.iteration, trainer.diverged = 8000, True
+    callback.after_step(trainer, Step())
+    callback.on_end(trainer)
+    assert store.saved == [7000]

@@ -13,10 +13,10 @@ class Checkpoint(Callback):
 
     def after_step(self, trainer: Trainer, step: Step) -> None:
         interval = trainer.config.checkpoint.interval
-        if interval and trainer.state.iteration % interval == 0:
+        if interval and trainer.state.iteration % interval == 0 and not trainer.diverged:
             self.store.save(trainer.state, trainer.learning_rate)
 
     def on_end(self, trainer: Trainer) -> None:
-        if not trainer.diverged:  # a model of NaNs must not become the newest checkpoint
+        if not trainer.diverged:  # a model that has come apart must not become the newest checkpoint
             self.store.save(trainer.state, trainer.learning_rate)
         self.store.wait()

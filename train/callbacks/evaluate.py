@@ -36,8 +36,9 @@ class Evaluate(Callback):
         c, engine = trainer.config, trainer.engine
         before, batches, total = self.random.state(), self.batches(), 0.0
         micro_batches = c.train.global_batch // (c.train.micro_batch * c.parallel.dp)
-        for _ in range(c.evaluate.iterations):
-            total += float(engine.eval_batch(batches, num_micro_batches=micro_batches))
+        with engine.beside_the_step(), faults.beside_the_step():
+            for _ in range(c.evaluate.iterations):
+                total += float(engine.eval_batch(batches, num_micro_batches=micro_batches))
         close = getattr(getattr(batches, "source", None), "_shutdown_workers", None)
         if close:
             close()

@@ -1,16 +1,16 @@
-"""Hang on request. The trainer calls `point` and `replaces` at its real operations; armed faults strike there.
+"""Hang on request. The trainer calls `point` at its real operations; armed faults strike there.
 
 With nothing armed a call costs one comparison.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from . import acts
-from .spec import Fault
-
-OUTSIDE = ("rendezvous", "groups", "destroy")  # passed once, in no iteration
+from .spec import OUTSIDE, Fault
 
 # Faults that strike at the last operation of their kind in the iteration. After any earlier one the ranks
 # would go on, one operation apart, until two of different sizes meet, and gloo aborts on those.
@@ -33,6 +33,17 @@ def at_iteration(number: int) -> None:
     _calls_before.clear()
     _calls_before.update(_calls)
     _calls.clear()
+
+
+@contextmanager
+def beside_the_step() -> Iterator[None]:
+    """Operations of an evaluation: not counted, for the last one of the next iteration would never be reached."""
+    before = dict(_calls)
+    try:
+        yield
+    finally:
+        _calls.clear()
+        _calls.update(before)
 
 
 def _due(where: str, iteration: int | None) -> Fault | None:

@@ -24,6 +24,7 @@ PLACES = {
     "checkpoint": "before a checkpoint save",
 }
 ANYWHERE = tuple(PLACES)
+OUTSIDE = ("rendezvous", "groups", "destroy")  # passed once, in no iteration
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,11 @@ KINDS: dict[str, Kind] = {
     "end": Kind("makes one collective more while its peers tear the groups down", ("destroy",), "end_stall"),
     "blackhole": Kind("its connections swallow every byte, both ways, and stay open", _COLLECTIVE, "in_communication"),
     "device_wait": Kind("a kernel on its GPU does not finish", ("forward", *ANYWHERE), "device_wait", True),
-    "slow": Kind("sleeps 0.5 s in every iteration from this one on; hangs nobody", ("forward", *ANYWHERE), "slow"),
+    "slow": Kind(
+        "sleeps 0.5 s at each pass of the place (a forward pass: once a micro-batch), from this iteration on; hangs nobody",
+        ("forward", *ANYWHERE),
+        "slow",
+    ),
 }
 
 # The names that hangdoctor gives to causes work too: each is the first kind that leads to it.
