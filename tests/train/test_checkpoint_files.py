@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from hangdoctor.layout import Layout  # noqa: E402
 from train.checkpoint import files  # noqa: E402
 from train.checkpoint.compare import check_same_training  # noqa: E402
+from train.checkpoint.store import Store  # noqa: E402
 from train.checkpoint.writer import Writer, _copied  # noqa: E402
 from train.config import Config, load_config  # noqa: E402
 from train.options import ConfigError  # noqa: E402
+from train.random_state import RandomState  # noqa: E402
+from train.schedule import LearningRate  # noqa: E402
+from train.state import TrainState  # noqa: E402
+from train.topology import TensorGroup, Topology  # noqa: E402
 
 
 def make(folder: Path, iteration: int) -> Path:
@@ -60,6 +67,46 @@ def test_prune_keeps_the_newest_complete_ones(tmp_path) -> None:
         make(tmp_path, i)
     files.prune(tmp_path, 2)
     assert [s.iteration for s in files.saved_in(tmp_path)] == [3, 2]
+
+
+def test_prune_keeps_what_was_just_saved_behind_newer_ones(tmp_path) -> None:
+    """A training that went back to 3 saves 4 beside the 5 and 6 that it left."""
+    for i in (5, 6, 4):
+        make(tmp_path, i)
+    files.prune(tmp_path, 1)
+    assert [s.iteration for s in files.saved_in(tmp_path)] == [6, 4]
+    assert (tmp_path / "latest").read_text() == "global_step4"
+
+
+def test_prune_removes_what_a_killed_save_left(tmp_path) -> None:
+    make(tmp_path, 1)
+    (tmp_path / "global_step2.partial").mkdir()
+    files.prune(tmp_path, 0)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["global_step1", "latest"]
+
+
+class FakeEngine:
+    """Writes one file a rank, as DeepSpeed's does through the writer that the store gives it."""
+
+    def save_checkpoint(self, folder: str, tag: str, save_latest: bool) -> None:
+        self.checkpoint_engine.save({"w": torch.ones(4)}, f"{folder}/{tag}/w.pt")
+
+
+def test_markers_of_a_killed_save_are_not_taken_for_ranks_that_have_written(tmp_path) -> None:
+    """Two ranks, killed while rank 0 wrote; rank 1's marker must not complete the next save, which rank 1 is slow at."""
+    partial = tmp_path / "global_step5.partial"
+    partial.mkdir()
+    files.leave_marker(partial, 1, {})
+    config = load_config(["--checkpoint.dir", str(tmp_path), "--checkpoint.asynchronous", "true"])
+    topology = Topology(Layout(tp=2), 0, TensorGroup(), torch.device("cpu"))
+    store = Store(config, topology, FakeEngine(), RandomState(1, 0, 0, 0, torch.device("cpu")), 257)
+    store.save(TrainState(iteration=5), LearningRate(1.0, 0.0, 0, 0, "constant"))
+    while not (partial / "rank_00000.done").exists():
+        time.sleep(0.01)
+    assert not (tmp_path / "global_step5").exists()
+    files.leave_marker(partial, 1, {})
+    store.wait()
+    assert files.inspect(tmp_path / "global_step5").fault == ""
 
 
 def test_background_writer_copies_before_the_training_goes_on(tmp_path) -> None:
@@ -129,6 +176,8 @@ def test_the_same_training_is_accepted() -> None:
         ("--model.heads", "8", "4"),
         ("--train.seed", "42", "43"),
         ("--train.precision", "bf16", "fp32"),
+        ("--model.vocab_multiple", "64", "128"),
+        ("--parallel.partition", "uniform", "parameters"),
     ],
 )
 def test_a_difference_is_refused_with_both_values(flag, old, new) -> None:

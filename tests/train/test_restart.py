@@ -98,18 +98,34 @@ def test_folders_are_complete_and_latest_points_at_the_newest(saved) -> None:
     assert not list((saved / "dropout").glob("*.partial"))
 
 
-def test_another_topology_resumes_through_the_universal_format(saved) -> None:
-    """Saved on 2x2, resumed on 1x2 and 2x1 with the losses of the uninterrupted run."""
-    source, target = saved / "plain" / "global_step3", saved / "plain" / "universal"
+def converted(source: Path) -> list[str]:
+    """Flags that load the universal form of `source`."""
+    target = source.with_name(f"{source.name}_universal")
     command = [sys.executable, "-m", "train.checkpoint.universal", "--input", str(source), "--output", str(target)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=100)
-    load = ["--checkpoint.load", str(target), "--checkpoint.universal", "true"]
-    folder = saved / "universal"
-    run_cases(2, {"pp": [*MODEL, "--parallel.pp", "2", *load], "tp": [*MODEL, "--parallel.tp", "2", *load]}, folder)
-    want = metrics(saved, "plain")[3:]
-    for name in ("pp", "tp"):
+    return ["--checkpoint.load", str(target), "--checkpoint.universal", "true"]
+
+
+def test_another_topology_resumes_through_the_universal_format(saved) -> None:
+    """From 2x2 to 1x2, 2x1 and Ulysses, and from those on to 2x1, with the losses of the uninterrupted run."""
+    folder, load = saved / "universal", converted(saved / "plain" / "global_step3")
+    tp, ulysses = ["--parallel.tp", "2"], ["--parallel.tp", "2", "--parallel.ulysses", "true"]
+
+    def saving(name: str) -> list[str]:
+        return ["--checkpoint.dir", str(folder / name), "--checkpoint.interval", "5"]
+
+    first = {
+        "pp": [*MODEL, "--parallel.pp", "2", *load, *saving("from_pp")],
+        "ulysses": [*MODEL, *ulysses, *load, *saving("from_ulysses")],
+        "tp": [*MODEL, *tp, *load],
+    }
+    run_cases(2, first, folder)
+    again = {name: [*MODEL, *tp, *converted(folder / name / "global_step5")] for name in ("from_pp", "from_ulysses")}
+    run_cases(2, again, folder)
+    for name in [*first, *again]:
         got = metrics(folder, name)
-        assert [g["iteration"] for g in got] == [4, 5, 6]
+        want = metrics(saved, "plain")[-len(got) :]
+        assert [g["iteration"] for g in got] == ([4, 5, 6] if name in first else [6])
         for g, w in zip(got, want, strict=True):
             assert g["loss"] == pytest.approx(w["loss"], abs=2e-5)
             assert g["grad_norm"] == pytest.approx(w["grad_norm"], rel=2e-5)

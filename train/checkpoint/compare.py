@@ -17,6 +17,14 @@ _MODEL = (
 _BEFORE = {"activation": "gelu_tanh"}  # what checkpoints without the option were trained with
 # Options whose change makes the resumed training another one: allowed with --checkpoint.override.
 _CHOSEN = (("train", "seed"), ("data", "path"), ("data", "split"), ("data", "tokenizer"), ("model", "seq_length"))
+# What shapes the shards of a layout: padding rows, layers a stage. The universal format knows none of it.
+_SHARDS = (
+    ("parallel", "zero_stage"),
+    ("parallel", "ulysses"),
+    ("parallel", "partition"),
+    ("train", "precision"),
+    ("model", "vocab_multiple"),
+)
 
 
 def check_same_training(saved: Saved, config: Config, now: dict[str, Any]) -> None:
@@ -53,7 +61,7 @@ def _layout(saved: Saved, config: Config, now: dict[str, Any]) -> Iterator[str]:
             f"  this run is {sizes.format(**new)}, the checkpoint {sizes.format(**then)}: convert it with python -m "
             f"train.checkpoint.universal --input {saved.folder}, then --checkpoint.universal true"
         )
-    for section, name in (("parallel", "zero_stage"), ("parallel", "ulysses"), ("train", "precision")):
+    for section, name in _SHARDS:
         old, value = saved.meta["config"][section][name], now["config"][section][name]
         if old != value:
             yield f"  --{section}.{name} is {value}, the checkpoint has {old}"

@@ -102,8 +102,20 @@ def saved_in(folder: Path) -> list[Saved]:
     return sorted(found, key=lambda s: -s.iteration)
 
 
+def clear(partial: Path) -> None:
+    """Remove what a killed save left under this name: its markers would pass for those of ranks that still write."""
+    if partial.exists():
+        shutil.rmtree(partial)
+
+
 def prune(folder: Path, keep: int) -> None:
-    """Delete all complete checkpoints but the newest `keep` (0 keeps all), and what crashed saves left behind."""
+    """Delete all complete checkpoints but the newest `keep` (0 keeps all), and what killed saves left behind.
+
+    To be called between two saves. The one just saved stays also where the training went back behind newer ones.
+    """
+    for left in folder.glob(f"global_step*{PARTIAL}"):
+        clear(left)
     if keep:
         for old in [s for s in saved_in(folder) if not s.fault][keep:]:
-            shutil.rmtree(old.folder)
+            if old.folder.name != (folder / "latest").read_text():
+                shutil.rmtree(old.folder)

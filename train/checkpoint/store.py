@@ -18,6 +18,7 @@ from ..state import TrainState
 from ..topology import Topology
 from . import files
 from .compare import check_same_training
+from .universal import load_whole
 from .writer import Writer
 
 
@@ -44,9 +45,12 @@ class Store:
             self.wait()
             self._last = state.iteration
             partial = files.tag(state.iteration) + files.PARTIAL
-            self.writer.begin(state.iteration)
-            self.engine.save_checkpoint(str(self.folder), tag=partial, save_latest=False)
             target = self.folder / partial
+            if self.topology.rank == 0:
+                files.clear(target)
+            self.writer.begin(state.iteration)
+            # The engine's barrier comes before its first file: no rank writes into what is being removed.
+            self.engine.save_checkpoint(str(self.folder), tag=partial, save_latest=False)
             self.writer.save(self.random.state(), str(target / f"random_rank_{self.topology.rank:05d}.pt"))
             meta = self.describe(state, rate)
             self.writer.finish(target, meta, lambda: files.prune(self.folder, self.config.checkpoint.keep))
@@ -123,6 +127,8 @@ class Store:
         return state
 
     def _load_engine(self, folder: Path) -> None:
+        if self.config.checkpoint.universal and self.config.parallel.ulysses:
+            load_whole(self.engine)
         path, _ = self.engine.load_checkpoint(str(folder.parent), tag=folder.name)
         if path is None:
             raise ConfigError(f"DeepSpeed could not read {folder}")

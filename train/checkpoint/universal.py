@@ -6,6 +6,7 @@ python -m train.checkpoint.universal --input DIR/global_stepN [--output DIR/glob
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import re
 import sys
@@ -19,6 +20,7 @@ from .. import deepspeed_guards
 from ..model.gpt import TIED
 from ..options import ConfigError
 from . import files
+from .writer import Writer
 
 
 def universal_info(module: torch.nn.Module, tp: int, vocab_size: int) -> dict[str, Any]:
@@ -45,10 +47,9 @@ def _own_patterns(module: torch.nn.Module, tp: int) -> dict[str, set[str]]:
         untied = re.fullmatch(r"\d+\.weight", name) and parameter.dim() == 2
         if name.startswith(f"tied_modules.{TIED}.") or untied:
             vocabulary.add(pattern)
-        dim = getattr(parameter, "partition_dim", None)
-        if dim is None and tp > 1:
+        if tp > 1 and not getattr(parameter, "tensor_model_parallel", False):
             replicated.add(pattern)
-        elif dim == 1:
+        if getattr(parameter, "partition_dim", None) == 1:
             rows.add(pattern)
     return {
         "vocabulary_parameter_patterns": vocabulary,
@@ -61,7 +62,7 @@ def convert(source: Path, target: Path) -> None:
     """Write the universal form of `source` to `target`.
 
     Raises:
-        ConfigError: the source is torn, or is there already in this form.
+        ConfigError: the source is torn, or does not say how its weights are cut.
     """
     saved = files.inspect(source)
     if saved.fault:
@@ -71,6 +72,7 @@ def convert(source: Path, target: Path) -> None:
     deepspeed_guards.prepare(torch.cuda.is_available())
     from deepspeed.checkpoint import ds_to_universal
 
+    rows = _row_patterns(source)
     options = argparse.Namespace(
         input_folder=str(source),
         output_folder=str(target),
@@ -82,8 +84,43 @@ def convert(source: Path, target: Path) -> None:
     )
     with deepspeed_guards.quiet():
         ds_to_universal.main(options)
+    _mark_rows(target, rows)
     meta = {**saved.meta, "universal": True, "files": {}}
     files.write_durably(target / files.MANIFEST, json.dumps(meta, indent=1))
+
+
+def _row_patterns(source: Path) -> list[str]:
+    """Patterns of the weights that are cut along their input features; every model has some."""
+    shard = Writer.load(source / "mp_rank_00_model_states.pt", map_location="cpu")
+    patterns: list[str] = shard["universal_checkpoint_info"]["parameter_with_row_parallelism_patterns"]
+    if not patterns:
+        raise ConfigError(
+            f"{source} does not say which weights are cut along their input: it was saved with tp 1 or Ulysses by an older "
+            f"trainer, and other ranks would read it wrong. Resume it on its own topology and save again"
+        )
+    return patterns
+
+
+def _mark_rows(target: Path, patterns: list[str]) -> None:
+    """The converter notes along which dimension to cut only where it joined slices; with Ulysses each rank had the whole."""
+    for folder in (target / "zero").iterdir():
+        if not any(re.match(p, folder.name) for p in patterns):
+            continue
+        for path in folder.glob("*.pt"):
+            held = torch.load(path, weights_only=True)
+            if isinstance(held, dict) and "param" in held and held.get("cat_dim") != 1:
+                torch.save({**held, "cat_dim": 1}, path)
+
+
+def load_whole(engine: Any) -> None:
+    """With Ulysses a rank holds every weight whole: DeepSpeed would give it the slice of its tensor parallel rank."""
+    for parameter in engine.module.parameters():
+        load = parameter.load_hp_checkpoint_state
+        parameter.load_hp_checkpoint_state = functools.partial(_load_whole, load)
+
+
+def _load_whole(load: Any, folder: str, _rank: int, _size: int, **options: Any) -> Any:
+    return load(folder, 0, 1, **options)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -134,7 +134,8 @@ class Writer:
     def get_commit_info(self) -> None:
         return None
 
-    def load(self, path: str, map_location: Any = None) -> Any:
+    @staticmethod
+    def load(path: str | Path, map_location: Any = None) -> Any:
         """Tensors and plain data only: a checkpoint from elsewhere must not run code."""
         with torch.serialization.safe_globals(_deepspeed_types()):
             return torch.load(path, map_location=map_location, weights_only=True)

@@ -25,7 +25,7 @@ def split_parameter(whole: torch.Tensor, dim: int, tp: TensorGroup) -> nn.Parame
     part = whole.chunk(tp.size, dim=dim)[tp.rank].clone() if tp.size > 1 else whole
     parameter = nn.Parameter(part)
     parameter.tensor_model_parallel = tp.size > 1  # the name that DeepSpeed looks for
-    parameter.partition_dim = dim if tp.size > 1 else None
+    parameter.partition_dim = dim  # on one rank too: a universal checkpoint is cut along it when more ranks load it
     return parameter
 
 
