@@ -96,6 +96,15 @@ if INSIDE:
         assert 0.70 < (y > 0).float().mean() < 0.80
         torch.testing.assert_close(y.max(), torch.tensor(1 / 0.75))
 
+    def test_dropout_draws_from_torchs_stream() -> None:
+        """Another mask each time, and the same one when the stream is set back, as recomputation does."""
+        x, bias, residual = torch.ones(8, 300), torch.zeros(300), torch.zeros(8, 300)
+        before = torch.get_rng_state()
+        first, second = (bias_dropout_add.fused(x, bias, residual, 0.5, True) for _ in range(2))
+        assert not torch.equal(first, second)
+        torch.set_rng_state(before)
+        assert torch.equal(bias_dropout_add.fused(x, bias, residual, 0.5, True), first)
+
     @pytest.mark.parametrize("columns", [11, 5000])
     def test_cross_entropy(columns) -> None:
         (x, xd), target = pair(2, 3, columns, scale=5.0), torch.randint(columns, (2, 3))
@@ -120,6 +129,10 @@ if INSIDE:
         torch.testing.assert_close(made["triton"], made["torch"], **TOLERANCE)
         torch.testing.assert_close(made["reference"], made["torch"], **TOLERANCE)
         assert not torch.equal(made["torch"], start)
+
+    def test_auto_on_a_gpu_keeps_torchs_optimizer() -> None:
+        used = choose("auto", torch.device("cuda")).used
+        assert (used["adam"], used["bias_gelu"]) == ("torch", "triton")
 
     def test_triton_is_chosen_when_asked_for() -> None:
         kernels = choose("triton", torch.device("cpu"))

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from .triton_support import BLOCK, grid, tl, triton
+from .triton_support import BLOCK, grid, places, tl, triton
 
 
 def reference_step(
@@ -26,7 +26,7 @@ def reference_step(
 
 @triton.jit
 def _step(p, g, m, v, n, lr, b1, b2, eps, decay, correction1, correction2, block: tl.constexpr):
-    at = tl.program_id(0) * block + tl.arange(0, block)
+    at = places(block)
     inside = at < n
     gradient = tl.load(g + at, mask=inside, other=0.0).to(tl.float32)
     first = b1 * tl.load(m + at, mask=inside, other=0.0) + (1.0 - b1) * gradient

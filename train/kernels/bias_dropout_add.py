@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from .triton_support import BLOCK, grid, tl, triton
+from .triton_support import BLOCK, grid, places, tl, triton
 
 
 def reference(x: torch.Tensor, bias: torch.Tensor, residual: torch.Tensor, probability: float, training: bool) -> torch.Tensor:
@@ -20,23 +20,25 @@ torch_fused = reference
 
 
 @triton.jit
-def _forward(x, bias, residual, out, n, h, p, seed, block: tl.constexpr):
-    at = tl.program_id(0) * block + tl.arange(0, block)
+def _forward(x, bias, residual, out, n, h, p, seed, drops: tl.constexpr, block: tl.constexpr):
+    at = places(block)
     inside = at < n
     v = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
     v += tl.load(bias + at % h, mask=inside, other=0.0).to(tl.float32)
     r = tl.load(residual + at, mask=inside, other=0.0).to(tl.float32)
-    kept = tl.rand(seed, at) >= p
-    tl.store(out + at, r + tl.where(kept, v / (1.0 - p), 0.0), mask=inside)
+    if drops:
+        kept = tl.rand(tl.load(seed), at.to(tl.int32)) >= p
+        v = tl.where(kept, v / (1.0 - p), 0.0)
+    tl.store(out + at, r + v, mask=inside)
 
 
 @triton.jit
 def _backward(grad, out, n, p, seed, block: tl.constexpr):
     """The mask is drawn again from the seed: nothing of it is stored."""
-    at = tl.program_id(0) * block + tl.arange(0, block)
+    at = places(block)
     inside = at < n
     g = tl.load(grad + at, mask=inside, other=0.0).to(tl.float32)
-    kept = tl.rand(seed, at) >= p
+    kept = tl.rand(tl.load(seed), at.to(tl.int32)) >= p
     tl.store(out + at, tl.where(kept, g / (1.0 - p), 0.0), mask=inside)
 
 
@@ -45,10 +47,11 @@ class _BiasDropoutAdd(torch.autograd.Function):
     def forward(ctx: Any, x: torch.Tensor, bias: torch.Tensor, residual: torch.Tensor, p: float) -> torch.Tensor:
         x, residual = x.contiguous(), residual.contiguous()
         out = torch.empty_like(x)
-        # From torch's stream, so that recomputation and tensor parallel streams hold for this kernel too.
-        seed = int(torch.randint(2**31 - 1, (1,), device=x.device)) if p > 0 else 0
-        _forward[grid(x.numel())](x, bias, residual, out, x.numel(), bias.numel(), p, seed, block=BLOCK)
-        ctx.p, ctx.seed, ctx.bias = p, seed, (bias.numel(), bias.dtype)
+        # From torch's stream, so that recomputation and tensor parallel streams hold for this kernel too. It stays on the
+        # device: to read it would wait for everything that the GPU still has to do, twice a layer.
+        seed = torch.randint(2**31 - 1, (1,), device=x.device) if p > 0 else x
+        _forward[grid(x.numel())](x, bias, residual, out, x.numel(), bias.numel(), p, seed, drops=p > 0, block=BLOCK)
+        ctx.p, ctx.seed, ctx.bias = p, seed if p > 0 else None, (bias.numel(), bias.dtype)
         return out
 
     @staticmethod

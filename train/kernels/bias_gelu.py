@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from .triton_support import BLOCK, grid, tl, triton
+from .triton_support import BLOCK, grid, places, tl, triton
 
 SQRT_2_OVER_PI = math.sqrt(2.0 / math.pi)
 
@@ -36,7 +36,7 @@ def _tanh(u):
 
 @triton.jit
 def _forward(x, bias, out, n, h, block: tl.constexpr):
-    at = tl.program_id(0) * block + tl.arange(0, block)
+    at = places(block)
     inside = at < n
     v = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
     v += tl.load(bias + at % h, mask=inside, other=0.0).to(tl.float32)
@@ -46,7 +46,7 @@ def _forward(x, bias, out, n, h, block: tl.constexpr):
 
 @triton.jit
 def _backward(grad, x, bias, out, n, h, block: tl.constexpr):
-    at = tl.program_id(0) * block + tl.arange(0, block)
+    at = places(block)
     inside = at < n
     v = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
     v += tl.load(bias + at % h, mask=inside, other=0.0).to(tl.float32)

@@ -41,7 +41,7 @@ def rms_norm_torch(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.T
 
 @triton.jit
 def _forward(x, weight, bias, out, mean, rstd, h, eps, centred: tl.constexpr, block: tl.constexpr):
-    row = tl.program_id(0)
+    row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, block)
     inside = at < h
     v = tl.load(x + row * h + at, mask=inside, other=0.0).to(tl.float32)
@@ -61,7 +61,7 @@ def _forward(x, weight, bias, out, mean, rstd, h, eps, centred: tl.constexpr, bl
 @triton.jit
 def _backward(grad, x, weight, mean, rstd, dx, dweight, dbias, rows, h, stride, centred: tl.constexpr, block: tl.constexpr):
     """Each program walks every `stride`-th row and keeps its own sum of the weight's and the bias' gradient."""
-    program = tl.program_id(0)
+    program = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, block)
     inside = at < h
     w = tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)

@@ -49,8 +49,8 @@ class Kernels:
         return f"kernels: {'; '.join(parts)} ({self.why})"
 
 
-def _build(order: tuple[str, ...], why: str) -> Kernels:
-    used = {name: next(f for f in order if f in table) for name, table in FLAVOURS.items()}
+def _build(order: tuple[str, ...], why: str, **fixed: str) -> Kernels:
+    used = {name: next(f for f in order if f in table) for name, table in FLAVOURS.items()} | fixed
     return Kernels(**{name: FLAVOURS[name][flavour] for name, flavour in used.items()}, used=used, why=why)
 
 
@@ -78,5 +78,4 @@ def choose(wanted: str, device: torch.device) -> Kernels:
     if no_triton:
         return _build(("torch",), f"--kernels auto: {no_triton}")
     # One optimizer pass over flat partitions: torch's fused AdamW, which every checkpoint can be resumed with.
-    chosen = _build(("triton", "torch"), "--kernels auto: Triton on a GPU")
-    return chosen
+    return _build(("triton", "torch"), "--kernels auto: Triton on a GPU", adam="torch")

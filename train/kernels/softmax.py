@@ -42,7 +42,7 @@ def megatron_unfit(queries: int, keys: int, batch_heads: int) -> str:
 
 @triton.jit
 def _forward(scores, out, queries, keys, scale, block: tl.constexpr):
-    row = tl.program_id(0)
+    row = tl.program_id(0).to(tl.int64)  # b x heads x q x k goes beyond 2^31 at 8192 tokens
     last = row % queries + keys - queries
     key = tl.arange(0, block)
     x = tl.load(scores + row * keys + key, mask=key < keys, other=0.0).to(tl.float32) * scale
@@ -53,7 +53,7 @@ def _forward(scores, out, queries, keys, scale, block: tl.constexpr):
 
 @triton.jit
 def _backward(grad, probabilities, out, keys, scale, block: tl.constexpr):
-    row = tl.program_id(0)
+    row = tl.program_id(0).to(tl.int64)
     key = tl.arange(0, block)
     g = tl.load(grad + row * keys + key, mask=key < keys, other=0.0).to(tl.float32)
     p = tl.load(probabilities + row * keys + key, mask=key < keys, other=0.0).to(tl.float32)

@@ -29,6 +29,12 @@ except ImportError as error:
     triton = tl = _Absent()
 
 
+@triton.jit
+def places(block: tl.constexpr):
+    """Elements of this program of a flat tensor, in 64 bits: a partition of an optimizer alone may have more than 2^31."""
+    return tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
+
+
 def interpreted() -> bool:
     """Whether kernels run in Triton's interpreter, on CPU tensors: TRITON_INTERPRET=1 before the first import."""
     return os.environ.get("TRITON_INTERPRET", "") == "1"
