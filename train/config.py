@@ -27,7 +27,7 @@ class ParallelConfig:
     backend: str = option(
         "auto", "torch.distributed backend; auto is nccl with GPUs, else gloo", choices=("auto", "gloo", "nccl")
     )
-    timeout_s: float = option(1800.0, "time limit of every process group, set on each of them", "seconds", 1)
+    timeout_s: float = option(1800.0, "time limit of every process group, set on each of them", "seconds", 1, 1e9)
 
 
 @dataclass
@@ -206,8 +206,12 @@ def load_config(argv: Sequence[str]) -> Config:
     for name in files:
         try:
             data = yaml.safe_load(Path(name).read_text())
-        except (OSError, yaml.YAMLError) as error:
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
             raise ConfigError(f"--config {name}: {error}") from error
+        if not isinstance(data or {}, dict):
+            raise ConfigError(
+                f"--config {name}: it holds no sections, write 'model:' and the like, options indented under them"
+            )
         assign_mapping(config.sections(), data or {}, name)
     assign_arguments(config.sections(), rest)
     return config

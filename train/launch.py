@@ -31,10 +31,16 @@ class Launch:
     address: str
     port: int
 
-    def export(self, environ: MutableMapping[str, str] = os.environ) -> None:
-        """Set torch's names, which DeepSpeed reads too."""
+    def device(self, devices: int) -> int:
+        """This rank's GPU among those that it sees: where srun binds one to each task, that is 0 for all of them."""
+        return self.local_rank % devices
+
+    def export(self, devices: int = 0, environ: MutableMapping[str, str] = os.environ) -> None:
+        """Set torch's names, which DeepSpeed reads too; it takes LOCAL_RANK for the number of the GPU."""
         environ["RANK"], environ["WORLD_SIZE"] = str(self.rank), str(self.world_size)
-        environ["LOCAL_RANK"] = str(self.local_rank)
+        environ["LOCAL_RANK"] = str(self.device(devices) if devices else self.local_rank)
+        if "OMPI_COMM_WORLD_LOCAL_RANK" in environ:  # DeepSpeed insists that the two agree
+            environ["OMPI_COMM_WORLD_LOCAL_RANK"] = environ["LOCAL_RANK"]
         environ["MASTER_ADDR"], environ["MASTER_PORT"] = self.address, str(self.port)
 
 

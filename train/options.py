@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -59,7 +60,7 @@ def check_range(field: dataclasses.Field, value: Any, flag: str) -> None:
         raise ConfigError(f"{flag} is '{value}'; it must be one of: {', '.join(map(str, meta['choices']))}")
     below = meta["low"] is not None and value < meta["low"]
     above = meta["high"] is not None and value > meta["high"]
-    if below or above or value != value:  # the last one: NaN
+    if below or above or (isinstance(value, float) and not math.isfinite(value)):
         raise ConfigError(f"{flag} is {value}; its valid range is {valid_range(field)}")
 
 

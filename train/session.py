@@ -22,7 +22,7 @@ from .checkpoint.store import Store
 from .config import Config
 from .data.loader import Batch, MicroBatches, rank_batches
 from .data.prepare import prepared_standard_library
-from .data.samples import build_samples
+from .data.samples import Within, build_samples
 from .data.tokenizer import load_tokenizer
 from .engine import build_engine
 from .faults.spec import parse_faults
@@ -46,9 +46,10 @@ def run(config: Config, launch: Launch) -> int:
     """
     has_gpu = torch.cuda.is_available()
     check(config, Machine(launch.world_size, has_gpu))
+    check_data(config, launch.rank)
     faults.arm(parse_faults(config.run.fault, launch.world_size, has_gpu), launch.rank)
     deepspeed = deepspeed_guards.prepare(has_gpu)
-    launch.export()
+    launch.export(torch.cuda.device_count())
     topology = join(config, launch, has_gpu, deepspeed)
     try:
         train(config, topology)
@@ -57,10 +58,26 @@ def run(config: Config, launch: Launch) -> int:
     return 0
 
 
+def check_data(config: Config, rank: int) -> None:
+    """Open what this rank will read: too little validation text would else end the training at its first evaluation.
+
+    Raises:
+        ConfigError: no such tokenizer or data, or not one whole sample in it.
+    """
+    p, d = config.parallel, config.data
+    load_tokenizer(d.tokenizer)
+    if 0 < Layout(dp=p.dp, pp=p.pp, tp=p.tp).coordinates(rank)["pp"] < p.pp - 1:
+        return  # a stage in the middle loads nothing
+    if d.path == "stdlib":
+        d.path = prepared_standard_library(d.cache, d.tokenizer)
+    for share in (0, 1) if config.evaluate.interval else (0,):
+        build_samples(d.path, d.split, share, config.model.seq_length, config.train.seed)
+
+
 def join(config: Config, launch: Launch, has_gpu: bool, deepspeed: Any) -> Topology:
     """Enter the process group and make the tensor parallel groups."""
     p = config.parallel
-    device = torch.device("cuda", launch.local_rank % torch.cuda.device_count()) if has_gpu else torch.device("cpu")
+    device = torch.device("cuda", launch.device(torch.cuda.device_count())) if has_gpu else torch.device("cpu")
     if has_gpu:
         torch.cuda.set_device(device)
     backend = p.backend if p.backend != "auto" else ("nccl" if has_gpu else "gloo")
@@ -104,17 +121,19 @@ def train(config: Config, topology: Topology, extra: Sequence[Callback] = ()) ->
     state = store.load(rate)
     callbacks = build_callbacks(config, topology, context, store)
     trainer = Trainer(config, engine, state, (rate, batch), [*extra, *callbacks])
-    trainer.run(_batches(config, topology, state, 0))
+    trainer.run(_batches(config, topology, state, 0, context.vocab[0]))
     if topology.rank == 0 and trainer.stop:
         print(f"stopped: {trainer.stop}", flush=True)
     return trainer
 
 
-def _batches(config: Config, topology: Topology, state: TrainState, share: int) -> Iterator[Batch] | None:
+def _batches(config: Config, topology: Topology, state: TrainState, share: int, vocab: int) -> Iterator[Batch] | None:
     """The rank's micro-batches of train (0) or valid (1), from where the state stands."""
     if not topology.feeds_data:
         return None
-    samples = build_samples(config.data.path, config.data.split, share, config.model.seq_length, config.train.seed)
+    samples = Within(
+        build_samples(config.data.path, config.data.split, share, config.model.seq_length, config.train.seed), vocab
+    )
     batch = batch_size(config.train)
     start = (state.iteration, state.consumed_samples)
     order = MicroBatches(batch, config.train.micro_batch, (topology.dp, topology.layout.dp), start)
@@ -131,8 +150,8 @@ def build_callbacks(config: Config, topology: Topology, context: ModelContext, s
         callbacks.append(tensorboard)
         record = tensorboard.add
     if config.evaluate.interval:
-        fresh = TrainState()
-        callbacks.append(Evaluate(topology.rank, lambda: _batches(config, topology, fresh, 1), context.random, record))
+        fresh, vocab = TrainState(), context.vocab[0]
+        callbacks.append(Evaluate(topology.rank, lambda: _batches(config, topology, fresh, 1, vocab), context.random, record))
     if config.checkpoint.dir:
         callbacks.append(Checkpoint(store))
     return [*callbacks, Signals(topology.device)]

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from .config import Config
 from .options import ConfigError
 from .schedule import batch_size
+
+if TYPE_CHECKING:
+    from .faults.spec import Fault  # the package imports torch, the checks do not
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,9 @@ def _stages(config: Config, _: Machine) -> Iterator[str]:
     layers, pp, how = config.model.layers, config.parallel.pp, config.parallel.partition
     if how not in ("uniform", "parameters") and not how.startswith("type:"):
         yield f"--parallel.partition is '{how}'; it must be uniform, parameters or type:REGEX"
+        return
+    if how.startswith("type:"):
+        yield from _regex(config)
     if layers < pp:
         yield f"--model.layers {layers} over --parallel.pp {pp} leaves {pp - layers} stages without a layer"
         return
@@ -88,6 +97,20 @@ def _stages(config: Config, _: Machine) -> Iterator[str]:
         )
     if not embeddings and how != "parameters" and layers % pp:
         yield f"layers % stages: {layers} % {pp} = {layers % pp}, must be 0: change --model.layers or --parallel.pp"
+
+
+def _regex(config: Config) -> Iterator[str]:
+    """DeepSpeed gives each stage the same number of layers whose class matches; a stage without a layer would be left."""
+    how, pp, m = config.parallel.partition, config.parallel.pp, config.model
+    last = "WordEmbedding" if m.tie_embeddings else "OutputEmbedding"
+    names = ["WordEmbedding", "InputLayer", *["TransformerLayer"] * m.layers, "FinalNorm", last]
+    try:
+        hits = sum(bool(re.search(how.removeprefix("type:"), name, re.IGNORECASE)) for name in names)
+    except re.error as error:
+        yield f"--parallel.partition {how}: no regular expression ({error})"
+        return
+    if hits < pp:
+        yield f"--parallel.partition {how} matches {hits} layers for {pp} stages; the classes are {', '.join(sorted(set(names)))}"
 
 
 def _sequence(config: Config, _: Machine) -> Iterator[str]:
@@ -107,6 +130,8 @@ def _precision(config: Config, machine: Machine) -> Iterator[str]:
         yield "--train.precision fp16 needs a GPU (DeepSpeed has no fp16 on CPU): use bf16 or fp32"
     if precision == "bf16" and config.parallel.zero_stage == 0:
         yield "--train.precision bf16 with --parallel.zero_stage 0: DeepSpeed refuses the pair; use zero_stage 1"
+    if precision == "fp16" and config.parallel.zero_stage == 0 and config.parallel.pp > 1:
+        yield "--train.precision fp16 with --parallel.zero_stage 0 and pipeline stages: DeepSpeed can deadlock; use zero_stage 1"
     if config.parallel.backend == "nccl" and not machine.has_gpu:
         yield "--parallel.backend nccl needs a GPU: use auto or gloo"
     if config.run.kernels == "apex" and not machine.has_gpu:
@@ -130,14 +155,33 @@ def _data(config: Config, _: Machine) -> Iterator[str]:
         numbers = [float(s) for s in shares]
     except ValueError:
         numbers = []
-    if len(numbers) != 3 or min(numbers) < 0 or sum(numbers) <= 0:
+    if len(numbers) != 3 or min(numbers) < 0 or not 0 < sum(numbers) < math.inf:
         yield f"--data.split takes three shares 'TRAIN,VALID,TEST', got '{config.data.split}'"
     elif config.evaluate.interval and not numbers[1]:
         yield f"--evaluate.interval {config.evaluate.interval} needs validation data, and --data.split '{config.data.split}' gives none"
     if config.checkpoint.interval and not config.checkpoint.dir:
         yield "--checkpoint.interval needs --checkpoint.dir"
     if config.checkpoint.universal and config.checkpoint.load in ("auto", "none"):
-        yield "--checkpoint.universal needs --checkpoint.load FOLDER, the folder that ds_to_universal wrote"
+        yield "--checkpoint.universal needs --checkpoint.load FOLDER, the folder that train.checkpoint.universal wrote"
+    if config.checkpoint.universal and config.parallel.zero_stage == 0:
+        yield "--checkpoint.universal with --parallel.zero_stage 0: DeepSpeed cannot load the pair; use zero_stage 1"
+
+
+def _unreached(config: Config, fault: Fault) -> Iterator[str]:
+    """A fault that this training never comes by would let it run to its end without a word."""
+    from .faults.spec import OUTSIDE
+
+    p, every = config.parallel, config.evaluate.interval
+    name = f"--fault {fault.kind}@{fault.rank}:{fault.iteration}:{fault.where}"
+    if fault.where not in OUTSIDE and not 1 <= fault.iteration <= config.train.iterations:
+        yield f"{name}: iterations are 1 to --train.iterations {config.train.iterations}"
+    if fault.where == "evaluate" and (not every or fault.iteration % every):
+        yield f"{name}: evaluations come every --evaluate.interval {every} iterations (0: never)"
+    if fault.where in ("checkpoint", "writer") and not config.checkpoint.dir:
+        yield f"{name}: nothing is saved without --checkpoint.dir"
+    stage = fault.rank // (p.tp * p.dp)
+    if fault.where in ("worker", "data", "batch") and 0 < stage < p.pp - 1:
+        yield f"{name}: rank {fault.rank} is in stage {stage} of {p.pp}; only the first and the last stage load data"
 
 
 def _fault(config: Config, machine: Machine) -> Iterator[str]:
@@ -150,6 +194,7 @@ def _fault(config: Config, machine: Machine) -> Iterator[str]:
         yield str(error)
         return
     for fault in faults:
+        yield from _unreached(config, fault)
         axis = {"tp": "tp", "batch": "tp", "dp": "dp", "after_dp": "dp", "send": "pp", "recv": "pp"}.get(fault.where)
         if axis and getattr(p, axis) == 1:
             yield f"--fault {fault.kind}@{fault.rank}:{fault.iteration}:{fault.where}: nothing of the kind with {axis} = 1"

@@ -14,12 +14,16 @@ from ranks import ROOT
 
 torch = pytest.importorskip("torch")
 
+from train import session  # noqa: E402
+from train.config import Config, load_config  # noqa: E402
 from train.data.indexed import IndexedDataset, IndexedWriter, write_documents  # noqa: E402
 from train.data.loader import MicroBatches, token_batches  # noqa: E402
-from train.data.samples import Blend, Samples, build_samples, split_documents  # noqa: E402
+from train.data.prepare import prepared_standard_library  # noqa: E402
+from train.data.samples import Blend, Samples, Within, build_samples, split_documents  # noqa: E402
 from train.data.tokenizer import ByteTokenizer, load_tokenizer  # noqa: E402
 from train.options import ConfigError  # noqa: E402
 from train.schedule import BatchSize  # noqa: E402
+from train.validate import Machine, check  # noqa: E402
 
 
 def megatron_file(prefix, code: int, dtype: str, documents: list[list[int]]) -> None:
@@ -119,6 +123,38 @@ def test_blend_keeps_its_weights_in_every_block_and_loses_no_sample() -> None:
     assert 60 <= sum(n == "a" for n, _ in drawn[:100]) <= 80  # mixed, not one behind the other
 
 
+def test_a_part_with_a_small_weight_is_read_too() -> None:
+    parts = [[("a", i) for i in range(10000)], [("b", i) for i in range(10000)]]
+    blend = Blend(parts, [1, 0.0003])
+    assert sum(blend[i][0] == "b" for i in range(10000)) == 3
+    with pytest.raises(ConfigError, match="too small"):
+        Blend(parts, [1, 1e-12])
+
+
+def test_tokens_of_another_tokenizer_are_refused(tmp_path) -> None:
+    made = samples(tmp_path)
+    assert Within(made, 65000)[0].tolist() == made[0].tolist()
+    with pytest.raises(ValueError, match=r"holds token \d+, and the vocabulary of --data.tokenizer ends at 7"):
+        Within(made, 8)[3]
+
+
+def test_data_is_looked_at_before_any_process_group(tmp_path) -> None:
+    """Five documents leave none for validation, which would else be found out at the first evaluation."""
+    write_documents(str(tmp_path / "w"), [[1] * 200] * 5, 257)
+    here = ["--data.path", str(tmp_path / "w")]
+    session.check_data(checked(*here), 0)
+    with pytest.raises(ConfigError, match="documents 5 to 5 hold 0 tokens"):
+        session.check_data(checked(*here, "--evaluate.interval", "10"), 0)
+    with pytest.raises(ConfigError, match="no file /nowhere"):
+        session.check_data(checked("--data.path", "/nowhere"), 0)
+
+
+def checked(*flags: str) -> Config:
+    config = load_config(flags)
+    check(config, Machine(1, False))
+    return config
+
+
 def test_splits_do_not_overlap() -> None:
     assert split_documents(1000, "949,50,1") == [range(949), range(949, 999), range(999, 1000)]
 
@@ -175,14 +211,37 @@ def test_prepare_from_jsonl_and_text_in_parallel(tmp_path) -> None:
     assert "bad.jsonl:1" in bad.stderr
 
 
-def test_a_tokenizers_file_is_used(tmp_path) -> None:
-    pytest.importorskip("tokenizers")
-    vocabulary = {"[UNK]": 0, "<|endoftext|>": 1, "hello": 2, "world": 3}
+def tokenizer_file(path, vocabulary: dict[str, int]) -> str:
     model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "[UNK]"}
     plan = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None}
     plan |= {"pre_tokenizer": {"type": "Whitespace"}, "post_processor": None, "decoder": None, "model": model}
-    (tmp_path / "t.json").write_text(json.dumps(plan))
-    tokenizer = load_tokenizer(str(tmp_path / "t.json"))
+    path.write_text(json.dumps(plan))
+    return str(path)
+
+
+def test_a_tokenizers_file_is_used(tmp_path) -> None:
+    pytest.importorskip("tokenizers")
+    path = tokenizer_file(tmp_path / "t.json", {"[UNK]": 0, "<|endoftext|>": 1, "hello": 2, "world": 3})
+    tokenizer = load_tokenizer(path)
     assert (tokenizer.encode("hello world"), tokenizer.end, tokenizer.vocab_size) == ([2, 3], 1, 4)
     with pytest.raises(ConfigError, match="no file"):
         load_tokenizer(str(tmp_path / "none.json"))
+
+
+def test_a_vocabulary_with_gaps_has_room_for_its_last_token(tmp_path) -> None:
+    pytest.importorskip("tokenizers")
+    path = tokenizer_file(tmp_path / "t.json", {"[UNK]": 0, "<|endoftext|>": 1, "hello": 9})
+    assert load_tokenizer(path).vocab_size == 10
+
+
+def test_two_tokenizers_of_one_name_do_not_share_prepared_text(tmp_path, monkeypatch) -> None:
+    pytest.importorskip("tokenizers")
+    (tmp_path / "text.py").write_text("hello world")
+    monkeypatch.setattr("train.data.prepare.standard_library", lambda: iter([tmp_path / "text.py"]))
+    found = []
+    for folder, words in (("a", ["hello", "world"]), ("b", ["world", "hello"])):
+        (tmp_path / folder).mkdir()
+        vocabulary = {w: i for i, w in enumerate(["[UNK]", "<|endoftext|>", *words])}
+        path = tokenizer_file(tmp_path / folder / "tokenizer.json", vocabulary)
+        found.append(IndexedDataset(prepared_standard_library(str(tmp_path / "cache"), path))[0].tolist())
+    assert found == [[2, 3, 1], [3, 2, 1]]

@@ -35,16 +35,27 @@ def complaint(*flags: str, world: int = 1, gpu: bool = False) -> str:
         ("--model.layers 5 --parallel.pp 4", 4, "(5 + 2 embeddings) % 4 = 3 and 5 % 4 = 1"),
         ("--model.layers 5 --parallel.pp 2 --parallel.partition uniform", 2, "5 % 2 = 1"),
         ("--model.layers 1 --parallel.pp 2", 2, "leaves 1 stages without a layer"),
+        ("--parallel.pp 2 --parallel.partition type:nothing", 2, "matches 0 layers for 2 stages"),
+        ("--parallel.pp 2 --parallel.partition 'type:('", 2, "no regular expression"),
         ("--parallel.tp 2 --parallel.sequence_parallel true --model.seq_length 65", 2, "65 % --parallel.tp 2 = 1"),
         ("--parallel.sequence_parallel true", 1, "--parallel.tp is 1"),
         ("--parallel.tp 2 --parallel.sequence_parallel true --parallel.ulysses true", 2, "choose one"),
         ("--train.precision fp16", 1, "needs a GPU"),
         ("--train.precision bf16 --parallel.zero_stage 0", 1, "use zero_stage 1"),
+        ("--checkpoint.universal true --checkpoint.load x --parallel.zero_stage 0", 1, "use zero_stage 1"),
         ("--optimizer.min_lr 1", 1, "is above --optimizer.lr"),
         ("--data.split 1,1", 1, "three shares"),
+        ("--data.split nan,1,1", 1, "three shares"),
         ("--data.split 1,0,0 --evaluate.interval 5", 1, "gives none"),
         ("--checkpoint.interval 5", 1, "needs --checkpoint.dir"),
         ("--fault sleep@0:3:tp", 1, "nothing of the kind with tp = 1"),
+        ("--fault sleep@0:101:step", 1, "iterations are 1 to --train.iterations 100"),
+        ("--fault stop@0:0", 1, "iterations are 1 to"),
+        ("--fault sleep@0:3:evaluate", 1, "0: never"),
+        ("--fault sleep@0:3:evaluate --evaluate.interval 2", 1, "every --evaluate.interval 2"),
+        ("--fault checkpoint_fifo@0:3", 1, "nothing is saved without --checkpoint.dir"),
+        ("--parallel.pp 4 --fault data_stuck@1:3", 4, "rank 1 is in stage 1 of 4"),
+        ("--parallel.pp 4 --fault sleep@2:3:data", 4, "only the first and the last stage load data"),
         ("--fault sleep@4:3", 1, "rank 4 of a world of 1"),
         ("--fault slep@0:3", 1, "did you mean 'sleep'"),
         ("--fault device_wait@0:3", 1, "needs a GPU"),
@@ -67,6 +78,8 @@ def test_inconsistent_configurations_are_refused_with_their_arithmetic(flags, wo
         (["--model.position", "sinus"], "learned, rope, alibi"),
         (["--model.recompute", "maybe"], "takes true or false"),
         (["--optimizer.lr", "nan"], "valid range"),
+        (["--optimizer.lr", "inf"], "valid range"),
+        (["--parallel.timeout_s", "1e15"], "valid range"),
         (["--model.layers"], "needs a value"),
         (["model.layers=3"], "is no flag"),
         (["--config", "/nowhere.yaml"], "/nowhere.yaml"),
@@ -76,6 +89,13 @@ def test_words_that_mean_nothing_are_refused(flags, says) -> None:
     with pytest.raises(ConfigError) as error:
         load_config(flags)
     assert says in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "fault", ["no_rendezvous@1:0", "data_stuck@0:3", "data_stuck@3:100", "stop@2:4:evaluate", "sleep@1:3:recv"]
+)
+def test_faults_that_will_strike_are_let_through(fault) -> None:
+    check(load_config(["--parallel.pp", "4", "--evaluate.interval", "2", "--fault", fault]), Machine(4, False))
 
 
 def test_all_complaints_come_at_once() -> None:
@@ -89,6 +109,13 @@ def test_file_then_command_line(tmp_path) -> None:
     config = load_config(["--config", str(file), "--model.layers=8", "--train.global_batch", "1_000"])
     assert (config.model.layers, config.model.hidden_size, config.run.kernels) == (8, 1024, "reference")
     assert (config.optimizer.lr, config.train.global_batch) == (1e-4, 1000)
+
+
+@pytest.mark.parametrize(("content", "says"), [(b"- model\n- train\n", "holds no sections"), (b"\xff\xfe", "can't decode")])
+def test_a_file_that_is_no_configuration_is_refused(content, says, tmp_path) -> None:
+    (tmp_path / "c.yaml").write_bytes(content)
+    with pytest.raises(ConfigError, match=says):
+        load_config(["--config", str(tmp_path / "c.yaml")])
 
 
 def test_a_misspelt_section_of_a_file_is_refused(tmp_path) -> None:
@@ -148,6 +175,15 @@ def test_a_bad_word_ends_with_code_2_before_torch_is_imported() -> None:
 def test_every_launcher_is_understood(environ, rank, size, local) -> None:
     found = discover(environ)
     assert (found.rank, found.world_size, found.local_rank) == (rank, size, local)
+
+
+def test_a_gpu_of_its_own_is_number_0_for_deepspeed_too() -> None:
+    """srun with one GPU bound to each task: every rank sees one device, and DeepSpeed takes LOCAL_RANK for its number."""
+    found = discover({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "3"})
+    for devices, local in ((1, "0"), (4, "3"), (0, "3")):
+        environ = {"OMPI_COMM_WORLD_LOCAL_RANK": "3"}
+        found.export(devices, environ)
+        assert environ["LOCAL_RANK"] == environ["OMPI_COMM_WORLD_LOCAL_RANK"] == local
 
 
 def test_meeting_place() -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 
+import psutil
 import pytest
 from ranks import ROOT, SMALL, metrics, ranks
 
@@ -21,10 +22,16 @@ FLAGS = [*SMALL, "--log.timers", "true", "--evaluate.interval", "2", "--evaluate
 def test_signal_saves_and_the_next_run_resumes(tmp_path) -> None:
     here = ["--checkpoint.dir", str(tmp_path / "ckpt"), "--log.metrics", str(tmp_path / "all.jsonl")]
     here += ["--log.tensorboard", str(tmp_path / "tb"), "--optimizer.decay_style", "constant"]
-    with ranks(1, ["-m", "train", *FLAGS, *here, "--train.iterations", "100000"], tmp_path / "first") as job:
+    endless = ["--train.iterations", "100000", "--data.workers", "1"]
+    with ranks(1, ["-m", "train", *FLAGS, *here, *endless], tmp_path / "first") as job:
         job.until("iteration        4/", timeout=90)
-        os.kill(job.processes[0].pid, signal.SIGUSR1)
+        rank = psutil.Process(job.processes[0].pid)
+        workers = rank.children(recursive=True)
+        assert workers
+        for process in (*workers, rank):  # as Slurm signals every process of a step
+            process.send_signal(signal.SIGUSR1)
         job.wait(60)
+        assert not any(w.is_running() for w in workers)
         first = job.text()
     assert "stopped: SIGUSR1 received" in first
     assert re.search(r"^model: \d+ parameters, 2 layers", first, re.M)

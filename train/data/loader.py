@@ -3,6 +3,7 @@ the others receive."""
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import signal
 from collections.abc import Iterator
@@ -51,8 +52,13 @@ class _Tokens(Dataset):
 
 
 def _start_worker(_: int) -> None:
-    """A worker must not outlive its rank: a stuck one would hold the rank's sockets open for good."""
+    """A worker must not outlive its rank: a stuck one would hold the rank's sockets open for good.
+
+    Nor end before it: a scheduler signals every process of a job, and the rank that is to save still needs its batches.
+    """
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
     torch.set_num_threads(1)
 
 
@@ -63,7 +69,17 @@ def token_batches(samples: Any, order: MicroBatches, workers: int) -> Iterator[t
     if workers:
         options |= {"multiprocessing_context": "fork", "worker_init_fn": _start_worker, "prefetch_factor": 4}
     loader = DataLoader(_Tokens(samples), batch_sampler=order, num_workers=workers, **options)  # type: ignore[arg-type]
-    return iter(loader)
+    batches = iter(loader)
+    if workers:
+        atexit.register(_end_workers, batches)
+    return batches
+
+
+def _end_workers(batches: Any) -> None:
+    """Workers that ignore SIGTERM would be waited for at the rank's end, a stuck one for good."""
+    batches._shutdown_workers()
+    for worker in batches._workers:
+        worker.kill()
 
 
 class ShardedBatches:

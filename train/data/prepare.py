@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import sys
 import sysconfig
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -109,14 +110,22 @@ def standard_library() -> Iterator[Path]:
             yield path
 
 
+def _cache_name(tokenizer: str) -> str:
+    """By content: most of these files are called tokenizer.json."""
+    if tokenizer == "byte":
+        return tokenizer
+    load_tokenizer(tokenizer)  # says what is wrong with the file
+    path = Path(tokenizer)
+    return f"{path.stem}-{zlib.crc32(path.read_bytes()):08x}"
+
+
 def prepared_standard_library(cache: str, tokenizer: str) -> str:
     """Prefix of the standard library's text as tokens, made by whichever rank comes first."""
     version = f"{sys.version_info.major}.{sys.version_info.minor}.{sys.version_info.micro}"
     home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     folder = Path(cache) if cache else Path(home) / "hangdoctor-train"
     folder.mkdir(parents=True, exist_ok=True)
-    name = "byte" if tokenizer == "byte" else Path(tokenizer).stem
-    prefix = folder / f"stdlib-{version}-{name}"
+    prefix = folder / f"stdlib-{version}-{_cache_name(tokenizer)}"
     with Path(f"{prefix}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not Path(f"{prefix}.idx").is_file():

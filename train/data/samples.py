@@ -74,29 +74,62 @@ class Samples:
         return np.concatenate(pieces).astype(np.int64)
 
 
-class Blend:
-    """Several `Samples` mixed by weight, exactly so in every block of samples."""
+def _counts(shares: np.ndarray, block: int) -> np.ndarray:
+    """Samples of each part in a block: the shares rounded so that they add up."""
+    counts = np.floor(shares * block).astype(np.int64)
+    for j in np.argsort(counts - shares * block)[: block - int(counts.sum())]:
+        counts[j] += 1
+    return counts
 
-    _BLOCK = 1000
+
+class Blend:
+    """Several `Samples` mixed by weight, exactly so in every block of samples.
+
+    Raises:
+        ConfigError: a weight so small that no block of a reasonable length holds one of its samples.
+    """
 
     def __init__(self, parts: list[Samples], weights: list[float]) -> None:
         shares = np.asarray(weights, dtype=np.float64) / sum(weights)
-        counts = np.floor(shares * self._BLOCK).astype(np.int64)
-        for j in np.argsort(counts - shares * self._BLOCK)[: self._BLOCK - int(counts.sum())]:
-            counts[j] += 1
+        self._block, counts = 1000, _counts(shares, 1000)
+        while not counts.all():  # a part that a block has no place for would never be read
+            self._block *= 10
+            if self._block > 10**7:
+                raise ConfigError(f"--data.path: a weight of {shares.min():.1e} of the blend is too small to be mixed in")
+            counts = _counts(shares, self._block)
         # The k-th of n samples of a part is due at (k + 1/2) / n of the block.
         due = np.concatenate([(np.arange(n) + 0.5) / n for n in counts])
         whose = np.concatenate([np.full(n, j) for j, n in enumerate(counts)])
         self._whose = whose[np.argsort(due, kind="stable")]
-        self._nth = np.zeros(self._BLOCK, dtype=np.int64)
+        self._nth = np.zeros(self._block, dtype=np.int64)
         for j, n in enumerate(counts):
             self._nth[self._whose == j] = np.arange(n)
         self.parts, self.counts = parts, counts
 
     def __getitem__(self, i: int) -> np.ndarray:
-        block, place = divmod(i, self._BLOCK)
+        block, place = divmod(i, self._block)
         part = int(self._whose[place])
         return self.parts[part][block * int(self.counts[part]) + int(self._nth[place])]
+
+
+class Within:
+    """Samples all of whose tokens the model has rows for.
+
+    A data set of another tokenizer would end in an index error on one rank, and where the vocabulary is split in zeros
+    for embeddings and an infinite loss.
+    """
+
+    def __init__(self, samples: Samples | Blend, vocab: int) -> None:
+        self.samples, self.vocab = samples, vocab
+
+    def __getitem__(self, i: int) -> np.ndarray:
+        tokens = self.samples[i]
+        if tokens.max() >= self.vocab or tokens.min() < 0:
+            raise ValueError(
+                f"sample {i} of --data.path holds token {tokens.max() if tokens.min() >= 0 else tokens.min()}, and the vocabulary "
+                f"of --data.tokenizer ends at {self.vocab - 1}: name the tokenizer that the data was prepared with"
+            )
+        return tokens
 
 
 def split_documents(count: int, shares: str) -> list[range]:

@@ -41,7 +41,7 @@ class FileTokenizer:
         if not Path(path).is_file():
             raise ConfigError(f"--data.tokenizer: no file {path}; it is 'byte' or a tokenizer.json")
         self._fast: Any = Fast.from_file(path)
-        self.vocab_size = self._fast.get_vocab_size()
+        self.vocab_size = max(self._fast.get_vocab().values()) + 1  # the numbers may have gaps
         ends = [self._fast.token_to_id(t) for t in ("<|endoftext|>", "</s>", "<eos>", "[SEP]")]
         known = [e for e in ends if e is not None]
         if not known:
