@@ -69,6 +69,11 @@ def test_inconsistent_configurations_are_refused_with_their_arithmetic(flags, wo
     assert says in complaint(*shlex.split(flags), world=world)
 
 
+def test_fp16_with_stages_needs_zero_1() -> None:
+    flags = ("--train.precision", "fp16", "--parallel.pp", "2", "--parallel.zero_stage", "0")
+    assert "use zero_stage 1" in complaint(*flags, world=2, gpu=True)
+
+
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
