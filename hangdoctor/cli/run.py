@@ -58,7 +58,8 @@ def prepare(environ: MutableMapping[str, str]) -> None:
     Raises:
         HangdoctorError: the folder cannot be made, or is somebody else's.
     """
-    where = Path(environ.get("HANGDOCTOR_DIR") or folders.root() / _run_name(environ))
+    told = environ.get("HANGDOCTOR_DIR")  # absolute, because ranks and readers have other current folders
+    where = Path(told).absolute() if told else folders.root() / _run_name(environ)
     try:
         folders.prepare(where)
     except OSError as error:

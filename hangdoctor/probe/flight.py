@@ -7,12 +7,14 @@ others never come, because the server is left to end with the process.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from pathlib import Path
 from typing import Any
 
 from . import torchnames
+from .blame import is_ours
 
 RECORDS = "2000"
 SOCKET_VARIABLE = "TORCH_WORKER_SERVER_SOCKET"
@@ -31,22 +33,29 @@ def socket_path(folder: Path, pid: int) -> Path:
     return folder / f"worker-{pid}.sock"
 
 
-def start_worker_server(folder: Path, pid: int) -> None:
+def start_worker_server(folder: Path, pid: int) -> str:
     """Serve torch's handlers (fr_trace_json, dump_traceback ...) on a Unix socket in the job's private folder.
 
     Nothing is done where the user has set TORCH_WORKER_SERVER_SOCKET or HANGDOCTOR_WORKER_SERVER=0, where torch has
-    no such server, or where the path is too long for a socket.
+    no such server, or where the path is too long for a socket. The record of operations does not depend on it: where it
+    cannot be started (a file system without sockets, a closed stderr), the text that is returned says why.
     """
     server = torchnames.worker_server()
     path = socket_path(folder, pid)
     theirs = os.environ.get(SOCKET_VARIABLE)
     if server is None or _kept or theirs or os.environ.get("HANGDOCTOR_WORKER_SERVER") == "0":
-        return
+        return ""
     if len(os.fsencode(path)) > _SOCKET_MAX or not hasattr(os, "memfd_create"):
-        return
-    path.unlink(missing_ok=True)
-    _kept.append(_quietly(server, str(path)))
+        return ""
+    try:
+        path.unlink(missing_ok=True)
+        _kept.append(_quietly(server, str(path)))
+    except (OSError, RuntimeError, ValueError) as error:
+        if not is_ours(error.__traceback__):
+            raise
+        return f"no worker server: {error}"
     _never_destroy(_kept[-1])
+    return ""
 
 
 def remove_socket(folder: Path, pid: int) -> None:
@@ -56,7 +65,7 @@ def remove_socket(folder: Path, pid: int) -> None:
 
 def _quietly(server: Any, path: str) -> Any:
     """Make the server; whatever else reaches stderr meanwhile is passed on."""
-    if sys.stderr is not None:
+    if type(sys.stderr) is io.TextIOWrapper:  # an object of the job's own would run the job's code here
         sys.stderr.flush()
     saved, held = os.dup(2), os.memfd_create("hangdoctor-stderr", os.MFD_CLOEXEC)
     try:

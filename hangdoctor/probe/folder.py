@@ -14,7 +14,7 @@ from .identity import boot_id, job_key, start_ticks
 
 
 class FolderRefused(OSError):
-    """The folder belongs to somebody else, or is a link."""
+    """The folder belongs to somebody else, is a link, or is meant for all users."""
 
 
 def root() -> Path:
@@ -26,7 +26,8 @@ def root() -> Path:
 def job_folder(environ: Mapping[str, str]) -> Path:
     """HANGDOCTOR_DIR, or the default for this job; made with mode 0700 by `prepare`."""
     told = environ.get("HANGDOCTOR_DIR")
-    return Path(told) if told else root() / job_key(environ)
+    # Absolute: the job may change its folder later.
+    return Path(told).absolute() if told else root() / job_key(environ)
 
 
 def prepare(folder: Path) -> Path:
@@ -51,6 +52,9 @@ def _make_private(folder: Path) -> None:
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         raise FolderRefused(f"{folder} is a link, no folder, or another user's: set HANGDOCTOR_DIR to one of yours")
+    if found.st_mode & stat.S_ISVTX or (found.st_mode & stat.S_IWOTH and any(folder.iterdir())):
+        # Root's /tmp, for example: to make that private would take it away from everybody else.
+        raise FolderRefused(f"{folder} is one that all users share: set HANGDOCTOR_DIR to a folder below it")
     if stat.S_IMODE(found.st_mode) & 0o077:
         folder.chmod(0o700)
 
@@ -75,6 +79,7 @@ def prune(folder: Path, rank: int, host: str) -> None:
                 continue
             if field(head, fmt.H_RANK) == rank and not is_running(head):
                 dead.append((path.stat().st_mtime, path))
+                (folder / f"worker-{field(head, fmt.H_PID)}.sock").unlink(missing_ok=True)  # a killed rank leaves it
         except OSError:
             continue
     for _, path in sorted(dead)[:-1]:

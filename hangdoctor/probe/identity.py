@@ -19,9 +19,19 @@ _RANK_VARIABLES = (
 
 def _number(text: str | None) -> int:
     try:
-        return int(text or "")
+        number = int(text or "")
     except ValueError:
         return -1
+    return number if number < 1 << 31 else -1
+
+
+def megabytes(environ: Mapping[str, str], name: str, usual: float) -> float:
+    """A size from the environment; the usual one where it says nothing or no number: a typing error costs no record."""
+    try:
+        told = float(environ.get(name, ""))
+    except ValueError:
+        return usual
+    return told if 0 < told < 1 << 30 else usual
 
 
 def ranks_from(environ: Mapping[str, str]) -> tuple[int, int, int]:

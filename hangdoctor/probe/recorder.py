@@ -6,6 +6,7 @@ import itertools
 import os
 import threading
 import weakref
+from operator import index
 from time import time_ns
 from types import FrameType
 from typing import Any
@@ -44,6 +45,18 @@ class _Local(threading.local):
 
 
 local = _Local()  # `local.thread`: one slow look-up an operation instead of one an attribute
+
+
+def _global_rank(entry: GroupEntry, root: Any, group_root: Any) -> int:
+    """The root or peer of a call; -1 for one that is no rank: torch refuses that itself, and the probe goes on."""
+    try:
+        if group_root is not None:
+            place = index(group_root)
+            return entry.members[place] if 0 <= place < len(entry.members) else -1
+        rank = index(root)
+    except TypeError:
+        return -1
+    return rank if 0 <= rank < 1 << 31 else -1
 
 
 class Recorder:
@@ -125,9 +138,7 @@ class Recorder:
         if site is None:
             site = self.sites.find(frame)
         seq = entry.seq = entry.seq + 1
-        if group_root is not None:
-            root = entry.members[group_root]
-        peer = -1 if root is None else root
+        peer = -1 if root is None and group_root is None else _global_rank(entry, root, group_root)
         if signature < 0:
             flags = fmt.INLINE_SIGNATURE | (fmt.ASYNC if async_op else 0)
             return *self.write(entry.index, seq, 0, site, peer=peer, flags=flags, inline=render(key)), entry
@@ -153,9 +164,7 @@ class Recorder:
             entry = self.groups.find(group)
             if entry is None:
                 return None
-        if group_root is not None:
-            root = entry.members[group_root]
-        peer = -1 if root is None else root
+        peer = -1 if root is None and group_root is None else _global_rank(entry, root, group_root)
         seq = entry.next_directed(peer, direction) if peer >= 0 else 0
         signature = self._signatures.get(key)
         if signature is None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import _thread
 import atexit
+import contextlib
 import os
 import sys
 import threading
@@ -16,11 +17,13 @@ from . import flight, folder, signatures, torchnames
 from . import format as fmt
 from .blame import is_ours, place
 from .box import Box
-from .identity import host, job_key
+from .identity import host, job_key, megabytes
 from .recorder import Recorder, Thread, local
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from .calls.request import Request
     from .calls.tracer import Tracer
 
@@ -71,8 +74,8 @@ class Probe:
 
     def _make(self) -> None:
         where = folder.prepare(folder.job_folder(os.environ))
-        size = int(float(os.environ.get("HANGDOCTOR_BOX_MB", "4")) * (1 << 20)) & ~4095
-        box = Box(where, job_key(os.environ), max(1 << 20, min(size, 1 << 30)))
+        size = min(max(1.0, megabytes(os.environ, "HANGDOCTOR_BOX_MB", 4.0)), 1024.0)
+        box = Box(where, job_key(os.environ), int(size * (1 << 20)) & ~4095)
         layout = os.environ.get("HANGDOCTOR_LAYOUT", "")
         box.put_text(fmt.H_LAYOUT, layout)
         signatures.learn_torch()
@@ -88,7 +91,9 @@ class Probe:
         folder.prune(recorder.box.path.parent, torchnames.own_rank()[0], host())
         self._trace_as_told(recorder)
         self._show_life(recorder)
-        flight.start_worker_server(recorder.box.path.parent, recorder.box.pid)
+        why_not = flight.start_worker_server(recorder.box.path.parent, recorder.box.pid)
+        if why_not:
+            recorder.box.put_text(fmt.H_NOTE, why_not)
 
     def _show_life(self, recorder: Recorder) -> None:
         if self._beats is None:
@@ -167,9 +172,9 @@ class Probe:
     # ----------------------------------------------------------------- what the job says of itself
 
     def set_phase(self, name: str) -> str:
-        """Begin a phase; returns the one before."""
+        """Begin a phase, "" for none; returns the one before."""
         before = self._phase
-        self._phase = name
+        self._phase = name = name if isinstance(name, str) else ""
         recorder = self.recorder or self.begin()
         if recorder is not None:
             try:
@@ -182,6 +187,7 @@ class Probe:
         return before
 
     def set_iteration(self, n: int) -> None:
+        n = _whole(n)
         recorder = self.recorder or self.begin()
         if recorder is not None:
             try:
@@ -195,6 +201,7 @@ class Probe:
                 self.fail(error)
 
     def set_micro_batch(self, n: int) -> None:
+        n = _whole(n)
         recorder = self.recorder or self.begin()
         if recorder is not None:
             try:
@@ -234,15 +241,17 @@ class Probe:
             return
         if self._beats is not None:
             self._beats.end()
-        flight.remove_socket(kept.box.path.parent, kept.box.pid)
+        with contextlib.suppress(OSError):  # a folder that somebody has changed meanwhile: nothing is printed for that
+            flight.remove_socket(kept.box.path.parent, kept.box.pid)
         error = getattr(sys, "last_value", None) or sys.exc_info()[1]
         if isinstance(error, SystemExit) and not error.code:
             error = None
         if self.tracer is not None:
             self.tracer.end(keep=error is not None)
         if error is None:
-            kept.box.remove()
-            folder.remove_if_empty(kept.box.path.parent)
+            with contextlib.suppress(OSError):
+                kept.box.remove()
+                folder.remove_if_empty(kept.box.path.parent)
         elif not self.broken:
             kept.box.note(f"ended by {type(error).__name__}: {error}", fmt.CRASHED)
 
@@ -259,6 +268,15 @@ class Probe:
         self._making = threading.Lock()
         self._beats = self.tracer = self._heard = None
         local.thread = Thread()
+
+
+def _whole(n: Any) -> int:
+    """A count as the box keeps it, from whatever the job counts with (a float, a tensor); -1 for what is no number."""
+    try:
+        number = int(n)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        return -1
+    return number if -(1 << 63) <= number < 1 << 63 else -1
 
 
 def _at_end() -> None:

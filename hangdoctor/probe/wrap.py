@@ -201,8 +201,7 @@ def store_wait(function: Function, name: str) -> Function:
         token = None
         try:
             keys = args[0] if args else next(iter(kwargs.values()), "")
-            detail = keys if isinstance(keys, str) else ",".join(map(str, keys))
-            token = recorder.enter_named("store_wait", None, _frame(1), detail or "?")
+            token = recorder.enter_named("store_wait", None, _frame(1), _spelled(keys) or "?")
         except Exception as error:
             probe.fail(error)
         thread.depth = 1
@@ -308,6 +307,13 @@ class _Coalesced:
 
 
 # --------------------------------------------------------------------------- small helpers
+
+
+def _spelled(keys: Any) -> str:
+    """A store's keys, as far as a record has room; what can be gone through only once (a generator) is the job's."""
+    if isinstance(keys, str):
+        return keys
+    return ",".join(key for key in keys[:8] if isinstance(key, str)) if isinstance(keys, (list, tuple)) else ""
 
 
 def _describe(describe: Describe, args: Any, kwargs: Any) -> Any:

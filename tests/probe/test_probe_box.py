@@ -20,7 +20,7 @@ from hangdoctor.probe.box import Box
 from hangdoctor.probe.groups import GroupEntry, members_text
 from hangdoctor.probe.identity import job_key, ranks_from, start_ticks
 from hangdoctor.probe.recorder import Recorder, Thread, local
-from hangdoctor.readers.blackbox import find_boxes, moved, parse_members, read_box
+from hangdoctor.readers.blackbox import _Reader, find_boxes, moved, parse_members, read_box
 
 
 @pytest.fixture
@@ -113,6 +113,21 @@ def test_torn_records_are_counted_and_left_out(recorder: Recorder, offset: int, 
     assert read.torn == 1 and "1 records" in read.ops.notes[0]
 
 
+def test_a_box_that_goes_away_while_it_is_read(recorder: Recorder) -> None:
+    first = recorder.box.path.read_bytes()
+    enter(recorder)
+    second = recorder.box.path.read_bytes()
+    recorder.box.remove()
+    assert _Reader(recorder.box.path, first, second).contents().torn == 1  # it could not be looked at a third time
+
+
+def test_what_is_larger_than_any_box_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "n-1.blackbox").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(BadInput, match="larger"):
+        read_box(tmp_path / "n-1.blackbox")
+
+
 def test_nonsense_in_the_tables_does_not_stop_the_reader(recorder: Recorder) -> None:
     at, _ = enter(recorder)
     struct.pack_into("<IIII", recorder.box.map, at * 8 + 24, 4_000_000, 4_000_000_000, 4_000_000_000, 4_000_000)
@@ -172,11 +187,12 @@ def test_live_dead_and_stale_boxes(box: Box, tmp_path: Path) -> None:
 def test_of_a_ranks_dead_predecessors_one_is_kept(box: Box, tmp_path: Path) -> None:
     host = box.path.name.rpartition("-")[0]
     for i in range(3):
-        old = copy(box, f"{host}-{900000 + i}", {fmt.H_STARTED_TICKS: 1})
+        old = copy(box, f"{host}-{900000 + i}", {fmt.H_STARTED_TICKS: 1, fmt.H_PID: 900000 + i})
         os.utime(old, (i, i))
         old.with_suffix(".calls").touch()
+        flight.socket_path(tmp_path, 900000 + i).touch()  # killed ranks leave it
     folders.prune(tmp_path, rank=2, host=host)
-    assert len(list(tmp_path.iterdir())) == 7
+    assert len(list(tmp_path.iterdir())) == 10
     folders.prune(tmp_path, rank=3, host=host)
     kept = f"{host}-900002"
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted([box.path.name, f"{kept}{fmt.SUFFIX}", f"{kept}.calls"])

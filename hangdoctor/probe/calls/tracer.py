@@ -12,6 +12,7 @@ from types import CodeType, FrameType
 from .. import format as boxfmt
 from ..blame import is_ours, place
 from ..box import Box
+from ..identity import megabytes
 from . import format as fmt
 from . import hooks
 from .choice import Choice, module_of, not_imported
@@ -115,7 +116,7 @@ class Tracer:
         return number
 
     def _make(self, request: Request) -> Ring:
-        told = request.size_mb or float(os.environ.get(SIZE_VARIABLE, fmt.DEFAULT_BYTES / (1 << 20)))
+        told = request.size_mb or megabytes(os.environ, SIZE_VARIABLE, fmt.DEFAULT_BYTES / (1 << 20))
         size = int(told * (1 << 20))
         return Ring(self._box.path, size, self._number(boxfmt.H_RANK), self._number(boxfmt.H_WORLD))
 

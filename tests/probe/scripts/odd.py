@@ -1,0 +1,96 @@
+"""One rank that does what the argument says, which is odd but allowed, and prints what became of it and of the probe."""
+
+import contextlib
+import datetime
+import os
+import signal
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from hangdoctor import probe
+from hangdoctor.probe.state import probe as state
+from hangdoctor.readers.blackbox import read_box
+
+what = sys.argv[1]
+if what == "stderr":  # as programs do that write their log to two places; it cannot even be flushed
+
+    class Tee:
+        def write(self, text: str) -> int:
+            return len(text)
+
+    sys.stderr = Tee()  # type: ignore[assignment]
+
+dist.init_process_group("gloo")
+recorder = state.recorder
+assert recorder is not None
+path = recorder.box.path
+
+
+def on() -> str:
+    return "on" if state.recorder is recorder else f"off: {read_box(path).box.note}"
+
+
+def refused(**arguments: object) -> str:
+    try:
+        dist.broadcast(torch.ones(1), **arguments)
+    except (RuntimeError, TypeError, ValueError) as error:
+        return type(error).__name__
+    return "done"
+
+
+if what == "refused":
+    calls: list[dict[str, object]] = [{"group_src": 99}, {"group_src": -7}, {"src": "0"}, {"src": 2**40}, {"src": [0]}]
+    print(*(refused(**call) for call in calls), on())
+    dist.broadcast(torch.ones(1), 0)
+    print(read_box(path).ops.operations[-1].root)
+elif what == "generator":  # torch takes any iterable of keys; it can be gone through once
+    store = dist.distributed_c10d._get_default_store()
+    store.set("there", "1")
+    store.wait(key for key in ["there"])
+    try:
+        store.wait((key for key in ["there", "never"]), datetime.timedelta(milliseconds=200))
+    except RuntimeError as error:
+        print(type(error).__name__, on())
+elif what == "handler":
+
+    class Preempted(Exception):
+        pass
+
+    # Such a file lies below the standard library's folder in conda and in containers, and is no part of it.
+    name = str(Path(os.__file__).parent / "site-packages" / "cluster" / "signals.py")
+    space = {"Preempted": Preempted}
+    exec(compile("def handler(number, frame):\n    raise Preempted", name, "exec"), space)
+    signal.signal(signal.SIGUSR1, space["handler"])  # type: ignore[arg-type]
+
+    def known(key: object) -> None:
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    recorder._sites = type("Interrupted", (), {"get": staticmethod(known)})  # type: ignore[assignment]
+    with contextlib.suppress(Preempted):
+        dist.all_reduce(torch.ones(1))
+        print("the exception was swallowed")
+    print(on())
+elif what == "stderr":
+    sys.stderr = sys.__stderr__
+    print(on(), read_box(path).box.state)
+elif what == "numbers":
+    probe.iteration(3.0)  # type: ignore[arg-type]
+    probe.micro_batch(torch.tensor(2))  # type: ignore[arg-type]
+    with probe.phase(None):  # type: ignore[arg-type]
+        dist.all_reduce(torch.ones(1))
+    box = read_box(path)
+    print(on(), box.ops.iteration, box.box.micro_batch, repr(box.ops.phase), box.ops.operations[-1].iteration)
+    probe.iteration("third")  # type: ignore[arg-type]
+    probe.iteration(1 << 70)
+    print(on(), read_box(path).ops.iteration)
+elif what == "socket":
+    print(on(), read_box(path).ops.notes)
+elif what == "moved":  # somebody puts a file in the place of the folder
+    path.parent.rename(f"{path.parent}.away")
+    path.parent.write_text("")
+elif what == "elsewhere":
+    print(path.is_absolute(), path.parent)
+dist.destroy_process_group()

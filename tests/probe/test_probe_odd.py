@@ -1,0 +1,79 @@
+"""Odd programs and settings: the probe neither changes what they do nor gives up recording for them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from probe_ranks import environment, ranks
+
+from hangdoctor.probe import folder as folders
+from hangdoctor.probe.identity import megabytes
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
+
+
+def odd(env: dict[str, str], what: str) -> list[str]:
+    with ranks("odd.py", 1, env, what) as started:
+        code, out, err = started[0].end()
+    assert code == 0 and "hangdoctor" not in err and "Traceback" not in err, err
+    return out.splitlines()
+
+
+def test_a_call_that_torch_refuses_does_not_switch_the_probe_off(tmp_path: Path) -> None:
+    said, root = odd(environment(tmp_path), "refused")
+    assert said.endswith(" on") and "done" not in said.split()
+    assert root == "0"
+
+
+def test_keys_that_can_be_gone_through_once_are_left_to_the_store(tmp_path: Path) -> None:
+    assert odd(environment(tmp_path), "generator") == ["DistStoreError on"]
+
+
+def test_a_handlers_exception_is_the_jobs_wherever_its_code_is_installed(tmp_path: Path) -> None:
+    assert odd(environment(tmp_path), "handler") == ["on"]
+
+
+def test_a_stderr_of_the_jobs_own_is_no_reason_to_stop(tmp_path: Path) -> None:
+    assert odd(environment(tmp_path), "stderr") == ["on running"]
+
+
+def test_counts_that_are_no_whole_numbers(tmp_path: Path) -> None:
+    assert odd(environment(tmp_path), "numbers") == ["on 3 2 '' 3", "on -1"]
+
+
+def test_without_a_worker_server_the_record_goes_on_and_says_why(tmp_path: Path) -> None:
+    # Python's own start comes before the rank's number is known: a folder stands where each possible socket would be.
+    hook = "import os\nos.makedirs(os.path.join(os.environ['HANGDOCTOR_DIR'], f'worker-{os.getpid()}.sock', 'x'))\n"
+    (tmp_path / "hooks").mkdir()
+    (tmp_path / "hooks" / "sitecustomize.py").write_text(hook)
+    env = environment(tmp_path / "boxes")
+    env["PYTHONPATH"] += os.pathsep + str(tmp_path / "hooks")
+    [said] = odd(env, "socket")
+    assert said.startswith('on ["no worker server: ')
+
+
+def test_nothing_is_printed_at_the_end_where_the_folder_has_changed(tmp_path: Path) -> None:
+    assert odd(environment(tmp_path / "boxes"), "moved") == []
+
+
+def test_the_folder_is_meant_from_where_the_rank_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert odd(environment(Path("boxes")), "elsewhere") == [f"True {tmp_path / 'boxes'}"]
+
+
+def test_folders_that_all_users_share_are_refused_and_left_as_they_are(tmp_path: Path) -> None:
+    for name, mode in (("tmp", 0o1777), ("pool", 0o777)):
+        shared = tmp_path / name
+        (shared / "somebody").mkdir(parents=True)
+        shared.chmod(mode)
+        with pytest.raises(folders.FolderRefused, match="folder below it"):
+            folders.prepare(shared)
+        assert shared.stat().st_mode & 0o7777 == mode
+        assert folders.prepare(shared / "mine").stat().st_mode & 0o7777 == 0o700
+
+
+def test_sizes_from_the_environment() -> None:
+    told = ("8", "0.5", "4M", "nan", "inf", "-1", "", "1e400")
+    assert [megabytes({"S": text}, "S", 4.0) for text in told] == [8.0, 0.5, 4.0, 4.0, 4.0, 4.0, 4.0, 4.0]
