@@ -11,6 +11,7 @@ from ..ranges import format_ranks
 from . import faults, outsiders
 from .case import Case, short, who
 from .ops import OpsEvidence, OpsVerdict, diagnose_ops
+from .ops.movement import moved_ranks
 from .view import RankView
 
 # Kinds that are facts about a process: they say more than "did not enter".
@@ -19,6 +20,14 @@ _FACTS: frozenset[Kind] = frozenset({"dead", "stopped", "io_wait", "interpreter_
 
 def has_operations(case: Case) -> bool:
     return any(v.capture.ops is not None for v in case.views)
+
+
+def all_go_on(case: Case) -> bool:
+    """Whether the operations of every captured rank moved between the looks, or ended well."""
+    told = {v.rank: v.capture.ops for v in case.alive if v.capture.ops is not None}
+    before = {v.rank: v.capture.ops_before for v in case.alive if v.capture.ops_before is not None}
+    over = {rank for rank, ops in told.items() if ops.finished}
+    return bool(told) and told.keys() == {v.rank for v in case.alive} and over | moved_ranks(before, told) == told.keys()
 
 
 def ask_operations(case: Case, facts: list[Cause]) -> OpsVerdict:

@@ -48,7 +48,8 @@ def _conclude(case: Case) -> tuple[Status, list[Cause], list[Wait], list[str]]:
         causes, notes = fusion.join(case, facts, told.causes, by_stacks)
         return _more_severe(told.status, causes), _ordered(causes), told.waits, told.notes + notes
     if told.status == "healthy" and not facts and not any(c.kind == "end_stall" for c in by_stacks):
-        return "healthy", [], [], told.notes
+        # Silence is no sign of health: who was not seen may be the one that hangs.
+        return ("unknown" if unseen(case) else "healthy"), [], [], told.notes
     by_ras = ras.find(case) if told.status == "unknown" and not by_stacks else []
     if by_ras:
         return "hang", by_ras, told.waits, told.notes
@@ -123,8 +124,19 @@ def _all_move(case: Case) -> str:
     return ""
 
 
+def unseen(case: Case) -> list[int]:
+    """Ranks of which nothing is known."""
+    return sorted({*case.absent, *case.silent})
+
+
 def _why_unknown(case: Case) -> str:
     groups = group_by_operation(case.waiting)
+    if unseen(case) and fusion.all_go_on(case):
+        why = "; ".join(sorted({f"{s.node}: {s.why}" for s in case.capture.silent if s.node}))
+        return (
+            f"Could not tell: operations went on, or ended well, on every rank that was seen, but {names(unseen(case)).lower()} "
+            f"{'was' if len(unseen(case)) == 1 else 'were'} not{f' ({why})' if why else ': capture the whole job (--jobid, --hostfile)'}."
+        )
     blind = [v.rank for v in case.alive if v.stack_error]
     if blind:
         first = next(v.stack_error for v in case.alive if v.stack_error)
