@@ -18,6 +18,7 @@ from __future__ import annotations
 import http.client
 import os
 import socket
+import stat
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -196,8 +197,11 @@ def ask_pipe(
     before = {f: _stamp(f) for f in files}
     try:
         # Without O_NONBLOCK this would wait for a reader for ever; with it, no reader is an error.
-        fd = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        # Its name is what the rank's environment says: a file or a link there is not ours to write into.
+        fd = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
+            if not stat.S_ISFIFO(os.fstat(fd).st_mode):
+                raise NoAnswer(f"{pipe} is no pipe")
             os.write(fd, b"1\n")
         finally:
             os.close(fd)
@@ -207,11 +211,25 @@ def ask_pipe(
     while time.monotonic() < deadline:
         for file in (f for f in files if _stamp(f) not in (None, before[f])):
             try:
-                return file, parse(file.read_bytes())
+                return file, parse(_whole(file))
             except (BadInput, OSError) as e:
                 why = f"{file}: {e}"  # still being written
         sleep(_POLL_S)
     raise NoAnswer(f"{pipe}: {why} within {timeout_s:g} s")
+
+
+def _whole(path: Path) -> bytes:
+    """All of a dump; never waits at a FIFO or a device.
+
+    Raises:
+        BadInput: it is no file, or larger than any dump.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(fd, "rb") as file:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BYTES:
+            raise BadInput("no regular file, or too large")
+        return file.read()
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

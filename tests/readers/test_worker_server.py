@@ -175,6 +175,16 @@ def test_a_pipe_without_a_rank(tmp_path: Path) -> None:
         ask_pipe(tmp_path / "pipe0.pipe", [tmp_path / "dump0"], 1)
 
 
+def test_only_a_pipe_is_written_to(tmp_path: Path) -> None:
+    """The pipe's name comes from the rank's environment, and root asks ranks of everybody."""
+    (tmp_path / "a0.pipe").write_text("precious")
+    (tmp_path / "b0.pipe").symlink_to(tmp_path / "a0.pipe")
+    for name in ("a0.pipe", "b0.pipe"):
+        with pytest.raises(NoAnswer):
+            ask_pipe(tmp_path / name, [], 1)
+    assert (tmp_path / "a0.pipe").read_text() == "precious"
+
+
 def test_where_dump_files_are() -> None:
     assert dump_files({"TORCH_FR_DUMP_TEMP_FILE": "/x/trace_"}, 7) == [Path("/x/trace_7")]
     assert dump_files({"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/y/nccl_"}, 0) == [Path("/y/nccl_0")]
