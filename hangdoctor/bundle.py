@@ -31,6 +31,7 @@ from ._version import __version__
 from .errors import BadInput, BundleError
 from .model import CAPTURE_SCHEMA, Diagnosis, JobCapture
 from .operations import RankOps
+from .texts import readable
 
 _OPERATIONS = "operations.bin"
 BUNDLE_SCHEMA = "hangdoctor.bundle/1"
@@ -170,4 +171,4 @@ def load(path: Path) -> JobCapture:
 
 
 def command_line() -> list[str]:
-    return ["hangdoctor", *sys.argv[1:]]
+    return ["hangdoctor", *(readable(word) for word in sys.argv[1:])]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import io
 import signal
 import sys
 from types import FrameType
@@ -67,6 +68,10 @@ def _terminated(signum: int, frame: FrameType | None) -> None:
 
 def main() -> None:
     """Entry point. Exit codes: 0 done, also where nobody reads the output; 1 could not, 2 wrong usage, 130 Ctrl-C."""
+    for stream in (sys.stdout, sys.stderr):
+        # A character that the terminal's encoding lacks must not cost the verdict.
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
+            stream.reconfigure(errors="replace")
     signal.signal(signal.SIGTERM, _terminated)
     if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # under nohup it stays ignored
         signal.signal(signal.SIGHUP, _terminated)

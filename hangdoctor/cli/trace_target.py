@@ -140,8 +140,11 @@ def row_of(rank: Traced, serial: int = 0) -> Row:
     row.unseen = ",".join(trace.unseen)
     row.variant, row.from_iteration = "python" if trace.python else "extension", trace.from_iteration
     row.note = trace.note or row.note
-    with CallsReader(calls_path(box.path)) as reader:
-        newest, oldest = reader.read(last=1), reader.read_oldest()
+    try:
+        with CallsReader(calls_path(box.path)) as reader:
+            newest, oldest = reader.read(last=1), reader.read_oldest()
+    except (FileNotFoundError, BadInput):  # its rank has ended meanwhile, and taken it away
+        return row
     if newest.events:
         row.last_call_s = round(max(0.0, newest.read_s - newest.base_ns / 1e9), 2)
     if oldest.events:

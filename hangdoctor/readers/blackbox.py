@@ -65,6 +65,7 @@ class Contents(Struct):
     last_serial: int = 0
 
 
+_MAX_BYTES = 1 << 30  # the largest that a probe makes
 _STATES = {fmt.RUNNING: "running", fmt.FINISHED: "finished", fmt.SWITCHED_OFF: "switched_off", fmt.CRASHED: "crashed"}
 
 
@@ -170,6 +171,8 @@ def _superseded(box: Box, boxes: list[Box]) -> bool:
 
 def _snapshot(path: Path) -> bytes:
     try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise BadInput(f"{path}: larger than any black box")
         return path.read_bytes()
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}", "Is the job still there? Boxes are removed when it ends well.") from error
@@ -210,7 +213,7 @@ def _header(path: Path, data: bytes) -> Box:
 def _layout(text: str, world_size: int) -> Layout | None:
     """``dp=2 pp=2 tp=2``; None where nothing was said, or it does not fit the world size."""
     sizes = dict(word.split("=", 1) for word in text.split() if "=" in word)
-    if set(sizes) != {"dp", "pp", "tp"} or not all(n.isdigit() for n in sizes.values()):
+    if set(sizes) != {"dp", "pp", "tp"} or not all(n.isdecimal() and len(n) < 10 for n in sizes.values()):
         return None
     layout = Layout(int(sizes["dp"]), int(sizes["pp"]), int(sizes["tp"]))
     return layout if layout.world_size == world_size else None
@@ -347,9 +350,12 @@ class _Reader:
 
     def _fresh(self, at: int) -> bool:
         """A record that came whole between the snapshots: a third look must find it as the second did."""
-        with self.path.open("rb") as file:
-            file.seek(at)
-            return file.read(56) == self.second[at : at + 56]
+        try:
+            with self.path.open("rb") as file:
+                file.seek(at)
+                return file.read(56) == self.second[at : at + 56]
+        except OSError:  # its rank has ended meanwhile, and taken it away
+            return False
 
     def _operation(self, record: tuple[int, ...], uids: list[str], tids: list[int]) -> Operation:
         _, seq, entered, group, signature, site, thread, peer, iteration, flags, _, left, outcome, _, at = record
@@ -373,7 +379,7 @@ def parse_members(text: str) -> list[int]:
     for part in filter(None, text.split(",")):
         span, _, step = part.partition(":")
         first, _, last = span.partition("-")
-        if not first.isdigit() or not (last or first).isdigit() or not (step or "1").isdigit() or step == "0":
+        if not first.isdecimal() or not (last or first).isdecimal() or not (step or "1").isdecimal() or step == "0":
             return []
         ranks.extend(range(int(first), min(int(last or first), 10_000_000) + 1, int(step or 1)))
     return ranks

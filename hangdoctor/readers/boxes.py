@@ -20,6 +20,7 @@ from .fr_format import Dump
 KEEP = 2000  # operations of a rank that a capture holds; the ring has more
 KEEP_CALLS = 200  # events of each thread, where calls are traced
 _KEEP_BEFORE = 16  # of the first sample: only whether it moved is asked
+_CLOCK_S = 2.0  # a process's start is only known to so much where the wall clock is corrected
 _RECORDER_S = 3.0
 _SOCKET = "TORCH_WORKER_SERVER_SOCKET"
 _PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
@@ -56,7 +57,9 @@ def _boxes(folders: set[Path], pids: set[int]) -> list[blackbox.Box]:
 
 def _box_of(rank: RankCapture, boxes: Sequence[blackbox.Box]) -> blackbox.Box | None:
     """The rank's own box by process; of a dead rank whose process is unknown, the newest of that rank on this host."""
+    # A number can be a later process's: what was made before this one began is somebody else's.
     own = [b for b in boxes if b.pid == rank.pid and b.status != "stale" and rank.pid]
+    own = [b for b in own if b.status == "live" or b.created_s > rank.started - _CLOCK_S]
     if not own and rank.gone:
         host = os.uname().nodename
         own = [b for b in boxes if b.rank == rank.rank and b.status == "dead" and b.host in (host, rank.node)]

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from ..errors import NoRanksFound, UsageError
 from ..model import Process, RankCapture
+from ..texts import readable
 from . import proc
 
 # (rank, world size, local rank, local world size), in the order in which they are believed.
@@ -35,6 +36,7 @@ _LAUNCHER_MODULES = re.compile(
 )
 _PYTHON = re.compile(r"^(python|pypy)[\d.]*$|^pt_main_thread$")
 _NAMED = 6  # jobs in one line
+_MAX_RANKS = 2_000_000  # of one job; what is larger is no rank
 _LOOPBACK = {"127.0.0.1", "localhost", "::1", "0.0.0.0"}
 
 
@@ -69,16 +71,20 @@ def rank_of(environ: Mapping[str, str]) -> tuple[int, int, int, int] | None:
     World size is 0, the local ones -1 and 0, where they are not told.
     """
     for rank, world, local, local_world in _VARIABLES:
-        value = environ.get(rank, "")
-        if not value.isdigit():
+        number = _number(environ, rank, -1)
+        if number < 0:
             continue
-        numbers = [
-            int(environ[n]) if environ.get(n, "").isdigit() else d for n, d in ((world, 0), (local, -1), (local_world, 0))
-        ]
-        if rank == "SLURM_PROCID" and environ.get("SLURM_STEP_NUM_TASKS", "").isdigit():
-            numbers[0] = int(environ["SLURM_STEP_NUM_TASKS"])
-        return int(value), numbers[0], numbers[1], numbers[2]
+        size = _number(environ, world, 0)
+        if rank == "SLURM_PROCID":
+            size = _number(environ, "SLURM_STEP_NUM_TASKS", size)
+        return number, size, _number(environ, local, -1), _number(environ, local_world, 0)
     return None
+
+
+def _number(environ: Mapping[str, str], name: str, otherwise: int) -> int:
+    """A number below `_MAX_RANKS`. Anybody's program may use these names for something else: a date, a score."""
+    text = environ.get(name, "").strip()
+    return int(text) if text.isdecimal() and len(text) < 10 and int(text) < _MAX_RANKS else otherwise
 
 
 def job_key(environ: Mapping[str, str], ppid: int) -> str:
@@ -141,10 +147,10 @@ def _candidates(uid: int | None) -> list[Found]:
                     process.pid,
                     ppid,
                     *numbers,
-                    job_key(environ, ppid),
+                    readable(job_key(environ, ppid)),
                     process.create_time(),
-                    process.username(),
-                    argv,
+                    readable(process.username()),
+                    [readable(word) for word in argv],
                     environ,
                 )
             )
@@ -165,26 +171,38 @@ def uid_of(user: str) -> int | None:
     if not user:
         return None if os.geteuid() == 0 else os.geteuid()
     try:
-        return int(user) if user.isdigit() else pwd.getpwnam(user).pw_uid
+        return int(user) if user.isdecimal() else pwd.getpwnam(user).pw_uid
     except KeyError:
         raise UsageError(f"there is no user '{user}' here") from None
 
 
 def _topmost(candidates: list[Found]) -> list[Found]:
-    """Leave out who descends from a candidate of the same job and rank: workers and helpers."""
+    """Leave out launchers that no list knows, and who descends from a candidate of the same job and rank: helpers."""
     by_pid = {c.pid: c for c in candidates}
-    return [c for c in candidates if not _has_ancestor(c, by_pid)]
+    for found in candidates:
+        while (above := _above(found, by_pid)) is not None and _gives_ranks(above, found):
+            del by_pid[above.pid]
+    ranks = list(by_pid.values())
+    above_of = {c.pid: _above(c, by_pid) for c in ranks}
+    return [c for c in ranks if (a := above_of[c.pid]) is None or (a.rank, a.job) != (c.rank, c.job)]
 
 
-def _has_ancestor(found: Found, by_pid: dict[int, Found]) -> bool:
+def _gives_ranks(above: Found, below: Found) -> bool:
+    """Whether `above` started `below` as a rank: a scheduler numbered it itself, and it gave the other one its RANK."""
+    given = "RANK" in below.environ and "RANK" not in above.environ and below.world_size > 1
+    return given and (above.rank, above.world_size) != (below.rank, below.world_size)
+
+
+def _above(found: Found, by_pid: dict[int, Found]) -> Found | None:
+    """The nearest of the candidates that it descends from."""
     pid, steps = found.ppid, 0
     while pid > 1 and steps < 64:
         above = by_pid.get(pid)
         if above is not None:
-            return above.rank == found.rank and above.job == found.job
+            return above
         fields = proc.stat_fields(pid)
         pid, steps = (int(fields[1]) if len(fields) > 1 else 0), steps + 1
-    return False
+    return None
 
 
 def find_jobs(user: str = "") -> list[Job]:
@@ -257,7 +275,7 @@ def to_capture(found: Found, node: str) -> RankCapture:
     return RankCapture(
         pid=found.pid, ppid=found.ppid, name=Path(found.argv[0]).name if found.argv else "", argv=found.argv[:200],
         started=found.started, user=found.user, rank=found.rank, node=node, world_size=found.world_size,
-        local_rank=found.local_rank, local_world_size=found.local_world_size, gpu=gpu_of(found.environ, found.local_rank),
+        local_rank=found.local_rank, local_world_size=found.local_world_size, gpu=readable(gpu_of(found.environ, found.local_rank)),
     )  # fmt: skip
 
 
@@ -283,13 +301,13 @@ def children_of(pid: int) -> list[Process]:
     children: list[Process] = []
     for process in below:
         try:
-            argv = process.cmdline()[:60]
+            argv = [readable(word) for word in process.cmdline()[:60]]
         except psutil.ZombieProcess:
             argv = []  # a dead worker that nobody has waited for explains its parent's wait
         except psutil.Error:
             continue
         try:
-            children.append(Process(process.pid, process.ppid(), process.name(), argv, process.create_time()))
+            children.append(Process(process.pid, process.ppid(), readable(process.name()), argv, process.create_time()))
         except psutil.Error:
             continue
     return sorted(children, key=lambda c: (c.started, c.pid))
@@ -317,11 +335,15 @@ def lost_ranks(job: Job, node: str) -> list[RankCapture]:
 def _expected(ranks: list[Found]) -> set[int]:
     """The ranks that were started on this host, as far as the environments tell."""
     expected: set[int] = set()
+    # Ranks of a host follow one another under torchrun; under mpiexec they may go round the hosts.
+    firsts = {f.rank - f.local_rank for f in ranks if f.local_rank >= 0 and "RANK" not in f.environ}
     for found in ranks:
         own = found.environ.get("SLURM_GTIDS", "")
         if own and "RANK" not in found.environ:
-            expected.update(int(r) for r in own.split(",") if r.isdigit())
+            expected.update(int(r) for r in own.split(",") if r.isdecimal() and len(r) < 10)
         elif found.local_world_size > 0 and found.local_rank >= 0:
+            if "RANK" not in found.environ and len(firsts) > 1:
+                continue
             first = found.rank - found.local_rank
             expected.update(range(first, first + found.local_world_size))
         elif found.environ.get("MASTER_ADDR") in _LOOPBACK:

@@ -15,6 +15,7 @@ from ..errors import HangdoctorError, NoRanksFound
 from ..layout import guess_layout
 from ..model import NodeCapture, Process, ProcessSample, RankCapture
 from ..ras_model import RasReport
+from ..texts import readable
 from . import blackbox, boxes, discover, proc, pyspy, ras
 
 _MAX_CHILDREN = 16  # of one rank whose stacks are read; the state of all is kept
@@ -105,6 +106,9 @@ def _find_pids(pids: list[int], node: str) -> tuple[NodeCapture, list[RankCaptur
         except psutil.NoSuchProcess:
             notes.append(f"there is no process {pid} on this host")
             continue
+        except psutil.Error:
+            notes.append(f"process {pid} may not be looked at")
+            continue
         try:
             numbers, why = discover.rank_of(process.environ()), "has no rank in its environment"
         except psutil.Error:
@@ -116,9 +120,9 @@ def _find_pids(pids: list[int], node: str) -> tuple[NodeCapture, list[RankCaptur
             RankCapture(
                 pid=pid,
                 ppid=ppid,
-                argv=argv[:200],
+                argv=[readable(word) for word in argv[:200]],
                 started=started,
-                user=user,
+                user=readable(user),
                 rank=rank,
                 node=node,
                 world_size=world,

@@ -8,6 +8,7 @@ from pathlib import Path
 from ..errors import BadInput
 from ..model import JobCapture, NodeCapture, RankCapture, SilentNode
 from ..probe.format import SUFFIX
+from ..texts import readable
 from . import blackbox, flight_recorder, pyspy_text, ras
 from .boxes import told_layout
 
@@ -23,10 +24,12 @@ def read(files: Sequence[Path]) -> JobCapture:
     answers = [f for f in files if f not in boxes and f not in dumps and ras.is_ras(_head(f))]
     rest = [f for f in files if f not in boxes and f not in dumps and f not in answers]
     if not boxes and not dumps and not answers:
-        return pyspy_text.read_files(rest)
-    capture = _operations(dumps, boxes)
-    _add_stacks(capture, rest)
-    _add_ras(capture, answers)
+        capture = pyspy_text.read_files(rest)
+    else:
+        capture = _operations(dumps, boxes)
+        _add_stacks(capture, rest)
+        _add_ras(capture, answers)
+    capture.notes = [readable(note) for note in capture.notes]  # names of files may be any bytes
     if not capture.ranks() and not any(n.ras for n in capture.nodes):
         raise BadInput("none of the files can be diagnosed", "\n  ".join(capture.notes[:10]))
     return capture
@@ -41,7 +44,7 @@ def _head(path: Path) -> bytes:
 
 
 def _operations(dumps: list[Path], boxes: list[Path]) -> JobCapture:
-    capture = JobCapture(job=(dumps or boxes or [Path("ras")])[0].parent.name or "files", origin="files")
+    capture = JobCapture(job=readable((dumps or boxes or [Path("ras")])[0].parent.name) or "files", origin="files")
     node = NodeCapture("", "files")
     if dumps:
         result = flight_recorder.read_files(dumps)

@@ -10,6 +10,7 @@ import platform
 from pathlib import Path
 
 from ..model import ProcessSample, ThreadSample
+from ..texts import readable
 
 _TICK = os.sysconf("SC_CLK_TCK")
 # Numbers of the system calls that a stuck process is found in; others are shown by number.
@@ -60,7 +61,7 @@ def syscall_of(pid: int, tid: int) -> str:
         return name
     fd = int(words[1], 16)
     try:
-        return f"{name}({fd} -> {Path(f'/proc/{pid}/fd/{fd}').readlink()})"
+        return f"{name}({fd} -> {readable(str(Path(f'/proc/{pid}/fd/{fd}').readlink()))})"
     except OSError:
         return f"{name}({fd})"
 

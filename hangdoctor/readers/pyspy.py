@@ -43,9 +43,11 @@ class StackResult(msgspec.Struct):
 
 def find_pyspy() -> str | None:
     """Path of py-spy: beside this interpreter first (a bare remote shell has no PATH worth the name), then PATH."""
-    for folder in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts")), Path.home() / ".local/bin"):
-        candidate = folder / "py-spy"
-        if os.access(candidate, os.X_OK):
+    # Not Path.home(): a user without an entry in passwd and without HOME, as in containers, has none.
+    home = os.environ.get("HOME", "")
+    for folder in (str(Path(sys.executable).parent), sysconfig.get_path("scripts"), home and f"{home}/.local/bin"):
+        candidate = Path(folder, "py-spy")
+        if folder and candidate.is_file() and os.access(candidate, os.X_OK):
             return str(candidate)
     return shutil.which("py-spy")
 
@@ -83,15 +85,20 @@ def dump(pid: int, deadline_s: float, *, blocking: bool = False, native: bool = 
 def _may_pass(error: str) -> bool:
     """A process that runs while it is read can be caught in an inconsistent moment; a second look often works."""
     return not any(
-        word in error for word in ("Permission", "executable name", "find python version", "Failed to suspend", "deadline")
+        word in error
+        for word in ("Permission", "executable name", "find python version", "Failed to suspend", "deadline", "started")
     )
 
 
 def _run(command: list[str], timeout_s: float, hold: bool) -> StackResult:
     before: Callable[[], None] | None = _die_with_parent if hold else None
-    with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=before
-    ) as process:
+    try:
+        started = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=before
+        )
+    except (OSError, subprocess.SubprocessError) as error:  # of another architecture, no memory, too many files
+        return StackResult([], f"{command[0]} cannot be started: {error}")
+    with started as process:
         try:
             out, err = process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:

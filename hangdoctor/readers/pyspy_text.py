@@ -21,6 +21,7 @@ from msgspec import json as msgjson
 from ..errors import BadInput
 from ..layout import guess_layout
 from ..model import Frame, JobCapture, NodeCapture, ProcessSample, RankCapture, ThreadSample
+from ..texts import readable
 from .discover import is_launcher
 from .pyspy import parse_json
 
@@ -67,7 +68,7 @@ def _is_json(head: str) -> bool:
 def node_of(path: Path) -> str:
     """The node that a file tells of: ``trace-r7i6n0.out`` -> ``r7i6n0``."""
     match = _NODE_FILE.match(path.name)
-    return match[1] if match else path.stem
+    return readable(match[1] if match else path.stem)
 
 
 def parse_text(text: str, node: str) -> TextFile:
