@@ -118,7 +118,7 @@ class Ranks:
         without = [t for t in self.tracked.values() if t.box is None and not t.dead]
         if not without:
             return
-        folders = {Path(e) for t in without if (e := t.found.environ.get("HANGDOCTOR_DIR"))}
+        folders = {blackbox.named_folder(e, t.found.pid) for t in without if (e := t.found.environ.get("HANGDOCTOR_DIR"))}
         pids = {t.found.pid for t in without}
         boxes = [b for f in sorted(folders) if f.is_dir() for b in blackbox.find_boxes(f, pids=pids)]
         boxes = boxes or blackbox.find_boxes(pids=pids)

@@ -28,6 +28,7 @@ from hangdoctor.diagnosis import diagnose
 from hangdoctor.launchers.local import LocalLauncher
 from hangdoctor.model import JobCapture
 from hangdoctor.operations import RankOps
+from hangdoctor.probe.flight import socket_path
 from hangdoctor.readers import worker_server
 from hangdoctor.readers.flight_recorder import convert
 from hangdoctor.readers.node import CaptureOptions
@@ -158,7 +159,7 @@ class Running:
     def _ask(self) -> list[RankOps]:
         found = {}
         for rank, pid in self.pids.items():
-            path = (self.boxes or self.folder) / f"worker-{pid}.sock"
+            path = socket_path(self.boxes or self.folder, pid)
             try:
                 answer = worker_server.read_rank(path, 2.0)
             except worker_server.NoAnswer:

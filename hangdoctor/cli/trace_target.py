@@ -90,7 +90,7 @@ def _named_folders() -> list[Path]:
             continue  # another user's, or gone
         for entry in data.split(b"\0"):
             if entry.startswith(b"HANGDOCTOR_DIR="):
-                named.add(os.fsdecode(entry[15:]))
+                named.add(str(blackbox.named_folder(os.fsdecode(entry[15:]), int(path.parent.name))))
     return sorted(Path(name) for name in named if name and Path(name).is_dir())
 
 

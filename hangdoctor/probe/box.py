@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from . import format as fmt
-from .identity import boot_id, host, ranks_from, start_ticks
+from .identity import boot_id, host, process_name, ranks_from, start_ticks
 
 
 class Box:
@@ -26,7 +26,7 @@ class Box:
             OSError: no room, no right, or a read-only place.
         """
         self.pid = os.getpid()
-        self.path = folder / f"{host()}-{self.pid}{fmt.SUFFIX}"
+        self.path = folder / f"{host()}-{process_name(self.pid)}{fmt.SUFFIX}"
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
         self.path.unlink(missing_ok=True)  # of a dead process that had the same pid
         fd = os.open(self.path, flags, 0o600)

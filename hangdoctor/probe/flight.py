@@ -15,6 +15,7 @@ from typing import Any
 
 from . import torchnames
 from .blame import is_ours
+from .identity import process_name
 
 RECORDS = "2000"
 SOCKET_VARIABLE = "TORCH_WORKER_SERVER_SOCKET"
@@ -30,7 +31,7 @@ def set_recorder_size() -> None:
 
 
 def socket_path(folder: Path, pid: int) -> Path:
-    return folder / f"worker-{pid}.sock"
+    return folder / f"worker-{process_name(pid)}.sock"
 
 
 def start_worker_server(folder: Path, pid: int) -> str:

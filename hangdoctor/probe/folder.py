@@ -79,12 +79,12 @@ def prune(folder: Path, rank: int, host: str) -> None:
                 continue
             if field(head, fmt.H_RANK) == rank and not is_running(head):
                 dead.append((path.stat().st_mtime, path))
-                (folder / f"worker-{field(head, fmt.H_PID)}.sock").unlink(missing_ok=True)  # a killed rank leaves it
         except OSError:
             continue
     for _, path in sorted(dead)[:-1]:
         path.unlink(missing_ok=True)
         path.with_suffix(".calls").unlink(missing_ok=True)
+        (folder / f"worker-{path.stem.removeprefix(f'{host}-')}.sock").unlink(missing_ok=True)
 
 
 def field(head: bytes | memoryview, place: tuple[int, str]) -> int:

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 
+_FIRST_NAMESPACE = 0xEFFFFFFC  # of processes, outside of containers (include/linux/proc_ns.h, PROC_PID_INIT_INO)
 # In the order of precedence: what the launcher says before what the scheduler says.
 _RANK_VARIABLES = (
     ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
@@ -54,6 +55,16 @@ def job_key(environ: Mapping[str, str]) -> str:
     else:
         key = f"session-{os.getsid(0)}"
     return "".join(c if c.isalnum() or c in "._-" else "_" for c in key)[:100].lstrip(".") or "job"
+
+
+def process_name(pid: int) -> str:
+    """A process's number as part of a file's name. Containers that count processes by themselves may share a folder (and
+    a host name): to keep their files apart, the namespace is added."""
+    try:
+        space = Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        space = _FIRST_NAMESPACE
+    return str(pid) if space == _FIRST_NAMESPACE else f"{pid}-{space}"
 
 
 def start_ticks(pid: int | str = "self") -> int:

@@ -110,10 +110,26 @@ def default_folders() -> list[Path]:
     return sorted(f for base in bases for f in base.glob(pattern) if f.is_dir() and not f.is_symlink())
 
 
+def named_folder(told: str, pid: int) -> Path:
+    """The folder that a process's HANGDOCTOR_DIR names; a relative name is meant from the process's own current folder."""
+    if told.startswith("/"):
+        return Path(told)
+    try:
+        return Path(f"/proc/{pid}/cwd").readlink() / told
+    except OSError:
+        return Path(told)
+
+
+def _box_files(folder: Path) -> Iterator[Path]:
+    """Boxes in a folder and in those below it; not deeper, since a job may name its whole scratch folder."""
+    for pattern in (f"*{fmt.SUFFIX}", f"*/*{fmt.SUFFIX}", f"*/*/*{fmt.SUFFIX}"):
+        yield from folder.glob(pattern)
+
+
 def find_boxes(
     folder: str | Path | None = None, *, pids: Iterable[int] | None = None, job: str = "", live_only: bool = False
 ) -> list[Box]:
-    """Boxes in a folder and the folders below it, by rank; what is no box of this version is left out.
+    """Boxes in a folder and two levels below it, by rank; what is no box of this version is left out.
 
     Args:
         folder: HANGDOCTOR_DIR of a job, or None for the default places.
@@ -127,7 +143,7 @@ def find_boxes(
     folders = default_folders() if folder is None else [Path(folder)]
     wanted = None if pids is None else set(pids)
     boxes: list[Box] = []
-    for path in sorted(p for f in folders for p in f.rglob(f"*{fmt.SUFFIX}") if p.is_file() and not p.is_symlink()):
+    for path in sorted(p for f in folders for p in _box_files(f) if p.is_file() and not p.is_symlink()):
         try:
             with path.open("rb") as file:
                 box = _header(path, file.read(fmt.HEADER_BYTES))

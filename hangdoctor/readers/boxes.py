@@ -29,7 +29,7 @@ _PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
 def attach(ranks: Sequence[RankCapture], first: bool = False) -> list[str]:
     """Read the operations of `ranks` (dead ones too) into their captures; what could not be read, as notes."""
     environs = {r.pid: _environ(r.pid) for r in ranks if r.pid and not r.gone}
-    folders = {Path(e["HANGDOCTOR_DIR"]) for e in environs.values() if e.get("HANGDOCTOR_DIR")}
+    folders = {blackbox.named_folder(told, pid) for pid, e in environs.items() if (told := e.get("HANGDOCTOR_DIR"))}
     found = _boxes(folders, {r.pid for r in ranks})
     notes: list[str] = []
     live: list[tuple[RankCapture, dict[str, str]]] = []

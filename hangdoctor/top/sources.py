@@ -148,7 +148,7 @@ def _named_boxes(pid: int) -> list[blackbox.Box]:
     with contextlib.suppress(OSError):
         for word in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
             if word.startswith(b"HANGDOCTOR_DIR="):
-                folder = Path(os.fsdecode(word.partition(b"=")[2]))
+                folder = blackbox.named_folder(os.fsdecode(word.partition(b"=")[2]), pid)
                 return blackbox.find_boxes(folder, pids=[pid]) if folder.is_dir() else []
     return []
 

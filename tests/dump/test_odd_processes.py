@@ -12,8 +12,9 @@ from stage import hangdoctor
 from test_capture import PORT, SLEEPER, dump, processes, ranks
 
 from hangdoctor.model import RankCapture
+from hangdoctor.probe.box import Box as WrittenBox
 from hangdoctor.readers import boxes, pyspy
-from hangdoctor.readers.blackbox import Box
+from hangdoctor.readers.blackbox import Box, find_boxes, named_folder
 from hangdoctor.readers.discover import find_jobs, lost_ranks, rank_of
 
 STARTS_RANKS = f"""
@@ -89,3 +90,19 @@ def test_a_stack_reader_that_cannot_be_started_is_a_reason_not_an_end(tmp_path: 
     (tmp_path / "py-spy").chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     assert "cannot be started" in pyspy.dump(os.getpid(), 5.0).error
+
+
+def test_a_relative_folder_is_meant_from_where_the_rank_stands(tmp_path: Path) -> None:
+    with processes(tmp_path, [(env | {"HANGDOCTOR_DIR": "boxes"}, SLEEPER) for env in ranks(PORT + 33, 1)]) as [pid]:
+        assert named_folder("boxes", pid) == Path.cwd() / "boxes"
+        assert named_folder("/boxes", pid) == Path("/boxes")
+    assert named_folder("boxes", pid) == Path("boxes")  # it is gone
+
+
+def test_boxes_are_not_looked_for_in_the_depths_of_a_users_folder(tmp_path: Path) -> None:
+    (tmp_path / "run" / "n1").mkdir(parents=True)
+    made = WrittenBox(tmp_path / "run" / "n1", "a-job", 1 << 20)
+    deep = tmp_path / "a" / "b" / "c"
+    deep.mkdir(parents=True)
+    (deep / made.path.name).write_bytes(made.path.read_bytes())
+    assert [b.path for b in find_boxes(tmp_path)] == [str(made.path)]

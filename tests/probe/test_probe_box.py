@@ -190,12 +190,13 @@ def test_of_a_ranks_dead_predecessors_one_is_kept(box: Box, tmp_path: Path) -> N
         old = copy(box, f"{host}-{900000 + i}", {fmt.H_STARTED_TICKS: 1, fmt.H_PID: 900000 + i})
         os.utime(old, (i, i))
         old.with_suffix(".calls").touch()
-        flight.socket_path(tmp_path, 900000 + i).touch()  # killed ranks leave it
+        (tmp_path / f"worker-{900000 + i}.sock").touch()  # killed ranks leave it
     folders.prune(tmp_path, rank=2, host=host)
     assert len(list(tmp_path.iterdir())) == 10
     folders.prune(tmp_path, rank=3, host=host)
     kept = f"{host}-900002"
-    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([box.path.name, f"{kept}{fmt.SUFFIX}", f"{kept}.calls"])
+    left = [box.path.name, f"{kept}{fmt.SUFFIX}", f"{kept}.calls", "worker-900002.sock"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(left)
 
 
 def test_full_tables_are_no_error(box: Box) -> None:

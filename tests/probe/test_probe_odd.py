@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -45,7 +48,10 @@ def test_counts_that_are_no_whole_numbers(tmp_path: Path) -> None:
 
 def test_without_a_worker_server_the_record_goes_on_and_says_why(tmp_path: Path) -> None:
     # Python's own start comes before the rank's number is known: a folder stands where each possible socket would be.
-    hook = "import os\nos.makedirs(os.path.join(os.environ['HANGDOCTOR_DIR'], f'worker-{os.getpid()}.sock', 'x'))\n"
+    hook = (
+        "import os\nos.makedirs(os.path.join(os.environ['HANGDOCTOR_DIR'], f'worker-{process_name(os.getpid())}.sock', 'x'))\n"
+    )
+    hook = f"from hangdoctor.probe.identity import process_name\n{hook}"
     (tmp_path / "hooks").mkdir()
     (tmp_path / "hooks" / "sitecustomize.py").write_text(hook)
     env = environment(tmp_path / "boxes")
@@ -77,3 +83,17 @@ def test_folders_that_all_users_share_are_refused_and_left_as_they_are(tmp_path:
 def test_sizes_from_the_environment() -> None:
     told = ("8", "0.5", "4M", "nan", "inf", "-1", "", "1e400")
     assert [megabytes({"S": text}, "S", 4.0) for text in told] == [8.0, 0.5, 4.0, 4.0, 4.0, 4.0, 4.0, 4.0]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may make a container")
+def test_containers_that_count_processes_by_themselves_share_a_folder(tmp_path: Path) -> None:
+    for _ in range(2):  # in each the rank is process 1
+        code = "from hangdoctor.probe.state import probe; import os; print(os.getpid(), probe.begin().box.path); os._exit(0)"
+        command = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", code]
+        done = subprocess.run(command, env=environment(tmp_path, RANK="0"), capture_output=True, text=True, timeout=60)
+        if "unshare failed" in done.stderr:
+            pytest.skip("no namespaces here")
+        number, path = done.stdout.split()
+        assert number == "1" and Path(path).name.startswith(f"{socket.gethostname()}-1-")
+    # The kernel may give the second namespace the number of the first, which is over: one box or two, but never "-1.blackbox".
+    assert not (tmp_path / f"{socket.gethostname()}-1.blackbox").exists()

@@ -15,6 +15,7 @@ from stage import hangdoctor, switches
 
 from hangdoctor.layout import Layout
 from hangdoctor.operations import group_uid
+from hangdoctor.probe.flight import socket_path
 from hangdoctor.readers.blackbox import Contents, find_boxes, moved, read_box
 from hangdoctor.readers.glance import BoxWatch
 
@@ -34,7 +35,7 @@ def test_a_hang_seen_from_outside_and_after_sigkill(tmp_path: Path) -> None:
         by_rank = [box_of(tmp_path, rank) for rank in started]
         _check_frontiers(by_rank)
 
-        assert _ask_worker_server(tmp_path / f"worker-{started[0].pid}.sock") == "HTTP/1.1 200 OK"
+        assert _ask_worker_server(socket_path(tmp_path, started[0].pid)) == "HTTP/1.1 200 OK"
         again = [box_of(tmp_path, rank) for rank in started]
         assert not any(moved(a, b) for a, b in zip(by_rank, again, strict=True))
 
