@@ -74,6 +74,8 @@ class Probe:
 
     def _make(self) -> None:
         where = folder.prepare(folder.job_folder(os.environ))
+        with contextlib.suppress(OSError):  # another rank does the same
+            folder.sweep(time.time_ns())
         size = min(max(1.0, megabytes(os.environ, "HANGDOCTOR_BOX_MB", 4.0)), 1024.0)
         box = Box(where, job_key(os.environ), int(size * (1 << 20)) & ~4095)
         layout = os.environ.get("HANGDOCTOR_LAYOUT", "")

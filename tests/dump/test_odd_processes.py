@@ -11,6 +11,8 @@ import pytest
 from stage import hangdoctor
 from test_capture import PORT, SLEEPER, dump, processes, ranks
 
+from hangdoctor.calls_model import CallTrace
+from hangdoctor.cli.trace_target import Traced, row_of
 from hangdoctor.model import RankCapture
 from hangdoctor.probe.box import Box as WrittenBox
 from hangdoctor.readers import boxes, pyspy
@@ -106,3 +108,8 @@ def test_boxes_are_not_looked_for_in_the_depths_of_a_users_folder(tmp_path: Path
     deep.mkdir(parents=True)
     (deep / made.path.name).write_bytes(made.path.read_bytes())
     assert [b.path for b in find_boxes(tmp_path)] == [str(made.path)]
+
+
+def test_a_rank_that_ends_while_its_calls_are_listed(tmp_path: Path) -> None:
+    box = Box(str(tmp_path / "n-1.blackbox"), 1, 0, 1, "n", "j", "live", "running", 1.0, 1.0)
+    assert row_of(Traced(box, CallTrace(rank=0, pid=1, state="tracing", written=7))).events == 7

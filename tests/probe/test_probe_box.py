@@ -6,6 +6,7 @@ import os
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -197,6 +198,22 @@ def test_of_a_ranks_dead_predecessors_one_is_kept(box: Box, tmp_path: Path) -> N
     kept = f"{host}-900002"
     left = [box.path.name, f"{kept}{fmt.SUFFIX}", f"{kept}.calls", "worker-900002.sock"]
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(left)
+
+
+def test_what_crashed_jobs_left_a_week_ago_is_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folders, "root", lambda: tmp_path)
+    now, week = time.time_ns(), 7 * 24 * 3600 * 10**9
+    fates = {"old": (1, now - week - 10**9), "young": (1, now - week + 10**12), "runs": (start_ticks(), now - 2 * week)}
+    for name, (ticks, beat) in fates.items():
+        (tmp_path / name).mkdir()
+        made = Box(tmp_path / name, name, 1 << 20)
+        made.put(fmt.H_STARTED_TICKS, ticks)
+        made.put(fmt.H_BEAT_WALL, beat)
+        (tmp_path / name / "worker-1.sock").touch()
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "mine.txt").touch()
+    folders.sweep(now)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["notes", "runs", "young"]
 
 
 def test_full_tables_are_no_error(box: Box) -> None:
