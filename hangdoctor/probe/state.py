@@ -54,6 +54,7 @@ class Probe:
         self.broken = False
         self._kept: Recorder | None = None  # of this process, also while paused or broken
         self._making = threading.Lock()
+        self._maker = 0  # the thread that holds it: a signal handler in the middle of it may speak to the probe, too
         self._beats: Beats | None = None
         self._phase = ""
         self.tracer: Tracer | None = None  # from the first request on
@@ -63,13 +64,16 @@ class Probe:
 
     def begin(self) -> Recorder | None:
         """The recorder of this process, made at the first call; None where it cannot be."""
-        if self.recorder is None and self._kept is None and not self.broken:
+        if self.recorder is None and self._kept is None and not self.broken and self._maker != _thread.get_ident():
             with self._making:
-                if self._kept is None:
-                    try:
+                self._maker = _thread.get_ident()
+                try:
+                    if self._kept is None:
                         self._make()
-                    except Exception as error:
-                        self.fail(error)
+                except Exception as error:
+                    self.fail(error)
+                finally:
+                    self._maker = 0
         return self.recorder
 
     def _make(self) -> None:
@@ -267,7 +271,7 @@ class Probe:
         if self._kept is not None:
             self._kept.outstanding.clear()
         self.recorder = self._kept = None
-        self._making = threading.Lock()
+        self._making, self._maker = threading.Lock(), 0
         self._beats = self.tracer = self._heard = None
         local.thread = Thread()
 

@@ -8,7 +8,6 @@ whose threads is in uninterruptible I/O, and die with hangdoctor.
 from __future__ import annotations
 
 import ctypes
-import linecache
 import os
 import shutil
 import signal
@@ -24,6 +23,7 @@ import msgspec
 
 from ..errors import BadInput
 from ..model import Frame, ThreadSample
+from . import sources
 
 # Locals worth reading are whole numbers that place a frame; strings and objects are never kept: they may be secrets.
 _COUNTERS = frozenset(
@@ -192,4 +192,4 @@ def source_line(file: str, line: int) -> str:
     """The stripped source line, cut to 160 characters; empty where the file is not readable here."""
     if not file.endswith(".py") or not file.startswith("/"):
         return ""
-    return linecache.getline(file, line).strip()[:160]
+    return sources.line(file, line)[:160]

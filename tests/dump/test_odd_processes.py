@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from stage import hangdoctor
+from stage import hangdoctor, wait_until
 from test_capture import PORT, SLEEPER, dump, processes, ranks
 
 from hangdoctor.calls_model import CallTrace
@@ -18,6 +19,7 @@ from hangdoctor.probe.box import Box as WrittenBox
 from hangdoctor.readers import boxes, pyspy
 from hangdoctor.readers.blackbox import Box, find_boxes, named_folder
 from hangdoctor.readers.discover import find_jobs, lost_ranks, rank_of
+from hangdoctor.readers.sources import Sources
 
 STARTS_RANKS = f"""
 import os, subprocess, sys
@@ -113,3 +115,30 @@ def test_boxes_are_not_looked_for_in_the_depths_of_a_users_folder(tmp_path: Path
 def test_a_rank_that_ends_while_its_calls_are_listed(tmp_path: Path) -> None:
     box = Box(str(tmp_path / "n-1.blackbox"), 1, 0, 1, "n", "j", "live", "running", 1.0, 1.0)
     assert row_of(Traced(box, CallTrace(rank=0, pid=1, state="tracing", written=7))).events == 7
+
+
+def test_source_files_that_do_not_come_cost_their_patience_once(tmp_path: Path) -> None:
+    """As on a mount that does not answer: to open a FIFO waits for its writer."""
+    os.mkfifo(tmp_path / "train.py")
+    (tmp_path / "other.py").write_text("# coding: latin-1\n\fpage = 2\n   second\n")
+    sources = Sources(patience_s=0.2)
+    assert sources.line(str(tmp_path / "other.py"), 3) == "second"
+    assert [sources.line(str(tmp_path / "train.py"), n) for n in range(50)] == [""] * 50
+    assert sources.line(str(tmp_path / "other.py"), 3) == "second" and sources.line(str(tmp_path / "other.py"), 9) == ""
+    with (tmp_path / "train.py").open("w"):
+        pass  # who waited goes on
+
+
+def test_a_dump_ends_although_the_program_file_cannot_be_read(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    os.mkfifo(program)
+    [env] = ranks(PORT + 34, 1)
+    rank = subprocess.Popen([sys.executable, str(program), str(tmp_path / "ready")], env=os.environ | env)
+    try:
+        program.write_text(SLEEPER)  # the interpreter reads it once; whoever opens it later waits for good
+        wait_until((tmp_path / "ready").exists, "the rank is ready")
+        verdict = dump(tmp_path, f"127.0.0.1:{PORT + 34}", "--settle", "0")
+    finally:
+        rank.kill()
+        rank.wait(timeout=20)
+    assert verdict["stacks"][0]["frames"][-1]["file"].endswith("train.py")

@@ -46,6 +46,10 @@ def test_counts_that_are_no_whole_numbers(tmp_path: Path) -> None:
     assert odd(environment(tmp_path), "numbers") == ["on 3 2 '' 3", "on -1"]
 
 
+def test_a_handler_may_speak_to_the_probe_while_it_begins(tmp_path: Path) -> None:
+    assert odd(environment(tmp_path), "beginning") == ["on"]
+
+
 def test_without_a_worker_server_the_record_goes_on_and_says_why(tmp_path: Path) -> None:
     # Python's own start comes before the rank's number is known: a folder stands where each possible socket would be.
     hook = (

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from hangdoctor import probe
+from hangdoctor.probe import folder as folders
 from hangdoctor.probe.state import probe as state
 from hangdoctor.readers.blackbox import read_box
 
@@ -22,6 +23,19 @@ if what == "stderr":  # as programs do that write their log to two places; it ca
             return len(text)
 
     sys.stderr = Tee()  # type: ignore[assignment]
+
+if what == "beginning":  # a handler that says what it does, while the probe makes its box
+
+    def say(number: int, frame: object) -> None:
+        probe.phase("checkpoint")
+
+    def prepare(folder: Path) -> Path:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        return made(folder)
+
+    made = folders.prepare
+    signal.signal(signal.SIGUSR1, say)
+    folders.prepare = prepare  # type: ignore[assignment]
 
 dist.init_process_group("gloo")
 recorder = state.recorder
@@ -86,6 +100,8 @@ elif what == "numbers":
     probe.iteration("third")  # type: ignore[arg-type]
     probe.iteration(1 << 70)
     print(on(), read_box(path).ops.iteration)
+elif what == "beginning":
+    print(on())
 elif what == "socket":
     print(on(), read_box(path).ops.notes)
 elif what == "moved":  # somebody puts a file in the place of the folder
