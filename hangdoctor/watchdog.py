@@ -110,20 +110,27 @@ class Watchdog:
     # ----------------------------------------------------------------- what comes in
 
     def report(self, now: float, ranks: Iterable[RankNow], late_s: float = 0.0) -> None:
-        """What one node says of its ranks; `late_s` is how long the report was on its way."""
-        for told in ranks:
-            self._put(now, told, now - late_s - told.idle_s)
+        """What one node says of its ranks; `late_s` is how long the report was on its way.
+
+        A late one tells of the past: an age until now would be that of the network, not of the job.
+        """
+        told = list(ranks)
+        for one in told:
+            self._put(one, now - late_s - one.idle_s)
+        if late_s > self.settings.deaf_s:
+            self._wait(now)
         if late_s < self.settings.interval_s * 2:
+            if told:
+                self._heard_at = now
             self._sample(now)
 
-    def _put(self, now: float, told: RankNow, event: float) -> None:
+    def _put(self, told: RankNow, event: float) -> None:
         known = self._ranks.get(told.rank)
         if known is None:
             known = self._ranks[told.rank] = _Rank(event)
             self._phases[""] += 1
         known.event = max(known.event, event)
         self._newest = max(self._newest, known.event)
-        self._heard_at = now
         # Meeting each other and making groups is no rhythm yet.
         self._training = self._training or told.op not in STORE or told.iteration > 0
         # Totals are kept as they change: with ten thousand ranks a report must not look at all of them.
@@ -205,7 +212,9 @@ class Watchdog:
         if before is not None and now - before > max(5.0, 5 * self.settings.interval_s):
             self._shift(now - before - self.settings.interval_s)
             self._calm_until = now + 2 * self.settings.deaf_s
-        if not self._ranks or self._stalled or now < self._calm_until or self._over() or self._deaf(now):
+        if self._ranks and self._deaf(now):
+            self._wait(now)
+        if not self._ranks or self._stalled or now < self._calm_until or self._over():
             return None
         label = self._label()
         age = now - self._last_event
@@ -276,6 +285,11 @@ class Watchdog:
 
     def _deaf(self, now: float) -> bool:
         return now - self._heard_at > self.settings.deaf_s
+
+    def _wait(self, now: float) -> None:
+        """Reports are under way that tell of progress: some nodes come back, or catch up, before others."""
+        self._calm_until = max(self._calm_until, now + self.settings.deaf_s)
+        self._recovering_until = max(self._recovering_until, now)
 
     def _shift(self, gap: float) -> None:
         """This machine stood still, or slept: nobody made progress meanwhile, and nobody was to."""

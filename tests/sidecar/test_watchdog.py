@@ -283,3 +283,28 @@ def test_a_pause_longer_than_a_time_out_that_was_seen_to_be_normal_stays_normal(
             dog.false_alarm(job.clock.monotonic())
     assert [round(stall.bound_s) for stall in found] == [6, 20]  # looked at twice while it is learned, then never again
     assert 40 < dog.bound("phase:train")[0] < 100
+
+
+def test_a_collector_that_was_cut_off_takes_no_report_of_the_past_for_a_pause_of_the_job() -> None:
+    """Five minutes without a network: agents say later what happened meanwhile, 64 reports a second, and one has nothing to say."""
+    job = FakeJob(steady(), Watchdog(Settings()))
+    assert job.run(60) == []
+    known = job.dog.bound("phase:")
+    job.deaf = {0, 1, 2, 3}
+    assert job.run(300) == []
+    missed = [float(late) for late in range(300, 0, -1)]
+    while missed:
+        job.clock.advance(1.0)
+        now = job.clock.monotonic()
+        missed = [late + 1 for late in missed]
+        for late in missed[:64]:
+            job.dog.report(now, [RankNow(r, idle_s=0.1, box=True) for r in range(6)], late)
+        missed = missed[64:]
+        job.dog.heard(now, "n3")  # its ranks stand since before: it is up to date at once
+        assert job.dog.tick(now) is None
+    job.deaf = set()
+    assert job.run(60) == []
+    assert job.dog.bound("phase:") == known
+    job.plan, job.next = then_stuck(1e9, 1), job.clock.monotonic()
+    [stall] = job.run(60)
+    assert stall.age_s < 9
