@@ -174,6 +174,8 @@ class Rejected(Struct, tag=True):
 FromAgent = Hello | Report | Relayed | Captured | Declined | Bye
 FromCollector = Welcome | Ack | Capture | Level | Trace | Dismissed | WhoAreYou | Rejected
 
+# msgspec's own errors; text that is no UTF-8 (a UnicodeDecodeError); nesting without end.
+_NO_MESSAGE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _encoder = msgspec.msgpack.Encoder()
 _from_agent: msgspec.msgpack.Decoder[FromAgent] = msgspec.msgpack.Decoder(FromAgent)
 _from_collector: msgspec.msgpack.Decoder[FromCollector] = msgspec.msgpack.Decoder(FromCollector)
@@ -206,7 +208,7 @@ def from_agent(frames: list[bytes]) -> FromAgent:
     body = _body(frames, MAX_CAPTURE + MAX_SMALL)
     try:
         message = _from_agent.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except _NO_MESSAGE as error:
         raise WireError(f"no message: {str(error)[:120]}") from error
     if not isinstance(message, Captured) and len(body) > (MAX_MERGED if isinstance(message, Relayed) else MAX_SMALL):
         raise WireError(f"a message of {len(body)} bytes; {MAX_SMALL} are allowed")
@@ -221,5 +223,5 @@ def from_collector(frames: list[bytes]) -> FromCollector:
     """
     try:
         return _from_collector.decode(_body(frames, MAX_SMALL))
-    except (msgspec.DecodeError, RecursionError) as error:
+    except _NO_MESSAGE as error:
         raise WireError(f"no message: {str(error)[:120]}") from error

@@ -53,7 +53,7 @@ def published(folder: Path) -> str:
     try:
         data = (folder / FILE).read_bytes()[:4096]
         return msgspec.json.decode(data, type=Address).address
-    except (OSError, msgspec.DecodeError):
+    except (OSError, UnicodeDecodeError, msgspec.DecodeError):
         return ""
 
 

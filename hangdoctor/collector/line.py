@@ -53,7 +53,9 @@ class Line:
         self.woken = False
         self.address = ""
         self.welcome = False
+        self.began = 0  # conversations so far: a collector that begins another one may know nothing of this side
         self._sent = 0
+        self._again = (-1, -1e9)  # from where all was sent again last, and when
         self._heard_at = 0.0
         self._hello_at = -1e9
 
@@ -73,7 +75,7 @@ class Line:
         for option, value in (
             (zmq.LINGER, 0), (zmq.SNDHWM, 1000), (zmq.RCVHWM, 1000), (zmq.MAXMSGSIZE, msg.MAX_SMALL), (zmq.RECONNECT_IVL, 200),
             (zmq.RECONNECT_IVL_MAX, 3000), (zmq.HEARTBEAT_IVL, 5000), (zmq.HEARTBEAT_TIMEOUT, 20_000), (zmq.TCP_KEEPALIVE, 1),
-            (zmq.CONNECT_TIMEOUT, 5000),
+            (zmq.CONNECT_TIMEOUT, 5000), (zmq.IMMEDIATE, 1),  # nothing is queued for a collector that is away: it lies in the spool
         ):  # fmt: skip
             socket.setsockopt(option, value)
         socket.setsockopt(zmq.IDENTITY, self.name.encode())
@@ -114,9 +116,8 @@ class Line:
         if self.welcome and now - self._heard_at > _QUIET_S:
             self.welcome = False  # what is under way may be lost: ask how far the collector has come
         if not self.welcome:
-            if now - self._hello_at >= _HELLO_S:
+            if now - self._hello_at >= _HELLO_S and self.send(self.hello()):
                 self._hello_at = now
-                self.send(self.hello())
             return
         for seq, payload in self.spool.after(self._sent):
             if seq > self.spool.oldest + _WINDOW:
@@ -154,6 +155,8 @@ class Line:
             message = self.take(frames)
             if message is not None:
                 found.append(message)
+        if not self.welcome:
+            self.talk()  # a connection has come about, perhaps
         return found
 
     def rouse(self) -> None:
@@ -162,7 +165,7 @@ class Line:
         self.wake.set()
 
     def take(self, frames: list[bytes]) -> msg.FromCollector | None:
-        """Deal with what concerns the line; anything else comes back, and so does a welcome."""
+        """Deal with what concerns the line; anything else comes back."""
         try:
             message = msg.from_collector(frames)
         except WireError as error:
@@ -170,17 +173,13 @@ class Line:
             return None
         self._heard_at = time.monotonic()
         if isinstance(message, msg.Welcome):
-            self.welcome = True
-            self.spool.ack(message.acked)
-            self._sent = message.acked
-            self.talk()
-            return message  # it may be a collector that has been started anew and knows nothing
+            self._welcomed(message.acked)
         elif isinstance(message, msg.Ack):
             self.spool.ack(message.acked)
             self.talk()
         elif isinstance(message, msg.WhoAreYou):
-            self.welcome = False
-            self._hello_at = -1e9
+            if self.welcome:  # else a hello is under way: one is enough for all the reports that it overtook
+                self.introduce()
             self.talk()
         elif isinstance(message, msg.Rejected):
             self.welcome = False
@@ -188,6 +187,18 @@ class Line:
         else:
             return message
         return None
+
+    def _welcomed(self, acked: int) -> None:
+        """The answer to hello, or to a report behind a gap: go on from there."""
+        now = time.monotonic()
+        first, self.welcome = not self.welcome, True
+        self.began += first
+        self.spool.ack(acked)
+        # Every report behind a gap is answered so. Going back for each of them would send the window as many times: a flood.
+        if first or acked != self._again[0] or now - self._again[1] >= _HELLO_S:
+            self._again = (acked, now)
+            self._sent = acked
+        self.talk()
 
     async def leave(self, why: str) -> None:
         """Say goodbye and let the last acknowledgements come in."""

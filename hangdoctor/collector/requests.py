@@ -44,11 +44,11 @@ class TraceRequests:
             changed = self.path.stat().st_mtime_ns
             if changed == self._seen:
                 return None
-            self._seen = changed
             data = self.path.read_bytes()
         except OSError:
-            return None
+            return None  # where it was there a moment ago, the next look reads it
+        self._seen = changed
         try:
             return msgspec.json.decode(data[: _MAX_BYTES + 1], type=Trace)
-        except msgspec.DecodeError as error:
+        except (UnicodeDecodeError, msgspec.DecodeError) as error:
             raise BadInput(f"{self.path} is no request for traces: {error}") from error

@@ -94,8 +94,8 @@ class Core:
         sender = self._node_of(state.agent)
         node = next((n for n in (self.nodes.get(sender), self.relays.get(sender)) if n and n.peer == peer), None)
         if node is None:
-            self.counters.unknown += 1
-            return [Send(peer, WhoAreYou()), *self._door.strike(peer, state, "")]
+            self.counters.unknown += 1  # no harm is meant: this collector was restarted, perhaps, and reports were under way
+            return [Send(peer, WhoAreYou())]
         node.heard = now
         if isinstance(message, Report | Relayed):
             if isinstance(message, Relayed) != (node.name in self.relays):
@@ -178,7 +178,7 @@ class Core:
             self.observer(node.name, news.ranks, late_s, now)
         if late_s < 2 * self.settings.interval_s:
             self.stragglers.report(news.ranks)
-        if news.silent_s < self.settings.silent_s:
+        if news.silent_s + late_s < self.settings.silent_s:
             self.watchdog.heard(now, node.name, news.timeout_s)
 
     def _answer(self, node: Node, message: Captured | Declined, now: float, wall: float) -> list[Instruction]:

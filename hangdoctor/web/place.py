@@ -21,5 +21,5 @@ def published(folder: Path) -> Published | None:
     """What the collector of this folder wrote down; None where none serves a page."""
     try:
         return msgspec.json.decode((folder / FILE).read_bytes()[:4096], type=Published)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, UnicodeDecodeError, msgspec.DecodeError):
         return None

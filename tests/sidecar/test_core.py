@@ -77,6 +77,16 @@ def replies(out: list[Instruction]) -> list[object]:
     return [i.message for i in out if isinstance(i, Send)]
 
 
+def test_reports_that_overtake_a_hello_are_no_offence() -> None:
+    """A collector that was restarted asks who it is; a window of reports may be under way to it."""
+    talk = Talk({"a-n1": Position("n1", 3, 3)})
+    for seq in range(4, 68):
+        assert replies(talk.report("n1", seq=seq)) == [msg.WhoAreYou()]
+    assert replies(talk.hello("n1")) == [msg.Welcome(3, 1.0)]
+    talk.report("n1", seq=4)
+    assert talk.core.positions["a-n1"].seq == 4
+
+
 def test_reports_are_counted_once_and_acknowledged_after_they_are_kept() -> None:
     talk = Talk()
     assert replies(talk.hello("n1")) == [msg.Welcome(0, 1.0)]
@@ -208,6 +218,7 @@ def hostile(chance: random.Random) -> list[bytes]:
         lambda: msgspec.msgpack.encode({"type": "Exec", "command": "rm"}),
         lambda: msgspec.msgpack.encode({"type": "Hello", "agent": "a", "node": "n" * 5000}),
         lambda: b"\xdd\xff\xff\xff\xff" + b"\0" * 50,
+        lambda: b"\x82\xa4type\xa3Bye\xa3why\xa2\xff\xfe",  # text that is no UTF-8
         lambda: msg.encode(msg.Hello("good", "n9"))[1][: chance.randrange(1, 12)],
         lambda: b"x" * (msg.MAX_SMALL + 1),
     ]  # fmt: skip
