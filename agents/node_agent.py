@@ -69,6 +69,7 @@ class NodeAgent:
         self._reported_at = 0.0
         self._introduced = ("", 0)  # job and its size, as the collector was told
         self._told: dict[int, tuple[object, ...]] = {}
+        self._began = 0  # the conversation with the collector in which that was told
         self._capturing: asyncio.Task[None] | None = None
         self._begin = time.monotonic()
         self._alone_since: float | None = None
@@ -150,8 +151,6 @@ class NodeAgent:
         elif isinstance(message, msg.Trace):
             for trouble in trace_request.put(message, self.ranks.folders()):
                 _LOG.warning("%s", trouble)
-        elif isinstance(message, msg.Welcome):
-            self._told.clear()  # it may have been started anew: a rank that stands would never be told to it again
         elif isinstance(message, msg.Dismissed):
             self._stop("its collector has ended")
 
@@ -166,6 +165,10 @@ class NodeAgent:
         if (self.ranks.job, self.ranks.world_size) != self._introduced:
             self._introduced = (self.ranks.job, self.ranks.world_size)
             self.line.introduce()
+        if self.line.began != self._began:
+            # The collector may have been restarted: of ranks that stand still it would hear nothing, and see no stall.
+            self._began = self.line.began
+            self._told = {}
         told = self.ranks.look()
         changed = [r for r in told if self._told.get(r.rank) != _news(r)]
         now = time.monotonic()

@@ -37,8 +37,9 @@ class Memory:
             msgspec.json.decode(learned, type=Learned) if learned else Learned(),
         )
 
-    def remember(self, positions: dict[str, Position], learned: Learned) -> None:
-        self.incidents.put({"positions": msgspec.json.encode(positions), "learned": msgspec.json.encode(learned)})
+    def writing(self, positions: dict[str, Position], learned: Learned) -> Callable[[], None]:
+        values = {"positions": msgspec.json.encode(positions), "learned": msgspec.json.encode(learned)}
+        return lambda: self.incidents.put(values)
 
 
 class _Kept(msgspec.Struct):

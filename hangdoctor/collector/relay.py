@@ -22,7 +22,6 @@ from ..messages import (
     RankNow,
     Relayed,
     Trace,
-    Welcome,
 )  # fmt: skip
 from ..watchdog import Settings as Bounds
 from ..watchdog import Watchdog
@@ -54,7 +53,7 @@ class Relay(Core):
         super().__init__(settings, Watchdog(Bounds()), positions)
         self.keep, self.up = keep, up
         self._fresh: dict[str, _News] = {}
-        self._last: dict[str, _News] = {}  # of every rank, for a parent that has been started anew
+        self._last: dict[str, _News] = {}  # all that is known of each node, for a parent that was restarted
         self._flushed_at = -1e18
         self._wanted = ""  # id of the capture under way
         self._open: set[str] = set()  # nodes that have not answered
@@ -63,12 +62,18 @@ class Relay(Core):
     # ----------------------------------------------------------------- from below
 
     def _news(self, node: Node, news: NodeNews, late_s: float, now: float) -> None:
-        told = {rank.rank: (rank, now - late_s) for rank in news.ranks}
-        node.ranks.update((number, rank.over) for number, (rank, _) in told.items())
-        for kept in (self._fresh, self._last):
-            one = kept.setdefault(node.name, _News())
-            one.timeout_s = news.timeout_s
-            one.ranks.update(told)
+        for known in (self._fresh.setdefault(node.name, _News()), self._last.setdefault(node.name, _News())):
+            known.timeout_s = news.timeout_s
+            known.ranks.update({rank.rank: (rank, now - late_s) for rank in news.ranks})
+        node.ranks.update({rank.rank: rank.over for rank in news.ranks})
+
+    def tell_all(self) -> None:
+        """The next report says everything, not only what has changed: the one above begins anew."""
+        for name, known in self._last.items():
+            # What a rank waited then tells nothing of now.
+            old = {number: (structs.replace(rank, waits=-1), at) for number, (rank, at) in known.ranks.items()}
+            fresh = self._fresh.get(name, _News())
+            self._fresh[name] = _News(old | fresh.ranks, known.timeout_s)
 
     def _answer(self, node: Node, message: Captured | Declined, now: float, wall: float) -> list[Instruction]:
         name = node.name if node.name not in self.relays else message.node or ""
@@ -89,9 +94,6 @@ class Relay(Core):
             return self._fan_out(message, now)
         if isinstance(message, Trace):
             return self.switch_trace(message)
-        if isinstance(message, Welcome):
-            self._fresh = {name: _News(dict(one.ranks), one.timeout_s) for name, one in self._last.items()}
-            return []
         if isinstance(message, Level):
             return [Send(peer, message) for peer in self._direct()]
         return self.dismiss() if isinstance(message, Dismissed) else []

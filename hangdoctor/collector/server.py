@@ -8,7 +8,7 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -36,7 +36,9 @@ class Memory(Protocol):
     """What outlives the collector."""
 
     def load(self) -> tuple[dict[str, Position], Learned]: ...
-    def remember(self, positions: dict[str, Position], learned: Learned) -> None: ...
+
+    def writing(self, positions: dict[str, Position], learned: Learned) -> Callable[[], None]:
+        """What keeps them as they are now: called in a thread, where a lock or a slow disk holds up nobody."""
 
 
 class Options(Struct, frozen=True):
@@ -95,6 +97,9 @@ class Server:
         self.address = ""
         self.stopping = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._keeping: asyncio.Task[None] | None = None
+        self._acks: dict[bytes, Send] = {}  # that wait until what they acknowledge is kept
+        self._failure: BaseException | None = None
         self._lonely_since: float | None = None
         self._again_at = time.monotonic() + _AGAIN_S
 
@@ -113,28 +118,38 @@ class Server:
         loop.add_signal_handler(signal.SIGUSR1, lambda: self.core.ask("asked for by SIGUSR1"))
         socket = self._open()
         _LOG.info("listening on %s, folder %s", self.address, self.options.folder)
-        receiving = asyncio.create_task(self._receive(socket))
-        others = [asyncio.create_task(self.gate.run())] if self.gate else []
+        always = [self._begin(self._receive(socket)), *([self._begin(self.gate.run())] if self.gate else [])]
         if self.uplink is not None and isinstance(self.core, Relay):
             relay = self.core
-            others.append(
-                asyncio.create_task(self.uplink.run(lambda m: self._carry_out(socket, relay.told(m, time.monotonic()))))
-            )
+            always.append(self._begin(self.uplink.run(lambda m: self._carry_out(socket, relay.told(m, time.monotonic())))))
         try:
             await self._tick(socket)
         finally:
             if self.options.dismiss:
                 self._carry_out(socket, self.core.dismiss())
-            for task in [receiving, *others]:
+            for task in always:
                 task.cancel()
             if self.uplink is not None:
                 await self.uplink.line.leave("it was ended")
             await asyncio.to_thread(self.conclude.again, True)
-            self._keep(Remember(self.core.positions, self.core.watchdog.learned))
+            self._keep(self._writing())
             socket.close(linger=200)
             if self.gate is not None:
                 self.gate.socket.close(linger=0)
             self.context.destroy(linger=200)
+        if self._failure is not None:
+            raise self._failure
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """What is to run always has failed: without it the collector would only look alive."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failure = self._failure or error
+            self.stopping.set()
 
     def _open(self) -> Any:
         folder = keys.make_folder(self.options.folder)
@@ -179,7 +194,10 @@ class Server:
         handled = 0
         while True:
             frames = await socket.recv_multipart()
-            self._carry_out(socket, self.core.received(frames[0], frames[1:], time.monotonic(), time.time()))
+            try:
+                self._carry_out(socket, self.core.received(frames[0], frames[1:], time.monotonic(), time.time()))
+            except Exception:
+                _LOG.exception("a message could not be dealt with and is dropped")  # one peer must not end the watch
             handled += 1
             if handled % _BATCH == 0:
                 await asyncio.sleep(0)  # a flood must not keep the clock from ticking
@@ -203,6 +221,8 @@ class Server:
         """What else is due with a tick."""
         if self.uplink is not None:
             self.uplink.pump()
+            if self.uplink.met_anew() and isinstance(self.core, Relay):
+                self.core.tell_all()
         try:
             wanted = self.traces.fresh()
         except HangdoctorError as error:
@@ -213,9 +233,7 @@ class Server:
             self._carry_out(socket, self.core.switch_trace(wanted))
         if now >= self._again_at:
             self._again_at = now + _AGAIN_S
-            task = asyncio.create_task(asyncio.to_thread(self.conclude.again))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._add(asyncio.to_thread(self.conclude.again))
 
     def _lonely(self, now: float) -> bool:
         nodes = self.core.nodes.values()
@@ -235,16 +253,32 @@ class Server:
             elif isinstance(one, Log):
                 _LOG.info("%s", one.text)
             elif isinstance(one, Remember):
-                if self._keep(one):
-                    self._carry_out(socket, one.acks)
+                self._acks.update({ack.peer: ack for ack in one.acks})
+                if self._keeping is None or self._keeping.done():
+                    self._keeping = self._add(self._remember(socket))
             else:
-                task = asyncio.create_task(self._conclude(socket, one))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                self._add(self._conclude(socket, one))
 
-    def _keep(self, one: Remember) -> bool:
+    def _add(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Work that has an end, and is waited for at the collector's."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _remember(self, socket: Any) -> None:
+        """Keep, then acknowledge; one at a time, and while one waits for the disk, the next ones become one."""
+        while self._acks:
+            acks, self._acks = self._acks, {}
+            if await asyncio.to_thread(self._keep, self._writing()):
+                self._carry_out(socket, list(acks.values()))
+
+    def _writing(self) -> Callable[[], None]:
+        return self.memory.writing(self.core.positions, self.core.watchdog.learned)
+
+    def _keep(self, write: Callable[[], None]) -> bool:
         try:
-            self.memory.remember(one.positions, one.learned)
+            write()
         except HangdoctorError as error:
             _LOG.error("%s", error)
             return False

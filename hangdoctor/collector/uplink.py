@@ -30,6 +30,7 @@ class Uplink:
 
     def __init__(self, parent: Parent, place: Path) -> None:
         self.parent = parent
+        self._began = 0
         agent, self._lock, where = take_place(place)
         self.line = Line(
             agent,
@@ -53,6 +54,11 @@ class Uplink:
         """Connect where that is needed, and send what waits."""
         self.line.connect()
         self.line.talk()
+
+    def met_anew(self) -> bool:
+        """True once after each beginning: the parent may have been restarted, and know nothing of the nodes here."""
+        before, self._began = self._began, self.line.began
+        return self._began != before
 
     async def run(self, obey: Callable[[FromCollector], None]) -> None:
         """Until it is cancelled."""

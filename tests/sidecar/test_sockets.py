@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import time
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,48 @@ def test_one_agent_captures_declines_survives_nonsense_and_ends_with_its_job(job
     assert seqs == list(range(1, len(seqs) + 1))
     assert not (job.logs / "spool").exists()
     collector.context.destroy(linger=0)
+
+
+def test_a_collector_that_is_restarted_hears_of_ranks_that_stand_still(job: Job, start: Start) -> None:
+    """A job hangs, nothing changes: a collector that came later would never see that it does."""
+    collector = FakeCollector()
+    job.rank(0, "still-test")
+    start("agent", "-m", "hangdoctor", "agent", "--insecure", "--collector", f"tcp://127.0.0.1:{collector.port}", "--job",
+          "still-test", "--interval", "0.2", "--spool", str(job.logs / "spool"))  # fmt: skip
+    collector.next(msg.Hello)
+    collector.say(msg.Welcome(0))
+    while not collector.next(msg.Report).ranks:
+        pass
+    for _ in range(2):
+        while collector.next(msg.Report).ranks:
+            pass
+        collector.say(msg.WhoAreYou())
+        collector.next(msg.Hello)
+        collector.say(msg.Welcome(collector.reports[-1].seq))
+        while not collector.next(msg.Report).ranks:
+            pass
+    collector.context.destroy(linger=0)
+
+
+def test_a_locked_index_does_not_hold_up_the_watch(job: Job) -> None:
+    """Somebody else's lock on incidents/index.sqlite keeps the collector from writing, not from seeing the stall."""
+    job.collector("--stall-after", "2")
+    with job.peer() as socket:
+        greet(socket, "n1")
+        index = sqlite3.connect(job.folder / "incidents" / "index.sqlite")
+        index.execute("BEGIN EXCLUSIVE")
+        asked = None
+        for seq in range(1, 200):
+            socket.send_multipart(msg.encode(msg.Report(seq, 1, 0.0, [msg.RankNow(0, idle_s=0.2 * seq, box=True)])))
+            while asked is None and socket.poll(200):
+                told = msg.from_collector(socket.recv_multipart())
+                asked = told if isinstance(told, msg.Capture) else None
+        assert asked is not None
+        index.rollback()
+        index.close()
+        socket.send_multipart(msg.encode(msg.Report(200, 1, 0.0)))
+        while not (isinstance(told := answer(socket), msg.Ack) and told.acked == 200):
+            pass
 
 
 def test_sigterm_ends_an_agent_in_the_middle_of_a_capture(job: Job, start: Start) -> None:

@@ -129,17 +129,25 @@ def test_a_collector_in_between_speaks_for_its_own_nodes_only_and_a_second_captu
     assert isinstance(late, msg.Captured) and late.node == "n0" and "in time" in late.error
 
 
-def test_a_parent_that_was_started_anew_is_told_where_the_ranks_stand() -> None:
-    """They stand, so that nothing new would be said of them; the one above must not take the job for empty."""
+def test_a_parent_that_was_restarted_is_told_of_ranks_that_stand_still_too() -> None:
     tree = Tree()
-    tree.agent("r0", "n0", 0, idle=5.0)
+    tree.agent("r0", "n0", 0, 1)
     tree.lift()
-    tree.now += 4.0
+    tree.agent("r0", "n0", 1, idle=1.0)
+    tree.now += 5.0
+    tree.relays["r0"].tell_all()
+    tree.lift()
+    known = tree.root.nodes["n0"].ranks
+    known.clear()
     tree.agent("r0", "n0")
-    tree.relays["r0"].told(msg.Welcome(1, 1.0), tree.now)
+    tree.now += 5.0
+    tree.lift()
+    assert known == {}  # as always: only what changes
+    tree.relays["r0"].tell_all()
     tree.relays["r0"].tick(tree.now, 0.0)
     [report] = tree.spools["r0"]
-    assert [(n.node, [(r.rank, r.idle_s) for r in n.ranks]) for n in report.nodes] == [("n0", [(0, 9.0)])]
+    assert [(r.rank, r.idle_s) for r in report.nodes[0].ranks] == [(0, 10.0), (1, 11.0)]
+    assert report.nodes[0].timeout_s == 600.0
 
 
 def test_ages_are_those_of_the_node_whatever_the_way_takes() -> None:
