@@ -35,6 +35,7 @@ from .ranks import Ranks
 
 _LOG = logging.getLogger("hangdoctor.agent")
 _HEARTBEAT_S = 2.0  # a report without news
+_ANSWER_S = 5.0  # for the way of a capture; the collector waits no longer
 
 
 class Options(Struct, frozen=True):
@@ -70,6 +71,8 @@ class NodeAgent:
         self._introduced = ("", 0)  # job and its size, as the collector was told
         self._told: dict[int, tuple[object, ...]] = {}
         self._began = 0  # the conversation with the collector in which that was told
+        self._trace: msg.Trace | None = None
+        self._traced: set[Path] = set()  # folders that hold it
         self._capturing: asyncio.Task[None] | None = None
         self._begin = time.monotonic()
         self._alone_since: float | None = None
@@ -149,10 +152,19 @@ class NodeAgent:
         elif isinstance(message, msg.Level):
             self.interval_s = message.interval_s
         elif isinstance(message, msg.Trace):
-            for trouble in trace_request.put(message, self.ranks.folders()):
-                _LOG.warning("%s", trouble)
+            self._trace, self._traced = message, set()
+            self._pass_trace_on()
         elif isinstance(message, msg.Dismissed):
             self._stop("its collector has ended")
+
+    def _pass_trace_on(self) -> None:
+        """Also to ranks that come later, or whose boxes do."""
+        if self._trace is None:
+            return
+        fresh = [f for f in self.ranks.folders() if f not in self._traced]
+        self._traced.update(fresh)
+        for trouble in trace_request.put(self._trace, fresh):
+            _LOG.warning("%s", trouble)
 
     # ----------------------------------------------------------------- watching and capturing
 
@@ -162,6 +174,7 @@ class NodeAgent:
             self._told_empty = True
             wanted = self.options.job or self.options.slurm_job
             _LOG.info("waiting for ranks%s; %s", f" of job {wanted}" if wanted else "", discover.here_now(self.ranks.others))
+        self._pass_trace_on()
         if (self.ranks.job, self.ranks.world_size) != self._introduced:
             self._introduced = (self.ranks.job, self.ranks.world_size)
             self.line.introduce()
@@ -203,7 +216,9 @@ class NodeAgent:
         except Exception as error:
             _LOG.exception("the capture failed")
             answer = msg.Captured(wanted.id, error=f"the capture failed: {type(error).__name__}: {error}"[:300])
-        self.line.send(answer)
+        end = time.monotonic() + _ANSWER_S
+        while not self.line.send(answer) and time.monotonic() < end:
+            await asyncio.sleep(0.1)  # the connection was lost meanwhile, and comes back
 
 
 def _spool_place(options: Options, node: str) -> Path:

@@ -26,6 +26,7 @@ _SEARCH_SHARE = 1000.0  # searches may cost one part in so many of a core
 _SEARCH_SHARE_EARLY = 100.0  # ... until the ranks are there
 _EARLY_S = 60.0
 _STACKS_S = 30.0
+_LONGEST_S = 1e9  # of a time-out: a job says "for ever" by any number, and a message has limits
 _NCCL_S, _GLOO_S = 600.0, 1800.0  # torch's defaults, https://docs.pytorch.org/docs/stable/distributed.html
 _SPIN_S = 3.0  # without progress, before a stack tells whether a rank works or waits for its device
 _STACK_LIMIT_S = 5.0
@@ -191,8 +192,8 @@ class Ranks:
         tracked.pending = seen.pending
         share = tracked.box.waiting_share(round((wall - gap) * 1e9), round(wall * 1e9)) if gap else -1.0
         return RankNow(
-            tracked.found.rank, tracked.found.pid, max(0.0, mono - tracked.changed_at), seen.iteration, seen.phase[:200], seen.op,
-            seen.seq, seen.inside, box=True, finished=seen.state == "finished", waits=round(share * 100) if share >= 0 else -1,
+            tracked.found.rank, tracked.found.pid, max(0.0, mono - tracked.changed_at), max(-1, seen.iteration), seen.phase[:200],
+            seen.op, max(0, seen.seq), seen.inside, box=True, finished=seen.state == "finished", waits=round(share * 100) if share >= 0 else -1,
         )  # fmt: skip
 
     def _blind(self, tracked: Tracked, mono: float, fields: list[str]) -> RankNow:
@@ -230,7 +231,7 @@ class Ranks:
         boxes = [t for t in self.tracked.values() if t.box is not None]
         if not self._timeouts and boxes:
             told.append(_NCCL_S if any(t.ahead for t in boxes) else _GLOO_S)
-        return min(told, default=0.0)
+        return min([_LONGEST_S, *told]) if told else 0.0
 
     def folders(self) -> list[Path]:
         """Where the black boxes of these ranks are."""

@@ -8,6 +8,7 @@ Whoever can read the folder belongs to the job: it is 0700, the files 0600, and 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from pathlib import Path
@@ -88,7 +89,8 @@ def write_private(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
         part.rename(path)
     except OSError as error:
-        part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # where nothing can be written, nothing can be removed
+            part.unlink(missing_ok=True)
         raise CollectorError(
             f"{path} cannot be written: {error.strerror}", "Is the disk full, or the folder read-only?"
         ) from error

@@ -52,6 +52,7 @@ class Line:
         self.wake = asyncio.Event()
         self.woken = False
         self.address = ""
+        self._keys: keys.Keys | None = None
         self.welcome = False
         self.began = 0  # conversations so far: a collector that begins another one may know nothing of this side
         self._sent = 0
@@ -65,9 +66,16 @@ class Line:
         if self.socket is not None and now - self._heard_at < _QUIET_S:
             return
         found = self.find()
-        if not found or (self.socket is not None and found == self.address):
+        if not found:
             return
-        pairs = self.pairs()
+        try:
+            pairs = self.pairs()
+        except CollectorError:
+            if self.socket is None:
+                raise
+            return  # they are being made anew, or their file system is away: the line of before may still come back
+        if self.socket is not None and (found, pairs) == (self.address, self._keys):
+            return
         address.check(found, pairs is None)
         if self.socket is not None:
             self._hang_up(0)
@@ -82,10 +90,14 @@ class Line:
         if pairs is not None:
             socket.curve_serverkey = pairs.collector.public
             socket.curve_publickey, socket.curve_secretkey = pairs.agent.public, pairs.agent.secret
-        socket.connect(found)
+        try:
+            socket.connect(found)
+        except zmq.ZMQError as error:
+            socket.close(linger=0)
+            raise CollectorError(f"nothing can be reached at {found}: {error}", "For example tcp://node1:7511") from error
         # ZeroMQ's descriptor tells of a change only; whoever waits reads until there is nothing more (`read`).
         asyncio.get_running_loop().add_reader(int(socket.getsockopt(zmq.FD)), self.wake.set)
-        self.socket, self.address = socket, found
+        self.socket, self.address, self._keys = socket, found, pairs
         self.welcome, self._hello_at, self._heard_at = False, -1e9, now
         _LOG.info("%s reports to %s", self.hello().node, found)
 

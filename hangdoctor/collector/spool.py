@@ -7,6 +7,7 @@ is acknowledged; when the spool is full the oldest segment goes, and what was in
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import zlib
@@ -47,10 +48,10 @@ class Spool:
                     self._records.append((seq, payload))
                     self.last = seq
             if self.last == last:
-                path.unlink(missing_ok=True)
+                _remove(path)
                 continue
-            size = path.stat().st_size
-            self._segments.append((path, self.last, size))
+            # Never written to again: its end may be damaged, and what came behind that could not be read.
+            self._segments.append((path, self.last, _SEGMENT + 1))
             self._bytes += sum(_HEAD.size + len(p) for s, p in self._records if s > last)
 
     @property
@@ -88,7 +89,7 @@ class Spool:
         _, payload = self._records.popleft()
         self._bytes -= _HEAD.size + len(payload)
         while self._segments and self._segments[0][1] <= seq:
-            self._segments.popleft()[0].unlink(missing_ok=True)
+            _remove(self._segments.popleft()[0])
 
     def _write(self, seq: int, payload: bytes) -> None:
         record = _HEAD.pack(len(payload), zlib.crc32(payload, seq & 0xFFFFFFFF), seq) + payload
@@ -112,9 +113,14 @@ class Spool:
     def clear(self) -> None:
         """Take the files away: everything was acknowledged, or nobody will come for the rest."""
         while self._segments:
-            self._segments.popleft()[0].unlink(missing_ok=True)
+            _remove(self._segments.popleft()[0])
         self._records.clear()
         self._bytes = 0
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):  # a disk that has become read-only: its records are acknowledged, and come as doubles
+        path.unlink(missing_ok=True)
 
 
 def _read(path: Path) -> Iterator[tuple[int, bytes]]:

@@ -15,7 +15,10 @@ from stage import wait_until
 
 from hangdoctor import actions, bundle
 from hangdoctor.cli.concluding import Handler
+from hangdoctor.collector import keys
 from hangdoctor.collector.parts import Conclude
+from hangdoctor.collector.spool import Spool
+from hangdoctor.errors import CollectorError
 from hangdoctor.incidents import Incidents
 from hangdoctor.model import JobCapture, NodeCapture, RankCapture
 
@@ -60,6 +63,18 @@ def test_collector_and_agents_on_a_full_disk_lose_nothing(small: Path, start: St
         process.terminate()
         assert process.wait(timeout=20) == 0
     assert all((p.received, p.lost) == (p.seq, 0) for p in job.positions().values())
+
+
+def test_a_disk_that_becomes_read_only_ends_nobody(small: Path) -> None:
+    spool = Spool(small / "spool")
+    for _ in range(3):
+        spool.put(b"before")
+    subprocess.run(["mount", "-o", "remount,ro", str(small)], check=True)
+    assert spool.put(b"after") == 4 and spool.disk_error
+    spool.ack(4)
+    assert len(spool) == 0
+    with pytest.raises(CollectorError, match="cannot be written"):
+        keys.write_private(small / "spool" / "key", b"")
 
 
 def test_an_incident_that_finds_no_room_until_the_end_is_kept_elsewhere(

@@ -14,7 +14,7 @@ from stage import wait_until
 
 from agents.ranks import Ranks, Tracked
 from hangdoctor.clock import FakeClock
-from hangdoctor.messages import RankNow
+from hangdoctor.messages import RankNow, Report, encode, from_agent
 from hangdoctor.probe import format as fmt
 from hangdoctor.probe.box import Box
 from hangdoctor.readers import blackbox
@@ -166,3 +166,13 @@ def test_the_probe_records_the_shortest_time_out_of_the_groups(tmp_path: Path) -
     finally:
         process.kill()
         process.wait()
+
+
+def test_numbers_that_no_message_could_carry_do_not_silence_the_node(tmp_path: Path) -> None:
+    """A collector drops a message with a field out of range, and after ten of them ignores the agent."""
+    node = Node(tmp_path, os.getpid(), {"DEEPSPEED_TIMEOUT": "9" * 12})
+    node.set(fmt.H_ITERATION, -7)
+    node.set(fmt.H_TIMEOUT_MS, 10**15)
+    report = Report(1, 1, 0.0, [node.look()], timeout_s=node.ranks.timeout_s)
+    told = from_agent(encode(report))
+    assert isinstance(told, Report) and told.ranks[0].iteration == -1

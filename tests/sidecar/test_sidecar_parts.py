@@ -62,7 +62,10 @@ def test_a_record_cut_by_a_crash_is_left_out(tmp_path: Path) -> None:
         spool.put(b"record %d" % i)
     [segment] = (tmp_path / "s").iterdir()
     segment.write_bytes(segment.read_bytes()[:-3])
-    assert [s for s, _ in Spool(tmp_path / "s").after(0)] == [1, 2, 3, 4]
+    again = Spool(tmp_path / "s")
+    assert [s for s, _ in again.after(0)] == [1, 2, 3, 4]
+    again.put(b"behind it")
+    assert [s for s, _ in Spool(tmp_path / "s").after(0)] == [1, 2, 3, 4, 5]
 
 
 def test_a_disk_that_takes_nothing_does_no_harm() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import time
 from pathlib import Path
@@ -67,6 +68,18 @@ def test_an_agent_that_is_killed_is_succeeded_without_loss(job: Job) -> None:
     assert job.positions()["na"].received == job.positions()["na"].seq
 
 
+def test_an_agent_comes_back_with_the_keys_that_a_new_collector_has_made(job: Job) -> None:
+    collector = job.collector()
+    job.rank(0, "keys-test")
+    job.agent("na", "keys-test")
+    wait_until(lambda: job.said("collector", "its agent is here") == 1, "it reports")
+    collector.kill()
+    collector.wait()
+    shutil.rmtree(job.folder / "keys")  # as is advised where they are damaged or not private
+    job.collector()
+    wait_until(lambda: job.said("collector", "its agent is here") == 2, "it is back", 60)
+
+
 def test_strangers_are_refused_and_counted_and_the_other_side_is_checked(job: Job) -> None:
     job.collector()
     with job.peer(own=False) as stranger, job.peer() as known:
@@ -128,6 +141,10 @@ def test_a_collector_that_cannot_start_says_why(job: Job, tmp_path: Path) -> Non
         "collect", "--folder", str(tmp_path / "o"), "--insecure", "--bind", "tcp://*:7001", cwd=tmp_path, code=2
     )
     assert "--insecure is for this machine only" in refused.stderr
+    unreachable = hangdoctor(
+        "agent", "--insecure", "--collector", "tcp://127.0.0.1:*", "--spool", str(tmp_path / "s"), cwd=tmp_path, code=1
+    )
+    assert "nothing can be reached at" in unreachable.stderr
     assert "no folder named" in hangdoctor("collect", cwd=tmp_path, code=2).stderr
     assert "no target named" in hangdoctor("sidecar", "--folder", str(tmp_path / "o"), cwd=tmp_path, code=2).stderr
 

@@ -45,6 +45,16 @@ def test_a_request_reaches_the_ranks_through_collector_and_agent_also_those_that
     assert rank.poll() is None
 
 
+def test_a_request_that_comes_before_the_ranks_reaches_them(job: Job) -> None:
+    job.collector()
+    put_trace(job.folder, WANTED)
+    wait_until(lambda: job.said("collector", "traces are switched on") == 1, "the collector has seen it")
+    job.agent("na", "early-test")
+    wait_until(lambda: job.positions().get("na") is not None, "the agent was told")
+    job.rank_with_box(0, "early-test")
+    wait_until(lambda: list((job.logs / "boxes").rglob("trace.json")) != [], "the request lies beside the box")
+
+
 def test_every_agent_is_told_once_and_a_new_one_at_its_hello() -> None:
     core = Core(Settings(), Watchdog(Bounds()))
     hello = [core.received(n, msg.encode(msg.Hello(f"a-{n.decode()}", n.decode())), 1.0, 0.0) for n in (b"n1", b"n2")]
