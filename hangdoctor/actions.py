@@ -25,14 +25,16 @@ HANGDOCTOR_STATUS, HANGDOCTOR_SUMMARY, HANGDOCTOR_BUNDLE, HANGDOCTOR_RANKS.
 
 from __future__ import annotations
 
+import http.client
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -129,32 +131,39 @@ class Actor:
     def __init__(self, config: Config, dry_run: bool = False) -> None:
         self.config = config
         self.dry_run = dry_run or config.actions.dry_run
-        self._acted_at: float | None = None
+        self.acted_at = float("-inf")
+        self.acting: Callable[[], None] = lambda: None  # called before something is done: for who keeps that it was
 
     def act(self, verdict: Verdict, now: float) -> list[str]:
         """Do what is configured; returns one line for each action. `now` is a clock that never goes back."""
         due = [a for a in self.config.action if verdict.status in a.on]
         if not due:
             return []
-        if self._acted_at is not None and now - self._acted_at < self.config.actions.cooldown_s:
-            return [
-                f"no action: {now - self._acted_at:.0f} s after the last one (cool-down {self.config.actions.cooldown_s:.0f} s)"
-            ]
-        if not self.dry_run:
-            self._acted_at = now
-        return [f"{a.kind}: {self._one(a, verdict)}" for a in due]
+        since, cooldown_s = now - self.acted_at, self.config.actions.cooldown_s
+        if since < cooldown_s:
+            return [f"no action: {since:.0f} s after the last one (cool-down {cooldown_s:.0f} s)"]
+        planned = [(a, *_plan(a, verdict)) for a in due]
+        if not self.dry_run and not all(why for _, why, _ in planned):  # what was left out is no act
+            self.acted_at = now
+            self.acting()
+        return [f"{a.kind}: {why or self._one(a, commands, verdict)}" for a, why, commands in planned]
 
-    def _one(self, action: Action, verdict: Verdict) -> str:
-        if verdict.confidence < action.min_confidence:
-            return f"left out: confidence {verdict.confidence:.0%} is below {action.min_confidence:.0%}"
+    def _one(self, action: Action, commands: list[list[str]], verdict: Verdict) -> str:
         if action.kind == "webhook":
             return f"would POST to {action.url}" if self.dry_run else _post(action, verdict)
-        commands = _commands(action, verdict)
-        if not commands:
-            return "left out: it needs a Slurm job, or a culprit whose process is known"
         if self.dry_run:
             return "would run " + "; ".join(" ".join(c) for c in commands)
         return "; ".join(_run(c, action.timeout_s, verdict) for c in commands)
+
+
+def _plan(action: Action, verdict: Verdict) -> tuple[str, list[list[str]]]:
+    """(why it is left out, the commands that it is)."""
+    if verdict.confidence < action.min_confidence:
+        return f"left out: confidence {verdict.confidence:.0%} is below {action.min_confidence:.0%}", []
+    if action.kind == "webhook":
+        return "", []
+    commands = _commands(action, verdict)
+    return ("" if commands else "left out: it needs a Slurm job, or a culprit whose process is known"), commands
 
 
 def _commands(action: Action, verdict: Verdict) -> list[list[str]]:
@@ -193,6 +202,7 @@ def _environment(verdict: Verdict, environ: Mapping[str, str]) -> dict[str, str]
 
 
 def _run(command: list[str], timeout_s: float, verdict: Verdict) -> str:
+    command = [w.replace("\0", " ") for w in command]
     try:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
@@ -200,6 +210,8 @@ def _run(command: list[str], timeout_s: float, verdict: Verdict) -> str:
         )  # fmt: skip
     except OSError as error:
         return f"{command[0]} cannot be started: {error.strerror}"
+    except ValueError as error:
+        return f"{command[0]} cannot be started: {error}"
     try:
         _, said = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
@@ -215,8 +227,17 @@ def _run(command: list[str], timeout_s: float, verdict: Verdict) -> str:
 def _post(action: Action, verdict: Verdict) -> str:
     body = msgspec.json.encode(verdict)
     request = urllib.request.Request(action.url, body, {"Content-Type": "application/json"})
-    try:
-        with urllib.request.urlopen(request, timeout=action.timeout_s) as answer:
-            return f"answered {answer.status}"
-    except (urllib.error.URLError, OSError, ValueError) as error:
-        return f"failed: {error}"
+    said = [f"no answer after {action.timeout_s:.0f} s"]
+
+    def post() -> None:
+        try:
+            with urllib.request.urlopen(request, timeout=action.timeout_s) as answer:
+                said.append(f"answered {answer.status}")
+        except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
+            said.append(f"failed: {error or type(error).__name__}")
+
+    # The library's limit is for each read: who answers a byte now and then would hold the watch up for ever.
+    thread = threading.Thread(target=post, name="webhook", daemon=True)
+    thread.start()
+    thread.join(action.timeout_s)
+    return said[-1]

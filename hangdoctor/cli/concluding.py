@@ -21,6 +21,7 @@ from ..model import Diagnosis
 from ..watchdog import Learned
 
 _LOG = logging.getLogger("hangdoctor.collector")
+_ACTED = "acted"  # key of the time of day of the last action
 _WAITING = 4  # incidents that the disk did not take; a fifth pushes the oldest out
 
 
@@ -62,6 +63,23 @@ class Handler:
         self.captured: Callable[[float, float], None] = lambda capture_s, diagnose_s: None  # seconds; for who counts them
         self._waiting: list[_Kept] = []
         self._lock = threading.Lock()
+        actor.acting = self._note_act
+        actor.acted_at = self._acted_before()
+
+    def _acted_before(self) -> float:
+        """When was acted last, also by a collector before this one: the cool-down outlives it, as the stall does."""
+        try:
+            told = self.incidents.get(_ACTED)
+            return time.monotonic() - max(0.0, time.time() - float(told)) if told else float("-inf")
+        except (BundleError, ValueError):
+            return float("-inf")
+
+    def _note_act(self) -> None:
+        """Before anything is done: an action may end the collector's own job."""
+        try:
+            self.incidents.put({_ACTED: b"%.3f" % time.time()})
+        except BundleError as error:
+            _LOG.error("%s", error)
 
     def __call__(self, one: Conclude) -> str:
         begin = time.monotonic()

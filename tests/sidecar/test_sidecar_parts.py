@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.server
 import os
+import socket
 import sqlite3
 import subprocess
 import threading
@@ -16,6 +17,7 @@ import msgspec
 import pytest
 
 from hangdoctor import actions, bundle
+from hangdoctor.cli.concluding import Handler
 from hangdoctor.collector import address, keys
 from hangdoctor.collector.spool import Spool
 from hangdoctor.errors import BadInput, BundleError, CollectorError, UsageError
@@ -227,8 +229,19 @@ def test_cool_down_dry_run_status_and_confidence_hold_actions_back(tmp_path: Pat
     assert actions.Actor(told).act(verdict(status="unknown"), 0.0) == []
     actor = actions.Actor(told)
     assert "below 50%" in actor.act(verdict(confidence=0.1), 0.0)[0]
-    assert "cool-down" in actor.act(verdict(), 50.0)[0]
-    assert actor.act(verdict(), 101.0) == ["command: touch ended with 0"]
+    assert actor.act(verdict(), 1.0) == ["command: touch ended with 0"]  # what was left out was no act
+    assert "cool-down" in actor.act(verdict(), 51.0)[0]
+    assert actor.act(verdict(), 102.0) == ["command: touch ended with 0"]
+
+
+def test_the_cool_down_outlives_the_collector(tmp_path: Path) -> None:
+    """One that is restarted sees the same stall again: it must not requeue the job twice."""
+    told = config(tmp_path, f'[[action]]\nkind = "command"\ncommand = ["touch", "{tmp_path / "done"}"]\n')
+    first, second = (Handler(Incidents(tmp_path), actions.Actor(told)) for _ in range(2))
+    assert first.actor.act(verdict(), time.monotonic()) == ["command: touch ended with 0"]
+    assert second.actor.act(verdict(), time.monotonic()) == ["command: touch ended with 0"]  # it began before
+    third = Handler(Incidents(tmp_path), actions.Actor(told))
+    assert "cool-down" in third.actor.act(verdict(), time.monotonic())[0]
 
 
 def test_an_action_that_hangs_is_ended(tmp_path: Path) -> None:
@@ -265,6 +278,30 @@ def test_a_webhook_gets_json(tmp_path: Path) -> None:
         assert actions.Actor(told).act(verdict(), 0.0) == ["webhook: answered 204"]
         thread.join(timeout=10)
     assert msgspec.json.decode(got[0])["ranks"] == "3"
+
+
+@pytest.mark.parametrize("said", [b"garbage\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: "])
+def test_a_webhook_that_answers_nonsense_or_half_holds_nobody_up(tmp_path: Path, said: bytes) -> None:
+    done = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            peer, _ = server.accept()
+            with peer, contextlib.suppress(OSError):
+                peer.recv(1 << 16)
+                peer.sendall(said)
+                while not said.startswith(b"garbage") and not done.wait(0.05):
+                    peer.sendall(b"x")  # before any limit of a single read
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/"
+        text = f'[[action]]\nkind = "webhook"\nurl = "{url}"\ntimeout_s = 0.5\n[[action]]\nkind = "command"\ncommand = ["true", "{{summary}}"]\n'
+        lines = actions.Actor(config(tmp_path, text)).act(verdict(summary="a\0b"), 0.0)
+        done.set()
+        thread.join(timeout=10)
+    assert "failed" in lines[0] or "no answer after" in lines[0]
+    assert lines[1] == "command: true ended with 0"
 
 
 def test_wrong_configurations_are_named(tmp_path: Path) -> None:

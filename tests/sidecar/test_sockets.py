@@ -230,8 +230,7 @@ def test_a_collector_that_is_restarted_hears_of_ranks_that_stand_still(job: Job,
         collector.say(msg.WhoAreYou())
         collector.next(msg.Hello)
         collector.say(msg.Welcome(collector.reports[-1].seq))
-        while not collector.next(msg.Report).ranks:
-            pass
+        assert any(collector.next(msg.Report).ranks for _ in range(3))  # one or two may have been under way
     collector.context.destroy(linger=0)
 
 
