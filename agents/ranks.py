@@ -98,8 +98,10 @@ class Ranks:
         self._next_search = now + max(1.0 if early else _SEARCH_S, cost * (_SEARCH_SHARE_EARLY if early else _SEARCH_SHARE))
 
     def _take(self, job: discover.Job) -> None:
-        self.job, self.seen_any = job.key, True
-        self.world_size = max(f.world_size for f in job.ranks)
+        world_size = max(f.world_size for f in job.ranks)
+        if (job.key, world_size) != (self.job, self.world_size):
+            self._drop_ended()
+        self.job, self.seen_any, self.world_size = job.key, True, world_size
         for found in job.ranks:
             known = self.tracked.get(found.rank)
             if known is not None and known.found.pid == found.pid and known.found.started == found.started:
@@ -109,6 +111,15 @@ class Ranks:
             self._came_at = self.clock()
             self.tracked[found.rank] = Tracked(found, now=RankNow(found.rank, found.pid), changed_at=self.clock())
         self._open_boxes()
+
+    def _drop_ended(self) -> None:
+        """Another run begins: ranks of the one before that are not started again are not dead ranks of this one."""
+        for number, known in list(self.tracked.items()):
+            if known.dead or proc.stat_fields(known.found.pid)[:1] in ([], ["Z"], ["X"]):
+                if known.box is not None:
+                    known.box.close()
+                del self.tracked[number]
+                self._timeouts.pop(number, None)
 
     def _all_here(self) -> bool:
         """Whether as many ranks were found as a node of this job has, where the environment tells how many."""

@@ -135,15 +135,27 @@ class Watchdog:
         self._training = self._training or told.op not in STORE or told.iteration > 0
         # Totals are kept as they change: with ten thousand ranks a report must not look at all of them.
         if not known.over:
-            self._phases[known.phase] -= 1
-            if self._phases[known.phase] <= 0:
-                del self._phases[known.phase]
+            self._leave(known.phase)
         if not told.over:
             self._phases[told.phase] += 1
         (self._busy.add if told.busy and not told.over else self._busy.discard)(told.rank)
         lost = told.over and told.box and not told.finished
         (self._lost.add if lost else self._lost.discard)(told.rank)
         known.phase, known.box, known.over, known.finished = told.phase, told.box, told.over, told.finished
+
+    def forget(self, ranks: Iterable[int]) -> None:
+        """They belonged to a run that is over: another one has begun in its place."""
+        for rank in ranks:
+            known = self._ranks.pop(rank, None)
+            if known is not None and not known.over:
+                self._leave(known.phase)
+            self._busy.discard(rank)
+            self._lost.discard(rank)
+
+    def _leave(self, phase: str) -> None:
+        self._phases[phase] -= 1
+        if self._phases[phase] <= 0:
+            del self._phases[phase]
 
     def heard(self, now: float, node: str = "", timeout_s: float = 0.0) -> None:
         """A node has reported, perhaps that nothing changed; `timeout_s` is its process groups' shortest time-out."""
@@ -279,6 +291,10 @@ class Watchdog:
     @property
     def ranks(self) -> int:
         return len(self._ranks)
+
+    @property
+    def living(self) -> int:
+        return sum(not r.over for r in self._ranks.values())
 
     def _over(self) -> bool:
         return all(r.over for r in self._ranks.values())

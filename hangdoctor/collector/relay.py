@@ -67,6 +67,11 @@ class Relay(Core):
             known.ranks.update({rank.rank: (rank, now - late_s) for rank in news.ranks})
         node.ranks.update({rank.rank: rank.over for rank in news.ranks})
 
+    def _forget(self, node: str, ranks: set[int]) -> None:
+        for known in (self._fresh.get(node), self._last.get(node)):
+            if known is not None:
+                known.ranks.clear()
+
     def tell_all(self) -> None:
         """The next report says everything, not only what has changed: the one above begins anew."""
         for name, known in self._last.items():

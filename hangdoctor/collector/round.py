@@ -77,12 +77,14 @@ class Round:
             [r.world_size for c in self.captures.values() for r in c.ranks] + [n.world_size for n in known.values()] + [0]
         )
         captures = dict(self.captures)
+        present = {r.rank for c in captures.values() for r in c.ranks if not r.gone}
         silent: list[SilentNode] = []
         for name, node in known.items():
             seen = {r.rank for r in captures[name].ranks} if name in captures else set()
-            lost = sorted(set(node.ranks) - seen)
+            lost = sorted(set(node.ranks) - seen - present)  # a rank may have come up again on another node
             if name not in captures and name not in self.empty:
-                silent.append(SilentNode(name, self._why_silent(name, node, now), lost))
+                if lost or not node.ranks:  # else it is no longer a node of this job
+                    silent.append(SilentNode(name, self._why_silent(name, node, now), lost))
                 continue
             gone = lost if name in self.empty else [r for r in lost if node.ranks[r]]
             if gone:

@@ -125,7 +125,8 @@ class Core:
         position = self.positions.setdefault(hello.agent, Position())
         position.node = hello.node
         state.agent = hello.agent
-        node = Node(hello.node, peer, hello.agent, now, hello.job, hello.world_size, known.ranks if known else {})
+        ranks = self._ranks_of(known, hello.job, hello.world_size)
+        node = Node(hello.node, peer, hello.agent, now, hello.job, hello.world_size, ranks)
         table[hello.node] = node
         out: list[Instruction] = [Send(peer, Welcome(position.seq, self.settings.interval_s))]
         if self.trace is not None:
@@ -134,6 +135,17 @@ class Core:
             what = "a collector" if hello.relay else "its agent"
             out.append(Log(f"{hello.node}: {what} is here ({len(self.nodes)} nodes)"))
         return out
+
+    def _ranks_of(self, known: Node | None, job: str, world_size: int) -> dict[int, bool]:
+        """The ranks of a node that says hello: none where another run has begun on it, whose ranks it tells after that."""
+        if known is None or not known.job or not job or (job, world_size) == (known.job, known.world_size):
+            return known.ranks if known is not None else {}
+        elsewhere = {r for n in self.nodes.values() if n is not known for r, over in n.ranks.items() if not over}
+        self._forget(known.name, set(known.ranks) - elsewhere)
+        return {}
+
+    def _forget(self, node: str, ranks: set[int]) -> None:
+        self.watchdog.forget(ranks)
 
     def _report(self, node: Node, report: Report | Relayed, now: float) -> list[Instruction]:
         position = self.positions[node.agent]
@@ -161,7 +173,7 @@ class Core:
             return []  # it has an agent here, or behind another collector: that one speaks for it
         if node is None and (len(self.nodes) >= self.settings.max_nodes or news.node in self.relays):
             return []
-        ranks = node.ranks if node is not None else {}
+        ranks = self._ranks_of(node, news.job, news.world_size)
         fresh = Node(news.node, relay.peer, relay.agent, now - late_s - news.silent_s, news.job, news.world_size, ranks,
                      news.left, relay.name)  # fmt: skip
         if node is not None and node.via == relay.name:
@@ -239,7 +251,7 @@ class Core:
         if self.round is not None or self._concluding or self.watchdog.stalled:
             self.stragglers.forget()
             return None
-        return self.stragglers.tick(now, self.watchdog.ranks)
+        return self.stragglers.tick(now, self.watchdog.living)
 
     def switch_trace(self, trace: Trace) -> list[Instruction]:
         """Have all agents, also those that come later, switch the call traces of their ranks."""

@@ -107,8 +107,7 @@ class Frames:
         columns = {}
         for name, values in fresh.items():
             old = self.columns[name]
-            old += [-2] * (size - len(old))
-            found = runs(old, values)
+            found = runs([*old[:size], *[-2] * (size - len(old))], values)  # a job that begins anew may be smaller
             if found:
                 columns[name] = found
         self.columns = fresh

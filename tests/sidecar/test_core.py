@@ -169,6 +169,40 @@ def test_a_node_that_never_answers_is_waited_for_until_the_deadline_only() -> No
     assert [(s.node, s.ranks) for s in done[0].capture.silent] == [("n2", [2, 3])]
 
 
+def test_a_rank_that_came_up_again_on_another_node_is_neither_gone_nor_silent() -> None:
+    """A node is replaced, or ranks are numbered anew: what is told of the places of before accuses nobody."""
+    talk = Talk()
+    talk.hello("dead")
+    talk.report("dead", ranks=(2, 3))
+    talk.hello("n1")
+    talk.report("n1", ranks=(0, 1, 2))
+    talk.say("a-n1", msg.Report(2, 1, 0.0, [msg.RankNow(2, box=True, over=True)]))
+    talk.seq["n1"] = 2
+    talk.now += 20
+    id, _ = talk.stall()
+    talk.captured("n1", id, (0, 1))
+    [done] = of(Conclude, talk.captured("n2", id, (2, 3)))
+    assert isinstance(done, Conclude)
+    assert [(r.rank, r.gone) for r in done.capture.ranks()] == [(0, False), (1, False), (2, False), (3, False)]
+    assert done.capture.silent == []
+
+
+def test_the_ranks_of_a_run_that_is_over_are_none_of_the_next() -> None:
+    """Training ends, and an evaluation with fewer ranks begins beside the same agents."""
+    talk = Talk()
+    for node, ranks in (("n1", (0, 1)), ("n2", (2, 3))):
+        talk.hello(node)
+        talk.report(node, ranks=ranks)
+        over = [msg.RankNow(r, box=True, over=True) for r in ranks]
+        talk.say(f"a-{node}", msg.Report(2, 1, 0.0, over))
+        talk.seq[node] = 2
+    talk.say("a-n2", msg.Hello("a-n2", "n2", "slurm:7.1", 1))
+    talk.report("n2", ranks=(0,))
+    talk.say("a-n1", msg.Hello("a-n1", "n1", "slurm:7.1", 1))
+    assert (talk.core.watchdog.ranks, talk.core.watchdog.living) == (1, 1)
+    assert [n.ranks for n in talk.core.nodes.values()] == [{}, {0: False}]
+
+
 def test_progress_during_the_capture_takes_it_back() -> None:
     talk = Talk()
     id, _ = talk.stall()

@@ -18,7 +18,7 @@ from hangdoctor.messages import RankNow, Report, encode, from_agent
 from hangdoctor.probe import format as fmt
 from hangdoctor.probe.box import Box
 from hangdoctor.readers import blackbox
-from hangdoctor.readers.discover import Found
+from hangdoctor.readers.discover import Found, Job
 from hangdoctor.readers.glance import BoxWatch
 
 SPIN = "import time; print(flush=True); end = time.monotonic() + 600\nwhile time.monotonic() < end: pass"
@@ -176,3 +176,17 @@ def test_numbers_that_no_message_could_carry_do_not_silence_the_node(tmp_path: P
     report = Report(1, 1, 0.0, [node.look()], timeout_s=node.ranks.timeout_s)
     told = from_agent(encode(report))
     assert isinstance(told, Report) and told.ranks[0].iteration == -1
+
+
+def test_ranks_of_the_run_before_are_not_dead_ones_of_the_next(tmp_path: Path, spinning: int) -> None:
+    node = Node(tmp_path, os.getpid())
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    ranks = node.ranks
+
+    def run(key: str, *pids: int) -> Job:
+        return Job(key, [Found(pid, 1, rank, len(pids), 0, 2, key, 0.0, "me", [], {}) for rank, pid in enumerate(pids)])
+
+    ranks._take(run("slurm:7.0", os.getpid(), gone.pid))
+    gone.wait()
+    ranks._take(run("slurm:7.1", spinning))
+    assert [(r.rank, r.over) for r in ranks.look()] == [(0, False)]

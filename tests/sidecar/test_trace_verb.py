@@ -12,7 +12,7 @@ from stage import wait_until
 
 from agents import trace_request
 from hangdoctor import messages as msg
-from hangdoctor.collector.parts import Send
+from hangdoctor.collector.parts import Position, Send
 from hangdoctor.collector.requests import TraceRequests, put_trace
 from hangdoctor.collector.state import Core, Settings
 from hangdoctor.errors import BadInput, WireError
@@ -45,13 +45,14 @@ def test_a_request_reaches_the_ranks_through_collector_and_agent_also_those_that
     assert rank.poll() is None
 
 
-def test_a_request_that_comes_before_the_ranks_reaches_them(job: Job) -> None:
+def test_a_request_that_comes_before_a_box_reaches_it(job: Job) -> None:
     job.collector()
     put_trace(job.folder, WANTED)
     wait_until(lambda: job.said("collector", "traces are switched on") == 1, "the collector has seen it")
+    job.rank(0, "early-test")
     job.agent("na", "early-test")
-    wait_until(lambda: job.positions().get("na") is not None, "the agent was told")
-    job.rank_with_box(0, "early-test")
+    wait_until(lambda: job.positions().get("na", Position()).received > 1, "the agent knows the job and was told")
+    job.rank_with_box(1, "early-test")
     wait_until(lambda: list((job.logs / "boxes").rglob("trace.json")) != [], "the request lies beside the box")
 
 

@@ -178,8 +178,9 @@ def test_a_tree_of_processes_captures_and_loses_nothing_when_its_middle_or_its_t
     relays["r0"] = job.relay("r0")
     root = job.collector("--stall-after", "3600")
     wait_until(lambda: job.said("collector", "is here, behind") == 6, "all are back", 60)
-    # What r0 had kept before it died names its nodes too; they can be captured once their agents have found it again.
-    wait_until(lambda: job.said("r0", "its agent is here") == 4, "r0 hears its agents", 60)
+    wait_until(lambda: job.said("r0", "its agent is here") == 4, "also below r0: what it said so far was from its spool")
+    kept = job.positions()["r0"].seq
+    wait_until(lambda: job.positions()["r0"].seq > kept + 2, "the first collector has heard so")
     root.send_signal(signal.SIGUSR1)
     wait_until(lambda: len(rows(job)) == 1, "the capture is kept", 60)
     capture = bundle.load(job.folder / "incidents" / rows(job)[0])

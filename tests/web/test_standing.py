@@ -125,6 +125,16 @@ def test_runs_tell_what_changed() -> None:
         assert copy == new
 
 
+def test_a_job_that_begins_anew_with_fewer_ranks_does_not_stop_the_page(tmp_path: Path) -> None:
+    core, view = core_with([RankNow(0, op="a")], 64)
+    hub = Hub(board_of(view, tmp_path))
+    hub.step()
+    core.received(b"p", encode(Hello("a", "n1", "job", 8)), 1001.0, 0.0)
+    view.look(1001.0, 0.0)
+    hub.step()
+    assert hub.board.look().picture.world_size == 8
+
+
 class Page:
     """What the browser keeps, as its model.js does."""
 
