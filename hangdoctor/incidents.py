@@ -88,8 +88,9 @@ class Incidents:
             db.close()
 
     def _mend(self) -> None:
-        there = {p.name for p in self.folder.iterdir() if p.is_dir() and _ID.match(p.name) and bundle.is_bundle(p)}
+        # The rows first, since a bundle is there before its row says so: the collector may be writing meanwhile.
         rows = {i.id: i for i in self.rows()}
+        there = {p.name for p in self.folder.iterdir() if p.is_dir() and _ID.match(p.name) and bundle.is_bundle(p)}
         now = time.time()
         lost = [
             i for i, r in rows.items() if i not in there and (r.state == "saved" or (r.state == "open" and now - r.at > 600))
@@ -97,7 +98,8 @@ class Incidents:
         found = [i for i in there if i not in rows or rows[i].state != "saved"]
         if lost or found:  # a reader must not hold up the collector that writes
             with self._open() as db:
-                db.executemany("UPDATE incidents SET state='lost' WHERE id=?", [(i,) for i in lost])
+                db.execute("BEGIN IMMEDIATE")
+                db.executemany("UPDATE incidents SET state='lost' WHERE id=? AND state=?", [(i, rows[i].state) for i in lost])
                 for id in found:
                     self._adopt(db, id, rows.get(id))
         for stale in self.folder.glob(".hangdoctor-*"):
@@ -109,6 +111,8 @@ class Incidents:
             told = msgspec.json.decode((self.folder / id / "diagnosis.json").read_bytes(), type=Diagnosis)
         except (OSError, msgspec.DecodeError):
             return
+        if db.execute("SELECT 1 FROM incidents WHERE id=? AND state='saved'", (id,)).fetchone():
+            return  # it has been completed meanwhile
         at = row.at if row else (self.folder / id).stat().st_mtime
         self._write(db, _row(id, told, at, row.reason if row else "found beside the index"))
 

@@ -121,9 +121,15 @@ def named_folder(told: str, pid: int) -> Path:
 
 
 def _box_files(folder: Path) -> Iterator[Path]:
-    """Boxes in a folder and in those below it; not deeper, since a job may name its whole scratch folder."""
-    for pattern in (f"*{fmt.SUFFIX}", f"*/*{fmt.SUFFIX}", f"*/*/*{fmt.SUFFIX}"):
-        yield from folder.glob(pattern)
+    """Boxes in a folder and two levels below it; not deeper, since a job may name its whole scratch folder.
+
+    Unlike a glob, os.walk passes over folders that go meanwhile: jobs end at any time.
+    """
+    top = len(folder.parts)
+    for where, below, names in os.walk(folder):
+        if len(Path(where).parts) - top >= 2:
+            below.clear()
+        yield from (Path(where, name) for name in names if name.endswith(fmt.SUFFIX))
 
 
 def find_boxes(

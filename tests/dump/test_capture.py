@@ -243,3 +243,15 @@ def test_a_dead_rank_is_told_from_its_zombie(tmp_path: Path) -> None:
         verdict = dump(tmp_path, str(PORT + 8), "--settle", "0.2")
     dead = next(c for c in verdict["causes"] if c["kind"] == "dead")
     assert dead["ranks"] == [1] and "SIGSEGV" in dead["summary"]
+
+
+def test_names_that_are_no_utf8_do_not_end_a_capture(tmp_path: Path) -> None:
+    """A path in Latin-1 among a rank's arguments, as old data sets have; it goes into messages and bundles."""
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    with processes(folder, [({"RANK": "0", "WORLD_SIZE": "1", "TORCHELASTIC_RUN_ID": f"latin-{PORT}"}, SLEEPER)]):
+        told = hangdoctor(
+            "dump", "--local", "--job", f"latin-{PORT}", "--json", "-", "--bundle", str(tmp_path / "b"), cwd=tmp_path
+        )
+    assert json.loads(told.stdout)["job"]["world_size"] == 1
+    assert "caf\\xe9" in (tmp_path / "b" / "capture.json").read_text().replace("\\\\", "\\")

@@ -6,6 +6,7 @@ import os
 import struct
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -190,3 +191,24 @@ def test_ranks_of_the_run_before_are_not_dead_ones_of_the_next(tmp_path: Path, s
     gone.wait()
     ranks._take(run("slurm:7.1", spinning))
     assert [(r.rank, r.over) for r in ranks.look()] == [(0, False)]
+
+
+def test_folders_that_go_while_boxes_are_looked_for_end_nothing(tmp_path: Path) -> None:
+    """Jobs on the same node end, and take their folders along."""
+    done = threading.Event()
+
+    def others() -> None:
+        while not done.is_set():
+            for number in range(20):
+                (tmp_path / f"job{number}" / "boxes").mkdir(parents=True)
+            for number in range(20):
+                (tmp_path / f"job{number}" / "boxes").rmdir()
+                (tmp_path / f"job{number}").rmdir()
+
+    thread = threading.Thread(target=others)
+    thread.start()
+    try:
+        assert [blackbox.find_boxes(tmp_path) for _ in range(500)] == [[]] * 500
+    finally:
+        done.set()
+        thread.join()

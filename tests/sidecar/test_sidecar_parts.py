@@ -21,7 +21,7 @@ from hangdoctor.cli.concluding import Handler
 from hangdoctor.collector import address, keys
 from hangdoctor.collector.spool import Spool
 from hangdoctor.errors import BadInput, BundleError, CollectorError, UsageError
-from hangdoctor.incidents import Incidents
+from hangdoctor.incidents import Incident, Incidents
 from hangdoctor.model import Cause, Diagnosis, Job, JobCapture, RankLine
 
 
@@ -161,6 +161,22 @@ def test_a_disk_that_fills_up_and_is_emptied_again(small_disk: Path) -> None:
     assert not spool.disk_error
     assert [r.state for r in Incidents(small_disk).rows()].count("saved") == 1
     assert [s for s, _ in Spool(small_disk / "spool").after(0)][-1] == 102
+
+
+def test_a_reader_that_opens_them_while_one_is_kept_takes_nothing_away(tmp_path: Path) -> None:
+    """`incidents list` beside a collector that saves in that very moment."""
+    collector = Incidents(tmp_path)
+
+    class Between(Incidents):
+        def rows(self) -> list[Incident]:
+            before = super().rows()
+            if not before:
+                collector.note_actions(save(tmp_path)[0], "command: true ended with 0")
+            return before
+
+    Between(tmp_path)
+    [row] = Incidents(tmp_path).rows()
+    assert (row.state, row.actions) == ("saved", "command: true ended with 0") and "beside" not in row.reason
 
 
 def test_what_the_collector_remembers_is_kept_as_one(tmp_path: Path) -> None:
