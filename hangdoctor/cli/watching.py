@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import resource
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,7 @@ from .concluding import Handler, Memory
 from .web import Page, web_flags
 
 _LOG = logging.getLogger("hangdoctor.collector")
+_OPEN_FILES = 65_536
 _FLAGS = (
     click.option("--folder", metavar="DIR", type=click.Path(),
                  help="The job's folder, on a file system that all nodes see (default: ~/.hangdoctor/jobs/JOB)."),
@@ -70,6 +72,7 @@ def choose_folder(folder: str | None, job: str) -> Path:
 def collect(folder: Path, flags: dict[str, Any]) -> None:
     """Run a collector in this process until it is ended."""
     _log_to_stderr()
+    _allow_connections()
     if flags["bind"]:
         address.check(flags["bind"], flags["insecure"])
     config = actions.load(Path(flags["config"])) if flags["config"] else actions.Config()
@@ -108,6 +111,7 @@ def relay(folder: Path, name: str, parent: str, flags: dict[str, Any]) -> None:
         CollectorError: the job's keys are not there yet: its first collector makes them.
     """
     _log_to_stderr()
+    _allow_connections()
     if parent != "auto":
         address.check(parent, flags["insecure"])
     own = address.relay_folder(folder, name)
@@ -136,6 +140,14 @@ class _NothingToConclude:
 
 def _log_to_stderr() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s hangdoctor: %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
+
+
+def _allow_connections() -> None:
+    """Each agent is an open file. The limit that is usual, 1,024, is a soft one: what a process may have if it asks is more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _farewell(server: Server) -> None:

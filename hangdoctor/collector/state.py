@@ -122,6 +122,9 @@ class Core:
             # Two agents of one node: the first stays, so that nobody can push a living one aside.
             why = f"node {hello.node} has an agent that reports already"
             return [Send(peer, Rejected(why)), *self._door.strike(peer, state, why)]
+        if len(self.positions) > 2 * self.settings.max_nodes:  # agents come and go; of some nobody will speak again
+            speaking = {n.agent for n in (*self.nodes.values(), *self.relays.values())}
+            self.positions = {a: p for a, p in self.positions.items() if a in speaking or a in self._unacked}
         position = self.positions.setdefault(hello.agent, Position())
         position.node = hello.node
         state.agent = hello.agent

@@ -351,3 +351,13 @@ def test_too_many_nodes_are_refused() -> None:
     for i in range(5):
         talk.hello(f"n{i}")
     assert len(talk.core.nodes) == 3
+
+
+def test_agents_that_come_and_go_do_not_fill_the_memory() -> None:
+    talk = Talk(max_nodes=3)
+    for i in range(100):
+        talk.hello("n1", f"a-{i}")
+        talk.say(f"a-{i}", msg.Report(1, 1, 0.0))
+        talk.say(f"a-{i}", msg.Bye())
+        assert isinstance(talk.tick()[0], Remember)
+    assert len(talk.core.positions) <= 7 and talk.core.positions["a-99"].received == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sqlite3
@@ -121,6 +122,18 @@ def test_hostile_peers_with_the_key_cost_the_others_nothing(job: Job) -> None:
             wait_until(lambda: job.said("collector", "is cut off") >= 2, "garbage and flood are cut off")
     assert collector.poll() is None
     assert job.positions()["n1"].received == 5
+
+
+def test_the_soft_limit_of_open_files_is_no_limit_of_nodes(job: Job) -> None:
+    low = "import os, resource as r, sys; r.setrlimit(r.RLIMIT_NOFILE, (64, r.getrlimit(r.RLIMIT_NOFILE)[1])); " + (
+        "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    )
+    begin = job.begin
+    job.begin = lambda name, *argv: begin(name, "-c", low, *argv)
+    job.collector()
+    with contextlib.ExitStack() as stack:
+        for number in range(80):
+            greet(stack.enter_context(job.peer(name=b"p%d" % number)), f"n{number}")
 
 
 def test_another_version_is_refused_with_a_clear_line_on_both_sides(job: Job, tmp_path: Path) -> None:
