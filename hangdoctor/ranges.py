@@ -37,7 +37,15 @@ def parse_ranks(text: str) -> list[int]:
     Raises:
         UsageError: the text is no list of ranges.
     """
-    ranks: set[int] = set()
+    return sorted({rank for first, last in parse_runs(text) for rank in range(first, last + 1)})
+
+
+def parse_runs(text: str) -> Iterator[tuple[int, int]]:
+    """``0-3,8`` -> ``(0, 3), (8, 8)``.
+
+    Raises:
+        UsageError: as `parse_ranks`.
+    """
     for part in filter(None, (p.strip() for p in text.split(","))):
         match = _RANGE.match(part)
         if match is None:
@@ -45,8 +53,7 @@ def parse_ranks(text: str) -> list[int]:
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first or last - first > 10_000_000:
             raise UsageError(f"'{part}' is no range of ranks", "Write the smaller rank first, for example 0-3.")
-        ranks.update(range(first, last + 1))
-    return sorted(ranks)
+        yield first, last
 
 
 def format_hosts(hosts: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from ..bundle import safe_name
 from ..errors import BadInput, HangdoctorError, UsageError
 from ..incidents import Incident
-from ..ranges import parse_ranks
+from ..ranges import parse_runs
 from ..standing import Row, Standing
 from .board import Board
 from .frames import Frame, Status, status_of
@@ -119,12 +119,12 @@ class Api:
         query = request.query_params
         rows = self.board.look().rows
         try:
-            wanted = set(parse_ranks(query["ranks"])) if query.get("ranks") else None
+            wanted = _marked(query["ranks"], len(rows)) if query.get("ranks") else None
         except UsageError as error:
             return answer(Trouble(str(error), error.help), 400)
         found = [
             r for r in rows
-            if (wanted is None or r.rank in wanted) and query.get("state", r.state) == r.state and query.get("node", r.node) == r.node
+            if (wanted is None or wanted[r.rank]) and query.get("state", r.state) == r.state and query.get("node", r.node) == r.node
         ]  # fmt: skip
         return answer(RanksAnswer(len(found), [rank_now(r) for r in found[:MAX_ROWS]]))
 
@@ -173,6 +173,16 @@ class Api:
         except (msgspec.DecodeError, HangdoctorError) as error:
             return answer(Trouble(str(error), 'Send {"on": true} or {"on": false}.'), 400)
         return answer(TraceAnswer(wanted.on, says), 202)
+
+
+def _marked(ranks: str, count: int) -> bytearray:
+    """1 for each that `ranks` names: what is named may be far more than there are."""
+    marks = bytearray(count)
+    for first, last in parse_runs(ranks):
+        there = min(last + 1, count) - first
+        if there > 0:
+            marks[first : first + there] = b"\1" * there
+    return marks
 
 
 # A report is one file with its own script; in a sandbox it cannot read the cookie nor speak to this server.
