@@ -43,11 +43,23 @@ def find(case: Case, waiting: list[RankView]) -> list[Cause]:
     for end in stackgraph.ends(graph):
         if not end.instances:
             continue  # a rank that waits for something without known members
-        if not end.ranks:
+        if not end.ranks and end.instances[0].absent:
+            causes.append(_apart(case, end.instances[0], views))
+        elif not end.ranks:
             causes.append(_full(case, end.instances[0], views))
         elif all(r in views for r in end.ranks):
             causes.append(_ring(case, graph, end, views))
     return causes
+
+
+def _apart(case: Case, instance: Instance, views: dict[int, RankView]) -> Cause:
+    """An operation whose other members wait in something else, for whom their stacks do not tell."""
+    here, there = [r for r in instance.present if r in views], [r for r in instance.absent if r in views]
+    if len(here) == len(there):
+        both = sorted(here + there)
+        return _cause(case, Odd("order", both, [], "they wait in two operations, and nothing tells which is wrong", 0.3), views)
+    few, many = sorted((here, there), key=len)
+    return _cause(case, Odd("order", few, many, "in another operation than most", 0.45), views)
 
 
 def _full(case: Case, instance: Instance, views: dict[int, RankView]) -> Cause:
@@ -130,6 +142,8 @@ def _passed(case: Case, graph: StackGraph, end: End, views: dict[int, RankView])
     """Of an operation that some wait in and others have left behind, the smaller side; the narrowest operation speaks."""
     best: Odd | None = None
     size = 0
+    if case.capture.layout is None and any(i.key[0] == "transfer" for i in end.instances):
+        return None  # stages of a pipeline run different branches: the order of their lines says nothing
     for instance in sorted(end.instances, key=lambda i: len(i.members)):
         behind = [views[r] for r in instance.present]
         ahead = [r for r in instance.absent if r in end.ranks and is_ahead(case, views[r], behind[0], views)]

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from ..layout import Layout
+from ..places import GRADIENTS
 from .case import Case
 from .ops.components import components, sinks
 from .position import counters, program
@@ -100,6 +101,8 @@ def members_of(case: Case, view: RankView) -> list[int]:
         return []
     if place.group == "world" or (place.group == "" and place.kind in ("start", "end")):
         return list(range(case.world_size))
+    if layout is None and place.op == GRADIENTS:
+        return list(range(case.world_size))  # DistributedDataParallel alone: it reduces over everybody
     if layout is None or layout.world_size != case.world_size:
         return []
     axis = place.group if place.group in _AXIS_WORDS else axis_of(view)

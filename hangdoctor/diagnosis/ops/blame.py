@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from ...layout import Layout
 from .history import Divergence, History, compare
-from .rhythm import leaves_own_rhythm
+from .keys import P2P_NAMES
+from .rhythm import break_of, leaves_own_rhythm
 from .roles import kin, references, working_layout
 from .scene import Scene
 
@@ -21,6 +22,9 @@ def blame(scene: Scene, suspects: Iterable[int]) -> dict[int, Divergence]:
     """
     ranks = [r for r in suspects if r in scene.ops and scene.ops[r].operations][:_SUSPECTS]
     court = _Court(scene, ranks)
+    own = court.own_past()
+    if own:
+        return own
     for sites in (False, True):
         found = court.vote(sites)
         if found:
@@ -42,6 +46,23 @@ class _Court:
         if found is None:
             found = self._histories[rank] = History(self.scene, rank)
         return found
+
+    def own_past(self) -> dict[int, Divergence]:
+        """Of ranks that wait in sends and receives for one another, those that left their own rhythm.
+
+        Without a layout nobody is known to run the same program: the stages of a pipeline do not.
+        """
+        frontiers = [self.scene.frontier(r).active for r in self.ranks]
+        if self.layout is not None or not all(active and active[0].op in P2P_NAMES for active in frontiers):
+            return {}
+        found: dict[int, Divergence] = {}
+        for rank in self.ranks:
+            history = self.history(rank)
+            at = break_of(history)
+            if at is not None:
+                mine, before = history.operations[at[0]], history.operations[at[1]]
+                found[rank] = Divergence(rank, rank, "own", mine, before, at[0])
+        return found if 2 * len(found) <= len(self.ranks) else {}
 
     def vote(self, sites: bool) -> dict[int, Divergence]:
         found: dict[int, Divergence] = {}

@@ -17,7 +17,7 @@ from .keys import P2P_NAMES
 from .scene import Scene
 
 Token = tuple[Role, str, int]
-How = Literal["skipped", "extra", "other", "group"]
+How = Literal["skipped", "extra", "other", "group", "own"]
 _LOOK_AHEAD = 64
 _ELSEWHERE: Token = ((), "elsewhere", 0)  # any calls that are not compared
 
@@ -25,7 +25,8 @@ _ELSEWHERE: Token = ((), "elsewhere", 0)  # any calls that are not compared
 class Divergence(Struct):
     """Where `rank` leaves the program of `reference`: `mine` is what it did, `theirs` what the other did there.
 
-    `how`: it skipped `theirs`, did `mine` in excess, did another operation, or the same one on another group.
+    `how`: it skipped `theirs`, did `mine` in excess, did another operation, or the same one on another group; "own":
+    its own earlier iterations are the reference.
     """
 
     rank: int

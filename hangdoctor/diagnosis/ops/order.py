@@ -44,14 +44,19 @@ def cause_of_divergence(scene: Scene, found: dict[int, Divergence], cycle: list[
     first = found[ranks[0]]
     kind = kind_of_divergence(first)
     text = _story(scene, first, capital(ranks_text(ranks)))
-    cause = Cause(kind, ranks, nodes_of(scene, ranks), 0.75 if first.before_records else 0.9, text + cycle_text(scene, cycle))
+    sure = 0.65 if first.how == "own" else 0.75 if first.before_records else 0.9
+    cause = Cause(kind, ranks, nodes_of(scene, ranks), sure, text + cycle_text(scene, cycle))
     held = next((link.instance for link in cycle if ranks[0] == link.whom), None)
     cause.where = where_of(scene, held, None if held else first.mine, ranks)
     cause.evidence = [_difference(scene, d) for _, d in sorted(found.items())[:8]]
     cause.evidence += [Evidence("ops", [link.rank], link_text(scene, link)) for link in cycle[:8]]
     innocent = sorted({link.rank for link in cycle} - set(ranks))
     if innocent:
-        why = "their histories agree with those of the ranks with the same role"
+        why = (
+            "they go on as in the rounds before"
+            if first.how == "own"
+            else "their histories agree with those of the ranks with the same role"
+        )
         cause.alternatives = [Alternative(kind, innocent, why)]
     cause.advice = _ADVICE[kind]
     return cause
@@ -65,6 +70,8 @@ def _story(scene: Scene, d: Divergence, who: str) -> str:
         way = "behind" if d.how == "skipped" else "ahead of"
         since = f"{who} is out of step since before the records begin"
         return f"{since}: its {mine} is {way} {theirs} of rank {d.reference}{place}"
+    if d.how == "own":
+        return f"{who} entered {mine} where it had come to {theirs} in each round before{place}"
     if d.how == "skipped" and d.mine and d.theirs and (d.mine.group, d.mine.seq) == (d.theirs.group, d.theirs.seq):
         return f"{who} skipped {theirs}, which rank {d.reference} waits in, and went on to {mine}{place}"
     if d.how == "skipped":
@@ -83,7 +90,8 @@ def _own(scene: Scene, d: Divergence, theirs: str) -> str:
 def _difference(scene: Scene, d: Divergence) -> Evidence:
     mine = f"{op_text(scene, d.mine, d.rank)}{at_site(d.mine)}" if d.mine else "nothing"
     theirs = f"{op_text(scene, d.theirs, d.reference)}{at_site(d.theirs)}" if d.theirs else "nothing"
-    return Evidence("ops", [d.rank], f"record {d.position}: {mine}; rank {d.reference} at the same place: {theirs}")
+    there = "one round before" if d.how == "own" else f"rank {d.reference} at the same place"
+    return Evidence("ops", [d.rank], f"record {d.position}: {mine}; {there}: {theirs}")
 
 
 def link_text(scene: Scene, link: Link) -> str:

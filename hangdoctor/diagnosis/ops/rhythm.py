@@ -21,6 +21,30 @@ def leaves_own_rhythm(history: History) -> bool:
     return _by_repetition(calls)
 
 
+def break_of(history: History) -> tuple[int, int] | None:
+    """(record at which the latest rhythm ends, record that stood in its place one period before); None without a break.
+
+    A rhythm here is a stretch of records that repeats at one distance at least three times, and makes up most of them:
+    of the same operations, else of the same ones on the same lines.
+    """
+    kept = [i for i, o in enumerate(history.operations) if o.op not in STORE][-_LOOKED_AT:]
+    tokens = [history.tokens[i] for i in kept]
+    at = _break(tokens) or _break([(history.tokens[i], history.operations[i].site) for i in kept])
+    return (kept[at[0]], kept[at[1]]) if at is not None else None
+
+
+def _break(calls: Sequence[object]) -> tuple[int, int] | None:
+    for period in range(2, len(calls) // 3 + 1):
+        repeats = [calls[i] == calls[i - period] for i in range(period, len(calls))]
+        broken = next((i for i in range(len(repeats) - 1, -1, -1) if not repeats[i]), None)
+        if broken is None:
+            return None  # it repeats to the end
+        first = repeats.index(False)
+        if first >= 2 * period and 2 * (first + period) > len(calls) and len(set(calls[first : first + period])) > 1:
+            return first + period, first
+    return None
+
+
 def _by_iterations(calls: Sequence[Call], iterations: list[int], cut: bool) -> bool:
     numbers = sorted(set(iterations))[1 if cut else 0 :]  # of the first one only a part may be left
     slices = [[c for c, n in zip(calls, iterations, strict=True) if n == number] for number in numbers]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...layout import Layout
+from ...operations import RankOps
 from .groups import GroupTable
+from .keys import P2P_NAMES
 from .scene import Scene
 
 _REPLICAS = 6  # ranks of the same role that are compared
@@ -80,12 +82,21 @@ def _pick(scene: Scene, ranks: list[int], suspects: set[int], limit: int) -> lis
 
 
 def _alike(scene: Scene, rank: int, suspects: set[int]) -> list[int]:
-    """Without a layout: ranks with the same kinds of groups."""
-    mine = {scene.groups.role(g.uid) for g in scene.ops[rank].groups}
+    """Without a layout: ranks with the same kinds of groups, and with partners at the same distances."""
+
+    def kind(r: int) -> tuple[object, ...]:
+        return ({scene.groups.role(g.uid) for g in scene.ops[r].groups}, _partners(scene.ops[r]))
+
+    mine = kind(rank)
     found: list[int] = []
     for other, ops in scene.ops.items():
-        if other != rank and ops.operations and {scene.groups.role(g.uid) for g in ops.groups} == mine:
+        if other != rank and ops.operations and kind(other) == mine:
             found.append(other)
             if len(found) >= 32:
                 break
     return _pick(scene, found, suspects, _REPLICAS)
+
+
+def _partners(ops: RankOps) -> set[tuple[str, int]]:
+    """To whom a rank sends and from whom it receives, as distances: the stages of a pipeline differ in that."""
+    return {(o.op, o.peer - ops.rank) for o in ops.operations if o.op in P2P_NAMES and o.peer >= 0}

@@ -56,3 +56,37 @@ def test_a_skipped_call_is_told_from_a_wrong_one_by_what_came_after_it_before():
         assert (cause.kind, cause.ranks) == (kind, [2]), cause.summary
         assert ("skipped all_reduce #11" in cause.summary) == (kind == "order")
         assert "job.py:10" in cause.summary
+
+
+def test_without_a_layout_a_stage_that_leaves_its_own_rhythm_is_told_from_its_neighbours():
+    """Four stages; one of them receives from behind before it sends there. No two stages run the same program."""
+    uid = group_uid([0, 1, 2, 3])
+
+    def stage(rank: int, odd: bool) -> RankOps:
+        up = [("recv", rank - 1), ("send", rank + 1)]
+        down = [("recv", rank + 1), ("send", rank - 1)]
+        usual = [call for call in up + down if 0 <= call[1] <= 3]
+        last = [call for call in (up[:1] + down[:1] if odd else up + down) if 0 <= call[1] <= 3]
+        ops = [Operation(uid, 0, op, "done", peer=peer) for _ in range(6) for op, peer in usual]
+        ops += [Operation(uid, 0, op, "done", peer=peer) for op, peer in last]
+        counts: dict[tuple[str, int], int] = {}
+        for op in ops:
+            key = (op.op, op.peer)
+            op.seq = counts[key] = counts.get(key, 0) + 1
+        return RankOps(rank, 4, groups=[Group(uid, [0, 1, 2, 3])], operations=ops)
+
+    for culprit in (0, 1, 2):
+        ops = {r: stage(r, r == culprit) for r in range(4)}
+        for r, waits in _stuck_behind(culprit).items():
+            del ops[r].operations[len(ops[r].operations) - waits + 1 :]
+            ops[r].operations[-1].state = "entered"
+        cause = only_cause(diagnose_ops(OpsEvidence(ops=ops, world_size=4)))
+        assert (cause.kind, cause.ranks) == ("p2p_unmatched", [culprit]), cause.summary
+        assert "in each round before" in cause.summary
+
+
+def _stuck_behind(culprit: int) -> dict[int, int]:
+    """How many calls of its last round each stage has not made, plus one: those before wait for the way back."""
+    waits = {r: len([x for x in (r - 1, r + 1) if 0 <= x <= 3]) for r in range(culprit)}
+    waits[culprit] = 1
+    return waits | {r: 2 * len([x for x in (r - 1, r + 1) if 0 <= x <= 3]) for r in range(culprit + 1, 4)}

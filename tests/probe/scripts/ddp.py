@@ -2,6 +2,7 @@
 
 stuck    rank 1 stays away from the sixth step
 uneven   rank 1 has no sixth batch and goes on to what comes behind the loop
+left     the same, and what comes there is everybody's
 """
 
 import os
@@ -13,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hangdoctor import probe
 
-probe.install()
+probe.install()  # nothing with HANGDOCTOR_DISABLE=1
 torch.manual_seed(1)
 dist.init_process_group("gloo")
 rank = dist.get_rank()
@@ -34,6 +35,8 @@ print("trained", flush=True)
 if rank == 1 and sys.argv[1] == "stuck":
     reader, _ = os.pipe()
     os.read(reader, 1)
-if rank != 1 or sys.argv[1] != "uneven":
+if rank != 1 or sys.argv[1] == "stuck":
     step()
+if sys.argv[1] == "left":
+    dist.barrier()
 dist.all_reduce(torch.ones(1), group=metrics)
