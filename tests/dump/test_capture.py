@@ -254,4 +254,4 @@ def test_names_that_are_no_utf8_do_not_end_a_capture(tmp_path: Path) -> None:
             "dump", "--local", "--job", f"latin-{PORT}", "--json", "-", "--bundle", str(tmp_path / "b"), cwd=tmp_path
         )
     assert json.loads(told.stdout)["job"]["world_size"] == 1
-    assert "caf\\xe9" in (tmp_path / "b" / "capture.json").read_text().replace("\\\\", "\\")
+    assert "caf\ufffd" in (tmp_path / "b" / "capture.json").read_text()

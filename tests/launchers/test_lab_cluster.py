@@ -238,7 +238,9 @@ def test_a_job_that_ends_meanwhile(cluster: Cluster, job: LabJob) -> None:
             command, env=cluster.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as dump,
     ):
-        wait_until(lambda: bool(cluster.processes("login", f"srun --jobid={short}")), "its srun waits")
+        waiting = f"srun --jobid={short}"
+        wait_until(lambda: bool(cluster.processes("login", waiting)) or dump.poll() is not None, "its srun waits")
+        assert dump.poll() is None, dump.communicate()
         cluster.login("scancel", short)
         _, err = dump.communicate(timeout=30)
     assert f"job {short} ended while it was being captured" in err
