@@ -83,7 +83,7 @@ class NodeAgent:
             ours = any(f.environ.get("SLURM_JOB_ID") == self.options.slurm_job for f in job.ranks)
             step = self.options.slurm_step
             return ours and (not step or any(f.environ.get("SLURM_STEP_ID") == step for f in job.ranks))
-        return self.options.job in job.key
+        return job.is_named(self.options.job)
 
     # ----------------------------------------------------------------- life
 

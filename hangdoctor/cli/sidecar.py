@@ -54,7 +54,7 @@ def command(**flags: Any) -> None:
 def _say_who_is_missing(job: str) -> None:
     """A sidecar may be started before its job: it waits, but not in silence, since a name can be misspelt."""
     found = discover.find_jobs()
-    if not any(job in j.key for j in found):
+    if not any(j.is_named(job) for j in found):
         named = f" of job {job}" if job else ""
         click.echo(f"hangdoctor: waiting for ranks{named}; {discover.here_now([j.key for j in found])}", err=True)
 

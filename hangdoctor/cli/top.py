@@ -104,7 +104,7 @@ def open_source(target: dict[str, object]) -> Iterator[Source]:
             yield source
     else:
         job = str(target["job"])
-        yield LocalSource(load_agents("ranks").Ranks(lambda found: job in found.key), job)
+        yield LocalSource(load_agents("ranks").Ranks(lambda found: found.is_named(job)), job)
 
 
 def _checked(text: str) -> str:

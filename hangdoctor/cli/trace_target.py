@@ -13,7 +13,7 @@ from msgspec import Struct
 from ..calls_model import CallTrace
 from ..errors import BadInput, NoRanksFound
 from ..readers import blackbox
-from ..readers.blackbox import Box, names_job
+from ..readers.blackbox import Box
 from ..readers.calls import CallsReader, calls_path
 
 _START_S = 60.0  # within which the ranks of one run come up
@@ -57,15 +57,12 @@ def find(folder: Path | None, job: str, say: Callable[[str], None]) -> list[Trac
     """
     found = {b.path: b for where in ([folder] if folder else [None, *_named_folders()]) for b in blackbox.find_boxes(where)}
     boxes = [b for b in found.values() if b.status != "stale"]
-    jobs: dict[str, list[Box]] = {}
-    for box in boxes:
-        jobs.setdefault(box.job, []).append(box)
-    chosen = {name: _present(of) for name, of in jobs.items() if names_job(job, name)}
+    chosen = {name: _present(of) for name, of in blackbox.jobs_named(job, boxes).items()}
     if not chosen:
         where = f" in {folder}" if folder else " on this host"
         raise NoRanksFound(
             f"no rank{f' of job {job}' if job else ''} that carries the probe was found{where}",
-            f"There are: {', '.join(sorted(jobs))}." if jobs else _NO_BOX,
+            f"There are: {', '.join(sorted({b.job for b in boxes}))}." if boxes else _NO_BOX,
         )
     best = max(chosen, key=lambda k: (any(b.status == "live" for b in chosen[k]), max(b.created_s for b in chosen[k])))
     if len(chosen) > 1:

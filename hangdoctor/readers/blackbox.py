@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import struct
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -18,6 +17,7 @@ from ..operations import Group, Mark, Operation, OpState, RankOps
 from ..probe import format as fmt
 from ..probe.identity import boot_id, start_ticks
 from .glance import iteration_of
+from .jobnames import is_exactly, keys_of, names_job
 
 Status = Literal["live", "dead", "stale"]
 
@@ -167,10 +167,21 @@ def find_boxes(
     )
 
 
-def names_job(wanted: str, job: str) -> bool:
-    """Whether `wanted` is a job's key or a part of it: ``127.0.0.1:29831`` for ``none-127.0.0.1-29831`` too."""
-    plain = [re.sub(r"[^a-z0-9]+", "-", text.lower()) for text in (wanted, job)]
-    return plain[0] in plain[1]
+def names_of(boxes: Iterable[Box]) -> list[str]:
+    """What the job of these boxes is called: by themselves, and by the environment of a rank that lives."""
+    boxes = list(boxes)
+    living = next((keys for b in boxes if b.status == "live" and (keys := keys_of(b.pid))), [])
+    return sorted({b.job for b in boxes} | set(living))
+
+
+def jobs_named(wanted: str, boxes: Iterable[Box]) -> dict[str, list[Box]]:
+    """The boxes of each job that `wanted` names, by the name that they carry; "" names every job."""
+    jobs: dict[str, list[Box]] = {}
+    for box in boxes:
+        jobs.setdefault(box.job, []).append(box)
+    names = {job: names_of(of) for job, of in jobs.items()}
+    exact = [job for job in jobs if is_exactly(wanted, *names[job])]
+    return {job: jobs[job] for job in exact or [j for j in jobs if names_job(wanted, *names[j])]}
 
 
 def left_behind(job: str) -> list[Path]:

@@ -18,6 +18,7 @@ from ..errors import NoRanksFound, UsageError
 from ..model import Process, RankCapture
 from ..texts import readable
 from . import proc
+from .jobnames import box_name, is_exactly, job_key, names_job
 
 # (rank, world size, local rank, local world size), in the order in which they are believed.
 _VARIABLES = (
@@ -64,6 +65,15 @@ class Job(Struct):
     started: float = 0.0
     notes: list[str] = []
 
+    @property
+    def names(self) -> list[str]:
+        """Its key, and what its black boxes call it."""
+        return [self.key, *{name for f in self.ranks[:1] if (name := box_name(f.environ))}]
+
+    def is_named(self, wanted: str) -> bool:
+        """Whether `wanted` is one of its names or a part of one; "" names every job."""
+        return names_job(wanted, *self.names)
+
 
 def rank_of(environ: Mapping[str, str]) -> tuple[int, int, int, int] | None:
     """(rank, world size, local rank, local world size) as the environment tells; None without a rank.
@@ -85,21 +95,6 @@ def _number(environ: Mapping[str, str], name: str, otherwise: int) -> int:
     """A number below `_MAX_RANKS`. Anybody's program may use these names for something else: a date, a score."""
     text = environ.get(name, "").strip()
     return int(text) if text.isdecimal() and len(text) < 10 and int(text) < _MAX_RANKS else otherwise
-
-
-def job_key(environ: Mapping[str, str], ppid: int) -> str:
-    """Name of the job that a rank belongs to: torchrun's run id, Slurm's job and step, or the rendezvous address."""
-    run_id = environ.get("TORCHELASTIC_RUN_ID", "none")
-    if environ.get("SLURM_JOB_ID") and environ.get("SLURM_STEP_ID"):
-        return f"slurm:{environ['SLURM_JOB_ID']}.{environ['SLURM_STEP_ID']}"
-    if run_id != "none":
-        return f"torchrun:{run_id}"
-    if environ.get("MASTER_ADDR") and environ.get("MASTER_PORT"):
-        return f"{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}"
-    for name, prefix in (("PMIX_NAMESPACE", "mpi:"), ("PALS_APID", "pals:"), ("PBS_JOBID", "pbs:"), ("SLURM_JOB_ID", "slurm:")):
-        if environ.get(name):
-            return prefix + environ[name]
-    return f"parent:{ppid}"
 
 
 def is_launcher(argv: list[str]) -> bool:
@@ -251,7 +246,7 @@ def select_job(jobs: list[Job], wanted: str = "") -> tuple[Job, list[str]]:
     """
     if not jobs:
         raise NoRanksFound("no rank processes found on this host")
-    matching = [j for j in jobs if j.key == wanted] or [j for j in jobs if wanted in j.key]
+    matching = [j for j in jobs if is_exactly(wanted, *j.names)] or [j for j in jobs if j.is_named(wanted)]
     if not matching:
         names = ", ".join(j.key for j in jobs)
         raise NoRanksFound(f"no job '{wanted}' on this host", f"Running here: {names}. Pick one with --job.")

@@ -61,7 +61,7 @@ def from_boxes(folder: Path | None, job: str = "") -> Trace:
         NoRanksFound: no box that can be read.
     """
     here = [b for b in blackbox.find_boxes(folder) if b.rank >= 0]
-    boxes = [b for b in here if blackbox.names_job(job, b.job)]
+    boxes = [b for of in blackbox.jobs_named(job, here).values() for b in of]
     jobs = sorted({b.job for b in boxes}, key=lambda j: max(b.created_s for b in boxes if b.job == j))
     notes = [f"several jobs are here; this is {jobs[-1]}, the newest of {len(jobs)}"] if len(jobs) > 1 else []
     newest: dict[int, blackbox.Box] = {}

@@ -1,0 +1,60 @@
+"""What a job is called: its key as `dump` prints it, and the name that its black boxes carry. Either names it, or a part of one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import psutil
+
+from ..probe import identity
+from ..texts import readable
+
+# What a key says about its own kind, and what tells two launchers apart: boxes of ranks that have ended carry neither.
+_ONLY_IN_KEYS = re.compile(r"^(?:torchrun|mpi|pals|parent):|/\d+$")
+
+
+def job_key(environ: Mapping[str, str], ppid: int) -> str:
+    """Name of the job that a rank belongs to: torchrun's run id, Slurm's job and step, or the rendezvous address."""
+    run_id = environ.get("TORCHELASTIC_RUN_ID", "none")
+    if environ.get("SLURM_JOB_ID") and environ.get("SLURM_STEP_ID"):
+        return f"slurm:{environ['SLURM_JOB_ID']}.{environ['SLURM_STEP_ID']}"
+    if run_id != "none":
+        return f"torchrun:{run_id}"
+    if environ.get("MASTER_ADDR") and environ.get("MASTER_PORT"):
+        return f"{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}"
+    for name, prefix in (("PMIX_NAMESPACE", "mpi:"), ("PALS_APID", "pals:"), ("PBS_JOBID", "pbs:"), ("SLURM_JOB_ID", "slurm:")):
+        if environ.get(name):
+            return prefix + environ[name]
+    return f"parent:{ppid}"
+
+
+def box_name(environ: Mapping[str, str]) -> str:
+    """The name that a rank's black box carries; "" where only the rank itself can tell."""
+    known = any(environ.get(name) for name in ("SLURM_JOB_ID", "PBS_JOBID", "MASTER_PORT"))
+    return readable(identity.job_key(environ)) if known else ""
+
+
+def keys_of(pid: int) -> list[str]:
+    """Keys of the job that a living process belongs to, without and with its launcher; none where that may not be read."""
+    try:
+        process = psutil.Process(pid)
+        ppid = process.ppid()
+        key = readable(job_key(process.environ(), ppid))
+    except (psutil.Error, OSError):
+        return []
+    return [key, f"{key}/{ppid}"]
+
+
+def names_job(wanted: str, *names: str) -> bool:
+    """Whether `wanted` is one of a job's names or a part of one, whatever stands between its words; "" names every job."""
+    asked = {_plain(wanted), _plain(_ONLY_IN_KEYS.sub("", wanted))} - ({""} if wanted else set())
+    return any(part in _plain(name) for part in asked for name in names)
+
+
+def is_exactly(wanted: str, *names: str) -> bool:
+    return bool(wanted) and _plain(wanted) in {_plain(name) for name in names}
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower())
