@@ -67,6 +67,8 @@ def prepare(environ: MutableMapping[str, str]) -> None:
             f"run-time folder {where}: {error.strerror or error}", "Set HANGDOCTOR_DIR to a folder of your own."
         ) from error
     _warn_of_room(where)
+    if not told:
+        folders.remove_if_empty(where)  # the first rank with a box makes it again; a command without ranks leaves nothing
     environ["HANGDOCTOR_DIR"] = str(where)
     others = [p for p in environ.get("PYTHONPATH", "").split(os.pathsep) if p and p != str(STARTUP)]
     environ["PYTHONPATH"] = os.pathsep.join([str(STARTUP), *others])

@@ -57,6 +57,32 @@ def test_the_environment_that_the_command_gets(tmp_path: Path) -> None:
     assert not (tmp_path / "not").exists()
 
 
+def test_a_command_without_ranks_leaves_no_folder_of_its_own(tmp_path: Path) -> None:
+    env = {k: v for k, v in plain(tmp_path).items() if k != "HANGDOCTOR_DIR"}
+    show = "import os; print(os.environ['HANGDOCTOR_DIR'])"
+    ended = run_verb("--", sys.executable, "-c", show, env=env)
+    assert ended.returncode == 0 and "/run-" in ended.stdout
+    assert not Path(ended.stdout.strip()).exists()
+    named = run_verb("--", sys.executable, "-c", show, env=plain(tmp_path))
+    assert Path(named.stdout.strip()).is_dir()  # one that the user named stays
+
+
+@pytest.mark.torch
+def test_the_folder_of_a_job_with_ranks_comes_with_the_first_box(tmp_path: Path) -> None:
+    env = {k: v for k, v in plain(tmp_path).items() if k != "HANGDOCTOR_DIR"}
+    code = (
+        "import os, torch.distributed as dist\n"
+        "dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)\n"
+        "dist.barrier()\n"
+        "print(os.environ['HANGDOCTOR_DIR'], len(os.listdir(os.environ['HANGDOCTOR_DIR'])))\n"
+        "dist.destroy_process_group()\n"
+    )
+    ended = run_verb("--", sys.executable, "-c", code, env=env | {"RANK": "0", "WORLD_SIZE": "1"})
+    folder, boxes = ended.stdout.split()
+    assert int(boxes) >= 1, ended.stderr
+    assert not Path(folder).exists()
+
+
 @pytest.mark.torch
 def test_torchrun_with_a_sitecustomize_of_the_users_own(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.marked_by_the_users_sitecustomize = 'yes'\n")
