@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,12 +18,14 @@ from pathlib import Path
 
 import click
 
+from .. import bundle
 from ..diagnosis import diagnose
 from ..errors import HangdoctorError
 from ..launchers.local import LocalLauncher
 from ..model import JobCapture
 from ..readers import discover, proc
 from ..readers.node import CaptureOptions
+from .dump import keep
 from .output import deliver, progress_to_stderr
 
 _REST_S = 1.0  # a rank that has not run for this long has come to rest
@@ -53,7 +56,8 @@ def command(script: str | None, fault: str, ranks: int, limit: float) -> None:
     """Hang one rank of a real 8-rank 3D-parallel training on this machine, and diagnose it.
 
     The bundled trainer (tensor x pipeline x data parallel, DeepSpeed, gloo) trains on the Python standard library's
-    source until its fault strikes; then `hangdoctor dump --local` runs. Needs torch (pip install 'hangdoctor[train]'). The job is ended and its files are removed.
+    source until its fault strikes; then `hangdoctor dump --local` runs. Needs torch (pip install 'hangdoctor[train]').
+    The job is ended and its files are removed; a bundle stays in the temporary folder, and its place is told.
     """
     if importlib.util.find_spec("torch") is None:
         raise DemoError("the demo's job needs torch", "pip install 'hangdoctor[train]', or: make demo in a checkout.")
@@ -70,7 +74,19 @@ def command(script: str | None, fault: str, ranks: int, limit: float) -> None:
         say("all ranks have come to rest: now `hangdoctor dump --local`")
         capture: JobCapture = LocalLauncher().capture(CaptureOptions(job=key), say)
         click.echo("")
-        deliver(diagnose(capture), None, False, False)
+        _conclude(capture)
+
+
+def _conclude(capture: JobCapture) -> None:
+    """The verdict, a bundle outside of the current folder, and what to do with it next."""
+    diagnosis = diagnose(capture)
+    saved, trouble = keep(capture, diagnosis, Path(tempfile.gettempdir(), bundle.default_path(capture.job, capture.taken).name))
+    deliver(diagnosis, None, False, False, saved)
+    if trouble is not None:
+        raise trouble
+    program = Path(sys.argv[0])
+    called = os.path.relpath(program) if program.name == "hangdoctor" and shutil.which("hangdoctor") is None else "hangdoctor"
+    click.echo(f"next   {called} report {saved} --html demo.html")
 
 
 def _command(script: str | None, fault: str, ranks: int) -> list[str]:

@@ -68,10 +68,10 @@ def command(**flags: object) -> None:
     launcher, options = choose_launcher(flags, options)
     settle_given = click.get_current_context().get_parameter_source("settle") is not ParameterSource.DEFAULT
     capture = _look(launcher, options, progress_to_stderr(quiet), once=settle_given)
-    for note in (n for node in capture.nodes for n in node.notes if n.startswith("job ")):
-        click.echo(f"hangdoctor: {note}", err=True)  # a choice was made: say so also where nothing else is said
+    for note in (n for node in capture.nodes for n in node.notes if n.startswith("job ") and not quiet):
+        click.echo(f"hangdoctor: {note}", err=True)  # a choice was made; with --quiet, the JSON and the bundle tell it
     diagnosis = diagnose(capture)
-    saved, trouble = ("", None) if flags["no_bundle"] else _keep(capture, diagnosis, flags["bundle_dir"])
+    saved, trouble = ("", None) if flags["no_bundle"] else keep(capture, diagnosis, flags["bundle_dir"])
     deliver(diagnosis, flags["json_file"], quiet, bool(flags["no_color"]), saved)  # type: ignore[arg-type]
     if trouble is not None:
         raise trouble  # after the verdict, which is worth more than the bundle
@@ -125,7 +125,7 @@ def choose_launcher(flags: dict[str, object], options: CaptureOptions) -> tuple[
     return SshLauncher(Path(str(flags["hostfile"])), str(flags["remote_shell"]), str(python or "")), options
 
 
-def _keep(capture: JobCapture, diagnosis: Diagnosis, wanted: object) -> tuple[str, BundleError | None]:
+def keep(capture: JobCapture, diagnosis: Diagnosis, wanted: object) -> tuple[str, BundleError | None]:
     """(where the bundle is, nothing), or (nothing, what went wrong)."""
     from ..report.terminal import plain
 
