@@ -31,6 +31,7 @@ _FRAME = re.compile(r"^ {4}(?! )(.*\S) \((.*?)(?::(\d+))?\)\s*$")
 _ERROR = re.compile(r"^(Error: .*|failed\s*|srun: error: .*|Reason: .*|Permission Denied.*)$")
 _PDSH = re.compile(r"^([A-Za-z][\w.-]*): (?=Process \d|Thread |Python v| {4}|Error|\s*$)")
 _NODE_FILE = re.compile(r"^(?:trace|stacks?|pyspy|py-spy|dump)[-_.](.+?)(?:\.(?:out|txt|log|json|err))*$")
+_BESIDE_PID = re.compile(r"(?:^|[-_.])(?:(?:traces?|stacks?|py-?spy|dump|pid|proc|process|rank\d*)(?=[-_.]|$)[-_.]?)+", re.I)
 _LOCAL_RANK = re.compile(r"--local[-_]rank[= ](\d+)")
 _NODE_RANK = re.compile(r"--node[-_]rank[= ](\d+)")
 _WORKER = re.compile(
@@ -69,6 +70,12 @@ def node_of(path: Path) -> str:
     """The node that a file tells of: ``trace-r7i6n0.out`` -> ``r7i6n0``."""
     match = _NODE_FILE.match(path.name)
     return readable(match[1] if match else path.stem)
+
+
+def _without_pid(node: str, pid: int) -> str:
+    """The node's name without the process id that a person put into the file's name; "" where nothing else is in it."""
+    rest, found = re.subn(rf"(?:^|(?<=[-_.])){pid}(?:[-_.]|$)", "", node)
+    return _BESIDE_PID.sub("", rest).strip("-_.") if found else node
 
 
 def parse_text(text: str, node: str) -> TextFile:
@@ -165,6 +172,8 @@ def _read(path: Path) -> TextFile:
     found = parse_json_stream(text, node) if _is_json(text[:20_000]) else parse_text(text, node)
     if not found.processes and not found.errors:
         raise BadInput(f"{path} is not the output of py-spy dump")
+    for process in found.processes:
+        process.node = _without_pid(node, process.pid) if process.node == node else process.node
     return found
 
 
@@ -178,7 +187,8 @@ def _join(processes: list[TextProcess], notes: list[str], errors: int) -> JobCap
     for rank, process in numbered:
         node = nodes.setdefault(process.node, NodeCapture(process.node, "text"))
         node.ranks.append(_capture(rank, process, len(numbered)))
-    notes.append("py-spy's text has no ranks: they are numbered by node, then by local rank or process id")
+    by_node = "node, then by " if any(nodes) else ""
+    notes.append(f"py-spy's text has no ranks: they are numbered by {by_node}local rank or process id")
     if errors:
         notes.append(f"{errors} errors stand in these files: processes that py-spy could not read are not in this diagnosis")
     argv = _words(numbered[0][1].command)

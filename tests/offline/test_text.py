@@ -204,3 +204,25 @@ def test_a_bundle_that_cannot_be_written_does_not_cost_the_verdict(tmp_path: Pat
     with pytest.raises(BundleError, match="cannot be written"):
         save(blocker / "bundle", capture, engine(capture), "", [])
     assert list(tmp_path.iterdir()) == [blocker]
+
+
+def test_a_process_id_in_a_files_name_is_no_node(tmp_path: Path) -> None:
+    """`py-spy dump --pid P > trace-$P.out`, the shortest of recipes."""
+    for i in range(8):
+        (tmp_path / f"trace-{8270 + i}.out").write_text(process(8270 + i, PASSED if i == 5 else HELD))
+    verdict = diagnose(tmp_path, *sorted(tmp_path.glob("trace-*.out")))
+    assert verdict["job"]["nodes"] == [] and {r["node"] for r in verdict["ranks"]} == {""}
+    told = json.dumps([verdict["summary"], verdict["causes"], verdict["notes"]])
+    assert "node" not in verdict["summary"] and " on 82" not in told and "bundle" not in told
+    assert "numbered by local rank or process id" in told
+
+
+@pytest.mark.parametrize(
+    ("name", "node"),
+    [("trace-8277.out", ""), ("8277.txt", ""), ("stack.8277.txt", ""), ("pid8277.txt", "pid8277"), ("trace-r7i6n0-8277.out", "r7i6n0"),
+     ("trace-n1.lab-8277.out", "n1.lab"), ("trace-8277-r7i6n0.out", "r7i6n0"), ("trace-n1-rank3-8277.out", "n1"),
+     ("trace-8278.out", "8278"), ("dump_pid_8277.log", ""), ("trace-node-1.out", "node-1")],
+)  # fmt: skip
+def test_the_node_in_a_files_name(tmp_path: Path, name: str, node: str) -> None:
+    (tmp_path / name).write_text(process(8277, HELD))
+    assert [n.node for n in pyspy_text.read_files([tmp_path / name]).nodes] == [node]
