@@ -9,6 +9,8 @@ from .position import group_by_operation
 from .stacks import group_stacks
 from .view import RankView
 
+_WHYS = 4  # nodes whose reason for silence is told in the sentence
+
 
 def diagnose(capture: JobCapture) -> Diagnosis:
     """The diagnosis of a capture. Pure: the same capture gives the same diagnosis, to the byte."""
@@ -98,7 +100,9 @@ def _status(case: Case, causes: list[Cause]) -> Status:
 
 def _summary(case: Case, status: Status, causes: list[Cause]) -> str:
     if not case.views and not causes:
-        return "Could not tell: no rank was captured."
+        whys = [f"{s.node}: {s.why}" if s.node else s.why for s in case.capture.silent]
+        more = f"; and {len(whys) - _WHYS} more" if len(whys) > _WHYS else ""
+        return "Could not tell: no rank was captured" + (f" ({'; '.join(whys[:_WHYS])}{more})." if whys else ".")
     if status == "healthy":
         text = _all_move(case) or "operations went on, or ended well, on every rank"
         return text[0].upper() + text[1:] + "."
@@ -181,7 +185,7 @@ def _missing(case: Case) -> list[Missing]:
 def _line(view: RankView) -> RankLine:
     capture = view.capture
     place = view.place
-    at = short(place.frame) if place.frame is not None else (view.stack_error or "")
+    at = short(place.frame) if place.frame is not None else ("no stack" if view.stack_error else "")
     if capture.gone:
         state, at = "gone", ""
     else:

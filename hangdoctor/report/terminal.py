@@ -117,10 +117,13 @@ def _table(diagnosis: Diagnosis) -> Iterator[str]:
 def _missing(diagnosis: Diagnosis) -> Iterator[str]:
     if diagnosis.missing:
         yield ""
+    told = diagnosis.summary
     for missing in diagnosis.missing[:_MAX_CAUSES]:
         at = f" on {missing.node}" if missing.node else ""
         ranks = f"ranks {_cut(format_ranks(missing.ranks))}" if missing.ranks else "ranks unknown"
-        yield f"[yellow]missing[/] {missing.what} of {ranks}{escape(at)}: {escape(missing.why)}"
+        why = f": {missing.why}" if missing.why not in told else ", as said above"
+        yield f"[yellow]missing[/] {missing.what} of {ranks}{escape(at + why)}"
+        told += missing.why
     if len(diagnosis.missing) > _MAX_CAUSES:
         yield f"[yellow]missing[/] {len(diagnosis.missing) - _MAX_CAUSES} more entries (--json lists them)"
 
