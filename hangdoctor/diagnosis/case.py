@@ -63,6 +63,11 @@ def nodes_of(views: Iterable[RankView]) -> list[str]:
     return sorted({v.node for v in views if v.node})
 
 
+def on_node(view: RankView) -> str:
+    """`` on n2``, for a command to be run there; "" where no node is known."""
+    return f" on {view.node}" if view.node else ""
+
+
 def who(views: list[RankView]) -> str:
     """``Rank 3 (node n2, pid 812)``; of several ranks the nodes only."""
     if len(views) == 1:

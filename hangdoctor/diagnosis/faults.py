@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 from ..model import Alternative, Cause, Evidence, Frame, Process
-from .case import Case, nodes_of, short, waiters_sentence, where_held, who
+from .case import Case, nodes_of, on_node, short, waiters_sentence, where_held, who
 from .position import counters
 from .view import RankView, all_states
 
@@ -82,10 +82,10 @@ def _stopped(case: Case, view: RankView) -> Cause:
         how, advice = "is frozen with its cgroup", "Thaw it: the freezer of its cgroup (suspended job? scontrol resume JOB)."
     elif traced:
         how = f"is held by a debugger (pid {capture.tracer})" if capture.tracer else "is held by a debugger"
-        advice = f"Let the debugger go on or detach (process {capture.tracer or '?'} on {view.node})."
+        advice = f"Let the debugger go on or detach (process {capture.tracer or '?'}{on_node(view)})."
     else:
         how = "is stopped (SIGSTOP)"
-        advice = f"If nobody stopped it on purpose: kill -CONT {view.pid} on {view.node}."
+        advice = f"If nobody stopped it on purpose: kill -CONT {view.pid}{on_node(view)}."
     at = f", at {short(view.place.frame)}" if view.place.frame is not None else ""
     evidence = [Evidence("proc", [view.rank], f"state {view.state or 'frozen'} in every sample")]
     if view.path:
@@ -120,7 +120,7 @@ def _io_wait(case: Case, view: RankView) -> Cause:
         f"{who([view])} is in uninterruptible I/O (state D){at}{detail}" + (f"; {held}." if held else "."),
         where_held(case, case.held_up([view.rank]), view),
         [Evidence("proc", [view.rank], f"state D in every sample and no CPU time used{detail}")],
-        advice=f"Its file system or device does not answer: on {view.node} try a timeout 5 stat on its mounts, and dmesg -T | tail.",
+        advice=f"Its file system or device does not answer. Try{on_node(view)}: timeout 5 stat on its mounts, and dmesg -T | tail.",
     )  # fmt: skip
 
 

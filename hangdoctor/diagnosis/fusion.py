@@ -11,6 +11,7 @@ from ..ranges import format_ranks
 from . import faults, outsiders
 from .case import Case, short, who
 from .ops import OpsEvidence, OpsVerdict, diagnose_ops
+from .ops.alone import ADVICE, USUAL
 from .ops.movement import moved_ranks
 from .view import RankView
 
@@ -74,6 +75,7 @@ def join(case: Case, facts: list[Cause], by_ops: list[Cause], by_stacks: list[Ca
             if set(other.ranks) <= set(cause.ranks):
                 _support(cause, other)
         _say_where_it_runs(case, cause)
+        _say_what_holds(case, cause)
     named = {r for c in by_ops for r in c.ranks}
     further = [c for c in facts if not set(c.ranks) & named]
     sure = [c for c in by_stacks if c.confidence >= 0.9 and c.kind not in _FACTS and not set(c.ranks) & named]
@@ -114,6 +116,20 @@ def _say_where_it_runs(case: Case, cause: Cause) -> None:
     head = f"Rank {cause.ranks[0]} " if len(cause.ranks) == 1 else ""
     if len(views) == 1 and head and cause.summary.startswith(head):
         cause.summary = who(views) + cause.summary[len(head) - 1 :]
+
+
+def _say_what_holds(case: Case, cause: Cause) -> None:
+    """Operations know that a rank did not come; what its process waits for instead is the advice, and often the sentence."""
+    held = outsiders.held_by(cause.kind, [v for v in case.alive if v.rank in cause.ranks])
+    if held is None or len(cause.ranks) != 1:
+        return
+    if held.words and held.words not in cause.summary:
+        known, *doubt = cause.summary.partition(USUAL)
+        cause.summary = f"{known} {held.words[0].upper()}{held.words[1:]}." + "".join(doubt)
+    usual = ADVICE[cause.kind]
+    cause.advice = cause.advice.replace(usual, held.advice) if usual in cause.advice else cause.advice
+    said = {e.says for e in cause.evidence}
+    cause.evidence += [e for e in held.evidence if e.says not in said]
 
 
 def _support(cause: Cause, other: Cause) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..model import Alternative, Cause, Evidence
 from ..ranges import format_ranks
-from .case import Case, names, nodes_of, operation_of, short, where_held, who
+from .case import Case, names, nodes_of, on_node, operation_of, short, where_held, who
 from .faults import left_early
 from .view import RankView
 
@@ -36,7 +36,7 @@ def _late(case: Case, joining: list[RankView], late: list[RankView]) -> Cause:
         where_held(case, joining, view),
         [Evidence("stack", [v.rank for v in late], shown or "no stack"),
          Evidence("stack", [v.rank for v in joining], f"wait in {operation_of(joining)}")],
-        advice=f"See what it does before init: py-spy dump --pid {view.pid} on {view.node}.",
+        advice=f"See what it does before init: py-spy dump --pid {view.pid}{on_node(view)}.",
     )  # fmt: skip
 
 

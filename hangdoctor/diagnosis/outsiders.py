@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 
 from ..model import Alternative, Cause, Evidence, Kind, Process
-from .case import Case, names, nodes_of, short, waiters_sentence, where_held, who
+from . import holding
+from .case import Case, names, nodes_of, on_node, short, waiters_sentence, where_held, who
 from .position import compare, counters, is_ahead, is_behind
 from .view import RankView
 
@@ -151,11 +152,21 @@ def _cause(case: Case, group: list[RankView], waiting: list[RankView]) -> Cause:
         )
     sentence = f"{who(group)} {verb} {at}{f', {doing}' if doing else ''}"
     confidence = _confidence(case, group, waiting, kind)
+    by = held_by(kind, group)
+    parts = [sentence, by.words if by is not None else "", held]
     return Cause(
-        kind, ranks, nodes_of(group), confidence, sentence + (f"; {held}." if held else "."),
-        where_held(case, case.held_up(ranks), view), _evidence(group, waiting, doing),
-        _alternatives(case, group, waiting), _advice(kind, view),
+        kind, ranks, nodes_of(group), confidence, "; ".join(p for p in parts if p) + ".",
+        where_held(case, case.held_up(ranks), view), _evidence(group, waiting, doing) + (by.evidence if by is not None else []),
+        _alternatives(case, group, waiting), by.advice if by is not None else _advice(kind, view),
     )  # fmt: skip
+
+
+def held_by(kind: Kind, group: list[RankView]) -> holding.Holding | None:
+    """What holds the one rank of a group, where the kind leaves that open."""
+    if len(group) != 1:
+        return None
+    look = {"not_entered": holding.find, "data_wait": holding.failed_child}.get(kind)
+    return look(group[0]) if look is not None else None
 
 
 _VERBS: dict[Kind, str] = {
@@ -219,13 +230,8 @@ def _child_evidence(ranks: list[int], child: Process) -> list[Evidence]:
     state = child.samples[-1].state
     main = next((t for t in child.samples[-1].threads if t.frames), None)
     if state in ("Z", ""):
-        return [
-            Evidence(
-                "proc",
-                ranks,
-                f"its child {child.pid} is dead{f' (exit code {child.exit_code})' if child.exit_code is not None else ''}",
-            )
-        ]
+        how = f" ({holding.end_words(child.exit_code)})" if child.exit_code is not None else ""
+        return [Evidence("proc", ranks, f"its child {child.pid} is dead{how}")]
     if state in "Tt":
         return [Evidence("proc", ranks, f"its child {child.pid} is stopped")]
     if main is None:
@@ -263,6 +269,6 @@ def _advice(kind: Kind, view: RankView) -> str:
         "data_wait": "Look at the loader's workers below: a dead or blocked worker, its file system, or a bad sample. "
         "DataLoader(timeout=...) turns this into an error.",
         "checkpoint_wait": f"Look at the file system that it writes to: ls -l /proc/{pid}/fd, and df on its target.",
-        "busy": f"See where it spends its time: py-spy top --pid {pid} on {view.node}. If it is only slow, capture again with a larger --settle.",
+        "busy": f"See where it spends its time: py-spy top --pid {pid}{on_node(view)}. If it is only slow, capture again with a larger --settle.",
         "slow": "It moved between the two captures. Capture again with a larger --settle to tell slow from stuck.",
-    }.get(kind, f"Read its full stack in the bundle; on {view.node}: py-spy dump --native --pid {pid}.")
+    }.get(kind, f"Look at the frame where it stands; its native frames{on_node(view)}: py-spy dump --native --pid {pid}.")

@@ -7,10 +7,13 @@ it is through. SIGUSR1 ends a Python-level block; other blocks are released as e
 
 import contextlib
 import ctypes
+import fcntl
 import itertools
 import json
 import os
+import pdb
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -120,6 +123,93 @@ def fork_with_lock(n):
         with guard:
             os._exit(0)
     os.waitpid(child, 0)
+
+
+def dead_child(n):
+    """Reads from a pipe whose writer, its child, has failed."""
+    reads, writes = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os._exit(3)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    try:
+        os.read(reads, 1)
+    finally:
+        os.waitpid(child, 0)
+        os.close(reads)
+        os.close(writes)
+
+
+def stopped_child(n):
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        os._exit(0)
+    os.waitid(os.P_PID, child, os.WSTOPPED | os.WNOWAIT)
+    try:
+        os.waitpid(child, 0)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def endless_command(n):
+    subprocess.run(["sleep", "3600"])
+
+
+def full_pipe(n):
+    reads, writes = os.pipe()
+    try:
+        os.write(writes, b"x" * (1 << 20))
+    finally:
+        os.close(reads)
+        os.close(writes)
+
+
+def locked_file(n):
+    with (HERE / "cache.lock").open("w") as first, (HERE / "cache.lock").open("w") as second:
+        fcntl.flock(first, fcntl.LOCK_EX)
+        fcntl.flock(second, fcntl.LOCK_EX)
+
+
+def from_terminal(act):
+    """Standard input that stays open and says nothing, as a terminal that nobody sits at."""
+    before, open_end = os.dup(0), os.open(HERE / "fifo.read", os.O_RDWR)
+    os.dup2(open_end, 0)
+    try:
+        act()
+    finally:
+        os.dup2(before, 0)
+        os.close(before)
+        os.close(open_end)
+
+
+def typed_input(n):
+    from_terminal(lambda: input("continue? "))
+
+
+def forgotten_breakpoint(n):
+    from_terminal(pdb.set_trace)
+
+
+def lock_of_a_thread(n):
+    guard, taken, through = threading.Lock(), threading.Event(), threading.Event()
+
+    def keep_the_lock():
+        with guard:
+            taken.set()
+            through.wait()
+
+    keeper = threading.Thread(target=keep_the_lock, name="keeper")
+    keeper.start()
+    taken.wait()
+    try:
+        with guard:
+            pass
+    finally:
+        through.set()
+        keeper.join()
 
 
 def skipped_operation(n):

@@ -16,6 +16,7 @@ from .scene import Scene
 from .waits import Instance
 from .words import capital, instance_text, nodes_of, place_text, ranks_text, verb, waited_s, waiting_text, where_of
 
+USUAL = " Such waits are usual in this job"  # with this the doubt begins, behind what is known
 _KINDS = frozenset(get_args(Kind))
 _AS_LONG = 0.8  # of the present wait
 _LONGER = 1.3  # than usual: no doubt is left then, with a margin over 1 / _AS_LONG
@@ -125,7 +126,7 @@ def _doubt_if_usual(scene: Scene, cause: Cause, instance: Instance) -> None:
         return
     seen = f"{as_long} of the last {len(before)}" if often else "the last two of each rank"
     cause.confidence = min(cause.confidence, 0.5)
-    cause.summary += f" Such waits are usual in this job ({seen} took as long): it may only be slow."
+    cause.summary += f"{USUAL} ({seen} took as long): it may only be slow."
     cause.alternatives.insert(0, Alternative("slow", cause.ranks, "not excluded: a longer look tells whether it goes on"))
     longer = math.ceil(max(settling_s(waits) for waits in each))
     cause.advice = f"Look longer first (--settle {longer}): a rank that gets on meanwhile is slow. " + cause.advice
