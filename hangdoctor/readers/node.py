@@ -232,8 +232,9 @@ def _close(process: Process) -> None:
 
 def _ptrace_note(ranks: list[RankCapture]) -> list[str]:
     """One line on what to allow, where the right to read the processes was missing."""
-    if not any("not permitted" in s.stack_error for r in ranks for s in r.samples):
+    errors = {s.stack_error for r in ranks for s in r.samples if "not permitted" in s.stack_error}
+    if not errors:
         return []
     scope = Path("/proc/sys/kernel/yama/ptrace_scope")
     told = f" (kernel.yama.ptrace_scope is {scope.read_text().strip()} here)" if scope.exists() else ""
-    return [f"stacks could not be read{told}; the verdict rests on /proc alone"]
+    return [f"stacks could not be read: {errors.pop()}{told}; the verdict rests on /proc alone"]

@@ -170,7 +170,10 @@ def _calls(diagnosis: Diagnosis) -> Iterator[str]:
 def _closing(diagnosis: Diagnosis, bundle: str) -> Iterator[str]:
     if diagnosis.notes:
         yield ""
+    told = {m.why for m in diagnosis.missing if m.why}
     for note in diagnosis.notes[:_MAX_NOTES]:
+        for why in told:
+            note = note.replace(why, "see above")
         yield f"[dim]note[/] {escape(note)}"
     if len(diagnosis.notes) > _MAX_NOTES:
         yield f"[dim]note[/] {len(diagnosis.notes) - _MAX_NOTES} more (--json lists them)"

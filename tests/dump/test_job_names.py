@@ -111,7 +111,11 @@ def test_what_may_not_be_read_is_explained_once(tmp_path: Path) -> None:
     from hangdoctor.report.terminal import plain
 
     samples = [ProcessSample(float(at), "S", stack_error=pyspy) for at in range(2)]
-    node = NodeCapture("n1", ranks=[RankCapture(pid=9, rank=r, node="n1", world_size=2, samples=samples) for r in range(2)])
+    note = f"stacks could not be read: {pyspy}; the verdict rests on /proc alone"
+    node = NodeCapture(
+        "n1", notes=[note], ranks=[RankCapture(pid=9, rank=r, node="n1", world_size=2, samples=samples) for r in range(2)]
+    )
     diagnosis = diagnose(JobCapture("pids:9", [node], world_size=2))
     assert plain(diagnosis).count(pyspy) == 1
+    assert "stacks could not be read: see above; the verdict rests on /proc alone" in plain(diagnosis)
     assert {m.why for m in diagnosis.missing} == {pyspy}  # for programs it is told of each
