@@ -194,8 +194,13 @@ class Ranks:
         event = (seen.event_s, seen.iteration, seen.micro_batch, seen.phase)
         wall = self.wall()
         if event != tracked.event:
-            # The rank's own time of its last step, where the wall clock has not been set meanwhile.
-            age = min(max(0.0, wall - seen.event_s), gap)
+            # The rank's own time of its last step, where the wall clock has not been set meanwhile. At the first look it may
+            # have stood for long already: what follows it was not there to see it begin.
+            age = (
+                tracked.box.age_s(seen.event_s, wall, mono)
+                if tracked.event is None
+                else min(max(0.0, wall - seen.event_s), gap)
+            )
             tracked.event, tracked.changed_at = event, mono - age
         if seen.timeout_s:
             self._timeouts[tracked.found.rank] = seen.timeout_s

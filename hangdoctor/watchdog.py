@@ -115,6 +115,8 @@ class Watchdog:
         A late one tells of the past: an age until now would be that of the network, not of the job.
         """
         told = list(ranks)
+        if told and not self._ranks and min(one.idle_s for one in told) > self.settings.deaf_s:
+            self._wait(now)  # the first node's ranks have stood for long; those of others may be moving
         for one in told:
             self._put(one, now - late_s - one.idle_s)
         if late_s > self.settings.deaf_s:

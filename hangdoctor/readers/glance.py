@@ -77,6 +77,16 @@ class BoxWatch:
         self._head = head
         return glance
 
+    def age_s(self, event_s: float, wall: float, mono: float) -> float:
+        """Seconds since an event of this box's rank, by wall and monotonic clock of its host; before its first the box's own making.
+
+        Either clock tells it: the wall clock, and the monotonic one by what lay between the two when the box was made. They differ
+        where somebody has set the wall clock since: then the smaller age, so that no stall comes from it.
+        """
+        made_wall, made_mono = (_number(self._head, place) / 1e9 for place in (fmt.H_CREATED_WALL, fmt.H_CREATED_MONO))
+        event_s = event_s or made_wall
+        return max(0.0, min(wall - event_s, mono - made_mono - (event_s - made_wall)))
+
     def waiting_share(self, since_ns: int, now_ns: int) -> float:
         """Of the time between, the share that the rank spent inside operations that block; -1 where nothing tells.
 

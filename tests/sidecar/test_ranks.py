@@ -133,12 +133,35 @@ def test_a_clock_that_is_set_by_an_hour_is_no_progress_and_no_age(tmp_path: Path
         node = Node(tmp_path, os.getpid())
         node.enter()
         node.look()
-        assert [round(node.look().idle_s) for _ in range(3)] == [1, 2, 3]
+        assert [round(node.look().idle_s) for _ in range(3)] == [2, 3, 4]
         node.shift += hour  # somebody sets the clock while the rank waits
-        assert [round(node.look().idle_s) for _ in range(3)] == [4, 5, 6]
+        assert [round(node.look().idle_s) for _ in range(3)] == [5, 6, 7]
         node.enter(age=0.2)
         now = node.look()
         assert now.idle_s < 1.3 and -1 <= now.waits <= 100
+
+
+def test_a_rank_that_stands_already_is_as_old_as_its_box_says(tmp_path: Path) -> None:
+    def found(set_by: float = 0.0) -> float:
+        """The age at the first look: the job began 100 s ago, its last event was 85 s ago, and its clock was set in between."""
+        node = Node(tmp_path, os.getpid())
+        node.clock.advance(1000.0)
+        node.set(fmt.H_CREATED_WALL, round((node.clock.wall() - 100) * 1e9))
+        node.set(fmt.H_CREATED_MONO, round((node.clock.monotonic() - 100) * 1e9))
+        node.enter(age=84.0)
+        node.shift += set_by
+        return round(node.look(1.0).idle_s)
+
+    assert found() == 85
+    assert found(3600.0) == 85 and found(-3600.0) == 0, "never older than either clock says"
+
+
+def test_a_rank_without_an_event_has_stood_since_its_box_was_made(tmp_path: Path) -> None:
+    node = Node(tmp_path, os.getpid())
+    node.clock.advance(1000.0)
+    node.set(fmt.H_CREATED_WALL, round((node.clock.wall() - 40) * 1e9))
+    node.set(fmt.H_CREATED_MONO, round((node.clock.monotonic() - 40) * 1e9))
+    assert round(node.look(1.0).idle_s) == 41
 
 
 @pytest.mark.torch

@@ -308,3 +308,19 @@ def test_a_collector_that_was_cut_off_takes_no_report_of_the_past_for_a_pause_of
     job.plan, job.next = then_stuck(1e9, 1), job.clock.monotonic()
     [stall] = job.run(60)
     assert stall.age_s < 9
+
+
+def test_ranks_that_stood_before_anybody_looked_are_a_stall_but_not_before_the_other_nodes_are_heard() -> None:
+    dog = Watchdog(Settings())
+    dog.report(1000.0, [RankNow(0, idle_s=400.0, inside=True, box=True)])
+    assert dog.tick(1000.5) is None
+    dog.report(1001.0, [RankNow(1, idle_s=0.1, box=True)])  # another node: the job goes on
+    for now in range(1001, 1060):
+        dog.report(now, [RankNow(1, idle_s=0.1, box=True)])
+        assert dog.tick(now) is None
+    dog = Watchdog(Settings())
+    found = []
+    for now in range(1000, 1010):
+        dog.report(now, [RankNow(r, idle_s=400.0 + now - 1000, inside=True, box=True) for r in range(2)])
+        found += [stall] if (stall := dog.tick(now)) else []
+    assert [round(s.age_s) for s in found] == [404]
