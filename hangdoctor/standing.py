@@ -142,14 +142,15 @@ def look(rows: Sequence[Row], job: str, world_size: int) -> Picture:
     counts = Counter(r.state for r in rows)
     steps = [r.iteration for r in rows if r.iteration >= 0]
     alive = [r.idle_s for r in rows if r.state not in ("unseen", "gone", "finished")]
+    blind = not any(r.box for r in rows if r.state in ("moving", "working"))
     return Picture(
-        sentence(standings, counts), job, world_size, {s: counts[s] for s in STATES if counts[s]}, standings,
+        sentence(standings, counts, blind), job, world_size, {s: counts[s] for s in STATES if counts[s]}, standings,
         (min(steps), max(steps)) if steps else (-1, -1), min(alive, default=0.0),
     )  # fmt: skip
 
 
-def sentence(standings: Sequence[Standing], counts: Counter[str]) -> str:
-    """What a person wants to know first."""
+def sentence(standings: Sequence[Standing], counts: Counter[str], blind: bool = False) -> str:
+    """What a person wants to know first; `blind`: none that moves or works has a black box that would tell more."""
     total = counts.total()
     if not total:
         return "No rank has been seen yet"
@@ -160,14 +161,22 @@ def sentence(standings: Sequence[Standing], counts: Counter[str]) -> str:
     if waits and not counts["moving"] and not counts["working"]:
         return f"Nobody moves: {_waiters(waits)}"
     if waits:
-        return f"{_waiters(waits)}; {counts['moving'] + counts['working']} go on"
+        return f"{_waiters(waits)}; {_go_on(counts['moving'] + counts['working'])}"
     lost = sum(counts[s] for s in _SUSPECT)
     if lost:
         standing = ", ".join(f"{counts[s]} {_SHORT[s]}" for s in _SUSPECT if counts[s])
-        return f"{total - lost} of {total} ranks go on, {standing}"
+        return f"{_go_on(total - lost, f' of {total} ranks', blind)}, {standing}"
     if counts["finished"] + counts["unseen"] == total:
         return "The job has ended" if counts["finished"] else "No rank has been seen yet"
-    return f"All {total - counts['unseen'] - counts['finished']} ranks go on"
+    alive = total - counts["unseen"] - counts["finished"]
+    all_ = f"All {_go_on(alive, ' ranks', blind)}" if alive != 1 else _go_on(alive, " rank", blind)
+    return f"{all_}; without black boxes a glance cannot tell work from waiting" if blind else all_
+
+
+def _go_on(number: int, of_what: str = "", blind: bool = False) -> str:
+    """Of ranks whose progress nobody can see it is only said that they run."""
+    verb = ("runs" if number == 1 else "run") if blind else "goes on" if number == 1 else "go on"
+    return f"{number}{of_what} {verb}"
 
 
 _IS = {

@@ -15,11 +15,12 @@ from pathlib import Path
 import click
 import msgspec
 
+from ..clock import SystemClock
 from ..collector import address
 from ..collector.keys import make_folder
 from ..errors import BadInput, CollectorError, UsageError
 from ..standing import STILL_S
-from ..top.sources import LocalSource, RemoteSource, Source
+from ..top.sources import LocalSource, RemoteSource, Source, settled
 from ..web.place import Published, published
 from .agent import load_agents
 
@@ -65,10 +66,7 @@ def command(json_file: str | None, once: bool, interval: float, wanted: str, no_
 def _print(source: Source, json_file: str | None, wanted: str) -> None:
     from ..top.screen import plain
 
-    seen = source.look()
-    if isinstance(source, LocalSource):
-        time.sleep(1.0)  # from one look nobody can tell who moves
-        seen = source.look()
+    seen = settled(source, SystemClock())
     if not json_file:
         for line in plain(seen, wanted):
             click.echo(line)

@@ -18,13 +18,15 @@ from msgspec import Struct
 
 from ..arrival import Pace, mark_behind, mark_lag, per_iteration, smoothed
 from ..bundle import safe_name
+from ..clock import Clock
 from ..errors import BadInput, CollectorError
 from ..messages import RankNow
 from ..readers import blackbox, discover, proc, pyspy
-from ..standing import Picture, Row, look, state_of
+from ..standing import STILL_S, Picture, Row, look, state_of
 
 _TIMEOUT_S = 5.0
 _CAPTURE_S = 90.0
+_BETWEEN_S = 1.0
 _OPERATIONS = 6  # of the black box, in the details of a rank
 _FRAMES = 10
 
@@ -48,6 +50,20 @@ class Source(Protocol):
 
     def detail(self, row: Row) -> list[str]:
         """More lines about one rank."""
+
+
+def settled(source: Source, clock: Clock) -> Seen:
+    """One look that can be trusted: so late that a rank which has come to a stand is not taken for one that moves.
+
+    From a single look nobody can tell whether a rank uses its processor, or, without a black box, whether it moves at all.
+    """
+    begin, seen = clock.monotonic(), source.look()
+    while seen.rows and clock.monotonic() - begin <= STILL_S:
+        clock.sleep(_BETWEEN_S)
+        seen = source.look()
+        if not seen.picture.counts.get("moving"):
+            break
+    return seen
 
 
 # --------------------------------------------------------------------------- this host

@@ -14,13 +14,14 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from hangdoctor.clock import FakeClock
 from hangdoctor.collector.state import Core, Settings
 from hangdoctor.collector.view import MAX_ROWS, View
 from hangdoctor.incidents import Incidents
 from hangdoctor.messages import Hello, RankNow, Report, encode
 from hangdoctor.standing import STATES, Row, look, state_of
 from hangdoctor.top.screen import Mode, screen
-from hangdoctor.top.sources import Seen
+from hangdoctor.top.sources import Seen, settled
 from hangdoctor.top.terminal import split_keys
 from hangdoctor.watchdog import Settings as WatchSettings
 from hangdoctor.watchdog import Watchdog
@@ -69,11 +70,52 @@ def test_where_all_wait_the_few_come_first() -> None:
     [
         (["moving"] * 4, "All 4 ranks go on"), (["finished"] * 4, "The job has ended"), ([], "No rank has been seen yet"),
         (["moving", "moving", "gone"], "2 of 3 ranks go on, 1 gone"), (["unseen"] * 3, "No rank has been seen yet"),
-        (["waiting", "moving"], "1 rank waits for 12 s; 1 go on"), (["outside", "waiting", "moving", "moving"], "1 rank waits for 12 s; 2 go on"), (["silent", "waiting"], "Rank 0 (n0) is silent"),
+        (["waiting", "moving"], "1 rank waits for 12 s; 1 goes on"), (["outside", "waiting", "moving", "moving"], "1 rank waits for 12 s; 2 go on"), (["silent", "waiting"], "Rank 0 (n0) is silent"),
+        (["moving"], "1 rank goes on"), (["moving", "gone"], "1 of 2 ranks goes on, 1 gone"),
     ],
 )  # fmt: skip
 def test_sentences(states: list[str], sentence: str) -> None:
+    assert look([row(i, s, box=True) for i, s in enumerate(states)], "j", len(states)).sentence.startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("states", "sentence"),
+    [
+        (["moving"] * 4, "All 4 ranks run; without black boxes"), (["moving"], "1 rank runs; without black boxes"),
+        (["working"] * 2, "All 2 ranks run; without black boxes"), (["moving", "moving", "gone"], "2 of 3 ranks run, 1 gone"),
+    ],
+)  # fmt: skip
+def test_of_ranks_without_black_boxes_nobody_says_that_they_go_on(states: list[str], sentence: str) -> None:
     assert look([row(i, s) for i, s in enumerate(states)], "j", len(states)).sentence.startswith(sentence)
+
+
+class FakeSource:
+    """Two ranks without black boxes that stand since before anybody looked, and one with a box that moves if it is told to."""
+
+    def __init__(self, clock: FakeClock, moves: bool, world: int = 3) -> None:
+        self.clock, self.moves, self.world, self.looks = clock, moves, world, 0
+
+    def look(self) -> Seen:
+        self.looks += 1
+        since = self.clock.monotonic()  # from the first look on: more is not known of them
+        told = [RankNow(0, idle_s=since), RankNow(1, idle_s=since), RankNow(2, idle_s=0.1 if self.moves else since, box=True)]
+        rows = [Row(t.rank, state_of(t, t.idle_s, False), "n0", t.idle_s, box=t.box) for t in told[: self.world]]
+        return Seen(look(rows, "j", self.world), rows, "j on n0")
+
+    def capture(self) -> str:
+        raise NotImplementedError
+
+    def detail(self, row: Row) -> list[str]:
+        raise NotImplementedError
+
+
+def test_one_look_lasts_until_a_rank_that_stands_is_not_taken_for_one_that_moves() -> None:
+    stuck = FakeSource(FakeClock(), moves=False)
+    assert settled(stuck, stuck.clock).picture.counts == {"outside": 1, "still": 2}
+    half = FakeSource(FakeClock(), moves=True)
+    assert settled(half, half.clock).picture.sentence == "1 of 3 ranks goes on, 2 without progress"
+    nobody = FakeSource(FakeClock(), moves=False, world=0)
+    assert not settled(nobody, nobody.clock).rows and nobody.looks == 1
 
 
 # ----------------------------------------------------------------- from the collector to the browser

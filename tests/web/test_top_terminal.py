@@ -116,6 +116,17 @@ def test_without_a_terminal_it_is_one_look(live: LiveJob, tmp_path: Path) -> Non
     assert [r["rank"] for r in told["rows"]] == [0, 1, 2, 3] and told["picture"]["world_size"] == 4
 
 
+def test_one_look_at_a_job_that_hangs_says_so(live: LiveJob, tmp_path: Path) -> None:
+    os.kill(live.pid(1), signal.SIGSTOP)
+    try:
+        wait_until(lambda: live.status()["status"]["counts"].get("moving", 0) == 0, "the collector sees that nobody moves")
+        told = json.loads(hangdoctor("top", "--local", "--job", live.run_id, "--json", "-", cwd=tmp_path).stdout)
+        assert told["picture"]["counts"] == {"stopped": 1, "waiting": 3} and told["picture"]["sentence"].startswith("Rank 1 (")
+    finally:
+        os.kill(live.pid(1), signal.SIGCONT)
+    live.settled()
+
+
 def test_a_late_rank_stands_out(live: LiveJob, tmp_path: Path, tmux: Any) -> None:
     def lag(rank: int) -> str:
         [line] = [line for line in tmux.screen().splitlines() if line.split()[:1] == [str(rank)] and " moving " in line] or [""]
@@ -148,6 +159,9 @@ def test_ranks_without_black_boxes_are_shown_from_proc(tmp_path: Path) -> None:
         assert all(r.stdout is not None and r.stdout.readline() for r in ranks)
         told = json.loads(hangdoctor("top", "--local", "--job", f"bare-{os.getpid()}", "--json", "-", cwd=tmp_path).stdout)
         assert [(r["rank"], r["pid"], r.get("op", "")) for r in told["rows"]] == [(i, p.pid, "") for i, p in enumerate(ranks)]
+        assert told["picture"]["counts"] == {"still": 2}, "they sleep: that is no progress, and was not seen to be any"
+        once = hangdoctor("top", "--local", "--job", f"bare-{os.getpid()}", "--once", cwd=tmp_path).stdout
+        assert "0 of 2 ranks run, 2 without progress" in once
     finally:
         for rank in ranks:
             rank.kill()
