@@ -4,34 +4,89 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
 import click
 import msgspec
+from msgspec import Struct
 
 from .. import bundle
+from ..collector import address
 from ..diagnosis import diagnose
+from ..errors import UsageError
 from ..incidents import Incidents
 from .output import deliver
 from .watching import choose_folder
 
+_JOBS = 6  # named in one line
+
+
+class Named(Struct):
+    """The folder as the command line names it, before or behind the sub-verb; what is behind counts."""
+
+    folder: str = ""
+    job: str = ""
+    where: str = ""
+
+
+def _note(ctx: click.Context, option: click.Parameter, value: str | None) -> None:
+    named = ctx.ensure_object(Named)
+    if not value:
+        return
+    if named.where != ctx.command_path:
+        named.folder, named.job, named.where = "", "", ctx.command_path
+    if option.name == "job":
+        named.job = value
+    else:
+        named.folder = value
+
+
+def _which(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--folder and --job."""
+    folder = click.option(
+        "--folder", metavar="DIR", type=click.Path(), expose_value=False, callback=_note,
+        help="The job's folder, as given to the collector (default: the newest below ~/.hangdoctor/jobs).",
+    )  # fmt: skip
+    job = click.option(
+        "--job", metavar="NAME", expose_value=False, callback=_note,
+        help="The default folder of this job: ~/.hangdoctor/jobs/NAME.",
+    )  # fmt: skip
+    return folder(job(command))
+
 
 @click.group("incidents")
-@click.option("--folder", metavar="DIR", type=click.Path(), help="The job's folder, as given to the collector.")
-@click.option("--job", default="", metavar="NAME", help="The default folder of this job: ~/.hangdoctor/jobs/NAME.")
-@click.pass_context
-def command(ctx: click.Context, folder: str | None, job: str) -> None:
+@_which
+def command() -> None:
     """What the collector has kept: list, show, prune.
 
     Folder and index are brought to agree when they are opened, whatever was interrupted.
     """
-    ctx.obj = (folder, job)
 
 
-def _open(ctx: click.Context) -> Incidents:
-    return Incidents(choose_folder(*ctx.obj), create=False)
+def _open(ctx: click.Context, changes: bool = False) -> Incidents:
+    """Raises UsageError: no folder is named, and there is none, or what follows removes something (`changes`)."""
+    named = ctx.ensure_object(Named)
+    if named.folder or named.job:
+        return Incidents(choose_folder(named.folder, named.job), create=False)
+    # A collector writes the index as long as it runs, so that it tells which job is the newest.
+    kept = sorted(address.job_folder("-").parent.glob("*/incidents/index.sqlite"), key=lambda p: -p.stat().st_mtime)
+    jobs = [p.parents[1].name for p in kept]
+    there = f"{', '.join(jobs[:_JOBS])}{f' and {len(jobs) - _JOBS} more' if len(jobs) > _JOBS else ''}"
+    if not jobs:
+        raise UsageError("no folder named, and below ~/.hangdoctor/jobs there is none of a collector",
+                         "Name the folder that the collector was given: --folder DIR")  # fmt: skip
+    if changes:
+        raise UsageError(
+            "prune removes only from a folder that is named", f"Name it: --job NAME (or --folder DIR). There are: {there}"
+        )
+    other = f"; there are {there} (--job NAME)" if len(jobs) > 1 else ""
+    click.echo(f"hangdoctor: incidents of ~/.hangdoctor/jobs/{jobs[0]}{', the newest' if other else ''}{other}", err=True)
+    return Incidents(kept[0].parents[1], create=False)
 
 
 @command.command("list")
+@_which
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @click.pass_context
 def list_them(ctx: click.Context, as_json: bool) -> None:
@@ -50,6 +105,7 @@ def list_them(ctx: click.Context, as_json: bool) -> None:
 
 
 @command.command("show")
+@_which
 @click.argument("id")
 @click.option("--json", "json_file", metavar="FILE|-", help="The diagnosis as JSON.")
 @click.option("--no-color", is_flag=True, help="No colours.")
@@ -66,6 +122,7 @@ def show(ctx: click.Context, id: str, json_file: str | None, no_color: bool) -> 
 
 
 @command.command("prune")
+@_which
 @click.option("--keep", default=20, show_default=True, type=click.IntRange(0), metavar="N", help="Keep the newest so many.")
 @click.option(
     "--older-than", default=0.0, type=click.FloatRange(0), metavar="DAYS", help="Of the rest remove only what is older."
@@ -73,5 +130,5 @@ def show(ctx: click.Context, id: str, json_file: str | None, no_color: bool) -> 
 @click.pass_context
 def prune(ctx: click.Context, keep: int, older_than: float) -> None:
     """Remove old incidents with their bundles."""
-    for id in _open(ctx).prune(keep, older_than * 86_400):
+    for id in _open(ctx, changes=True).prune(keep, older_than * 86_400):
         click.echo(f"removed {id}")
