@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
 from .. import actions
 from ..collector import address
-from ..collector.parts import Conclude
+from ..collector.parts import Conclude, farewell
 from ..collector.parts import Settings as CoreSettings
 from ..collector.relay import Relay
 from ..collector.server import Options, Server, session_name
@@ -151,5 +150,4 @@ def _allow_connections() -> None:
 
 
 def _farewell(server: Server) -> None:
-    refused = server.gate.refused if server.gate else 0
-    _LOG.info("ended: %s, %d unknown keys refused", msgspec.json.encode(server.core.counters).decode(), refused)
+    _LOG.info("%s", farewell(server.core.counters, server.gate.refused if server.gate else 0))

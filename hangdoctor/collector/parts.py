@@ -39,6 +39,23 @@ class Counters(Struct):
     bytes: int = 0
 
 
+_COUNTED = {
+    "incidents": ("incident", "incidents"), "false_alarms": ("false alarm", "false alarms"), "reports": ("report", "reports"),
+    "malformed": ("malformed message", "malformed messages"),
+    "other_protocol": ("message of another protocol", "messages of another protocol"),
+    "unknown": ("message of an unknown peer", "messages of unknown peers"),
+    "flooded": ("message too many", "messages too many"), "cut_off": ("peer cut off", "peers cut off"),
+}  # fmt: skip
+
+
+def farewell(counters: Counters, keys_refused: int) -> str:
+    """What a collector has to say at its end: all that is not zero."""
+    counts = [(getattr(counters, name), *words) for name, words in _COUNTED.items()]
+    counts.append((keys_refused, "unknown key refused", "unknown keys refused"))
+    told = [f"{number} {one if number == 1 else many}" for number, one, many in counts if number]
+    return f"ended: {', '.join(told)}" if told else "ended; no agent has reported"
+
+
 class Position(Struct):
     """How far the reports of one agent are kept; survives a restart of the collector."""
 

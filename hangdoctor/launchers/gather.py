@@ -255,7 +255,8 @@ def summary(gathered: Gathered, total: int) -> str:
     """One line of progress."""
     ranks = [r.rank for c in gathered.captures.values() for r in c.ranks]
     silent = f"; no answer from {format_hosts(gathered.silent)}" if gathered.silent else ""
-    return f"{len(gathered.captures)} of {total} nodes reported, ranks {format_ranks(ranks) or '-'}{silent}"
+    told = f", ranks {format_ranks(ranks)}" if ranks else ", none with a rank" if gathered.captures else ""
+    return f"{len(gathered.captures)} of {total} nodes reported{told}{silent}"
 
 
 def refused(errors: Sequence[str], table: Sequence[tuple[str, type[HangdoctorError], str, str]]) -> HangdoctorError | None:

@@ -217,3 +217,12 @@ def test_no_rank_anywhere_and_no_agent_anywhere_are_errors() -> None:
     missing = [Outcome(n, "", "slurmstepd-n1: error: execve(): /x/python: No such file or directory", 2) for n in ("n1", "n2")]
     with pytest.raises(LauncherError, match="the agent could not start on"):
         joined(missing, ["n1", "n2"])
+
+
+def test_progress_names_ranks_only_where_there_are_some() -> None:
+    none = gather.Gathered()
+    assert gather.summary(none, 2) == "0 of 2 nodes reported"
+    empty = gather.Gathered({"n1": NodeCapture("n1", "slurm:7.0")})
+    assert gather.summary(empty, 2) == "1 of 2 nodes reported, none with a rank"
+    some = gather.sort_out([Outcome("n1", reply("n1", [0, 1]), "", 0)])
+    assert gather.summary(some, 2) == "1 of 2 nodes reported, ranks 0-1"
