@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from ..errors import UsageError
+from ..texts import size_words
 from .output import write_file
 
 _PLACE = click.argument("place", metavar="[FOLDER|BUNDLE]", required=False, type=click.Path(path_type=Path))
@@ -48,7 +49,7 @@ def export(place: Path | None, out: str, profiler: Path | None, calls: int, job:
     count = sum(len(lane.begin) for lane in timeline.lanes)
     unfinished = sum(end < 0 for lane in timeline.lanes for end in lane.end)
     click.echo(
-        f"hangdoctor: {out}: {len(timeline.lanes)} ranks, {count} operations ({unfinished} unfinished), {written / 1e6:.1f} MB; "
+        f"hangdoctor: {out}: {len(timeline.lanes)} ranks, {count} operations ({unfinished} unfinished), {size_words(written)}; "
         "open it at https://ui.perfetto.dev",
         err=True,
     )

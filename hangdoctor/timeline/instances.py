@@ -17,15 +17,15 @@ TO_ROOT = frozenset({"reduce", "gather", "gather_object"})
 # These wait for the device themselves, also where other operations only enqueue.
 ON_HOST = frozenset({"barrier", "all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list"})
 
-_Key = tuple[str, str, int, int, int]
+Key = tuple[str, str, int, int, int]
 
 
 def match(ranks: Sequence[RankTrace]) -> list[Instance]:
     """All instances with records of at least two ranks. Failed operations and store waits belong to none."""
-    table: dict[_Key, list[Member]] = {}
+    table: dict[Key, list[Member]] = {}
     for i, trace in enumerate(ranks):
         for j, op in enumerate(trace.ops.operations):
-            key = _key(trace.rank, op)
+            key = key_of(trace.rank, op)
             if key is not None:
                 members = table.setdefault(key, [])
                 if not members or members[-1][0] != i:
@@ -33,7 +33,8 @@ def match(ranks: Sequence[RankTrace]) -> list[Instance]:
     return [Instance(key[0], _name(ranks, members), key[2], members) for key, members in table.items() if len(members) > 1]
 
 
-def _key(rank: int, op: Operation) -> _Key | None:
+def key_of(rank: int, op: Operation) -> Key | None:
+    """What all records of one operation have in common; None for one that belongs to no instance."""
     if op.seq <= 0 or op.failed or op.op == "store_wait" or not op.group:
         return None
     if op.op in ("send", "recv"):

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from ..operations import STORE, Operation
 from .clocks import clock_lines
+from .hanging import Hang, find_hang
 from .instances import FROM_ROOT, TO_ROOT
 from .model import Instance, Lane, Member, Timeline
 from .tracks import bytes_of
@@ -66,6 +67,7 @@ class Stragglers(Struct):
     elapsed_ms: float  # from the first step's beginning to the last one's end
     clocks: list[str]
     notes: list[str]
+    hang: Hang | None = None  # in which the timeline ends; it is not counted in anything above
     schema: str = SCHEMA
 
 
@@ -112,7 +114,7 @@ class _Analysis:
         return Stragglers(
             self.timeline.trace.job, steps, [self._rank(i, steps, busy[i], spans[i]) for i in range(len(self.lanes))],
             sorted(self._group_shares(), key=lambda g: -g.waited_ms), held, round(_elapsed(spans), 4),
-            clock_lines(self.timeline.clocks), self.notes,
+            clock_lines(self.timeline.clocks), self.notes, find_hang(self.timeline),
         )  # fmt: skip
 
     # ----------------------------------------------------------------- instances

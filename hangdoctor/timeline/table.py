@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..texts import size_words
 from .stragglers import Stragglers
 
 _RANKS, _STEPS, _GROUPS = 12, 12, 12
@@ -13,6 +14,11 @@ _RANKS, _STEPS, _GROUPS = 12, 12, 12
 
 def render(found: Stragglers, console: Console) -> None:
     """One screen: the sentence, then ranks, steps and groups, the worst first."""
+    if found.hang is not None:
+        console.print(Text(found.hang.words(), style="bold red"), soft_wrap=True)
+        console.print(
+            Text("hangdoctor dump says why, of a bundle hangdoctor diagnose. The ranking is of the finished steps before:")
+        )
     console.print(Text(headline(found), style="bold"), soft_wrap=True)
     for table in (_ranks(found), _steps(found), _groups(found)):
         console.print()
@@ -95,7 +101,13 @@ def _groups(found: Stragglers) -> Table:
         last = str(g.last) if g.last >= 0 else "-"
         group = g.group if len(g.group) <= 50 else g.group[:49] + "…"
         table.add_row(
-            str(g.operations), seconds(g.waited_ms), seconds(g.moving_ms), _bytes(g.bytes), last, seconds(g.held_up_ms), group
+            str(g.operations),
+            seconds(g.waited_ms),
+            seconds(g.moving_ms),
+            size_words(g.bytes),
+            last,
+            seconds(g.held_up_ms),
+            group,
         )
     return table
 
@@ -106,11 +118,3 @@ def _title(what: str, shown: int, total: int) -> str:
 
 def seconds(ms: float) -> str:
     return f"{ms / 1000:.2f} s" if ms >= 1000 else f"{ms:.1f} ms"
-
-
-def _bytes(n: int) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if n < 1000:
-            return f"{n:.3g} {unit}"
-        n = n // 1000 if unit != "B" else n / 1000  # type: ignore[assignment]
-    return f"{n:.3g} TB"

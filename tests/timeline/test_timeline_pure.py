@@ -3,34 +3,40 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
+import msgspec
 import pytest
 from pf_reading import read
+from rich.console import Console
 
 from hangdoctor.calls_model import CallThread, CallTrace, Event, Function
 from hangdoctor.cli.trace_timeline import export, stragglers
 from hangdoctor.errors import BadInput
 from hangdoctor.model import JobCapture, NodeCapture, RankCapture
 from hangdoctor.operations import Group, Operation, RankOps, group_uid
+from hangdoctor.texts import size_words
 from hangdoctor.timeline.build import build
+from hangdoctor.timeline.hanging import Hang
 from hangdoctor.timeline.heatmap import svg
 from hangdoctor.timeline.model import RankTrace, Timeline, Trace
 from hangdoctor.timeline.pftrace import encode
 from hangdoctor.timeline.profiler import nest, tracks_of_folder
 from hangdoctor.timeline.sources import from_capture
-from hangdoctor.timeline.stragglers import analyse
-from hangdoctor.timeline.table import headline
+from hangdoctor.timeline.stragglers import Stragglers, analyse
+from hangdoctor.timeline.table import headline, render
 from hangdoctor.timeline.tracks import Slice, bytes_of
 
 T0 = 1_700_000_000.0
 WORLD = [0, 1, 2, 3]
 PAIRS = ([0, 1], [2, 3])
+Record = tuple[int, list[int], int, str, int, float, float]
 
 
-def history(world: int, records: list[tuple[int, list[int], int, str, int, float, float]], told: bool = True) -> Timeline:
+def history(world: int, records: list[Record], told: bool = True) -> Timeline:
     """Records: (rank, group, seq, op, step, entered ms, left ms or -1)."""
     ops = [RankOps(r, world) for r in range(world)]
     for rank, group, seq, op, step, entered, left in records:
@@ -45,7 +51,7 @@ def history(world: int, records: list[tuple[int, list[int], int, str, int, float
     return build(Trace(traces, {g.uid: g for o in ops for g in o.groups}, "made-up"))
 
 
-def late_pair_member(step: int, begin: float, late: float) -> list[tuple[int, list[int], int, str, int, float, float]]:
+def late_pair_member(step: int, begin: float, late: float) -> list[Record]:
     """One step of 100 ms: rank 2 comes `late` to its pair, both of that pair so much later to the whole."""
     records = []
     for pair in PAIRS:
@@ -101,6 +107,64 @@ def test_nothing_to_say_is_said_without_a_culprit() -> None:
     found = analyse(history(2, [*even, (0, [0, 1], 2, "all_reduce", 0, 1, 2), (1, [0, 1], 2, "all_reduce", 0, 1, -1)]))
     assert "no rank held the others up" in headline(found) and "unfinished" in found.notes[0]
     assert ElementTree.fromstring(svg(found)).tag.endswith("svg")
+
+
+def ends_in(open_: list[Record], beat_ms: float) -> Timeline:
+    """Steps in which rank 0 comes 5 ms late, then `open_`; ranks live on, which their heartbeats show, until `beat_ms`."""
+    records = [(r, WORLD, n + 1, "all_reduce", n, 10.0 * n + 5 * (r == 0), 10.0 * n + 6) for n in range(4) for r in WORLD]
+    line = history(4, records + open_)
+    for trace in line.trace.ranks:
+        trace.ops.heartbeat_s = T0 + beat_ms / 1e3
+    return build(line.trace)
+
+
+def shown(found: Stragglers) -> list[str]:
+    out = io.StringIO()
+    render(found, Console(file=out, width=140, color_system=None))
+    return out.getvalue().splitlines()
+
+
+def test_a_job_that_hangs_at_its_end_says_so_before_the_ranking() -> None:
+    stuck = [(r, WORLD, 5, "all_gather_object", 4, 40.0, -1.0) for r in (0, 1, 2)]
+    found = analyse(ends_in(stuck, 40.0 + 112_000))
+    assert found.hang == Hang("all_gather_object", 5, "ranks 0-3", [0, 1, 2], [3], [], 112_000.0)
+    lines = shown(found)
+    assert (
+        lines[0]
+        == "The job hangs at the end: ranks 0-2 are in all_gather_object #5 of ranks 0-3 for 112 s; rank 3 never entered it."
+    )
+    assert "The ranking is of the finished steps before" in lines[1] and lines[2].startswith(
+        "Rank 0 (node n0) held the others up most"
+    )
+
+
+def test_an_operation_under_way_is_no_hang() -> None:
+    under_way = [(r, WORLD, 5, "all_reduce", 4, 40.0, -1.0) for r in (0, 1, 2)]
+    assert analyse(ends_in(under_way, 40.0 + 5000)).hang is None
+    slow = [(r, WORLD, 5, "all_reduce", 4, 40.0, 20_000.0) for r in WORLD] + [(0, WORLD, 6, "all_reduce", 5, 20_001.0, -1.0)]
+    assert analyse(ends_in(slow, 20_001.0 + 30_000)).hang is None, "waits of 20 s are usual here"
+    assert analyse(ends_in(slow, 20_001.0 + 50_000)).hang is not None
+    line = ends_in(under_way, 40.0 + 50_000)
+    for lane in line.lanes[:3]:
+        op = lane.trace.ops.operations[-1]
+        op.state, op.asynchronous = "started", True
+        lane.trace.ops.operations.append(msgspec.structs.replace(op, seq=6, state="done", entered_s=T0 + 40, left_s=T0 + 50))
+    assert analyse(build(line.trace)).hang is None, "a handle that nobody waits for, and the ranks went on"
+
+
+def test_of_several_operations_that_stand_the_one_is_told_whose_missing_rank_waits_nowhere() -> None:
+    stuck = [(r, WORLD, 5, "all_reduce", 4, 40.0, -1.0) for r in (0, 1)] + [(2, [2, 3], 1, "barrier", 4, 41.0, -1.0)]
+    hang = analyse(ends_in(stuck, 60_000.0)).hang
+    assert hang is not None and (hang.op, hang.ranks, hang.missing, hang.others) == ("all_reduce", [0, 1], [2, 3], 1)
+    stuck = [(r, WORLD, 5, "all_reduce", 4, 40.0, -1.0) for r in (0, 1, 3)] + [(2, [2, 4], 1, "barrier", 4, 41.0, -1.0)]
+    hang = analyse(ends_in(stuck, 60_000.0)).hang
+    assert hang is not None and (hang.op, hang.missing, hang.unseen) == ("barrier", [], [4])
+    assert "of rank 4 there is no record. 1 other operation stands, too." in hang.words()
+
+
+def test_sizes_are_told_as_they_are() -> None:
+    told = [size_words(n) for n in (0, 812, 1000, 4200, 1_900_000, 42_100_000, 3_500_000_000, 2e13)]
+    assert told == ["0 B", "812 B", "1.0 kB", "4.2 kB", "1.9 MB", "42 MB", "3.5 GB", "20.0 TB"]
 
 
 def test_a_recorder_that_keeps_no_ends_is_not_taken_for_calm_nor_for_a_hang() -> None:
