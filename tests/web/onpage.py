@@ -10,7 +10,8 @@ from stage import wait_until
 
 
 def text(browser: Any, id: str) -> str:
-    return str(browser.execute_script("return document.getElementById(arguments[0]).innerText", id))
+    """What an element shows; "" where the page does not have it yet."""
+    return str(browser.execute_script("return document.getElementById(arguments[0])?.innerText ?? ''", id))
 
 
 def soon(browser: Any, id: str, fits: Callable[[str], bool]) -> str:

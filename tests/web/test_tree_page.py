@@ -113,7 +113,7 @@ def test_collectors_started_anew_during_a_hang_learn_where_the_ranks_stand(brows
         tree.lose("r1")
         tree.lose("collector")
         tree.relay(1)
-        tree.collector()
+        tree.collector("--stall-after", "8")  # the pauses of the tests before are part of the rhythm that it has learned
         log_in(browser, tree, tree.token)
         soon(browser, "sentence", lambda t: t.startswith("Rank 2 (n1) is stopped; "))
         soon(browser, "incidents", lambda t: "stall: no progress" in t)

@@ -50,13 +50,13 @@ class TreeJob(LiveJob):
             )  # fmt: skip
         wait_until(self.trains, f"all ranks train: {self.log('collector')}", 100)
 
-    def collector(self) -> None:
+    def collector(self, *more: str) -> None:
         """The first of the tree, with the page; `address` and `token` are those of this start."""
         before = self.token
         (self.folder / "web.json").unlink(missing_ok=True)
         process = self.start(
             "collector", "-m", "hangdoctor", "collect", "--folder", str(self.folder), "--bind", "tcp://127.0.0.1:*", "--web",
-            "127.0.0.1:0", PYTHONPATH=str(ROOT),
+            "127.0.0.1:0", *more, PYTHONPATH=str(ROOT),
         )  # fmt: skip
         wait_until(lambda: (self.folder / "web.json").exists() or process.poll() is not None, "the page is there")
         assert process.poll() is None, self.log("collector")
