@@ -52,7 +52,7 @@ def test_every_rank_is_there_with_its_node_and_its_operation(page: Any, tree: Tr
     assert text(page, "job") == f"torchrun:{tree.run_id}"
     found = ranks(tree)
     assert [(r["rank"], r["node"]) for r in found] == [(0, "n0"), (1, "n0"), (2, "n1"), (3, "n1")]
-    assert all(r["op"] in ("all_reduce", "broadcast") and r["pid"] for r in found)
+    wait_until(lambda: all(r["op"] in ("all_reduce", "broadcast") and r["pid"] for r in ranks(tree)), "all say where they are")
     assert complaints(page) == []
 
 
