@@ -43,7 +43,9 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.mark.torch
 @pytest.mark.parametrize(
-    "name", [f"torchrun:{RUN}", RUN, f"{RUN}-127.0.0.1-{PORT + 60}", f"127.0.0.1:{PORT + 60}", RUN.upper()]
+    "name",
+    [f"torchrun:{RUN}", RUN, f"{RUN}-127.0.0.1-{PORT + 60}", f"127.0.0.1:{PORT + 60}", RUN.upper()],
+    ids=["key", "part", "folder", "address", "capitals"],  # ports differ between the workers of one test run
 )
 def test_every_verb_takes_the_name_that_any_verb_prints(probed: str, tmp_path: Path, name: str) -> None:
     dump = hangdoctor("dump", "--local", "--job", name, "--settle", "0", "--no-bundle", "--json", "-", cwd=tmp_path)
