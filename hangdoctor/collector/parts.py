@@ -6,7 +6,6 @@ from msgspec import Struct
 
 from ..messages import FromCollector
 from ..model import JobCapture
-from ..watchdog import Learned
 
 
 class Settings(Struct, frozen=True):
@@ -90,11 +89,9 @@ class Log(Struct, frozen=True):
 
 
 class Remember(Struct, frozen=True):
-    """Keep these, then send the acknowledgements: what cannot be kept is not acknowledged, and the agents say it again."""
+    """Keep positions and rhythm as they are now, then send these: what cannot be kept is not acknowledged, and is said again."""
 
-    positions: dict[str, Position]
-    learned: Learned
-    acks: list[Send] = []
+    acks: list[Send]
 
 
 class Conclude(Struct, frozen=True):

@@ -272,8 +272,7 @@ class Core:
 
     def _remember(self) -> Remember:
         unacked, self._unacked = self._unacked, {}
-        acks = [Send(peer, Ack(self.positions[agent].seq)) for agent, peer in unacked.items()]
-        return Remember(self.positions, self.watchdog.learned, acks)
+        return Remember([Send(peer, Ack(self.positions[agent].seq)) for agent, peer in unacked.items()])
 
     def ask(self, reason: str) -> None:
         """A person wants a capture."""

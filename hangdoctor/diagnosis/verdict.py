@@ -41,7 +41,7 @@ def _conclude(case: Case) -> tuple[Status, list[Cause], list[Wait], list[str]]:
         return _status(case, causes), causes, [], []
     told = fusion.ask_operations(case, facts)
     told.causes, unrecorded = gradients.without_unrecorded(case, told.causes)
-    told.notes = unrecorded or told.notes
+    told.notes += unrecorded
     if case.capture.job.startswith("pids:"):  # who was not asked for is not captured, and no culprit for that
         told.causes = [c for c in told.causes if not set(c.ranks) <= set(case.absent)]
         if not told.causes and case.absent:

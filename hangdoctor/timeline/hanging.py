@@ -16,7 +16,6 @@ from .model import Lane, Timeline
 
 _LEAST_MS = 6000.0  # a job that trains has operations under way at any moment
 _FACTOR = 2.0  # so much longer than the longest that was finished
-_SET_UP = STORE | {"init_process_group", "new_group", "destroy_process_group"}
 
 
 class Hang(Struct):
@@ -53,7 +52,7 @@ def find_hang(timeline: Timeline) -> Hang | None:
     open_: dict[Key, dict[int, float]] = {}  # -> the ranks in it, and since when
     for lane in timeline.lanes:
         for op, key, since in _open(lane):
-            if end - since > limit and op.op not in _SET_UP:
+            if end - since > limit and op.op not in STORE:
                 open_.setdefault(key, {}).setdefault(lane.trace.rank, since)
     if not open_:
         return None
@@ -88,7 +87,7 @@ def _open(lane: Lane) -> Iterator[tuple[Operation, Key, float]]:
 
 def _longest(lane: Lane) -> float:
     """Milliseconds of the longest finished operation, without those of the set-up."""
-    finished = [j for j, op in enumerate(lane.trace.ops.operations) if lane.end[j] >= 0 and op.op not in _SET_UP]
+    finished = [j for j, op in enumerate(lane.trace.ops.operations) if lane.end[j] >= 0 and op.op not in STORE]
     return max((lane.end[j] - lane.begin[j] for j in finished), default=0) / 1e6
 
 

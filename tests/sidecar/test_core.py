@@ -95,7 +95,7 @@ def test_reports_are_counted_once_and_acknowledged_after_they_are_kept() -> None
     out = talk.tick()
     [kept] = out
     assert isinstance(kept, Remember) and [a.message for a in kept.acks] == [msg.Ack(3)]
-    assert kept.positions["a-n1"] == Position("n1", 3, 3, 0, 2)
+    assert talk.core.positions["a-n1"] == Position("n1", 3, 3, 0, 2)
     assert of(Remember, talk.tick()) == []
 
 

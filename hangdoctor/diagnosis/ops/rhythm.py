@@ -13,8 +13,7 @@ _LOOKED_AT = 600  # latest records
 
 def leaves_own_rhythm(history: History) -> bool:
     """Whether the rank made other calls in its latest iteration than in those before."""
-    kept = [i for i, o in enumerate(history.operations) if o.op not in STORE][-_LOOKED_AT:]
-    calls = [(history.tokens[i], history.operations[i].site) for i in kept]
+    kept, calls = _calls(history)
     iterations = [history.operations[i].iteration for i in kept]
     if iterations and min(iterations) >= 0:
         return _by_iterations(calls, iterations, history.overwritten)
@@ -22,27 +21,23 @@ def leaves_own_rhythm(history: History) -> bool:
 
 
 def break_of(history: History) -> tuple[int, int] | None:
-    """(record at which the latest rhythm ends, record that stood in its place one period before); None without a break.
+    """(record at which the longest rhythm ends, record that stood in its place one period before); None without a break.
 
-    A rhythm here is a stretch of records that repeats at one distance at least three times, and makes up most of them:
-    of the same operations, else of the same ones on the same lines.
+    A rhythm here repeats at least three times and makes up most of the records: as operations, else as operations on their
+    lines.
     """
-    kept = [i for i, o in enumerate(history.operations) if o.op not in STORE][-_LOOKED_AT:]
-    tokens = [history.tokens[i] for i in kept]
-    at = _break(tokens) or _break([(history.tokens[i], history.operations[i].site) for i in kept])
-    return (kept[at[0]], kept[at[1]]) if at is not None else None
-
-
-def _break(calls: Sequence[object]) -> tuple[int, int] | None:
-    for period in range(2, len(calls) // 3 + 1):
-        repeats = [calls[i] == calls[i - period] for i in range(period, len(calls))]
-        broken = next((i for i in range(len(repeats) - 1, -1, -1) if not repeats[i]), None)
-        if broken is None:
-            return None  # it repeats to the end
-        first = repeats.index(False)
-        if first >= 2 * period and 2 * (first + period) > len(calls) and len(set(calls[first : first + period])) > 1:
-            return first + period, first
+    kept, calls = _calls(history)
+    for told in ([token for token, _ in calls], calls):
+        length, end, period = _longest_stretch(told)
+        if end < len(told) < 2 * length and 3 * period <= length and len(set(told[end - period : end])) > 1:
+            return kept[end], kept[end - period]
     return None
+
+
+def _calls(history: History) -> tuple[list[int], list[Call]]:
+    """(places of the latest records, what was called there), without the store's."""
+    kept = [i for i, o in enumerate(history.operations) if o.op not in STORE][-_LOOKED_AT:]
+    return kept, [(history.tokens[i], history.operations[i].site) for i in kept]
 
 
 def _by_iterations(calls: Sequence[Call], iterations: list[int], cut: bool) -> bool:
@@ -58,6 +53,14 @@ def _by_iterations(calls: Sequence[Call], iterations: list[int], cut: bool) -> b
 
 def _by_repetition(calls: Sequence[Call]) -> bool:
     """Without iteration numbers: the longest stretch that repeats at one distance ends before the records do."""
+    _, end, period = _longest_stretch(calls)
+    # A stretch of like calls within one iteration is no rhythm: that has several kinds of calls in it.
+    kinds = {c[0] for c in calls[end - period : end]}
+    return len(kinds) > 2 and end < len(calls)
+
+
+def _longest_stretch(calls: Sequence[object]) -> tuple[int, int, int]:
+    """(length, end, period) of the longest stretch that repeats at one distance, at least once; zeros where none does."""
     n = len(calls)
     best = end = period = 0
     for distance in range(1, n // 2 + 1):
@@ -69,6 +72,4 @@ def _by_repetition(calls: Sequence[Call]) -> bool:
             if run >= distance and run + distance > best:
                 best, end, period = run + distance, i, distance
             run = 0
-    # A stretch of like calls within one iteration is no rhythm: that has several kinds of calls in it.
-    kinds = {c[0] for c in calls[end - period : end]} if period else set()
-    return len(kinds) > 2 and end < n
+    return best, end, period
