@@ -17,6 +17,7 @@ from . import flight, folder, signatures, torchnames
 from . import format as fmt
 from .blame import is_ours, place
 from .box import Box
+from .hot import Holder
 from .identity import host, job_key, megabytes
 from .recorder import Recorder, Thread, local
 
@@ -46,7 +47,7 @@ class Beats:
             self.stopped.acquire(timeout=0.5)
 
 
-class Probe:
+class Probe(Holder):
     """`recorder` is None while nothing is recorded: before the first operation, after an error, when paused."""
 
     def __init__(self) -> None:
