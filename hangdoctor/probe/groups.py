@@ -62,15 +62,20 @@ class Groups(Directory):
 
     def sync(self) -> None:
         """Learn of groups that came, in the order of their creation, and forget those that are gone."""
-        before, fresh = self.by_id, {}
-        for pg, ranks in torchnames.live_groups():
-            known = before.get(id(pg))
+        live = torchnames.live_groups()
+        fresh: dict[int, GroupEntry] = {}
+        for pg, ranks in live:
+            known = self.by_id.get(id(pg))
             # Another table at the same address is another group where a dead one was.
-            fresh[id(pg)] = known if known is not None and known.ranks is ranks else self._add(pg, ranks)
-        self.by_id = fresh
-        for name, entry in before.items():
-            if fresh.get(name) is not entry:
+            if known is not None and known.ranks is ranks:
+                fresh[id(pg)] = known
+        for name, entry in self.by_id.items():
+            if name not in fresh:
                 self._box.end_group(entry.index)
+        for pg, ranks in live:
+            if id(pg) not in fresh:
+                fresh[id(pg)] = self._add(pg, ranks)
+        self.by_id = fresh
         default = torchnames.default_group()
         self.default = fresh.get(id(default)) if default is not None else None
         if self._expected is not None and self.default is not None:

@@ -42,7 +42,7 @@ def _collective(function: Function, describe: Describe) -> Function:
         if recorder is None or thread.depth:
             return function(*args, **kwargs)
         try:
-            entered = recorder.enter(thread, describe, args, kwargs, _frame(1))
+            entered = recorder.enter(thread, describe, args, kwargs, _frame().f_back or _frame())
         except Exception as error:
             probe.fail(error)
             entered = None
@@ -112,7 +112,7 @@ def _directed(function: Function, describe: Describe, direction: int) -> Functio
         try:
             described = _describe(describe, args, kwargs)
             if described is not None:
-                entered = recorder.enter_directed(described, direction, _frame(1))
+                entered = recorder.enter_directed(described, direction, _frame().f_back or _frame())
         except Exception as error:
             probe.fail(error)
         if entered is None or described is None:
@@ -150,7 +150,7 @@ def batch(function: Function) -> Function:
         try:
             for name, tensor, group, peer, group_peer in map(torchnames.p2p_fields, _p2p_ops(p2p_op_list)):
                 described = P2P[name](tensor, peer, group, 0, group_peer if peer is None else None)
-                entered = recorder.enter_directed(described, fmt.SEND if "send" in name else fmt.RECV, _frame(1))
+                entered = recorder.enter_directed(described, fmt.SEND if "send" in name else fmt.RECV, _frame().f_back or _frame())
                 if entered is not None:
                     tokens.append(entered[0])
         except NotAnOperation:
@@ -201,7 +201,7 @@ def set_up(function: Function, op: str) -> Function:
                 group = None if described is None else described[1]
                 entry = entry if group is None else recorder.groups.find(group)
             if beginning or entry is not None:
-                token = recorder.enter_named(op, entry, _frame(1))
+                token = recorder.enter_named(op, entry, _frame().f_back or _frame())
         except Exception as error:
             probe.fail(error)
         thread.depth = 1
@@ -240,7 +240,7 @@ def store_wait(function: Function, name: str) -> Function:
         token = None
         try:
             keys = args[0] if args else next(iter(kwargs.values()), "")
-            token = recorder.enter_named("store_wait", None, _frame(1), _spelled(keys) or "?")
+            token = recorder.enter_named("store_wait", None, _frame().f_back or _frame(), _spelled(keys) or "?")
         except Exception as error:
             probe.fail(error)
         thread.depth = 1
