@@ -5,10 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from hashlib import _Hash as Hash
-
 
 def group_uid(ranks: Iterable[int], instance: int = 0) -> str:
     """The same short name for the same member set in every process; `instance` tells equal sets apart (0, 1 ...).
@@ -19,12 +15,12 @@ def group_uid(ranks: Iterable[int], instance: int = 0) -> str:
     return uid_of(hash_members(sorted(ranks)), instance)
 
 
-def hash_members(ascending: Iterable[int]) -> Hash:
+def hash_members(ascending: Iterable[int]) -> hashlib.blake2b:
     """The part of the name that comes from the members: what groups of one member set have in common."""
     return hashlib.blake2b(",".join(map(str, ascending)).encode(), digest_size=8)
 
 
-def uid_of(members: Hash, instance: int) -> str:
+def uid_of(members: hashlib.blake2b, instance: int) -> str:
     """The name of one of the groups with these members."""
     whole = members.copy()
     whole.update(f"#{instance}".encode())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any
 
 from ..group_id import hash_members, uid_of
@@ -10,10 +11,6 @@ from . import format as fmt
 from . import torchnames
 from .box import Box
 from .hot import Directory, Entry
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..group_id import Hash
 
 _WIDE = 256
 _HASHES_MAX = 64
@@ -57,7 +54,7 @@ class Groups(Directory):
         self.default: GroupEntry | None = None
         self._expected: GroupEntry | None = None
         self._instances: dict[range | bytes, int] = {}
-        self._hashes: dict[range, Hash] = {}
+        self._hashes: dict[range, blake2b] = {}
         self._timeout_ms = 0
 
     def sync(self) -> None:
@@ -118,7 +115,7 @@ class Groups(Directory):
         index = self._box.add_group(uid, len(members), members_text(ascending), name, instance)
         return GroupEntry(index, members, uid, ranks)
 
-    def _hash(self, ascending: Sequence[int]) -> Hash:
+    def _hash(self, ascending: Sequence[int]) -> blake2b:
         """Of the members; kept for the few wide groups, where it takes a millisecond."""
         if not isinstance(ascending, range) or len(ascending) < _WIDE:
             return hash_members(ascending)

@@ -17,9 +17,9 @@ from . import flight, folder, signatures, torchnames
 from . import format as fmt
 from .blame import is_ours, place
 from .box import Box
-from .hot import Holder
+from .hot import Holder, Thread
 from .identity import host, job_key, megabytes
-from .recorder import Recorder, Thread, local
+from .recorder import Recorder, local
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

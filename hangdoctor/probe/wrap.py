@@ -150,7 +150,9 @@ def batch(function: Function) -> Function:
         try:
             for name, tensor, group, peer, group_peer in map(torchnames.p2p_fields, _p2p_ops(p2p_op_list)):
                 described = P2P[name](tensor, peer, group, 0, group_peer if peer is None else None)
-                entered = recorder.enter_directed(described, fmt.SEND if "send" in name else fmt.RECV, _frame().f_back or _frame())
+                entered = recorder.enter_directed(
+                    described, fmt.SEND if "send" in name else fmt.RECV, _frame().f_back or _frame()
+                )
                 if entered is not None:
                     tokens.append(entered[0])
         except NotAnOperation:

@@ -414,8 +414,8 @@ class _Reader:
 
     def _operation(self, record: tuple[int, ...], uids: list[str], tids: list[int]) -> Operation:
         _, seq, entered, _, signature, site, thread, peer, iteration, flags, _, left, outcome, _, at = record
-        text = self.second[at + fmt.INLINE_OFFSET : at + fmt.INLINE_OFFSET + self.inline_bytes]
-        inline = text.split(b"\0")[0].decode("utf-8", "replace")
+        raw = self.second[at + fmt.INLINE_OFFSET : at + fmt.INLINE_OFFSET + self.inline_bytes]
+        inline = raw.split(b"\0")[0].decode("utf-8", "replace")
         text = inline if flags & fmt.INLINE_SIGNATURE else self._string(signature)
         op, reduce_op, dtype, shapes = (*text.split("\t"), "", "", "", "")[:4]
         directed = flags & (fmt.SEND | fmt.RECV)

@@ -19,8 +19,9 @@ from hangdoctor.probe import folder as folders
 from hangdoctor.probe import format as fmt
 from hangdoctor.probe.box import Box
 from hangdoctor.probe.groups import GroupEntry, members_text
+from hangdoctor.probe.hot import Thread
 from hangdoctor.probe.identity import job_key, ranks_from, start_ticks
-from hangdoctor.probe.recorder import Recorder, Thread, local
+from hangdoctor.probe.recorder import Recorder, local
 from hangdoctor.readers.blackbox import _Reader, find_boxes, moved, parse_members, read_box
 
 

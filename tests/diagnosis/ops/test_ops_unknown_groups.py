@@ -24,7 +24,9 @@ def done(group: str, seq: int = 1, op: str = "all_reduce") -> Operation:
     return Operation(group, seq, op, state="done", entered_s=90.0, left_s=91.0)
 
 
-@pytest.mark.parametrize("named_by", ["no record", "one uid"], ids=["a full table of version 1", "more groups than the table holds"])
+@pytest.mark.parametrize(
+    "named_by", ["no record", "one uid"], ids=["a full table of version 1", "more groups than the table holds"]
+)
 def test_a_wait_in_a_group_that_nothing_names_accuses_nobody(named_by: str) -> None:
     uid = (lambda r: unknown_group(r, 1)) if named_by == "no record" else (lambda r: "00000000000000ff")
     more = (Group(uid(0)),) if named_by == "one uid" else ()
