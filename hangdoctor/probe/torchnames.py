@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
+from .blame import suppress
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # loaded by every Python below `hangdoctor run`: no more imports than needed
     from collections.abc import Callable, Iterable
@@ -39,6 +41,26 @@ def version_tuple() -> tuple[int, int]:
         return 0, 0
 
 
+# --------------------------------------------------------------------------- modes of the job
+
+
+def any_mode() -> Callable[[], int]:
+    """What says how many of torch's function modes are on: they would see each attribute of a tensor that is read."""
+    return getattr(getattr(torch(), "_C", None), "_len_torch_function_stack", _no_mode)
+
+
+def _no_mode() -> int:
+    return 0
+
+
+def outside_of_modes() -> Any:
+    """A context in which neither modes nor subclasses of the job hear of what is done; an empty one without torch."""
+    import contextlib
+
+    disable = getattr(getattr(torch(), "_C", None), "DisableTorchFunction", None)
+    return contextlib.nullcontext() if disable is None else disable()
+
+
 # --------------------------------------------------------------------------- groups
 
 
@@ -65,10 +87,8 @@ def group_name(pg: Any) -> str:
 
 
 def backend_name() -> str:
-    try:
-        return str(c10d().get_backend_config())
-    except (AttributeError, RuntimeError, ValueError):
-        return ""
+    configs = getattr(getattr(c10d(), "_world", None), "pg_backend_config", None) or {}
+    return str(configs.get(default_group(), ""))
 
 
 def group_timeout_s(pg: Any) -> float:
@@ -76,10 +96,9 @@ def group_timeout_s(pg: Any) -> float:
     device: Any = getattr(torch(), "device", None)
     found = []
     for kind in ("cpu", "cuda"):
-        try:
+        # Not there: no such device in this group, or another torch. A mode of the job would see torch.device made.
+        with suppress(AttributeError, RuntimeError, TypeError, ValueError), outside_of_modes():
             found.append(float(pg._get_backend(device(kind)).options._timeout.total_seconds()))
-        except (AttributeError, RuntimeError, TypeError, ValueError):
-            continue  # no such device in this group, or another torch
     return min(found, default=0.0)
 
 
@@ -126,10 +145,9 @@ def p2p_fields(op: Any) -> tuple[str, Any, Any, Any, Any]:
 
 def source_rank(work: Any) -> int | None:
     """Group rank that a finished receive from anybody came from."""
-    try:
+    with suppress(AttributeError, RuntimeError, TypeError, ValueError):
         return int(work._source_rank())
-    except (AttributeError, RuntimeError, TypeError, ValueError):
-        return None
+    return None
 
 
 # --------------------------------------------------------------------------- what is wrapped beside functions
@@ -235,7 +253,7 @@ def replace_everywhere(pairs: dict[int, tuple[Any, Any]], skip: Iterable[ModuleT
     """Put wrappers where modules hold an original under some name (`from torch.distributed import all_reduce`)."""
     leave = {id(module) for module in skip}
     for module in list(sys.modules.values()):
-        if not isinstance(module, ModuleType) or id(module) in leave:
+        if not issubclass(type(module), ModuleType) or id(module) in leave:  # isinstance() would ask lazy ones
             continue
         # Read the dictionary itself: lazy modules import things when asked for an attribute.
         names = ModuleType.__getattribute__(module, "__dict__")
