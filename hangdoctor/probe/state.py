@@ -292,7 +292,7 @@ def _whole(n: Any) -> int:
     if type(n) is int:
         return n if -(1 << 63) <= n < 1 << 63 else -1
     try:
-        with torchnames.outside_of_modes():
+        with torchnames.outside_of_modes(), torchnames.without_dispatch():
             number = int(n)
     except (TypeError, ValueError, OverflowError, RuntimeError):
         return -1

@@ -46,19 +46,31 @@ def version_tuple() -> tuple[int, int]:
 
 def any_mode() -> Callable[[], int]:
     """What says how many of torch's function modes are on: they would see each attribute of a tensor that is read."""
-    return getattr(getattr(torch(), "_C", None), "_len_torch_function_stack", _no_mode)
+    return getattr(getattr(torch(), "_C", None), "_len_torch_function_stack", no_mode)
 
 
-def _no_mode() -> int:
+def no_mode() -> int:
     return 0
 
 
 def outside_of_modes() -> Any:
-    """A context in which neither modes nor subclasses of the job hear of what is done; an empty one without torch."""
-    import contextlib
-
+    """A context in which neither function modes nor subclasses of the job hear of what is done; an empty one without torch."""
     disable = getattr(getattr(torch(), "_C", None), "DisableTorchFunction", None)
-    return contextlib.nullcontext() if disable is None else disable()
+    return _Nothing() if disable is None else disable()
+
+
+def without_dispatch() -> Any:
+    """The same for its dispatch modes, which hear of operations alone: a number read out of a tensor is one."""
+    disable = getattr(getattr(torch(), "_C", None), "_DisableTorchDispatch", None)
+    return _Nothing() if disable is None else disable()
+
+
+class _Nothing:
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exc: object) -> None:
+        pass
 
 
 # --------------------------------------------------------------------------- groups
@@ -128,6 +140,12 @@ def reduce_op_names() -> dict[int, str]:
     ops = getattr(c10d(), "ReduceOp", None)
     names = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM")
     return {id(getattr(ops, name)): name.lower() for name in names if hasattr(ops, name)}
+
+
+def reduce_op_types() -> tuple[type, ...]:
+    """What torch's reduce operations are of: their text is torch's own."""
+    ops = getattr(c10d(), "ReduceOp", None)
+    return tuple(t for t in (ops, type(getattr(ops, "SUM", None))) if isinstance(t, type))
 
 
 def dtype_name(dtype: Any) -> str:

@@ -50,9 +50,11 @@ def _environ(pid: int) -> dict[str, str]:
 
 
 def _boxes(folders: set[Path], pids: set[int]) -> list[blackbox.Box]:
-    """All boxes in the job's folders; in the default places those of these processes only."""
+    """All boxes in the job's folders; in the default places those of these processes that have none there."""
     boxes = [b for f in sorted(folders) if f.is_dir() for b in blackbox.find_boxes(f)]
-    return boxes or blackbox.find_boxes(pids=pids)
+    without = pids - {b.pid for b in boxes if b.status == "live"}
+    seen = {b.path for b in boxes}
+    return boxes + [b for b in (blackbox.find_boxes(pids=without) if without else []) if b.path not in seen]
 
 
 def _box_of(rank: RankCapture, boxes: Sequence[blackbox.Box]) -> blackbox.Box | None:

@@ -135,7 +135,11 @@ def test_the_current_folder_may_be_gone(tmp_path: Path) -> None:
         command = f"mkdir -p gone; cd gone; rmdir ../gone; {sys.executable} {SCRIPTS / 'run_verb.py'} -- {job}"
         ended = subprocess.run(["sh", "-c", command], env=env, cwd=tmp_path, capture_output=True, timeout=60)
         alone = subprocess.run(
-            ["sh", "-c", f"mkdir -p gone; cd gone; rmdir ../gone; {job}"], env=env, cwd=tmp_path, capture_output=True, timeout=60
+            ["sh", "-c", f"mkdir -p gone; cd gone; rmdir ../gone; {job}"],
+            env=env,
+            cwd=tmp_path,
+            capture_output=True,
+            timeout=60,
         )
         assert (ended.returncode, ended.stdout) == (0, b"1\n"), ended.stderr
         ours = [line for line in ended.stderr.splitlines() if not line.startswith(b"hangdoctor: ")]

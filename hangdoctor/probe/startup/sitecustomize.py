@@ -11,7 +11,11 @@ import sys
 _here = os.path.dirname(__file__)  # noqa: PTH120 - no more imports than needed; as it stands on the path
 _before = set(sys.modules)
 
-if sys.version_info >= (3, 10) and sys.implementation.name == "cpython" and os.environ.get("HANGDOCTOR_DISABLE", "") in ("", "0"):
+if (
+    sys.version_info >= (3, 10)
+    and sys.implementation.name == "cpython"
+    and os.environ.get("HANGDOCTOR_DISABLE", "") in ("", "0")
+):
     try:
         if "hangdoctor" not in sys.modules:
             import importlib.util
