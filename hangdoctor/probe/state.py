@@ -34,7 +34,8 @@ class Beats:
     """How the heartbeat's thread is told to end, so that none of ours is left when the interpreter is taken down."""
 
     def __init__(self) -> None:
-        self.stop, self.stopped = _thread.allocate_lock(), _thread.allocate_lock()
+        self.begun, self.stop, self.stopped = (_thread.allocate_lock() for _ in range(3))
+        self.begun.acquire()
         self.stop.acquire()
         self.stopped.acquire()
 
@@ -105,9 +106,12 @@ class Probe:
             self._beats = Beats()
             # Not a `threading.Thread`: the job's own list of threads stays what it was.
             _thread.start_new_thread(self._beat, (recorder, self._beats))
+            # Until it runs, CPython takes it for this thread, and hands it the exceptions that are meant for this one.
+            self._beats.begun.acquire(timeout=1.0)
 
     def _beat(self, recorder: Recorder, beats: Beats) -> None:
         try:
+            beats.begun.release()
             while not self.broken:
                 self._listen(recorder)
                 recorder.box.put(fmt.H_BEAT_WALL, time.time_ns())
@@ -162,17 +166,17 @@ class Probe:
 
         A process that is told only later that it is a rank begins when it joins a group.
         """
-        from .calls import request
+        try:
+            from .calls import request
 
-        if not request.is_rank_itself(os.environ, getattr(sys, "orig_argv", [])):
-            return
-        recorder = self.begin()
-        if recorder is not None:
-            try:
+            if not request.is_rank_itself(os.environ, getattr(sys, "orig_argv", [])):
+                return
+            recorder = self.begin()
+            if recorder is not None:
                 self._trace_as_told(recorder)
                 self._show_life(recorder)
-            except Exception as error:
-                self.fail(error)
+        except Exception as error:
+            self.fail(error)
 
     # ----------------------------------------------------------------- what the job says of itself
 

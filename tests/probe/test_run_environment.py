@@ -160,3 +160,13 @@ def test_the_environment_helper_of_these_tests_says_the_same(tmp_path: Path) -> 
     told = environment(tmp_path / "run")
     ended = through("env", "-0", env=bare(tmp_path, PYTHONPATH=str(ROOT)))
     assert variables(ended.stdout)[b"PYTHONPATH"].decode() == told["PYTHONPATH"]
+
+
+def test_what_is_ignored_stays_ignored(tmp_path: Path) -> None:
+    for trapped in ("", "TERM", "HUP INT", "TERM HUP INT QUIT USR1"):
+        told = [f"trap '' {trapped};" if trapped else "", "exec grep Sig /proc/self/status"]
+        hung = f"exec {sys.executable} -m hangdoctor run -- grep Sig /proc/self/status"
+        env = bare(tmp_path, PYTHONPATH=str(ROOT))
+        without = subprocess.run(["bash", "-c", " ".join(told)], env=env, capture_output=True, timeout=60)
+        with_run = subprocess.run(["bash", "-c", f"{told[0]} {hung}"], env=env, capture_output=True, timeout=60)
+        assert b"SigIgn" in without.stdout and with_run.stdout == without.stdout, with_run.stderr
