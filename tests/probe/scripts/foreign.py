@@ -197,7 +197,7 @@ elif what == "alarm":
     folders.sweep = sweep  # type: ignore[assignment]
     first = tried(dist.init_process_group, **begin)
     folders.sweep = lambda now: None
-    if first == "done":
+    if os.environ.get("HANGDOCTOR_DISABLE") == "1":
         dist.destroy_process_group()
         first = "TimeoutError"  # without the probe nothing of ours was there to be interrupted
     print(first, tried(dist.init_process_group, **begin))
