@@ -152,8 +152,8 @@ def batch(function: Function) -> Function:
                 described = _describe(P2P[name], (tensor, peer, group, 0, group_peer if peer is None else None), {})
                 if described is None:
                     break
-                frame = _frame().f_back or _frame()
-                entered = recorder.enter_directed(described, fmt.SEND if "send" in name else fmt.RECV, frame)
+                direction = fmt.SEND if "send" in name else fmt.RECV
+                entered = recorder.enter_directed(described, direction, _frame().f_back or _frame())
                 if entered is not None:
                     tokens.append(entered[0])
         except Exception as error:
