@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from ..errors import OtherProtocol, WireError
+from ..evidence import Hearing
 from ..messages import (
     Ack,
     Bye,
@@ -29,15 +30,21 @@ from ..messages import (
     WhoAreYou,
     from_agent,
 )  # fmt: skip
+from ..model import JobCapture
 from ..stragglers import SlowSettings, Straggler, Stragglers
 from ..watchdog import Stall, Watchdog
 from .door import Door, Peer
+from .early import Early, hearing
 from .parts import Conclude, Counters, Instruction, Log, Node, Position, Remember, Send, Settings
 from .round import Round
 
 __all__ = ["Core", "Counters", "Settings"]
 _EMPTY_S = 10.0  # agents without a rank for so long are worth a line
 _TOLD = -1.0
+_STANDS_S = 1.5  # without progress, before it is asked how well the nodes are heard
+_CLOSE_S = 0.25  # between two ticks while the job pauses
+_SETTLE_S = 0.5  # of a capture on evidence: the ranks have stood for seconds
+_GATHER_S = 10.0  # for ranks that are missing, before it is said how many are watched
 KEEP_LEAST = 16  # operations of a rank in a capture, however many ranks there are
 
 
@@ -62,7 +69,9 @@ class Core:
         self._unacked: dict[str, bytes] = {}
         self._rounds = 0
         self._asked: deque[str] = deque(maxlen=8)
-        self._stall: Stall | None = None
+        self._early = Early()
+        self._remembered_at = -1e18
+        self._warm_since: float | None = None
         self._straggler: Straggler | None = None
         self._concluding = ""
         self._told_warm = False
@@ -165,7 +174,9 @@ class Core:
         self.counters.reports += 1
         self._unacked[node.agent] = node.peer
         if isinstance(report, Report):
-            self._news(node, NodeNews(node.name, ranks=report.ranks, timeout_s=report.timeout_s), report.late_s, now)
+            self._news(
+                node, NodeNews(node.name, ranks=report.ranks, timeout_s=report.timeout_s, past=report.past), report.late_s, now
+            )
             return []
         return [i for news in report.nodes for i in self._relayed(node, news, report.late_s, now)]
 
@@ -188,6 +199,8 @@ class Core:
     def _news(self, node: Node, news: NodeNews, late_s: float, now: float) -> None:
         for rank in news.ranks:
             node.ranks[rank.rank] = rank.over
+        if news.past is not None:
+            self.watchdog.recall(now, news.past)
         self.watchdog.report(now, news.ranks, late_s)
         if self.observer is not None:
             self.observer(node.name, news.ranks, late_s, now)
@@ -210,30 +223,101 @@ class Core:
     # ----------------------------------------------------------------- time
 
     def tick(self, now: float, wall: float) -> list[Instruction]:
-        """Call it every `interval_s`."""
+        """Call it every `rest_s`."""
         out: list[Instruction] = []
-        if self._unacked:
+        if self._unacked and now - self._remembered_at > 0.9 * self.settings.interval_s:
+            self._remembered_at = now
             out.append(self._remember())
-        if self.watchdog.learned.warm and not self._told_warm:
-            self._told_warm = True
-            out.append(Log(f"the job's rhythm is known; {self.watchdog.ranks} ranks are watched"))
+        hears = self._hearing(now)
+        out += self._greet(now, hears)
         out += self._empty(now)
-        stall = self.watchdog.tick(now)
+        stall = self.watchdog.tick(now, hears)
         if stall is not None:
-            self._stall = stall
-            out.append(Log(f"no rank has made progress for {stall.age_s:.1f} s ({stall.why}): capturing"))
-            out += self._begin(f"stall: no progress for {stall.age_s:.1f} s, bound {stall.bound_s:.1f} s", now)
-        elif (slow := self._slow(now)) is not None:
-            self._straggler = slow
-            others = [share for rank, share in slow.shares.items() if rank != slow.rank]
-            what = f"rank {slow.rank} comes last: it waited {slow.shares[slow.rank]}% of {slow.window_s:.0f} s, the others {min(others)}% or more"
-            out.append(Log(f"{what}: capturing"))
-            out += self._begin(f"slow: {what}", now)
-        elif self._asked and self.round is None and not self._concluding:
-            out += self._begin(self._asked.popleft(), now)
+            out += self._stalled(stall, now)
+        elif self._early.suspicion is not None:
+            out += self._go_on(now)
+        else:
+            out += self._other_reasons(now, hears)
         if self.round is not None:
             out += self._finish_round(now, wall)
         return out
+
+    def rest_s(self, now: float) -> float:
+        """Seconds until the next tick: fewer while it may have to be decided whether this is a stall."""
+        close = self._early.suspicion is not None or self.watchdog.quiet(now)
+        return _CLOSE_S if close else self.settings.interval_s
+
+    def _hearing(self, now: float) -> Hearing:
+        if now - self.watchdog.last_event < _STANDS_S and self._told_warm:
+            return Hearing()
+        return hearing(self.nodes.values(), self.watchdog.ranks, self.watchdog.last_event, now)
+
+    def _greet(self, now: float, hears: Hearing) -> list[Instruction]:
+        """Once: the watch has begun."""
+        if self._told_warm or not self.watchdog.learned.warm:
+            return []
+        self._warm_since = now if self._warm_since is None else self._warm_since
+        if not hears.complete and now - self._warm_since < _GATHER_S:
+            return []
+        self._told_warm = True
+        return [Log(f"the job's rhythm is known; {self.watchdog.ranks} ranks are watched")]
+
+    def _stalled(self, stall: Stall, now: float) -> list[Instruction]:
+        """A capture of it; the one that is under way or held on evidence serves as well."""
+        said = Log(f"no rank has made progress for {stall.age_s:.1f} s ({stall.why}): capturing")
+        reason = f"stall: no progress for {stall.age_s:.1f} s, bound {stall.bound_s:.1f} s"
+        early, id = self._early.held, self._early.id
+        self._early.end()
+        if early is not None:
+            return [said, *self._conclude(id, early, reason)]
+        if self.round is not None and self.round.id == id:
+            self.round.reason, self.round.early = reason, False
+            return [said]
+        return [said, *self._begin(reason, now)]
+
+    def _go_on(self, now: float) -> list[Instruction]:
+        """With a capture on evidence: drop it, wait, or conclude it."""
+        early, suspicion = self._early, self._early.suspicion
+        assert suspicion is not None
+        if self._concluding == early.id:
+            return []
+        if early.is_void(self.watchdog, self.nodes):
+            self._drop(now)
+            return []
+        if not early.is_due(self.watchdog, now) or early.held is None:
+            return []
+        stall = self.watchdog.declare(now, suspicion)
+        said = Log(f"no rank has made progress for {stall.age_s:.1f} s: {stall.why}")
+        reason = f"stall: no progress for {stall.age_s:.1f} s, {stall.why}"
+        capture, early.held = early.held, None
+        return [said, *self._conclude(early.id, capture, reason, early=True)]
+
+    def _drop(self, now: float) -> None:
+        """The capture on evidence came to nothing, and nobody hears of it."""
+        if self.round is not None and self.round.id == self._early.id:
+            self.round = None
+        if self._early.suspicion is not None:
+            self.watchdog.dropped(now, self._early.suspicion)
+        self.counters.dropped += 1
+        self._early.end()
+
+    def _other_reasons(self, now: float, hears: Hearing) -> list[Instruction]:
+        """Evidence of a stall, a slow rank, or a person's wish."""
+        free = self.round is None and not self._concluding
+        suspicion = self.watchdog.suspicion(now, hears) if free else None
+        if suspicion is not None:
+            out = self._begin(f"stall: {suspicion.why}", now, hears)
+            assert self.round is not None
+            self._early.begin(suspicion, self.round.id, hears, now)
+            return out
+        slow = self._slow(now)
+        if slow is None:
+            return self._begin(self._asked.popleft(), now) if self._asked and free else []
+        self._straggler = slow
+        least = min(share for rank, share in slow.shares.items() if rank != slow.rank)
+        waited = f"it waited {slow.shares[slow.rank]}% of {slow.window_s:.0f} s"
+        what = f"rank {slow.rank} comes last: {waited}, the others {least}% or more"
+        return [Log(f"{what}: capturing"), *self._begin(f"slow: {what}", now)]
 
     def _empty(self, now: float) -> list[Instruction]:
         """Once: the job has not begun, or another one was meant."""
@@ -281,41 +365,52 @@ class Core:
     def silent_nodes(self, now: float) -> list[str]:
         return sorted(n.name for n in self.nodes.values() if not n.left and now - n.heard > self.settings.silent_s)
 
-    def _begin(self, reason: str, now: float) -> list[Instruction]:
+    def _begin(self, reason: str, now: float, hears: Hearing | None = None) -> list[Instruction]:
+        """Ask all nodes for a capture; `hears` is given where it rests on evidence."""
         if self.round is not None or self._concluding:
             self._asked.append(reason)
             return []
+        s = self.settings
         self._rounds += 1
-        self.round = Round(
-            f"{self.session}-{self._rounds}",
-            reason,
-            now,
-            self.settings.capture_s + self.settings.patience_s,
-            self.settings.settle_s,
-        )
+        settle_s = s.settle_s if hears is None else min(s.settle_s, _SETTLE_S)
+        id = f"{self.session}-{self._rounds}"
+        self.round = Round(id, reason, now, s.capture_s + s.patience_s, settle_s)
+        self.round.early = hears is not None
         ranks = sum(len(n.ranks) for n in self.nodes.values())
-        keep = max(KEEP_LEAST, min(self.settings.keep_ops, self.settings.keep_all_ops // max(1, ranks)))
-        return list(self.round.begin(self.nodes.values(), now, self.settings.silent_s, keep))
+        keep = max(KEEP_LEAST, min(s.keep_ops, s.keep_all_ops // max(1, ranks)))
+        silent = hears.nodes if hears is not None else ()
+        return list(self.round.begin(self.nodes.values(), now, s.silent_s, keep, silent))
 
     def _finish_round(self, now: float, wall: float) -> list[Instruction]:
         assert self.round is not None
         if not self.round.complete(now):
             return []
         done, self.round = self.round, None
-        self._concluding = done.id
+        if done.early:
+            self._early.held = done.join(self.nodes.values(), now, wall)
+            return self._go_on(now)
         if done.is_stall and not self.watchdog.stalled:
-            self._concluding = ""
             return [Log("the job goes on; the capture is dropped")]
         capture = done.join(self.nodes.values(), now, wall)
         slow, self._straggler = self._straggler, None
         if slow is not None and done.reason.startswith("slow"):
             capture.slowest, capture.waited, capture.waited_s = slow.rank, slow.shares, slow.window_s
-        return [Conclude(done.id, capture, done.reason)]
+        return self._conclude(done.id, capture, done.reason)
+
+    def _conclude(self, id: str, capture: JobCapture, reason: str, early: bool = False) -> list[Instruction]:
+        self._concluding = id
+        capture.notes = [reason]
+        return [Conclude(id, capture, reason, early)]
 
     def concluded(self, id: str, status: str, now: float) -> list[Instruction]:
         """The diagnosis of a capture: "healthy" takes a stall back."""
         if id == self._concluding:
             self._concluding = ""
+        if self._early.suspicion is not None and id == self._early.id:
+            if status != "hang":
+                self._drop(now)
+                return []
+            self._early.end()
         if status == "healthy" and self.watchdog.stalled:
             self.counters.false_alarms += 1
             self.watchdog.false_alarm(now)

@@ -1,0 +1,57 @@
+"""Progress is the training's: what other threads of a rank poll beside it hides no stall."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ports import free_port
+from sidecar_stage import Job, Start
+from stage import wait_until
+
+from hangdoctor.incidents import Incident, Incidents
+
+SCRIPT = Path(__file__).with_name("polling_job.py")
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(params=["nothing", "store", "group", "store group"])
+def polling(job: Job, start: Start, request: pytest.FixtureRequest) -> Iterator[Job]:
+    """Two ranks that train, with threads that poll, an agent and a collector that knows their rhythm."""
+    control, port = job.logs / "control", str(free_port())
+    control.mkdir()
+    environ = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1",
+               "HANGDOCTOR_DIR": str(job.logs / "boxes"), "TORCHELASTIC_RUN_ID": f"poll-{port}"}  # fmt: skip
+    job.collector()
+    for rank in ("0", "1"):
+        start(f"rank{rank}", str(SCRIPT), str(control), *request.param.split(), **environ, RANK=rank)
+    job.agent("n1", f"poll-{port}")
+    wait_until(lambda: job.said("collector", "rhythm is known") > 0, "the rhythm is known")
+    before = steps(job)  # a few more than the first: until then it counts as a phase that is new
+    wait_until(lambda: steps(job) > before + 60, "it goes on")
+    yield job
+
+
+def steps(job: Job) -> int:
+    return int((job.logs / "control" / "at.0").read_text())
+
+
+def incidents(job: Job) -> list[Incident]:
+    if not (job.folder / "incidents" / "index.sqlite").exists():
+        return []
+    return [i for i in Incidents(job.folder).rows() if i.state == "saved"]
+
+
+def test_a_stall_is_seen_as_soon_with_threads_that_poll_as_without(polling: Job) -> None:
+    (polling.logs / "control" / "loader").touch()
+    wait_until(lambda: bool(incidents(polling)), "a verdict", 40)
+    [found] = incidents(polling)
+    assert (found.status, found.ranks) == ("hang", "1"), found.summary
+    told = re.search(r"no progress for ([\d.]+) s, bound ([\d.]+) s", found.reason)
+    assert told is not None
+    assert float(told[2]) < 12, "the pause of a step is what was learned, not that of a poll"
+    saved = polling.folder / "incidents" / found.id / "diagnosis.json"
+    assert json.loads(saved.read_text())["causes"][0]["kind"] != "slow"
