@@ -288,7 +288,8 @@ class Core:
             return []
         stall = self.watchdog.declare(now, suspicion)
         said = Log(f"no rank has made progress for {stall.age_s:.1f} s: {stall.why}")
-        reason = f"stall: no progress for {stall.age_s:.1f} s, {stall.why}"
+        passed = f"no progress for {stall.age_s:.1f} s, bound {stall.bound_s:.1f} s"
+        reason = f"stall: {passed}: {stall.why}"
         capture, early.held = early.held, None
         return [said, *self._conclude(early.id, capture, reason, early=True)]
 
