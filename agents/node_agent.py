@@ -69,7 +69,8 @@ class NodeAgent:
         self.stopping = False
         self.why = "its job has ended"
         self._reported_at = 0.0
-        self._changed_at = 0.0
+        self._changed_at = time.monotonic()
+        self._usual_s = 0.0  # without news, of late
         self._introduced = ("", 0)  # job and its size, as the collector was told
         self._told: dict[int, tuple[object, ...]] = {}
         self._boxes = 0  # that were there when their past was told
@@ -101,9 +102,15 @@ class NodeAgent:
                 self.line.connect()
                 self._watch()
                 self.line.talk()
-                await self._listen(self.interval_s)
+                await self._listen(self._rest_s())
         finally:
             await self._leave()
+
+    def _rest_s(self) -> float:
+        """Until the next look: half as long while the ranks stand for longer than they did before."""
+        still = time.monotonic() - self._changed_at
+        stands = 1.5 * max(self.interval_s, self._usual_s) < still < _STANDS_S
+        return self.interval_s / 2 if stands else self.interval_s
 
     async def _listen(self, seconds: float) -> None:
         """Do what the collector says, for one interval or until the end."""
@@ -190,7 +197,9 @@ class NodeAgent:
         boxes = sum(r.box for r in told)
         changed = [r for r in told if self._told.get(r.rank) != _news(r)]
         now = time.monotonic()
-        self._changed_at = now if changed else self._changed_at
+        if changed:
+            self._usual_s = max(0.98 * self._usual_s, min(now - self._changed_at, _STANDS_S))
+            self._changed_at = now
         stands = now - self._changed_at < _STANDS_S
         if not changed and not stands and now - self._reported_at < _HEARTBEAT_S:
             return

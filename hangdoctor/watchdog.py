@@ -64,7 +64,9 @@ class Suspicion(Struct, frozen=True):
     why: str
 
 
-_TIMES_SEEN = 1.5
+_TIMES_SEEN = 1.5  # of the longest pause that was normal
+_TIMES_EVIDENT = 3.0  # ... where there is evidence
+_TIMES_CERTAIN = 2.0  # ... where a process or a node is gone
 _LOOKS_S = 2.2  # after which two looks of each agent are here: whether a rank works is known from the second
 _FIRST_STACKS_S = 60.0  # after the first word: until then the first two stacks of ranks without a box are here
 _DROPPED_S = 30.0  # no further look on evidence after one that came to nothing; twice as long each time
@@ -241,13 +243,12 @@ class Watchdog:
         found = self._evidence(now, label, hearing)
         if found is None:
             return None
-        rhythm = self.learned.of(label)
-        age = self._counted(now, label)
-        if found in (evidence.DIED, evidence.STOPPED, evidence.SILENT):
-            age = now - self._last_event
-        if age < max(found.begin_s, self.settings.factor / 2 * rhythm.high_s):
+        longest = self.learned.of(label).longest_s
+        certain = found in (evidence.DIED, evidence.STOPPED, evidence.SILENT)
+        age = now - self._last_event if certain else self._counted(now, label)
+        least = longest * (_TIMES_CERTAIN if certain else _TIMES_EVIDENT)
+        if age < max(found.begin_s, least / 2):
             return None
-        least = max(self.settings.factor * rhythm.high_s, _TIMES_SEEN * rhythm.longest_s)
         commit = max(found.commit_s, least) if found.commit_s else 0.0
         phase = label.removeprefix("phase:")
         return Suspicion(self._last_event, age, commit, phase, found.why)

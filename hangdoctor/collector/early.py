@@ -44,11 +44,13 @@ class Early:
             return True
         return any(n in nodes and nodes[n].heard > self.begun for n in self.silent)
 
-    def is_due(self, watchdog: Watchdog, now: float) -> bool:
-        """Whether the capture is here and the pause has lasted long enough for a verdict."""
+    def is_due(self, watchdog: Watchdog, nodes: Iterable[Node]) -> bool:
+        """Whether the capture is here and the pause has lasted long enough, by what nodes have said."""
         if self.suspicion is None or self.held is None:
             return False
-        return now - watchdog.last_event >= self.suspicion.commit_s
+        # Until the newest report nothing had moved; what was since then is still on its way.
+        heard = max((n.heard for n in nodes), default=0.0)
+        return heard - watchdog.last_event >= self.suspicion.commit_s
 
 
 def hearing(nodes: Iterable[Node], ranks: int, last_event: float, now: float) -> Hearing:

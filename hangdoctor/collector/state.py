@@ -282,9 +282,8 @@ class Core:
         if self._concluding == early.id:
             return []
         if early.is_void(self.watchdog, self.nodes):
-            self._drop(now)
-            return []
-        if not early.is_due(self.watchdog, now) or early.held is None:
+            return self._drop(now)
+        if not early.is_due(self.watchdog, self.nodes.values()) or early.held is None:
             return []
         stall = self.watchdog.declare(now, suspicion)
         said = Log(f"no rank has made progress for {stall.age_s:.1f} s: {stall.why}")
@@ -293,14 +292,18 @@ class Core:
         capture, early.held = early.held, None
         return [said, *self._conclude(early.id, capture, reason, early=True)]
 
-    def _drop(self, now: float) -> None:
-        """The capture on evidence came to nothing, and nobody hears of it."""
-        if self.round is not None and self.round.id == self._early.id:
-            self.round = None
-        if self._early.suspicion is not None:
-            self.watchdog.dropped(now, self._early.suspicion)
-        self.counters.dropped += 1
+    def _drop(self, now: float) -> list[Instruction]:
+        """The capture on evidence came to nothing: no incident."""
+        suspicion, id = self._early.suspicion, self._early.id
         self._early.end()
+        if self.round is not None and self.round.id == id:
+            self.round = None
+        if suspicion is None:
+            return []
+        self.counters.dropped += 1
+        self.watchdog.dropped(now, suspicion)
+        passed = f"a pause of {suspicion.age_s:.1f} s ({suspicion.why})"
+        return [Log(f"{passed} was looked at and is none: the capture is dropped")]
 
     def _other_reasons(self, now: float, hears: Hearing) -> list[Instruction]:
         """Evidence of a stall, a slow rank, or a person's wish."""
@@ -409,8 +412,7 @@ class Core:
             self._concluding = ""
         if self._early.suspicion is not None and id == self._early.id:
             if status != "hang":
-                self._drop(now)
-                return []
+                return self._drop(now)
             self._early.end()
         if status == "healthy" and self.watchdog.stalled:
             self.counters.false_alarms += 1
