@@ -257,7 +257,7 @@ class Core:
         if self._told_warm or not self.watchdog.learned.warm:
             return []
         self._warm_since = now if self._warm_since is None else self._warm_since
-        if not hears.complete and now - self._warm_since < _GATHER_S:
+        if not (hears.complete and self.watchdog.ranks) and now - self._warm_since < _GATHER_S:
             return []
         self._told_warm = True
         return [Log(f"the job's rhythm is known; {self.watchdog.ranks} ranks are watched")]

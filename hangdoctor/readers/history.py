@@ -15,6 +15,7 @@ from .glance import BoxWatch
 
 _FIRST_STEPS = 3  # of the job: compilation and warm-up teach nothing of the others
 _FIRST_S = 8.0  # ... where the job names no steps
+_CALLS = 3  # of a step, where the job names none
 _FEW = 3  # pauses that may be longer than the usual ones, or
 _SHARE = 50  # one in so many steps
 _PHASES = 16
@@ -34,6 +35,8 @@ def past_of(watch: BoxWatch) -> Past:
     steps = max(len(iterations), watch.steps)
     if not records:
         return Past(steps)
+    if not steps and records[-1][2] - records[0][2] > 2e9 * _FIRST_S:
+        steps = len(records) // _CALLS
     begin = records[0][2]
     if records[-1][0] < watch.region(fmt.H_RING)[1]:  # the ring reaches back to the first of all
         late = iterations[_FIRST_STEPS] if len(iterations) > _FIRST_STEPS else 0

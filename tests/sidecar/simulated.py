@@ -41,7 +41,8 @@ Plan = Iterator[Pause]
 class Simulation:
     """`verdicts`: seconds between the last progress and each capture that was concluded as a hang."""
 
-    def __init__(self, plan: Plan, learned: Learned | None = None, seed: int = 0) -> None:
+    def __init__(self, plan: Plan, learned: Learned | None = None, seed: int = 0, unwatched_s: float = 0.0) -> None:
+        """`unwatched_s`: so long the job has run when its agents and the collector are started."""
         self.plan, self.chance = plan, random.Random(seed)
         self.core = Core(Settings(), Watchdog(Bounds(), learned), session="s")
         self.now = 1000.0
@@ -55,8 +56,21 @@ class Simulation:
         self.verdicts: list[float] = []
         self.concluded: list[Conclude] = []
         self.judge: Callable[[Conclude], str] = lambda one: "hang"
+        self.past = self.unwatched(unwatched_s)
+        self.due = [self.now + n * 0.25 for n in range(NODES)]
         for node in range(NODES):
             self.hello(node)
+
+    def unwatched(self, seconds: float) -> msg.Past | None:
+        """Let the job run alone; what its boxes remember of that."""
+        end, found = self.now + seconds, dict[str, list[float]]()
+        while self.event + self.pause.seconds <= end:
+            found.setdefault(self.pause.phase, []).append(self.pause.seconds)
+            self.event += self.pause.seconds
+            self.pause = next(self.plan)
+        self.now = end
+        phases = [msg.PastPhase(n, len(p), sorted(p)[max(0, len(p) - 4)], max(p)) for n, p in found.items()]
+        return msg.Past(sum(p.pauses for p in phases), phases) if seconds else None
 
     def hello(self, node: int, agent: str = "") -> None:
         """An agent begins; another name is a restart."""
@@ -91,7 +105,8 @@ class Simulation:
             inside=inside, busy=number in p.busy, box=True, over=number in p.dead, held="T" if number in p.stopped else "",
         )  # fmt: skip
 
-    def report(self, node: int, past: msg.Past | None = None) -> None:
+    def report(self, node: int) -> None:
+        past = self.past if not self.seq[node] else None
         ranks = [self.rank(r) for r in (2 * node, 2 * node + 1)]
         news = (self.event, self.pause)
         changed = ranks if news != self.told[node] else []

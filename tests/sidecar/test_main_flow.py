@@ -18,17 +18,25 @@ SCRIPT = Path(__file__).with_name("polling_job.py")
 pytestmark = pytest.mark.torch
 
 
+def polling_environment(job: Job) -> dict[str, str]:
+    """What the two ranks are started with."""
+    (job.logs / "control").mkdir()
+    port = str(free_port())
+    return {
+        "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1",
+        "HANGDOCTOR_DIR": str(job.logs / "boxes"), "TORCHELASTIC_RUN_ID": f"poll-{port}",
+    }  # fmt: skip
+
+
 @pytest.fixture(params=["nothing", "store", "group", "store group"])
 def polling(job: Job, start: Start, request: pytest.FixtureRequest) -> Iterator[Job]:
     """Two ranks that train, with threads that poll, an agent and a collector that knows their rhythm."""
-    control, port = job.logs / "control", str(free_port())
-    control.mkdir()
-    environ = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1",
-               "HANGDOCTOR_DIR": str(job.logs / "boxes"), "TORCHELASTIC_RUN_ID": f"poll-{port}"}  # fmt: skip
+    environ = polling_environment(job)
     job.collector()
     for rank in ("0", "1"):
-        start(f"rank{rank}", str(SCRIPT), str(control), *request.param.split(), **environ, RANK=rank)
-    job.agent("n1", f"poll-{port}")
+        words = [str(SCRIPT), str(job.logs / "control"), *request.param.split()]
+        start(f"rank{rank}", *words, **environ, RANK=rank)
+    job.agent("n1", environ["TORCHELASTIC_RUN_ID"])
     wait_until(lambda: job.said("collector", "rhythm is known") > 0, "the rhythm is known")
     before = steps(job)  # a few more than the first: until then it counts as a phase that is new
     wait_until(lambda: steps(job) > before + 60, "it goes on")
@@ -36,7 +44,7 @@ def polling(job: Job, start: Start, request: pytest.FixtureRequest) -> Iterator[
 
 
 def steps(job: Job) -> int:
-    return int((job.logs / "control" / "at.0").read_text())
+    return int((job.logs / "control" / "at.0").read_text().split()[0])
 
 
 def incidents(job: Job) -> list[Incident]:
