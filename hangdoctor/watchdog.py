@@ -14,35 +14,15 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from . import evidence
+from . import bounds, evidence
+from .bounds import WORKING as WORKING
+from .bounds import Settings as Settings
 from .evidence import Hearing
 from .messages import Past, RankNow
 from .operations import STORE
 from .rhythm import ENOUGH
 from .rhythm import Learned as Learned
 from .roster import Roster
-
-WORKING = "working"
-
-
-class Settings(Struct, frozen=True):
-    """Bounds in seconds."""
-
-    stall_after_s: float = 0.0  # fixed by the user; 0 learns
-    interval_s: float = 1.0  # between reports
-    factor: float = 6.0  # a step five times as slow as the slowest seen is no stall
-    floor_s: float = 6.0
-    floor_blind_s: float = 300.0  # ranks without a black box: stacks every 30 s are coarse evidence
-    start_s: float = 300.0  # until the job has a rhythm
-    unknown_s: float = 180.0  # a phase that was not seen often enough
-    working_s: float = 120.0
-    end_s: float = 60.0
-    timeout_s: float = 600.0  # of the process groups, where nobody tells: NCCL's
-    capture_s: float = 10.0  # what a capture needs before such a time-out ends the job
-    deaf_s: float = 4.0  # without a report from any node nothing can be said
-    incomplete_s: float = 2.0  # longer for nodes that may still come, where a job stood already
-    warm_steps: int = 8  # samples with progress before the rhythm counts
-    warm_s: float = 8.0
 
 
 class Stall(Struct, frozen=True):
@@ -64,8 +44,7 @@ class Suspicion(Struct, frozen=True):
     why: str
 
 
-_TIMES_SEEN = 1.5  # of the longest pause that was normal
-_TIMES_EVIDENT = 3.0  # ... where there is evidence
+_TIMES_EVIDENT = 3.0  # of the longest pause that was normal
 _TIMES_CERTAIN = 2.0  # ... where a process or a node is gone
 _LOOKS_S = 2.2  # after which two looks of each agent are here: whether a rank works is known from the second
 _FIRST_STACKS_S = 60.0  # after the first word: until then the first two stacks of ranks without a box are here
@@ -303,38 +282,18 @@ class Watchdog:
 
     def bound(self, label: str) -> tuple[float, str]:
         """(seconds without progress that are still normal, where that figure is from)."""
-        s = self.settings
-        if s.stall_after_s:
-            return s.stall_after_s, "fixed by --stall-after"
-        bound, why = self._learned_bound(label)
-        if bound <= self.limit_s:
-            return bound, why
-        # A pause that is longer than that and was seen to be normal cannot be what the time-out is about.
-        high = self.learned.of(label).high_s if self.learned.warm else 0.0
-        least = max(self.limit_s, _TIMES_SEEN * high)
-        return (bound, why) if bound <= least else (least, f"{why}; the process groups' own time-out comes soon")
-
-    @property
-    def limit_s(self) -> float:
-        """Until when a capture must begin, to be done before the process groups' own time-out ends the job."""
-        timeout = min(self._timeouts.values(), default=self.settings.timeout_s)
-        return timeout - min(max(self.settings.capture_s, 0.2 * timeout), 0.5 * timeout)
-
-    def _learned_bound(self, label: str) -> tuple[float, str]:
-        s = self.settings
-        floor = s.floor_s if self._ranks.boxes else s.floor_blind_s
-        rhythm = self.learned.of(label)
-        if label == WORKING:
-            return max(s.working_s, floor, s.factor * rhythm.high_s), "ranks work outside of operations"
-        if not self.learned.warm:
-            return s.start_s, "the job is still starting"
-        if self._ranks.finished:
-            floor = max(floor, s.end_s)
-        if rhythm.steps < ENOUGH:
-            return max(s.unknown_s, floor), "this phase was not seen before"
-        slower = s.factor * rhythm.high_s + 2 * s.interval_s
-        learned = max(floor, slower, _TIMES_SEEN * rhythm.longest_s)
-        return learned, f"up to {rhythm.longest_s:.1f} s between steps is normal here"
+        ranks = self._ranks
+        if self.settings.stall_after_s:
+            return self.settings.stall_after_s, "fixed by --stall-after"
+        limit_s = bounds.limit_s(self.settings, self._timeouts.values())
+        return bounds.bound(
+            self.settings,
+            self.learned,
+            label,
+            limit_s,
+            boxes=bool(ranks.boxes),
+            finished=bool(ranks.finished),
+        )
 
     @property
     def stalled(self) -> bool:

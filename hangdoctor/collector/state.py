@@ -30,22 +30,20 @@ from ..messages import (
     WhoAreYou,
     from_agent,
 )  # fmt: skip
-from ..model import JobCapture
 from ..stragglers import SlowSettings, Straggler, Stragglers
-from ..watchdog import Stall, Watchdog
+from ..watchdog import Watchdog
+from .captures import KEEP_LEAST, Captures
 from .door import Door, Peer
-from .early import Early, hearing
-from .parts import Conclude, Counters, Instruction, Log, Node, Position, Remember, Send, Settings
+from .early import hearing
+from .parts import Counters, Instruction, Log, Node, Position, Remember, Send, Settings
 from .round import Round
 
-__all__ = ["Core", "Counters", "Settings"]
+__all__ = ["KEEP_LEAST", "Core", "Counters", "Settings"]
 _EMPTY_S = 10.0  # agents without a rank for so long are worth a line
 _TOLD = -1.0
 _STANDS_S = 1.5  # without progress, before it is asked how well the nodes are heard
 _CLOSE_S = 0.25  # between two ticks while the job pauses
-_SETTLE_S = 0.5  # of a capture on evidence: the ranks have stood for seconds
 _GATHER_S = 10.0  # for ranks that are missing, before it is said how many are watched
-KEEP_LEAST = 16  # operations of a rank in a capture, however many ranks there are
 
 
 class Core:
@@ -63,17 +61,14 @@ class Core:
         self.nodes: dict[str, Node] = {}
         self.relays: dict[str, Node] = {}  # collectors below this one, by their names
         self.counters = Counters()
-        self.round: Round | None = None
+        self.captures = Captures(settings, watchdog, self.counters, self.nodes, session)
         self.trace: Trace | None = None  # what the agents were told last
         self._door = Door(settings, self.counters, self._node_of)
         self._unacked: dict[str, bytes] = {}
         self._rounds = 0
         self._asked: deque[str] = deque(maxlen=8)
-        self._early = Early()
         self._remembered_at = -1e18
         self._warm_since: float | None = None
-        self._straggler: Straggler | None = None
-        self._concluding = ""
         self._told_warm = False
         self._empty_since: float | None = None  # agents are here, and none has a rank
         self.observer: Callable[[str, list[RankNow], float, float], None] | None = None  # sees all news that are taken
@@ -218,7 +213,7 @@ class Core:
                 return []
             node = behind
         note = self.round.take(node.name, message)
-        return ([Log(note)] if note else []) + self._finish_round(now, wall)
+        return ([Log(note)] if note else []) + self.captures.finish(now, wall)
 
     # ----------------------------------------------------------------- time
 
@@ -233,18 +228,18 @@ class Core:
         out += self._empty(now)
         stall = self.watchdog.tick(now, hears)
         if stall is not None:
-            out += self._stalled(stall, now)
-        elif self._early.suspicion is not None:
-            out += self._go_on(now)
+            out += self.captures.stalled(stall, now)
+        elif self.captures.early.suspicion is not None:
+            out += self.captures.go_on(now)
         else:
             out += self._other_reasons(now, hears)
         if self.round is not None:
-            out += self._finish_round(now, wall)
+            out += self.captures.finish(now, wall)
         return out
 
     def rest_s(self, now: float) -> float:
         """Seconds until the next tick: fewer while it may have to be decided whether this is a stall."""
-        close = self._early.suspicion is not None or self.watchdog.quiet(now)
+        close = self.captures.early.suspicion is not None or self.watchdog.quiet(now)
         return _CLOSE_S if close else self.settings.interval_s
 
     def _hearing(self, now: float) -> Hearing:
@@ -262,66 +257,13 @@ class Core:
         self._told_warm = True
         return [Log(f"the job's rhythm is known; {self.watchdog.ranks} ranks are watched")]
 
-    def _stalled(self, stall: Stall, now: float) -> list[Instruction]:
-        """A capture of it; the one that is under way or held on evidence serves as well."""
-        said = Log(f"no rank has made progress for {stall.age_s:.1f} s ({stall.why}): capturing")
-        reason = f"stall: no progress for {stall.age_s:.1f} s, bound {stall.bound_s:.1f} s"
-        early, id = self._early.held, self._early.id
-        self._early.end()
-        if early is not None:
-            return [said, *self._conclude(id, early, reason)]
-        if self.round is not None and self.round.id == id:
-            self.round.reason, self.round.early = reason, False
-            return [said]
-        return [said, *self._begin(reason, now)]
-
-    def _go_on(self, now: float) -> list[Instruction]:
-        """With a capture on evidence: drop it, wait, or conclude it."""
-        early, suspicion = self._early, self._early.suspicion
-        assert suspicion is not None
-        if self._concluding == early.id:
-            return []
-        if early.is_void(self.watchdog, self.nodes):
-            return self._drop(now)
-        if not early.is_due(self.watchdog, self.nodes.values()) or early.held is None:
-            return []
-        stall = self.watchdog.declare(now, suspicion)
-        said = Log(f"no rank has made progress for {stall.age_s:.1f} s: {stall.why}")
-        passed = f"no progress for {stall.age_s:.1f} s, bound {stall.bound_s:.1f} s"
-        reason = f"stall: {passed}: {stall.why}"
-        capture, early.held = early.held, None
-        return [said, *self._conclude(early.id, capture, reason, early=True)]
-
-    def _drop(self, now: float) -> list[Instruction]:
-        """The capture on evidence came to nothing: no incident."""
-        suspicion, id = self._early.suspicion, self._early.id
-        self._early.end()
-        if self.round is not None and self.round.id == id:
-            self.round = None
-        if suspicion is None:
-            return []
-        self.counters.dropped += 1
-        self.watchdog.dropped(now, suspicion)
-        passed = f"a pause of {suspicion.age_s:.1f} s ({suspicion.why})"
-        return [Log(f"{passed} was looked at and is none: the capture is dropped")]
-
     def _other_reasons(self, now: float, hears: Hearing) -> list[Instruction]:
         """Evidence of a stall, a slow rank, or a person's wish."""
-        free = self.round is None and not self._concluding
-        suspicion = self.watchdog.suspicion(now, hears) if free else None
+        suspicion = self.watchdog.suspicion(now, hears) if self.captures.free else None
         if suspicion is not None:
-            out = self._begin(f"stall: {suspicion.why}", now, hears)
-            assert self.round is not None
-            self._early.begin(suspicion, self.round.id, hears, now)
-            return out
+            return self.captures.suspect(suspicion, hears, now)
         slow = self._slow(now)
-        if slow is None:
-            return self._begin(self._asked.popleft(), now) if self._asked and free else []
-        self._straggler = slow
-        least = min(share for rank, share in slow.shares.items() if rank != slow.rank)
-        waited = f"it waited {slow.shares[slow.rank]}% of {slow.window_s:.0f} s"
-        what = f"rank {slow.rank} comes last: {waited}, the others {least}% or more"
-        return [Log(f"{what}: capturing"), *self._begin(f"slow: {what}", now)]
+        return self.captures.asked(now) if slow is None else self.captures.straggle(slow, now)
 
     def _empty(self, now: float) -> list[Instruction]:
         """Once: the job has not begun, or another one was meant."""
@@ -339,7 +281,7 @@ class Core:
         return [Log(f"waiting for ranks: {where} none of the job yet; the log of an agent names the jobs of its node")]
 
     def _slow(self, now: float) -> Straggler | None:
-        if self.round is not None or self._concluding or self.watchdog.stalled:
+        if not self.captures.free or self.watchdog.stalled:
             self.stragglers.forget()
             return None
         return self.stragglers.tick(now, self.watchdog.living)
@@ -364,59 +306,16 @@ class Core:
 
     def ask(self, reason: str) -> None:
         """A person wants a capture."""
-        self._asked.append(reason)
+        self.captures.ask(reason)
 
     def silent_nodes(self, now: float) -> list[str]:
         return sorted(n.name for n in self.nodes.values() if not n.left and now - n.heard > self.settings.silent_s)
 
-    def _begin(self, reason: str, now: float, hears: Hearing | None = None) -> list[Instruction]:
-        """Ask all nodes for a capture; `hears` is given where it rests on evidence."""
-        if self.round is not None or self._concluding:
-            self._asked.append(reason)
-            return []
-        s = self.settings
-        self._rounds += 1
-        settle_s = s.settle_s if hears is None else min(s.settle_s, _SETTLE_S)
-        id = f"{self.session}-{self._rounds}"
-        self.round = Round(id, reason, now, s.capture_s + s.patience_s, settle_s)
-        self.round.early = hears is not None
-        ranks = sum(len(n.ranks) for n in self.nodes.values())
-        keep = max(KEEP_LEAST, min(s.keep_ops, s.keep_all_ops // max(1, ranks)))
-        silent = hears.nodes if hears is not None else ()
-        return list(self.round.begin(self.nodes.values(), now, s.silent_s, keep, silent))
-
-    def _finish_round(self, now: float, wall: float) -> list[Instruction]:
-        assert self.round is not None
-        if not self.round.complete(now):
-            return []
-        done, self.round = self.round, None
-        if done.early:
-            self._early.held = done.join(self.nodes.values(), now, wall)
-            return self._go_on(now)
-        if done.is_stall and not self.watchdog.stalled:
-            return [Log("the job goes on; the capture is dropped")]
-        capture = done.join(self.nodes.values(), now, wall)
-        slow, self._straggler = self._straggler, None
-        if slow is not None and done.reason.startswith("slow"):
-            capture.slowest, capture.waited, capture.waited_s = slow.rank, slow.shares, slow.window_s
-        return self._conclude(done.id, capture, done.reason)
-
-    def _conclude(self, id: str, capture: JobCapture, reason: str, early: bool = False) -> list[Instruction]:
-        self._concluding = id
-        capture.notes = [reason]
-        return [Conclude(id, capture, reason, early)]
+    @property
+    def round(self) -> Round | None:
+        """The capture that is under way."""
+        return self.captures.round
 
     def concluded(self, id: str, status: str, now: float) -> list[Instruction]:
         """The diagnosis of a capture: "healthy" takes a stall back."""
-        if id == self._concluding:
-            self._concluding = ""
-        if self._early.suspicion is not None and id == self._early.id:
-            if status != "hang":
-                return self._drop(now)
-            self._early.end()
-        if status == "healthy" and self.watchdog.stalled:
-            self.counters.false_alarms += 1
-            self.watchdog.false_alarm(now)
-            return [Log("the capture shows that the job goes on: no incident, and so long a pause is normal from now on")]
-        self.counters.incidents += 1
-        return []
+        return self.captures.concluded(id, status, now)
