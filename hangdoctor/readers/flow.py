@@ -11,7 +11,12 @@ from collections.abc import Iterable
 from ..probe import format as fmt
 
 Record = tuple[int, ...]
-_GROUP, _SIGNATURE, _THREAD, _FLAGS = 3, 4, 6, 9  # places in an unpacked record
+_GROUP, _SIGNATURE, _THREAD, _FLAGS, _UID = 3, 4, 6, 9, 10  # places in an unpacked record
+
+
+def in_group(record: Record) -> bool:
+    """Whether it is an operation of a group, one that the group table does not list too."""
+    return record[_GROUP] != fmt.NO_GROUP or bool(record[_UID])
 
 
 class Flow:
@@ -33,9 +38,8 @@ class Flow:
             thread = record[_THREAD]
             if thread in self._trains:
                 continue
-            mark, group = record[_FLAGS] & fmt.MARK, record[_GROUP]
-            works = group != fmt.NO_GROUP and record[_SIGNATURE] not in is_set_up
-            if mark or (thread == self._main and works):
+            works = in_group(record) and record[_SIGNATURE] not in is_set_up
+            if record[_FLAGS] & fmt.MARK or (thread == self._main and works):
                 self._trains.add(thread)
 
     def has(self, thread: int) -> bool:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from ..errors import BadInput
 from ..operations import STORE
 from ..probe import format as fmt
-from .flow import Flow, Record
+from .flow import Flow, Record, in_group
 
 _HEAD = fmt.HEADER_BYTES + fmt.THREADS * fmt.THREAD.size
 _SAMPLE = 64  # newest records, for the share of waiting
@@ -150,14 +150,14 @@ class BoxWatch:
 
     def learn(self, records: list[Record]) -> None:
         """Learn from these records which threads train."""
-        named = {r[4] for r in records if r[3] != fmt.NO_GROUP and not r[9] & fmt.MARK}
+        named = {r[4] for r in records if in_group(r) and not r[9] & fmt.MARK}
         fresh = (n for n in named - self._set_up if self.text(n).split("\t")[0] in STORE)
         self._set_up = self._set_up.union(fresh)
         self.flow.learn(records, self._set_up)
 
     def is_store_call(self, record: Record) -> bool:
         """Whether it is a wait for a store's key."""
-        return record[3] == fmt.NO_GROUP and self.text(record[4]).startswith(_STORE_CALL)
+        return not in_group(record) and self.text(record[4]).startswith(_STORE_CALL)
 
     def see_threads(self, head: bytes) -> list[tuple[int, int, int, int]]:
         """(thread id, last serial, serial waited for, since when) of each slot of the table."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from test_main_flow import SCRIPT, incidents, polling_environment, steps
 
 from hangdoctor.probe import format as fmt
 from hangdoctor.probe.box import Box
+from hangdoctor.readers import blackbox
 from hangdoctor.readers.glance import BoxWatch
 from hangdoctor.readers.history import merged, past_of
 
@@ -151,6 +155,41 @@ def test_of_all_ranks_the_longest_counts(tmp_path: Path) -> None:
 
 
 # ----------------------------------------------------------------- real ranks
+
+OPTIMIZER = """
+import os, sys, time
+import hangdoctor.probe as p; p.install()
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+weight = torch.nn.Parameter(torch.ones(1))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for _ in range(60):
+    weight.grad = torch.ones(1)
+    optimizer.step()
+    time.sleep(0.02)
+print("trained", flush=True); sys.stdin.readline()
+"""
+
+
+@pytest.mark.torch
+def test_steps_of_an_optimizer_are_a_past_where_no_operation_is_seen(tmp_path: Path) -> None:
+    environ = os.environ | {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0",
+                            "HANGDOCTOR_DIR": str(tmp_path)}  # fmt: skip
+    command = [sys.executable, "-c", OPTIMIZER]
+    with subprocess.Popen(
+        command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tmp_path
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().strip() == "trained"
+            watch = BoxWatch(blackbox.find_boxes(tmp_path)[0].path)
+            past = past_of(watch)
+            watch.close()
+        finally:
+            process.kill()
+    assert past.steps == 60
+    [told] = past.phases
+    assert told.pauses > 50 and told.usual_s >= 0.02
 
 
 @pytest.mark.torch
