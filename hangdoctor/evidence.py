@@ -28,11 +28,11 @@ class Evidence(Struct, frozen=True):
     commit_s: float  # the verdict
 
 
-DIED = Evidence("a rank has died", 2.0, 3.0)
-STOPPED = Evidence("a process is stopped", 2.0, 3.9)
+DIED = Evidence("a rank has died", 1.5, 3.0)
+STOPPED = Evidence("a process is stopped", 1.5, 3.9)
 SILENT = Evidence("a node is silent and the others wait", 2.5, 3.9)
-OUTSIDE = Evidence("all others wait in operations", 2.5, 3.9)
-PARTED = Evidence("all ranks wait, and not in the same operation", 2.5, 3.9)
+OUTSIDE = Evidence("all others wait in operations", 2.0, 3.9)
+PARTED = Evidence("all ranks wait, and not in the same operation", 2.0, 3.9)
 STILL = Evidence("every rank has the stack that it had 30 s before", 0.0, 0.0)
 DIED_EARLY = Evidence("a rank has died before the job had a rhythm", 10.0, 15.0)
 
