@@ -20,6 +20,7 @@ class Known(Struct):
 
     event: float
     now: RankNow
+    member: tuple[bool, ...] = ()  # of which sets
 
 
 class Roster:
@@ -49,6 +50,11 @@ class Roster:
         known.event, known.now = max(known.event, event), told
         self.newest = max(self.newest, known.event)
         self._count(told, 1)
+        member = _membership(told)
+        if member != known.member:  # seldom, and there are many sets
+            known.member = member
+            for group, inside in zip(self._sets(), member, strict=True):
+                (group.add if inside else group.discard)(told.rank)
 
     def drop(self, ranks: Iterable[int]) -> None:
         """Forget these ranks."""
@@ -84,7 +90,7 @@ class Roster:
 
     def _count(self, told: RankNow, sign: int) -> None:
         """Add a rank to the totals, or take it out of the counters."""
-        alive, rank = not told.over, told.rank
+        alive = not told.over
         if alive:
             self.phases[told.phase] += sign
             if not self.phases[told.phase]:
@@ -94,9 +100,6 @@ class Roster:
             self.inside[place] += sign
             if not self.inside[place]:
                 del self.inside[place]
-        if sign > 0:
-            for group, member in zip(self._sets(), _membership(told), strict=True):
-                (group.add if member else group.discard)(rank)
 
 
 def _membership(told: RankNow) -> tuple[bool, ...]:
