@@ -35,7 +35,7 @@ from .ranks import Ranks
 
 _LOG = logging.getLogger("hangdoctor.agent")
 _HEARTBEAT_S = 2.0  # a report without news
-_STANDS_S = 12.0  # so long after the last news one goes out with every look: that nothing has changed is news
+_STANDS_S = 12.0  # so long a report goes out with every look: that nothing changes is news
 _ANSWER_S = 5.0  # for the way of a capture; the collector waits no longer
 
 
@@ -107,7 +107,7 @@ class NodeAgent:
             await self._leave()
 
     def _rest_s(self) -> float:
-        """Until the next look: half as long while the ranks stand for longer than they did before."""
+        """Until the next look: half as long while ranks stand for longer than before."""
         still = time.monotonic() - self._changed_at
         stands = 1.5 * max(self.interval_s, self._usual_s) < still < _STANDS_S
         return self.interval_s / 2 if stands else self.interval_s

@@ -50,7 +50,7 @@ class Tracked(Struct):
     spins: bool = False
     ahead: bool = False  # its backend enqueues and returns: waiting uses the processor
     pending: bool = False
-    ran_at: float = 0.0  # monotonic: of a rank without a box, when its main thread was seen to have run
+    ran_at: float = 0.0  # monotonic: when the main thread of a rank without a box had run
 
 
 class Ranks:
@@ -256,7 +256,7 @@ class Ranks:
         return min([_LONGEST_S, *told]) if told else 0.0
 
     def past(self) -> Past | None:
-        """What the boxes of these ranks remember of their rhythm; None where they hold nothing yet."""
+        """What the boxes of these ranks remember of their rhythm; None where they hold nothing."""
         told = []
         for tracked in self.tracked.values():
             if tracked.box is not None:

@@ -65,7 +65,13 @@ def bound(
     return least, f"{why}; the process groups' own time-out comes soon"
 
 
-def _learned(s: Settings, learned: Learned, label: str, boxes: bool, finished: bool) -> tuple[float, str]:
+def _learned(
+    s: Settings,
+    learned: Learned,
+    label: str,
+    boxes: bool,
+    finished: bool,
+) -> tuple[float, str]:
     floor = s.floor_s if boxes else s.floor_blind_s
     rhythm = learned.of(label)
     if label == WORKING:

@@ -1,7 +1,7 @@
 """What shortens the wait for a stall: a pause that has a cause already needs no patience.
 
-A capture that begins on evidence is held until the pause has lasted `commit_s`: when the job goes on before, it is
-dropped and nobody hears of it.
+A capture that begins on evidence is held until the pause has lasted `commit_s`: when the job goes
+on before, it is dropped with a line in the log.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class Hearing(Struct, frozen=True):
     """How well the collector hears the nodes at one moment."""
 
     complete: bool = True  # each rank of the world was heard of
-    fresh: bool = False  # all nodes but the silent ones have said that nothing has changed since the last progress
+    fresh: bool = False  # all nodes but the silent ones have said so: no progress since the last
     silent: frozenset[int] = frozenset()  # ranks of nodes that do not answer while others do
     nodes: tuple[str, ...] = ()  # those nodes
 
@@ -38,7 +38,7 @@ DIED_EARLY = Evidence("a rank has died before the job had a rhythm", 10.0, 15.0)
 
 
 def find(ranks: Roster, hearing: Hearing) -> Evidence | None:
-    """The strongest evidence of now; None where a rank works, where some have left, or nothing tells."""
+    """The strongest evidence of now; None where a rank works, some have left, or nothing tells."""
     if ranks.finished or not hearing.fresh:
         return None
     if ranks.lost and len(ranks.lost) < len(ranks.living):

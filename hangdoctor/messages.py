@@ -62,7 +62,10 @@ class PastPhase(Struct, array_like=True):
 
 
 class Past(Struct, array_like=True):
-    """The history of a node's ranks, of all the longest. Fields go by their place: new ones come at the end."""
+    """The history of a node's ranks, of all the longest.
+
+    Fields go by their place: new ones come at the end.
+    """
 
     steps: Number  # iterations or optimizer steps
     phases: Annotated[list[PastPhase], Meta(max_length=16)] = []

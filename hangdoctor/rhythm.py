@@ -1,4 +1,6 @@
-"""How long a job goes without progress while nothing is wrong: learned live, or read from the boxes' own history.
+"""How long a job goes without progress while nothing is wrong.
+
+Learned live, or read from the boxes' own history.
 
 No I/O and no clock: callers pass the time, in seconds of a clock that never goes back.
 """
@@ -17,7 +19,9 @@ PAST_STEPS = 20  # that a box must hold before its history counts
 
 
 class Rhythm(Struct):
-    """The longest pause in one kind of phase: of this period and of the one before, so that it can shrink again.
+    """The longest pause in one kind of phase.
+
+    Of this period and of the one before, so that it can shrink again.
 
     `long_s` likewise over half a day: a pause that comes once in an hour is normal the second time.
     """

@@ -46,9 +46,9 @@ class Suspicion(Struct, frozen=True):
 
 _TIMES_EVIDENT = 3.0  # of the longest pause that was normal
 _TIMES_CERTAIN = 2.0  # ... where a process or a node is gone
-_LOOKS_S = 2.2  # after which two looks of each agent are here: whether a rank works is known from the second
-_FIRST_STACKS_S = 60.0  # after the first word: until then the first two stacks of ranks without a box are here
-_DROPPED_S = 30.0  # no further look on evidence after one that came to nothing; twice as long each time
+_LOOKS_S = 2.2  # two looks of each agent: whether a rank works is known from the second
+_FIRST_STACKS_S = 60.0  # the first two stacks of ranks without a box have come by then
+_DROPPED_S = 30.0  # patience after evidence that came to nothing; twice as long each time
 _DROPPED_MOST_S = 1800.0
 
 
@@ -100,7 +100,7 @@ class Watchdog:
             self._sample(now)
 
     def _arrive(self, now: float, told: list[RankNow]) -> None:
-        """Ranks that have stood for long when they are seen first: those of other nodes may be moving."""
+        """Ranks that have stood for long when seen first: those of other nodes may be moving."""
         fresh = [one for one in told if one.rank not in self._ranks.ranks]
         if self._came is None and told:
             self._came = now
@@ -172,7 +172,7 @@ class Watchdog:
     def _works(self) -> bool:
         """Some rank works outside of operations, and that can come to something.
 
-        Not after another one was lost, and not where its node is silent: it worked when it was heard last.
+        Not after another one was lost, nor where its node is silent: it worked when heard last.
         """
         busy = self._ranks.busy
         return bool(busy) and not self._ranks.lost and not (self._silent and busy <= self._silent)
@@ -262,7 +262,10 @@ class Watchdog:
         return Stall(age, suspicion.commit_s, suspicion.phase, suspicion.why)
 
     def dropped(self, now: float, suspicion: Suspicion) -> None:
-        """It came to nothing: the job went on, or the capture showed no hang. Be more patient for a while."""
+        """It came to nothing: the job went on, or the capture showed no hang.
+
+        Be more patient for a while.
+        """
         if now > self._patient_until + _DROPPED_MOST_S:
             self._dropped = 0
         self._patient_until = now + min(_DROPPED_MOST_S, _DROPPED_S * 2**self._dropped)
@@ -274,7 +277,7 @@ class Watchdog:
         """The capture showed no hang: such an age is normal in this phase, too."""
         for label, age in self._pending.items():
             self._learn(now, label, age)
-            if label in self.learned.rhythms:  # also before the first rhythm, when nothing else is learned
+            if label in self.learned.rhythms:  # also before the first rhythm
                 self.learned.rhythms[label].put(age)
         self._pending.clear()
         self._calm_until = now + max(30.0, now - self._last_event)

@@ -129,6 +129,7 @@ class Captures:
         return list(self.round.begin(self.nodes.values(), now, s.silent_s, keep, silent))
 
     def finish(self, now: float, wall: float) -> list[Instruction]:
+        """Hand the round that is under way on, if it is complete."""
         assert self.round is not None
         if not self.round.complete(now):
             return []
@@ -144,7 +145,13 @@ class Captures:
             capture.slowest, capture.waited, capture.waited_s = slow.rank, slow.shares, slow.window_s
         return self._conclude(done.id, capture, done.reason)
 
-    def _conclude(self, id: str, capture: JobCapture, reason: str, early: bool = False) -> list[Instruction]:
+    def _conclude(
+        self,
+        id: str,
+        capture: JobCapture,
+        reason: str,
+        early: bool = False,
+    ) -> list[Instruction]:
         self.concluding = id
         capture.notes = [reason]
         return [Conclude(id, capture, reason, early)]
@@ -160,6 +167,7 @@ class Captures:
         if status == "healthy" and self.watchdog.stalled:
             self.counters.false_alarms += 1
             self.watchdog.false_alarm(now)
-            return [Log("the capture shows that the job goes on: no incident, and so long a pause is normal from now on")]
+            said = "the capture shows that the job goes on: no incident"
+            return [Log(f"{said}, and so long a pause is normal from now on")]
         self.counters.incidents += 1
         return []

@@ -1,6 +1,7 @@
 """A capture on evidence: begun before the pause is a stall, and held until it is one.
 
-When the job goes on before, or a node that was silent speaks again, the capture is dropped: no incident, no line.
+When the job goes on before, or a node that was silent speaks again, the capture is dropped: no
+incident, one line in the log.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Early:
         return any(n in nodes and nodes[n].heard > self.begun for n in self.silent)
 
     def is_due(self, watchdog: Watchdog, nodes: Iterable[Node]) -> bool:
-        """Whether the capture is here and the pause has lasted long enough, by what nodes have said."""
+        """Whether the capture is here and the pause was long enough, by what nodes have said."""
         if self.suspicion is None or self.held is None:
             return False
         # Until the newest report nothing had moved; what was since then is still on its way.
@@ -54,7 +55,10 @@ class Early:
 
 
 def hearing(nodes: Iterable[Node], ranks: int, last_event: float, now: float) -> Hearing:
-    """How well all nodes are heard; `ranks` is how many are known, `last_event` the job's last progress."""
+    """How well all nodes are heard.
+
+    `ranks` is how many are known, `last_event` the job's last progress.
+    """
     silent: list[Node] = []
     heard, fresh, world = 0, True, 0
     for node in nodes:

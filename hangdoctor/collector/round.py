@@ -40,7 +40,7 @@ class Round:
         keep_ops: int,
         silent: Collection[str] = (),
     ) -> Iterator[Send]:
-        """Ask all; answers are expected of who was heard within `silent_s` and is not in `silent`."""
+        """Ask all; answers are expected of who was heard within `silent_s` and is not `silent`."""
         wanted = Capture(self.id, self.settle_s, max(1.0, self.limit_s - 2.0), keep_ops)
         asked: set[bytes] = set()
         for node in nodes:

@@ -238,7 +238,7 @@ class Core:
         return out
 
     def rest_s(self, now: float) -> float:
-        """Seconds until the next tick: fewer while it may have to be decided whether this is a stall."""
+        """Seconds until the next tick: fewer while this may be a stall."""
         close = self.captures.early.suspicion is not None or self.watchdog.quiet(now)
         return _CLOSE_S if close else self.settings.interval_s
 

@@ -208,7 +208,7 @@ class Recorder:
         self.steps += 1
         self.words[_STEPS_WORD] = self.steps
         self.words[_STEP_SINCE_WORD] = time_ns()
-        if self.iteration < 0:  # the job names none: the steps are its iterations, also for who comes late
+        if self.iteration < 0:  # the job names none: its steps stand for them, in the ring too
             self.mark(fmt.ITERATION, self.steps)
 
     def resolve_source(self, token: Token, entry: GroupEntry, source: int | None) -> None:

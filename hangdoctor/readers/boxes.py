@@ -100,7 +100,7 @@ def told_layout(ranks: Sequence[RankCapture]) -> Layout | None:
 
 
 def trim(ops: RankOps, keep: int) -> RankOps:
-    """The newest `keep` operations of the training, as many of its other threads, and every older one that has not ended."""
+    """The newest `keep` operations of the training, as many of other threads, and all unfinished."""
     if len(ops.operations) <= keep:
         return ops
     kept = ops.newest(keep)

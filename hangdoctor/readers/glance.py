@@ -114,8 +114,9 @@ class BoxWatch:
         records = [r for r in records if r[0] and r[13] == r[0] & 0xFFFFFFFF]
         self.learn(records)
         for record in records:
-            entered, group, flags, left = record[2], record[3], record[9], record[11]
-            if not entered or group == fmt.NO_GROUP or flags & fmt.ASYNC or not self.flow.has(record[6]):
+            entered, flags, left = record[2], record[9], record[11]
+            waits = entered and in_group(record) and not flags & fmt.ASYNC
+            if not waits or not self.flow.has(record[6]):
                 continue
             oldest = min(oldest, entered)
             waited += max(0, min(left or now_ns, now_ns) - max(entered, since_ns))
@@ -189,7 +190,7 @@ class BoxWatch:
             if trains and not self.is_store_call(record):
                 self._last[i] = max(record[2], left, since if waited else 0) / 1e9
                 glance.pending = glance.pending or (not left and outcome == fmt.STARTED)
-            # The thread that trains and is inside an operation says where the rank is; among equals the newest.
+            # The thread that trains and is inside an operation says where the rank is.
             if (trains, inside, record[0]) > best:
                 best = (trains, inside, record[0])
                 glance.inside, glance.seq, glance.op = inside, record[1], self._name(head, record)

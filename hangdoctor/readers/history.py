@@ -1,6 +1,7 @@
 """What a black box remembers of its rank's rhythm: the pauses between steps of progress, by phase.
 
-For who comes late: an agent that is attached to a job that hangs already cannot learn its rhythm any more.
+For who comes late: an agent that is attached to a job that hangs already cannot learn its rhythm
+any more.
 Progress is that of the main flow (`glance.Flow`); the pause that lasts now is none of these.
 """
 
