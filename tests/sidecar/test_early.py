@@ -138,8 +138,8 @@ def test_a_node_that_speaks_again_is_no_evidence_any_more() -> None:
 
 def test_hours_of_a_restless_job_raise_no_alarm() -> None:
     for seed, marks in ((0, True), (1, False)):
-        job = Simulation(restless(seed, 3.0, marks), seed=seed)
-        while job.now < 1000 + 2.9 * 3600:
+        job = Simulation(restless(seed, 1.5, marks), seed=seed)
+        while job.now < 1000 + 1.4 * 3600:
             job.run(1200)
             job.jump(random.Random(seed).uniform(1, 60))
             job.hello(seed, f"again-{job.now:.0f}")
