@@ -193,18 +193,20 @@ def test_steps_of_an_optimizer_are_a_past_where_no_operation_is_seen(tmp_path: P
 
 
 @pytest.mark.torch
+@pytest.mark.timeout(240)
 def test_a_sidecar_that_comes_after_the_hang_names_it_and_so_does_its_successor(job: Job, start: Start) -> None:
     environ = polling_environment(job)
     control = job.logs / "control"
     for rank in ("0", "1"):
         start(f"rank{rank}", str(SCRIPT), str(control), **environ, RANK=rank)
-    wait_until(lambda: (control / "at.0").exists() and steps(job) >= 250, "it trains", 100)
+    wait_until(lambda: (control / "at.0").exists(), "it begins", 100)
+    wait_until(lambda: steps(job) >= 250, "it trains", 100)
     (control / "loader").touch()
     wait_until(lambda: rests(job), "it hangs")
     for number in (1, 2):
         collector = job.collector()
         agent = job.agent("n1", environ["TORCHELASTIC_RUN_ID"])
-        wait_until(lambda n=number: len(incidents(job)) == n, "a verdict", 40)  # type: ignore[misc]
+        wait_until(lambda n=number: len(incidents(job)) == n, "a verdict", 80)  # type: ignore[misc]
         found = incidents(job)[number - 1]
         assert (found.status, found.ranks) == ("hang", "1"), found.summary
         for process in (agent, collector):

@@ -15,7 +15,7 @@ from stage import wait_until
 from hangdoctor.incidents import Incident, Incidents
 
 SCRIPT = Path(__file__).with_name("polling_job.py")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 
 
 def polling_environment(job: Job) -> dict[str, str]:
@@ -37,9 +37,10 @@ def polling(job: Job, start: Start, request: pytest.FixtureRequest) -> Iterator[
         words = [str(SCRIPT), str(job.logs / "control"), *request.param.split()]
         start(f"rank{rank}", *words, **environ, RANK=rank)
     job.agent("n1", environ["TORCHELASTIC_RUN_ID"])
+    wait_until(lambda: (job.logs / "control" / "at.0").exists(), "they train", 100)
     wait_until(lambda: job.said("collector", "rhythm is known") > 0, "the rhythm is known")
     before = steps(job)  # a few more than the first: until then it counts as a phase that is new
-    wait_until(lambda: steps(job) > before + 60, "it goes on")
+    wait_until(lambda: steps(job) > before + 60, "it goes on", 100)
     yield job
 
 
@@ -55,7 +56,7 @@ def incidents(job: Job) -> list[Incident]:
 
 def test_a_stall_is_seen_as_soon_with_threads_that_poll_as_without(polling: Job) -> None:
     (polling.logs / "control" / "loader").touch()
-    wait_until(lambda: bool(incidents(polling)), "a verdict", 40)
+    wait_until(lambda: bool(incidents(polling)), "a verdict", 80)
     [found] = incidents(polling)
     assert (found.status, found.ranks) == ("hang", "1"), found.summary
     told = re.search(r"no progress for ([\d.]+) s, bound ([\d.]+) s", found.reason)
