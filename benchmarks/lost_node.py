@@ -91,7 +91,9 @@ def main() -> None:
     finally:
         cluster.down()
     worst = max(statistics.median(taken[fault]) for fault in IN_TARGET)
-    print(f"target {TARGET_S:.0f} s for a node without link or power: {'met' if worst <= TARGET_S else 'MISSED'} ({worst:.1f} s)")
+    print(
+        f"target {TARGET_S:.0f} s for a node without link or power: {'met' if worst <= TARGET_S else 'MISSED'} ({worst:.1f} s)"
+    )
     sys.exit(0 if worst <= TARGET_S else 1)
 
 

@@ -31,6 +31,7 @@ from ._version import __version__
 from .errors import BadInput, BundleError
 from .model import CAPTURE_SCHEMA, Diagnosis, JobCapture
 from .operations import RankOps
+from .printable import as_json
 from .texts import readable
 
 _OPERATIONS = "operations.bin"
@@ -125,7 +126,7 @@ def _rename(staging: Path, path: Path) -> Path:
 
 def encode_diagnosis(diagnosis: Diagnosis) -> bytes:
     """The diagnosis as indented JSON with a newline: the bytes of `--json` and of the bundle."""
-    return msgspec.json.format(msgspec.json.encode(diagnosis), indent=1) + b"\n"
+    return as_json(diagnosis)
 
 
 def as_bytes(capture: JobCapture, diagnosis: Diagnosis, folder: Path) -> bytes:

@@ -18,6 +18,7 @@ from ..launchers.base import Launcher, Progress
 from ..launchers.twice import join_looks
 from ..model import Diagnosis, JobCapture
 from ..readers.node import CaptureOptions
+from . import pipes
 from .output import deliver, exit_with, progress_to_stderr, result_flags
 
 _PAUSE_AT_MOST_S = 15.0  # a verdict in seconds, with its doubt, is worth more than a sure one in minutes
@@ -69,7 +70,7 @@ def command(**flags: object) -> None:
     settle_given = click.get_current_context().get_parameter_source("settle") is not ParameterSource.DEFAULT
     capture = _look(launcher, options, progress_to_stderr(quiet), once=settle_given)
     for note in (n for node in capture.nodes for n in node.notes if n.startswith("job ") and not quiet):
-        click.echo(f"hangdoctor: {note}", err=True)  # a choice was made; with --quiet, the JSON and the bundle tell it
+        pipes.say(f"hangdoctor: {note}", err=True)  # a choice was made; with --quiet, the JSON and the bundle tell it
     diagnosis = diagnose(capture)
     saved, trouble = ("", None) if flags["no_bundle"] else keep(capture, diagnosis, flags["bundle_dir"])
     deliver(diagnosis, flags["json_file"], quiet, bool(flags["no_color"]), saved)  # type: ignore[arg-type]

@@ -52,7 +52,7 @@ def deliver(diagnosis: Diagnosis, json_file: str | None, quiet: bool, no_color: 
 
 def _show(diagnosis: Diagnosis, quiet: bool, no_color: bool, saved: str) -> None:
     if quiet:
-        click.echo(diagnosis.summary)
+        pipes.say(diagnosis.summary)
         return
     from rich.console import Console
 
@@ -101,6 +101,6 @@ def write_file(target: str, pieces: Iterable[bytes]) -> int:
 def progress_to_stderr(quiet: bool) -> Callable[[str], None]:
     def say(text: str) -> None:
         if not quiet:
-            click.echo(f"hangdoctor: {text}", err=True)
+            pipes.say(f"hangdoctor: {text}", err=True)
 
     return say

@@ -13,6 +13,7 @@ import click
 from ..errors import HangdoctorError, UsageError
 from ..probe import folder as folders
 from ..probe.calls import request as requests
+from . import pipes
 from .trace_flags import choice_flags
 
 _ROOM = 64_000_000  # bytes: boxes of sixteen ranks
@@ -84,7 +85,7 @@ def _warn_of_room(where: Path) -> None:
     space = os.statvfs(where)
     free = space.f_bavail * space.f_frsize
     if free < _ROOM:
-        click.echo(
+        pipes.say(
             f"hangdoctor: {free / 1e6:.0f} MB are free in {where}, and each rank's black box takes 4 MB: ranks without room go without one "
             "(HANGDOCTOR_DIR names another place)",
             err=True,
