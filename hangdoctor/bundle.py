@@ -26,7 +26,7 @@ from pathlib import Path
 
 import msgspec
 
-from . import packing
+from . import packing, redaction
 from ._version import __version__
 from .errors import BadInput, BundleError
 from .model import CAPTURE_SCHEMA, Diagnosis, JobCapture
@@ -172,4 +172,4 @@ def load(path: Path) -> JobCapture:
 
 
 def command_line() -> list[str]:
-    return ["hangdoctor", *(readable(word) for word in sys.argv[1:])]
+    return ["hangdoctor", *redaction.arguments([readable(word) for word in sys.argv[1:]])]

@@ -10,6 +10,7 @@ import msgspec
 from .texts import escape_hidden, visible
 
 T = TypeVar("T")
+_NUMBERS = {int, float, bool}
 
 
 def cleaned(value: T) -> T:
@@ -26,6 +27,8 @@ def _cleaned(value: Any) -> Any:
     if isinstance(value, dict):
         return {_cleaned(key): _cleaned(each) for key, each in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
+        if set(map(type, value)) <= _NUMBERS:
+            return value  # ranks, of which there may be a million
         return type(value)(map(_cleaned, value))
     return value
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 from msgspec import Struct
 
+from .. import redaction
 from ..errors import NoRanksFound, UsageError
 from ..model import Process, RankCapture
 from ..texts import readable
@@ -37,6 +38,7 @@ _LAUNCHER_MODULES = re.compile(
 )
 _PYTHON = re.compile(r"^(python|pypy)[\d.]*$|^pt_main_thread$")
 _NAMED = 6  # jobs in one line
+_WORDS, _CHILD_WORDS = 200, 60  # of a command line, of a rank and of what it has started
 _MAX_RANKS = 2_000_000  # of one job; what is larger is no rank
 _LOOPBACK = {"127.0.0.1", "localhost", "::1", "0.0.0.0"}
 
@@ -268,7 +270,7 @@ def here_now(keys: Sequence[str]) -> str:
 def to_capture(found: Found, node: str) -> RankCapture:
     """The rank as a capture without samples."""
     return RankCapture(
-        pid=found.pid, ppid=found.ppid, name=Path(found.argv[0]).name if found.argv else "", argv=found.argv[:200],
+        pid=found.pid, ppid=found.ppid, name=Path(found.argv[0]).name if found.argv else "", argv=redaction.arguments(found.argv[:_WORDS]),
         started=found.started, user=found.user, rank=found.rank, node=node, world_size=found.world_size,
         local_rank=found.local_rank, local_world_size=found.local_world_size, gpu=readable(gpu_of(found.environ, found.local_rank)),
     )  # fmt: skip
@@ -296,7 +298,7 @@ def children_of(pid: int) -> list[Process]:
     children: list[Process] = []
     for process in below:
         try:
-            argv = [readable(word) for word in process.cmdline()[:60]]
+            argv = redaction.arguments([readable(word) for word in process.cmdline()[:_CHILD_WORDS]])
         except psutil.ZombieProcess:
             argv = []  # a dead worker that nobody has waited for explains its parent's wait
         except psutil.Error:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from .. import places
+from .. import places, redaction
 from ..errors import HangdoctorError, NoRanksFound
 from ..layout import guess_layout
 from ..model import NodeCapture, Process, ProcessSample, RankCapture
@@ -120,7 +120,7 @@ def _find_pids(pids: list[int], node: str) -> tuple[NodeCapture, list[RankCaptur
             RankCapture(
                 pid=pid,
                 ppid=ppid,
-                argv=[readable(word) for word in argv[:200]],
+                argv=redaction.arguments([readable(word) for word in argv[:200]]),
                 started=started,
                 user=readable(user),
                 rank=rank,

@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from .. import redaction
 from ..errors import BadInput
 from ..model import Frame, ThreadSample
 from . import sources
@@ -192,4 +193,4 @@ def source_line(file: str, line: int) -> str:
     """The stripped source line, cut to 160 characters; empty where the file is not readable here."""
     if not file.endswith(".py") or not file.startswith("/"):
         return ""
-    return sources.line(file, line)[:160]
+    return redaction.code(sources.line(file, line)[:160])
