@@ -35,12 +35,18 @@ _PAIR = re.compile(
     rf"(?P<name>{_NAME})"
     r"(?P<between>[\"']?\s?[=:]\s?)(?P<quote>[\"']?)(?P<value>[^\s\"'&;,}|<>]{1,4096})"
 )
-_FLAG = re.compile(r"(?P<name>(?<![\w-])--?[A-Za-z][A-Za-z0-9_.-]{0,80})(?P<between>\s{1,8})(?P<quote>[\"']?)(?P<value>[^\s\"'-][^\s\"']{0,4095})")
+_FLAG = re.compile(
+    r"(?P<name>(?<![\w-])--?[A-Za-z][A-Za-z0-9_.-]{0,80})(?P<between>\s{1,8})(?P<quote>[\"']?)(?P<value>[^\s\"'-][^\s\"']{0,4095})"
+)
 _IS_FLAG = re.compile(r"--?[A-Za-z][A-Za-z0-9_.-]{0,80}")
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
-_HARMLESS_VALUE = re.compile(r"(?i)(?:-?[0-9.]{1,9}[a-z]?|true|false|none|null|yes|no|auto|bearer|basic|\$.*|<.*|\[redacted\]|/.*|~.*)")
+_HARMLESS_VALUE = re.compile(
+    r"(?i)(?:-?[0-9.]{1,9}[a-z]?|true|false|none|null|yes|no|auto|bearer|basic|\$.*|<.*|\[redacted\]|/.*|~.*)"
+)
 
-_SECRET = frozenset("secret secrets password passwd passphrase credential credentials apikey authtoken authkey accesskey secretkey".split())
+_SECRET = frozenset(
+    "secret secrets password passwd passphrase credential credentials apikey authtoken authkey accesskey secretkey".split()
+)
 _KEY_OF = frozenset("api access secret private auth account encryption signing license subscription storage service client master wandb "
                     "comet mlflow neptune clearml openai anthropic huggingface aws azure gcp ssh shared hmac session".split())  # fmt: skip
 # Tokens of texts and counts of them, against tokens that open doors.

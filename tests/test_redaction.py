@@ -76,7 +76,12 @@ def test_ordinary_arguments_stay(argv: list[str]) -> None:
 
 
 def test_a_program_line_keeps_its_names() -> None:
-    for line in ("token = tokens[i]", "api_key = os.environ['WANDB_API_KEY']", "loss = model(token=token)", "password: str = field()"):
+    for line in (
+        "token = tokens[i]",
+        "api_key = os.environ['WANDB_API_KEY']",
+        "loss = model(token=token)",
+        "password: str = field()",
+    ):
         assert code(line) == line
     assert code('login(token="swordfish", key=key)') == f'login(token="{REDACTED}", key=key)'
     assert code("wandb.login(key='" + HEX + "')") == f"wandb.login(key='{REDACTED}')"
@@ -84,7 +89,17 @@ def test_a_program_line_keeps_its_names() -> None:
 
 def test_long_texts_take_no_time() -> None:
     """Texts made to keep a search busy: twice as long must not take four times as long."""
-    for piece in ("a=", "--token ", "://a:", "sk-", "x_" * 40 + "=", "eyJaaaaaaaa.", "- ", '"\' = ', "-----BEGIN PRIVATE KEY-----"):
+    for piece in (
+        "a=",
+        "--token ",
+        "://a:",
+        "sk-",
+        "x_" * 40 + "=",
+        "eyJaaaaaaaa.",
+        "- ",
+        "\"' = ",
+        "-----BEGIN PRIVATE KEY-----",
+    ):
         used = []
         for size in (40_000, 160_000):
             words = (piece * size)[:size]
@@ -105,7 +120,9 @@ def test_a_captured_rank_has_no_secret_in_its_bundle(tmp_path: Path) -> None:
     with subprocess.Popen(argv, stdout=subprocess.PIPE, start_new_session=True) as rank:
         try:
             assert rank.stdout is not None and rank.stdout.readline() == b"up\n"
-            done = hangdoctor("dump", "--pid", str(rank.pid), "--settle", "0", "--bundle", "kept", "--json", "all.json", cwd=tmp_path)
+            done = hangdoctor(
+                "dump", "--pid", str(rank.pid), "--settle", "0", "--bundle", "kept", "--json", "all.json", cwd=tmp_path
+            )
         finally:
             import os
             import signal

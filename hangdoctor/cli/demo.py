@@ -128,7 +128,10 @@ def running_job(command: list[str], folder: str) -> Iterator[subprocess.Popen[st
     try:
         yield job
     finally:
-        for pid in [*(c.pid for c in discover.children_of(job.pid)), job.pid]:  # torchrun starts ranks in sessions of their own
+        for pid in [
+            *(c.pid for c in discover.children_of(job.pid, discover.parents())),
+            job.pid,
+        ]:  # torchrun starts ranks in sessions of their own
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         job.wait()

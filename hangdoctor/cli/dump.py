@@ -10,6 +10,7 @@ import msgspec
 from click.core import ParameterSource
 
 from .. import bundle
+from ..bounded import OutOfTime, within
 from ..clock import SystemClock
 from ..diagnosis import diagnose
 from ..diagnosis.again import pause_s
@@ -21,6 +22,7 @@ from ..readers.node import CaptureOptions
 from . import pipes
 from .output import deliver, exit_with, progress_to_stderr, result_flags
 
+_SAVE_S = 15.0  # for the bundle; the verdict waits for it
 _PAUSE_AT_MOST_S = 15.0  # a verdict in seconds, with its doubt, is worth more than a sure one in minutes
 
 
@@ -49,8 +51,7 @@ _PAUSE_AT_MOST_S = 15.0  # a verdict in seconds, with its doubt, is worth more t
 @click.option(
     "--bundle",
     "bundle_dir",
-    metavar="DIR",
-    type=click.Path(),
+    metavar="DIR",  # no click.Path: it would look at a file system that may not answer
     help="Where to keep everything (default hangdoctor-<job>-<time>/).",
 )
 @click.option("--no-bundle", is_flag=True, help="Keep nothing.")
@@ -132,6 +133,11 @@ def keep(capture: JobCapture, diagnosis: Diagnosis, wanted: object) -> tuple[str
 
     path = Path(str(wanted)) if wanted else bundle.default_path(capture.job, capture.taken)
     try:
-        return str(bundle.save(path, capture, diagnosis, plain(diagnosis), bundle.command_line())), None
+        return str(
+            within(_SAVE_S, lambda: bundle.save(path, capture, diagnosis, plain(diagnosis), bundle.command_line()))
+        ), None
+    except OutOfTime:
+        why = f"the bundle was not written: {path.parent.absolute()} did not answer within {_SAVE_S:.0f} s"
+        return "", BundleError(why, "Name another place with --bundle DIR.")
     except BundleError as error:
         return "", error

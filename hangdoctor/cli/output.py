@@ -11,10 +11,12 @@ from typing import Any
 import click
 
 from .. import bundle
+from ..bounded import OutOfTime, within
 from ..errors import BundleError
 from ..model import Diagnosis
 from . import pipes
 
+_WRITE_S = 20.0
 EXIT_CODES = {"healthy": 0, "hang": 10, "slow": 11, "unknown": 12}
 
 
@@ -45,7 +47,9 @@ def deliver(diagnosis: Diagnosis, json_file: str | None, quiet: bool, no_color: 
             _show(diagnosis, quiet, no_color, saved)
     if json_file and json_file != "-":  # after the report: a file that cannot be written must not cost the verdict
         try:
-            Path(json_file).write_bytes(bundle.encode_diagnosis(diagnosis))
+            within(_WRITE_S, lambda: Path(json_file).write_bytes(bundle.encode_diagnosis(diagnosis)))
+        except OutOfTime:
+            raise BundleError(f"the diagnosis was not written: {json_file} did not answer within {_WRITE_S:.0f} s") from None
         except OSError as error:
             raise BundleError(f"the diagnosis cannot be written to {json_file}: {error.strerror}") from error
 

@@ -7,7 +7,7 @@ inherits that environment: data-loader workers, compile workers and forked helpe
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -38,6 +38,7 @@ _LAUNCHER_MODULES = re.compile(
 )
 _PYTHON = re.compile(r"^(python|pypy)[\d.]*$|^pt_main_thread$")
 _NAMED = 6  # jobs in one line
+_MAX_BELOW = 512  # processes that a rank has started, of which the capture tells
 _WORDS, _CHILD_WORDS = 200, 60  # of a command line, of a rank and of what it has started
 _MAX_RANKS = 2_000_000  # of one job; what is larger is no rank
 _LOOPBACK = {"127.0.0.1", "localhost", "::1", "0.0.0.0"}
@@ -289,14 +290,34 @@ def gpu_of(environ: Mapping[str, str], local_rank: int) -> str:
     return devices[local_rank] if 0 <= local_rank < len(devices) else ",".join(devices)
 
 
-def children_of(pid: int) -> list[Process]:
-    """All living descendants of a rank, oldest first."""
-    try:
-        below = psutil.Process(pid).children(recursive=True)
-    except psutil.Error:
-        return []
+def parents() -> dict[int, list[int]]:
+    """{pid: its children} of every process of this host, read once for all ranks."""
+    found: dict[int, list[int]] = defaultdict(list)
+    for pid in psutil.pids():
+        fields = proc.stat_fields(pid)
+        if len(fields) > 1:
+            found[int(fields[1])].append(pid)
+    return found
+
+
+def _below(pid: int, family: Mapping[int, Sequence[int]]) -> list[int]:
+    """Descendants of `pid`, nearest first, up to `_MAX_BELOW`."""
+    found: list[int] = []
+    waiting = deque(family.get(pid, ()))
+    while waiting and len(found) < _MAX_BELOW:
+        found.append(waiting.popleft())
+        waiting.extend(family.get(found[-1], ()))
+    return found
+
+
+def children_of(pid: int, family: Mapping[int, Sequence[int]]) -> list[Process]:
+    """The living descendants of a rank, oldest first; `family` is what `parents` told."""
     children: list[Process] = []
-    for process in below:
+    for number in _below(pid, family):
+        try:
+            process = psutil.Process(number)
+        except psutil.Error:
+            continue
         try:
             argv = redaction.arguments([readable(word) for word in process.cmdline()[:_CHILD_WORDS]])
         except psutil.ZombieProcess:
