@@ -41,6 +41,7 @@ _NAMED = 6  # jobs in one line
 _MAX_BELOW = 512  # processes that a rank has started, of which the capture tells
 _WORDS, _CHILD_WORDS = 200, 60  # of a command line, of a rank and of what it has started
 _MAX_RANKS = 2_000_000  # of one job; what is larger is no rank
+_MOST_ON_HOST = 4096  # ranks: a host that is said to have more has a wrong variable
 _LOOPBACK = {"127.0.0.1", "localhost", "::1", "0.0.0.0"}
 
 
@@ -363,9 +364,13 @@ def _expected(ranks: list[Found]) -> set[int]:
             if "RANK" not in found.environ and len(firsts) > 1:
                 continue
             first = found.rank - found.local_rank
-            expected.update(range(first, first + found.local_world_size))
+            expected.update(range(first, first + min(found.local_world_size, _MOST_ON_HOST + 1)))
         elif found.environ.get("MASTER_ADDR") in _LOOPBACK:
-            expected.update(range(found.world_size))  # nobody from another host can meet at a loopback address
+            expected.update(
+                range(min(found.world_size, _MOST_ON_HOST + 1))
+            )  # nobody from another host can meet at a loopback address
+    if len(expected) > _MOST_ON_HOST:
+        return set()
     world = max(f.world_size for f in ranks)
     return {r for r in expected if r < world} if world else expected
 

@@ -18,6 +18,7 @@ from ..ras_model import RasReport
 from ..texts import readable
 from . import blackbox, boxes, discover, proc, pyspy, ras
 
+_FIND_S = 10.0  # at least, to look through the processes of this host
 _WORKERS = 32
 _OVERTIME_S = 4.0  # for a reader to end once its time is over
 _FIRST_SHARE = 0.5
@@ -49,10 +50,11 @@ def capture_node(options: CaptureOptions, node: str = "") -> NodeCapture:
     """
     begin = time.monotonic()
     node = node or os.environ.get("SLURMD_NODENAME") or platform.node()
+    patience = max(options.timeout_s, _FIND_S)
     try:
-        capture, ranks = within(options.timeout_s, lambda: _find(options, node))
+        capture, ranks = within(patience, lambda: _find(options, node))
     except OutOfTime:
-        raise NoRanksFound(f"the processes of {node} could not be looked through within {options.timeout_s:.0f} s") from None
+        raise NoRanksFound(f"the processes of {node} could not be looked through within {patience:.0f} s") from None
     session = _Session(options, begin, capture)
     session.sample(ranks)
     session.attach_boxes(first=True)

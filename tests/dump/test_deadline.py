@@ -113,11 +113,11 @@ def test_two_thousand_processes_below_a_rank(tmp_path: Path) -> None:
 RANKS = """
 import os, sys, time
 pids = []
-for i in range(2000):
+for i in range(200):
     pid = os.fork()
     if pid == 0:
         os.execve(sys.executable, [sys.executable, '-S', '-c', 'import time; time.sleep(600)'],
-                  {"RANK": str(i), "WORLD_SIZE": "2000", "MASTER_ADDR": "10.255.0.1", "MASTER_PORT": "28899"})
+                  {"RANK": str(i), "WORLD_SIZE": "200", "MASTER_ADDR": "10.255.0.1", "MASTER_PORT": "28899"})
     pids.append(pid)
 for pid in pids:
     while b"time.sleep" not in open(f"/proc/{pid}/cmdline", "rb").read(): time.sleep(0.01)
@@ -126,12 +126,12 @@ time.sleep(600)
 """
 
 
-def test_two_thousand_ranks_on_one_host(tmp_path: Path) -> None:
-    """More than can be read in time: some have no stack, all are there, and it ends."""
+def test_more_ranks_on_one_host_than_can_be_read_in_time(tmp_path: Path) -> None:
+    """Some have no stack; all are there."""
     with processes(RANKS, {}):
-        found = dumped(tmp_path, "--timeout", "10", "--settle", "0.5")
-    assert sorted(r["rank"] for r in found["ranks"]) == list(range(2000))
-    assert found["took"]["capture_s"] < 60
+        found = dumped(tmp_path, "--timeout", "1", "--settle", "0.2")
+    assert sorted(r["rank"] for r in found["ranks"]) == list(range(200))
+    assert any("no time left" in m["why"] or m["what"] for m in found["missing"])
 
 
 @pytest.fixture
