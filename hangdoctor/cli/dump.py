@@ -68,8 +68,10 @@ def command(**flags: object) -> None:
     )  # fmt: skip
     quiet = bool(flags["quiet"])
     launcher, options = choose_launcher(flags, options)
-    settle_given = click.get_current_context().get_parameter_source("settle") is not ParameterSource.DEFAULT
-    capture = _look(launcher, options, progress_to_stderr(quiet), once=settle_given)
+    told = click.get_current_context().get_parameter_source
+    settle_given, timeout_given = (told(name) is not ParameterSource.DEFAULT for name in ("settle", "timeout"))
+    whole_s = options.timeout_s if timeout_given else 2 * options.timeout_s + _PAUSE_AT_MOST_S
+    capture = _look(launcher, options, progress_to_stderr(quiet), 0.0 if settle_given else whole_s)
     for note in (n for node in capture.nodes for n in node.notes if n.startswith("job ") and not quiet):
         pipes.say(f"hangdoctor: {note}", err=True)  # a choice was made; with --quiet, the JSON and the bundle tell it
     diagnosis = diagnose(capture)
@@ -80,13 +82,17 @@ def command(**flags: object) -> None:
     exit_with(diagnosis, bool(flags["exit_code"]))
 
 
-def _look(launcher: Launcher, options: CaptureOptions, progress: Progress, once: bool) -> JobCapture:
-    """Capture; unless `once`, a second time where only that tells a slow rank from one that hangs."""
+def _look(launcher: Launcher, options: CaptureOptions, progress: Progress, whole_s: float) -> JobCapture:
+    """Capture; a second time where only that tells a slow rank from one that hangs, and both fit into `whole_s`."""
     clock = SystemClock()
     begin = clock.monotonic()
     capture = launcher.capture(options, progress)
-    pause = 0.0 if once else pause_s(capture, diagnose(capture))
+    first_s = clock.monotonic() - begin
+    pause = pause_s(capture, diagnose(capture)) if whole_s else 0.0
     if not 0 < pause <= _PAUSE_AT_MOST_S:
+        return capture
+    if 2 * first_s + pause > whole_s:
+        capture.notes.append(f"a later look, in {pause:.0f} s, tells slow from stuck here; --timeout left no time for it")
         return capture
     progress(f"such waits are usual in this job: looking again in {pause:.0f} s, to tell slow from stuck")
     time.sleep(pause)

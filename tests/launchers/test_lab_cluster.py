@@ -104,16 +104,18 @@ def test_a_node_that_is_only_slow_is_waited_for(cluster: Cluster, job: LabJob) -
         "login",
         *cluster.dump_command("--json", "-", "--jobid", job.id, "--timeout", "60"),
     ]
-    with cluster.broken("n3", "slurmd-stop", "slurmd-cont", job.id):
-        with subprocess.Popen(
+    with (
+        cluster.broken("n3", "slurmd-stop", "slurmd-cont", job.id),
+        subprocess.Popen(
             command, env=cluster.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as dump:
-            assert dump.stderr is not None
-            for line in dump.stderr:  # said 3 s after the start: the others have answered by then
-                if "waiting up to" in line:
-                    break
-            cluster.node("slurmd-cont", "n3")
-            out, err = dump.communicate(timeout=80)
+        ) as dump,
+    ):
+        assert dump.stderr is not None
+        for line in dump.stderr:  # said 3 s after the start: the others have answered by then
+            if "waiting up to" in line:
+                break
+        cluster.node("slurmd-cont", "n3")
+        out, err = dump.communicate(timeout=80)
     assert dump.returncode == 0, err
     diagnosis = json.loads(out)
     assert diagnosis["missing"] == []
