@@ -11,7 +11,7 @@ import sys
 
 from hangdoctor.errors import HangdoctorError
 from hangdoctor.readers.node import CaptureOptions, capture_node
-from hangdoctor.wire import NodeReply, pack
+from hangdoctor.wire import HERE, NodeReply, pack
 
 
 def answer(options: CaptureOptions) -> NodeReply:
@@ -24,5 +24,7 @@ def answer(options: CaptureOptions) -> NodeReply:
 
 
 def main(options: CaptureOptions) -> None:
+    sys.stdout.write(f"{HERE}\n")
+    sys.stdout.flush()
     sys.stdout.write(pack(answer(options)))
     sys.stdout.flush()

@@ -26,11 +26,12 @@ from pathlib import Path
 
 import msgspec
 
-from . import packing
+from . import packing, redaction
 from ._version import __version__
 from .errors import BadInput, BundleError
 from .model import CAPTURE_SCHEMA, Diagnosis, JobCapture
 from .operations import RankOps
+from .printable import as_json
 from .texts import readable
 
 _OPERATIONS = "operations.bin"
@@ -125,7 +126,7 @@ def _rename(staging: Path, path: Path) -> Path:
 
 def encode_diagnosis(diagnosis: Diagnosis) -> bytes:
     """The diagnosis as indented JSON with a newline: the bytes of `--json` and of the bundle."""
-    return msgspec.json.format(msgspec.json.encode(diagnosis), indent=1) + b"\n"
+    return as_json(diagnosis)
 
 
 def as_bytes(capture: JobCapture, diagnosis: Diagnosis, folder: Path) -> bytes:
@@ -171,4 +172,4 @@ def load(path: Path) -> JobCapture:
 
 
 def command_line() -> list[str]:
-    return ["hangdoctor", *(readable(word) for word in sys.argv[1:])]
+    return ["hangdoctor", *redaction.arguments([readable(word) for word in sys.argv[1:]])]

@@ -1,5 +1,6 @@
 """One node's answer as lines of text, to travel over any launcher's standard output.
 
+    HANGDOCTOR-HERE/1
     HANGDOCTOR-REPORT/1 <bytes> <crc32>
     <base64 of zlib-compressed JSON, in lines of 4,096 characters>
     HANGDOCTOR-END/1 <crc32>
@@ -19,6 +20,7 @@ import msgspec
 from .errors import WireError
 from .model import NodeCapture
 
+HERE = "HANGDOCTOR-HERE/1"  # a line of its own, as soon as the agent runs: from then on its node is worth waiting for
 BEGIN = "HANGDOCTOR-REPORT/1"
 END = "HANGDOCTOR-END/1"
 _LINE = 4096

@@ -25,6 +25,7 @@ from ..launchers.local import LocalLauncher
 from ..model import JobCapture
 from ..readers import discover, proc
 from ..readers.node import CaptureOptions
+from . import pipes
 from .dump import keep
 from .output import deliver, progress_to_stderr
 
@@ -73,7 +74,7 @@ def command(script: str | None, fault: str, ranks: int, limit: float) -> None:
         key = _rest(limit)
         say("all ranks have come to rest: now `hangdoctor dump --local`")
         capture: JobCapture = LocalLauncher().capture(CaptureOptions(job=key), say)
-        click.echo("")
+        pipes.say("")
         _conclude(capture)
 
 
@@ -86,7 +87,7 @@ def _conclude(capture: JobCapture) -> None:
         raise trouble
     program = Path(sys.argv[0])
     called = os.path.relpath(program) if program.name == "hangdoctor" and shutil.which("hangdoctor") is None else "hangdoctor"
-    click.echo(f"next   {called} report {saved} --html demo.html")
+    pipes.say(f"next   {called} report {saved} --html demo.html")
 
 
 def _command(script: str | None, fault: str, ranks: int) -> list[str]:
@@ -127,7 +128,10 @@ def running_job(command: list[str], folder: str) -> Iterator[subprocess.Popen[st
     try:
         yield job
     finally:
-        for pid in [*(c.pid for c in discover.children_of(job.pid)), job.pid]:  # torchrun starts ranks in sessions of their own
+        for pid in [
+            *(c.pid for c in discover.children_of(job.pid, discover.parents())),
+            job.pid,
+        ]:  # torchrun starts ranks in sessions of their own
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         job.wait()
@@ -161,7 +165,7 @@ def _wait_for_fault(job: subprocess.Popen[str], lines: queue.Queue[str | None], 
         if "fault:" in line:
             return line.strip()
         if "iteration" in line:
-            click.echo(line)
+            pipes.say(line)
     raise DemoError(f"no fault within {limit:.0f} s", _what_went_wrong(tail))
 
 

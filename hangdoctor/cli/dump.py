@@ -10,6 +10,7 @@ import msgspec
 from click.core import ParameterSource
 
 from .. import bundle
+from ..bounded import OutOfTime, within
 from ..clock import SystemClock
 from ..diagnosis import diagnose
 from ..diagnosis.again import pause_s
@@ -18,8 +19,10 @@ from ..launchers.base import Launcher, Progress
 from ..launchers.twice import join_looks
 from ..model import Diagnosis, JobCapture
 from ..readers.node import CaptureOptions
+from . import pipes
 from .output import deliver, exit_with, progress_to_stderr, result_flags
 
+_SAVE_S = 15.0  # for the bundle; the verdict waits for it
 _PAUSE_AT_MOST_S = 15.0  # a verdict in seconds, with its doubt, is worth more than a sure one in minutes
 
 
@@ -52,8 +55,7 @@ _PAUSE_AT_MOST_S = 15.0  # a verdict in seconds, with its doubt, is worth more t
 @click.option(
     "--bundle",
     "bundle_dir",
-    metavar="DIR",
-    type=click.Path(),
+    metavar="DIR",  # no click.Path: it would look at a file system that may not answer
     help="Where to keep everything (default hangdoctor-<job>-<time>/).",
 )
 @click.option("--no-bundle", is_flag=True, help="Keep nothing.")
@@ -71,10 +73,12 @@ def command(**flags: object) -> None:
     )  # fmt: skip
     quiet = bool(flags["quiet"])
     launcher, options = choose_launcher(flags, options)
-    settle_given = click.get_current_context().get_parameter_source("settle") is not ParameterSource.DEFAULT
-    capture = _look(launcher, options, progress_to_stderr(quiet), once=settle_given)
+    told = click.get_current_context().get_parameter_source
+    settle_given, timeout_given = (told(name) is not ParameterSource.DEFAULT for name in ("settle", "timeout"))
+    whole_s = options.timeout_s if timeout_given else 2 * options.timeout_s + _PAUSE_AT_MOST_S
+    capture = _look(launcher, options, progress_to_stderr(quiet), 0.0 if settle_given else whole_s)
     for note in (n for node in capture.nodes for n in node.notes if n.startswith("job ") and not quiet):
-        click.echo(f"hangdoctor: {note}", err=True)  # a choice was made; with --quiet, the JSON and the bundle tell it
+        pipes.say(f"hangdoctor: {note}", err=True)  # a choice was made; with --quiet, the JSON and the bundle tell it
     diagnosis = diagnose(capture)
     saved, trouble = ("", None) if flags["no_bundle"] else keep(capture, diagnosis, flags["bundle_dir"])
     deliver(diagnosis, flags["json_file"], quiet, bool(flags["no_color"]), saved)  # type: ignore[arg-type]
@@ -83,13 +87,17 @@ def command(**flags: object) -> None:
     exit_with(diagnosis, bool(flags["exit_code"]))
 
 
-def _look(launcher: Launcher, options: CaptureOptions, progress: Progress, once: bool) -> JobCapture:
-    """Capture; unless `once`, a second time where only that tells a slow rank from one that hangs."""
+def _look(launcher: Launcher, options: CaptureOptions, progress: Progress, whole_s: float) -> JobCapture:
+    """Capture; a second time where only that tells a slow rank from one that hangs, and both fit into `whole_s`."""
     clock = SystemClock()
     begin = clock.monotonic()
     capture = launcher.capture(options, progress)
-    pause = 0.0 if once else pause_s(capture, diagnose(capture))
+    first_s = clock.monotonic() - begin
+    pause = pause_s(capture, diagnose(capture)) if whole_s else 0.0
     if not 0 < pause <= _PAUSE_AT_MOST_S:
+        return capture
+    if 2 * first_s + pause > whole_s:
+        capture.notes.append(f"a later look, in {pause:.0f} s, tells slow from stuck here; --timeout left no time for it")
         return capture
     progress(f"such waits are usual in this job: looking again in {pause:.0f} s, to tell slow from stuck")
     time.sleep(pause)
@@ -136,6 +144,11 @@ def keep(capture: JobCapture, diagnosis: Diagnosis, wanted: object) -> tuple[str
 
     path = Path(str(wanted)) if wanted else bundle.default_path(capture.job, capture.taken)
     try:
-        return str(bundle.save(path, capture, diagnosis, plain(diagnosis), bundle.command_line())), None
+        return str(
+            within(_SAVE_S, lambda: bundle.save(path, capture, diagnosis, plain(diagnosis), bundle.command_line()))
+        ), None
+    except OutOfTime:
+        why = f"the bundle was not written: {path.parent.absolute()} did not answer within {_SAVE_S:.0f} s"
+        return "", BundleError(why, "Name another place with --bundle DIR.")
     except BundleError as error:
         return "", error

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from typing import Any
 
 import click
-import msgspec
 from msgspec import Struct
 
-from .. import bundle
+from .. import bundle, printable
 from ..collector import address
 from ..diagnosis import diagnose
 from ..errors import UsageError
 from ..incidents import Incidents
+from . import pipes
 from .output import deliver
 from .watching import choose_folder
 
@@ -81,7 +81,7 @@ def _open(ctx: click.Context, changes: bool = False) -> Incidents:
             "prune removes only from a folder that is named", f"Name it: --job NAME (or --folder DIR). There are: {there}"
         )
     other = f"; there are {there} (--job NAME)" if len(jobs) > 1 else ""
-    click.echo(f"hangdoctor: incidents of ~/.hangdoctor/jobs/{jobs[0]}{', the newest' if other else ''}{other}", err=True)
+    pipes.say(f"hangdoctor: incidents of ~/.hangdoctor/jobs/{jobs[0]}{', the newest' if other else ''}{other}", err=True)
     return Incidents(kept[0].parents[1], create=False)
 
 
@@ -93,15 +93,15 @@ def list_them(ctx: click.Context, as_json: bool) -> None:
     """All incidents, oldest first."""
     rows = _open(ctx).rows()
     if as_json:
-        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(rows), indent=1) + b"\n")
+        sys.stdout.buffer.write(printable.as_json(rows))
         sys.stdout.flush()
         return
     for row in rows:
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.at))
         state = "" if row.state == "saved" else f" [{row.state}]"
-        click.echo(f"{row.id}  {at}  {row.status or '-'} {row.kind} {row.ranks}{state}  {row.summary}")
+        pipes.say(f"{row.id}  {at}  {row.status or '-'} {row.kind} {row.ranks}{state}  {row.summary}")
     if not rows:
-        click.echo("no incidents", err=True)
+        pipes.say("no incidents", err=True)
 
 
 @command.command("show")
@@ -115,9 +115,9 @@ def show(ctx: click.Context, id: str, json_file: str | None, no_color: bool) -> 
     incidents = _open(ctx)
     row = incidents.find(id)
     path = incidents.folder / row.id
-    click.echo(f"{row.id}: {row.reason}", err=True)
+    pipes.say(f"{row.id}: {row.reason}", err=True)
     for line in filter(None, row.actions.splitlines()):
-        click.echo(f"action {line}", err=True)
+        pipes.say(f"action {line}", err=True)
     deliver(diagnose(bundle.load(path)), json_file, False, no_color, str(path))
 
 
@@ -131,4 +131,4 @@ def show(ctx: click.Context, id: str, json_file: str | None, no_color: bool) -> 
 def prune(ctx: click.Context, keep: int, older_than: float) -> None:
     """Remove old incidents with their bundles."""
     for id in _open(ctx, changes=True).prune(keep, older_than * 86_400):
-        click.echo(f"removed {id}")
+        pipes.say(f"removed {id}")

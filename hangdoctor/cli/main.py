@@ -87,7 +87,7 @@ def main() -> None:
         if error.errno != errno.ENOSPC:
             raise
         pipes.drop()
-        print(f"hangdoctor: there is no room left for the output: {error.strerror}", file=sys.stderr)
+        pipes.say(f"hangdoctor: there is no room left for the output: {error.strerror}", err=True)
         code = 1
     sys.exit(code)
 
@@ -103,12 +103,12 @@ def _run() -> int:
         error.show(sys.stderr)
         return 2
     except (click.Abort, KeyboardInterrupt):
-        print("hangdoctor: cancelled", file=sys.stderr)
+        pipes.say("hangdoctor: cancelled", err=True)
         return 130
     except HangdoctorError as error:
-        print(f"hangdoctor: {error}", file=sys.stderr)
+        pipes.say(f"hangdoctor: {error}", err=True)
         if error.help:
-            print(f"  {error.help}", file=sys.stderr)
+            pipes.say(f"  {error.help}", err=True)
         return error.exit_code
 
 

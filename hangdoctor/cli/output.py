@@ -11,10 +11,12 @@ from typing import Any
 import click
 
 from .. import bundle
+from ..bounded import OutOfTime, within
 from ..errors import BundleError
 from ..model import Diagnosis
 from . import pipes
 
+_WRITE_S = 20.0
 EXIT_CODES = {"healthy": 0, "hang": 10, "slow": 11, "unknown": 12}
 
 
@@ -45,14 +47,16 @@ def deliver(diagnosis: Diagnosis, json_file: str | None, quiet: bool, no_color: 
             _show(diagnosis, quiet, no_color, saved)
     if json_file and json_file != "-":  # after the report: a file that cannot be written must not cost the verdict
         try:
-            Path(json_file).write_bytes(bundle.encode_diagnosis(diagnosis))
+            within(_WRITE_S, lambda: Path(json_file).write_bytes(bundle.encode_diagnosis(diagnosis)))
+        except OutOfTime:
+            raise BundleError(f"the diagnosis was not written: {json_file} did not answer within {_WRITE_S:.0f} s") from None
         except OSError as error:
             raise BundleError(f"the diagnosis cannot be written to {json_file}: {error.strerror}") from error
 
 
 def _show(diagnosis: Diagnosis, quiet: bool, no_color: bool, saved: str) -> None:
     if quiet:
-        click.echo(diagnosis.summary)
+        pipes.say(diagnosis.summary)
         return
     from rich.console import Console
 
@@ -101,6 +105,6 @@ def write_file(target: str, pieces: Iterable[bytes]) -> int:
 def progress_to_stderr(quiet: bool) -> Callable[[str], None]:
     def say(text: str) -> None:
         if not quiet:
-            click.echo(f"hangdoctor: {text}", err=True)
+            pipes.say(f"hangdoctor: {text}", err=True)
 
     return say

@@ -1,4 +1,5 @@
-"""Standard output and standard error whose reader may go away (`| head`): seen in one place, for all verbs.
+"""Standard output and standard error, in one place for all verbs: nothing on them steers the reader's terminal, and the
+reader may go away (`| head`).
 
 A broken pipe of ours is told from every other one (a node's, a socket's), which click and rich do not do: they end the
 program at any of them, with exit code 1.
@@ -15,7 +16,10 @@ import time
 from collections.abc import Iterator
 from typing import Any, TextIO
 
+import click
+
 from ..errors import OutputClosed
+from ..texts import tame, visible
 
 _STDOUT = 1
 
@@ -40,8 +44,21 @@ class _Progress(io.FileIO):
             return len(data)
 
 
+class _Tame(io.TextIOWrapper):
+    """Text that cannot steer a terminal, whoever wrote it: also what click, rich and a traceback print."""
+
+    def write(self, text: str) -> int:
+        super().write(tame(text))
+        return len(text)
+
+
+def say(text: str, err: bool = False) -> None:
+    """Print one line; `text` may hold anything that a job calls itself, line ends included."""
+    click.echo(visible(text), err=err)
+
+
 def watch() -> None:
-    """From now on a write to standard output that nobody reads raises `OutputClosed`."""
+    """From now on output is tame, and a write to standard output that nobody reads raises `OutputClosed`."""
     sys.stdout, sys.stderr = _again(sys.stdout, _Output), _again(sys.stderr, _Progress)
 
 
@@ -52,7 +69,7 @@ def _again(stream: TextIO, kind: type[io.FileIO]) -> TextIO:
     stream.flush()
     file = kind(stream.fileno(), "wb", closefd=False)
     buffer: Any = file if isinstance(stream.buffer, io.FileIO) else io.BufferedWriter(file)  # none under python -u
-    return io.TextIOWrapper(
+    return _Tame(
         buffer, stream.encoding, stream.errors, "\n", line_buffering=stream.line_buffering, write_through=stream.write_through
     )
 

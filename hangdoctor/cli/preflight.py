@@ -13,6 +13,7 @@ from ..errors import BundleError, UsageError
 from ..launchers import preflight
 from ..launchers.everywhere import Target
 from ..launchers.slurm import parse_job
+from ..printable import as_json
 from ..readers.preflight import Options
 from ..readers.preflight_compare import Preflight
 from . import pipes
@@ -81,7 +82,7 @@ def _answer(once: str) -> None:
 
 
 def _deliver(found: Preflight, json_file: str | None, quiet: bool, no_color: bool) -> None:
-    data = msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n"
+    data = as_json(found)
     with pipes.shown():  # the exit code tells the verdict also where nobody reads the table to its end
         if json_file == "-":
             sys.stdout.buffer.write(data)

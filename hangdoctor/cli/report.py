@@ -12,6 +12,7 @@ from .. import bundle
 from ..diagnosis import diagnose
 from ..errors import HangdoctorError, UsageError
 from ..model import Diagnosis, JobCapture
+from . import pipes
 from .output import write_file
 
 
@@ -65,7 +66,7 @@ def command(folder: Path, quiet: bool, **wanted: str | None) -> None:
             failed.append(error)
             continue
         if not quiet and target != "-":
-            click.echo(f"hangdoctor: {target} ({len(data) / 1000:.0f} kB)", err=True)
+            pipes.say(f"hangdoctor: {target} ({len(data) / 1000:.0f} kB)", err=True)
     if failed:
         raise failed[0]
 

@@ -12,10 +12,9 @@ import time
 from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 
-import click
-
 from ..probe import folder as folders
 from ..probe.calls import request as requests
+from . import pipes
 
 STARTUP = Path(folders.__file__).parent / "startup"
 _ROOM = 64_000_000  # bytes: boxes of sixteen ranks
@@ -81,7 +80,7 @@ def pass_on_by_open_mpi(environ: MutableMapping[str, str], words: Sequence[str])
 
 def _warn(text: str) -> None:
     with contextlib.suppress(OSError, ValueError):  # nobody can read it: still no reason to stop
-        click.echo(f"hangdoctor: {text}", err=True)
+        pipes.say(f"hangdoctor: {text}", err=True)
 
 
 def _warn_of_room(where: Path) -> None:

@@ -17,6 +17,7 @@ from ..launchers.remote import Command
 from ..launchers.slurm import SlurmLauncher, clean_environment, parse_job
 from ..launchers.ssh import read_hostfile
 from ..readers import discover
+from . import pipes
 from .watching import collect, watch_flags
 
 
@@ -56,7 +57,7 @@ def _say_who_is_missing(job: str) -> None:
     found = discover.find_jobs()
     if not any(j.is_named(job) for j in found):
         named = f" of job {job}" if job else ""
-        click.echo(f"hangdoctor: waiting for ranks{named}; {discover.here_now([j.key for j in found])}", err=True)
+        pipes.say(f"hangdoctor: waiting for ranks{named}; {discover.here_now([j.key for j in found])}", err=True)
 
 
 def _end() -> None:

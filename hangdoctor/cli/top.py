@@ -19,9 +19,11 @@ from ..clock import SystemClock
 from ..collector import address
 from ..collector.keys import make_folder
 from ..errors import BadInput, CollectorError, UsageError
+from ..printable import as_json
 from ..standing import STILL_S
 from ..top.sources import LocalSource, RemoteSource, Source, settled
 from ..web.place import Published, published
+from . import pipes
 from .agent import load_agents
 
 _START_S = 30.0
@@ -69,9 +71,9 @@ def _print(source: Source, json_file: str | None, wanted: str) -> None:
     seen = settled(source, SystemClock())
     if not json_file:
         for line in plain(seen, wanted):
-            click.echo(line)
+            pipes.say(line)
         return
-    data = msgspec.json.format(msgspec.json.encode(seen), indent=1) + b"\n"
+    data = as_json(seen)
     if json_file == "-":
         sys.stdout.buffer.write(data)
         sys.stdout.flush()
@@ -165,7 +167,7 @@ def _of_job(jobid: str) -> Iterator[RemoteSource]:
         yield running
         return
     own = make_folder(folder.with_name(f"{folder.name}-top-{os.getpid()}"))
-    click.echo(f"hangdoctor: starting an agent on every node of job {jobid}", err=True)
+    pipes.say(f"hangdoctor: starting an agent on every node of job {jobid}", err=True)
     command = [sys.executable, "-m", "hangdoctor", "sidecar", "--jobid", jobid, "--folder", str(own), "--web", "127.0.0.1:0"]
     try:
         with (own / "log").open("wb") as log:

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import click
-import msgspec
 
+from .. import printable
 from ..errors import NoRanksFound, UsageError
 from ..probe.calls import request as requests
 from ..probe.calls.request import Request
 from ..ranges import format_ranks, parse_ranks
-from . import trace_nodes
+from . import pipes, trace_nodes
 from .output import progress_to_stderr
 from .trace_flags import choice_flags
 from .trace_nodes import Where, where_flags
@@ -79,7 +79,7 @@ def _switch(request: Request, wait_s: float, quiet: bool, rows: bool, **named: A
         concerned = [r for r in ranks if requests.concerns(request, r.box.rank) and (request.on or r.trace is not None)]
         answers = [row_of(r, request.serial) for r in _wait(concerned, request.serial, wait_s)]
     if rows:
-        click.echo(trace_nodes.answer(answers))
+        pipes.say(trace_nodes.answer(answers))
     for line in outcome_lines(request, answers):
         say(line)
 
@@ -153,13 +153,13 @@ def status(as_json: bool, rows: bool, **named: Any) -> None:
         say(f"job {ranks[0].box.job} in {', '.join(sorted({str(r.folder) for r in ranks})[:3])}")
         found = [row_of(r) for r in ranks]
     if rows:
-        click.echo(trace_nodes.answer(found))
+        pipes.say(trace_nodes.answer(found))
     elif as_json:
-        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
+        sys.stdout.buffer.write(printable.as_json(found))
         sys.stdout.flush()
     else:
         for line in _table(found):
-            click.echo(line)
+            pipes.say(line)
 
 
 def _table(rows: Sequence[Row]) -> Iterator[str]:

@@ -12,7 +12,8 @@ import msgspec
 from msgspec import Struct
 
 from ..errors import LauncherError, UsageError
-from .pipes import pause
+from ..texts import escape_hidden
+from . import pipes
 from .trace_target import Row, jobid_flag, target_flags
 
 MARK = "HANGDOCTOR-TRACE/1 "  # one line: what a scheduler or a shell prints around it does no harm
@@ -65,7 +66,7 @@ def where_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def answer(rows: Sequence[Row]) -> str:
     """The line that a node answers."""
-    return MARK + msgspec.json.encode(rows).decode()
+    return MARK + escape_hidden(msgspec.json.encode(rows).decode())
 
 
 def ask(where: Where, arguments: Sequence[str], wait_s: float, say: Callable[[str], None]) -> list[Row]:
@@ -115,9 +116,9 @@ def follow(jobid: str, node: str, arguments: Sequence[str], say: Callable[[str],
         with Stream(command, launcher.env) as stream:
             for line in stream:
                 if line is None:
-                    pause(0)
+                    pipes.pause(0)
                 elif line.is_output:
-                    click.echo(line.text)
+                    pipes.say(line.text)
                 elif line.text.startswith(_SAID):
                     say(line.text.removeprefix(_SAID))
                 else:

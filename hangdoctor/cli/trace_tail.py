@@ -14,9 +14,8 @@ from ..diagnosis.case import short
 from ..errors import BadInput, NoRanksFound, UsageError
 from ..ranges import format_ranks
 from ..readers.calls import CallsReader, calls_path
-from . import trace_nodes
+from . import pipes, trace_nodes
 from .output import progress_to_stderr
-from .pipes import pause
 from .trace_target import Row, Traced, again, find, jobid_flag, target_flags
 
 _POLL_S = 0.2
@@ -85,7 +84,7 @@ def _tail(traced: Traced, lines: int, all_threads: bool, no_wait: bool) -> None:
             more = reader.read(since=max(seen, reader.written() - _MAX_AT_ONCE))
             if more.written > seen:
                 if more.written - seen > _MAX_AT_ONCE:
-                    click.echo(f"... {more.written - seen - _MAX_AT_ONCE:,} events more than can be shown ...")
+                    pipes.say(f"... {more.written - seen - _MAX_AT_ONCE:,} events more than can be shown ...")
                 seen, quiet, told = more.written, time.monotonic(), False
                 view.show(more, more.events)
             elif again([traced])[0].box.status != "live":
@@ -94,7 +93,7 @@ def _tail(traced: Traced, lines: int, all_threads: bool, no_wait: bool) -> None:
             elif time.monotonic() - quiet > _QUIET_S and not told:
                 _say_where(view, traced)
                 told = True
-            pause(_POLL_S)
+            pipes.pause(_POLL_S)
 
 
 def _rank(ranks: list[Traced], rank: int) -> Traced:
@@ -136,7 +135,7 @@ class _View:
     def show(self, trace: CallTrace, events: list[Event], last: int | None = None) -> None:
         rows = list(self._rows(trace, events))
         for row in rows if last is None else rows[len(rows) - min(last, len(rows)) :]:
-            click.echo(row)
+            pipes.say(row)
 
     def _rows(self, trace: CallTrace, events: list[Event]) -> Iterator[str]:
         for event in events:
@@ -173,4 +172,4 @@ def _say_where(view: _View, traced: Traced) -> None:
     ago = f"last call {max(0.0, time.time() - view.last_s):.0f} s ago" if view.last_s else "no call recorded"
     state = {"live": "", "dead": " (the process is gone)"}.get(now.box.status, "")
     off = "" if now.trace is None or now.trace.state == "tracing" else f" [tracing: {now.trace.state.replace('_', ' ')}]"
-    click.echo(f"hangdoctor: rank {traced.box.rank}{state}: {ago}{inside}{off}", err=True)
+    pipes.say(f"hangdoctor: rank {traced.box.rank}{state}: {ago}{inside}{off}", err=True)

@@ -9,7 +9,9 @@ from pathlib import Path
 import click
 
 from ..errors import UsageError
+from ..printable import as_json
 from ..texts import size_words
+from . import pipes
 from .output import write_file
 
 _PLACE = click.argument("place", metavar="[FOLDER|BUNDLE]", required=False, type=click.Path(path_type=Path))
@@ -45,10 +47,10 @@ def export(place: Path | None, out: str, profiler: Path | None, calls: int, job:
     if quiet:
         return
     for line in (*timeline.trace.notes, *notes, *clock_lines(timeline.clocks)):
-        click.echo(f"hangdoctor: {line}", err=True)
+        pipes.say(f"hangdoctor: {line}", err=True)
     count = sum(len(lane.begin) for lane in timeline.lanes)
     unfinished = sum(end < 0 for lane in timeline.lanes for end in lane.end)
-    click.echo(
+    pipes.say(
         f"hangdoctor: {out}: {len(timeline.lanes)} ranks, {count} operations ({unfinished} unfinished), {size_words(written)}; "
         "open it at https://ui.perfetto.dev",
         err=True,
@@ -69,7 +71,6 @@ def stragglers(place: Path | None, json_file: str | None, svg_file: str | None, 
     From the black boxes in a job's folder, of a job that runs, or from a bundle, like `trace export`. A rank that comes late because it
     was itself kept waiting in the same step is not counted as holding the others up.
     """
-    import msgspec
 
     from ..timeline.build import build
     from ..timeline.sources import load
@@ -83,7 +84,7 @@ def stragglers(place: Path | None, json_file: str | None, svg_file: str | None, 
 
         write_file(svg_file, [svg(found)])
     if json_file:
-        write_file(json_file, [msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n"])
+        write_file(json_file, [as_json(found)])
     if json_file != "-" and svg_file != "-":
         from rich.console import Console
 

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import logging
 import resource
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from ..collector.state import Core
 from ..collector.uplink import Parent, Uplink
 from ..errors import UsageError
 from ..incidents import Incidents
+from ..printable import log_to_stderr
 from ..stragglers import SlowSettings
 from ..watchdog import Settings, Watchdog
 from .concluding import Handler, Memory
@@ -138,7 +138,7 @@ class _NothingToConclude:
 
 
 def _log_to_stderr() -> None:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s hangdoctor: %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
+    log_to_stderr("%(asctime)s hangdoctor: %(message)s", "%H:%M:%S")
 
 
 def _allow_connections() -> None:

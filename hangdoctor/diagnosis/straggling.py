@@ -15,6 +15,8 @@ def judge(case: Case, status: Status, causes: list[Cause]) -> tuple[Status, list
     capture = case.capture
     if capture.slowest < 0 or status == "hang" or any(c.kind == "slow" and c.ranks == [capture.slowest] for c in causes):
         return status, causes
+    if not set(capture.waited) - {capture.slowest}:
+        return status, causes  # nothing to compare it with
     return "slow", [_cause(case)]
 
 

@@ -113,10 +113,14 @@ def why_silent(outcome: Outcome, damaged: str, waited_s: float, state: str = "")
     said = last_words(outcome.errors)
     if damaged:
         why = damaged
+    elif outcome.lost:
+        why = outcome.lost
     elif set_up_trouble(outcome.errors):
         why = f"{set_up_trouble(outcome.errors)} ({said})"
     elif outcome.code is None and outcome.took_s:
-        why = f"no answer within {waited_s:.0f} s" + (f" ({said})" if said else "")
+        begun = outcome.started_s
+        what = "no answer" if begun is None else f"its agent started after {begun:.1f} s, and sent no report"
+        why = f"{what} within {waited_s:.0f} s" + (f" ({said})" if said else "")
     else:
         why = said or f"the command ended without a report (exit code {outcome.code})"
     return f"{why}; {state}" if state else why

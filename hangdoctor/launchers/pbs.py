@@ -18,11 +18,14 @@ from ..ranges import format_hosts
 from ..readers.node import CaptureOptions
 from . import gather
 from .base import Progress
+from .knock import Address, Knocker
+from .lost import Watch
 from .remote import Command, query, run_all
 from .slurm import clean_environment
 from .ssh import read_hostfile
 
 _VERSION_S = 5.0
+_SSH = 22
 
 
 class PbsLauncher:
@@ -39,7 +42,9 @@ class PbsLauncher:
         progress(f"asking {len(hosts)} nodes by mpiexec: {format_hosts(hosts)}")
         left = max(0.5, begin + options.timeout_s - self.clock.monotonic())
         agent = gather.agent_command(gather.node_options(options, left), self.python)
-        outcomes = run_all([Command(h, [*make(h), *agent]) for h in hosts], begin + options.timeout_s, self.env, progress)
+        commands = [Command(h, [*make(h), *agent]) for h in hosts]
+        watch = Watch(Knocker(_address))
+        outcomes = run_all(commands, begin + options.timeout_s, self.env, progress, watch=watch)
         gathered = gather.sort_out(outcomes)
         progress(gather.summary(gathered, len(hosts)))
         whys = {n: gather.why_silent(o, gathered.damaged.get(n, ""), options.timeout_s) for n, o in gathered.silent.items()}
@@ -81,6 +86,11 @@ class PbsLauncher:
             )
         told = query(("mpiexec", "--version"), _VERSION_S, self.env)
         return flavour(told.output + told.errors)
+
+
+def _address(host: str) -> Address:
+    """sshd's port: most mpiexec start their processes by ssh. A node without one is waited for until the deadline."""
+    return Address(host, (_SSH,), "sshd")
 
 
 def flavour(version: str) -> Callable[[str], list[str]]:

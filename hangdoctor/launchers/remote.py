@@ -19,8 +19,9 @@ from msgspec import Struct
 
 from ..errors import LauncherError
 from ..ranges import format_hosts
-from ..wire import END
+from ..wire import END, HERE
 from .base import Progress
+from .lost import Standing, Watch
 
 MAX_OPEN = 256  # commands at one time: two pipes each, under the usual limit of 1,024 open files
 MAX_YOUNG = 64  # of them, started within the last seconds: what a scheduler's controller is asked at once
@@ -50,6 +51,8 @@ class Outcome(Struct):
     code: int | None = None
     took_s: float = 0.0
     whole: float = 0.0  # time.monotonic() when its end marker came
+    started_s: float | None = None  # when its agent said that it runs
+    lost: str = ""  # why it was not waited for until the deadline
 
     @property
     def reported(self) -> bool:
@@ -68,15 +71,24 @@ class _Running:
         self.errors = bytearray()
         self.open_pipes = 2
         self.whole_at = 0.0  # when the end marker came
+        self.here_at = 0.0  # when the agent said that it runs
 
     def add(self, data: bytes, is_output: bool) -> None:
         if not is_output:
             self.errors += data[: _MAX_ERRORS - len(self.errors)]
             return
-        before = max(0, len(self.output) - len(END))
+        before = max(0, len(self.output) - max(len(END), len(HERE)))
         self.output += data
         if not self.whole_at and self.output.find(END.encode(), before) >= 0:
             self.whole_at = time.monotonic()
+        if not self.here_at and (self.whole_at or self.output.find(HERE.encode(), before) >= 0):
+            self.here_at = time.monotonic()
+
+    def standing(self, now: float) -> Standing:
+        """How far it is, for who decides which node is lost."""
+        started = self.here_at - self.begin if self.here_at else None
+        reported = self.whole_at - self.begin if self.whole_at else None
+        return Standing(self.node, now - self.begin, started, reported)
 
     def kill(self) -> None:
         """SIGKILL to the whole group: a srun that waits for a dead node takes seconds to obey SIGTERM."""
@@ -85,22 +97,31 @@ class _Running:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=1.0)  # longer only in uninterruptible I/O, and then nobody can help
 
-    def outcome(self, code: int | None) -> Outcome:
+    def outcome(self, code: int | None, lost: str = "") -> Outcome:
         return Outcome(
             self.node, self.output.decode(errors="replace"), self.errors.decode(errors="replace"),
             code, round(time.monotonic() - self.begin, 3), self.whole_at,
+            started_s=self.here_at - self.begin if self.here_at else None, lost=lost,
         )  # fmt: skip
 
 
 def run_all(
-    commands: Sequence[Command], deadline: float, env: Mapping[str, str], progress: Progress = lambda text: None
+    commands: Sequence[Command],
+    deadline: float,
+    env: Mapping[str, str],
+    progress: Progress = lambda text: None,
+    *,
+    watch: Watch | None = None,
 ) -> list[Outcome]:
     """Run every command until it ends or `deadline` (of time.monotonic) has come; outcomes in the order of `commands`.
+
+    With a `watch`, nodes that it gives up are not waited for: `Outcome.lost` says why.
 
     Raises:
         LauncherError: the program cannot be started on this host.
     """
     fleet = _Fleet(list(commands), deadline, env, progress)
+    fleet.watch = watch
     try:
         fleet.run()
     finally:
@@ -120,12 +141,14 @@ class _Fleet:
         self.selector = selectors.DefaultSelector()
         self.begin = time.monotonic()
         self.told = False
+        self.watch: Watch | None = None
 
     def run(self) -> None:
         while (self.waiting or self.running) and time.monotonic() < self.deadline:
             self._start_some()
             self._read(min(0.2, max(0.0, self.deadline - time.monotonic())))
             self._reap()
+            self._give_up()
             self._tell()
 
     def _start_some(self) -> None:
@@ -178,7 +201,17 @@ class _Fleet:
             elif one.process.poll() is not None and now - one.begin > _YOUNG_S:
                 self._finish(one, one.process.returncode)  # a grandchild holds the pipes open
 
-    def _finish(self, one: _Running, code: int | None) -> None:
+    def _give_up(self) -> None:
+        """End the commands of nodes that are lost."""
+        if self.watch is None or self.waiting or not self.running:
+            return
+        now = time.monotonic()
+        over = [Standing(o.node, o.took_s, o.started_s, o.took_s) for o in self.done.values()]
+        lost = self.watch.lost([*over, *(r.standing(now) for r in self.running)])
+        for one in [r for r in self.running if r.node in lost]:
+            self._finish(one, None, lost[one.node])
+
+    def _finish(self, one: _Running, code: int | None, lost: str = "") -> None:
         if one not in self.running:
             return
         self.running.remove(one)
@@ -188,7 +221,7 @@ class _Fleet:
                     self.selector.unregister(pipe)
                 pipe.close()
         one.kill()
-        self.done[one.node] = one.outcome(code)
+        self.done[one.node] = one.outcome(code, lost)
 
     def _tell(self) -> None:
         if self.told or time.monotonic() - self.begin < _SLOW_S or not self.running:

@@ -19,8 +19,10 @@ from ..errors import HangdoctorError, JobNotFound, JobNotRunning, LauncherError,
 from ..model import JobCapture
 from ..ranges import format_hosts, parse_hosts
 from ..readers.node import CaptureOptions
-from . import gather
+from . import gather, slurm_nodes
 from .base import Progress
+from .knock import Knocker
+from .lost import Watch
 from .remote import Command, Outcome, query, run_all
 
 _JOB = re.compile(r"^(\d+(?:_\d+)?)(?:\.(\d+))?$")
@@ -98,7 +100,8 @@ class SlurmLauncher:
         left = max(0.5, deadline - self.clock.monotonic())
         options = msgspec.structs.replace(options, slurm_job=self.job, slurm_step=step)
         agent = gather.agent_command(gather.node_options(options, left), self.python)
-        outcomes = self._ask(nodes, agent, deadline, progress)
+        watch = Watch(Knocker(slurm_nodes.Addresses(nodes, self.env).find))
+        outcomes = self._ask(nodes, agent, deadline, progress, watch)
         gathered = gather.sort_out(outcomes)
         progress(gather.summary(gathered, len(nodes)))
         if not gathered.captures:
@@ -251,13 +254,16 @@ class SlurmLauncher:
 
     # ----------------------------------------------------------------- the steps of our own
 
-    def _ask(self, nodes: list[str], agent: list[str], deadline: float, progress: Progress) -> list[Outcome]:
+    def _ask(
+        self, nodes: list[str], agent: list[str], deadline: float, progress: Progress, watch: Watch | None = None
+    ) -> list[Outcome]:
         overlap = self._overlap()
-        outcomes = run_all([step_command(self.job, n, agent, overlap) for n in nodes], deadline, self.env, progress)
+        commands = [step_command(self.job, n, agent, overlap) for n in nodes]
+        outcomes = run_all(commands, deadline, self.env, progress, watch=watch)
         if all("Invalid generic resource" in o.errors for o in outcomes):
             # A cluster without GPUs in its configuration does not know the word.
             commands = [step_command(self.job, n, agent, overlap, "none") for n in nodes]
-            outcomes = run_all(commands, deadline, self.env, progress)
+            outcomes = run_all(commands, deadline, self.env, progress, watch=watch)
         return outcomes
 
     def _overlap(self) -> bool:
@@ -291,37 +297,11 @@ class SlurmLauncher:
         """Why each silent node is silent, with its state in Slurm."""
         if not gathered.silent:
             return {}
-        states = self._states(list(gathered.silent))
+        states = slurm_nodes.states(list(gathered.silent), self.env)
         return {
             n: gather.why_silent(_in_words(o), gathered.damaged.get(n, ""), waited_s, states.get(n, ""))
             for n, o in gathered.silent.items()
         }
-
-    def _states(self, nodes: list[str]) -> dict[str, str]:
-        """What Slurm thinks of these nodes; empty where it cannot be asked any more."""
-        try:
-            answer = query(("sinfo", "-h", "-N", "-n", format_hosts(nodes), "-o", "%N|%T|%E"), 2.0, self.env)
-        except LauncherError:
-            return {}
-        rows = [line.split("|", 2) for line in answer.output.splitlines() if line.count("|") >= 2]
-        return {node: describe_state(state, reason) for node, state, reason in rows}
-
-
-def describe_state(state: str, reason: str) -> str:
-    """Slurm's state of a node in words: ``Slurm has it as down (Not responding)``."""
-    signs = {
-        "*": "it does not answer Slurm",
-        "~": "powered off",
-        "#": "powering up",
-        "%": "powering down",
-        "$": "in maintenance",
-    }
-    sign = next((words for sign, words in signs.items() if state.endswith(sign)), "")
-    name = state.rstrip("*~#%$@^!-+")
-    cause = "" if reason.strip().lower() in ("", "none") else f" ({reason.strip()})"
-    if name in ("allocated", "mixed", "idle", "completing") and not sign:
-        return f"Slurm still takes the node for up{cause}"
-    return f"Slurm has it as {name}{cause}" + (f", {sign}" if sign else "")
 
 
 def step_command(job: str, node: str, agent: Sequence[str], overlap: bool = True, gres: str = "gpu:0") -> Command:

@@ -14,11 +14,14 @@ from ..ranges import format_hosts, parse_hosts
 from ..readers.node import CaptureOptions
 from . import gather
 from .base import Progress
-from .remote import Command, run_all
+from .knock import Address, Knocker
+from .lost import Watch
+from .remote import Command, query, run_all
 from .slurm import clean_environment
 
 _HOST = re.compile(r"^(?:[\w.-]+@)?[A-Za-z0-9][\w.:-]*$")
 _SLOTS = re.compile(r"^slots=\d+$")
+_ASK_S = 1.0  # for ssh to print its own settings
 _CONNECT_S = 5  # to reach a host; a dead one is known after that
 _HELP = "One host a line, as `n1` or `n1 slots=8`; # starts a comment."
 
@@ -79,7 +82,8 @@ class SshLauncher:
         agent = gather.agent_command(gather.node_options(options, options.timeout_s), self.python)
         make = ssh_command if self.shell == "ssh" else pdsh_command
         commands = [make(host, gather.shell_command(agent), options.timeout_s) for host in hosts]
-        outcomes = run_all(commands, begin + options.timeout_s, clean_environment(os.environ), progress)
+        environment = clean_environment(os.environ)
+        outcomes = run_all(commands, begin + options.timeout_s, environment, progress, watch=Watch(Knocker(ssh_address)))
         gathered = gather.sort_out(outcomes)
         progress(gather.summary(gathered, len(hosts)))
         whys = {n: gather.why_silent(o, gathered.damaged.get(n, ""), options.timeout_s) for n, o in gathered.silent.items()}
@@ -93,6 +97,20 @@ def ssh_command(host: str, command: str, timeout_s: float) -> Command:
     connect = max(1, min(_CONNECT_S, int(timeout_s)))
     options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={connect}", "-o", "ServerAliveInterval=5", "-x", "-T"]
     return Command(host, ["ssh", *options, "--", host, command])
+
+
+def ssh_address(host: str) -> Address | None:
+    """Where ssh would connect for this host; None where it goes by way of another one, or does not say."""
+    try:
+        told = query(("ssh", "-G", "--", host), _ASK_S, clean_environment(os.environ)).output
+    except LauncherError:
+        return None
+    said = dict(line.split(" ", 1) for line in told.splitlines() if " " in line)
+    proxy = [said[name] for name in ("proxyjump", "proxycommand") if said.get(name, "none") != "none"]
+    name, port = said.get("hostname", ""), said.get("port", "")
+    if proxy or not name or not port.isdecimal() or int(port) > 65_535:
+        return None
+    return Address(name, (int(port),), "sshd")
 
 
 def pdsh_command(host: str, command: str, timeout_s: float) -> Command:

@@ -7,13 +7,14 @@ inherits that environment: data-loader workers, compile workers and forked helpe
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import psutil
 from msgspec import Struct
 
+from .. import redaction
 from ..errors import NoRanksFound, UsageError
 from ..model import Process, RankCapture
 from ..texts import readable
@@ -37,7 +38,10 @@ _LAUNCHER_MODULES = re.compile(
 )
 _PYTHON = re.compile(r"^(python|pypy)[\d.]*$|^pt_main_thread$")
 _NAMED = 6  # jobs in one line
+_MAX_BELOW = 512  # processes that a rank has started, of which the capture tells
+_WORDS, _CHILD_WORDS = 200, 60  # of a command line, of a rank and of what it has started
 _MAX_RANKS = 2_000_000  # of one job; what is larger is no rank
+_MOST_ON_HOST = 4096  # ranks: a host that is said to have more has a wrong variable
 _LOOPBACK = {"127.0.0.1", "localhost", "::1", "0.0.0.0"}
 
 
@@ -268,7 +272,7 @@ def here_now(keys: Sequence[str]) -> str:
 def to_capture(found: Found, node: str) -> RankCapture:
     """The rank as a capture without samples."""
     return RankCapture(
-        pid=found.pid, ppid=found.ppid, name=Path(found.argv[0]).name if found.argv else "", argv=found.argv[:200],
+        pid=found.pid, ppid=found.ppid, name=Path(found.argv[0]).name if found.argv else "", argv=redaction.arguments(found.argv[:_WORDS]),
         started=found.started, user=found.user, rank=found.rank, node=node, world_size=found.world_size,
         local_rank=found.local_rank, local_world_size=found.local_world_size, gpu=readable(gpu_of(found.environ, found.local_rank)),
     )  # fmt: skip
@@ -287,16 +291,36 @@ def gpu_of(environ: Mapping[str, str], local_rank: int) -> str:
     return devices[local_rank] if 0 <= local_rank < len(devices) else ",".join(devices)
 
 
-def children_of(pid: int) -> list[Process]:
-    """All living descendants of a rank, oldest first."""
-    try:
-        below = psutil.Process(pid).children(recursive=True)
-    except psutil.Error:
-        return []
+def parents() -> dict[int, list[int]]:
+    """{pid: its children} of every process of this host, read once for all ranks."""
+    found: dict[int, list[int]] = defaultdict(list)
+    for pid in psutil.pids():
+        fields = proc.stat_fields(pid)
+        if len(fields) > 1:
+            found[int(fields[1])].append(pid)
+    return found
+
+
+def _below(pid: int, family: Mapping[int, Sequence[int]]) -> list[int]:
+    """Descendants of `pid`, nearest first, up to `_MAX_BELOW`."""
+    found: list[int] = []
+    waiting = deque(family.get(pid, ()))
+    while waiting and len(found) < _MAX_BELOW:
+        found.append(waiting.popleft())
+        waiting.extend(family.get(found[-1], ()))
+    return found
+
+
+def children_of(pid: int, family: Mapping[int, Sequence[int]]) -> list[Process]:
+    """The living descendants of a rank, oldest first; `family` is what `parents` told."""
     children: list[Process] = []
-    for process in below:
+    for number in _below(pid, family):
         try:
-            argv = [readable(word) for word in process.cmdline()[:60]]
+            process = psutil.Process(number)
+        except psutil.Error:
+            continue
+        try:
+            argv = redaction.arguments([readable(word) for word in process.cmdline()[:_CHILD_WORDS]])
         except psutil.ZombieProcess:
             argv = []  # a dead worker that nobody has waited for explains its parent's wait
         except psutil.Error:
@@ -340,9 +364,13 @@ def _expected(ranks: list[Found]) -> set[int]:
             if "RANK" not in found.environ and len(firsts) > 1:
                 continue
             first = found.rank - found.local_rank
-            expected.update(range(first, first + found.local_world_size))
+            expected.update(range(first, first + min(found.local_world_size, _MOST_ON_HOST + 1)))
         elif found.environ.get("MASTER_ADDR") in _LOOPBACK:
-            expected.update(range(found.world_size))  # nobody from another host can meet at a loopback address
+            expected.update(
+                range(min(found.world_size, _MOST_ON_HOST + 1))
+            )  # nobody from another host can meet at a loopback address
+    if len(expected) > _MOST_ON_HOST:
+        return set()
     world = max(f.world_size for f in ranks)
     return {r for r in expected if r < world} if world else expected
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import platform
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from .. import places
+from .. import places, redaction
+from ..bounded import OutOfTime, each, within
 from ..errors import HangdoctorError, NoRanksFound
 from ..layout import guess_layout
 from ..model import NodeCapture, Process, ProcessSample, RankCapture
@@ -18,6 +18,11 @@ from ..ras_model import RasReport
 from ..texts import readable
 from . import blackbox, boxes, discover, proc, pyspy, ras
 
+_FIND_S = 10.0  # at least, to look through the processes of this host
+_WORKERS = 32
+_OVERTIME_S = 4.0  # for a reader to end once its time is over
+_FIRST_SHARE = 0.5
+_BOXES_S = 5.0  # for the black boxes of all ranks; milliseconds, unless their file system hangs
 _MAX_CHILDREN = 16  # of one rank whose stacks are read; the state of all is kept
 _WAITS_FOR_CHILDREN = frozenset({"data", "queue", "child"})
 
@@ -46,17 +51,21 @@ def capture_node(options: CaptureOptions, node: str = "") -> NodeCapture:
     """
     begin = time.monotonic()
     node = node or os.environ.get("SLURMD_NODENAME") or platform.node()
-    capture, ranks = _find(options, node)
+    patience = max(options.timeout_s, _FIND_S)
+    try:
+        capture, ranks = within(patience, lambda: _find(options, node))
+    except OutOfTime:
+        raise NoRanksFound(f"the processes of {node} could not be looked through within {patience:.0f} s") from None
     session = _Session(options, begin, capture)
     session.sample(ranks)
-    capture.notes += boxes.attach(capture.ranks, first=True)
+    session.attach_boxes(first=True)
     session.capture_children(ranks)
     if any(r.rank == 0 for r in ranks):  # RAS speaks for the whole job: one node asks
         capture.ras = _ask_ras(session.left())
     left = options.timeout_s - (time.monotonic() - begin)
     time.sleep(max(0.0, min(options.settle_s, left)))
     session.sample(ranks)
-    capture.notes += [n for n in boxes.attach(capture.ranks, nccl_dump=options.nccl_dump) if n not in capture.notes]
+    session.attach_boxes()
     capture.layout = boxes.told_layout(capture.ranks) or capture.layout
     for rank in ranks:
         _close(rank)
@@ -121,7 +130,7 @@ def _find_pids(pids: list[int], node: str) -> tuple[NodeCapture, list[RankCaptur
             RankCapture(
                 pid=pid,
                 ppid=ppid,
-                argv=[readable(word) for word in argv[:200]],
+                argv=redaction.arguments([readable(word) for word in argv[:200]]),
                 started=started,
                 user=readable(user),
                 rank=rank,
@@ -144,6 +153,8 @@ class _Session:
         self.begin = begin
         self.capture = capture
         self.round = 0
+        self.share = _FIRST_SHARE  # of the time that is left: a reader that hangs must leave some for the second sample
+        self.boxes_hang = False
 
     def left(self) -> float:
         return max(0.0, self.options.timeout_s - (time.monotonic() - self.begin))
@@ -152,22 +163,31 @@ class _Session:
         """One sample of every process, /proc first, then stacks."""
         self._sample_all(list(processes))
         self.round += 1
+        self.share = 1.0
 
     def _sample_all(self, processes: list[Process]) -> None:
         begin = time.monotonic()
-        with ThreadPoolExecutor(max_workers=min(32, len(processes) or 1)) as pool:
-            list(pool.map(self._sample_one, processes))
+        number = self.round
+        try:
+            ended = each(processes, lambda p: self._sample_one(p, number), _WORKERS, self.left() + _OVERTIME_S)
+        except BaseException:
+            pyspy.end_all()
+            raise
+        if not ended:
+            self.capture.notes.append("some processes could not be looked at in time: /proc of them does not answer")
         self.capture.pyspy_s = round(self.capture.pyspy_s + time.monotonic() - begin, 4)
 
-    def _sample_one(self, process: Process) -> None:
+    def _sample_one(self, process: Process, number: int) -> None:
         sample = proc.sample_process(process.pid, round(time.monotonic() - self.begin, 4))
+        if number != self.round:
+            return  # too late: the capture has gone on without it
         process.samples.append(sample)
         if sample.state in ("", "Z", "X"):
             sample.stack_error = "the process is gone" if not sample.state else "the process is a zombie"
             return
         hold = (self.options.native or self.options.blocking) and may_attach(sample)
         result = pyspy.dump(
-            process.pid, self.left(), blocking=hold and self.options.blocking, native=hold and self.options.native
+            process.pid, self.left() * self.share, blocking=hold and self.options.blocking, native=hold and self.options.native
         )
         if (self.options.native or self.options.blocking) and not hold:
             self.capture.notes.append(
@@ -180,11 +200,29 @@ class _Session:
             )
         _join_stacks(sample, result)
 
+    def attach_boxes(self, first: bool = False) -> None:
+        """The operations of all ranks; their folder may be on a file system that does not answer."""
+        if self.boxes_hang:
+            return
+        patience = max(0.5, min(_BOXES_S, self.left() / 2))
+        copies = [structs.replace(r) for r in self.capture.ranks]  # what comes too late must not change the capture
+        try:
+            notes = within(patience, lambda: boxes.attach(copies, first=first, nccl_dump=self.options.nccl_dump and not first))
+        except OutOfTime:
+            self.boxes_hang = True
+            why = "does the file system of HANGDOCTOR_DIR hang?"
+            self.capture.notes.append(f"the black boxes did not answer within {patience:.1f} s: {why}")
+            return
+        for rank, copy in zip(self.capture.ranks, copies, strict=True):
+            rank.pid, rank.ops, rank.ops_before, rank.calls = copy.pid, copy.ops, copy.ops_before, copy.calls
+        self.capture.notes += [n for n in notes if n not in self.capture.notes]
+
     def capture_children(self, ranks: list[RankCapture]) -> None:
         """Stacks of a rank's children, where it waits for them; otherwise only who they are."""
         wanted: list[Process] = []
+        family = discover.parents()
         for rank in ranks:
-            rank.children = discover.children_of(rank.pid)
+            rank.children = discover.children_of(rank.pid, family)
             _, place = places.rank_thread(rank.samples[-1].threads if rank.samples else [])
             if place.kind in _WAITS_FOR_CHILDREN or (rank.children and not place.communicates):
                 wanted += rank.children[:_MAX_CHILDREN]

@@ -7,6 +7,7 @@ whose threads is in uninterruptible I/O, and die with hangdoctor.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import shutil
@@ -21,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from .. import redaction
 from ..errors import BadInput
 from ..model import Frame, ThreadSample
 from . import sources
@@ -31,7 +33,11 @@ _COUNTERS = frozenset(
     "microbatch idx src dst group_src group_dst src_rank dst_rank dest stage_id tag".split()
 )
 _ATTEMPTS = 3
+_END_S = 1.0  # for py-spy to end after each of two signals
 _CODE_FRAMES = 24  # source lines are read for this many frames of a stack, from the innermost
+
+
+_running: set[subprocess.Popen[bytes]] = set()
 
 
 class StackResult(msgspec.Struct):
@@ -94,17 +100,20 @@ def _run(command: list[str], timeout_s: float, hold: bool) -> StackResult:
     before: Callable[[], None] | None = _die_with_parent if hold else None
     try:
         started = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=before
-        )
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=before,
+            start_new_session=True,
+        )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:  # of another architecture, no memory, too many files
         return StackResult([], f"{command[0]} cannot be started: {error}")
-    with started as process:
-        try:
-            out, err = process.communicate(timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            _end(process)
-            return StackResult([], f"py-spy did not answer within its deadline of {timeout_s:.0f} s")
-    if process.returncode != 0:
+    _running.add(started)
+    try:
+        out, err = started.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        _end(started)
+        return StackResult([], f"py-spy did not answer within its deadline of {timeout_s:.0f} s")
+    finally:
+        _running.discard(started)
+    if started.returncode != 0:
         return StackResult([], explain(err.decode("utf-8", "replace")), raw=err.decode("utf-8", "replace"))
     try:
         dumped = parse_json(out)
@@ -113,14 +122,25 @@ def _run(command: list[str], timeout_s: float, hold: bool) -> StackResult:
     return StackResult(dumped, raw=msgspec.json.encode(dumped).decode())
 
 
+def end_all() -> None:
+    """End every py-spy that runs: the capture was cancelled."""
+    for process in list(_running):
+        _end(process)
+
+
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """SIGTERM lets py-spy detach; SIGKILL stands behind it."""
-    process.terminate()
-    try:
-        process.communicate(timeout=1.0)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
+    """SIGTERM lets py-spy detach; SIGKILL stands behind it, for all that it has started.
+
+    One that the kernel itself holds outlives even that: it is left behind, and what it says is not waited for.
+    """
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=_END_S)
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
 
 
 def explain(stderr: str) -> str:
@@ -192,4 +212,4 @@ def source_line(file: str, line: int) -> str:
     """The stripped source line, cut to 160 characters; empty where the file is not readable here."""
     if not file.endswith(".py") or not file.startswith("/"):
         return ""
-    return sources.line(file, line)[:160]
+    return redaction.code(sources.line(file, line)[:160])

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.markup import escape
 
+from ..printable import cleaned
 from ..ranges import format_hosts
 from ..readers.preflight_compare import Preflight
 
@@ -27,6 +28,7 @@ def render(found: Preflight, console: Console) -> None:
 
 def lines(found: Preflight) -> Iterator[str]:
     """With rich's markup; text from the nodes is escaped."""
+    found = cleaned(found)
     colour = _COLOURS[found.verdict]
     nodes = f"{len(found.nodes)} node{'s' if len(found.nodes) != 1 else ''} {format_hosts(found.nodes)}"
     yield f"[{colour}]{_WORDS[found.verdict]}[/] {_SENTENCES[found.verdict]} [dim]{escape(nodes)}[/]"

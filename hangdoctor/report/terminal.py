@@ -9,7 +9,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from ..model import Cause, Diagnosis, JobCapture
+from ..printable import cleaned
 from ..ranges import format_hosts, format_ranks
+from ..texts import visible
 from . import tree
 
 _COLOURS = {"hang": "bold red", "slow": "bold yellow", "healthy": "bold green", "unknown": "bold magenta"}
@@ -26,6 +28,8 @@ def render(diagnosis: Diagnosis, console: Console, bundle: str = "") -> None:
 
 def report_lines(diagnosis: Diagnosis, bundle: str = "") -> Iterator[str]:
     """The report as lines with rich's markup; text from the job is escaped."""
+    diagnosis = cleaned(diagnosis)  # one place for all texts, also of fields that are added later
+    bundle = visible(bundle)
     yield from _verdict(diagnosis)
     yield ""
     yield from _job(diagnosis)

@@ -16,6 +16,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket, Track
 
 from ..model import Cause, Diagnosis, JobCapture
 from ..ranges import format_ranks
+from ..texts import visible
 from .build import build
 from .calltracks import CALLS, call_tracks
 from .clocks import clock_words
@@ -109,10 +110,9 @@ class _Writer:
         track.uuid = uuid_of(trace.rank)
         track.process.pid = _FIRST_PID + trace.rank
         track.process.process_name = f"rank {trace.rank}"
-        track.process.process_labels.extend(
-            filter(None, [trace.node and f"node {trace.node}", trace.pid and f"pid {trace.pid}"])
-        )
-        track.description = clock_words(timeline.correction(trace))
+        labels = [trace.node and f"node {visible(trace.node)}", trace.pid and f"pid {trace.pid}"]
+        track.process.process_labels.extend(filter(None, labels))
+        track.description = visible(clock_words(timeline.correction(trace)))
         track.sibling_order_rank = trace.rank
         track.child_ordering = TrackDescriptor.EXPLICIT
         yield _framed(packet)
@@ -129,9 +129,9 @@ class _Writer:
         if track.thread:
             told.thread.pid = _FIRST_PID + rank
             told.thread.tid = _FIRST_PID + rank if track.main else next(self._tids)
-            told.thread.thread_name = track.name
+            told.thread.thread_name = visible(track.name)
         else:
-            told.name = track.name
+            told.name = visible(track.name)
         yield _framed(packet)
         for at, slice in track.in_order():
             yield self._end(told.uuid, at) if slice is None else self._begin(told.uuid, at, slice)
@@ -192,7 +192,7 @@ class _Writer:
                 iid = self._texts.get(value)
                 if iid is None:
                     iid = self._texts[value] = len(self._texts) + 1
-                    packet.interned_data.debug_annotation_string_values.add(iid=iid, str=value.encode())
+                    packet.interned_data.debug_annotation_string_values.add(iid=iid, str=visible(value).encode())
                 note.string_value_iid = iid
 
     @staticmethod
@@ -200,14 +200,15 @@ class _Writer:
         iid = known.get(text)
         if iid is None:
             iid = known[text] = len(known) + 1
-            table.add(iid=iid, name=text)  # type: ignore[attr-defined]
+            table.add(iid=iid, name=visible(text))  # type: ignore[attr-defined]
         return iid
 
     def _place(self, packet: TracePacket, site: tuple[str, str, int]) -> int:
         iid = self._places.get(site)
         if iid is None:
             iid = self._places[site] = len(self._places) + 1
-            packet.interned_data.source_locations.add(iid=iid, function_name=site[0], file_name=site[1], line_number=site[2])
+            name, file = visible(site[0]), visible(site[1])
+            packet.interned_data.source_locations.add(iid=iid, function_name=name, file_name=file, line_number=site[2])
         return iid
 
 

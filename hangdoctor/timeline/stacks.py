@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ..model import Diagnosis, Frame, JobCapture, ThreadSample
 from ..ranges import format_ranks
+from ..texts import visible
 
 _EACH = 256  # ranks up to which speedscope gets a profile of each beside the merged one
 
@@ -34,7 +35,7 @@ def _lines(stacks: Iterable[tuple[str, Stack, int]]) -> bytes:
     lines = []
     for who, (thread, frames), count in stacks:
         words = [who, thread, *(f"{name} ({file}:{line})" if line else name for name, file, line in frames)]
-        lines.append(";".join(w.replace(";", ",").replace("\n", " ") for w in words) + f" {count}\n")
+        lines.append(";".join(visible(w.replace(";", ",")) for w in words) + f" {count}\n")
     return "".join(lines).encode()
 
 

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..printable import cleaned
 from ..texts import size_words
 from .stragglers import Stragglers
 
@@ -14,6 +15,7 @@ _RANKS, _STEPS, _GROUPS = 12, 12, 12
 
 def render(found: Stragglers, console: Console) -> None:
     """One screen: the sentence, then ranks, steps and groups, the worst first."""
+    found = cleaned(found)
     if found.hang is not None:
         console.print(Text(found.hang.words(), style="bold red"), soft_wrap=True)
         console.print(

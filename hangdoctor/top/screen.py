@@ -12,6 +12,7 @@ from ..arrival import lag_of
 from ..errors import UsageError
 from ..ranges import parse_ranks
 from ..standing import Row, Standing
+from ..texts import visible
 from .sources import Seen
 
 STYLES = {
@@ -81,8 +82,19 @@ def chosen(seen: Seen, wanted: str) -> list[Row]:
         except UsageError:
             rows = [r for r in rows if any(wanted in x.lower() for x in (r.node, r.state, r.phase, r.op))]
     return sorted(
-        rows, key=lambda r: (_ORDER.index(r.state), -round(r.idle_s) if r.state not in ("moving", "finished") else 0, r.rank)
+        rows, key=lambda r: (_place(r.state), -round(r.idle_s) if r.state not in ("moving", "finished") else 0, r.rank)
     )
+
+
+def _tame(line: Text) -> Text:
+    """The line; without its colours where a name in it was left as the job has it."""
+    shown = visible(line.plain)
+    return line if shown == line.plain else Text(shown)
+
+
+def _place(state: str) -> int:
+    """States that hold others up first; one that this version does not know last."""
+    return _ORDER.index(state) if state in _ORDER else len(_ORDER)
 
 
 def screen(seen: Seen | None, trouble: str, mode: Mode, width: int, height: int) -> list[Text]:
@@ -93,10 +105,11 @@ def screen(seen: Seen | None, trouble: str, mode: Mode, width: int, height: int)
     if mode.view == "help":
         body = [Text(line) for line in HELP]
     elif mode.view == "detail" and seen is not None:
-        body = [Text(clean(line)) for line in mode.detail]
+        body = [Text(visible(line)) for line in mode.detail]
     else:
         body = list(_list(seen, mode, width, room)) if seen is not None else []
     lines = head + body[:room] + [Text()] * (room - len(body)) + note + [_keys(mode)]
+    lines = [_tame(line) for line in lines]
     for line in lines:
         line.truncate(width, overflow="ellipsis")
     return lines[:height]
@@ -111,13 +124,15 @@ def _head(seen: Seen | None, trouble: str, width: int) -> Iterator[Text]:
     picture = seen.picture
     low, high = picture.iteration
     step = f"iteration {low}" if low == high else f"iteration {low} to {high}"
-    told = [clean(seen.title), f"{picture.world_size} ranks"] + ([step] if low >= 0 else [])
+    told = [visible(seen.title), f"{picture.world_size} ranks"] + ([step] if low >= 0 else [])
     told += [f"{seconds(seen.pace_s)} each"] if seen.pace_s else []
     yield title.append("  " + ", ".join(told), style="not bold dim")
-    yield Text(clean(picture.sentence), style="bold") if not trouble else Text(clean(trouble), style="bold red")
+    yield Text(visible(picture.sentence), style="bold") if not trouble else Text(visible(trouble), style="bold red")
     counts = Text()
     for state, number in picture.counts.items():
-        counts.append(f" {GLYPHS.get(state, '')} {number} {state} ".replace("  ", " "), style=STYLES[state]).append(" ")
+        counts.append(
+            f" {GLYPHS.get(state, '')} {number} {visible(state)} ".replace("  ", " "), style=STYLES.get(state, "")
+        ).append(" ")
     yield counts
     yield Text()
     standings = [s for s in picture.standings if s.state not in ("unseen",)][:_MAX_STANDINGS]
@@ -131,13 +146,13 @@ def _standing(one: Standing) -> Text:
     ranks = one.ranks if len(one.ranks) <= 15 else one.ranks[:14] + "+"
     where = f"{one.op} #{one.seq}" if one.seq else f"after {one.op}" if one.op and one.state == "outside" else one.op
     told = [
-        clean(where),
-        f"phase {clean(one.phase)}" if one.phase else "",
+        visible(where),
+        f"phase {visible(one.phase)}" if one.phase else "",
         f"iteration {one.iteration}" if one.iteration >= 0 else "",
-        clean(one.nodes),
+        visible(one.nodes),
     ]
     text = Text(f"{ranks:<16}{one.count:>6} ")
-    text.append(f"{one.state:<9}", style=STYLES[one.state])
+    text.append(f"{visible(one.state):<9}", style=STYLES.get(one.state, ""))
     text.append(f"{seconds(one.for_s) if one.for_s else '':>7} {one.holds or '':>9}  ")
     return text.append(", ".join(t for t in told if t))
 
@@ -156,7 +171,7 @@ def _list(seen: Seen, mode: Mode, width: int, room: int) -> Iterator[Text]:
     yield Text(_columns(node), style="dim")
     if not rows:
         yield Text(
-            "no rank" + (f" matches '{clean(mode.filter)}'" if mode.filter else " here yet: it appears when the job starts")
+            "no rank" + (f" matches '{visible(mode.filter)}'" if mode.filter else " here yet: it appears when the job starts")
         )
     for i, row in enumerate(rows[mode.first : mode.first + space], mode.first):
         yield _row(row, node, i == mode.cursor)
@@ -172,10 +187,10 @@ def _row(row: Row, node: int, under: bool) -> Text:
     step = str(row.iteration) if row.iteration >= 0 else ""
     lag = lag_of(row) if row.state not in ("gone", "finished") else 0.0
     late = "" if lag < 0.001 else f"{lag * 1e3:.0f} ms" if lag < 1 else seconds(lag)
-    text = Text(f"{row.rank:>6} {clean(row.node)[:node]:<{node}} ", style="reverse" if under else "")
-    text.append(f"{row.state:<9}", style=STYLES[row.state])
+    text = Text(f"{row.rank:>6} {visible(row.node)[:node]:<{node}} ", style="reverse" if under else "")
+    text.append(f"{visible(row.state):<9}", style=STYLES.get(row.state, ""))
     text.append(
-        f"{since:>7} {late:>7} {step:>7} {clean(row.phase)[:10]:<10} {clean(row.op)}{f' #{row.seq}' if row.seq else ''}"
+        f"{since:>7} {late:>7} {step:>7} {visible(row.phase)[:10]:<10} {visible(row.op)}{f' #{row.seq}' if row.seq else ''}"
     )
     return text
 
@@ -183,8 +198,8 @@ def _row(row: Row, node: int, under: bool) -> Text:
 def _note(mode: Mode, width: int) -> list[Text]:
     if mode.view == "filter":
         return [Text(f"filter: {mode.filter}_", style="bold")]
-    lines = [Text(f"filter: {clean(mode.filter)} (Esc drops it)", style="dim")] if mode.filter else []
-    wrapped = textwrap.wrap(clean(mode.note), width, break_on_hyphens=False)[:_NOTE_LINES]
+    lines = [Text(f"filter: {visible(mode.filter)} (Esc drops it)", style="dim")] if mode.filter else []
+    wrapped = textwrap.wrap(visible(mode.note), width, break_on_hyphens=False)[:_NOTE_LINES]
     return lines + [Text(line, style="red" if mode.bad else "") for line in wrapped]
 
 
@@ -196,17 +211,12 @@ def _keys(mode: Mode) -> Text:
     return Text("c capture   / filter   Enter details   ? help   q quit", style="dim")
 
 
-def clean(text: str) -> str:
-    """Names come from the job: nothing in them may steer the terminal."""
-    return "".join(c if c.isprintable() else "?" for c in text)
-
-
 def plain(seen: Seen, wanted: str = "", limit: int = 64) -> Iterator[str]:
     """The same once, for a pipe or a file."""
-    yield from (line.plain.rstrip() for line in _head(seen, "", 160))
+    yield from (visible(line.plain).rstrip() for line in _head(seen, "", 160))
     rows = chosen(seen, wanted)
     yield _columns(16)
     for row in rows[:limit]:
-        yield _row(row, 16, False).plain.rstrip()
+        yield visible(_row(row, 16, False).plain).rstrip()
     if len(rows) > limit:
         yield f"... and {len(rows) - limit} more ranks (--json has all)"

@@ -14,6 +14,7 @@ from prometheus_client.metrics_core import Metric
 from .._version import __version__
 from ..arrival import lag_of
 from ..standing import STATES, Row
+from ..texts import visible
 from .board import Board, Look
 from .hub import Hub
 
@@ -48,7 +49,7 @@ class Exporter:
         yield InfoMetricFamily("hangdoctor_build", "The collector's version.", {"version": __version__})
         info = InfoMetricFamily("hangdoctor_job", "The job that is watched.", labels=["job"])
         if picture.job:
-            info.add_metric([picture.job[:200]], {"world_size": str(picture.world_size)})
+            info.add_metric([visible(picture.job[:200])], {"world_size": str(picture.world_size)})
         yield info
         states = GaugeMetricFamily("hangdoctor_ranks", "Ranks by state.", labels=["state"])
         for state in STATES:
@@ -73,7 +74,7 @@ class Exporter:
         yield GaugeMetricFamily("hangdoctor_rhythm_known", "1 once the watchdog knows the job's rhythm.", int(now.warm))
         incidents = CounterMetricFamily("hangdoctor_incidents", "Incidents that were kept.", labels=["kind", "status"])
         for (kind, status), count in sorted(self.board.kinds.items()):
-            incidents.add_metric([kind, status], count)
+            incidents.add_metric([visible(kind), visible(status)], count)
         yield incidents
         yield CounterMetricFamily("hangdoctor_false_alarms", "Stalls that a capture took back.", now.counters.false_alarms)
         yield SummaryMetricFamily(
@@ -115,7 +116,7 @@ def _ranks(rows: Iterable[Row]) -> Iterator[Metric]:
     for row in rows:
         if row.state == "unseen":
             continue
-        values = [str(row.rank), row.node]
+        values = [str(row.rank), visible(row.node)]
         if row.iteration >= 0:
             step.add_metric(values, row.iteration)
         if row.state not in ("finished", "gone"):

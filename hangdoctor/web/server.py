@@ -112,7 +112,7 @@ class WebServer:
         told = Published(self.address, self.access.token, os.getpid(), os.uname().nodename)
         write_private(make_folder(self.options.folder) / FILE, msgspec.json.encode(told))
         self._thread.start()
-        _LOG.info("page: %s  token: %s  (also in %s)", self.address, self.access.token, self.options.folder / FILE)
+        _LOG.info("page: %s  (its token is in %s, for you alone)", self.address, self.options.folder / FILE)
         if self.options.anywhere:
             _LOG.warning("the page is open to the network, and http can be listened to: an ssh tunnel is safer")
 

@@ -77,17 +77,49 @@ def test_silent_nodes_explain_the_wait(cluster: Cluster, job: LabJob) -> None:
     assert "T" not in job.states().values()
 
 
-def test_slurms_own_word_on_a_lost_node(cluster: Cluster, job: LabJob) -> None:
-    """srun gives up by itself after some ten seconds, and what it says is told in plain words."""
+def test_lost_nodes_do_not_cost_the_deadline(cluster: Cluster, job: LabJob) -> None:
+    """A knock tells what happened to each, long before srun gives up: the deadline would end the test."""
     job.hang(5)
     with (
         cluster.broken("n2", "link-down", "link-up", job.id),
         cluster.broken("n3", "slurmd-kill", "slurmd-start", job.id),
+        cluster.broken("n4", "blackhole", "link-up", job.id),
     ):
-        diagnosis = cluster.dump("--jobid", job.id, "--timeout", "25")
-    assert sorted((m["node"], m["ranks"]) for m in diagnosis["missing"]) == [("n2", [2, 3]), ("n3", [4, 5])]
-    assert all(m["why"].startswith("its slurmd does not answer") for m in diagnosis["missing"])
-    assert cause(diagnosis) == ("unreachable", [2, 3, 4, 5], ["n2", "n3"])
+        diagnosis = cluster.dump("--jobid", job.id, "--timeout", "85")
+    whys = {m["node"]: (m["ranks"], m["why"]) for m in diagnosis["missing"]}
+    assert {n: ranks for n, (ranks, _) in whys.items()} == {"n2": [2, 3], "n3": [4, 5], "n4": [6, 7]}
+    for node in ("n2", "n4"):
+        assert whys[node][1].startswith("it did not answer a knock on ports 6818 and 22 for ")
+    assert whys["n3"][1].startswith("its slurmd does not run: port 6818 refused connections for ")
+    assert all("n1 reported within" in why and "Slurm still takes the node for up" in why for _, why in whys.values())
+    assert cause(diagnosis) == ("unreachable", [2, 3, 4, 5, 6, 7], ["n2", "n3", "n4"])
+
+
+def test_a_node_that_is_only_slow_is_waited_for(cluster: Cluster, job: LabJob) -> None:
+    """It stands still until the others have reported; its kernel answers meanwhile, and then its agent starts."""
+    job.hang(5)
+    command = [
+        LAB / "cluster-node",
+        "exec",
+        "login",
+        *cluster.dump_command("--json", "-", "--jobid", job.id, "--timeout", "60"),
+    ]
+    with (
+        cluster.broken("n3", "slurmd-stop", "slurmd-cont", job.id),
+        subprocess.Popen(
+            command, env=cluster.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as dump,
+    ):
+        assert dump.stderr is not None
+        for line in dump.stderr:  # said 3 s after the start: the others have answered by then
+            if "waiting up to" in line:
+                break
+        cluster.node("slurmd-cont", "n3")
+        out, err = dump.communicate(timeout=80)
+    assert dump.returncode == 0, err
+    diagnosis = json.loads(out)
+    assert diagnosis["missing"] == []
+    assert cause(diagnosis) == ("not_entered", [5], ["n3"])
 
 
 def test_a_silent_node_is_not_blamed_where_a_rank_explains_the_wait(cluster: Cluster, job: LabJob) -> None:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from ..._version import __version__
 from ...model import Cause, Diagnosis, JobCapture
 from ...ranges import format_hosts, format_ranks
-from .text import cut, cut_list, plural, visible
+from ...texts import visible
+from .text import cut, cut_list, plural
 
 _EVIDENCE, _ALSO = 4, 4
 

@@ -17,10 +17,11 @@ from ..._version import __version__
 from ...layout import Layout
 from ...model import Cause, Diagnosis, JobCapture
 from ...ranges import format_hosts, format_ranks
+from ...texts import visible
 from . import chat, graph, lanes, ranks, raw, stacktree
 from .arrange import arrangements
 from .groups import GroupNames, layout_of
-from .text import cut, cut_list, embed, keep_lines, plural, visible
+from .text import cut, cut_list, embed, keep_lines, plural
 
 _SCRIPTS = ("core.js", "details.js", "grid.js", "icicle.js", "page.js")
 _STYLES = ("base.css", "parts.css", "print.css")
