@@ -5,7 +5,6 @@ All numbers are written under the interpreter's lock; readers do not lock (see d
 
 from __future__ import annotations
 
-import mmap
 import os
 import struct
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from . import format as fmt
+from .apart import map_file
 from .identity import boot_id, host, process_name, ranks_from, start_ticks
 
 
@@ -33,7 +33,7 @@ class Box:
         try:
             # Reserve the memory now: a page that cannot be had later would be a SIGBUS in the job.
             os.posix_fallocate(fd, 0, size)
-            self.map = mmap.mmap(fd, size)
+            self.map = map_file(fd, size)
         except BaseException:
             self.path.unlink(missing_ok=True)
             raise

@@ -15,6 +15,7 @@ import time
 
 from . import flight, folder, signatures, torchnames
 from . import format as fmt
+from .apart import start_thread
 from .blame import is_ours, place
 from .box import Box
 from .identity import host, job_key, megabytes
@@ -105,7 +106,7 @@ class Probe:
         if self._beats is None:
             self._beats = Beats()
             # Not a `threading.Thread`: the job's own list of threads stays what it was.
-            _thread.start_new_thread(self._beat, (recorder, self._beats))
+            start_thread(self._beat, (recorder, self._beats))
 
     def _beat(self, recorder: Recorder, beats: Beats) -> None:
         try:
