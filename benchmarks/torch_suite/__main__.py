@@ -111,9 +111,12 @@ def compare(folder: Path, options: argparse.Namespace) -> int:
     """Run what is missing, print the table and what differs; 1 where something does."""
     folder.mkdir(parents=True, exist_ok=True)
     env = environment(folder / "list", options.ranks)
-    tests = options.only or subprocess.run(
-        [sys.executable, "-c", _LIST], env=env, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ).stdout.split()
+    tests = (
+        options.only
+        or subprocess.run(
+            [sys.executable, "-c", _LIST], env=env, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ).stdout.split()
+    )
     found = {mode: go_on(mode, tests, folder / f"{mode}.jsonl", options) for mode in MODES}
     print(table(found))
     different = differences(found)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import errno
 import mmap
 import os
+import resource
 import signal
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -52,7 +54,7 @@ def start_thread(function: Callable[..., Any], arguments: tuple[Any, ...]) -> No
 @contextlib.contextmanager
 def streams_taken(fd: int) -> Iterator[None]:
     """Descriptors that are made meanwhile get numbers behind those of the standard streams, should the job have closed them."""
-    held = []
+    held: list[int] = []
     try:
         while not held or held[-1] < _STREAMS:
             held.append(os.dup(fd))
@@ -61,6 +63,18 @@ def streams_taken(fd: int) -> Iterator[None]:
     finally:
         for number in held:
             os.close(number)
+
+
+def reserve(fd: int, size: int) -> None:
+    """Have the memory of a file now: a page that cannot be had later would be a SIGBUS in the job.
+
+    Raises:
+        OSError: no room, or the job's files may not become that large; asking for it then could be a SIGXFSZ.
+    """
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    if limit not in (-1, resource.RLIM_INFINITY) and limit < size:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+    os.posix_fallocate(fd, 0, size)
 
 
 def map_file(fd: int, size: int) -> mmap.mmap:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from . import format as fmt
-from .apart import map_file
+from .apart import map_file, reserve
 from .identity import boot_id, host, process_name, ranks_from, start_ticks
 
 
@@ -31,8 +31,7 @@ class Box:
         self.path.unlink(missing_ok=True)  # of a dead process that had the same pid
         fd = os.open(self.path, flags, 0o600)
         try:
-            # Reserve the memory now: a page that cannot be had later would be a SIGBUS in the job.
-            os.posix_fallocate(fd, 0, size)
+            reserve(fd, size)
             self.map = map_file(fd, size)
         except BaseException:
             self.path.unlink(missing_ok=True)

@@ -4,6 +4,7 @@ import json
 import os
 import struct
 import sys
+import time
 
 _CLOSED_ON_EXEC = 0o2000000
 _OF_GLIBC = 0b11 << 31  # signals 32 and 33, which it handles once there is a thread
@@ -46,6 +47,8 @@ def descriptors():
 def threads():
     """How many the kernel counts, and what threading calls its own."""
     count = int(status().get("Threads", "0"))
+    time.sleep(0.05)  # one that has been joined may still be on its way out
+    count = min(count, int(status().get("Threads", "0")))
     module = sys.modules.get("threading")
     return {"kernel": count, "python": sorted(t.name for t in module.enumerate()) if module else ["MainThread"]}
 
@@ -61,7 +64,11 @@ def signals():
     mask = os.umask(0)
     os.umask(mask)
     sets = {name: int(fields.get(name, "0"), 16) & ~_OF_GLIBC for name in ("SigBlk", "SigIgn", "SigCgt", "ShdPnd")}
-    return {name: f"{found:016x}" for name, found in sets.items()} | {"umask": oct(mask), "nice": os.nice(0), "processors": sorted(os.sched_getaffinity(0))}
+    return {name: f"{found:016x}" for name, found in sets.items()} | {
+        "umask": oct(mask),
+        "nice": os.nice(0),
+        "processors": sorted(os.sched_getaffinity(0)),
+    }
 
 
 def interpreter():

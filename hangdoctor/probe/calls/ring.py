@@ -12,7 +12,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from ..apart import map_file
+from ..apart import map_file, reserve
 from ..identity import boot_id, start_ticks
 from . import format as fmt
 
@@ -36,8 +36,7 @@ class Ring:
         staging.unlink(missing_ok=True)
         fd = os.open(staging, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            # Reserve the memory now: a page that cannot be had later would be a SIGBUS in the job.
-            os.posix_fallocate(fd, 0, size)
+            reserve(fd, size)
             self.map = map_file(fd, size)
         except BaseException:
             staging.unlink(missing_ok=True)

@@ -68,7 +68,9 @@ tracer.runfunc(work, 4)
 print("lines", sorted((line, n) for (file, line), n in tracer.results().counts.items() if file == HERE))
 
 in_thread = []
-threading.setprofile(lambda frame, event, arg: in_thread.append(frame.f_code.co_name) if frame.f_code.co_filename == HERE else None)
+threading.setprofile(
+    lambda frame, event, arg: in_thread.append(frame.f_code.co_name) if frame.f_code.co_filename == HERE else None
+)
 thread = threading.Thread(target=work, args=(2,))
 thread.start()
 thread.join()

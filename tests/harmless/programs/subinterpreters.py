@@ -1,8 +1,8 @@
 """Would notice sub-interpreters, embedded or ended ones included, that start, import or end otherwise."""
 
+import _xxsubinterpreters as interpreters
 import threading
 
-import _xxsubinterpreters as interpreters
 import witness
 
 CODE = """
@@ -22,7 +22,9 @@ for n in range(3):
         interpreters.run_string(one, "1/0")
     except interpreters.RunFailedError as error:
         print(error)
-    thread = threading.Thread(target=interpreters.run_string, args=(one, "print('in a thread'); import os; print(os.getpid() > 0)"))
+    thread = threading.Thread(
+        target=interpreters.run_string, args=(one, "print('in a thread'); import os; print(os.getpid() > 0)")
+    )
     thread.start()
     thread.join()
     if n < 2:

@@ -82,6 +82,7 @@ def forks():
 
 def limited(what, value):
     def run():
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
         resource.setrlimit(what, (value, resource.getrlimit(what)[1]))
         join()
         print("limited", t)
@@ -145,8 +146,10 @@ def strict():
     join()
     dist.destroy_process_group()
     os.chdir(os.environ["TMPDIR"])
+    kept = dict(os.environ)
     os.environ.clear()
     join()
+    os.environ.update(kept)
 
 
 def without_exit_handlers():

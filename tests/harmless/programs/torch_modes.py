@@ -109,7 +109,10 @@ compiled = torch.compile(step, backend=backend)
 print("compiled", compiled(torch.ones(3)), compiled(torch.ones(4)), step(torch.ones(3)))
 print(graphs)
 print(torch._dynamo.utils.counters["graph_break"].values(), torch._dynamo.utils.counters["stats"])
-print("traced", [str(n.target) for n in torch.fx.symbolic_trace(lambda x: functional.all_reduce(x, "sum", dist.group.WORLD)).graph.nodes])
+print(
+    "traced",
+    [str(n.target) for n in torch.fx.symbolic_trace(lambda x: functional.all_reduce(x, "sum", dist.group.WORLD)).graph.nodes],
+)
 
 with torch.profiler.profile(with_stack=False) as profile:
     operations(torch.ones(3))

@@ -70,7 +70,10 @@ with mock.patch.object(c10d, "all_reduce", autospec=True) as fake:
         c10d.all_reduce()
     except TypeError as error:
         print(error)
-with mock.patch.object(c10d.all_reduce.__wrapped__, "__doc__", "patched"), mock.patch.dict(sys.modules, {"torch.distributed": mock.MagicMock()}):
+with (
+    mock.patch.object(c10d.all_reduce.__wrapped__, "__doc__", "patched"),
+    mock.patch.dict(sys.modules, {"torch.distributed": mock.MagicMock()}),
+):
     sys.modules["torch.distributed"].all_reduce(t)
 spec = mock.create_autospec(dist.broadcast)
 try:
