@@ -14,7 +14,7 @@ import hangdoctor
 PACKAGE = str(Path(hangdoctor.__file__).parent)
 STARTUP = f"{PACKAGE}/probe/startup"
 # Variables by which the probe reaches the ranks, in every child's environment.
-VARIABLES = {"HANGDOCTOR_TRACE", "HANGDOCTOR_TRACED", "OMPI_MCA_mca_base_env_list", "TORCH_FR_BUFFER_SIZE"}
+VARIABLES = {"HANGDOCTOR_TRACE", "HANGDOCTOR_TRACED", "TORCH_FR_BUFFER_SIZE"}
 # The heartbeat, and torch's worker server: one that listens and a pool of at least eight that answer.
 THREADS = 1 + 1 + 8
 DESCRIPTORS = ["socket"]  # of the worker server, which listens; closed in whatever is executed

@@ -70,14 +70,14 @@ class Running:
             "OMP_NUM_THREADS": "1", "WITNESS": str(self.base / "witness"), "HANGDOCTOR_DIR": str(self.base / "boxes"),
         }  # fmt: skip
 
-    def end(self) -> Observation:
+    def end(self, seconds: float = SECONDS) -> Observation:
         """Wait for it; what was seen.
 
         Raises:
             subprocess.TimeoutExpired: it did not end; it has been killed.
         """
         try:
-            self.process.wait(timeout=SECONDS)
+            self.process.wait(timeout=seconds)
             left = left_over(self.process.pid)
         finally:
             kill(self.process.pid)
