@@ -77,7 +77,7 @@ def reserve(fd: int, size: int) -> None:
     os.posix_fallocate(fd, 0, size)
 
 
-def map_file(fd: int, size: int) -> mmap.mmap:
+def map_file(fd: int, size: int, flags: int = mmap.MAP_SHARED) -> mmap.mmap:
     """Map a file for as long as the process lives, without a descriptor.
 
     Python gives each mapping one of its own, and closes that number when the mapping is freed, in a forked child or at
@@ -88,7 +88,7 @@ def map_file(fd: int, size: int) -> mmap.mmap:
     """
     spare = os.dup(fd)
     os.close(spare)
-    made = mmap.mmap(fd, size)
+    made = mmap.mmap(fd, size, flags=flags)
     _lasting.append(made)
     with contextlib.suppress(ImportError):
         import ctypes

@@ -17,8 +17,9 @@ from . import format as fmt
 from .apart import start_thread
 from .blame import is_ours, place, said, suppress
 from .box import Box
+from .hot import Holder, Thread
 from .identity import host, job_key, megabytes
-from .recorder import Recorder, Thread, local
+from .recorder import Recorder, local
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Beats:
             self.stopped.acquire(timeout=0.5)
 
 
-class Probe:
+class Probe(Holder):
     """`recorder` is None while nothing is recorded: before the first operation, after an error, when paused."""
 
     def __init__(self) -> None:
@@ -81,7 +82,11 @@ class Probe:
         with suppress(OSError):  # another rank does the same
             folder.sweep(time.time_ns())
         size = min(max(1.0, megabytes(os.environ, "HANGDOCTOR_BOX_MB", 4.0)), 1024.0)
-        box = Box(where, job_key(os.environ), int(size * (1 << 20)) & ~4095)
+        try:
+            box = Box(where, job_key(os.environ), int(size * (1 << 20)) & ~4095)
+        except OSError:
+            folder.remove_if_empty(where)
+            raise
         layout = os.environ.get("HANGDOCTOR_LAYOUT", "")
         box.put_text(fmt.H_LAYOUT, layout)
         box.put_text(fmt.H_NOTE, elsewhere)

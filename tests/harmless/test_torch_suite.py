@@ -11,8 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = """
-test_all_gather test_all_reduce_sum_async test_batch_isend_irecv_gloo test_broadcast_object_list test_coalescing_manager
-test_send_recv_any_source test_new_subgroups test_monitored_barrier_gloo_subgroup test_DistributedDataParallelCPU
+test_all_gather test_all_reduce_sum_async test_batch_isend_irecv_gloo test_scatter_object_list
+test_send_recv_any_source test_monitored_barrier_gloo_subgroup test_DistributedDataParallelCPU
 """.split()
 
 

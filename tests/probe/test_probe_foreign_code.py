@@ -14,7 +14,7 @@ from probe_ranks import SCRIPTS, STARTUP, environment
 from hangdoctor.probe.blame import is_ours, said, suppress
 from hangdoctor.readers.blackbox import find_boxes
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 
 
 def both(tmp_path: Path, what: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:

@@ -76,7 +76,7 @@ def test_a_message_names_no_path_and_has_limits(tmp_path: Path) -> None:
     wanted = msg.from_collector([msg.PROTOCOL, extra])
     assert isinstance(wanted, msg.Trace)
     assert trace_request.put(wanted, [tmp_path]) == []
-    assert [p.name for p in tmp_path.iterdir()] == ["trace.json"]
+    assert [p.name for p in tmp_path.iterdir()] == ["hangdoctor-trace.json"]
     assert "cannot be written" in trace_request.put(wanted, [tmp_path / "not-there"])[0]
     (tmp_path / "trace.json").write_text("[1]")
     with pytest.raises(BadInput):
