@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,15 +14,24 @@ from observe import PLAIN, PROGRAMS, RUN, TRACED, Running
 WITHOUT = {
     "other_commands.sh": "no Python in it",
 }
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder with a short name: sockets below it must not have too long ones."""
+    with tempfile.TemporaryDirectory(prefix="hd-") as folder:
+        yield Path(folder)
+
+
 # Places where there can be no box: a limit on the size of files.
 NO_BOX = {"size", "file size"}
 
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("program", sorted(p.name for p in PROGRAMS.glob("*.[ps][yh]")))
-def test_a_program_cannot_be_told_from_the_plain_one(program: str, tmp_path: Path) -> None:
+def test_a_program_cannot_be_told_from_the_plain_one(program: str, short: Path) -> None:
     ways = {"plain": PLAIN, "run": RUN, "traced": TRACED}
-    running = {way: Running(PROGRAMS / program, before, tmp_path / way) for way, before in ways.items()}
+    running = {way: Running(PROGRAMS / program, before, short / way) for way, before in ways.items()}
     seen = {way: one.end() for way, one in running.items()}
     found = [f"{way}: {line}" for way in ("run", "traced") for line in differences(seen["plain"], seen[way])]
     assert not found, "\n".join([*found, *seen["run"].stderr.splitlines()[-5:]])
