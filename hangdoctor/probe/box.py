@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from . import format as fmt
+from .apart import map_file, reserve
 from .folder import discard, remove_own, write_own
 from .identity import boot_id, host, process_name, ranks_from, start_ticks
 
@@ -36,10 +37,9 @@ class Box:
         discard(self.path, fmt.MAGIC)  # of a dead process that had the same pid
         fd = os.open(self.path, flags, 0o600)
         try:
-            # Reserve the memory now: a page that cannot be had later would be a SIGBUS in the job.
-            os.posix_fallocate(fd, 0, size)
+            reserve(fd, size)
             self._file = os.fstat(fd)
-            self.map = mmap.mmap(fd, size, flags=mmap.MAP_SHARED | _POPULATE)
+            self.map = map_file(fd, size, mmap.MAP_SHARED | _POPULATE)
         except BaseException:
             self.path.unlink(missing_ok=True)
             raise

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from . import torchnames
+from .apart import signals_blocked, streams_taken
 from .blame import is_ours
 from .folder import discard_socket, socket_name
 from .identity import process_name
@@ -74,7 +75,8 @@ def _quietly(server: Any, path: str) -> Any:
     try:
         os.dup2(held, 2)
         try:
-            return server(path)
+            with signals_blocked(), streams_taken(held):
+                return server(path)
         finally:
             os.dup2(saved, 2)
             os.lseek(held, 0, os.SEEK_SET)

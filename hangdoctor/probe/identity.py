@@ -70,7 +70,7 @@ def process_name(pid: int) -> str:
 def start_ticks(pid: int | str = "self") -> int:
     """When a process started, in clock ticks since the boot (proc(5), stat field 22); 0 if gone or a zombie."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
     except OSError:
         return 0
     fields = stat[stat.rindex(")") + 2 :].split()
@@ -80,7 +80,7 @@ def start_ticks(pid: int | str = "self") -> int:
 def boot_id() -> bytes:
     """16 bytes that change with every boot; zeros where the kernel does not tell."""
     try:
-        return bytes.fromhex(Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", ""))
+        return bytes.fromhex(Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip().replace("-", ""))
     except (OSError, ValueError):
         return bytes(16)
 

@@ -272,11 +272,10 @@ COLLECTIVES: dict[str, Describe] = {
         all_gather_object, gather_object, broadcast_object_list, scatter_object_list,
     )
 }  # fmt: skip
-# Other names of the same operation, old and new; recorded under the one that most versions have.
+# New names of the same operation; recorded under the one that most versions have. Older ones (_all_gather_base) call these,
+# and their deprecation blames the caller's line, which a frame of ours in between would hide.
 COLLECTIVES |= {
-    "_all_gather_base": all_gather_into_tensor,
     "all_gather_single": all_gather_into_tensor,
-    "_reduce_scatter_base": reduce_scatter_tensor,
     "reduce_scatter_single": reduce_scatter_tensor,
 }
 # Counted by name, not among the group's collectives.

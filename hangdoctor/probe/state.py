@@ -14,6 +14,7 @@ import time
 
 from . import flight, folder, signatures, torchnames
 from . import format as fmt
+from .apart import start_thread
 from .blame import is_ours, place, said, suppress
 from .box import Box
 from .hot import Holder, Thread
@@ -81,7 +82,11 @@ class Probe(Holder):
         with suppress(OSError):  # another rank does the same
             folder.sweep(time.time_ns())
         size = min(max(1.0, megabytes(os.environ, "HANGDOCTOR_BOX_MB", 4.0)), 1024.0)
-        box = Box(where, job_key(os.environ), int(size * (1 << 20)) & ~4095)
+        try:
+            box = Box(where, job_key(os.environ), int(size * (1 << 20)) & ~4095)
+        except OSError:
+            folder.remove_if_empty(where)
+            raise
         layout = os.environ.get("HANGDOCTOR_LAYOUT", "")
         box.put_text(fmt.H_LAYOUT, layout)
         box.put_text(fmt.H_NOTE, elsewhere)
@@ -106,7 +111,7 @@ class Probe(Holder):
         if self._beats is None:
             self._beats = Beats()
             # Not a `threading.Thread`: the job's own list of threads stays what it was.
-            _thread.start_new_thread(self._beat, (recorder, self._beats))
+            start_thread(self._beat, (recorder, self._beats))
             # Until it runs, CPython takes it for this thread, and hands it the exceptions that are meant for this one.
             self._beats.begun.acquire(timeout=1.0)
 

@@ -6,6 +6,7 @@ torch is never imported here: whoever calls has found it in `sys.modules`.
 
 from __future__ import annotations
 
+import functools
 import sys
 from types import ModuleType
 
@@ -91,7 +92,7 @@ def live_groups() -> list[tuple[Any, dict[int, int]]]:
 
 def group_name(pg: Any) -> str:
     """What the job calls the group, else what torch calls it."""
-    described = getattr(pg, "group_desc", "") or ""
+    described = _as_torch_says(pg, "group_desc", "") or ""
     if described and described != "undefined":
         return str(described)
     names = getattr(getattr(c10d(), "_world", None), "pg_names", None) or {}
@@ -110,14 +111,24 @@ def group_timeout_s(pg: Any) -> float:
     for kind in ("cpu", "cuda"):
         # Not there: no such device in this group, or another torch. A mode of the job would see torch.device made.
         with suppress(AttributeError, RuntimeError, TypeError, ValueError), outside_of_modes():
-            found.append(float(pg._get_backend(device(kind)).options._timeout.total_seconds()))
+            backend: Any = _as_torch_says(pg, "_get_backend", None, device(kind))
+            found.append(float(backend.options._timeout.total_seconds()))
     return min(found, default=0.0)
 
 
 def own_rank() -> tuple[int, int]:
     """Rank and world size of the default group, (-1, -1) without one."""
     pg = default_group()
-    return (pg.rank(), pg.size()) if pg is not None else (-1, -1)
+    return (_as_torch_says(pg, "rank", -1), _as_torch_says(pg, "size", -1)) if pg is not None else (-1, -1)
+
+
+def _as_torch_says(pg: Any, name: str, otherwise: Any, *arguments: Any) -> Any:
+    """A property or the answer of a method as torch's own class has it: a group of the job's own making may have other ones, which raise."""
+    found = getattr(getattr(c10d(), "ProcessGroup", None), name, None)
+    try:
+        return found.fget(pg) if isinstance(found, property) else found(pg, *arguments)  # type: ignore[misc]
+    except (AttributeError, RuntimeError, TypeError):
+        return otherwise  # no such thing in this torch, or no group of torch's (a mock)
 
 
 # --------------------------------------------------------------------------- tensors and reduce operations
@@ -213,6 +224,7 @@ def accept_originals(original: Callable[..., Any], replaced: Callable[..., Any])
     if check is None:
         return
 
+    @functools.wraps(check)
     def _check_op(op: Any) -> None:
         return check(replaced if op is original else op)  # type: ignore[no-any-return]
 

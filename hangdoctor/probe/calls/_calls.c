@@ -141,6 +141,9 @@ static inline int64_t answer_for(PyObject *code, PyObject *frame)
 /* ------------------------------------------------------------------ Python before 3.12: a profile function */
 
 #if !WITH_MONITORING
+/* `join`, made once: what sys.getprofile() shows. A profiler of the job that puts ours away puts it back with this. */
+static PyObject *shown;
+
 static int on_profile(PyObject *self, PyFrameObject *frame, int what, PyObject *arg)
 {
     (void)self;
@@ -160,7 +163,7 @@ static int is_ours(PyThreadState *t)
 }
 
 /* adopt(): set the profile function in every thread that has none. Returns (newly set, left to another profiler). */
-static PyObject *adopt(PyObject *module, PyObject *Py_UNUSED(ignored))
+static PyObject *adopt(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
     PyThreadState *self = PyThreadState_Get();
     int added = 0, others = 0;
@@ -171,7 +174,7 @@ static PyObject *adopt(PyObject *module, PyObject *Py_UNUSED(ignored))
             others++;
             continue;
         }
-        if (_PyEval_SetProfile(t, on_profile, module) < 0)
+        if (_PyEval_SetProfile(t, on_profile, shown) < 0)
             return NULL;
         added++;
     }
@@ -185,7 +188,7 @@ static PyObject *join(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "O!OO", &PyFrame_Type, &frame, &event, &arg))
         return NULL;
     PyThreadState *self = PyThreadState_Get();
-    if (_PyEval_SetProfile(self, R.active ? on_profile : NULL, R.active ? module : NULL) < 0)
+    if (_PyEval_SetProfile(self, R.active ? on_profile : NULL, R.active ? shown : NULL) < 0)
         return NULL;
     if (PyUnicode_Check(event) && PyUnicode_CompareWithASCIIString(event, "call") == 0 &&
         on_profile(module, (PyFrameObject *)frame, PyTrace_CALL, arg) < 0)
@@ -335,7 +338,13 @@ PyMODINIT_FUNC PyInit__calls(void)
         Py_DECREF(module);
         return NULL;
     }
-#if WITH_MONITORING
+#if !WITH_MONITORING
+    shown = PyObject_GetAttrString(module, "join");
+    if (shown == NULL) {
+        Py_DECREF(module);
+        return NULL;
+    }
+#else
     PyObject *monitoring = PySys_GetObject("monitoring"); /* borrowed */
     disable = monitoring ? PyObject_GetAttrString(monitoring, "DISABLE") : NULL;
     if (disable == NULL) {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import _thread
 import itertools
-import mmap
 import os
 import struct
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
+from ..apart import map_file, reserve
 from ..folder import discard, remove_own, write_own
 from ..identity import boot_id, start_ticks
 from . import format as fmt
@@ -37,10 +37,9 @@ class Ring:
         discard(staging, fmt.MAGIC)
         fd = os.open(staging, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            # Reserve the memory now: a page that cannot be had later would be a SIGBUS in the job.
-            os.posix_fallocate(fd, 0, size)
+            reserve(fd, size)
             self._file = os.fstat(fd)
-            self.map = mmap.mmap(fd, size)
+            self.map = map_file(fd, size)
         except BaseException:
             staging.unlink(missing_ok=True)
             raise
@@ -190,6 +189,6 @@ def _name() -> str:
     if thread is not None:
         return str(thread.name)
     try:
-        return Path(f"/proc/self/task/{_thread.get_native_id()}/comm").read_text().strip()
+        return Path(f"/proc/self/task/{_thread.get_native_id()}/comm").read_text("utf-8", "replace").strip()
     except OSError:
         return ""

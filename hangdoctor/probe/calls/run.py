@@ -53,7 +53,7 @@ def _launchers() -> Iterator[float]:
     while pid > 1:
         try:
             words = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")
-            stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+            stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
         except OSError:
             return  # gone, or hidden from us
         if is_launcher(words):

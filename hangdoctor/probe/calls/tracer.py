@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import sys
@@ -206,7 +207,8 @@ class Tracer:
         except Exception as error:
             self.fail(error)
         if self.ring is not None and not keep:
-            self.ring.remove()
+            with contextlib.suppress(OSError):  # the job has given its rights away
+                self.ring.remove()
 
     # ----------------------------------------------------------------- forks
 
