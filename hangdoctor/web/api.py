@@ -213,7 +213,7 @@ ROUTES = (
     Route("GET", "/api/v1/status", Api.status, {200: StatusAnswer}, about="The job in one sentence, and who holds up whom."),
     Route("GET", "/api/v1/ranks", Api.ranks, {200: RanksAnswer, 400: Trouble}, ("ranks", "state", "node"),
           about="Where the ranks are; `ranks` as ranges (0-3,8)."),
-    Route("GET", "/api/v1/ranks/{rank}", Api.rank, {200: RankNow, 400: Trouble, 404: Trouble}, about="One rank."),
+    Route("GET", "/api/v1/ranks/{rank:int}", Api.rank, {200: RankNow, 400: Trouble, 404: Trouble}, about="One rank."),
     Route("GET", "/api/v1/incidents", Api.incidents, {200: IncidentsAnswer}, about="What was kept, newest first."),
     Route("GET", "/api/v1/incidents/{id}", Api.incident, {200: Incident, 404: Trouble}, about="One incident."),
     Route("GET", "/api/v1/incidents/{id}/report", Api.report, {200: str, 404: Trouble, 500: Trouble}, media="text/html",
