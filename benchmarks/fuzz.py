@@ -144,6 +144,7 @@ class Child:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             last = time.monotonic()
             while time.monotonic() < until:
+                self._put(number, b"")  # how long it takes to make a case is not the reader's
                 case = case_of(self.target, self.seeds, self.seed, number)
                 self._put(number, case)
                 for what in judge(self.target, case, told):
@@ -174,8 +175,9 @@ class Child:
             done, status = os.waitpid(pid, os.WNOHANG)
             if done:
                 return "" if status == 0 else f"the process ended with {os.waitstatus_to_exitcode(status)}"
-            if self._current()[0] != number:
-                number, since, worked = self._current()[0], time.monotonic(), _processor_s(child)
+            now = self._current()
+            if now[0] != number or not now[1]:
+                number, since, worked = now[0], time.monotonic(), _processor_s(child)
             # Other work on the machine is no fault of the reader's; one that waits for ever uses no processor at all.
             if _processor_s(child) - worked > _STUCK_S or time.monotonic() - since > 20 * _STUCK_S:
                 os.kill(pid, signal.SIGKILL)

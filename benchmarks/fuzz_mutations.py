@@ -113,7 +113,8 @@ def _change(holder: Any, key: Any, chance: random.Random) -> None:
     if how < 0.6:
         holder[key] = chance.choice(_HOSTILE)
     elif how < 0.7:
-        holder[key] = [holder[key]] * chance.choice((1, 2, 1000, 50_000))
+        small = not isinstance(holder[key], dict | list | tuple)
+        holder[key] = [holder[key]] * chance.choice((1, 2, 200, 50_000 if small else 20))
     elif how < 0.8 and isinstance(holder[key], str):
         holder[key] = spoil(holder[key].encode("utf-8", "replace"), chance).decode("utf-8", "replace")[:200_000]
     elif how < 0.9 and isinstance(holder, dict):

@@ -196,7 +196,8 @@ def _page() -> Any:
     from hangdoctor.collector.state import Core, Settings
     from hangdoctor.collector.view import View
     from hangdoctor.incidents import Incidents
-    from hangdoctor.watchdog import Bounds, Watchdog
+    from hangdoctor.watchdog import Settings as Bounds
+    from hangdoctor.watchdog import Watchdog
     from hangdoctor.web.api import Api
     from hangdoctor.web.board import Board, Doors
     from hangdoctor.web.guard import Access

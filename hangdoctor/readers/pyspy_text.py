@@ -13,6 +13,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ _WORKER = re.compile(
     r"torch/utils/data/_utils/(worker|pin_memory)\.py|multiprocessing/(spawn|popen_\w+|resource_tracker|forkserver)\.py"
 )
 MAX_FILE = 256 << 20
+_MAX_COMMAND = 16 << 10
 
 
 class TextProcess(Struct):
@@ -245,11 +247,13 @@ def _capture(rank: int, process: TextProcess, world: int) -> RankCapture:
     )  # fmt: skip
 
 
+@lru_cache(maxsize=1024)
 def _words(command: str) -> list[str]:
+    """The words of a command line, as far as they say which program it is; the time of `shlex` grows with the square of it."""
     try:
-        return shlex.split(command)
+        return shlex.split(command[:_MAX_COMMAND])
     except ValueError:
-        return command.split()
+        return command[:_MAX_COMMAND].split()
 
 
 def _script(process: TextProcess) -> str:

@@ -254,6 +254,12 @@ LINES = {
 }
 
 
+def test_long_command_lines_take_no_time(tmp_path: Path) -> None:
+    path = tmp_path / "trace-n1.out"
+    path.write_text("".join(f"Process {n}: python {'a/' * 45_000}\nThread 1 (idle)\n    f (a.py:1)\n" for n in range(8)))
+    assert confined(lambda: len(pyspy_text.read_files([path]).ranks()), seconds=3) == "read: 8"
+
+
 @pytest.mark.parametrize("line", LINES.values(), ids=LINES)
 def test_long_lines_of_stacks_take_no_time(line: str) -> None:
     confined(lambda: pyspy_text.parse_text(f"Process 1: x\nThread 1 (idle)\n{line}\n" * 20, "n1") and "", seconds=3)
