@@ -163,7 +163,7 @@ def test_sockets_and_pipes_of_others_are_not_asked(tmp_path: Path, ranks: list[s
         for thing in (path, pipe):
             os.chown(thing, MALLORY, MALLORY)
         for environ in ({boxes._SOCKET: str(path)}, {boxes._PIPE: str(folder / "pipe")}):
-            dump, errors = boxes._recorder_of(rank, environ)
+            dump, errors = boxes._recorder_of(rank, environ, nccl_dump=True)
             assert dump is None and f"belongs to user {MALLORY}" in errors[0]
         with pytest.raises(TimeoutError):
             server.accept()
