@@ -27,9 +27,9 @@ def files(pattern: str) -> list[bytes]:
 
 @lru_cache(maxsize=1)
 def box() -> bytes:
-    """A black box of 96 KiB with threads, groups, texts and operations."""
+    """A black box of 512 KiB with threads, groups, texts and operations."""
     with tempfile.TemporaryDirectory() as folder:
-        made = Box(Path(folder), "job", 96 << 10)
+        made = Box(Path(folder), "job", 512 << 10)
         made.add_group("00" * 8, 8, "0-7", "default_pg", 0)
         made.add_group("11" * 8, 4, "0-6:2,9", "dp", 0)
         made.add_thread(0, os.getpid(), "MainThread")

@@ -64,7 +64,7 @@ def _boxes(folders: set[Path], pids: set[int], notes: list[str]) -> list[blackbo
     return boxes + [b for b in (blackbox.find_boxes(pids=without, notes=notes) if without else []) if b.path not in seen]
 
 
-def _box_of(rank: RankCapture, boxes: Sequence[blackbox.Box], users: Collection[int]) -> blackbox.Box | None:
+def _box_of(rank: RankCapture, boxes: Sequence[blackbox.Box], users: Collection[int] = ()) -> blackbox.Box | None:
     """The rank's own box by process; of a dead rank whose process is unknown, the newest of that rank on this host."""
     boxes = [b for b in boxes if is_of(b.owner, users)] if users else boxes
     # A number can be a later process's: what was made before this one began is somebody else's.
