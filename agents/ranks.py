@@ -15,6 +15,7 @@ from hangdoctor import places
 from hangdoctor.errors import BadInput
 from hangdoctor.messages import Past, RankNow
 from hangdoctor.model import ThreadSample
+from hangdoctor.ranges import number_in
 from hangdoctor.readers import blackbox, discover, history, proc, pyspy
 from hangdoctor.readers.glance import BoxWatch
 
@@ -308,5 +309,5 @@ def _main_stack(pid: int) -> str:
 def _timeout_of(environ: Mapping[str, str]) -> float:
     """Seconds after which NCCL's own watchdog, or DeepSpeed's groups, give up, where the job's environment says so."""
     heartbeat, minutes = (environ.get(n, "") for n in ("TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", "DEEPSPEED_TIMEOUT"))
-    told = [float(heartbeat)] if heartbeat.isdigit() else []
-    return min(told + ([60.0 * float(minutes)] if minutes.isdigit() else []), default=0.0)
+    told = [float(number_in(heartbeat)), 60.0 * number_in(minutes)]
+    return min((seconds for seconds in told if seconds >= 0), default=0.0)

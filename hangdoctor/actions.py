@@ -83,7 +83,7 @@ def load(path: Path) -> Config:
         config = msgspec.convert(tomllib.loads(path.read_text()), Config)
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+    except (ValueError, RecursionError, msgspec.ValidationError) as error:  # no TOML, no UTF-8, numbers without end
         raise BadInput(f"{path}: {error}", "The form of hangdoctor.toml is in docs/sidecar.md.") from error
     for action in config.action:
         if action.kind == "command" and not action.command:

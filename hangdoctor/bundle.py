@@ -29,13 +29,18 @@ import msgspec
 from . import packing, redaction
 from ._version import __version__
 from .errors import BadInput, BundleError
+from .files import read_regular
 from .model import CAPTURE_SCHEMA, Diagnosis, JobCapture
+from .number_checks import check_job
 from .operations import RankOps
 from .printable import as_json
 from .texts import readable
 
 _OPERATIONS = "operations.bin"
 BUNDLE_SCHEMA = "hangdoctor.bundle/1"
+_MAX_MANIFEST = 64 << 20
+_MAX_FILE = 2 << 30
+_DAMAGED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -145,13 +150,13 @@ def load(path: Path) -> JobCapture:
         BadInput: it is no bundle, of another version, incomplete or altered.
     """
     try:
-        manifest = msgspec.json.decode((path / "manifest.json").read_bytes(), type=Manifest)
-        data = (path / "capture.json").read_bytes()
-        operations = (path / _OPERATIONS).read_bytes() if _OPERATIONS in manifest.files else b""
+        manifest = msgspec.json.decode(read_regular(path / "manifest.json", _MAX_MANIFEST), type=Manifest)
+        data = read_regular(path / "capture.json", _MAX_FILE)
+        operations = read_regular(path / _OPERATIONS, _MAX_FILE) if _OPERATIONS in manifest.files else b""
     except OSError as error:
         raise BadInput(f"{path} is no readable bundle: {error.filename}: {error.strerror}") from error
-    except msgspec.DecodeError as error:
-        raise BadInput(f"{path}/manifest.json is damaged: {error}") from error
+    except _DAMAGED as error:
+        raise BadInput(f"{path}/manifest.json is damaged: {str(error)[:200]}") from error
     if manifest.schema != BUNDLE_SCHEMA:
         raise BadInput(f"{path} is of format {manifest.schema}; this version reads {BUNDLE_SCHEMA}", "Update hangdoctor.")
     for name, content in (("capture.json", data), (_OPERATIONS, operations)):
@@ -160,14 +165,18 @@ def load(path: Path) -> JobCapture:
             raise BadInput(f"{path}/{name} is not what the manifest lists: it was cut or changed")
     try:
         capture = msgspec.json.decode(data, type=JobCapture)
-    except msgspec.DecodeError as error:
-        raise BadInput(f"{path}/capture.json is damaged: {error}") from error
+    except _DAMAGED as error:
+        raise BadInput(f"{path}/capture.json is damaged: {str(error)[:200]}") from error
     if capture.schema != CAPTURE_SCHEMA:
         raise BadInput(f"{path}/capture.json is of format {capture.schema}; this version reads {CAPTURE_SCHEMA}")
     histories = packing.unpack(operations) if operations else {}
     for place, rank in enumerate(r for n in capture.nodes for r in n.ranks):
         rank.ops = histories.get((place, False), rank.ops)
         rank.ops_before = histories.get((place, True), rank.ops_before)
+    try:
+        check_job(capture)
+    except BadInput as error:
+        raise BadInput(f"{path} is damaged: {error}") from error
     return capture
 
 

@@ -23,10 +23,13 @@ from msgspec import Struct
 
 from . import bundle
 from .errors import BadInput, BundleError
+from .files import read_regular
 from .model import Diagnosis, JobCapture
 from .ranges import format_ranks
 
 _ID = re.compile(r"^[0-9]{8}-[0-9]{6}-[A-Za-z0-9._-]{1,80}$")
+_QUERY_S = 20.0
+_MAX_DIAGNOSIS = 512 << 20
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS incidents (
     id TEXT PRIMARY KEY, job TEXT NOT NULL, at REAL NOT NULL, reason TEXT NOT NULL, state TEXT NOT NULL,
@@ -72,7 +75,7 @@ class Incidents:
     def _trouble(self) -> Iterator[None]:
         try:
             yield
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, UnicodeDecodeError, msgspec.ValidationError) as error:
             raise BundleError(
                 f"the index of incidents in {self.folder} cannot be used: {error}", "Is the disk full, or the folder read-only?"
             ) from error
@@ -81,7 +84,10 @@ class Incidents:
     def _open(self) -> Iterator[sqlite3.Connection]:
         """A connection for one transaction: the rollback journal works on network file systems, where WAL does not."""
         db = sqlite3.connect(self.folder / "index.sqlite", timeout=5)
+        end = time.monotonic() + _QUERY_S
         try:
+            # A view in somebody's file can go on for ever.
+            db.set_progress_handler(lambda: time.monotonic() > end, 100_000)
             with db:
                 yield db
         finally:
@@ -108,8 +114,8 @@ class Incidents:
 
     def _adopt(self, db: sqlite3.Connection, id: str, row: Incident | None) -> None:
         try:
-            told = msgspec.json.decode((self.folder / id / "diagnosis.json").read_bytes(), type=Diagnosis)
-        except (OSError, msgspec.DecodeError):
+            told = msgspec.json.decode(read_regular(self.folder / id / "diagnosis.json", _MAX_DIAGNOSIS), type=Diagnosis)
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError, BadInput):
             return
         if db.execute("SELECT 1 FROM incidents WHERE id=? AND state='saved'", (id,)).fetchone():
             return  # it has been completed meanwhile
@@ -148,7 +154,8 @@ class Incidents:
         """All rows, oldest first."""
         with self._trouble(), self._open() as db:
             rows = db.execute(f"SELECT {_COLUMNS} FROM incidents ORDER BY at, id").fetchall()
-        return [Incident(*row) for row in rows]
+            names = Incident.__struct_fields__
+            return [msgspec.convert(dict(zip(names, row, strict=True)), type=Incident) for row in rows]
 
     def find(self, id: str) -> Incident:
         """The incident of that id, or of an unambiguous part of it; "last" is the newest.

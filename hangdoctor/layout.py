@@ -12,6 +12,8 @@ from itertools import product
 
 import msgspec
 
+from .ranges import number_in
+
 AXES = ("pp", "dp", "tp")  # slowest first, as both frameworks number ranks
 
 
@@ -72,8 +74,8 @@ def _flag(argv: Sequence[str], names: Sequence[str]) -> int | None:
         if not word.startswith("--") or name not in names:
             continue
         text = value if equals else (argv[i + 1] if i + 1 < len(argv) else "")
-        if text.isdigit() and int(text) > 0:
-            return int(text)
+        if number_in(text) > 0:
+            return number_in(text)
     return None
 
 
@@ -83,8 +85,8 @@ def guess_layout(argv: Sequence[str], environ: Mapping[str, str], world_size: in
     for axis in ("tp", "pp"):
         size = _flag(argv, _FLAGS[axis])
         if size is None:
-            told = next((environ[v] for v in _VARIABLES[axis] if environ.get(v, "").isdigit()), None)
-            size = int(told) if told else None
+            told = (number_in(environ.get(v, "")) for v in _VARIABLES[axis])
+            size = next((n for n in told if n >= 0), None)
         if size:
             sizes[axis] = size
     if not sizes or world_size <= 0:

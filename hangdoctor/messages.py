@@ -16,16 +16,17 @@ import msgspec
 from msgspec import Meta, Struct
 
 from .errors import OtherProtocol, WireError
+from .ranges import MAX_RANKS
 
 PROTOCOL = b"hangdoctor/1"
 MAX_SMALL = 256 << 10
 MAX_MERGED = 1 << 20  # of a `Relayed`
 MAX_CAPTURE = 32 << 20  # compressed, from one node
-MAX_RANKS = 10_000_000
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z", max_length=80)]
 Words = Annotated[str, Meta(max_length=400)]
 Number = Annotated[int, Meta(ge=0, le=1 << 62)]
+World = Annotated[int, Meta(ge=0, le=MAX_RANKS)]
 RankNumber = Annotated[int, Meta(ge=0, lt=MAX_RANKS)]
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 Percent = Annotated[int, Meta(ge=-1, le=100)]
@@ -80,7 +81,7 @@ class Hello(Struct, tag=True, omit_defaults=True):
     agent: Name  # random, new with every start of an agent
     node: Name
     job: Words = ""
-    world_size: Number = 0
+    world_size: World = 0
     version: Words = ""
     relay: bool = False  # a collector that speaks for nodes; `node` is its own name
 
@@ -102,7 +103,7 @@ class NodeNews(Struct, omit_defaults=True):
 
     node: Name
     job: Words = ""
-    world_size: Number = 0
+    world_size: World = 0
     silent_s: Seconds = 0.0  # since its agent was heard
     left: bool = False
     ranks: Annotated[list[RankNow], Meta(max_length=4096)] = []  # what changed, ages as of the sending

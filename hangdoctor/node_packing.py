@@ -17,13 +17,15 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct, structs
 
-from .errors import WireError
+from .errors import BadInput, WireError
 from .model import Frame, NodeCapture, Process, RankCapture
+from .number_checks import check_node
 from .operations import Group, Operation, OpState, RankOps
+from .ranges import MAX_MEMBERS, MAX_RANKS
 
-MAX_INFLATED = 256 << 20
-MAX_MEMBERS = 2_000_000  # of one group
+MAX_INFLATED = 64 << 20  # a node of eight ranks takes some kilobytes
 
+_MOST = 1 << 62
 _P = TypeVar("_P", bound=Process)
 Runs = list[tuple[int, int, int]]  # first, step, count
 
@@ -190,8 +192,12 @@ def unpack_capture(body: bytes, shared: Shared | None = None) -> NodeCapture:
         data = inflater.decompress(body, MAX_INFLATED)
         if inflater.unconsumed_tail or not inflater.eof:
             raise WireError("a capture that is cut off or too large")
-        return _Unpacker(_decoder.decode(data), shared).capture()
-    except (zlib.error, msgspec.DecodeError, RecursionError) as error:
+        capture = _Unpacker(_decoder.decode(data), shared).capture()
+        check_node(capture)
+        return capture
+    except BadInput as error:
+        raise WireError(str(error)) from error
+    except (zlib.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise WireError(f"a damaged capture: {str(error)[:120]}") from error
     except (IndexError, ValueError, OverflowError) as error:
         raise WireError("a capture that points beyond its own tables") from error
@@ -200,6 +206,7 @@ def unpack_capture(body: bytes, shared: Shared | None = None) -> NodeCapture:
 class _Unpacker:
     def __init__(self, packed: _Packed, shared: Shared) -> None:
         self.packed, self.shared = packed, shared
+        self.room = MAX_MEMBERS
         if any(n < 0 for s in packed.stacks for n in s):
             raise IndexError
         frames = [shared.frames.setdefault(_frame_key(f), f) for f in packed.frames]
@@ -214,8 +221,10 @@ class _Unpacker:
         """The group with its members, where nobody has them yet, and without."""
         if bare.uid in self.shared.members or bare.uid not in self.packed.members:
             return bare, bare
+        members = from_runs(self.packed.members[bare.uid], self.room)
+        self.room -= len(members)
         self.shared.members[bare.uid] = True
-        return Group(bare.uid, from_runs(self.packed.members[bare.uid]), bare.name), bare
+        return Group(bare.uid, members, bare.name), bare
 
     def capture(self) -> NodeCapture:
         packed = self.packed
@@ -251,6 +260,8 @@ class _Unpacker:
         columns = (told.signatures, told.seqs, told.threads, told.iterations, told.times[::2], told.times[1::2])
         for place, step, thread, iteration, since, until in zip(*columns, strict=True):
             seq, entered, s = seq + step, entered + since, signatures[_place(place)]
+            if not -_MOST < seq < _MOST or not -_MOST < entered < _MOST:
+                raise OverflowError
             left = (entered + until - 1) / 1e6 if until else 0.0
             found.append(
                 Operation(s.group, seq, s.op, s.state, s.reduce_op, s.root, s.peer, s.shapes, s.dtype, s.site, thread,
@@ -290,12 +301,19 @@ def to_runs(ranks: list[int]) -> Runs:
     return runs
 
 
-def from_runs(runs: Runs) -> list[int]:
+def from_runs(runs: Runs, room: int = MAX_RANKS) -> list[int]:
     """Back again.
 
     Raises:
-        WireError: more members than a job can have ranks.
+        WireError: more members than there is room for, or than a job can have ranks.
     """
-    if sum(max(0, count) for _, _, count in runs) > MAX_MEMBERS:
+    if sum(max(0, count) for _, _, count in runs) > min(room, MAX_RANKS):
         raise WireError("a group with more members than a job has ranks")
+    if any(
+        not 0 <= number < MAX_RANKS
+        for first, step, count in runs
+        if count > 0
+        for number in (first, first + step * (count - 1))
+    ):
+        raise WireError("a group with a member that no job has")
     return [first + step * i for first, step, count in runs for i in range(count)]

@@ -15,11 +15,15 @@ import msgspec
 from msgspec import Struct, structs
 
 from .errors import BadInput
+from .files import free_memory
 from .operations import Group, Mark, Operation, RankOps
 
 # Parts of a second that times are counted in: what a float of today's wall clock resolves, and microseconds.
 _UNITS = (float(1 << 22), 1e6)
-_MAX_INFLATED = 4 << 30
+# As objects the operations take up to so many times the bytes that they are packed in. Nothing in a file tells a large job from
+# one that was made to fill the memory, so that the limit is what this machine has.
+_SPREAD = 64
+_LEAST_INFLATED, _MAX_INFLATED = 64 << 20, 1 << 30
 _FIELDS = Operation.__struct_fields__
 _VARYING = ("seq", "entered_s", "left_s", "iteration", "thread")
 _FIXED = tuple(n for n in _FIELDS if n not in _VARYING)
@@ -134,14 +138,26 @@ def unpack(data: bytes) -> dict[Key, RankOps]:
     """
     inflater = zlib.decompressobj()
     try:
-        plain = inflater.decompress(data, _MAX_INFLATED)
+        limit = min(max(_LEAST_INFLATED, free_memory() // _SPREAD), _MAX_INFLATED)
+        plain = inflater.decompress(data, limit)
+        if inflater.unconsumed_tail:
+            raise BadInput(
+                f"the operations of the bundle need more than {limit * _SPREAD >> 30} GiB of memory, and this machine has not that much free",
+                "Diagnose it on a larger machine, if it is of a job of thousands of ranks.",
+            )
         if not inflater.eof:
             raise BadInput("the operations of the bundle are cut off")
         whole = msgspec.msgpack.decode(plain, type=_All)
-        fixed = [dict(zip(_FIXED, kind, strict=True)) for kind in whole.kinds]
+        fixed = [_checked(dict(zip(_FIXED, kind, strict=True))) for kind in whole.kinds]
         return {one.of: _unpack_one(one, fixed, whole.groups) for one in whole.histories}
-    except (zlib.error, msgspec.DecodeError, ValueError, IndexError, TypeError) as error:
-        raise BadInput(f"the operations of the bundle are damaged: {error}", "Copy the bundle again.") from error
+    except (zlib.error, msgspec.DecodeError, ValueError, IndexError, TypeError, ArithmeticError, RecursionError) as error:
+        raise BadInput(f"the operations of the bundle are damaged: {str(error)[:200]}", "Copy the bundle again.") from error
+
+
+def _checked(kind: dict[str, object]) -> dict[str, object]:
+    """The fields, where an operation can have them."""
+    msgspec.convert({"seq": 0, **kind}, type=Operation)
+    return kind
 
 
 def _unpack_one(one: _Ops, fixed: list[dict[str, object]], groups: list[Group]) -> RankOps:

@@ -104,7 +104,7 @@ def _rules_of(text: str, origin: str) -> list[Rule]:
     try:
         table = tomllib.loads(text).get("rule", [])
         return [_rule(entry) for entry in table]
-    except (tomllib.TOMLDecodeError, re.error, KeyError, TypeError, ValueError) as error:
+    except (re.error, KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError) as error:
         raise BadInput(
             f"{origin} holds no usable rules: {error}", "Its form is described at the top of places.toml."
         ) from error

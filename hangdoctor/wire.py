@@ -17,14 +17,18 @@ import zlib
 
 import msgspec
 
-from .errors import WireError
+from .errors import BadInput, WireError
 from .model import NodeCapture
+from .number_checks import check_node
+from .ranges import number_in
 
 HERE = "HANGDOCTOR-HERE/1"  # a line of its own, as soon as the agent runs: from then on its node is worth waiting for
 BEGIN = "HANGDOCTOR-REPORT/1"
 END = "HANGDOCTOR-END/1"
 _LINE = 4096
-MAX_BYTES = 256 << 20  # of a decompressed report: a broken or hostile sender must not fill the memory
+# Of a decompressed report: a broken or hostile sender must not fill the memory. Three bytes can be a list of 64.
+MAX_BYTES = 128 << 20
+MAX_OBJECTS = 4_000_000
 
 
 class NodeReply(msgspec.Struct, omit_defaults=True):
@@ -60,11 +64,11 @@ def unpack(output: str) -> NodeReply:
     if stop is None:
         raise WireError("the report was cut off before its end")
     try:
-        size, checksum = lines[start].split()[1:3]
+        told, checksum = lines[start].split()[1:3]
         body = b"".join(base64.b64decode(line, validate=True) for line in lines[start + 1 : stop] if _is_base64(line))
     except (ValueError, binascii.Error) as error:
         raise WireError(f"the report is damaged: {error}") from error
-    if len(body) != int(size) or f"{zlib.crc32(body):08x}" != checksum:
+    if len(body) != number_in(told) or f"{zlib.crc32(body):08x}" != checksum:
         raise WireError("the report is damaged: its checksum does not fit")
     return _decode(body)
 
@@ -80,6 +84,13 @@ def _decode(body: bytes) -> NodeReply:
         data = inflater.decompress(body, MAX_BYTES)
         if inflater.unconsumed_tail:
             raise WireError(f"the report is larger than {MAX_BYTES >> 20} MiB")
-        return msgspec.json.decode(data, type=NodeReply)
-    except (zlib.error, msgspec.DecodeError) as error:
-        raise WireError(f"the report is damaged: {error}") from error
+        if data.count(b"{") + data.count(b"[") > MAX_OBJECTS:
+            raise WireError(f"the report holds more than {MAX_OBJECTS:,} lists and records")
+        reply = msgspec.json.decode(data, type=NodeReply)
+        if reply.capture is not None:
+            check_node(reply.capture)
+        return reply
+    except (zlib.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise WireError(f"the report is damaged: {str(error)[:200]}") from error
+    except BadInput as error:
+        raise WireError(str(error)) from error

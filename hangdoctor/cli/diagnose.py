@@ -9,6 +9,7 @@ import click
 from .. import bundle
 from ..diagnosis import diagnose
 from ..errors import BadInput
+from ..files import of_one_user
 from ..model import JobCapture
 from ..readers import offline
 from .output import deliver, exit_with, result_flags
@@ -50,10 +51,18 @@ def load(paths: list[Path]) -> JobCapture:
     if len(paths) == 1 and paths[0].is_dir() and bundle.is_bundle(paths[0]):
         return bundle.load(paths[0])
     files: list[Path] = []
+    notes: list[str] = []
     for path in paths:
         if path.is_dir() and bundle.is_bundle(path):
             raise BadInput(f"{path} is a bundle: diagnose one bundle at a time")
-        files += sorted(p for p in path.iterdir() if p.is_file()) if path.is_dir() else [path]
+        if path.is_dir():
+            here, more = of_one_user(path, sorted(p for p in path.iterdir() if p.is_file()))
+            notes += more
+            files += here
+        else:
+            files.append(path)
     if not files:
         raise BadInput(f"{paths[0]} holds no files")
-    return offline.read(files)
+    capture = offline.read(files)
+    capture.notes += notes
+    return capture

@@ -71,7 +71,7 @@ def _node_of(rows: list[Row], rank: int, jobid: str) -> str:
 
 def _tail(traced: Traced, lines: int, all_threads: bool, no_wait: bool) -> None:
     view = _View(all_threads)
-    with CallsReader(calls_path(traced.box.path)) as reader:
+    with CallsReader(calls_path(traced.box.path), {traced.box.owner}) as reader:
         trace = reader.read_last(max(lines, 200))
         seen = trace.written
         view.begin(trace)

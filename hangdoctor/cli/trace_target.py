@@ -93,7 +93,7 @@ def _named_folders() -> list[Path]:
 
 def _traced(box: Box) -> Traced:
     try:
-        with CallsReader(calls_path(box.path)) as reader:
+        with CallsReader(calls_path(box.path), {box.owner}) as reader:
             return Traced(box, reader.summary())
     except FileNotFoundError:
         return Traced(box, None)
@@ -138,7 +138,7 @@ def row_of(rank: Traced, serial: int = 0) -> Row:
     row.variant, row.from_iteration = "python" if trace.python else "extension", trace.from_iteration
     row.note = trace.note or row.note
     try:
-        with CallsReader(calls_path(box.path)) as reader:
+        with CallsReader(calls_path(box.path), {box.owner}) as reader:
             newest, oldest = reader.read(last=1), reader.read_oldest()
     except (FileNotFoundError, BadInput):  # its rank has ended meanwhile, and taken it away
         return row

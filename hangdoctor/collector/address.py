@@ -10,7 +10,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from ..errors import CollectorError, UsageError
+from ..errors import BadInput, CollectorError, UsageError
+from ..files import read_of_folder
 from .keys import write_private
 
 FILE = "collector.json"
@@ -51,9 +52,9 @@ def publish(folder: Path, address: str) -> None:
 def published(folder: Path) -> str:
     """The address that the collector wrote down, "" where there is none yet."""
     try:
-        data = (folder / FILE).read_bytes()[:4096]
+        data = read_of_folder(folder / FILE, 4096)
         return msgspec.json.decode(data, type=Address).address
-    except (OSError, UnicodeDecodeError, msgspec.DecodeError):
+    except (OSError, BadInput, UnicodeDecodeError, RecursionError, msgspec.DecodeError):
         return ""
 
 

@@ -111,5 +111,5 @@ def _read(path: Path) -> Pair:
         raise CollectorError(f"the key {path} is not private", "Remove the folder `keys` and start the collector again.")
     try:
         return msgspec.json.decode(data, type=Pair)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CollectorError(f"the key {path} is damaged", "Remove the folder `keys` and start the collector again.") from error

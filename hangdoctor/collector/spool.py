@@ -15,6 +15,9 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..errors import BadInput
+from ..files import read_of_folder
+
 _HEAD = struct.Struct("<IIQ")
 _SEGMENT = 64 << 10
 _IN_MEMORY = 2000
@@ -125,8 +128,8 @@ def _remove(path: Path) -> None:
 
 def _read(path: Path) -> Iterator[tuple[int, bytes]]:
     try:
-        data = path.read_bytes()
-    except OSError:
+        data = read_of_folder(path, 4 * _MAX_RECORD)
+    except (OSError, BadInput):
         return
     at = 0
     while at + _HEAD.size <= len(data):

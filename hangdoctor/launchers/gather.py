@@ -23,10 +23,12 @@ from .remote import Outcome
 _ROOT = Path(__file__).resolve().parents[2]  # what must be on the path for `import hangdoctor` and `import agents`
 
 # What the remote side says on stderr when the agent never ran, in plain words; {} is the node.
+# A line of stderr has to hold the first, and behind it one of the second.
+_STARTERS = r"execve\(\)|env|exec|sh"
 _SET_UP = (
-    (r"No module named '?(hangdoctor|agents|msgspec|psutil|click)", "the Python there cannot import hangdoctor"),
-    (r"(execve\(\)|env|exec|sh|bash).*(No such file or directory|not found)", "that Python is not there"),
-    (r"(execve\(\)|env|exec|sh|bash).*Permission denied", "that Python may not be run there"),
+    (r"No module named '?(?=hangdoctor|agents|msgspec|psutil|click)", ("",), "the Python there cannot import hangdoctor"),
+    (_STARTERS, ("No such file or directory", "not found"), "that Python is not there"),
+    (_STARTERS, ("Permission denied",), "that Python may not be run there"),
 )
 SET_UP_HELP = "hangdoctor must be readable at the same path on the nodes, or name a Python there that has it: --python PATH."
 _NOISE = re.compile(
@@ -105,7 +107,14 @@ def last_words(errors: str) -> str:
 
 def set_up_trouble(errors: str) -> str:
     """Why the agent could not even start, in plain words; "" where it was not that."""
-    return next((words for pattern, words in _SET_UP if re.search(pattern, errors)), "")
+    lines = errors.splitlines()
+    return next((words for first, then, words in _SET_UP if any(_in_order(line, first, then) for line in lines)), "")
+
+
+def _in_order(line: str, first: str, then: Sequence[str]) -> bool:
+    """As the pattern ``first.*then``, whose time would grow with the square of the line's length."""
+    begin = re.search(first, line)
+    return begin is not None and any(line.find(word, begin.end()) >= 0 for word in then)
 
 
 def why_silent(outcome: Outcome, damaged: str, waited_s: float, state: str = "") -> str:

@@ -44,7 +44,7 @@ def remote(target: Target, options: Options, progress: Progress) -> Preflight:
         try:
             reply = unpack(outcome.output)
             readings[outcome.node] = msgspec.json.decode(reply.preflight, type=NodeReadings)
-        except (WireError, msgspec.DecodeError) as error:
+        except (WireError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             damaged = "" if "no report" in str(error) else str(error)
             silent[outcome.node] = gather.why_silent(outcome, damaged, options.timeout_s + _REPLY_S)
             continue

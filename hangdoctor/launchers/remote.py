@@ -27,7 +27,7 @@ MAX_OPEN = 256  # commands at one time: two pipes each, under the usual limit of
 MAX_YOUNG = 64  # of them, started within the last seconds: what a scheduler's controller is asked at once
 _YOUNG_S = 3.0  # a silent node does not keep the others waiting for their turn
 _LINGER_S = 1.0  # for a command to end by itself once its report is whole
-_MAX_OUTPUT = 512 << 20  # bytes of one node, compressed and in base64: more is no report
+_MAX_OUTPUT = 128 << 20  # bytes of one node, compressed and in base64: more is no report
 _MAX_ERRORS = 64 << 10
 _SLOW_S = 3.0  # after that long the user is told who has not answered yet
 

@@ -17,7 +17,7 @@ import msgspec
 from ..clock import SystemClock
 from ..errors import HangdoctorError, JobNotFound, JobNotRunning, LauncherError, NotPermitted, UsageError
 from ..model import JobCapture
-from ..ranges import format_hosts, parse_hosts
+from ..ranges import format_hosts, number_in, parse_hosts
 from ..readers.node import CaptureOptions
 from . import gather, slurm_nodes
 from .base import Progress
@@ -43,15 +43,17 @@ _CONTROLLER = (
 _CONTROLLER_HELP = "Try: scontrol ping. Without Slurm the nodes can be reached by ssh: hangdoctor dump --hostfile F."
 ENDED = (
     r"Invalid job id|already completing or completed|Expired or invalid job|has expired|Job is not running|"
-    r"Requested job step .*not|Job/step"
+    r"Requested job step [^\n]{0,200}not|Job/step"
 )
 
 
+# All of the line says why.
+_BUSY = r"temporarily disabled|nodes are busy|Unable to create step"
 # What srun says of a node that it cannot reach, in plain words.
 _WORDS = (
     (r"Task launch for \S+ failed on node \S+: ([^\n]*)", "its slurmd does not answer ({})"),
     (r"Node failure on|[Nn]ode \S+ is not responding|Job credential|Zero Bytes were transmitted", "Slurm lost the node ({})"),
-    (r"[^\n]*(?:temporarily disabled|nodes are busy|Unable to create step)[^\n]*", "Slurm starts no step on it ({})"),
+    (_BUSY, "Slurm starts no step on it ({})"),
 )
 
 
@@ -211,7 +213,7 @@ class SlurmLauncher:
         number, state, uid, user, _, reason, hosts = (running or rows)[0]
         if state != "RUNNING":
             raise _not_running(job, state, reason)
-        if uid.isdigit() and int(uid) != os.getuid():
+        if number_in(uid) >= 0 and number_in(uid) != os.getuid():
             raise NotPermitted(
                 f"job {job} belongs to {user}, and Slurm lets nobody else start a step in it, root neither",
                 f"Run it as that user: sudo -u {user} hangdoctor dump --jobid {job}",
@@ -224,7 +226,7 @@ class SlurmLauncher:
         for line in answer.output.splitlines():
             if line.count("|") >= 3:
                 number, tasks, nodes, name = line.split("|", 3)
-                steps.append(Step(number.partition(".")[2], name, int(tasks) if tasks.isdigit() else 0, parse_hosts(nodes)))
+                steps.append(Step(number.partition(".")[2], name, number_in(tasks, 0), parse_hosts(nodes)))
         return steps
 
     def _choose(self, job_nodes: list[str]) -> tuple[list[str], str, list[str]]:
@@ -245,7 +247,7 @@ class SlurmLauncher:
         own = [s for s in steps if s.id not in _NOT_TRAINING and s.name != STEP_NAME]
         if not own:
             return job_nodes, "", []  # started from the batch script by mpiexec, torchrun, pdsh ...
-        best = max(own, key=lambda s: (s.tasks, len(s.nodes), int(s.id) if s.id.isdigit() else 0))
+        best = max(own, key=lambda s: (s.tasks, len(s.nodes), number_in(s.id, 0)))
         notes = []
         if len(own) > 1:
             others = ", ".join(f"{self.job}.{s.id} ({s.name}, {s.tasks} tasks)" for s in own if s is not best)
@@ -333,8 +335,9 @@ def _in_words(outcome: Outcome) -> Outcome:
     if re.search(ENDED, outcome.errors):
         return msgspec.structs.replace(outcome, errors="the job ended while it was being captured")
     for pattern, words in _WORDS:
-        match = re.search(pattern, outcome.errors)
+        lines = ((re.search(pattern, line), line) for line in outcome.errors.splitlines())
+        match, line = next((found for found in lines if found[0] is not None), (None, ""))
         if match is not None:
-            said = match[match.lastindex or 0]
+            said = line if pattern is _BUSY else match[match.lastindex or 0]
             return msgspec.structs.replace(outcome, errors=words.format(gather.last_words(said) or said.strip()))
     return outcome

@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import struct
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct, structs
 
 from ..errors import BadInput
+from ..files import is_of, open_regular, read_regular, users_of
 from ..layout import Layout
 from ..operations import STORE, Group, Mark, Operation, OpState, RankOps, is_unknown, unknown_group
 from ..probe import format as fmt
 from ..probe.identity import boot_id, start_ticks
+from ..ranges import MAX_MEMBERS, MAX_RANKS, member_runs, number_in
 from .flow import Flow
 from .glance import iteration_of
 from .jobnames import is_exactly, keys_of, names_job
@@ -44,6 +46,7 @@ class Box(Struct, omit_defaults=True):
     micro_batch: int = -1
     phase_since_s: float = 0.0
     iteration_since_s: float = 0.0
+    owner: int = -1  # the user whose file it is; -1 where it was read by name, whoever wrote it
 
 
 class ThreadNow(Struct, omit_defaults=True):
@@ -70,13 +73,15 @@ _MAX_BYTES = 1 << 30  # the largest that a probe makes
 _STATES = {fmt.RUNNING: "running", fmt.FINISHED: "finished", fmt.SWITCHED_OFF: "switched_off", fmt.CRASHED: "crashed"}
 
 
-def read_box(path: str | Path, last: int | None = None) -> Contents:
+def read_box(path: str | Path, last: int | None = None, owners: Collection[int] | None = None) -> Contents:
     """Read one black box; with `last`, only so many of its latest operations beside all unfinished ones.
+
+    With `owners`, only one that a user of these (or root) has written: a path can be another's file a moment later.
 
     Raises:
         BadInput: no black box, one of another version, or one cut short; the message has the path.
     """
-    first, second = _snapshot(Path(path)), _snapshot(Path(path))
+    first, second = _snapshot(Path(path), owners), _snapshot(Path(path), owners)
     return _Reader(Path(path), first, second).contents(last)
 
 
@@ -137,8 +142,9 @@ def _box_files(folder: Path) -> Iterator[Path]:
 
 
 def find_boxes(
-    folder: str | Path | None = None, *, pids: Iterable[int] | None = None, job: str = "", live_only: bool = False
-) -> list[Box]:
+    folder: str | Path | None = None, *, pids: Iterable[int] | None = None, job: str = "", live_only: bool = False,
+    notes: list[str] | None = None,
+) -> list[Box]:  # fmt: skip
     """Boxes in a folder and two levels below it, by rank; what is no box of this version is left out.
 
     Args:
@@ -146,6 +152,7 @@ def find_boxes(
         pids: only these processes.
         job: only boxes of this job.
         live_only: only those whose process runs.
+        notes: gets a line for each box that names another user's process, and is left out.
 
     A box is `live` when its process runs (same pid, start time and boot), `dead` when that process is gone, and
     `stale` when it is from an earlier boot or a newer box of the same rank lies in the same folder.
@@ -155,11 +162,14 @@ def find_boxes(
     boxes: list[Box] = []
     for path in sorted(p for f in folders for p in _box_files(f) if p.is_file() and not p.is_symlink()):
         try:
-            with path.open("rb") as file:
-                box = _header(path, file.read(fmt.HEADER_BYTES))
+            box = _found(path)
         except (OSError, BadInput):
             continue
-        boxes.append(box)
+        why = _not_its_own(box)
+        if not why:
+            boxes.append(box)
+        elif notes is not None and (wanted is None or box.pid in wanted):
+            notes.append(why)
     boxes = [b if b.status != "dead" or not _superseded(b, boxes) else structs.replace(b, status="stale") for b in boxes]
     return sorted(
         (
@@ -199,6 +209,36 @@ def left_behind(job: str) -> list[Path]:
     return sorted(found, key=lambda f: -found[f])
 
 
+def _found(path: Path) -> Box:
+    fd = open_regular(path, links=False)
+    try:
+        box = _header(path, os.pread(fd, fmt.HEADER_BYTES, 0))
+        box.owner = os.fstat(fd).st_uid
+    finally:
+        os.close(fd)
+    return box
+
+
+def _not_its_own(box: Box) -> str:
+    """Why a box is not believed, "" for a sound one: anybody can write any number of a process into a file of theirs.
+
+    The owner of a process that runs is known. A box of one that has ended must be of the user whose folder it is in: the
+    probe uses no other.
+    """
+    if box.status == "live":
+        users = users_of(box.pid)
+        if users and not is_of(box.owner, users):
+            return f"{box.path} is left out: user {box.owner} wrote it, and process {box.pid} that it names is another user's"
+        return ""
+    try:
+        here = Path(box.path).parent.stat().st_uid
+    except OSError:
+        here = box.owner
+    if is_of(box.owner, {here, os.geteuid()}):
+        return ""
+    return f"{box.path} is left out: user {box.owner} wrote it into a folder of user {here}"
+
+
 def _superseded(box: Box, boxes: list[Box]) -> bool:
     here = Path(box.path).parent
     return any(
@@ -206,11 +246,9 @@ def _superseded(box: Box, boxes: list[Box]) -> bool:
     )
 
 
-def _snapshot(path: Path) -> bytes:
+def _snapshot(path: Path, owners: Collection[int] | None) -> bytes:
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise BadInput(f"{path}: larger than any black box")
-        return path.read_bytes()
+        return read_regular(path, _MAX_BYTES, owners, links=owners is None)
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}", "Is the job still there? Boxes are removed when it ends well.") from error
 
@@ -235,6 +273,11 @@ def _header(path: Path, data: bytes) -> Box:
         known = " and ".join(map(str, fmt.READABLE))
         raise BadInput(f"{path}: black box of version {version}, this hangdoctor reads {known}",
                        "Use the hangdoctor that the job was started with.")  # fmt: skip
+    for name, place in (("a rank", fmt.H_RANK), ("a world", fmt.H_WORLD)):
+        if not -1 <= _number(data, place) <= MAX_RANKS:
+            raise BadInput(
+                f"{path}: damaged, it tells of {name} of {_number(data, place)}; a job has at most {MAX_RANKS:,} ranks"
+            )
     return Box(
         path=str(path), pid=_number(data, fmt.H_PID), rank=_number(data, fmt.H_RANK),
         world_size=_number(data, fmt.H_WORLD),
@@ -251,9 +294,9 @@ def _header(path: Path, data: bytes) -> Box:
 def _layout(text: str, world_size: int) -> Layout | None:
     """``dp=2 pp=2 tp=2``; None where nothing was said, or it does not fit the world size."""
     sizes = dict(word.split("=", 1) for word in text.split() if "=" in word)
-    if set(sizes) != {"dp", "pp", "tp"} or not all(n.isdecimal() and len(n) < 10 for n in sizes.values()):
+    if set(sizes) != {"dp", "pp", "tp"} or not all(number_in(n) > 0 for n in sizes.values()):
         return None
-    layout = Layout(int(sizes["dp"]), int(sizes["pp"]), int(sizes["tp"]))
+    layout = Layout(number_in(sizes["dp"]), number_in(sizes["pp"]), number_in(sizes["tp"]))
     return layout if layout.world_size == world_size else None
 
 
@@ -283,10 +326,15 @@ class _Reader:
         sizes = {"threads": fmt.THREAD.size, "groups": fmt.GROUP.size, "strings": 1, "ring": fmt.RECORD_BYTES}
         for name, (begin, count, width) in self.regions.items():
             short = len(second) < _number(second, fmt.H_FILE_BYTES) or len(first) != len(second)
-            if short or begin + count * width > len(second) or width < sizes[name]:
+            if short or begin + count * width > len(second) or width < sizes[name] or (name == "ring" and not count):
                 raise BadInput(f"{path}: cut short, {len(second)} bytes, and its table of {name} may be incomplete",
                                "Copy the file again; a box is copied whole.")  # fmt: skip
         self._texts: dict[int, str] = {}
+        # Each byte of a sound box belongs to one text, and ends in one. A damaged one could name the same megabytes again and again.
+        self._text_room = len(second)
+        self._member_room = MAX_MEMBERS
+        self._lists: dict[str, list[int]] = {}
+        self._without_members = 0
 
     def contents(self, last: int | None = None) -> Contents:
         table, uids = self._groups()
@@ -337,6 +385,10 @@ class _Reader:
         notes = [self.box.note] if self.box.note else []
         if torn:
             notes.append(f"{torn} records of {self.path.name} were torn and are left out")
+        if self._without_members:
+            notes.append(
+                f"{self._without_members} groups of {self.path.name} name more members than a job has, which are left out"
+            )
         return notes
 
     def _clock(self) -> str:
@@ -355,7 +407,8 @@ class _Reader:
             text = ""
             if number and at + fmt.STRING_HEAD.size <= room:
                 (length,) = fmt.STRING_HEAD.unpack_from(self.second, begin + at)
-                if at + fmt.STRING_HEAD.size + length <= room:
+                if at + fmt.STRING_HEAD.size + length <= room and length <= self._text_room:
+                    self._text_room -= length
                     start = begin + at + fmt.STRING_HEAD.size
                     text = self.second[start : start + length].decode("utf-8", "replace")
             self._texts[number] = text
@@ -373,8 +426,21 @@ class _Reader:
                 continue  # it passes from one group to another just now
             known = groups.get(uid)
             if known is None or not known.name:
-                groups[uid] = Group(uid, parse_members(self._string(members)), self._string(name))
+                groups[uid] = Group(uid, self._members(self._string(members)), self._string(name))
         return list(groups.values()), uids
+
+    def _members(self, text: str) -> list[int]:
+        """Equal sets are one list. Sets that no job has room for are left out: a few bytes can name millions."""
+        known = self._lists.get(text)
+        if known is None:
+            runs = member_runs(text) or []
+            count = sum(map(len, runs))
+            if count > self._member_room:
+                self._without_members += 1
+                runs, count = [], 0
+            self._member_room -= count
+            known = self._lists[text] = [rank for run in runs for rank in run]
+        return known
 
     def _threads(self) -> list[tuple[int, int, int, int, bytes]]:
         begin, room, width = self.regions["threads"]
@@ -454,12 +520,6 @@ def _with_unlisted(groups: list[Group], operations: list[Operation]) -> list[Gro
 
 
 def parse_members(text: str) -> list[int]:
-    """``0-3,8-20:4`` -> [0, 1, 2, 3, 8, 12, 16, 20]; what is no such text gives an empty list."""
-    ranks: list[int] = []
-    for part in filter(None, text.split(",")):
-        span, _, step = part.partition(":")
-        first, _, last = span.partition("-")
-        if not first.isdecimal() or not (last or first).isdecimal() or not (step or "1").isdecimal() or step == "0":
-            return []
-        ranks.extend(range(int(first), min(int(last or first), 10_000_000) + 1, int(step or 1)))
-    return ranks
+    """``0-3,8-20:4`` -> [0, 1, 2, 3, 8, 12, 16, 20]; what is no such text, or names more than a job has, gives an empty list."""
+    runs = member_runs(text) or []
+    return [rank for run in runs for rank in run] if sum(map(len, runs)) <= MAX_RANKS else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import msgspec
 import psutil
 
 from ..errors import BadInput, HangdoctorError
+from ..files import is_of, users_of
 from ..layout import Layout
 from ..model import RankCapture
 from ..operations import RankOps
@@ -33,11 +34,14 @@ def attach(ranks: Sequence[RankCapture], first: bool = False, nccl_dump: bool = 
     """
     environs = {r.pid: _environ(r.pid) for r in ranks if r.pid and not r.gone}
     folders = {blackbox.named_folder(told, pid) for pid, e in environs.items() if (told := e.get("HANGDOCTOR_DIR"))}
-    found = _boxes(folders, {r.pid for r in ranks})
     notes: list[str] = []
+    found = _boxes(folders, {r.pid for r in ranks}, notes)
+    users = {r.pid: users_of(r.pid) for r in ranks if r.pid}
+    everybody = frozenset().union(*users.values())
     live: list[tuple[RankCapture, dict[str, str]]] = []
     for rank in ranks:
-        box = _box_of(rank, found)
+        # Of a rank that is gone nothing tells whose it was: the other ranks of its job do.
+        box = _box_of(rank, found, users.get(rank.pid) or everybody)
         if box is not None:
             notes += _put(rank, box, first)
         elif not first and not rank.gone and any(environs.get(rank.pid, {}).get(name) for name in (_SOCKET, _PIPE)):
@@ -52,16 +56,17 @@ def _environ(pid: int) -> dict[str, str]:
         return {}
 
 
-def _boxes(folders: set[Path], pids: set[int]) -> list[blackbox.Box]:
+def _boxes(folders: set[Path], pids: set[int], notes: list[str]) -> list[blackbox.Box]:
     """All boxes in the job's folders; in the default places those of these processes that have none there."""
-    boxes = [b for f in sorted(folders) if f.is_dir() for b in blackbox.find_boxes(f)]
+    boxes = [b for f in sorted(folders) if f.is_dir() for b in blackbox.find_boxes(f, notes=notes)]
     without = pids - {b.pid for b in boxes if b.status == "live"}
     seen = {b.path for b in boxes}
-    return boxes + [b for b in (blackbox.find_boxes(pids=without) if without else []) if b.path not in seen]
+    return boxes + [b for b in (blackbox.find_boxes(pids=without, notes=notes) if without else []) if b.path not in seen]
 
 
-def _box_of(rank: RankCapture, boxes: Sequence[blackbox.Box]) -> blackbox.Box | None:
+def _box_of(rank: RankCapture, boxes: Sequence[blackbox.Box], users: Collection[int] = ()) -> blackbox.Box | None:
     """The rank's own box by process; of a dead rank whose process is unknown, the newest of that rank on this host."""
+    boxes = [b for b in boxes if is_of(b.owner, users)] if users else boxes
     # A number can be a later process's: what was made before this one began is somebody else's.
     own = [b for b in boxes if b.pid == rank.pid and b.status != "stale" and rank.pid]
     own = [b for b in own if b.status == "live" or b.created_s > rank.started - _CLOCK_S]
@@ -73,7 +78,10 @@ def _box_of(rank: RankCapture, boxes: Sequence[blackbox.Box]) -> blackbox.Box | 
 
 def _put(rank: RankCapture, box: blackbox.Box, first: bool) -> list[str]:
     try:
-        ops = blackbox.read_box(box.path, last=_KEEP_BEFORE if first else KEEP).ops
+        contents = blackbox.read_box(box.path, last=_KEEP_BEFORE if first else KEEP, owners={box.owner})
+        ops = contents.ops
+        if (contents.box.pid, contents.box.rank) != (box.pid, box.rank):
+            raise BadInput(f"{box.path} is another process's by now")
     except BadInput as error:
         return [f"rank {rank.rank}: {error}"]
     if first:
@@ -90,7 +98,7 @@ def _put(rank: RankCapture, box: blackbox.Box, first: bool) -> list[str]:
 def _put_calls(rank: RankCapture, box: blackbox.Box) -> list[str]:
     """The last Python calls, where the rank was traced: no other evidence depends on them."""
     try:
-        trace = calls.last_calls(calls.calls_path(box.path), KEEP_CALLS)
+        trace = calls.last_calls(calls.calls_path(box.path), KEEP_CALLS, owners={box.owner})
     except BadInput as error:
         return [f"rank {rank.rank}: its calls cannot be read: {error}"]
     if trace is None:
@@ -118,7 +126,7 @@ def _ask(live: Sequence[tuple[RankCapture, dict[str, str]]], nccl_dump: bool) ->
     """The recorders of ranks without a black box that serve torch's worker socket or NCCL's debug pipe, all at once."""
     if not live:
         return []
-    with ThreadPoolExecutor(max_workers=len(live)) as pool:
+    with ThreadPoolExecutor(max_workers=min(64, len(live))) as pool:
         answers = list(pool.map(lambda pair: _recorder_of(pair[0], pair[1], nccl_dump), live))
     dumps = {rank.rank: dump for (rank, _), (dump, _) in zip(live, answers, strict=True) if dump is not None}
     if dumps:
@@ -131,15 +139,34 @@ def _ask(live: Sequence[tuple[RankCapture, dict[str, str]]], nccl_dump: bool) ->
 
 def _recorder_of(rank: RankCapture, environ: dict[str, str], nccl_dump: bool) -> tuple[Dump | None, list[str]]:
     """(its Flight Recorder, what went wrong): by the worker socket where there is one, else by the pipe."""
+    users = users_of(rank.pid)
     try:
         if environ.get(_SOCKET):
-            answer = worker_server.read_rank(Path(environ[_SOCKET]), _RECORDER_S)
+            socket = _own(Path(environ[_SOCKET]), users)
+            answer = worker_server.read_rank(socket, _RECORDER_S)
             return answer.dump, answer.errors
         files = worker_server.dump_files(environ, rank.rank)
         if not nccl_dump:
             return None, [f"its Flight Recorder was not asked: with --nccl-dump it writes a dump to {files[0]}"]
-        pipe = worker_server.seen_by(rank.pid, Path(f"{environ[_PIPE]}{rank.rank}.pipe"))
+        pipe = _own(worker_server.seen_by(rank.pid, Path(f"{environ[_PIPE]}{rank.rank}.pipe")), users)
         seen = [worker_server.seen_by(rank.pid, file) for file in files]
-        return worker_server.ask_pipe(pipe, seen, _RECORDER_S)[1], []
+        file, dump = worker_server.ask_pipe(pipe, seen, _RECORDER_S)
+        _own(file, users)
+        return dump, []
     except HangdoctorError as error:
         return None, [str(error)]
+
+
+def _own(path: Path, users: Collection[int]) -> Path:
+    """The path, where it is the rank's own user's: sockets and dumps lie where others can put theirs, as in /tmp.
+
+    Raises:
+        BadInput: another user's.
+    """
+    try:
+        owner = path.lstat().st_uid
+    except OSError:
+        return path  # the one who opens it says what is wrong
+    if users and not is_of(owner, users):
+        raise BadInput(f"{path} belongs to user {owner}, not to the user of the rank: it is left out")
+    return path

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import struct
 import time
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from msgspec import structs
 
 from ..calls_model import CallThread, CallTrace, Event, Function, Kind, State
 from ..errors import BadInput
+from ..files import open_regular
 from ..probe.calls import format as fmt
 
 _STATES: dict[int, State] = {
@@ -21,6 +23,9 @@ _KINDS: dict[int, Kind] = {
 }  # fmt: skip
 _MARGIN = 16  # slots behind the oldest event that may be half overwritten already
 _THREADS = 16  # of a rank that are read for their last events: the main one, and those that called last
+_AT_ONCE = 4 << 20  # events
+_PART = 65_536  # events that are read at once
+_WIDTHS = {fmt.H_THREADS: fmt.THREAD.size, fmt.H_CODES: fmt.CODE.size, fmt.H_TEXTS: 1, fmt.H_RING: fmt.EVENT_BYTES}
 _WINDOW = 65_536  # events that are searched for a thread's last ones
 
 
@@ -32,8 +37,8 @@ def calls_path(box: str | Path) -> Path:
 class CallsReader:
     """One file of calls, held open: reads what is new without reading all again."""
 
-    def __init__(self, path: str | Path) -> None:
-        """Open a file.
+    def __init__(self, path: str | Path, owners: Collection[int] | None = None) -> None:
+        """Open a file; with `owners`, only one of these users' or root's.
 
         Raises:
             BadInput: no file of calls, one of another version, or one cut short.
@@ -41,7 +46,7 @@ class CallsReader:
         """
         self.path = Path(path)
         try:
-            self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            self._fd = open_regular(self.path, owners, links=False)
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -53,13 +58,20 @@ class CallsReader:
             if self._get(fmt.H_VERSION) != fmt.VERSION:
                 raise BadInput(f"{path} was written by another version of hangdoctor (format {self._get(fmt.H_VERSION)})")
             self._ring, self.capacity, _ = struct.unpack_from(fmt.H_RING[1], self._head, fmt.H_RING[0])
-            if os.fstat(self._fd).st_size < self._ring + self.capacity * fmt.EVENT_BYTES or not self.capacity:
-                raise BadInput(f"{path} is cut short")
+            if not self.capacity or not self._is_whole():
+                raise BadInput(f"{path} is cut short, or damaged: its tables reach beyond its end")
         except BaseException:
             os.close(self._fd)
             raise
         self._texts: dict[int, str] = {}
         self._functions: dict[int, Function] = {}
+
+    def _is_whole(self) -> bool:
+        """All offsets come from the header: the tables that it tells of must lie in the file."""
+        size = os.fstat(self._fd).st_size
+        tables = [(place, *struct.unpack_from(place[1], self._head, place[0])) for place in _WIDTHS]
+        inside = all(begin + count * width <= size and width == _WIDTHS[place] for place, begin, count, width in tables)
+        return inside
 
     def close(self) -> None:
         os.close(self._fd)
@@ -87,7 +99,10 @@ class CallsReader:
 
     def summary(self) -> CallTrace:
         """What the header says, without events."""
-        self._head = os.pread(self._fd, fmt.HEADER_BYTES, 0)
+        head = os.pread(self._fd, fmt.HEADER_BYTES, 0)
+        if head[fmt.H_THREADS[0] : fmt.H_TEXTS_USED[0]] != self._head[fmt.H_THREADS[0] : fmt.H_TEXTS_USED[0]]:
+            raise BadInput(f"{self.path} is damaged: its tables have moved")
+        self._head = head
         names = [[n for n in self._header_text(p).split(",") if n] for p in (fmt.H_FOLLOW, fmt.H_IGNORE, fmt.H_UNSEEN)]
         return CallTrace(
             rank=self._get(fmt.H_RANK), pid=self._get(fmt.H_PID), state=_STATES.get(self._get(fmt.H_STATE), "stopped"),
@@ -140,27 +155,40 @@ class CallsReader:
     def _events(self, first: int, end: int, trace: CallTrace) -> list[tuple[int, tuple[int, int, int, int]]]:
         """(serial, (time, code, thread, kind)) from `first` to before `end`; what was overwritten meanwhile is left out."""
         first = max(first, end - self.capacity, 0)
-        data = self._slots(first, end)
-        oldest = max(0, self.written() - self.capacity + _MARGIN) if self.written() > self.capacity - _MARGIN else 0
-        events = []
-        for serial, (at, code, thread, kind, lap) in enumerate(fmt.EVENT.iter_unpack(data), start=first):
-            if serial < oldest:
-                continue
-            if kind not in _KINDS or lap != serial // self.capacity & 0xFF:
-                trace.torn += 1
-                continue
-            events.append((serial, (at, code, thread, kind)))
+        events: list[tuple[int, tuple[int, int, int, int]]] = []
+        parts: Iterable[tuple[int, bytes]] = self._slots(first, end)
+        if end - first <= _AT_ONCE:
+            parts = list(parts)  # read before any is looked at: the rank writes faster than that goes
+        oldest = self._sure()
+        for begin, data in parts:
+            if end - first > _AT_ONCE:
+                oldest = self._sure()  # after the reading: the rank writes on meanwhile
+                events = events if oldest <= begin else []  # no gap
+            for serial, (at, code, thread, kind, lap) in enumerate(fmt.EVENT.iter_unpack(data), start=begin):
+                if serial < oldest:
+                    continue
+                if kind not in _KINDS or lap != serial // self.capacity & 0xFF:
+                    trace.torn += 1
+                    continue
+                events.append((serial, (at, code, thread, kind)))
         return events
 
-    def _slots(self, first: int, end: int) -> bytes:
-        """The bytes of a run of events, which may go round the ring's end."""
-        data, at = b"", first
+    def _sure(self) -> int:
+        """The oldest event that is not being overwritten."""
+        sure: int = self.written() - self.capacity + _MARGIN
+        return max(0, sure)
+
+    def _slots(self, first: int, end: int) -> Iterator[tuple[int, bytes]]:
+        """(serial of the first, bytes) of a run of events, which may go round the ring's end, in parts: a ring may be gigabytes of nothing."""
+        at = first
         while at < end:
             slot = at % self.capacity
-            count = min(end - at, self.capacity - slot)
-            data += os.pread(self._fd, count * fmt.EVENT_BYTES, self._ring + slot * fmt.EVENT_BYTES)
+            count = min(end - at, self.capacity - slot, _PART)
+            data = os.pread(self._fd, count * fmt.EVENT_BYTES, self._ring + slot * fmt.EVENT_BYTES)
+            yield at, data[: len(data) // fmt.EVENT_BYTES * fmt.EVENT_BYTES]
+            if len(data) < count * fmt.EVENT_BYTES:
+                return
             at += count
-        return data[: len(data) // fmt.EVENT_BYTES * fmt.EVENT_BYTES]
 
     # ----------------------------------------------------------------- names
 
@@ -230,14 +258,14 @@ def read_calls(path: str | Path, last: int | None = None) -> CallTrace:
         return reader.read(last)
 
 
-def last_calls(path: str | Path, each: int) -> CallTrace | None:
-    """The last events of every thread; None where the rank was never traced.
+def last_calls(path: str | Path, each: int, owners: Collection[int] | None = None) -> CallTrace | None:
+    """The last events of every thread; None where the rank was never traced. `owners` as of `CallsReader`.
 
     Raises:
         BadInput: no file of calls.
     """
     try:
-        with CallsReader(path) as reader:
+        with CallsReader(path, owners) as reader:
             return reader.read_last(each)
     except FileNotFoundError:
         return None

@@ -17,6 +17,7 @@ from msgspec import Struct
 from .. import redaction
 from ..errors import NoRanksFound, UsageError
 from ..model import Process, RankCapture
+from ..ranges import MAX_RANKS, number_in
 from ..texts import readable
 from . import proc
 from .jobnames import box_name, is_exactly, job_key, names_job
@@ -40,7 +41,6 @@ _PYTHON = re.compile(r"^(python|pypy)[\d.]*$|^pt_main_thread$")
 _NAMED = 6  # jobs in one line
 _MAX_BELOW = 512  # processes that a rank has started, of which the capture tells
 _WORDS, _CHILD_WORDS = 200, 60  # of a command line, of a rank and of what it has started
-_MAX_RANKS = 2_000_000  # of one job; what is larger is no rank
 _MOST_ON_HOST = 4096  # ranks: a host that is said to have more has a wrong variable
 _LOOPBACK = {"127.0.0.1", "localhost", "::1", "0.0.0.0"}
 
@@ -74,6 +74,10 @@ class Job(Struct):
         """Its key, and what its black boxes call it."""
         return [self.key, *{name for f in self.ranks[:1] if (name := box_name(f.environ))}]
 
+    @property
+    def user(self) -> str:
+        return self.ranks[0].user if self.ranks else ""
+
     def is_named(self, wanted: str) -> bool:
         """Whether `wanted` is one of its names or a part of one; "" names every job."""
         return names_job(wanted, *self.names)
@@ -96,9 +100,9 @@ def rank_of(environ: Mapping[str, str]) -> tuple[int, int, int, int] | None:
 
 
 def _number(environ: Mapping[str, str], name: str, otherwise: int) -> int:
-    """A number below `_MAX_RANKS`. Anybody's program may use these names for something else: a date, a score."""
-    text = environ.get(name, "").strip()
-    return int(text) if text.isdecimal() and len(text) < 10 and int(text) < _MAX_RANKS else otherwise
+    """A number below `MAX_RANKS`. Anybody's program may use these names for something else: a date, a score."""
+    number = number_in(environ.get(name, "").strip())
+    return number if 0 <= number < MAX_RANKS else otherwise
 
 
 def is_launcher(argv: list[str]) -> bool:
@@ -170,8 +174,8 @@ def uid_of(user: str) -> int | None:
     if not user:
         return None if os.geteuid() == 0 else os.geteuid()
     try:
-        return int(user) if user.isdecimal() else pwd.getpwnam(user).pw_uid
-    except KeyError:
+        return number_in(user) if number_in(user) >= 0 else pwd.getpwnam(user).pw_uid
+    except (KeyError, ValueError):
         raise UsageError(f"there is no user '{user}' here") from None
 
 
@@ -206,10 +210,11 @@ def _above(found: Found, by_pid: dict[int, Found]) -> Found | None:
 
 def find_jobs(user: str = "") -> list[Job]:
     """All jobs with ranks on this host, newest first."""
-    groups: dict[str, list[Found]] = defaultdict(list)
+    # By user, too: anybody can start a process with the variables of another user's job.
+    groups: dict[tuple[str, str], list[Found]] = defaultdict(list)
     for found in _topmost(_candidates(uid_of(user))):
-        groups[found.job].append(found)
-    jobs = [job for key, ranks in groups.items() for job in _split(key, ranks)]
+        groups[found.job, found.user].append(found)
+    jobs = [job for (key, _), ranks in groups.items() for job in _split(key, ranks)]
     return sorted(jobs, key=lambda job: -job.started)
 
 
@@ -254,8 +259,11 @@ def select_job(jobs: list[Job], wanted: str = "") -> tuple[Job, list[str]]:
     if not matching:
         names = ", ".join(j.key for j in jobs)
         raise NoRanksFound(f"no job '{wanted}' on this host", f"Running here: {names}. Pick one with --job.")
-    job = matching[0]
-    others = [f"{j.key} ({len(j.ranks)} ranks)" for j in jobs if j is not job]
+    # Of several users' under one name, the one with most ranks: a process that only borrows the name is alone.
+    alike = [j for j in matching if j.key == matching[0].key]
+    job = max(alike, key=lambda j: len(j.ranks))
+    several = len({j.user for j in jobs}) > 1
+    others = [f"{j.key} ({f'of {j.user}, ' if several else ''}{len(j.ranks)} ranks)" for j in jobs if j is not job]
     notes = list(job.notes)
     if others:
         how = "--job" if wanted else "the newest; pick another with --job"
@@ -359,7 +367,7 @@ def _expected(ranks: list[Found]) -> set[int]:
     for found in ranks:
         own = found.environ.get("SLURM_GTIDS", "")
         if own and "RANK" not in found.environ:
-            expected.update(int(r) for r in own.split(",") if r.isdecimal() and len(r) < 10)
+            expected.update(r for word in own.split(",") if 0 <= (r := number_in(word)) < MAX_RANKS)
         elif found.local_world_size > 0 and found.local_rank >= 0:
             if "RANK" not in found.environ and len(firsts) > 1:
                 continue

@@ -16,8 +16,10 @@ from pathlib import Path
 from msgspec import Struct
 
 from hangdoctor.errors import BadInput
+from hangdoctor.files import read_regular
 from hangdoctor.layout import Layout
 from hangdoctor.operations import Group, Operation, RankOps
+from hangdoctor.ranges import MAX_RANKS
 
 from .fr_format import Dump, Entry, parse
 from .fr_groups import WORLD, Membership
@@ -101,20 +103,18 @@ def convert(dumps: Mapping[int, Dump], layout: Layout | None = None, world_size:
     membership = Membership(dumps, world_size, layout)
     ops = {r: _rank_ops(r, d, membership) for r, d in sorted(dumps.items())}
     _align_p2p(ops)
-    return FolderResult(ops, [], sorted(set(range(world_size)) - set(ops)), world_size)
+    return FolderResult(ops, [], [r for r in range(world_size) if r not in ops], world_size)
 
 
 def _read(path: Path) -> tuple[int, Dump]:
     match = _RANK.match(path.name)
     if match is None:
         raise BadInput("no dump: its name does not end in a rank")
-    # A FIFO or a device would block or never end.
-    if not path.is_file():
-        raise BadInput("no regular file")
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise BadInput(f"larger than the {MAX_BYTES} bytes that are read")
-        return int(match["rank"]), parse(path.read_bytes())
+        rank = int(match["rank"])
+        if rank >= MAX_RANKS:
+            raise BadInput(f"its name says rank {rank}; a job has at most {MAX_RANKS:,} ranks")
+        return rank, parse(read_regular(path, MAX_BYTES))
     except OSError as e:
         raise BadInput(f"cannot be read: {e.strerror}") from e
 

@@ -19,9 +19,12 @@ from msgspec import Struct
 from hangdoctor.errors import BadInput
 from hangdoctor.operations import OpState
 
+from ..ranges import MAX_RANKS, number_in
 from . import safe_pickle
 
 MAX_ENTRIES = 1_000_000
+_ENTRY_BYTES = 32  # of a file, that an entry takes at the least
+_MAX_SHAPES, _MAX_DIMENSIONS, _MAX_FRAMES = 2048, 64, 256  # of one entry that are read
 
 # The recorder's names -> torch.distributed's public ones, so that a dump and a black box agree.
 _PUBLIC = {
@@ -43,7 +46,7 @@ _DTYPES = {
     "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16", "Long": "int64",
     "Int": "int32", "Short": "int16", "Char": "int8", "Byte": "uint8", "Bool": "bool",
 }  # fmt: skip
-_P2P = re.compile(r"^(send|recv) (\d+)(?:->|<-)(\d+)$")
+_P2P = re.compile(r"^(send|recv) ([0-9]{1,9})(?:->|<-)([0-9]{1,9})$")
 # Frames of torch itself say nothing about where the job called it.
 _TORCH = re.compile(r"[/\\]torch[/\\](distributed|utils|autograd|nn|_ops|_compile|_dynamo)|[/\\]torch[/\\]_\w+\.py")
 
@@ -96,7 +99,7 @@ def parse(data: bytes) -> Dump:
     collecting = gc.isenabled()
     gc.disable()
     try:
-        return _dump(_load(data))
+        return _dump(_load(data), len(data))
     finally:
         if collecting:
             gc.enable()
@@ -108,7 +111,7 @@ def _load(data: bytes) -> dict[Any, Any]:
     if data[:1] == b"{":
         try:
             raw: object = msgspec.json.decode(data)
-        except (msgspec.DecodeError, RecursionError) as e:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as e:
             raise BadInput(f"damaged or truncated JSON: {e}") from e
     elif data[:1] == b"\x80":
         raw = safe_pickle.loads(data)
@@ -119,14 +122,15 @@ def _load(data: bytes) -> dict[Any, Any]:
     return raw
 
 
-def _dump(raw: dict[Any, Any]) -> Dump:
-    version = str(raw["version"])
+def _dump(raw: dict[Any, Any], size: int) -> Dump:
+    """Checked; `size` is that of the file: a pickle can name one thing any number of times, for two bytes each."""
+    version = _text(raw["version"])
     if not re.match(r"^2(\.\d+)?$", version):
         raise BadInput(f"Flight Recorder dump of version {version[:20]}: versions 2.x are read")
     rows = raw.get("entries") or []
-    if not isinstance(rows, list | tuple) or len(rows) > MAX_ENTRIES:
+    if not isinstance(rows, list | tuple) or len(rows) > min(MAX_ENTRIES, max(16, size // _ENTRY_BYTES)):
         raise BadInput("damaged dump: its entries are no list, or too many")
-    members, names, unnamed = _groups(raw.get("pg_config"))
+    members, names, unnamed = _groups(raw.get("pg_config"), size)
     dump = Dump(version, [], members, names, unnamed=unnamed)
     for row in rows:
         if not isinstance(row, dict):
@@ -157,12 +161,13 @@ def _hidden_p2p(rows: list[Any] | tuple[Any, ...], status: dict[Any, Any]) -> di
     return out
 
 
-def _groups(config: object) -> tuple[dict[str, list[int]], dict[str, str], list[int]]:
+def _groups(config: object, size: int) -> tuple[dict[str, list[int]], dict[str, str], list[int]]:
     """Member sets and descriptions by group, and the members that gloo tells without a name."""
     members: dict[str, list[int]] = {}
     names: dict[str, str] = {}
     if not isinstance(config, dict):
         return members, names, []
+    told: dict[int, list[int]] = {}
     for key, value in config.items():
         if not isinstance(key, str) or not isinstance(value, dict):
             continue
@@ -170,17 +175,30 @@ def _groups(config: object) -> tuple[dict[str, list[int]], dict[str, str], list[
         if isinstance(ranks, str):
             members[key] = _ranks(ranks)
         elif isinstance(ranks, list | tuple):
-            members[key] = sorted({_number(r) for r in ranks})
+            members[key] = (
+                told[id(ranks)] if id(ranks) in told else told.setdefault(id(ranks), sorted({_number(r) for r in ranks}))
+            )
         names[key] = _text(value.get("desc"))
+    _check_members(members, size)
     unnamed = members.pop("", [])
     names.pop("", None)
     return {k: v for k, v in members.items() if v}, names, unnamed
 
 
-@lru_cache(maxsize=8192)
+def _check_members(members: dict[str, list[int]], size: int) -> None:
+    """Raises BadInput: more members than the file has bytes for, or a rank that no job has."""
+    lists = {id(ranks): ranks for ranks in members.values() if ranks}
+    if sum(map(len, lists.values())) > size:
+        raise BadInput("damaged dump: its groups have more members than the file has room for")
+    highest = max((ranks[-1] for ranks in lists.values()), default=0)
+    if highest >= MAX_RANKS or any(ranks[0] < 0 for ranks in lists.values()):
+        raise BadInput(f"damaged dump: a group of it has rank {highest}; a job has at most {MAX_RANKS:,} ranks")
+
+
+@lru_cache(maxsize=1024)
 def _ranks(text: str) -> list[int]:
     """ "[0, 1]" -> [0, 1]. All dumps of a job tell the same lists: one object each, which nobody changes."""
-    return sorted({int(r) for r in re.findall(r"\d{1,9}", text)})
+    return sorted({int(r) for r in re.findall(r"[0-9]{1,9}", text)})
 
 
 def _entry(row: dict[Any, Any], names: dict[str, str]) -> Entry:
@@ -246,12 +264,12 @@ def _shapes(value: object) -> str:
     """[[4, 8], [2]] -> "[4, 8],[2]"."""
     if not isinstance(value, list | tuple):
         return ""
-    return ",".join([_shape(shape) for shape in value if isinstance(shape, list | tuple)])
+    return ",".join([_shape(shape) for shape in value[:_MAX_SHAPES] if isinstance(shape, list | tuple)])
 
 
 def _shape(shape: list[Any] | tuple[Any, ...]) -> str:
     # Lists inside would be written out with all that is in them, which can be without end.
-    return str([n if type(n) is int else _number(n) for n in shape])
+    return str([_number(n) for n in shape[:_MAX_DIMENSIONS]])
 
 
 def _dtypes(value: object) -> str:
@@ -259,7 +277,7 @@ def _dtypes(value: object) -> str:
         return ""
     if len(value) == 1:
         return _dtype(_text(value[0]))
-    return ",".join(dict.fromkeys(_dtype(_text(v)) for v in value))
+    return ",".join(dict.fromkeys(_dtype(_text(v)) for v in value[:_MAX_SHAPES]))
 
 
 def _dtype(name: str) -> str:
@@ -271,7 +289,7 @@ def _site(frames: object) -> str:
     if not isinstance(frames, list | tuple):
         return ""
     innermost = ""
-    for frame in frames:
+    for frame in frames[:_MAX_FRAMES]:
         if isinstance(frame, dict):
             file = _text(frame.get("filename"))
             site = f"{_text(frame.get('name'))} ({file}:{_number(frame.get('line'))})"
@@ -291,10 +309,9 @@ def _text(value: object) -> str:
 
 
 def _number(value: object) -> int:
-    if type(value) is int:
-        return value
-    if isinstance(value, float) and abs(value) < 2**63:
-        return int(value)
+    """A whole number of at most 64 bits, 0 for what is none: a pickle has numbers of any size."""
     if isinstance(value, str):
-        return int(value) if len(value) <= 20 and value.isdecimal() else 0
-    return int(value) if isinstance(value, bool) else 0
+        return number_in(value, 0)
+    if isinstance(value, int | float) and abs(value) < 2**63:
+        return int(value)
+    return 0

@@ -18,7 +18,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from itertools import product
+from math import isqrt, prod
 
 from hangdoctor.layout import Layout
 from hangdoctor.operations import Group, group_uid
@@ -104,8 +106,14 @@ def _told(dump: Dump, name: str, description: str, world_size: int) -> list[int]
     if name in dump.members:
         return dump.members[name]
     if description == WORLD and world_size:
-        return list(range(world_size))
+        return _everybody(world_size)
     return dump.unnamed if dump.groups_seen == 1 else []
+
+
+@lru_cache(maxsize=2)
+def _everybody(world_size: int) -> list[int]:
+    """One list, which nobody changes, for all dumps and groups."""
+    return list(range(world_size))
 
 
 def _guess(
@@ -115,7 +123,7 @@ def _guess(
     """Members of a group that no dump tells, and how they were found. `taken`: other groups of the same ranks."""
     size = max((e.size for r in holders for e in dumps[r].entries if e.group == key[0]), default=0)
     if layout is not None:
-        fits = [ranks for ranks in _groups_of(layout, holders[0]) if set(holders) <= set(ranks)]
+        fits = [_members(layout, axes, holders[0]) for axes, _ in _around(layout, holders)]
         fits = [ranks for ranks in fits if ranks not in taken] or fits
         fits = [ranks for ranks in fits if len(ranks) == (size or len(holders))] or fits
         if fits:
@@ -127,37 +135,48 @@ def _guess(
     return holders, how
 
 
-def _groups_of(layout: Layout, rank: int) -> Iterator[list[int]]:
-    """The groups of a layout that a rank is in: along one axis or two, those of one member left out."""
-    at = layout.coordinates(rank)
+def _around(layout: Layout, ranks: list[int]) -> Iterator[tuple[tuple[str, ...], int]]:
+    """(axes, size) of the groups of a layout, along one axis or two, that all of `ranks` are in; those of one member left out."""
+    places = [layout.coordinates(r) for r in ranks]
+    same = {axis for axis in ("tp", "dp", "pp") if all(p[axis] == places[0][axis] for p in places)}
     for axes in _AXES:
-        sizes = [range(getattr(layout, axis)) for axis in axes]
-        ranks = sorted(layout.rank(**{**at, **dict(zip(axes, c, strict=True))}) for c in product(*sizes))
-        if len(ranks) > 1:
-            yield ranks
+        size = prod(getattr(layout, axis) for axis in axes)
+        if size > 1 and same | set(axes) == {"tp", "dp", "pp"}:
+            yield axes, size
+
+
+def _members(layout: Layout, axes: tuple[str, ...], rank: int) -> list[int]:
+    """The group along some axes that a rank is in."""
+    at = layout.coordinates(rank)
+    sizes = [range(getattr(layout, axis)) for axis in axes]
+    return sorted(layout.rank(**{**at, **dict(zip(axes, c, strict=True))}) for c in product(*sizes))
 
 
 def infer_layout(holders: list[list[int]], world_size: int) -> Layout | None:
     """The only layout that explains most of these sets of ranks exactly and contradicts none, or None."""
     scores: dict[Layout, int] = {}
+    # Each set of ranks once: thousands of groups of the same few dumps say the same.
+    holders = [list(ranks) for ranks in dict.fromkeys(map(tuple, holders))]
     for layout in _layouts(world_size) if holders else ():
         score = 0
         for ranks in holders:
-            fits = [g for g in _groups_of(layout, ranks[0]) if set(ranks) <= set(g)]
+            fits = [size for _, size in _around(layout, ranks)]
             if not fits:
                 break
-            score += ranks in fits
+            score += len(ranks) in fits  # all of them are in it: as many are the whole group
         else:
             scores[layout] = score
     best = max(scores.values(), default=0)
     winners = [layout for layout, score in scores.items() if score == best]
     # Layouts that differ only in what they call an axis group the ranks alike: the first one will do.
-    same = {frozenset(tuple(g) for r in range(world_size) for g in _single(layout, r)) for layout in winners}
+    same = {_strides(layout) for layout in winners}
     return winners[0] if best and len(same) == 1 else None
 
 
-def _single(layout: Layout, rank: int) -> Iterator[list[int]]:
-    return (g for g in (layout.group(axis, rank) for axis in ("tp", "dp", "pp")) if len(g) > 1)
+def _strides(layout: Layout) -> frozenset[tuple[int, int]]:
+    """(step, size) along each axis with more than one rank: what tells which ranks are grouped, whatever the axes are called."""
+    steps = ((1, layout.tp), (layout.tp, layout.dp), (layout.tp * layout.dp, layout.pp))
+    return frozenset((step, size) for step, size in steps if size > 1)
 
 
 def _layouts(world_size: int) -> Iterator[Layout]:
@@ -167,4 +186,5 @@ def _layouts(world_size: int) -> Iterator[Layout]:
 
 
 def _divisors(n: int) -> list[int]:
-    return [d for d in range(1, n + 1) if n % d == 0]
+    low = [d for d in range(1, isqrt(n) + 1) if n % d == 0]
+    return sorted({*low, *(n // d for d in low)})

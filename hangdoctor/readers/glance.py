@@ -6,6 +6,7 @@ thread's last operation, some 8 KiB. Torn records are passed over: the next glan
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 from pathlib import Path
@@ -13,11 +14,14 @@ from pathlib import Path
 from msgspec import Struct
 
 from ..errors import BadInput
+from ..files import open_regular
 from ..operations import STORE
 from ..probe import format as fmt
 from .flow import Flow, Record, in_group
 
 _HEAD = fmt.HEADER_BYTES + fmt.THREADS * fmt.THREAD.size
+_TABLES = ((fmt.H_THREADS, fmt.THREAD.size), (fmt.H_STRINGS, 1), (fmt.H_RING, fmt.RECORD_BYTES))
+_WIDEST = 4096  # bytes of one entry
 _SAMPLE = 64  # newest records, for the share of waiting
 _STORE_CALL = "store_wait"  # anybody may poll a store: that is no progress of the training
 _STATES = {fmt.RUNNING: "running", fmt.FINISHED: "finished", fmt.SWITCHED_OFF: "switched_off", fmt.CRASHED: "crashed"}
@@ -49,13 +53,18 @@ class BoxWatch:
         """Raises BadInput: it cannot be opened, or is no box of this version."""
         self.path = str(path)
         try:
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            self._fd = open_regular(path, links=False)
         except OSError as error:
             raise BadInput(f"{path}: {error.strerror}") from error
         head = os.pread(self._fd, _HEAD, 0)
         if len(head) < _HEAD or not head.startswith(fmt.MAGIC) or _number(head, fmt.H_VERSION) not in fmt.READABLE:
             self.close()
             raise BadInput(f"{path}: no black box of version {' or '.join(map(str, fmt.READABLE))}")
+        try:
+            self._check(head)
+        except OSError as error:
+            self.close()
+            raise BadInput(f"{path}: {error.strerror}") from error
         self._texts: dict[int, str] = {}
         self._head = head
         self._newest = 0  # serial number
@@ -71,8 +80,22 @@ class BoxWatch:
     def close(self) -> None:
         os.close(self._fd)
 
+    def _check(self, head: bytes) -> None:
+        """Raises OSError: the box was cut, or a table reaches beyond its end, and all offsets are taken from there."""
+        size = os.fstat(self._fd).st_size
+        for place, least in _TABLES:
+            begin, entries, width = struct.unpack_from(place[1], head, place[0])
+            if len(head) < _HEAD or begin + entries * width > size or not least <= width <= _WIDEST:
+                raise OSError(errno.EIO, "its tables reach beyond its end")
+
     def read(self) -> Glance:
+        """Where the rank is now.
+
+        Raises:
+            OSError: the box cannot be read any more.
+        """
         head = os.pread(self._fd, _HEAD, 0)
+        self._check(head)
         glance = Glance(
             _number(head, fmt.H_PID), _number(head, fmt.H_RANK), _number(head, fmt.H_WORLD),
             _STATES.get(_number(head, fmt.H_STATE), "running"), iteration_of(head),

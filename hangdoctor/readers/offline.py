@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import BadInput
+from ..files import open_regular
 from ..model import JobCapture, NodeCapture, RankCapture, SilentNode
 from ..probe.format import SUFFIX
 from ..texts import readable
@@ -37,9 +39,10 @@ def read(files: Sequence[Path]) -> JobCapture:
 
 def _head(path: Path) -> bytes:
     try:
-        with path.open("rb") as f:
+        fd = open_regular(path)
+        with os.fdopen(fd, "rb") as f:
             return f.read(4096)
-    except OSError:
+    except (OSError, BadInput):
         return b""
 
 

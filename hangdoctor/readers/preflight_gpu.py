@@ -9,6 +9,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from ..ranges import number_in
+
 _QUERY = "index,name,driver_version,memory.used,ecc.errors.uncorrected.volatile.total"
 _PATIENCE_S = 10.0  # a driver in trouble does not answer at all
 
@@ -57,7 +59,7 @@ def parse(text: str) -> list[Gpu]:
     rows = []
     for line in text.splitlines():
         cells = [c.strip() for c in line.split(",")]
-        if len(cells) == 5 and cells[0].isdigit():
-            used, uncorrected = (int(c) if c.isdigit() else 0 for c in cells[3:])
-            rows.append(Gpu(int(cells[0]), cells[1], cells[2], used, uncorrected))
+        if len(cells) == 5 and number_in(cells[0]) >= 0:
+            used, uncorrected = (number_in(c, 0) for c in cells[3:])
+            rows.append(Gpu(number_in(cells[0]), cells[1], cells[2], used, uncorrected))
     return rows

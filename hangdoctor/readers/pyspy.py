@@ -25,6 +25,7 @@ import msgspec
 from .. import redaction
 from ..errors import BadInput
 from ..model import Frame, ThreadSample
+from ..ranges import number_in
 from . import sources
 
 # Locals worth reading are whole numbers that place a frame; strings and objects are never kept: they may be secrets.
@@ -34,6 +35,7 @@ _COUNTERS = frozenset(
 )
 _ATTEMPTS = 3
 _END_S = 1.0  # for py-spy to end after each of two signals
+MAX_NAME = 4096  # characters of a name or path that are kept
 _CODE_FRAMES = 24  # source lines are read for this many frames of a stack, from the innermost
 
 
@@ -169,8 +171,8 @@ def parse_json(data: bytes) -> list[ThreadSample]:
     try:
         threads = msgspec.json.decode(data)
         return [_thread(t) for t in threads]
-    except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BadInput(f"not the output of py-spy dump --json: {error}") from error
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError) as error:
+        raise BadInput(f"not the output of py-spy dump --json: {str(error)[:200]}") from error
 
 
 def _thread(thread: dict[str, Any]) -> ThreadSample:
@@ -178,7 +180,7 @@ def _thread(thread: dict[str, Any]) -> ThreadSample:
     for frame in frames[:_CODE_FRAMES]:
         frame.code = source_line(frame.file, frame.line)
     return ThreadSample(
-        tid=int(thread.get("os_thread_id") or thread["thread_id"]), name=thread.get("thread_name") or "",
+        tid=_number(thread.get("os_thread_id") or thread["thread_id"]), name=_text(thread.get("thread_name") or ""),
         gil=bool(thread.get("owns_gil")), active=bool(thread.get("active")), frames=frames,
     )  # fmt: skip
 
@@ -187,19 +189,38 @@ def _frame(frame: dict[str, Any]) -> Frame:
     values: dict[str, int] = {}
     group = ""
     for local in frame.get("locals") or []:
-        name, shown = str(local["name"]), str(local.get("repr") or "")
-        if name in _COUNTERS and shown.lstrip("-").isdigit() and len(shown) < 19:
-            values[name] = int(shown)
-    name = str(frame["name"])
-    file = str(frame["filename"])
+        name, shown = _text(local["name"]), _text(local.get("repr") or "")
+        number = number_in(shown.removeprefix("-"))
+        if name in _COUNTERS and number >= 0:
+            values[name] = -number if shown.startswith("-") else number
+    name = _text(frame["name"])
+    file = _text(frame["filename"])
     if file.endswith("torch/distributed/c10d_logger.py"):
         group = _group_of(frame.get("locals") or [])
-    return Frame(name=name, file=file, line=int(frame["line"]), values=values, group=group)
+    return Frame(name=name, file=file, line=_number(frame["line"]), values=values, group=group)
+
+
+def _text(value: object) -> str:
+    """Names as py-spy writes them; a path has at most 4,096 characters, and no text costs more later."""
+    if not isinstance(value, str):
+        raise TypeError(f"a name is {type(value).__name__}")
+    return value[:MAX_NAME]
+
+
+def _number(value: object) -> int:
+    """A whole number of 64 bits.
+
+    Raises:
+        TypeError, ValueError: it is none.
+    """
+    if not isinstance(value, int) or abs(value) >= 2**63:
+        raise ValueError("a thread or line has no number")
+    return value
 
 
 def _group_of(local_values: list[dict[str, Any]]) -> str:
     """torch's logging wrapper still holds the call's own arguments: no process group among them means the world."""
-    shown = {str(v["name"]): str(v.get("repr") or "") for v in local_values}
+    shown = {_text(v["name"]): _text(v.get("repr") or "") for v in local_values}
     if "args" not in shown or "kwargs" not in shown:
         return ""
     both = shown["args"] + shown["kwargs"]

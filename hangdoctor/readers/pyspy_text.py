@@ -13,31 +13,36 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 from msgspec import json as msgjson
 
 from ..errors import BadInput
+from ..files import read_regular
 from ..layout import guess_layout
 from ..model import Frame, JobCapture, NodeCapture, ProcessSample, RankCapture, ThreadSample
+from ..ranges import number_in
 from ..texts import readable
 from .discover import is_launcher
-from .pyspy import parse_json
+from .pyspy import MAX_NAME, parse_json
 
-_PROCESS = re.compile(r"^Process (\d+): ?(.*)$")
-_THREAD = re.compile(r'^Thread (0x[0-9A-Fa-f]+|\d+) \(([^)]*)\)(?:: "(.*)")?\s*$')
-_FRAME = re.compile(r"^ {4}(?! )(.*\S) \((.*?)(?::(\d+))?\)\s*$")
-_ERROR = re.compile(r"^(Error: .*|failed\s*|srun: error: .*|Reason: .*|Permission Denied.*)$")
+# Each of these is linear in the line: there are no two repetitions that can share what they match.
+_PROCESS = re.compile(r"^Process ([0-9]{1,18}): ?(.*)$")
+_THREAD = re.compile(r'^Thread (0x[0-9A-Fa-f]{1,16}|[0-9]{1,18}) \(([^)]*)\)(?:: "(.*)")?$')
+_ERRORS = ("Error: ", "srun: error: ", "Reason: ", "Permission Denied")
 _PDSH = re.compile(r"^([A-Za-z][\w.-]*): (?=Process \d|Thread |Python v| {4}|Error|\s*$)")
 _NODE_FILE = re.compile(r"^(?:trace|stacks?|pyspy|py-spy|dump)[-_.](.+?)(?:\.(?:out|txt|log|json|err))*$")
 _BESIDE_PID = re.compile(r"(?:^|[-_.])(?:(?:traces?|stacks?|py-?spy|dump|pid|proc|process|rank\d*)(?=[-_.]|$)[-_.]?)+", re.I)
-_LOCAL_RANK = re.compile(r"--local[-_]rank[= ](\d+)")
-_NODE_RANK = re.compile(r"--node[-_]rank[= ](\d+)")
+_LOCAL_RANK = re.compile(r"--local[-_]rank[= ]([0-9]{1,9})")
+_NODE_RANK = re.compile(r"--node[-_]rank[= ]([0-9]{1,9})")
 _WORKER = re.compile(
     r"torch/utils/data/_utils/(worker|pin_memory)\.py|multiprocessing/(spawn|popen_\w+|resource_tracker|forkserver)\.py"
 )
 MAX_FILE = 256 << 20
+_MAX_COMMAND = 16 << 10
 
 
 class TextProcess(Struct):
@@ -92,43 +97,81 @@ def parse_text(text: str, node: str) -> TextFile:
             current[host] = TextProcess(int(match[1]), match[2], host)
             out.processes.append(current[host])
             threads.pop(host, None)
-        elif (match := _THREAD.match(line)) is not None and host in current:
+        elif (match := _THREAD.match(line.rstrip())) is not None and host in current:
             threads[host] = _thread(match)
             current[host].threads.append(threads[host])
-        elif (match := _FRAME.match(line)) is not None and host in threads:
-            threads[host].frames.append(Frame(match[1], match[2], int(match[3] or 0)))
-        elif _ERROR.match(line.strip()) and line.strip():
-            out.errors.append(line.strip()[:200])
+        elif host in threads and (frame := frame_of(line)) is not None:
+            threads[host].frames.append(frame)
+        elif (said := line.strip()) == "failed" or said.startswith(_ERRORS):
+            out.errors.append(said[:200])
     return out
+
+
+def frame_of(line: str) -> Frame | None:
+    """``    step (train.py:40)``, where the name itself may hold brackets and the place may lack its line; None for other lines."""
+    text = line.rstrip()
+    if not text.startswith("    ") or text[4:5] == " " or not text.endswith(")"):
+        return None
+    at = text.rfind(" (", 5)
+    while at > 0 and text[at - 1].isspace():
+        at = text.rfind(" (", 5, at)
+    if at < 0:
+        return None
+    place = text[at + 2 : -1]
+    file, colon, line_number = place.rpartition(":")
+    number = number_in(line_number) if colon else -1
+    return Frame(text[4:at][:MAX_NAME], (file if number >= 0 else place)[:MAX_NAME], max(0, number))
 
 
 def _thread(match: re.Match[str]) -> ThreadSample:
     status = match[2]
-    return ThreadSample(tid=int(match[1], 0), name=match[3] or "", gil="gil" in status, active="active" in status)
+    return ThreadSample(
+        tid=int(match[1], 16 if match[1].startswith("0x") else 10),
+        name=(match[3] or "")[:MAX_NAME],
+        gil="gil" in status,
+        active="active" in status,
+    )
 
 
 def parse_json_stream(text: str, node: str) -> TextFile:
     """One or many concatenated outputs of `py-spy dump --json`."""
     out = TextFile()
-    decoder, at = json.JSONDecoder(), 0
+    decoder, at = json.JSONDecoder(parse_int=_whole), 0
     while True:
-        while at < len(text) and text[at] != "[":
-            at += 1
-        if at >= len(text):
+        at = text.find("[", at)
+        if at < 0:
             return out
         try:
             value, end = decoder.raw_decode(text, at)
             threads = parse_json(msgjson.encode(value))
-            pid = int(value[0]["pid"])
-        except (json.JSONDecodeError, BadInput, KeyError, IndexError, TypeError, ValueError) as error:
+            pid, command = _process_of(value)
+        except (json.JSONDecodeError, BadInput, *_NO_THREADS) as error:
             out.errors.append(f"damaged JSON at character {at}: {error}"[:200])
             at += 1
             following = text.find("\n[", at)
             at = following + 1 if following >= 0 else len(text)
             continue
-        info = value[0].get("process_info") or {}
-        out.processes.append(TextProcess(pid, str(info.get("command_line", "")), node, threads))
+        out.processes.append(TextProcess(pid, command, node, threads))
         at = end
+
+
+_NO_THREADS = (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError, OverflowError)
+
+
+def _whole(digits: str) -> int:
+    number = number_in(digits.removeprefix("-"))
+    if number < 0:
+        raise ValueError("a number of more digits than any thread, line or process has")
+    return -number if digits.startswith("-") else number
+
+
+def _process_of(threads: list[dict[str, Any]]) -> tuple[int, str]:
+    """(pid, command line), as each thread has them."""
+    pid, info = threads[0]["pid"], threads[0].get("process_info") or {}
+    command = info.get("command_line", "")
+    if not isinstance(pid, int) or not isinstance(command, str):
+        raise TypeError("a process without a number")
+    return pid, command
 
 
 def read_files(paths: Sequence[Path]) -> JobCapture:
@@ -160,9 +203,7 @@ def read_files(paths: Sequence[Path]) -> JobCapture:
 
 def _read(path: Path) -> TextFile:
     try:
-        if path.stat().st_size > MAX_FILE:
-            raise BadInput(f"{path} is larger than {MAX_FILE >> 20} MiB")
-        data = path.read_bytes()
+        data = read_regular(path, MAX_FILE)
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from error
     text = data.decode("utf-8", "replace")
@@ -206,11 +247,13 @@ def _capture(rank: int, process: TextProcess, world: int) -> RankCapture:
     )  # fmt: skip
 
 
+@lru_cache(maxsize=1024)
 def _words(command: str) -> list[str]:
+    """The words of a command line, as far as they say which program it is; the time of `shlex` grows with the square of it."""
     try:
-        return shlex.split(command)
+        return shlex.split(command[:_MAX_COMMAND])
     except ValueError:
-        return command.split()
+        return command[:_MAX_COMMAND].split()
 
 
 def _script(process: TextProcess) -> str:
@@ -256,5 +299,5 @@ def _order(process: TextProcess) -> tuple[int, list[tuple[int, int, str]], int, 
 
 def _natural(name: str) -> Iterator[tuple[int, int, str]]:
     """``r7i6n10`` sorts after ``r7i6n9``."""
-    for part in re.findall(r"\d+|\D+", name):
-        yield (0, int(part), "") if part.isdigit() else (1, 0, part)
+    for part in re.findall(r"[0-9]+|[^0-9]+", name):
+        yield (0, number_in(part), "") if number_in(part) >= 0 else (1, 0, part)

@@ -17,9 +17,10 @@ from typing import Any
 import msgspec
 
 from hangdoctor.errors import BadInput, HangdoctorError
+from hangdoctor.files import read_regular
 
 from ..ras_model import RasCommunicator, RasProcess, RasRank, RasReport, differences, op_name
-from .ras_text import parse_text
+from .ras_text import parse_text, size_of
 
 __all__ = ["NoRas", "RasReport", "parse", "query", "read_file"]
 
@@ -119,9 +120,7 @@ def read_file(path: Path) -> RasReport:
         BadInput: the file cannot be read or is neither.
     """
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise BadInput(f"{path}: larger than the {MAX_BYTES} bytes that are read")
-        return parse(path.read_bytes())
+        return parse(read_regular(path, MAX_BYTES))
     except OSError as e:
         raise BadInput(f"{path}: {e.strerror}") from e
 
@@ -143,7 +142,7 @@ def parse(data: bytes) -> RasReport:
     if data.lstrip()[:1] == b"{":
         try:
             raw: object = msgspec.json.decode(data)
-        except (msgspec.DecodeError, RecursionError) as e:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as e:
             raise BadInput(f"damaged or truncated RAS JSON: {e}") from e
         if not isinstance(raw, dict) or not isinstance(raw.get("communicators"), list):
             raise BadInput("no RAS JSON: it has no list of communicators")
@@ -156,10 +155,10 @@ def parse(data: bytes) -> RasReport:
 
 def _from_json(raw: dict[Any, Any]) -> RasReport:
     ras = raw.get("ras")
-    report = RasReport(version=str(raw.get("nccl_version", "")), form="json")
+    report = RasReport(version=_text(raw.get("nccl_version")), form="json")
     report.timeouts = _int(ras.get("timeouts_count")) if isinstance(ras, dict) else 0
     for row in (r for r in raw["communicators"] if isinstance(r, dict)):
-        comm = RasCommunicator(str(row.get("hash", "")).removeprefix("0x"), _int(row.get("size")))
+        comm = RasCommunicator(_text(row.get("hash")).removeprefix("0x"), size_of(_int(row.get("size"))))
         comm.ranks = [_rank(r) for r in _rows(row.get("ranks"))]
         comm.missing = [_missing(r) for r in _rows(row.get("missing_ranks"))]
         comm.differences = differences(comm.ranks)
@@ -183,18 +182,23 @@ def _rows(value: object) -> list[dict[Any, Any]]:
 
 
 def _int(value: object) -> int:
-    return value if isinstance(value, int) else 0
+    return value if isinstance(value, int) and abs(value) < 2**63 else 0
+
+
+def _text(value: object) -> str:
+    """Texts and numbers of a field; lists could be nested without end."""
+    return str(value)[:1000] if isinstance(value, str | int) else ""
 
 
 def _process(row: dict[Any, Any]) -> RasProcess:
-    return RasProcess(str(row.get("host", "")), _int(row.get("pid")), str(row.get("nvml_dev", "")))
+    return RasProcess(_text(row.get("host")), _int(row.get("pid")), _text(row.get("nvml_dev")))
 
 
 def _rank(row: dict[Any, Any]) -> RasRank:
     status, counts = row.get("status"), row.get("collective_counts")
     rank = RasRank(_int(row.get("rank")), _process(row))
     if isinstance(counts, dict):
-        rank.launched = {op_name(str(k)): _int(v) for k, v in counts.items()}
+        rank.launched = {op_name(_text(k)): _int(v) for k, v in counts.items()}
     if isinstance(status, dict):
         errors = {k: _int(status.get(k)) for k in ("init_state", "async_error")}
         failed = [f"{k} {v}" for k, v in errors.items() if v not in (0, _IN_PROGRESS)]

@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import re
 
+from ..ranges import MAX_RANKS
 from ..ras_model import RasCommunicator, RasCounts, RasProcess, RasRank, RasReport, op_name
 
 _VERSION = re.compile(r"^NCCL version (\S+)")
-_GROUP_ROW = re.compile(r"^\s*(\d+)\s+(\d+)\s+\d+\s+[\d-]+\s+(\d+)\s+\d+\s+[\w,]+\s+[\w,]+\s*$")
-_TITLE = re.compile(r"^#(\d+)-(\d+) \(([0-9a-f]+)\) ([A-Z]+)$")
-_PROCESS = re.compile(r"^Process (\d+) on node (\S+) managing GPUs? (.+)$")
-_RANK = re.compile(
-    r"^Rank (?P<rank>\d+)(?: has (?P<has>.+?)| reported (?P<error>.+?))? -- "
-    r"(?:GPU (?P<gpu>.+) managed by process (?P<pid>\d+) on node (?P<host>\S+)|\[process information not found\])$"
-)
-_BUCKET = re.compile(r"^(\d+) ranks have (?:launched up to operation (\d+)|(not launched any operations))$")
-_STATUS = re.compile(r"^(?:(\d+) ranks have )?status (\w+)$")
+_GROUP_ROW = re.compile(r"^\s*([0-9]{1,18})\s+([0-9]{1,18})\s+[0-9]+\s+[0-9-]+\s+([0-9]{1,18})\s+[0-9]+\s+[\w,]+\s+[\w,]+\s*$")
+_TITLE = re.compile(r"^#([0-9]{1,18})-([0-9]{1,18}) \(([0-9a-f]+)\) ([A-Z]+)$")
+_PROCESS = re.compile(r"^Process ([0-9]{1,18}) on node (\S+) managing GPUs? (.+)$")
+_RANK = re.compile(r"^Rank ([0-9]{1,9})(?: has (?P<has>.+)| reported (?P<error>.+))?$")
+_ON_NODE = re.compile(r" managed by process ([0-9]{1,18}) on node (\S+)$")
+_NO_PROCESS = "[process information not found]"
+_BUCKET = re.compile(r"^([0-9]{1,18}) ranks have (?:launched up to operation ([0-9]{1,18})|(not launched any operations))$")
+_STATUS = re.compile(r"^(?:([0-9]{1,18}) ranks have )?status (\w+)$")
 _DIFFERENT = re.compile(r"^Communicator ranks have different (\w+) operation counts$")
-_REPORTED = re.compile(r"^\d+ ranks reported (.+)$")
-_TIMEOUTS = re.compile(r"Encountered (\d+) communication timeouts?")
-_ONE_MISSING = re.compile(r"^The missing ranks?: ([\d, -]+)$")
+_REPORTED = re.compile(r"^[0-9]+ ranks reported (.+)$")
+_TIMEOUTS = re.compile(r"Encountered ([0-9]{1,18}) communication timeouts?")
+_ONE_MISSING = re.compile(r"^The missing ranks?: ([0-9, -]+)$")
 
 
 class _Reader:
@@ -33,6 +33,8 @@ class _Reader:
     def __init__(self) -> None:
         self.report = RasReport()
         self.sizes: dict[int, int] = {}
+        self.comms: dict[str, RasCommunicator] = {}
+        self.known: dict[tuple[str, int], RasRank] = {}
         self.comm: RasCommunicator | None = None
         self.section = ""
         self.op = ""
@@ -46,7 +48,7 @@ class _Reader:
         if match := _VERSION.match(stripped):
             self.report.version = match[1]
         elif match := _GROUP_ROW.match(text):
-            self.sizes[int(match[1])] = int(match[3])
+            self.sizes[int(match[1])] = size_of(int(match[3]))
         elif match := _TITLE.match(stripped):
             self._title(match)
         elif stripped in ("INCOMPLETE", "DEAD", "TIMEOUT"):
@@ -61,9 +63,9 @@ class _Reader:
 
     def _title(self, match: re.Match[str]) -> None:
         self.section, self.counting, self.bucket, self.state, self.error = match[4], False, None, "", ""
-        known = next((c for c in self.report.communicators if c.hash == match[3]), None)
+        known = self.comms.get(match[3])
         if known is None:
-            known = RasCommunicator(match[3], self.sizes.get(int(match[1]), 0))
+            known = self.comms[match[3]] = RasCommunicator(match[3], self.sizes.get(int(match[1]), 0))
             self.report.communicators.append(known)
         known.problems.append(match[4])
         self.comm = known
@@ -79,19 +81,21 @@ class _Reader:
         elif match := _REPORTED.match(line):
             self.error = match[1]
         elif match := _ONE_MISSING.match(line):  # NCCL 2.24's form
-            comm.missing += [RasRank(int(r), state="missing") for r in re.findall(r"\d+", match[1])]
-        elif match := _RANK.match(line):
-            self._rank(comm, match)
+            comm.missing += [RasRank(int(r), state="missing") for r in re.findall(r"[0-9]{1,9}", match[1])]
+        else:
+            about, dashes, process = line.rpartition(" -- ")
+            match, of = _RANK.match(about), _process_in(process)
+            if match and dashes and of is not None:
+                self._rank(comm, match, of)
 
-    def _rank(self, comm: RasCommunicator, match: re.Match[str]) -> None:
-        number = int(match["rank"])
-        process = RasProcess(match["host"] or "", int(match["pid"] or 0), match["gpu"] or "")
+    def _rank(self, comm: RasCommunicator, match: re.Match[str], process: RasProcess) -> None:
+        number = int(match[1])
         if self.section == "INCOMPLETE":
             comm.missing.append(RasRank(number, process, state="missing"))
             return
-        rank = next((r for r in comm.ranks if r.rank == number), None)
+        rank = self.known.get((comm.hash, number))
         if rank is None:
-            rank = RasRank(number, process)
+            rank = self.known[comm.hash, number] = RasRank(number, process)
             comm.ranks.append(rank)
         has = match["has"] or ""
         if self.section == "ERROR":
@@ -106,12 +110,26 @@ class _Reader:
     def _count(self, comm: RasCommunicator, rank: RasRank, has: str) -> None:
         bucket = self.bucket
         if has:
-            launched = re.search(r"\d+", has)
+            launched = re.search(r"[0-9]{1,18}", has)
             bucket = RasCounts(self.op, int(launched[0]) if launched else 0, 1)
             comm.differences.append(bucket)
         if bucket is not None:
             bucket.ranks.append(rank.rank)
             rank.launched[self.op] = bucket.launched
+
+
+def _process_in(text: str) -> RasProcess | None:
+    """``GPU 5 managed by process 34 on node 10.1.0.9``; None for anything else."""
+    if text == _NO_PROCESS:
+        return RasProcess()
+    begin = text.rfind(" managed by process ")
+    match = _ON_NODE.match(text[begin:]) if begin >= 0 and text.startswith("GPU ") else None
+    return RasProcess(match[2], int(match[1]), text[len("GPU ") : begin]) if match else None
+
+
+def size_of(told: int) -> int:
+    """The size of a communicator; 0, not known, where no job has so many ranks."""
+    return told if 0 <= told <= MAX_RANKS else 0
 
 
 def parse_text(text: str) -> RasReport:
@@ -123,10 +141,11 @@ def parse_text(text: str) -> RasReport:
         _name_the_rest(comm)
     report = reader.report
     # Processes given up are listed as missing, too.
-    report.silent = [p for p in report.silent if p not in report.dead]
+    dead = set(report.dead)
+    report.silent = [p for p in report.silent if p not in dead]
     for comm in report.communicators:
         for rank in comm.missing:
-            rank.state = "dead" if rank.process in report.dead and rank.process.pid else rank.state
+            rank.state = "dead" if rank.process in dead and rank.process.pid else rank.state
     return report
 
 
@@ -136,6 +155,6 @@ def _name_the_rest(comm: RasCommunicator) -> None:
         counts = [c for c in comm.differences if c.op == op]
         unnamed = [c for c in counts if len(c.ranks) < c.number]
         named = {r for c in counts for r in c.ranks} | {m.rank for m in comm.missing}
-        rest = sorted(set(range(comm.size)) - named)
-        if len(unnamed) == 1 and len(rest) == unnamed[0].number:
-            unnamed[0].ranks = rest
+        inside = sum(0 <= r < comm.size for r in named)
+        if len(unnamed) == 1 and comm.size - inside == unnamed[0].number:
+            unnamed[0].ranks = [r for r in range(comm.size) if r not in named]

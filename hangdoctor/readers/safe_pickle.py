@@ -64,7 +64,7 @@ def loads(data: bytes) -> object:
     _scan(data)
     try:
         return _PlainUnpickler(io.BytesIO(data)).load()
-    except (pickle.UnpicklingError, EOFError, ValueError, TypeError, IndexError, KeyError, UnicodeError) as e:
+    except (pickle.UnpicklingError, EOFError, ValueError, TypeError, IndexError, KeyError, UnicodeError, AttributeError) as e:
         raise BadInput(f"damaged pickle: {e}") from e
     except (MemoryError, RecursionError) as e:
         raise BadInput(f"the pickle does not fit: {type(e).__name__}") from e

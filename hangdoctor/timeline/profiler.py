@@ -7,6 +7,7 @@ wall clock (older ones have no base: then ``ts`` counts from the epoch), ``distr
 from __future__ import annotations
 
 import gzip
+import io
 import re
 import zlib
 from collections.abc import Iterable
@@ -17,12 +18,15 @@ import msgspec
 from msgspec import Struct, field
 
 from ..errors import BadInput
+from ..files import read_regular
+from ..ranges import number_in
 from .model import RankTrace, Timeline
 from .tracks import Slice, Track
 
 _GPU = {"kernel": "gpu", "gpu_memcpy": "gpu copy", "gpu_memset": "gpu copy", "gpu_user_annotation": "gpu annotation"}
 _CPU = {"cpu_op": "torch", "user_annotation": "torch annotation"}
 _FACTS = ("stream", "device", "bytes", "grid", "block", "correlation", "Collective name", "Group size", "Process Group Name")
+_MAX_BYTES = 512 << 20  # of one trace, inflated
 _NEAR_NS = 3600 * 10**9  # a trace that lies further off than this is of another run
 
 
@@ -81,21 +85,27 @@ def tracks_of_folder(folder: Path, timeline: Timeline) -> tuple[dict[int, list[T
 
 def _order(item: tuple[str, object]) -> tuple[bool, list[object]]:
     """GPUs first, then threads, numbers by their size."""
-    return not item[0].startswith("GPU"), [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", item[0])]
+    return not item[0].startswith("GPU"), [f"{number_in(p):020d}" if p.isdigit() else p for p in re.split(r"([0-9]+)", item[0])]
 
 
 def _read(path: Path) -> _File:
     try:
-        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        data = read_regular(path, _MAX_BYTES)
+        if path.suffix == ".gz":
+            # As much as a gigabyte of zeros is a megabyte in a file: what is inflated has the same limit.
+            with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
+                data = packed.read(_MAX_BYTES + 1)
+            if len(data) > _MAX_BYTES:
+                raise BadInput(f"{path} holds more than the {_MAX_BYTES >> 20} MiB that are read")
         return msgspec.json.decode(data, type=_File)
     except (OSError, EOFError, zlib.error) as error:
         raise BadInput(f"{path}: {error}", "Copy the file again.") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput(f"{path} is no trace of torch.profiler: {error}", "Was the rank killed while it wrote it?") from error
 
 
 def _rank_in(name: str, ranks: int) -> int:
-    match = re.search(r"rank[-_]?(\d+)", name)
+    match = re.search(r"rank[-_]?([0-9]{1,9})", name)
     return int(match[1]) if match else 0 if ranks == 1 else -1
 
 

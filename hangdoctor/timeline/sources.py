@@ -70,7 +70,7 @@ def from_boxes(folder: Path | None, job: str = "") -> Trace:
     ranks = []
     for box in newest.values():
         try:
-            contents = blackbox.read_box(box.path)
+            contents = blackbox.read_box(box.path, owners={box.owner})
         except BadInput as error:
             notes.append(str(error))
             continue

@@ -10,9 +10,9 @@ from itertools import pairwise
 from msgspec import Struct
 
 from ..operations import Operation
+from ..ranges import number_in
 from .model import Lane, Timeline
 
-_SITE = re.compile(r"^(.*) \((.*):(\d+)\)$")
 _LANES = 64  # tracks for what is in flight at once; what exceeds them is left out
 _SIZES = {"64": 8, "32": 4, "16": 2, "8": 1, "double": 8, "float": 4, "half": 2, "bool": 1, "long": 8, "int": 4, "short": 2}
 Flows = dict[int, tuple[int, bool]]
@@ -157,8 +157,15 @@ def _kind(timeline: Timeline, op: Operation) -> tuple[str, dict[str, int | str],
         facts["bytes"] = size
     if op.root >= 0 or op.peer >= 0:
         facts["root" if op.root >= 0 else "peer"] = max(op.root, op.peer)
-    match = _SITE.match(op.site)
-    return op_words(timeline, op), facts, (match[1], match[2], int(match[3])) if match else ("", "", 0)
+    return op_words(timeline, op), facts, site_of(op.site)
+
+
+def site_of(text: str) -> tuple[str, str, int]:
+    """``step (train.py:40)`` -> its three parts; empty ones where it is no such text."""
+    head, _, line = text.removesuffix(")").rpartition(":")
+    name, bracket, file = head.rpartition(" (")
+    known = bracket and text.endswith(")") and number_in(line) >= 0
+    return (name, file, number_in(line)) if known else ("", "", 0)
 
 
 def op_words(timeline: Timeline, op: Operation) -> str:
@@ -176,5 +183,5 @@ def bytes_of(op: Operation) -> int:
     width = _SIZES.get(digits[1] if digits else kind, 0)
     count = 0
     for text in re.findall(r"\[([\d, ]*)\]", op.shapes):
-        count += math.prod(int(n) for n in text.split(",") if n.strip())
+        count += math.prod(number_in(n.strip(), 0) for n in text.split(",") if n.strip())
     return width * count

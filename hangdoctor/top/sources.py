@@ -145,7 +145,7 @@ def _operation_lines(pid: int) -> list[str]:
     if not boxes:
         return ["no black box: start the job with `hangdoctor run` to see its operations"]
     try:
-        ops = blackbox.read_box(boxes[-1].path, last=_OPERATIONS).ops
+        ops = blackbox.read_box(boxes[-1].path, last=_OPERATIONS, owners={boxes[-1].owner}).ops
     except BadInput as error:
         return [str(error)]
     names = {g.uid: g.name or f"{len(g.ranks)} ranks" for g in ops.groups}

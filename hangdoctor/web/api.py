@@ -14,7 +14,7 @@ from starlette.responses import Response
 from ..bundle import safe_name
 from ..errors import BadInput, HangdoctorError, UsageError
 from ..incidents import Incident
-from ..ranges import parse_runs
+from ..ranges import number_in, parse_runs
 from ..standing import Row, Standing
 from .board import Board
 from .frames import Frame, Status, status_of
@@ -129,7 +129,9 @@ class Api:
         return answer(RanksAnswer(len(found), [rank_now(r) for r in found[:MAX_ROWS]]))
 
     async def rank(self, request: Request) -> Response:
-        number, rows = int(request.path_params["rank"]), self.board.look().rows
+        number, rows = number_in(request.path_params["rank"]), self.board.look().rows
+        if number < 0:
+            return answer(Trouble("that is no number of a rank", "For example /api/v1/ranks/3."), 400)
         if number >= len(rows):
             return answer(Trouble(f"there is no rank {number}", f"The job has {len(rows)}."), 404)
         return answer(rank_now(rows[number]))
@@ -170,7 +172,7 @@ class Api:
         try:
             wanted = msgspec.json.decode(await body_of(request), type=TraceWanted)
             says = self.board.doors.trace(wanted.on)
-        except (msgspec.DecodeError, HangdoctorError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, HangdoctorError) as error:
             return answer(Trouble(str(error), 'Send {"on": true} or {"on": false}.'), 400)
         return answer(TraceAnswer(wanted.on, says), 202)
 
@@ -211,7 +213,7 @@ ROUTES = (
     Route("GET", "/api/v1/status", Api.status, {200: StatusAnswer}, about="The job in one sentence, and who holds up whom."),
     Route("GET", "/api/v1/ranks", Api.ranks, {200: RanksAnswer, 400: Trouble}, ("ranks", "state", "node"),
           about="Where the ranks are; `ranks` as ranges (0-3,8)."),
-    Route("GET", "/api/v1/ranks/{rank:int}", Api.rank, {200: RankNow, 404: Trouble}, about="One rank."),
+    Route("GET", "/api/v1/ranks/{rank:int}", Api.rank, {200: RankNow, 400: Trouble, 404: Trouble}, about="One rank."),
     Route("GET", "/api/v1/incidents", Api.incidents, {200: IncidentsAnswer}, about="What was kept, newest first."),
     Route("GET", "/api/v1/incidents/{id}", Api.incident, {200: Incident, 404: Trouble}, about="One incident."),
     Route("GET", "/api/v1/incidents/{id}/report", Api.report, {200: str, 404: Trouble, 500: Trouble}, media="text/html",

@@ -18,6 +18,8 @@ import msgspec
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ..ranges import number_in
+
 _SESSIONS = 512
 _PUBLIC = ("/login", "/healthz", "/favicon.ico")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -135,7 +137,7 @@ class Guard:
             return 403, "this server does not go by that name", "Use the address that it printed, or name it: --web-host NAME."
         if method not in ("GET", "HEAD", "POST"):
             return 405, "only GET, HEAD and POST are understood", ""
-        if not headers.get("content-length", "0").isdigit() or int(headers.get("content-length", "0")) > 16_384:
+        if not 0 <= number_in(headers.get("content-length", "0")) <= 16_384:
             return 413, "the request is too large", ""
         told = access.bearer(headers)
         if path == "/metrics":

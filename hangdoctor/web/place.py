@@ -7,6 +7,9 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from ..errors import BadInput
+from ..files import read_of_folder
+
 FILE = "web.json"
 
 
@@ -20,6 +23,6 @@ class Published(Struct):
 def published(folder: Path) -> Published | None:
     """What the collector of this folder wrote down; None where none serves a page."""
     try:
-        return msgspec.json.decode((folder / FILE).read_bytes()[:4096], type=Published)
-    except (OSError, UnicodeDecodeError, msgspec.DecodeError):
+        return msgspec.json.decode(read_of_folder(folder / FILE, 4096), type=Published)
+    except (OSError, BadInput, UnicodeDecodeError, RecursionError, msgspec.DecodeError):
         return None

@@ -166,6 +166,9 @@ def test_every_route_answers_as_documented(live: LiveJob) -> None:
     assert [r["rank"] for r in check(live, "/api/v1/ranks", 200, f"/api/v1/ranks?ranks=1,{many}")["ranks"]] == [1]
     assert check(live, "/api/v1/ranks/{rank}", 200, "/api/v1/ranks/3")["node"] == "n1"
     check(live, "/api/v1/ranks/{rank}", 404, "/api/v1/ranks/4000")
+    for number in ("9" * 5000, "-1", "x", "%C2%B2"):
+        check(live, "/api/v1/ranks/{rank}", 400, f"/api/v1/ranks/{number}")
+        check(live, "/api/v1/ranks", 400, f"/api/v1/ranks?ranks={number}")
     asked = check(live, "/api/v1/capture", 202, body=b"{}")
     wait_until(lambda: live.status()["concluded"] > asked["concluded"], "the capture is dealt with")
     found = check(live, "/api/v1/incidents", 200)["incidents"]

@@ -6,6 +6,7 @@ else: a rank executes nothing that is in it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import stat
@@ -149,7 +150,10 @@ def write(folder: Path, request: Request) -> None:
     where = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     staging = f".{NAME}.{os.getpid()}"
     try:
-        fd = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600, dir_fd=where)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(staging, dir_fd=where)
+        # Never one that is there: in another user's folder it can be a second name of a file of root's.
+        fd = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600, dir_fd=where)
         with os.fdopen(fd, "w") as file:
             file.write(encode(request))
             owner = os.fstat(where)
