@@ -12,10 +12,12 @@ import click
 
 from ..errors import HangdoctorError, UsageError
 from ..probe import folder as folders
+from ..probe import retention
 from ..probe.calls import request as requests
 from .trace_flags import choice_flags
 
 _ROOM = 64_000_000  # bytes: boxes of sixteen ranks
+_TIDY_S = 2.0
 STARTUP = Path(folders.__file__).parent / "startup"
 
 
@@ -66,6 +68,7 @@ def prepare(environ: MutableMapping[str, str]) -> None:
         raise HangdoctorError(
             f"run-time folder {where}: {error.strerror or error}", "Set HANGDOCTOR_DIR to a folder of your own."
         ) from error
+    retention.tidy(folders.root(), time.time_ns(), _TIDY_S)
     _warn_of_room(where)
     if not told:
         folders.remove_if_empty(where)  # the first rank with a box makes it again; a command without ranks leaves nothing

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from . import format as fmt
+from .held import has_writer
 from .identity import boot_id, job_key, start_ticks
-
-_FORGOTTEN_NS = 7 * 24 * 3600 * 10**9
 
 
 class FolderRefused(OSError):
@@ -79,7 +78,7 @@ def prune(folder: Path, rank: int, host: str) -> None:
                 head = file.read(fmt.HEADER_BYTES)
             if len(head) < fmt.HEADER_BYTES or not head.startswith(fmt.MAGIC):
                 continue
-            if field(head, fmt.H_RANK) == rank and not is_running(head):
+            if field(head, fmt.H_RANK) == rank and not is_running(head) and not has_writer(path):
                 dead.append((path.stat().st_mtime, path))
         except OSError:
             continue
@@ -87,28 +86,6 @@ def prune(folder: Path, rank: int, host: str) -> None:
         path.unlink(missing_ok=True)
         path.with_suffix(".calls").unlink(missing_ok=True)
         (folder / f"worker-{path.stem.removeprefix(f'{host}-')}.sock").unlink(missing_ok=True)
-
-
-def sweep(now_ns: int) -> None:
-    """Take away what crashed jobs left in the default place long ago: it fills the memory, and every run has a folder of its
-    own. A folder goes when none of its boxes is of a running process or has been written to for a week."""
-    for folder in root().iterdir():
-        own = folder.is_dir() and not folder.is_symlink() and folder.stat().st_uid == os.getuid()
-        found = [p for p in folder.iterdir() if not p.is_symlink()] if own else []
-        boxes = [p for p in found if p.suffix == fmt.SUFFIX]
-        if boxes and all(_is_forgotten(p, now_ns) for p in boxes):
-            for path in found:
-                if path.suffix in (fmt.SUFFIX, ".calls", ".sock") or path.name == "trace.json":
-                    path.unlink(missing_ok=True)
-            with contextlib.suppress(OSError):  # something of somebody else's lies in it
-                folder.rmdir()
-
-
-def _is_forgotten(box: Path, now_ns: int) -> bool:
-    with box.open("rb") as file:
-        head = file.read(fmt.HEADER_BYTES)
-    whole = len(head) == fmt.HEADER_BYTES and head.startswith(fmt.MAGIC)
-    return whole and not is_running(head) and field(head, fmt.H_BEAT_WALL) < now_ns - _FORGOTTEN_NS
 
 
 def field(head: bytes | memoryview, place: tuple[int, str]) -> int:

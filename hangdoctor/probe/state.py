@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 
-from . import flight, folder, signatures, torchnames
+from . import flight, folder, retention, signatures, torchnames
 from . import format as fmt
 from .blame import is_ours, place
 from .box import Box
@@ -78,8 +78,7 @@ class Probe:
 
     def _make(self) -> None:
         where = folder.prepare(folder.job_folder(os.environ))
-        with contextlib.suppress(OSError):  # another rank does the same
-            folder.sweep(time.time_ns())
+        retention.tidy(folder.root(), time.time_ns())
         size = min(max(1.0, megabytes(os.environ, "HANGDOCTOR_BOX_MB", 4.0)), 1024.0)
         box = Box(where, job_key(os.environ), int(size * (1 << 20)) & ~4095)
         layout = os.environ.get("HANGDOCTOR_LAYOUT", "")

@@ -81,8 +81,7 @@ def test_agents_get_in_while_raw_connections_flood_the_port(job: Job, tmp_path: 
             with job.peer(name=b"agent%d" % number) as peer:
                 assert welcome(peer, f"n{number}"), "an agent is let in"
                 assert is_kept(job, peer, f"n{number}"), "its report is kept"
-        with contextlib.suppress(psutil.AccessDenied):
-            assert psutil.Process(collector.pid).num_fds() < FILES
+    wait_until(lambda: psutil.Process(collector.pid).num_fds() < FILES // 4, "its files are free again")
     assert collector.poll() is None
     log = (job.logs / "collector.log").read_text()
     assert len(log) < 100_000 and "Traceback" not in log, log[-3000:]
