@@ -240,6 +240,7 @@ class _Unpacker:
         places = iter(numbers[1:])
         for sample in process.samples:
             for thread in sample.threads:
+                thread.tid = self.shared.numbers.setdefault(thread.tid, thread.tid)
                 thread.name, thread.wchan = sys.intern(thread.name), sys.intern(thread.wchan)
                 thread.state, thread.syscall = sys.intern(thread.state), sys.intern(thread.syscall)
                 number = next(places, -1)

@@ -6,6 +6,7 @@ Both arguments are numbers of open sockets. It ends when the collector closes th
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
 import sys
@@ -93,6 +94,7 @@ def main() -> None:
     to_stderr()
     allow_connections()
     os.nice(_NICE)
+    gc.set_threshold(200_000, 50, 1000)  # rows and frames of a large job are many objects without cycles
     asyncio.run(serve(listening, ours))
 
 

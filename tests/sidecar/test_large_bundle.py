@@ -64,5 +64,5 @@ def test_damage_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     large = joined(0, monkeypatch)
     large.packed["n0"] = large.packed["n0"][:-9]
     saved = bundle.save(tmp_path / "a", large, diagnose(large), "", [])
-    with pytest.raises(BadInput, match="nodes.bin"):
+    with pytest.raises(BadInput, match=r"nodes\.bin"):
         bundle.load(saved)
