@@ -78,11 +78,16 @@ def _stay(flags: dict[str, object]) -> None:
 
     job, step = parse_job(str(flags["jobid"])) if flags["jobid"] else ("", "")
     module = load_agents("node_agent")
-    retention.tidy(folders.root(), time.time_ns(), _TIDY_S)
+    _tidy()
     try:
         module.main(_options(module, flags, job, step))
     finally:
-        retention.tidy(folders.root(), time.time_ns(), _TIDY_S)  # the job has ended, perhaps by a signal
+        _tidy()  # the job has ended, perhaps by a signal
+
+
+def _tidy() -> None:
+    for base in folders.places():
+        retention.tidy(base, time.time_ns(), _TIDY_S)
 
 
 def _options(module: Any, flags: dict[str, object], job: str, step: str) -> Any:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import os
 import signal
 from pathlib import Path
+
+from .blame import suppress
 
 
 def has_writer(path: Path) -> bool | None:
@@ -27,7 +28,7 @@ def has_writer(path: Path) -> bool | None:
     except OSError as error:
         return True if error.errno == errno.EAGAIN else None
     else:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
         return False
     finally:

@@ -7,14 +7,15 @@ also runs in the job, at the start of a rank: it takes a bounded time, and one p
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
+import stat
 import time
 from pathlib import Path
 
 from . import format as fmt
-from .folder import field, is_running
+from .blame import suppress
+from .folder import REQUEST, field, is_running
 from .held import has_writer
 
 SHARE = 0.05  # of the memory that is free, for all ended runs of a user together
@@ -38,7 +39,10 @@ class Ended:
 
 def tidy(root: Path, now_ns: int, seconds: float = 0.2) -> None:
     """Trim and take away what ended runs left below `root`, for no longer than that."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
+        found = root.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+            return  # somebody else has taken the place
         lock = os.open(root / _LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held by another rank: that one does it
@@ -52,7 +56,7 @@ def _tidy(root: Path, now_ns: int, end: float) -> None:
     for folder in sorted(root.iterdir()):
         if time.monotonic() > end:
             return
-        with contextlib.suppress(OSError):  # it goes at this moment
+        with suppress(OSError):  # it goes at this moment
             run = _ended(folder, now_ns)
             if run is not None:
                 ended.append(run)
@@ -61,7 +65,7 @@ def _tidy(root: Path, now_ns: int, end: float) -> None:
         for path in run.files:
             if time.monotonic() > end:
                 return
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 run.size -= trim(path)
     _remove_oldest(root, ended, now_ns)
 
@@ -139,7 +143,7 @@ def _remove_oldest(root: Path, ended: list[Ended], now_ns: int) -> None:
 
 
 def _remove(run: Ended) -> None:
-    with contextlib.suppress(OSError):
-        for path in [*run.files, run.folder / "trace.json"]:
+    with suppress(OSError):
+        for path in [*run.files, run.folder / REQUEST, run.folder / "trace.json"]:
             path.unlink(missing_ok=True)
         run.folder.rmdir()  # unless something of somebody else's lies in it

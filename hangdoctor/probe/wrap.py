@@ -13,11 +13,14 @@ from collections.abc import Callable
 from time import time_ns
 from typing import Any
 
-from . import flight, steps, torchnames
+from . import flight, hot, steps, torchnames
 from . import format as fmt
+from .forms import form_of
+from .groups import GroupEntry
+from .hot import Thread
 from .identity import ranks_from
-from .recorder import Token, local
-from .signatures import COLLECTIVES, NAMED, P2P, Describe, NotAnOperation, describe_known
+from .recorder import Token, global_rank, local
+from .signatures import COLLECTIVES, NAMED, P2P, Describe, NotAnOperation, describe_otherwise
 from .state import probe
 
 Function = Callable[..., Any]
@@ -26,6 +29,11 @@ _frame = sys._getframe
 
 def collective(function: Function, describe: Describe) -> Function:
     """Record a collective, synchronous or not."""
+    recorded = _collective(function, describe)
+    return recorded if hot.native is None else _in_c(function, recorded, describe)
+
+
+def _collective(function: Function, describe: Describe) -> Function:
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -34,7 +42,7 @@ def collective(function: Function, describe: Describe) -> Function:
         if recorder is None or thread.depth:
             return function(*args, **kwargs)
         try:
-            entered = recorder.enter(thread, describe, args, kwargs, _frame(1))
+            entered = recorder.enter(thread, describe, args, kwargs, _frame().f_back or _frame())
         except Exception as error:
             probe.fail(error)
             entered = None
@@ -62,6 +70,37 @@ def collective(function: Function, describe: Describe) -> Function:
 
 def directed(function: Function, describe: Describe, direction: int) -> Function:
     """Record a send or a receive."""
+    recorded = _directed(function, describe, direction)
+    return recorded if hot.native is None else _in_c(function, recorded, describe, direction)
+
+
+def _in_c(function: Function, recorded: Function, describe: Describe, direction: int = 0) -> Function:
+    """The same by the extension; `recorded` does it where a signature finds no room in the box.
+
+    A function of Python around it: what looks at the job's functions (compilers, inspect, pickle) finds one.
+    """
+    helpers = _this_thread, _came_back, _refused, global_rank
+    call = hot.native.Call(function, recorded, probe, describe, helpers, *form_of(describe, direction))
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return call(args, kwargs)
+
+    return wrapper
+
+
+def _this_thread() -> Thread:
+    return local.thread
+
+
+def _came_back(token: Token, entry: GroupEntry, result: Any, asynchronous: bool, anybody: bool) -> None:
+    """For the extension: a call returned something that must be followed, or inside a coalescing manager."""
+    if anybody and isinstance(result, int) and probe.recorder is not None:
+        probe.recorder.resolve_source(token, entry, result)
+    _returned((token,), None if isinstance(result, int) else result, asynchronous)
+
+
+def _directed(function: Function, describe: Describe, direction: int) -> Function:
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -73,7 +112,7 @@ def directed(function: Function, describe: Describe, direction: int) -> Function
         try:
             described = _describe(describe, args, kwargs)
             if described is not None:
-                entered = recorder.enter_directed(described, direction, _frame(1))
+                entered = recorder.enter_directed(described, direction, _frame().f_back or _frame())
         except Exception as error:
             probe.fail(error)
         if entered is None or described is None:
@@ -110,12 +149,13 @@ def batch(function: Function) -> Function:
         tokens: list[Token] = []
         try:
             for name, tensor, group, peer, group_peer in map(torchnames.p2p_fields, _p2p_ops(p2p_op_list)):
-                described = P2P[name](tensor, peer, group, 0, group_peer if peer is None else None)
-                entered = recorder.enter_directed(described, fmt.SEND if "send" in name else fmt.RECV, _frame(1))
+                described = _describe(P2P[name], (tensor, peer, group, 0, group_peer if peer is None else None), {})
+                if described is None:
+                    break
+                direction = fmt.SEND if "send" in name else fmt.RECV
+                entered = recorder.enter_directed(described, direction, _frame().f_back or _frame())
                 if entered is not None:
                     tokens.append(entered[0])
-        except NotAnOperation:
-            pass
         except Exception as error:
             probe.fail(error)
         thread.depth = 1
@@ -162,7 +202,7 @@ def set_up(function: Function, op: str) -> Function:
                 group = None if described is None else described[1]
                 entry = entry if group is None else recorder.groups.find(group)
             if beginning or entry is not None:
-                token = recorder.enter_named(op, entry, _frame(1))
+                token = recorder.enter_named(op, entry, _frame().f_back or _frame())
         except Exception as error:
             probe.fail(error)
         thread.depth = 1
@@ -201,7 +241,7 @@ def store_wait(function: Function, name: str) -> Function:
         token = None
         try:
             keys = args[0] if args else next(iter(kwargs.values()), "")
-            token = recorder.enter_named("store_wait", None, _frame(1), _spelled(keys) or "?")
+            token = recorder.enter_named("store_wait", None, _frame().f_back or _frame(), _spelled(keys) or "?")
         except Exception as error:
             probe.fail(error)
         thread.depth = 1
@@ -311,9 +351,9 @@ class _Coalesced:
 
 def _spelled(keys: Any) -> str:
     """A store's keys, as far as a record has room; what can be gone through only once (a generator) is the job's."""
-    if isinstance(keys, str):
+    if type(keys) is str:
         return keys
-    return ",".join(key for key in keys[:8] if isinstance(key, str)) if isinstance(keys, (list, tuple)) else ""
+    return ",".join(key for key in keys[:8] if type(key) is str) if type(keys) in (list, tuple) else ""
 
 
 def _describe(describe: Describe, args: Any, kwargs: Any) -> Any:
@@ -321,15 +361,15 @@ def _describe(describe: Describe, args: Any, kwargs: Any) -> Any:
         return describe(*args, **kwargs)
     except NotAnOperation:
         return None
-    except TypeError:
-        return describe_known(describe, args, kwargs)
+    except Exception as error:
+        return describe_otherwise(describe, args, kwargs, error)
 
 
 def _p2p_ops(ops: Any) -> list[Any]:
     """The list's members if it is one that torch will take, else nothing: torch itself says what is wrong."""
     module = torchnames.c10d()
     kind = getattr(module, "P2POp", ())
-    return ops if isinstance(ops, list) and all(isinstance(op, kind) for op in ops) else []
+    return ops if type(ops) is list and all(type(op) is kind for op in ops) else []
 
 
 def _returned(tokens: tuple[Token, ...], result: Any, asynchronous: bool = False) -> None:

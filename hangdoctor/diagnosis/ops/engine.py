@@ -15,6 +15,7 @@ from .ghosts import likely_waits
 from .hidden import one_of_them, unheard, without_transfers
 from .mismatch import cause_of_disagreement, cause_of_full_instance
 from .movement import moved_ranks, straggler
+from .obscure import say, take_out
 from .order import cause_of_divergence
 from .roles import working_layout
 from .scene import Scene
@@ -48,7 +49,8 @@ def diagnose_ops(evidence: OpsEvidence) -> OpsVerdict:
             notes=["No rank has operation records: a black box or Flight Recorder dumps would tell who waits for whom."],
         )
     went_on = moved_ranks(evidence.earlier, evidence.ops)
-    scene = Scene(evidence, went_on | evidence.moving)
+    evidence, obscured = take_out(evidence)
+    scene = Scene(evidence, went_on | evidence.moving, obscured)
     graph = build_waits(scene)
     ends = find_ends(scene, graph)
     causes = _causes(scene, graph, ends)
@@ -127,6 +129,8 @@ def missing_at(graph: WaitGraph) -> dict[int, list[Instance]]:
 def _sort_rank(scene: Scene, rank: int, instances: list[Instance], ends: Ends) -> None:
     if rank in scene.moving:
         return  # it goes on, and so will those that wait for it
+    if rank in scene.obscured and rank not in scene.held:
+        return  # it waits itself, and nothing tells for whom
     if not scene.known(rank):
         ends.silent[rank] = instances
     elif scene.finished(rank) and rank not in scene.held:
@@ -198,7 +202,7 @@ def _doubt(scene: Scene, graph: WaitGraph, status: Status) -> list[str]:
 
 
 def _notes(scene: Scene, causes: list[Cause]) -> list[str]:
-    notes: list[str] = []
+    notes: list[str] = say(scene.obscured)
     bare = [r for r in range(scene.world_size) if r not in scene.ops and r not in scene.held and r not in scene.evidence.silent]
     if bare:
         from ...ranges import format_ranks

@@ -14,9 +14,13 @@ _NOTHING = Frontier([], [], [])
 
 
 class Scene:
-    """`world_size`, `groups`, `frontiers` by rank, `held`: ranks that are stopped or dead, `moving`: that go on."""
+    """`world_size`, `groups`, `frontiers` by rank, `held`: ranks that are stopped or dead, `moving`: that go on.
 
-    def __init__(self, evidence: OpsEvidence, moving: set[int]) -> None:
+    `obscured`: ranks that wait in an operation of a group that nothing names.
+    """
+
+    def __init__(self, evidence: OpsEvidence, moving: set[int], obscured: dict[int, Operation] | None = None) -> None:
+        self.obscured = obscured or {}
         self.evidence = evidence
         self.moving = moving
         self.ops = evidence.ops
