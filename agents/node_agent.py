@@ -26,8 +26,8 @@ from hangdoctor.collector import address, keys
 from hangdoctor.collector.line import Line, take_place
 from hangdoctor.collector.spool import Spool
 from hangdoctor.errors import CollectorError, HangdoctorError, NoRanksFound
+from hangdoctor.logs import to_stderr
 from hangdoctor.node_packing import pack_capture
-from hangdoctor.printable import log_to_stderr
 from hangdoctor.readers import boxes, discover
 from hangdoctor.readers.node import CaptureOptions, capture_node
 
@@ -270,7 +270,7 @@ def main(options: Options) -> None:
     Raises:
         CollectorError: nothing says where the collector is, or the keys cannot be read.
     """
-    log_to_stderr("hangdoctor agent: %(message)s")
+    to_stderr("hangdoctor agent: %(message)s")
     if options.folder is None and not options.via and not (options.collector or os.environ.get("HANGDOCTOR_COLLECTOR")):
         raise CollectorError("nothing says where the collector is", "Name its folder with --folder DIR.")
 

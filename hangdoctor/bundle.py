@@ -3,6 +3,8 @@
     manifest.json    format, versions, command line, sizes and checksums of the other files
     capture.json     `hangdoctor.model.JobCapture` without its operations; with them all that a diagnosis reads
     operations.bin   the operations, packed (`hangdoctor.packing`)
+    nodes.bin        of a job of thousands of ranks: the nodes' answers as they came (`hangdoctor.node_packing`); the two files
+                     above then leave out what is in it
     diagnosis.json   the verdict as it was given
     report.txt       the same as a person saw it
     raw/NODE/...     what the tools printed, as evidence for people
@@ -26,17 +28,18 @@ from pathlib import Path
 
 import msgspec
 
-from . import packing, redaction
+from . import node_packing, packing, redaction
 from ._version import __version__
-from .errors import BadInput, BundleError
+from .errors import BadInput, BundleError, WireError
 from .files import read_regular
-from .model import CAPTURE_SCHEMA, Diagnosis, JobCapture
+from .model import CAPTURE_SCHEMA, Diagnosis, JobCapture, NodeCapture
 from .number_checks import check_job
 from .operations import RankOps
 from .printable import as_json
 from .texts import readable
 
 _OPERATIONS = "operations.bin"
+_NODES = "nodes.bin"
 BUNDLE_SCHEMA = "hangdoctor.bundle/1"
 _MAX_MANIFEST = 64 << 20
 _MAX_FILE = 2 << 30
@@ -96,17 +99,47 @@ def save(path: Path, capture: JobCapture, diagnosis: Diagnosis, report: str, com
 
 def _files(capture: JobCapture, diagnosis: Diagnosis, report: str) -> dict[str, bytes]:
     raw = {f"raw/{safe_name(n.node)}/{safe_name(name)}": text.encode() for n in capture.nodes for name, text in n.raw.items()}
+    packed = capture.packed
+    written = [_not_packed(n) if n.node in packed else n for n in capture.nodes]
     nodes = [
         msgspec.structs.replace(n, raw={}, ranks=[msgspec.structs.replace(r, ops=None, ops_before=None) for r in n.ranks])
-        for n in capture.nodes
+        for n in written
     ]
+    if packed:
+        raw[_NODES] = msgspec.msgpack.encode(packed)
     return {
-        "capture.json": msgspec.json.encode(msgspec.structs.replace(capture, nodes=nodes)),
-        _OPERATIONS: packing.pack(_histories(capture)),
+        "capture.json": msgspec.json.encode(msgspec.structs.replace(capture, nodes=nodes, packed={})),
+        _OPERATIONS: packing.pack(_histories(msgspec.structs.replace(capture, nodes=written))),
         "diagnosis.json": encode_diagnosis(diagnosis),
         "report.txt": report.encode(),
         **raw,
     }
+
+
+def _not_packed(node: NodeCapture) -> NodeCapture:
+    """Of a node whose answer is kept as it came: the ranks that were added to it, because they are gone."""
+    return NodeCapture(node.node, ranks=[r for r in node.ranks if r.gone and not r.pid])
+
+
+def _unpack_nodes(capture: JobCapture, data: bytes) -> None:
+    """Put the nodes of `nodes.bin` in, in the order in which they came: the first with a group has its members.
+
+    Raises:
+        BadInput: they are damaged.
+    """
+    try:
+        capture.packed = msgspec.msgpack.decode(data, type=dict[str, bytes])
+        shared = node_packing.Shared()
+        found = {name: node_packing.unpack_capture(body, shared) for name, body in capture.packed.items()}
+    except (msgspec.DecodeError, WireError) as error:
+        raise BadInput(f"{_NODES} of the bundle is damaged: {error}") from error
+    for place, written in enumerate(capture.nodes):
+        if written.node in found:
+            node = found[written.node]
+            node_packing.name_node(node, written.node)
+            present = {r.rank for r in node.ranks}
+            node.ranks += [r for r in written.ranks if r.rank not in present]
+            capture.nodes[place] = node
 
 
 def _histories(capture: JobCapture) -> Iterator[tuple[packing.Key, RankOps]]:
@@ -153,13 +186,14 @@ def load(path: Path) -> JobCapture:
         manifest = msgspec.json.decode(read_regular(path / "manifest.json", _MAX_MANIFEST), type=Manifest)
         data = read_regular(path / "capture.json", _MAX_FILE)
         operations = read_regular(path / _OPERATIONS, _MAX_FILE) if _OPERATIONS in manifest.files else b""
+        nodes = read_regular(path / _NODES, _MAX_FILE) if _NODES in manifest.files else b""
     except OSError as error:
         raise BadInput(f"{path} is no readable bundle: {error.filename}: {error.strerror}") from error
     except _DAMAGED as error:
         raise BadInput(f"{path}/manifest.json is damaged: {str(error)[:200]}") from error
     if manifest.schema != BUNDLE_SCHEMA:
         raise BadInput(f"{path} is of format {manifest.schema}; this version reads {BUNDLE_SCHEMA}", "Update hangdoctor.")
-    for name, content in (("capture.json", data), (_OPERATIONS, operations)):
+    for name, content in (("capture.json", data), (_OPERATIONS, operations), (_NODES, nodes)):
         listed = manifest.files.get(name)
         if (content or listed) and "sha256:" + hashlib.sha256(content).hexdigest() != listed:
             raise BadInput(f"{path}/{name} is not what the manifest lists: it was cut or changed")
@@ -173,6 +207,8 @@ def load(path: Path) -> JobCapture:
     for place, rank in enumerate(r for n in capture.nodes for r in n.ranks):
         rank.ops = histories.get((place, False), rank.ops)
         rank.ops_before = histories.get((place, True), rank.ops_before)
+    if nodes:
+        _unpack_nodes(capture, nodes)
     try:
         check_job(capture)
     except BadInput as error:

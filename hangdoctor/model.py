@@ -143,6 +143,7 @@ class JobCapture(Struct, omit_defaults=True):
     waited: dict[int, int] = {}  # percent of its time that each rank waited in operations, over `waited_s` before the capture
     waited_s: float = 0.0
     slowest: int = -1  # the rank that stood out all that time, because it never waited
+    packed: dict[str, bytes] = {}  # of a large job: node -> its answer as it came, which the bundle keeps in place of the ranks
 
     def ranks(self) -> list[RankCapture]:
         """All captured ranks in order."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any, TypeVar
 
 import msgspec
@@ -31,19 +30,6 @@ def _cleaned(value: Any) -> Any:
             return value  # ranks, of which there may be a million
         return type(value)(map(_cleaned, value))
     return value
-
-
-def log_to_stderr(form: str, dates: str | None = None) -> None:
-    """Log from INFO on to standard error, one line a message: what a job calls itself begins no line of its own."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(_OneLine(form, dates))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
-
-
-class _OneLine(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        record.msg, record.args = visible(record.getMessage()), None
-        return super().format(record)
 
 
 def as_json(value: object) -> bytes:

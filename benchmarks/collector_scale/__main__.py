@@ -3,7 +3,8 @@
 Every agent reports each second; then one rank stands still and all reports stop changing. Measured, from the collector's
 first request for a capture on: seconds until every node has answered and until the verdict is saved, bytes of the captures
 for each rank, processor time and memory of the collector. The simulated agents share the machine with it; their own processor
-time between trigger and verdict stands beside the collector's. `python -m benchmarks.collector_scale --nodes 128 512 2048`.
+time between trigger and verdict stands beside the collector's. `python -m benchmarks.collector_scale --nodes 128 512 2048`; with
+`--relays 8` the agents report to so many collectors below the first, and the busiest of these is measured, too.
 """
 
 from __future__ import annotations
@@ -44,12 +45,13 @@ STUCK = 5
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--nodes", type=int, nargs="+", default=[128])
+    parser.add_argument("--relays", type=int, default=0)
     flags = parser.parse_args()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 16_384)), hard))
     for nodes in flags.nodes:
         with tempfile.TemporaryDirectory() as name:
-            asyncio.run(measure(Path(name), nodes))
+            asyncio.run(measure(Path(name), nodes, flags.relays))
 
 
 # --------------------------------------------------------------------------- what a node answers
@@ -131,8 +133,8 @@ def capture(node: int, layout: Layout) -> NodeCapture:
 class Fleet:
     """All simulated agents in one process."""
 
-    def __init__(self, nodes: int, folder: Path) -> None:
-        self.nodes, self.folder = nodes, folder
+    def __init__(self, nodes: int, folder: Path, relays: int = 0) -> None:
+        self.nodes, self.folder, self.relays = nodes, folder, relays
         self.layout = Layout(dp=nodes, tp=RANKS)
         self.context = zmq.asyncio.Context()
         self.context.set(zmq.MAX_SOCKETS, nodes + 100)
@@ -163,7 +165,8 @@ class Fleet:
         socket.setsockopt(zmq.IDENTITY, f"agent{node}".encode())
         socket.curve_serverkey = made.collector.public
         socket.curve_publickey, socket.curve_secretkey = made.agent.public, made.agent.secret
-        socket.connect(address.published(self.folder))
+        where = address.relay_folder(self.folder, f"r{node % self.relays}") if self.relays else self.folder
+        socket.connect(address.published(where))
         await socket.send_multipart(msg.encode(msg.Hello(f"agent{node}", f"n{node}", "slurm:1.0", self.nodes * RANKS)))
         reporting = asyncio.create_task(self.report(socket, node))
         try:
@@ -201,38 +204,60 @@ class Fleet:
             await asyncio.sleep(2.0 if self.stalled_at else 1.0)
 
 
-async def measure(folder: Path, nodes: int) -> None:
-    environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])}
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "hangdoctor", "collect", "--folder", str(folder), "--bind", "tcp://127.0.0.1:*", "--capture-timeout", "60"],
-            stderr=log, env=environ,
-        )  # fmt: skip
+async def measure(folder: Path, nodes: int, relays: int) -> None:
+    collectors = [start(folder, "log", "--capture-timeout", "60")]
     try:
         while not address.published(folder):
             await asyncio.sleep(0.1)
-        await run(folder, nodes, process)
+        for number in range(relays):
+            collectors.append(start(folder, f"relay{number}", "--parent", "auto", "--name", f"r{number}"))
+        while not all(address.published(address.relay_folder(folder, f"r{n}")) for n in range(relays)):
+            await asyncio.sleep(0.1)
+        await run(folder, nodes, collectors)
     finally:
-        process.terminate()
-        process.wait()
+        for process in collectors:
+            process.terminate()
+        for process in collectors:
+            process.wait()
         print((folder / "log").read_text()[-400:]) if "Traceback" in (folder / "log").read_text() else None
 
 
-async def run(folder: Path, nodes: int, process: subprocess.Popen[bytes]) -> None:
+def start(folder: Path, log_name: str, *more: str) -> subprocess.Popen[bytes]:
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])}
+    where = ("--folder", str(folder), "--bind", "tcp://127.0.0.1:*")
+    with (folder / log_name).open("wb") as log:
+        return subprocess.Popen([sys.executable, "-m", "hangdoctor", "collect", *where, *more], stderr=log, env=environ)
+
+
+def of_relays(relays: list[psutil.Process], before: list[float]) -> str:
+    """The most that any collector below the first needed: processor seconds from trigger to verdict, memory."""
+    if not relays:
+        return ""
+    spent = max(sum(p.cpu_times()[:2]) - b for p, b in zip(relays, before, strict=True))
+    return f"; {len(relays)} relays: the busiest {spent:.1f} processor seconds, {max(peak_mb(p.pid) for p in relays):.0f} MB at most"
+
+
+def peak_mb(pid: int) -> float:
+    line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if "VmHWM" in line)
+    return int(line.split()[1]) / 1024
+
+
+async def run(folder: Path, nodes: int, collectors: list[subprocess.Popen[bytes]]) -> None:
     say(f"{nodes} agents come, and the collector learns their rhythm")
-    fleet = Fleet(nodes, folder)
-    fleet.watched = psutil.Process(process.pid)
+    watched, *relays = (psutil.Process(p.pid) for p in collectors)
+    fleet = Fleet(nodes, folder, len(relays))
+    fleet.watched = watched
     tasks = [asyncio.create_task(fleet.agent(n)) for n in range(nodes)]
     begin = time.monotonic()
     while "rhythm is known" not in (folder / "log").read_text():
         await asyncio.sleep(0.5)
         assert time.monotonic() - begin < 300, (folder / "log").read_text()[-2000:]
-    watched = fleet.watched
     say("all report for 10 s")
     steady = sum(watched.cpu_times()[:2])
     await asyncio.sleep(10)
     steady = (sum(watched.cpu_times()[:2]) - steady) / 10
     say("all stand still: until the verdict is saved")
+    before = [sum(p.cpu_times()[:2]) for p in relays]
     fleet.stalled_at = time.monotonic()
     incidents = Incidents(folder)
     while not (rows := [r for r in await asyncio.to_thread(incidents.rows) if r.state == "saved"]):
@@ -240,13 +265,12 @@ async def run(folder: Path, nodes: int, process: subprocess.Popen[bytes]) -> Non
         assert time.monotonic() - fleet.stalled_at < 400, (folder / "log").read_text()[-2000:]
     done = time.monotonic()
     spent = (time.process_time() - fleet.asked_cpu[0], sum(watched.cpu_times()[:2]) - fleet.asked_cpu[1])
-    peak = next(line for line in Path(f"/proc/{process.pid}/status").read_text().splitlines() if "VmHWM" in line)
     print(
         f"{nodes} nodes, {nodes * RANKS} ranks: {fleet.answered_at - fleet.asked_at:.1f} s until all have answered, "
         f"{done - fleet.asked_at:.1f} s from trigger to saved verdict, {fleet.bytes / nodes / RANKS:.0f} bytes a rank, "
-        f"collector {steady:.0%} of a core while all report, {int(peak.split()[1]) / 1024:.0f} MB at most; processor seconds from "
+        f"collector {steady:.0%} of a core while all report, {peak_mb(watched.pid):.0f} MB at most; processor seconds from "
         f"trigger to verdict: collector {spent[1]:.1f}, simulated agents {spent[0]:.1f}; load {os.getloadavg()[0]:.0f}; "
-        f"{rows[0].kind} {rows[0].ranks} ({fleet.answered} answers)",
+        f"{rows[0].kind} {rows[0].ranks} ({fleet.answered} answers){of_relays(relays, before)}",
         flush=True,
     )
     for task in tasks:

@@ -5,16 +5,21 @@ from __future__ import annotations
 import base64
 import binascii
 import importlib
+import time
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import click
 import msgspec
 
 from ..errors import ShadowedPackage, UsageError
+from ..probe import folder as folders
+from ..probe import retention
 from ..readers.node import CaptureOptions
 
 MARKER = "hangdoctor.agents/1"
+_TIDY_S = 2.0
 
 
 def load_agents(module: str) -> ModuleType:
@@ -73,10 +78,21 @@ def _stay(flags: dict[str, object]) -> None:
 
     job, step = parse_job(str(flags["jobid"])) if flags["jobid"] else ("", "")
     module = load_agents("node_agent")
-    module.main(
-        module.Options(
-            folder=Path(str(flags["folder"])) if flags["folder"] else None, collector=str(flags["collector"]), via=str(flags["via"]),
-            insecure=bool(flags["insecure"]), slurm_job=job, slurm_step=step, job=str(flags["job"]), node=str(flags["node"]),
-            interval_s=flags["interval"], linger_s=flags["linger"], spool=Path(str(flags["spool"])) if flags["spool"] else None,
-        )
+    _tidy()
+    try:
+        module.main(_options(module, flags, job, step))
+    finally:
+        _tidy()  # the job has ended, perhaps by a signal
+
+
+def _tidy() -> None:
+    for base in folders.places():
+        retention.tidy(base, time.time_ns(), _TIDY_S)
+
+
+def _options(module: Any, flags: dict[str, object], job: str, step: str) -> Any:
+    return module.Options(
+        folder=Path(str(flags["folder"])) if flags["folder"] else None, collector=str(flags["collector"]), via=str(flags["via"]),
+        insecure=bool(flags["insecure"]), slurm_job=job, slurm_step=step, job=str(flags["job"]), node=str(flags["node"]),
+        interval_s=flags["interval"], linger_s=flags["linger"], spool=Path(str(flags["spool"])) if flags["spool"] else None,
     )  # fmt: skip

@@ -13,11 +13,13 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 
 from ..probe import folder as folders
+from ..probe import retention
 from ..probe.calls import request as requests
 from . import pipes
 
 STARTUP = Path(folders.__file__).parent / "startup"
 _ROOM = 64_000_000  # bytes: boxes of sixteen ranks
+_TIDY_S = 2.0
 _OPEN_MPI = ("mpirun", "mpiexec", "orterun")  # also as mpirun.openmpi
 _LIST = "mca_base_env_list"
 _OWN = ("PYTHONPATH", "HANGDOCTOR_DIR", requests.VARIABLE)
@@ -55,6 +57,8 @@ def prepare(environ: MutableMapping[str, str]) -> None:
         return
     if why:
         _warn(f"{why}: black boxes go to {where}")
+    for base in folders.places():
+        retention.tidy(base, time.time_ns(), _TIDY_S)
     _warn_of_room(where)
     folders.remove_if_empty(where)  # the first rank with a box makes it again; a command without ranks leaves nothing
     if why or not told:

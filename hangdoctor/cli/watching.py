@@ -22,7 +22,7 @@ from ..collector.state import Core
 from ..collector.uplink import Parent, Uplink
 from ..errors import UsageError
 from ..incidents import Incidents
-from ..printable import log_to_stderr
+from ..logs import to_stderr
 from ..stragglers import SlowSettings
 from ..watchdog import Settings, Watchdog
 from .concluding import Handler, Memory
@@ -70,8 +70,8 @@ def choose_folder(folder: str | None, job: str) -> Path:
 
 def collect(folder: Path, flags: dict[str, Any]) -> None:
     """Run a collector in this process until it is ended."""
-    _log_to_stderr()
-    _allow_connections()
+    to_stderr()
+    allow_connections()
     if flags["bind"]:
         address.check(flags["bind"], flags["insecure"])
     config = actions.load(Path(flags["config"])) if flags["config"] else actions.Config()
@@ -84,7 +84,7 @@ def collect(folder: Path, flags: dict[str, Any]) -> None:
         SlowSettings(window_s=flags["slow_after"]),
     )  # fmt: skip
     handler = Handler(incidents, actions.Actor(config, flags["dry_run"]))
-    page = Page(folder, flags, core, incidents)
+    page = Page(folder, flags, core)
     handler.captured = page.captured
     options = Options(folder, flags["bind"], flags["insecure"], lonely_s=flags["lonely"], dismiss=flags.get("dismiss", False))
 
@@ -93,7 +93,7 @@ def collect(folder: Path, flags: dict[str, Any]) -> None:
         if flags["once"]:
             handler.after = server.stopping.set
             handler.loop = asyncio.get_running_loop()
-        with page.beside():
+        async with page.beside():
             await server.run()
         _farewell(server)
 
@@ -109,8 +109,8 @@ def relay(folder: Path, name: str, parent: str, flags: dict[str, Any]) -> None:
     Raises:
         CollectorError: the job's keys are not there yet: its first collector makes them.
     """
-    _log_to_stderr()
-    _allow_connections()
+    to_stderr()
+    allow_connections()
     if parent != "auto":
         address.check(parent, flags["insecure"])
     own = address.relay_folder(folder, name)
@@ -137,11 +137,7 @@ class _NothingToConclude:
     def again(self, last: bool = False) -> None: ...
 
 
-def _log_to_stderr() -> None:
-    log_to_stderr("%(asctime)s hangdoctor: %(message)s", "%H:%M:%S")
-
-
-def _allow_connections() -> None:
+def allow_connections() -> None:
     """Each agent is an open file. The limit that is usual, 1,024, is a soft one: what a process may have if it asks is more."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ..collector.requests import put_trace
 from ..collector.state import Core
 from ..errors import BadInput, UsageError
-from ..incidents import Incidents
-from ..messages import Trace
 from .report import FORMATS
 
+_PROCESS = "hangdoctor.cli.web_process"
 _REPORT_S = 60.0
 _KEEP = 4  # documents
 
@@ -45,65 +41,38 @@ def web_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 class Page:
     """The page of one collector, or nothing where none is wanted."""
 
-    def __init__(self, folder: Path, flags: dict[str, Any], core: Core, incidents: Incidents) -> None:
+    def __init__(self, folder: Path, flags: dict[str, Any], core: Core) -> None:
         """Raises UsageError, CollectorError: the address cannot be used, or the tokens cannot be kept."""
-        self.server: Any = None
-        self.view: Any = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._beside: Any = None
+        self._view: Any = None
         if not flags.get("web"):
             return
         from ..collector.view import View
-        from ..web.board import Board, Doors
-        from ..web.server import WebOptions, WebServer
+        from ..web.beside import Beside
+        from ..web.front import Front, WebOptions
 
-        self.core, self.folder = core, folder
-        self.view = View(core)
         options = WebOptions(
             folder, str(flags["web"]), bool(flags["web_anywhere"]), tuple(flags["web_host"]), int(flags["metrics_ranks"]),
             flags["metrics_token"], bool(flags["metrics_open"]),
         )  # fmt: skip
         if options.metrics_open and options.anywhere:
             raise UsageError("--metrics-open is for the loopback", "With --web-anywhere let the scraper send the token.")
-        self.server = WebServer(options, Board(self.view, incidents, Doors(self._ask, Reports(), self._trace)))
+        self._view = View(core)
+        self._beside = Beside(Front(options), self._view, core.ask, _PROCESS)
 
-    def _ask(self, reason: str) -> None:
-        """From the page's thread into the collector's loop."""
-        if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # it has ended meanwhile
-                self._loop.call_soon_threadsafe(self.core.ask, reason)
-
-    def _trace(self, on: bool) -> str:
-        """As `hangdoctor trace` asks: by a file in the folder, which the collector looks at each second.
-
-        Raises:
-            CollectorError: the folder cannot be written.
-        """
-        put_trace(self.folder, Trace(time.time_ns(), on))
-        return f"Tracing of Python calls was switched {'on' if on else 'off'} in all ranks that carry the probe."
-
-    @contextlib.contextmanager
-    def beside(self) -> Iterator[None]:
+    @contextlib.asynccontextmanager
+    async def beside(self) -> AsyncIterator[None]:
         """Serve while the collector runs in this loop."""
-        if self.server is None:
+        if self._beside is None:
             yield
             return
-        self._loop = asyncio.get_running_loop()
-        looking = asyncio.create_task(self._look())
-        self.server.start()
-        try:
+        async with self._beside.running():
             yield
-        finally:
-            looking.cancel()
-            self.server.stop()
-
-    async def _look(self) -> None:
-        while True:
-            self.view.look(time.monotonic(), time.time())
-            await asyncio.sleep(self.core.settings.interval_s)
 
     def captured(self, capture_s: float, diagnose_s: float) -> None:
-        if self.view is not None:
-            self.view.captured(capture_s, diagnose_s)
+        """Called from the thread that dealt with a capture."""
+        if self._view is not None:
+            self._view.captured(capture_s, diagnose_s)
 
 
 class Reports:

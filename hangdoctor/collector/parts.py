@@ -19,8 +19,8 @@ class Settings(Struct, frozen=True):
     strikes: int = 10  # bad messages before a peer is cut off
     rate: float = 200.0  # messages a second that one peer may send for long
     burst: float = 2000.0
-    max_nodes: int = 8192
-    max_peers: int = 20_000
+    max_nodes: int = 16_384
+    max_peers: int = 40_000
 
 
 class Counters(Struct):

@@ -7,8 +7,10 @@ from collections.abc import Collection, Iterable, Iterator
 from ..errors import WireError
 from ..messages import Capture, Captured, Declined
 from ..model import JobCapture, NodeCapture, RankCapture, SilentNode
-from ..node_packing import Shared, unpack_capture
+from ..node_packing import Shared, name_node, unpack_capture
 from .parts import Node, Send
+
+LARGE = 4096  # ranks; to write more of them out as JSON takes longer than to diagnose them
 
 
 class Round:
@@ -26,6 +28,7 @@ class Round:
         self.empty: dict[str, str] = {}  # node that answered and has no rank any more -> what it said
         self.silent_before: dict[str, float] = {}  # node -> for how long nothing came from it when the round began
         self._expected: set[str] = set()
+        self._bodies: dict[str, bytes] = {}  # as they came, in this order
         self._shared = Shared()  # what is equal in several captures is kept once for the whole job
 
     @property
@@ -69,11 +72,9 @@ class Round:
         except WireError as error:
             self.without[node] = str(error)
             return f"{node}: {error}"
-        capture.node = node  # the node that the agent said hello with, whatever the capture says
-        for rank in capture.ranks:
-            rank.node = node
-        capture.raw = {}
+        name_node(capture, node)
         self.captures[node] = capture
+        self._bodies[node] = answer.body
         return ""
 
     def complete(self, now: float) -> bool:
@@ -105,6 +106,7 @@ class Round:
             job=max(set(keys), key=keys.count) if keys else "unknown", nodes=[captures[n] for n in sorted(captures)],
             silent=silent, world_size=world, layout=next((c.layout for c in captures.values() if c.layout), None),
             settle_s=self.settle_s, taken=wall, took_s=now - self.begun, notes=[self.reason],
+            packed=self._bodies if world > LARGE else {},
         )  # fmt: skip
 
     def _why_silent(self, name: str, node: Node, now: float) -> str:

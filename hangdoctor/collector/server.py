@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures.thread  # noqa: F401 - asyncio loads it with its first use, and a flood may have taken all files by then
 import logging
 import os
 import secrets
@@ -15,12 +16,13 @@ from typing import Any, Protocol
 import zmq
 import zmq.asyncio
 from msgspec import Struct
-from zmq.utils import z85
 
 from ..errors import CollectorError, HangdoctorError
 from ..messages import MAX_CAPTURE, MAX_SMALL, encode
 from ..watchdog import Learned
 from . import address, keys
+from .crowd import BUSY_S, PERIOD_S, Crowd
+from .gate import Gate
 from .parts import Conclude, Instruction, Log, Position, Remember, Send
 from .relay import Relay
 from .requests import TraceRequests
@@ -49,27 +51,6 @@ class Options(Struct, frozen=True):
     lonely_s: float = 0.0  # end when the last agent has left, after so many seconds; 0 never
     dismiss: bool = False  # at the end tell the agents that nobody will come back
     keys_from: Path | None = None  # the job's folder, where it is another one: keys are read there and not made
-
-
-class Gate:
-    """ZAP (https://rfc.zeromq.org/spec/27/): who holds the job's key may come in; the others are counted."""
-
-    def __init__(self, context: zmq.asyncio.Context, admitted: bytes) -> None:
-        self.admitted = z85.decode(admitted)
-        self.refused = 0
-        self.socket = context.socket(zmq.REP)
-        self.socket.bind("inproc://zeromq.zap.01")
-
-    async def run(self) -> None:
-        while True:
-            version, number, _, _, _, mechanism, *credentials = await self.socket.recv_multipart()
-            good = mechanism == b"CURVE" and secrets.compare_digest(b"".join(credentials[:1]), self.admitted)
-            if not good:
-                self.refused += 1
-                if self.refused <= 3 or self.refused % 1000 == 0:
-                    _LOG.warning("an unknown key was refused (%d so far)", self.refused)
-            answer = [version, number, b"200" if good else b"400", b"OK" if good else b"no", b"", b""]
-            await self.socket.send_multipart(answer)
 
 
 class Handler(Protocol):
@@ -119,6 +100,8 @@ class Server:
         socket = self._open()
         _LOG.info("listening on %s, folder %s", self.address, self.options.folder)
         always = [self._begin(self._receive(socket)), *([self._begin(self.gate.run())] if self.gate else [])]
+        if self.address.startswith("tcp://"):
+            always.append(self._begin(self._thin_out(Crowd(int(self.address.rpartition(":")[2])))))
         if self.uplink is not None and isinstance(self.core, Relay):
             relay = self.core
             always.append(self._begin(self.uplink.run(lambda m: self._carry_out(socket, relay.told(m, time.monotonic())))))
@@ -216,6 +199,13 @@ class Server:
                 continue
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=20)  # a verdict that is being made is worth the wait
+
+    async def _thin_out(self, crowd: Crowd) -> None:
+        shut = 0
+        while True:
+            await asyncio.sleep(BUSY_S if shut else PERIOD_S)
+            if shut := crowd.thin_out(len(self.core.nodes) + len(self.core.relays)):
+                _LOG.warning("%d connections without a handshake were cut off (%d so far)", shut, crowd.shut)
 
     def _look_around(self, socket: Any, now: float) -> None:
         """What else is due with a tick."""

@@ -1,26 +1,22 @@
-"""What the page, the metrics and `top` may see of the collector: fed inside its loop, read from any other thread.
+"""What the page and the metrics may see of the collector: collected in its loop, read by the page's own process.
 
-`take` and `look` run in the collector's loop and cost microseconds; `rows` runs in the reader's thread, which so pays for
-its own work. The core knows nothing of its readers, and no reader can hold it up: the lock is held for one assignment.
+`take` and `look` cost microseconds; what a reader makes of it is the reader's own work. The core knows nothing of its readers.
 """
 
 from __future__ import annotations
 
-import threading
-import time
 from collections import Counter
 
 from msgspec import Struct, field, structs
 
-from ..arrival import mark_behind, mark_lag, smoothed
+from ..arrival import smoothed
 from ..messages import RankNow
-from ..standing import Row, state_of
 from .state import Core, Counters
 
 MAX_ROWS = 131_072  # a peer that claims a larger world must not fill the memory
 
 
-class Seen(Struct, frozen=True):
+class Seen(Struct, frozen=True, array_like=True):
     """The last word of a rank; `event` is its last progress by the collector's clock."""
 
     node: str
@@ -71,7 +67,6 @@ class View:
         self.now = Now()
         self.captures = Captures()
         self.concluded = 0  # changes with every capture that was dealt with
-        self._lock = threading.Lock()
         self._seen: dict[int, Seen] = {}
         self._dirty: dict[int, Seen] = {}
         self._waits: dict[int, float] = {}
@@ -82,13 +77,22 @@ class View:
     def take(self, node: str, ranks: list[RankNow], late_s: float, now: float) -> None:
         """What the core has taken of one node; it was said `late_s` ago."""
         came = now - late_s
-        fresh = {}
         for told in ranks:
+            if told.rank >= MAX_ROWS:
+                continue
             # Here, not where it is read: how late a rank is must not depend on who looks, and how often.
             share = self._waits[told.rank] = smoothed(self._waits.get(told.rank, -1.0), float(told.waits))
-            fresh[told.rank] = Seen(node, told, came - told.idle_s, share)
-        with self._lock:
-            self._dirty.update(fresh)
+            self._dirty[told.rank] = self._seen[told.rank] = Seen(node, told, came - told.idle_s, share)
+
+    def changes(self) -> dict[int, Seen]:
+        """The ranks that were told of since the call before."""
+        fresh, self._dirty = self._dirty, {}
+        return fresh
+
+    def everything(self) -> dict[int, Seen]:
+        """All ranks, for a reader that begins; `changes` goes on from here."""
+        self._dirty = {}
+        return self._seen
 
     def look(self, now: float, wall: float) -> None:
         """Once a second: the nodes and the core's own state."""
@@ -113,31 +117,3 @@ class View:
         old = self.captures
         self.captures = Captures(old.count + 1, old.capture_s + capture_s, old.diagnose_s + diagnose_s, capture_s)
         self.concluded += 1
-
-    # ----------------------------------------------------------------- in the one reader's thread
-
-    def rows(self) -> tuple[list[Row], Now]:
-        """Every rank from 0 on, those that nobody has reported too, and the collector of the last second.
-
-        Only one thread may call it: it alone owns what it has collected so far.
-        """
-        with self._lock:
-            fresh, self._dirty = self._dirty, {}
-        self._seen.update(fresh)
-        now = self.now
-        # Between two looks time goes on: a rank that reported since must not appear to be of the future.
-        mono = max(now.mono, time.monotonic()) if now.mono else 0.0
-        silent = {n.name for n in now.nodes if n.silent_s}
-        size = min(MAX_ROWS, max(now.world_size, max(self._seen, default=-1) + 1))
-        rows = [_row(rank, self._seen.get(rank), mono, silent) for rank in range(size)]
-        mark_behind(rows)
-        mark_lag(rows, {rank: one.waits for rank, one in self._seen.items()})
-        return rows, now
-
-
-def _row(rank: int, seen: Seen | None, mono: float, silent: set[str]) -> Row:
-    if seen is None:
-        return Row(rank)
-    told, idle = seen.told, max(0.0, mono - seen.event)
-    state = state_of(told, idle, seen.node in silent)
-    return Row(rank, state, seen.node, idle, told.iteration, told.phase, told.op, told.seq, told.pid, told.box)

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from . import format as fmt
 from .blame import suppress
+from .held import has_writer
 from .identity import boot_id, job_key, start_ticks
 
 REQUEST = "hangdoctor-trace.json"  # of calls.request, which is not imported before there is one
-_FORGOTTEN_NS = 7 * 24 * 3600 * 10**9
 _OTHERS_WRITE = 0o022
 _SPARE = 3  # more names for the default place, where somebody else has taken it
 
@@ -190,7 +190,7 @@ def prune(folder: Path, rank: int, host: str) -> None:
                 head = file.read(fmt.HEADER_BYTES)
             if len(head) < fmt.HEADER_BYTES or not head.startswith(fmt.MAGIC):
                 continue
-            if field(head, fmt.H_RANK) == rank and not is_running(head):
+            if field(head, fmt.H_RANK) == rank and not is_running(head) and not has_writer(path):
                 dead.append((path.stat().st_mtime, path))
         except OSError:
             continue
@@ -198,28 +198,6 @@ def prune(folder: Path, rank: int, host: str) -> None:
         path.unlink(missing_ok=True)
         path.with_suffix(".calls").unlink(missing_ok=True)
         (folder / socket_name(path.stem.removeprefix(f"{host}-"))).unlink(missing_ok=True)
-
-
-def sweep(now_ns: int) -> None:
-    """Take away what crashed jobs left in the default place long ago: it fills the memory, and every run has a folder of its
-    own. A folder goes when none of its boxes is of a running process or has been written to for a week."""
-    for folder in root().iterdir():
-        own = folder.is_dir() and not folder.is_symlink() and folder.stat().st_uid == os.getuid()
-        found = [p for p in folder.iterdir() if not p.is_symlink()] if own else []
-        boxes = [p for p in found if p.suffix == fmt.SUFFIX]
-        if boxes and all(_is_forgotten(p, now_ns) for p in boxes):
-            for path in found:
-                if path.suffix in (fmt.SUFFIX, ".calls", ".sock") or path.name in (REQUEST, "trace.json"):  # of 0.1
-                    path.unlink(missing_ok=True)
-            with contextlib.suppress(OSError):  # something of somebody else's lies in it
-                folder.rmdir()
-
-
-def _is_forgotten(box: Path, now_ns: int) -> bool:
-    with box.open("rb") as file:
-        head = file.read(fmt.HEADER_BYTES)
-    whole = len(head) == fmt.HEADER_BYTES and head.startswith(fmt.MAGIC)
-    return whole and not is_running(head) and field(head, fmt.H_BEAT_WALL) < now_ns - _FORGOTTEN_NS
 
 
 def field(head: bytes | memoryview, place: tuple[int, str]) -> int:

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 
-from . import flight, folder, signatures, torchnames
+from . import flight, folder, retention, signatures, torchnames
 from . import format as fmt
 from .apart import start_thread
 from .blame import is_ours, place, said, suppress
@@ -79,8 +79,8 @@ class Probe(Holder):
 
     def _make(self) -> None:
         where, elsewhere = folder.take(folder.job_folder(os.environ), job_key(os.environ))
-        with suppress(OSError):  # another rank does the same
-            folder.sweep(time.time_ns())
+        for base in folder.places():
+            retention.tidy(base, time.time_ns())
         size = min(max(1.0, megabytes(os.environ, "HANGDOCTOR_BOX_MB", 4.0)), 1024.0)
         try:
             box = Box(where, job_key(os.environ), int(size * (1 << 20)) & ~4095)

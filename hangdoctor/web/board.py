@@ -9,10 +9,11 @@ from pathlib import Path
 from msgspec import Struct
 
 from ..arrival import Pace, per_iteration
-from ..collector.view import Now, View
+from ..collector.view import Now
 from ..errors import HangdoctorError
 from ..incidents import Incident, Incidents
 from ..standing import Picture, Row, look
+from .mirror import Mirror
 
 _FRESH_S = 0.5
 _INCIDENTS_S = 20.0  # another process may prune them
@@ -34,7 +35,7 @@ Switch = Callable[[bool], str]  # trace on or off -> what happens now
 
 
 class Doors(Struct, frozen=True):
-    """What the web server may ask of the rest: it runs in another thread than the collector."""
+    """What the web server may ask of the rest: it runs in another process than the collector."""
 
     ask: Callable[[str], None]  # a capture, with the reason
     report: Report
@@ -42,9 +43,9 @@ class Doors(Struct, frozen=True):
 
 
 class Board:
-    """Used by the web server's thread alone."""
+    """Used by the page's loop alone."""
 
-    def __init__(self, view: View, incidents: Incidents, doors: Doors) -> None:
+    def __init__(self, view: Mirror, incidents: Incidents, doors: Doors) -> None:
         self.view = view
         self.incidents = incidents
         self.doors = doors

@@ -19,6 +19,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..ranges import number_in
+from .strangers import admit
 
 _SESSIONS = 512
 _PUBLIC = ("/login", "/healthz", "/favicon.ico")
@@ -41,13 +42,12 @@ _HEADERS = {
 class Access:
     """The token, the metrics' own token, and the sessions that were opened with the first."""
 
-    def __init__(self, token: str, metrics_token: str, hosts: Iterable[str] = ()) -> None:
+    def __init__(self, token: str, metrics_token: str, hosts: Iterable[str], cookie: str) -> None:
         self.token = token
         self.metrics_token = metrics_token  # "" lets everybody read the metrics
         self.hosts = {*_LOOPBACK, *(h.lower() for h in hosts)}
         self.refused = 0
-        # Cookies do not tell ports apart: two collectors on one host must not take each other's.
-        self.cookie = f"hangdoctor_{secrets.token_hex(4)}"
+        self.cookie = cookie
         self._sessions: OrderedDict[str, None] = OrderedDict()
 
     def is_token(self, told: str) -> bool:
@@ -125,10 +125,15 @@ class Guard:
 
         refusal = self._refuse(scope["path"], scope["method"], headers)
         if refusal is None:
+            if self._is_known(headers):
+                admit(scope)
             await self.app(scope, receive, with_headers)
             return
         self.access.refused += refusal[0] in (401, 403)
         await _answer(with_headers, *refusal)
+
+    def _is_known(self, headers: Headers) -> bool:
+        return self.access.is_token(self.access.bearer(headers)) or self.access.has_session(headers)
 
     def _refuse(self, path: str, method: str, headers: Headers) -> tuple[int, str, str] | None:
         """(status, what is wrong, what to do), or None for a request that may pass."""

@@ -165,7 +165,7 @@ def test_metrics() -> None:
 
 def test_the_log(capsys: pytest.CaptureFixture[str]) -> None:
     code = (
-        "import logging, sys; from hangdoctor.printable import log_to_stderr; log_to_stderr('%(message)s')\n"
+        "import logging, sys; from hangdoctor.logs import to_stderr; to_stderr('%(message)s')\n"
         "logging.getLogger('x').warning('node %s', sys.argv[1])"
     )
     done = subprocess.run([sys.executable, "-c", code, EVIL.replace("\x00", "")], capture_output=True, timeout=60, check=True)

@@ -14,7 +14,7 @@ import pytest
 
 from hangdoctor.errors import BadInput
 from hangdoctor.group_id import group_uid
-from hangdoctor.probe import flight
+from hangdoctor.probe import flight, retention
 from hangdoctor.probe import folder as folders
 from hangdoctor.probe import format as fmt
 from hangdoctor.probe.box import Box
@@ -201,8 +201,7 @@ def test_of_a_ranks_dead_predecessors_one_is_kept(box: Box, tmp_path: Path) -> N
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(left)
 
 
-def test_what_crashed_jobs_left_a_week_ago_is_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folders, "root", lambda: tmp_path)
+def test_what_crashed_jobs_left_a_week_ago_is_taken_away(tmp_path: Path) -> None:
     now, week = time.time_ns(), 7 * 24 * 3600 * 10**9
     fates = {"old": (1, now - week - 10**9), "young": (1, now - week + 10**12), "runs": (start_ticks(), now - 2 * week)}
     for name, (ticks, beat) in fates.items():
@@ -213,8 +212,9 @@ def test_what_crashed_jobs_left_a_week_ago_is_taken_away(tmp_path: Path, monkeyp
         (tmp_path / name / "hangdoctor-1.sock").touch()
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "mine.txt").touch()
-    folders.sweep(now)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["notes", "runs", "young"]
+    del made
+    retention.tidy(tmp_path, now)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".retention", "notes", "runs", "young"]
 
 
 def test_full_tables_are_no_error(box: Box) -> None:

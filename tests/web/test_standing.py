@@ -30,6 +30,8 @@ from hangdoctor.web.board import Board, Doors
 from hangdoctor.web.frames import COLUMNS, runs
 from hangdoctor.web.hub import Hub
 from hangdoctor.web.metrics import Exporter
+from hangdoctor.web.mirror import Mirror, Snapshot
+from hangdoctor.web.mirror import encode as encode_snapshot
 
 
 def row(rank: int, state: str, idle_s: float = 12.0, **more: Any) -> Row:
@@ -121,22 +123,37 @@ def test_one_look_lasts_until_a_rank_that_stands_is_not_taken_for_one_that_moves
 # ----------------------------------------------------------------- from the collector to the browser
 
 
-def core_with(ranks: list[RankNow], world: int, now: float = 1000.0) -> tuple[Core, View]:
+class Pair:
+    """The collector's view and the page's mirror of it; a look crosses as over the channel."""
+
+    def __init__(self, core: Core) -> None:
+        self.view, self.mirror = View(core), Mirror()
+        self.looks = 0
+
+    def look(self, now: float, wall: float) -> None:
+        self.view.look(now, wall)
+        view, whole = self.view, self.looks == 0
+        ranks = view.everything() if whole else view.changes()
+        self.mirror.take(encode_snapshot(Snapshot(view.now, view.captures, view.concluded, whole, ranks)))
+        self.looks += 1
+
+
+def core_with(ranks: list[RankNow], world: int, now: float = 1000.0) -> tuple[Core, Pair]:
     core = Core(Settings(), Watchdog(WatchSettings()))
-    view = View(core)
+    view = Pair(core)
     core.received(b"p", encode(Hello("a", "n1", "job", world)), now, 0.0)
     core.received(b"p", encode(Report(1, 1, 0.0, ranks)), now, 0.0)
     view.look(now, 0.0)
     return core, view
 
 
-def board_of(view: View, folder: Path) -> Board:
-    return Board(view, Incidents(folder), Doors(lambda reason: None, lambda path: (b"", "text/plain")))
+def board_of(view: Pair, folder: Path) -> Board:
+    return Board(view.mirror, Incidents(folder), Doors(lambda reason: None, lambda path: (b"", "text/plain")))
 
 
 def test_a_world_that_is_claimed_too_large_costs_no_memory() -> None:
     _, view = core_with([RankNow(0), RankNow(9_000_000)], 1 << 60)
-    rows, _ = view.rows()
+    rows, _ = view.mirror.rows()
     assert len(rows) == MAX_ROWS
 
 
@@ -147,13 +164,15 @@ def test_the_lag_is_the_same_however_seldom_somebody_looks() -> None:
         told = [RankNow(r, box=True, waits=0 if r == 1 else 60) for r in range(3)]
         for core, _ in (often, seldom):
             core.received(b"p", encode(Report(number, 1, 0.0, told)), now, 0.0)
-        often[1].rows()
-    lags = [[r.lag_s for r in view.rows()[0]] for _, view in (often, seldom)]
+        often[1].look(now, 0.0)
+    seldom[1].look(now, 0.0)
+    lags = [[r.lag_s for r in view.mirror.rows()[0]] for _, view in (often, seldom)]
     assert lags[0] == lags[1] == [0.0, 0.6, 0.0]
     for number in range(40, 55):  # now it waits as the others do
         told = [RankNow(r, box=True, waits=60) for r in range(3)]
         seldom[0].received(b"p", encode(Report(number, 1, 0.0, told)), now, 0.0)
-    assert 0.0 < seldom[1].rows()[0][1].lag_s < 0.2
+    seldom[1].look(now, 0.0)
+    assert 0.0 < seldom[1].mirror.rows()[0][1].lag_s < 0.2
 
 
 def test_runs_tell_what_changed() -> None:
@@ -281,7 +300,7 @@ def test_one_frame_of_many_ranks_is_small(tmp_path: Path) -> None:
             told = [
                 RankNow(r, iteration=seq, op="all_reduce", seq=seq, inside=True, box=True) for r in range(node, node + 2048)
             ]
-            view.take(f"n{node}", told, 0.0, 1000.0 + seq)
+            view.view.take(f"n{node}", told, 0.0, 1000.0 + seq)
         view.look(1000.0 + seq, 0.0)
         hub.beginning()
         hub.step()

@@ -1,0 +1,36 @@
+"""The soak in short: an hour and a half of the simulated job, some captures of a running one, a few hundred hostile messages."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.soak import captures
+from benchmarks.soak_hostile import attack
+from benchmarks.soak_hours import Soak, simulate
+
+
+def test_simulated_hours_without_a_false_alarm_or_a_lost_report() -> None:
+    found = simulate(1.5, seed=3)
+    assert found.alarms == [] and found.lost == 0
+    assert found.reports > 9_000 and found.events.keys() >= {"hiccup", "agent restart"}
+
+
+def test_the_simulation_can_fail() -> None:
+    """A job that stops for good is an alarm, once."""
+    soak = Soak(0.25, seed=3)
+    soak.run()
+    soak.job.kind, soak.job.until = "stall", 1e9
+    soak.run()
+    assert len(soak.result.alarms) >= 1 and "stall" in soak.result.alarms[0]
+
+
+@pytest.mark.torch
+def test_captures_of_a_running_job_stop_nobody() -> None:
+    found = captures(6, block=3)
+    assert (found.captures, found.failed, found.stopped, found.ended_well) == (6, 0, 0, True)
+    assert found.alone_s and found.captured_s
+
+
+def test_hostile_messages_get_nowhere() -> None:
+    found = attack(200)
+    assert found.good, found.told()
