@@ -8,9 +8,13 @@ from difflib import SequenceMatcher
 from msgspec.structs import replace
 
 from ..calls_model import CallTrace, Event, Function
-from ..model import CallsOf, CallsParting, Cause, Evidence
-from .case import Case, short
+from ..model import CallsOf, CallsParting
+from .case import Case
+from .draft import Draft
+from .findings import Clue, Finding, Quoted
 from .view import RankView
+from .wording import calls as wording
+from .wording.terms import long_frame
 
 _SHOWN = 6  # calls after the parting that are shown of each rank
 _ENOUGH = (8, 4, 2)  # events in a row that make two histories the same one: the longest of these that is found
@@ -19,15 +23,21 @@ Step = tuple[str, Function]  # what happened ("call", "return", "exception") to 
 Steps = Sequence[tuple[Step, Event]]  # with the event, whose time is by the rank's own clock
 
 
-def find(case: Case, causes: Sequence[Cause]) -> CallsParting | None:
-    """The first cause's culprit beside a healthy rank; None where the culprit was not traced. Adds evidence to the cause."""
-    culprit = next((v for c in causes[:1] for r in c.ranks for v in case.views if v.rank == r and _traced(v)), None)
+def run(case: Case, draft: Draft) -> None:
+    """The first finding's culprit beside a healthy rank, where the culprit was traced; evidence for the finding."""
+    culprit = _culprit(case, draft.findings)
     if culprit is None:
-        return None
-    peer = _peer(case, culprit, {r for c in causes for r in c.ranks})
-    parting = compare(culprit, peer)
-    causes[0].evidence.append(Evidence("trace", [culprit.rank, *([peer.rank] if peer else [])], parting.says))
-    return parting
+        return
+    peer = _peer(case, culprit, {r for c in draft.findings for r in c.ranks})
+    draft.calls = compare(culprit, peer)
+    ranks = (culprit.rank, peer.rank) if peer is not None else (culprit.rank,)
+    draft.findings[0].clues.append(Clue("trace", ranks, Quoted(draft.calls.says)))
+
+
+def _culprit(case: Case, findings: Sequence[Finding]) -> RankView | None:
+    traced = {v.rank: v for v in case.views if _traced(v)}
+    ranks = findings[0].ranks if findings else []
+    return next((traced[r] for r in ranks if r in traced), None)
 
 
 def _traced(view: RankView) -> bool:
@@ -52,8 +62,8 @@ def compare(culprit: RankView, peer: RankView | None) -> CallsParting:
         common += 1
     of_culprit = _shown(culprit, theirs[a if common else -_SHOWN :])
     of_peer = _shown(peer, others[b if common else -_SHOWN :]) if peer is not None else None
-    alike = _say(theirs[a - 1][0]) if common else ""
-    return CallsParting(_sentence(of_culprit, of_peer, alike), of_culprit, of_peer, common, alike)
+    alike = wording.step(*theirs[a - 1][0]) if common else ""
+    return CallsParting(wording.parting(of_culprit, of_peer, alike), of_culprit, of_peer, common, alike)
 
 
 def part(a: Steps, b: Steps) -> tuple[int, int]:
@@ -156,9 +166,9 @@ def _shown(view: RankView, steps: Steps) -> CallsOf:
     trace = view.capture.calls
     assert trace is not None
     every = [e for _, e in _steps(view)]
-    inside = [short(trace.functions[e.function]) for e in open_calls(every)]
+    inside = [long_frame(trace.functions[e.function]) for e in open_calls(every)]
     age = round(max(0.0, trace.read_s - every[-1].at_ns / 1e9), 1) if every else -1.0
-    said = [_say(step) for step in _briefly([s for s, _ in steps])]
+    said = [wording.step(*step) for step in _briefly([s for s, _ in steps])]
     if len(said) > _SHOWN:
         said = [*said[: _SHOWN - 2], f"... {len(said) - _SHOWN + 1} more ...", said[-1]]
     return CallsOf(view.rank, said, inside, age)
@@ -174,19 +184,3 @@ def _briefly(steps: Sequence[Step]) -> list[Step]:
         else:
             brief.append((kind, function))
     return brief
-
-
-def _say(step: Step) -> str:
-    words = {"call": "called", "return": "returned from", "exception": "was thrown out of", "ran": "ran"}
-    return f"{words[step[0]]} {short(step[1])}"
-
-
-def _sentence(culprit: CallsOf, peer: CallsOf | None, alike: str) -> str:
-    own = culprit.calls[0] if culprit.calls else "made no further call"
-    last = culprit.calls[-1] if culprit.calls else "recorded nothing"
-    if peer is None:
-        return f"the last that rank {culprit.rank} did is: {last}"
-    if not alike:
-        return f"the recorded calls of ranks {culprit.rank} and {peer.rank} have nothing in common; rank {culprit.rank} last {last}"
-    theirs = peer.calls[0] if peer.calls else "made no further call"
-    return f"ranks {culprit.rank} and {peer.rank} did the same until both {alike}; then rank {culprit.rank} {own}, rank {peer.rank} {theirs}"

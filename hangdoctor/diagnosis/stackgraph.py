@@ -1,8 +1,8 @@
-"""The wait-for graph as far as stacks tell it: in which operation a rank stands, and who its members are.
+"""The wait-for graph as far as stacks tell it: in which operation a rank is, and who its members are.
 
 A send or receive names its peer in its local variables; a call without a process group is the world's; of another one
 the members follow from the layout, once the call, its file or its functions say along which axis it communicates.
-Ranks stand in one operation where the call, its line and the loop counters agree.
+Ranks are in one operation where the call, its line and the loop counters agree.
 """
 
 from __future__ import annotations
@@ -30,10 +30,33 @@ _NEAR = 4  # frames of the program around a call that may name its axis
 _OPPOSITE = {"send": "recv", "recv": "send", "isend": "irecv", "irecv": "isend"}
 
 
+class StackOperation(Struct, frozen=True):
+    """Equal on ranks that are in one operation: call, line and loop counters agree."""
+
+    kind: str
+    op: str
+    at: tuple[str, str, int] | None
+    counts: tuple[tuple[str, int], ...]
+
+
+class Collective(Struct, frozen=True):
+    """An operation of these members."""
+
+    operation: StackOperation
+    members: tuple[int, ...]
+
+
+class Transfer(Struct, frozen=True):
+    """A send and its receive: the two are on different lines, and the direction makes them one operation."""
+
+    source: int
+    destination: int
+
+
 class Instance(Struct):
     """One operation as stacks show it."""
 
-    key: tuple[object, ...]
+    key: Collective | Transfer
     members: list[int]
     present: list[int]
     absent: list[int]
@@ -58,14 +81,14 @@ def build(case: Case, waiting: Iterable[RankView]) -> StackGraph:
     """The graph over ranks that wait; all others of the job are simply not at the operation."""
     views = {v.rank: v for v in waiting}
     graph = StackGraph([], {}, [])
-    index: dict[tuple[object, ...], int] = {}
+    index: dict[Collective | Transfer, int] = {}
     keys = {r: operation_of(v) for r, v in views.items()}
     for rank, view in views.items():
         members = members_of(case, view)
         if len(members) < 2:
             graph.unplaced.append(rank)
             continue
-        key = (*_instance_key(view, keys[rank], members),)
+        key = _instance_key(view, keys[rank], members)
         at = index.get(key)
         if at is None:
             at = index[key] = len(graph.instances)
@@ -77,19 +100,19 @@ def build(case: Case, waiting: Iterable[RankView]) -> StackGraph:
     return graph
 
 
-def operation_of(view: RankView) -> tuple[object, ...]:
-    """Equal on ranks that stand in one operation: call, line, counters, and the world told from a part of it."""
+def operation_of(view: RankView) -> StackOperation:
+    """The operation that a rank is in, as its stack shows it."""
     frame = view.place.frame
     at = (frame.name, frame.file, frame.line) if frame else None
-    return (view.place.kind, view.place.op, at, counters(program(view.path)))
+    return StackOperation(view.place.kind, view.place.op, at, counters(program(view.path)))
 
 
-def _instance_key(view: RankView, operation: tuple[object, ...], members: list[int]) -> tuple[object, ...]:
+def _instance_key(view: RankView, operation: StackOperation, members: list[int]) -> Collective | Transfer:
     if view.place.kind != "p2p" or view.place.peer < 0:
-        return (*operation, tuple(members))
-    sends = "send" in view.place.op
-    # The two halves of a transfer stand on two lines: the direction makes them one operation.
-    return ("transfer", view.rank, view.place.peer) if sends else ("transfer", view.place.peer, view.rank)
+        return Collective(operation, tuple(members))
+    if "send" in view.place.op:
+        return Transfer(view.rank, view.place.peer)
+    return Transfer(view.place.peer, view.rank)
 
 
 def members_of(case: Case, view: RankView) -> list[int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ...layout import Layout
 from ...operations import STORE, Operation
-from .keys import P2P_NAMES, Key, counter, key_of
+from .keys import P2P_NAMES, Key, key_of
 from .roles import references
 from .scene import Scene
 from .waits import Instance
@@ -76,7 +76,7 @@ def _first_held(scene: Scene, rank: int, keys: list[Key], present: dict[Key, set
 def _proven(scene: Scene, rank: int, key: Key) -> bool:
     """Whether a peer has completed the operation, so that the rank has been at it."""
     return any(
-        r != rank and scene.known(r) and scene.completed(r).get(counter(key), -1) >= key[-1] for r in scene.members(key, rank)
+        r != rank and scene.known(r) and scene.completed(r).get(key.counter, -1) >= key.number for r in scene.members(key, rank)
     )
 
 

@@ -7,9 +7,8 @@ from itertools import pairwise
 
 from ...layout import Layout
 from ...operations import Group, RankOps
-from ...ranges import format_ranks
+from ..findings import GroupRef
 
-AXIS_WORDS = {"tp": "tensor-parallel", "dp": "data-parallel", "pp": "pipeline"}
 _NAMES = {
     "tp": ("tp", "tensor", "model_parallel", "tensor_model_parallel"),
     "dp": ("dp", "data", "data_parallel"),
@@ -140,17 +139,7 @@ class GroupTable:
         group = self._groups.get(uid)
         return self.axis(uid) or (group.name if group and group.name else uid)
 
-    def label(self, uid: str) -> str:
-        """For a sentence: "the tensor-parallel group (2,3)"."""
-        axis, ranks = self.axis(uid), self._members.get(uid, ())
-        if axis == "world":
-            return f"the whole job ({_spelled(ranks)})"
-        word = AXIS_WORDS.get(axis)
-        if word is None:
-            group = self._groups.get(uid)
-            word = f"{group.name!r}" if group and group.name else ""
-        return f"the {word} group ({_spelled(ranks)})".replace("  ", " ")
-
-
-def _spelled(ranks: Sequence[int]) -> str:
-    return ",".join(map(str, ranks)) if len(ranks) <= 2 else format_ranks(ranks)
+    def ref(self, uid: str) -> GroupRef:
+        """The group as findings name it."""
+        group = self._groups.get(uid)
+        return GroupRef(self.axis(uid), group.name if group else "", tuple(self._members.get(uid, ())))

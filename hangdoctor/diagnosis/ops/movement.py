@@ -1,15 +1,16 @@
-"""Who moved between the two captures, and who holds the others up while all move."""
+"""Who moved between the two captures, and which rank slows the others while all move."""
 
 from __future__ import annotations
 
 from statistics import median
 
-from ...model import Cause, Evidence
 from ...operations import RankOps
+from ..confidence import Ground, sure
+from ..findings import Clue, Finding, Pace, SlowByPace, SlowByWaiting
+from .facts import nodes_of, place
 from .keys import UNNUMBERED
 from .overlap import Call, call_of
 from .scene import Scene
-from .words import nodes_of, place_text
 
 _WAITING_SHARE = 0.2  # of their time that others spend waiting before a straggler is worth naming
 _TIMES_SLOWER = 2.0  # than the next one
@@ -33,14 +34,14 @@ def moved_ranks(earlier: dict[int, RankOps], later: dict[int, RankOps]) -> set[i
     return {rank for rank, ops in later.items() if rank in earlier and moved(earlier[rank], ops)}
 
 
-def straggler(scene: Scene) -> Cause | None:
+def straggler(scene: Scene) -> Finding | None:
     """The rank that the others wait for, from durations alone, since the clocks of nodes differ."""
     if all(ops.runs_ahead for ops in scene.ops.values()):
         return _by_pace(scene)
     return _by_waiting(scene)
 
 
-def _by_waiting(scene: Scene) -> Cause | None:
+def _by_waiting(scene: Scene) -> Finding | None:
     """The rank that hardly waits while all others do."""
     shares = {rank: share for rank, ops in scene.ops.items() if (share := _waiting_share(ops)) is not None}
     if len(shares) < 2 or len(shares) < len(scene.ops):
@@ -50,11 +51,10 @@ def _by_waiting(scene: Scene) -> Cause | None:
     usual, least = median(others), min(others)
     if usual < _WAITING_SHARE or shares[slowest] > _STANDS_OUT * least:
         return None
-    says = f"they spend {usual:.0%} of their time waiting, it {shares[slowest]:.0%}"
-    return _slow(scene, slowest, 0.8, says)
+    return _slow(scene, slowest, SlowByWaiting(shares[slowest], usual), Ground.SLOW_BY_WAITING)
 
 
-def _by_pace(scene: Scene) -> Cause | None:
+def _by_pace(scene: Scene) -> Finding | None:
     """The rank that never completes anything as soon as others do after the call before.
 
     Without times of starts, an interval between two completions holds work and waiting. A rank that waits for another
@@ -77,8 +77,7 @@ def _by_pace(scene: Scene) -> Cause | None:
     second = max(s for r, s in slowness.items() if r != slowest)
     if slowness[slowest] < _TIMES_SLOWER * max(1.0, second):
         return None
-    says = f"it takes at least {slowness[slowest]:.1f} times as long as others to come through any of its calls"
-    return _slow(scene, slowest, 0.6, says)
+    return _slow(scene, slowest, SlowByPace(slowness[slowest]), Ground.SLOW_BY_PACE)
 
 
 def _pace(scene: Scene, ops: RankOps) -> dict[Call, float]:
@@ -97,13 +96,16 @@ def _pace(scene: Scene, ops: RankOps) -> dict[Call, float]:
     return found
 
 
-def _slow(scene: Scene, rank: int, sure: float, says: str) -> Cause:
-    place = place_text(scene, [rank])
-    summary = f"The job moves, but rank {rank} enters last and the others wait for it: {says}{place}."
-    cause = Cause("slow", [rank], nodes_of(scene, [rank]), sure, summary)
-    cause.evidence = [Evidence("ops", [rank], says)]
-    cause.advice = "Compare its node with the others: clocks, thermals, other processes, storage; or give it less work."
-    return cause
+def _slow(scene: Scene, rank: int, story: SlowByWaiting | SlowByPace, ground: Ground) -> Finding:
+    finding = Finding(
+        kind="slow",
+        ranks=[rank],
+        story=story,
+        confidence=sure(ground),
+        nodes=nodes_of(scene, [rank]),
+        clues=[Clue("ops", (rank,), Pace(story))],
+    )
+    return place(scene, finding)
 
 
 def _waiting_share(ops: RankOps) -> float | None:

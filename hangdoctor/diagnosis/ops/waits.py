@@ -65,7 +65,7 @@ def build_waits(scene: Scene) -> WaitGraph:
 
 def _find_missing(scene: Scene, instance: Instance) -> None:
     key, present, held = instance.key, instance.present, scene.held
-    leaving = len(key) == 3 and key[1] == "destroy_process_group"
+    leaving = key.store_op == "destroy_process_group"
     for rank in scene.members(key, instance.waiters[0]):
         if rank in present:
             if rank in held:
@@ -89,7 +89,7 @@ def list_waits(scene: Scene, graph: WaitGraph) -> list[Wait]:
     """Who waits in what for whom, for the report."""
     name = scene.groups.name
     return [
-        Wait(sorted(i.waiters), WaitOn(name(i.key[0]), i.sample.op, i.sample.seq), sorted(i.targets))
+        Wait(sorted(i.waiters), WaitOn(name(i.key.group), i.sample.op, i.sample.seq), sorted(i.targets))
         for i in graph.instances
         if i.waiters
     ]

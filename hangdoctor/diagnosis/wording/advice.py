@@ -1,0 +1,356 @@
+"""What to do: a command or a place to look at that fits the case, or nothing."""
+
+from __future__ import annotations
+
+import shlex
+from functools import singledispatch
+
+from ...ranges import format_hosts
+from .. import findings as f
+from ..findings import Finding, Home
+from . import terms
+
+_COUNT = "Stacks cannot count operations: start the job with hangdoctor run -- CMD, or with TORCH_FR_BUFFER_SIZE=2000, and the next hang shows who skipped one."
+_BRANCH = "Look between these two lines for a branch that only this rank took, or an exception that was swallowed."
+_GRADIENTS = (
+    "Compare how many batches each rank had, and branches around its backward: DistributedDataParallel needs as many on every rank "
+    "(drop_last=True, or its join()). TORCH_FR_BUFFER_SIZE=2000 makes the next hang count its all_reduces."
+)
+_STRAGGLER = "Compare its node with the others: clocks, temperatures, other processes, storage."
+
+
+def advice(finding: Finding) -> str:
+    """One or two sentences; "" where nothing specific can be said."""
+    usual = finding.usual
+    first = (
+        f"Look longer first (--settle {usual.settle_s}): a rank that gets on meanwhile is slow." if usual is not None else ""
+    )
+    second = ""
+    if finding.unrecorded:
+        second = "Look at its stack: in backward it waits itself, for ranks that did fewer."
+    if isinstance(finding.story, f.NeverReached) and any(a.why is f.Why.UNRECORDED_TRANSFER for a in finding.against):
+        second = "Its stack shows whether it waits for another rank in a send or receive: hangdoctor dump."
+    return " ".join(part for part in (first, second, _specific(finding)) if part)
+
+
+def _specific(finding: Finding) -> str:
+    if finding.gradients and finding.kind == "order":
+        return _GRADIENTS
+    if finding.holding is not None:
+        return _release(finding.holding, finding)
+    home = finding.homes[0] if len(finding.homes) == 1 else None
+    if isinstance(finding.story, f.NeverReached):
+        return _elsewhere(finding, home)
+    return _by_story(finding.story, finding)
+
+
+def _on(finding: Finding) -> str:
+    """`` on n2``, for a command to be run there."""
+    node = finding.homes[0].node if finding.homes else ""
+    return f" on {node}" if node else ""
+
+
+def _pid(finding: Finding) -> int:
+    return finding.homes[0].pid if finding.homes else 0
+
+
+def _nodes(finding: Finding) -> str:
+    return format_hosts(finding.nodes)
+
+
+def _elsewhere(finding: Finding, home: Home | None) -> str:
+    """For a rank that is alive and elsewhere, by what it is in."""
+    on, pid = _on(finding), _pid(finding)
+    at = terms.frame(finding.frame) if finding.frame is not None else ""
+    if finding.kind == "data_wait":
+        return _loader(finding, at)
+    if finding.kind == "checkpoint_wait":
+        return f"Look at the file system that it writes to{on}: ls -l /proc/{pid}/fd; df on its target." if pid else ""
+    if finding.kind == "io_wait":
+        return f"Its file system or device does not answer. Try{on}: timeout 5 stat on its mounts; dmesg -T | tail."
+    if finding.kind == "slow":
+        return "It moved between the two samples. Capture again with a larger --settle to see whether it is slow or stuck."
+    if not pid:
+        return f"Look at {at}." if at else ""
+    if finding.kind == "busy":
+        return (
+            f"See where it spends its time{on}: py-spy top --pid {pid}. Is it only slow? Capture again with a larger --settle."
+        )
+    where = f"Look at {at}; its" if at else "See its"
+    return f"{where} native frames{on}: py-spy dump --native --pid {pid}."
+
+
+def _loader(finding: Finding, at: str) -> str:
+    if finding.homes and not finding.children:
+        where = f" at {at}" if at else ""
+        return (
+            f"The loader works in the rank itself: look at what the dataset waits for{where} (its file system, its connection)."
+        )
+    dead = "See the evidence for its workers: a dead or blocked one, its file system, or a bad sample"
+    return f"{dead}. DataLoader(timeout=...) turns this into an error."
+
+
+# --------------------------------------------------------------------------- by what holds it
+
+
+@singledispatch
+def _release(holding: object, finding: Finding) -> str:
+    raise TypeError(f"no advice for {type(holding).__name__}")
+
+
+@_release.register
+def _(holding: f.Debugger, finding: Finding) -> str:
+    at = f" in {terms.frame(finding.frame)}" if finding.frame is not None else ""
+    answer = f"Take the breakpoint{at} out, or answer {holding.tool} where the job's input is"
+    return f"{answer}; PYTHONBREAKPOINT=0 switches breakpoint() off."
+
+
+@_release.register
+def _(holding: f.TypedInput, finding: Finding) -> str:
+    return "Take the question out of the code, or start the job with its input from /dev/null."
+
+
+@_release.register
+def _(holding: f.ChildEnded, finding: Finding) -> str:
+    return f"Find out why process {holding.pid} ended: the end of its log{_and_dmesg(finding)}. It will not answer any more."
+
+
+def _and_dmesg(finding: Finding) -> str:
+    return f", and{_on(finding)}: dmesg -T | tail"
+
+
+@_release.register
+def _(holding: f.ChildStopped, finding: Finding) -> str:
+    if holding.tracer:
+        return f"Let process {holding.tracer} go on or detach{_on(finding)}."
+    return f"Let it go on{_on(finding)}: kill -CONT {holding.pid}."
+
+
+@_release.register
+def _(holding: f.OnChild, finding: Finding) -> str:
+    child = f"process {holding.pid}{_on(finding)} ({holding.command})"
+    again = " subprocess.run(..., timeout=S) turns this into an error." if holding.by_subprocess else ""
+    return f"Look at what {child} waits for; ending it lets the rank go on.{again}"
+
+
+@_release.register
+def _(holding: f.OnFifo, finding: Finding) -> str:
+    at = terms.frame(finding.frame) if finding.frame is not None else "its stack"
+    return (
+        f"It opens a FIFO that has no process at the other end: see the path that {at} opens, and start its reader or writer."
+    )
+
+
+@_release.register
+def _(holding: f.OnDescriptor, finding: Finding) -> str:
+    on, path = _on(finding), holding.path
+    if path.startswith("pipe:["):
+        what = "The pipe is full and no process reads it" if holding.writes else "No process writes into the pipe"
+        inode = path[len("pipe:[") : -1]
+        return f"{what}: see who has its other end{on}: ls -l /proc/*/fd 2>/dev/null | grep {inode}."
+    if path.startswith("socket:["):
+        what = "takes nothing" if holding.writes else "sends nothing"
+        see = f"ss -tnp | grep pid={_pid(finding)},fd={holding.number}"
+        return f"The other end of its connection {what}: see who that is{on}: {see}."
+    if holding.locks:
+        see = f"fuser -v {shlex.quote(path)}"
+        return f"{path} is locked elsewhere: see by whom{on}: {see}; the lock ends with its process."
+    what = "takes nothing" if holding.writes else "gives nothing"
+    see = f"ls -l {shlex.quote(path)}; fuser -v {shlex.quote(path)}"
+    return f"{path} {what}: see what it is and who else has it open{on}: {see}."
+
+
+@_release.register
+def _(holding: f.OnLock, finding: Finding) -> str:
+    at = f" in {terms.frame(finding.frame)}" if finding.frame is not None else ""
+    if not holding.threads:
+        why = "the lock was taken twice, or by a thread that has ended"
+        return f"It waits for a lock{at} and has no other Python thread that could release it: {why}."
+    threads = "; ".join(f"{name} at {terms.frame(frame)}" for name, frame in holding.threads[:2])
+    return f"It waits{at} for another thread of its own: {threads}. Find there who holds the lock."
+
+
+# --------------------------------------------------------------------------- by what happened
+
+
+@singledispatch
+def _by_story(story: object, finding: Finding) -> str:
+    return ""
+
+
+@_by_story.register
+def _(story: f.NeverPosted, finding: Finding) -> str:
+    return _elsewhere(finding, None)
+
+
+@_by_story.register
+def _(story: f.NeverStarted, finding: Finding) -> str:
+    return f"Look at its GPU{_on(finding)}: nvidia-smi -q, dmesg -T | grep -i xid; run again with CUDA_LAUNCH_BLOCKING=1."
+
+
+@_by_story.register
+def _(story: f.NotJoined, finding: Finding) -> str:
+    if finding.kind == "end_stall":
+        return _elsewhere(finding, None)
+    if _pid(finding):
+        return f"See what it does before init{_on(finding)}: py-spy dump --pid {_pid(finding)}."
+    return f"Check that the launcher started {terms.ranks(finding.ranks)}, with the MASTER_ADDR, MASTER_PORT and WORLD_SIZE of the others."
+
+
+@_by_story.register
+def _(story: f.Died, finding: Finding) -> str:
+    again = "The job cannot go on without it: end it and restart from the last checkpoint"
+    if story.end.oom_kills:
+        return f"{again}; it ran out of memory: fewer data-loader workers or a larger --mem."
+    log = "the end of its log shows why it left" if (story.end.code or 0) > 0 else "look at the end of its log"
+    return f"{again}; {log}, and on {_nodes(finding) or 'its node'}: dmesg -T | tail."
+
+
+@_by_story.register
+def _(story: f.Stopped, finding: Finding) -> str:
+    if story.how == "freezer":
+        return "Thaw it: the freezer of its cgroup (a suspended job? scontrol resume JOB)."
+    if story.how == "debugger":
+        return f"Let the debugger go on or detach (process {story.tracer or '?'}{_on(finding)})."
+    pid = _pid(finding)
+    return f"If it was not stopped on purpose{_on(finding)}: kill -CONT {pid}." if pid else ""
+
+
+@_by_story.register
+def _(story: f.InputOutput, finding: Finding) -> str:
+    return f"Its file system or device does not answer. Try{_on(finding)}: timeout 5 stat on its mounts; dmesg -T | tail."
+
+
+@_by_story.register
+def _(story: f.HoldsGil, finding: Finding) -> str:
+    return "Native code called there must release the GIL (ctypes.CDLL instead of PyDLL, Py_BEGIN_ALLOW_THREADS)."
+
+
+@_by_story.register
+def _(story: f.ForkedLock, finding: Finding) -> str:
+    start = "start the helper by spawn or forkserver, or before any thread"
+    return f"A thread of the parent held that lock when it forked: {start}."
+
+
+@_by_story.register
+def _(story: f.AllIn, finding: Finding) -> str:
+    links = "ibstat, nvidia-smi -q, dmesg -T for Xid, NCCL_DEBUG=INFO"
+    check = f"Check links and GPUs of {_nodes(finding) or terms.ranks(finding.ranks)}: {links}."
+    return check if story.counted else f"{check} {_COUNT}"
+
+
+@_by_story.register
+def _(story: f.HeldBehind, finding: Finding) -> str:
+    return _COUNT
+
+
+@_by_story.register
+def _(story: f.NoneLeaves, finding: Finding) -> str:
+    if not story.starting:
+        return "Look for threads that are still in a collective: hangdoctor dump --native shows them."
+    interfaces = "the interface (GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME)"
+    return f"Check MASTER_ADDR and MASTER_PORT on every node, {interfaces} and the firewall."
+
+
+@_by_story.register
+def _(story: f.StillIn, finding: Finding) -> str:
+    return "Compare the ends of their loops: every rank must make the same calls before destroy_process_group()."
+
+
+@_by_story.register
+def _(story: f.LeftWithout, finding: Finding) -> str:
+    return "Find why it ends earlier than the others: uneven data, an exception, its step count."
+
+
+@_by_story.register
+def _(story: f.PeerElsewhere, finding: Finding) -> str:
+    return f"Compare the sends and receives of ranks {story.waiter} and {finding.ranks[0]}. {_COUNT}"
+
+
+@_by_story.register
+def _(story: f.InOther, finding: Finding) -> str:
+    if story.how is f.Apart.ROOTS:
+        return "Make all members call it with the same root."
+    if story.how is f.Apart.OTHER_GROUP:
+        return "Make all members call it on the same group; compare the lines in the evidence."
+    if story.how in (f.Apart.SMALLER_SIDE, f.Apart.NO_ORDER, f.Apart.RING):
+        return _COUNT
+    return f"{_BRANCH} {_COUNT}"
+
+
+@_by_story.register
+def _(story: f.NotSeen, finding: Finding) -> str:
+    nodes = _nodes(finding) or format_hosts(story.nodes)
+    if not nodes:
+        return ""
+    return f"Look at {nodes}: scontrol show node {nodes}, ping, its console. Without it the job must be restarted."
+
+
+@_by_story.register
+def _(story: f.NoRecords, finding: Finding) -> str:
+    return "Enlarge the recorder's ring (TORCH_FR_BUFFER_SIZE), so that it holds what a host enqueues ahead."
+
+
+@_by_story.register
+def _(story: f.LostByRas, finding: Finding) -> str:
+    where = f" on {', '.join(story.hosts)}" if story.hosts else ""
+    return f"See whether the process and its node live{where}: dmesg -T for Xid and OOM. Then restart from the last checkpoint."
+
+
+@_by_story.register
+def _(story: f.FewerByRas, finding: Finding) -> str:
+    return "hangdoctor dump shows the stacks of these ranks: what they do instead."
+
+
+@_by_story.register
+def _(story: f.UnsetKey, finding: Finding) -> str:
+    return f"Find the line that sets {story.keys}, and the rank that should have reached it."
+
+
+@_by_story.register
+def _(story: f.Disagrees, finding: Finding) -> str:
+    if story.fields[:1] == ("op",):
+        return "Compare the two lines: one of them calls another operation there, or the rank left calls out (a branch, a swallowed exception)."
+    what = " and ".join(_FIELDS.get(name, name) for name in story.fields) or "arguments"
+    return f"Make all members call it with the same {what}; the lines are in the evidence."
+
+
+_FIELDS = {"reduce_op": "reduce op"}
+
+
+@_by_story.register
+def _(story: f.Diverged, finding: Finding) -> str:
+    if finding.kind == "p2p_unmatched":
+        return "Compare the two lines: each send needs one receive on the other side, in the same order."
+    if finding.kind == "mismatch":
+        return "Make all members call it on the same group; compare the lines."
+    if finding.kind == "end_stall":
+        return "Find why it ends earlier or later than the others: uneven data, an exception, its step count."
+    return _BRANCH
+
+
+@_by_story.register
+def _(story: f.Ring, finding: Finding) -> str:
+    if finding.kind == "p2p_unmatched":
+        return "Compare the sends and receives in the evidence: one side posts them in another order."
+    return "A larger ring of records (TORCH_FR_BUFFER_SIZE, HANGDOCTOR_RING) shows more of the past; compare the lines in the evidence."
+
+
+@_by_story.register
+def _(story: f.OneOf, finding: Finding) -> str:
+    return "Their stacks show which of them waits in a send or receive: hangdoctor dump, or py-spy dump on each."
+
+
+@_by_story.register
+def _(story: f.SlowByWaiting, finding: Finding) -> str:
+    return _STRAGGLER
+
+
+@_by_story.register
+def _(story: f.SlowByPace, finding: Finding) -> str:
+    return _STRAGGLER
+
+
+@_by_story.register
+def _(story: f.SlowByHistory, finding: Finding) -> str:
+    return _STRAGGLER
