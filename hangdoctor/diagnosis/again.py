@@ -11,14 +11,22 @@ def pause_s(capture: JobCapture, diagnosis: Diagnosis) -> float:
 
     Only waits that the job itself has shown to be usual raise the question: the alternative "slow" of a cause.
     """
-    doubted = [c for c in diagnosis.causes if c.kind != "slow" and any(a.kind == "slow" for a in c.alternatives)]
+    doubted = [
+        c
+        for c in diagnosis.causes
+        if c.kind != "slow" and any(a.kind == "slow" for a in c.alternatives)
+    ]
     return round(max((_usual(capture, c) for c in doubted), default=0.0), 1)
 
 
 def _usual(capture: JobCapture, cause: Cause) -> float:
     members = set(cause.where.group_ranks or ())
     found = [0.0]
-    for ops in (r.ops for r in capture.ranks() if r.ops is not None and r.rank in members and r.rank not in cause.ranks):
+    for ops in (
+        r.ops
+        for r in capture.ranks()
+        if r.ops is not None and r.rank in members and r.rank not in cause.ranks
+    ):
         # A send or receive has two members, of a group that has more.
         groups = {g.uid for g in ops.groups if members <= set(g.ranks)}
         found.append(settling_s(last_waits(ops, cause.where.op or "", groups)))

@@ -17,7 +17,11 @@ from .wording import calls as wording
 from .wording.terms import long_frame
 
 _SHOWN = 6  # calls after the parting that are shown of each rank
-_ENOUGH = (8, 4, 2)  # events in a row that make two histories the same one: the longest of these that is found
+_ENOUGH = (
+    8,
+    4,
+    2,
+)  # events in a row that make two histories the same one: the longest of these that is found
 _RESUMED = 4  # events in a row after which two ranks count as together again
 Step = tuple[str, Function]  # what happened ("call", "return", "exception") to which function
 Steps = Sequence[tuple[Step, Event]]  # with the event, whose time is by the rank's own clock
@@ -46,10 +50,16 @@ def _traced(view: RankView) -> bool:
 
 def _peer(case: Case, culprit: RankView, blamed: set[int]) -> RankView | None:
     """A rank that is not to blame: of the same role in another replica where the layout tells, else the nearest."""
-    able = [v for v in case.views if v.rank not in blamed and not v.gone and not v.stopped and _traced(v)]
+    able = [
+        v
+        for v in case.views
+        if v.rank not in blamed and not v.gone and not v.stopped and _traced(v)
+    ]
     layout = case.capture.layout
     same = set(layout.same_role(culprit.rank)) if layout is not None else set()
-    return min(able, key=lambda v: (v.rank not in same, abs(v.rank - culprit.rank), v.rank), default=None)
+    return min(
+        able, key=lambda v: (v.rank not in same, abs(v.rank - culprit.rank), v.rank), default=None
+    )
 
 
 def compare(culprit: RankView, peer: RankView | None) -> CallsParting:
@@ -63,7 +73,9 @@ def compare(culprit: RankView, peer: RankView | None) -> CallsParting:
     of_culprit = _shown(culprit, theirs[a if common else -_SHOWN :])
     of_peer = _shown(peer, others[b if common else -_SHOWN :]) if peer is not None else None
     alike = wording.step(*theirs[a - 1][0]) if common else ""
-    return CallsParting(wording.parting(of_culprit, of_peer, alike), of_culprit, of_peer, common, alike)
+    return CallsParting(
+        wording.parting(of_culprit, of_peer, alike), of_culprit, of_peer, common, alike
+    )
 
 
 def part(a: Steps, b: Steps) -> tuple[int, int]:
@@ -78,13 +90,23 @@ def part(a: Steps, b: Steps) -> tuple[int, int]:
         return _same_time(a, b)
     i, j = shared[0] + 1, shared[1] + 1
     inner = SequenceMatcher(None, [s for s, _ in a[i:]], [s for s, _ in b[j:]], autojunk=False)
-    blocks = [m for m in inner.get_matching_blocks() if m.size >= _RESUMED or (m.size and not m.a and not m.b)]
-    return (i + blocks[-1].a + blocks[-1].size, j + blocks[-1].b + blocks[-1].size) if blocks else (i, j)
+    blocks = [
+        m
+        for m in inner.get_matching_blocks()
+        if m.size >= _RESUMED or (m.size and not m.a and not m.b)
+    ]
+    return (
+        (i + blocks[-1].a + blocks[-1].size, j + blocks[-1].b + blocks[-1].size)
+        if blocks
+        else (i, j)
+    )
 
 
 def _shared_call(a: Steps, b: Steps) -> tuple[int, int] | None:
     """The innermost call that both histories are still in, as places of the two; the calls around it agree too."""
-    mine, theirs = ([k for k, (_, e) in enumerate(steps) if e in opened] for steps, opened in _opened(a, b))
+    mine, theirs = (
+        [k for k, (_, e) in enumerate(steps) if e in opened] for steps, opened in _opened(a, b)
+    )
     for x in range(len(mine) - 1, -1, -1):
         for y in range(len(theirs) - 1, -1, -1):
             around = x == 0 or y == 0 or a[mine[x - 1]][0] == b[theirs[y - 1]][0]
@@ -109,7 +131,11 @@ def _same_time(a: Steps, b: Steps) -> tuple[int, int]:
                     ends.append((row[j], i, j))
         before = row
     for enough in _ENOUGH:
-        long = [(abs(a[i - 1][1].at_ns - b[j - 1][1].at_ns), -run, i, j) for run, i, j in ends if run >= enough]
+        long = [
+            (abs(a[i - 1][1].at_ns - b[j - 1][1].at_ns), -run, i, j)
+            for run, i, j in ends
+            if run >= enough
+        ]
         if long:
             return min(long)[2:]
     return 0, 0
@@ -133,7 +159,9 @@ def open_calls(events: Sequence[Event]) -> list[Event]:
         if event.kind in ("call", "open"):
             stack.append(event)
             continue
-        place = next((i for i in range(len(stack) - 1, -1, -1) if stack[i].function == event.function), None)
+        place = next(
+            (i for i in range(len(stack) - 1, -1, -1) if stack[i].function == event.function), None
+        )
         if place is not None:
             del stack[place:]
     return stack
@@ -157,7 +185,10 @@ def _steps(view: RankView) -> Steps:
     wanted = view.thread.tid if view.thread is not None else main_tid(trace)
     events = thread_events(trace, wanted) or thread_events(trace, main_tid(trace))
     return [
-        (("call" if e.kind == "open" else e.kind, trace.functions[e.function]), replace(e, at_ns=e.at_ns + trace.base_ns))
+        (
+            ("call" if e.kind == "open" else e.kind, trace.functions[e.function]),
+            replace(e, at_ns=e.at_ns + trace.base_ns),
+        )
         for e in events
     ]
 
@@ -178,7 +209,9 @@ def _briefly(steps: Sequence[Step]) -> list[Step]:
     """Calls that have come back are one step each, without what they called."""
     brief: list[Step] = []
     for kind, function in steps:
-        begun = next((i for i in range(len(brief) - 1, -1, -1) if brief[i] == ("call", function)), None)
+        begun = next(
+            (i for i in range(len(brief) - 1, -1, -1) if brief[i] == ("call", function)), None
+        )
         if kind == "return" and begun is not None:
             brief[begun:] = [("ran", function)]
         else:

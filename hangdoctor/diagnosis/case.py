@@ -120,7 +120,9 @@ def waiters(case: Case, culprits: Iterable[int]) -> Waiters | None:
     return Waiters(ranks_of(groups[0]), op_of(groups[0]), elsewhere=rest)
 
 
-def finding_on(case: Case, kind: Kind, views: Sequence[RankView], story: Story, confidence: float) -> Finding:
+def finding_on(
+    case: Case, kind: Kind, views: Sequence[RankView], story: Story, confidence: float
+) -> Finding:
     """A finding on ranks that were captured, with where they are and who waits for them."""
     ranks = [v.rank for v in views]
     return Finding(

@@ -18,7 +18,10 @@ class Ground(Enum):
     DEAD_ALONE = (0.85, "no process, but no other rank is seen to wait for it")
     IO = (0.93, "state D in every sample without CPU time, and others wait")
     IO_ALONE = (0.75, "state D in every sample, but no other rank is seen to wait for it")
-    GIL = (0.90, "one thread holds the GIL at one line in every sample, or a forked child waits for a lock; others wait")
+    GIL = (
+        0.90,
+        "one thread holds the GIL at one line in every sample, or a forked child waits for a lock; others wait",
+    )
     GIL_ALONE = (0.70, "the same, but no other rank is seen to wait for it")
     # Stacks.
     OUTSIDE = (0.92, "alive, outside the communication that all others wait in")
@@ -26,16 +29,31 @@ class Ground(Enum):
     OUTSIDE_MOVING = (0.60, "outside, and it moved between the samples: it may only be late")
     NOT_JOINED = (0.90, "others wait in set-up, it has not come to it")
     NOT_JOINED_UNSEEN = (0.80, "others wait in set-up and no process of that rank was found")
-    NOT_JOINED_SILENT = (0.70, "others wait in set-up and its node does not report: it may wait there too")
+    NOT_JOINED_SILENT = (
+        0.70,
+        "others wait in set-up and its node does not report: it may wait there too",
+    )
     NONE_LEAVES = (0.50, "all are in set-up or teardown: the stacks show no reason")
     LEAVING = (0.80, "few are inside while most have left, or the other way round")
-    PEER_ELSEWHERE = (0.70, "a send or receive names a peer that is in something else, which may itself wait")
-    ALL_IN_STACKS = (0.55, "all stacks show one operation: a rank that made a call more or less looks the same")
-    MEMBERS_IN_STACKS = (0.50, "all members of one group show one operation; others wait behind them")
+    PEER_ELSEWHERE = (
+        0.70,
+        "a send or receive names a peer that is in something else, which may itself wait",
+    )
+    ALL_IN_STACKS = (
+        0.55,
+        "all stacks show one operation: a rank that made a call more or less looks the same",
+    )
+    MEMBERS_IN_STACKS = (
+        0.50,
+        "all members of one group show one operation; others wait behind them",
+    )
     ORDER_OF_LINES = (0.55, "lines are in order, but operations are not counted")
     ONE_SIDE_OF_TWO = (0.45, "one of two sides made different calls: both are named")
     FEW_ELSEWHERE = (0.45, "a minority in another operation: a minority alone is not guilt")
-    FEW_OF_MEMBERS = (0.50, "few members are not at an operation that most wait in, in no known order")
+    FEW_OF_MEMBERS = (
+        0.50,
+        "few members are not at an operation that most wait in, in no known order",
+    )
     NO_ORDER = (0.25, "several operations, and nothing orders them")
     RING_BY_STACKS = (0.30, "ranks wait for one another, and the stacks show no reason")
     ROOTS = (0.70, "members name different roots of one collective")
@@ -51,7 +69,10 @@ class Ground(Enum):
     SIGNATURE_MAJORITY = (0.95, "three or more members agree against it")
     SIGNATURE_PAIR = (0.90, "two members agree against it")
     SIGNATURE_ROLE = (0.90, "ranks with the same role in other replicas call it otherwise")
-    SIGNATURE_PRECEDENT = (0.85, "its own earlier calls, or ranks with the same role, say otherwise")
+    SIGNATURE_PRECEDENT = (
+        0.85,
+        "its own earlier calls, or ranks with the same role, say otherwise",
+    )
     SIGNATURE_PARTLY = (0.70, "its own earlier calls say otherwise, and other members are not seen")
     SIGNATURE_OPEN = (0.50, "two sides disagree and nothing decides")
     HISTORY = (0.90, "its history parts from that of ranks with the same role")
@@ -64,7 +85,10 @@ class Ground(Enum):
     NOT_ANSWERING = (0.70, "all waits end at ranks that did not answer")
     WITHOUT_RECORDS = (0.50, "all waits end at ranks without records, for no known reason")
     BEYOND_RECORDS = (0.40, "the ring of records is too short to show where the device is")
-    ONE_OF_THEM = (0.40, "several are outside of all that gloo's recorder keeps, and one may wait for another")
+    ONE_OF_THEM = (
+        0.40,
+        "several are outside of all that gloo's recorder keeps, and one may wait for another",
+    )
     SLOW_BY_WAITING = (0.80, "it hardly waits while all others do")
     SLOW_BY_PACE = (0.60, "it takes longest in every call, by completions alone")
     SLOW_BY_HISTORY = (0.85, "the collector saw over minutes that the others wait for it")
@@ -88,10 +112,16 @@ class Limit(Enum):
 
     ONE_SAMPLE = (0.75, "one sample does not show whether it moves")
     NO_STACK = (0.50, "its stack could not be read")
-    AHEAD = (0.65, "it is past the line where the others wait: they may be waiting for someone else")
+    AHEAD = (
+        0.65,
+        "it is past the line where the others wait: they may be waiting for someone else",
+    )
     MORE_THAN_WAIT = (0.70, "more ranks are outside than wait")
     UNRECORDED_GRADIENTS = (0.45, "gradients are reduced without a record, and it may wait in that")
-    UNRECORDED_TRANSFER = (0.70, "the recorder leaves sends and receives out, and it may wait in one")
+    UNRECORDED_TRANSFER = (
+        0.70,
+        "the recorder leaves sends and receives out, and it may wait in one",
+    )
     USUAL_WAIT = (0.50, "waits as long are usual in this job")
 
     @property

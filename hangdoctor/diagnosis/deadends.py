@@ -54,7 +54,10 @@ def find(case: Case, waiting: list[RankView]) -> list[Finding]:
 
 def _apart(case: Case, instance: Instance, views: Views) -> Finding:
     """An operation whose other members wait in something else, for whom their stacks do not show."""
-    here, there = [r for r in instance.present if r in views], [r for r in instance.absent if r in views]
+    here, there = (
+        [r for r in instance.present if r in views],
+        [r for r in instance.absent if r in views],
+    )
     if len(here) == len(there):
         both = Odd("order", sorted(here + there), [], Apart.NO_ORDER, Ground.RING_BY_STACKS)
         return _finding(case, both, views)
@@ -80,7 +83,9 @@ def _different_roots(case: Case, roots: dict[int, int], views: Views) -> Finding
     (usual, most), (_, second) = Counter(roots.values()).most_common(2)
     odd = [r for r in sorted(roots) if most == second or roots[r] != usual]
     finding = _finding(case, Odd("mismatch", odd, sorted(roots), Apart.ROOTS, Ground.ROOTS), views)
-    finding.story = f.InOther(Apart.ROOTS, op_of([views[odd[0]]]), roots=tuple(sorted(roots.items())))
+    finding.story = f.InOther(
+        Apart.ROOTS, op_of([views[odd[0]]]), roots=tuple(sorted(roots.items()))
+    )
     return finding
 
 
@@ -90,7 +95,14 @@ def _root(view: RankView) -> int | None:
     name = names_of_root.get(view.place.op)
     if name is None:
         return None
-    return next((f.values[name] for f in reversed(view.path) if f.name.endswith(view.place.op) and name in f.values), None)
+    return next(
+        (
+            f.values[name]
+            for f in reversed(view.path)
+            if f.name.endswith(view.place.op) and name in f.values
+        ),
+        None,
+    )
 
 
 def _ring(case: Case, graph: StackGraph, end: End, views: Views) -> Finding:
@@ -108,7 +120,9 @@ def _other_group(case: Case, end: End, views: Views) -> Odd | None:
     """Ranks at the very call that others wait in, on another group."""
     for instance in end.instances:
         here = stackgraph.operation_of(views[instance.present[0]])
-        strange = [r for r in instance.absent if r in views and stackgraph.operation_of(views[r]) == here]
+        strange = [
+            r for r in instance.absent if r in views and stackgraph.operation_of(views[r]) == here
+        ]
         if strange and len(strange) < len(instance.present):
             return Odd("mismatch", strange, instance.present, Apart.OTHER_GROUP, Ground.OTHER_GROUP)
     return None
@@ -140,7 +154,9 @@ def _passed(case: Case, end: End, views: Views) -> Odd | None:
     size = 0
     for instance in sorted(end.instances, key=lambda i: len(i.members)):
         behind = views[instance.present[0]]
-        ahead = [r for r in instance.absent if r in end.ranks and is_ahead(case, views[r], behind, views)]
+        ahead = [
+            r for r in instance.absent if r in end.ranks and is_ahead(case, views[r], behind, views)
+        ]
         if not ahead or (best is not None and len(instance.members) > size):
             continue
         found = _smaller_side(instance, sorted(ahead))
@@ -178,8 +194,12 @@ def is_ahead(case: Case, view: RankView, other: RankView, views: Views) -> bool:
         if counters([a]) != counters([b]):
             return True
         if a.line != b.line:
-            theirs = [v for v in views.values() if layout.coordinates(v.rank)["pp"] == stage[other.rank]]
-            mine = [v for v in views.values() if layout.coordinates(v.rank)["pp"] == stage[view.rank]]
+            theirs = [
+                v for v in views.values() if layout.coordinates(v.rank)["pp"] == stage[other.rank]
+            ]
+            mine = [
+                v for v in views.values() if layout.coordinates(v.rank)["pp"] == stage[view.rank]
+            ]
             return _on_line(theirs, depth, a) or _on_line(mine, depth, b)
     return False
 
@@ -187,7 +207,11 @@ def is_ahead(case: Case, view: RankView, other: RankView, views: Views) -> bool:
 def _on_line(some: list[RankView], depth: int, frame: Frame) -> bool:
     """Whether one of them stands on the frame's line."""
     at = [program(v.path)[depth : depth + 1] for v in some]
-    return any((f.name, f.file, f.line) == (frame.name, frame.file, frame.line) for path in at for f in path)
+    return any(
+        (f.name, f.file, f.line) == (frame.name, frame.file, frame.line)
+        for path in at
+        for f in path
+    )
 
 
 def _minority(case: Case, end: End, views: Views) -> Odd | None:

@@ -110,7 +110,16 @@ def _gil_holder(view: RankView) -> tuple[int, bool] | None:
     first = holders[0] if holders else None
     if first is None or any(h is None or h.tid != first.tid for h in holders) or len(holders) < 2:
         return None
-    same = len({tuple((f.name, f.line) for f in h.frames) + counters(h.frames) for h in holders if h is not None}) == 1
+    same = (
+        len(
+            {
+                tuple((f.name, f.line) for f in h.frames) + counters(h.frames)
+                for h in holders
+                if h is not None
+            }
+        )
+        == 1
+    )
     if not same:
         return None
     asleep = all(h is not None and h.state in ("S", "D") for h in holders) and all(
@@ -144,7 +153,11 @@ def forked_with_lock(view: RankView) -> Process | None:
         inner = threads[0].frames[0]
         code = inner.code
         waits = threads[0].syscall in ("futex", "") and threads[0].state in ("S", "")
-        lock = code.startswith("with ") or "acquire" in code or inner.name in ("acquire", "_acquireLock")
+        lock = (
+            code.startswith("with ")
+            or "acquire" in code
+            or inner.name in ("acquire", "_acquireLock")
+        )
         if waits and lock and not ("queues.py" in inner.file or "synchronize.py" in inner.file):
             return child
     return None

@@ -132,7 +132,9 @@ class OnLock(Struct, frozen=True):
     threads: tuple[tuple[str, Frame], ...] = ()
 
 
-Holding = Debugger | TypedInput | ChildEnded | ChildStopped | OnChild | OnFifo | OnDescriptor | OnLock
+Holding = (
+    Debugger | TypedInput | ChildEnded | ChildStopped | OnChild | OnFifo | OnDescriptor | OnLock
+)
 
 
 # --------------------------------------------------------------------------- stories: what happened

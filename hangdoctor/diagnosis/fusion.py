@@ -28,7 +28,11 @@ def run(case: Case, draft: Draft) -> None:
         draft.findings = ordered(join(case, draft, ops.findings))
         # A process that is stopped or dead is a hang, whatever still moves.
         draft.status = "hang" if any(c.kind != "slow" for c in draft.findings) else ops.status
-    elif ops.status == "healthy" and not draft.facts and not any(c.kind == "end_stall" for c in draft.by_stacks):
+    elif (
+        ops.status == "healthy"
+        and not draft.facts
+        and not any(c.kind == "end_stall" for c in draft.by_stacks)
+    ):
         # Silence is no sign of health: who was not seen may be the one that hangs.
         draft.status = "unknown" if case.unseen else "healthy"
     elif all(v.thread is None for v in case.views):
@@ -50,7 +54,9 @@ def join(case: Case, draft: Draft, by_ops: list[Finding]) -> list[Finding]:
     contrary = [c for c in others if c.confidence >= CLEAR]
     for other in contrary:
         blamed = tuple(sorted(named))
-        draft.notes.append(Note(Remark.STACKS_DISAGREE, tuple(other.ranks), frame=other.frame, blamed=blamed))
+        draft.notes.append(
+            Note(Remark.STACKS_DISAGREE, tuple(other.ranks), frame=other.frame, blamed=blamed)
+        )
     if contrary:
         for finding in found:
             finding.confidence = lowered(finding.confidence, Less.STACKS_DISAGREE)

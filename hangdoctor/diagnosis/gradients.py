@@ -22,8 +22,16 @@ def run(case: Case, draft: Draft) -> None:
     """Drop what the operations blame on ranks that wait in something their records cannot show."""
     if draft.ops is None:
         return
-    unseen = {v.rank: v for v in case.waiting if v.capture.ops is not None and _shows_nothing(v.capture.ops)}
-    kept = [c for c in draft.ops.findings if c.kind not in ("not_entered", "order") or not set(c.ranks) <= unseen.keys()]
+    unseen = {
+        v.rank: v
+        for v in case.waiting
+        if v.capture.ops is not None and _shows_nothing(v.capture.ops)
+    }
+    kept = [
+        c
+        for c in draft.ops.findings
+        if c.kind not in ("not_entered", "order") or not set(c.ranks) <= unseen.keys()
+    ]
     if len(kept) == len(draft.ops.findings):
         return
     draft.ops.findings = kept

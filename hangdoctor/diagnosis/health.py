@@ -70,7 +70,11 @@ def why_healthy(case: Case) -> Remaining | None:
     if len(moved) == len(alive):
         return Remaining(Reason.ALL_MOVED, number=len(alive))
     settled = [v for v in alive if v.motion in ("still", "unknown") or v.stopped or v.stack_error]
-    idle = [v for v in alive if not v.place.communicates and v.motion not in ("moved", "running", "looping")]
+    idle = [
+        v
+        for v in alive
+        if not v.place.communicates and v.motion not in ("moved", "running", "looping")
+    ]
     starting = [v for v in alive if v.place.kind in ("start", "end")]
     if settled or idle or starting:
         return None
@@ -100,7 +104,9 @@ def _by_motion(case: Case) -> Remaining:
     groups = group_by_operation(case.waiting)
     first = groups[0] if groups else []
     if first and case.absent:
-        return Remaining(Reason.SOME_NOT_CAPTURED, ranks_of(first), tuple(case.absent), op_of(first))
+        return Remaining(
+            Reason.SOME_NOT_CAPTURED, ranks_of(first), tuple(case.absent), op_of(first)
+        )
     at_work = [v for v in case.alive if v.motion in _AT_WORK]
     if at_work and not first:
         return Remaining(Reason.NONE_WAITS, ranks_of(at_work))

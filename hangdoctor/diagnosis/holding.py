@@ -11,7 +11,9 @@ from . import findings as f
 from .findings import Clue, Holding
 from .view import RankView, all_states
 
-_DEBUGGERS = re.compile(r"(?:^|/)(?:(i?pdb|pudb)(?:/|\.py$)|IPython/.*debugger\.py$|(?:debugpy|pydevd)/)")
+_DEBUGGERS = re.compile(
+    r"(?:^|/)(?:(i?pdb|pudb)(?:/|\.py$)|IPython/.*debugger\.py$|(?:debugpy|pydevd)/)"
+)
 _ON_FILE = re.compile(r"^(\w+)\((\d+) -> (.*)\)$", re.S)
 _LOCK = re.compile(r"\bwith\b|\.acquire\(|\.wait\(|\.join\(|\.get\(|\.result\(")
 _PROBE = re.compile(r"hangdoctor/probe/|multiprocessing/queues\.py")
@@ -90,7 +92,9 @@ def _child(view: RankView) -> Holding | None:
 def _where(process: Process) -> tuple[Frame | None, str]:
     """The frame that a process is in, or else the system call."""
     last = process.samples[-1] if process.samples else None
-    main = next((t for t in last.threads if t.frames or t.syscall), None) if last is not None else None
+    main = (
+        next((t for t in last.threads if t.frames or t.syscall), None) if last is not None else None
+    )
     if last is None or main is None:
         return None, ""
     if main.frames:
@@ -122,7 +126,9 @@ def _lock(view: RankView) -> Holding | None:
 
 
 def _other_threads(view: RankView, own: ThreadSample) -> list[ThreadSample]:
-    with_stacks = (s.threads for s in reversed(view.capture.samples) if any(t.frames for t in s.threads))
+    with_stacks = (
+        s.threads for s in reversed(view.capture.samples) if any(t.frames for t in s.threads)
+    )
     threads = next(with_stacks, [])
     others = [t for t in threads if t.tid != own.tid and t.frames]
     return [t for t in others if not any(_PROBE.search(frame.file) for frame in t.frames)]
@@ -130,7 +136,17 @@ def _other_threads(view: RankView, own: ThreadSample) -> list[ThreadSample]:
 
 def _own(thread: ThreadSample) -> Frame:
     """The frame of a thread that says most: the innermost outside of Python's own threading."""
-    return next((frame for frame in thread.frames if not frame.file.endswith("threading.py")), thread.frames[0])
+    return next(
+        (frame for frame in thread.frames if not frame.file.endswith("threading.py")),
+        thread.frames[0],
+    )
 
 
-_LOOKS: tuple[Callable[[RankView], Holding | None], ...] = (_debugger, _typed_input, failed_child, _child, _file, _lock)
+_LOOKS: tuple[Callable[[RankView], Holding | None], ...] = (
+    _debugger,
+    _typed_input,
+    failed_child,
+    _child,
+    _file,
+    _lock,
+)

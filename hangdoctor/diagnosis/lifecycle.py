@@ -30,7 +30,9 @@ def find_start(case: Case, blamed: set[int]) -> list[Finding]:
     if not joining:
         return []
     joined = {v.rank for v in joining} | blamed
-    late = [v for v in case.alive if v.rank not in joined and not v.stopped and v.place.kind != "end"]
+    late = [
+        v for v in case.alive if v.rank not in joined and not v.stopped and v.place.kind != "end"
+    ]
     # Past the first set-up every rank has communicated: then new_group is an operation like any other.
     if any(v.place.kind in ("collective", "p2p") for v in late) and len(late) >= len(joining):
         return []
@@ -42,7 +44,9 @@ def find_start(case: Case, blamed: set[int]) -> list[Finding]:
 
 
 def _late(case: Case, joining: list[RankView], view: RankView) -> Finding:
-    finding = finding_on(case, "start_stall", [view], f.NotJoined(op_of(joining)), sure(Ground.NOT_JOINED))
+    finding = finding_on(
+        case, "start_stall", [view], f.NotJoined(op_of(joining)), sure(Ground.NOT_JOINED)
+    )
     finding.where = where_held(case, joining, view)
     finding.clues = [stack_clue([view]), in_op(joining)]
     return finding
@@ -56,7 +60,9 @@ def stack_clue(views: list[RankView]) -> Clue:
 
 def _not_started(case: Case, joining: list[RankView], unseen: list[int]) -> Finding:
     whys = tuple(sorted({case.silent[r] for r in unseen if r in case.silent}))
-    whys = whys or (f"no process of {'that rank' if len(unseen) == 1 else 'these ranks'} was found",)
+    whys = whys or (
+        f"no process of {'that rank' if len(unseen) == 1 else 'these ranks'} was found",
+    )
     return Finding(
         kind="start_stall",
         ranks=unseen,
@@ -90,7 +96,9 @@ def find_end(case: Case, blamed: set[int]) -> list[Finding]:
         everyone = len(leaving) == len(case.views) and not case.absent and not blamed
         return [_stuck_together(case, leaving, starting=False)] if everyone else []
     if any(not v.waits for v in inside):
-        inside = [v for v in inside if not v.waits]  # who is not in a communication blocks those who are
+        inside = [
+            v for v in inside if not v.waits
+        ]  # who is not in a communication blocks those who are
     elif len(leaving) + len(ended) < len(inside):
         return [_end_finding(case, leaving, inside, left=True)]
     if not inside:
@@ -100,9 +108,11 @@ def find_end(case: Case, blamed: set[int]) -> list[Finding]:
     return [_end_finding(case, inside, leaving + ended, left=False)]
 
 
-def _end_finding(case: Case, culprits: list[RankView], others: list[RankView], left: bool) -> Finding:
+def _end_finding(
+    case: Case, culprits: list[RankView], others: list[RankView], left: bool
+) -> Finding:
     gone = [v for v in others if v.gone]
-    alive = [v for v in others if not v.gone]
+    alive = [v for v in others if not v.gone and v not in culprits]
     view = culprits[0]
     story = f.StillIn(
         op=f.Op(view.place.op, frame=frame_of(view)),

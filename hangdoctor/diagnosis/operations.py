@@ -34,19 +34,25 @@ def gather(case: Case, facts: list[Finding]) -> OpsEvidence:
     """The records of all ranks with what stacks and /proc know."""
     known = {v.rank: v for v in case.views}
     outside = _kinds_outside(case, facts)
-    not_found = {r: "no process of this rank was found" for r in case.absent}
+    not_found = {r: "no process of it was found" for r in case.absent}
     dead = [v for v in case.gone if not (v.capture.ops is not None and v.capture.ops.finished)]
     coded = [v for v in case.alive if v.place.frame is not None and not v.place.communicates]
     return OpsEvidence(
         ops={r: v.capture.ops for r, v in known.items() if v.capture.ops is not None},
-        earlier={r: v.capture.ops_before for r, v in known.items() if v.capture.ops_before is not None},
+        earlier={
+            r: v.capture.ops_before for r, v in known.items() if v.capture.ops_before is not None
+        },
         world_size=case.world_size,
         layout=case.capture.layout,
         silent=dict(case.silent) | not_found,
         dead={v.rank: faults.end_of(v, 0) for v in dead},
         stopped={v.rank for v in case.alive if v.stopped},
         places={v.rank: v.place.frame for v in coded if v.place.frame is not None},
-        doing={v.rank: doing for v in case.alive if not v.stopped and (doing := outsiders.doing_of(v)) is not None},
+        doing={
+            v.rank: doing
+            for v in case.alive
+            if not v.stopped and (doing := outsiders.doing_of(v)) is not None
+        },
         outside=outside,
         moving={v.rank for v in case.alive if _moves(v, outside)},
         nodes={v.rank: v.node for v in case.views},
@@ -66,7 +72,9 @@ def _kinds_outside(case: Case, facts: list[Finding]) -> dict[int, str]:
 
 
 def _moves(view: RankView, outside: dict[int, str]) -> bool:
-    return not view.place.communicates and (view.motion == "moved" or outside.get(view.rank) == "slow")
+    return not view.place.communicates and (
+        view.motion == "moved" or outside.get(view.rank) == "slow"
+    )
 
 
 def _waits_for_handle(view: RankView) -> bool:

@@ -26,7 +26,11 @@ _DATAISH = re.compile(r"batch|data(?!class)|fetch|sample|(?<![a-z])loader|(?<![a
 
 def outside(case: Case, blamed: set[int]) -> list[RankView]:
     """Living ranks that are in no communication, or got on in one, and that no pass has explained yet."""
-    return [v for v in case.alive if v.rank not in blamed and not v.waits and not v.stopped and v.capture.samples]
+    return [
+        v
+        for v in case.alive
+        if v.rank not in blamed and not v.waits and not v.stopped and v.capture.samples
+    ]
 
 
 def passed_on(case: Case, free: list[RankView], blamed: set[int]) -> set[int]:
@@ -36,7 +40,11 @@ def passed_on(case: Case, free: list[RankView], blamed: set[int]) -> set[int]:
     ranks at one line as wait behind, or another cause that explains the wait.
     """
     waiting = [v for v in case.waiting if v.rank not in blamed]
-    ahead = [v for v in free if v.motion in ("still", "stirred", "unknown", "running") and is_ahead(v, waiting)]
+    ahead = [
+        v
+        for v in free
+        if v.motion in ("still", "stirred", "unknown", "running") and is_ahead(v, waiting)
+    ]
     together: set[int] = set()
     for view in ahead:
         company = [o for o in ahead if compare(o.path, view.path) == 0]
@@ -68,7 +76,12 @@ def find(case: Case, blamed: set[int]) -> list[Finding]:
     groups: dict[tuple[object, ...], list[RankView]] = {}
     for view in suspects:
         frame = view.place.frame
-        key = (kind_of(view), frame.name if frame else "", frame.file if frame else "", frame.line if frame else 0)
+        key = (
+            kind_of(view),
+            frame.name if frame else "",
+            frame.file if frame else "",
+            frame.line if frame else 0,
+        )
         groups.setdefault(key, []).append(view)
     return ordered(_finding(case, group, waiting) for group in groups.values())
 
@@ -77,7 +90,9 @@ def kind_of(view: RankView) -> Kind:
     """What a rank outside does instead."""
     if view.place.kind == "checkpoint":
         return "slow" if gets_on(view) else "checkpoint_wait"
-    if view.motion in ("running",) or (view.place.kind == "code" and view.motion == "looping" and _is_busy_loop(view)):
+    if view.motion in ("running",) or (
+        view.place.kind == "code" and view.motion == "looping" and _is_busy_loop(view)
+    ):
         return "busy"
     if view.place.kind == "data":
         return "data_wait"
@@ -122,7 +137,9 @@ def _data_by_name(view: RankView) -> bool:
 def _has_workers(view: RankView) -> bool:
     """True where a child was made by multiprocessing: it feeds the queue that the rank waits on."""
     return any(
-        any("multiprocessing" in f.file for t in s.threads for f in t.frames) for c in view.capture.children for s in c.samples
+        any("multiprocessing" in f.file for t in s.threads for f in t.frames)
+        for c in view.capture.children
+        for s in c.samples
     )
 
 

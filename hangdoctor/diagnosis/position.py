@@ -15,7 +15,9 @@ from .view import RankView
 # Names that count what a training repeats, in the order in which they are believed.
 _COUNTERS = ("epoch", "global_step", "iteration", "step", "steps_done", "iter", "it", "batch_idx", "batch_id", "batch",
              "micro_batch", "micro_batch_id", "microbatch", "mb", "i")  # fmt: skip
-_WRAPPERS = re.compile(r"torch/distributed/c10d_logger\.py$|torch/utils/_contextlib\.py$|hangdoctor/probe/")
+_WRAPPERS = re.compile(
+    r"torch/distributed/c10d_logger\.py$|torch/utils/_contextlib\.py$|hangdoctor/probe/"
+)
 
 
 def program(path: Sequence[Frame]) -> list[Frame]:
@@ -25,7 +27,9 @@ def program(path: Sequence[Frame]) -> list[Frame]:
 
 def counters(path: Sequence[Frame]) -> tuple[tuple[str, int], ...]:
     """All loop counters on a path, outermost first."""
-    return tuple((name, f.values[name]) for f in path if f.values for name in _COUNTERS if name in f.values)
+    return tuple(
+        (name, f.values[name]) for f in path if f.values for name in _COUNTERS if name in f.values
+    )
 
 
 def iteration(path: Sequence[Frame]) -> int | None:

@@ -33,7 +33,9 @@ def report(case: Case, draft: Draft) -> Diagnosis:
         stacks=group_stacks(case.views),
         missing=_missing(case),
         ranks=[_line(v) for v in case.views],
-        notes=notes + sorted(set(capture.notes)) + sorted({note for n in capture.nodes for note in n.notes}),
+        notes=notes
+        + sorted(set(capture.notes))
+        + sorted({note for n in capture.nodes for note in n.notes}),
         took=Took(capture_s=round(capture.took_s, 3)),
         calls=draft.calls,
     )
@@ -58,7 +60,10 @@ def _waits(case: Case, blamed: set[int]) -> list[Wait]:
 
 
 def _missing(case: Case) -> list[Missing]:
-    missing = [Missing(s.ranks, s.node or None, "node" if s.node else "dumps", s.why) for s in case.capture.silent]
+    missing = [
+        Missing(s.ranks, s.node or None, "node" if s.node else "dumps", s.why)
+        for s in case.capture.silent
+    ]
     if case.absent:
         why = "no process of these ranks was found on the captured nodes"
         missing.append(Missing(case.absent, None, "ranks", why))
@@ -72,7 +77,9 @@ def _line(view: RankView) -> RankLine:
     capture = view.capture
     state = "gone" if capture.gone else _state(view)
     where = "" if capture.gone else _where(view)
-    return RankLine(view.rank, view.node, view.pid, capture.gpu, capture.local_rank, state=state, place=where)
+    return RankLine(
+        view.rank, view.node, view.pid, capture.gpu, capture.local_rank, state=state, place=where
+    )
 
 
 def _state(view: RankView) -> str:

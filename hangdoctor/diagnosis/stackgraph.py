@@ -21,10 +21,15 @@ from .view import RankView
 
 _AXIS_WORDS = {
     "tp": re.compile(
-        r"tensor_?(model_)?parallel|model_parallel|row_?parallel|column_?parallel|(?<![a-z])(tp|mp)(?![a-z])", re.I
+        r"tensor_?(model_)?parallel|model_parallel|row_?parallel|column_?parallel|(?<![a-z])(tp|mp)(?![a-z])",
+        re.I,
     ),
-    "dp": re.compile(r"data_?parallel|(?<![a-z])dp(?![a-z])|allreduce_bucket|reduce_scatter_grad", re.I),
-    "pp": re.compile(r"pipe(line)?_?(model_)?parallel|(?<![a-z])pp(?![a-z])|pipe_?(stage|module)", re.I),
+    "dp": re.compile(
+        r"data_?parallel|(?<![a-z])dp(?![a-z])|allreduce_bucket|reduce_scatter_grad", re.I
+    ),
+    "pp": re.compile(
+        r"pipe(line)?_?(model_)?parallel|(?<![a-z])pp(?![a-z])|pipe_?(stage|module)", re.I
+    ),
 }
 _NEAR = 4  # frames of the program around a call that may name its axis
 _OPPOSITE = {"send": "recv", "recv": "send", "isend": "irecv", "irecv": "isend"}
@@ -107,7 +112,9 @@ def operation_of(view: RankView) -> StackOperation:
     return StackOperation(view.place.kind, view.place.op, at, counters(program(view.path)))
 
 
-def _instance_key(view: RankView, operation: StackOperation, members: list[int]) -> Collective | Transfer:
+def _instance_key(
+    view: RankView, operation: StackOperation, members: list[int]
+) -> Collective | Transfer:
     if view.place.kind != "p2p" or view.place.peer < 0:
         return Collective(operation, tuple(members))
     if "send" in view.place.op:
@@ -125,7 +132,9 @@ def members_of(case: Case, view: RankView) -> list[int]:
     if place.group == "world" or (place.group == "" and place.kind in ("start", "end")):
         return list(range(case.world_size))
     if layout is None and place.op == GRADIENTS:
-        return list(range(case.world_size))  # DistributedDataParallel alone: it reduces over everybody
+        return list(
+            range(case.world_size)
+        )  # DistributedDataParallel alone: it reduces over everybody
     if layout is None or layout.world_size != case.world_size:
         return []
     axis = place.group if place.group in _AXIS_WORDS else axis_of(view)
@@ -138,7 +147,10 @@ def axis_of(view: RankView) -> str:
     """The axis that the call's line, its function or its file names, the nearest first; "" where none or several do."""
     path = program(view.path)
     frame = view.place.frame
-    innermost = next((i for i in range(len(path) - 1, -1, -1) if path[i] is frame or path[i] == frame), len(path) - 1)
+    innermost = next(
+        (i for i in range(len(path) - 1, -1, -1) if path[i] is frame or path[i] == frame),
+        len(path) - 1,
+    )
     for f in reversed(path[max(0, innermost - _NEAR + 1) : innermost + 1]):
         for text in (f.code, f.name, "/".join(f.file.split("/")[-2:])):
             named = [axis for axis, words in _AXIS_WORDS.items() if words.search(text)]
@@ -164,12 +176,20 @@ def ends(graph: StackGraph) -> list[End]:
 
 def _sinks(graph: StackGraph, without: list[int]) -> list[End]:
     """Sinks of the condensed graph (`components`), each with its ranks and operations."""
-    ranks = sorted({*graph.waits_in, *graph.unplaced, *(r for i in graph.instances for r in i.absent)} - set(without))
+    ranks = sorted(
+        {*graph.waits_in, *graph.unplaced, *(r for i in graph.instances for r in i.absent)}
+        - set(without)
+    )
     number = {rank: n for n, rank in enumerate(ranks)}
     first = len(ranks)
     edges: list[list[int]] = [[first + at for at in graph.waits_in.get(rank, ())] for rank in ranks]
     edges += [[number[r] for r in i.absent if r in number] for i in graph.instances]
     found = []
     for nodes in sinks(edges, components(edges)):
-        found.append(End([ranks[n] for n in nodes if n < first], [graph.instances[n - first] for n in nodes if n >= first]))
+        found.append(
+            End(
+                [ranks[n] for n in nodes if n < first],
+                [graph.instances[n - first] for n in nodes if n >= first],
+            )
+        )
     return found

@@ -7,7 +7,19 @@ Each pass reads the case and adds to the draft; a new one is a module with such 
 from __future__ import annotations
 
 from ..model import Diagnosis, JobCapture
-from . import calls, faults, fusion, gradients, health, lifecycle, operations, outsiders, ras, straggling, waiting
+from . import (
+    calls,
+    faults,
+    fusion,
+    gradients,
+    health,
+    lifecycle,
+    operations,
+    outsiders,
+    ras,
+    straggling,
+    waiting,
+)
 from .case import open_case
 from .draft import Draft, Pass
 from .report import report

@@ -14,7 +14,9 @@ from ..places import Place, find_place, python_frames, rank_thread
 # looping: other lines or counters of the same functions. moved: other functions. running: it used the CPU.
 Motion = Literal["still", "stirred", "looping", "moved", "running", "unknown"]
 
-_RUNNING_SHARE = 0.2  # of the time between the samples; a share, since eight busy ranks may share two cores
+_RUNNING_SHARE = (
+    0.2  # of the time between the samples; a share, since eight busy ranks may share two cores
+)
 
 
 class RankView(Struct):
@@ -68,7 +70,9 @@ def motion_of(process: Process, tid: int) -> Motion:
     seconds = max(last.at_s - first.at_s, 1e-3)
     used = after.cpu_s - before.cpu_s
     ran = after.switches - before.switches if min(before.switches, after.switches) >= 0 else None
-    differ = before.frames is not after.frames and bool(before.frames and after.frames)  # equal stacks are often one object
+    differ = before.frames is not after.frames and bool(
+        before.frames and after.frames
+    )  # equal stacks are often one object
     path_before, path_after = (python_frames(t.frames) if differ else [] for t in (before, after))
     if differ and _functions(path_before) != _functions(path_after):
         return "moved"
@@ -94,13 +98,18 @@ def still_threads(process: Process) -> frozenset[int]:
     """Ids of the threads that did not run between the samples."""
     if not process.samples:
         return frozenset()
-    return frozenset(t.tid for t in process.samples[-1].threads if motion_of(process, t.tid) == "still")
+    return frozenset(
+        t.tid for t in process.samples[-1].threads if motion_of(process, t.tid) == "still"
+    )
 
 
 def view_rank(capture: RankCapture) -> RankView:
     """Reduce a rank's capture to its view. Stacks of the last sample count; the first fills in where it failed."""
     samples = capture.samples
-    told = next((s for s in reversed(samples) if any(t.frames for t in s.threads)), samples[-1] if samples else None)
+    told = next(
+        (s for s in reversed(samples) if any(t.frames for t in s.threads)),
+        samples[-1] if samples else None,
+    )
     view = RankView(capture.rank, capture.node, capture.pid, capture, Place(""))
     if told is None or capture.gone:
         return view

@@ -79,7 +79,9 @@ def _unanswered(waiting: list[RankView]) -> tuple[RankView, RankView] | None:
             continue
         if peer.place.kind == "p2p" and peer.place.peer not in (-1, view.rank):
             continue  # it waits for a third rank: follow that one instead
-        answers = peer.place.kind == "p2p" and ("send" in peer.place.op) != ("send" in view.place.op)
+        answers = peer.place.kind == "p2p" and ("send" in peer.place.op) != (
+            "send" in view.place.op
+        )
         if not answers:
             found.append((view, peer))
     # Several waits on one peer agree; on several peers they do not single one out.
@@ -112,7 +114,9 @@ def _in_communication(case: Case, held: list[RankView], beyond: list[RankView]) 
         finding.clues.append(Clue("proc", still, f.DidNotRun()))
     finding.against = [Against("order", ranks, Why.NOT_COUNTED)]
     if past:
-        finding.clues.append(Clue("stack", past, f.IsPast(frame_of(beyond[0]) or beyond[0].path[-1])))
+        finding.clues.append(
+            Clue("stack", past, f.IsPast(frame_of(beyond[0]) or beyond[0].path[-1]))
+        )
         finding.against.append(Against("not_entered", past, Why.PASSED))
     return finding
 
@@ -135,7 +139,9 @@ def _odd_one(case: Case, groups: list[list[RankView]]) -> Finding:
         story = f.InOther(Apart.SMALLER_SIDE, op_of(odd), ranks_of(majority), op_of(majority))
     else:
         story = f.InOther(Apart.NO_ORDER, op_of(odd))
-    finding = finding_on(case, "order", odd, story, sure(Ground.FEW_ELSEWHERE if clear else Ground.NO_ORDER))
+    finding = finding_on(
+        case, "order", odd, story, sure(Ground.FEW_ELSEWHERE if clear else Ground.NO_ORDER)
+    )
     finding.where = where_held(case, majority, odd[0])
     finding.clues = [in_op(g) for g in groups]
     finding.against = [Against("in_communication", ranks_of(majority), Why.NOT_ONE_OPERATION)]

@@ -27,7 +27,9 @@ _ENOUGH = 6  # of them, to speak of what is usual
 _SHOWN = 8  # ranks whose last operation is evidence
 _SETTING_UP = frozenset({"init_process_group", "new_group", "store_wait"})
 _NOT_FROM_OUTSIDE = frozenset({"dead", "stopped", "unreachable", "slow", "in_communication"})
-_CERTAIN = frozenset({"dead", "stopped", "unreachable", "start_stall", "end_stall"})  # whatever is usual
+_CERTAIN = frozenset(
+    {"dead", "stopped", "unreachable", "start_stall", "end_stall"}
+)  # whatever is usual
 
 
 class Sink(Struct):
@@ -64,7 +66,9 @@ def find_alone(scene: Scene, found: list[Sink]) -> list[Finding]:
         kind = kind_of(scene, sink)
         where = tuple(sorted(str(i.key) for i in sink.instances[:4]))
         alone = sink.rank if kind in ("dead", "stopped") else -1
-        together.setdefault((kind, where, str(scene.evidence.places.get(sink.rank, "")), alone), []).append(sink)
+        together.setdefault(
+            (kind, where, str(scene.evidence.places.get(sink.rank, "")), alone), []
+        ).append(sink)
     return [_finding(scene, sinks) for sinks in together.values()]
 
 
@@ -74,7 +78,9 @@ def _finding(scene: Scene, sinks: list[Sink]) -> Finding:
     instance = min(sinks[0].instances, key=_narrowest) if sinks[0].instances else None
     inferred = instance is not None and instance.key.group in scene.groups.inferred
     ground = Ground.NOT_AT_INFERRED if inferred else Ground.NOT_AT_OPERATION
-    cut = any(r in scene.ops and scene.ops[r].overwritten and not _seen(scene, r, instance) for r in ranks)
+    cut = any(
+        r in scene.ops and scene.ops[r].overwritten and not _seen(scene, r, instance) for r in ranks
+    )
     finding = Finding(
         kind=kind,
         ranks=ranks,
@@ -117,7 +123,9 @@ def _doubt_if_usual(scene: Scene, finding: Finding, instance: Instance) -> None:
     each = [_waits_before(scene, rank, instance) for rank in instance.waiters[:8]]
     before = [s for waits in each for s in waits]
     as_long = sum(s >= _AS_LONG * now for s in before)
-    of_late = all(len(waits) > 1 and min(waits[-2:]) >= _AS_LONG * now for waits in each)  # it has become slow
+    of_late = all(
+        len(waits) > 1 and min(waits[-2:]) >= _AS_LONG * now for waits in each
+    )  # it has become slow
     often = len(before) >= _ENOUGH and 2 * as_long >= len(before)
     if now <= 0 or not (often or of_late):
         return
@@ -197,5 +205,7 @@ def _against(kind: Kind, ranks: list[int], instance: Instance | None) -> list[Ag
         return []
     found = [Against("in_communication", tuple(sorted(instance.present)), Why.NOT_ALL_IN)]
     if instance.unknown:
-        found.append(Against("unreachable", tuple(instance.unknown), Why.UNKNOWN_BUT_OTHERS_MISSING))
+        found.append(
+            Against("unreachable", tuple(instance.unknown), Why.UNKNOWN_BUT_OTHERS_MISSING)
+        )
     return found

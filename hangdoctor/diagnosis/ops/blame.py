@@ -53,7 +53,9 @@ class _Court:
         Without a layout nobody is known to run the same program: the stages of a pipeline do not.
         """
         frontiers = [self.scene.frontier(r).active for r in self.ranks]
-        if self.layout is not None or not all(active and active[0].op in P2P_NAMES for active in frontiers):
+        if self.layout is not None or not all(
+            active and active[0].op in P2P_NAMES for active in frontiers
+        ):
             return {}
         found: dict[int, Divergence] = {}
         for rank in self.ranks:
@@ -79,7 +81,9 @@ class _Court:
             return found
         return self._break_tie({**tied, **found})
 
-    def _ask(self, rank: int, voters: list[tuple[int, int]], sites: bool) -> tuple[int, int, Divergence | None]:
+    def _ask(
+        self, rank: int, voters: list[tuple[int, int]], sites: bool
+    ) -> tuple[int, int, Divergence | None]:
         against = total = 0
         first: Divergence | None = None
         for other, weight in voters:
@@ -111,14 +115,22 @@ class _Court:
         against = 0
         for other in others:
             mine, theirs = self.history(rank), self.history(other)
-            common = {r for r in mine.roles & theirs.roles if not wide or r[1] != 1 or r[2] in ("dp", "world")}
+            common = {
+                r
+                for r in mine.roles & theirs.roles
+                if not wide or r[1] != 1 or r[2] in ("dp", "world")
+            }
             against += compare(mine.only(common, wide), theirs.only(common, wide)) is not None
         return 2 * against > len(others)
 
     def closer_look(self, d: Divergence) -> Divergence:
         """The same divergence with the lines of the calls compared too, which may place it earlier."""
         finer = compare(self.history(d.rank), self.history(d.reference), sites=True)
-        return finer if finer is not None and not finer.before_records and finer.position < d.position else d
+        return (
+            finer
+            if finer is not None and not finer.before_records and finer.position < d.position
+            else d
+        )
 
 
 def _mutual(found: dict[int, Divergence]) -> bool:

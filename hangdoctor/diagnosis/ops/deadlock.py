@@ -17,7 +17,9 @@ _SHOWN = 8  # waits of a ring
 _STARTS = 16  # ranks from which a shortest ring is looked for
 
 
-def deadlock_findings(scene: Scene, graph: WaitGraph, ranks: list[int], instances: list[Instance]) -> list[Finding]:
+def deadlock_findings(
+    scene: Scene, graph: WaitGraph, ranks: list[int], instances: list[Instance]
+) -> list[Finding]:
     """Findings on a component of waits that nothing leads out of."""
     cycle = shortest_cycle(graph, ranks)
     found = blame(scene, _likely_first(scene, ranks))
@@ -99,7 +101,11 @@ def _odd_in(scene: Scene, instances: list[Instance]) -> list[int]:
     for instance in instances:
         if instance.key.transfer is not None or len(instance.present) < 3:
             continue
-        said = {r: signature(op) for r in instance.present if (op := scene.find(r, instance.key)) is not None}
+        said = {
+            r: signature(op)
+            for r in instance.present
+            if (op := scene.find(r, instance.key)) is not None
+        }
         common = max(said.values(), key=list(said.values()).count)
         odd = sorted(r for r, mine in said.items() if differing(mine, common))
         if odd and 2 * len(odd) < len(said):

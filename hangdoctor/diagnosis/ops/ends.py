@@ -62,7 +62,9 @@ def _left_early(scene: Scene, gone: list[int], instance: Instance) -> Finding:
     )
 
 
-def _still_waiting(scene: Scene, waiting: list[int], gone: tuple[int, ...], instance: Instance) -> Finding:
+def _still_waiting(
+    scene: Scene, waiting: list[int], gone: tuple[int, ...], instance: Instance
+) -> Finding:
     finding = Finding(
         kind="end_stall",
         ranks=waiting,

@@ -30,7 +30,9 @@ class Ends(Struct):
     """What the waits end in, sorted by what it is."""
 
     alone: list[Sink] = []
-    silent: dict[int, list[Instance]] = {}  # nothing is known of them; with the instances that lack them
+    silent: dict[
+        int, list[Instance]
+    ] = {}  # nothing is known of them; with the instances that lack them
     idle: set[int] = set()  # of these, those that wait for nobody as far as their peers tell
     left: list[Sink] = []  # finished cleanly
     full: list[Instance] = []  # operations that everybody has come to
@@ -84,7 +86,9 @@ def find_ends(scene: Scene, graph: WaitGraph) -> Ends:
     return ends
 
 
-def sort_ends(scene: Scene, graph: WaitGraph, missed: dict[int, list[Instance]], guesses: dict[int, set[int]]) -> Ends:
+def sort_ends(
+    scene: Scene, graph: WaitGraph, missed: dict[int, list[Instance]], guesses: dict[int, set[int]]
+) -> Ends:
     """Sinks of the condensed wait-for graph; `guesses`: whom silent ranks are thought to wait for."""
     guessed = {r for waits in guesses.values() for r in waits}
     ranks = sorted({*graph.waits_in, *missed, *guesses, *guessed})
@@ -131,7 +135,9 @@ def _sort_rank(scene: Scene, rank: int, instances: list[Instance], ends: Ends) -
 
 def _causes(scene: Scene, graph: WaitGraph, ends: Ends) -> list[Finding]:
     silent = unheard(scene, ends.alone)
-    alone = without_transfers(scene, ends.alone, bool(ends.full or ends.rings or ends.silent or silent))
+    alone = without_transfers(
+        scene, ends.alone, bool(ends.full or ends.rings or ends.silent or silent)
+    )
     if ends.alone and not alone and not ends.silent:
         ends.silent = silent
     causes = one_of_them(scene, find_alone(scene, alone))

@@ -24,7 +24,9 @@ class OpsEvidence(Struct):
     stopped: set[int] = set()
     places: dict[int, Frame] = {}  # rank -> where its stack is
     doing: dict[int, Doing] = {}  # rank -> what it does there
-    outside: dict[int, str] = {}  # rank -> kind of cause that its stack and /proc speak for, when it is in no communication
+    outside: dict[
+        int, str
+    ] = {}  # rank -> kind of cause that its stack and /proc speak for, when it is in no communication
     moving: set[int] = set()  # ranks that other evidence saw making progress between the captures
     nodes: dict[int, str] = {}  # rank -> its node
     taken_s: float = 0.0  # wall clock of the last capture, 0 where it is not known

@@ -48,7 +48,9 @@ def waiters_of(scene: Scene, instance: Instance | None) -> Waiters | None:
     """Who waits in it, and how long."""
     if instance is None:
         return None
-    return Waiters(tuple(sorted(instance.waiters)), sample_of(scene, instance), waited_s(scene, instance))
+    return Waiters(
+        tuple(sorted(instance.waiters)), sample_of(scene, instance), waited_s(scene, instance)
+    )
 
 
 def in_op(scene: Scene, instance: Instance, everyone: bool = False) -> InOp:
@@ -56,7 +58,9 @@ def in_op(scene: Scene, instance: Instance, everyone: bool = False) -> InOp:
     return InOp(sample_of(scene, instance), everyone)
 
 
-def where_of(scene: Scene, instance: Instance | None, op: Operation | None, ranks: list[int]) -> Where:
+def where_of(
+    scene: Scene, instance: Instance | None, op: Operation | None, ranks: list[int]
+) -> Where:
     """Place of a finding: the operation that does not finish, and the frame of the first culprit that has one."""
     sample = op or (instance.sample if instance else None)
     frame = next((scene.evidence.places[r] for r in ranks if r in scene.evidence.places), None)
@@ -74,7 +78,9 @@ def where_of(scene: Scene, instance: Instance | None, op: Operation | None, rank
     return where
 
 
-def _members(scene: Scene, instance: Instance | None, sample: Operation, ranks: list[int]) -> list[int]:
+def _members(
+    scene: Scene, instance: Instance | None, sample: Operation, ranks: list[int]
+) -> list[int]:
     transfer = instance.key.transfer if instance is not None else None
     if transfer is not None:
         return sorted((transfer.source, transfer.destination))

@@ -41,7 +41,9 @@ def find_frontier(ops: RankOps, opened: list[Operation], runs: bool) -> Frontier
     return Frontier(opened, opened, blocking)
 
 
-def device_frontier(ops: RankOps, opened: list[Operation], starts_known: bool, beside: Callable[[Operation], bool]) -> Frontier:
+def device_frontier(
+    ops: RankOps, opened: list[Operation], starts_known: bool, beside: Callable[[Operation], bool]
+) -> Frontier:
     """The frontier of a rank whose host enqueues and goes on.
 
     A device takes the operations of one group in order, and over all groups what the program waits for; `beside` tells

@@ -18,7 +18,11 @@ _FAR = 4096  # calls between what a silent rank has passed and has not reached; 
 
 
 def likely_waits(
-    scene: Scene, layout: Layout | None, rank: int, missed: list[Instance], present: dict[Key, set[int]]
+    scene: Scene,
+    layout: Layout | None,
+    rank: int,
+    missed: list[Instance],
+    present: dict[Key, set[int]],
 ) -> set[int] | None:
     """Ranks that a silent one may wait for, empty where it waits for nobody, None where that cannot be told."""
     if layout is None or not missed:
@@ -37,7 +41,12 @@ def _program_of(scene: Scene, rank: int, other: int) -> list[Key]:
     groups = _own_groups(scene, rank)
     keys: list[Key] = []
     for op in scene.ops[other].operations:
-        group = groups.get((scene.groups.role(op.group), op.group if rank in scene.groups.members(op.group, other) else ""))
+        group = groups.get(
+            (
+                scene.groups.role(op.group),
+                op.group if rank in scene.groups.members(op.group, other) else "",
+            )
+        )
         group = group or groups.get((scene.groups.role(op.group), ""))
         if group is not None and op.op not in STORE:
             keys.append(key_of(_moved(op, group, rank - other), rank))
@@ -66,7 +75,11 @@ def _first_held(scene: Scene, rank: int, keys: list[Key], present: dict[Key, set
             break
     for key in keys[begin:]:
         there = present.get(key, set())
-        missing = {r for r in scene.members(key, rank) if r != rank and r not in there and not _reached(scene, r, key)}
+        missing = {
+            r
+            for r in scene.members(key, rank)
+            if r != rank and r not in there and not _reached(scene, r, key)
+        }
         if missing:
             known = {r for r in missing if scene.known(r)}
             return known or missing
@@ -76,7 +89,8 @@ def _first_held(scene: Scene, rank: int, keys: list[Key], present: dict[Key, set
 def _proven(scene: Scene, rank: int, key: Key) -> bool:
     """Whether a peer has completed the operation, so that the rank has been at it."""
     return any(
-        r != rank and scene.known(r) and scene.completed(r).get(key.counter, -1) >= key.number for r in scene.members(key, rank)
+        r != rank and scene.known(r) and scene.completed(r).get(key.counter, -1) >= key.number
+        for r in scene.members(key, rank)
     )
 
 

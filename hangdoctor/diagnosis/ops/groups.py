@@ -108,7 +108,9 @@ class GroupTable:
             return name
         if self.layout is not None and len(ranks) > 1:
             for axis in ("tp", "dp", "pp"):
-                if len(ranks) == getattr(self.layout, axis) and sorted(ranks) == self.layout.group(axis, min(ranks)):
+                if len(ranks) == getattr(self.layout, axis) and sorted(ranks) == self.layout.group(
+                    axis, min(ranks)
+                ):
                     return axis
         return ""
 
@@ -142,4 +144,6 @@ class GroupTable:
     def ref(self, uid: str) -> GroupRef:
         """The group as findings name it."""
         group = self._groups.get(uid)
-        return GroupRef(self.axis(uid), group.name if group else "", tuple(self._members.get(uid, ())))
+        return GroupRef(
+            self.axis(uid), group.name if group else "", tuple(self._members.get(uid, ()))
+        )

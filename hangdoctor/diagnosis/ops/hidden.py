@@ -80,4 +80,8 @@ def unheard(scene: Scene, alone: list[Sink]) -> dict[int, list[Instance]]:
 
 
 def _missed_by_neighbour(sink: Sink, neighbours: set[int]) -> bool:
-    return any(neighbours & set(i.waiters) for i in sink.instances if len(i.present) + len(i.absent) <= len(neighbours))
+    return any(
+        neighbours & set(i.waiters)
+        for i in sink.instances
+        if len(i.present) + len(i.absent) <= len(neighbours)
+    )

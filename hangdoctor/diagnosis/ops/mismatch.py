@@ -53,13 +53,19 @@ def _unset_key(scene: Scene, instance: Instance) -> Finding:
 
 def disagreement_finding(scene: Scene, instance: Instance) -> Finding | None:
     """Who entered it with another signature than the other members, or than ranks of its role where members are unknown."""
-    records: Records = {r: scene.find(r, instance.key) for r in scene.members(instance.key, instance.waiters[0])}
+    records: Records = {
+        r: scene.find(r, instance.key) for r in scene.members(instance.key, instance.waiters[0])
+    }
     signatures = {r: signature(op) for r, op in records.items() if op is not None}
     kinds = classes_of(signatures)
     if len(kinds) > 1:
         odd, basis, ground = _odd_ones(scene, instance, signatures, kinds)
     elif instance.unknown and len(signatures) <= _COMPARED:
-        odd, basis, ground = against_precedent(scene, instance, signatures), Basis.SIGNATURE_PARTLY, Ground.PRECEDENT
+        odd, basis, ground = (
+            against_precedent(scene, instance, signatures),
+            Basis.SIGNATURE_PARTLY,
+            Ground.PRECEDENT,
+        )
     else:
         return None
     if not odd:
@@ -103,7 +109,9 @@ def _odd_ones(
     return everyone, Basis.SIGNATURE_OPEN, Ground.UNDECIDED
 
 
-def _mismatch(scene: Scene, instance: Instance, records: Records, odd: list[int], basis: Basis, ground: Ground) -> Finding:
+def _mismatch(
+    scene: Scene, instance: Instance, records: Records, odd: list[int], basis: Basis, ground: Ground
+) -> Finding:
     mine = records[odd[0]]
     assert mine is not None
     rest = [r for r, op in records.items() if op is not None and r not in odd]
@@ -111,7 +119,14 @@ def _mismatch(scene: Scene, instance: Instance, records: Records, odd: list[int]
     return Finding(
         kind="mismatch",
         ranks=odd,
-        story=_story(scene, instance, mine, other, odd[0], ground if rest or other is None else Ground.UNDECIDED),
+        story=_story(
+            scene,
+            instance,
+            mine,
+            other,
+            odd[0],
+            ground if rest or other is None else Ground.UNDECIDED,
+        ),
         confidence=sure(basis),
         nodes=nodes_of(scene, odd),
         where=where_of(scene, instance, mine, odd),
@@ -121,7 +136,14 @@ def _mismatch(scene: Scene, instance: Instance, records: Records, odd: list[int]
     )
 
 
-def _story(scene: Scene, instance: Instance, mine: Operation, other: Operation | None, rank: int, ground: Ground) -> Disagrees:
+def _story(
+    scene: Scene,
+    instance: Instance,
+    mine: Operation,
+    other: Operation | None,
+    rank: int,
+    ground: Ground,
+) -> Disagrees:
     own = op_of(scene, mine, rank)
     if other is None:
         return Disagrees(own, None, (), spelled(mine)[1:], (), ground)
@@ -137,7 +159,9 @@ def _signed(records: Records) -> list[Clue]:
 
 def _first_other(records: Records, mine: Operation) -> Operation | None:
     """The first record that disagrees with `mine`."""
-    return next((o for o in records.values() if o and differing(signature(o), signature(mine))), None)
+    return next(
+        (o for o in records.values() if o and differing(signature(o), signature(mine))), None
+    )
 
 
 def _in_communication(scene: Scene, instance: Instance) -> Finding:

@@ -43,7 +43,9 @@ def straggler(scene: Scene) -> Finding | None:
 
 def _by_waiting(scene: Scene) -> Finding | None:
     """The rank that hardly waits while all others do."""
-    shares = {rank: share for rank, ops in scene.ops.items() if (share := _waiting_share(ops)) is not None}
+    shares = {
+        rank: share for rank, ops in scene.ops.items() if (share := _waiting_share(ops)) is not None
+    }
     if len(shares) < 2 or len(shares) < len(scene.ops):
         return None
     slowest = min(shares, key=lambda r: shares[r])
@@ -65,10 +67,14 @@ def _by_pace(scene: Scene) -> Finding | None:
     for pace in paces.values():
         for call, seconds in pace.items():
             by_call.setdefault(call, []).append(seconds)
-    usual = {call: sorted(found)[len(found) // 10] for call, found in by_call.items() if len(found) > 2}
+    usual = {
+        call: sorted(found)[len(found) // 10] for call, found in by_call.items() if len(found) > 2
+    }
     slowness: dict[int, float] = {}
     for rank, pace in paces.items():
-        ratios = [seconds / usual[call] for call, seconds in pace.items() if usual.get(call, 0.0) > 0]
+        ratios = [
+            seconds / usual[call] for call, seconds in pace.items() if usual.get(call, 0.0) > 0
+        ]
         if len(ratios) > 2:
             slowness[rank] = min(ratios)
     if len(slowness) < 3:

@@ -21,7 +21,9 @@ def flags_tell(opened: list[Operation]) -> bool:
     return not all(o.asynchronous for o in opened)
 
 
-def overlapping_calls(groups: GroupTable, ops: dict[int, RankOps], opened: dict[int, list[Operation]]) -> set[Call]:
+def overlapping_calls(
+    groups: GroupTable, ops: dict[int, RankOps], opened: dict[int, list[Operation]]
+) -> set[Call]:
     """Calls that were overtaken on any rank."""
     found: set[Call] = set()
     for rank, waiting in opened.items():
@@ -32,6 +34,8 @@ def overlapping_calls(groups: GroupTable, ops: dict[int, RankOps], opened: dict[
         if records[-tail] is waiting[0]:  # nothing after the first incomplete one has completed
             continue
         for i, op in enumerate(records):
-            if op.state != "done" and any(o.state == "done" and o.group != op.group for o in records[i + 1 :]):
+            if op.state != "done" and any(
+                o.state == "done" and o.group != op.group for o in records[i + 1 :]
+            ):
                 found.add(call_of(groups, op))
     return found

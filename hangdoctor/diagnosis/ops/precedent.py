@@ -13,7 +13,9 @@ from .waits import Instance
 _WAY = 64  # calls that may lie between two of one kind
 
 
-def against_precedent(scene: Scene, instance: Instance, signatures: dict[int, Signature]) -> list[int]:
+def against_precedent(
+    scene: Scene, instance: Instance, signatures: dict[int, Signature]
+) -> list[int]:
     """Ranks whose signature most of their like, or they themselves before, did not use in that place."""
     records = {r: op for r in signatures if (op := scene.find(r, instance.key)) is not None}
     for voices in (_of_like, _of_other_stages, _of_last_iteration, _of_own_past):
@@ -34,12 +36,16 @@ def one_ahead(scene: Scene, rank: int, instance: Instance) -> Divergence | None:
         return None
     own = _relative(scene, mine)
     layout = working_layout(scene)
-    for other in [r for r, _ in references(scene, layout, rank, {rank})] + kin(scene, layout, rank, {rank}):
+    for other in [r for r, _ in references(scene, layout, rank, {rank})] + kin(
+        scene, layout, rank, {rank}
+    ):
         here, following = (_corresponding(scene, rank, other, mine, later) for later in (0, 1))
         if here is None or following is None or not differing(own, _relative(scene, here)):
             continue
         if not differing(own, _relative(scene, following)):
-            return Divergence(rank, other, "skipped", mine, here, len(scene.ops[rank].operations) - 1)
+            return Divergence(
+                rank, other, "skipped", mine, here, len(scene.ops[rank].operations) - 1
+            )
     return on_its_way(scene, rank, mine, instance)
 
 
@@ -47,7 +53,12 @@ def on_its_way(scene: Scene, rank: int, mine: Operation, instance: Instance) -> 
     """What the rank entered is what the members come to after the call that they wait in, each time: it left calls out."""
     other = next((r for r in sorted(instance.waiters) if r != rank), None)
     here = scene.find(other, instance.key) if other is not None else None
-    if other is None or here is None or not here.site or (here.op, here.site) == (mine.op, mine.site):
+    if (
+        other is None
+        or here is None
+        or not here.site
+        or (here.op, here.site) == (mine.op, mine.site)
+    ):
         return None
     calls = [o for o in scene.ops[other].operations if o.op not in STORE and o.state == "done"]
     followed = 0
@@ -60,11 +71,15 @@ def on_its_way(scene: Scene, rank: int, mine: Operation, instance: Instance) -> 
 
 
 def _of_like(scene: Scene, rank: int, here: Operation, members: set[int]) -> list[Signature]:
-    others = [r for r, _ in references(scene, working_layout(scene), rank, members) if r not in members]
+    others = [
+        r for r, _ in references(scene, working_layout(scene), rank, members) if r not in members
+    ]
     return [v for r in others if (v := _expected(scene, rank, r, here)) is not None]
 
 
-def _of_other_stages(scene: Scene, rank: int, here: Operation, members: set[int]) -> list[Signature]:
+def _of_other_stages(
+    scene: Scene, rank: int, here: Operation, members: set[int]
+) -> list[Signature]:
     """What ranks of other stages called there; of shapes only where both stages called earlier ones alike."""
     told: list[Signature] = []
     for other in kin(scene, working_layout(scene), rank, members):
@@ -88,13 +103,23 @@ def _alike_before(scene: Scene, rank: int, other: int, here: Operation) -> bool:
     return mine is not None and mine == last(other)
 
 
-def _of_last_iteration(scene: Scene, rank: int, here: Operation, members: set[int]) -> list[Signature]:
+def _of_last_iteration(
+    scene: Scene, rank: int, here: Operation, members: set[int]
+) -> list[Signature]:
     """The call of the same place in the iteration before."""
-    mine = [o for o in scene.ops[rank].operations if o.group == here.group and o.op not in P2P_NAMES]
+    mine = [
+        o for o in scene.ops[rank].operations if o.group == here.group and o.op not in P2P_NAMES
+    ]
     now = [o for o in mine if o.iteration == here.iteration and o.seq <= here.seq]
     before = [o for o in mine if o.iteration == here.iteration - 1]
     complete = not scene.ops[rank].overwritten or (mine and mine[0].iteration < here.iteration - 1)
-    if here.op in P2P_NAMES or here.iteration < 1 or not complete or len(before) < len(now) or not now:
+    if (
+        here.op in P2P_NAMES
+        or here.iteration < 1
+        or not complete
+        or len(before) < len(now)
+        or not now
+    ):
         return []
     return [_relative(scene, before[len(now) - 1])]
 
@@ -116,7 +141,9 @@ def _expected(scene: Scene, rank: int, other: int, here: Operation) -> Signature
     return _relative(scene, found) if found is not None else None
 
 
-def _corresponding(scene: Scene, rank: int, other: int, here: Operation, later: int) -> Operation | None:
+def _corresponding(
+    scene: Scene, rank: int, other: int, here: Operation, later: int
+) -> Operation | None:
     """What `other` did on its group of the same role under the same number, or so many `later`."""
     role = scene.groups.role(here.group)
     for op in reversed(scene.ops[other].operations):

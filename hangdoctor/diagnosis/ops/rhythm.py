@@ -29,7 +29,11 @@ def break_of(history: History) -> tuple[int, int] | None:
     kept, calls = _calls(history)
     for told in ([token for token, _ in calls], calls):
         length, end, period = _longest_stretch(told)
-        if end < len(told) < 2 * length and 3 * period <= length and len(set(told[end - period : end])) > 1:
+        if (
+            end < len(told) < 2 * length
+            and 3 * period <= length
+            and len(set(told[end - period : end])) > 1
+        ):
             return kept[end], kept[end - period]
     return None
 
@@ -42,7 +46,9 @@ def _calls(history: History) -> tuple[list[int], list[Call]]:
 
 def _by_iterations(calls: Sequence[Call], iterations: list[int], cut: bool) -> bool:
     numbers = sorted(set(iterations))[1 if cut else 0 :]  # of the first one only a part may be left
-    slices = [[c for c, n in zip(calls, iterations, strict=True) if n == number] for number in numbers]
+    slices = [
+        [c for c, n in zip(calls, iterations, strict=True) if n == number] for number in numbers
+    ]
     for i in range(1, len(slices)):
         before, now = slices[i - 1], slices[i]
         last = i == len(slices) - 1

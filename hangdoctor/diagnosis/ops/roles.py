@@ -45,25 +45,35 @@ def _named_sizes(scene: Scene) -> dict[str, int]:
 
 
 def _strided_sizes(scene: Scene) -> dict[str, int]:
-    by_stride = {stride: size for _, _, size, stride in _some_groups(scene) if stride > 0 and 1 < size < scene.world_size}
+    by_stride = {
+        stride: size
+        for _, _, size, stride in _some_groups(scene)
+        if stride > 0 and 1 < size < scene.world_size
+    }
     if 1 not in by_stride:
         return {}
     tp = by_stride[1]
     return {"tp": tp, "dp": by_stride[tp]} if tp in by_stride else {"dp": tp}
 
 
-def references(scene: Scene, layout: Layout | None, rank: int, suspects: set[int]) -> list[tuple[int, int]]:
+def references(
+    scene: Scene, layout: Layout | None, rank: int, suspects: set[int]
+) -> list[tuple[int, int]]:
     """Ranks to compare with and the weight of each one's vote, first those that nobody suspects."""
     if layout is None:
         return [(other, 1) for other in _alike(scene, rank, suspects)]
     replicas = _pick(scene, layout.same_role(rank), suspects, _REPLICAS)
     if len(replicas) >= 3:
         return [(other, 1) for other in replicas]
-    neighbours = _pick(scene, [r for r in layout.group("tp", rank) if r != rank], suspects, _NEIGHBOURS)
+    neighbours = _pick(
+        scene, [r for r in layout.group("tp", rank) if r != rank], suspects, _NEIGHBOURS
+    )
     theirs = [r for other in neighbours for r in layout.same_role(other)]
     weight = 2 if neighbours else 1
     voters = [(other, weight) for other in replicas]
-    return voters + [(other, 1) for other in neighbours + _pick(scene, theirs, suspects, _NEIGHBOURS)]
+    return voters + [
+        (other, 1) for other in neighbours + _pick(scene, theirs, suspects, _NEIGHBOURS)
+    ]
 
 
 def kin(scene: Scene, layout: Layout | None, rank: int, suspects: set[int]) -> list[int]:
@@ -71,8 +81,14 @@ def kin(scene: Scene, layout: Layout | None, rank: int, suspects: set[int]) -> l
     if layout is None:
         return []
     mine = layout.coordinates(rank)
-    others = [layout.rank(pp, (mine["dp"] + pp) % layout.dp, mine["tp"]) for pp in range(layout.pp) if pp != mine["pp"]]
-    others += [layout.rank(pp, mine["dp"], mine["tp"]) for pp in range(layout.pp) if pp != mine["pp"]]
+    others = [
+        layout.rank(pp, (mine["dp"] + pp) % layout.dp, mine["tp"])
+        for pp in range(layout.pp)
+        if pp != mine["pp"]
+    ]
+    others += [
+        layout.rank(pp, mine["dp"], mine["tp"]) for pp in range(layout.pp) if pp != mine["pp"]
+    ]
     return _pick(scene, sorted(set(others)), suspects, _REPLICAS)
 
 

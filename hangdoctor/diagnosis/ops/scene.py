@@ -11,7 +11,9 @@ from .keys import Counter, Key, StoreCalls, counter_of, key_of
 from .overlap import call_of, flags_tell, overlapping_calls
 
 _NOTHING = Frontier([], [], [])
-_OF_THE_GROUP = frozenset({"destroy_process_group", "monitored_barrier"})  # store operations of its members alone
+_OF_THE_GROUP = frozenset(
+    {"destroy_process_group", "monitored_barrier"}
+)  # store operations of its members alone
 _BEFORE_ALL = frozenset({"init_process_group", "store_wait"})
 
 
@@ -45,7 +47,9 @@ class Scene:
         for rank, ops in self.ops.items():
             mine = opened[rank]
             if ops.runs_ahead:
-                found[rank] = device_frontier(ops, mine, starts_known, marked if flags_tell(mine) else overtaken)
+                found[rank] = device_frontier(
+                    ops, mine, starts_known, marked if flags_tell(mine) else overtaken
+                )
             else:
                 found[rank] = find_frontier(ops, mine, rank in self.evidence.outside)
         return found
@@ -73,7 +77,9 @@ class Scene:
                 return [rank]
             return [transfer.source, transfer.destination]
         if key.store_op and key.store_op not in _OF_THE_GROUP:
-            return range(self.world_size)  # set-up is everybody's, also of ranks that will not be in the group
+            return range(
+                self.world_size
+            )  # set-up is everybody's, also of ranks that will not be in the group
         found = self.groups.members(key.group, rank)
         return found if isinstance(found, (list, range)) else list(found)
 
@@ -106,7 +112,9 @@ class Scene:
         if posted.get(key.counter, -1) >= key.number:
             return True
         if key.store_op in _BEFORE_ALL:
-            return any(not isinstance(counter, StoreCalls) for counter in posted)  # it communicates already
+            return any(
+                not isinstance(counter, StoreCalls) for counter in posted
+            )  # it communicates already
         return False
 
     def find(self, rank: int, key: Key) -> Operation | None:

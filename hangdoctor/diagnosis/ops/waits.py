@@ -89,7 +89,11 @@ def list_waits(scene: Scene, graph: WaitGraph) -> list[Wait]:
     """Who waits in what for whom, for the report."""
     name = scene.groups.name
     return [
-        Wait(sorted(i.waiters), WaitOn(name(i.key.group), i.sample.op, i.sample.seq), sorted(i.targets))
+        Wait(
+            sorted(i.waiters),
+            WaitOn(name(i.key.group), i.sample.op, i.sample.seq),
+            sorted(i.targets),
+        )
         for i in graph.instances
         if i.waiters
     ]

@@ -78,25 +78,51 @@ def _held(finding: Finding) -> str:
     if isinstance(holding, f.OnChild):
         at = f", which is in {terms.frame(holding.frame)}" if holding.frame is not None else ""
         blocked = f", which is blocked in {holding.call}" if holding.call and not at else ""
-        return f"it waits for its child {holding.pid} ({terms.cut(holding.command, 40)}){at}{blocked}"
+        return (
+            f"it waits for its child {holding.pid} ({terms.cut(holding.command, 40)}){at}{blocked}"
+        )
     return ""
 
 
 def _waiting(finding: Finding, full: bool) -> str:
     """``Ranks 0-3 have been waiting for 41 s.``; in full also where, if the head does not say it."""
     waiters = finding.waiters
-    if waiters is None or not waiters.ranks or isinstance(finding.story, f.InOther | f.PeerElsewhere):
+    if waiters is None or isinstance(finding.story, f.InOther | f.PeerElsewhere):
+        return ""
+    if set(waiters.ranks) <= set(finding.ranks) and not isinstance(finding.story, f.AllIn):
         return ""
     if isinstance(finding.story, f.AllIn):
         return f"No progress for {terms.duration(waiters.seconds)}." if waiters.seconds >= 1 else ""
-    named = getattr(finding.story, "op", None) is not None
-    where = "" if named or not full else f" in {terms.op(waiters.op)}"
-    subject = terms.capital(terms.ranks(waiters.ranks))
+    waiting = tuple(r for r in waiters.ranks if r not in finding.ranks)
+    where = "" if not full or _names(finding.story, waiters.op) else f" in {terms.op(waiters.op)}"
     if waiters.seconds >= 1:
-        have = terms.choose(waiters.ranks, "has", "have")
-        return f"{subject} {have} been waiting{where} for {terms.duration(waiters.seconds)}."
-    more = f", {terms.ranks(waiters.elsewhere)} in other operations" if full and waiters.elsewhere else ""
-    return f"{subject} {terms.choose(waiters.ranks, 'is', 'are')} waiting{where}{more}."
+        have = terms.choose(waiting, "has", "have")
+        since = terms.duration(waiters.seconds)
+        return f"{terms.capital(terms.ranks(waiting))} {have} been waiting{where} for {since}."
+    if not where:
+        return f"{terms.capital(terms.are(sorted({*waiting, *waiters.elsewhere})))} waiting."
+    more = f", {terms.ranks(waiters.elsewhere)} in other operations" if waiters.elsewhere else ""
+    return f"{terms.capital(terms.are(waiting))} waiting{where}{more}."
+
+
+def _names(story: f.Story, op: f.Op) -> bool:
+    """Whether the head says already which operation the others wait in."""
+    if isinstance(
+        story, f.NotJoined | f.NeverReached | f.NeverPosted | f.NeverStarted | f.LeftWithout
+    ):
+        return story.op is not None
+    if isinstance(story, f.Disagrees):
+        return True
+    return isinstance(story, f.Diverged) and story.theirs is not None and _same(story.theirs, op)
+
+
+def _same(one: f.Op, other: f.Op) -> bool:
+    return (one.name, one.seq, one.group, one.peer) == (
+        other.name,
+        other.seq,
+        other.group,
+        other.peer,
+    )
 
 
 def _doubt(finding: Finding) -> str:

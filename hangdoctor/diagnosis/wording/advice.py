@@ -23,12 +23,16 @@ def advice(finding: Finding) -> str:
     """One or two sentences; "" where nothing specific can be said."""
     usual = finding.usual
     first = (
-        f"Look longer first (--settle {usual.settle_s}): a rank that gets on meanwhile is slow." if usual is not None else ""
+        f"Look longer first (--settle {usual.settle_s}): a rank that gets on meanwhile is slow."
+        if usual is not None
+        else ""
     )
     second = ""
     if finding.unrecorded:
         second = "Look at its stack: in backward it waits itself, for ranks that did fewer."
-    if isinstance(finding.story, f.NeverReached) and any(a.why is f.Why.UNRECORDED_TRANSFER for a in finding.against):
+    if isinstance(finding.story, f.NeverReached) and any(
+        a.why is f.Why.UNRECORDED_TRANSFER for a in finding.against
+    ):
         second = "Its stack shows whether it waits for another rank in a send or receive: hangdoctor dump."
     return " ".join(part for part in (first, second, _specific(finding)) if part)
 
@@ -65,7 +69,11 @@ def _elsewhere(finding: Finding, home: Home | None) -> str:
     if finding.kind == "data_wait":
         return _loader(finding, at)
     if finding.kind == "checkpoint_wait":
-        return f"Look at the file system that it writes to{on}: ls -l /proc/{pid}/fd; df on its target." if pid else ""
+        return (
+            f"Look at the file system that it writes to{on}: ls -l /proc/{pid}/fd; df on its target."
+            if pid
+            else ""
+        )
     if finding.kind == "io_wait":
         return f"Its file system or device does not answer. Try{on}: timeout 5 stat on its mounts; dmesg -T | tail."
     if finding.kind == "slow":
@@ -73,9 +81,7 @@ def _elsewhere(finding: Finding, home: Home | None) -> str:
     if not pid:
         return f"Look at {at}." if at else ""
     if finding.kind == "busy":
-        return (
-            f"See where it spends its time{on}: py-spy top --pid {pid}. Is it only slow? Capture again with a larger --settle."
-        )
+        return f"See where it spends its time{on}: py-spy top --pid {pid}. Is it only slow? Capture again with a larger --settle."
     where = f"Look at {at}; its" if at else "See its"
     return f"{where} native frames{on}: py-spy dump --native --pid {pid}."
 
@@ -83,10 +89,10 @@ def _elsewhere(finding: Finding, home: Home | None) -> str:
 def _loader(finding: Finding, at: str) -> str:
     if finding.homes and not finding.children:
         where = f" at {at}" if at else ""
-        return (
-            f"The loader works in the rank itself: look at what the dataset waits for{where} (its file system, its connection)."
-        )
-    dead = "See the evidence for its workers: a dead or blocked one, its file system, or a bad sample"
+        return f"The loader works in the rank itself: look at what the dataset waits for{where} (its file system, its connection)."
+    dead = (
+        "See the evidence for its workers: a dead or blocked one, its file system, or a bad sample"
+    )
     return f"{dead}. DataLoader(timeout=...) turns this into an error."
 
 
@@ -129,32 +135,40 @@ def _(holding: f.ChildStopped, finding: Finding) -> str:
 @_release.register
 def _(holding: f.OnChild, finding: Finding) -> str:
     child = f"process {holding.pid}{_on(finding)} ({holding.command})"
-    again = " subprocess.run(..., timeout=S) turns this into an error." if holding.by_subprocess else ""
+    again = (
+        " subprocess.run(..., timeout=S) turns this into an error." if holding.by_subprocess else ""
+    )
     return f"Look at what {child} waits for; ending it lets the rank go on.{again}"
 
 
 @_release.register
 def _(holding: f.OnFifo, finding: Finding) -> str:
     at = terms.frame(finding.frame) if finding.frame is not None else "its stack"
-    return (
-        f"It opens a FIFO that has no process at the other end: see the path that {at} opens, and start its reader or writer."
-    )
+    return f"It opens a FIFO that has no process at the other end: see the path that {at} opens, and start its reader or writer."
 
 
 @_release.register
 def _(holding: f.OnDescriptor, finding: Finding) -> str:
     on, path = _on(finding), holding.path
     if path.startswith("pipe:["):
-        what = "The pipe is full and no process reads it" if holding.writes else "No process writes into the pipe"
+        what = (
+            "The pipe is full and no process reads it"
+            if holding.writes
+            else "No process writes into the pipe"
+        )
         inode = path[len("pipe:[") : -1]
-        return f"{what}: see who has its other end{on}: ls -l /proc/*/fd 2>/dev/null | grep {inode}."
+        return (
+            f"{what}: see who has its other end{on}: ls -l /proc/*/fd 2>/dev/null | grep {inode}."
+        )
     if path.startswith("socket:["):
         what = "takes nothing" if holding.writes else "sends nothing"
         see = f"ss -tnp | grep pid={_pid(finding)},fd={holding.number}"
         return f"The other end of its connection {what}: see who that is{on}: {see}."
     if holding.locks:
         see = f"fuser -v {shlex.quote(path)}"
-        return f"{path} is locked elsewhere: see by whom{on}: {see}; the lock ends with its process."
+        return (
+            f"{path} is locked elsewhere: see by whom{on}: {see}; the lock ends with its process."
+        )
     what = "takes nothing" if holding.writes else "gives nothing"
     see = f"ls -l {shlex.quote(path)}; fuser -v {shlex.quote(path)}"
     return f"{path} {what}: see what it is and who else has it open{on}: {see}."
@@ -165,7 +179,9 @@ def _(holding: f.OnLock, finding: Finding) -> str:
     at = f" in {terms.frame(finding.frame)}" if finding.frame is not None else ""
     if not holding.threads:
         why = "the lock was taken twice, or by a thread that has ended"
-        return f"It waits for a lock{at} and has no other Python thread that could release it: {why}."
+        return (
+            f"It waits for a lock{at} and has no other Python thread that could release it: {why}."
+        )
     threads = "; ".join(f"{name} at {terms.frame(frame)}" for name, frame in holding.threads[:2])
     return f"It waits{at} for another thread of its own: {threads}. Find there who holds the lock."
 
@@ -202,7 +218,11 @@ def _(story: f.Died, finding: Finding) -> str:
     again = "The job cannot go on without it: end it and restart from the last checkpoint"
     if story.end.oom_kills:
         return f"{again}; it ran out of memory: fewer data-loader workers or a larger --mem."
-    log = "the end of its log shows why it left" if (story.end.code or 0) > 0 else "look at the end of its log"
+    log = (
+        "the end of its log shows why it left"
+        if (story.end.code or 0) > 0
+        else "look at the end of its log"
+    )
     return f"{again}; {log}, and on {_nodes(finding) or 'its node'}: dmesg -T | tail."
 
 
@@ -213,7 +233,8 @@ def _(story: f.Stopped, finding: Finding) -> str:
     if story.how == "debugger":
         return f"Let the debugger go on or detach (process {story.tracer or '?'}{_on(finding)})."
     pid = _pid(finding)
-    return f"If it was not stopped on purpose{_on(finding)}: kill -CONT {pid}." if pid else ""
+    on = f", on {finding.homes[0].node}" if _on(finding) else ""
+    return f"If it was not stopped on purpose{on}: kill -CONT {pid}." if pid else ""
 
 
 @_by_story.register
@@ -247,7 +268,9 @@ def _(story: f.HeldBehind, finding: Finding) -> str:
 @_by_story.register
 def _(story: f.NoneLeaves, finding: Finding) -> str:
     if not story.starting:
-        return "Look for threads that are still in a collective: hangdoctor dump --native shows them."
+        return (
+            "Look for threads that are still in a collective: hangdoctor dump --native shows them."
+        )
     interfaces = "the interface (GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME)"
     return f"Check MASTER_ADDR and MASTER_PORT on every node, {interfaces} and the firewall."
 
@@ -264,7 +287,9 @@ def _(story: f.LeftWithout, finding: Finding) -> str:
 
 @_by_story.register
 def _(story: f.PeerElsewhere, finding: Finding) -> str:
-    return f"Compare the sends and receives of ranks {story.waiter} and {finding.ranks[0]}. {_COUNT}"
+    return (
+        f"Compare the sends and receives of ranks {story.waiter} and {finding.ranks[0]}. {_COUNT}"
+    )
 
 
 @_by_story.register
@@ -282,7 +307,8 @@ def _(story: f.InOther, finding: Finding) -> str:
 def _(story: f.NotSeen, finding: Finding) -> str:
     nodes = _nodes(finding) or format_hosts(story.nodes)
     if not nodes:
-        return ""
+        capture = "capture every node of the job (--jobid, --hostfile)"
+        return f"See whether {terms.ranks(finding.ranks)} {terms.choose(finding.ranks, 'was', 'were')} started, and {capture}."
     return f"Look at {nodes}: scontrol show node {nodes}, ping, its console. Without it the job must be restarted."
 
 
@@ -332,7 +358,9 @@ def _(story: f.Diverged, finding: Finding) -> str:
 @_by_story.register
 def _(story: f.Ring, finding: Finding) -> str:
     if finding.kind == "p2p_unmatched":
-        return "Compare the sends and receives in the evidence: one side posts them in another order."
+        return (
+            "Compare the sends and receives in the evidence: one side posts them in another order."
+        )
     return "A larger ring of records (TORCH_FR_BUFFER_SIZE, HANGDOCTOR_RING) shows more of the past; compare the lines in the evidence."
 
 

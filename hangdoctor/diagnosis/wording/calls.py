@@ -6,7 +6,12 @@ from ...calls_model import Function
 from ...model import CallsOf
 from . import terms
 
-_WORDS = {"call": "called", "return": "returned from", "exception": "was thrown out of", "ran": "ran"}
+_WORDS = {
+    "call": "called",
+    "return": "returned from",
+    "exception": "was thrown out of",
+    "ran": "ran",
+}
 
 
 def step(kind: str, function: Function) -> str:
@@ -22,6 +27,8 @@ def parting(culprit: CallsOf, peer: CallsOf | None, alike: str) -> str:
         return f"the last that rank {culprit.rank} did is: {last}"
     both = f"ranks {culprit.rank} and {peer.rank}"
     if not alike:
-        return f"the recorded calls of {both} have nothing in common; rank {culprit.rank} last {last}"
+        return (
+            f"the recorded calls of {both} have nothing in common; rank {culprit.rank} last {last}"
+        )
     theirs = peer.calls[0] if peer.calls else "made no further call"
     return f"{both} did the same until both {alike}; then rank {culprit.rank} {own}, rank {peer.rank} {theirs}"

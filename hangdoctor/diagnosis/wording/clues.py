@@ -62,7 +62,7 @@ def _(fact: f.StoppedState) -> str:
 
 @_say.register
 def _(fact: f.IdleState) -> str:
-    call = f", in system call {fact.call}" if fact.call else ""
+    call = f", in {fact.call}" if fact.call else ""
     kernel = f", kernel wait {fact.wchan}" if fact.wchan else ""
     return f"state D in every sample and no CPU time used{call}{kernel}"
 
@@ -80,7 +80,9 @@ def _(fact: f.InOp) -> str:
 
 @_say.register
 def _(fact: f.WaitsIn) -> str:
-    still = f"; {terms.ranks(fact.still)} did not run once between the samples" if fact.still else ""
+    still = (
+        f"; {terms.ranks(fact.still)} did not run once between the samples" if fact.still else ""
+    )
     return f"in communications{still}"
 
 
@@ -154,7 +156,9 @@ def _(fact: f.WaitsFor) -> str:
 @_say.register
 def _(fact: f.PartedAt) -> str:
     there = "one round before" if fact.own else f"rank {fact.reference} at the same place"
-    return f"record {fact.position}: {terms.long_op(fact.mine)}; {there}: {terms.long_op(fact.theirs)}"
+    return (
+        f"record {fact.position}: {terms.long_op(fact.mine)}; {there}: {terms.long_op(fact.theirs)}"
+    )
 
 
 @_say.register

@@ -54,7 +54,7 @@ def _nodes(of: Remaining) -> str:
 def _not_seen(of: Remaining) -> str:
     were = terms.choose(of.ranks, "was", "were")
     why = f" ({'; '.join(of.whys)})" if of.whys else ": capture the whole job (--jobid, --hostfile)"
-    return f"operations went on on every rank that was seen, but {terms.ranks(of.ranks)} {were} not{why}"
+    return f"operations went on, or ended cleanly, on every rank that was seen, but {terms.ranks(of.ranks)} {were} not{why}"
 
 
 def note(of: Note) -> str:

@@ -42,11 +42,13 @@ def _tell(story: object, finding: Finding) -> str:
     raise TypeError(f"no words for {type(story).__name__}")
 
 
-@_tell.register
-def _(story: f.NeverReached, finding: Finding) -> str:
+def _by_kind(finding: Finding) -> str:
+    """The head where the kind alone says what a rank does; "" of other kinds."""
     who = subject(finding)
     if finding.kind == "data_wait":
-        return f"{who} {_is(finding)} waiting for {choose(finding.ranks, 'its', 'their')} data loader"
+        return (
+            f"{who} {_is(finding)} waiting for {choose(finding.ranks, 'its', 'their')} data loader"
+        )
     if finding.kind == "checkpoint_wait":
         return f"{who} {_is(finding)} still in a checkpoint"
     if finding.kind == "slow":
@@ -57,6 +59,15 @@ def _(story: f.NeverReached, finding: Finding) -> str:
         return f"{who} {_is(finding)} in uninterruptible I/O (state D)"
     if finding.kind == "interpreter_lock":
         return f"{who} cannot run Python: the GIL or an inherited lock is held"
+    return ""
+
+
+@_tell.register
+def _(story: f.NeverReached, finding: Finding) -> str:
+    known = _by_kind(finding)
+    if known:
+        return known
+    who = subject(finding)
     if story.op is None:
         return f"{who} {'is computing' if finding.kind == 'busy' else 'makes no progress'} outside any communication"
     return f"{who} never reached {terms.op(story.op)}"
@@ -65,6 +76,9 @@ def _(story: f.NeverReached, finding: Finding) -> str:
 @_tell.register
 def _(story: f.NeverPosted, finding: Finding) -> str:
     missing = "recv" if "send" in story.op.name else "send"
+    known = _by_kind(finding)
+    if known:
+        return known
     return f"{subject(finding)} never posted the {missing} for {terms.short_op(story.op)} of rank {story.by}"
 
 
@@ -83,6 +97,8 @@ def _(story: f.NotJoined, finding: Finding) -> str:
 
 @_tell.register
 def _(story: f.Died, finding: Finding) -> str:
+    if story.end.code == 0:
+        return f"{subject(finding)} {_has(finding)} ended (exit code 0)"
     return f"{subject(finding)} {_is(finding)} dead: {terms.end(story.end)}"
 
 
@@ -92,13 +108,15 @@ def _(story: f.Stopped, finding: Finding) -> str:
     if story.how == "freezer":
         return f"{who} frozen by the cgroup freezer"
     if story.how == "debugger":
-        return f"{who} stopped by a debugger" + (f" (process {story.tracer})" if story.tracer else "")
+        return f"{who} stopped by a debugger" + (
+            f" (process {story.tracer})" if story.tracer else ""
+        )
     return f"{who} stopped (SIGSTOP)"
 
 
 @_tell.register
 def _(story: f.InputOutput, finding: Finding) -> str:
-    where = f", in system call {story.call}" if story.call else ""
+    where = f", in {story.call}" if story.call else ""
     kernel = f", kernel wait {story.wchan}" if story.wchan else ""
     return f"{subject(finding)} {_is(finding)} in uninterruptible I/O (state D){where}{kernel}"
 
@@ -118,8 +136,12 @@ def _(story: f.ForkedLock, finding: Finding) -> str:
 @_tell.register
 def _(story: f.AllIn, finding: Finding) -> str:
     entered = f"entered {terms.op(story.op)}" if story.counted else f"are in {terms.op(story.op)}"
-    members = "Both sides" if story.sides else "All members"
-    text = f"{members} ({terms.ranks(story.members)}) {entered} and it does not finish: {_BLAMELESS}"
+    if story.sides:
+        both = f"Both sides of {terms.op(story.op)} ({terms.ranks(story.members)})"
+        return f"{both} entered it and it does not finish: {_BLAMELESS}"
+    text = (
+        f"All members ({terms.ranks(story.members)}) {entered} and it does not finish: {_BLAMELESS}"
+    )
     return text if story.counted else f"{text}, or one called it once more or less often"
 
 
@@ -132,7 +154,9 @@ def _(story: f.HeldBehind, finding: Finding) -> str:
 @_tell.register
 def _(story: f.NoneLeaves, finding: Finding) -> str:
     text = f"All ranks ({terms.ranks(finding.ranks)}) are in {terms.op(story.op)} and it does not finish"
-    return f"{text}: no rank is missing, so they cannot reach each other" if story.starting else text
+    return (
+        f"{text}: no rank is missing, so they cannot reach each other" if story.starting else text
+    )
 
 
 @_tell.register
@@ -166,14 +190,10 @@ _HOW = {
     Apart.BEHIND: "most likely it makes a call that they do not",
     Apart.AHEAD: "most likely it skipped that call",
     Apart.SMALLER_SIDE: "in another operation than most",
-    Apart.NO_ORDER: "the stacks do not show which side is wrong",
-    Apart.ROOTS: "",
     Apart.OTHER_GROUP: "the same call on another group",
     Apart.OTHER_LINES: "it came there by other lines of the program",
     Apart.MOST_HAVE_LEFT: "most members are past it",
     Apart.PAST: "they wait in a call that it is past",
-    Apart.RING: "they wait for one another",
-    Apart.EITHER: "",
 }
 
 
@@ -185,6 +205,10 @@ def _(story: f.InOther, finding: Finding) -> str:
         return f"{subject(finding)} {_is(finding)} in {own} with different roots ({roots})"
     if story.how is Apart.EITHER:
         return _either(story, finding)
+    if story.how is Apart.NO_ORDER:
+        return f"{subject(finding)} are in different operations; the stacks do not show which side is wrong"
+    if story.how is Apart.RING:
+        return f"{subject(finding)} wait for one another in {story.op.name}"
     text = f"{subject(finding)} {_is(finding)} in {own}"
     if story.their_op is not None and story.others:
         text += f", {terms.ranks(story.others)} in {terms.op(story.their_op)}"
@@ -250,7 +274,9 @@ def _(story: f.Disagrees, finding: Finding) -> str:
         return f"{subject(finding)} disagree in {terms.op(story.mine)}: {mine} against {theirs}"
     if story.fields[:1] == ("op",):
         return f"{subject(finding)} entered {terms.op_at(story.mine)} where the others entered {_bare(story.theirs)}"
-    return f"{subject(finding)} entered {terms.op(story.mine)} with {mine}, the others with {theirs}"
+    return (
+        f"{subject(finding)} entered {terms.op(story.mine)} with {mine}, the others with {theirs}"
+    )
 
 
 def _bare(op: f.Op) -> str:
@@ -268,7 +294,9 @@ def _(story: f.Diverged, finding: Finding) -> str:
     if story.how == "skipped":
         return f"{who} skipped {theirs} and went on to {mine}"
     if story.how == "extra":
-        return f"{who} made one call too many, {mine}, where rank {story.reference} came to {theirs}"
+        return (
+            f"{who} made one call too many, {mine}, where rank {story.reference} came to {theirs}"
+        )
     if story.how == "group":
         return f"{who} entered {mine} on another group than rank {story.reference}: {theirs}"
     return f"{who} entered {mine} where rank {story.reference}, which has the same role, entered {theirs}"

@@ -59,7 +59,11 @@ def who(some: Sequence[int], homes: Sequence[Home], nodes: Sequence[str] = ()) -
     name = capital(ranks(some))
     if len(some) == 1 and homes:
         home = homes[0]
-        parts = [home.node, f"pid {home.pid}" if home.pid else "", f"GPU {home.gpu}" if home.gpu else ""]
+        parts = [
+            home.node,
+            f"pid {home.pid}" if home.pid else "",
+            f"GPU {home.gpu}" if home.gpu else "",
+        ]
         inner = ", ".join(p for p in parts if p)
     else:
         at = sorted({h.node for h in homes if h.node} or set(nodes))
@@ -155,7 +159,8 @@ def doing(of: Doing) -> str:
         return "still working"
     if of.act == "still":
         return "not moving"
-    return _CALLS.get(of.call, f"blocked in {of.call}")
+    call = of.call.partition("(")[0]  # without the file, which is in the advice
+    return _CALLS.get(call, f"blocked in {call}")
 
 
 def signal_name(number: int) -> str:
@@ -168,7 +173,11 @@ def signal_name(number: int) -> str:
 
 def end(of: End) -> str:
     """``exit code 1``, ``killed by SIGKILL (its cgroup counts 2 kills for lack of memory)``."""
-    memory = f"its cgroup counts {count(of.oom_kills, 'kill')} for lack of memory" if of.oom_kills else ""
+    memory = (
+        f"its cgroup counts {count(of.oom_kills, 'kill')} for lack of memory"
+        if of.oom_kills
+        else ""
+    )
     if of.code is None:
         return f"nothing shows how it ended ({memory})" if memory else "nothing shows how it ended"
     if of.code >= 0:
