@@ -160,7 +160,7 @@ def _passed(case: Case, end: End, views: Views) -> Odd | None:
         if not ahead or (best is not None and len(instance.members) > size):
             continue
         found = _smaller_side(instance, sorted(ahead))
-        if best is None or found.ground.share > best.ground.share:
+        if best is None or (best.or_else and not found.or_else):  # one side is better than either
             best, size = found, len(instance.members)
     return best
 

@@ -23,7 +23,6 @@ class Reason(Enum):
     ALL_MOVED = auto()
     MOST_MOVED = auto()
     ALL_STIRRED = auto()
-    OPERATIONS_WENT_ON = auto()
     NOT_CAPTURED = auto()
     SOME_NOT_SEEN = auto()
     NO_STACKS = auto()

@@ -53,7 +53,7 @@ def silence_finding(scene: Scene, ranks: list[int], missed: dict[int, list[Insta
         return _beyond_records(scene, ranks, instance)
     told = [r for r in ranks if r in scene.evidence.silent]
     whys = tuple(sorted({scene.evidence.silent[r] for r in told}))
-    confidence = sure(Ground.NOT_ANSWERING if told else Ground.WITHOUT_RECORDS)
+    confidence = sure(_ground(scene, bool(told)))
     if len(ranks) > 1:
         confidence = lowered(confidence, Less.SEVERAL_SILENT)
     finding = Finding(
@@ -71,6 +71,12 @@ def silence_finding(scene: Scene, ranks: list[int], missed: dict[int, list[Insta
         waiting = tuple(instance.waiters[:_SMALL])
         finding.clues.append(Clue("ops", waiting, in_op(scene, instance, everyone=True)))
     return finding
+
+
+def _ground(scene: Scene, told: bool) -> Ground:
+    if not told:
+        return Ground.WITHOUT_RECORDS
+    return Ground.NOT_ANSWERING if scene.evidence.earlier else Ground.NOT_ANSWERING_ONCE
 
 
 def _beyond_records(scene: Scene, ranks: list[int], instance: Instance | None) -> Finding:

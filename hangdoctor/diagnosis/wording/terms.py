@@ -159,8 +159,19 @@ def doing(of: Doing) -> str:
         return "still working"
     if of.act == "still":
         return "not moving"
-    call = of.call.partition("(")[0]  # without the file, which is in the advice
-    return _CALLS.get(call, f"blocked in {call}")
+    call, _, target = of.call.partition("(")
+    if call in _CALLS:
+        return _CALLS[call]
+    path = target.rpartition(" -> ")[2].rstrip(")")
+    return f"blocked in {call} on {_short_target(path)}" if path else f"blocked in {call}"
+
+
+def _short_target(path: str) -> str:
+    """What a descriptor leads to: ``a pipe``, ``a socket``, the name of a file."""
+    for kind in ("pipe", "socket"):
+        if path.startswith(f"{kind}:["):
+            return f"a {kind}"
+    return path.rpartition("/")[2] or path
 
 
 def signal_name(number: int) -> str:
