@@ -17,7 +17,7 @@ from hangdoctor.diagnosis.findings import Doing, Finding, GroupRef, Home, Op, Wa
 from hangdoctor.diagnosis.health import Reason, Remaining
 from hangdoctor.diagnosis.ops.evidence import Note, Remark
 from hangdoctor.diagnosis.wording import clues, reasons, remaining, stories, terms
-from hangdoctor.diagnosis.wording.advice import _release
+from hangdoctor.diagnosis.wording.release import release
 from hangdoctor.model import Frame, Kind
 
 VOICE = Path(__file__).parents[2] / "docs" / "voice.md"
@@ -49,7 +49,7 @@ PATTERNS: dict[Kind, Finding] = {
     "device_wait": finding("device_wait", f.NeverStarted(REDUCE)),
     "unreachable": Finding("unreachable", [5], f.NotSeen(("node n3 did not report (no answer within 20 s)",)), 0.7),
     "mismatch": finding(
-        "mismatch", f.Disagrees(REDUCE, REDUCE, ("shapes",), ("shapes [9]",), ("shapes [8]",), f.Ground.MAJORITY)
+        "mismatch", f.Disagrees(REDUCE, REDUCE, ("shapes",), ("shapes [9]",), ("shapes [8]",), f.DecidedBy.MAJORITY)
     ),
     "order": finding("order", f.Diverged("skipped", Op("all_gather", 4, WORLD, site="train (train.py:40)"), REDUCE, 1)),
     "p2p_unmatched": finding("p2p_unmatched", f.NeverPosted(Op("send", 3, peer=5), 1)),
@@ -125,7 +125,7 @@ def _members(union: UnionType) -> tuple[type, ...]:
 def test_every_fact_has_its_words() -> None:
     assert [s.__name__ for s in _members(f.Story) if not _has_words(stories._tell, s)] == []
     assert [s.__name__ for s in _members(f.Fact) if not _has_words(clues._say, s)] == []
-    assert [s.__name__ for s in _members(f.Holding) if not _has_words(_release, s)] == []
+    assert [s.__name__ for s in _members(f.Holding) if not _has_words(release, s)] == []
     assert set(reasons._TEXT) == set(f.Why)
 
 

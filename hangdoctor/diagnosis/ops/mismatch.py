@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from ...operations import Operation
 from .. import findings as f
-from ..confidence import Ground as Basis
-from ..confidence import sure
-from ..findings import Against, Clue, Disagrees, Finding, Ground, Why
+from ..confidence import Ground, sure
+from ..findings import Against, Clue, DecidedBy, Disagrees, Finding, Why
 from .blame import blame
 from .facts import nodes_of, op_of, sample_of, waiters_of, where_of
 from .history import Divergence
@@ -19,10 +18,10 @@ from .waits import Instance
 _COMPARED = 64  # members of a group that are compared with ranks of the same role
 _SHOWN = 8  # members whose signatures are evidence
 _WHY = {
-    Ground.MAJORITY: Why.AGREE_MAJORITY,
-    Ground.ROLE: Why.AGREE_ROLE,
-    Ground.PRECEDENT: Why.AGREE_PRECEDENT,
-    Ground.UNDECIDED: Why.AGREE_UNDECIDED,
+    DecidedBy.MAJORITY: Why.AGREE_MAJORITY,
+    DecidedBy.ROLE: Why.AGREE_ROLE,
+    DecidedBy.PRECEDENT: Why.AGREE_PRECEDENT,
+    DecidedBy.UNDECIDED: Why.AGREE_UNDECIDED,
 }
 Records = dict[int, Operation | None]
 
@@ -42,7 +41,7 @@ def _unset_key(scene: Scene, instance: Instance) -> Finding:
         kind="start_stall",
         ranks=ranks,
         story=f.UnsetKey(keys),
-        confidence=sure(Basis.UNSET_KEY),
+        confidence=sure(Ground.UNSET_KEY),
         nodes=nodes_of(scene, ranks),
         where=where_of(scene, instance, None, ranks),
         waiters=waiters_of(scene, instance),
@@ -63,8 +62,8 @@ def disagreement_finding(scene: Scene, instance: Instance) -> Finding | None:
     elif instance.unknown and len(signatures) <= _COMPARED:
         odd, basis, ground = (
             against_precedent(scene, instance, signatures),
-            Basis.SIGNATURE_PARTLY,
-            Ground.PRECEDENT,
+            Ground.SIGNATURE_PARTLY,
+            DecidedBy.PRECEDENT,
         )
     else:
         return None
@@ -93,24 +92,29 @@ def _divergences(scene: Scene, instance: Instance, odd: list[int]) -> dict[int, 
 
 def _odd_ones(
     scene: Scene, instance: Instance, signatures: dict[int, Signature], classes: list[list[int]]
-) -> tuple[list[int], Basis, Ground]:
+) -> tuple[list[int], Ground, DecidedBy]:
     """Ranks that differ, how sure that is, and how it was found."""
     if len(classes[0]) > len(classes[1]):
         odd = sorted(r for ranks in classes[1:] for r in ranks)
-        basis = Basis.SIGNATURE_MAJORITY if len(classes[0]) > 2 else Basis.SIGNATURE_PAIR
-        return odd, basis, Ground.MAJORITY
+        basis = Ground.SIGNATURE_MAJORITY if len(classes[0]) > 2 else Ground.SIGNATURE_PAIR
+        return odd, basis, DecidedBy.MAJORITY
     everyone = sorted(signatures)
     found = blame(scene, everyone)
     if found and len(found) < len(everyone):
-        return sorted(found), Basis.SIGNATURE_ROLE, Ground.ROLE
+        return sorted(found), Ground.SIGNATURE_ROLE, DecidedBy.ROLE
     strange = against_precedent(scene, instance, signatures)
     if strange and len(strange) < len(everyone):
-        return strange, Basis.SIGNATURE_PRECEDENT, Ground.PRECEDENT
-    return everyone, Basis.SIGNATURE_OPEN, Ground.UNDECIDED
+        return strange, Ground.SIGNATURE_PRECEDENT, DecidedBy.PRECEDENT
+    return everyone, Ground.SIGNATURE_OPEN, DecidedBy.UNDECIDED
 
 
 def _mismatch(
-    scene: Scene, instance: Instance, records: Records, odd: list[int], basis: Basis, ground: Ground
+    scene: Scene,
+    instance: Instance,
+    records: Records,
+    odd: list[int],
+    basis: Ground,
+    ground: DecidedBy,
 ) -> Finding:
     mine = records[odd[0]]
     assert mine is not None
@@ -125,7 +129,7 @@ def _mismatch(
             mine,
             other,
             odd[0],
-            ground if rest or other is None else Ground.UNDECIDED,
+            ground if rest or other is None else DecidedBy.UNDECIDED,
         ),
         confidence=sure(basis),
         nodes=nodes_of(scene, odd),
@@ -142,7 +146,7 @@ def _story(
     mine: Operation,
     other: Operation | None,
     rank: int,
-    ground: Ground,
+    ground: DecidedBy,
 ) -> Disagrees:
     own = op_of(scene, mine, rank)
     if other is None:
@@ -172,7 +176,7 @@ def _in_communication(scene: Scene, instance: Instance) -> Finding:
         kind="in_communication",
         ranks=members,
         story=f.AllIn(op, tuple(members), counted=True, sides=instance.key.transfer is not None),
-        confidence=sure(Basis.ALL_ENTERED_TWICE if two_captures else Basis.ALL_ENTERED_ONCE),
+        confidence=sure(Ground.ALL_ENTERED_TWICE if two_captures else Ground.ALL_ENTERED_ONCE),
         nodes=nodes_of(scene, members),
         where=where_of(scene, instance, None, members),
         waiters=waiters_of(scene, instance),

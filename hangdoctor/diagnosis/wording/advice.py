@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from functools import singledispatch
 
 from ...ranges import format_hosts
 from .. import findings as f
 from ..findings import Finding, Home
 from . import terms
+from .release import on_node, pid_of, release
 
 _COUNT = "Stacks cannot count operations: start the job with hangdoctor run -- CMD, or with TORCH_FR_BUFFER_SIZE=2000, and the next hang shows who skipped one."
 _BRANCH = "Look between these two lines for a branch that only this rank took, or an exception that was swallowed."
@@ -41,21 +41,11 @@ def _specific(finding: Finding) -> str:
     if finding.gradients and finding.kind == "order":
         return _GRADIENTS
     if finding.holding is not None:
-        return _release(finding.holding, finding)
+        return release(finding.holding, finding)
     home = finding.homes[0] if len(finding.homes) == 1 else None
     if isinstance(finding.story, f.NeverReached):
         return _elsewhere(finding, home)
     return _by_story(finding.story, finding)
-
-
-def _on(finding: Finding) -> str:
-    """`` on n2``, for a command to be run there."""
-    node = finding.homes[0].node if finding.homes else ""
-    return f" on {node}" if node else ""
-
-
-def _pid(finding: Finding) -> int:
-    return finding.homes[0].pid if finding.homes else 0
 
 
 def _nodes(finding: Finding) -> str:
@@ -64,26 +54,26 @@ def _nodes(finding: Finding) -> str:
 
 def _elsewhere(finding: Finding, home: Home | None) -> str:
     """For a rank that is alive and elsewhere, by what it is in."""
-    on, pid = _on(finding), _pid(finding)
+    here, pid = on_node(finding), pid_of(finding)
     at = terms.frame(finding.frame) if finding.frame is not None else ""
     if finding.kind == "data_wait":
         return _loader(finding, at)
     if finding.kind == "checkpoint_wait":
         return (
-            f"Look at the file system that it writes to{on}: ls -l /proc/{pid}/fd; df on its target."
+            f"Look at the file system that it writes to{here}: ls -l /proc/{pid}/fd; df on its target."
             if pid
             else ""
         )
     if finding.kind == "io_wait":
-        return f"Its file system or device does not answer. Try{on}: timeout 5 stat on its mounts; dmesg -T | tail."
+        return f"Its file system or device does not answer. Try{here}: timeout 5 stat on its mounts; dmesg -T | tail."
     if finding.kind == "slow":
         return "It moved between the two samples. Capture again with a larger --settle to see whether it is slow or stuck."
     if not pid:
         return f"Look at {at}." if at else ""
     if finding.kind == "busy":
-        return f"See where it spends its time{on}: py-spy top --pid {pid}. Is it only slow? Capture again with a larger --settle."
+        return f"See where it spends its time{here}: py-spy top --pid {pid}. Is it only slow? Capture again with a larger --settle."
     where = f"Look at {at}; its" if at else "See its"
-    return f"{where} native frames{on}: py-spy dump --native --pid {pid}."
+    return f"{where} native frames{here}: py-spy dump --native --pid {pid}."
 
 
 def _loader(finding: Finding, at: str) -> str:
@@ -94,99 +84,6 @@ def _loader(finding: Finding, at: str) -> str:
         "See the evidence for its workers: a dead or blocked one, its file system, or a bad sample"
     )
     return f"{dead}. DataLoader(timeout=...) turns this into an error."
-
-
-# --------------------------------------------------------------------------- by what holds it
-
-
-@singledispatch
-def _release(holding: object, finding: Finding) -> str:
-    raise TypeError(f"no advice for {type(holding).__name__}")
-
-
-@_release.register
-def _(holding: f.Debugger, finding: Finding) -> str:
-    at = f" in {terms.frame(finding.frame)}" if finding.frame is not None else ""
-    answer = f"Take the breakpoint{at} out, or answer {holding.tool} where the job's input is"
-    return f"{answer}; PYTHONBREAKPOINT=0 switches breakpoint() off."
-
-
-@_release.register
-def _(holding: f.TypedInput, finding: Finding) -> str:
-    return "Take the question out of the code, or start the job with its input from /dev/null."
-
-
-@_release.register
-def _(holding: f.ChildEnded, finding: Finding) -> str:
-    return f"Find out why process {holding.pid} ended: the end of its log{_and_dmesg(finding)}. It will not answer any more."
-
-
-def _and_dmesg(finding: Finding) -> str:
-    return f", and{_on(finding)}: dmesg -T | tail"
-
-
-@_release.register
-def _(holding: f.ChildStopped, finding: Finding) -> str:
-    if holding.tracer:
-        return f"Let process {holding.tracer} go on or detach{_on(finding)}."
-    return f"Let it go on{_on(finding)}: kill -CONT {holding.pid}."
-
-
-@_release.register
-def _(holding: f.OnChild, finding: Finding) -> str:
-    child = f"process {holding.pid}{_on(finding)} ({holding.command})"
-    again = (
-        " subprocess.run(..., timeout=S) turns this into an error." if holding.by_subprocess else ""
-    )
-    return f"Look at what {child} waits for; ending it lets the rank go on.{again}"
-
-
-@_release.register
-def _(holding: f.OnFifo, finding: Finding) -> str:
-    at = terms.frame(finding.frame) if finding.frame is not None else "its stack"
-    return f"It opens a FIFO that has no process at the other end: see the path that {at} opens, and start its reader or writer."
-
-
-@_release.register
-def _(holding: f.OnDescriptor, finding: Finding) -> str:
-    on, path = _on(finding), holding.path
-    if path.startswith("pipe:["):
-        what = (
-            "The pipe is full and no process reads it"
-            if holding.writes
-            else "No process writes into the pipe"
-        )
-        inode = path[len("pipe:[") : -1]
-        return (
-            f"{what}: see who has its other end{on}: ls -l /proc/*/fd 2>/dev/null | grep {inode}."
-        )
-    if path.startswith("socket:["):
-        what = "takes nothing" if holding.writes else "sends nothing"
-        see = f"ss -tnp | grep pid={_pid(finding)},fd={holding.number}"
-        return f"The other end of its connection {what}: see who that is{on}: {see}."
-    if holding.locks:
-        see = f"fuser -v {shlex.quote(path)}"
-        return (
-            f"{path} is locked elsewhere: see by whom{on}: {see}; the lock ends with its process."
-        )
-    what = "takes nothing" if holding.writes else "gives nothing"
-    see = f"ls -l {shlex.quote(path)}; fuser -v {shlex.quote(path)}"
-    return f"{path} {what}: see what it is and who else has it open{on}: {see}."
-
-
-@_release.register
-def _(holding: f.OnLock, finding: Finding) -> str:
-    at = f" in {terms.frame(finding.frame)}" if finding.frame is not None else ""
-    if not holding.threads:
-        why = "the lock was taken twice, or by a thread that has ended"
-        return (
-            f"It waits for a lock{at} and has no other Python thread that could release it: {why}."
-        )
-    threads = "; ".join(f"{name} at {terms.frame(frame)}" for name, frame in holding.threads[:2])
-    return f"It waits{at} for another thread of its own: {threads}. Find there who holds the lock."
-
-
-# --------------------------------------------------------------------------- by what happened
 
 
 @singledispatch
@@ -201,15 +98,17 @@ def _(story: f.NeverPosted, finding: Finding) -> str:
 
 @_by_story.register
 def _(story: f.NeverStarted, finding: Finding) -> str:
-    return f"Look at its GPU{_on(finding)}: nvidia-smi -q, dmesg -T | grep -i xid; run again with CUDA_LAUNCH_BLOCKING=1."
+    return f"Look at its GPU{on_node(finding)}: nvidia-smi -q, dmesg -T | grep -i xid; run again with CUDA_LAUNCH_BLOCKING=1."
 
 
 @_by_story.register
 def _(story: f.NotJoined, finding: Finding) -> str:
     if finding.kind == "end_stall":
         return _elsewhere(finding, None)
-    if _pid(finding):
-        return f"See what it does before init{_on(finding)}: py-spy dump --pid {_pid(finding)}."
+    if pid_of(finding):
+        return (
+            f"See what it does before init{on_node(finding)}: py-spy dump --pid {pid_of(finding)}."
+        )
     return f"Check that the launcher started {terms.ranks(finding.ranks)}, with the MASTER_ADDR, MASTER_PORT and WORLD_SIZE of the others."
 
 
@@ -231,15 +130,17 @@ def _(story: f.Stopped, finding: Finding) -> str:
     if story.how == "freezer":
         return "Thaw it: the freezer of its cgroup (a suspended job? scontrol resume JOB)."
     if story.how == "debugger":
-        return f"Let the debugger go on or detach (process {story.tracer or '?'}{_on(finding)})."
-    pid = _pid(finding)
-    on = f", on {finding.homes[0].node}" if _on(finding) else ""
-    return f"If it was not stopped on purpose{on}: kill -CONT {pid}." if pid else ""
+        return (
+            f"Let the debugger go on or detach (process {story.tracer or '?'}{on_node(finding)})."
+        )
+    pid = pid_of(finding)
+    here = f", on {finding.homes[0].node}" if on_node(finding) else ""
+    return f"If it was not stopped on purpose{here}: kill -CONT {pid}." if pid else ""
 
 
 @_by_story.register
 def _(story: f.InputOutput, finding: Finding) -> str:
-    return f"Its file system or device does not answer. Try{_on(finding)}: timeout 5 stat on its mounts; dmesg -T | tail."
+    return f"Its file system or device does not answer. Try{on_node(finding)}: timeout 5 stat on its mounts; dmesg -T | tail."
 
 
 @_by_story.register

@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import singledispatch
 
 from .. import findings as f
-from ..findings import Apart, Finding
-from . import terms
+from ..findings import Finding
+from . import differences, terms
+from .differences import subject
 from .terms import choose
 
 _BLAMELESS = "network, NCCL, link or GPU"
@@ -15,11 +16,6 @@ _BLAMELESS = "network, NCCL, link or GPU"
 def head(finding: Finding) -> str:
     """``Rank 5 (n2, pid 7791) never reached all_reduce #12``, without a full stop."""
     return _tell(finding.story, finding)
-
-
-def subject(finding: Finding) -> str:
-    """``Rank 5 (n2, pid 7791)``."""
-    return terms.who(finding.ranks, finding.homes, finding.nodes)
 
 
 def says_where(finding: Finding) -> bool:
@@ -186,42 +182,9 @@ def _(story: f.PeerElsewhere, finding: Finding) -> str:
     return f"{subject(finding)} {needs}; it is in {terms.op(story.own)}"
 
 
-_HOW = {
-    Apart.BEHIND: "most likely it makes a call that they do not",
-    Apart.AHEAD: "most likely it skipped that call",
-    Apart.SMALLER_SIDE: "in another operation than most",
-    Apart.OTHER_GROUP: "the same call on another group",
-    Apart.OTHER_LINES: "it came there by other lines of the program",
-    Apart.MOST_HAVE_LEFT: "most members are past it",
-    Apart.PAST: "they wait in a call that it is past",
-}
-
-
 @_tell.register
 def _(story: f.InOther, finding: Finding) -> str:
-    own = terms.op(story.op)
-    if story.how is Apart.ROOTS:
-        roots = ", ".join(f"rank {rank}: {root}" for rank, root in story.roots[:4])
-        return f"{subject(finding)} {_is(finding)} in {own} with different roots ({roots})"
-    if story.how is Apart.EITHER:
-        return _either(story, finding)
-    if story.how is Apart.NO_ORDER:
-        return f"{subject(finding)} are in different operations; the stacks do not show which side is wrong"
-    if story.how is Apart.RING:
-        return f"{subject(finding)} wait for one another in {story.op.name}"
-    text = f"{subject(finding)} {_is(finding)} in {own}"
-    if story.their_op is not None and story.others:
-        text += f", {terms.ranks(story.others)} in {terms.op(story.their_op)}"
-    return f"{text}: {_HOW[story.how]}"
-
-
-def _either(story: f.InOther, finding: Finding) -> str:
-    ahead = [r for r in finding.ranks if r not in story.others]
-    theirs = terms.op(story.their_op) if story.their_op is not None else "an operation"
-    return (
-        f"{terms.capital(terms.ranks(ahead))} skipped {theirs}, or {terms.ranks(story.others)} called it once too often; "
-        f"{terms.are(ahead)} in {terms.op(story.op)}"
-    )
+    return differences.in_other(story, finding)
 
 
 @_tell.register
@@ -267,39 +230,12 @@ def _(story: f.UnsetKey, finding: Finding) -> str:
 
 @_tell.register
 def _(story: f.Disagrees, finding: Finding) -> str:
-    mine, theirs = ", ".join(story.my_values), ", ".join(story.their_values)
-    if story.theirs is None:
-        return f"{subject(finding)} entered {terms.op(story.mine)} with {mine}; its earlier calls there differ"
-    if story.ground is f.Ground.UNDECIDED:
-        return f"{subject(finding)} disagree in {terms.op(story.mine)}: {mine} against {theirs}"
-    if story.fields[:1] == ("op",):
-        return f"{subject(finding)} entered {terms.op_at(story.mine)} where the others entered {_bare(story.theirs)}"
-    return (
-        f"{subject(finding)} entered {terms.op(story.mine)} with {mine}, the others with {theirs}"
-    )
-
-
-def _bare(op: f.Op) -> str:
-    return f"{op.name} ({terms.site(op.site)})" if op.site else op.name
+    return differences.disagrees(story, finding)
 
 
 @_tell.register
 def _(story: f.Diverged, finding: Finding) -> str:
-    who, mine, theirs = subject(finding), terms.op_at(story.mine), terms.op_at(story.theirs)
-    if story.before_records:
-        way = "behind" if story.how == "skipped" else "ahead of"
-        return f"{who} got out of step before the records begin: its {mine} is {way} {theirs} of rank {story.reference}"
-    if story.how == "own":
-        return f"{who} entered {mine}, where it came to {theirs} in each round before"
-    if story.how == "skipped":
-        return f"{who} skipped {theirs} and went on to {mine}"
-    if story.how == "extra":
-        return (
-            f"{who} made one call too many, {mine}, where rank {story.reference} came to {theirs}"
-        )
-    if story.how == "group":
-        return f"{who} entered {mine} on another group than rank {story.reference}: {theirs}"
-    return f"{who} entered {mine} where rank {story.reference}, which has the same role, entered {theirs}"
+    return differences.diverged(story, finding)
 
 
 @_tell.register
