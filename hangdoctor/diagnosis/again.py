@@ -7,9 +7,11 @@ from .ops.alone import last_waits, settling_s
 
 
 def pause_s(capture: JobCapture, diagnosis: Diagnosis) -> float:
-    """Seconds after which a rank that is only slow would have got on; 0 where no verdict depends on it.
+    """Seconds after which a rank that is only slow would have got on; 0 where no verdict depends on
+    it.
 
-    Only waits that the job itself has shown to be usual raise the question: the alternative "slow" of a cause.
+    Only waits that the job itself has shown to be usual raise the question: the alternative "slow"
+    of a cause.
     """
     doubted = [
         c

@@ -1,4 +1,6 @@
-"""The last Python calls of the culprit and of one healthy rank, and the first place where they part. Pure."""
+"""The last Python calls of the culprit and of one healthy rank, and the first place where they
+part. Pure.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ Steps = Sequence[tuple[Step, Event]]  # with the event, whose time is by the ran
 
 
 def run(case: Case, draft: Draft) -> None:
-    """The first finding's culprit beside a healthy rank, where the culprit was traced; evidence for the finding."""
+    """The first finding's culprit beside a healthy rank, where the culprit was traced; evidence for
+    the finding.
+    """
     culprit = _culprit(case, draft.findings)
     if culprit is None:
         return
@@ -49,17 +53,18 @@ def _traced(view: RankView) -> bool:
 
 
 def _peer(case: Case, culprit: RankView, blamed: set[int]) -> RankView | None:
-    """A rank that is not to blame: of the same role in another replica where the layout tells, else the nearest."""
-    able = [
-        v
-        for v in case.views
-        if v.rank not in blamed and not v.gone and not v.stopped and _traced(v)
-    ]
+    """A rank that is not to blame: of the same role in another replica where the layout tells, else
+    the nearest.
+    """
+    innocent = [v for v in case.views if v.rank not in blamed and not v.gone and not v.stopped]
+    able = [v for v in innocent if _traced(v)]
     layout = case.capture.layout
     same = set(layout.same_role(culprit.rank)) if layout is not None else set()
-    return min(
-        able, key=lambda v: (v.rank not in same, abs(v.rank - culprit.rank), v.rank), default=None
-    )
+
+    def distance(view: RankView) -> tuple[bool, int, int]:
+        return (view.rank not in same, abs(view.rank - culprit.rank), view.rank)
+
+    return min(able, key=distance, default=None)
 
 
 def compare(culprit: RankView, peer: RankView | None) -> CallsParting:
@@ -79,11 +84,13 @@ def compare(culprit: RankView, peer: RankView | None) -> CallsParting:
 
 
 def part(a: Steps, b: Steps) -> tuple[int, int]:
-    """The places in two histories after which they differ for good; (0, 0) where they have nothing in common.
+    """The places in two histories after which they differ for good; (0, 0) where they have nothing
+    in common.
 
-    Both ranks are at the end inside some of the same calls. What they did since they entered the innermost one that
-    they share is compared from its beginning, because the rounds of a loop around it cannot be told apart. Where they
-    share none, of all stretches that are the same in both the one that happened at the same time is taken.
+    Both ranks are at the end inside some of the same calls. What they did since they entered the
+    innermost one that they share is compared from its beginning, because the rounds of a loop
+    around it cannot be told apart. Where they share none, of all stretches that are the same in
+    both the one that happened at the same time is taken.
     """
     shared = _shared_call(a, b)
     if shared is None:
@@ -103,7 +110,9 @@ def part(a: Steps, b: Steps) -> tuple[int, int]:
 
 
 def _shared_call(a: Steps, b: Steps) -> tuple[int, int] | None:
-    """The innermost call that both histories are still in, as places of the two; the calls around it agree too."""
+    """The innermost call that both histories are still in, as places of the two; the calls around
+    it agree too.
+    """
     mine, theirs = (
         [k for k, (_, e) in enumerate(steps) if e in opened] for steps, opened in _opened(a, b)
     )
@@ -153,7 +162,9 @@ def thread_events(trace: CallTrace, tid: int) -> list[Event]:
 
 
 def open_calls(events: Sequence[Event]) -> list[Event]:
-    """Calls that have not returned, outermost first: where the thread is, as far as it was recorded."""
+    """Calls that have not returned, outermost first: where the thread is, as far as it was
+    recorded.
+    """
     stack: list[Event] = []
     for event in events:
         if event.kind in ("call", "open"):

@@ -1,7 +1,9 @@
 """How sure each kind of reasoning is: one table, a line of reason each.
 
-The figures are shares of right verdicts. `python -m benchmarks.accuracy` prints what each band and each kind is worth on its
-faults; what it does not contain (other programs, other networks) keeps the figures below what it shows. `sure` starts from a ground and applies what lowers it; nothing else sets a confidence.
+The figures are shares of right verdicts. `python -m benchmarks.accuracy` prints what each band and
+each kind is worth on its faults; what it does not contain (other programs, other networks) keeps
+the figures below what it shows. `sure` starts from a ground and applies what lowers it; nothing
+else sets a confidence.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Verdicts on the ends of the stacks' wait-for graph: an operation that all have entered, or a ring of waits.
+"""Verdicts on the ends of the stacks' wait-for graph: an operation that all have entered, or a ring
+of waits.
 
-In a ring, some rank waits in an operation that another member is past. Who is in the minority there made the wrong call.
-Where as many are past it as wait in it, nothing shows which, and both sides are named as one set.
+In a ring, some rank waits in an operation that another member is past. Who is in the minority there
+made the wrong call. Where as many are past it as wait in it, nothing shows which, and both sides
+are named as one set.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ class Odd(Struct):
 
 
 def find(case: Case, waiting: list[RankView]) -> list[Finding]:
-    """One finding for each end of the waits that can be read; [] where the members of operations are not known."""
+    """One finding for each end of the waits that can be read; [] where the members of operations
+    are not known.
+    """
     graph = stackgraph.build(case, waiting)
     views = {v.rank: v for v in waiting}
     found: list[Finding] = []
@@ -129,7 +133,9 @@ def _other_group(case: Case, end: End, views: Views) -> Odd | None:
 
 
 def _other_way(case: Case, end: End, views: Views) -> Odd | None:
-    """A rank that came to an operation by other lines than all others in it: it took another branch."""
+    """A rank that came to an operation by other lines than all others in it: it took another
+    branch.
+    """
     for instance in end.instances:
         ways = Counter(_way(views[r]) for r in instance.present)
         (usual, count), *rest = ways.most_common()
@@ -147,9 +153,12 @@ def _way(view: RankView) -> tuple[tuple[str, str, int], ...]:
 
 
 def _passed(case: Case, end: End, views: Views) -> Odd | None:
-    """Of an operation that some wait in and others are past, the smaller side; the narrowest operation decides."""
+    """Of an operation that some wait in and others are past, the smaller side; the narrowest
+    operation decides.
+    """
     if case.capture.layout is None and any(isinstance(i.key, Transfer) for i in end.instances):
-        return None  # stages of a pipeline run different branches: the order of their lines says nothing
+        # Stages of a pipeline run different branches: the order of their lines says nothing.
+        return None
     best: Odd | None = None
     size = 0
     for instance in sorted(end.instances, key=lambda i: len(i.members)):
@@ -178,8 +187,8 @@ def _smaller_side(instance: Instance, ahead: list[int]) -> Odd:
 def is_ahead(case: Case, view: RankView, other: RankView, views: Views) -> bool:
     """Whether `view` is further in the program than `other`.
 
-    Stages of a pipeline run different branches, so that the order of two lines says something only where somebody of the
-    one's stage stands on the other's line.
+    Stages of a pipeline run different branches, so that the order of two lines says something only
+    where somebody of the one's stage stands on the other's line.
     """
     order = compare(other.path, view.path)
     if order is None or order >= 0:
@@ -224,7 +233,9 @@ def _minority(case: Case, end: End, views: Views) -> Odd | None:
 
 
 def _either(case: Case, odd: Odd, views: Views) -> Finding:
-    """One of two sides made different calls; calls are left out more often than made twice, but that is no evidence."""
+    """One of two sides made different calls; calls are left out more often than made twice, but
+    that is no evidence.
+    """
     ahead, behind = [views[r] for r in odd.ranks], [views[r] for r in odd.or_else]
     story = f.InOther(Apart.EITHER, op_of(ahead), ranks_of(behind), op_of(behind))
     both = sorted(ahead + behind, key=lambda v: v.rank)

@@ -42,7 +42,9 @@ def ordered(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def add_first(find: Find, case: Case, draft: Draft) -> None:
-    """Ask one pass over stacks, where only facts about processes are known yet: the first that finds anything ends it."""
+    """Ask one pass over stacks, where only facts about processes are known yet: the first that
+    finds anything ends it.
+    """
     if len(draft.by_stacks) > len(draft.facts):
         return
     found = find(case, draft.blamed)

@@ -1,4 +1,6 @@
-"""Pass: what is wrong with a process itself: dead, stopped, in uninterruptible I/O, or with its lock held."""
+"""Pass: what is wrong with a process itself: dead, stopped, in uninterruptible I/O, or with its
+lock held.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from .view import RankView, all_states
 
 
 def run(case: Case, draft: Draft) -> None:
-    """What is wrong with single processes; at the end of a job, ranks that left cleanly are no dead ones."""
+    """What is wrong with single processes; at the end of a job, ranks that left cleanly are no dead
+    ones.
+    """
     facts = find(case)
     if left_early(case):
         facts = [c for c in facts if c.kind != "dead"]
@@ -24,7 +28,9 @@ def run(case: Case, draft: Draft) -> None:
 
 
 def find(case: Case) -> list[Finding]:
-    """Findings that need no comparison between ranks; each is certain of its fact, if not of its consequence."""
+    """Findings that need no comparison between ranks; each is certain of its fact, if not of its
+    consequence.
+    """
     found = _dead(case)
     for view in case.alive:
         if view.stopped:
@@ -37,7 +43,9 @@ def find(case: Case) -> list[Finding]:
 
 
 def end_of(view: RankView, oom_kills: int) -> End:
-    """How a process ended; the kills of its cgroup count where nothing else shows it, or where it was killed."""
+    """How a process ended; the kills of its cgroup count where nothing else shows it, or where it
+    was killed.
+    """
     code = view.capture.exit_code
     by_kill = code is None or -code == signal.SIGKILL
     return End(code, oom_kills if by_kill else 0)
@@ -134,15 +142,19 @@ def _holds_lock(view: RankView) -> bool:
         tid, asleep = holder
         others = view.thread is not None and tid != view.thread.tid
         if not others and view.place.kind in ("checkpoint", "data"):
-            return False  # it blocks in the file, lock in hand (torch.save opens its file that way): the file is the cause
-        # A thread that runs holds the GIL by right; asleep, or against another that never gets it, it does not.
+            # It blocks in the file, lock in hand (torch.save opens its file that way): the file is the cause.
+            return False
+        # A thread that runs holds the GIL by right; asleep, or against another that never gets it,
+        # it does not.
         if asleep or (others and view.motion == "still" and not view.place.communicates):
             return True
     return forked_with_lock(view) is not None
 
 
 def forked_with_lock(view: RankView) -> Process | None:
-    """The child, forked without exec, whose only Python thread waits for a lock that nobody in it can release."""
+    """The child, forked without exec, whose only Python thread waits for a lock that nobody in it
+    can release.
+    """
     if view.place.communicates:
         return None
     for child in view.capture.children:
@@ -183,5 +195,7 @@ def _lock_story(view: RankView) -> f.HoldsGil | f.ForkedLock:
 
 
 def left_early(case: Case) -> bool:
-    """True where more ranks have ended than still live, and none is known to have failed: the job is at its end."""
+    """True where more ranks have ended than still live, and none is known to have failed: the job
+    is at its end.
+    """
     return len(case.gone) > len(case.alive) and not any(v.capture.exit_code for v in case.gone)

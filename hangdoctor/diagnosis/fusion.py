@@ -1,7 +1,7 @@
 """Pass: joins what operations say with what stacks and /proc say of the same ranks.
 
-Operations decide which rank blocks which; stacks and /proc decide what a rank does instead. Where the two name
-different ranks with confidence, the report says so and is less sure.
+Operations decide which rank blocks which; stacks and /proc decide what a rank does instead. Where
+the two name different ranks with confidence, the report says so and is less sure.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def join(case: Case, draft: Draft, by_ops: list[Finding]) -> list[Finding]:
 def _credible(case: Case, draft: Draft, by_ops: list[Finding]) -> list[Finding]:
     """Without what facts refute.
 
-    Not all have come to an operation of which a member is dead or stopped, and a wait for a key of the store is for
-    the rank that sets it. A rank whose process was read is not unreachable.
+    Not all have come to an operation of which a member is dead or stopped, and a wait for a key of
+    the store is for the rank that sets it. A rank whose process was read is not unreachable.
     """
     unable = {r for c in draft.facts for r in c.ranks}
     waits = {v.rank for v in case.waiting}
@@ -108,7 +108,9 @@ def _add_what_holds(case: Case, finding: Finding) -> None:
 
 
 def _support(finding: Finding, other: Finding) -> None:
-    """Take over what another pass knows of the same rank: a fact's kind and story, its frame, its evidence."""
+    """Take over what another pass knows of the same rank: a fact's kind and story, its frame, its
+    evidence.
+    """
     covered = set(other.ranks) >= set(finding.ranks)
     if other.kind in _FACTS and covered and finding.kind in {other.kind, *_LESS_THAN_A_FACT}:
         finding.kind, finding.story = other.kind, other.story
@@ -117,6 +119,7 @@ def _support(finding: Finding, other: Finding) -> None:
     finding.where.frame = other.where.frame or finding.where.frame
     finding.nodes = finding.nodes or other.nodes
     finding.add_clues(other.clues)
-    # A stack shows where a rank is, not for how long that is usual: it does not take the doubt away.
+    # A stack shows where a rank is, not for how long that is usual: it does not take the doubt
+    # away.
     if other.kind == finding.kind and not any(a.kind == "slow" for a in finding.against):
         finding.confidence = agreed(finding.confidence, other.confidence)

@@ -1,4 +1,6 @@
-"""What DistributedDataParallel does in C++: all_reduces of gradients, which stacks show and no black box records."""
+"""What DistributedDataParallel does in C++: all_reduces of gradients, which stacks show and no
+black box records.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from .ops.evidence import Note, Remark
 
 
 def mark(case: Case, findings: list[Finding]) -> list[Finding]:
-    """The same findings; a wrong order is marked where one side of it reduces gradients, which has usual reasons."""
+    """The same findings; a wrong order is marked where one side of it reduces gradients, which has
+    usual reasons.
+    """
     if any(v.place.op == GRADIENTS for v in case.waiting):
         for finding in findings:
             finding.gradients = True

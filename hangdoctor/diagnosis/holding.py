@@ -1,4 +1,6 @@
-"""What holds a rank that is outside of all communication, as far as its process shows: a child, a file, a lock, a person."""
+"""What holds a rank that is outside of all communication, as far as its process shows: a child, a
+file, a lock, a person.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ _FIFO_WAITS = frozenset({"wait_for_partner", "fifo_open"})
 
 
 def find(view: RankView) -> Holding | None:
-    """The nearest reason that the capture holds; None where the rank gets on, or nothing but its stack shows one."""
+    """The nearest reason that the capture holds; None where the rank gets on, or nothing but its
+    stack shows one.
+    """
     if view.motion in ("moved", "looping", "running"):
         return None
     for look in _LOOKS:
@@ -35,7 +39,9 @@ def find(view: RankView) -> Holding | None:
 
 
 def clues(held: Holding | None, view: RankView) -> list[Clue]:
-    """Evidence that belongs to the reason and is not shown elsewhere: the other threads of a rank that waits for a lock."""
+    """Evidence that belongs to the reason and is not shown elsewhere: the other threads of a rank
+    that waits for a lock.
+    """
     if isinstance(held, f.OnLock) and held.threads:
         return [Clue("stack", (view.rank,), f.Threads(held.threads))]
     return []

@@ -1,4 +1,6 @@
-"""Pass: the beginning and the end of a job: who has not joined, who is still inside while others leave."""
+"""Pass: the beginning and the end of a job: who has not joined, who is still inside while others
+leave.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ def find_start(case: Case, blamed: set[int]) -> list[Finding]:
     late = [
         v for v in case.alive if v.rank not in joined and not v.stopped and v.place.kind != "end"
     ]
-    # Past the first set-up every rank has communicated: then new_group is an operation like any other.
+    # Past the first set-up every rank has communicated: then new_group is an operation like any
+    # other.
     if any(v.place.kind in ("collective", "p2p") for v in late) and len(late) >= len(joining):
         return []
     unseen = case.absent + sorted(case.silent)
@@ -86,7 +89,9 @@ def _stuck_together(case: Case, views: list[RankView], starting: bool) -> Findin
 
 
 def find_end(case: Case, blamed: set[int]) -> list[Finding]:
-    """At the end of a job: the few that are still inside while the others leave, or the few that left too soon."""
+    """At the end of a job: the few that are still inside while the others leave, or the few that
+    left too soon.
+    """
     leaving = [v for v in case.alive if v.place.kind == "end" and v.rank not in blamed]
     ended = case.gone if left_early(case) else []
     if not leaving and not ended:

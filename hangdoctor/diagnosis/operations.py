@@ -23,7 +23,9 @@ def run(case: Case, draft: Draft) -> None:
 
 
 def leave_out_unasked(case: Case, draft: Draft) -> None:
-    """Of processes given by their ids (--pid), who was not asked for is no culprit for not being captured."""
+    """Of processes given by their ids (--pid), who was not asked for is no culprit for not being
+    captured.
+    """
     if draft.ops is None or not case.capture.job.startswith("pids:"):
         return
     draft.ops.findings = [c for c in draft.ops.findings if not set(c.ranks) <= set(case.absent)]

@@ -20,12 +20,15 @@ from .position import compare, counters, is_ahead
 from .view import RankView
 
 _FRAMES = 4  # of a stack, in evidence
-# A function that feeds the training, by its name; "load" alone says too little (load_config, load_library).
+# A function that feeds the training, by its name; "load" alone says too little (load_config,
+# load_library).
 _DATAISH = re.compile(r"batch|data(?!class)|fetch|sample|(?<![a-z])loader|(?<![a-z])shard", re.I)
 
 
 def outside(case: Case, blamed: set[int]) -> list[RankView]:
-    """Living ranks that are in no communication, or got on in one, and that no pass has explained yet."""
+    """Living ranks that are in no communication, or got on in one, and that no pass has explained
+    yet.
+    """
     return [
         v
         for v in case.alive
@@ -34,10 +37,11 @@ def outside(case: Case, blamed: set[int]) -> list[RankView]:
 
 
 def passed_on(case: Case, free: list[RankView], blamed: set[int]) -> set[int]:
-    """Those of `free` that are ahead of everybody who waits: they wait too, in something that no rule knows.
+    """Those of `free` that are ahead of everybody who waits: they wait too, in something that no
+    rule knows.
 
-    One rank alone that is ahead may have skipped the operation, so it takes company: at least as many
-    ranks at one line as wait behind, or another cause that explains the wait.
+    One rank alone that is ahead may have skipped the operation, so it takes company: at least as
+    many ranks at one line as wait behind, or another cause that explains the wait.
     """
     waiting = [v for v in case.waiting if v.rank not in blamed]
     ahead = [
@@ -72,7 +76,8 @@ def find(case: Case, blamed: set[int]) -> list[Finding]:
         if len(suspects) < len(case.alive) and len(suspects) * 2 > len(case.alive):
             return []
         if len(suspects) > 1 and all(compare(v.path, suspects[0].path) == 0 for v in case.alive):
-            return []  # all at one place, so none blocks another: a job that is through, or between its steps
+            # All at one place, so none blocks another: a job that is through, or between its steps.
+            return []
     groups: dict[tuple[object, ...], list[RankView]] = {}
     for view in suspects:
         frame = view.place.frame
@@ -115,7 +120,9 @@ def counts_on(view: RankView) -> bool:
 
 
 def gets_on(view: RankView) -> bool:
-    """True where a rank in a checkpoint makes progress: other lines or counters, or bytes written or read."""
+    """True where a rank in a checkpoint makes progress: other lines or counters, or bytes written
+    or read.
+    """
     samples = view.capture.samples
     if view.motion in ("moved", "looping") or len(samples) < 2:
         return view.motion in ("moved", "looping")

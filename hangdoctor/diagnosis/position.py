@@ -1,7 +1,8 @@
 """Which of two ranks is further in the program, as far as their stacks tell.
 
 Two stacks are compared from the outermost frame inward. Where both are in the same function, loop
-counters decide, then the line; where they called different functions from one line, nothing is said.
+counters decide, then the line; where they called different functions from one line, nothing is
+said.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ def iteration(path: Sequence[Frame]) -> int | None:
 
 
 def compare(a: Sequence[Frame], b: Sequence[Frame]) -> int | None:
-    """-1 where `a` is earlier in the program than `b`, 1 later, 0 the same, None where it cannot be told."""
+    """-1 where `a` is earlier in the program than `b`, 1 later, 0 the same, None where it cannot be
+    told.
+    """
     one, two = program(a), program(b)
     for x, y in zip(one, two, strict=False):
         if (x.name, x.file) != (y.name, y.file):
@@ -71,7 +74,9 @@ def group_by_operation(views: Sequence[RankView]) -> list[list[RankView]]:
 
 
 def is_ahead(view: RankView, others: Sequence[RankView]) -> bool:
-    """True where the rank is further than every one of `others` whose order to it can be told, and some can."""
+    """True where the rank is further than every one of `others` whose order to it can be told, and
+    some can.
+    """
     told = _orders(view, others)
     return bool(told) and all(o > 0 for o in told)
 

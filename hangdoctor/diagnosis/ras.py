@@ -1,7 +1,7 @@
 """Pass: what NCCL's RAS says, where neither operations nor stacks have named a rank.
 
-RAS counts operations per communicator and knows dead peers, but its rank numbers are the communicator's own:
-they are the job's where the communicator spans the job.
+RAS counts operations per communicator and knows dead peers, but its rank numbers are the
+communicator's own: they are the job's where the communicator spans the job.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ _LOST = frozenset({"missing", "dead", "unresponsive"})
 
 
 def run(case: Case, draft: Draft) -> None:
-    """Ask RAS where nothing else has named a rank and the operations, if there are any, show no reason."""
+    """Ask RAS where nothing else has named a rank and the operations, if there are any, show no
+    reason.
+    """
     if draft.findings or draft.by_stacks or draft.beyond or draft.status not in (None, "unknown"):
         return
     if draft.ops is not None and draft.ops.status != "unknown":

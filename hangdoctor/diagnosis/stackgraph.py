@@ -1,8 +1,10 @@
-"""The wait-for graph as far as stacks tell it: in which operation a rank is, and who its members are.
+"""The wait-for graph as far as stacks tell it: in which operation a rank is, and who its members
+are.
 
-A send or receive names its peer in its local variables; a call without a process group is the world's; of another one
-the members follow from the layout, once the call, its file or its functions say along which axis it communicates.
-Ranks are in one operation where the call, its line and the loop counters agree.
+A send or receive names its peer in its local variables; a call without a process group is the
+world's; of another one the members follow from the layout, once the call, its file or its functions
+say along which axis it communicates. Ranks are in one operation where the call, its line and the
+loop counters agree.
 """
 
 from __future__ import annotations
@@ -52,7 +54,9 @@ class Collective(Struct, frozen=True):
 
 
 class Transfer(Struct, frozen=True):
-    """A send and its receive: the two are on different lines, and the direction makes them one operation."""
+    """A send and its receive: the two are on different lines, and the direction makes them one
+    operation.
+    """
 
     source: int
     destination: int
@@ -144,7 +148,9 @@ def members_of(case: Case, view: RankView) -> list[int]:
 
 
 def axis_of(view: RankView) -> str:
-    """The axis that the call's line, its function or its file names, the nearest first; "" where none or several do."""
+    """The axis that the call's line, its function or its file names, the nearest first; "" where
+    none or several do.
+    """
     path = program(view.path)
     frame = view.place.frame
     innermost = next(
@@ -167,7 +173,8 @@ def _only_choice(layout: Layout, rank: int) -> list[int]:
 
 
 def ends(graph: StackGraph) -> list[End]:
-    """Where waits end. A rank whose operation has no known members ends nothing: it waits too, only for whom is unknown.
+    """Where waits end. A rank whose operation has no known members ends nothing: it waits too, only
+    for whom is unknown.
 
     What waits for such a rank alone is left out with it, unless nothing else is left.
     """

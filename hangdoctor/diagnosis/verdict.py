@@ -1,7 +1,7 @@
 """From a capture to a verdict: the passes in order, then the report on what they found.
 
-Each pass reads the case and adds to the draft; a new one is a module with such a function and a line in `PASSES`.
-`docs/diagnosis.md` says what each of them finds.
+Each pass reads the case and adds to the draft; a new one is a module with such a function and a
+line in `PASSES`. `docs/diagnosis.md` says what each of them finds.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ from ..model import Frame, JobCapture, Process, ProcessSample, RankCapture, Thre
 from ..places import Place, find_place, python_frames, rank_thread
 
 # still: the thread did not run once between the samples. stirred: it ran and stands where it stood.
-# looping: other lines or counters of the same functions. moved: other functions. running: it used the CPU.
+# looping: other lines or counters of the same functions. moved: other functions. running: it used
+# the CPU.
 Motion = Literal["still", "stirred", "looping", "moved", "running", "unknown"]
 
 _RUNNING_SHARE = (
@@ -104,7 +105,9 @@ def still_threads(process: Process) -> frozenset[int]:
 
 
 def view_rank(capture: RankCapture) -> RankView:
-    """Reduce a rank's capture to its view. Stacks of the last sample count; the first fills in where it failed."""
+    """Reduce a rank's capture to its view. Stacks of the last sample count; the first fills in
+    where it failed.
+    """
     samples = capture.samples
     told = next(
         (s for s in reversed(samples) if any(t.frames for t in s.threads)),
@@ -126,7 +129,9 @@ def view_rank(capture: RankCapture) -> RankView:
 
 
 def _same_wait(capture: RankCapture, thread: ThreadSample, view: RankView) -> Motion:
-    """Set-up polls its store in a loop of its own: the same wait with other inner lines has not moved."""
+    """Set-up polls its store in a loop of its own: the same wait with other inner lines has not
+    moved.
+    """
     before = _thread(capture.samples[0], thread.tid)
     if before is None or view.place.kind not in ("start", "end", "store"):
         return view.motion
@@ -136,7 +141,9 @@ def _same_wait(capture: RankCapture, thread: ThreadSample, view: RankView) -> Mo
 
 
 def view_job(capture: JobCapture) -> list[RankView]:
-    """All ranks of a capture, in order of rank; a rank captured twice (two nodes claim it) keeps its living process."""
+    """All ranks of a capture, in order of rank; a rank captured twice (two nodes claim it) keeps
+    its living process.
+    """
     by_rank: dict[int, RankCapture] = {}
     for rank in capture.ranks():
         known = by_rank.get(rank.rank)

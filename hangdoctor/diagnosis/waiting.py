@@ -56,7 +56,9 @@ def _by_lines(case: Case, waiting: list[RankView]) -> list[Finding]:
 
 
 def passed(case: Case) -> list[RankView]:
-    """Ranks that are in no known communication although all causes are exhausted: they are past it."""
+    """Ranks that are in no known communication although all causes are exhausted: they are past
+    it.
+    """
     return [v for v in case.alive if not v.waits and v.path]
 
 
@@ -70,7 +72,9 @@ def _earliest(groups: list[list[RankView]]) -> list[RankView] | None:
 
 
 def _unanswered(waiting: list[RankView]) -> tuple[RankView, RankView] | None:
-    """(waiter, peer) of a send or receive whose peer stands in something that is not the other half of it."""
+    """(waiter, peer) of a send or receive whose peer stands in something that is not the other half
+    of it.
+    """
     by_rank = {v.rank: v for v in waiting}
     found: list[tuple[RankView, RankView]] = []
     for view in waiting:
@@ -131,7 +135,9 @@ def _order(case: Case, odd: list[RankView], others: list[RankView], how: Apart) 
 
 
 def _odd_one(case: Case, groups: list[list[RankView]]) -> Finding:
-    """Different operations whose order is unknown: the small group, where there is one, else everybody."""
+    """Different operations whose order is unknown: the small group, where there is one, else
+    everybody.
+    """
     majority, rest = groups[0], [v for g in groups[1:] for v in g]
     clear = len(rest) * 2 < len(majority)
     odd = rest if clear else [v for g in groups for v in g]

@@ -1,7 +1,9 @@
-"""What the passes conclude, as typed facts. Words come last: only `wording` turns these into sentences.
+"""What the passes conclude, as typed facts. Words come last: only `wording` turns these into
+sentences.
 
-A finding says which kind of cause it is, of which ranks, what happened (`story`), where they are instead, who waits for
-them since when, and what shows it (`clues`). Passes and fusion compare these facts and never a text.
+A finding says which kind of cause it is, of which ranks, what happened (`story`), where they are
+instead, who waits for them since when, and what shows it (`clues`). Passes and fusion compare these
+facts and never a text.
 """
 
 from __future__ import annotations

@@ -48,7 +48,8 @@ class Doing(Struct, frozen=True):
 
 
 class Waiters(Struct, frozen=True):
-    """Ranks that wait in one operation; `seconds` is the longest that one of them has, 0 where no clock says.
+    """Ranks that wait in one operation; `seconds` is the longest that one of them has, 0 where no
+    clock says.
 
     `elsewhere` are the ranks that wait in other operations.
     """

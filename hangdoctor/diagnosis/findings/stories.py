@@ -72,7 +72,9 @@ class ForkedLock(Struct, frozen=True):
 
 
 class AllIn(Struct, frozen=True):
-    """Every member entered `op` and it does not finish; `everyone`: the members are the whole job, or two sides."""
+    """Every member entered `op` and it does not finish; `everyone`: the members are the whole job,
+    or two sides.
+    """
 
     op: Op
     members: tuple[int, ...]
@@ -95,7 +97,9 @@ class NoneLeaves(Struct, frozen=True):
 
 
 class StillIn(Struct, frozen=True):
-    """Still at `op` ("" for code) while ranks have `ended` and others are in `leaving_op`; `left`: the other way round."""
+    """Still at `op` ("" for code) while ranks have `ended` and others are in `leaving_op`; `left`:
+    the other way round.
+    """
 
     op: Op
     ended: tuple[int, ...] = ()
@@ -197,7 +201,9 @@ class Disagrees(Struct, frozen=True):
 
 
 class Diverged(Struct, frozen=True):
-    """Made other calls than `reference`, a rank with the same role, or than itself in earlier rounds (how "own")."""
+    """Made other calls than `reference`, a rank with the same role, or than itself in earlier
+    rounds (how "own").
+    """
 
     how: Literal["skipped", "extra", "other", "group", "own"]
     mine: Op | None

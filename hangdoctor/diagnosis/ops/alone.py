@@ -60,7 +60,9 @@ def kind_of(scene: Scene, sink: Sink) -> Kind:
 
 
 def find_alone(scene: Scene, found: list[Sink]) -> list[Finding]:
-    """One finding for all sinks of one kind that are missed in the same instances and are in the same place."""
+    """One finding for all sinks of one kind that are missed in the same instances and are in the
+    same place.
+    """
     together: dict[object, list[Sink]] = {}
     for sink in found:
         kind = kind_of(scene, sink)
@@ -99,7 +101,8 @@ def _finding(scene: Scene, sinks: list[Sink]) -> Finding:
 
 
 def _doubt_if_unrecorded(scene: Scene, finding: Finding) -> None:
-    """Optimizers that step without an operation in between: gradients are reduced where no record is made.
+    """Optimizers that step without an operation in between: gradients are reduced where no record
+    is made.
 
     A stack outside of all communication (`places`) shows that a rank is not in that.
     """
@@ -118,7 +121,9 @@ def _maybe_unrecorded(scene: Scene, rank: int) -> bool:
 
 
 def _doubt_if_usual(scene: Scene, finding: Finding, instance: Instance) -> None:
-    """A wait no longer than many that ended well may be a slow rank's: the finding says so and is less sure."""
+    """A wait no longer than many that ended well may be a slow rank's: the finding says so and is
+    less sure.
+    """
     now = waited_s(scene, instance)
     each = [_waits_before(scene, rank, instance) for rank in instance.waiters[:8]]
     before = [s for waits in each for s in waits]

@@ -15,10 +15,11 @@ _SUSPECTS = 256  # more are not compared: a fault that moves so many is none of 
 
 
 def blame(scene: Scene, suspects: Iterable[int]) -> dict[int, Divergence]:
-    """Of `suspects`, those that most of their like disagree with, each with its earliest divergence.
+    """Of `suspects`, those that most of their like disagree with, each with its earliest
+    divergence.
 
-    Votes are taken on what was called first, and on the lines of the calls then: two branches of a program may make
-    the same call on two lines.
+    Votes are taken on what was called first, and on the lines of the calls then: two branches of a
+    program may make the same call on two lines.
     """
     ranks = [r for r in suspects if r in scene.ops and scene.ops[r].operations][:_SUSPECTS]
     court = _Court(scene, ranks)
@@ -48,7 +49,8 @@ class _Court:
         return found
 
     def own_past(self) -> dict[int, Divergence]:
-        """Of ranks that wait in sends and receives for one another, those that left their own rhythm.
+        """Of ranks that wait in sends and receives for one another, those that left their own
+        rhythm.
 
         Without a layout nobody is known to run the same program: the stages of a pipeline do not.
         """
@@ -95,8 +97,9 @@ class _Court:
         return against, total, first
 
     def _break_tie(self, tied: dict[int, Divergence]) -> dict[int, Divergence]:
-        """Suspects that differ from one another only: other stages make the same calls on common groups, and each
-        rank has its own earlier iterations."""
+        """Suspects that differ from one another only: other stages make the same calls on common
+        groups, and each rank has its own earlier iterations.
+        """
         if not tied:
             return {}
         for wide in (False, True):
@@ -107,7 +110,8 @@ class _Court:
         return odd if len(odd) < len(tied) else {}
 
     def _differs_from_kin(self, rank: int, tied: set[int], wide: bool) -> bool:
-        """Whether most of the ranks of other stages disagree with it about the groups that both kinds have.
+        """Whether most of the ranks of other stages disagree with it about the groups that both
+        kinds have.
 
         `wide`: about those over replicas alone, and when anything else comes between them.
         """
@@ -124,7 +128,9 @@ class _Court:
         return 2 * against > len(others)
 
     def closer_look(self, d: Divergence) -> Divergence:
-        """The same divergence with the lines of the calls compared too, which may place it earlier."""
+        """The same divergence with the lines of the calls compared too, which may place it
+        earlier.
+        """
         finer = compare(self.history(d.rank), self.history(d.reference), sites=True)
         return (
             finer

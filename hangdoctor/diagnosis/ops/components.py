@@ -1,7 +1,7 @@
 """Strongly connected components, and those of them that nothing leads out of.
 
-Tarjan's algorithm (R. Tarjan, "Depth-first search and linear graph algorithms", 1972) with its own stack: chains of
-waits are as long as a job is wide, deeper than any recursion limit.
+Tarjan's algorithm (R. Tarjan, "Depth-first search and linear graph algorithms", 1972) with its own
+stack: chains of waits are as long as a job is wide, deeper than any recursion limit.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from collections.abc import Sequence
 
 
 def components(edges: Sequence[Sequence[int]]) -> list[int]:
-    """Number of the component of each node; a component's number is higher than those of all that it leads to."""
+    """Number of the component of each node; a component's number is higher than those of all that
+    it leads to.
+    """
     n = len(edges)
     order = [-1] * n  # when the node was found
     low = [0] * n
@@ -50,7 +52,9 @@ def components(edges: Sequence[Sequence[int]]) -> list[int]:
 
 
 def sinks(edges: Sequence[Sequence[int]], component: Sequence[int]) -> list[list[int]]:
-    """Members of each component without an edge that leaves it; nodes that touch no edge at all are no sinks."""
+    """Members of each component without an edge that leaves it; nodes that touch no edge at all are
+    no sinks.
+    """
     count = max(component, default=-1) + 1
     leaves = bytearray(count)
     touched = bytearray(count)

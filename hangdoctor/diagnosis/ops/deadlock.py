@@ -49,7 +49,9 @@ def _likely_first(scene: Scene, ranks: list[int]) -> list[int]:
 
 
 def shortest_cycle(graph: WaitGraph, ranks: list[int], through: int | None = None) -> list[Link]:
-    """A shortest ring of waits within `ranks`, as the instances along it; from a few starts, breadth first."""
+    """A shortest ring of waits within `ranks`, as the instances along it; from a few starts,
+    breadth first.
+    """
     inside = set(ranks)
     best: list[Link] = []
     starts = [through] if through is not None else sorted(ranks)[:_STARTS]

@@ -59,13 +59,17 @@ def diagnose_ops(evidence: OpsEvidence) -> OpsVerdict:
 
 
 def in_passing(scene: Scene, causes: list[Finding]) -> bool:
-    """Whether one capture shows several complete operations at once and nothing else: a job that moves looks so."""
+    """Whether one capture shows several complete operations at once and nothing else: a job that
+    moves looks so.
+    """
     single = not scene.evidence.earlier
     return single and len(causes) > 1 and all(c.kind == "in_communication" for c in causes)
 
 
 def find_ends(scene: Scene, graph: WaitGraph) -> Ends:
-    """Sinks of the wait-for graph; where they are ranks of which nothing is known, with their likely waits added."""
+    """Sinks of the wait-for graph; where they are ranks of which nothing is known, with their
+    likely waits added.
+    """
     missed = missing_at(graph)
     guesses: dict[int, set[int]] = {}
     ends = sort_ends(scene, graph, missed, guesses)
@@ -159,7 +163,9 @@ def _causes(scene: Scene, graph: WaitGraph, ends: Ends) -> list[Finding]:
 
 
 def _behind_silence(scene: Scene, ends: Ends) -> list[Finding]:
-    """Waits end at ranks of which nothing is known: a known one may keep them, else one of them is the candidate."""
+    """Waits end at ranks of which nothing is known: a known one may keep them, else one of them is
+    the candidate.
+    """
     missed = ends.silent
     for instance in {id(i): i for some in missed.values() for i in some}.values():
         told = disagreement_finding(scene, instance)

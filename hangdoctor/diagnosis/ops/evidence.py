@@ -13,7 +13,9 @@ from ..findings import Doing, End, Finding
 
 
 class OpsEvidence(Struct):
-    """The operations of all ranks at two moments, and what other sources know about ranks that have none."""
+    """The operations of all ranks at two moments, and what other sources know about ranks that have
+    none.
+    """
 
     ops: dict[int, RankOps]  # the last capture
     earlier: dict[int, RankOps] = {}  # the first capture; empty where there was only one
@@ -24,9 +26,8 @@ class OpsEvidence(Struct):
     stopped: set[int] = set()
     places: dict[int, Frame] = {}  # rank -> where its stack is
     doing: dict[int, Doing] = {}  # rank -> what it does there
-    outside: dict[
-        int, str
-    ] = {}  # rank -> kind of cause that its stack and /proc speak for, when it is in no communication
+    # rank -> kind of cause that its stack and /proc speak for, when it is in no communication
+    outside: dict[int, str] = {}
     moving: set[int] = set()  # ranks that other evidence saw making progress between the captures
     nodes: dict[int, str] = {}  # rank -> its node
     taken_s: float = 0.0  # wall clock of the last capture, 0 where it is not known

@@ -27,7 +27,9 @@ def sample_of(scene: Scene, instance: Instance) -> Op:
 
 
 def waited_s(scene: Scene, instance: Instance) -> float:
-    """The longest that one of its waiters has been in it, in seconds by that rank's own clock; 0 where nothing shows it."""
+    """The longest that one of its waiters has been in it, in seconds by that rank's own clock; 0
+    where nothing shows it.
+    """
     longest = 0.0
     for rank in instance.waiters[:_LOOKED_AT]:
         op = _own_record(scene, instance, rank)
@@ -61,7 +63,9 @@ def in_op(scene: Scene, instance: Instance, everyone: bool = False) -> InOp:
 def where_of(
     scene: Scene, instance: Instance | None, op: Operation | None, ranks: list[int]
 ) -> Where:
-    """Place of a finding: the operation that does not finish, and the frame of the first culprit that has one."""
+    """Place of a finding: the operation that does not finish, and the frame of the first culprit
+    that has one.
+    """
     sample = op or (instance.sample if instance else None)
     frame = next((scene.evidence.places[r] for r in ranks if r in scene.evidence.places), None)
     own = next((scene.ops[r] for r in ranks if r in scene.ops), None)

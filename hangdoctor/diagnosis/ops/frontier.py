@@ -13,13 +13,14 @@ from .keys import P2P_NAMES
 class Frontier(Struct, gc=False):
     """Where one rank stands.
 
-    `open` is all that has not completed, `active` what the rank has arrived at, `blocking` what keeps it from going on.
+    `open` is all that has not completed, `active` what the rank has arrived at, `blocking` what
+    keeps it from going on.
     """
 
     open: list[Operation]
     active: list[Operation]
     blocking: list[Operation]
-    lost: bool = False  # the record of where it stands has been overwritten: it is somewhere before its oldest one
+    lost: bool = False  # the record of where it is has been overwritten
 
 
 def open_operations(ops: RankOps) -> list[Operation]:
@@ -29,9 +30,11 @@ def open_operations(ops: RankOps) -> list[Operation]:
 
 
 def find_frontier(ops: RankOps, opened: list[Operation], runs: bool) -> Frontier:
-    """The frontier of a rank whose calls stand where its host stands; `opened` is what has not completed.
+    """The frontier of a rank whose calls stand where its host stands; `opened` is what has not
+    completed.
 
-    `runs`: the rank is known to be outside any communication, so that the handles which it holds do not keep it.
+    `runs`: the rank is known to be outside any communication, so that the handles which it holds do
+    not keep it.
     """
     if not opened:
         return Frontier(opened, opened, opened)
@@ -46,8 +49,9 @@ def device_frontier(
 ) -> Frontier:
     """The frontier of a rank whose host enqueues and goes on.
 
-    A device takes the operations of one group in order, and over all groups what the program waits for; `beside` tells
-    which operations it does not wait for. `starts_known`: the recorder sees operations start on the device.
+    A device takes the operations of one group in order, and over all groups what the program waits
+    for; `beside` tells which operations it does not wait for. `starts_known`: the recorder sees
+    operations start on the device.
     """
     if not opened:
         return Frontier(opened, opened, opened)

@@ -1,8 +1,8 @@
 """Where a rank of which nothing is known must stand, from what its peers did with it.
 
-What a known peer completed with it, it has passed; what a known peer waits in for it, it has not reached. A rank of the
-same role tells which calls lie between. At the first of those for which somebody else is missing too, it may wait; if
-there is none, it waits for nobody.
+What a known peer completed with it, it has passed; what a known peer waits in for it, it has not
+reached. A rank of the same role tells which calls lie between. At the first of those for which
+somebody else is missing too, it may wait; if there is none, it waits for nobody.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .roles import references
 from .scene import Scene
 from .waits import Instance
 
-_FAR = 4096  # calls between what a silent rank has passed and has not reached; more is no guess any more
+_FAR = 4096  # calls between what a silent rank has passed and has not reached; beyond, no guess
 
 
 def likely_waits(
@@ -24,7 +24,9 @@ def likely_waits(
     missed: list[Instance],
     present: dict[Key, set[int]],
 ) -> set[int] | None:
-    """Ranks that a silent one may wait for, empty where it waits for nobody, None where that cannot be told."""
+    """Ranks that a silent one may wait for, empty where it waits for nobody, None where that cannot
+    be told.
+    """
     if layout is None or not missed:
         return None
     ahead = {i.key for i in missed}

@@ -29,8 +29,9 @@ Role = tuple[int | str, ...]
 class GroupTable:
     """All groups of a job, by uid.
 
-    Members come from the first rank that lists them; else they are the ranks that know the uid, completed by the
-    layout where it has a group around them; `inferred` holds the uids for which it had to be so.
+    Members come from the first rank that lists them; else they are the ranks that know the uid,
+    completed by the layout where it has a group around them; `inferred` holds the uids for which it
+    had to be so.
     """
 
     def __init__(self, ops: Iterable[RankOps], world_size: int, layout: Layout | None) -> None:
@@ -125,7 +126,9 @@ class GroupTable:
         return found
 
     def _ordinal(self, uid: str) -> int:
-        """0 for the first group of a member set, 1 for the second: equal sets are told apart by their order."""
+        """0 for the first group of a member set, 1 for the second: equal sets are told apart by
+        their order.
+        """
         if self._ordinals is None:
             self._ordinals = {}
             seen: dict[tuple[int, ...], int] = {}

@@ -1,8 +1,9 @@
 """Recorders that leave sends and receives out: gloo's.
 
-There, a rank that waits for its neighbour stage looks as if it were outside of every operation. The ranks of one
-tensor-parallel group go through the pipeline side by side: where none of them misses another, the whole group waits for
-the same neighbour. Such ranks are no culprits while anything else explains the wait.
+There, a rank that waits for its neighbour stage looks as if it were outside of every operation. The
+ranks of one tensor-parallel group go through the pipeline side by side: where none of them misses
+another, the whole group waits for the same neighbour. Such ranks are no culprits while anything
+else explains the wait.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ def transfers_unseen(scene: Scene) -> bool:
 
 
 def one_of_them(scene: Scene, found: list[Finding]) -> list[Finding]:
-    """Several ranks outside of all recorded operations: one may wait for another in a transfer that was not recorded."""
+    """Several ranks outside of all recorded operations: one may wait for another in a transfer that
+    was not recorded.
+    """
     idle = [c for c in found if c.kind == "not_entered"]
     if not idle or not transfers_unseen(scene):
         return found
@@ -53,7 +56,9 @@ def _joined(scene: Scene, idle: list[Finding]) -> Finding:
 
 
 def without_transfers(scene: Scene, alone: list[Sink], others: bool) -> list[Sink]:
-    """`alone` without the ranks that most likely wait in a transfer; `others`: something else explains the wait already."""
+    """`alone` without the ranks that most likely wait in a transfer; `others`: something else
+    explains the wait already.
+    """
     if not alone or not transfers_unseen(scene):
         return alone
     layout = working_layout(scene)
@@ -67,7 +72,8 @@ def without_transfers(scene: Scene, alone: list[Sink], others: bool) -> list[Sin
 
 
 def unheard(scene: Scene, alone: list[Sink]) -> dict[int, list[Instance]]:
-    """Ranks without a dump, with what waits around them: they explain more than a transfer that was not seen.
+    """Ranks without a dump, with what waits around them: they explain more than a transfer that was
+    not seen.
 
     Those that the operations of these sinks lack too, else all: chains of transfers lead anywhere.
     """

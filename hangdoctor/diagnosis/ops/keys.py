@@ -1,7 +1,8 @@
 """Names of operation instances that are equal on all ranks which take part in them.
 
-A collective is numbered within its group, a store operation within its group and name, and a send and the receive that
-it pairs with between their two ranks. A `Counter` is what such numbers belong to.
+A collective is numbered within its group, a store operation within its group and name, and a send
+and the receive that it pairs with between their two ranks. A `Counter` is what such numbers belong
+to.
 """
 
 from __future__ import annotations

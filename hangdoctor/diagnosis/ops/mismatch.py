@@ -1,4 +1,6 @@
-"""An operation that every member has entered and that does not finish: do they all mean the same one?"""
+"""An operation that every member has entered and that does not finish: do they all mean the same
+one?
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def _unset_key(scene: Scene, instance: Instance) -> Finding:
 
 
 def disagreement_finding(scene: Scene, instance: Instance) -> Finding | None:
-    """Who entered it with another signature than the other members, or than ranks of its role where members are unknown."""
+    """Who entered it with another signature than the other members, or than ranks of its role where
+    members are unknown.
+    """
     records: Records = {
         r: scene.find(r, instance.key) for r in scene.members(instance.key, instance.waiters[0])
     }
@@ -76,7 +80,9 @@ def disagreement_finding(scene: Scene, instance: Instance) -> Finding | None:
 
 
 def _divergences(scene: Scene, instance: Instance, odd: list[int]) -> dict[int, Divergence]:
-    """Where the histories of the ranks that differ part from those of their role; one alone may have left a call out."""
+    """Where the histories of the ranks that differ part from those of their role; one alone may
+    have left a call out.
+    """
     found = blame(scene, odd)
     if len(odd) != 1:
         return found

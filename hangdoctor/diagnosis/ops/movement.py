@@ -59,8 +59,8 @@ def _by_waiting(scene: Scene) -> Finding | None:
 def _by_pace(scene: Scene) -> Finding | None:
     """The rank that never completes anything as soon as others do after the call before.
 
-    Without times of starts, an interval between two completions holds work and waiting. A rank that waits for another
-    one is quick at least in the calls that the other one has no part in.
+    Without times of starts, an interval between two completions holds work and waiting. A rank that
+    waits for another one is quick at least in the calls that the other one has no part in.
     """
     paces = {rank: pace for rank, ops in scene.ops.items() if (pace := _pace(scene, ops))}
     by_call: dict[Call, list[float]] = {}
@@ -115,7 +115,9 @@ def _slow(scene: Scene, rank: int, story: SlowByWaiting | SlowByPace, ground: Gr
 
 
 def _waiting_share(ops: RankOps) -> float | None:
-    """Share of the recorded time that a rank spent inside collectives and receives; None without times."""
+    """Share of the recorded time that a rank spent inside collectives and receives; None without
+    times.
+    """
     timed = [o for o in ops.operations if o.state == "done" and o.left_s > 0 and o.entered_s > 0]
     waits = [o for o in timed if o.op not in UNNUMBERED or o.op in ("recv", "send")]
     if len(waits) < 4:

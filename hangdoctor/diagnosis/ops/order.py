@@ -1,4 +1,6 @@
-"""Findings of kind `order`, `p2p_unmatched` and wrong group: a rank made other calls than ranks with the same role."""
+"""Findings of kind `order`, `p2p_unmatched` and wrong group: a rank made other calls than ranks
+with the same role.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def kind_of_divergence(d: Divergence) -> Kind:
 
 
 def divergence_finding(scene: Scene, found: dict[int, Divergence], cycle: list[Link]) -> Finding:
-    """One finding for ranks whose calls part in the same way; `cycle`: the waits that close on them."""
+    """One finding for ranks whose calls part in the same way; `cycle`: the waits that close on
+    them.
+    """
     ranks = sorted(found)
     first = found[ranks[0]]
     kind = kind_of_divergence(first)

@@ -1,7 +1,8 @@
 """Which operations run beside the others on a device, learnt from what completed before them.
 
-A recorder that sees a device does not tell whether the program waits for an operation before the next one: NCCL calls
-all return at once. But where one of another group, enqueued later, has completed and it has not, nothing waits for it.
+A recorder that sees a device does not tell whether the program waits for an operation before the
+next one: NCCL calls all return at once. But where one of another group, enqueued later, has
+completed and it has not, nothing waits for it.
 """
 
 from __future__ import annotations

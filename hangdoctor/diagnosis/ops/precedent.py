@@ -1,4 +1,6 @@
-"""What the call of a rank should have been: by ranks with the same role, by other stages, by its own earlier calls."""
+"""What the call of a rank should have been: by ranks with the same role, by other stages, by its
+own earlier calls.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ _WAY = 64  # calls that may lie between two of one kind
 def against_precedent(
     scene: Scene, instance: Instance, signatures: dict[int, Signature]
 ) -> list[int]:
-    """Ranks whose signature most of their like, or they themselves before, did not use in that place."""
+    """Ranks whose signature most of their like, or they themselves before, did not use in that
+    place.
+    """
     records = {r: op for r in signatures if (op := scene.find(r, instance.key)) is not None}
     for voices in (_of_like, _of_other_stages, _of_last_iteration, _of_own_past):
         strange = []
@@ -50,7 +54,9 @@ def one_ahead(scene: Scene, rank: int, instance: Instance) -> Divergence | None:
 
 
 def on_its_way(scene: Scene, rank: int, mine: Operation, instance: Instance) -> Divergence | None:
-    """What the rank entered is what the members come to after the call that they wait in, each time: it left calls out."""
+    """What the rank entered is what the members come to after the call that they wait in, each
+    time: it left calls out.
+    """
     other = next((r for r in sorted(instance.waiters) if r != rank), None)
     here = scene.find(other, instance.key) if other is not None else None
     if (
@@ -80,7 +86,9 @@ def _of_like(scene: Scene, rank: int, here: Operation, members: set[int]) -> lis
 def _of_other_stages(
     scene: Scene, rank: int, here: Operation, members: set[int]
 ) -> list[Signature]:
-    """What ranks of other stages called there; of shapes only where both stages called earlier ones alike."""
+    """What ranks of other stages called there; of shapes only where both stages called earlier ones
+    alike.
+    """
     told: list[Signature] = []
     for other in kin(scene, working_layout(scene), rank, members):
         said = _expected(scene, rank, other, here) if other not in members else None
@@ -125,7 +133,9 @@ def _of_last_iteration(
 
 
 def _of_own_past(scene: Scene, rank: int, here: Operation, members: set[int]) -> list[Signature]:
-    """Earlier calls of the same line: of each field what it said last, where it never said what it says now."""
+    """Earlier calls of the same line: of each field what it said last, where it never said what it
+    says now.
+    """
     past = [_relative(scene, o) for o in scene.ops[rank].operations
             if o.site == here.site and o.site and o.state == "done" and o.group == here.group]  # fmt: skip
     if len(past) < 2:

@@ -1,4 +1,6 @@
-"""Which ranks run the same program as a given one: its own role in other replicas, and its neighbours in it."""
+"""Which ranks run the same program as a given one: its own role in other replicas, and its
+neighbours in it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ _NEIGHBOURS = 3  # tensor-parallel neighbours, and as many of theirs in another 
 
 
 def working_layout(scene: Scene) -> Layout | None:
-    """The job's layout, or one that its groups imply: neighbours, then strides, then the rest as the pipeline."""
+    """The job's layout, or one that its groups imply: neighbours, then strides, then the rest as
+    the pipeline.
+    """
     if scene.layout is not None and scene.layout.world_size == scene.world_size:
         return scene.layout
     sizes = _named_sizes(scene) or _strided_sizes(scene)
@@ -27,7 +31,9 @@ def working_layout(scene: Scene) -> Layout | None:
 
 
 def _some_groups(scene: Scene) -> Iterable[tuple[GroupTable, str, int, int]]:
-    """(table, uid, size, stride) of the groups of a few ranks: all ranks of a role have alike ones."""
+    """(table, uid, size, stride) of the groups of a few ranks: all ranks of a role have alike
+    ones.
+    """
     some = sorted(scene.ops)
     for rank in some[:: max(1, len(some) // 16)]:
         for group in scene.ops[rank].groups:
@@ -77,7 +83,9 @@ def references(
 
 
 def kin(scene: Scene, layout: Layout | None, rank: int, suspects: set[int]) -> list[int]:
-    """Ranks of other pipeline stages: not the same program, but the same calls on the groups that all stages have."""
+    """Ranks of other pipeline stages: not the same program, but the same calls on the groups that
+    all stages have.
+    """
     if layout is None:
         return []
     mine = layout.coordinates(rank)
@@ -98,7 +106,9 @@ def _pick(scene: Scene, ranks: list[int], suspects: set[int], limit: int) -> lis
 
 
 def _alike(scene: Scene, rank: int, suspects: set[int]) -> list[int]:
-    """Without a layout: ranks with the same kinds of groups, and with partners at the same distances."""
+    """Without a layout: ranks with the same kinds of groups, and with partners at the same
+    distances.
+    """
 
     def kind(r: int) -> tuple[object, ...]:
         return ({scene.groups.role(g.uid) for g in scene.ops[r].groups}, _partners(scene.ops[r]))
@@ -114,5 +124,7 @@ def _alike(scene: Scene, rank: int, suspects: set[int]) -> list[int]:
 
 
 def _partners(ops: RankOps) -> set[tuple[str, int]]:
-    """To whom a rank sends and from whom it receives, as distances: the stages of a pipeline differ in that."""
+    """To whom a rank sends and from whom it receives, as distances: the stages of a pipeline differ
+    in that.
+    """
     return {(o.op, o.peer - ops.rank) for o in ops.operations if o.op in P2P_NAMES and o.peer >= 0}

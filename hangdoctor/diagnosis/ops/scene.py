@@ -18,7 +18,9 @@ _BEFORE_ALL = frozenset({"init_process_group", "store_wait"})
 
 
 class Scene:
-    """`world_size`, `groups`, `frontiers` by rank, `held`: ranks that are stopped or dead, `moving`: that go on."""
+    """`world_size`, `groups`, `frontiers` by rank, `held`: ranks that are stopped or dead,
+    `moving`: that go on.
+    """
 
     def __init__(self, evidence: OpsEvidence, moving: set[int]) -> None:
         self.evidence = evidence
@@ -62,7 +64,9 @@ class Scene:
         return ops is not None and ops.finished
 
     def known(self, rank: int) -> bool:
-        """Whether anything tells where the rank is; of a dead or stopped rank that is enough to know."""
+        """Whether anything tells where the rank is; of a dead or stopped rank that is enough to
+        know.
+        """
         return rank in self.held or (rank in self.ops and not self.frontiers[rank].lost)
 
     def lost(self, rank: int) -> bool:
@@ -84,7 +88,9 @@ class Scene:
         return found if isinstance(found, (list, range)) else list(found)
 
     def posted(self, rank: int) -> dict[Counter, int]:
-        """The highest number that the rank has come to on each counter, as far as its records go back."""
+        """The highest number that the rank has come to on each counter, as far as its records go
+        back.
+        """
         found = self._posted.get(rank)
         if found is None:
             found = self._posted[rank] = {}
@@ -96,7 +102,9 @@ class Scene:
         return found
 
     def completed(self, rank: int) -> dict[Counter, int]:
-        """The highest number that the rank has completed on each counter, as far as its records go back."""
+        """The highest number that the rank has completed on each counter, as far as its records go
+        back.
+        """
         found = self._completed.get(rank)
         if found is None:
             found = self._completed[rank] = {}

@@ -7,7 +7,8 @@ from collections import Counter
 from ...operations import Operation
 from .keys import P2P_NAMES
 
-# Members of these give inputs of the same shape; of all others (scatter, all_to_all, object collectives) they need not.
+# Members of these give inputs of the same shape; of all others (scatter, all_to_all, object
+# collectives) they need not.
 _EVEN_SHAPES = P2P_NAMES | {
     "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_single", "all_gather_into_tensor", "reduce_scatter",
     "reduce_scatter_tensor",
@@ -17,7 +18,9 @@ Signature = tuple[str, str, str, str, str]
 
 
 def signature(op: Operation) -> Signature:
-    """What members must agree on; "" where it is not recorded or may differ. A send and a receive are one operation."""
+    """What members must agree on; "" where it is not recorded or may differ. A send and a receive
+    are one operation.
+    """
     name = "p2p" if op.op in P2P_NAMES else op.op
     root = "" if op.root < 0 or op.op in P2P_NAMES else str(op.root)
     return (name, root, op.reduce_op, op.dtype, op.shapes if op.op in _EVEN_SHAPES else "")

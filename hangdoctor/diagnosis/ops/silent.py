@@ -15,8 +15,9 @@ _SMALL = 64  # members of a group that are worth comparing one by one
 def needed(missed: dict[int, list[Instance]], idle: set[int]) -> list[int]:
     """The fewest silent ranks that explain all waits which end at silent ranks.
 
-    Of the ranks that an operation lacks, one is enough to block it: where one of them waits for another rank itself, the
-    operation is explained; where one is needed by another operation already, it explains this one too.
+    Of the ranks that an operation lacks, one is enough to block it: where one of them waits for
+    another rank itself, the operation is explained; where one is needed by another operation
+    already, it explains this one too.
     """
     ends = idle & missed.keys() or set(missed)
     open_sets = [set(i.unknown) for rank in ends for i in missed[rank] if not i.absent]
@@ -31,7 +32,9 @@ def needed(missed: dict[int, list[Instance]], idle: set[int]) -> list[int]:
 
 
 def suspects_around(scene: Scene, missed: dict[int, list[Instance]]) -> list[int]:
-    """Known ranks that silent ones could wait for: who waits for them, and who shares a small group with them."""
+    """Known ranks that silent ones could wait for: who waits for them, and who shares a small group
+    with them.
+    """
     found: set[int] = set()
     for instances in missed.values():
         for instance in instances:
@@ -80,7 +83,9 @@ def _ground(scene: Scene, told: bool) -> Ground:
 
 
 def _beyond_records(scene: Scene, ranks: list[int], instance: Instance | None) -> Finding:
-    """Ranks whose hosts have enqueued so much that the record of where their devices are was overwritten."""
+    """Ranks whose hosts have enqueued so much that the record of where their devices are was
+    overwritten.
+    """
     return Finding(
         kind="in_communication",
         ranks=ranks,

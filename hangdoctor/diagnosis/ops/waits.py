@@ -1,6 +1,7 @@
 """The wait-for graph: rank -> operation instance -> members that are not at it.
 
-Bipartite, so that its size is the sum of the sizes of the groups that somebody waits in, not of their squares.
+Bipartite, so that its size is the sum of the sizes of the groups that somebody waits in, not of
+their squares.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ class Instance:
 
     @property
     def targets(self) -> list[int]:
-        """Whom its waiters wait for: a rank of which nothing is known only where nobody else is missing."""
+        """Whom its waiters wait for: a rank of which nothing is known only where nobody else is
+        missing.
+        """
         return self.absent or self.unknown
 
 

@@ -1,6 +1,7 @@
 """Findings into words: the last step of a diagnosis. What is said here is never read again.
 
-`docs/voice.md` has the words and the pattern: who, what it did or did not do, where it is; who has been waiting since when.
+`docs/voice.md` has the words and the pattern: who, what it did or did not do, where it is; who has
+been waiting since when.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ def summary(finding: Finding) -> str:
 
 
 def _place(finding: Finding) -> str:
-    """``it is sleeping in load_batch (data.py:40)``; "" where the head says it, or nothing is known."""
+    """``it is sleeping in load_batch (data.py:40)``; "" where the head says it, or nothing is
+    known.
+    """
     if stories.says_where(finding) or (finding.frame is None and finding.doing is None):
         return ""
     one = len(finding.ranks) == 1

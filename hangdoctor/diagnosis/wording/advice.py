@@ -262,7 +262,7 @@ def _(story: f.Ring, finding: Finding) -> str:
         return (
             "Compare the sends and receives in the evidence: one side posts them in another order."
         )
-    return "A larger ring of records (TORCH_FR_BUFFER_SIZE, HANGDOCTOR_RING) shows more of the past; compare the lines in the evidence."
+    return "Larger records show more of the past (HANGDOCTOR_BOX_MB, TORCH_FR_BUFFER_SIZE); compare the lines in the evidence."
 
 
 @_by_story.register

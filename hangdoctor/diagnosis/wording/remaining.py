@@ -1,4 +1,6 @@
-"""The sentence where no rank is named: why the job is healthy, or why nothing could be said; and the notes."""
+"""The sentence where no rank is named: why the job is healthy, or why nothing could be said; and
+the notes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The first sentence of a verdict: who did or did not do what. One function for each kind of story."""
+"""The first sentence of a verdict: who did or did not do what. One function for each kind of
+story.
+"""
 
 from __future__ import annotations
 

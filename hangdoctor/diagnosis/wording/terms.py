@@ -1,4 +1,6 @@
-"""How ranks, nodes, processes, frames, operations and durations are written: `docs/voice.md`, "How things are written"."""
+"""How ranks, nodes, processes, frames, operations and durations are written: `docs/voice.md`, "How
+things are written".
+"""
 
 from __future__ import annotations
 
@@ -101,7 +103,9 @@ def long_frame(of: object) -> str:
 
 
 def site(text: str) -> str:
-    """A recorded line, ``function (path:line)``, in a sentence: the file's name and the line alone."""
+    """A recorded line, ``function (path:line)``, in a sentence: the file's name and the line
+    alone.
+    """
     return text.rpartition(" (")[2].rstrip(")").rpartition("/")[2]
 
 
@@ -130,7 +134,9 @@ def op(of: Op) -> str:
 
 
 def short_op(of: Op) -> str:
-    """An operation where its group or its line was said before: ``all_reduce #12``, ``all_reduce``."""
+    """An operation where its group or its line was said before: ``all_reduce #12``,
+    ``all_reduce``.
+    """
     return f"{of.name} #{of.seq}" if of.seq >= 0 else of.name
 
 
