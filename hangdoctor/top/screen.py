@@ -11,6 +11,7 @@ from rich.text import Text
 from ..arrival import lag_of
 from ..errors import UsageError
 from ..ranges import parse_ranks
+from ..rank_states import BY_CONCERN, BY_NAME
 from ..standing import Row, Standing
 from .sources import Seen
 
@@ -19,18 +20,6 @@ STYLES = {
     "silent": "bold magenta", "gone": "bold red reverse", "finished": "dim",
     "stopped": "bold red", "blocked": "bold red",
 }  # fmt: skip
-GLYPHS = {
-    "moving": ">",
-    "working": "~",
-    "waiting": "|",
-    "outside": "!",
-    "still": "-",
-    "silent": "?",
-    "gone": "x",
-    "stopped": "T",
-    "blocked": "D",
-}
-_ORDER = ("stopped", "gone", "silent", "blocked", "outside", "still", "waiting", "working", "moving", "unseen", "finished")
 _MAX_STANDINGS = 6
 _NOTE_LINES = 4
 HELP = (
@@ -81,7 +70,8 @@ def chosen(seen: Seen, wanted: str) -> list[Row]:
         except UsageError:
             rows = [r for r in rows if any(wanted in x.lower() for x in (r.node, r.state, r.phase, r.op))]
     return sorted(
-        rows, key=lambda r: (_ORDER.index(r.state), -round(r.idle_s) if r.state not in ("moving", "finished") else 0, r.rank)
+        rows,
+        key=lambda r: (BY_CONCERN.index(r.state), -round(r.idle_s) if r.state not in ("moving", "finished") else 0, r.rank),
     )
 
 
@@ -117,7 +107,7 @@ def _head(seen: Seen | None, trouble: str, width: int) -> Iterator[Text]:
     yield Text(clean(picture.sentence), style="bold") if not trouble else Text(clean(trouble), style="bold red")
     counts = Text()
     for state, number in picture.counts.items():
-        counts.append(f" {GLYPHS.get(state, '')} {number} {state} ".replace("  ", " "), style=STYLES[state]).append(" ")
+        counts.append(f" {BY_NAME[state].glyph} {number} {state} ".replace("  ", " "), style=STYLES[state]).append(" ")
     yield counts
     yield Text()
     standings = [s for s in picture.standings if s.state not in ("unseen",)][:_MAX_STANDINGS]
