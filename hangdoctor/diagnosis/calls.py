@@ -5,7 +5,7 @@ part. Pure.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import SequenceMatcher
+from difflib import Match, SequenceMatcher
 
 from msgspec.structs import replace
 
@@ -75,12 +75,16 @@ def compare(culprit: RankView, peer: RankView | None) -> CallsParting:
     common = 0
     while common < min(a, b) and theirs[a - 1 - common][0] == others[b - 1 - common][0]:
         common += 1
-    of_culprit = _shown(culprit, theirs[a if common else -_SHOWN :])
-    of_peer = _shown(peer, others[b if common else -_SHOWN :]) if peer is not None else None
+    of_culprit = _shown(culprit, _since(theirs, a, common))
+    of_peer = _shown(peer, _since(others, b, common)) if peer is not None else None
     alike = wording.step(*theirs[a - 1][0]) if common else ""
-    return CallsParting(
-        wording.parting(of_culprit, of_peer, alike), of_culprit, of_peer, common, alike
-    )
+    says = wording.parting(of_culprit, of_peer, alike)
+    return CallsParting(says, of_culprit, of_peer, common, alike)
+
+
+def _since(steps: Steps, parted: int, common: int) -> Steps:
+    """What a rank did since the two parted; its last steps where they have nothing in common."""
+    return steps[parted:] if common else steps[-_SHOWN:]
 
 
 def part(a: Steps, b: Steps) -> tuple[int, int]:
@@ -97,16 +101,16 @@ def part(a: Steps, b: Steps) -> tuple[int, int]:
         return _same_time(a, b)
     i, j = shared[0] + 1, shared[1] + 1
     inner = SequenceMatcher(None, [s for s, _ in a[i:]], [s for s, _ in b[j:]], autojunk=False)
-    blocks = [
-        m
-        for m in inner.get_matching_blocks()
-        if m.size >= _RESUMED or (m.size and not m.a and not m.b)
-    ]
-    return (
-        (i + blocks[-1].a + blocks[-1].size, j + blocks[-1].b + blocks[-1].size)
-        if blocks
-        else (i, j)
-    )
+    blocks = [m for m in inner.get_matching_blocks() if _resumes(m)]
+    if not blocks:
+        return i, j
+    last = blocks[-1]
+    return i + last.a + last.size, j + last.b + last.size
+
+
+def _resumes(block: Match) -> bool:
+    """Whether both ranks do the same again there: long enough, or from the very beginning."""
+    return block.size >= _RESUMED or (block.size > 0 and not block.a and not block.b)
 
 
 def _shared_call(a: Steps, b: Steps) -> tuple[int, int] | None:

@@ -103,10 +103,12 @@ class Ground(Enum):
 
     @property
     def share(self) -> float:
+        """Share of right verdicts, 0 to 1."""
         return float(self.value[0])
 
     @property
     def reason(self) -> str:
+        """Why it is that sure."""
         return str(self.value[1])
 
 
@@ -129,6 +131,7 @@ class Limit(Enum):
 
     @property
     def highest(self) -> float:
+        """What a confidence is at most."""
         return float(self.value[0])
 
 
@@ -143,6 +146,7 @@ class Less(Enum):
 
     @property
     def amount(self) -> float:
+        """What a confidence is lowered by."""
         return float(self.value[0])
 
 

@@ -82,6 +82,7 @@ def is_ahead(view: RankView, others: Sequence[RankView]) -> bool:
 
 
 def is_behind(view: RankView, others: Sequence[RankView]) -> bool:
+    """True where the rank is earlier than every one of `others` whose order to it is known."""
     told = _orders(view, others)
     return bool(told) and all(o < 0 for o in told)
 

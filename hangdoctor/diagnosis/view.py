@@ -35,14 +35,17 @@ class RankView(Struct):
 
     @property
     def gone(self) -> bool:
+        """True where it has no living process."""
         return self.capture.gone
 
     @property
     def state(self) -> str:
+        """The process state of the last sample, "" where there is none."""
         return self.capture.samples[-1].state if self.capture.samples else ""
 
     @property
     def stopped(self) -> bool:
+        """True where its process is not allowed to run."""
         return not self.gone and (self.capture.frozen or all_states(self.capture, "Tt"))
 
     @property

@@ -43,6 +43,7 @@ class _Court:
         self._histories: dict[int, History] = {}
 
     def history(self, rank: int) -> History:
+        """The records of a rank as tokens, made once."""
         found = self._histories.get(rank)
         if found is None:
             found = self._histories[rank] = History(self.scene, rank)
@@ -69,6 +70,7 @@ class _Court:
         return found if 2 * len(found) <= len(self.ranks) else {}
 
     def vote(self, sites: bool) -> dict[int, Divergence]:
+        """Ranks that most of their voters disagree with; `sites`: also about the lines of calls."""
         found: dict[int, Divergence] = {}
         tied: dict[int, Divergence] = {}
         suspects = set(self.ranks)

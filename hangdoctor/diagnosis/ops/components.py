@@ -6,7 +6,7 @@ stack: chains of waits are as long as a job is wide, deeper than any recursion l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 
 def components(edges: Sequence[Sequence[int]]) -> list[int]:
@@ -42,13 +42,18 @@ def components(edges: Sequence[Sequence[int]]) -> list[int]:
                 if work and low[node] < low[work[-1][0]]:
                     low[work[-1][0]] = low[node]
                 if low[node] == order[node]:
-                    while True:
-                        member = path.pop()
+                    for member in _popped(path, node):
                         component[member] = count
-                        if member == node:
-                            break
                     count += 1
     return component
+
+
+def _popped(path: list[int], last: int) -> Iterator[int]:
+    """Take nodes off the end of the path, up to and with `last`."""
+    while path:
+        yield path[-1]
+        if path.pop() == last:
+            return
 
 
 def sinks(edges: Sequence[Sequence[int]], component: Sequence[int]) -> list[list[int]]:

@@ -118,6 +118,7 @@ def sort_ends(
 
 
 def missing_at(graph: WaitGraph) -> dict[int, list[Instance]]:
+    """Rank -> the instances with waiters that lack it."""
     found: dict[int, list[Instance]] = {}
     for instance in graph.instances:
         if instance.waiters:

@@ -24,6 +24,7 @@ class Frontier(Struct, gc=False):
 
 
 def open_operations(ops: RankOps) -> list[Operation]:
+    """What the rank has begun and not ended."""
     if ops.finished:
         return []
     return [o for o in ops.operations if o.state != "done"]

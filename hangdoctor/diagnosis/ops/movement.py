@@ -31,6 +31,7 @@ def moved(earlier: RankOps, later: RankOps) -> bool:
 
 
 def moved_ranks(earlier: dict[int, RankOps], later: dict[int, RankOps]) -> set[int]:
+    """Ranks that moved between the captures, of those that are in both."""
     return {rank for rank, ops in later.items() if rank in earlier and moved(earlier[rank], ops)}
 
 

@@ -14,6 +14,7 @@ Call = tuple[Role, str, str]  # the group's role, the operation, the line
 
 
 def call_of(groups: GroupTable, op: Operation) -> Call:
+    """What makes two operations the same call of the program."""
     return (groups.role(op.group), op.op, op.site)
 
 

@@ -57,9 +57,11 @@ class Scene:
         return found
 
     def frontier(self, rank: int) -> Frontier:
+        """Where a rank is; empty where it has no records."""
         return self.frontiers.get(rank, _NOTHING)
 
     def finished(self, rank: int) -> bool:
+        """Whether the rank ended cleanly."""
         ops = self.ops.get(rank)
         return ops is not None and ops.finished
 

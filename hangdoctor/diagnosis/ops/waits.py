@@ -42,6 +42,7 @@ class WaitGraph:
 
 
 def build_waits(scene: Scene) -> WaitGraph:
+    """The graph of a scene."""
     index: dict[Key, int] = {}
     instances: list[Instance] = []
     waits_in: dict[int, list[int]] = {}

@@ -17,6 +17,7 @@ def on_node(finding: Finding) -> str:
 
 
 def pid_of(finding: Finding) -> int:
+    """The process of the first rank; 0 where it is not known."""
     return finding.homes[0].pid if finding.homes else 0
 
 
