@@ -1,4 +1,4 @@
-"""Whether another look some seconds later would decide what two looks could not."""
+"""Whether another sample some seconds later would decide what two could not."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ def is_ahead(case: Case, view: RankView, other: RankView, views: Views) -> bool:
     """Whether `view` is further in the program than `other`.
 
     Stages of a pipeline run different branches, so that the order of two lines says something only
-    where somebody of the one's stage stands on the other's line.
+    where a rank of the one's stage is on the other's line.
     """
     order = compare(other.path, view.path)
     if order is None or order >= 0:
@@ -214,7 +214,7 @@ def is_ahead(case: Case, view: RankView, other: RankView, views: Views) -> bool:
 
 
 def _on_line(some: list[RankView], depth: int, frame: Frame) -> bool:
-    """Whether one of them stands on the frame's line."""
+    """Whether one of them is on the frame's line."""
     at = [program(v.path)[depth : depth + 1] for v in some]
     return any(
         (f.name, f.file, f.line) == (frame.name, frame.file, frame.line)

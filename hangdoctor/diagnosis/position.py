@@ -59,14 +59,14 @@ def compare(a: Sequence[Frame], b: Sequence[Frame]) -> int | None:
 
 
 def operation_key(view: RankView) -> tuple[object, ...]:
-    """Ranks with one key stand in the same operation: same call, same line, same loop counters."""
+    """Ranks with one key are in the same operation: same call, same line, same loop counters."""
     frame = view.place.frame
     at = (frame.name, frame.file, frame.line) if frame else None
     return (view.place.kind, view.place.op, at, counters(program(view.path)))
 
 
 def group_by_operation(views: Sequence[RankView]) -> list[list[RankView]]:
-    """Waiting ranks by the operation that they stand in, largest group first."""
+    """Waiting ranks by the operation that they are in, largest group first."""
     groups: dict[tuple[object, ...], list[RankView]] = {}
     for view in views:
         groups.setdefault(operation_key(view), []).append(view)

@@ -127,7 +127,7 @@ def _instance_key(
 
 
 def members_of(case: Case, view: RankView) -> list[int]:
-    """Members of the operation that a rank stands in; [] where nothing tells them."""
+    """Members of the operation that a rank is in; [] where nothing shows them."""
     place, layout = view.place, case.capture.layout
     if place.kind == "p2p":
         return sorted({view.rank, place.peer}) if 0 <= place.peer < case.world_size else []

@@ -1,4 +1,4 @@
-"""One rank as the passes see it: where it stands, whether it moved, what holds its process."""
+"""One rank as the passes see it: where it is, whether it moved, what holds its process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import Struct
 from ..model import Frame, JobCapture, Process, ProcessSample, RankCapture, ThreadSample
 from ..places import Place, find_place, python_frames, rank_thread
 
-# still: the thread did not run once between the samples. stirred: it ran and stands where it stood.
+# still: the thread did not run once between the samples. stirred: it ran and is where it was.
 # looping: other lines or counters of the same functions. moved: other functions. running: it used
 # the CPU.
 Motion = Literal["still", "stirred", "looping", "moved", "running", "unknown"]
@@ -50,7 +50,7 @@ class RankView(Struct):
 
     @property
     def waits(self) -> bool:
-        """True where it stands in a communication and did not get on."""
+        """True where it is in a communication and did not get on."""
         return not self.gone and self.place.communicates and self.motion not in ("moved", "looping")
 
 

@@ -72,7 +72,7 @@ def _earliest(groups: list[list[RankView]]) -> list[RankView] | None:
 
 
 def _unanswered(waiting: list[RankView]) -> tuple[RankView, RankView] | None:
-    """(waiter, peer) of a send or receive whose peer stands in something that is not the other half
+    """(waiter, peer) of a send or receive whose peer is in something that is not the other half
     of it.
     """
     by_rank = {v.rank: v for v in waiting}

@@ -53,7 +53,7 @@ class _Court:
         """Of ranks that wait in sends and receives for one another, those that left their own
         rhythm.
 
-        Without a layout nobody is known to run the same program: the stages of a pipeline do not.
+        Without a layout no rank is known to run the same program: the stages of a pipeline do not.
         """
         frontiers = [self.scene.frontier(r).active for r in self.ranks]
         if self.layout is not None or not all(

@@ -36,7 +36,7 @@ def deadlock_findings(
 
 
 def _likely_first(scene: Scene, ranks: list[int]) -> list[int]:
-    """Ranks that stand where few others do come first: only so many are compared."""
+    """Ranks that are where few others are come first: only so many are compared."""
 
     def place(rank: int) -> object:
         op = scene.frontier(rank).active[0]
@@ -99,7 +99,7 @@ def _through(graph: WaitGraph, rank: int, cycle: list[Link]) -> list[Link]:
 
 
 def _odd_in(scene: Scene, instances: list[Instance]) -> list[int]:
-    """Ranks that stand in an operation with another signature than most of those who are there."""
+    """Ranks that are in an operation with another signature than most of those who are there."""
     for instance in instances:
         if instance.key.transfer is not None or len(instance.present) < 3:
             continue

@@ -33,7 +33,7 @@ class Ends(Struct):
     silent: dict[
         int, list[Instance]
     ] = {}  # nothing is known of them; with the instances that lack them
-    idle: set[int] = set()  # of these, those that wait for nobody as far as their peers tell
+    idle: set[int] = set()  # of these, those that wait for no rank as far as their peers show
     left: list[Sink] = []  # finished cleanly
     full: list[Instance] = []  # operations that everybody has come to
     rings: list[tuple[list[int], list[Instance]]] = []

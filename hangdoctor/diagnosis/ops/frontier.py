@@ -11,7 +11,7 @@ from .keys import P2P_NAMES
 
 
 class Frontier(Struct, gc=False):
-    """Where one rank stands.
+    """Where one rank is.
 
     `open` is all that has not completed, `active` what the rank has arrived at, `blocking` what
     keeps it from going on.
@@ -31,7 +31,7 @@ def open_operations(ops: RankOps) -> list[Operation]:
 
 
 def find_frontier(ops: RankOps, opened: list[Operation], runs: bool) -> Frontier:
-    """The frontier of a rank whose calls stand where its host stands; `opened` is what has not
+    """The frontier of a rank whose calls are where its host is; `opened` is what has not
     completed.
 
     `runs`: the rank is known to be outside any communication, so that the handles which it holds do
@@ -60,7 +60,7 @@ def device_frontier(
         return Frontier(opened, [], [], lost=True)
     active: list[Operation] = []
     queues: set[tuple[str, int]] = set()
-    held = False  # an earlier operation holds up all that follows
+    held = False  # an earlier operation blocks all that follows
     for op in opened:
         queue = (op.group, op.peer if op.op in P2P_NAMES else -1)
         reached = not held and queue not in queues

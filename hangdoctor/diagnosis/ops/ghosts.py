@@ -1,8 +1,8 @@
-"""Where a rank of which nothing is known must stand, from what its peers did with it.
+"""Where a rank of which nothing is known must be, from what its peers did with it.
 
 What a known peer completed with it, it has passed; what a known peer waits in for it, it has not
 reached. A rank of the same role tells which calls lie between. At the first of those for which
-somebody else is missing too, it may wait; if there is none, it waits for nobody.
+another rank is missing too, it may wait; if there is none, it waits for no rank.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def likely_waits(
     missed: list[Instance],
     present: dict[Key, set[int]],
 ) -> set[int] | None:
-    """Ranks that a silent one may wait for, empty where it waits for nobody, None where that cannot
-    be told.
+    """Ranks that a silent one may wait for, empty where it waits for no rank, None where that cannot
+    be known.
     """
     if layout is None or not missed:
         return None

@@ -76,7 +76,7 @@ class GroupTable:
         return sorted(known)
 
     def members(self, uid: str, rank: int) -> Sequence[int]:
-        """Members of the group; the whole job where nobody knows it (`rank` took part in it)."""
+        """Members of the group; the whole job where it is not known (`rank` took part in it)."""
         found = self._members.get(uid)
         if found is None:
             self.inferred.add(uid)

@@ -95,7 +95,7 @@ def _pace(scene: Scene, ops: RankOps) -> dict[Call, float]:
         if op.state != "done" or op.left_s <= 0:
             break
         seconds = op.left_s - before
-        # For a call of the whole job everybody waits: it tells nobody apart.
+        # For a call of the whole job all wait: it shows no difference.
         if before > 0 and seconds > 0 and scene.groups.role(op.group)[0] != scene.world_size:
             call = call_of(scene.groups, op)
             found[call] = min(seconds, found.get(call, seconds))

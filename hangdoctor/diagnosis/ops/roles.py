@@ -65,7 +65,7 @@ def _strided_sizes(scene: Scene) -> dict[str, int]:
 def references(
     scene: Scene, layout: Layout | None, rank: int, suspects: set[int]
 ) -> list[tuple[int, int]]:
-    """Ranks to compare with and the weight of each one's vote, first those that nobody suspects."""
+    """Ranks to compare with and the weight of each one's vote, first those that are not suspected."""
     if layout is None:
         return [(other, 1) for other in _alike(scene, rank, suspects)]
     replicas = _pick(scene, layout.same_role(rank), suspects, _REPLICAS)

@@ -72,7 +72,7 @@ class Scene:
         return rank in self.held or (rank in self.ops and not self.frontiers[rank].lost)
 
     def lost(self, rank: int) -> bool:
-        """Whether the rank has records, but none of where its device stands."""
+        """Whether the rank has records, but none of where its device is."""
         return rank in self.ops and self.frontiers[rank].lost
 
     def members(self, key: Key, rank: int) -> list[int] | range:
@@ -145,7 +145,7 @@ def _only_enqueued(frontier: Frontier) -> set[int]:
 
 
 def world_size_of(evidence: OpsEvidence) -> int:
-    """As told, else as large as the highest rank that anything speaks of."""
+    """As given, else as large as the highest rank that anything speaks of."""
     told = max((o.world_size for o in evidence.ops.values()), default=0)
     if evidence.world_size or told:
         return max(evidence.world_size, told)

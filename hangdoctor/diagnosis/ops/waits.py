@@ -13,7 +13,7 @@ from .scene import Scene
 
 
 class Instance:
-    """One operation of one group, at which at least one rank stands and waits."""
+    """One operation of one group, in which at least one rank waits."""
 
     __slots__ = ("absent", "key", "present", "sample", "unknown", "waiters")
 
@@ -27,7 +27,7 @@ class Instance:
 
     @property
     def targets(self) -> list[int]:
-        """Whom its waiters wait for: a rank of which nothing is known only where nobody else is
+        """Whom its waiters wait for: a rank of which nothing is known only where no other is
         missing.
         """
         return self.absent or self.unknown

@@ -23,7 +23,7 @@ def advice(finding: Finding) -> str:
     """One or two sentences; "" where nothing specific can be said."""
     usual = finding.usual
     first = (
-        f"Look longer first (--settle {usual.settle_s}): a rank that gets on meanwhile is slow."
+        f"Capture again with --settle {usual.settle_s} first: a rank that gets on meanwhile is slow."
         if usual is not None
         else ""
     )

@@ -25,7 +25,7 @@ _HOW = {
 
 
 def in_other(story: f.InOther, finding: Finding) -> str:
-    """Told by stacks: who is in another operation than the others."""
+    """By stacks alone: who is in another operation than the others."""
     own = terms.op(story.op)
     if story.how is Apart.ROOTS:
         roots = ", ".join(f"rank {rank}: {root}" for rank, root in story.roots[:4])
