@@ -133,7 +133,9 @@ class Ranks:
         folders = {blackbox.named_folder(e, t.found.pid) for t in without if (e := t.found.environ.get("HANGDOCTOR_DIR"))}
         pids = {t.found.pid for t in without}
         boxes = [b for f in sorted(folders) if f.is_dir() for b in blackbox.find_boxes(f, pids=pids)]
-        boxes = boxes or blackbox.find_boxes(pids=pids)
+        # The folder that is named may have been refused on this node.
+        without_box = pids - {b.pid for b in boxes}
+        boxes += blackbox.find_boxes(pids=without_box) if without_box else []
         for tracked in without:
             own = [b for b in boxes if b.pid == tracked.found.pid and b.status == "live"]
             if own:

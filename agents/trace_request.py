@@ -13,8 +13,7 @@ import msgspec
 from hangdoctor.collector.keys import write_private
 from hangdoctor.errors import CollectorError
 from hangdoctor.messages import Trace
-
-FILE = "trace.json"
+from hangdoctor.probe.folder import REQUEST
 
 
 def put(wanted: Trace, folders: Iterable[Path]) -> list[str]:
@@ -26,7 +25,7 @@ def put(wanted: Trace, folders: Iterable[Path]) -> list[str]:
     trouble = []
     for folder in folders:
         try:
-            write_private(folder / FILE, msgspec.json.encode(request))
+            write_private(folder / REQUEST, msgspec.json.encode(request))
         except CollectorError as error:
             trouble.append(str(error))
     return trouble

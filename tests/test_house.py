@@ -54,7 +54,7 @@ def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
     assert set(VERBS) == set("dump diagnose run agent collect sidecar top trace report preflight incidents demo".split())
     assert flags_of("dump") == COMMON | {
         "--local", "--pid", "--jobid", "--hostfile", "--pbs", "--job", "--user", "--settle", "--timeout", "--native", "--blocking",
-        "--python", "--remote-shell", "--bundle", "--no-bundle",
+        "--python", "--remote-shell", "--bundle", "--no-bundle", "--nccl-dump",
     }  # fmt: skip
     assert flags_of("diagnose") == COMMON | {"--bundle"}
     assert flags_of("run") == {"--trace", "--follow", "--ignore", "--from-iteration"}

@@ -41,6 +41,10 @@ _PAUSE_AT_MOST_S = 15.0  # a verdict in seconds, with its doubt, is worth more t
 @click.option(
     "--blocking", is_flag=True, help="Stop each process while it is read (consistent stacks); never one in state D or T."
 )
+@click.option(
+    "--nccl-dump", is_flag=True,
+    help="Make ranks without a black box write NCCL's own dump (TORCH_NCCL_DEBUG_INFO_PIPE_FILE), where that overwrites none.",
+)  # fmt: skip
 @click.option("--python", "python", metavar="PATH", help="Python on the nodes that can import hangdoctor (default: this one).")
 @click.option(
     "--remote-shell", type=click.Choice(["ssh", "pdsh"]), default="ssh", show_default=True, help="How --hostfile reaches hosts."
@@ -63,6 +67,7 @@ def command(**flags: object) -> None:
         job=str(flags["job"]), user=str(flags["user"]), pids=list(flags["pids"]),  # type: ignore[call-overload]
         settle_s=flags["settle"], timeout_s=flags["timeout"],  # type: ignore[arg-type]
         native=bool(flags["native"]), blocking=bool(flags["blocking"]), keep_raw=not flags["no_bundle"],
+        nccl_dump=bool(flags["nccl_dump"]),
     )  # fmt: skip
     quiet = bool(flags["quiet"])
     launcher, options = choose_launcher(flags, options)

@@ -72,9 +72,9 @@ def main() -> None:
         # A character that the terminal's encoding lacks must not cost the verdict.
         if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
             stream.reconfigure(errors="replace")
-    signal.signal(signal.SIGTERM, _terminated)
-    if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # under nohup it stays ignored
-        signal.signal(signal.SIGHUP, _terminated)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:  # what is ignored stays so, as under nohup; also for `run`'s command
+            signal.signal(number, _terminated)
     pipes.watch()
     code = 0
     try:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from . import format as fmt
+from .folder import discard, remove_own, write_own
 from .identity import boot_id, host, process_name, ranks_from, start_ticks
 
 
@@ -28,11 +29,12 @@ class Box:
         self.pid = os.getpid()
         self.path = folder / f"{host()}-{process_name(self.pid)}{fmt.SUFFIX}"
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-        self.path.unlink(missing_ok=True)  # of a dead process that had the same pid
+        discard(self.path, fmt.MAGIC)  # of a dead process that had the same pid
         fd = os.open(self.path, flags, 0o600)
         try:
             # Reserve the memory now: a page that cannot be had later would be a SIGBUS in the job.
             os.posix_fallocate(fd, 0, size)
+            self._file = os.fstat(fd)
             self.map = mmap.mmap(fd, size)
         except BaseException:
             self.path.unlink(missing_ok=True)
@@ -121,19 +123,9 @@ class Box:
     def note(self, text: str, state: int) -> None:
         """Say once why nothing more is written; through the file, because the mapping may be what is broken."""
         raw = text.encode("utf-8", "replace")[:511]
-        try:
-            fd = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError:
-            return  # the file is gone: nobody is left to tell
-        try:
-            os.pwrite(fd, raw, fmt.H_NOTE[0])
-            os.pwrite(fd, struct.pack("<I", state), fmt.H_STATE[0])
-        except OSError:
-            return
-        finally:
-            os.close(fd)
+        write_own(self.path, self._file, [(fmt.H_NOTE[0], raw), (fmt.H_STATE[0], struct.pack("<I", state))])
 
     def remove(self) -> None:
         """Take the file away; the mapping stays until the process ends, other threads may still write to it."""
         if os.getpid() == self.pid:
-            self.path.unlink(missing_ok=True)
+            remove_own(self.path, self._file)

@@ -15,6 +15,7 @@ from typing import Any
 
 from . import torchnames
 from .blame import is_ours
+from .folder import discard_socket, socket_name
 from .identity import process_name
 
 RECORDS = "2000"
@@ -31,7 +32,7 @@ def set_recorder_size() -> None:
 
 
 def socket_path(folder: Path, pid: int) -> Path:
-    return folder / f"worker-{process_name(pid)}.sock"
+    return folder / socket_name(process_name(pid))
 
 
 def start_worker_server(folder: Path, pid: int) -> str:
@@ -49,10 +50,11 @@ def start_worker_server(folder: Path, pid: int) -> str:
     if len(os.fsencode(path)) > _SOCKET_MAX or not hasattr(os, "memfd_create"):
         return ""
     try:
-        path.unlink(missing_ok=True)
+        discard_socket(path)  # of a dead process that had the same number
         _kept.append(_quietly(server, str(path)))
+        path.chmod(0o600)  # also in a folder that others may enter, under an umask that lets a group write
     except (OSError, RuntimeError, ValueError) as error:
-        if not is_ours(error.__traceback__):
+        if not is_ours(error):
             raise
         return f"no worker server: {error}"
     _never_destroy(_kept[-1])
@@ -61,7 +63,7 @@ def start_worker_server(folder: Path, pid: int) -> str:
 
 def remove_socket(folder: Path, pid: int) -> None:
     if _kept:
-        socket_path(folder, pid).unlink(missing_ok=True)
+        discard_socket(socket_path(folder, pid))
 
 
 def _quietly(server: Any, path: str) -> Any:

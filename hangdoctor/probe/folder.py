@@ -1,4 +1,8 @@
-"""The run-time folder of a job: private to its user, refused when somebody else got there first."""
+"""The run-time folder of a job: what lies in it is private to its user, and nothing but our own files is ever touched.
+
+A folder that the user names may hold other things and keeps its mode. Our files carry our name, and one is removed or
+replaced only where it is what its name says.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +10,39 @@ import contextlib
 import os
 import stat
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from . import format as fmt
+from .blame import suppress
 from .identity import boot_id, job_key, start_ticks
 
+REQUEST = "hangdoctor-trace.json"  # of calls.request, which is not imported before there is one
 _FORGOTTEN_NS = 7 * 24 * 3600 * 10**9
+_OTHERS_WRITE = 0o022
+_SPARE = 3  # more names for the default place, where somebody else has taken it
 
 
 class FolderRefused(OSError):
-    """The folder belongs to somebody else, is a link, or is meant for all users."""
+    """The folder is a link, no folder, or others can write into it."""
 
 
 def root() -> Path:
     """Where jobs of this user have their folders: shared memory where there is some, else the temporary folder."""
-    base = "/dev/shm" if os.access("/dev/shm", os.W_OK | os.X_OK) else os.environ.get("TMPDIR", "/tmp")
-    return Path(base) / f"hangdoctor-{os.getuid()}"
+    return Path(_bases()[0]) / f"hangdoctor-{os.getuid()}"
+
+
+def _bases() -> list[str]:
+    temporary = os.environ.get("TMPDIR") or "/tmp"
+    return ["/dev/shm", temporary] if os.access("/dev/shm", os.W_OK | os.X_OK) else [temporary]
+
+
+def places() -> list[Path]:
+    """`root` and, for when others have taken that, the next ones; `readers.blackbox` looks into all of them."""
+    user = f"hangdoctor-{os.getuid()}"
+    names = [user, *(f"{user}-{n}" for n in range(1, _SPARE + 1))]
+    found = [Path(base) / name for base in _bases() for name in names]
+    return [root(), *(place for place in found if place != root())]
 
 
 def job_folder(environ: Mapping[str, str]) -> Path:
@@ -32,42 +52,133 @@ def job_folder(environ: Mapping[str, str]) -> Path:
     return Path(told).absolute() if told else root() / job_key(environ)
 
 
+def take(wanted: Path, name: str) -> tuple[Path, str]:
+    """(the folder for a job's files, why it is not the one that was wanted): in that case one called `name` in the next place.
+
+    Raises:
+        OSError: no place will do.
+    """
+    try:
+        return prepare(wanted), ""
+    except OSError as error:
+        first = error
+    why = f"{wanted}: {first.strerror}" if first.strerror else str(first)
+    if wanted.parent in places():
+        name = wanted.name
+    for place in places():
+        with suppress(OSError):
+            return prepare(place / name), why
+    raise first
+
+
 def prepare(folder: Path) -> Path:
-    """Make the folder, or check the one that is there.
+    """Make the folder, or check the one that is there; in one that others can write into, a private folder is made.
 
     Raises:
         FolderRefused: it is a link, no folder, or another user's.
         OSError: it cannot be made.
     """
-    default = root()
-    if default in folder.parents:
-        _make_private(default)
-    else:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-    _make_private(folder)
+    default = next((place for place in places() if place in folder.parents), None)
+    if default is not None:
+        _own(default)
+        return _own(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    found = _made(folder)
+    if found.st_uid == os.getuid() and not found.st_mode & _OTHERS_WRITE:
+        return folder
+    if found.st_uid in (os.getuid(), 0) or found.st_mode & stat.S_ISVTX:  # a pool of a group, /tmp
+        return _own(folder / f"hangdoctor-{os.getuid()}")
+    raise FolderRefused(f"{folder} is another user's: set HANGDOCTOR_DIR to a folder of yours")
+
+
+def _own(folder: Path) -> Path:
+    found = _made(folder)
+    if found.st_uid != os.getuid() or found.st_mode & _OTHERS_WRITE:
+        raise FolderRefused(f"{folder} is another user's, or others can write into it")
     return folder
 
 
-def _make_private(folder: Path) -> None:
+def _made(folder: Path) -> os.stat_result:
+    """The status of a folder, made if it is not there."""
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise FolderRefused(f"{folder} is a link, no folder, or another user's: set HANGDOCTOR_DIR to one of yours")
-    if found.st_mode & stat.S_ISVTX or (found.st_mode & stat.S_IWOTH and any(folder.iterdir())):
-        # Root's /tmp, for example: to make that private would take it away from everybody else.
-        raise FolderRefused(f"{folder} is one that all users share: set HANGDOCTOR_DIR to a folder below it")
-    if stat.S_IMODE(found.st_mode) & 0o077:
-        folder.chmod(0o700)
+    if not stat.S_ISDIR(found.st_mode):
+        raise FolderRefused(f"{folder} is a link, or no folder: set HANGDOCTOR_DIR to a folder of yours")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(13, "no right to write", str(folder))
+    return found
 
 
 def remove_if_empty(folder: Path) -> None:
     """Take a default folder away with its last box, and a request to trace from any; one that the user named stays."""
     if not any(folder.glob(f"*{fmt.SUFFIX}")):
-        (folder / "trace.json").unlink(missing_ok=True)
-    if root() in folder.parents:
-        with contextlib.suppress(OSError):
+        (folder / REQUEST).unlink(missing_ok=True)
+    user = f"hangdoctor-{os.getuid()}"
+    if folder.name == user or any(place in folder.parents for place in places()):
+        with suppress(OSError):
             folder.rmdir()
+
+
+def discard(path: Path, magic: bytes) -> None:
+    """Remove a file that an earlier process of ours has left under a name that is needed now; any other file stays.
+
+    Raises:
+        OSError: it cannot be removed, or read.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        head = os.read(fd, len(magic)) if stat.S_ISREG(os.fstat(fd).st_mode) else b"?"
+    finally:
+        os.close(fd)
+    if head == magic or not head.strip(b"\0"):  # its header is written last
+        path.unlink(missing_ok=True)
+
+
+def remove_own(path: Path, made: os.stat_result) -> None:
+    """Remove a file of this process, unless another one has come in its place.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        if os.path.samestat(path.lstat(), made):
+            path.unlink()
+
+
+def write_own(path: Path, made: os.stat_result, parts: Iterable[tuple[int, bytes]]) -> None:
+    """Write (offset, bytes) into a file of this process, unless it is gone or another one has come in its place."""
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return
+    try:
+        if os.path.samestat(os.fstat(fd), made):
+            for offset, data in parts:
+                os.pwrite(fd, data, offset)
+    except OSError:
+        return
+    finally:
+        os.close(fd)
+
+
+def discard_socket(path: Path) -> None:
+    """The same for a socket.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        if stat.S_ISSOCK(path.lstat().st_mode):
+            path.unlink()
+
+
+def socket_name(process: str) -> str:
+    """The worker server's socket of a process (`identity.process_name`)."""
+    return f"hangdoctor-{process}.sock"
 
 
 def prune(folder: Path, rank: int, host: str) -> None:
@@ -86,7 +197,7 @@ def prune(folder: Path, rank: int, host: str) -> None:
     for _, path in sorted(dead)[:-1]:
         path.unlink(missing_ok=True)
         path.with_suffix(".calls").unlink(missing_ok=True)
-        (folder / f"worker-{path.stem.removeprefix(f'{host}-')}.sock").unlink(missing_ok=True)
+        (folder / socket_name(path.stem.removeprefix(f"{host}-"))).unlink(missing_ok=True)
 
 
 def sweep(now_ns: int) -> None:
@@ -98,7 +209,7 @@ def sweep(now_ns: int) -> None:
         boxes = [p for p in found if p.suffix == fmt.SUFFIX]
         if boxes and all(_is_forgotten(p, now_ns) for p in boxes):
             for path in found:
-                if path.suffix in (fmt.SUFFIX, ".calls", ".sock") or path.name == "trace.json":
+                if path.suffix in (fmt.SUFFIX, ".calls", ".sock") or path.name in (REQUEST, "trace.json"):  # of 0.1
                     path.unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # something of somebody else's lies in it
                 folder.rmdir()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from types import CodeType, FunctionType, ModuleType
 
+from .blame import is_ours, suppress
 from .torchnames import C10D
 
 TYPE_CHECKING = False
@@ -26,17 +27,16 @@ class _Finder:
 
         spec = importlib.util.find_spec(name)
         loader: Any = spec.loader if spec is not None else None
-        if loader is None or not hasattr(loader, "exec_module"):
-            return spec
-        execute = loader.exec_module
+        with suppress(AttributeError):  # no loader, or one that takes no attributes: the module comes without the probe
+            execute = loader.exec_module
 
-        def exec_module(module: ModuleType) -> None:
-            # Off the loader first: a reload must find it as it was.
-            del loader.exec_module
-            execute(module)
-            wrap_now()
+            def exec_module(module: ModuleType) -> None:
+                # Off the loader first: a reload must find it as it was.
+                del loader.exec_module
+                execute(module)
+                wrap_now()
 
-        loader.exec_module = exec_module
+            loader.exec_module = exec_module
         return spec
 
 
@@ -50,8 +50,12 @@ def when_imported() -> None:
 
 def wrap_now() -> None:
     """Put all wrappers in place; an error leaves the job without them."""
-    from .state import probe
-
+    try:
+        from .state import probe
+    except Exception as error:  # a package half copied, a Python without a module of its library
+        if not is_ours(error):
+            raise
+        return
     try:
         _wrap()
     except Exception as error:

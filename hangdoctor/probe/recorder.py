@@ -15,7 +15,7 @@ from . import format as fmt
 from . import torchnames
 from .box import Box
 from .groups import GroupEntry, Groups
-from .signatures import Describe, NotAnOperation, describe_known, render
+from .signatures import Describe, NotAnOperation, describe_otherwise, render
 from .sites import Sites
 
 _HANDLES_MAX = 65536
@@ -49,14 +49,18 @@ local = _Local()  # `local.thread`: one slow look-up an operation instead of one
 
 def _global_rank(entry: GroupEntry, root: Any, group_root: Any) -> int:
     """The root or peer of a call; -1 for one that is no rank: torch refuses that itself, and the probe goes on."""
-    try:
-        if group_root is not None:
-            place = index(group_root)
-            return entry.members[place] if 0 <= place < len(entry.members) else -1
-        rank = index(root)
-    except TypeError:
-        return -1
-    return rank if 0 <= rank < 1 << 31 else -1
+    told = root if group_root is None else group_root
+    kind = type(told)
+    if kind is not int:  # a tensor, or whatever else answers by code of the job: torch alone asks it
+        if not (issubclass(kind, int) or kind.__module__ == "numpy"):
+            return -1
+        try:
+            told = index(told)
+        except TypeError:
+            return -1
+    if group_root is not None:
+        return entry.members[told] if 0 <= told < len(entry.members) else -1
+    return told if 0 <= told < 1 << 31 else -1
 
 
 class Recorder:
@@ -120,8 +124,8 @@ class Recorder:
             key, group, root, group_root, async_op = describe(*args, **kwargs)
         except NotAnOperation:
             return None
-        except TypeError:
-            described = describe_known(describe, args, kwargs)
+        except Exception as error:
+            described = describe_otherwise(describe, args, kwargs, error)
             if described is None:
                 return None  # wrong arguments: torch itself says so
             key, group, root, group_root, async_op = described

@@ -3,6 +3,8 @@
 One small function an operation, with torch's own parameter names and order (torch 2.4 to 2.13), so that Python's
 argument binding does the work. Each returns ``(key, group, root, group_root, async_op)``: `key` is hashable and
 begins with the operation's name; `root` is a global rank or None, `group_root` a rank within the group or None.
+
+Nothing here runs code of the job: only objects of known types are asked for anything, and outside of the job's modes.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import torchnames
+from .blame import is_ours
 
 Described = tuple[tuple[Any, ...], Any, Any, Any, bool]
 Describe = Callable[..., Described]
@@ -24,18 +27,24 @@ class NotAnOperation(Exception):
 
 _plain: frozenset[type] = frozenset()
 _reduce_names: dict[int, str] = {}
+_modes: Callable[[], int] = torchnames.no_mode
 _UNKNOWN = ("", "")
+_LISTS = (list, tuple)  # what a subclass answers is the job's code
 
 
 def learn_torch() -> None:
     """Look torch's types up, once it is imported."""
-    global _plain, _reduce_names
+    global _plain, _reduce_names, _modes
+    _modes = torchnames.any_mode()
     _plain = torchnames.plain_tensor_types()
     _reduce_names = {id(None): "sum", **torchnames.reduce_op_names()}
 
 
 def _of(tensor: Any) -> tuple[Any, Any]:
     if type(tensor) in _plain:
+        if _modes():
+            with torchnames.outside_of_modes():
+                return tensor.shape, tensor.dtype
         return tensor.shape, tensor.dtype
     if torchnames.is_traced(tensor):
         raise NotAnOperation
@@ -44,7 +53,7 @@ def _of(tensor: Any) -> tuple[Any, Any]:
 
 def _of_list(tensors: Any) -> tuple[Any, ...]:
     """Shapes of the first few, their number, dtype of the first."""
-    if not isinstance(tensors, Sequence) or not tensors:
+    if type(tensors) not in _LISTS or not tensors:
         return ("", "")
     seen = [_of(t) for t in tensors[:_LOOK_AT]]
     return (len(tensors), tuple(s for s, _ in seen)), seen[0][1]
@@ -53,15 +62,22 @@ def _of_list(tensors: Any) -> tuple[Any, ...]:
 def _of_even(tensors: Any, like: Any) -> tuple[Any, Any]:
     """Shape and dtype of `like`, without the shape where the list is uneven: then members may differ rightly."""
     shape, dtype = _of(like)
-    if isinstance(tensors, Sequence) and tensors and (_of(tensors[0])[0] != shape or _of(tensors[-1])[0] != shape):
+    if type(tensors) in _LISTS and tensors and (_of(tensors[0])[0] != shape or _of(tensors[-1])[0] != shape):
         shape = ""
     return shape, dtype
+
+
+def _uneven(splits: Any) -> bool:
+    """Whether sizes are told: an array of them says no more of itself than that it is there."""
+    return splits is not None and (type(splits) not in _LISTS or bool(splits))
 
 
 def _reduce(op: Any) -> str:
     known = _reduce_names.get(id(op))
     if known is not None:
         return known
+    if type(op) not in torchnames.reduce_op_types():
+        return "other"
     text = str(op).lower()
     return next((name for name in _reduce_names.values() if name in text), "other")
 
@@ -70,44 +86,44 @@ def _reduce(op: Any) -> str:
 
 
 def all_reduce(tensor: Any, op: Any = None, group: Any = None, async_op: bool = False) -> Described:
-    if type(tensor) in _plain:  # spelled out: this is the one that trainings call most
-        return ("all_reduce", tensor.shape, tensor.dtype, _reduce_names.get(id(op)) or _reduce(op)), group, None, None, async_op  # fmt: skip
-    return ("all_reduce", *_of(tensor), _reduce(op)), group, None, None, async_op
+    if type(tensor) in _plain and not _modes():  # spelled out: this is the one that trainings call most
+        return ("all_reduce", tensor.shape, tensor.dtype, _reduce_names.get(id(op)) or _reduce(op)), group, None, None, async_op is True  # fmt: skip
+    return ("all_reduce", *_of(tensor), _reduce(op)), group, None, None, async_op is True
 
 
 def all_reduce_coalesced(tensors: Any, op: Any = None, group: Any = None, async_op: bool = False) -> Described:
-    return ("all_reduce_coalesced", *_of_list(tensors), _reduce(op)), group, None, None, async_op
+    return ("all_reduce_coalesced", *_of_list(tensors), _reduce(op)), group, None, None, async_op is True
 
 
 def reduce(
     tensor: Any, dst: Any = None, op: Any = None, group: Any = None, async_op: bool = False, group_dst: Any = None
 ) -> Described:
-    return ("reduce", *_of(tensor), _reduce(op)), group, dst, group_dst, async_op
+    return ("reduce", *_of(tensor), _reduce(op)), group, dst, group_dst, async_op is True
 
 
 def broadcast(tensor: Any, src: Any = None, group: Any = None, async_op: bool = False, group_src: Any = None) -> Described:
-    return ("broadcast", *_of(tensor), ""), group, src, group_src, async_op
+    return ("broadcast", *_of(tensor), ""), group, src, group_src, async_op is True
 
 
 def all_gather(tensor_list: Any, tensor: Any, group: Any = None, async_op: bool = False) -> Described:
-    return ("all_gather", *_of_even(tensor_list, tensor), ""), group, None, None, async_op
+    return ("all_gather", *_of_even(tensor_list, tensor), ""), group, None, None, async_op is True
 
 
 def all_gather_into_tensor(output_tensor: Any, input_tensor: Any, group: Any = None, async_op: bool = False) -> Described:
-    return ("all_gather_into_tensor", *_of(input_tensor), ""), group, None, None, async_op
+    return ("all_gather_into_tensor", *_of(input_tensor), ""), group, None, None, async_op is True
 
 
 def all_gather_coalesced(
     output_tensor_lists: Any, input_tensor_list: Any, group: Any = None, async_op: bool = False
 ) -> Described:
-    return ("all_gather_coalesced", *_of_list(input_tensor_list), ""), group, None, None, async_op
+    return ("all_gather_coalesced", *_of_list(input_tensor_list), ""), group, None, None, async_op is True
 
 
 def gather(
     tensor: Any, gather_list: Any = None, dst: Any = None, group: Any = None, async_op: bool = False,
     group_dst: Any = None,
 ) -> Described:  # fmt: skip
-    return ("gather", *_of(tensor), ""), group, _or_zero(dst, group_dst), group_dst, async_op
+    return ("gather", *_of(tensor), ""), group, _or_zero(dst, group_dst), group_dst, async_op is True
 
 
 def scatter(
@@ -115,15 +131,15 @@ def scatter(
     group_src: Any = None,
 ) -> Described:  # fmt: skip
     # The output, which every member has; only the root has inputs.
-    return ("scatter", *_of(tensor), ""), group, _or_zero(src, group_src), group_src, async_op
+    return ("scatter", *_of(tensor), ""), group, _or_zero(src, group_src), group_src, async_op is True
 
 
 def reduce_scatter(output: Any, input_list: Any, op: Any = None, group: Any = None, async_op: bool = False) -> Described:
-    return ("reduce_scatter", *_of_list(input_list), _reduce(op)), group, None, None, async_op
+    return ("reduce_scatter", *_of_list(input_list), _reduce(op)), group, None, None, async_op is True
 
 
 def reduce_scatter_tensor(output: Any, input: Any, op: Any = None, group: Any = None, async_op: bool = False) -> Described:
-    return ("reduce_scatter_tensor", *_of(input), _reduce(op)), group, None, None, async_op
+    return ("reduce_scatter_tensor", *_of(input), _reduce(op)), group, None, None, async_op is True
 
 
 def all_to_all_single(
@@ -131,20 +147,20 @@ def all_to_all_single(
     async_op: bool = False,
 ) -> Described:  # fmt: skip
     shape, dtype = _of(input)
-    if output_split_sizes or input_split_sizes:
+    if _uneven(output_split_sizes) or _uneven(input_split_sizes):
         shape = ""  # members may differ rightly
-    return ("all_to_all_single", shape, dtype, ""), group, None, None, async_op
+    return ("all_to_all_single", shape, dtype, ""), group, None, None, async_op is True
 
 
 def all_to_all(output_tensor_list: Any, input_tensor_list: Any, group: Any = None, async_op: bool = False) -> Described:
     shapes, dtype = _of_list(input_tensor_list)
     outputs, _ = _of_list(output_tensor_list)
     even = shapes == outputs and len(set(shapes[1] if shapes else ())) == 1
-    return ("all_to_all", shapes if even else "", dtype, ""), group, None, None, async_op
+    return ("all_to_all", shapes if even else "", dtype, ""), group, None, None, async_op is True
 
 
 def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Described:
-    return ("barrier", "", "", ""), group, None, None, async_op
+    return ("barrier", "", "", ""), group, None, None, async_op is True
 
 
 def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> Described:
@@ -202,6 +218,41 @@ def describe_known(describe: Describe, args: Sequence[Any], kwargs: dict[str, An
         return describe(*args[: len(names)], **{k: v for k, v in kwargs.items() if k in names})
     except TypeError:
         return None
+
+
+def describe_otherwise(describe: Describe, args: Sequence[Any], kwargs: dict[str, Any], error: Exception) -> Described | None:
+    """What can be told of a call that `describe` fails on: without shapes at worst. None if torch will refuse it as well.
+
+    Raises:
+        Exception: `error`, when it is the job's.
+    """
+    if not is_ours(error):
+        raise error
+    trace = error.__traceback__
+    if isinstance(error, TypeError) and trace is not None and trace.tb_next is None:  # at the call of `describe` itself
+        try:
+            return describe_known(describe, args, kwargs)
+        except Exception as second:
+            if not is_ours(second):
+                raise
+    return _bare(describe, args, kwargs)
+
+
+def _bare(describe: Describe, args: Sequence[Any], kwargs: dict[str, Any]) -> Described:
+    """The operation with its group and root, and nothing of its tensors."""
+    code = describe.__code__
+    names = code.co_varnames[: code.co_argcount]
+    given = dict(zip(names, args, strict=False)) | {name: value for name, value in kwargs.items() if name in names}
+    root = given.get("src", given.get("dst"))
+    group_root = given.get("group_src", given.get("group_dst"))
+    op = describe.__name__
+    if op in ("gather", "scatter"):
+        root = _or_zero(root, group_root)
+    asynchronous = op in ("isend", "irecv") or given.get("async_op") is True
+    return (_RECORDED.get(op, op), "", "", ""), given.get("group"), root, group_root, asynchronous
+
+
+_RECORDED = {"isend": "send", "irecv": "recv"}
 
 
 def _or_zero(root: Any, group_root: Any) -> Any:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import _thread
 import atexit
-import contextlib
 import os
 import sys
 import threading
@@ -15,7 +14,7 @@ import time
 
 from . import flight, folder, signatures, torchnames
 from . import format as fmt
-from .blame import is_ours, place
+from .blame import is_ours, place, said, suppress
 from .box import Box
 from .identity import host, job_key, megabytes
 from .recorder import Recorder, Thread, local
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from .calls.tracer import Tracer
 
 _BEAT_S = 1.0
-_REQUEST = "trace.json"  # of calls.request, which is not imported before there is one
 _NO_REQUEST = (0, 0)
 
 
@@ -36,7 +34,8 @@ class Beats:
     """How the heartbeat's thread is told to end, so that none of ours is left when the interpreter is taken down."""
 
     def __init__(self) -> None:
-        self.stop, self.stopped = _thread.allocate_lock(), _thread.allocate_lock()
+        self.begun, self.stop, self.stopped = (_thread.allocate_lock() for _ in range(3))
+        self.begun.acquire()
         self.stop.acquire()
         self.stopped.acquire()
 
@@ -77,13 +76,14 @@ class Probe:
         return self.recorder
 
     def _make(self) -> None:
-        where = folder.prepare(folder.job_folder(os.environ))
-        with contextlib.suppress(OSError):  # another rank does the same
+        where, elsewhere = folder.take(folder.job_folder(os.environ), job_key(os.environ))
+        with suppress(OSError):  # another rank does the same
             folder.sweep(time.time_ns())
         size = min(max(1.0, megabytes(os.environ, "HANGDOCTOR_BOX_MB", 4.0)), 1024.0)
         box = Box(where, job_key(os.environ), int(size * (1 << 20)) & ~4095)
         layout = os.environ.get("HANGDOCTOR_LAYOUT", "")
         box.put_text(fmt.H_LAYOUT, layout)
+        box.put_text(fmt.H_NOTE, elsewhere)
         signatures.learn_torch()
         self._kept = self.recorder = Recorder(box)
         if torchnames.default_group() is not None:
@@ -106,9 +106,12 @@ class Probe:
             self._beats = Beats()
             # Not a `threading.Thread`: the job's own list of threads stays what it was.
             _thread.start_new_thread(self._beat, (recorder, self._beats))
+            # Until it runs, CPython takes it for this thread, and hands it the exceptions that are meant for this one.
+            self._beats.begun.acquire(timeout=1.0)
 
     def _beat(self, recorder: Recorder, beats: Beats) -> None:
         try:
+            beats.begun.release()
             while not self.broken:
                 self._listen(recorder)
                 recorder.box.put(fmt.H_BEAT_WALL, time.time_ns())
@@ -125,7 +128,7 @@ class Probe:
     def _listen(self, recorder: Recorder) -> None:
         """Look for a request to trace calls; a file's status once a second is all that tracing costs while it is off."""
         try:
-            found = (recorder.box.path.parent / _REQUEST).lstat()
+            found = (recorder.box.path.parent / folder.REQUEST).lstat()
             heard = (found.st_mtime_ns, found.st_ino)
         except OSError:
             heard = _NO_REQUEST
@@ -163,24 +166,24 @@ class Probe:
 
         A process that is told only later that it is a rank begins when it joins a group.
         """
-        from .calls import request
+        try:
+            from .calls import request
 
-        if not request.is_rank_itself(os.environ, getattr(sys, "orig_argv", [])):
-            return
-        recorder = self.begin()
-        if recorder is not None:
-            try:
+            if not request.is_rank_itself(os.environ, getattr(sys, "orig_argv", [])):
+                return
+            recorder = self.begin()
+            if recorder is not None:
                 self._trace_as_told(recorder)
                 self._show_life(recorder)
-            except Exception as error:
-                self.fail(error)
+        except Exception as error:
+            self.fail(error)
 
     # ----------------------------------------------------------------- what the job says of itself
 
     def set_phase(self, name: str) -> str:
         """Begin a phase, "" for none; returns the one before."""
         before = self._phase
-        self._phase = name = name if isinstance(name, str) else ""
+        self._phase = name = str.__str__(name) if issubclass(type(name), str) else ""
         recorder = self.recorder or self.begin()
         if recorder is not None:
             try:
@@ -232,34 +235,38 @@ class Probe:
         Raises:
             BaseException: `error`, when it does not come from the probe's own code.
         """
-        if not is_ours(error.__traceback__):
+        if not is_ours(error):
             raise error
         kept, self.recorder, self.broken = self._kept, None, True
         if kept is not None:
-            kept.box.note(f"switched off: {type(error).__name__}: {error} at {place(error.__traceback__)}", fmt.SWITCHED_OFF)
+            kept.box.note(f"switched off: {said(error)} at {place(error.__traceback__)}", fmt.SWITCHED_OFF)
 
     # ----------------------------------------------------------------- end
 
     def end(self) -> None:
         """The process ends: a good end takes the box away, a crash leaves it with the reason."""
         kept, self._kept, self.recorder = self._kept, None, None
-        if kept is None or kept.box.pid != os.getpid():
-            return
+        if kept is not None and kept.box.pid == os.getpid():
+            # Whatever goes wrong now, the job has ended already: nothing is printed for that, and the box stays.
+            with suppress(Exception):
+                self._end(kept)
+
+    def _end(self, kept: Recorder) -> None:
         if self._beats is not None:
             self._beats.end()
-        with contextlib.suppress(OSError):  # a folder that somebody has changed meanwhile: nothing is printed for that
+        with suppress(OSError):  # a folder that somebody has changed meanwhile
             flight.remove_socket(kept.box.path.parent, kept.box.pid)
         error = getattr(sys, "last_value", None) or sys.exc_info()[1]
-        if isinstance(error, SystemExit) and not error.code:
+        if _ended_well(error):
             error = None
         if self.tracer is not None:
             self.tracer.end(keep=error is not None)
         if error is None:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 kept.box.remove()
                 folder.remove_if_empty(kept.box.path.parent)
         elif not self.broken:
-            kept.box.note(f"ended by {type(error).__name__}: {error}", fmt.CRASHED)
+            kept.box.note(f"ended by {said(error)}", fmt.CRASHED)
 
     def finished(self) -> None:
         """The default group was destroyed in good order."""
@@ -276,10 +283,21 @@ class Probe:
         local.thread = Thread()
 
 
+def _ended_well(error: BaseException | None) -> bool:
+    """No error, or sys.exit with nothing or 0; what else it carries is not asked whether it is true."""
+    if error is None:
+        return True
+    code = getattr(error, "code", error)
+    return issubclass(type(error), SystemExit) and (code is None or (type(code) in (int, bool) and not code))
+
+
 def _whole(n: Any) -> int:
     """A count as the box keeps it, from whatever the job counts with (a float, a tensor); -1 for what is no number."""
+    if type(n) is int:
+        return n if -(1 << 63) <= n < 1 << 63 else -1
     try:
-        number = int(n)
+        with torchnames.outside_of_modes(), torchnames.without_dispatch():
+            number = int(n)
     except (TypeError, ValueError, OverflowError, RuntimeError):
         return -1
     return number if -(1 << 63) <= number < 1 << 63 else -1

@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
+from .blame import suppress
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # loaded by every Python below `hangdoctor run`: no more imports than needed
     from collections.abc import Callable, Iterable
@@ -39,6 +41,38 @@ def version_tuple() -> tuple[int, int]:
         return 0, 0
 
 
+# --------------------------------------------------------------------------- modes of the job
+
+
+def any_mode() -> Callable[[], int]:
+    """What says how many of torch's function modes are on: they would see each attribute of a tensor that is read."""
+    return getattr(getattr(torch(), "_C", None), "_len_torch_function_stack", no_mode)
+
+
+def no_mode() -> int:
+    return 0
+
+
+def outside_of_modes() -> Any:
+    """A context in which neither function modes nor subclasses of the job hear of what is done; an empty one without torch."""
+    disable = getattr(getattr(torch(), "_C", None), "DisableTorchFunction", None)
+    return _Nothing() if disable is None else disable()
+
+
+def without_dispatch() -> Any:
+    """The same for its dispatch modes, which hear of operations alone: a number read out of a tensor is one."""
+    disable = getattr(getattr(torch(), "_C", None), "_DisableTorchDispatch", None)
+    return _Nothing() if disable is None else disable()
+
+
+class _Nothing:
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exc: object) -> None:
+        pass
+
+
 # --------------------------------------------------------------------------- groups
 
 
@@ -65,10 +99,8 @@ def group_name(pg: Any) -> str:
 
 
 def backend_name() -> str:
-    try:
-        return str(c10d().get_backend_config())
-    except (AttributeError, RuntimeError, ValueError):
-        return ""
+    configs = getattr(getattr(c10d(), "_world", None), "pg_backend_config", None) or {}
+    return str(configs.get(default_group(), ""))
 
 
 def group_timeout_s(pg: Any) -> float:
@@ -76,10 +108,9 @@ def group_timeout_s(pg: Any) -> float:
     device: Any = getattr(torch(), "device", None)
     found = []
     for kind in ("cpu", "cuda"):
-        try:
+        # Not there: no such device in this group, or another torch. A mode of the job would see torch.device made.
+        with suppress(AttributeError, RuntimeError, TypeError, ValueError), outside_of_modes():
             found.append(float(pg._get_backend(device(kind)).options._timeout.total_seconds()))
-        except (AttributeError, RuntimeError, TypeError, ValueError):
-            continue  # no such device in this group, or another torch
     return min(found, default=0.0)
 
 
@@ -111,6 +142,12 @@ def reduce_op_names() -> dict[int, str]:
     return {id(getattr(ops, name)): name.lower() for name in names if hasattr(ops, name)}
 
 
+def reduce_op_types() -> tuple[type, ...]:
+    """What torch's reduce operations are of: their text is torch's own."""
+    ops = getattr(c10d(), "ReduceOp", None)
+    return tuple(t for t in (ops, type(getattr(ops, "SUM", None))) if isinstance(t, type))
+
+
 def dtype_name(dtype: Any) -> str:
     return str(dtype).removeprefix("torch.")
 
@@ -126,10 +163,9 @@ def p2p_fields(op: Any) -> tuple[str, Any, Any, Any, Any]:
 
 def source_rank(work: Any) -> int | None:
     """Group rank that a finished receive from anybody came from."""
-    try:
+    with suppress(AttributeError, RuntimeError, TypeError, ValueError):
         return int(work._source_rank())
-    except (AttributeError, RuntimeError, TypeError, ValueError):
-        return None
+    return None
 
 
 # --------------------------------------------------------------------------- what is wrapped beside functions
@@ -235,7 +271,7 @@ def replace_everywhere(pairs: dict[int, tuple[Any, Any]], skip: Iterable[ModuleT
     """Put wrappers where modules hold an original under some name (`from torch.distributed import all_reduce`)."""
     leave = {id(module) for module in skip}
     for module in list(sys.modules.values()):
-        if not isinstance(module, ModuleType) or id(module) in leave:
+        if not issubclass(type(module), ModuleType) or id(module) in leave:  # isinstance() would ask lazy ones
             continue
         # Read the dictionary itself: lazy modules import things when asked for an attribute.
         names = ModuleType.__getattribute__(module, "__dict__")

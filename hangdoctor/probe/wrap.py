@@ -17,7 +17,7 @@ from . import flight, steps, torchnames
 from . import format as fmt
 from .identity import ranks_from
 from .recorder import Token, local
-from .signatures import COLLECTIVES, NAMED, P2P, Describe, NotAnOperation, describe_known
+from .signatures import COLLECTIVES, NAMED, P2P, Describe, NotAnOperation, describe_otherwise
 from .state import probe
 
 Function = Callable[..., Any]
@@ -110,12 +110,12 @@ def batch(function: Function) -> Function:
         tokens: list[Token] = []
         try:
             for name, tensor, group, peer, group_peer in map(torchnames.p2p_fields, _p2p_ops(p2p_op_list)):
-                described = P2P[name](tensor, peer, group, 0, group_peer if peer is None else None)
+                described = _describe(P2P[name], (tensor, peer, group, 0, group_peer if peer is None else None), {})
+                if described is None:
+                    break
                 entered = recorder.enter_directed(described, fmt.SEND if "send" in name else fmt.RECV, _frame(1))
                 if entered is not None:
                     tokens.append(entered[0])
-        except NotAnOperation:
-            pass
         except Exception as error:
             probe.fail(error)
         thread.depth = 1
@@ -311,9 +311,9 @@ class _Coalesced:
 
 def _spelled(keys: Any) -> str:
     """A store's keys, as far as a record has room; what can be gone through only once (a generator) is the job's."""
-    if isinstance(keys, str):
+    if type(keys) is str:
         return keys
-    return ",".join(key for key in keys[:8] if isinstance(key, str)) if isinstance(keys, (list, tuple)) else ""
+    return ",".join(key for key in keys[:8] if type(key) is str) if type(keys) in (list, tuple) else ""
 
 
 def _describe(describe: Describe, args: Any, kwargs: Any) -> Any:
@@ -321,15 +321,15 @@ def _describe(describe: Describe, args: Any, kwargs: Any) -> Any:
         return describe(*args, **kwargs)
     except NotAnOperation:
         return None
-    except TypeError:
-        return describe_known(describe, args, kwargs)
+    except Exception as error:
+        return describe_otherwise(describe, args, kwargs, error)
 
 
 def _p2p_ops(ops: Any) -> list[Any]:
     """The list's members if it is one that torch will take, else nothing: torch itself says what is wrong."""
     module = torchnames.c10d()
     kind = getattr(module, "P2POp", ())
-    return ops if isinstance(ops, list) and all(isinstance(op, kind) for op in ops) else []
+    return ops if type(ops) is list and all(type(op) is kind for op in ops) else []
 
 
 def _returned(tokens: tuple[Token, ...], result: Any, asynchronous: bool = False) -> None:

@@ -104,10 +104,13 @@ def moved(before: Contents, after: Contents) -> bool:
 
 
 def default_folders() -> list[Path]:
-    """Where boxes of this user lie when HANGDOCTOR_DIR was not set; for root, those of all users."""
+    """Where boxes of this user lie when HANGDOCTOR_DIR was not set or refused; for root, those of all users."""
     bases = {Path("/dev/shm"), Path(os.environ.get("TMPDIR") or tempfile.gettempdir())}
-    pattern = "hangdoctor-*" if os.getuid() == 0 else f"hangdoctor-{os.getuid()}"
-    return sorted(f for base in bases for f in base.glob(pattern) if f.is_dir() and not f.is_symlink())
+    # With a number behind it: the first was another's (`probe.folder.places`).
+    user = f"hangdoctor-{os.getuid()}"
+    patterns = ["hangdoctor-*"] if os.getuid() == 0 else [user, f"{user}-[0-9]"]
+    found = {f for base in bases for pattern in patterns for f in base.glob(pattern)}
+    return sorted(f for f in found if f.is_dir() and not f.is_symlink())
 
 
 def named_folder(told: str, pid: int) -> Path:

@@ -26,8 +26,11 @@ _SOCKET = "TORCH_WORKER_SERVER_SOCKET"
 _PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
 
 
-def attach(ranks: Sequence[RankCapture], first: bool = False) -> list[str]:
-    """Read the operations of `ranks` (dead ones too) into their captures; what could not be read, as notes."""
+def attach(ranks: Sequence[RankCapture], first: bool = False, nccl_dump: bool = False) -> list[str]:
+    """Read the operations of `ranks` (dead ones too) into their captures; what could not be read, as notes.
+
+    With `nccl_dump` ranks that have nothing else are asked to write a dump, through NCCL's debug pipe.
+    """
     environs = {r.pid: _environ(r.pid) for r in ranks if r.pid and not r.gone}
     folders = {blackbox.named_folder(told, pid) for pid, e in environs.items() if (told := e.get("HANGDOCTOR_DIR"))}
     found = _boxes(folders, {r.pid for r in ranks})
@@ -39,7 +42,7 @@ def attach(ranks: Sequence[RankCapture], first: bool = False) -> list[str]:
             notes += _put(rank, box, first)
         elif not first and not rank.gone and any(environs.get(rank.pid, {}).get(name) for name in (_SOCKET, _PIPE)):
             live.append((rank, environs[rank.pid]))
-    return notes + _ask(live)
+    return notes + _ask(live, nccl_dump)
 
 
 def _environ(pid: int) -> dict[str, str]:
@@ -50,9 +53,11 @@ def _environ(pid: int) -> dict[str, str]:
 
 
 def _boxes(folders: set[Path], pids: set[int]) -> list[blackbox.Box]:
-    """All boxes in the job's folders; in the default places those of these processes only."""
+    """All boxes in the job's folders; in the default places those of these processes that have none there."""
     boxes = [b for f in sorted(folders) if f.is_dir() for b in blackbox.find_boxes(f)]
-    return boxes or blackbox.find_boxes(pids=pids)
+    without = pids - {b.pid for b in boxes if b.status == "live"}
+    seen = {b.path for b in boxes}
+    return boxes + [b for b in (blackbox.find_boxes(pids=without) if without else []) if b.path not in seen]
 
 
 def _box_of(rank: RankCapture, boxes: Sequence[blackbox.Box]) -> blackbox.Box | None:
@@ -109,12 +114,12 @@ def trim(ops: RankOps, keep: int) -> RankOps:
     return msgspec.structs.replace(ops, operations=old + kept, overwritten=True, marks=marks)
 
 
-def _ask(live: Sequence[tuple[RankCapture, dict[str, str]]]) -> list[str]:
+def _ask(live: Sequence[tuple[RankCapture, dict[str, str]]], nccl_dump: bool) -> list[str]:
     """The recorders of ranks without a black box that serve torch's worker socket or NCCL's debug pipe, all at once."""
     if not live:
         return []
     with ThreadPoolExecutor(max_workers=len(live)) as pool:
-        answers = list(pool.map(lambda pair: _recorder_of(pair[0].rank, pair[1]), live))
+        answers = list(pool.map(lambda pair: _recorder_of(pair[0], pair[1], nccl_dump), live))
     dumps = {rank.rank: dump for (rank, _), (dump, _) in zip(live, answers, strict=True) if dump is not None}
     if dumps:
         result = flight_recorder.convert(dumps, world_size=max(r.world_size for r, _ in live))
@@ -124,13 +129,17 @@ def _ask(live: Sequence[tuple[RankCapture, dict[str, str]]]) -> list[str]:
     return [f"rank {rank.rank}: {why}" for (rank, _), (_, whys) in zip(live, answers, strict=True) for why in whys]
 
 
-def _recorder_of(rank: int, environ: dict[str, str]) -> tuple[Dump | None, list[str]]:
+def _recorder_of(rank: RankCapture, environ: dict[str, str], nccl_dump: bool) -> tuple[Dump | None, list[str]]:
     """(its Flight Recorder, what went wrong): by the worker socket where there is one, else by the pipe."""
     try:
         if environ.get(_SOCKET):
             answer = worker_server.read_rank(Path(environ[_SOCKET]), _RECORDER_S)
             return answer.dump, answer.errors
-        pipe = Path(f"{environ[_PIPE]}{rank}.pipe")
-        return worker_server.ask_pipe(pipe, worker_server.dump_files(environ, rank), _RECORDER_S)[1], []
+        files = worker_server.dump_files(environ, rank.rank)
+        if not nccl_dump:
+            return None, [f"its Flight Recorder was not asked: with --nccl-dump it writes a dump to {files[0]}"]
+        pipe = worker_server.seen_by(rank.pid, Path(f"{environ[_PIPE]}{rank.rank}.pipe"))
+        seen = [worker_server.seen_by(rank.pid, file) for file in files]
+        return worker_server.ask_pipe(pipe, seen, _RECORDER_S)[1], []
     except HangdoctorError as error:
         return None, [str(error)]

@@ -35,6 +35,7 @@ class CaptureOptions(Struct, frozen=True):
     native: bool = False
     blocking: bool = False
     keep_raw: bool = True
+    nccl_dump: bool = False  # let ranks write their Flight Recorder's dump, where that overwrites none
 
 
 def capture_node(options: CaptureOptions, node: str = "") -> NodeCapture:
@@ -55,7 +56,7 @@ def capture_node(options: CaptureOptions, node: str = "") -> NodeCapture:
     left = options.timeout_s - (time.monotonic() - begin)
     time.sleep(max(0.0, min(options.settle_s, left)))
     session.sample(ranks)
-    capture.notes += [n for n in boxes.attach(capture.ranks) if n not in capture.notes]
+    capture.notes += [n for n in boxes.attach(capture.ranks, nccl_dump=options.nccl_dump) if n not in capture.notes]
     capture.layout = boxes.told_layout(capture.ranks) or capture.layout
     for rank in ranks:
         _close(rank)

@@ -8,7 +8,8 @@ blocks answers and one that works is not held up. What a version offers differs:
 `fr_trace_json` for gloo; builds with NCCL add `dump_nccl_trace_json` and `dump_nccl_trace_pickle`.
 
 Debug pipe (TORCH_NCCL_DEBUG_INFO_PIPE_FILE): a rank with NCCL makes the FIFO `PREFIX<rank>.pipe`; a
-byte written there makes its monitor thread write the usual dump file.
+byte written there makes its monitor thread write the usual dump file, over an earlier one of the same name. So a rank is
+asked that way only where somebody wished it and no such file is there.
 
 Every wait here ends at its deadline.
 """
@@ -191,10 +192,11 @@ def ask_pipe(
         files: where the dump may appear, see `dump_files`.
 
     Raises:
-        NoAnswer: nobody listens at the pipe, or no readable new dump appeared in time.
+        NoAnswer: a dump is there already, nobody listens at the pipe, or no readable new dump appeared in time.
     """
     deadline = time.monotonic() + timeout_s
-    before = {f: _stamp(f) for f in files}
+    for file in files:
+        _refuse_to_write_over(file)
     try:
         # Without O_NONBLOCK this would wait for a reader for ever; with it, no reader is an error.
         # Its name is what the rank's environment says: a file or a link there is not ours to write into.
@@ -209,7 +211,7 @@ def ask_pipe(
         raise NoAnswer(f"{pipe}: nobody listens: {e.strerror}") from e
     why = "no dump file appeared"
     while time.monotonic() < deadline:
-        for file in (f for f in files if _stamp(f) not in (None, before[f])):
+        for file in (f for f in files if f.exists()):
             try:
                 return file, parse(_whole(file))
             except (BadInput, OSError) as e:
@@ -232,9 +234,21 @@ def _whole(path: Path) -> bytes:
         return file.read()
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
+def _refuse_to_write_over(file: Path) -> None:
+    """The rank would write a new dump over what has this name; where that cannot be seen, it may be there."""
     try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size
+        file.lstat()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise NoAnswer(f"{file}: whether a dump is there already cannot be seen: {error.strerror}") from error
+    raise NoAnswer(
+        f"{file} is there already, and the rank would write over it: it was not asked", "Read it: hangdoctor diagnose."
+    )
+
+
+def seen_by(pid: int, name: Path) -> Path:
+    """What a process calls `name`, by a path that is good here: it may have another root and another current folder."""
+    if name.is_absolute():
+        return Path(f"/proc/{pid}/root") / name.relative_to("/")
+    return Path(f"/proc/{pid}/cwd") / name

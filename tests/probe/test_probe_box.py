@@ -191,12 +191,12 @@ def test_of_a_ranks_dead_predecessors_one_is_kept(box: Box, tmp_path: Path) -> N
         old = copy(box, f"{host}-{900000 + i}", {fmt.H_STARTED_TICKS: 1, fmt.H_PID: 900000 + i})
         os.utime(old, (i, i))
         old.with_suffix(".calls").touch()
-        (tmp_path / f"worker-{900000 + i}.sock").touch()  # killed ranks leave it
+        (tmp_path / f"hangdoctor-{900000 + i}.sock").touch()  # killed ranks leave it
     folders.prune(tmp_path, rank=2, host=host)
     assert len(list(tmp_path.iterdir())) == 10
     folders.prune(tmp_path, rank=3, host=host)
     kept = f"{host}-900002"
-    left = [box.path.name, f"{kept}{fmt.SUFFIX}", f"{kept}.calls", "worker-900002.sock"]
+    left = [box.path.name, f"{kept}{fmt.SUFFIX}", f"{kept}.calls", "hangdoctor-900002.sock"]
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(left)
 
 
@@ -209,7 +209,7 @@ def test_what_crashed_jobs_left_a_week_ago_is_taken_away(tmp_path: Path, monkeyp
         made = Box(tmp_path / name, name, 1 << 20)
         made.put(fmt.H_STARTED_TICKS, ticks)
         made.put(fmt.H_BEAT_WALL, beat)
-        (tmp_path / name / "worker-1.sock").touch()
+        (tmp_path / name / "hangdoctor-1.sock").touch()
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "mine.txt").touch()
     folders.sweep(now)
@@ -260,7 +260,7 @@ def test_text_that_is_no_member_set_gives_none() -> None:
 def test_the_folder_is_private_and_foreign_ones_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loose = tmp_path / "loose"
     loose.mkdir(mode=0o755)
-    assert folders.prepare(loose).stat().st_mode & 0o777 == 0o700
+    assert folders.prepare(loose) == loose and loose.stat().st_mode & 0o777 == 0o755
     assert folders.prepare(tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
     (tmp_path / "file").write_text("")
     (tmp_path / "link").symlink_to(loose)

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from probe_ranks import environment, ranks
 
-from hangdoctor.probe import folder as folders
 from hangdoctor.probe.identity import megabytes
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
@@ -52,16 +51,14 @@ def test_a_handler_may_speak_to_the_probe_while_it_begins(tmp_path: Path) -> Non
 
 def test_without_a_worker_server_the_record_goes_on_and_says_why(tmp_path: Path) -> None:
     # Python's own start comes before the rank's number is known: a folder stands where each possible socket would be.
-    hook = (
-        "import os\nos.makedirs(os.path.join(os.environ['HANGDOCTOR_DIR'], f'worker-{process_name(os.getpid())}.sock', 'x'))\n"
-    )
+    hook = "import os\nos.makedirs(os.path.join(os.environ['HANGDOCTOR_DIR'], f'hangdoctor-{process_name(os.getpid())}.sock', 'x'))\n"
     hook = f"from hangdoctor.probe.identity import process_name\n{hook}"
     (tmp_path / "hooks").mkdir()
     (tmp_path / "hooks" / "sitecustomize.py").write_text(hook)
     env = environment(tmp_path / "boxes")
     env["PYTHONPATH"] += os.pathsep + str(tmp_path / "hooks")
     [said] = odd(env, "socket")
-    assert said.startswith('on ["no worker server: ')
+    assert said.startswith(("on ['no worker server: ", 'on ["no worker server: '))
 
 
 def test_nothing_is_printed_at_the_end_where_the_folder_has_changed(tmp_path: Path) -> None:
@@ -71,17 +68,6 @@ def test_nothing_is_printed_at_the_end_where_the_folder_has_changed(tmp_path: Pa
 def test_the_folder_is_meant_from_where_the_rank_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert odd(environment(Path("boxes")), "elsewhere") == [f"True {tmp_path / 'boxes'}"]
-
-
-def test_folders_that_all_users_share_are_refused_and_left_as_they_are(tmp_path: Path) -> None:
-    for name, mode in (("tmp", 0o1777), ("pool", 0o777)):
-        shared = tmp_path / name
-        (shared / "somebody").mkdir(parents=True)
-        shared.chmod(mode)
-        with pytest.raises(folders.FolderRefused, match="folder below it"):
-            folders.prepare(shared)
-        assert shared.stat().st_mode & 0o7777 == mode
-        assert folders.prepare(shared / "mine").stat().st_mode & 0o7777 == 0o700
 
 
 def test_sizes_from_the_environment() -> None:

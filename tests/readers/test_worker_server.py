@@ -1,7 +1,6 @@
 """Asking living ranks: a real gloo job with torch's worker server, and a debug pipe with a rank behind it."""
 
 import os
-import pickle
 import socket
 import subprocess
 import sys
@@ -12,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from hangdoctor.model import RankCapture
+from hangdoctor.readers.boxes import attach
 from hangdoctor.readers.flight_recorder import convert
 from hangdoctor.readers.worker_server import NoAnswer, ask_pipe, dump_files, fetch, handlers, read_rank, traceback
 
@@ -160,13 +161,32 @@ class FakePipeRank:
 
 def test_the_debug_pipe_makes_a_rank_write_its_dump(tmp_path: Path) -> None:
     pipe, file = tmp_path / "pipe3.pipe", tmp_path / "comm_lib_trace_rank_3"
-    file.write_bytes(pickle.dumps({"version": "2.10", "entries": []}))  # an old one, which must not be taken
     rank = FakePipeRank(pipe, file, DATA.read_bytes())
     try:
         found, dump = ask_pipe(pipe, [file], 20)
     finally:
         rank.close()
     assert found == file and dump.entries[-1].op == "all_reduce"
+
+
+@pytest.mark.parametrize("earlier", ["file", "link", "folder"])
+def test_an_earlier_dump_is_never_written_over(tmp_path: Path, earlier: str) -> None:
+    pipe, file = tmp_path / "pipe3.pipe", tmp_path / "comm_lib_trace_rank_3"
+    if earlier == "file":
+        file.write_bytes(b"of the hang before")
+    elif earlier == "link":
+        file.symlink_to(tmp_path / "elsewhere")
+    else:
+        file.mkdir()
+    rank = FakePipeRank(pipe, file, DATA.read_bytes())
+    try:
+        with pytest.raises(NoAnswer, match="comm_lib_trace_rank_3 is there already"):
+            ask_pipe(pipe, [tmp_path / "another", file], 5)
+        assert rank.thread.is_alive()  # it was not asked
+    finally:
+        rank.close()
+    assert earlier != "file" or file.read_bytes() == b"of the hang before"
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_a_pipe_without_a_rank(tmp_path: Path) -> None:
@@ -189,3 +209,35 @@ def test_where_dump_files_are() -> None:
     assert dump_files({"TORCH_FR_DUMP_TEMP_FILE": "/x/trace_"}, 7) == [Path("/x/trace_7")]
     assert dump_files({"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/y/nccl_"}, 0) == [Path("/y/nccl_0")]
     assert dump_files({"HOME": "/home/u"}, 1)[0] == Path("/home/u/.cache/torch/comm_lib_trace_rank_1")
+
+
+def test_the_pipe_is_used_where_it_was_wished_alone(tmp_path: Path) -> None:
+    environ = {
+        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": "pipe",
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "dump_",
+        "PATH": os.environ["PATH"],
+    }
+    with subprocess.Popen(["sleep", "60"], cwd=tmp_path, env=environ) as process:
+        capture = RankCapture(pid=process.pid, rank=3, world_size=4, node="n", started=time.time())
+        rank = FakePipeRank(tmp_path / "pipe3.pipe", tmp_path / "dump_3", DATA.read_bytes())
+        try:
+            until_it_has(process.pid, b"PIPE_FILE")
+            assert attach([capture]) == [
+                "rank 3: its Flight Recorder was not asked: with --nccl-dump it writes a dump to dump_3"
+            ]
+            assert not (tmp_path / "dump_3").exists() and capture.ops is None
+            assert attach([capture], nccl_dump=True) == []
+            assert (tmp_path / "dump_3").read_bytes() == DATA.read_bytes() and capture.ops is not None
+            again = attach([capture], nccl_dump=True)
+            assert len(again) == 1 and "dump_3 is there already" in again[0]
+        finally:
+            process.kill()
+            rank.close()
+
+
+def until_it_has(pid: int, variable: bytes) -> None:
+    """Wait until the program has taken the place of the process that forked it."""
+    end = time.monotonic() + 20
+    while variable not in Path(f"/proc/{pid}/environ").read_bytes():
+        assert time.monotonic() < end
+        time.sleep(0.01)

@@ -29,7 +29,7 @@ def test_a_request_reaches_the_ranks_through_collector_and_agent_also_those_that
     wait_until(lambda: job.said("collector", "traces are switched on") == 1, "the collector has seen it")
     job.agent("na", "trace-test")  # said hello after the request
     [box] = (job.logs / "boxes").rglob("*.blackbox")
-    told = box.parent / "trace.json"
+    told = box.parent / "hangdoctor-trace.json"
     wait_until(told.exists, "the request lies beside the box")
     assert json.loads(told.read_text()) == {
         "serial": 3, "on": True, "follow": ["train", "deepspeed"], "ignore": ["torch.nn"], "from_iteration": 10, "ranks": "0-7",
@@ -53,7 +53,7 @@ def test_a_request_that_comes_before_a_box_reaches_it(job: Job) -> None:
     job.agent("na", "early-test")
     wait_until(lambda: job.positions().get("na", Position()).received > 1, "the agent knows the job and was told")
     job.rank_with_box(1, "early-test")
-    wait_until(lambda: list((job.logs / "boxes").rglob("trace.json")) != [], "the request lies beside the box")
+    wait_until(lambda: list((job.logs / "boxes").rglob("hangdoctor-trace.json")) != [], "the request lies beside the box")
 
 
 def test_every_agent_is_told_once_and_a_new_one_at_its_hello() -> None:
@@ -76,7 +76,7 @@ def test_a_message_names_no_path_and_has_limits(tmp_path: Path) -> None:
     wanted = msg.from_collector([msg.PROTOCOL, extra])
     assert isinstance(wanted, msg.Trace)
     assert trace_request.put(wanted, [tmp_path]) == []
-    assert [p.name for p in tmp_path.iterdir()] == ["trace.json"]
+    assert [p.name for p in tmp_path.iterdir()] == ["hangdoctor-trace.json"]
     assert "cannot be written" in trace_request.put(wanted, [tmp_path / "not-there"])[0]
     (tmp_path / "trace.json").write_text("[1]")
     with pytest.raises(BadInput):

@@ -13,9 +13,10 @@ from collections.abc import MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..folder import REQUEST
 from ..identity import ranks_from
 
-NAME = "trace.json"
+NAME = REQUEST
 VARIABLE = "HANGDOCTOR_TRACE"  # the same as JSON, for tracing from the start
 _MAX_BYTES = 64 << 10
 _MARK = "HANGDOCTOR_TRACED"

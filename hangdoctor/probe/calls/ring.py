@@ -13,6 +13,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
+from ..folder import discard, remove_own, write_own
 from ..identity import boot_id, start_ticks
 from . import format as fmt
 
@@ -33,11 +34,12 @@ class Ring:
         self.path = box.with_suffix(fmt.SUFFIX)
         size = max(fmt.MIN_BYTES, min(size, 1 << 32)) & ~4095
         staging = self.path.with_name(f".{self.path.name}")
-        staging.unlink(missing_ok=True)
+        discard(staging, fmt.MAGIC)
         fd = os.open(staging, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             # Reserve the memory now: a page that cannot be had later would be a SIGBUS in the job.
             os.posix_fallocate(fd, 0, size)
+            self._file = os.fstat(fd)
             self.map = mmap.mmap(fd, size)
         except BaseException:
             staging.unlink(missing_ok=True)
@@ -58,7 +60,9 @@ class Ring:
         self._serials = itertools.count()
         self._making = _thread.allocate_lock()
         self._write_header(size, rank, world)
-        staging.rename(self.path)  # whoever finds it finds it whole
+        discard(self.path, fmt.MAGIC)
+        os.link(staging, self.path)  # whoever finds it finds it whole; what is not ours is not replaced
+        staging.unlink()
 
     def _write_header(self, size: int, rank: int, world: int) -> None:
         wall, mono = time.time_ns(), time.monotonic_ns()
@@ -171,21 +175,12 @@ class Ring:
 
     def note(self, text: str, state: int) -> None:
         """Say once why nothing more is written; through the file, because the mapping may be what is broken."""
-        try:
-            fd = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError:
-            return  # the file is gone: nobody is left to tell
-        try:
-            os.pwrite(fd, text.encode("utf-8", "replace")[:511], fmt.H_NOTE[0])
-            os.pwrite(fd, struct.pack("<I", state), fmt.H_STATE[0])
-        except OSError:
-            return
-        finally:
-            os.close(fd)
+        raw = text.encode("utf-8", "replace")[:511]
+        write_own(self.path, self._file, [(fmt.H_NOTE[0], raw), (fmt.H_STATE[0], struct.pack("<I", state))])
 
     def remove(self) -> None:
         if os.getpid() == self.pid:
-            self.path.unlink(missing_ok=True)
+            remove_own(self.path, self._file)
 
 
 def _name() -> str:

@@ -187,7 +187,7 @@ class Tracer:
         Raises:
             BaseException: `error`, when it does not come from the probe's own code.
         """
-        if not is_ours(error.__traceback__):
+        if not is_ours(error):
             raise error
         hook, self.hook, self.waiting, self.broken = self.hook, None, None, True
         try:

@@ -1,50 +1,48 @@
-"""Runs at the start of every Python below `hangdoctor run`: installs the probe, then the sitecustomize that we hide.
+"""Runs at the start of every Python below `hangdoctor run`: installs the probe, then makes way for what it hides.
 
 Python imports the first module of this name on its path. The probe is loaded from the package that this file lies in,
-so that the job's own environment needs no hangdoctor.
+so that the job's own environment needs no hangdoctor. Any Python may come by, from 2.7 on, so that nothing in this file
+is newer; the probe itself is for CPython 3.10 and later. Whatever happens here, the job starts, and without noise.
 """
 
-import importlib.machinery
-import importlib.util
 import os
 import sys
 
-_here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - no more imports than needed
+_here = os.path.dirname(__file__)  # noqa: PTH120 - no more imports than needed; as it stands on the path
+_before = set(sys.modules)
 
-
-def _install() -> None:
-    package = os.path.dirname(os.path.dirname(_here))  # noqa: PTH120
-    if "hangdoctor" not in sys.modules:
-        spec = importlib.util.spec_from_file_location(
-            "hangdoctor",
-            os.path.join(package, "__init__.py"),  # noqa: PTH118
-            submodule_search_locations=[package],
-        )
-        if spec is None or spec.loader is None:
-            return
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["hangdoctor"] = module
-        spec.loader.exec_module(module)
-    from hangdoctor import probe
-
-    probe.install()
-
-
-def _chain() -> None:
-    """Import the sitecustomize that would have been found without this folder; its errors are its own."""
-    others = [p for p in sys.path if os.path.abspath(p or ".") != _here]  # noqa: PTH100
-    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
-    if spec is None or spec.loader is None:
-        return
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["sitecustomize"] = module
-    spec.loader.exec_module(module)
-
-
-if os.environ.get("HANGDOCTOR_DISABLE", "") in ("", "0"):
+if (
+    sys.version_info >= (3, 10)
+    and sys.implementation.name == "cpython"
+    and os.environ.get("HANGDOCTOR_DISABLE", "") in ("", "0")
+):
     try:
-        _install()
-    except Exception:  # a Python too old, a package half copied: the job starts without the probe, and without noise
-        sys.modules.pop("hangdoctor", None)
-sys.path[:] = [p for p in sys.path if os.path.abspath(p or ".") != _here]  # noqa: PTH100
-_chain()
+        if "hangdoctor" not in sys.modules:
+            import importlib.util
+
+            _package = os.path.dirname(os.path.dirname(_here))  # noqa: PTH120
+            _file = os.path.join(_package, "__init__.py")  # noqa: PTH118
+            _spec = importlib.util.spec_from_file_location("hangdoctor", _file, submodule_search_locations=[_package])
+            if _spec is None or _spec.loader is None:
+                raise ImportError(_file)
+            _module = importlib.util.module_from_spec(_spec)
+            sys.modules["hangdoctor"] = _module
+            _spec.loader.exec_module(_module)
+        from hangdoctor import probe
+
+        probe.install()
+    except Exception:  # a package half copied, a Python that nobody has tried: nothing of ours stays
+        for _name in set(sys.modules) - _before:
+            if _name.partition(".")[0] == "hangdoctor":
+                del sys.modules[_name]
+        sys.meta_path[:] = [f for f in sys.meta_path if not type(f).__module__.startswith("hangdoctor.")]
+
+_others = [p for p in sys.path if p != _here]
+_found = len(_others) < len(sys.path)
+sys.path[:] = _others
+sys.path_importer_cache.pop(_here, None)
+if _found:
+    # In our place comes the next one of this name, by the interpreter's own ways: where there is none, it says so to
+    # whoever has asked, and an error in it is shown as without us.
+    del sys.modules[__name__]
+    import sitecustomize  # noqa: F401

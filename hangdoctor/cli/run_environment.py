@@ -1,0 +1,109 @@
+"""What `hangdoctor run` puts into the environment of a command: its own two variables, and nothing else.
+
+All that the user has set is passed on byte for byte. Nothing here keeps the command from starting: what cannot be had is
+said on standard error, and the job runs without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Mapping, MutableMapping, Sequence
+from pathlib import Path
+
+import click
+
+from ..probe import folder as folders
+from ..probe.calls import request as requests
+
+STARTUP = Path(folders.__file__).parent / "startup"
+_ROOM = 64_000_000  # bytes: boxes of sixteen ranks
+_OPEN_MPI = ("mpirun", "mpiexec", "orterun")  # also as mpirun.openmpi
+_LIST = "mca_base_env_list"
+_OWN = ("PYTHONPATH", "HANGDOCTOR_DIR", requests.VARIABLE)
+
+
+def without_ours(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment as this process got it: Python itself sets LC_CTYPE in the C locale (PEP 538)."""
+    kept = dict(environ)
+    try:
+        came = Path("/proc/self/environ").read_bytes().split(b"\0")
+    except OSError:
+        return kept
+    if len(came) > 1:
+        kept.pop("LC_CTYPE", None)
+        kept.update(("LC_CTYPE", os.fsdecode(entry[9:])) for entry in came if entry.startswith(b"LC_CTYPE="))
+    return kept
+
+
+def prepare(environ: MutableMapping[str, str]) -> None:
+    """Set PYTHONPATH and HANGDOCTOR_DIR for the job, and make the folder; what cannot be done is said and left out."""
+    before = environ.get("PYTHONPATH", "")
+    if os.pathsep in str(STARTUP):
+        _warn(f"{STARTUP} has a colon in its name, which PYTHONPATH cannot carry: the command runs without the probe")
+        return
+    if before.split(os.pathsep)[0] != str(STARTUP):
+        # Every entry behind ours stays, the empty ones too: they mean the current folder.
+        environ["PYTHONPATH"] = f"{STARTUP}{os.pathsep}{before}" if before else str(STARTUP)
+    told = environ.get("HANGDOCTOR_DIR", "")
+    name = _run_name(environ)
+    try:
+        wanted = Path(told).absolute() if told else folders.root() / name
+        where, why = folders.take(wanted, name)
+    except OSError as error:
+        _warn(f"no place for black boxes on this machine ({error}): ranks on it run without one")
+        return
+    if why:
+        _warn(f"{why}: black boxes go to {where}")
+    _warn_of_room(where)
+    folders.remove_if_empty(where)  # the first rank with a box makes it again; a command without ranks leaves nothing
+    if why or not told:
+        environ["HANGDOCTOR_DIR"] = str(where)
+    elif not told.startswith("/"):  # ranks and readers have other current folders
+        environ["HANGDOCTOR_DIR"] = str(wanted)
+
+
+def pass_on_by_open_mpi(environ: MutableMapping[str, str], words: Sequence[str]) -> None:
+    """Name our variables to Open MPI, which alone does not pass the environment on to other nodes unless told so.
+
+    It ends a job where variables are named both here and by -x, and warns of each that is named and not set.
+    """
+    if os.path.basename(words[0]).partition(".")[0] not in _OPEN_MPI:  # noqa: PTH119
+        return
+    if any(word in ("-x", "--x") or word.endswith(_LIST) for word in words[1:]):
+        _warn("where Open MPI starts ranks on other nodes, add: -x PYTHONPATH -x HANGDOCTOR_DIR")
+        return
+    between = environ.get(f"OMPI_MCA_{_LIST}_delimiter") or ";"
+    named = [environ.get(f"OMPI_MCA_{_LIST}", "")] + [name for name in _OWN if name in environ]
+    environ[f"OMPI_MCA_{_LIST}"] = between.join(filter(None, named))
+
+
+def _warn(text: str) -> None:
+    with contextlib.suppress(OSError, ValueError):  # nobody can read it: still no reason to stop
+        click.echo(f"hangdoctor: {text}", err=True)
+
+
+def _warn_of_room(where: Path) -> None:
+    """A rank without room for its box trains on without one and says nothing: this is the place to say it."""
+    try:
+        space = os.statvfs(where)
+    except OSError:
+        return
+    free = space.f_bavail * space.f_frsize
+    if free < _ROOM:
+        _warn(
+            f"{free / 1e6:.0f} MB are free in {where}, and each rank's black box takes 4 MB: ranks without room go without"
+            " one (HANGDOCTOR_DIR names another place)"
+        )
+
+
+def _run_name(environ: Mapping[str, str]) -> str:
+    """A new name for the folder of this run."""
+    job = "run"
+    if environ.get("SLURM_JOB_ID"):
+        job = f"slurm-{environ['SLURM_JOB_ID']}"
+    elif environ.get("PBS_JOBID"):
+        job = f"pbs-{environ['PBS_JOBID']}"
+    job = "".join(c if c.isalnum() or c in "._-" else "_" for c in job)[:100]
+    return f"{job}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
