@@ -57,11 +57,13 @@ def _(holding: f.ChildStopped, finding: Finding) -> str:
 
 @release.register
 def _(holding: f.OnChild, finding: Finding) -> str:
-    child = f"process {holding.pid}{on_node(finding)} ({holding.command})"
+    child = f"process {holding.pid}{on_node(finding)}"
     again = (
         " subprocess.run(..., timeout=S) turns this into an error." if holding.by_subprocess else ""
     )
-    return f"Look at what {child} waits for; ending it lets the rank go on.{again}"
+    return (
+        f"Look at what {child} waits for ({holding.command}); ending it lets the rank go on.{again}"
+    )
 
 
 @release.register
