@@ -1,14 +1,15 @@
-"""What pyproject.toml cannot say: the extension of call tracing, left out where there is no C compiler."""
+"""What pyproject.toml cannot say: the extensions of the probe, left out where there is no C compiler."""
 
 from setuptools import Extension, setup
 
 setup(
     ext_modules=[
         Extension(
-            "hangdoctor.probe.calls._calls",
-            ["hangdoctor/probe/calls/_calls.c"],
+            f"hangdoctor.probe.{package}._{package}",
+            [f"hangdoctor/probe/{package}/_{package}.c"],
             extra_compile_args=["-O3", "-Wall"],
-            optional=True,  # tracing then works in pure Python, slower
+            optional=True,  # the probe and tracing then work in pure Python, slower
         )
+        for package in ("calls", "record")
     ]
 )

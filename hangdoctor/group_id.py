@@ -12,5 +12,16 @@ def group_uid(ranks: Iterable[int], instance: int = 0) -> str:
     Returns:
         16 hexadecimal digits: BLAKE2b with 8 bytes over "r0,r1,...#instance", ranks ascending.
     """
-    members = ",".join(map(str, sorted(ranks)))
-    return hashlib.blake2b(f"{members}#{instance}".encode(), digest_size=8).hexdigest()
+    return uid_of(hash_members(sorted(ranks)), instance)
+
+
+def hash_members(ascending: Iterable[int]) -> hashlib.blake2b:
+    """The part of the name that comes from the members: what groups of one member set have in common."""
+    return hashlib.blake2b(",".join(map(str, ascending)).encode(), digest_size=8)
+
+
+def uid_of(members: hashlib.blake2b, instance: int) -> str:
+    """The name of one of the groups with these members."""
+    whole = members.copy()
+    whole.update(f"#{instance}".encode())
+    return whole.hexdigest()

@@ -23,6 +23,19 @@ P2P = frozenset({"send", "recv"})
 STORE = frozenset({"store_wait", "init_process_group", "new_group", "destroy_process_group", "monitored_barrier"})
 
 
+_UNKNOWN_GROUP = "?"
+
+
+def unknown_group(rank: int, pid: int) -> str:
+    """A stand-in for the uid of a group that a rank's record does not name: equal to that of no other rank."""
+    return f"{_UNKNOWN_GROUP}{rank}" if rank >= 0 else f"{_UNKNOWN_GROUP}pid{pid}"
+
+
+def is_unknown(uid: str) -> bool:
+    """Whether a uid stands for a group that nothing names."""
+    return uid.startswith(_UNKNOWN_GROUP)
+
+
 class Group(Struct, omit_defaults=True):
     """A process group. `ranks` are global ranks, empty where nothing tells them."""
 

@@ -9,12 +9,16 @@ import mmap
 import os
 import struct
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any
 
 from . import format as fmt
 from .folder import discard, remove_own, write_own
 from .identity import boot_id, host, process_name, ranks_from, start_ticks
+
+_POPULATE = getattr(mmap, "MAP_POPULATE", 0)  # no page fault in the middle of an operation
+_GROUP_TEXTS = 0.3  # of the table of texts: the rest is for the others, however many groups a job makes
 
 
 class Box:
@@ -35,7 +39,7 @@ class Box:
             # Reserve the memory now: a page that cannot be had later would be a SIGBUS in the job.
             os.posix_fallocate(fd, 0, size)
             self._file = os.fstat(fd)
-            self.map = mmap.mmap(fd, size)
+            self.map = mmap.mmap(fd, size, flags=mmap.MAP_SHARED | _POPULATE)
         except BaseException:
             self.path.unlink(missing_ok=True)
             raise
@@ -48,6 +52,7 @@ class Box:
         self._ids: dict[bytes, int] = {b"": 0}
         self._strings_used = fmt.STRING_UNIT  # id 0 is the empty string
         self._groups_used = 0
+        self._ended: deque[int] = deque()  # entries to be used again, the longest ended first
         self._write_header(job, size)
 
     def _write_header(self, job: str, size: int) -> None:
@@ -97,16 +102,34 @@ class Box:
         return at // fmt.STRING_UNIT
 
     def add_group(self, uid: str, size: int, members: str, name: str, instance: int) -> int:
-        """Index of a new entry in the group table, or NO_GROUP where it is full."""
+        """Index of a new entry in the group table; NO_GROUP where that is full of groups that live.
+
+        Entries of ended groups are used again once the table has been filled, so that they tell as long as they can.
+        """
         begin, room, width = self.regions["groups"]
-        if self._groups_used >= room:
+        if self._groups_used < room:
+            index = self._groups_used
+        elif self._ended:
+            index = self._ended.popleft()
+        else:
             return fmt.NO_GROUP
-        index = self._groups_used
-        ids = self.intern(members), self.intern(name)
-        fmt.GROUP.pack_into(self.map, begin + index * width, bytes.fromhex(uid), size, *ids, instance, 0)
-        self._groups_used = index + 1
-        self.put(fmt.H_GROUPS_USED, self._groups_used)
+        ids = self.intern(members, _GROUP_TEXTS), self.intern(name, _GROUP_TEXTS)
+        raw = bytes.fromhex(uid)
+        at = begin + index * width
+        # No check while it changes: a reader takes no entry that is half of one group and half of another.
+        struct.pack_into("<I", self.map, at + fmt.GROUP_CHECK, 0)
+        fmt.GROUP.pack_into(self.map, at, raw, size, *ids, instance, 0, int.from_bytes(raw[:4], "little"))
+        if index == self._groups_used:
+            self._groups_used = index + 1
+            self.put(fmt.H_GROUPS_USED, self._groups_used)
         return index
+
+    def end_group(self, index: int) -> None:
+        """The group is gone: its entry may pass to a later one."""
+        if index != fmt.NO_GROUP:
+            begin, _, width = self.regions["groups"]
+            struct.pack_into("<I", self.map, begin + index * width + fmt.GROUP_ENDED, 1)
+            self._ended.append(index)
 
     def add_thread(self, index: int, tid: int, name: str) -> int:
         """Take one slot of the thread table; returns the index in `words` where it begins."""

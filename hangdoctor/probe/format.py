@@ -8,7 +8,8 @@ from __future__ import annotations
 import struct
 
 MAGIC = b"HDBLKBOX"
-VERSION = 1
+VERSION = 2
+READABLE = (1, 2)  # version 1: 512 groups, never recycled, and no uid in the records
 SUFFIX = ".blackbox"
 
 DEFAULT_BYTES = 4 << 20
@@ -59,23 +60,28 @@ RUNS_AHEAD = 1  # bit of H_FLAGS: the backend enqueues on a device and returns
 
 THREADS = 64
 THREAD = struct.Struct("<QQQQ32s")  # tid, last serial, serial waited for, waiting since, name
-GROUPS = 512
-GROUP = struct.Struct("<8sIIIII")  # uid, size, id of members' text, id of name, instance, destroyed
+GROUPS = 4096
+# uid, size, id of members' text, id of name, instance, ended, check: low half of the uid (zero in version 1)
+GROUP = struct.Struct("<8sIIIIII")
+GROUP_ENDED = 24
+GROUP_CHECK = 28
 GROUP_BYTES = 64
 STRING_UNIT = 8  # an id is an offset in units of this
 STRING_HEAD = struct.Struct("<I")
 
-# serial, seq, entered, group, signature, site, thread, root or peer, iteration, flags, 0, left, outcome, check
+# serial, seq, entered, group, signature, site, thread, root or peer, iteration, flags, low half of the group's uid (zero
+# without a group, and in version 1), left, outcome, check
 RECORD = struct.Struct("<QQQIIIIiiIIQII")
 RECORD_BYTES = 128
 RECORD_WORDS = RECORD_BYTES // 8
 INLINE_OFFSET = RECORD.size
-INLINE_BYTES = RECORD_BYTES - RECORD.size
+INLINE_BYTES = 48
+UID_WORD = 15  # the u64 at byte 120: uid of the group as it lies in the group table, zero without one
 LEFT_WORD = 7  # the u64 at byte 56
 OUTCOME_HALF = 16  # the u32 at byte 64
 PEER_HALF = 10  # the i32 at byte 40
 
-NO_GROUP = 0xFFFFFFFF
+NO_GROUP = 0xFFFFFFFF  # no operation of a group, or (with a uid) of one that has no entry in the table
 ASYNC, SEND, RECV, INLINE_SIGNATURE, INLINE_DETAIL = 1, 2, 4, 8, 16
 # A record that is no operation but a mark: its number in `seq`, its text in `signature`, its kind in `root or peer`.
 MARK = 32

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any
 
-from ..group_id import group_uid
+from ..group_id import hash_members, uid_of
 from . import format as fmt
 from . import torchnames
 from .box import Box
+from .hot import Directory, Entry
+
+_WIDE = 256
+_HASHES_MAX = 64
 
 
-class GroupEntry:
-    """One group: its place in the box and what has been counted in it."""
+class GroupEntry(Entry):
+    """One group: its place in the box (`index`, `uid_word`) and what has been counted in it.
 
-    __slots__ = ("directed", "index", "members", "named", "seq")
+    `seq` counts its collectives, `directed` the others by (peer, SEND or RECV), `named` new_group and the like by name.
+    """
 
-    def __init__(self, index: int, members: list[int]) -> None:
+    __slots__ = ("directed", "members", "named", "ranks")
+
+    def __init__(self, index: int, members: Sequence[int], uid: str = "", ranks: object = None) -> None:
         self.index = index
+        self.uid_word = int.from_bytes(bytes.fromhex(uid), "little")
+        self.seq = 0
         self.members = members  # global ranks, in the group's own order
-        self.seq = 0  # collectives
-        self.directed: dict[tuple[int, int], int] = {}  # (peer, SEND or RECV) -> count
-        self.named: dict[str, int] = {}  # new_group, monitored_barrier ...: count by name
+        self.ranks = ranks  # torch's own table of them: another one is another group
+        self.directed: dict[tuple[int, int], int] = {}
+        self.named: dict[str, int] = {}
 
     def next_named(self, name: str) -> int:
         count = self.named[name] = self.named.get(name, 0) + 1
@@ -31,27 +42,42 @@ class GroupEntry:
         return count
 
 
-class Groups:
-    """All groups that this rank is or was in. Equal member sets are told apart by the order of their creation."""
+class Groups(Directory):
+    """All groups that this rank is in: `default`, and `by_id` for all of them by the id of torch's object.
+
+    Equal member sets are told apart by the order of their creation.
+    """
 
     def __init__(self, box: Box) -> None:
         self._box = box
         self.by_id: dict[int, GroupEntry] = {}
         self.default: GroupEntry | None = None
-        self._instances: dict[frozenset[int], int] = {}
+        self._expected: GroupEntry | None = None
+        self._instances: dict[range | bytes, int] = {}
+        self._hashes: dict[range, blake2b] = {}
         self._timeout_ms = 0
 
     def sync(self) -> None:
         """Learn of groups that came, in the order of their creation, and forget those that are gone."""
         live = torchnames.live_groups()
         fresh: dict[int, GroupEntry] = {}
-        for pg, members in live:
+        for pg, ranks in live:
             known = self.by_id.get(id(pg))
-            # The same id with other members is another group at a dead one's address.
-            fresh[id(pg)] = known if known is not None and known.members == members else self._add(pg, members)
+            # Another table at the same address is another group where a dead one was.
+            if known is not None and known.ranks is ranks:
+                fresh[id(pg)] = known
+        for name, entry in self.by_id.items():
+            if name not in fresh:
+                self._box.end_group(entry.index)
+        for pg, ranks in live:
+            if id(pg) not in fresh:
+                fresh[id(pg)] = self._add(pg, ranks)
         self.by_id = fresh
         default = torchnames.default_group()
         self.default = fresh.get(id(default)) if default is not None else None
+        if self._expected is not None and self.default is not None:
+            self._box.end_group(self._expected.index)
+            self._expected = None
 
     def find(self, pg: Any) -> GroupEntry | None:
         """The entry of a group that was not known a moment ago; None where this rank is no member of it."""
@@ -60,14 +86,20 @@ class Groups:
 
     def expected_world(self, world_size: int) -> GroupEntry:
         """The default group before it exists, so that a rank stuck in its making can be found under its name."""
-        return self._entry(list(range(world_size)), self._instances.get(frozenset(range(world_size)), 0), "")
+        members = range(world_size)
+        if self._expected is not None:  # an earlier attempt failed
+            self._box.end_group(self._expected.index)
+        self._expected = self._entry(members, members, self._instances.get(members, 0), "")
+        return self._expected
 
-    def _add(self, pg: Any, members: list[int]) -> GroupEntry:
-        key = frozenset(members)
+    def _add(self, pg: Any, ranks: dict[int, int]) -> GroupEntry:
+        members = in_order(ranks)
+        ascending = members if isinstance(members, range) else as_range(sorted(members))
+        key = ascending if isinstance(ascending, range) else hash_members(ascending).digest()
         instance = self._instances.get(key, 0)
         self._instances[key] = instance + 1
         self._note_timeout(pg)
-        return self._entry(members, instance, torchnames.group_name(pg))
+        return self._entry(members, ascending, instance, torchnames.group_name(pg), ranks)
 
     def _note_timeout(self, pg: Any) -> None:
         """The shortest of all: a watcher must look before it ends the job."""
@@ -76,13 +108,48 @@ class Groups:
             self._timeout_ms = told
             self._box.put(fmt.H_TIMEOUT_MS, told)
 
-    def _entry(self, members: list[int], instance: int, name: str) -> GroupEntry:
-        uid = group_uid(members, instance)
-        return GroupEntry(self._box.add_group(uid, len(members), members_text(members), name, instance), members)
+    def _entry(
+        self, members: Sequence[int], ascending: Sequence[int], instance: int, name: str, ranks: object = None
+    ) -> GroupEntry:
+        uid = uid_of(self._hash(ascending), instance)
+        index = self._box.add_group(uid, len(members), members_text(ascending), name, instance)
+        return GroupEntry(index, members, uid, ranks)
+
+    def _hash(self, ascending: Sequence[int]) -> blake2b:
+        """Of the members; kept for the few wide groups, where it takes a millisecond."""
+        if not isinstance(ascending, range) or len(ascending) < _WIDE:
+            return hash_members(ascending)
+        known = self._hashes.get(ascending)
+        if known is None:
+            if len(self._hashes) >= _HASHES_MAX:
+                self._hashes.clear()
+            known = self._hashes[ascending] = hash_members(ascending)
+        return known
 
 
-def members_text(members: list[int]) -> str:
+def in_order(ranks: dict[int, int]) -> Sequence[int]:
+    """Global ranks in the order of the group, from torch's table {global rank: rank in the group}."""
+    members = list(ranks)
+    if list(ranks.values()) != list(range(len(members))):
+        members.sort(key=ranks.__getitem__)
+    return as_range(members)
+
+
+def as_range(members: list[int]) -> Sequence[int]:
+    """The same ranks; a `range` where they ascend by one step: groups are as wide as jobs, and mostly regular."""
+    if len(members) < 2:
+        return range(members[0], members[0] + 1) if members else members
+    step = members[1] - members[0]
+    if step <= 0 or members[-1] - members[0] != step * (len(members) - 1):
+        return members
+    regular = range(members[0], members[-1] + 1, step)
+    return regular if members == list(regular) else members
+
+
+def members_text(members: Sequence[int]) -> str:
     """Ascending ranks as runs of one step: ``0-3``, ``0-28:4``, ``1,5-7`` for [1, 5, 6, 7]."""
+    if isinstance(members, range) and len(members) > 2:
+        return _run(members[0], members[-1], members.step)
     ranks, parts, i = sorted(members), [], 0
     while i < len(ranks):
         step = ranks[i + 1] - ranks[i] if i + 1 < len(ranks) else 1
@@ -93,6 +160,10 @@ def members_text(members: list[int]) -> str:
             parts.append(str(ranks[i]))
             i += 1
         else:
-            parts.append(f"{ranks[i]}-{ranks[j]}" + (f":{step}" if step > 1 else ""))
+            parts.append(_run(ranks[i], ranks[j], step))
             i = j + 1
     return ",".join(parts)
+
+
+def _run(first: int, last: int, step: int) -> str:
+    return f"{first}-{last}" + (f":{step}" if step > 1 else "")

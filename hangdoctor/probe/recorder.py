@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import threading
 import weakref
 from operator import index
 from time import time_ns
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from . import format as fmt
-from . import torchnames
+from . import hot, torchnames
 from .box import Box
 from .groups import GroupEntry, Groups
-from .signatures import Describe, NotAnOperation, describe_otherwise, render
+from .hot import Core, Thread
+from .signatures import Describe, NotAnOperation, describe_otherwise, is_constant, render
 from .sites import Sites
 
 _HANDLES_MAX = 65536
@@ -26,17 +28,12 @@ _pack_into = fmt.RECORD.pack_into
 Token = tuple[int, int]  # word where the record begins, its serial number
 
 
-class Thread:
-    """What the probe keeps for each thread."""
-
-    __slots__ = ("coalesced", "depth", "index", "recorder", "word")
-
-    def __init__(self) -> None:
-        self.depth = 0  # inside a recorded operation: what that calls is part of it
-        self.recorder: Recorder | None = None
-        self.index = 0
-        self.word = 0
-        self.coalesced: list[Token] | None = None
+def teach_extension() -> None:
+    """Show the extension how torch's tensors tell their shape; where it cannot use that, Python describes each call."""
+    getters = torchnames.tensor_getters() if hot.native is not None else None
+    if getters is not None:
+        with contextlib.suppress(TypeError):  # a torch whose tensors are made otherwise
+            hot.native.set_tensor(*getters)
 
 
 class _Local(threading.local):
@@ -47,7 +44,7 @@ class _Local(threading.local):
 local = _Local()  # `local.thread`: one slow look-up an operation instead of one an attribute
 
 
-def _global_rank(entry: GroupEntry, root: Any, group_root: Any) -> int:
+def global_rank(entry: GroupEntry, root: Any, group_root: Any) -> int:
     """The root or peer of a call; -1 for one that is no rank: torch refuses that itself, and the probe goes on."""
     told = root if group_root is None else group_root
     kind = type(told)
@@ -63,29 +60,30 @@ def _global_rank(entry: GroupEntry, root: Any, group_root: Any) -> int:
     return told if 0 <= told < 1 << 31 else -1
 
 
-class Recorder:
+class Recorder(Core):
     """One box with everything that is remembered about it; a forked child starts without."""
+
+    groups: Groups
 
     def __init__(self, box: Box) -> None:
         self.box = box
+        self.careful = False
         self.groups = Groups(box)
         self.sites = Sites(box)
         self._sites = self.sites.known
         self.iteration = -1
         self.steps = 0
         self.outstanding: dict[int, tuple[Any, tuple[Token, ...]]] = {}
-        self._serials = itertools.count(1)
         self._threads = itertools.count()
         begin, records, _ = box.regions["ring"]
+        self.attach(box.map, begin // 8, records)
+        teach_extension()
         self._first = begin // 8
         self._mask = records - 1
         self.words = box.words
         self._map = box.map
         self._signatures: dict[tuple[Any, ...], int] = {}
         self._stores = 0
-        # Whether a slot's operation may be unfinished when the ring comes round to it: only with a second thread
-        # or with handles.
-        self._careful = False
 
     # ----------------------------------------------------------------- records
 
@@ -93,23 +91,25 @@ class Recorder:
         """The next slot of the ring; those of unfinished operations are stepped over."""
         words = self.words
         for _ in range(_TRIES):
-            serial = next(self._serials)
+            serial = self.next_serial()
             at = self._first + (serial & self._mask) * fmt.RECORD_WORDS
             if words[at + fmt.LEFT_WORD] or not words[at]:
                 break
         return at, serial
 
     def write(
-        self, group: int, seq: int, signature: int, site: int, *, peer: int = -1, flags: int = 0, inline: str = ""
+        self, entry: GroupEntry | None, seq: int, signature: int, site: int, *, peer: int = -1, flags: int = 0, inline: str = ""
     ) -> Token:
         """Enter an operation: one record, and the thread's slot that points to it."""
+        group, uid = (fmt.NO_GROUP, 0) if entry is None else (entry.index, entry.uid_word)
         thread = local.thread
         if thread.recorder is not self:
-            self._enlist(thread)
+            self.enlist(thread)
         at, serial = self._slot()
+        self.words[at + fmt.UID_WORD] = uid
         _pack_into(
             self._map, at * 8, serial, seq, time_ns(), group, signature, site, thread.index, peer, self.iteration,
-            flags, 0, 0, 0, serial & 0xFFFFFFFF,
+            flags, uid & 0xFFFFFFFF, 0, 0, serial & 0xFFFFFFFF,
         )  # fmt: skip
         if inline:
             self.box.inline(at * 8, inline)
@@ -142,20 +142,21 @@ class Recorder:
         if site is None:
             site = self.sites.find(frame)
         seq = entry.seq = entry.seq + 1
-        peer = -1 if root is None and group_root is None else _global_rank(entry, root, group_root)
+        peer = -1 if root is None and group_root is None else global_rank(entry, root, group_root)
         if signature < 0:
             flags = fmt.INLINE_SIGNATURE | (fmt.ASYNC if async_op else 0)
-            return *self.write(entry.index, seq, 0, site, peer=peer, flags=flags, inline=render(key)), entry
+            return *self.write(entry, seq, 0, site, peer=peer, flags=flags, inline=render(key)), entry
         # What follows is `write`, spelled out: a call less at every operation.
         if thread.recorder is not self:
-            self._enlist(thread)
-        serial = next(self._serials)
+            self.enlist(thread)
+        serial = self.next_serial()
         at = self._first + (serial & self._mask) * 16
-        if self._careful and not self.words[at + 7] and self.words[at]:
+        if self.careful and not self.words[at + 7] and self.words[at]:
             at, serial = self._slot()
+        uid = self.words[at + 15] = entry.uid_word
         _pack_into(
             self._map, at * 8, serial, seq, time_ns(), entry.index, signature, site, thread.index, peer,
-            self.iteration, 1 if async_op else 0, 0, 0, 0, serial & 0xFFFFFFFF,
+            self.iteration, 1 if async_op else 0, uid & 0xFFFFFFFF, 0, 0, serial & 0xFFFFFFFF,
         )  # fmt: skip
         self.words[thread.word + 1] = serial
         return at, serial, entry
@@ -168,7 +169,7 @@ class Recorder:
             entry = self.groups.find(group)
             if entry is None:
                 return None
-        peer = -1 if root is None and group_root is None else _global_rank(entry, root, group_root)
+        peer = -1 if root is None and group_root is None else global_rank(entry, root, group_root)
         seq = entry.next_directed(peer, direction) if peer >= 0 else 0
         signature = self._signatures.get(key)
         if signature is None:
@@ -178,30 +179,33 @@ class Recorder:
             site = self.sites.find(frame)
         flags = direction | (fmt.ASYNC if async_op else 0)
         if signature < 0:
-            token = self.write(entry.index, seq, 0, site, peer=peer, flags=flags | fmt.INLINE_SIGNATURE,
+            token = self.write(entry, seq, 0, site, peer=peer, flags=flags | fmt.INLINE_SIGNATURE,
                                inline=render(key))  # fmt: skip
         else:
-            token = self.write(entry.index, seq, signature, site, peer=peer, flags=flags)
+            token = self.write(entry, seq, signature, site, peer=peer, flags=flags)
         return token, entry
 
     def enter_named(self, op: str, entry: GroupEntry | None, frame: FrameType, detail: str = "") -> Token:
         """Enter an operation of the store or of set-up, counted by its name."""
         if entry is not None:
-            seq, index = entry.next_named(op), entry.index
+            seq = entry.next_named(op)
         else:
-            self._stores += 1
-            seq, index = self._stores, fmt.NO_GROUP
+            seq = self._stores = self._stores + 1
         signature = self.box.intern(f"{op}\t\t\t")
         flags = fmt.INLINE_DETAIL if detail else 0
-        return self.write(index, seq, signature, self.sites.find(frame), flags=flags, inline=detail)
+        return self.write(entry, seq, signature, self.sites.find(frame), flags=flags, inline=detail)
 
     def mark(self, kind: int, number: int, text: int = 0) -> None:
         """What the job says of itself, with its time: a record that is over at once and counts as no operation."""
         thread = local.thread
         if thread.recorder is not self:
-            self._enlist(thread)
+            self.enlist(thread)
+        if hot.native is not None:
+            self.write_mark(thread.index, kind, number, text)
+            return
         at, serial = self._slot()
         now = time_ns()
+        self.words[at + fmt.UID_WORD] = 0
         _pack_into(
             self._map, at * 8, serial, number & 0xFFFFFFFFFFFFFFFF, now, fmt.NO_GROUP, text, 0, thread.index, kind,
             self.iteration, fmt.MARK, 0, now, 0, serial & 0xFFFFFFFF,
@@ -243,7 +247,7 @@ class Recorder:
 
     def follow(self, work: Any, tokens: tuple[Token, ...]) -> None:
         """Remember a handle, so that its completion is known; only weakly, its tensors are the job's."""
-        self._careful = True
+        self.careful = True
         for at, serial in tokens:
             if self.words[at] == serial:
                 self.box.halves[at * 2 + fmt.OUTCOME_HALF] = fmt.STARTED
@@ -264,7 +268,7 @@ class Recorder:
         """This thread waits for the handle of an earlier operation."""
         thread = local.thread
         if thread.recorder is not self:
-            self._enlist(thread)
+            self.enlist(thread)
         self.words[thread.word + 3] = time_ns()
         self.words[thread.word + 2] = tokens[0][1]
 
@@ -282,11 +286,37 @@ class Recorder:
             self._signatures[key] = signature
         return signature
 
-    def _enlist(self, thread: Thread) -> None:
+    # ----------------------------------------------------------------- what the extension asks
+
+    def describe_call(self, describe: Describe, args: Any, kwargs: Any, reduce: Any) -> tuple[Any, ...] | None:
+        """(signature, group, root, group_root, async_op, whether to remember the signature); None where it is no operation."""
+        try:
+            key, group, root, group_root, async_op = describe(*args, **kwargs)
+        except NotAnOperation:
+            return None
+        except Exception as error:
+            described = describe_otherwise(describe, args, kwargs, error)
+            if described is None:
+                return None
+            key, group, root, group_root, async_op = described
+        signature = self._signatures.get(key) or self._new_signature(key)
+        return signature, group, root, group_root, async_op, reduce is None or is_constant(reduce)
+
+    def judge(self, code: CodeType) -> int:
+        """1 for code whose frames are skipped on the way to the call site, else 0; 2 more where the code may go away."""
+        return self.sites.judge(code)
+
+    def locate(self, frame: FrameType, code: CodeType | None) -> int:
+        """Twice the id of the call site, and 1 more where it is in `code`, and may be remembered by that and its instruction."""
+        return self.sites.locate(frame, code)
+
+    # ----------------------------------------------------------------- threads and ranks
+
+    def enlist(self, thread: Thread) -> None:
         """Give this thread its slot; threads beyond the table take over those of dead ones, or share the last."""
         table, room, width = self.box.regions["threads"]
         index = next(self._threads)
-        self._careful = self._careful or index > 0
+        self.careful = self.careful or index > 0
         if index >= room:
             alive = {int(name) for name in os.listdir("/proc/self/task")}
             words = [(table + i * width) // 8 for i in range(room)]
@@ -308,3 +338,4 @@ class Recorder:
         self.box.put(fmt.H_FLAGS, fmt.RUNS_AHEAD if "nccl" in backend else 0)
         self.box.put(fmt.H_STATE, fmt.RUNNING)
         self.groups.sync()
+        teach_extension()

@@ -58,6 +58,21 @@ class Sites:
                 self.known[key] = site
         return site
 
+    def judge(self, code: CodeType) -> int:
+        """For the extension: see `Recorder.judge`."""
+        skipped = self._skipped.get(id(code))
+        if skipped is None:
+            skipped = self._judge(code)
+        return int(skipped) + (0 if id(code) in self._kept else 2)
+
+    def locate(self, frame: FrameType | None, code: CodeType | None) -> int:
+        """For the extension: see `Recorder.locate`."""
+        site = self.find(frame)
+        while frame is not None and self.judge(frame.f_code) & 1:
+            frame = frame.f_back
+        kept = frame is not None and frame.f_code is code and id(code) in self._kept
+        return 2 * site + (1 if kept and site else 0)
+
     def _judge(self, code: CodeType) -> bool:
         skipped = is_wrapper(code.co_filename)
         if len(self._kept) < _SITES_MAX:

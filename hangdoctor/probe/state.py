@@ -16,8 +16,9 @@ from . import flight, folder, signatures, torchnames
 from . import format as fmt
 from .blame import is_ours, place, said, suppress
 from .box import Box
+from .hot import Holder, Thread
 from .identity import host, job_key, megabytes
-from .recorder import Recorder, Thread, local
+from .recorder import Recorder, local
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Beats:
             self.stopped.acquire(timeout=0.5)
 
 
-class Probe:
+class Probe(Holder):
     """`recorder` is None while nothing is recorded: before the first operation, after an error, when paused."""
 
     def __init__(self) -> None:

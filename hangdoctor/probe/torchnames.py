@@ -80,13 +80,13 @@ def default_group() -> Any:
     return getattr(getattr(c10d(), "_world", None), "default_pg", None)
 
 
-def live_groups() -> list[tuple[Any, list[int]]]:
-    """All groups that this rank is in, in the order of their creation, with their global ranks in group order."""
+def live_groups() -> list[tuple[Any, dict[int, int]]]:
+    """All groups that this rank is in, in the order of their creation, with torch's {global rank: rank in the group}."""
     world = getattr(c10d(), "_world", None)
     ranks = getattr(world, "pg_group_ranks", None) or {}
     # Where this rank is no member, torch keeps the last such group's ranks under a stand-in.
     stand_in = getattr(getattr(c10d(), "GroupMember", None), "NON_GROUP_MEMBER", None)
-    return [(pg, sorted(of, key=of.get)) for pg, of in list(ranks.items()) if of and pg is not stand_in]
+    return [(pg, of) for pg, of in list(ranks.items()) if of and pg is not stand_in]
 
 
 def group_name(pg: Any) -> str:
@@ -128,6 +128,17 @@ def plain_tensor_types() -> frozenset[type]:
     module = torch()
     found = [getattr(module, "Tensor", None), getattr(getattr(module, "nn", None), "Parameter", None)]
     return frozenset(t for t in found if isinstance(t, type))
+
+
+def tensor_getters() -> tuple[Any, ...] | None:
+    """The plain types, what reads a tensor's shape and dtype, and what tells whether a function mode of the job is on."""
+    module = torch()
+    kind, core = getattr(module, "Tensor", None), getattr(module, "_C", None)
+    parameter = getattr(getattr(module, "nn", None), "Parameter", None)
+    mode = getattr(core, "_is_torch_function_mode_enabled", None)
+    if kind is None or parameter is None or mode is None:
+        return None
+    return kind, parameter, *(getattr(kind, name, None) for name in ("shape", "dtype", "_cdata")), mode
 
 
 def is_traced(value: Any) -> bool:

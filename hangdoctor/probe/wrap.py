@@ -13,10 +13,13 @@ from collections.abc import Callable
 from time import time_ns
 from typing import Any
 
-from . import flight, steps, torchnames
+from . import flight, hot, steps, torchnames
 from . import format as fmt
+from .forms import form_of
+from .groups import GroupEntry
+from .hot import Thread
 from .identity import ranks_from
-from .recorder import Token, local
+from .recorder import Token, global_rank, local
 from .signatures import COLLECTIVES, NAMED, P2P, Describe, NotAnOperation, describe_otherwise
 from .state import probe
 
@@ -26,6 +29,11 @@ _frame = sys._getframe
 
 def collective(function: Function, describe: Describe) -> Function:
     """Record a collective, synchronous or not."""
+    recorded = _collective(function, describe)
+    return recorded if hot.native is None else _in_c(function, recorded, describe)
+
+
+def _collective(function: Function, describe: Describe) -> Function:
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -34,7 +42,7 @@ def collective(function: Function, describe: Describe) -> Function:
         if recorder is None or thread.depth:
             return function(*args, **kwargs)
         try:
-            entered = recorder.enter(thread, describe, args, kwargs, _frame(1))
+            entered = recorder.enter(thread, describe, args, kwargs, _frame().f_back or _frame())
         except Exception as error:
             probe.fail(error)
             entered = None
@@ -62,6 +70,37 @@ def collective(function: Function, describe: Describe) -> Function:
 
 def directed(function: Function, describe: Describe, direction: int) -> Function:
     """Record a send or a receive."""
+    recorded = _directed(function, describe, direction)
+    return recorded if hot.native is None else _in_c(function, recorded, describe, direction)
+
+
+def _in_c(function: Function, recorded: Function, describe: Describe, direction: int = 0) -> Function:
+    """The same by the extension; `recorded` does it where a signature finds no room in the box.
+
+    A function of Python around it: what looks at the job's functions (compilers, inspect, pickle) finds one.
+    """
+    helpers = _this_thread, _came_back, _refused, global_rank
+    call = hot.native.Call(function, recorded, probe, describe, helpers, *form_of(describe, direction))
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return call(args, kwargs)
+
+    return wrapper
+
+
+def _this_thread() -> Thread:
+    return local.thread
+
+
+def _came_back(token: Token, entry: GroupEntry, result: Any, asynchronous: bool, anybody: bool) -> None:
+    """For the extension: a call returned something that must be followed, or inside a coalescing manager."""
+    if anybody and isinstance(result, int) and probe.recorder is not None:
+        probe.recorder.resolve_source(token, entry, result)
+    _returned((token,), None if isinstance(result, int) else result, asynchronous)
+
+
+def _directed(function: Function, describe: Describe, direction: int) -> Function:
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -73,7 +112,7 @@ def directed(function: Function, describe: Describe, direction: int) -> Function
         try:
             described = _describe(describe, args, kwargs)
             if described is not None:
-                entered = recorder.enter_directed(described, direction, _frame(1))
+                entered = recorder.enter_directed(described, direction, _frame().f_back or _frame())
         except Exception as error:
             probe.fail(error)
         if entered is None or described is None:
@@ -113,7 +152,8 @@ def batch(function: Function) -> Function:
                 described = _describe(P2P[name], (tensor, peer, group, 0, group_peer if peer is None else None), {})
                 if described is None:
                     break
-                entered = recorder.enter_directed(described, fmt.SEND if "send" in name else fmt.RECV, _frame(1))
+                direction = fmt.SEND if "send" in name else fmt.RECV
+                entered = recorder.enter_directed(described, direction, _frame().f_back or _frame())
                 if entered is not None:
                     tokens.append(entered[0])
         except Exception as error:
@@ -162,7 +202,7 @@ def set_up(function: Function, op: str) -> Function:
                 group = None if described is None else described[1]
                 entry = entry if group is None else recorder.groups.find(group)
             if beginning or entry is not None:
-                token = recorder.enter_named(op, entry, _frame(1))
+                token = recorder.enter_named(op, entry, _frame().f_back or _frame())
         except Exception as error:
             probe.fail(error)
         thread.depth = 1
@@ -201,7 +241,7 @@ def store_wait(function: Function, name: str) -> Function:
         token = None
         try:
             keys = args[0] if args else next(iter(kwargs.values()), "")
-            token = recorder.enter_named("store_wait", None, _frame(1), _spelled(keys) or "?")
+            token = recorder.enter_named("store_wait", None, _frame().f_back or _frame(), _spelled(keys) or "?")
         except Exception as error:
             probe.fail(error)
         thread.depth = 1

@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 
 from ..errors import BadInput
 from ..layout import Layout
-from ..operations import Group, Mark, Operation, OpState, RankOps
+from ..operations import STORE, Group, Mark, Operation, OpState, RankOps, is_unknown, unknown_group
 from ..probe import format as fmt
 from ..probe.identity import boot_id, start_ticks
 from .glance import iteration_of
@@ -230,8 +230,9 @@ def _header(path: Path, data: bytes) -> Box:
     if not data.startswith(fmt.MAGIC):
         raise BadInput(f"{path}: not a black box", f"Black boxes end in {fmt.SUFFIX} and begin with {fmt.MAGIC.decode()}.")
     version = _number(data, fmt.H_VERSION)
-    if version != fmt.VERSION:
-        raise BadInput(f"{path}: black box of version {version}, this hangdoctor reads {fmt.VERSION}",
+    if version not in fmt.READABLE:
+        known = " and ".join(map(str, fmt.READABLE))
+        raise BadInput(f"{path}: black box of version {version}, this hangdoctor reads {known}",
                        "Use the hangdoctor that the job was started with.")  # fmt: skip
     return Box(
         path=str(path), pid=_number(data, fmt.H_PID), rank=_number(data, fmt.H_RANK),
@@ -270,6 +271,8 @@ class _Reader:
         self.path = path
         self.box = _header(path, second)
         self.first, self.second = first, second
+        self.names_groups = _number(second, fmt.H_VERSION) >= 2  # each record has the uid of its group
+        self.inline_bytes = fmt.INLINE_BYTES if self.names_groups else fmt.RECORD_BYTES - fmt.INLINE_OFFSET
         self.regions = {
             name: struct.unpack_from(how, second, offset)
             for name, (offset, how) in (
@@ -285,7 +288,7 @@ class _Reader:
         self._texts: dict[int, str] = {}
 
     def contents(self, last: int | None = None) -> Contents:
-        groups, uids = self._groups()
+        table, uids = self._groups()
         threads = self._threads()
         tids = [row[0] for row in threads]
         by_serial: dict[int, Operation] = {}
@@ -303,9 +306,11 @@ class _Reader:
             if waited in by_serial:
                 by_serial[waited].waited = True
         head = self.second
+        operations = [by_serial[s] for s in sorted(by_serial)]
         ops = RankOps(
-            rank=self.box.rank, world_size=max(self.box.world_size, 0), source="blackbox", groups=groups,
-            operations=[by_serial[s] for s in sorted(by_serial)], overwritten=newest > self.regions["ring"][1],
+            rank=self.box.rank, world_size=max(self.box.world_size, 0), source="blackbox",
+            groups=_with_unlisted(table, operations), operations=operations,
+            overwritten=newest > self.regions["ring"][1],
             iteration=iteration_of(head), steps=_number(head, fmt.H_STEPS), phase=self._string(_number(head, fmt.H_PHASE)),
             heartbeat_s=self.box.heartbeat_s, finished=self.box.state == "finished",
             runs_ahead=bool(_number(head, fmt.H_FLAGS) & fmt.RUNS_AHEAD), notes=self._notes(torn),
@@ -347,9 +352,11 @@ class _Reader:
         groups: dict[str, Group] = {}
         uids: list[str] = []
         for i in range(min(_number(self.second, fmt.H_GROUPS_USED), room)):
-            raw, _, members, name, *_ = fmt.GROUP.unpack_from(self.second, begin + i * width)
+            raw, _, members, name, *_, check = fmt.GROUP.unpack_from(self.second, begin + i * width)
             uid = raw.hex()
             uids.append(uid)
+            if self.names_groups and check != int.from_bytes(raw[:4], "little"):
+                continue  # it passes from one group to another just now
             known = groups.get(uid)
             if known is None or not known.name:
                 groups[uid] = Group(uid, parse_members(self._string(members)), self._string(name))
@@ -377,12 +384,27 @@ class _Reader:
                 continue
             record = fmt.RECORD.unpack_from(self.second, at)
             closed = record[0] & 0xFFFFFFFF == record[13] and record[0] % room == i
+            closed = closed and (not self.names_groups or self._uid(at)[:4] == record[10].to_bytes(4, "little"))
             # The part that is written once, before the outcome: that may change between the snapshots.
             same = self.first[at : at + 56] == self.second[at : at + 56]
             if not closed or not (same or self._fresh(at)):
                 yield None
             else:
                 yield (*record, at)
+
+    def _uid(self, at: int) -> bytes:
+        return self.second[at + fmt.UID_WORD * 8 : at + fmt.UID_WORD * 8 + 8]
+
+    def _group_of(self, record: tuple[int, ...], uids: list[str]) -> str:
+        """Uid of the operation's group, "" where it has none (a wait for the store), or a name that no other rank has."""
+        group, at = record[3], record[-1]
+        if self.names_groups:
+            uid = self._uid(at)
+            return uid.hex() if any(uid) else ""
+        if group < len(uids):
+            return uids[group]
+        nothing = record[9] & fmt.INLINE_DETAIL or self._string(record[4]).partition("\t")[0] in STORE
+        return "" if nothing else unknown_group(self.box.rank, self.box.pid)
 
     def _fresh(self, at: int) -> bool:
         """A record that came whole between the snapshots: a third look must find it as the second did."""
@@ -394,19 +416,27 @@ class _Reader:
             return False
 
     def _operation(self, record: tuple[int, ...], uids: list[str], tids: list[int]) -> Operation:
-        _, seq, entered, group, signature, site, thread, peer, iteration, flags, _, left, outcome, _, at = record
-        inline = self.second[at + fmt.INLINE_OFFSET : at + fmt.RECORD_BYTES].split(b"\0")[0].decode("utf-8", "replace")
+        _, seq, entered, _, signature, site, thread, peer, iteration, flags, _, left, outcome, _, at = record
+        raw = self.second[at + fmt.INLINE_OFFSET : at + fmt.INLINE_OFFSET + self.inline_bytes]
+        inline = raw.split(b"\0")[0].decode("utf-8", "replace")
         text = inline if flags & fmt.INLINE_SIGNATURE else self._string(signature)
         op, reduce_op, dtype, shapes = (*text.split("\t"), "", "", "", "")[:4]
         directed = flags & (fmt.SEND | fmt.RECV)
         state: OpState = "done" if left else "started" if outcome == fmt.STARTED else "entered"
         return Operation(
-            group=uids[group] if group < len(uids) else "", seq=seq, op=op, state=state, reduce_op=reduce_op,
+            group=self._group_of(record, uids), seq=seq, op=op, state=state, reduce_op=reduce_op,
             root=-1 if directed else peer, peer=peer if directed else -1, shapes=shapes, dtype=dtype,
             site=self._string(site), thread=tids[thread] if thread < len(tids) else 0, entered_s=entered / 1e9,
             left_s=left / 1e9, asynchronous=bool(flags & fmt.ASYNC), iteration=iteration, failed=outcome == fmt.FAILED,
             detail=inline if flags & fmt.INLINE_DETAIL else "",
         )  # fmt: skip
+
+
+def _with_unlisted(groups: list[Group], operations: list[Operation]) -> list[Group]:
+    """Also the groups of which only operations tell: those that have no entry in the table, or none any more."""
+    listed = {group.uid for group in groups}
+    used = dict.fromkeys(op.group for op in operations)
+    return groups + [Group(uid) for uid in used if uid and uid not in listed and not is_unknown(uid)]
 
 
 def parse_members(text: str) -> list[int]:

@@ -50,9 +50,9 @@ class BoxWatch:
         except OSError as error:
             raise BadInput(f"{path}: {error.strerror}") from error
         head = os.pread(self._fd, _HEAD, 0)
-        if len(head) < _HEAD or not head.startswith(fmt.MAGIC) or _number(head, fmt.H_VERSION) != fmt.VERSION:
+        if len(head) < _HEAD or not head.startswith(fmt.MAGIC) or _number(head, fmt.H_VERSION) not in fmt.READABLE:
             self.close()
-            raise BadInput(f"{path}: no black box of version {fmt.VERSION}")
+            raise BadInput(f"{path}: no black box of version {' or '.join(map(str, fmt.READABLE))}")
         self._texts: dict[int, str] = {}
         self._head = head
         self._newest = 0  # serial number
@@ -143,7 +143,7 @@ class BoxWatch:
         record = fmt.RECORD.unpack_from(data, 0)
         if record[0] != serial or record[13] != serial & 0xFFFFFFFF:
             return None
-        self._inline = data[fmt.INLINE_OFFSET :]
+        self._inline = data[fmt.INLINE_OFFSET : fmt.INLINE_OFFSET + fmt.INLINE_BYTES]
         return record
 
     def _name(self, head: bytes, record: tuple[int, ...]) -> str:

@@ -19,8 +19,9 @@ from hangdoctor.probe import folder as folders
 from hangdoctor.probe import format as fmt
 from hangdoctor.probe.box import Box
 from hangdoctor.probe.groups import GroupEntry, members_text
+from hangdoctor.probe.hot import Thread
 from hangdoctor.probe.identity import job_key, ranks_from, start_ticks
-from hangdoctor.probe.recorder import Recorder, Thread, local
+from hangdoctor.probe.recorder import Recorder, local
 from hangdoctor.readers.blackbox import _Reader, find_boxes, moved, parse_members, read_box
 
 
@@ -38,7 +39,7 @@ def recorder(box: Box) -> Recorder:
     made = Recorder(box)
     members = [0, 1, 2, 3]
     index = box.add_group(group_uid(members), 4, members_text(members), "world", 0)
-    made.groups.default = GroupEntry(index, members)
+    made.groups.default = GroupEntry(index, members, group_uid(members))
     return made
 
 
@@ -46,7 +47,7 @@ def enter(recorder: Recorder, text: str = "all_reduce\tsum\tfloat32\t[2]") -> tu
     entry = recorder.groups.default
     assert entry is not None
     entry.seq += 1
-    return recorder.write(entry.index, entry.seq, recorder.box.intern(text), recorder.box.intern("f (x.py:1)"))
+    return recorder.write(entry, entry.seq, recorder.box.intern(text), recorder.box.intern("f (x.py:1)"))
 
 
 def test_header_and_record_come_back(recorder: Recorder) -> None:
@@ -135,7 +136,7 @@ def test_nonsense_in_the_tables_does_not_stop_the_reader(recorder: Recorder) -> 
     recorder.box.put(fmt.H_GROUPS_USED, 1 << 60)
     recorder.box.put(fmt.H_PHASE, 1 << 31)
     (operation,) = read_box(recorder.box.path).ops.operations
-    assert (operation.op, operation.group, operation.site, operation.thread) == ("", "", "", 0)
+    assert (operation.op, operation.group, operation.site, operation.thread) == ("", group_uid([0, 1, 2, 3]), "", 0)
 
 
 @pytest.mark.parametrize("size", [0, 100, fmt.HEADER_BYTES - 1, fmt.HEADER_BYTES, 900_000])
@@ -221,6 +222,10 @@ def test_full_tables_are_no_error(box: Box) -> None:
     assert 0 in ids and len(ids) > 1000
     indices = [box.add_group(group_uid([i]), 1, str(i), "", 0) for i in range(fmt.GROUPS + 1)]
     assert indices[-1] == fmt.NO_GROUP and indices[-2] == fmt.GROUPS - 1
+    for index in (7, 5):
+        box.end_group(index)
+    again = [box.add_group(group_uid([9_000 + i]), 1, str(i), "", 0) for i in range(3)]
+    assert again == [7, 5, fmt.NO_GROUP]
 
 
 def test_no_room_is_an_error_before_the_job_can_run_into_it(tmp_path: Path) -> None:

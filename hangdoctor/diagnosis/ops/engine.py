@@ -17,6 +17,7 @@ from .ghosts import likely_waits
 from .hidden import one_of_them, unheard, without_transfers
 from .mismatch import disagreement_finding, full_instance_finding
 from .movement import moved_ranks, straggler
+from .obscure import note_of, take_out
 from .order import divergence_finding
 from .roles import working_layout
 from .scene import Scene
@@ -44,7 +45,8 @@ def diagnose_ops(evidence: OpsEvidence) -> OpsVerdict:
     if not any(o.operations or o.finished for o in evidence.ops.values()):
         return OpsVerdict("unknown", notes=[Note(Remark.NO_RECORDS)])
     went_on = moved_ranks(evidence.earlier, evidence.ops)
-    scene = Scene(evidence, went_on | evidence.moving)
+    evidence, obscured = take_out(evidence)
+    scene = Scene(evidence, went_on | evidence.moving, obscured)
     graph = build_waits(scene)
     ends = find_ends(scene, graph)
     causes = _causes(scene, graph, ends)
@@ -130,6 +132,8 @@ def missing_at(graph: WaitGraph) -> dict[int, list[Instance]]:
 def _sort_rank(scene: Scene, rank: int, instances: list[Instance], ends: Ends) -> None:
     if rank in scene.moving:
         return  # it goes on, and so will those that wait for it
+    if rank in scene.obscured and rank not in scene.held:
+        return  # it waits itself, and nothing shows for whom
     if not scene.known(rank):
         ends.silent[rank] = instances
     elif scene.finished(rank) and rank not in scene.held:
@@ -203,7 +207,7 @@ def _doubt(scene: Scene, graph: WaitGraph, status: Status) -> list[Note]:
 
 
 def _notes(scene: Scene) -> list[Note]:
-    notes: list[Note] = []
+    notes: list[Note] = note_of(scene.obscured)
     explained = scene.ops.keys() | scene.held | scene.evidence.silent.keys()
     bare = [r for r in range(scene.world_size) if r not in explained]
     if bare:

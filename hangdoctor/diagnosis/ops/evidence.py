@@ -44,6 +44,7 @@ class Remark(Enum):
     BARE_RANKS = auto()
     INFERRED_GROUPS = auto()
     UNRECORDED_WAIT = auto()
+    UNNAMED_GROUPS = auto()
     STACKS_DISAGREE = auto()
 
 

@@ -20,9 +20,14 @@ _BEFORE_ALL = frozenset({"init_process_group", "store_wait"})
 class Scene:
     """`world_size`, `groups`, `frontiers` by rank, `held`: ranks that are stopped or dead,
     `moving`: that go on.
+
+    `obscured`: ranks that wait in an operation of a group that nothing names.
     """
 
-    def __init__(self, evidence: OpsEvidence, moving: set[int]) -> None:
+    def __init__(
+        self, evidence: OpsEvidence, moving: set[int], obscured: dict[int, Operation] | None = None
+    ) -> None:
+        self.obscured = obscured or {}
         self.evidence = evidence
         self.moving = moving
         self.ops = evidence.ops

@@ -80,6 +80,10 @@ def note(of: Note) -> str:
             f"{terms.capital(terms.are(of.ranks)) if of.ranks else ''} in {of.op}{at.replace(' in ', ', ', 1)}, which black boxes "
             "do not record: the stacks are believed."
         ),
+        Remark.UNNAMED_GROUPS: (
+            f"{terms.capital(who)} {terms.choose(of.ranks, 'waits', 'wait')} in operations of groups that no record names "
+            f"(rank {min(of.ranks, default=0)}: {of.op} #{of.number}): for whom is unknown. Their stacks show more."
+        ),
         Remark.STACKS_DISAGREE: (
             f"Stacks and operations disagree: by its stack {who} {terms.choose(of.ranks, 'is', 'are')} outside{at}, by its operations "
             f"{blamed} is the cause; the operations are believed."

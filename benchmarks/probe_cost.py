@@ -1,0 +1,168 @@
+"""What the probe costs: no probe, pure Python, C: ``python -m benchmarks.probe_cost [--steps 400] [--long-steps 40]``.
+
+For each way of recording two gloo ranks of their own, measured inside of rank 0 by the processor time of its main thread.
+Calls: the wrapper around a function that does nothing, warm (in a loop) and cold (after a forward and backward of a small
+model, which turns the caches over). Steps: the training of `benchmarks.training_overhead` with eight all_reduces, and the
+same lengthened by work to 250 ms; steps with the probe and with torch's own functions take turns in one process (on, off,
+off, on), so that the machine's mood falls on both. Prints a table. Needs torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.progress import say
+from benchmarks.training_overhead import free_port
+
+OPERATIONS_A_STEP = 8
+WAYS = {"pure Python": "1", "C": "0"}
+
+
+def _median_ns(call: Callable[[], object], before: Callable[[], object], times: int) -> float:
+    """Processor time of one call after `before`, nanoseconds; the clock's own time is in it."""
+    spent = []
+    for _ in range(times):
+        before()
+        begin = time.thread_time_ns()
+        call()
+        spent.append(time.thread_time_ns() - begin)
+    return statistics.median(spent)
+
+
+def _warm_ns(call: Callable[[], object]) -> float:
+    spent = []
+    for _ in range(9):
+        begin = time.thread_time_ns()
+        for _ in range(20_000):
+            call()
+        spent.append((time.thread_time_ns() - begin) / 20_000)
+    return min(spent)
+
+
+def _measure(steps: int, long_steps: int) -> None:
+    """One rank; rank 0 prints its figures, one a line."""
+    import torch
+    import torch.distributed as dist
+
+    from hangdoctor import probe
+    from hangdoctor.probe import hot, signatures, wrap
+    from hangdoctor.probe.state import probe as state
+
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    probe.install()
+    dist.init_process_group("gloo")
+    assert (hot.native is None) == (os.environ["HANGDOCTOR_RECORD_PURE"] == "1"), "the extension is not built"
+    recorder, rank = state.recorder, dist.get_rank()
+    model = torch.nn.Sequential(*[m for _ in range(4) for m in (torch.nn.Linear(256, 256), torch.nn.GELU())])
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    batch, tensor = torch.randn(64, 256), torch.ones(4)
+
+    def nothing(tensor: object, op: object = None, group: object = None, async_op: bool = False) -> None:
+        return None
+
+    def work() -> None:
+        model(batch).square().mean().backward()
+
+    wrapped = wrap.collective(nothing, signatures.all_reduce)
+    figures: list[float] = []
+    if rank == 0:
+        figures.append(_warm_ns(lambda: wrapped(tensor)) - _warm_ns(lambda: nothing(tensor)))
+        pairs = [
+            _median_ns(lambda: wrapped(tensor), work, 60) - _median_ns(lambda: nothing(tensor), work, 60) for _ in range(9)
+        ]
+        figures.append(statistics.median(pairs))
+    plain, recorded = dist.all_reduce.__wrapped__, dist.all_reduce
+
+    def one_step(on: bool, number: int, repeats: int) -> float:
+        state.recorder = recorder if on else None
+        reduce = recorded if on else plain
+        begin = time.thread_time_ns()
+        if on:
+            probe.iteration(number)
+        optimizer.zero_grad()
+        for _ in range(repeats):
+            work()
+        for p in model.parameters():
+            reduce(p.grad)
+        optimizer.step()
+        return time.thread_time_ns() - begin
+
+    for count, repeats in ((steps, 1), (long_steps, 100)):
+        spent: dict[bool, list[float]] = {True: [], False: []}
+        for number in range(4 * (count // 4)):
+            on = number % 4 in (0, 3)
+            spent[on].append(one_step(on, number, repeats))
+        added = [a - b for a, b in zip(spent[True], spent[False], strict=True)]
+        figures += [statistics.median(added), statistics.median(spent[False])]
+    state.recorder = recorder
+    dist.barrier()
+    dist.destroy_process_group()
+    if rank == 0:
+        print(*figures)
+
+
+def measure(way: str, steps: int, long_steps: int) -> list[float]:
+    """Nanoseconds: a call warm, cold; added by the probe to a short step, that step; to a long one, that step."""
+    with tempfile.TemporaryDirectory() as folder:
+        environ = os.environ | {
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1",
+            "HANGDOCTOR_DIR": folder, "HANGDOCTOR_RECORD_PURE": WAYS[way],
+        }  # fmt: skip
+        command = [sys.executable, "-m", "benchmarks.probe_cost", "--rank", f"--steps={steps}", f"--long-steps={long_steps}"]
+        ranks = [
+            subprocess.Popen(command, env=environ | {"RANK": str(r)}, cwd=Path(__file__).parents[1], text=True,
+                             stdout=subprocess.PIPE)
+            for r in range(2)
+        ]  # fmt: skip
+        try:
+            told = ranks[0].communicate(timeout=900)[0]
+        finally:
+            for rank in ranks:
+                rank.kill()
+                rank.wait()
+    return [float(word) for word in told.split()]
+
+
+def table(measured: dict[str, list[float]]) -> list[str]:
+    """Lines of a Markdown table."""
+    lines = [
+        "| | no probe | " + " | ".join(measured) + " |",
+        "|---|---|" + "---|" * len(measured),
+    ]
+    for place, name in enumerate(("a call, warm: added µs", "a call, cold: added µs")):
+        lines.append(f"| {name} | 0 | " + " | ".join(f"{row[place] / 1e3:.2f}" for row in measured.values()) + " |")
+    for at, name in ((2, "a step"), (4, "a long step")):
+        off = statistics.median(row[at + 1] for row in measured.values()) / 1e6
+        cells = [f"{row[at] / 1e3:.0f} µs, ratio {1 + row[at] / row[at + 1]:.4f}" for row in measured.values()]
+        lines.append(f"| {name}, processor time of the main thread | {off:.1f} ms | " + " | ".join(cells) + " |")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="What the probe costs: none, pure Python, C.")
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--long-steps", type=int, default=40)
+    parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
+    told = parser.parse_args()
+    if told.rank:
+        _measure(told.steps, told.long_steps)
+        return
+    measured = {}
+    for way in WAYS:
+        say(f"{way}: {told.steps} steps and {told.long_steps} long ones")
+        measured[way] = measure(way, told.steps, told.long_steps)
+    print("\n".join(table(measured)))
+    print(f"Load {os.getloadavg()[0]:.0f}; {OPERATIONS_A_STEP} operations, one iteration() and one optimizer step a step.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""One rank that lives through what the argument says, with the extension or without, and prints what came of it."""
+
+from __future__ import annotations
+
+import _thread
+import copyreg
+import gc
+import inspect
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+from torch.overrides import TorchFunctionMode
+
+from hangdoctor.probe import hot
+from hangdoctor.probe.state import probe
+
+
+def own_box():  # type: ignore[no-untyped-def]
+    from hangdoctor.readers.blackbox import find_boxes, read_box
+
+    return read_box(find_boxes(os.environ["HANGDOCTOR_DIR"], pids=[os.getpid()])[0].path)
+
+
+def looks() -> None:
+    """What others see of a wrapped function."""
+    function, original = dist.all_reduce, dist.all_reduce.__wrapped__
+    assert inspect.isfunction(function) and function.__name__ == "all_reduce" and function.__doc__ == original.__doc__
+    assert inspect.signature(function) == inspect.signature(original)
+    assert pickle.loads(pickle.dumps(function)) is function and function.__module__ == original.__module__
+    holder = type("Holder", (), {"reduce": function})()
+    assert inspect.ismethod(holder.reduce)  # a method, as any function of Python
+    assert copyreg.dispatch_table is not None
+    print("as the original")
+
+
+class Seen(TorchFunctionMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.functions: list[str] = []
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        self.functions.append(getattr(function, "__name__", str(function)))
+        return function(*args, **(kwargs or {}))
+
+
+class Loud(torch.Tensor):
+    asked: list[str] = []
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        cls.asked.append(getattr(function, "__name__", str(function)))
+        return super().__torch_function__(function, types, args, kwargs or {})
+
+
+def modes() -> None:
+    """A function mode and a subclass of the job see the same calls with the wrapper and without."""
+    tensor, loud = torch.ones(2, 3), torch.ones(3).as_subclass(Loud)
+    parameter = torch.nn.Parameter(torch.ones(5), requires_grad=False)
+    for t in (tensor, parameter):
+        for _ in range(3):
+            dist.all_reduce(t)
+    seen = []
+    for call in (dist.all_reduce.__wrapped__, dist.all_reduce):
+        Loud.asked.clear()
+        with Seen() as mode:
+            for t in (tensor, parameter, loud):
+                call(t)
+        seen.append((list(mode.functions), list(Loud.asked)))
+    assert seen[0] == seen[1], seen
+    print("same", [o.shapes for o in own_box().ops.operations[-3:]])
+
+
+def shapes() -> None:
+    """Shapes are those of each call, whatever was remembered of earlier ones."""
+    tensor = torch.zeros(4)
+    for size in ((4,), (2, 3), (), (0,), (1, 2, 3, 4, 5, 6, 7), (9,), (4,)):
+        tensor.resize_(size)
+        dist.all_reduce(tensor)
+        dist.all_reduce(tensor.to(torch.int64), op=dist.ReduceOp.MAX)
+        dist.broadcast(tensor[:0] if tensor.ndim else tensor, src=0)
+    print([(o.shapes, o.dtype, o.reduce_op, o.root) for o in own_box().ops.operations if o.op != "init_process_group"])
+
+
+def handlers() -> None:
+    """Ctrl-C comes where it may, again and again: each is the job's, none is lost, and nothing is left half done."""
+    caught, stop = 0, threading.Event()
+
+    def interrupt() -> None:
+        while not stop.wait(0.002):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    sizes = iter(range(1, 1 << 30))
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    while caught < 100:
+        try:
+            while True:
+                dist.barrier()
+                dist.all_reduce(torch.zeros(next(sizes)))  # a new signature each time: Python is asked
+        except KeyboardInterrupt:
+            caught += 1
+    try:
+        stop.set()
+        thread.join()
+    except KeyboardInterrupt:
+        thread.join()
+    time.sleep(0)
+    assert not probe.broken and probe.recorder is not None
+    dist.all_reduce(torch.ones(1))
+    last = own_box().ops.operations[-1]
+    print("caught", caught, last.op, last.state, own_box().torn)
+
+
+def threads() -> None:
+    """Threads of Python and bare ones, that come and go; each has its own place in the table."""
+    groups = [dist.new_group([0]) for _ in range(4)]
+    done = threading.Semaphore(0)
+
+    def work(group: object) -> None:
+        for _ in range(50):
+            dist.all_reduce(torch.ones(2), group=group)
+        done.release()
+
+    for _ in range(5):
+        for i, group in enumerate(groups):
+            if i % 2:
+                threading.Thread(target=work, args=(group,)).start()
+            else:
+                _thread.start_new_thread(work, (group,))
+        for _ in groups:
+            done.acquire()
+        gc.collect()
+    found = own_box()
+    per_group: dict[str, list[int]] = {}
+    for o in found.ops.operations:
+        if o.op == "all_reduce":
+            per_group.setdefault(o.group, []).append(o.seq)
+    print(sorted(len(v) for v in per_group.values()), all(v == list(range(1, 251)) for v in per_group.values()), found.torn)
+
+
+def hook() -> None:
+    """Called by C with no frame of Python above it."""
+    done = threading.Event()
+    _thread.start_new_thread(dist.barrier, ())
+    end = time.monotonic() + 60
+    while time.monotonic() < end and not any(o.op == "barrier" and o.state == "done" for o in own_box().ops.operations):
+        done.wait(0.01)
+    print("on" if probe.recorder is not None else own_box().box.note)
+
+
+dist.init_process_group("gloo")
+assert (hot.native is None) == (os.environ.get("HANGDOCTOR_RECORD_PURE") == "1"), hot.native
+{"looks": looks, "modes": modes, "shapes": shapes, "handlers": handlers, "threads": threads, "hook": hook}[sys.argv[1]]()

@@ -1,0 +1,86 @@
+"""The hot path in C and in Python: the same boxes, and nothing of the job's is disturbed by either."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from probe_ranks import environment, ranks
+
+from hangdoctor.operations import Operation
+from hangdoctor.probe import hot
+from hangdoctor.readers.blackbox import Contents
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
+
+built = pytest.mark.skipif(hot.native is None, reason="the extension was not built here: no C compiler")
+both = pytest.mark.parametrize("pure", [pytest.param("0", marks=built), "1"], ids=["extension", "python"])
+
+
+def alone(folder: Path, what: str, pure: str) -> str:
+    with ranks("extension.py", 1, environment(folder, HANGDOCTOR_RECORD_PURE=pure), what) as started:
+        ((code, out, err),) = [rank.end() for rank in started]
+    assert code == 0, err
+    return out.strip()
+
+
+def recorded(folder: Path, pure: str) -> list[list[Operation]]:
+    """Operations of 3 ranks that call everything, without what differs between any two runs."""
+    saved = folder / "saved"
+    saved.mkdir(parents=True)
+    with ranks("every_operation.py", 3, environment(folder / "boxes", HANGDOCTOR_RECORD_PURE=pure), str(saved)) as started:
+        ended = [rank.end() for rank in started]
+    assert [code for code, _, _ in ended] == [0, 0, 0], ended
+    boxes = [msgspec.json.decode((saved / f"{rank}.json").read_bytes(), type=Contents) for rank in range(3)]
+    return [[_bare(box, op) for op in box.ops.operations] for box in boxes]
+
+
+def _bare(box: Contents, op: Operation) -> Operation:
+    name = next((t.name for t in box.threads if t.tid == op.thread), "?")
+    detail = "keys" if op.detail else ""  # some have the port of the run
+    return msgspec.structs.replace(
+        op, entered_s=0.0, left_s=float(op.left_s > 0), thread=0, detail=f"{detail} {name}", waited=False
+    )
+
+
+@built
+def test_the_same_program_leaves_the_same_box(tmp_path: Path) -> None:
+    in_c, in_python = recorded(tmp_path / "c", "0"), recorded(tmp_path / "python", "1")
+    for rank, (ours, theirs) in enumerate(zip(in_c, in_python, strict=True)):
+        assert len(ours) > 40, f"rank {rank}"
+        # Two threads of the program take turns as they like: by group and number, not by serial number.
+        assert sorted(map(repr, ours)) == sorted(map(repr, theirs)), f"rank {rank}"
+
+
+@both
+def test_a_wrapped_function_looks_like_the_original(tmp_path: Path, pure: str) -> None:
+    assert alone(tmp_path, "looks", pure) == "as the original"
+
+
+@built
+def test_function_modes_and_subclasses_are_not_asked(tmp_path: Path) -> None:
+    assert alone(tmp_path, "modes", "0").startswith("same")
+
+
+@built
+def test_shapes_are_those_of_each_call(tmp_path: Path) -> None:
+    said = alone(tmp_path / "c", "shapes", "0")
+    assert said == alone(tmp_path / "python", "shapes", "1")
+    assert "('[2, 3]', 'float32', 'sum', -1), ('[2, 3]', 'int64', 'max', -1)" in said
+    assert "('[1, 2, 3, 4, 5, 6, 7]', 'float32', 'sum', -1)" in said
+
+
+@both
+def test_threads_come_and_go(tmp_path: Path, pure: str) -> None:
+    assert alone(tmp_path, "threads", pure) == "[250, 250, 250, 250] True 0"
+
+
+@built
+def test_interrupts_are_the_jobs_and_leave_nothing_half_done(tmp_path: Path) -> None:
+    assert alone(tmp_path, "handlers", "0") == "caught 100 all_reduce done 0"
+
+
+@both
+def test_called_where_no_python_frame_is_above(tmp_path: Path, pure: str) -> None:
+    assert alone(tmp_path, "hook", pure) == "on"
