@@ -89,7 +89,7 @@ class Ground(Enum):
     WITHOUT_RECORDS = (0.50, "all waits end at ranks without records, for no known reason")
     BEYOND_RECORDS = (0.40, "the ring of records is too short to show where the device is")
     ONE_OF_THEM = (
-        0.60,
+        0.40,
         "several are outside of all that gloo's recorder keeps, and one may wait for another",
     )
     SLOW_BY_WAITING = (0.85, "it hardly waits while all others do")

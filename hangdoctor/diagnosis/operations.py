@@ -36,7 +36,7 @@ def gather(case: Case, facts: list[Finding]) -> OpsEvidence:
     """The records of all ranks with what stacks and /proc know."""
     known = {v.rank: v for v in case.views}
     outside = _kinds_outside(case, facts)
-    not_found = {r: "no process of it was found" for r in case.absent}
+    not_found = {r: "no process found" for r in case.absent}
     dead = [v for v in case.gone if not (v.capture.ops is not None and v.capture.ops.finished)]
     coded = [v for v in case.alive if v.place.frame is not None and not v.place.communicates]
     return OpsEvidence(
