@@ -35,6 +35,7 @@ from .ranks import Ranks
 
 _LOG = logging.getLogger("hangdoctor.agent")
 _HEARTBEAT_S = 2.0  # a report without news
+_STANDS_S = 12.0  # so long a report goes out with every look: that nothing changes is news
 _ANSWER_S = 5.0  # for the way of a capture; the collector waits no longer
 
 
@@ -68,8 +69,11 @@ class NodeAgent:
         self.stopping = False
         self.why = "its job has ended"
         self._reported_at = 0.0
+        self._changed_at = time.monotonic()
+        self._usual_s = 0.0  # without news, of late
         self._introduced = ("", 0)  # job and its size, as the collector was told
         self._told: dict[int, tuple[object, ...]] = {}
+        self._boxes = 0  # that were there when their past was told
         self._began = 0  # the conversation with the collector in which that was told
         self._trace: msg.Trace | None = None
         self._traced: set[Path] = set()  # folders that hold it
@@ -98,9 +102,15 @@ class NodeAgent:
                 self.line.connect()
                 self._watch()
                 self.line.talk()
-                await self._listen(self.interval_s)
+                await self._listen(self._rest_s())
         finally:
             await self._leave()
+
+    def _rest_s(self) -> float:
+        """Until the next look: half as long while ranks stand for longer than before."""
+        still = time.monotonic() - self._changed_at
+        stands = 1.5 * max(self.interval_s, self._usual_s) < still < _STANDS_S
+        return self.interval_s / 2 if stands else self.interval_s
 
     async def _listen(self, seconds: float) -> None:
         """Do what the collector says, for one interval or until the end."""
@@ -182,14 +192,24 @@ class NodeAgent:
             # The collector may have been restarted: of ranks that stand still it would hear nothing, and see no stall.
             self._began = self.line.began
             self._told = {}
+            self._boxes = 0 if self._began > 1 else self._boxes
         told = self.ranks.look()
+        boxes = sum(r.box for r in told)
         changed = [r for r in told if self._told.get(r.rank) != _news(r)]
         now = time.monotonic()
-        if not changed and now - self._reported_at < _HEARTBEAT_S:
+        if changed:
+            self._usual_s = max(0.98 * self._usual_s, min(now - self._changed_at, _STANDS_S))
+            self._changed_at = now
+        stands = now - self._changed_at < _STANDS_S
+        if not changed and not stands and now - self._reported_at < _HEARTBEAT_S:
             return
         self._reported_at = now
         self._told = {r.rank: _news(r) for r in told}
-        self.line.put(msg.Report(0, 0, time.time(), changed, now, self.ranks.timeout_s))
+        report = msg.Report(0, 0, time.time(), changed, now, self.ranks.timeout_s)
+        if boxes > self._boxes:
+            report.past = self.ranks.past()
+        self._boxes = boxes
+        self.line.put(report)
 
     def _begin_capture(self, wanted: msg.Capture) -> None:
         if self._capturing is not None and not self._capturing.done():

@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from hangdoctor import places
 from hangdoctor.errors import BadInput
-from hangdoctor.messages import RankNow
+from hangdoctor.messages import Past, RankNow
 from hangdoctor.model import ThreadSample
-from hangdoctor.readers import blackbox, discover, proc, pyspy
+from hangdoctor.readers import blackbox, discover, history, proc, pyspy
 from hangdoctor.readers.glance import BoxWatch
 
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -50,6 +50,7 @@ class Tracked(Struct):
     spins: bool = False
     ahead: bool = False  # its backend enqueues and returns: waiting uses the processor
     pending: bool = False
+    ran_at: float = 0.0  # monotonic: when the main thread of a rank without a box had run
 
 
 class Ranks:
@@ -227,7 +228,12 @@ class Ranks:
         stuck = len(tracked.stacks) == 2 and tracked.stacks[0] == tracked.stacks[1]
         if ran and not stuck:
             tracked.changed_at = mono
-        return RankNow(tracked.found.rank, tracked.found.pid, max(0.0, mono - tracked.changed_at))
+        if ran:
+            tracked.ran_at = mono
+        rests = bool(tracked.stacks) and mono - tracked.ran_at >= _STACKS_S
+        now = RankNow(tracked.found.rank, tracked.found.pid, max(0.0, mono - tracked.changed_at))
+        now.still = stuck or rests
+        return now
 
     def _spins(self, tracked: Tracked, mono: float) -> bool:
         """Whether the processor time of a rank whose backend runs ahead is waiting for its device, which spins."""
@@ -250,6 +256,15 @@ class Ranks:
         if not self._timeouts and boxes:
             told.append(_NCCL_S if any(t.ahead for t in boxes) else _GLOO_S)
         return min([_LONGEST_S, *told]) if told else 0.0
+
+    def past(self) -> Past | None:
+        """What the boxes of these ranks remember of their rhythm; None where they hold nothing."""
+        told = []
+        for tracked in self.tracked.values():
+            if tracked.box is not None:
+                with contextlib.suppress(OSError, struct.error):  # the look after this deals with it
+                    told.append(history.past_of(tracked.box))
+        return history.merged(told)
 
     def folders(self) -> list[Path]:
         """Where the black boxes of these ranks are."""
@@ -285,9 +300,9 @@ def _main_thread(pid: int) -> ThreadSample | None:
 
 
 def _main_stack(pid: int) -> str:
-    """The main thread's stack as one text; "" where it could not be read."""
+    """The main thread's stack with its counters as one text; "" where it could not be read."""
     main = _main_thread(pid)
-    return ";".join(str(f) for f in main.frames) if main else ""
+    return ";".join(f"{f} {sorted(f.values.items())}" for f in main.frames) if main else ""
 
 
 def _timeout_of(environ: Mapping[str, str]) -> float:

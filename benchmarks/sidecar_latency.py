@@ -1,11 +1,14 @@
 """From the fault to the saved verdict, by the sidecar alone: four lab nodes, two ranks each, a step of 0.2 s.
 
-    python -m benchmarks.sidecar_latency [--only stopped,killed] [--slow]
+    python -m benchmarks.sidecar_latency [--attach before|after] [--only stopped,killed] [--slow]
 
 Starts the lab cluster (scripts/lab, needs root). Every fault is made in turn, and in each the culprit must be right: SIGSTOP,
 frozen node, data loader, node cut off (for 30 s, then restored: nothing of its reports may be missing), skipped collective;
 SIGKILL and a crashed node on a job of their own each. Printed: seconds from the fault to the row in the index. Target: at
-most 15. With --slow also a rank that is 0.4 s late in every step, with a window of 30 s.
+most 5 at this rhythm. With --slow also a rank that is 0.4 s late in every step, with a window of 30 s.
+
+With --attach after, each fault is made in a job of its own that nobody watches, and the sidecar is started 10 s later:
+seconds from its start to the row. Target: at most 10.
 """
 
 from __future__ import annotations
@@ -27,14 +30,15 @@ from benchmarks.progress import say
 from hangdoctor.incidents import Incident
 
 RANKS = 8
-TARGET_S = 15.0
+STEPS = 40  # before a fault that nobody watches
+STOOD_S = 10.0  # the job, when the sidecar is started
 
 
 class Bench:
     """The cluster, the job of now, and what was found."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
+    def __init__(self, cluster: Cluster, after: bool) -> None:
+        self.cluster, self.after = cluster, after
         self.job: Watched | None = None
         self.made = 0
         self.failed: list[str] = []
@@ -45,9 +49,16 @@ class Bench:
             self.made += 1
             self.job = Watched(self.cluster, f"latency{self.made}", RANKS, 29800 + self.made)
             self.job.submit()
-            self.job.sidecar("--jobid", self.job.id, "--folder", str(self.job.folder), "--slow-after", "30")
-            self.job.wait_rhythm()
+            if self.after:
+                self.job.wait_steps(STEPS)
+            else:
+                self.attach(self.job)
+                self.job.wait_rhythm()
         return self.job
+
+    def attach(self, job: Watched) -> None:
+        """Start the sidecar."""
+        job.sidecar("--jobid", job.id, "--folder", str(job.folder), "--slow-after", "30")
 
     def end(self) -> None:
         """The job is broken for good."""
@@ -63,6 +74,10 @@ class Bench:
         number = len(job.incidents())
         begin = time.monotonic()
         make(job)
+        if self.after:
+            time.sleep(STOOD_S)
+            begin = time.monotonic()
+            self.attach(job)
         try:
             wait_until(lambda: len(job.incidents()) > number, f"a verdict: {job.text()}", 120)
             took = time.monotonic() - begin
@@ -77,7 +92,7 @@ class Bench:
             f"{name:18} {took:5.1f} s  {'right' if good else 'WRONG'}  load {os.getloadavg()[0]:.0f}  {found.summary} [{found.reason}]",
             flush=True,
         )
-        if mend is None:
+        if mend is None or self.after:
             self.end()
         else:
             job.wait_progress()
@@ -91,6 +106,9 @@ def cut_off(bench: Bench) -> None:
         time.sleep(max(0.0, 30.0 - (time.monotonic() - begin)))
         bench.cluster.node("link-up", "n4")
 
+    if bench.after:
+        bench.fault("node cut off", lambda j: bench.cluster.node("blackhole", "n4"), restore, ("unreachable", "6-7"))
+        return
     before = job.positions()["n4"].seq
     bench.fault("node cut off", lambda j: bench.cluster.node("blackhole", "n4"), restore, ("unreachable", "6-7"))
     wait_until(lambda: job.positions()["n4"].seq > before + 10, "n4 reports again", 60)
@@ -115,7 +133,7 @@ def measure(bench: Bench, only: set[str], slow: bool) -> None:
         "loader": lambda: bench.fault("data loader", lambda j: (j.control / "loader").write_text("7"),
                                       lambda j: (j.control / "loader").unlink(), ("", "7")),
         "cut": lambda: cut_off(bench),
-        "slow": lambda: drag(bench) if slow else None,
+        "slow": lambda: drag(bench) if slow and not bench.after else None,
         "skipped": lambda: bench.fault("skipped collective", lambda j: (j.control / "skip").write_text("3"), None, ("", "3")),
         "killed": lambda: bench.fault("SIGKILL", lambda j: j.signal(5, "KILL"), None, ("dead", "5")),
         "crashed": lambda: bench.fault("node crashed", lambda j: cluster.node("crash", "n3"), None, ("unreachable", "4-5")),
@@ -133,13 +151,14 @@ def measure(bench: Bench, only: set[str], slow: bool) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
+    parser.add_argument("--attach", choices=["before", "after"], default="before")
     parser.add_argument("--only", default="", help="stopped,frozen,loader,cut,slow,skipped,killed,crashed")
     parser.add_argument("--slow", action="store_true")
     flags = parser.parse_args()
     if reason := unavailable():
         raise SystemExit(reason)
     cluster = Cluster()
-    bench = Bench(cluster)
+    bench = Bench(cluster, flags.attach == "after")
     try:
         say("starting the lab cluster")
         cluster.up()

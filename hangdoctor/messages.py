@@ -49,6 +49,26 @@ class RankNow(Struct, array_like=True):
     finished: bool = False  # ... in good order
     waits: Percent = -1  # of its time since the last look, how much it waited in operations; -1 where it is not known
     held: Annotated[str, Meta(max_length=1)] = ""  # T or t: its process is stopped, D: in uninterruptible I/O (/proc/PID/stat)
+    still: bool = False  # without a box: two stacks 30 s apart are the same
+
+
+class PastPhase(Struct, array_like=True):
+    """The pauses between a rank's steps of progress in one phase, as its box remembers them."""
+
+    name: Words
+    pauses: Number
+    usual_s: Seconds  # as long as all but a few of them
+    longest_s: Seconds
+
+
+class Past(Struct, array_like=True):
+    """The history of a node's ranks, of all the longest.
+
+    Fields go by their place: new ones come at the end.
+    """
+
+    steps: Number  # iterations or optimizer steps
+    phases: Annotated[list[PastPhase], Meta(max_length=16)] = []
 
 
 # --------------------------------------------------------------------------- from an agent
@@ -74,6 +94,7 @@ class Report(Struct, tag=True, omit_defaults=True):
     ranks: Annotated[list[RankNow], Meta(max_length=4096)] = []
     late_s: Seconds = 0.0  # how long it lay on the node before it was sent
     timeout_s: Seconds = 0.0  # of the ranks' process groups, the shortest; 0 where it is not known
+    past: Past | None = None  # once in a conversation
 
 
 class NodeNews(Struct, omit_defaults=True):
@@ -86,6 +107,7 @@ class NodeNews(Struct, omit_defaults=True):
     left: bool = False
     ranks: Annotated[list[RankNow], Meta(max_length=4096)] = []  # what changed, ages as of the sending
     timeout_s: Seconds = 0.0
+    past: Past | None = None
 
 
 class Relayed(Struct, tag=True, omit_defaults=True):

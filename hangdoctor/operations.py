@@ -100,3 +100,23 @@ class RankOps(Struct, omit_defaults=True):
     layout: Layout | None = None  # as the job itself has said it
     marks: list[Mark] = []  # oldest first, as far back as the operations
     clock: str = ""  # which clock the times are of: host and boot; "" where nothing tells
+    side: list[int] = []  # threads that are not the training: they only poll beside it
+
+    def training(self) -> list[Operation]:
+        """The operations of the training's own threads."""
+        if not self.side:
+            return self.operations
+        side = set(self.side)
+        return [o for o in self.operations if o.thread not in side]
+
+    def newest(self, keep: int) -> list[Operation]:
+        """The newest of the training and of other threads, `keep` of each, and all unfinished."""
+        side = set(self.side)
+        left = {True: keep, False: keep}
+        kept = []
+        for operation in reversed(self.operations):
+            apart = operation.thread in side
+            left[apart] -= 1
+            if left[apart] >= 0 or operation.state != "done":
+                kept.append(operation)
+        return kept[::-1]

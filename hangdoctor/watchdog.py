@@ -10,54 +10,19 @@ No I/O and no clock here: callers pass the time, in seconds of a clock that neve
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 
 from msgspec import Struct
 
-from .messages import RankNow
+from . import bounds, evidence
+from .bounds import WORKING as WORKING
+from .bounds import Settings as Settings
+from .evidence import Hearing
+from .messages import Past, RankNow
 from .operations import STORE
-
-WORKING = "working"
-
-
-class Settings(Struct, frozen=True):
-    """Bounds in seconds."""
-
-    stall_after_s: float = 0.0  # fixed by the user; 0 learns
-    interval_s: float = 1.0  # between reports
-    factor: float = 6.0  # a step five times as slow as the slowest seen is no stall
-    floor_s: float = 6.0
-    floor_blind_s: float = 300.0  # ranks without a black box: stacks every 30 s are coarse evidence
-    start_s: float = 300.0  # until the job has a rhythm
-    unknown_s: float = 180.0  # a phase that was not seen often enough
-    working_s: float = 120.0
-    end_s: float = 60.0
-    timeout_s: float = 600.0  # of the process groups, where nobody tells: NCCL's
-    capture_s: float = 10.0  # what a capture needs before such a time-out ends the job
-    deaf_s: float = 4.0  # without a report from any node nothing can be said
-    warm_steps: int = 8  # samples with progress before the rhythm counts
-    warm_s: float = 8.0
-
-
-class Rhythm(Struct):
-    """The largest age seen in one kind of phase: of this period and of the one before, so that it can shrink again."""
-
-    steps: int = 0
-    peak_s: float = 0.0
-    before_s: float = 0.0
-    since_s: float = 0.0
-
-    @property
-    def high_s(self) -> float:
-        return max(self.peak_s, self.before_s)
-
-
-class Learned(Struct):
-    """What outlives a restart of the collector."""
-
-    rhythms: dict[str, Rhythm] = {}
-    warm: bool = False
+from .rhythm import ENOUGH
+from .rhythm import Learned as Learned
+from .roster import Roster
 
 
 class Stall(Struct, frozen=True):
@@ -69,18 +34,22 @@ class Stall(Struct, frozen=True):
     why: str
 
 
-class _Rank(Struct):
-    event: float  # of the caller's clock
-    phase: str = ""
-    box: bool = False
-    over: bool = False
-    finished: bool = False
+class Suspicion(Struct, frozen=True):
+    """A pause that looks like a stall already; it is one when it has lasted `commit_s`."""
+
+    event: float  # the last progress, by the caller's clock
+    age_s: float
+    commit_s: float
+    phase: str
+    why: str
 
 
-_PERIOD_S = 900.0
-_TIMES_SEEN = 1.5
-_ENOUGH = 3  # gaps of a phase
-_PHASES = 256  # that are told apart
+_TIMES_EVIDENT = 3.0  # of the longest pause that was normal
+_TIMES_CERTAIN = 2.0  # ... where a process or a node is gone
+_LOOKS_S = 2.2  # two looks of each agent: whether a rank works is known from the second
+_FIRST_STACKS_S = 60.0  # the first two stacks of ranks without a box have come by then
+_DROPPED_S = 30.0  # patience after evidence that came to nothing; twice as long each time
+_DROPPED_MOST_S = 1800.0
 
 
 class Watchdog:
@@ -89,23 +58,26 @@ class Watchdog:
     def __init__(self, settings: Settings, learned: Learned | None = None) -> None:
         self.settings = settings
         self.learned = learned or Learned()
-        self._ranks: dict[int, _Rank] = {}
-        self._busy: set[int] = set()
-        self._lost: set[int] = set()  # ended, and not in good order
-        self._phases: Counter[str] = Counter()
-        self._newest = -1e18
+        self._ranks = Roster()
         self._heard_at = -1e18
         self._pending: dict[str, float] = {}
         self._last_event = 0.0
         self._quiet_since = 0.0
         self._ticked: float | None = None
         self._calm_until = 0.0
+        self._came: float | None = None  # the first word of any rank
+        self._arriving_until = -1e18  # until then nodes of a job that stood before may still come
         self._recovering_until = -1e18
         self._stalled = False
         self._timeouts: dict[str, float] = {}
         self._first_event: float | None = None
         self._steps = 0
         self._training = False
+        self._recalled = False
+        self._silent: frozenset[int] = frozenset()
+        self._refused = -1e18  # the last progress before a look on evidence that showed no hang
+        self._patient_until = -1e18
+        self._dropped = 0
 
     # ----------------------------------------------------------------- what comes in
 
@@ -115,10 +87,11 @@ class Watchdog:
         A late one tells of the past: an age until now would be that of the network, not of the job.
         """
         told = list(ranks)
-        if told and not self._ranks and min(one.idle_s for one in told) > self.settings.deaf_s:
-            self._wait(now)  # the first node's ranks have stood for long; those of others may be moving
+        self._arrive(now, told)
         for one in told:
-            self._put(one, now - late_s - one.idle_s)
+            # Meeting each other and making groups is no rhythm yet.
+            self._training = self._training or one.op not in STORE or one.iteration > 0
+            self._ranks.put(one, now - late_s - one.idle_s)
         if late_s > self.settings.deaf_s:
             self._wait(now)
         if late_s < self.settings.interval_s * 2:
@@ -126,50 +99,40 @@ class Watchdog:
                 self._heard_at = now
             self._sample(now)
 
-    def _put(self, told: RankNow, event: float) -> None:
-        known = self._ranks.get(told.rank)
-        if known is None:
-            known = self._ranks[told.rank] = _Rank(event)
-            self._phases[""] += 1
-        known.event = max(known.event, event)
-        self._newest = max(self._newest, known.event)
-        # Meeting each other and making groups is no rhythm yet.
-        self._training = self._training or told.op not in STORE or told.iteration > 0
-        # Totals are kept as they change: with ten thousand ranks a report must not look at all of them.
-        if not known.over:
-            self._leave(known.phase)
-        if not told.over:
-            self._phases[told.phase] += 1
-        (self._busy.add if told.busy and not told.over else self._busy.discard)(told.rank)
-        lost = told.over and told.box and not told.finished
-        (self._lost.add if lost else self._lost.discard)(told.rank)
-        known.phase, known.box, known.over, known.finished = told.phase, told.box, told.over, told.finished
+    def _arrive(self, now: float, told: list[RankNow]) -> None:
+        """Ranks that have stood for long when seen first: those of other nodes may be moving."""
+        fresh = [one for one in told if one.rank not in self._ranks.ranks]
+        if self._came is None and told:
+            self._came = now
+        stood = not self._ranks.ranks or now < self._arriving_until
+        if fresh and stood and min(one.idle_s for one in fresh) > self.settings.deaf_s:
+            self._arriving_until = now + self.settings.deaf_s
+            self._recovering_until = max(self._recovering_until, now)
+
+    def recall(self, now: float, past: Past) -> None:
+        """What the boxes of a node remember: a job that stands already shows its rhythm no more."""
+        if self.learned.warm and not self._recalled:
+            return
+        self._recalled = self.learned.recall(now, past) or self._recalled
 
     def forget(self, ranks: Iterable[int]) -> None:
         """They belonged to a run that is over: another one has begun in its place."""
-        for rank in ranks:
-            known = self._ranks.pop(rank, None)
-            if known is not None and not known.over:
-                self._leave(known.phase)
-            self._busy.discard(rank)
-            self._lost.discard(rank)
-
-    def _leave(self, phase: str) -> None:
-        self._phases[phase] -= 1
-        if self._phases[phase] <= 0:
-            del self._phases[phase]
+        self._ranks.drop(ranks)
 
     def heard(self, now: float, node: str = "", timeout_s: float = 0.0) -> None:
-        """A node has reported, perhaps that nothing changed; `timeout_s` is its process groups' shortest time-out."""
+        """A node has reported, perhaps that nothing changed.
+
+        `timeout_s` is its process groups' shortest time-out.
+        """
         self._heard_at = now
         if timeout_s > 0:
             self._timeouts[node] = timeout_s
         self._sample(now)
 
     def _sample(self, now: float) -> None:
-        if not self._ranks:
+        if not self._ranks.ranks:
             return
-        last = self._newest
+        last = self._ranks.newest
         if self._works():
             self._quiet_since = now
         if last > self._last_event + 1e-3:
@@ -177,7 +140,7 @@ class Watchdog:
         label = self._label()
         # Of a long age, the share that was work must not be taken for a normal pause between operations.
         age = now - last if label == WORKING else now - max(last, self._quiet_since)
-        if now - age >= self._recovering_until:  # a network that comes back does so haltingly: that is no rhythm
+        if now - age >= self._recovering_until:  # a network comes back haltingly: that is no rhythm
             self._pending[label] = max(self._pending.get(label, 0.0), age)
 
     def _progress(self, now: float, last: float) -> None:
@@ -195,96 +158,145 @@ class Watchdog:
         self._stalled = False
         self._last_event = last
         self._quiet_since = max(self._quiet_since, last)
-        if self._steps >= self.settings.warm_steps and last - self._first_event >= self.settings.warm_s:
+        s = self.settings
+        if self._steps >= s.warm_steps and last - self._first_event >= s.warm_s:
             self.learned.warm = True
 
     def _learn(self, now: float, label: str, age: float) -> None:
-        if label not in self.learned.rhythms and len(self.learned.rhythms) >= _PHASES:
-            label = "phase:"  # a job that numbers its phases has no use for a rhythm of each
-        rhythm = self.learned.rhythms.setdefault(label, Rhythm(since_s=now))
-        if now - rhythm.since_s > _PERIOD_S or now < rhythm.since_s:
-            rhythm.before_s, rhythm.peak_s, rhythm.since_s = rhythm.peak_s, 0.0, now
-        if self.learned.warm or label == WORKING:  # first steps are slow: they teach nothing of the others
-            rhythm.peak_s = max(rhythm.peak_s, age)
+        rhythm = self.learned.turned(now, label)
+        # First steps are slow: they teach nothing of the others.
+        if self.learned.warm or label == WORKING:
+            rhythm.put(age)
             rhythm.steps += 1
 
     def _works(self) -> bool:
-        """Some rank works outside of operations, and that can come to something: not after another one was lost."""
-        return bool(self._busy) and not self._lost
+        """Some rank works outside of operations, and that can come to something.
+
+        Not after another one was lost, nor where its node is silent: it worked when heard last.
+        """
+        busy = self._ranks.busy
+        return bool(busy) and not self._ranks.lost and not (self._silent and busy <= self._silent)
 
     def _label(self) -> str:
-        if self._works():
-            return WORKING
-        phase = max(self._phases, key=lambda p: self._phases[p], default="")
-        return f"phase:{phase}"
+        return WORKING if self._works() else f"phase:{self._ranks.phase}"
 
     # ----------------------------------------------------------------- what comes out
 
-    def tick(self, now: float) -> Stall | None:
+    def tick(self, now: float, hearing: Hearing = Hearing()) -> Stall | None:  # noqa: B008 - frozen
         """Call it every interval: a tick that comes late says that this machine stood still."""
         before, self._ticked = self._ticked, now
+        self._silent = hearing.silent
         if before is not None and now - before > max(5.0, 5 * self.settings.interval_s):
             self._shift(now - before - self.settings.interval_s)
             self._calm_until = now + 2 * self.settings.deaf_s
-        if self._ranks and self._deaf(now):
+        if self._ranks.ranks and now - self._heard_at > self.settings.deaf_s:
             self._wait(now)
-        if not self._ranks or self._stalled or now < self._calm_until or self._over():
+        if not self._ranks.living or self._stalled or now < self._calm_until:
+            return None
+        if now < self._arriving_until + (0.0 if hearing.complete else self.settings.incomplete_s):
             return None
         label = self._label()
-        age = now - self._last_event
-        counted = age if label == WORKING else now - max(self._last_event, self._quiet_since)
         bound, why = self.bound(label)
-        if counted <= bound:
+        if self._counted(now, label) <= bound:
             return None
         self._stalled = True
-        return Stall(age, bound, label.removeprefix("phase:"), why)
+        return Stall(now - self._last_event, bound, label.removeprefix("phase:"), why)
+
+    def _counted(self, now: float, label: str) -> float:
+        """Seconds without progress, and without work unless that is what the label is for."""
+        if label == WORKING:
+            return now - self._last_event
+        return now - max(self._last_event, self._quiet_since)
+
+    def suspicion(self, now: float, hearing: Hearing) -> Suspicion | None:
+        """Whether there is evidence that the pause of now will not end. Call it after `tick`."""
+        if self.settings.stall_after_s or self._stalled or now < self._calm_until:
+            return None
+        if self._refused == self._last_event or now < self._patient_until or self._came is None:
+            return None
+        if now < self._came + _LOOKS_S:
+            return None
+        if not hearing.complete and now < self._arriving_until + self.settings.incomplete_s:
+            return None
+        label = self._label()
+        found = self._evidence(now, label, hearing)
+        if found is None:
+            return None
+        longest = self.learned.of(label).longest_s
+        certain = found in (evidence.DIED, evidence.STOPPED, evidence.SILENT)
+        age = now - self._last_event if certain else self._counted(now, label)
+        least = longest * (_TIMES_CERTAIN if certain else _TIMES_EVIDENT)
+        if age < max(found.begin_s, least / 2):
+            return None
+        commit = max(found.commit_s, least) if found.commit_s else 0.0
+        phase = label.removeprefix("phase:")
+        return Suspicion(self._last_event, age, commit, phase, found.why)
+
+    def _evidence(self, now: float, label: str, hearing: Hearing) -> evidence.Evidence | None:
+        ranks = self._ranks
+        if not ranks.boxes:
+            first = self._came is not None and now < self._came + _FIRST_STACKS_S
+            alike = bool(ranks.living) and ranks.still == ranks.living
+            return evidence.STILL if first and alike and hearing.complete else None
+        found = evidence.find(ranks, hearing)
+        known = self.learned.warm and self.learned.of(label).steps >= ENOUGH
+        if found is evidence.DIED and not known:
+            return evidence.DIED_EARLY
+        return found if known else None
+
+    def quiet(self, now: float) -> bool:
+        """Whether the pause of now is long enough to look more often."""
+        if self._stalled or not self.learned.warm or not self._ranks.living:
+            return False
+        age, high = now - self._last_event, self.learned.of(self._label()).high_s
+        return max(1.0, 1.5 * high) < age < 4 * max(self.settings.floor_s, high)
+
+    def goes_on(self, suspicion: Suspicion) -> bool:
+        """Whether there was progress since."""
+        return self._last_event != suspicion.event
+
+    def declare(self, now: float, suspicion: Suspicion) -> Stall:
+        """The suspicion has lasted: it is a stall."""
+        self._stalled = True
+        age = now - self._last_event
+        return Stall(age, suspicion.commit_s, suspicion.phase, suspicion.why)
+
+    def dropped(self, now: float, suspicion: Suspicion) -> None:
+        """It came to nothing: the job went on, or the capture showed no hang.
+
+        Be more patient for a while.
+        """
+        if now > self._patient_until + _DROPPED_MOST_S:
+            self._dropped = 0
+        self._patient_until = now + min(_DROPPED_MOST_S, _DROPPED_S * 2**self._dropped)
+        self._dropped = min(self._dropped + 1, 16)
+        if not self.goes_on(suspicion):
+            self._refused, self._stalled = suspicion.event, False
 
     def false_alarm(self, now: float) -> None:
         """The capture showed no hang: such an age is normal in this phase, too."""
         for label, age in self._pending.items():
             self._learn(now, label, age)
-            known = self.learned.rhythms.get(label)
-            if known is not None:  # also before the first rhythm, when nothing else is learned
-                known.peak_s = max(known.peak_s, age)
+            if label in self.learned.rhythms:  # also before the first rhythm
+                self.learned.rhythms[label].put(age)
         self._pending.clear()
         self._calm_until = now + max(30.0, now - self._last_event)
         self._stalled = False
 
     def bound(self, label: str) -> tuple[float, str]:
         """(seconds without progress that are still normal, where that figure is from)."""
-        s = self.settings
-        if s.stall_after_s:
-            return s.stall_after_s, "fixed by --stall-after"
-        bound, why = self._learned_bound(label)
-        if bound <= self.limit_s:
-            return bound, why
-        # A pause that is longer than that and was seen to be normal cannot be what the time-out is about.
-        rhythm = self.learned.rhythms.get(label)
-        least = max(self.limit_s, _TIMES_SEEN * rhythm.high_s if rhythm is not None and self.learned.warm else 0.0)
-        return (bound, why) if bound <= least else (least, f"{why}; the process groups' own time-out comes soon")
-
-    @property
-    def limit_s(self) -> float:
-        """Until when a capture must begin, to be done before the process groups' own time-out ends the job."""
-        timeout = min(self._timeouts.values(), default=self.settings.timeout_s)
-        return timeout - min(max(self.settings.capture_s, 0.2 * timeout), 0.5 * timeout)
-
-    def _learned_bound(self, label: str) -> tuple[float, str]:
-        s = self.settings
-        alive = [r for r in self._ranks.values() if not r.over]
-        floor = s.floor_s if any(r.box for r in alive) else s.floor_blind_s
-        rhythms = self.learned.rhythms
-        rhythm = rhythms.get(label) or (rhythms.get("phase:") if len(rhythms) >= _PHASES else None) or Rhythm()
-        if label == WORKING:
-            return max(s.working_s, floor, s.factor * rhythm.high_s), "ranks work outside of operations"
-        if not self.learned.warm:
-            return s.start_s, "the job is still starting"
-        if any(r.finished for r in self._ranks.values()):
-            floor = max(floor, s.end_s)
-        if rhythm.steps < _ENOUGH:
-            return max(s.unknown_s, floor), "this phase was not seen before"
-        learned = max(floor, s.factor * rhythm.high_s + 2 * s.interval_s)
-        return learned, f"up to {rhythm.high_s:.1f} s between steps is normal here"
+        ranks = self._ranks
+        if self.settings.stall_after_s:
+            return self.settings.stall_after_s, "fixed by --stall-after"
+        limit_s = bounds.limit_s(self.settings, self._timeouts.values())
+        return bounds.bound(
+            self.settings,
+            self.learned,
+            label,
+            limit_s,
+            boxes=bool(ranks.boxes),
+            finished=bool(ranks.finished),
+        )
 
     @property
     def stalled(self) -> bool:
@@ -292,17 +304,18 @@ class Watchdog:
 
     @property
     def ranks(self) -> int:
-        return len(self._ranks)
+        """How many are known."""
+        return len(self._ranks.ranks)
 
     @property
     def living(self) -> int:
-        return sum(not r.over for r in self._ranks.values())
+        """How many are not over."""
+        return len(self._ranks.living)
 
-    def _over(self) -> bool:
-        return all(r.over for r in self._ranks.values())
-
-    def _deaf(self, now: float) -> bool:
-        return now - self._heard_at > self.settings.deaf_s
+    @property
+    def last_event(self) -> float:
+        """The last progress of any rank, by the caller's clock."""
+        return self._last_event
 
     def _wait(self, now: float) -> None:
         """Reports are under way that tell of progress: some nodes come back, or catch up, before others."""
@@ -311,9 +324,7 @@ class Watchdog:
 
     def _shift(self, gap: float) -> None:
         """This machine stood still, or slept: nobody made progress meanwhile, and nobody was to."""
-        for rank in self._ranks.values():
-            rank.event += gap
-        self._newest += gap
+        self._ranks.shift(gap)
         self._heard_at += gap
         self._last_event += gap
         self._quiet_since += gap

@@ -94,6 +94,8 @@ class Handler:
         diagnosis = diagnose(one.capture)
         if diagnosis.status == "healthy" and one.reason.startswith("stall"):
             return "healthy"
+        if one.early and diagnosis.status != "hang":
+            return diagnosis.status
         _LOG.info("%s: %s", diagnosis.status.upper(), diagnosis.summary)
         kept = _Kept(one, diagnosis, plain(diagnosis))
         id = self._keep(kept)

@@ -36,6 +36,7 @@ class Counters(Struct):
     false_alarms: int = 0
     messages: int = 0
     bytes: int = 0
+    dropped: int = 0  # captures on evidence that came to nothing
 
 
 _COUNTED = {
@@ -100,6 +101,7 @@ class Conclude(Struct, frozen=True):
     id: str
     capture: JobCapture
     reason: str
+    early: bool = False  # on evidence: whatever is no hang is not kept
 
 
 Instruction = Send | Log | Remember | Conclude

@@ -19,6 +19,7 @@ from ..messages import (
     FromCollector,
     Level,
     NodeNews,
+    Past,
     RankNow,
     Relayed,
     Trace,
@@ -38,6 +39,7 @@ class _News(Struct):
 
     ranks: dict[int, tuple[RankNow, float]] = {}  # and when it was so
     timeout_s: float = 0.0
+    past: Past | None = None
 
 
 class Relay(Core):
@@ -64,6 +66,7 @@ class Relay(Core):
     def _news(self, node: Node, news: NodeNews, late_s: float, now: float) -> None:
         for known in (self._fresh.setdefault(node.name, _News()), self._last.setdefault(node.name, _News())):
             known.timeout_s = news.timeout_s
+            known.past = news.past or known.past
             known.ranks.update({rank.rank: (rank, now - late_s) for rank in news.ranks})
         node.ranks.update({rank.rank: rank.over for rank in news.ranks})
 
@@ -78,7 +81,7 @@ class Relay(Core):
             # What a rank waited then tells nothing of now.
             old = {number: (structs.replace(rank, waits=-1), at) for number, (rank, at) in known.ranks.items()}
             fresh = self._fresh.get(name, _News())
-            self._fresh[name] = _News(old | fresh.ranks, known.timeout_s)
+            self._fresh[name] = _News(old | fresh.ranks, known.timeout_s, known.past)
 
     def _answer(self, node: Node, message: Captured | Declined, now: float, wall: float) -> list[Instruction]:
         name = node.name if node.name not in self.relays else message.node or ""
@@ -147,10 +150,11 @@ class Relay(Core):
                 [structs.replace(r, idle_s=max(0.0, r.idle_s + now - at)) for r, at in fresh.ranks.values()] if fresh else []
             )
             silent = max(0.0, now - node.heard)
-            batch.append(
-                NodeNews(node.name, node.job, node.world_size, silent, node.left, ranks, fresh.timeout_s if fresh else 0.0)
-            )
-            count += len(ranks)
+            news = NodeNews(node.name, node.job, node.world_size, silent, node.left, ranks)
+            if fresh is not None:
+                news.timeout_s, news.past = fresh.timeout_s, fresh.past
+            batch.append(news)
+            count += len(ranks) + (len(news.past.phases) if news.past is not None else 0)
             if count >= _RANKS or len(batch) >= _NODES:
                 yield batch
                 batch, count = [], 0

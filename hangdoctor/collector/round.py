@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from ..errors import WireError
 from ..messages import Capture, Captured, Declined
@@ -20,6 +20,7 @@ class Round:
         self.begun = now
         self.limit_s = limit_s
         self.settle_s = settle_s
+        self.early = False  # begun on evidence: held until it is a stall
         self.captures: dict[str, NodeCapture] = {}
         self.without: dict[str, str] = {}  # node -> why it answered without a capture
         self.empty: dict[str, str] = {}  # node that answered and has no rank any more -> what it said
@@ -31,11 +32,19 @@ class Round:
     def is_stall(self) -> bool:
         return self.reason.startswith("stall")
 
-    def begin(self, nodes: Iterable[Node], now: float, silent_s: float, keep_ops: int) -> Iterator[Send]:
+    def begin(
+        self,
+        nodes: Iterable[Node],
+        now: float,
+        silent_s: float,
+        keep_ops: int,
+        silent: Collection[str] = (),
+    ) -> Iterator[Send]:
+        """Ask all; answers are expected of who was heard within `silent_s` and is not `silent`."""
         wanted = Capture(self.id, self.settle_s, max(1.0, self.limit_s - 2.0), keep_ops)
         asked: set[bytes] = set()
         for node in nodes:
-            if now - node.heard > silent_s or node.left:
+            if now - node.heard > silent_s or node.left or node.name in silent:
                 self.silent_before[node.name] = now - node.heard
             else:
                 self._expected.add(node.name)

@@ -211,7 +211,7 @@ class Server:
             if (self.options.for_s and now - begin > self.options.for_s) or self._lonely(now):
                 break
             try:
-                await asyncio.wait_for(self.stopping.wait(), self.core.settings.interval_s)
+                await asyncio.wait_for(self.stopping.wait(), self.core.rest_s(now))
             except (asyncio.TimeoutError, TimeoutError):
                 continue
         if self._tasks:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from ..errors import OtherProtocol, WireError
+from ..evidence import Hearing
 from ..messages import (
     Ack,
     Bye,
@@ -30,15 +31,19 @@ from ..messages import (
     from_agent,
 )  # fmt: skip
 from ..stragglers import SlowSettings, Straggler, Stragglers
-from ..watchdog import Stall, Watchdog
+from ..watchdog import Watchdog
+from .captures import KEEP_LEAST, Captures
 from .door import Door, Peer
-from .parts import Conclude, Counters, Instruction, Log, Node, Position, Remember, Send, Settings
+from .early import hearing
+from .parts import Counters, Instruction, Log, Node, Position, Remember, Send, Settings
 from .round import Round
 
-__all__ = ["Core", "Counters", "Settings"]
+__all__ = ["KEEP_LEAST", "Core", "Counters", "Settings"]
 _EMPTY_S = 10.0  # agents without a rank for so long are worth a line
 _TOLD = -1.0
-KEEP_LEAST = 16  # operations of a rank in a capture, however many ranks there are
+_STANDS_S = 1.5  # without progress, before it is asked how well the nodes are heard
+_CLOSE_S = 0.25  # between two ticks while the job pauses
+_GATHER_S = 10.0  # for ranks that are missing, before it is said how many are watched
 
 
 class Core:
@@ -56,15 +61,14 @@ class Core:
         self.nodes: dict[str, Node] = {}
         self.relays: dict[str, Node] = {}  # collectors below this one, by their names
         self.counters = Counters()
-        self.round: Round | None = None
+        self.captures = Captures(settings, watchdog, self.counters, self.nodes, session)
         self.trace: Trace | None = None  # what the agents were told last
         self._door = Door(settings, self.counters, self._node_of)
         self._unacked: dict[str, bytes] = {}
         self._rounds = 0
         self._asked: deque[str] = deque(maxlen=8)
-        self._stall: Stall | None = None
-        self._straggler: Straggler | None = None
-        self._concluding = ""
+        self._remembered_at = -1e18
+        self._warm_since: float | None = None
         self._told_warm = False
         self._empty_since: float | None = None  # agents are here, and none has a rank
         self.observer: Callable[[str, list[RankNow], float, float], None] | None = None  # sees all news that are taken
@@ -165,7 +169,9 @@ class Core:
         self.counters.reports += 1
         self._unacked[node.agent] = node.peer
         if isinstance(report, Report):
-            self._news(node, NodeNews(node.name, ranks=report.ranks, timeout_s=report.timeout_s), report.late_s, now)
+            self._news(
+                node, NodeNews(node.name, ranks=report.ranks, timeout_s=report.timeout_s, past=report.past), report.late_s, now
+            )
             return []
         return [i for news in report.nodes for i in self._relayed(node, news, report.late_s, now)]
 
@@ -188,6 +194,8 @@ class Core:
     def _news(self, node: Node, news: NodeNews, late_s: float, now: float) -> None:
         for rank in news.ranks:
             node.ranks[rank.rank] = rank.over
+        if news.past is not None:
+            self.watchdog.recall(now, news.past)
         self.watchdog.report(now, news.ranks, late_s)
         if self.observer is not None:
             self.observer(node.name, news.ranks, late_s, now)
@@ -205,35 +213,57 @@ class Core:
                 return []
             node = behind
         note = self.round.take(node.name, message)
-        return ([Log(note)] if note else []) + self._finish_round(now, wall)
+        return ([Log(note)] if note else []) + self.captures.finish(now, wall)
 
     # ----------------------------------------------------------------- time
 
     def tick(self, now: float, wall: float) -> list[Instruction]:
-        """Call it every `interval_s`."""
+        """Call it every `rest_s`."""
         out: list[Instruction] = []
-        if self._unacked:
+        if self._unacked and now - self._remembered_at > 0.9 * self.settings.interval_s:
+            self._remembered_at = now
             out.append(self._remember())
-        if self.watchdog.learned.warm and not self._told_warm:
-            self._told_warm = True
-            out.append(Log(f"the job's rhythm is known; {self.watchdog.ranks} ranks are watched"))
+        hears = self._hearing(now)
+        out += self._greet(now, hears)
         out += self._empty(now)
-        stall = self.watchdog.tick(now)
+        stall = self.watchdog.tick(now, hears)
         if stall is not None:
-            self._stall = stall
-            out.append(Log(f"no rank has made progress for {stall.age_s:.1f} s ({stall.why}): capturing"))
-            out += self._begin(f"stall: no progress for {stall.age_s:.1f} s, bound {stall.bound_s:.1f} s", now)
-        elif (slow := self._slow(now)) is not None:
-            self._straggler = slow
-            others = [share for rank, share in slow.shares.items() if rank != slow.rank]
-            what = f"rank {slow.rank} comes last: it waited {slow.shares[slow.rank]}% of {slow.window_s:.0f} s, the others {min(others)}% or more"
-            out.append(Log(f"{what}: capturing"))
-            out += self._begin(f"slow: {what}", now)
-        elif self._asked and self.round is None and not self._concluding:
-            out += self._begin(self._asked.popleft(), now)
+            out += self.captures.stalled(stall, now)
+        elif self.captures.early.suspicion is not None:
+            out += self.captures.go_on(now)
+        else:
+            out += self._other_reasons(now, hears)
         if self.round is not None:
-            out += self._finish_round(now, wall)
+            out += self.captures.finish(now, wall)
         return out
+
+    def rest_s(self, now: float) -> float:
+        """Seconds until the next tick: fewer while this may be a stall."""
+        close = self.captures.early.suspicion is not None or self.watchdog.quiet(now)
+        return _CLOSE_S if close else self.settings.interval_s
+
+    def _hearing(self, now: float) -> Hearing:
+        if now - self.watchdog.last_event < _STANDS_S and self._told_warm:
+            return Hearing()
+        return hearing(self.nodes.values(), self.watchdog.ranks, self.watchdog.last_event, now)
+
+    def _greet(self, now: float, hears: Hearing) -> list[Instruction]:
+        """Once: the watch has begun."""
+        if self._told_warm or not self.watchdog.learned.warm:
+            return []
+        self._warm_since = now if self._warm_since is None else self._warm_since
+        if not (hears.complete and self.watchdog.ranks) and now - self._warm_since < _GATHER_S:
+            return []
+        self._told_warm = True
+        return [Log(f"the job's rhythm is known; {self.watchdog.ranks} ranks are watched")]
+
+    def _other_reasons(self, now: float, hears: Hearing) -> list[Instruction]:
+        """Evidence of a stall, a slow rank, or a person's wish."""
+        suspicion = self.watchdog.suspicion(now, hears) if self.captures.free else None
+        if suspicion is not None:
+            return self.captures.suspect(suspicion, hears, now)
+        slow = self._slow(now)
+        return self.captures.asked(now) if slow is None else self.captures.straggle(slow, now)
 
     def _empty(self, now: float) -> list[Instruction]:
         """Once: the job has not begun, or another one was meant."""
@@ -251,7 +281,7 @@ class Core:
         return [Log(f"waiting for ranks: {where} none of the job yet; the log of an agent names the jobs of its node")]
 
     def _slow(self, now: float) -> Straggler | None:
-        if self.round is not None or self._concluding or self.watchdog.stalled:
+        if not self.captures.free or self.watchdog.stalled:
             self.stragglers.forget()
             return None
         return self.stragglers.tick(now, self.watchdog.living)
@@ -276,49 +306,16 @@ class Core:
 
     def ask(self, reason: str) -> None:
         """A person wants a capture."""
-        self._asked.append(reason)
+        self.captures.ask(reason)
 
     def silent_nodes(self, now: float) -> list[str]:
         return sorted(n.name for n in self.nodes.values() if not n.left and now - n.heard > self.settings.silent_s)
 
-    def _begin(self, reason: str, now: float) -> list[Instruction]:
-        if self.round is not None or self._concluding:
-            self._asked.append(reason)
-            return []
-        self._rounds += 1
-        self.round = Round(
-            f"{self.session}-{self._rounds}",
-            reason,
-            now,
-            self.settings.capture_s + self.settings.patience_s,
-            self.settings.settle_s,
-        )
-        ranks = sum(len(n.ranks) for n in self.nodes.values())
-        keep = max(KEEP_LEAST, min(self.settings.keep_ops, self.settings.keep_all_ops // max(1, ranks)))
-        return list(self.round.begin(self.nodes.values(), now, self.settings.silent_s, keep))
-
-    def _finish_round(self, now: float, wall: float) -> list[Instruction]:
-        assert self.round is not None
-        if not self.round.complete(now):
-            return []
-        done, self.round = self.round, None
-        self._concluding = done.id
-        if done.is_stall and not self.watchdog.stalled:
-            self._concluding = ""
-            return [Log("the job goes on; the capture is dropped")]
-        capture = done.join(self.nodes.values(), now, wall)
-        slow, self._straggler = self._straggler, None
-        if slow is not None and done.reason.startswith("slow"):
-            capture.slowest, capture.waited, capture.waited_s = slow.rank, slow.shares, slow.window_s
-        return [Conclude(done.id, capture, done.reason)]
+    @property
+    def round(self) -> Round | None:
+        """The capture that is under way."""
+        return self.captures.round
 
     def concluded(self, id: str, status: str, now: float) -> list[Instruction]:
         """The diagnosis of a capture: "healthy" takes a stall back."""
-        if id == self._concluding:
-            self._concluding = ""
-        if status == "healthy" and self.watchdog.stalled:
-            self.counters.false_alarms += 1
-            self.watchdog.false_alarm(now)
-            return [Log("the capture shows that the job goes on: no incident, and so long a pause is normal from now on")]
-        self.counters.incidents += 1
-        return []
+        return self.captures.concluded(id, status, now)

@@ -216,6 +216,8 @@ class Recorder(Core):
         self.steps += 1
         self.words[_STEPS_WORD] = self.steps
         self.words[_STEP_SINCE_WORD] = time_ns()
+        if self.iteration < 0:  # the job names none: its steps stand for them, in the ring too
+            self.mark(fmt.ITERATION, self.steps)
 
     def resolve_source(self, token: Token, entry: GroupEntry, source: int | None) -> None:
         """A receive from anybody has found its sender: count it where the sender counts it."""

@@ -16,6 +16,7 @@ from ..layout import Layout
 from ..operations import STORE, Group, Mark, Operation, OpState, RankOps, is_unknown, unknown_group
 from ..probe import format as fmt
 from ..probe.identity import boot_id, start_ticks
+from .flow import Flow
 from .glance import iteration_of
 from .jobnames import is_exactly, keys_of, names_job
 
@@ -79,7 +80,7 @@ def read_box(path: str | Path, last: int | None = None) -> Contents:
     return _Reader(Path(path), first, second).contents(last)
 
 
-_FLAGS, _LEFT = 9, 11  # places in an unpacked record
+_SIGNATURE, _THREAD, _FLAGS, _LEFT = 4, 6, 9, 11  # places in an unpacked record
 _MARKS: dict[int, Literal["phase", "iteration", "micro_batch"]] = {
     fmt.PHASE: "phase", fmt.ITERATION: "iteration", fmt.MICRO_BATCH: "micro_batch",
 }  # fmt: skip
@@ -295,12 +296,15 @@ class _Reader:
         found = list(self._records())
         whole = sorted(record for record in found if record is not None)
         torn, newest = len(found) - len(whole), whole[-1][0] if whole else 0
+        flow = self._flow(threads, whole)
         marks = [record for record in whole if record[_FLAGS] & fmt.MARK]
         whole = [record for record in whole if not record[_FLAGS] & fmt.MARK] if marks else whole
+        # What polls beside the training must not push its operations out.
+        own = [record[0] for record in whole if flow.has(record[_THREAD])]
+        since = own[-last] if last is not None and 0 < last < len(own) else 0
         begin = 0 if last is None else max(0, len(whole) - last)
-        since = whole[begin][0] if begin else 0
         for i, record in enumerate(whole):
-            if i >= begin or not record[_LEFT]:
+            if i >= begin or not record[_LEFT] or (record[0] >= since and flow.has(record[_THREAD])):
                 by_serial[record[0]] = self._operation(record, uids, tids)
         for _, _, waited, *_ in threads:
             if waited in by_serial:
@@ -316,8 +320,18 @@ class _Reader:
             runs_ahead=bool(_number(head, fmt.H_FLAGS) & fmt.RUNS_AHEAD), notes=self._notes(torn),
             layout=_layout(self.box.layout, self.box.world_size),
             marks=[self._mark(m) for m in marks[-(last or len(marks)) :] if m[0] >= since], clock=self._clock(),
+            side=sorted(tid for i, tid in enumerate(tids) if tid and not flow.has(i)),
         )  # fmt: skip
         return Contents(self.box, ops, [self._thread(row, by_serial) for row in threads if row[0]], torn, newest)
+
+    def _flow(self, threads: list[tuple[int, int, int, int, bytes]], records: list[tuple[int, ...]]) -> Flow:
+        """Which threads are the training."""
+        flow = Flow()
+        flow.see(self.box.pid, [(row[0], row[4].rstrip(b"\0")) for row in threads])
+        signatures = {r[_SIGNATURE] for r in records if not r[_FLAGS] & fmt.MARK}
+        set_up = {n for n in signatures if self._string(n).split("\t")[0] in STORE}
+        flow.learn(records, frozenset(set_up))
+        return flow
 
     def _notes(self, torn: int) -> list[str]:
         notes = [self.box.note] if self.box.note else []

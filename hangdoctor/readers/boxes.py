@@ -105,13 +105,13 @@ def told_layout(ranks: Sequence[RankCapture]) -> Layout | None:
 
 
 def trim(ops: RankOps, keep: int) -> RankOps:
-    """The newest `keep` operations, and every older one that has not ended."""
+    """The newest `keep` operations of the training, as many of other threads, and all unfinished."""
     if len(ops.operations) <= keep:
         return ops
-    old = [o for o in ops.operations[:-keep] if o.state != "done"]
-    kept = ops.operations[-keep:]
-    marks = [m for m in ops.marks[-keep:] if kept and m.at_s >= kept[0].entered_s]
-    return msgspec.structs.replace(ops, operations=old + kept, overwritten=True, marks=marks)
+    kept = ops.newest(keep)
+    done = next((o.entered_s for o in kept if o.state == "done"), kept[0].entered_s)
+    marks = [m for m in ops.marks[-keep:] if m.at_s >= done]
+    return msgspec.structs.replace(ops, operations=kept, overwritten=True, marks=marks)
 
 
 def _ask(live: Sequence[tuple[RankCapture, dict[str, str]]], nccl_dump: bool) -> list[str]:

@@ -13,10 +13,13 @@ from pathlib import Path
 from msgspec import Struct
 
 from ..errors import BadInput
+from ..operations import STORE
 from ..probe import format as fmt
+from .flow import Flow, Record, in_group
 
 _HEAD = fmt.HEADER_BYTES + fmt.THREADS * fmt.THREAD.size
 _SAMPLE = 64  # newest records, for the share of waiting
+_STORE_CALL = "store_wait"  # anybody may poll a store: that is no progress of the training
 _STATES = {fmt.RUNNING: "running", fmt.FINISHED: "finished", fmt.SWITCHED_OFF: "switched_off", fmt.CRASHED: "crashed"}
 
 
@@ -56,6 +59,10 @@ class BoxWatch:
         self._texts: dict[int, str] = {}
         self._head = head
         self._newest = 0  # serial number
+        self._last: dict[int, float] = {}  # slot of a thread -> its last progress
+        self._set_up: frozenset[int] = frozenset()  # signatures
+        self.flow = Flow()
+        self.see_threads(head)
 
     @property
     def removed(self) -> bool:
@@ -102,36 +109,93 @@ class BoxWatch:
             first = newest // slots * slots or 1  # the ring's end lies between: what is behind it will do
         data = os.pread(self._fd, (newest - first + 1) * width, begin + first % slots * width)
         waited, oldest = 0, now_ns
-        for at in range(0, len(data) - fmt.RECORD_BYTES + 1, width):
-            serial, _, entered, group, *_, flags, _, left, _, check = fmt.RECORD.unpack_from(data, at)
-            if check != serial & 0xFFFFFFFF or not entered or group == fmt.NO_GROUP or flags & fmt.ASYNC:
+        ends = range(0, len(data) - fmt.RECORD_BYTES + 1, width)
+        records = [fmt.RECORD.unpack_from(data, at) for at in ends]
+        records = [r for r in records if r[0] and r[13] == r[0] & 0xFFFFFFFF]
+        self.learn(records)
+        for record in records:
+            entered, flags, left = record[2], record[9], record[11]
+            waits = entered and in_group(record) and not flags & fmt.ASYNC
+            if not waits or not self.flow.has(record[6]):
                 continue
             oldest = min(oldest, entered)
             waited += max(0, min(left or now_ns, now_ns) - max(entered, since_ns))
         since_ns = max(since_ns, oldest) if newest - first + 1 == _SAMPLE else since_ns
         return min(1.0, waited / (now_ns - since_ns)) if now_ns > since_ns else -1.0
 
-    def _operations(self, head: bytes, glance: Glance) -> None:
+    # ----------------------------------------------------------------- parts, also for `history`
+
+    @property
+    def fd(self) -> int:
+        """The open file."""
+        return self._fd
+
+    @property
+    def steps(self) -> int:
+        """Of the job's optimizers, as of the last read."""
+        return _number(self._head, fmt.H_STEPS)
+
+    @property
+    def phase(self) -> str:
+        """The phase of the last read."""
+        return self._text(self._head, _number(self._head, fmt.H_PHASE))
+
+    def region(self, place: tuple[int, str]) -> tuple[int, int, int]:
+        """Where a region begins, its entries, and the bytes of one."""
+        begin, entries, width = struct.unpack_from(place[1], self._head, place[0])
+        return begin, entries, width
+
+    def text(self, number: int) -> str:
+        """A text of the box by its id."""
+        return self._text(self._head, number)
+
+    def learn(self, records: list[Record]) -> None:
+        """Learn from these records which threads train."""
+        named = {r[4] for r in records if in_group(r) and not r[9] & fmt.MARK}
+        fresh = (n for n in named - self._set_up if self.text(n).split("\t")[0] in STORE)
+        self._set_up = self._set_up.union(fresh)
+        self.flow.learn(records, self._set_up)
+
+    def is_store_call(self, record: Record) -> bool:
+        """Whether it is a wait for a store's key."""
+        return not in_group(record) and self.text(record[4]).startswith(_STORE_CALL)
+
+    def see_threads(self, head: bytes) -> list[tuple[int, int, int, int]]:
+        """(thread id, last serial, serial waited for, since when) of each slot of the table."""
         begin, slots, width = struct.unpack_from(fmt.H_THREADS[1], head, fmt.H_THREADS[0])
-        newest = 0
+        rows, names = [], []
         for i in range(min(slots, fmt.THREADS)):
             if begin + (i + 1) * width > len(head):
                 break
-            tid, last, waited, since, _ = fmt.THREAD.unpack_from(head, begin + i * width)
+            tid, last, waited, since, name = fmt.THREAD.unpack_from(head, begin + i * width)
             if not tid:
                 break  # slots are given in order
+            rows.append((tid, last, waited, since))
+            names.append((tid, name.rstrip(b"\0")))
+        self.flow.see(_number(head, fmt.H_PID), names)
+        return rows
+
+    # ----------------------------------------------------------------- one read
+
+    def _operations(self, head: bytes, glance: Glance) -> None:
+        best = (False, False, 0)
+        for i, (_, last, waited, since) in enumerate(self.see_threads(head)):
             self._newest = max(self._newest, last)
             record = self._record(head, waited or last)
             if record is None:
                 continue
-            entered, left, outcome = record[2], record[11], record[12]
-            glance.event_s = max(glance.event_s, entered / 1e9, left / 1e9, since / 1e9 if waited else 0.0)
+            self.learn([record])
+            left, outcome, trains = record[11], record[12], self.flow.has(i)
             inside = bool(waited) or (not left and outcome != fmt.STARTED)
-            glance.pending = glance.pending or (not left and outcome == fmt.STARTED)
-            # The thread that is inside an operation says where the rank is; among equals the newest.
-            if (inside, record[0]) > (glance.inside, newest):
-                newest, glance.inside = record[0], inside
-                glance.seq, glance.op = record[1], self._name(head, record)
+            if trains and not self.is_store_call(record):
+                self._last[i] = max(record[2], left, since if waited else 0) / 1e9
+                glance.pending = glance.pending or (not left and outcome == fmt.STARTED)
+            # The thread that trains and is inside an operation says where the rank is.
+            if (trains, inside, record[0]) > best:
+                best = (trains, inside, record[0])
+                glance.inside, glance.seq, glance.op = inside, record[1], self._name(head, record)
+        told = [at for i, at in self._last.items() if self.flow.has(i)]
+        glance.event_s = max([glance.event_s, *told])
 
     def _record(self, head: bytes, serial: int) -> tuple[int, ...] | None:
         begin, slots, width = struct.unpack_from(fmt.H_RING[1], head, fmt.H_RING[0])

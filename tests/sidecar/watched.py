@@ -76,6 +76,12 @@ class Watched:
         begin = self.at(0)[0]  # a few steps more than the first: until then the bound is that of an unknown phase
         wait_until(lambda: self.at(0)[0] > begin + 20, "it goes on", 60)
 
+    def wait_steps(self, number: int) -> None:
+        """Until every rank has made so many."""
+        every = range(self.ranks)
+        wait_until(lambda: all((self.control / f"at.{r}").exists() for r in every), "they train", 90)
+        wait_until(lambda: all(self.at(r)[0] >= number for r in every), f"{number} steps", 60)
+
     def close(self) -> None:
         for process in self.processes:
             with contextlib.suppress(ProcessLookupError):

@@ -21,7 +21,7 @@ def moved(earlier: RankOps, later: RankOps) -> bool:
     """Whether a rank completed or entered anything between the captures."""
     if later.iteration != earlier.iteration or later.finished != earlier.finished:
         return True
-    before, after = earlier.operations, later.operations
+    before, after = earlier.training(), later.training()
     if not before or not after:
         return bool(before) != bool(after)
     a, b = before[-1], after[-1]

@@ -1,0 +1,173 @@
+"""The captures of a collector's core: asked for, under way, held on evidence, being diagnosed.
+
+No I/O and no clock, as in `state`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+
+from ..evidence import Hearing
+from ..model import JobCapture
+from ..stragglers import Straggler
+from ..watchdog import Stall, Suspicion, Watchdog
+from .early import Early
+from .parts import Conclude, Counters, Instruction, Log, Node, Settings
+from .round import Round
+
+KEEP_LEAST = 16  # operations of a rank in a capture, however many ranks there are
+_SETTLE_S = 0.5  # of a capture on evidence: the ranks have stood for seconds
+
+
+class Captures:
+    """One at a time. `nodes` is the core's own table, looked at when a capture begins and ends."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        watchdog: Watchdog,
+        counters: Counters,
+        nodes: Mapping[str, Node],
+        session: str,
+    ) -> None:
+        self.settings, self.watchdog, self.counters = settings, watchdog, counters
+        self.nodes = nodes
+        self.session = session
+        self.round: Round | None = None
+        self.early = Early()
+        self.concluding = ""  # id of the one that is diagnosed now
+        self._straggler: Straggler | None = None
+        self._asked: deque[str] = deque(maxlen=8)
+        self._rounds = 0
+
+    @property
+    def free(self) -> bool:
+        """Whether another one may begin."""
+        return self.round is None and not self.concluding
+
+    def ask(self, reason: str) -> None:
+        """Make one as soon as may be."""
+        self._asked.append(reason)
+
+    def asked(self, now: float) -> list[Instruction]:
+        """Begin what was asked for first."""
+        return self.begin(self._asked.popleft(), now) if self._asked and self.free else []
+
+    def suspect(self, suspicion: Suspicion, hears: Hearing, now: float) -> list[Instruction]:
+        """Begin one on evidence."""
+        out = self.begin(f"stall: {suspicion.why}", now, hears)
+        if self.round is not None:
+            self.early.begin(suspicion, self.round.id, hears, now)
+        return out
+
+    def straggle(self, slow: Straggler, now: float) -> list[Instruction]:
+        """Begin one of a rank that the others wait for."""
+        self._straggler = slow
+        least = min(share for rank, share in slow.shares.items() if rank != slow.rank)
+        waited = f"it waited {slow.shares[slow.rank]}% of {slow.window_s:.0f} s"
+        what = f"rank {slow.rank} comes last: {waited}, the others {least}% or more"
+        return [Log(f"{what}: capturing"), *self.begin(f"slow: {what}", now)]
+
+    def stalled(self, stall: Stall, now: float) -> list[Instruction]:
+        """A capture of it; the one that is under way or held on evidence serves as well."""
+        said = Log(f"no rank has made progress for {stall.age_s:.1f} s ({stall.why}): capturing")
+        reason = f"stall: no progress for {stall.age_s:.1f} s, bound {stall.bound_s:.1f} s"
+        early, id = self.early.held, self.early.id
+        self.early.end()
+        if early is not None:
+            return [said, *self._conclude(id, early, reason)]
+        if self.round is not None and self.round.id == id:
+            self.round.reason, self.round.early = reason, False
+            return [said]
+        return [said, *self.begin(reason, now)]
+
+    def go_on(self, now: float) -> list[Instruction]:
+        """With a capture on evidence: drop it, wait, or conclude it."""
+        early, suspicion = self.early, self.early.suspicion
+        assert suspicion is not None
+        if self.concluding == early.id:
+            return []
+        if early.is_void(self.watchdog, self.nodes):
+            return self._drop(now)
+        if not early.is_due(self.watchdog, self.nodes.values()) or early.held is None:
+            return []
+        stall = self.watchdog.declare(now, suspicion)
+        said = Log(f"no rank has made progress for {stall.age_s:.1f} s: {stall.why}")
+        passed = f"no progress for {stall.age_s:.1f} s, bound {stall.bound_s:.1f} s"
+        reason = f"stall: {passed}: {stall.why}"
+        capture, early.held = early.held, None
+        return [said, *self._conclude(early.id, capture, reason, early=True)]
+
+    def _drop(self, now: float) -> list[Instruction]:
+        """The capture on evidence came to nothing: no incident."""
+        suspicion, id = self.early.suspicion, self.early.id
+        self.early.end()
+        if self.round is not None and self.round.id == id:
+            self.round = None
+        if suspicion is None:
+            return []
+        self.counters.dropped += 1
+        self.watchdog.dropped(now, suspicion)
+        passed = f"a pause of {suspicion.age_s:.1f} s ({suspicion.why})"
+        return [Log(f"{passed} was looked at and is none: the capture is dropped")]
+
+    def begin(self, reason: str, now: float, hears: Hearing | None = None) -> list[Instruction]:
+        """Ask all nodes for a capture; `hears` is given where it rests on evidence."""
+        if self.round is not None or self.concluding:
+            self._asked.append(reason)
+            return []
+        s = self.settings
+        self._rounds += 1
+        settle_s = s.settle_s if hears is None else min(s.settle_s, _SETTLE_S)
+        id = f"{self.session}-{self._rounds}"
+        self.round = Round(id, reason, now, s.capture_s + s.patience_s, settle_s)
+        self.round.early = hears is not None
+        ranks = sum(len(n.ranks) for n in self.nodes.values())
+        keep = max(KEEP_LEAST, min(s.keep_ops, s.keep_all_ops // max(1, ranks)))
+        silent = hears.nodes if hears is not None else ()
+        return list(self.round.begin(self.nodes.values(), now, s.silent_s, keep, silent))
+
+    def finish(self, now: float, wall: float) -> list[Instruction]:
+        """Hand the round that is under way on, if it is complete."""
+        assert self.round is not None
+        if not self.round.complete(now):
+            return []
+        done, self.round = self.round, None
+        if done.early:
+            self.early.held = done.join(self.nodes.values(), now, wall)
+            return self.go_on(now)
+        if done.is_stall and not self.watchdog.stalled:
+            return [Log("the job goes on; the capture is dropped")]
+        capture = done.join(self.nodes.values(), now, wall)
+        slow, self._straggler = self._straggler, None
+        if slow is not None and done.reason.startswith("slow"):
+            capture.slowest, capture.waited, capture.waited_s = slow.rank, slow.shares, slow.window_s
+        return self._conclude(done.id, capture, done.reason)
+
+    def _conclude(
+        self,
+        id: str,
+        capture: JobCapture,
+        reason: str,
+        early: bool = False,
+    ) -> list[Instruction]:
+        self.concluding = id
+        capture.notes = [reason]
+        return [Conclude(id, capture, reason, early)]
+
+    def concluded(self, id: str, status: str, now: float) -> list[Instruction]:
+        """The diagnosis of a capture: "healthy" takes a stall back."""
+        if id == self.concluding:
+            self.concluding = ""
+        if self.early.suspicion is not None and id == self.early.id:
+            if status != "hang":
+                return self._drop(now)
+            self.early.end()
+        if status == "healthy" and self.watchdog.stalled:
+            self.counters.false_alarms += 1
+            self.watchdog.false_alarm(now)
+            said = "the capture shows that the job goes on: no incident"
+            return [Log(f"{said}, and so long a pause is normal from now on")]
+        self.counters.incidents += 1
+        return []

@@ -1,0 +1,48 @@
+"""Which threads of a rank are its training, and which only poll beside it.
+
+The training is the main thread once it has made an operation of a group, and each thread that the
+job's own marks come from; threads that Python did not start (autograd's) belong to it. Where neither
+is known, all threads count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..probe import format as fmt
+
+Record = tuple[int, ...]
+_GROUP, _SIGNATURE, _THREAD, _FLAGS, _UID = 3, 4, 6, 9, 10  # places in an unpacked record
+
+
+def in_group(record: Record) -> bool:
+    """Whether it is an operation of a group, one that the group table does not list too."""
+    return record[_GROUP] != fmt.NO_GROUP or bool(record[_UID])
+
+
+class Flow:
+    """What is known of the threads of one box, by their slots; learned as records come."""
+
+    def __init__(self) -> None:
+        self._main = -1
+        self._nameless: frozenset[int] = frozenset()
+        self._trains: set[int] = set()
+
+    def see(self, pid: int, threads: list[tuple[int, bytes]]) -> None:
+        """The thread table of now: thread id and name of each slot."""
+        self._main = next((i for i, (tid, _) in enumerate(threads) if tid == pid), -1)
+        self._nameless = frozenset(i for i, (_, name) in enumerate(threads) if not name)
+
+    def learn(self, records: Iterable[Record], is_set_up: frozenset[int] = frozenset()) -> None:
+        """Look for who trains; `is_set_up`: signatures of operations that do not tell it."""
+        for record in records:
+            thread = record[_THREAD]
+            if thread in self._trains:
+                continue
+            works = in_group(record) and record[_SIGNATURE] not in is_set_up
+            if record[_FLAGS] & fmt.MARK or (thread == self._main and works):
+                self._trains.add(thread)
+
+    def has(self, thread: int) -> bool:
+        """Whether the thread in this slot belongs to the training."""
+        return not self._trains or thread in self._trains or thread in self._nameless
