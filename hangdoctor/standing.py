@@ -13,11 +13,10 @@ from msgspec import Struct
 
 from .messages import RankNow
 from .ranges import format_hosts, format_ranks
+from .rank_states import BY_NAME, STATES, SUSPECT
 
 STILL_S = 3.0  # without progress for so long a rank stands; reports come every second and may be late
 
-# The order is the code that the page's stream uses; the meaning is in docs/live.md.
-STATES = ("unseen", "moving", "working", "waiting", "outside", "still", "silent", "gone", "finished", "stopped", "blocked")
 _MAX_NODES = 6  # named in one line
 
 
@@ -66,7 +65,7 @@ class Picture(Struct):
 
 
 def state_of(told: RankNow, idle_s: float, silent: bool) -> str:
-    """One of `STATES`."""
+    """The name of one of `rank_states.TABLE`."""
     if told.over:
         return "finished" if told.finished else "gone"
     if silent:
@@ -80,9 +79,6 @@ def state_of(told: RankNow, idle_s: float, silent: bool) -> str:
     if told.inside:
         return "waiting"
     return "outside" if told.box else "still"
-
-
-_SUSPECT = ("stopped", "gone", "silent", "blocked", "outside", "still")
 
 
 def stand(rows: Iterable[Row]) -> list[Standing]:
@@ -113,12 +109,12 @@ def _standing(same: Sequence[Row], waiting: int) -> Standing:
         first.state, format_ranks(r.rank for r in same), len(same), named,
         for_s=max((r.idle_s for r in same), default=0.0) if first.state not in ("moving", "unseen", "finished") else 0.0,
         op=first.op if placed else "", seq=first.seq if first.state == "waiting" else 0, phase=first.phase if placed else "",
-        iteration=first.iteration if placed else -1, holds=waiting if first.state in _SUSPECT and waiting else 0,
+        iteration=first.iteration if placed else -1, holds=waiting if first.state in SUSPECT and waiting else 0,
     )  # fmt: skip
 
 
 def _order(one: Standing) -> tuple[object, ...]:
-    suspect = _SUSPECT.index(one.state) if one.holds else 9
+    suspect = SUSPECT.index(one.state) if one.holds else 9
     # Where all wait, the few in another place than the many are the ones to look at.
     rest = (
         "stopped",
@@ -157,14 +153,14 @@ def sentence(standings: Sequence[Standing], counts: Counter[str], blind: bool = 
     holders = [s for s in standings if s.holds]
     waits = [s for s in standings if s.state == "waiting"]
     if holders:
-        return f"{_who(holders[0])} {_IS[holders[0].state]}; {_waiters(waits)}"
+        return f"{_who(holders[0])} {BY_NAME[holders[0].state].phrase}; {_waiters(waits)}"
     if waits and not counts["moving"] and not counts["working"]:
         return f"Nobody moves: {_waiters(waits)}"
     if waits:
         return f"{_waiters(waits)}; {_go_on(counts['moving'] + counts['working'])}"
-    lost = sum(counts[s] for s in _SUSPECT)
+    lost = sum(counts[s] for s in SUSPECT)
     if lost:
-        standing = ", ".join(f"{counts[s]} {_SHORT[s]}" for s in _SUSPECT if counts[s])
+        standing = ", ".join(f"{counts[s]} {BY_NAME[s].short}" for s in SUSPECT if counts[s])
         return f"{_go_on(total - lost, f' of {total} ranks', blind)}, {standing}"
     if counts["finished"] + counts["unseen"] == total:
         return "The job has ended" if counts["finished"] else "No rank has been seen yet"
@@ -177,20 +173,6 @@ def _go_on(number: int, of_what: str = "", blind: bool = False) -> str:
     """Of ranks whose progress nobody can see it is only said that they run."""
     verb = ("runs" if number == 1 else "run") if blind else "goes on" if number == 1 else "go on"
     return f"{number}{of_what} {verb}"
-
-
-_IS = {
-    "gone": "is gone", "silent": "is silent: its node does not answer", "outside": "is outside of any operation",
-    "still": "stands still", "stopped": "is stopped", "blocked": "is blocked in I/O",
-}  # fmt: skip
-_SHORT = {
-    "gone": "gone",
-    "silent": "silent",
-    "still": "without progress",
-    "outside": "outside of any operation",
-    "stopped": "stopped",
-    "blocked": "blocked in I/O",
-}
 
 
 def _who(one: Standing) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from hangdoctor._version import __version__
 
-from .score import Result, Tally
+from .score import Result, Said, Tally
 from .simulated import Size
 
 TARGETS = {
@@ -45,6 +45,7 @@ def lines(found: Findings) -> Iterator[str]:
     yield "## Results"
     yield ""
     yield from _overview(ours)
+    yield from _reliability(ours)
     yield from _peers(found.results)
     yield from _sizes(found.sizes)
     for part, title in (("real", "Real jobs"), ("simulated", "Simulated NCCL jobs")):
@@ -96,6 +97,31 @@ def _overview(results: list[Result]) -> Iterator[str]:
             [f"{part}: {mode}", str(tally.cases), percent(tally.exact), target, percent(tally.victim), percent(tally.kind)]
         )
     yield from _table(["evidence", "cases", "exact culprits", "target", "a victim named (target 1 %)", "kind right"], rows)
+
+
+_BANDS = ((0.9, 1.01), (0.8, 0.9), (0.7, 0.8), (0.55, 0.7), (0.45, 0.55), (0.0, 0.45))  # from, below
+
+
+def _reliability(results: list[Result]) -> Iterator[str]:
+    """What a stated confidence is worth: of the causes that say 90 %, about 90 % should hold."""
+    said = [s for r in results for s in r.said]
+    if not said:
+        return
+    yield "## What a confidence is worth"
+    yield ""
+    yield "Each cause of each verdict by itself: what it says of its own certainty, and how often it holds (its kind and its ranks)."
+    yield ""
+    by_band = [(f"{low:.0%} and more", [s for s in said if low <= s.confidence < high]) for low, high in _BANDS]
+    yield from _table(["confidence", "causes", "says, mean", "right"], (_worth(name, some) for name, some in by_band if some))
+    kinds = sorted({s.kind for s in said})
+    by_kind = [(f"`{kind}`", [s for s in said if s.kind == kind]) for kind in kinds]
+    yield from _table(["kind", "causes", "says, mean", "right"], (_worth(name, some) for name, some in by_kind))
+
+
+def _worth(name: str, said: list[Said]) -> list[str]:
+    mean = sum(s.confidence for s in said) / len(said)
+    right = sum(s.right for s in said) / len(said)
+    return [name, str(len(said)), percent(mean), percent(right)]
 
 
 def _peers(results: list[Result]) -> Iterator[str]:

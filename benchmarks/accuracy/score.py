@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from hangdoctor.model import Diagnosis
+from hangdoctor.model import Cause, Diagnosis
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,16 @@ class Result:
     summary: str = ""
     peer: bool = False
     no_evidence: bool = False  # this mode has nothing to read of such a case
+    said: list[Said] = field(default_factory=list)  # each cause of the verdict
+
+
+@dataclass
+class Said:
+    """One cause that a verdict named: how sure it was, and whether that was so."""
+
+    kind: str
+    confidence: float
+    right: bool
 
 
 def judge(result: Result, diagnosis: Diagnosis, truth: Expected) -> Result:
@@ -54,6 +64,7 @@ def judge(result: Result, diagnosis: Diagnosis, truth: Expected) -> Result:
     result.named = [(c.kind, sorted(c.ranks)) for c in diagnosis.causes]
     result.expected = truth.ranks
     result.summary = diagnosis.summary
+    result.said = [Said(c.kind, c.confidence, is_right(c, truth)) for c in diagnosis.causes]
     named = {r for _, ranks in result.named for r in ranks}
     if not truth.hang:
         result.exact = diagnosis.status != "hang" and named <= set(truth.innocent_if_slow)
@@ -66,6 +77,20 @@ def judge(result: Result, diagnosis: Diagnosis, truth: Expected) -> Result:
     result.victim = bool(named) and not any(named <= s for s in named_all)
     result.kind_right = bool(result.named) and all(kind in truth.kinds for kind, _ in result.named)
     return result
+
+
+def is_right(cause: Cause, truth: Expected) -> bool:
+    """Whether a cause holds by itself: its kind, and no rank in it that the evidence shows to be innocent.
+
+    A cause that names two sides, one of which it says to be at fault, holds where the culprit is one of them.
+    """
+    ranks = set(cause.ranks)
+    if not truth.hang:
+        return cause.kind == "slow" and ranks <= set(truth.innocent_if_slow)
+    if cause.kind not in truth.kinds or not ranks:
+        return False
+    either = bool(ranks & set(truth.ranks)) and ranks <= set(truth.wider)
+    return either or any(ranks <= set(some) for some in (truth.ranks, *truth.alternatives))
 
 
 @dataclass(frozen=True)

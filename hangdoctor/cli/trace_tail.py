@@ -10,7 +10,7 @@ import click
 
 from ..calls_model import CallTrace, Event
 from ..diagnosis.calls import main_tid
-from ..diagnosis.case import short
+from ..diagnosis.wording.terms import long_frame
 from ..errors import BadInput, NoRanksFound, UsageError
 from ..ranges import format_ranks
 from ..readers.calls import CallsReader, calls_path
@@ -146,7 +146,7 @@ class _View:
             thread = trace.threads[event.thread]
             if not self.all and thread.tid != self.main:
                 continue
-            name = short(trace.functions[event.function])
+            name = long_frame(trace.functions[event.function])
             stack = self.stacks.setdefault(thread.tid, [])
             if event.kind in ("call", "open"):
                 depth = len(stack)

@@ -1,33 +1,51 @@
-"""The last Python calls of the culprit and of one healthy rank, and the first place where they part. Pure."""
+"""The last Python calls of the culprit and of one healthy rank, and the first place where they
+part. Pure.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import SequenceMatcher
+from difflib import Match, SequenceMatcher
 
 from msgspec.structs import replace
 
 from ..calls_model import CallTrace, Event, Function
-from ..model import CallsOf, CallsParting, Cause, Evidence
-from .case import Case, short
+from ..model import CallsOf, CallsParting
+from .case import Case
+from .draft import Draft
+from .findings import Clue, Finding, Quoted
 from .view import RankView
+from .wording import calls as wording
+from .wording.terms import long_frame
 
 _SHOWN = 6  # calls after the parting that are shown of each rank
-_ENOUGH = (8, 4, 2)  # events in a row that make two histories the same one: the longest of these that is found
+_ENOUGH = (
+    8,
+    4,
+    2,
+)  # events in a row that make two histories the same one: the longest of these that is found
 _RESUMED = 4  # events in a row after which two ranks count as together again
 Step = tuple[str, Function]  # what happened ("call", "return", "exception") to which function
 Steps = Sequence[tuple[Step, Event]]  # with the event, whose time is by the rank's own clock
 
 
-def find(case: Case, causes: Sequence[Cause]) -> CallsParting | None:
-    """The first cause's culprit beside a healthy rank; None where the culprit was not traced. Adds evidence to the cause."""
-    culprit = next((v for c in causes[:1] for r in c.ranks for v in case.views if v.rank == r and _traced(v)), None)
+def run(case: Case, draft: Draft) -> None:
+    """The first finding's culprit beside a healthy rank, where the culprit was traced; evidence for
+    the finding.
+    """
+    culprit = _culprit(case, draft.findings)
     if culprit is None:
-        return None
-    peer = _peer(case, culprit, {r for c in causes for r in c.ranks})
-    parting = compare(culprit, peer)
-    causes[0].evidence.append(Evidence("trace", [culprit.rank, *([peer.rank] if peer else [])], parting.says))
-    return parting
+        return
+    peer = _peer(case, culprit, {r for c in draft.findings for r in c.ranks})
+    draft.calls = compare(culprit, peer)
+    ranks = (culprit.rank, peer.rank) if peer is not None else (culprit.rank,)
+    draft.findings[0].clues.append(Clue("trace", ranks, Quoted(draft.calls.says)))
+
+
+def _culprit(case: Case, findings: Sequence[Finding]) -> RankView | None:
+    traced = {v.rank: v for v in case.views if _traced(v)}
+    ranks = findings[0].ranks if findings else []
+    return next((traced[r] for r in ranks if r in traced), None)
 
 
 def _traced(view: RankView) -> bool:
@@ -35,11 +53,18 @@ def _traced(view: RankView) -> bool:
 
 
 def _peer(case: Case, culprit: RankView, blamed: set[int]) -> RankView | None:
-    """A rank that is not to blame: of the same role in another replica where the layout tells, else the nearest."""
-    able = [v for v in case.views if v.rank not in blamed and not v.gone and not v.stopped and _traced(v)]
+    """A rank that is not to blame: of the same role in another replica where the layout tells, else
+    the nearest.
+    """
+    innocent = [v for v in case.views if v.rank not in blamed and not v.gone and not v.stopped]
+    able = [v for v in innocent if _traced(v)]
     layout = case.capture.layout
     same = set(layout.same_role(culprit.rank)) if layout is not None else set()
-    return min(able, key=lambda v: (v.rank not in same, abs(v.rank - culprit.rank), v.rank), default=None)
+
+    def distance(view: RankView) -> tuple[bool, int, int]:
+        return (view.rank not in same, abs(view.rank - culprit.rank), view.rank)
+
+    return min(able, key=distance, default=None)
 
 
 def compare(culprit: RankView, peer: RankView | None) -> CallsParting:
@@ -50,31 +75,51 @@ def compare(culprit: RankView, peer: RankView | None) -> CallsParting:
     common = 0
     while common < min(a, b) and theirs[a - 1 - common][0] == others[b - 1 - common][0]:
         common += 1
-    of_culprit = _shown(culprit, theirs[a if common else -_SHOWN :])
-    of_peer = _shown(peer, others[b if common else -_SHOWN :]) if peer is not None else None
-    alike = _say(theirs[a - 1][0]) if common else ""
-    return CallsParting(_sentence(of_culprit, of_peer, alike), of_culprit, of_peer, common, alike)
+    of_culprit = _shown(culprit, _since(theirs, a, common))
+    of_peer = _shown(peer, _since(others, b, common)) if peer is not None else None
+    alike = wording.step(*theirs[a - 1][0]) if common else ""
+    says = wording.parting(of_culprit, of_peer, alike)
+    return CallsParting(says, of_culprit, of_peer, common, alike)
+
+
+def _since(steps: Steps, parted: int, common: int) -> Steps:
+    """What a rank did since the two parted; its last steps where they have nothing in common."""
+    return steps[parted:] if common else steps[-_SHOWN:]
 
 
 def part(a: Steps, b: Steps) -> tuple[int, int]:
-    """The places in two histories after which they differ for good; (0, 0) where they have nothing in common.
+    """The places in two histories after which they differ for good; (0, 0) where they have nothing
+    in common.
 
-    Both ranks are at the end inside some of the same calls. What they did since they entered the innermost one that
-    they share is compared from its beginning, because the rounds of a loop around it cannot be told apart. Where they
-    share none, of all stretches that are the same in both the one that happened at the same time is taken.
+    Both ranks are at the end inside some of the same calls. What they did since they entered the
+    innermost one that they share is compared from its beginning, because the rounds of a loop
+    around it cannot be told apart. Where they share none, of all stretches that are the same in
+    both the one that happened at the same time is taken.
     """
     shared = _shared_call(a, b)
     if shared is None:
         return _same_time(a, b)
     i, j = shared[0] + 1, shared[1] + 1
     inner = SequenceMatcher(None, [s for s, _ in a[i:]], [s for s, _ in b[j:]], autojunk=False)
-    blocks = [m for m in inner.get_matching_blocks() if m.size >= _RESUMED or (m.size and not m.a and not m.b)]
-    return (i + blocks[-1].a + blocks[-1].size, j + blocks[-1].b + blocks[-1].size) if blocks else (i, j)
+    blocks = [m for m in inner.get_matching_blocks() if _resumes(m)]
+    if not blocks:
+        return i, j
+    last = blocks[-1]
+    return i + last.a + last.size, j + last.b + last.size
+
+
+def _resumes(block: Match) -> bool:
+    """Whether both ranks do the same again there: long enough, or from the very beginning."""
+    return block.size >= _RESUMED or (block.size > 0 and not block.a and not block.b)
 
 
 def _shared_call(a: Steps, b: Steps) -> tuple[int, int] | None:
-    """The innermost call that both histories are still in, as places of the two; the calls around it agree too."""
-    mine, theirs = ([k for k, (_, e) in enumerate(steps) if e in opened] for steps, opened in _opened(a, b))
+    """The innermost call that both histories are still in, as places of the two; the calls around
+    it agree too.
+    """
+    mine, theirs = (
+        [k for k, (_, e) in enumerate(steps) if e in opened] for steps, opened in _opened(a, b)
+    )
     for x in range(len(mine) - 1, -1, -1):
         for y in range(len(theirs) - 1, -1, -1):
             around = x == 0 or y == 0 or a[mine[x - 1]][0] == b[theirs[y - 1]][0]
@@ -99,7 +144,11 @@ def _same_time(a: Steps, b: Steps) -> tuple[int, int]:
                     ends.append((row[j], i, j))
         before = row
     for enough in _ENOUGH:
-        long = [(abs(a[i - 1][1].at_ns - b[j - 1][1].at_ns), -run, i, j) for run, i, j in ends if run >= enough]
+        long = [
+            (abs(a[i - 1][1].at_ns - b[j - 1][1].at_ns), -run, i, j)
+            for run, i, j in ends
+            if run >= enough
+        ]
         if long:
             return min(long)[2:]
     return 0, 0
@@ -117,13 +166,17 @@ def thread_events(trace: CallTrace, tid: int) -> list[Event]:
 
 
 def open_calls(events: Sequence[Event]) -> list[Event]:
-    """Calls that have not returned, outermost first: where the thread is, as far as it was recorded."""
+    """Calls that have not returned, outermost first: where the thread is, as far as it was
+    recorded.
+    """
     stack: list[Event] = []
     for event in events:
         if event.kind in ("call", "open"):
             stack.append(event)
             continue
-        place = next((i for i in range(len(stack) - 1, -1, -1) if stack[i].function == event.function), None)
+        place = next(
+            (i for i in range(len(stack) - 1, -1, -1) if stack[i].function == event.function), None
+        )
         if place is not None:
             del stack[place:]
     return stack
@@ -147,7 +200,10 @@ def _steps(view: RankView) -> Steps:
     wanted = view.thread.tid if view.thread is not None else main_tid(trace)
     events = thread_events(trace, wanted) or thread_events(trace, main_tid(trace))
     return [
-        (("call" if e.kind == "open" else e.kind, trace.functions[e.function]), replace(e, at_ns=e.at_ns + trace.base_ns))
+        (
+            ("call" if e.kind == "open" else e.kind, trace.functions[e.function]),
+            replace(e, at_ns=e.at_ns + trace.base_ns),
+        )
         for e in events
     ]
 
@@ -156,9 +212,9 @@ def _shown(view: RankView, steps: Steps) -> CallsOf:
     trace = view.capture.calls
     assert trace is not None
     every = [e for _, e in _steps(view)]
-    inside = [short(trace.functions[e.function]) for e in open_calls(every)]
+    inside = [long_frame(trace.functions[e.function]) for e in open_calls(every)]
     age = round(max(0.0, trace.read_s - every[-1].at_ns / 1e9), 1) if every else -1.0
-    said = [_say(step) for step in _briefly([s for s, _ in steps])]
+    said = [wording.step(*step) for step in _briefly([s for s, _ in steps])]
     if len(said) > _SHOWN:
         said = [*said[: _SHOWN - 2], f"... {len(said) - _SHOWN + 1} more ...", said[-1]]
     return CallsOf(view.rank, said, inside, age)
@@ -168,25 +224,11 @@ def _briefly(steps: Sequence[Step]) -> list[Step]:
     """Calls that have come back are one step each, without what they called."""
     brief: list[Step] = []
     for kind, function in steps:
-        begun = next((i for i in range(len(brief) - 1, -1, -1) if brief[i] == ("call", function)), None)
+        begun = next(
+            (i for i in range(len(brief) - 1, -1, -1) if brief[i] == ("call", function)), None
+        )
         if kind == "return" and begun is not None:
             brief[begun:] = [("ran", function)]
         else:
             brief.append((kind, function))
     return brief
-
-
-def _say(step: Step) -> str:
-    words = {"call": "called", "return": "returned from", "exception": "was thrown out of", "ran": "ran"}
-    return f"{words[step[0]]} {short(step[1])}"
-
-
-def _sentence(culprit: CallsOf, peer: CallsOf | None, alike: str) -> str:
-    own = culprit.calls[0] if culprit.calls else "made no further call"
-    last = culprit.calls[-1] if culprit.calls else "recorded nothing"
-    if peer is None:
-        return f"the last that rank {culprit.rank} did is: {last}"
-    if not alike:
-        return f"the recorded calls of ranks {culprit.rank} and {peer.rank} have nothing in common; rank {culprit.rank} last {last}"
-    theirs = peer.calls[0] if peer.calls else "made no further call"
-    return f"ranks {culprit.rank} and {peer.rank} did the same until both {alike}; then rank {culprit.rank} {own}, rank {peer.rank} {theirs}"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from ..model import JobCapture, Where
-from ..ranges import format_ranks
+from ..model import Frame, JobCapture, Kind, Where
+from .findings import Clue, Finding, Home, InOp, Op, Story, Waiters
 from .position import group_by_operation, iteration
 from .view import RankView, view_job
 
@@ -19,14 +19,16 @@ class Case(Struct):
     views: list[RankView]
     world_size: int
     silent: dict[int, str]  # rank -> why its node said nothing
-    absent: list[int]  # ranks that nobody captured and no silent node accounts for
+    absent: list[int]  # ranks that were not captured, and no silent node accounts for them
 
     @property
     def alive(self) -> list[RankView]:
+        """Ranks with a living process."""
         return [v for v in self.views if not v.gone]
 
     @property
     def gone(self) -> list[RankView]:
+        """Ranks whose process has ended."""
         return [v for v in self.views if v.gone]
 
     @property
@@ -34,18 +36,29 @@ class Case(Struct):
         """Ranks in a communication that did not get on, and whose process is free to run."""
         return [v for v in self.alive if v.waits and not v.stopped]
 
+    @property
+    def unseen(self) -> list[int]:
+        """Ranks of which nothing is known."""
+        return sorted({*self.absent, *self.silent})
+
     def held_up(self, but: Iterable[int] = ()) -> list[RankView]:
         """The largest group of ranks that wait in one operation, without `but`."""
         left_out = set(but)
         groups = group_by_operation([v for v in self.waiting if v.rank not in left_out])
         return groups[0] if groups else []
 
+    def homes(self, ranks: Iterable[int]) -> list[Home]:
+        """Where these ranks run, as far as they were captured."""
+        wanted = set(ranks)
+        return [Home(v.rank, v.node, v.pid, v.capture.gpu) for v in self.views if v.rank in wanted]
+
 
 def open_case(capture: JobCapture) -> Case:
+    """The capture as the passes read it."""
     views = view_job(capture)
     world = max([capture.world_size, *(v.capture.world_size for v in views)], default=0)
     world = max(world, 1 + max((v.rank for v in views), default=-1))
-    silent = {rank: f"node {s.node} did not report: {s.why}" for s in capture.silent for rank in s.ranks}
+    silent = {r: f"node {s.node} did not report ({s.why})" for s in capture.silent for r in s.ranks}
     seen = {v.rank for v in views}
     for rank in seen:
         silent.pop(rank, None)
@@ -53,76 +66,73 @@ def open_case(capture: JobCapture) -> Case:
     return Case(capture, views, world, silent, absent)
 
 
-def names(ranks: Iterable[int], verb: str = "") -> str:
-    """``Rank 3`` or ``Ranks 3,5-7``; "" for none."""
-    ranks = sorted(set(ranks))
-    return f"{'Rank' if len(ranks) == 1 else 'Ranks'} {format_ranks(ranks)}" if ranks else ""
-
-
 def nodes_of(views: Iterable[RankView]) -> list[str]:
+    """Nodes that these ranks run on."""
     return sorted({v.node for v in views if v.node})
 
 
-def on_node(view: RankView) -> str:
-    """`` on n2``, for a command to be run there; "" where no node is known."""
-    return f" on {view.node}" if view.node else ""
+def ranks_of(views: Iterable[RankView]) -> tuple[int, ...]:
+    """Numbers of these ranks."""
+    return tuple(v.rank for v in views)
 
 
-def who(views: list[RankView]) -> str:
-    """``Rank 3 (node n2, pid 812)``; of several ranks the nodes only."""
-    if len(views) == 1:
-        view = views[0]
-        parts = [f"node {view.node}" if view.node else "", f"pid {view.pid}" if view.pid else ""]
-        if view.capture.gpu:
-            parts.append(f"GPU {view.capture.gpu}")
-        inner = ", ".join(p for p in parts if p)
-        return f"{names([view.rank])}{f' ({inner})' if inner else ''}"
-    nodes = nodes_of(views)
-    return names(v.rank for v in views) + (
-        f" (node{'s' if len(nodes) > 1 else ''} {', '.join(nodes)})" if 0 < len(nodes) <= 4 else ""
-    )
-
-
-def short(frame: object) -> str:
-    """A frame as ``function (file.py:12)`` with the last two parts of the path, as py-spy shows it."""
-    text = str(frame)
-    head, _, tail = text.rpartition(" (")
-    path = tail.rstrip(")")
-    parts = path.split("/")
-    return f"{head} ({'/'.join(parts[-2:])})" if head else text
-
-
-def operation_of(group: list[RankView]) -> str:
-    """``all_reduce at train (train.py:31)``."""
-    if not group:
-        return "nothing"
+def op_of(group: Sequence[RankView]) -> Op:
+    """The operation that ranks are in, as the stack of the first one shows it."""
     place = group[0].place
-    return place.op + (f" at {short(place.frame)}" if place.frame is not None else "")
+    peer = place.peer if place.kind == "p2p" and place.peer >= 0 else None
+    return Op(place.op, peer=peer, frame=place.frame)
 
 
-def where_held(case: Case, group: list[RankView], culprit: RankView | None) -> Where:
-    """The operation that is held up, and the culprit's own frame."""
+def frame_of(view: RankView) -> Frame | None:
+    """The frame that says most about where a rank is."""
+    return view.place.frame or (view.path[-1] if view.path else None)
+
+
+def in_op(views: Sequence[RankView]) -> Clue:
+    """The evidence that these ranks are in one operation."""
+    return Clue("stack", ranks_of(views), InOp(op_of(views)))
+
+
+def where_held(case: Case, group: Sequence[RankView], culprit: RankView | None) -> Where:
+    """The operation that does not finish, and the culprit's own frame."""
     where = Where()
     if group:
         place = group[0].place
+        world = place.group == "world" and case.world_size > 0
         where.op, where.group = place.op or None, place.group or None
-        where.group_ranks = list(range(case.world_size)) if place.group == "world" and case.world_size else None
+        where.group_ranks = list(range(case.world_size)) if world else None
         where.iteration = iteration(group[0].path)
     if culprit is not None:
-        frame = culprit.place.frame or (culprit.path[-1] if culprit.path else None)
+        frame = frame_of(culprit)
         where.frame = str(frame) if frame is not None else None
         own = iteration(culprit.path)
         where.iteration = own if own is not None else where.iteration
     return where
 
 
-def waiters_sentence(case: Case, culprits: Iterable[int]) -> str:
-    """``ranks 0-2,4-7 wait in all_reduce at ...``: what the culprit holds up; "" where nobody waits."""
+def waiters(case: Case, culprits: Iterable[int]) -> Waiters | None:
+    """Who waits while the culprits do not come; None where no rank does."""
     blamed = set(culprits)
     groups = group_by_operation([v for v in case.waiting if v.rank not in blamed])
     if not groups:
-        return ""
-    first = groups[0]
-    text = f"{names(v.rank for v in first).lower()} wait{'s' if len(first) == 1 else ''} in {operation_of(first)}"
-    rest = [v.rank for g in groups[1:] for v in g]
-    return text + (f" ({format_ranks(rest)} in other operations)" if rest else "")
+        return None
+    rest = tuple(v.rank for g in groups[1:] for v in g)
+    return Waiters(ranks_of(groups[0]), op_of(groups[0]), elsewhere=rest)
+
+
+def finding_on(
+    case: Case, kind: Kind, views: Sequence[RankView], story: Story, confidence: float
+) -> Finding:
+    """A finding on ranks that were captured, with where they are and who waits for them."""
+    ranks = [v.rank for v in views]
+    return Finding(
+        kind=kind,
+        ranks=ranks,
+        story=story,
+        confidence=confidence,
+        nodes=nodes_of(views),
+        where=where_held(case, case.held_up(ranks), views[0]),
+        frame=frame_of(views[0]),
+        waiters=waiters(case, ranks),
+        children=any(v.capture.children for v in views),
+    )

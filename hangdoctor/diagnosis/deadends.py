@@ -1,7 +1,9 @@
-"""Verdicts on the ends of the stacks' wait-for graph: an operation that all have entered, or a ring of waits.
+"""Verdicts on the ends of the stacks' wait-for graph: an operation that all have entered, or a ring
+of waits.
 
-In a ring, somebody waits in an operation that another member has left behind. Who is in the minority there left the
-program. Where as many have left it as wait in it, nothing tells who did, and both sides are named as one set.
+In a ring, some rank waits in an operation that another member is past. Who is in the minority there
+made the wrong call. Where as many are past it as wait in it, nothing shows which, and both sides
+are named as one set.
 """
 
 from __future__ import annotations
@@ -10,80 +12,85 @@ from collections import Counter
 
 from msgspec import Struct
 
-from ..model import Alternative, Cause, Evidence, Frame, Kind
-from ..ranges import format_ranks
+from ..model import Frame, Kind
+from . import findings as f
 from . import stackgraph
-from .case import Case, names, nodes_of, operation_of, where_held, who
+from .case import Case, finding_on, in_op, op_of, ranks_of, where_held
+from .confidence import Ground, sure
+from .findings import Against, Apart, Finding, Why
 from .position import compare, counters, program
-from .stackgraph import End, Instance, StackGraph
+from .stackgraph import End, Instance, StackGraph, Transfer
 from .view import RankView
 
-ADVICE = (
-    "Stacks cannot count operations. Started with `hangdoctor run -- CMD`, or with TORCH_FR_BUFFER_SIZE=2000 and its dumps, "
-    "the next hang tells which rank skipped one."
-)
+_SHOWN = 8  # ranks whose operation is evidence
+Views = dict[int, RankView]
 
 
 class Odd(Struct):
-    """Ranks that left the program, by one reading of a ring."""
+    """Ranks that made different calls, by one reading of a ring."""
 
     kind: Kind
     ranks: list[int]
-    instead: list[int]  # who they are told from
-    why: str
-    confidence: float
-    or_else: list[int] = []  # who it may be as well: stacks do not tell the two sides apart
+    instead: list[int]  # the ranks that they differ from
+    how: Apart
+    ground: Ground
+    or_else: list[int] = []  # who it may be as well: stacks do not show which of the two sides
 
 
-def find(case: Case, waiting: list[RankView]) -> list[Cause]:
-    """One cause for each end of the waits that can be read; [] where the members of operations are not known."""
+def find(case: Case, waiting: list[RankView]) -> list[Finding]:
+    """One finding for each end of the waits that can be read; [] where the members of operations
+    are not known.
+    """
     graph = stackgraph.build(case, waiting)
     views = {v.rank: v for v in waiting}
-    causes: list[Cause] = []
+    found: list[Finding] = []
     for end in stackgraph.ends(graph):
         if not end.instances:
             continue  # a rank that waits for something without known members
         if not end.ranks and end.instances[0].absent:
-            causes.append(_apart(case, end.instances[0], views))
+            found.append(_apart(case, end.instances[0], views))
         elif not end.ranks:
-            causes.append(_full(case, end.instances[0], views))
+            found.append(_full(case, end.instances[0], views))
         elif all(r in views for r in end.ranks):
-            causes.append(_ring(case, graph, end, views))
-    return causes
+            found.append(_ring(case, graph, end, views))
+    return found
 
 
-def _apart(case: Case, instance: Instance, views: dict[int, RankView]) -> Cause:
-    """An operation whose other members wait in something else, for whom their stacks do not tell."""
-    here, there = [r for r in instance.present if r in views], [r for r in instance.absent if r in views]
+def _apart(case: Case, instance: Instance, views: Views) -> Finding:
+    """An operation whose other members wait in something else, for whom their stacks do not show."""
+    here, there = (
+        [r for r in instance.present if r in views],
+        [r for r in instance.absent if r in views],
+    )
     if len(here) == len(there):
-        both = sorted(here + there)
-        return _cause(case, Odd("order", both, [], "they wait in two operations, and nothing tells which is wrong", 0.3), views)
+        both = Odd("order", sorted(here + there), [], Apart.NO_ORDER, Ground.RING_BY_STACKS)
+        return _finding(case, both, views)
     few, many = sorted((here, there), key=len)
-    return _cause(case, Odd("order", few, many, "in another operation than most", 0.45), views)
+    return _finding(case, Odd("order", few, many, Apart.SMALLER_SIDE, Ground.FEW_ELSEWHERE), views)
 
 
-def _full(case: Case, instance: Instance, views: dict[int, RankView]) -> Cause:
+def _full(case: Case, instance: Instance, views: Views) -> Finding:
     held = [views[r] for r in instance.members]
     roots = {v.rank: root for v in held if (root := _root(v)) is not None}
     if len(set(roots.values())) > 1:
-        common = Counter(roots.values()).most_common(2)
-        clear = common[0][1] > common[1][1]
-        odd = [views[r] for r in sorted(roots) if not clear or roots[r] != common[0][0]]
-        said = "; ".join(f"rank {r}: {root}" for r, root in sorted(roots.items()))
-        return _cause(
-            case, Odd("mismatch", [v.rank for v in odd], instance.members, f"they name different roots ({said})", 0.7), views
-        )
-    ranks = [v.rank for v in held]
-    others = sorted(set(views) - set(ranks))
-    sentence = f"All members ({format_ranks(ranks)}) stand in the same {operation_of(held)} and it does not finish"
-    sentence += f"; {names(others).lower()} wait{'s' if len(others) == 1 else ''} behind them" if others else ""
-    return Cause(
-        "in_communication", ranks, nodes_of(held), 0.5,
-        sentence + ": network, NCCL or a GPU, or one of them counts one operation more or less than the others.",
-        where_held(case, held, held[0]), [Evidence("stack", ranks, f"stand in {operation_of(held)}")],
-        [Alternative("order", ranks, "stacks cannot count operations: a rank that skipped one would look the same")],
-        f"Check links and GPUs of {', '.join(nodes_of(held)) or 'these ranks'} (ibstat, nvidia-smi -q, dmesg for Xid). " + ADVICE,
-    )  # fmt: skip
+        return _different_roots(case, roots, views)
+    ranks = ranks_of(held)
+    story = f.AllIn(op_of(held), ranks, counted=False)
+    finding = finding_on(case, "in_communication", held, story, sure(Ground.MEMBERS_IN_STACKS))
+    finding.where = where_held(case, held, held[0])
+    finding.clues = [in_op(held)]
+    finding.against = [Against("order", ranks, Why.NOT_COUNTED)]
+    return finding
+
+
+def _different_roots(case: Case, roots: dict[int, int], views: Views) -> Finding:
+    (usual, most), (_, second) = Counter(roots.values()).most_common(2)
+    odd = [r for r in sorted(roots) if most == second or roots[r] != usual]
+    finding = _finding(case, Odd("mismatch", odd, sorted(roots), Apart.ROOTS, Ground.ROOTS), views)
+    finding.story = f.InOther(
+        Apart.ROOTS, op_of([views[odd[0]]]), roots=tuple(sorted(roots.items()))
+    )
+    return finding
 
 
 def _root(view: RankView) -> int | None:
@@ -92,31 +99,43 @@ def _root(view: RankView) -> int | None:
     name = names_of_root.get(view.place.op)
     if name is None:
         return None
-    return next((f.values[name] for f in reversed(view.path) if f.name.endswith(view.place.op) and name in f.values), None)
+    return next(
+        (
+            f.values[name]
+            for f in reversed(view.path)
+            if f.name.endswith(view.place.op) and name in f.values
+        ),
+        None,
+    )
 
 
-def _ring(case: Case, graph: StackGraph, end: End, views: dict[int, RankView]) -> Cause:
+def _ring(case: Case, graph: StackGraph, end: End, views: Views) -> Finding:
     for read in (_other_group, _other_way, _passed, _minority):
-        odd = read(case, graph, end, views)
+        odd = read(case, end, views)
         if odd is not None:
-            return _cause(case, odd, views)
+            return _finding(case, odd, views)
     ring = sorted(end.ranks)
     p2p = all(views[r].place.kind == "p2p" for r in ring)
-    return _cause(case, Odd("p2p_unmatched" if p2p else "order", ring, [], "they wait for one another in a ring", 0.3), views)
+    kind: Kind = "p2p_unmatched" if p2p else "order"
+    return _finding(case, Odd(kind, ring, [], Apart.RING, Ground.RING_BY_STACKS), views)
 
 
-def _other_group(case: Case, graph: StackGraph, end: End, views: dict[int, RankView]) -> Odd | None:
+def _other_group(case: Case, end: End, views: Views) -> Odd | None:
     """Ranks at the very call that others wait in, on another group."""
     for instance in end.instances:
         here = stackgraph.operation_of(views[instance.present[0]])
-        strange = [r for r in instance.absent if r in views and stackgraph.operation_of(views[r]) == here]
+        strange = [
+            r for r in instance.absent if r in views and stackgraph.operation_of(views[r]) == here
+        ]
         if strange and len(strange) < len(instance.present):
-            return Odd("mismatch", strange, instance.present, "the same call on another group", 0.65)
+            return Odd("mismatch", strange, instance.present, Apart.OTHER_GROUP, Ground.OTHER_GROUP)
     return None
 
 
-def _other_way(case: Case, graph: StackGraph, end: End, views: dict[int, RankView]) -> Odd | None:
-    """A rank that came to an operation by other lines than all others in it: it took another branch."""
+def _other_way(case: Case, end: End, views: Views) -> Odd | None:
+    """A rank that came to an operation by other lines than all others in it: it took another
+    branch.
+    """
     for instance in end.instances:
         ways = Counter(_way(views[r]) for r in instance.present)
         (usual, count), *rest = ways.most_common()
@@ -124,13 +143,8 @@ def _other_way(case: Case, graph: StackGraph, end: End, views: dict[int, RankVie
             continue
         odd = [r for r in instance.present if _way(views[r]) != usual and r in end.ranks]
         if odd:
-            return Odd(
-                "order",
-                odd,
-                [r for r in instance.present if r not in odd],
-                "they came to it by other lines of the program",
-                0.6,
-            )
+            others = [r for r in instance.present if r not in odd]
+            return Odd("order", odd, others, Apart.OTHER_LINES, Ground.OTHER_LINES)
     return None
 
 
@@ -138,35 +152,43 @@ def _way(view: RankView) -> tuple[tuple[str, str, int], ...]:
     return tuple((f.name, f.file, f.line) for f in program(view.path))
 
 
-def _passed(case: Case, graph: StackGraph, end: End, views: dict[int, RankView]) -> Odd | None:
-    """Of an operation that some wait in and others have left behind, the smaller side; the narrowest operation speaks."""
+def _passed(case: Case, end: End, views: Views) -> Odd | None:
+    """Of an operation that some wait in and others are past, the smaller side; the narrowest
+    operation decides.
+    """
+    if case.capture.layout is None and any(isinstance(i.key, Transfer) for i in end.instances):
+        # Stages of a pipeline run different branches: the order of their lines says nothing.
+        return None
     best: Odd | None = None
     size = 0
-    if case.capture.layout is None and any(i.key[0] == "transfer" for i in end.instances):
-        return None  # stages of a pipeline run different branches: the order of their lines says nothing
     for instance in sorted(end.instances, key=lambda i: len(i.members)):
-        behind = [views[r] for r in instance.present]
-        ahead = [r for r in instance.absent if r in end.ranks and is_ahead(case, views[r], behind[0], views)]
+        behind = views[instance.present[0]]
+        ahead = [
+            r for r in instance.absent if r in end.ranks and is_ahead(case, views[r], behind, views)
+        ]
         if not ahead or (best is not None and len(instance.members) > size):
             continue
-        kind: Kind = "p2p_unmatched" if instance.key[0] == "transfer" else "order"
-        present = sorted(instance.present)
-        if len(present) < len(ahead):
-            found = Odd("order", present, ahead, "most members have left this operation behind", 0.55)
-        elif len(present) == len(ahead) and kind == "order":
-            found = Odd(kind, sorted(ahead), [], "", 0.45, present)
-        else:
-            found = Odd(kind, sorted(ahead), present, "past an operation that others still wait in with it", 0.55)
-        if best is None or found.confidence > best.confidence:
+        found = _smaller_side(instance, sorted(ahead))
+        if best is None or (best.or_else and not found.or_else):  # one side is better than either
             best, size = found, len(instance.members)
     return best
 
 
-def is_ahead(case: Case, view: RankView, other: RankView, views: dict[int, RankView]) -> bool:
+def _smaller_side(instance: Instance, ahead: list[int]) -> Odd:
+    kind: Kind = "p2p_unmatched" if isinstance(instance.key, Transfer) else "order"
+    present = sorted(instance.present)
+    if len(present) < len(ahead):
+        return Odd("order", present, ahead, Apart.MOST_HAVE_LEFT, Ground.ORDER_OF_LINES)
+    if len(present) == len(ahead) and kind == "order":
+        return Odd(kind, ahead, [], Apart.EITHER, Ground.ONE_SIDE_OF_TWO, present)
+    return Odd(kind, ahead, present, Apart.PAST, Ground.ORDER_OF_LINES)
+
+
+def is_ahead(case: Case, view: RankView, other: RankView, views: Views) -> bool:
     """Whether `view` is further in the program than `other`.
 
-    Stages of a pipeline run different branches, so that the order of two lines says something only where somebody of the
-    one's stage stands on the other's line.
+    Stages of a pipeline run different branches, so that the order of two lines says something only
+    where a rank of the one's stage is on the other's line.
     """
     order = compare(other.path, view.path)
     if order is None or order >= 0:
@@ -181,55 +203,55 @@ def is_ahead(case: Case, view: RankView, other: RankView, views: dict[int, RankV
         if counters([a]) != counters([b]):
             return True
         if a.line != b.line:
-            theirs = [v for v in views.values() if layout.coordinates(v.rank)["pp"] == stage[other.rank]]
-            mine = [v for v in views.values() if layout.coordinates(v.rank)["pp"] == stage[view.rank]]
+            theirs = [
+                v for v in views.values() if layout.coordinates(v.rank)["pp"] == stage[other.rank]
+            ]
+            mine = [
+                v for v in views.values() if layout.coordinates(v.rank)["pp"] == stage[view.rank]
+            ]
             return _on_line(theirs, depth, a) or _on_line(mine, depth, b)
     return False
 
 
 def _on_line(some: list[RankView], depth: int, frame: Frame) -> bool:
-    """Whether one of them stands on the frame's line."""
+    """Whether one of them is on the frame's line."""
     at = [program(v.path)[depth : depth + 1] for v in some]
-    return any((f.name, f.file, f.line) == (frame.name, frame.file, frame.line) for path in at for f in path)
+    return any(
+        (f.name, f.file, f.line) == (frame.name, frame.file, frame.line)
+        for path in at
+        for f in path
+    )
 
 
-def _minority(case: Case, graph: StackGraph, end: End, views: dict[int, RankView]) -> Odd | None:
+def _minority(case: Case, end: End, views: Views) -> Odd | None:
     """Without an order: the few that are not at an operation that most of its members wait in."""
     for instance in sorted(end.instances, key=lambda i: -len(i.present)):
         absent = [r for r in instance.absent if r in end.ranks]
         if absent and 2 * len(absent) < len(instance.present):
-            return Odd("order", absent, instance.present, "in another operation than most members of this one", 0.5)
+            return Odd("order", absent, instance.present, Apart.SMALLER_SIDE, Ground.FEW_OF_MEMBERS)
     return None
 
 
-def _either(case: Case, odd: Odd, views: dict[int, RankView]) -> Cause:
-    """One of two sides left the program; calls are left out more often than made twice, but that is no evidence."""
+def _either(case: Case, odd: Odd, views: Views) -> Finding:
+    """One of two sides made different calls; calls are left out more often than made twice, but
+    that is no evidence.
+    """
     ahead, behind = [views[r] for r in odd.ranks], [views[r] for r in odd.or_else]
-    one, other = names(odd.ranks), names(odd.or_else).lower()
-    waits = "waits" if len(behind) == 1 else "wait"
-    summary = (
-        f"{one} or {other} left the program: {who(ahead)} {'is' if len(ahead) == 1 else 'are'} in {operation_of(ahead)}, past "
-        f"{operation_of(behind)}, in which {who(behind).lower()} {waits}. Either {one.lower()} left that call out, which is likelier, or {other} made one "
-        f"that is not {'its' if len(behind) == 1 else 'theirs'}; stacks cannot tell which."
-    )
-    evidence = [Evidence("stack", [v.rank], f"in {operation_of([v])}") for v in (ahead + behind)[:8]]
-    return Cause(
-        odd.kind, sorted(odd.ranks + odd.or_else), nodes_of(ahead + behind), odd.confidence, summary,
-        where_held(case, behind, ahead[0]), evidence, [],
-        "Compare the program of the two between these two lines: a branch, or an exception that was swallowed. " + ADVICE,
-    )  # fmt: skip
+    story = f.InOther(Apart.EITHER, op_of(ahead), ranks_of(behind), op_of(behind))
+    both = sorted(ahead + behind, key=lambda v: v.rank)
+    finding = finding_on(case, odd.kind, both, story, sure(odd.ground))
+    finding.where = where_held(case, behind, ahead[0])
+    finding.clues = [in_op([v]) for v in (ahead + behind)[:_SHOWN]]
+    return finding
 
 
-def _cause(case: Case, odd: Odd, views: dict[int, RankView]) -> Cause:
+def _finding(case: Case, odd: Odd, views: Views) -> Finding:
     if odd.or_else:
         return _either(case, odd, views)
-    mine, rest = [views[r] for r in odd.ranks], [views[r] for r in odd.instead if r in views and r not in odd.ranks]
-    is_are = "is" if len(mine) == 1 else "are"
-    summary = f"{who(mine)} {is_are} in {operation_of(mine)}"
-    if rest:
-        summary += f" while {names(v.rank for v in rest).lower()} wait{'s' if len(rest) == 1 else ''} in {operation_of(rest)}"
-    evidence = [Evidence("stack", [v.rank], f"in {operation_of([v])}") for v in (mine + rest)[:8]]
-    return Cause(
-        odd.kind, odd.ranks, nodes_of(mine), odd.confidence, f"{summary}: {odd.why}.", where_held(case, rest or mine, mine[0]),
-        evidence, [], "Look for a branch on the rank, or an exception that was swallowed, between these two lines. " + ADVICE,
-    )  # fmt: skip
+    mine = [views[r] for r in odd.ranks]
+    rest = [views[r] for r in odd.instead if r in views and r not in odd.ranks]
+    story = f.InOther(odd.how, op_of(mine), ranks_of(rest), op_of(rest) if rest else None)
+    finding = finding_on(case, odd.kind, mine, story, sure(odd.ground))
+    finding.where = where_held(case, rest or mine, mine[0])
+    finding.clues = [in_op([v]) for v in (mine + rest)[:_SHOWN]]
+    return finding

@@ -1,103 +1,95 @@
-"""Pass: what is wrong with a process itself: dead, stopped, in uninterruptible I/O, or with its lock held."""
+"""Pass: what is wrong with a process itself: dead, stopped, in uninterruptible I/O, or with its
+lock held.
+"""
 
 from __future__ import annotations
 
 import signal
 
-from ..model import Alternative, Cause, Evidence, Frame, Process
-from .case import Case, nodes_of, on_node, short, waiters_sentence, where_held, who
+from ..model import Process
+from . import findings as f
+from .case import Case, finding_on, nodes_of, ranks_of, waiters, where_held
+from .confidence import Ground, sure
+from .draft import Draft, ordered
+from .findings import Against, Clue, End, Finding, Why
 from .position import counters
 from .view import RankView, all_states
 
 
-def find(case: Case) -> list[Cause]:
-    """Causes that need no comparison between ranks; each is certain of its fact, if not of its consequence."""
-    causes: list[Cause] = []
-    causes += _dead(case)
+def run(case: Case, draft: Draft) -> None:
+    """What is wrong with single processes; at the end of a job, ranks that left cleanly are no dead
+    ones.
+    """
+    facts = find(case)
+    if left_early(case):
+        facts = [c for c in facts if c.kind != "dead"]
+    draft.facts = facts
+    draft.by_stacks = ordered(facts)
+
+
+def find(case: Case) -> list[Finding]:
+    """Findings that need no comparison between ranks; each is certain of its fact, if not of its
+    consequence.
+    """
+    found = _dead(case)
     for view in case.alive:
         if view.stopped:
-            causes.append(_stopped(case, view))
+            found.append(_stopped(case, view))
         elif in_io(view):
-            causes.append(_io_wait(case, view))
+            found.append(_io_wait(case, view))
         elif _holds_lock(view):
-            causes.append(_interpreter_lock(case, view))
-    return causes
+            found.append(_interpreter_lock(case, view))
+    return found
 
 
-def end_of(view: RankView, oom: int) -> str:
+def end_of(view: RankView, oom_kills: int) -> End:
+    """How a process ended; the kills of its cgroup count where nothing else shows it, or where it
+    was killed.
+    """
     code = view.capture.exit_code
-    if code is None:
-        return "has ended; nothing is left that tells how" + (
-            f" ({oom} processes of its cgroup were killed for memory)" if oom else ""
-        )
-    if code < 0:
-        try:
-            name = signal.Signals(-code).name
-        except ValueError:
-            name = f"signal {-code}"
-        memory = f" (its cgroup counts {oom} kills for lack of memory)" if oom and -code == signal.SIGKILL else ""
-        return f"was killed by {name}{memory}"
-    return f"has exited with code {code}"
+    by_kill = code is None or -code == signal.SIGKILL
+    return End(code, oom_kills if by_kill else 0)
 
 
-def _dead(case: Case) -> list[Cause]:
+def _dead(case: Case) -> list[Finding]:
     oom = max((n.oom_kills for n in case.capture.nodes), default=0)
     if not case.alive or not case.gone:
         return []
-    groups: dict[str, list[RankView]] = {}
+    groups: dict[End, list[RankView]] = {}
     for view in case.gone:
         groups.setdefault(end_of(view, oom), []).append(view)
-    causes = []
-    for how, views in groups.items():
-        ranks = [v.rank for v in views]
-        held = waiters_sentence(case, ranks)
-        how_many = how if len(views) == 1 else how.replace("has ", "have ", 1).replace("was ", "were ", 1)
-        causes.append(
-            Cause(
-                "dead",
-                ranks,
-                nodes_of(views),
-                0.97 if held else 0.85,
-                f"{who(views)} {how_many}" + (f"; {held}." if held else "."),
-                where_held(case, case.held_up(ranks), None),
-                [Evidence("proc", ranks, f"no living process: {how}")],
-                advice=_dead_advice(views, oom),
-            )
-        )
-    return causes
+    return [_dead_alike(case, end, views) for end, views in groups.items()]
 
 
-def _dead_advice(views: list[RankView], oom: int) -> str:
-    nodes = ", ".join(nodes_of(views)) or "its node"
-    log = "the end of its log tells why it left" if any((v.capture.exit_code or 0) > 0 for v in views) else "look into its log"
-    memory = "; it ran out of memory: fewer data-loader workers or a larger --mem" if oom else f"; on {nodes}: dmesg -T | tail"
-    return f"The job cannot go on without it: end it and restart from the last checkpoint; {log}{memory}."
+def _dead_alike(case: Case, end: End, views: list[RankView]) -> Finding:
+    ranks = ranks_of(views)
+    held = waiters(case, ranks)
+    return Finding(
+        kind="dead",
+        ranks=list(ranks),
+        story=f.Died(end),
+        confidence=sure(Ground.DEAD if held is not None else Ground.DEAD_ALONE),
+        nodes=nodes_of(views),
+        where=where_held(case, case.held_up(ranks), None),
+        waiters=held,
+        clues=[Clue("proc", ranks, f.Ended(end))],
+    )
 
 
-def _stopped(case: Case, view: RankView) -> Cause:
+def _stopped(case: Case, view: RankView) -> Finding:
     capture = view.capture
-    traced = capture.tracer > 0 or all_states(capture, "t")
-    held = waiters_sentence(case, [view.rank])
     if capture.frozen:
-        how, advice = "is frozen with its cgroup", "Thaw it: the freezer of its cgroup (suspended job? scontrol resume JOB)."
-    elif traced:
-        how = f"is held by a debugger (pid {capture.tracer})" if capture.tracer else "is held by a debugger"
-        advice = f"Let the debugger go on or detach (process {capture.tracer or '?'}{on_node(view)})."
+        story = f.Stopped("freezer")
+    elif capture.tracer > 0 or all_states(capture, "t"):
+        story = f.Stopped("debugger", capture.tracer)
     else:
-        how = "is stopped (SIGSTOP)"
-        advice = f"If nobody stopped it on purpose: kill -CONT {view.pid}{on_node(view)}."
-    at = f", at {short(view.place.frame)}" if view.place.frame is not None else ""
-    evidence = [Evidence("proc", [view.rank], f"state {view.state or 'frozen'} in every sample")]
+        story = f.Stopped("signal")
+    finding = finding_on(case, "stopped", [view], story, sure(Ground.STOPPED))
+    finding.clues = [Clue("proc", (view.rank,), f.StoppedState(view.state or "frozen"))]
     if view.path:
-        evidence.append(
-            Evidence("stack", [view.rank], f"it stands at {short(view.path[-1])}, which says nothing while it cannot run")
-        )
-    return Cause(
-        "stopped", [view.rank], nodes_of([view]), 0.98, f"{who([view])} {how}{at}" + (f"; {held}." if held else "."),
-        where_held(case, case.held_up([view.rank]), view), evidence,
-        [Alternative("not_entered", [view.rank], "its own code cannot be the reason while the process is not allowed to run")],
-        advice,
-    )  # fmt: skip
+        finding.clues.append(Clue("stack", (view.rank,), f.CannotRun(view.path[-1])))
+    finding.against = [Against("not_entered", (view.rank,), Why.CANNOT_RUN)]
+    return finding
 
 
 def in_io(view: RankView) -> bool:
@@ -108,20 +100,15 @@ def in_io(view: RankView) -> bool:
     return bool(states) and all(s == "D" for s in states) and view.motion in ("still", "unknown")
 
 
-def _io_wait(case: Case, view: RankView) -> Cause:
-    thread = view.thread or (view.capture.samples[-1].threads[0] if view.capture.samples[-1].threads else None)
+def _io_wait(case: Case, view: RankView) -> Finding:
+    threads = view.capture.samples[-1].threads
+    thread = view.thread or (threads[0] if threads else None)
     call = thread.syscall if thread is not None else ""
     wchan = thread.wchan if thread is not None else ""
-    detail = "".join([f", in {call}" if call else "", f", kernel wait {wchan}" if wchan else ""])
-    held = waiters_sentence(case, [view.rank])
-    at = f" at {short(view.place.frame)}" if view.place.frame is not None else ""
-    return Cause(
-        "io_wait", [view.rank], nodes_of([view]), 0.93 if held else 0.75,
-        f"{who([view])} is in uninterruptible I/O (state D){at}{detail}" + (f"; {held}." if held else "."),
-        where_held(case, case.held_up([view.rank]), view),
-        [Evidence("proc", [view.rank], f"state D in every sample and no CPU time used{detail}")],
-        advice=f"Its file system or device does not answer. Try{on_node(view)}: timeout 5 stat on its mounts, and dmesg -T | tail.",
-    )  # fmt: skip
+    finding = finding_on(case, "io_wait", [view], f.InputOutput(call, wchan), 0.0)
+    finding.confidence = sure(Ground.IO if finding.waiters is not None else Ground.IO_ALONE)
+    finding.clues = [Clue("proc", (view.rank,), f.IdleState(call, wchan))]
+    return finding
 
 
 def _gil_holder(view: RankView) -> tuple[int, bool] | None:
@@ -131,7 +118,16 @@ def _gil_holder(view: RankView) -> tuple[int, bool] | None:
     first = holders[0] if holders else None
     if first is None or any(h is None or h.tid != first.tid for h in holders) or len(holders) < 2:
         return None
-    same = len({tuple((f.name, f.line) for f in h.frames) + counters(h.frames) for h in holders if h is not None}) == 1
+    same = (
+        len(
+            {
+                tuple((f.name, f.line) for f in h.frames) + counters(h.frames)
+                for h in holders
+                if h is not None
+            }
+        )
+        == 1
+    )
     if not same:
         return None
     asleep = all(h is not None and h.state in ("S", "D") for h in holders) and all(
@@ -146,15 +142,19 @@ def _holds_lock(view: RankView) -> bool:
         tid, asleep = holder
         others = view.thread is not None and tid != view.thread.tid
         if not others and view.place.kind in ("checkpoint", "data"):
-            return False  # it blocks in the file, lock in hand (torch.save opens its file that way): the file is the cause
-        # A thread that runs holds the GIL by right; asleep, or against another that never gets it, it does not.
+            # It blocks in the file, lock in hand (torch.save opens its file that way): the file is the cause.
+            return False
+        # A thread that runs holds the GIL by right; asleep, or against another that never gets it,
+        # it does not.
         if asleep or (others and view.motion == "still" and not view.place.communicates):
             return True
     return forked_with_lock(view) is not None
 
 
 def forked_with_lock(view: RankView) -> Process | None:
-    """The child, forked without exec, whose only Python thread waits for a lock that nobody in it can release."""
+    """The child, forked without exec, whose only Python thread waits for a lock that no thread in it
+    can release.
+    """
     if view.place.communicates:
         return None
     for child in view.capture.children:
@@ -165,34 +165,37 @@ def forked_with_lock(view: RankView) -> Process | None:
         inner = threads[0].frames[0]
         code = inner.code
         waits = threads[0].syscall in ("futex", "") and threads[0].state in ("S", "")
-        lock = code.startswith("with ") or "acquire" in code or inner.name in ("acquire", "_acquireLock")
+        lock = (
+            code.startswith("with ")
+            or "acquire" in code
+            or inner.name in ("acquire", "_acquireLock")
+        )
         if waits and lock and not ("queues.py" in inner.file or "synchronize.py" in inner.file):
             return child
     return None
 
 
-def _interpreter_lock(case: Case, view: RankView) -> Cause:
-    held = waiters_sentence(case, [view.rank])
+def _interpreter_lock(case: Case, view: RankView) -> Finding:
+    story = _lock_story(view)
+    finding = finding_on(case, "interpreter_lock", [view], story, 0.0)
+    finding.confidence = sure(Ground.GIL if finding.waiters is not None else Ground.GIL_ALONE)
+    finding.clues = [Clue("stack", (view.rank,), story)]
+    if story.frame is not None:
+        finding.where.frame = str(story.frame)
+    return finding
+
+
+def _lock_story(view: RankView) -> f.HoldsGil | f.ForkedLock:
     child = forked_with_lock(view)
     if child is not None:
-        frame: Frame | None = child.samples[-1].threads[0].frames[0]
-        says = f"its forked child {child.pid} waits for a lock at {short(frame)}; the child has one thread, so nobody can release it"
-        advice = "A thread of the parent held that lock when it forked: start the helper by spawn or forkserver, or before any thread."
-    else:
-        tid, _ = _gil_holder(view) or (0, False)
-        thread = next((t for t in view.capture.samples[-1].threads if t.tid == tid), view.thread)
-        frame = thread.frames[0] if thread is not None and thread.frames else None
-        says = f"thread {tid} holds the interpreter lock (GIL) in every sample and does not let go, at {short(frame)}"
-        advice = "Native code called there must release the GIL (ctypes.CDLL instead of PyDLL, Py_BEGIN_ALLOW_THREADS)."
-    where = where_held(case, case.held_up([view.rank]), view)
-    where.frame = str(frame) if frame is not None else where.frame
-    return Cause(
-        "interpreter_lock", [view.rank], nodes_of([view]), 0.9 if held else 0.7,
-        f"{who([view])} cannot run Python: {says}" + (f"; {held}." if held else "."), where,
-        [Evidence("stack", [view.rank], says)], advice=advice,
-    )  # fmt: skip
+        return f.ForkedLock(child.pid, child.samples[-1].threads[0].frames[0])
+    tid, _ = _gil_holder(view) or (0, False)
+    thread = next((t for t in view.capture.samples[-1].threads if t.tid == tid), view.thread)
+    return f.HoldsGil(tid, thread.frames[0] if thread is not None and thread.frames else None)
 
 
 def left_early(case: Case) -> bool:
-    """True where more ranks have ended than still live, and none is known to have failed: the job is at its end."""
+    """True where more ranks have ended than still live, and none is known to have failed: the job
+    is at its end.
+    """
     return len(case.gone) > len(case.alive) and not any(v.capture.exit_code for v in case.gone)

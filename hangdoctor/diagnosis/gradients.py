@@ -1,41 +1,47 @@
-"""What DistributedDataParallel does in C++: all_reduces of gradients, which stacks show and no black box records."""
+"""What DistributedDataParallel does in C++: all_reduces of gradients, which stacks show and no
+black box records.
+"""
 
 from __future__ import annotations
 
-from ..model import Cause
 from ..operations import RankOps
 from ..places import GRADIENTS
-from ..ranges import format_ranks
-from .case import Case, short
-
-_ADVICE = (
-    "Compare how many batches each rank had, and branches around its backward: DistributedDataParallel needs as many on every rank "
-    "(drop_last=True, or its join()). Stacks and black boxes do not count its all_reduces; Flight Recorder dumps do (TORCH_FR_BUFFER_SIZE=2000)."
-)
+from .case import Case
+from .draft import Draft
+from .findings import Finding
+from .ops.evidence import Note, Remark
 
 
-def advise(case: Case, causes: list[Cause]) -> list[Cause]:
-    """The same causes; where one side of a wrong order reduces gradients, with the usual reason for that."""
+def mark(case: Case, findings: list[Finding]) -> list[Finding]:
+    """The same findings; a wrong order is marked where one side of it reduces gradients, which has
+    usual reasons.
+    """
     if any(v.place.op == GRADIENTS for v in case.waiting):
-        for cause in causes:
-            if cause.kind == "order":
-                cause.advice = _ADVICE
-    return causes
+        for finding in findings:
+            finding.gradients = True
+    return findings
 
 
-def without_unrecorded(case: Case, causes: list[Cause]) -> tuple[list[Cause], list[str]]:
-    """(causes, notes) of the operations, without those that blame ranks which wait in what their records cannot show."""
-    unseen = {v.rank: v for v in case.waiting if v.capture.ops is not None and _shows_nothing(v.capture.ops)}
-    kept = [c for c in causes if c.kind not in ("not_entered", "order") or not set(c.ranks) <= unseen.keys()]
-    if len(kept) == len(causes):
-        return causes, []
-    place = next(iter(unseen.values())).place
-    at = f" at {short(place.frame)}" if place.frame is not None else ""
-    stand = "stands" if len(unseen) == 1 else "stand"
-    return kept, [
-        f"rank{'' if len(unseen) == 1 else 's'} {format_ranks(sorted(unseen))} {stand} in {place.op}{at}, which black boxes do not record: "
-        "stacks are believed"
+def run(case: Case, draft: Draft) -> None:
+    """Drop what the operations blame on ranks that wait in something their records cannot show."""
+    if draft.ops is None:
+        return
+    unseen = {
+        v.rank: v
+        for v in case.waiting
+        if v.capture.ops is not None and _shows_nothing(v.capture.ops)
+    }
+    kept = [
+        c
+        for c in draft.ops.findings
+        if c.kind not in ("not_entered", "order") or not set(c.ranks) <= unseen.keys()
     ]
+    if len(kept) == len(draft.ops.findings):
+        return
+    draft.ops.findings = kept
+    place = next(iter(unseen.values())).place
+    note = Note(Remark.UNRECORDED_WAIT, tuple(sorted(unseen)), op=place.op, frame=place.frame)
+    draft.notes.append(note)
 
 
 def _shows_nothing(ops: RankOps) -> bool:

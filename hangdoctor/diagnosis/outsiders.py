@@ -1,7 +1,7 @@
 """Pass: ranks that are alive and not in the communication that others wait in.
 
-The rank that stands outside is the one that holds the others, unless it is *ahead* of them: the ranks
-that wait in an earlier operation of the program than the others are held by someone, and a minority
+The rank outside blocks the others, unless it is *ahead* of them: the ranks
+that wait in an earlier operation of the program than the others wait for someone, and a minority
 alone is not guilt.
 """
 
@@ -9,29 +9,46 @@ from __future__ import annotations
 
 import re
 
-from ..model import Alternative, Cause, Evidence, Kind, Process
+from ..model import Kind, Process
+from . import findings as f
 from . import holding
-from .case import Case, names, nodes_of, on_node, short, waiters_sentence, where_held, who
-from .position import compare, counters, is_ahead, is_behind
+from .case import Case, finding_on, op_of, ranks_of
+from .confidence import Ground, Less, Limit, sure
+from .draft import Draft, add_first, ordered
+from .findings import Against, Clue, Doing, Finding, Why
+from .position import compare, counters, is_ahead
 from .view import RankView
 
-# A function that feeds the training, by its name; "load" alone says too little (load_config, load_library).
+_FRAMES = 4  # of a stack, in evidence
+# A function that feeds the training, by its name; "load" alone says too little (load_config,
+# load_library).
 _DATAISH = re.compile(r"batch|data(?!class)|fetch|sample|(?<![a-z])loader|(?<![a-z])shard", re.I)
 
 
 def outside(case: Case, blamed: set[int]) -> list[RankView]:
-    """Living ranks that are in no communication, or got on in one, and that no pass has explained yet."""
-    return [v for v in case.alive if v.rank not in blamed and not v.waits and not v.stopped and v.capture.samples]
+    """Living ranks that are in no communication, or got on in one, and that no pass has explained
+    yet.
+    """
+    return [
+        v
+        for v in case.alive
+        if v.rank not in blamed and not v.waits and not v.stopped and v.capture.samples
+    ]
 
 
 def passed_on(case: Case, free: list[RankView], blamed: set[int]) -> set[int]:
-    """Those of `free` that are ahead of everybody who waits: they wait too, in something that no rule knows.
+    """Those of `free` that are ahead of everybody who waits: they wait too, in something that no
+    rule knows.
 
-    One rank alone that is ahead may have skipped the operation, so it takes company: at least as many
-    ranks at one line as wait behind, or another cause that explains the wait.
+    One rank alone that is ahead may have skipped the operation, so it takes company: at least as
+    many ranks at one line as wait behind, or another cause that explains the wait.
     """
     waiting = [v for v in case.waiting if v.rank not in blamed]
-    ahead = [v for v in free if v.motion in ("still", "stirred", "unknown", "running") and is_ahead(v, waiting)]
+    ahead = [
+        v
+        for v in free
+        if v.motion in ("still", "stirred", "unknown", "running") and is_ahead(v, waiting)
+    ]
     together: set[int] = set()
     for view in ahead:
         company = [o for o in ahead if compare(o.path, view.path) == 0]
@@ -40,8 +57,13 @@ def passed_on(case: Case, free: list[RankView], blamed: set[int]) -> set[int]:
     return together
 
 
-def find(case: Case, blamed: set[int]) -> list[Cause]:
-    """One cause for each place outside the operation that others wait in."""
+def run(case: Case, draft: Draft) -> None:
+    """Who is outside, where neither set-up nor teardown explains the wait."""
+    add_first(find, case, draft)
+
+
+def find(case: Case, blamed: set[int]) -> list[Finding]:
+    """One finding for each place outside the operation that others wait in."""
     free = outside(case, blamed)
     if not free:
         return []
@@ -49,26 +71,33 @@ def find(case: Case, blamed: set[int]) -> list[Cause]:
     excused = passed_on(case, free, blamed)
     suspects = [v for v in free if v.rank not in excused]
     if not waiting:
-        # Nobody waits for anybody: only a rank that has not run at all is worth a word.
+        # No rank waits for another: only a rank that has not run at all is worth a word.
         suspects = [v for v in suspects if v.motion == "still" and v.path]
         if len(suspects) < len(case.alive) and len(suspects) * 2 > len(case.alive):
             return []
         if len(suspects) > 1 and all(compare(v.path, suspects[0].path) == 0 for v in case.alive):
-            return []  # all stand at one place, so nobody holds anybody: a job that is through, or between its steps
+            # All at one place, so none blocks another: a job that is through, or between its steps.
+            return []
     groups: dict[tuple[object, ...], list[RankView]] = {}
     for view in suspects:
         frame = view.place.frame
-        key = (kind_of(view), frame.name if frame else "", frame.file if frame else "", frame.line if frame else 0)
+        key = (
+            kind_of(view),
+            frame.name if frame else "",
+            frame.file if frame else "",
+            frame.line if frame else 0,
+        )
         groups.setdefault(key, []).append(view)
-    causes = [_cause(case, group, waiting) for group in groups.values()]
-    return sorted(causes, key=lambda c: (-c.confidence, c.ranks))
+    return ordered(_finding(case, group, waiting) for group in groups.values())
 
 
 def kind_of(view: RankView) -> Kind:
     """What a rank outside does instead."""
     if view.place.kind == "checkpoint":
         return "slow" if gets_on(view) else "checkpoint_wait"
-    if view.motion in ("running",) or (view.place.kind == "code" and view.motion == "looping" and _is_busy_loop(view)):
+    if view.motion in ("running",) or (
+        view.place.kind == "code" and view.motion == "looping" and _is_busy_loop(view)
+    ):
         return "busy"
     if view.place.kind == "data":
         return "data_wait"
@@ -91,7 +120,9 @@ def counts_on(view: RankView) -> bool:
 
 
 def gets_on(view: RankView) -> bool:
-    """True where a rank in a checkpoint makes progress: other lines or counters, or bytes written or read."""
+    """True where a rank in a checkpoint makes progress: other lines or counters, or bytes written
+    or read.
+    """
     samples = view.capture.samples
     if view.motion in ("moved", "looping") or len(samples) < 2:
         return view.motion in ("moved", "looping")
@@ -113,162 +144,107 @@ def _data_by_name(view: RankView) -> bool:
 def _has_workers(view: RankView) -> bool:
     """True where a child was made by multiprocessing: it feeds the queue that the rank waits on."""
     return any(
-        any("multiprocessing" in f.file for t in s.threads for f in t.frames) for c in view.capture.children for s in c.samples
+        any("multiprocessing" in f.file for t in s.threads for f in t.frames)
+        for c in view.capture.children
+        for s in c.samples
     )
 
 
-def doing_words(view: RankView) -> str:
-    """What its thread does at its place, by motion and system call: ``sleeping``, ``blocked in recvfrom``; "" if nothing tells."""
+def doing_of(view: RankView) -> Doing | None:
+    """What its thread does at its place, by motion and system call; None where nothing shows it."""
     thread = view.thread
     if view.motion == "running":
-        return "running without a pause"
+        return Doing("running")
     if view.motion in ("moved", "looping"):
-        return "still working"
+        return Doing("working")
     if thread is None or not thread.syscall:
-        return "not moving" if view.motion == "still" else ""
-    calls = {
-        "clock_nanosleep": "sleeping", "nanosleep": "sleeping", "futex": "waiting for a lock or another thread",
-        "wait4": "waiting for a child process", "waitid": "waiting for a child process", "pause": "waiting for a signal",
-    }  # fmt: skip
-    return calls.get(thread.syscall, f"blocked in {thread.syscall}")
+        return Doing("still") if view.motion == "still" else None
+    return Doing("blocked", thread.syscall)
 
 
-def _cause(case: Case, group: list[RankView], waiting: list[RankView]) -> Cause:
-    view = group[0]
-    ranks = [v.rank for v in group]
-    kind = kind_of(view)
-    frame = view.place.frame or (view.path[-1] if view.path else None)
-    at = f"at {short(frame)}" if frame is not None else "at a place that its stack does not tell"
-    doing = doing_words(view)
-    held = waiters_sentence(case, ranks)
-    verb = _VERBS[kind] if waiting else _ALONE.get(kind, _VERBS[kind])
-    if len(group) > 1:
-        verb = (
-            verb.replace("stands", "stand")
-            .replace("waits", "wait")
-            .replace("does ", "do ")
-            .replace("is ", "are ")
-            .replace("its", "their")
-        )
-    sentence = f"{who(group)} {verb} {at}{f', {doing}' if doing else ''}"
-    confidence = _confidence(case, group, waiting, kind)
-    by = held_by(kind, group)
-    parts = [sentence, by.words if by is not None else "", held]
-    return Cause(
-        kind, ranks, nodes_of(group), confidence, "; ".join(p for p in parts if p) + ".",
-        where_held(case, case.held_up(ranks), view), _evidence(group, waiting, doing) + (by.evidence if by is not None else []),
-        _alternatives(case, group, waiting), by.advice if by is not None else _advice(kind, view),
-    )  # fmt: skip
+def _finding(case: Case, group: list[RankView], waiting: list[RankView]) -> Finding:
+    kind = kind_of(group[0])
+    held = case.held_up([v.rank for v in group])
+    story = f.NeverReached(op_of(held) if held and waiting else None)
+    finding = finding_on(case, kind, group, story, _confidence(case, group, waiting))
+    finding.doing = doing_of(group[0])
+    finding.holding = held_by(kind, group)
+    finding.clues = _clues(group, waiting)
+    finding.add_clues(holding.clues(finding.holding, group[0]))
+    finding.against = _against(case, group, waiting)
+    return finding
 
 
-def held_by(kind: Kind, group: list[RankView]) -> holding.Holding | None:
+def held_by(kind: Kind, group: list[RankView]) -> f.Holding | None:
     """What holds the one rank of a group, where the kind leaves that open."""
     if len(group) != 1:
         return None
-    look = {"not_entered": holding.find, "data_wait": holding.failed_child}.get(kind)
-    return look(group[0]) if look is not None else None
+    if kind == "not_entered":
+        return holding.find(group[0])
+    return holding.failed_child(group[0]) if kind == "data_wait" else None
 
 
-_VERBS: dict[Kind, str] = {
-    "not_entered": "never reached the operation that its peers wait in and stands",
-    "busy": "does not come to the operation that its peers wait in: it is busy",
-    "data_wait": "waits for its data loader",
-    "checkpoint_wait": "is inside a checkpoint",
-    "slow": "is late but still on its way",
-}
-_ALONE: dict[Kind, str] = {"not_entered": "stands still outside any communication", "busy": "is busy"}
-
-
-def _confidence(case: Case, group: list[RankView], waiting: list[RankView], kind: Kind) -> float:
-    confidence = 0.92 if waiting else 0.55
-    if group[0].motion in ("moved", "looping"):
-        confidence = 0.6
-    elif group[0].motion == "unknown":
-        confidence = min(confidence, 0.75)
-    if not group[0].path:
-        confidence = min(confidence, 0.5)
-    if is_ahead(group[0], waiting):
-        confidence = min(confidence, 0.65)
+def _confidence(case: Case, group: list[RankView], waiting: list[RankView]) -> float:
+    view = group[0]
+    doubts: list[Limit | Less] = []
+    if view.motion == "unknown":
+        doubts.append(Limit.ONE_SAMPLE)
+    if not view.path:
+        doubts.append(Limit.NO_STACK)
+    if is_ahead(view, waiting):
+        doubts.append(Limit.AHEAD)
     if len(group) > len(waiting) > 0:
-        confidence = min(confidence, 0.7)
+        doubts.append(Limit.MORE_THAN_WAIT)
     if case.absent or case.silent:
-        confidence -= 0.05
-    return round(confidence, 2)
+        doubts.append(Less.RANKS_UNSEEN)
+    if view.motion in ("moved", "looping"):
+        return sure(Ground.OUTSIDE_MOVING, *doubts)
+    return sure(Ground.OUTSIDE if waiting else Ground.OUTSIDE_ALONE, *doubts)
 
 
-def _evidence(group: list[RankView], waiting: list[RankView], doing: str) -> list[Evidence]:
-    view, ranks = group[0], [v.rank for v in group]
-    evidence: list[Evidence] = []
+def _clues(group: list[RankView], waiting: list[RankView]) -> list[Clue]:
+    view, ranks = group[0], ranks_of(group)
+    found: list[Clue] = []
     if view.path:
-        shown = " < ".join(short(f) for f in reversed(view.path[-4:]))
-        code = view.path[-1].code
-        evidence.append(Evidence("stack", ranks, shown + (f": {code}" if code else "")))
+        frames = tuple(reversed(view.path[-_FRAMES:]))
+        found.append(Clue("stack", ranks, f.At(frames, view.path[-1].code)))
     elif view.stack_error:
-        evidence.append(Evidence("stack", ranks, f"no stack: {view.stack_error}"))
+        found.append(Clue("stack", ranks, f.NoStack(view.stack_error)))
     thread = view.thread
     if thread is not None and thread.state:
-        more = f", kernel wait {thread.wchan}" if thread.wchan else ""
-        evidence.append(
-            Evidence("proc", ranks, f"state {thread.state}, {view.motion} between the samples{more}; {doing or 'no call told'}")
-        )
+        state = f.ThreadState(thread.state, view.motion, thread.wchan, doing_of(view))
+        found.append(Clue("proc", ranks, state))
     if thread is not None and thread.gil:
-        evidence.append(
-            Evidence("stack", ranks, "it holds the interpreter lock (GIL) meanwhile: its other threads cannot run either")
-        )
+        found.append(Clue("stack", ranks, f.HasGil()))
     for child in view.capture.children:
-        evidence += _child_evidence(ranks, child)
+        found += _child_clues(ranks, child)
     if waiting:
-        stuck = [v.rank for v in waiting if v.motion == "still"]
-        evidence.append(Evidence("stack", [v.rank for v in waiting], "stand in communications" +
-                                 (f"; {names(stuck).lower()} did not run once between the samples" if stuck else "")))  # fmt: skip
-    return evidence
+        still = tuple(v.rank for v in waiting if v.motion == "still")
+        found.append(Clue("stack", ranks_of(waiting), f.WaitsIn(still)))
+    return found
 
 
-def _child_evidence(ranks: list[int], child: Process) -> list[Evidence]:
+def _child_clues(ranks: tuple[int, ...], child: Process) -> list[Clue]:
     if not child.samples:
         return []
     state = child.samples[-1].state
-    main = next((t for t in child.samples[-1].threads if t.frames), None)
     if state in ("Z", ""):
-        how = f" ({holding.end_words(child.exit_code)})" if child.exit_code is not None else ""
-        return [Evidence("proc", ranks, f"its child {child.pid} is dead{how}")]
+        end = f.End(child.exit_code) if child.exit_code is not None else None
+        return [Clue("proc", ranks, f.ChildDied(child.pid, end))]
     if state in "Tt":
-        return [Evidence("proc", ranks, f"its child {child.pid} is stopped")]
+        return [Clue("proc", ranks, f.ChildStopped(child.pid))]
+    main = next((t for t in child.samples[-1].threads if t.frames), None)
     if main is None:
         return []
-    return [Evidence("stack", ranks, f"its child {child.pid} (state {state}) stands at {short(main.frames[0])}")]
+    return [Clue("stack", ranks, f.ChildAt(child.pid, state, main.frames[0]))]
 
 
-def _alternatives(case: Case, group: list[RankView], waiting: list[RankView]) -> list[Alternative]:
-    out: list[Alternative] = []
+def _against(case: Case, group: list[RankView], waiting: list[RankView]) -> list[Against]:
+    found: list[Against] = []
     if waiting:
-        out.append(Alternative("in_communication", [v.rank for v in waiting],
-                               f"the operation cannot finish while {names(v.rank for v in group).lower()} is not in it"))  # fmt: skip
+        found.append(Against("in_communication", ranks_of(waiting), Why.CULPRIT_IS_OUTSIDE))
     if case.silent:
-        out.append(
-            Alternative("unreachable", sorted(case.silent), "these did not report; a captured rank already explains the wait")
-        )
-    if is_behind(group[0], waiting):
-        return out
+        found.append(Against("unreachable", tuple(sorted(case.silent)), Why.EXPLAINED_WITHOUT_THEM))
     if is_ahead(group[0], waiting):
-        out.append(
-            Alternative(
-                "order",
-                [v.rank for v in group],
-                "it is past the line where the others wait: it may have skipped that operation",
-            )
-        )
-    return out
-
-
-def _advice(kind: Kind, view: RankView) -> str:
-    pid = view.pid
-    if kind == "data_wait" and not view.capture.children:
-        return "The loader works in the rank itself: look at what the dataset waits for, shown above (its file system, its connection)."
-    return {
-        "data_wait": "Look at the loader's workers below: a dead or blocked worker, its file system, or a bad sample. "
-        "DataLoader(timeout=...) turns this into an error.",
-        "checkpoint_wait": f"Look at the file system that it writes to: ls -l /proc/{pid}/fd, and df on its target.",
-        "busy": f"See where it spends its time: py-spy top --pid {pid}{on_node(view)}. If it is only slow, capture again with a larger --settle.",
-        "slow": "It moved between the two captures. Capture again with a larger --settle to tell slow from stuck.",
-    }.get(kind, f"Look at the frame where it stands; its native frames{on_node(view)}: py-spy dump --native --pid {pid}.")
+        found.append(Against("order", ranks_of(group), Why.MAY_HAVE_SKIPPED))
+    return found

@@ -1,7 +1,8 @@
 """Which of two ranks is further in the program, as far as their stacks tell.
 
 Two stacks are compared from the outermost frame inward. Where both are in the same function, loop
-counters decide, then the line; where they called different functions from one line, nothing is said.
+counters decide, then the line; where they called different functions from one line, nothing is
+said.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from .view import RankView
 # Names that count what a training repeats, in the order in which they are believed.
 _COUNTERS = ("epoch", "global_step", "iteration", "step", "steps_done", "iter", "it", "batch_idx", "batch_id", "batch",
              "micro_batch", "micro_batch_id", "microbatch", "mb", "i")  # fmt: skip
-_WRAPPERS = re.compile(r"torch/distributed/c10d_logger\.py$|torch/utils/_contextlib\.py$|hangdoctor/probe/")
+_WRAPPERS = re.compile(
+    r"torch/distributed/c10d_logger\.py$|torch/utils/_contextlib\.py$|hangdoctor/probe/"
+)
 
 
 def program(path: Sequence[Frame]) -> list[Frame]:
@@ -25,7 +28,9 @@ def program(path: Sequence[Frame]) -> list[Frame]:
 
 def counters(path: Sequence[Frame]) -> tuple[tuple[str, int], ...]:
     """All loop counters on a path, outermost first."""
-    return tuple((name, f.values[name]) for f in path if f.values for name in _COUNTERS if name in f.values)
+    return tuple(
+        (name, f.values[name]) for f in path if f.values for name in _COUNTERS if name in f.values
+    )
 
 
 def iteration(path: Sequence[Frame]) -> int | None:
@@ -38,7 +43,9 @@ def iteration(path: Sequence[Frame]) -> int | None:
 
 
 def compare(a: Sequence[Frame], b: Sequence[Frame]) -> int | None:
-    """-1 where `a` is earlier in the program than `b`, 1 later, 0 the same, None where it cannot be told."""
+    """-1 where `a` is earlier in the program than `b`, 1 later, 0 the same, None where it cannot be
+    told.
+    """
     one, two = program(a), program(b)
     for x, y in zip(one, two, strict=False):
         if (x.name, x.file) != (y.name, y.file):
@@ -52,14 +59,14 @@ def compare(a: Sequence[Frame], b: Sequence[Frame]) -> int | None:
 
 
 def operation_key(view: RankView) -> tuple[object, ...]:
-    """Ranks with one key stand in the same operation: same call, same line, same loop counters."""
+    """Ranks with one key are in the same operation: same call, same line, same loop counters."""
     frame = view.place.frame
     at = (frame.name, frame.file, frame.line) if frame else None
     return (view.place.kind, view.place.op, at, counters(program(view.path)))
 
 
 def group_by_operation(views: Sequence[RankView]) -> list[list[RankView]]:
-    """Waiting ranks by the operation that they stand in, largest group first."""
+    """Waiting ranks by the operation that they are in, largest group first."""
     groups: dict[tuple[object, ...], list[RankView]] = {}
     for view in views:
         groups.setdefault(operation_key(view), []).append(view)
@@ -67,12 +74,15 @@ def group_by_operation(views: Sequence[RankView]) -> list[list[RankView]]:
 
 
 def is_ahead(view: RankView, others: Sequence[RankView]) -> bool:
-    """True where the rank is further than every one of `others` whose order to it can be told, and some can."""
+    """True where the rank is further than every one of `others` whose order to it can be told, and
+    some can.
+    """
     told = _orders(view, others)
     return bool(told) and all(o > 0 for o in told)
 
 
 def is_behind(view: RankView, others: Sequence[RankView]) -> bool:
+    """True where the rank is earlier than every one of `others` whose order to it is known."""
     told = _orders(view, others)
     return bool(told) and all(o < 0 for o in told)
 

@@ -1,8 +1,10 @@
-"""The wait-for graph as far as stacks tell it: in which operation a rank stands, and who its members are.
+"""The wait-for graph as far as stacks tell it: in which operation a rank is, and who its members
+are.
 
-A send or receive names its peer in its local variables; a call without a process group is the world's; of another one
-the members follow from the layout, once the call, its file or its functions say along which axis it communicates.
-Ranks stand in one operation where the call, its line and the loop counters agree.
+A send or receive names its peer in its local variables; a call without a process group is the
+world's; of another one the members follow from the layout, once the call, its file or its functions
+say along which axis it communicates. Ranks are in one operation where the call, its line and the
+loop counters agree.
 """
 
 from __future__ import annotations
@@ -21,19 +23,49 @@ from .view import RankView
 
 _AXIS_WORDS = {
     "tp": re.compile(
-        r"tensor_?(model_)?parallel|model_parallel|row_?parallel|column_?parallel|(?<![a-z])(tp|mp)(?![a-z])", re.I
+        r"tensor_?(model_)?parallel|model_parallel|row_?parallel|column_?parallel|(?<![a-z])(tp|mp)(?![a-z])",
+        re.I,
     ),
-    "dp": re.compile(r"data_?parallel|(?<![a-z])dp(?![a-z])|allreduce_bucket|reduce_scatter_grad", re.I),
-    "pp": re.compile(r"pipe(line)?_?(model_)?parallel|(?<![a-z])pp(?![a-z])|pipe_?(stage|module)", re.I),
+    "dp": re.compile(
+        r"data_?parallel|(?<![a-z])dp(?![a-z])|allreduce_bucket|reduce_scatter_grad", re.I
+    ),
+    "pp": re.compile(
+        r"pipe(line)?_?(model_)?parallel|(?<![a-z])pp(?![a-z])|pipe_?(stage|module)", re.I
+    ),
 }
 _NEAR = 4  # frames of the program around a call that may name its axis
 _OPPOSITE = {"send": "recv", "recv": "send", "isend": "irecv", "irecv": "isend"}
 
 
+class StackOperation(Struct, frozen=True):
+    """Equal on ranks that are in one operation: call, line and loop counters agree."""
+
+    kind: str
+    op: str
+    at: tuple[str, str, int] | None
+    counts: tuple[tuple[str, int], ...]
+
+
+class Collective(Struct, frozen=True):
+    """An operation of these members."""
+
+    operation: StackOperation
+    members: tuple[int, ...]
+
+
+class Transfer(Struct, frozen=True):
+    """A send and its receive: the two are on different lines, and the direction makes them one
+    operation.
+    """
+
+    source: int
+    destination: int
+
+
 class Instance(Struct):
     """One operation as stacks show it."""
 
-    key: tuple[object, ...]
+    key: Collective | Transfer
     members: list[int]
     present: list[int]
     absent: list[int]
@@ -58,14 +90,14 @@ def build(case: Case, waiting: Iterable[RankView]) -> StackGraph:
     """The graph over ranks that wait; all others of the job are simply not at the operation."""
     views = {v.rank: v for v in waiting}
     graph = StackGraph([], {}, [])
-    index: dict[tuple[object, ...], int] = {}
+    index: dict[Collective | Transfer, int] = {}
     keys = {r: operation_of(v) for r, v in views.items()}
     for rank, view in views.items():
         members = members_of(case, view)
         if len(members) < 2:
             graph.unplaced.append(rank)
             continue
-        key = (*_instance_key(view, keys[rank], members),)
+        key = _instance_key(view, keys[rank], members)
         at = index.get(key)
         if at is None:
             at = index[key] = len(graph.instances)
@@ -77,23 +109,25 @@ def build(case: Case, waiting: Iterable[RankView]) -> StackGraph:
     return graph
 
 
-def operation_of(view: RankView) -> tuple[object, ...]:
-    """Equal on ranks that stand in one operation: call, line, counters, and the world told from a part of it."""
+def operation_of(view: RankView) -> StackOperation:
+    """The operation that a rank is in, as its stack shows it."""
     frame = view.place.frame
     at = (frame.name, frame.file, frame.line) if frame else None
-    return (view.place.kind, view.place.op, at, counters(program(view.path)))
+    return StackOperation(view.place.kind, view.place.op, at, counters(program(view.path)))
 
 
-def _instance_key(view: RankView, operation: tuple[object, ...], members: list[int]) -> tuple[object, ...]:
+def _instance_key(
+    view: RankView, operation: StackOperation, members: list[int]
+) -> Collective | Transfer:
     if view.place.kind != "p2p" or view.place.peer < 0:
-        return (*operation, tuple(members))
-    sends = "send" in view.place.op
-    # The two halves of a transfer stand on two lines: the direction makes them one operation.
-    return ("transfer", view.rank, view.place.peer) if sends else ("transfer", view.place.peer, view.rank)
+        return Collective(operation, tuple(members))
+    if "send" in view.place.op:
+        return Transfer(view.rank, view.place.peer)
+    return Transfer(view.place.peer, view.rank)
 
 
 def members_of(case: Case, view: RankView) -> list[int]:
-    """Members of the operation that a rank stands in; [] where nothing tells them."""
+    """Members of the operation that a rank is in; [] where nothing shows them."""
     place, layout = view.place, case.capture.layout
     if place.kind == "p2p":
         return sorted({view.rank, place.peer}) if 0 <= place.peer < case.world_size else []
@@ -102,7 +136,9 @@ def members_of(case: Case, view: RankView) -> list[int]:
     if place.group == "world" or (place.group == "" and place.kind in ("start", "end")):
         return list(range(case.world_size))
     if layout is None and place.op == GRADIENTS:
-        return list(range(case.world_size))  # DistributedDataParallel alone: it reduces over everybody
+        return list(
+            range(case.world_size)
+        )  # DistributedDataParallel alone: it reduces over everybody
     if layout is None or layout.world_size != case.world_size:
         return []
     axis = place.group if place.group in _AXIS_WORDS else axis_of(view)
@@ -112,10 +148,15 @@ def members_of(case: Case, view: RankView) -> list[int]:
 
 
 def axis_of(view: RankView) -> str:
-    """The axis that the call's line, its function or its file names, the nearest first; "" where none or several do."""
+    """The axis that the call's line, its function or its file names, the nearest first; "" where
+    none or several do.
+    """
     path = program(view.path)
     frame = view.place.frame
-    innermost = next((i for i in range(len(path) - 1, -1, -1) if path[i] is frame or path[i] == frame), len(path) - 1)
+    innermost = next(
+        (i for i in range(len(path) - 1, -1, -1) if path[i] is frame or path[i] == frame),
+        len(path) - 1,
+    )
     for f in reversed(path[max(0, innermost - _NEAR + 1) : innermost + 1]):
         for text in (f.code, f.name, "/".join(f.file.split("/")[-2:])):
             named = [axis for axis, words in _AXIS_WORDS.items() if words.search(text)]
@@ -132,7 +173,8 @@ def _only_choice(layout: Layout, rank: int) -> list[int]:
 
 
 def ends(graph: StackGraph) -> list[End]:
-    """Where waits end. A rank whose operation has no known members ends nothing: it waits too, only for whom is unknown.
+    """Where waits end. A rank whose operation has no known members ends nothing: it waits too, only
+    for whom is unknown.
 
     What waits for such a rank alone is left out with it, unless nothing else is left.
     """
@@ -141,12 +183,20 @@ def ends(graph: StackGraph) -> list[End]:
 
 def _sinks(graph: StackGraph, without: list[int]) -> list[End]:
     """Sinks of the condensed graph (`components`), each with its ranks and operations."""
-    ranks = sorted({*graph.waits_in, *graph.unplaced, *(r for i in graph.instances for r in i.absent)} - set(without))
+    ranks = sorted(
+        {*graph.waits_in, *graph.unplaced, *(r for i in graph.instances for r in i.absent)}
+        - set(without)
+    )
     number = {rank: n for n, rank in enumerate(ranks)}
     first = len(ranks)
     edges: list[list[int]] = [[first + at for at in graph.waits_in.get(rank, ())] for rank in ranks]
     edges += [[number[r] for r in i.absent if r in number] for i in graph.instances]
     found = []
     for nodes in sinks(edges, components(edges)):
-        found.append(End([ranks[n] for n in nodes if n < first], [graph.instances[n - first] for n in nodes if n >= first]))
+        found.append(
+            End(
+                [ranks[n] for n in nodes if n < first],
+                [graph.instances[n - first] for n in nodes if n >= first],
+            )
+        )
     return found

@@ -10,7 +10,7 @@ from .view import RankView
 
 
 def group_stacks(views: Sequence[RankView]) -> list[StackGroup]:
-    """Ranks by the stack of the thread that tells where they stand, largest group first."""
+    """Ranks by the stack of the thread that shows where they are, largest group first."""
     groups: dict[tuple[object, ...], StackGroup] = {}
     for view in views:
         if view.gone or not view.path:

@@ -1,46 +1,46 @@
-"""The collector's own observation of a straggler, made over minutes, as a cause: a capture of one moment seldom shows it."""
+"""Pass: a straggler that the collector saw over minutes: a capture of one moment seldom shows it."""
 
 from __future__ import annotations
 
 from statistics import median
 
-from ..model import Alternative, Cause, Evidence, Status
-from .case import Case, nodes_of, short, who
-
-_ADVICE = "Compare its node with the others: clocks, thermals, other processes, storage; or give it less work."
-
-
-def judge(case: Case, status: Status, causes: list[Cause]) -> tuple[Status, list[Cause]]:
-    """Status and causes with it; a hang that the capture shows is what counts."""
-    capture = case.capture
-    if capture.slowest < 0 or status == "hang" or any(c.kind == "slow" and c.ranks == [capture.slowest] for c in causes):
-        return status, causes
-    if not set(capture.waited) - {capture.slowest}:
-        return status, causes  # nothing to compare it with
-    return "slow", [_cause(case)]
+from .case import Case, frame_of, nodes_of
+from .confidence import Ground, sure
+from .draft import Draft
+from .findings import Against, At, Clue, Finding, SlowByHistory, WaitedShare, Why
 
 
-def _cause(case: Case) -> Cause:
+def run(case: Case, draft: Draft) -> None:
+    """A hang that the capture shows counts for more; else the job is slow."""
+    slowest = case.capture.slowest
+    known = any(c.kind == "slow" and c.ranks == [slowest] for c in draft.findings)
+    if slowest < 0 or draft.status == "hang" or known:
+        return
+    if not set(case.capture.waited) - {slowest}:
+        return  # nothing to compare it with
+    draft.status, draft.findings = "slow", [_finding(case)]
+
+
+def _finding(case: Case) -> Finding:
     capture, rank = case.capture, case.capture.slowest
     views = [v for v in case.views if v.rank == rank]
-    others = [share for r, share in capture.waited.items() if r != rank]
+    others = {r: share for r, share in capture.waited.items() if r != rank}
+    shares = list(others.values())
     own = capture.waited.get(rank, 0)
-    told = f"over {capture.waited_s:.0f} s it waited {own}% of its time in operations, the others {min(others)}% or more (median {median(others):.0f}%)"
-    name = who(views) if views else f"Rank {rank}"
-    cause = Cause(
-        "slow", [rank], nodes_of(views), 0.85, f"The job goes on, but {name} comes last and makes the others wait: {told}."
+    finding = Finding(
+        kind="slow",
+        ranks=[rank],
+        story=SlowByHistory(capture.waited_s, own, min(shares), median(shares), max(shares)),
+        confidence=sure(Ground.SLOW_BY_HISTORY),
+        nodes=nodes_of(views),
+        clues=[
+            Clue("ops", (rank,), WaitedShare(own, own)),
+            Clue("ops", tuple(sorted(others)), WaitedShare(min(shares), max(shares))),
+        ],
+        against=[Against("in_communication", tuple(sorted(capture.waited)), Why.NETWORK_SLOWS_ALL)],
     )
-    cause.evidence = [
-        Evidence("ops", [rank], f"waited {own}% of its time"),
-        Evidence("ops", sorted(r for r in capture.waited if r != rank), f"waited {min(others)} to {max(others)}% of theirs"),
-    ]
     if views and views[0].place.frame is not None:
-        cause.where.frame = str(views[0].place.frame)
-        cause.evidence.append(
-            Evidence("stack", [rank], f"at the moment of the capture it was at {short(views[0].place.frame)}")
-        )
-    cause.alternatives = [
-        Alternative("in_communication", sorted(capture.waited), "a slow network makes all ranks wait, this one too")
-    ]
-    cause.advice = _ADVICE
-    return cause
+        finding.frame = frame_of(views[0])
+        finding.where.frame = str(views[0].place.frame)
+        finding.clues.append(Clue("stack", (rank,), At((views[0].place.frame,))))
+    return finding

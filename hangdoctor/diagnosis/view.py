@@ -1,4 +1,4 @@
-"""One rank as the passes see it: where it stands, whether it moved, what holds its process."""
+"""One rank as the passes see it: where it is, whether it moved, what holds its process."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from msgspec import Struct
 from ..model import Frame, JobCapture, Process, ProcessSample, RankCapture, ThreadSample
 from ..places import Place, find_place, python_frames, rank_thread
 
-# still: the thread did not run once between the samples. stirred: it ran and stands where it stood.
-# looping: other lines or counters of the same functions. moved: other functions. running: it used the CPU.
+# still: the thread did not run once between the samples. stirred: it ran and is where it was.
+# looping: other lines or counters of the same functions. moved: other functions. running: it used
+# the CPU.
 Motion = Literal["still", "stirred", "looping", "moved", "running", "unknown"]
 
-_RUNNING_SHARE = 0.2  # of the time between the samples; a share, since eight busy ranks may share two cores
+_RUNNING_SHARE = (
+    0.2  # of the time between the samples; a share, since eight busy ranks may share two cores
+)
 
 
 class RankView(Struct):
@@ -32,19 +35,22 @@ class RankView(Struct):
 
     @property
     def gone(self) -> bool:
+        """True where it has no living process."""
         return self.capture.gone
 
     @property
     def state(self) -> str:
+        """The process state of the last sample, "" where there is none."""
         return self.capture.samples[-1].state if self.capture.samples else ""
 
     @property
     def stopped(self) -> bool:
+        """True where its process is not allowed to run."""
         return not self.gone and (self.capture.frozen or all_states(self.capture, "Tt"))
 
     @property
     def waits(self) -> bool:
-        """True where it stands in a communication and did not get on."""
+        """True where it is in a communication and did not get on."""
         return not self.gone and self.place.communicates and self.motion not in ("moved", "looping")
 
 
@@ -68,7 +74,9 @@ def motion_of(process: Process, tid: int) -> Motion:
     seconds = max(last.at_s - first.at_s, 1e-3)
     used = after.cpu_s - before.cpu_s
     ran = after.switches - before.switches if min(before.switches, after.switches) >= 0 else None
-    differ = before.frames is not after.frames and bool(before.frames and after.frames)  # equal stacks are often one object
+    differ = before.frames is not after.frames and bool(
+        before.frames and after.frames
+    )  # equal stacks are often one object
     path_before, path_after = (python_frames(t.frames) if differ else [] for t in (before, after))
     if differ and _functions(path_before) != _functions(path_after):
         return "moved"
@@ -94,13 +102,20 @@ def still_threads(process: Process) -> frozenset[int]:
     """Ids of the threads that did not run between the samples."""
     if not process.samples:
         return frozenset()
-    return frozenset(t.tid for t in process.samples[-1].threads if motion_of(process, t.tid) == "still")
+    return frozenset(
+        t.tid for t in process.samples[-1].threads if motion_of(process, t.tid) == "still"
+    )
 
 
 def view_rank(capture: RankCapture) -> RankView:
-    """Reduce a rank's capture to its view. Stacks of the last sample count; the first fills in where it failed."""
+    """Reduce a rank's capture to its view. Stacks of the last sample count; the first fills in
+    where it failed.
+    """
     samples = capture.samples
-    told = next((s for s in reversed(samples) if any(t.frames for t in s.threads)), samples[-1] if samples else None)
+    told = next(
+        (s for s in reversed(samples) if any(t.frames for t in s.threads)),
+        samples[-1] if samples else None,
+    )
     view = RankView(capture.rank, capture.node, capture.pid, capture, Place(""))
     if told is None or capture.gone:
         return view
@@ -117,7 +132,9 @@ def view_rank(capture: RankCapture) -> RankView:
 
 
 def _same_wait(capture: RankCapture, thread: ThreadSample, view: RankView) -> Motion:
-    """Set-up polls its store in a loop of its own: the same wait with other inner lines has not moved."""
+    """Set-up polls its store in a loop of its own: the same wait with other inner lines has not
+    moved.
+    """
     before = _thread(capture.samples[0], thread.tid)
     if before is None or view.place.kind not in ("start", "end", "store"):
         return view.motion
@@ -127,7 +144,9 @@ def _same_wait(capture: RankCapture, thread: ThreadSample, view: RankView) -> Mo
 
 
 def view_job(capture: JobCapture) -> list[RankView]:
-    """All ranks of a capture, in order of rank; a rank captured twice (two nodes claim it) keeps its living process."""
+    """All ranks of a capture, in order of rank; a rank captured twice (two nodes claim it) keeps
+    its living process.
+    """
     by_rank: dict[int, RankCapture] = {}
     for rank in capture.ranks():
         known = by_rank.get(rank.rank)

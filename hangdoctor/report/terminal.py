@@ -1,4 +1,4 @@
-"""The report on a terminal: the sentence first, then who stands where, then what is missing and what to do."""
+"""The report on a terminal: the sentence first, then where each rank is, then what is missing and what to do."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ def _verdict(diagnosis: Diagnosis) -> Iterator[str]:
         more = len(diagnosis.causes) - _MAX_CAUSES
         yield f"[{colour}]ALSO[/] {more} more causes: ranks {_cut(format_ranks(rest))} (--json lists them)"
     for cause in diagnosis.causes[:1]:
-        yield f"[bold]DO[/]   {escape(cause.advice)}"
+        if cause.advice:
+            yield f"[bold]DO[/]   {escape(cause.advice)}"
 
 
 def _job(diagnosis: Diagnosis) -> Iterator[str]:
@@ -90,7 +91,7 @@ def _stacks(diagnosis: Diagnosis) -> Iterator[str]:
     if not groups:
         return
     yield ""
-    yield f"[bold]where the ranks stand[/] ({sum(len(g.ranks) for g in groups)} ranks, {len(groups)} different stacks)"
+    yield f"[bold]where the ranks are[/] ({sum(len(g.ranks) for g in groups)} ranks, {len(groups)} different stacks)"
     culprits = {r for c in diagnosis.causes for r in c.ranks}
     guilty = {format_ranks(g.ranks) for g in groups if set(g.ranks) <= culprits}
     for label, frames in tree.lines(tree.build(groups)):
@@ -149,7 +150,7 @@ def _named(cause: Cause) -> str:
 def _alternatives(cause: Cause) -> Iterator[str]:
     for other in cause.alternatives[:3]:
         ranks = f" of ranks {_cut(format_ranks(other.ranks), 24)}" if other.ranks else ""
-        yield f"  not     {other.kind}{ranks}: {escape(other.why_not)}"
+        yield f"  other   {other.kind}{ranks}: {escape(other.why_not)}"
 
 
 def _calls(diagnosis: Diagnosis) -> Iterator[str]:

@@ -11,6 +11,7 @@ from rich.text import Text
 from ..arrival import lag_of
 from ..errors import UsageError
 from ..ranges import parse_ranks
+from ..rank_states import BY_CONCERN, BY_NAME
 from ..standing import Row, Standing
 from ..texts import visible
 from .sources import Seen
@@ -20,18 +21,6 @@ STYLES = {
     "silent": "bold magenta", "gone": "bold red reverse", "finished": "dim",
     "stopped": "bold red", "blocked": "bold red",
 }  # fmt: skip
-GLYPHS = {
-    "moving": ">",
-    "working": "~",
-    "waiting": "|",
-    "outside": "!",
-    "still": "-",
-    "silent": "?",
-    "gone": "x",
-    "stopped": "T",
-    "blocked": "D",
-}
-_ORDER = ("stopped", "gone", "silent", "blocked", "outside", "still", "waiting", "working", "moving", "unseen", "finished")
 _MAX_STANDINGS = 6
 _NOTE_LINES = 4
 HELP = (
@@ -93,8 +82,8 @@ def _tame(line: Text) -> Text:
 
 
 def _place(state: str) -> int:
-    """States that hold others up first; one that this version does not know last."""
-    return _ORDER.index(state) if state in _ORDER else len(_ORDER)
+    """States that block others first; one that this version does not know last."""
+    return BY_CONCERN.index(state) if state in BY_CONCERN else len(BY_CONCERN)
 
 
 def screen(seen: Seen | None, trouble: str, mode: Mode, width: int, height: int) -> list[Text]:
@@ -129,10 +118,11 @@ def _head(seen: Seen | None, trouble: str, width: int) -> Iterator[Text]:
     yield title.append("  " + ", ".join(told), style="not bold dim")
     yield Text(visible(picture.sentence), style="bold") if not trouble else Text(visible(trouble), style="bold red")
     counts = Text()
-    for state, number in picture.counts.items():
-        counts.append(
-            f" {GLYPHS.get(state, '')} {number} {visible(state)} ".replace("  ", " "), style=STYLES.get(state, "")
-        ).append(" ")
+    for name, number in picture.counts.items():
+        state = BY_NAME.get(name)
+        glyph = state.glyph if state is not None else ""
+        told = f" {glyph} {number} {visible(name)} ".replace("  ", " ")
+        counts.append(told, style=STYLES.get(name, "")).append(" ")
     yield counts
     yield Text()
     standings = [s for s in picture.standings if s.state not in ("unseen",)][:_MAX_STANDINGS]

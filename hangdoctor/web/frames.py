@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from ..incidents import Incident
-from ..standing import STATES, Row, Standing
+from ..rank_states import CODES
+from ..standing import Row, Standing
 from .board import Look
 
 _MAX_NAMES = 5000  # a job that numbers its phases must not fill every browser
 _MAX_STANDINGS = 40
 _MAX_NAME = 120
-_CODES = {state: code for code, state in enumerate(STATES)}
 COLUMNS = ("state", "iteration", "phase", "op", "seq", "since", "node", "lag")
 
 
@@ -138,7 +138,7 @@ class Frames:
         op, phase, node = (self.tables[n].number for n in ("op", "phase", "node"))
         moves = ("moving", "unseen", "finished")
         return {
-            "state": [_CODES[r.state] for r in rows],
+            "state": [CODES[r.state] for r in rows],
             "iteration": [r.iteration for r in rows],
             "phase": [phase(r.phase) for r in rows],
             "op": [op(r.op) for r in rows],

@@ -13,7 +13,8 @@ from prometheus_client.metrics_core import Metric
 
 from .._version import __version__
 from ..arrival import lag_of
-from ..standing import STATES, Row
+from ..rank_states import STATES
+from ..standing import Row
 from ..texts import visible
 from .board import Board, Look
 from .hub import Hub

@@ -19,7 +19,8 @@ from hangdoctor.collector.state import Core, Settings
 from hangdoctor.collector.view import MAX_ROWS, View
 from hangdoctor.incidents import Incidents
 from hangdoctor.messages import Hello, RankNow, Report, encode
-from hangdoctor.standing import STATES, Row, look, state_of
+from hangdoctor.rank_states import STATES
+from hangdoctor.standing import Row, look, state_of
 from hangdoctor.top.screen import Mode, screen
 from hangdoctor.top.sources import Seen, settled
 from hangdoctor.top.terminal import split_keys

@@ -57,7 +57,7 @@ def test_local_shows_who_holds_up_whom_and_leaves_with_q(live: LiveJob, tmux: An
         tmux.press("Escape")
         tmux.press("c")
         top.shows("capturing all ranks")
-        top.shows("Rank 1", "is stopped, and ", "(hangdoctor-")
+        top.shows("Rank 1", "is stopped (SIGSTOP)", "(hangdoctor-")
     finally:
         os.kill(live.pid(1), signal.SIGCONT)
     top.shows("All 4 ranks go on")

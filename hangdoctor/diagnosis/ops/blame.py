@@ -15,10 +15,11 @@ _SUSPECTS = 256  # more are not compared: a fault that moves so many is none of 
 
 
 def blame(scene: Scene, suspects: Iterable[int]) -> dict[int, Divergence]:
-    """Of `suspects`, those that most of their like disagree with, each with its earliest divergence.
+    """Of `suspects`, those that most of their like disagree with, each with its earliest
+    divergence.
 
-    Votes are taken on what was called first, and on the lines of the calls then: two branches of a program may make
-    the same call on two lines.
+    Votes are taken on what was called first, and on the lines of the calls then: two branches of a
+    program may make the same call on two lines.
     """
     ranks = [r for r in suspects if r in scene.ops and scene.ops[r].operations][:_SUSPECTS]
     court = _Court(scene, ranks)
@@ -42,18 +43,22 @@ class _Court:
         self._histories: dict[int, History] = {}
 
     def history(self, rank: int) -> History:
+        """The records of a rank as tokens, made once."""
         found = self._histories.get(rank)
         if found is None:
             found = self._histories[rank] = History(self.scene, rank)
         return found
 
     def own_past(self) -> dict[int, Divergence]:
-        """Of ranks that wait in sends and receives for one another, those that left their own rhythm.
+        """Of ranks that wait in sends and receives for one another, those that left their own
+        rhythm.
 
-        Without a layout nobody is known to run the same program: the stages of a pipeline do not.
+        Without a layout no rank is known to run the same program: the stages of a pipeline do not.
         """
         frontiers = [self.scene.frontier(r).active for r in self.ranks]
-        if self.layout is not None or not all(active and active[0].op in P2P_NAMES for active in frontiers):
+        if self.layout is not None or not all(
+            active and active[0].op in P2P_NAMES for active in frontiers
+        ):
             return {}
         found: dict[int, Divergence] = {}
         for rank in self.ranks:
@@ -65,6 +70,7 @@ class _Court:
         return found if 2 * len(found) <= len(self.ranks) else {}
 
     def vote(self, sites: bool) -> dict[int, Divergence]:
+        """Ranks that most of their voters disagree with; `sites`: also about the lines of calls."""
         found: dict[int, Divergence] = {}
         tied: dict[int, Divergence] = {}
         suspects = set(self.ranks)
@@ -79,7 +85,9 @@ class _Court:
             return found
         return self._break_tie({**tied, **found})
 
-    def _ask(self, rank: int, voters: list[tuple[int, int]], sites: bool) -> tuple[int, int, Divergence | None]:
+    def _ask(
+        self, rank: int, voters: list[tuple[int, int]], sites: bool
+    ) -> tuple[int, int, Divergence | None]:
         against = total = 0
         first: Divergence | None = None
         for other, weight in voters:
@@ -91,8 +99,9 @@ class _Court:
         return against, total, first
 
     def _break_tie(self, tied: dict[int, Divergence]) -> dict[int, Divergence]:
-        """Suspects that differ from one another only: other stages make the same calls on common groups, and each
-        rank has its own earlier iterations."""
+        """Suspects that differ from one another only: other stages make the same calls on common
+        groups, and each rank has its own earlier iterations.
+        """
         if not tied:
             return {}
         for wide in (False, True):
@@ -103,7 +112,8 @@ class _Court:
         return odd if len(odd) < len(tied) else {}
 
     def _differs_from_kin(self, rank: int, tied: set[int], wide: bool) -> bool:
-        """Whether most of the ranks of other stages disagree with it about the groups that both kinds have.
+        """Whether most of the ranks of other stages disagree with it about the groups that both
+        kinds have.
 
         `wide`: about those over replicas alone, and when anything else comes between them.
         """
@@ -111,14 +121,24 @@ class _Court:
         against = 0
         for other in others:
             mine, theirs = self.history(rank), self.history(other)
-            common = {r for r in mine.roles & theirs.roles if not wide or r[1] != 1 or r[2] in ("dp", "world")}
+            common = {
+                r
+                for r in mine.roles & theirs.roles
+                if not wide or r[1] != 1 or r[2] in ("dp", "world")
+            }
             against += compare(mine.only(common, wide), theirs.only(common, wide)) is not None
         return 2 * against > len(others)
 
     def closer_look(self, d: Divergence) -> Divergence:
-        """The same divergence with the lines of the calls compared too, which may place it earlier."""
+        """The same divergence with the lines of the calls compared too, which may place it
+        earlier.
+        """
         finer = compare(self.history(d.rank), self.history(d.reference), sites=True)
-        return finer if finer is not None and not finer.before_records and finer.position < d.position else d
+        return (
+            finer
+            if finer is not None and not finer.before_records and finer.position < d.position
+            else d
+        )
 
 
 def _mutual(found: dict[int, Divergence]) -> bool:

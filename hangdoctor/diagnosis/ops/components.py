@@ -1,16 +1,18 @@
 """Strongly connected components, and those of them that nothing leads out of.
 
-Tarjan's algorithm (R. Tarjan, "Depth-first search and linear graph algorithms", 1972) with its own stack: chains of
-waits are as long as a job is wide, deeper than any recursion limit.
+Tarjan's algorithm (R. Tarjan, "Depth-first search and linear graph algorithms", 1972) with its own
+stack: chains of waits are as long as a job is wide, deeper than any recursion limit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 
 def components(edges: Sequence[Sequence[int]]) -> list[int]:
-    """Number of the component of each node; a component's number is higher than those of all that it leads to."""
+    """Number of the component of each node; a component's number is higher than those of all that
+    it leads to.
+    """
     n = len(edges)
     order = [-1] * n  # when the node was found
     low = [0] * n
@@ -40,17 +42,24 @@ def components(edges: Sequence[Sequence[int]]) -> list[int]:
                 if work and low[node] < low[work[-1][0]]:
                     low[work[-1][0]] = low[node]
                 if low[node] == order[node]:
-                    while True:
-                        member = path.pop()
+                    for member in _popped(path, node):
                         component[member] = count
-                        if member == node:
-                            break
                     count += 1
     return component
 
 
+def _popped(path: list[int], last: int) -> Iterator[int]:
+    """Take nodes off the end of the path, up to and with `last`."""
+    while path:
+        yield path[-1]
+        if path.pop() == last:
+            return
+
+
 def sinks(edges: Sequence[Sequence[int]], component: Sequence[int]) -> list[list[int]]:
-    """Members of each component without an edge that leaves it; nodes that touch no edge at all are no sinks."""
+    """Members of each component without an edge that leaves it; nodes that touch no edge at all are
+    no sinks.
+    """
     count = max(component, default=-1) + 1
     leaves = bytearray(count)
     touched = bytearray(count)

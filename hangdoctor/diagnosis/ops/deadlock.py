@@ -1,36 +1,42 @@
-"""Ranks that wait for one another in a ring: who broke the order?"""
+"""Ranks that wait for one another in a ring: which of them made a wrong call?"""
 
 from __future__ import annotations
 
 from collections import deque
 
-from ...model import Cause, Evidence, Kind
+from ..confidence import Ground, sure
+from ..findings import Finding, Ring
 from .blame import blame
-from .keys import is_p2p
-from .mismatch import differing, signature
-from .order import Link, cause_of_divergence, cycle_text, kind_of_divergence, link_text
+from .facts import nodes_of, where_of
+from .order import Link, divergence_finding, kind_of_divergence, link_clue
 from .scene import Scene
+from .signatures import differing, signature
 from .waits import Instance, WaitGraph
-from .words import capital, nodes_of, ranks_text, where_of
+
+_SHOWN = 8  # waits of a ring
+_STARTS = 16  # ranks from which a shortest ring is looked for
 
 
-def causes_of_deadlock(scene: Scene, graph: WaitGraph, ranks: list[int], instances: list[Instance]) -> list[Cause]:
-    """Causes of a component of waits that nothing leads out of."""
+def deadlock_findings(
+    scene: Scene, graph: WaitGraph, ranks: list[int], instances: list[Instance]
+) -> list[Finding]:
+    """Findings on a component of waits that nothing leads out of."""
     cycle = shortest_cycle(graph, ranks)
     found = blame(scene, _likely_first(scene, ranks))
-    if found:
-        by_kind: dict[str, list[int]] = {}
-        for rank, d in found.items():
-            by_kind.setdefault(kind_of_divergence(d), []).append(rank)
-        return [
-            cause_of_divergence(scene, {r: found[r] for r in some}, _through(graph, some[0], cycle))
-            for some in by_kind.values()
-        ]
-    return [_undecided(scene, cycle, _odd_in(scene, instances) or sorted(ranks))]
+    if not found:
+        return [_undecided(scene, cycle, _odd_in(scene, instances) or sorted(ranks))]
+    by_kind: dict[str, list[int]] = {}
+    for rank, d in found.items():
+        by_kind.setdefault(kind_of_divergence(d), []).append(rank)
+    findings = []
+    for some in by_kind.values():
+        parted = {r: found[r] for r in some}
+        findings.append(divergence_finding(scene, parted, _through(graph, some[0], cycle)))
+    return findings
 
 
 def _likely_first(scene: Scene, ranks: list[int]) -> list[int]:
-    """Ranks that stand where few others do come first: only so many are compared."""
+    """Ranks that are where few others are come first: only so many are compared."""
 
     def place(rank: int) -> object:
         op = scene.frontier(rank).active[0]
@@ -43,10 +49,13 @@ def _likely_first(scene: Scene, ranks: list[int]) -> list[int]:
 
 
 def shortest_cycle(graph: WaitGraph, ranks: list[int], through: int | None = None) -> list[Link]:
-    """A shortest ring of waits within `ranks`, as the instances along it; from a few starts, breadth first."""
+    """A shortest ring of waits within `ranks`, as the instances along it; from a few starts,
+    breadth first.
+    """
     inside = set(ranks)
     best: list[Link] = []
-    for start in [through] if through is not None else sorted(ranks)[:16]:
+    starts = [through] if through is not None else sorted(ranks)[:_STARTS]
+    for start in starts:
         found = _ring_from(graph, start, inside)
         if found and (not best or len(found) < len(best)):
             best = found
@@ -90,11 +99,15 @@ def _through(graph: WaitGraph, rank: int, cycle: list[Link]) -> list[Link]:
 
 
 def _odd_in(scene: Scene, instances: list[Instance]) -> list[int]:
-    """Ranks that stand in an operation with another signature than most of those who are there."""
+    """Ranks that are in an operation with another signature than most of those who are there."""
     for instance in instances:
-        if is_p2p(instance.key) or len(instance.present) < 3:
+        if instance.key.transfer is not None or len(instance.present) < 3:
             continue
-        said = {r: signature(op) for r in instance.present if (op := scene.find(r, instance.key)) is not None}
+        said = {
+            r: signature(op)
+            for r in instance.present
+            if (op := scene.find(r, instance.key)) is not None
+        }
         common = max(said.values(), key=list(said.values()).count)
         odd = sorted(r for r, mine in said.items() if differing(mine, common))
         if odd and 2 * len(odd) < len(said):
@@ -102,19 +115,17 @@ def _odd_in(scene: Scene, instances: list[Instance]) -> list[int]:
     return []
 
 
-def _undecided(scene: Scene, cycle: list[Link], ranks: list[int]) -> Cause:
-    """No history tells who began: the smallest set that the ring singles out."""
+def _undecided(scene: Scene, cycle: list[Link], ranks: list[int]) -> Finding:
+    """No history shows which rank began: the smallest set that the ring singles out."""
     ring = sorted(link.rank for link in cycle) or ranks
-    p2p = bool(cycle) and all(is_p2p(link.instance.key) for link in cycle)
-    kind: Kind = "p2p_unmatched" if p2p else "order"
-    who = capital(ranks_text(ring))
-    summary = f"{who} wait for one another in a ring; the records do not tell which of them left the order"
-    cause = Cause(kind, ring, nodes_of(scene, ring), 0.5, summary + cycle_text(scene, cycle))
-    cause.where = where_of(scene, cycle[0].instance if cycle else None, None, ring)
-    cause.evidence = [Evidence("ops", [link.rank], link_text(scene, link)) for link in cycle[:8]]
-    cause.advice = (
-        "Longer records (a larger ring) or a second replica would tell who left the order; compare the lines above."
-        if kind == "order"
-        else "Compare the sends and receives of the lines above: one side posts them in another order."
+    p2p = bool(cycle) and all(link.instance.key.transfer is not None for link in cycle)
+    first = cycle[0].instance if cycle else None
+    return Finding(
+        kind="p2p_unmatched" if p2p else "order",
+        ranks=ring,
+        story=Ring(),
+        confidence=sure(Ground.RING_BY_RECORDS),
+        nodes=nodes_of(scene, ring),
+        where=where_of(scene, first, None, ring),
+        clues=[link_clue(scene, link) for link in cycle[:_SHOWN]],
     )
-    return cause

@@ -2,49 +2,75 @@
 
 from __future__ import annotations
 
-from ...model import Cause, Evidence
-from .alone import ADVICE, Sink
+from .. import findings as f
+from ..confidence import Ground, sure
+from ..findings import Clue, Finding
+from .alone import Sink
 from .blame import blame
-from .order import cause_of_divergence
+from .facts import in_op, nodes_of, place, sample_of, waiters_of, where_of
+from .order import divergence_finding
 from .scene import Scene
 from .waits import Instance
-from .words import capital, instance_text, nodes_of, place_text, ranks_text, verb, waiting_text, where_of
+
+_COMPARED = 64  # ranks of each side
 
 
-def cause_of_teardown(scene: Scene, instance: Instance) -> Cause:
-    """Ranks that stand in destroy_process_group when nobody is missing there any more."""
+def teardown_finding(scene: Scene, instance: Instance) -> Finding:
+    """Ranks that are in destroy_process_group when no rank is missing there any more."""
     ranks = sorted(instance.waiters)
-    who, what = capital(ranks_text(ranks)), instance_text(scene, instance)
-    does, place = verb(ranks, "does", "do"), place_text(scene, ranks)
-    summary = f"{who} {does} not come out of {what}; the others have left{place}."
-    cause = Cause("end_stall", ranks, nodes_of(scene, ranks), 0.85, summary, where_of(scene, instance, None, ranks))
-    cause.evidence = [Evidence("ops", ranks, f"in {instance_text(scene, instance)}, not finished")]
-    cause.advice = ADVICE["end_stall"]
-    return cause
+    finding = Finding(
+        kind="end_stall",
+        ranks=ranks,
+        story=f.StillIn(sample_of(scene, instance)),
+        confidence=sure(Ground.LAST_IN_TEARDOWN),
+        nodes=nodes_of(scene, ranks),
+        where=where_of(scene, instance, None, ranks),
+        clues=[Clue("ops", tuple(ranks), in_op(scene, instance))],
+    )
+    return place(scene, finding)
 
 
-def cause_of_leaving(scene: Scene, left: list[Sink]) -> Cause:
-    """Ranks that ended in good order while others wait for them: who of the two left the program?"""
+def leaving_finding(scene: Scene, left: list[Sink]) -> Finding:
+    """Ranks that ended cleanly while others wait for them: which of the two made the wrong calls?"""
     gone = sorted(s.rank for s in left)
     instance = min((i for s in left for i in s.instances), key=lambda i: len(i.present))
-    found = blame(scene, sorted({*gone[:64], *instance.waiters[:64]}))
+    found = blame(scene, sorted({*gone[:_COMPARED], *instance.waiters[:_COMPARED]}))
     if found:
-        return cause_of_divergence(scene, found, [])
-    everyone = [r for r in scene.ops if scene.finished(r)]
+        return divergence_finding(scene, found, [])
+    ended = [r for r in scene.ops if scene.finished(r)]
     waiting = [r for r in scene.ops if scene.frontier(r).blocking]
-    what = instance_text(scene, instance)
-    if len(everyone) <= len(waiting):
-        who, rest = capital(ranks_text(gone)), waiting_text(scene, instance)
-        summary = f"{who} left the training in good order and never entered {what}; {rest}."
-        cause = Cause("not_entered", gone, nodes_of(scene, gone), 0.85, summary, where_of(scene, instance, None, gone))
+    if len(ended) <= len(waiting):
+        finding = _left_early(scene, gone, instance)
     else:
-        still = f"{capital(ranks_text(waiting))} {verb(waiting, 'is', 'are')} still in"
-        summary = f"{still} {what} while the others have left the training{place_text(scene, waiting)}."
-        cause = Cause("end_stall", sorted(waiting), nodes_of(scene, waiting), 0.8, summary)
-        cause.where = where_of(scene, instance, None, waiting)
-    cause.evidence = [
-        Evidence("ops", gone, "finished in good order"),
-        Evidence("ops", instance.waiters[:64], f"in {instance_text(scene, instance)}"),
+        finding = _still_waiting(scene, sorted(waiting), tuple(gone), instance)
+    finding.clues = [
+        Clue("ops", tuple(gone), f.EndedCleanly()),
+        Clue("ops", tuple(instance.waiters[:_COMPARED]), in_op(scene, instance)),
     ]
-    cause.advice = ADVICE["end_stall"]
-    return cause
+    return finding
+
+
+def _left_early(scene: Scene, gone: list[int], instance: Instance) -> Finding:
+    return Finding(
+        kind="not_entered",
+        ranks=gone,
+        story=f.LeftWithout(sample_of(scene, instance)),
+        confidence=sure(Ground.LEFT_CLEANLY),
+        nodes=nodes_of(scene, gone),
+        where=where_of(scene, instance, None, gone),
+        waiters=waiters_of(scene, instance),
+    )
+
+
+def _still_waiting(
+    scene: Scene, waiting: list[int], gone: tuple[int, ...], instance: Instance
+) -> Finding:
+    finding = Finding(
+        kind="end_stall",
+        ranks=waiting,
+        story=f.StillIn(sample_of(scene, instance), ended=gone),
+        confidence=sure(Ground.STILL_AT_END),
+        nodes=nodes_of(scene, waiting),
+        where=where_of(scene, instance, None, waiting),
+    )
+    return place(scene, finding)

@@ -4,74 +4,74 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from ...model import Cause, Status
-from .alone import Sink, causes_of_sinks
+from ...model import Status
+from ..confidence import Less, lowered
+from ..findings import Finding
+from .alone import Sink, find_alone
 from .blame import blame
 from .components import components, sinks
-from .deadlock import causes_of_deadlock
-from .ends import cause_of_leaving, cause_of_teardown
-from .evidence import OpsEvidence, OpsVerdict
+from .deadlock import deadlock_findings
+from .ends import leaving_finding, teardown_finding
+from .evidence import Note, OpsEvidence, OpsVerdict, Remark
 from .ghosts import likely_waits
 from .hidden import one_of_them, unheard, without_transfers
-from .mismatch import cause_of_disagreement, cause_of_full_instance
+from .mismatch import disagreement_finding, full_instance_finding
 from .movement import moved_ranks, straggler
-from .obscure import say, take_out
-from .order import cause_of_divergence
+from .obscure import note_of, take_out
+from .order import divergence_finding
 from .roles import working_layout
 from .scene import Scene
-from .silent import cause_of_silence, needed, suspects_around
+from .silent import needed, silence_finding, suspects_around
 from .waits import Instance, WaitGraph, build_waits, list_waits
 
 _ROUNDS = 8  # of guesses about silent ranks, each about those at which the last one ended
-
-_IN_PASSING = (
-    "Several operations that all their members had entered were under way at once: the job probably moved when it was "
-    "captured. A second capture some seconds later would decide it."
-)
 
 
 class Ends(Struct):
     """What the waits end in, sorted by what it is."""
 
     alone: list[Sink] = []
-    silent: dict[int, list[Instance]] = {}  # nothing is known of them; with the instances that lack them
-    idle: set[int] = set()  # of these, those that wait for nobody as far as their peers tell
-    left: list[Sink] = []  # finished in good order
+    silent: dict[
+        int, list[Instance]
+    ] = {}  # nothing is known of them; with the instances that lack them
+    idle: set[int] = set()  # of these, those that wait for no rank as far as their peers show
+    left: list[Sink] = []  # finished cleanly
     full: list[Instance] = []  # operations that everybody has come to
     rings: list[tuple[list[int], list[Instance]]] = []
 
 
 def diagnose_ops(evidence: OpsEvidence) -> OpsVerdict:
-    """Who holds up the job, from operations alone; pure: reads the evidence and nothing else."""
+    """Which ranks block the job, from operations alone; pure: reads the evidence and nothing else."""
     if not any(o.operations or o.finished for o in evidence.ops.values()):
-        return OpsVerdict(
-            "unknown",
-            notes=["No rank has operation records: a black box or Flight Recorder dumps would tell who waits for whom."],
-        )
+        return OpsVerdict("unknown", notes=[Note(Remark.NO_RECORDS)])
     went_on = moved_ranks(evidence.earlier, evidence.ops)
     evidence, obscured = take_out(evidence)
     scene = Scene(evidence, went_on | evidence.moving, obscured)
     graph = build_waits(scene)
     ends = find_ends(scene, graph)
     causes = _causes(scene, graph, ends)
-    notes = _notes(scene, causes)
+    notes = _notes(scene)
     waits = list_waits(scene, graph)
     if in_passing(scene, causes):
-        return OpsVerdict("unknown", [], waits, [*notes, _IN_PASSING])
+        return OpsVerdict("unknown", [], waits, [*notes, Note(Remark.IN_PASSING)])
     if causes:
         return OpsVerdict("hang", causes, waits, notes)
     status, more = _without_cause(scene, graph)
     return OpsVerdict(status, [c for c in [more] if c], waits, notes + _doubt(scene, graph, status))
 
 
-def in_passing(scene: Scene, causes: list[Cause]) -> bool:
-    """Whether one capture shows several complete operations at once and nothing else: a job that moves looks so."""
+def in_passing(scene: Scene, causes: list[Finding]) -> bool:
+    """Whether one capture shows several complete operations at once and nothing else: a job that
+    moves looks so.
+    """
     single = not scene.evidence.earlier
     return single and len(causes) > 1 and all(c.kind == "in_communication" for c in causes)
 
 
 def find_ends(scene: Scene, graph: WaitGraph) -> Ends:
-    """Sinks of the wait-for graph; where they are ranks of which nothing is known, with their likely waits added."""
+    """Sinks of the wait-for graph; where they are ranks of which nothing is known, with their
+    likely waits added.
+    """
     missed = missing_at(graph)
     guesses: dict[int, set[int]] = {}
     ends = sort_ends(scene, graph, missed, guesses)
@@ -92,7 +92,9 @@ def find_ends(scene: Scene, graph: WaitGraph) -> Ends:
     return ends
 
 
-def sort_ends(scene: Scene, graph: WaitGraph, missed: dict[int, list[Instance]], guesses: dict[int, set[int]]) -> Ends:
+def sort_ends(
+    scene: Scene, graph: WaitGraph, missed: dict[int, list[Instance]], guesses: dict[int, set[int]]
+) -> Ends:
     """Sinks of the condensed wait-for graph; `guesses`: whom silent ranks are thought to wait for."""
     guessed = {r for waits in guesses.values() for r in waits}
     ranks = sorted({*graph.waits_in, *missed, *guesses, *guessed})
@@ -118,6 +120,7 @@ def sort_ends(scene: Scene, graph: WaitGraph, missed: dict[int, list[Instance]],
 
 
 def missing_at(graph: WaitGraph) -> dict[int, list[Instance]]:
+    """Rank -> the instances with waiters that lack it."""
     found: dict[int, list[Instance]] = {}
     for instance in graph.instances:
         if instance.waiters:
@@ -130,7 +133,7 @@ def _sort_rank(scene: Scene, rank: int, instances: list[Instance], ends: Ends) -
     if rank in scene.moving:
         return  # it goes on, and so will those that wait for it
     if rank in scene.obscured and rank not in scene.held:
-        return  # it waits itself, and nothing tells for whom
+        return  # it waits itself, and nothing shows for whom
     if not scene.known(rank):
         ends.silent[rank] = instances
     elif scene.finished(rank) and rank not in scene.held:
@@ -139,46 +142,50 @@ def _sort_rank(scene: Scene, rank: int, instances: list[Instance], ends: Ends) -
         ends.alone.append(Sink(rank, instances))
 
 
-def _causes(scene: Scene, graph: WaitGraph, ends: Ends) -> list[Cause]:
+def _causes(scene: Scene, graph: WaitGraph, ends: Ends) -> list[Finding]:
     silent = unheard(scene, ends.alone)
-    alone = without_transfers(scene, ends.alone, bool(ends.full or ends.rings or ends.silent or silent))
+    alone = without_transfers(
+        scene, ends.alone, bool(ends.full or ends.rings or ends.silent or silent)
+    )
     if ends.alone and not alone and not ends.silent:
         ends.silent = silent
-    causes = one_of_them(scene, causes_of_sinks(scene, alone))
+    causes = one_of_them(scene, find_alone(scene, alone))
     for instance in ends.full:
         if instance.sample.op == "destroy_process_group":
-            causes.append(cause_of_teardown(scene, instance))
+            causes.append(teardown_finding(scene, instance))
         else:
-            causes.append(cause_of_full_instance(scene, instance))
+            causes.append(full_instance_finding(scene, instance))
     for ranks, instances in ends.rings:
-        causes.extend(causes_of_deadlock(scene, graph, ranks, instances))
+        causes.extend(deadlock_findings(scene, graph, ranks, instances))
     if ends.left:
-        causes.append(cause_of_leaving(scene, ends.left))
+        causes.append(leaving_finding(scene, ends.left))
     if ends.silent and not causes:
         causes.extend(_behind_silence(scene, ends))
     elif ends.idle and all(c.kind not in ("order", "mismatch", "p2p_unmatched") for c in causes):
         idle = needed({r: i for r, i in ends.silent.items() if r in ends.idle}, ends.idle)
-        causes.extend([cause_of_silence(scene, idle, ends.silent)] if idle else [])
+        causes.extend([silence_finding(scene, idle, ends.silent)] if idle else [])
     return sorted(causes, key=lambda c: -c.confidence)
 
 
-def _behind_silence(scene: Scene, ends: Ends) -> list[Cause]:
-    """Waits end at ranks of which nothing is known: a known one may keep them, else one of them is the candidate."""
+def _behind_silence(scene: Scene, ends: Ends) -> list[Finding]:
+    """Waits end at ranks of which nothing is known: a known one may keep them, else one of them is
+    the candidate.
+    """
     missed = ends.silent
     for instance in {id(i): i for some in missed.values() for i in some}.values():
-        told = cause_of_disagreement(scene, instance)
+        told = disagreement_finding(scene, instance)
         if told is not None:
             return [told]
     found = blame(scene, suspects_around(scene, missed))
     if found and len(found) <= 2:
-        cause = cause_of_divergence(scene, found, [])
-        cause.confidence -= 0.2
+        cause = divergence_finding(scene, found, [])
+        cause.confidence = lowered(cause.confidence, Less.AROUND_SILENCE)
         return [cause]
     named = needed(missed, ends.idle) or needed(missed, set()) or sorted(missed)
-    return [cause_of_silence(scene, named, missed)]
+    return [silence_finding(scene, named, missed)]
 
 
-def _without_cause(scene: Scene, graph: WaitGraph) -> tuple[Status, Cause | None]:
+def _without_cause(scene: Scene, graph: WaitGraph) -> tuple[Status, Finding | None]:
     alive = [r for r in scene.ops if not scene.finished(r)]
     if not alive:
         return "healthy", None
@@ -191,24 +198,20 @@ def _without_cause(scene: Scene, graph: WaitGraph) -> tuple[Status, Cause | None
     return "unknown", None
 
 
-def _doubt(scene: Scene, graph: WaitGraph, status: Status) -> list[str]:
+def _doubt(scene: Scene, graph: WaitGraph, status: Status) -> list[Note]:
     if status != "unknown":
         return []
     if not scene.evidence.earlier:
-        return ["No rank waits for another, and there is one capture only: a second one would tell whether they move."]
-    if graph.waits_in:
-        return ["Some ranks moved and the others wait for them: a later capture would tell whether that is a hang."]
-    return ["No rank waits in a recorded operation: what the ranks do instead, their stacks tell."]
+        return [Note(Remark.ONE_CAPTURE)]
+    return [Note(Remark.SOME_MOVED if graph.waits_in else Remark.NO_WAIT)]
 
 
-def _notes(scene: Scene, causes: list[Cause]) -> list[str]:
-    notes: list[str] = say(scene.obscured)
-    bare = [r for r in range(scene.world_size) if r not in scene.ops and r not in scene.held and r not in scene.evidence.silent]
+def _notes(scene: Scene) -> list[Note]:
+    notes: list[Note] = note_of(scene.obscured)
+    explained = scene.ops.keys() | scene.held | scene.evidence.silent.keys()
+    bare = [r for r in range(scene.world_size) if r not in explained]
     if bare:
-        from ...ranges import format_ranks
-
-        notes.append(f"No operation records of ranks {format_ranks(bare)}, and nothing tells why.")
-    inferred = scene.groups.inferred
-    if inferred:
-        notes.append(f"The members of {len(inferred)} group(s) are recorded nowhere and were inferred: less sure verdicts.")
+        notes.append(Note(Remark.BARE_RANKS, tuple(bare)))
+    if scene.groups.inferred:
+        notes.append(Note(Remark.INFERRED_GROUPS, number=len(scene.groups.inferred)))
     return notes

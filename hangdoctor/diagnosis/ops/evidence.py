@@ -2,35 +2,67 @@
 
 from __future__ import annotations
 
+from enum import Enum, auto
+
 from msgspec import Struct
 
 from ...layout import Layout
-from ...model import Cause, Status, Wait
+from ...model import Frame, Status, Wait
 from ...operations import RankOps
+from ..findings import Doing, End, Finding
 
 
 class OpsEvidence(Struct):
-    """The operations of all ranks at two moments, and what other sources know about ranks that cannot tell."""
+    """The operations of all ranks at two moments, and what other sources know about ranks that have
+    none.
+    """
 
     ops: dict[int, RankOps]  # the last capture
     earlier: dict[int, RankOps] = {}  # the first capture; empty where there was only one
     world_size: int = 0
     layout: Layout | None = None
-    silent: dict[int, str] = {}  # rank -> why nothing is known about it
-    dead: dict[int, str] = {}  # rank -> how it ended
+    silent: dict[int, str] = {}  # rank -> why it was not seen
+    dead: dict[int, End] = {}  # rank -> how it ended
     stopped: set[int] = set()
-    places: dict[int, str] = {}  # rank -> "function (file:line)", where its stack is
-    doing: dict[int, str] = {}  # rank -> what it does there: "sleeping", "blocked in recvfrom"
-    outside: dict[int, str] = {}  # rank -> kind of cause that its stack and /proc speak for, when it is in no communication
+    places: dict[int, Frame] = {}  # rank -> where its stack is
+    doing: dict[int, Doing] = {}  # rank -> what it does there
+    # rank -> kind of cause that its stack and /proc speak for, when it is in no communication
+    outside: dict[int, str] = {}
     moving: set[int] = set()  # ranks that other evidence saw making progress between the captures
     nodes: dict[int, str] = {}  # rank -> its node
     taken_s: float = 0.0  # wall clock of the last capture, 0 where it is not known
 
 
+class Remark(Enum):
+    """What the report notes besides the findings."""
+
+    NO_RECORDS = auto()
+    IN_PASSING = auto()
+    ONE_CAPTURE = auto()
+    SOME_MOVED = auto()
+    NO_WAIT = auto()
+    BARE_RANKS = auto()
+    INFERRED_GROUPS = auto()
+    UNRECORDED_WAIT = auto()
+    UNNAMED_GROUPS = auto()
+    STACKS_DISAGREE = auto()
+
+
+class Note(Struct, frozen=True):
+    """A remark with its facts: the ranks, how many, a frame, the ranks that are blamed."""
+
+    remark: Remark
+    ranks: tuple[int, ...] = ()
+    number: int = 0
+    op: str = ""
+    frame: Frame | None = None
+    blamed: tuple[int, ...] = ()
+
+
 class OpsVerdict(Struct):
-    """Causes name culprits only; every rank that merely waits is in `waits`."""
+    """Findings name culprits only; every rank that merely waits is in `waits`."""
 
     status: Status
-    causes: list[Cause] = []
+    findings: list[Finding] = []
     waits: list[Wait] = []
-    notes: list[str] = []
+    notes: list[Note] = []

@@ -11,27 +11,31 @@ from .keys import P2P_NAMES
 
 
 class Frontier(Struct, gc=False):
-    """Where one rank stands.
+    """Where one rank is.
 
-    `open` is all that has not completed, `active` what the rank has arrived at, `blocking` what keeps it from going on.
+    `open` is all that has not completed, `active` what the rank has arrived at, `blocking` what
+    keeps it from going on.
     """
 
     open: list[Operation]
     active: list[Operation]
     blocking: list[Operation]
-    lost: bool = False  # the record of where it stands has been overwritten: it is somewhere before its oldest one
+    lost: bool = False  # the record of where it is has been overwritten
 
 
 def open_operations(ops: RankOps) -> list[Operation]:
+    """What the rank has begun and not ended."""
     if ops.finished:
         return []
     return [o for o in ops.operations if o.state != "done"]
 
 
 def find_frontier(ops: RankOps, opened: list[Operation], runs: bool) -> Frontier:
-    """The frontier of a rank whose calls stand where its host stands; `opened` is what has not completed.
+    """The frontier of a rank whose calls are where its host is; `opened` is what has not
+    completed.
 
-    `runs`: the rank is known to be outside any communication, so that the handles which it holds do not keep it.
+    `runs`: the rank is known to be outside any communication, so that the handles which it holds do
+    not keep it.
     """
     if not opened:
         return Frontier(opened, opened, opened)
@@ -41,11 +45,14 @@ def find_frontier(ops: RankOps, opened: list[Operation], runs: bool) -> Frontier
     return Frontier(opened, opened, blocking)
 
 
-def device_frontier(ops: RankOps, opened: list[Operation], starts_known: bool, beside: Callable[[Operation], bool]) -> Frontier:
+def device_frontier(
+    ops: RankOps, opened: list[Operation], starts_known: bool, beside: Callable[[Operation], bool]
+) -> Frontier:
     """The frontier of a rank whose host enqueues and goes on.
 
-    A device takes the operations of one group in order, and over all groups what the program waits for; `beside` tells
-    which operations it does not wait for. `starts_known`: the recorder sees operations start on the device.
+    A device takes the operations of one group in order, and over all groups what the program waits
+    for; `beside` tells which operations it does not wait for. `starts_known`: the recorder sees
+    operations start on the device.
     """
     if not opened:
         return Frontier(opened, opened, opened)
@@ -53,7 +60,7 @@ def device_frontier(ops: RankOps, opened: list[Operation], starts_known: bool, b
         return Frontier(opened, [], [], lost=True)
     active: list[Operation] = []
     queues: set[tuple[str, int]] = set()
-    held = False  # an earlier operation holds up all that follows
+    held = False  # an earlier operation blocks all that follows
     for op in opened:
         queue = (op.group, op.peer if op.op in P2P_NAMES else -1)
         reached = not held and queue not in queues

@@ -1,26 +1,32 @@
-"""Where a rank of which nothing is known must stand, from what its peers did with it.
+"""Where a rank of which nothing is known must be, from what its peers did with it.
 
-What a known peer completed with it, it has passed; what a known peer waits in for it, it has not reached. A rank of the
-same role tells which calls lie between. At the first of those for which somebody else is missing too, it may wait; if
-there is none, it waits for nobody.
+What a known peer completed with it, it has passed; what a known peer waits in for it, it has not
+reached. A rank of the same role tells which calls lie between. At the first of those for which
+another rank is missing too, it may wait; if there is none, it waits for no rank.
 """
 
 from __future__ import annotations
 
 from ...layout import Layout
 from ...operations import STORE, Operation
-from .keys import P2P_NAMES, Key, counter, key_of
+from .keys import P2P_NAMES, Key, key_of
 from .roles import references
 from .scene import Scene
 from .waits import Instance
 
-_FAR = 4096  # calls between what a silent rank has passed and has not reached; more is no guess any more
+_FAR = 4096  # calls between what a silent rank has passed and has not reached; beyond, no guess
 
 
 def likely_waits(
-    scene: Scene, layout: Layout | None, rank: int, missed: list[Instance], present: dict[Key, set[int]]
+    scene: Scene,
+    layout: Layout | None,
+    rank: int,
+    missed: list[Instance],
+    present: dict[Key, set[int]],
 ) -> set[int] | None:
-    """Ranks that a silent one may wait for, empty where it waits for nobody, None where that cannot be told."""
+    """Ranks that a silent one may wait for, empty where it waits for no rank, None where that cannot
+    be known.
+    """
     if layout is None or not missed:
         return None
     ahead = {i.key for i in missed}
@@ -37,7 +43,12 @@ def _program_of(scene: Scene, rank: int, other: int) -> list[Key]:
     groups = _own_groups(scene, rank)
     keys: list[Key] = []
     for op in scene.ops[other].operations:
-        group = groups.get((scene.groups.role(op.group), op.group if rank in scene.groups.members(op.group, other) else ""))
+        group = groups.get(
+            (
+                scene.groups.role(op.group),
+                op.group if rank in scene.groups.members(op.group, other) else "",
+            )
+        )
         group = group or groups.get((scene.groups.role(op.group), ""))
         if group is not None and op.op not in STORE:
             keys.append(key_of(_moved(op, group, rank - other), rank))
@@ -66,7 +77,11 @@ def _first_held(scene: Scene, rank: int, keys: list[Key], present: dict[Key, set
             break
     for key in keys[begin:]:
         there = present.get(key, set())
-        missing = {r for r in scene.members(key, rank) if r != rank and r not in there and not _reached(scene, r, key)}
+        missing = {
+            r
+            for r in scene.members(key, rank)
+            if r != rank and r not in there and not _reached(scene, r, key)
+        }
         if missing:
             known = {r for r in missing if scene.known(r)}
             return known or missing
@@ -76,7 +91,8 @@ def _first_held(scene: Scene, rank: int, keys: list[Key], present: dict[Key, set
 def _proven(scene: Scene, rank: int, key: Key) -> bool:
     """Whether a peer has completed the operation, so that the rank has been at it."""
     return any(
-        r != rank and scene.known(r) and scene.completed(r).get(counter(key), -1) >= key[-1] for r in scene.members(key, rank)
+        r != rank and scene.known(r) and scene.completed(r).get(key.counter, -1) >= key.number
+        for r in scene.members(key, rank)
     )
 
 

@@ -7,9 +7,8 @@ from itertools import pairwise
 
 from ...layout import Layout
 from ...operations import Group, RankOps
-from ...ranges import format_ranks
+from ..findings import GroupRef
 
-AXIS_WORDS = {"tp": "tensor-parallel", "dp": "data-parallel", "pp": "pipeline"}
 _NAMES = {
     "tp": ("tp", "tensor", "model_parallel", "tensor_model_parallel"),
     "dp": ("dp", "data", "data_parallel"),
@@ -30,8 +29,9 @@ Role = tuple[int | str, ...]
 class GroupTable:
     """All groups of a job, by uid.
 
-    Members come from the first rank that lists them; else they are the ranks that know the uid, completed by the
-    layout where it has a group around them; `inferred` holds the uids for which it had to be so.
+    Members come from the first rank that lists them; else they are the ranks that know the uid,
+    completed by the layout where it has a group around them; `inferred` holds the uids for which it
+    had to be so.
     """
 
     def __init__(self, ops: Iterable[RankOps], world_size: int, layout: Layout | None) -> None:
@@ -76,7 +76,7 @@ class GroupTable:
         return sorted(known)
 
     def members(self, uid: str, rank: int) -> Sequence[int]:
-        """Members of the group; the whole job where nobody knows it (`rank` took part in it)."""
+        """Members of the group; the whole job where it is not known (`rank` took part in it)."""
         found = self._members.get(uid)
         if found is None:
             self.inferred.add(uid)
@@ -109,7 +109,9 @@ class GroupTable:
             return name
         if self.layout is not None and len(ranks) > 1:
             for axis in ("tp", "dp", "pp"):
-                if len(ranks) == getattr(self.layout, axis) and sorted(ranks) == self.layout.group(axis, min(ranks)):
+                if len(ranks) == getattr(self.layout, axis) and sorted(ranks) == self.layout.group(
+                    axis, min(ranks)
+                ):
                     return axis
         return ""
 
@@ -124,7 +126,9 @@ class GroupTable:
         return found
 
     def _ordinal(self, uid: str) -> int:
-        """0 for the first group of a member set, 1 for the second: equal sets are told apart by their order."""
+        """0 for the first group of a member set, 1 for the second: equal sets are told apart by
+        their order.
+        """
         if self._ordinals is None:
             self._ordinals = {}
             seen: dict[tuple[int, ...], int] = {}
@@ -140,17 +144,9 @@ class GroupTable:
         group = self._groups.get(uid)
         return self.axis(uid) or (group.name if group and group.name else uid)
 
-    def label(self, uid: str) -> str:
-        """For a sentence: "the tensor-parallel group (2,3)"."""
-        axis, ranks = self.axis(uid), self._members.get(uid, ())
-        if axis == "world":
-            return f"the whole job ({_spelled(ranks)})"
-        word = AXIS_WORDS.get(axis)
-        if word is None:
-            group = self._groups.get(uid)
-            word = f"{group.name!r}" if group and group.name else ""
-        return f"the {word} group ({_spelled(ranks)})".replace("  ", " ")
-
-
-def _spelled(ranks: Sequence[int]) -> str:
-    return ",".join(map(str, ranks)) if len(ranks) <= 2 else format_ranks(ranks)
+    def ref(self, uid: str) -> GroupRef:
+        """The group as findings name it."""
+        group = self._groups.get(uid)
+        return GroupRef(
+            self.axis(uid), group.name if group else "", tuple(self._members.get(uid, ()))
+        )

@@ -1,8 +1,9 @@
 """Histories of two ranks side by side: where does one leave the program that the other follows?
 
-Tokens say what an operation is to its role, so that they are equal on ranks of the same role in other replicas: the
-group's role, the operation, and the peer as a distance or the root as a position. Numbers anchor the comparison:
-corresponding groups of two replicas count alike, also when the oldest records are gone.
+Tokens say what an operation is to its role, so that they are equal on ranks of the same role in
+other replicas: the group's role, the operation, and the peer as a distance or the root as a
+position. Numbers anchor the comparison: corresponding groups of two replicas count alike, also when
+the oldest records are gone.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ _ELSEWHERE: Token = ((), "elsewhere", 0)  # any calls that are not compared
 
 
 class Divergence(Struct):
-    """Where `rank` leaves the program of `reference`: `mine` is what it did, `theirs` what the other did there.
+    """Where `rank` leaves the program of `reference`: `mine` is what it did, `theirs` what the
+    other did there.
 
-    `how`: it skipped `theirs`, did `mine` in excess, did another operation, or the same one on another group; "own":
-    its own earlier iterations are the reference.
+    `how`: it skipped `theirs`, did `mine` in excess, did another operation, or the same one on
+    another group; "own": its own earlier iterations are the reference.
     """
 
     rank: int
@@ -52,7 +54,9 @@ class History:
         self.tokens: list[Token] = [_token(scene, rank, op) for op in ops.operations]
 
     def only(self, roles: set[Role], mark_others: bool = False) -> History:
-        """The collectives on groups of these roles alone; of all else at most a mark that there was something."""
+        """The collectives on groups of these roles alone; of all else at most a mark that there was
+        something.
+        """
         part = object.__new__(History)
         part.rank, part.overwritten, part.roles = self.rank, self.overwritten, roles
         part.operations, part.tokens = [], []
@@ -64,7 +68,9 @@ class History:
         return part
 
     def number(self, i: int, shared: bool) -> tuple[object, ...]:
-        """Counter and number of a record, comparable between members of its group, or over ranks of a role."""
+        """Counter and number of a record, comparable between members of its group, or over ranks of
+        a role.
+        """
         op, token = self.operations[i], self.tokens[i]
         if shared:
             return (op.group, op.op in P2P_NAMES, op.seq)
@@ -84,10 +90,13 @@ def _root_place(scene: Scene, op: Operation) -> int:
 
 
 def compare(mine: History, theirs: History, sites: bool = False) -> Divergence | None:
-    """The earliest place where `mine` leaves `theirs`; None where one merely is ahead of the other."""
+    """The earliest place where `mine` leaves `theirs`; None where one merely is ahead of the
+    other.
+    """
     if not mine.overwritten and not theirs.overwritten:
         return _walk(mine, 0, theirs, 0, sites)
-    # A group that both are in counts the same thing; corresponding groups merely should count alike.
+    # A group that both are in counts the same thing; corresponding groups merely should count
+    # alike.
     for shared in (True, False):
         start = _anchor(mine, theirs, shared)
         found = _walk(mine, start[0], theirs, start[1], sites) if start is not None else None
@@ -109,7 +118,9 @@ def _walk(mine: History, i: int, theirs: History, j: int, sites: bool) -> Diverg
 
 
 def _anchor(mine: History, theirs: History, shared: bool) -> tuple[int, int] | None:
-    """Where both are in the same call of one group (`shared`), or of corresponding groups, by its number."""
+    """Where both are in the same call of one group (`shared`), or of corresponding groups, by its
+    number.
+    """
     where = {theirs.number(j, shared): j for j in range(len(theirs.tokens) - 1, -1, -1)}
     for i in range(len(mine.tokens)):
         if mine.operations[i].op in P2P_NAMES:
@@ -121,7 +132,9 @@ def _anchor(mine: History, theirs: History, shared: bool) -> tuple[int, int] | N
 
 
 def _how(mine: History, i: int, theirs: History, j: int, sites: bool) -> How:
-    """What explains best how the two go on: the reading under which the most of the following calls are alike."""
+    """What explains best how the two go on: the reading under which the most of the following calls
+    are alike.
+    """
     skipped = _alike(mine, i, theirs, j + 1, sites)
     extra = _alike(mine, i + 1, theirs, j, sites)
     other = _alike(mine, i + 1, theirs, j + 1, sites)

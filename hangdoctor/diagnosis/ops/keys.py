@@ -1,11 +1,13 @@
 """Names of operation instances that are equal on all ranks which take part in them.
 
-A collective is (group uid, sequence number). A store operation counts apart: (group uid, op, number). A send and
-the receive that it pairs with share (group uid, source, destination, number). The lengths of the tuples differ,
-so the three kinds never meet.
+A collective is numbered within its group, a store operation within its group and name, and a send
+and the receive that it pairs with between their two ranks. A `Counter` is what such numbers belong
+to.
 """
 
 from __future__ import annotations
+
+from msgspec import Struct
 
 from ...operations import STORE, Operation
 
@@ -14,37 +16,65 @@ RECEIVES = frozenset({"recv", "irecv"})
 P2P_NAMES = SENDS | RECEIVES
 UNNUMBERED = STORE | P2P_NAMES  # not in the sequence of their group's collectives
 
-Key = tuple[str, int] | tuple[str, str, int] | tuple[str, int, int, int]
-Head = str | tuple[str, str] | tuple[str, int, int]
+
+class Collectives(Struct, frozen=True, gc=False):
+    """Counter of the collectives on one group (its uid)."""
+
+    group: str
 
 
-def key_of(op: Operation, rank: int) -> Key:
-    name = op.op
-    if name not in UNNUMBERED:
-        return (op.group, op.seq)
-    if name in STORE:
-        return (op.group, name, op.seq)
-    if name in SENDS:
-        return (op.group, rank, op.peer, op.seq)
-    return (op.group, op.peer, rank, op.seq)
+class StoreCalls(Struct, frozen=True, gc=False):
+    """Counter of one store operation on one group."""
+
+    group: str
+    op: str
 
 
-def head_of(op: Operation, rank: int) -> Head:
+class Transfers(Struct, frozen=True, gc=False):
+    """Counter of the sends from one rank to another; a negative rank is any."""
+
+    group: str
+    source: int
+    destination: int
+
+
+Counter = Collectives | StoreCalls | Transfers
+
+
+class Key(Struct, frozen=True, gc=False):
+    """One instance: the `number`th of its counter."""
+
+    counter: Counter
+    number: int
+
+    @property
+    def group(self) -> str:
+        """Uid of the group."""
+        return self.counter.group
+
+    @property
+    def transfer(self) -> Transfers | None:
+        """The counter of a send and its receive; None of other operations."""
+        return self.counter if isinstance(self.counter, Transfers) else None
+
+    @property
+    def store_op(self) -> str:
+        """The name of a store operation; "" of others."""
+        return self.counter.op if isinstance(self.counter, StoreCalls) else ""
+
+
+def counter_of(op: Operation, rank: int) -> Counter:
     """The counter that the operation's number belongs to."""
     name = op.op
     if name not in UNNUMBERED:
-        return op.group
+        return Collectives(op.group)
     if name in STORE:
-        return (op.group, name)
+        return StoreCalls(op.group, name)
     if name in SENDS:
-        return (op.group, rank, op.peer)
-    return (op.group, op.peer, rank)
+        return Transfers(op.group, rank, op.peer)
+    return Transfers(op.group, op.peer, rank)
 
 
-def counter(key: Key) -> Head:
-    """The counter of an instance."""
-    return key[0] if len(key) == 2 else key[:-1]
-
-
-def is_p2p(key: Key) -> bool:
-    return len(key) == 4
+def key_of(op: Operation, rank: int) -> Key:
+    """The instance that an operation of `rank` takes part in."""
+    return Key(counter_of(op, rank), op.seq)

@@ -1,15 +1,16 @@
-"""Who moved between the two captures, and who holds the others up while all move."""
+"""Who moved between the two captures, and which rank slows the others while all move."""
 
 from __future__ import annotations
 
 from statistics import median
 
-from ...model import Cause, Evidence
 from ...operations import RankOps
+from ..confidence import Ground, sure
+from ..findings import Clue, Finding, Pace, SlowByPace, SlowByWaiting
+from .facts import nodes_of, place
 from .keys import UNNUMBERED
 from .overlap import Call, call_of
 from .scene import Scene
-from .words import nodes_of, place_text
 
 _WAITING_SHARE = 0.2  # of their time that others spend waiting before a straggler is worth naming
 _TIMES_SLOWER = 2.0  # than the next one
@@ -30,19 +31,22 @@ def moved(earlier: RankOps, later: RankOps) -> bool:
 
 
 def moved_ranks(earlier: dict[int, RankOps], later: dict[int, RankOps]) -> set[int]:
+    """Ranks that moved between the captures, of those that are in both."""
     return {rank for rank, ops in later.items() if rank in earlier and moved(earlier[rank], ops)}
 
 
-def straggler(scene: Scene) -> Cause | None:
+def straggler(scene: Scene) -> Finding | None:
     """The rank that the others wait for, from durations alone, since the clocks of nodes differ."""
     if all(ops.runs_ahead for ops in scene.ops.values()):
         return _by_pace(scene)
     return _by_waiting(scene)
 
 
-def _by_waiting(scene: Scene) -> Cause | None:
+def _by_waiting(scene: Scene) -> Finding | None:
     """The rank that hardly waits while all others do."""
-    shares = {rank: share for rank, ops in scene.ops.items() if (share := _waiting_share(ops)) is not None}
+    shares = {
+        rank: share for rank, ops in scene.ops.items() if (share := _waiting_share(ops)) is not None
+    }
     if len(shares) < 2 or len(shares) < len(scene.ops):
         return None
     slowest = min(shares, key=lambda r: shares[r])
@@ -50,25 +54,28 @@ def _by_waiting(scene: Scene) -> Cause | None:
     usual, least = median(others), min(others)
     if usual < _WAITING_SHARE or shares[slowest] > _STANDS_OUT * least:
         return None
-    says = f"they spend {usual:.0%} of their time waiting, it {shares[slowest]:.0%}"
-    return _slow(scene, slowest, 0.8, says)
+    return _slow(scene, slowest, SlowByWaiting(shares[slowest], usual), Ground.SLOW_BY_WAITING)
 
 
-def _by_pace(scene: Scene) -> Cause | None:
+def _by_pace(scene: Scene) -> Finding | None:
     """The rank that never completes anything as soon as others do after the call before.
 
-    Without times of starts, an interval between two completions holds work and waiting. A rank that waits for another
-    one is quick at least in the calls that the other one has no part in.
+    Without times of starts, an interval between two completions holds work and waiting. A rank that
+    waits for another one is quick at least in the calls that the other one has no part in.
     """
     paces = {rank: pace for rank, ops in scene.ops.items() if (pace := _pace(scene, ops))}
     by_call: dict[Call, list[float]] = {}
     for pace in paces.values():
         for call, seconds in pace.items():
             by_call.setdefault(call, []).append(seconds)
-    usual = {call: sorted(found)[len(found) // 10] for call, found in by_call.items() if len(found) > 2}
+    usual = {
+        call: sorted(found)[len(found) // 10] for call, found in by_call.items() if len(found) > 2
+    }
     slowness: dict[int, float] = {}
     for rank, pace in paces.items():
-        ratios = [seconds / usual[call] for call, seconds in pace.items() if usual.get(call, 0.0) > 0]
+        ratios = [
+            seconds / usual[call] for call, seconds in pace.items() if usual.get(call, 0.0) > 0
+        ]
         if len(ratios) > 2:
             slowness[rank] = min(ratios)
     if len(slowness) < 3:
@@ -77,8 +84,7 @@ def _by_pace(scene: Scene) -> Cause | None:
     second = max(s for r, s in slowness.items() if r != slowest)
     if slowness[slowest] < _TIMES_SLOWER * max(1.0, second):
         return None
-    says = f"it takes at least {slowness[slowest]:.1f} times as long as others to come through any of its calls"
-    return _slow(scene, slowest, 0.6, says)
+    return _slow(scene, slowest, SlowByPace(slowness[slowest]), Ground.SLOW_BY_PACE)
 
 
 def _pace(scene: Scene, ops: RankOps) -> dict[Call, float]:
@@ -89,7 +95,7 @@ def _pace(scene: Scene, ops: RankOps) -> dict[Call, float]:
         if op.state != "done" or op.left_s <= 0:
             break
         seconds = op.left_s - before
-        # For a call of the whole job everybody waits: it tells nobody apart.
+        # For a call of the whole job all wait: it shows no difference.
         if before > 0 and seconds > 0 and scene.groups.role(op.group)[0] != scene.world_size:
             call = call_of(scene.groups, op)
             found[call] = min(seconds, found.get(call, seconds))
@@ -97,17 +103,22 @@ def _pace(scene: Scene, ops: RankOps) -> dict[Call, float]:
     return found
 
 
-def _slow(scene: Scene, rank: int, sure: float, says: str) -> Cause:
-    place = place_text(scene, [rank])
-    summary = f"The job moves, but rank {rank} enters last and the others wait for it: {says}{place}."
-    cause = Cause("slow", [rank], nodes_of(scene, [rank]), sure, summary)
-    cause.evidence = [Evidence("ops", [rank], says)]
-    cause.advice = "Compare its node with the others: clocks, thermals, other processes, storage; or give it less work."
-    return cause
+def _slow(scene: Scene, rank: int, story: SlowByWaiting | SlowByPace, ground: Ground) -> Finding:
+    finding = Finding(
+        kind="slow",
+        ranks=[rank],
+        story=story,
+        confidence=sure(ground),
+        nodes=nodes_of(scene, [rank]),
+        clues=[Clue("ops", (rank,), Pace(story))],
+    )
+    return place(scene, finding)
 
 
 def _waiting_share(ops: RankOps) -> float | None:
-    """Share of the recorded time that a rank spent inside collectives and receives; None without times."""
+    """Share of the recorded time that a rank spent inside collectives and receives; None without
+    times.
+    """
     timed = [o for o in ops.operations if o.state == "done" and o.left_s > 0 and o.entered_s > 0]
     waits = [o for o in timed if o.op not in UNNUMBERED or o.op in ("recv", "send")]
     if len(waits) < 4:

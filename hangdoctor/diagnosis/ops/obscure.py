@@ -1,7 +1,7 @@
 """Operations of groups that nothing names: never matched with another rank's, and no rank is accused for them.
 
-A record may outlive what told of its group: thousands of groups at once, or a box of an earlier version whose table was
-full. Who else is in such a group is not known, so that neither "everybody has come" nor "somebody is missing" can be said.
+A record may outlive the name of its group: thousands of groups at once, or a box of an earlier version whose table
+was full. Who else is in such a group is not known: neither "all have come" nor "a rank is missing" can be said.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 from msgspec import structs
 
 from ...operations import Operation, RankOps, is_unknown
-from ...ranges import format_ranks
-from .evidence import OpsEvidence
+from .evidence import Note, OpsEvidence, Remark
 
 
 def take_out(evidence: OpsEvidence) -> tuple[OpsEvidence, dict[int, Operation]]:
@@ -29,7 +28,9 @@ def take_out(evidence: OpsEvidence) -> tuple[OpsEvidence, dict[int, Operation]]:
             operations=[op for op in ops.operations if op.group not in uids],
             groups=[group for group in ops.groups if group.uid not in uids],
         )
-        unfinished = [op for op in taken if op.state != "done" and not (op.asynchronous and not op.waited)]
+        unfinished = [
+            op for op in taken if op.state != "done" and not (op.asynchronous and not op.waited)
+        ]
         if unfinished:
             waits[rank] = unfinished[0]
     return structs.replace(evidence, ops=rest), waits
@@ -43,14 +44,9 @@ def _unnamed(ops: RankOps) -> set[str]:
     return bare | {op.group for op in ops.operations if is_unknown(op.group)}
 
 
-def say(waits: dict[int, Operation]) -> list[str]:
-    """What is not known, and what would tell it."""
+def note_of(waits: dict[int, Operation]) -> list[Note]:
+    """What is not known, for the report."""
     if not waits:
         return []
-    first = min(waits)
-    ranks = "Rank" if len(waits) == 1 else "Ranks"
-    wait = "waits" if len(waits) == 1 else "wait"
-    return [
-        f"{ranks} {format_ranks(sorted(waits))} {wait} in operations of groups that no record names "
-        f"(rank {first}: {waits[first].op} #{waits[first].seq}): for whom is not known. Their stacks tell more."
-    ]
+    op = waits[min(waits)]
+    return [Note(Remark.UNNAMED_GROUPS, tuple(sorted(waits)), op.seq, op=op.op)]

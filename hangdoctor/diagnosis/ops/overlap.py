@@ -1,7 +1,8 @@
 """Which operations run beside the others on a device, learnt from what completed before them.
 
-A recorder that sees a device does not tell whether the program waits for an operation before the next one: NCCL calls
-all return at once. But where one of another group, enqueued later, has completed and it has not, nothing waits for it.
+A recorder that sees a device does not tell whether the program waits for an operation before the
+next one: NCCL calls all return at once. But where one of another group, enqueued later, has
+completed and it has not, nothing waits for it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ Call = tuple[Role, str, str]  # the group's role, the operation, the line
 
 
 def call_of(groups: GroupTable, op: Operation) -> Call:
+    """What makes two operations the same call of the program."""
     return (groups.role(op.group), op.op, op.site)
 
 
@@ -21,7 +23,9 @@ def flags_tell(opened: list[Operation]) -> bool:
     return not all(o.asynchronous for o in opened)
 
 
-def overlapping_calls(groups: GroupTable, ops: dict[int, RankOps], opened: dict[int, list[Operation]]) -> set[Call]:
+def overlapping_calls(
+    groups: GroupTable, ops: dict[int, RankOps], opened: dict[int, list[Operation]]
+) -> set[Call]:
     """Calls that were overtaken on any rank."""
     found: set[Call] = set()
     for rank, waiting in opened.items():
@@ -32,6 +36,8 @@ def overlapping_calls(groups: GroupTable, ops: dict[int, RankOps], opened: dict[
         if records[-tail] is waiting[0]:  # nothing after the first incomplete one has completed
             continue
         for i, op in enumerate(records):
-            if op.state != "done" and any(o.state == "done" and o.group != op.group for o in records[i + 1 :]):
+            if op.state != "done" and any(
+                o.state == "done" and o.group != op.group for o in records[i + 1 :]
+            ):
                 found.add(call_of(groups, op))
     return found

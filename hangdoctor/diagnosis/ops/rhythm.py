@@ -1,4 +1,6 @@
-"""A rank against its own past: iterations repeat, and where one does not, the rank left its rhythm."""
+"""A rank against its own past: iterations repeat, and where one does not, the rank left its
+rhythm.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +23,20 @@ def leaves_own_rhythm(history: History) -> bool:
 
 
 def break_of(history: History) -> tuple[int, int] | None:
-    """(record at which the longest rhythm ends, record that stood in its place one period before); None without a break.
+    """(record at which the longest rhythm ends, record that stood in its place one period before);
+    None without a break.
 
-    A rhythm here repeats at least three times and makes up most of the records: as operations, else as operations on their
-    lines.
+    A rhythm here repeats at least three times and makes up most of the records: as operations, else
+    as operations on their lines.
     """
     kept, calls = _calls(history)
     for told in ([token for token, _ in calls], calls):
         length, end, period = _longest_stretch(told)
-        if end < len(told) < 2 * length and 3 * period <= length and len(set(told[end - period : end])) > 1:
+        if (
+            end < len(told) < 2 * length
+            and 3 * period <= length
+            and len(set(told[end - period : end])) > 1
+        ):
             return kept[end], kept[end - period]
     return None
 
@@ -42,7 +49,9 @@ def _calls(history: History) -> tuple[list[int], list[Call]]:
 
 def _by_iterations(calls: Sequence[Call], iterations: list[int], cut: bool) -> bool:
     numbers = sorted(set(iterations))[1 if cut else 0 :]  # of the first one only a part may be left
-    slices = [[c for c, n in zip(calls, iterations, strict=True) if n == number] for number in numbers]
+    slices = [
+        [c for c, n in zip(calls, iterations, strict=True) if n == number] for number in numbers
+    ]
     for i in range(1, len(slices)):
         before, now = slices[i - 1], slices[i]
         last = i == len(slices) - 1
@@ -52,15 +61,20 @@ def _by_iterations(calls: Sequence[Call], iterations: list[int], cut: bool) -> b
 
 
 def _by_repetition(calls: Sequence[Call]) -> bool:
-    """Without iteration numbers: the longest stretch that repeats at one distance ends before the records do."""
+    """Without iteration numbers: the longest stretch that repeats at one distance ends before the
+    records do.
+    """
     _, end, period = _longest_stretch(calls)
-    # A stretch of like calls within one iteration is no rhythm: that has several kinds of calls in it.
+    # A stretch of like calls within one iteration is no rhythm: that has several kinds of calls in
+    # it.
     kinds = {c[0] for c in calls[end - period : end]}
     return len(kinds) > 2 and end < len(calls)
 
 
 def _longest_stretch(calls: Sequence[object]) -> tuple[int, int, int]:
-    """(length, end, period) of the longest stretch that repeats at one distance, at least once; zeros where none does."""
+    """(length, end, period) of the longest stretch that repeats at one distance, at least once;
+    zeros where none does.
+    """
     n = len(calls)
     best = end = period = 0
     for distance in range(1, n // 2 + 1):

@@ -1,4 +1,6 @@
-"""Which ranks run the same program as a given one: its own role in other replicas, and its neighbours in it."""
+"""Which ranks run the same program as a given one: its own role in other replicas, and its
+neighbours in it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ _NEIGHBOURS = 3  # tensor-parallel neighbours, and as many of theirs in another 
 
 
 def working_layout(scene: Scene) -> Layout | None:
-    """The job's layout, or one that its groups imply: neighbours, then strides, then the rest as the pipeline."""
+    """The job's layout, or one that its groups imply: neighbours, then strides, then the rest as
+    the pipeline.
+    """
     if scene.layout is not None and scene.layout.world_size == scene.world_size:
         return scene.layout
     sizes = _named_sizes(scene) or _strided_sizes(scene)
@@ -27,7 +31,9 @@ def working_layout(scene: Scene) -> Layout | None:
 
 
 def _some_groups(scene: Scene) -> Iterable[tuple[GroupTable, str, int, int]]:
-    """(table, uid, size, stride) of the groups of a few ranks: all ranks of a role have alike ones."""
+    """(table, uid, size, stride) of the groups of a few ranks: all ranks of a role have alike
+    ones.
+    """
     some = sorted(scene.ops)
     for rank in some[:: max(1, len(some) // 16)]:
         for group in scene.ops[rank].groups:
@@ -45,34 +51,52 @@ def _named_sizes(scene: Scene) -> dict[str, int]:
 
 
 def _strided_sizes(scene: Scene) -> dict[str, int]:
-    by_stride = {stride: size for _, _, size, stride in _some_groups(scene) if stride > 0 and 1 < size < scene.world_size}
+    by_stride = {
+        stride: size
+        for _, _, size, stride in _some_groups(scene)
+        if stride > 0 and 1 < size < scene.world_size
+    }
     if 1 not in by_stride:
         return {}
     tp = by_stride[1]
     return {"tp": tp, "dp": by_stride[tp]} if tp in by_stride else {"dp": tp}
 
 
-def references(scene: Scene, layout: Layout | None, rank: int, suspects: set[int]) -> list[tuple[int, int]]:
-    """Ranks to compare with and the weight of each one's vote, first those that nobody suspects."""
+def references(
+    scene: Scene, layout: Layout | None, rank: int, suspects: set[int]
+) -> list[tuple[int, int]]:
+    """Ranks to compare with and the weight of each one's vote, first those that are not suspected."""
     if layout is None:
         return [(other, 1) for other in _alike(scene, rank, suspects)]
     replicas = _pick(scene, layout.same_role(rank), suspects, _REPLICAS)
     if len(replicas) >= 3:
         return [(other, 1) for other in replicas]
-    neighbours = _pick(scene, [r for r in layout.group("tp", rank) if r != rank], suspects, _NEIGHBOURS)
+    neighbours = _pick(
+        scene, [r for r in layout.group("tp", rank) if r != rank], suspects, _NEIGHBOURS
+    )
     theirs = [r for other in neighbours for r in layout.same_role(other)]
     weight = 2 if neighbours else 1
     voters = [(other, weight) for other in replicas]
-    return voters + [(other, 1) for other in neighbours + _pick(scene, theirs, suspects, _NEIGHBOURS)]
+    return voters + [
+        (other, 1) for other in neighbours + _pick(scene, theirs, suspects, _NEIGHBOURS)
+    ]
 
 
 def kin(scene: Scene, layout: Layout | None, rank: int, suspects: set[int]) -> list[int]:
-    """Ranks of other pipeline stages: not the same program, but the same calls on the groups that all stages have."""
+    """Ranks of other pipeline stages: not the same program, but the same calls on the groups that
+    all stages have.
+    """
     if layout is None:
         return []
     mine = layout.coordinates(rank)
-    others = [layout.rank(pp, (mine["dp"] + pp) % layout.dp, mine["tp"]) for pp in range(layout.pp) if pp != mine["pp"]]
-    others += [layout.rank(pp, mine["dp"], mine["tp"]) for pp in range(layout.pp) if pp != mine["pp"]]
+    others = [
+        layout.rank(pp, (mine["dp"] + pp) % layout.dp, mine["tp"])
+        for pp in range(layout.pp)
+        if pp != mine["pp"]
+    ]
+    others += [
+        layout.rank(pp, mine["dp"], mine["tp"]) for pp in range(layout.pp) if pp != mine["pp"]
+    ]
     return _pick(scene, sorted(set(others)), suspects, _REPLICAS)
 
 
@@ -82,7 +106,9 @@ def _pick(scene: Scene, ranks: list[int], suspects: set[int], limit: int) -> lis
 
 
 def _alike(scene: Scene, rank: int, suspects: set[int]) -> list[int]:
-    """Without a layout: ranks with the same kinds of groups, and with partners at the same distances."""
+    """Without a layout: ranks with the same kinds of groups, and with partners at the same
+    distances.
+    """
 
     def kind(r: int) -> tuple[object, ...]:
         return ({scene.groups.role(g.uid) for g in scene.ops[r].groups}, _partners(scene.ops[r]))
@@ -98,5 +124,7 @@ def _alike(scene: Scene, rank: int, suspects: set[int]) -> list[int]:
 
 
 def _partners(ops: RankOps) -> set[tuple[str, int]]:
-    """To whom a rank sends and from whom it receives, as distances: the stages of a pipeline differ in that."""
+    """To whom a rank sends and from whom it receives, as distances: the stages of a pipeline differ
+    in that.
+    """
     return {(o.op, o.peer - ops.rank) for o in ops.operations if o.op in P2P_NAMES and o.peer >= 0}

@@ -7,19 +7,26 @@ from ...operations import Operation
 from .evidence import OpsEvidence
 from .frontier import Frontier, device_frontier, find_frontier, open_operations
 from .groups import GroupTable
-from .keys import UNNUMBERED, Head, Key, counter, head_of, key_of
+from .keys import Counter, Key, StoreCalls, counter_of, key_of
 from .overlap import call_of, flags_tell, overlapping_calls
 
 _NOTHING = Frontier([], [], [])
+_OF_THE_GROUP = frozenset(
+    {"destroy_process_group", "monitored_barrier"}
+)  # store operations of its members alone
+_BEFORE_ALL = frozenset({"init_process_group", "store_wait"})
 
 
 class Scene:
-    """`world_size`, `groups`, `frontiers` by rank, `held`: ranks that are stopped or dead, `moving`: that go on.
+    """`world_size`, `groups`, `frontiers` by rank, `held`: ranks that are stopped or dead,
+    `moving`: that go on.
 
     `obscured`: ranks that wait in an operation of a group that nothing names.
     """
 
-    def __init__(self, evidence: OpsEvidence, moving: set[int], obscured: dict[int, Operation] | None = None) -> None:
+    def __init__(
+        self, evidence: OpsEvidence, moving: set[int], obscured: dict[int, Operation] | None = None
+    ) -> None:
         self.obscured = obscured or {}
         self.evidence = evidence
         self.moving = moving
@@ -29,8 +36,8 @@ class Scene:
         self.groups = GroupTable(evidence.ops.values(), self.world_size, evidence.layout)
         self.held = evidence.stopped | evidence.dead.keys()
         self.frontiers = self._find_frontiers()
-        self._completed: dict[int, dict[Head, int]] = {}
-        self._posted: dict[int, dict[Head, int]] = {}
+        self._completed: dict[int, dict[Counter, int]] = {}
+        self._posted: dict[int, dict[Counter, int]] = {}
 
     def _find_frontiers(self) -> dict[int, Frontier]:
         opened = {rank: open_operations(ops) for rank, ops in self.ops.items()}
@@ -47,79 +54,88 @@ class Scene:
         for rank, ops in self.ops.items():
             mine = opened[rank]
             if ops.runs_ahead:
-                found[rank] = device_frontier(ops, mine, starts_known, marked if flags_tell(mine) else overtaken)
+                found[rank] = device_frontier(
+                    ops, mine, starts_known, marked if flags_tell(mine) else overtaken
+                )
             else:
                 found[rank] = find_frontier(ops, mine, rank in self.evidence.outside)
         return found
 
     def frontier(self, rank: int) -> Frontier:
+        """Where a rank is; empty where it has no records."""
         return self.frontiers.get(rank, _NOTHING)
 
     def finished(self, rank: int) -> bool:
+        """Whether the rank ended cleanly."""
         ops = self.ops.get(rank)
         return ops is not None and ops.finished
 
     def known(self, rank: int) -> bool:
-        """Whether anything tells where the rank is; of a dead or stopped rank that is enough to know."""
+        """Whether anything tells where the rank is; of a dead or stopped rank that is enough to
+        know.
+        """
         return rank in self.held or (rank in self.ops and not self.frontiers[rank].lost)
 
     def lost(self, rank: int) -> bool:
-        """Whether the rank has records, but none of where its device stands."""
+        """Whether the rank has records, but none of where its device is."""
         return rank in self.ops and self.frontiers[rank].lost
 
     def members(self, key: Key, rank: int) -> list[int] | range:
         """Ranks that must come to the instance; `rank` is one that did."""
-        if len(key) == 4:
-            source, destination = key[1], key[2]
-            if source < 0 or destination < 0:  # a receive from anybody
+        transfer = key.transfer
+        if transfer is not None:
+            if min(transfer.source, transfer.destination) < 0:  # a receive from any rank
                 return [rank]
-            return [source, destination]
-        if len(key) == 3 and key[1] != "destroy_process_group" and key[1] != "monitored_barrier":
-            return range(self.world_size)  # set-up is everybody's, also of ranks that will not be in the group
-        found = self.groups.members(key[0], rank)
+            return [transfer.source, transfer.destination]
+        if key.store_op and key.store_op not in _OF_THE_GROUP:
+            return range(
+                self.world_size
+            )  # set-up is everybody's, also of ranks that will not be in the group
+        found = self.groups.members(key.group, rank)
         return found if isinstance(found, (list, range)) else list(found)
 
-    def posted(self, rank: int) -> dict[Head, int]:
-        """The highest number that the rank has come to on each counter, as far as its records go back."""
+    def posted(self, rank: int) -> dict[Counter, int]:
+        """The highest number that the rank has come to on each counter, as far as its records go
+        back.
+        """
         found = self._posted.get(rank)
         if found is None:
             found = self._posted[rank] = {}
             ops = self.ops.get(rank)
             ahead = _only_enqueued(self.frontier(rank))
             for op in ops.operations if ops is not None else ():
-                name = op.op
-                if ahead and id(op) in ahead:
-                    continue
-                if name not in UNNUMBERED:
-                    found[op.group] = op.seq
-                else:
-                    found[head_of(op, rank)] = op.seq
+                if not (ahead and id(op) in ahead):
+                    found[counter_of(op, rank)] = op.seq
         return found
 
-    def completed(self, rank: int) -> dict[Head, int]:
-        """The highest number that the rank has completed on each counter, as far as its records go back."""
+    def completed(self, rank: int) -> dict[Counter, int]:
+        """The highest number that the rank has completed on each counter, as far as its records go
+        back.
+        """
         found = self._completed.get(rank)
         if found is None:
             found = self._completed[rank] = {}
             ops = self.ops.get(rank)
             for op in ops.operations if ops is not None else ():
                 if op.state == "done":
-                    found[head_of(op, rank)] = op.seq
+                    found[counter_of(op, rank)] = op.seq
         return found
 
     def passed(self, rank: int, key: Key) -> bool:
         """Whether the rank has been at the instance, or is beyond it."""
         posted = self.posted(rank)
-        if posted.get(counter(key), -1) >= key[-1]:
+        if posted.get(key.counter, -1) >= key.number:
             return True
-        if len(key) == 3 and key[1] in ("init_process_group", "store_wait"):
-            return any(not isinstance(head, tuple) or len(head) == 3 for head in posted)  # it communicates already
+        if key.store_op in _BEFORE_ALL:
+            return any(
+                not isinstance(counter, StoreCalls) for counter in posted
+            )  # it communicates already
         return False
 
     def find(self, rank: int, key: Key) -> Operation | None:
         """The rank's own record of an instance, None where it has none (any more)."""
         ops = self.ops.get(rank)
-        group, number = key[0], key[-1]
+        group, number = key.group, key.number
         for op in reversed(ops.operations) if ops is not None else ():
             if op.seq == number and op.group == group and key_of(op, rank) == key:
                 return op
@@ -134,7 +150,7 @@ def _only_enqueued(frontier: Frontier) -> set[int]:
 
 
 def world_size_of(evidence: OpsEvidence) -> int:
-    """As told, else as large as the highest rank that anything speaks of."""
+    """As given, else as large as the highest rank that anything speaks of."""
     told = max((o.world_size for o in evidence.ops.values()), default=0)
     if evidence.world_size or told:
         return max(evidence.world_size, told)

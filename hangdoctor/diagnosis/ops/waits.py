@@ -1,6 +1,7 @@
 """The wait-for graph: rank -> operation instance -> members that are not at it.
 
-Bipartite, so that its size is the sum of the sizes of the groups that somebody waits in, not of their squares.
+Bipartite, so that its size is the sum of the sizes of the groups that somebody waits in, not of
+their squares.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from .scene import Scene
 
 
 class Instance:
-    """One operation of one group, at which at least one rank stands and waits."""
+    """One operation of one group, in which at least one rank waits."""
 
     __slots__ = ("absent", "key", "present", "sample", "unknown", "waiters")
 
@@ -26,7 +27,9 @@ class Instance:
 
     @property
     def targets(self) -> list[int]:
-        """Whom its waiters wait for: a rank of which nothing is known only where nobody else is missing."""
+        """Whom its waiters wait for: a rank of which nothing is known only where no other is
+        missing.
+        """
         return self.absent or self.unknown
 
 
@@ -39,6 +42,7 @@ class WaitGraph:
 
 
 def build_waits(scene: Scene) -> WaitGraph:
+    """The graph of a scene."""
     index: dict[Key, int] = {}
     instances: list[Instance] = []
     waits_in: dict[int, list[int]] = {}
@@ -65,7 +69,7 @@ def build_waits(scene: Scene) -> WaitGraph:
 
 def _find_missing(scene: Scene, instance: Instance) -> None:
     key, present, held = instance.key, instance.present, scene.held
-    leaving = len(key) == 3 and key[1] == "destroy_process_group"
+    leaving = key.store_op == "destroy_process_group"
     for rank in scene.members(key, instance.waiters[0]):
         if rank in present:
             if rank in held:
@@ -89,7 +93,11 @@ def list_waits(scene: Scene, graph: WaitGraph) -> list[Wait]:
     """Who waits in what for whom, for the report."""
     name = scene.groups.name
     return [
-        Wait(sorted(i.waiters), WaitOn(name(i.key[0]), i.sample.op, i.sample.seq), sorted(i.targets))
+        Wait(
+            sorted(i.waiters),
+            WaitOn(name(i.key.group), i.sample.op, i.sample.seq),
+            sorted(i.targets),
+        )
         for i in graph.instances
         if i.waiters
     ]

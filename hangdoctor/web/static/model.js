@@ -1,14 +1,7 @@
 // What the stream has told: one array of numbers for each column of ranks, and the names that they mean.
 
-export const STATES = ["unseen", "moving", "working", "waiting", "outside", "still", "silent", "gone", "finished", "stopped", "blocked"];
-export const GLYPHS = ["", "", "~", "‖", "!", "–", "?", "×", "✓", "■", "◆"];
-export const SAYS = {
-  unseen: "not seen yet", moving: "moving", working: "working outside of operations", waiting: "waiting in an operation",
-  outside: "standing outside of any operation", still: "no progress (no black box)", silent: "its node is silent",
-  gone: "process gone", finished: "finished", stopped: "its process is stopped", blocked: "blocked in uninterruptible I/O",
-};
-// Which state of several ranks in one square is shown.
-export const WORST = ["stopped", "gone", "silent", "blocked", "outside", "still", "waiting", "working", "moving", "finished", "unseen"].map((s) => STATES.indexOf(s));
+import { STATES } from "./states.js";
+export { GLYPHS, SAYS, STATES, WORST } from "./states.js";
 const COLUMNS = ["state", "iteration", "phase", "op", "seq", "since", "node", "lag"];
 
 export class Model {

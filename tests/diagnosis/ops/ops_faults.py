@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ops_programs import Call, Job, training, variant
 
+from hangdoctor.diagnosis.findings import End
 from hangdoctor.diagnosis.ops import OpsEvidence
 from hangdoctor.layout import Layout
 
@@ -63,7 +64,7 @@ def _marked(kind: str) -> object:
         assert case is not None
         (rank,) = case.culprits
         marks: dict[str, object] = {
-            "stopped": {"stopped": {rank}}, "dead": {"dead": {rank: "killed by signal 9"}},
+            "stopped": {"stopped": {rank}}, "dead": {"dead": {rank: End(-9)}},
         }.get(kind, {"outside": {rank: kind}})  # fmt: skip
         return Case(job, case.culprits, {kind}, marks)
 

@@ -14,7 +14,9 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field, replace
 
+from hangdoctor.diagnosis import wording
 from hangdoctor.diagnosis.ops import OpsEvidence, OpsVerdict
+from hangdoctor.diagnosis.wording import remaining
 from hangdoctor.layout import Layout
 from hangdoctor.model import Cause
 from hangdoctor.operations import STORE, Group, Operation, RankOps, group_uid
@@ -322,6 +324,17 @@ def variant(call: Call, **fields: object) -> Call:
 
 
 def only_cause(verdict: OpsVerdict) -> Cause:
+    """The one finding of a verdict, in words."""
     assert verdict.status == "hang"
-    assert len(verdict.causes) == 1, [c.summary for c in verdict.causes]
-    return verdict.causes[0]
+    found = causes(verdict)
+    assert len(found) == 1, [c.summary for c in found]
+    return found[0]
+
+
+def causes(verdict: OpsVerdict) -> list[Cause]:
+    """The findings in words, as a report has them."""
+    return [wording.cause(finding) for finding in verdict.findings]
+
+
+def notes(verdict: OpsVerdict) -> list[str]:
+    return [remaining.note(note) for note in verdict.notes]

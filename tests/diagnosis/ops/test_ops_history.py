@@ -5,6 +5,7 @@ from __future__ import annotations
 from ops_programs import only_cause
 
 from hangdoctor.diagnosis.ops import OpsEvidence, diagnose_ops
+from hangdoctor.model import Frame
 from hangdoctor.operations import Group, Operation, RankOps, group_uid
 
 
@@ -34,7 +35,7 @@ def test_gradients_reduced_without_a_record_are_not_excluded_where_no_stack_does
     uid = group_uid([0, 1])
     ops = {r: RankOps(r, 2, groups=[Group(uid, [0, 1])], steps=20) for r in (0, 1)}
     ops[1].operations.append(Operation(uid, 1, "all_reduce", "entered"))
-    for places, doubted in (({}, True), ({0: "load (data.py:3)"}, False)):
+    for places, doubted in (({}, True), ({0: Frame("load", "data.py", 3)}, False)):
         cause = only_cause(diagnose_ops(OpsEvidence(ops=ops, world_size=2, places=places)))
         assert (cause.kind, cause.ranks) == ("not_entered", [0])
         assert (cause.confidence < 0.5) == doubted == any("unrecorded" in a.why_not for a in cause.alternatives)

@@ -21,6 +21,7 @@ from hangdoctor.diagnosis.ops.roles import references, working_layout
 from hangdoctor.diagnosis.ops.scene import Scene
 from hangdoctor.diagnosis.ops.silent import needed
 from hangdoctor.diagnosis.ops.waits import Instance, build_waits
+from hangdoctor.diagnosis.wording import terms
 from hangdoctor.layout import Layout
 from hangdoctor.operations import Group, Operation, RankOps
 
@@ -99,8 +100,8 @@ def test_group_axes_with_and_without_names():
     groups = [Group("a", [0, 1]), Group("b", [0, 2], "dp"), Group("w", [0, 1, 2, 3], "default_pg")]
     table = GroupTable([RankOps(0, groups=groups)], 4, layout)
     assert [table.axis(u) for u in "abw"] == ["tp", "dp", "world"]
-    assert table.label("a") == "the tensor-parallel group (0,1)"
-    assert table.label("w") == "the whole job (0-3)"
+    assert terms.group(table.ref("a")) == "TP group 0-1"
+    assert terms.group(table.ref("w")) == "", "the whole job needs no name"
     assert GroupTable([RankOps(0, groups=groups)], 4, None).axis("a") == ""
 
 

@@ -6,8 +6,10 @@ import random
 
 import pytest
 from ops_faults import FAULTS, Case, kernel_fault, make_case
+from ops_programs import causes
 
 from hangdoctor.diagnosis.ops import OpsEvidence, diagnose_ops
+from hangdoctor.diagnosis.wording import LONGEST
 from hangdoctor.layout import Layout
 
 LAYOUTS = [Layout(dp=dp, pp=pp, tp=tp) for dp in (1, 2, 3) for pp in (1, 2, 3) for tp in (1, 2, 4) if 8 <= dp * pp * tp <= 24]
@@ -37,10 +39,12 @@ def test_exact_culprits(kind: str):
         if not hung(evidence):
             continue
         verdict = diagnose_ops(evidence)
-        named = {r for c in verdict.causes for r in c.ranks}
+        named = {r for c in verdict.findings for r in c.ranks}
         assert case.culprits <= named, f"{case.job.layout}: missed {case.culprits - named}"
-        assert {c.kind for c in verdict.causes} <= case.kinds
-        assert all(c.evidence and c.summary.endswith(".") and 0 < c.confidence <= 1 for c in verdict.causes)
+        assert {c.kind for c in verdict.findings} <= case.kinds
+        for cause in causes(verdict):
+            assert cause.evidence and 0 < cause.confidence <= 1
+            assert cause.summary.endswith(".") and len(cause.summary) <= LONGEST, cause.summary
         total += 1
         right += named == case.culprits
     assert total >= 4
@@ -58,7 +62,7 @@ def test_with_a_tenth_of_the_ranks_silent():
             if not hung(evidence):
                 continue
             silence(evidence, [r for r in evidence.ops if chance.random() < 0.1])
-            named = {r for c in diagnose_ops(evidence).causes for r in c.ranks}
+            named = {r for c in diagnose_ops(evidence).findings for r in c.ranks}
             total += 1
             right += named == case.culprits
             victims += bool(named - case.culprits - evidence.silent.keys())
@@ -86,7 +90,7 @@ def test_without_layout_and_names():
             evidence = case.evidence(named=False)
             evidence.layout = None
             total += 1
-            right += {r for c in diagnose_ops(evidence).causes for r in c.ranks} == case.culprits
+            right += {r for c in diagnose_ops(evidence).findings for r in c.ranks} == case.culprits
     assert right >= 0.95 * total
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from ops_programs import notes
 
 from hangdoctor.diagnosis.ops import OpsEvidence, diagnose_ops
 from hangdoctor.operations import Group, Operation, RankOps, group_uid, unknown_group
@@ -34,8 +35,8 @@ def test_a_wait_in_a_group_that_nothing_names_accuses_nobody(named_by: str) -> N
     ops |= {r: rank(r, done(WORLD), entered(WORLD, 2)) for r in (2, 3)}
     for earlier in ({}, ops):
         verdict = diagnose_ops(OpsEvidence(ops, earlier, world_size=4))
-        assert (verdict.status, verdict.causes) == ("unknown", [])
-        assert any("0-1 wait in operations of groups that no record names (rank 0: all_reduce #7)" in n for n in verdict.notes)
+        assert (verdict.status, verdict.findings) == ("unknown", [])
+        assert any("0-1 wait in operations of groups that no record names (rank 0: all_reduce #7)" in n for n in notes(verdict))
 
 
 def test_what_the_other_records_show_is_still_found() -> None:
@@ -43,7 +44,7 @@ def test_what_the_other_records_show_is_still_found() -> None:
     ops = {0: rank(0, entered(WORLD)), 1: rank(1, entered(unknown_group(1, 1), 9)), 2: rank(2, entered(WORLD)), 3: rank(3)}
     ops[3].operations = [done(group_uid([3]))]
     ops[3].groups.append(Group(group_uid([3]), [3], "alone"))
-    (cause,) = diagnose_ops(OpsEvidence(ops, ops, world_size=4)).causes
+    (cause,) = diagnose_ops(OpsEvidence(ops, ops, world_size=4)).findings
     assert (cause.kind, cause.ranks) == ("not_entered", [3])
 
 
@@ -52,5 +53,5 @@ def test_done_operations_of_ended_groups_are_no_disagreement() -> None:
     past = [done(unknown_group(0, 1), n, "broadcast") for n in range(1, 40)]
     ops = {r: rank(r, *(past if r == 0 else ()), entered(WORLD)) for r in range(3)}
     ops[3] = rank(3, done(PAIR, 5), more=(Group(PAIR, [0, 1], "pair"),))
-    (cause,) = diagnose_ops(OpsEvidence(ops, ops, world_size=4)).causes
+    (cause,) = diagnose_ops(OpsEvidence(ops, ops, world_size=4)).findings
     assert (cause.kind, cause.ranks) == ("not_entered", [3])

@@ -1,0 +1,183 @@
+"""How sure each kind of reasoning is: one table, a line of reason each.
+
+The figures are shares of right verdicts. `python -m benchmarks.accuracy` prints what each band and
+each kind is worth on its faults; what it does not contain (other programs, other networks) keeps
+the figures below what it shows. `sure` starts from a ground and applies what lowers it; nothing
+else sets a confidence.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Ground(Enum):
+    """(share of right verdicts, why)."""
+
+    # The process itself, from /proc.
+    STOPPED = (0.98, "state T or t in every sample, or a frozen cgroup: read, not inferred")
+    DEAD = (0.97, "no process, and others wait in a communication")
+    DEAD_ALONE = (0.85, "no process, but no other rank is seen to wait for it")
+    IO = (0.93, "state D in every sample without CPU time, and others wait")
+    IO_ALONE = (0.75, "state D in every sample, but no other rank is seen to wait for it")
+    GIL = (
+        0.90,
+        "one thread holds the GIL at one line in every sample, or a forked child waits for a lock; others wait",
+    )
+    GIL_ALONE = (0.70, "the same, but no other rank is seen to wait for it")
+    # Stacks.
+    OUTSIDE = (0.94, "alive, outside the communication that all others wait in")
+    OUTSIDE_ALONE = (0.55, "outside any communication, and no rank is seen to wait for it")
+    OUTSIDE_MOVING = (0.75, "outside, and it moved between the samples: it may only be late")
+    NOT_JOINED = (0.90, "others wait in set-up, it has not come to it")
+    NOT_JOINED_UNSEEN = (0.80, "others wait in set-up and no process of that rank was found")
+    NOT_JOINED_SILENT = (
+        0.70,
+        "others wait in set-up and its node does not report: it may wait there too",
+    )
+    NONE_LEAVES = (0.50, "all are in set-up or teardown: the stacks show no reason")
+    LEAVING = (0.85, "few are inside while most have left, or the other way round")
+    PEER_ELSEWHERE = (
+        0.70,
+        "a send or receive names a peer that is in something else, which may itself wait",
+    )
+    ALL_IN_STACKS = (
+        0.55,
+        "all stacks show one operation: a rank that made a call more or less looks the same",
+    )
+    MEMBERS_IN_STACKS = (
+        0.50,
+        "all members of one group show one operation; others wait behind them",
+    )
+    ORDER_OF_LINES = (0.55, "lines are in order, but operations are not counted")
+    ONE_SIDE_OF_TWO = (0.65, "one of two sides made different calls: both are named")
+    FEW_ELSEWHERE = (0.45, "a minority in another operation: a minority alone is not guilt")
+    FEW_OF_MEMBERS = (
+        0.50,
+        "few members are not at an operation that most wait in, in no known order",
+    )
+    NO_ORDER = (0.25, "several operations, and nothing orders them")
+    RING_BY_STACKS = (0.40, "ranks wait for one another, and the stacks show no reason")
+    ROOTS = (0.80, "members name different roots of one collective")
+    OTHER_GROUP = (0.65, "the same call on another group")
+    OTHER_LINES = (0.60, "it came to the operation by other lines than all others")
+    NODE_SILENT = (0.80, "a node did not report, and every rank that was seen waits")
+    # Operations.
+    NOT_AT_OPERATION = (0.95, "counted: all others of the group are at the operation")
+    NOT_AT_INFERRED = (0.80, "the same, but the members of the group were inferred")
+    LAST_IN_TEARDOWN = (0.85, "in teardown when no other rank is missing there")
+    LEFT_CLEANLY = (0.85, "ended cleanly while others wait in an operation")
+    STILL_AT_END = (0.80, "few are in an operation while most have ended")
+    SIGNATURE_MAJORITY = (0.96, "three or more members agree against it")
+    SIGNATURE_PAIR = (0.94, "two members agree against it")
+    SIGNATURE_ROLE = (0.94, "ranks with the same role in other replicas call it otherwise")
+    SIGNATURE_PRECEDENT = (
+        0.90,
+        "its own earlier calls, or ranks with the same role, say otherwise",
+    )
+    SIGNATURE_PARTLY = (0.70, "its own earlier calls say otherwise, and other members are not seen")
+    SIGNATURE_OPEN = (0.50, "two sides disagree and nothing decides")
+    HISTORY = (0.94, "its history parts from that of ranks with the same role")
+    HISTORY_BEFORE_RECORDS = (0.75, "only the sequence numbers show it: the records begin later")
+    HISTORY_OWN = (0.65, "it left its own rhythm, and no other rank runs the same program")
+    ALL_ENTERED_TWICE = (0.88, "all members entered alike, in two captures")
+    ALL_ENTERED_ONCE = (0.75, "all members entered alike, in one capture: it may be moving")
+    RING_BY_RECORDS = (0.50, "a ring of waits, and no history shows who began it")
+    UNSET_KEY = (0.50, "a key of the store is not set, and no record says by whom it should be")
+    NOT_ANSWERING = (0.85, "two captures: all waits end at ranks that did not answer")
+    NOT_ANSWERING_ONCE = (0.75, "the same in one capture: the job may be moving")
+    WITHOUT_RECORDS = (0.50, "all waits end at ranks without records, for no known reason")
+    BEYOND_RECORDS = (0.40, "the ring of records is too short to show where the device is")
+    ONE_OF_THEM = (
+        0.40,
+        "several are outside of all that gloo's recorder keeps, and one may wait for another",
+    )
+    SLOW_BY_WAITING = (0.85, "it hardly waits while all others do")
+    SLOW_BY_PACE = (0.80, "it takes longest in every call, by completions alone")
+    SLOW_BY_HISTORY = (0.85, "the collector saw over minutes that the others wait for it")
+    # NCCL RAS.
+    RAS_LOST = (0.75, "RAS lost the process, and the communicator spans the job")
+    RAS_LOST_ELSEWHERE = (0.50, "the same in a communicator whose numbering is not the job's")
+    RAS_FEWER = (0.70, "RAS counts fewer launches, and the communicator spans the job")
+    RAS_FEWER_ELSEWHERE = (0.45, "RAS counts fewer launches, in ranks that are not the job's")
+
+    @property
+    def share(self) -> float:
+        """Share of right verdicts, 0 to 1."""
+        return float(self.value[0])
+
+    @property
+    def reason(self) -> str:
+        """Why it is that sure."""
+        return str(self.value[1])
+
+
+class Limit(Enum):
+    """(highest confidence, why): what leaves a doubt that no other evidence removes."""
+
+    ONE_SAMPLE = (0.75, "one sample does not show whether it moves")
+    NO_STACK = (0.50, "its stack could not be read")
+    AHEAD = (
+        0.65,
+        "it is past the line where the others wait: they may be waiting for someone else",
+    )
+    MORE_THAN_WAIT = (0.70, "more ranks are outside than wait")
+    UNRECORDED_GRADIENTS = (0.45, "gradients are reduced without a record, and it may wait in that")
+    UNRECORDED_TRANSFER = (
+        0.70,
+        "the recorder leaves sends and receives out, and it may wait in one",
+    )
+    USUAL_WAIT = (0.50, "waits as long are usual in this job")
+
+    @property
+    def highest(self) -> float:
+        """What a confidence is at most."""
+        return float(self.value[0])
+
+
+class Less(Enum):
+    """(how much less, why)."""
+
+    RANKS_UNSEEN = (0.05, "some ranks were not seen")
+    OVERWRITTEN = (0.10, "the records of the operation are overwritten")
+    AROUND_SILENCE = (0.10, "blamed by its history alone, near ranks that are silent")
+    SEVERAL_SILENT = (0.10, "several ranks are silent, and one may be waiting for another")
+    STACKS_DISAGREE = (0.15, "stacks clearly name another rank")
+
+    @property
+    def amount(self) -> float:
+        """What a confidence is lowered by."""
+        return float(self.value[0])
+
+
+CLEAR = 0.9  # a verdict from stacks that is at least so sure contradicts one from operations
+_AGREE = 0.02  # two independent kinds of evidence name the same rank
+_HIGHEST = 0.98
+
+
+def sure(ground: Ground, *doubts: Limit | Less) -> float:
+    """The confidence of a finding: the ground's share, capped by limits, then lowered."""
+    share = ground.share
+    for doubt in doubts:
+        if isinstance(doubt, Limit):
+            share = min(share, doubt.highest)
+    for doubt in doubts:
+        if isinstance(doubt, Less):
+            share = lowered(share, doubt)
+    return share
+
+
+def limited(share: float, limit: Limit) -> float:
+    """`share`, at most what the limit allows."""
+    return min(share, limit.highest)
+
+
+def lowered(share: float, less: Less) -> float:
+    """`share` less the amount, and never nothing: a verdict that is given is at least possible."""
+    return round(max(0.1, share - less.amount), 2)
+
+
+def agreed(one: float, other: float) -> float:
+    """The confidence of two findings of the same kind and ranks, from stacks and from operations."""
+    best = max(one, other)
+    return round(max(one, min(_HIGHEST, best + _AGREE)), 2)

@@ -1,0 +1,52 @@
+"""What the passes have found so far, each adding to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from msgspec import Struct
+
+from ..model import CallsParting, Status, Wait
+from .case import Case
+from .findings import Finding
+from .ops import OpsVerdict
+from .ops.evidence import Note
+
+
+class Draft(Struct):
+    """A verdict in the making."""
+
+    facts: list[Finding] = []  # about single processes
+    by_stacks: list[Finding] = []  # facts included, likeliest first
+    ops: OpsVerdict | None = None  # None where no rank has records of operations
+    beyond: bool = False  # the operations blame only ranks that were not asked for
+    findings: list[Finding] = []  # what the report will say
+    status: Status | None = None
+    waits: list[Wait] = []
+    notes: list[Note] = []
+    calls: CallsParting | None = None
+
+    @property
+    def blamed(self) -> set[int]:
+        """Ranks that the stacks' findings name."""
+        return {r for f in self.by_stacks for r in f.ranks}
+
+
+Pass = Callable[[Case, Draft], None]
+Find = Callable[[Case, set[int]], list[Finding]]
+
+
+def ordered(findings: Iterable[Finding]) -> list[Finding]:
+    """The likeliest first."""
+    return sorted(findings, key=lambda f: (-f.confidence, f.ranks))
+
+
+def add_first(find: Find, case: Case, draft: Draft) -> None:
+    """Ask one pass over stacks, where only facts about processes are known yet: the first that
+    finds anything ends it.
+    """
+    if len(draft.by_stacks) > len(draft.facts):
+        return
+    found = find(case, draft.blamed)
+    if found:
+        draft.by_stacks = ordered(draft.facts + found)

@@ -1,0 +1,211 @@
+"""What the passes conclude, as typed facts. Words come last: only `wording` turns these into
+sentences.
+
+A finding says which kind of cause it is, of which ranks, what happened (`story`), where they are
+instead, who waits for them since when, and what shows it (`clues`). Passes and fusion compare these
+facts and never a text.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+from ...model import Frame, Kind, Where
+from .clues import (
+    Against,
+    At,
+    CannotRun,
+    ChildAt,
+    ChildDied,
+    Clue,
+    DidNotRun,
+    Ended,
+    EndedCleanly,
+    Fact,
+    HasGil,
+    IdleState,
+    InOp,
+    IsPast,
+    LastOp,
+    NoStack,
+    OldestUnstarted,
+    Pace,
+    PartedAt,
+    Quoted,
+    RasSays,
+    SameSignature,
+    Signed,
+    Silence,
+    StoppedState,
+    Threads,
+    ThreadState,
+    WaitedShare,
+    WaitsFor,
+    WaitsIn,
+    WaitsInKey,
+    Why,
+)
+from .holdings import (
+    ChildEnded,
+    ChildStopped,
+    Debugger,
+    Holding,
+    OnChild,
+    OnDescriptor,
+    OnFifo,
+    OnLock,
+    TypedInput,
+)
+from .named import (
+    Act,
+    Doing,
+    End,
+    GroupRef,
+    Home,
+    Op,
+    Usual,
+    Waiters,
+)
+from .stories import (
+    AllIn,
+    Apart,
+    DecidedBy,
+    Died,
+    Disagrees,
+    Diverged,
+    FewerByRas,
+    ForkedLock,
+    HeldBehind,
+    HoldsGil,
+    InOther,
+    InputOutput,
+    LeftWithout,
+    LostByRas,
+    NeverPosted,
+    NeverReached,
+    NeverStarted,
+    NoneLeaves,
+    NoRecords,
+    NotJoined,
+    NotSeen,
+    OneOf,
+    PeerElsewhere,
+    Ring,
+    SlowByHistory,
+    SlowByPace,
+    SlowByWaiting,
+    StillIn,
+    Stopped,
+    Story,
+    UnsetKey,
+)
+
+__all__ = [
+    "Act",
+    "Against",
+    "AllIn",
+    "Apart",
+    "At",
+    "CannotRun",
+    "ChildAt",
+    "ChildDied",
+    "ChildEnded",
+    "ChildStopped",
+    "Clue",
+    "Debugger",
+    "DecidedBy",
+    "DidNotRun",
+    "Died",
+    "Disagrees",
+    "Diverged",
+    "Doing",
+    "End",
+    "Ended",
+    "EndedCleanly",
+    "Fact",
+    "FewerByRas",
+    "Finding",
+    "ForkedLock",
+    "GroupRef",
+    "HasGil",
+    "HeldBehind",
+    "Holding",
+    "HoldsGil",
+    "Home",
+    "IdleState",
+    "InOp",
+    "InOther",
+    "InputOutput",
+    "IsPast",
+    "LastOp",
+    "LeftWithout",
+    "LostByRas",
+    "NeverPosted",
+    "NeverReached",
+    "NeverStarted",
+    "NoRecords",
+    "NoStack",
+    "NoneLeaves",
+    "NotJoined",
+    "NotSeen",
+    "OldestUnstarted",
+    "OnChild",
+    "OnDescriptor",
+    "OnFifo",
+    "OnLock",
+    "OneOf",
+    "Op",
+    "Pace",
+    "PartedAt",
+    "PeerElsewhere",
+    "Quoted",
+    "RasSays",
+    "Ring",
+    "SameSignature",
+    "Signed",
+    "Silence",
+    "SlowByHistory",
+    "SlowByPace",
+    "SlowByWaiting",
+    "StillIn",
+    "Stopped",
+    "StoppedState",
+    "Story",
+    "ThreadState",
+    "Threads",
+    "TypedInput",
+    "UnsetKey",
+    "Usual",
+    "WaitedShare",
+    "Waiters",
+    "WaitsFor",
+    "WaitsIn",
+    "WaitsInKey",
+    "Why",
+]
+
+
+class Finding(Struct):
+    """One cause, as facts."""
+
+    kind: Kind
+    ranks: list[int]
+    story: Story
+    confidence: float
+    nodes: list[str] = []
+    where: Where = field(default_factory=Where)
+    frame: Frame | None = None  # where the first of the ranks is
+    doing: Doing | None = None
+    waiters: Waiters | None = None
+    holding: Holding | None = None
+    usual: Usual | None = None
+    clues: list[Clue] = []
+    against: list[Against] = []
+    homes: list[Home] = []
+    children: bool = False  # its processes were captured too: data-loader workers, helpers
+    unrecorded: bool = False  # gradients are reduced where no record is made, and it may wait there
+    gradients: bool = False  # DistributedDataParallel's reduction is one of the operations
+
+    def add_clues(self, others: list[Clue]) -> None:
+        """Take over what is not among its clues yet."""
+        self.clues += [c for c in others if all(c.fact != own.fact for own in self.clues)]

@@ -1,0 +1,245 @@
+"""What shows it: evidence, and why alternatives were not taken."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from msgspec import Struct
+
+from ...model import Frame, Kind, Source
+from .holdings import ChildStopped
+from .named import Doing, End, Op
+from .stories import FewerByRas, ForkedLock, HoldsGil, LostByRas, SlowByPace, SlowByWaiting
+
+
+class At(Struct, frozen=True):
+    """The innermost frames, innermost first."""
+
+    frames: tuple[Frame, ...]
+    code: str = ""
+
+
+class NoStack(Struct, frozen=True):
+    """The stack could not be read."""
+
+    why: str = ""
+
+
+class CannotRun(Struct, frozen=True):
+    """Where it is, which says nothing while it cannot run."""
+
+    frame: Frame
+
+
+class ThreadState(Struct, frozen=True):
+    """State, motion between the samples, kernel wait and call of its thread."""
+
+    state: str
+    motion: str
+    wchan: str
+    doing: Doing | None
+
+
+class StoppedState(Struct, frozen=True):
+    """The process state that every sample shows."""
+
+    state: str
+
+
+class IdleState(Struct, frozen=True):
+    """State D and no CPU time."""
+
+    call: str
+    wchan: str
+
+
+class Ended(Struct, frozen=True):
+    """No living process."""
+
+    end: End
+
+
+class InOp(Struct, frozen=True):
+    """In an operation; `everyone`: as all members are that were seen."""
+
+    op: Op
+    everyone: bool = False
+
+
+class WaitsIn(Struct, frozen=True):
+    """Ranks that wait in communications; of these, `still` did not run once."""
+
+    still: tuple[int, ...] = ()
+
+
+class DidNotRun(Struct, frozen=True):
+    """No thread ran between the samples."""
+
+
+class IsPast(Struct, frozen=True):
+    """At this frame, past the operation that others are in."""
+
+    frame: Frame
+
+
+class LastOp(Struct, frozen=True):
+    """The last operation of its records; None where they hold none."""
+
+    op: Op | None
+    done: bool = False
+
+
+class HasGil(Struct, frozen=True):
+    """It holds the GIL at that moment."""
+
+
+class ChildDied(Struct, frozen=True):
+    """A child is dead."""
+
+    pid: int
+    end: End | None
+
+
+class ChildAt(Struct, frozen=True):
+    """Where a child is."""
+
+    pid: int
+    state: str
+    frame: Frame | None
+
+
+class Threads(Struct, frozen=True):
+    """The other Python threads of the process, by name."""
+
+    threads: tuple[tuple[str, Frame], ...]
+
+
+class Silence(Struct, frozen=True):
+    """Why nothing is known."""
+
+    whys: tuple[str, ...]
+
+
+class WaitsFor(Struct, frozen=True):
+    """Waits in an operation for a rank."""
+
+    op: Op
+    whom: int
+
+
+class PartedAt(Struct, frozen=True):
+    """Record number, and what both did there."""
+
+    position: int
+    mine: Op | None
+    theirs: Op | None
+    reference: int
+    own: bool
+
+
+class Signed(Struct, frozen=True):
+    """What a member called: its values, and the line."""
+
+    values: tuple[str, ...]
+    site: str
+
+
+class SameSignature(Struct, frozen=True):
+    """All have entered the operation with one signature."""
+
+    op: Op
+
+
+class EndedCleanly(Struct, frozen=True):
+    """Ended without an error."""
+
+
+class OldestUnstarted(Struct, frozen=True):
+    """The oldest record that is left is of an operation not yet started."""
+
+
+class RasSays(Struct, frozen=True):
+    """What NCCL RAS reported."""
+
+    story: LostByRas | FewerByRas
+
+
+class WaitedShare(Struct, frozen=True):
+    """Per cent of the time spent waiting."""
+
+    least: float
+    most: float
+
+
+class Pace(Struct, frozen=True):
+    """The measure of a straggler."""
+
+    story: SlowByWaiting | SlowByPace
+
+
+class WaitsInKey(Struct, frozen=True):
+    """Waits for keys of the store."""
+
+    keys: str
+
+
+class Quoted(Struct, frozen=True):
+    """A sentence that another part of the report made, such as where two call histories part."""
+
+    text: str
+
+
+Fact = (
+    At | NoStack | CannotRun | ThreadState | StoppedState | IdleState | Ended | InOp | WaitsIn | DidNotRun | IsPast | LastOp
+    | HasGil | ChildDied | ChildAt | Threads | Silence | WaitsFor | PartedAt | Signed | SameSignature | EndedCleanly
+    | OldestUnstarted | RasSays | WaitedShare | Pace | WaitsInKey | Quoted | HoldsGil | ForkedLock | ChildStopped
+)  # fmt: skip
+
+
+class Clue(Struct, frozen=True):
+    """One piece of evidence."""
+
+    source: Source
+    ranks: tuple[int, ...]
+    fact: Fact
+
+
+class Why(Enum):
+    """Why an alternative was not taken, or is not excluded."""
+
+    NOT_ALL_IN = auto()
+    CANNOT_RUN = auto()
+    ALL_JOINED = auto()
+    CULPRIT_IS_OUTSIDE = auto()
+    EXPLAINED_WITHOUT_THEM = auto()
+    MAY_HAVE_SKIPPED = auto()
+    NOT_COUNTED = auto()
+    PASSED = auto()
+    NOT_ONE_OPERATION = auto()
+    NOT_HALVES = auto()
+    NOT_SEEN_IN_IT = auto()
+    LAUNCHED_UNEQUALLY = auto()
+    NETWORK_SLOWS_ALL = auto()
+    UNKNOWN_BUT_OTHERS_MISSING = auto()
+    MAY_BE_SLOW = auto()
+    UNRECORDED_GRADIENTS = auto()
+    UNRECORDED_TRANSFER = auto()
+    TRANSFER_NOT_IN_DUMPS = auto()
+    KEY_IS_NO_COLLECTIVE = auto()
+    AGREE_MAJORITY = auto()
+    AGREE_ROLE = auto()
+    AGREE_PRECEDENT = auto()
+    AGREE_UNDECIDED = auto()
+    ALL_ENTERED = auto()
+    NOT_ANSWERING = auto()
+    ENQUEUED = auto()
+    SAME_AS_ROUNDS_BEFORE = auto()
+    SAME_AS_ROLE = auto()
+
+
+class Against(Struct, frozen=True):
+    """An alternative with the reason against it."""
+
+    kind: Kind
+    ranks: tuple[int, ...]
+    why: Why

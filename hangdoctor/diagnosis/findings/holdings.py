@@ -1,0 +1,67 @@
+"""What holds a rank that is outside of all communication."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from ...model import Frame
+from .named import End
+
+
+class Debugger(Struct, frozen=True):
+    """It is at the prompt of a debugger."""
+
+    tool: str
+
+
+class TypedInput(Struct, frozen=True):
+    """It reads from its standard input."""
+
+
+class ChildEnded(Struct, frozen=True):
+    """A child that it waits for ended badly."""
+
+    pid: int
+    end: End
+
+
+class ChildStopped(Struct, frozen=True):
+    """A child is stopped, by process `tracer` where that is not 0."""
+
+    pid: int
+    tracer: int = 0
+
+
+class OnChild(Struct, frozen=True):
+    """It waits for a living child."""
+
+    pid: int
+    command: str
+    frame: Frame | None = None
+    call: str = ""
+    by_subprocess: bool = False
+
+
+class OnFifo(Struct, frozen=True):
+    """It opens a FIFO that has no other end."""
+
+
+class OnDescriptor(Struct, frozen=True):
+    """It is blocked in a system call on what a descriptor leads to."""
+
+    call: str
+    number: str
+    path: str
+    writes: bool
+    locks: bool
+
+
+class OnLock(Struct, frozen=True):
+    """It waits for a lock, and these other threads of its process could hold it."""
+
+    threads: tuple[tuple[str, Frame], ...] = ()
+
+
+Holding = (
+    Debugger | TypedInput | ChildEnded | ChildStopped | OnChild | OnFifo | OnDescriptor | OnLock
+)

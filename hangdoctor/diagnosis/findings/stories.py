@@ -1,0 +1,252 @@
+"""What happened: one struct for each way to go wrong."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Literal
+
+from msgspec import Struct
+
+from ...model import Frame
+from .named import End, Op
+
+
+class NeverReached(Struct, frozen=True):
+    """Alive and not in the operation `op` that others wait in; None where no rank waits."""
+
+    op: Op | None
+
+
+class NeverPosted(Struct, frozen=True):
+    """The other half of the transfer that `by` waits in."""
+
+    op: Op
+    by: int
+
+
+class NeverStarted(Struct, frozen=True):
+    """Enqueued by the host, never started by the device."""
+
+    op: Op
+
+
+class NotJoined(Struct, frozen=True):
+    """Has not come to set-up or to teardown; `why` where no process was seen."""
+
+    op: Op
+    why: str = ""
+
+
+class Died(Struct, frozen=True):
+    """Its process has ended."""
+
+    end: End
+
+
+class Stopped(Struct, frozen=True):
+    """Its process is not allowed to run; `tracer` is the debugger, 0 if unknown."""
+
+    how: Literal["signal", "debugger", "freezer"]
+    tracer: int = 0
+
+
+class InputOutput(Struct, frozen=True):
+    """In uninterruptible I/O: the system call and the kernel function that it waits in."""
+
+    call: str
+    wchan: str
+
+
+class HoldsGil(Struct, frozen=True):
+    """Its thread `tid` holds the GIL and does not release it."""
+
+    tid: int
+    frame: Frame | None
+
+
+class ForkedLock(Struct, frozen=True):
+    """A child forked while another thread held a lock."""
+
+    child: int
+    frame: Frame
+
+
+class AllIn(Struct, frozen=True):
+    """Every member entered `op` and it does not finish; `everyone`: the members are the whole job,
+    or two sides.
+    """
+
+    op: Op
+    members: tuple[int, ...]
+    counted: bool  # operations were counted; else one may have made a call more or less
+    sides: bool = False
+
+
+class HeldBehind(Struct, frozen=True):
+    """Stuck in an operation that is earlier in the program than where the ranks `past` are."""
+
+    op: Op
+    past: tuple[int, ...]
+
+
+class NoneLeaves(Struct, frozen=True):
+    """All ranks are in set-up or teardown, and it does not finish."""
+
+    op: Op
+    starting: bool
+
+
+class StillIn(Struct, frozen=True):
+    """Still at `op` ("" for code) while ranks have `ended` and others are in `leaving_op`; `left`:
+    the other way round.
+    """
+
+    op: Op
+    ended: tuple[int, ...] = ()
+    leaving: tuple[int, ...] = ()
+    leaving_op: Op | None = None
+    left: bool = False
+
+
+class LeftWithout(Struct, frozen=True):
+    """Ended cleanly and never entered `op`."""
+
+    op: Op
+
+
+class PeerElsewhere(Struct, frozen=True):
+    """`waiter` is in a transfer with the rank, which is in `own`."""
+
+    waiter: int
+    op: Op
+    own: Op
+
+
+class Apart(Enum):
+    """How ranks were told from the others by their stacks alone."""
+
+    BEHIND = auto()
+    AHEAD = auto()
+    SMALLER_SIDE = auto()
+    NO_ORDER = auto()
+    ROOTS = auto()
+    OTHER_GROUP = auto()
+    OTHER_LINES = auto()
+    MOST_HAVE_LEFT = auto()
+    PAST = auto()
+    RING = auto()
+    EITHER = auto()
+
+
+class InOther(Struct, frozen=True):
+    """In `op` while `others` are in `their_op`; `roots`: what root each rank names."""
+
+    how: Apart
+    op: Op
+    others: tuple[int, ...] = ()
+    their_op: Op | None = None
+    roots: tuple[tuple[int, int], ...] = ()
+
+
+class NotSeen(Struct, frozen=True):
+    """Ranks that could not be seen, and why; `op` is what the others wait in."""
+
+    whys: tuple[str, ...]
+    nodes: tuple[str, ...] = ()
+
+
+class NoRecords(Struct, frozen=True):
+    """The records do not reach back to where their devices are."""
+
+
+class LostByRas(Struct, frozen=True):
+    """NCCL RAS lost the process; `communicator` is "" where its ranks are the job's."""
+
+    communicator: str  # "" where its ranks are the job's
+    hosts: tuple[str, ...]
+
+
+class FewerByRas(Struct, frozen=True):
+    """NCCL RAS counts fewer launches of `op`."""
+
+    communicator: str
+    op: str
+    launched: int
+
+
+class UnsetKey(Struct, frozen=True):
+    """Waits for keys of the store that no rank has set."""
+
+    keys: str
+
+
+class DecidedBy(Enum):
+    """How the ranks that disagree were told from the others."""
+
+    MAJORITY = auto()
+    ROLE = auto()
+    PRECEDENT = auto()
+    UNDECIDED = auto()
+
+
+class Disagrees(Struct, frozen=True):
+    """Entered `mine` where the other members entered `theirs`; `fields` are those that differ."""
+
+    mine: Op
+    theirs: Op | None
+    fields: tuple[str, ...]
+    my_values: tuple[str, ...]
+    their_values: tuple[str, ...]
+    ground: DecidedBy
+
+
+class Diverged(Struct, frozen=True):
+    """Made other calls than `reference`, a rank with the same role, or than itself in earlier
+    rounds (how "own").
+    """
+
+    how: Literal["skipped", "extra", "other", "group", "own"]
+    mine: Op | None
+    theirs: Op | None
+    reference: int
+    before_records: bool = False
+
+
+class Ring(Struct, frozen=True):
+    """Ranks that wait for one another."""
+
+
+class OneOf(Struct, frozen=True):
+    """One of these; `unseen` left no dump."""
+
+    unseen: tuple[int, ...]
+
+
+class SlowByWaiting(Struct, frozen=True):
+    """Waits least of all: its own share of the time, and the median of the others."""
+
+    own: float  # shares of the time spent waiting
+    others: float
+
+
+class SlowByPace(Struct, frozen=True):
+    """Takes so many times as long as others in each call."""
+
+    times: float
+
+
+class SlowByHistory(Struct, frozen=True):
+    """What the collector saw over `seconds`: shares in per cent."""
+
+    seconds: float
+    own: float
+    least: float
+    middle: float
+    most: float
+
+
+Story = (
+    NeverReached | NeverPosted | NeverStarted | NotJoined | Died | Stopped | InputOutput | HoldsGil | ForkedLock | AllIn
+    | HeldBehind | NoneLeaves | StillIn | LeftWithout | PeerElsewhere | InOther | NotSeen | NoRecords | LostByRas
+    | FewerByRas | UnsetKey | Disagrees | Diverged | Ring | OneOf | SlowByWaiting | SlowByPace | SlowByHistory
+)  # fmt: skip

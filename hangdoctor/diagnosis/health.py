@@ -1,0 +1,116 @@
+"""Pass: what the findings come to: hang, slow, healthy or unknown, and why the last two."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from msgspec import Struct
+
+from ..model import Status
+from . import operations
+from .case import Case, op_of, ranks_of
+from .draft import Draft
+from .findings import Finding, Op
+from .position import group_by_operation
+
+_GOING_ON = ("moved", "looping")
+_AT_WORK = ("running", "looping", "moved", "stirred")
+
+
+class Reason(Enum):
+    """Why a job is healthy, or why nothing could be said."""
+
+    ALL_MOVED = auto()
+    MOST_MOVED = auto()
+    ALL_STIRRED = auto()
+    NOT_CAPTURED = auto()
+    SOME_NOT_SEEN = auto()
+    NO_STACKS = auto()
+    SOME_NOT_CAPTURED = auto()
+    NONE_WAITS = auto()
+    ONE_RANK = auto()
+    ONE_SAMPLE = auto()
+    NOTHING_STANDS_OUT = auto()
+
+
+class Remaining(Struct, frozen=True):
+    """A reason with its facts."""
+
+    reason: Reason
+    ranks: tuple[int, ...] = ()
+    others: tuple[int, ...] = ()
+    op: Op | None = None
+    whys: tuple[str, ...] = ()
+    number: int = 0
+
+
+def run(case: Case, draft: Draft) -> None:
+    """Settle the status where no pass has."""
+    if draft.status is None:
+        draft.status = _status(case, draft.findings)
+
+
+def _status(case: Case, findings: list[Finding]) -> Status:
+    if not case.views and not findings:
+        return "unknown"
+    if why_healthy(case) is not None and not any(c.kind in ("dead", "stopped") for c in findings):
+        return "healthy"
+    if not findings:
+        return "unknown"
+    return "slow" if all(c.kind == "slow" for c in findings) else "hang"
+
+
+def why_healthy(case: Case) -> Remaining | None:
+    """What shows that the stacks of all ranks get on; None where they are not shown to."""
+    alive = case.alive
+    if case.gone or case.absent or case.silent or not alive:
+        return None
+    moved = [v for v in alive if v.motion in _GOING_ON]
+    if len(moved) == len(alive):
+        return Remaining(Reason.ALL_MOVED, number=len(alive))
+    settled = [v for v in alive if v.motion in ("still", "unknown") or v.stopped or v.stack_error]
+    idle = [
+        v
+        for v in alive
+        if not v.place.communicates and v.motion not in ("moved", "running", "looping")
+    ]
+    starting = [v for v in alive if v.place.kind in ("start", "end")]
+    if settled or idle or starting:
+        return None
+    if moved and len(moved) * 2 >= len(alive):
+        return Remaining(Reason.MOST_MOVED, ranks_of(moved), number=len(alive))
+    stirred = [v for v in alive if v.motion == "stirred" and v.place.communicates]
+    if len(stirred) + len(moved) == len(alive):
+        return Remaining(Reason.ALL_STIRRED)
+    return None
+
+
+def why_unknown(case: Case) -> Remaining:
+    """The first reason that applies, by how much it explains."""
+    if not case.views:
+        whys = [f"{s.node}: {s.why}" if s.node else s.why for s in case.capture.silent]
+        return Remaining(Reason.NOT_CAPTURED, whys=tuple(whys))
+    if case.unseen and operations.all_go_on(case):
+        whys = sorted({f"{s.node}: {s.why}" for s in case.capture.silent if s.node})
+        return Remaining(Reason.SOME_NOT_SEEN, tuple(case.unseen), whys=tuple(whys))
+    blind = [v for v in case.alive if v.stack_error]
+    if blind:
+        return Remaining(Reason.NO_STACKS, ranks_of(blind), whys=(blind[0].stack_error,))
+    return _by_motion(case)
+
+
+def _by_motion(case: Case) -> Remaining:
+    groups = group_by_operation(case.waiting)
+    first = groups[0] if groups else []
+    if first and case.absent:
+        return Remaining(
+            Reason.SOME_NOT_CAPTURED, ranks_of(first), tuple(case.absent), op_of(first)
+        )
+    at_work = [v for v in case.alive if v.motion in _AT_WORK]
+    if at_work and not first:
+        return Remaining(Reason.NONE_WAITS, ranks_of(at_work))
+    if first and len(case.views) == 1:
+        return Remaining(Reason.ONE_RANK, ranks_of(first), op=op_of(first))
+    if not first and any(v.motion == "unknown" for v in case.alive):
+        return Remaining(Reason.ONE_SAMPLE)
+    return Remaining(Reason.NOTHING_STANDS_OUT)

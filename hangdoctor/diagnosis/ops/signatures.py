@@ -1,0 +1,58 @@
+"""What the members of an operation must agree on, and how a record spells it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ...operations import Operation
+from .keys import P2P_NAMES
+
+# Members of these give inputs of the same shape; of all others (scatter, all_to_all, object
+# collectives) they need not.
+_EVEN_SHAPES = P2P_NAMES | {
+    "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_single", "all_gather_into_tensor", "reduce_scatter",
+    "reduce_scatter_tensor",
+}  # fmt: skip
+FIELDS = ("op", "root", "reduce_op", "dtype", "shapes")
+Signature = tuple[str, str, str, str, str]
+
+
+def signature(op: Operation) -> Signature:
+    """What members must agree on; "" where it is not recorded or may differ. A send and a receive
+    are one operation.
+    """
+    name = "p2p" if op.op in P2P_NAMES else op.op
+    root = "" if op.root < 0 or op.op in P2P_NAMES else str(op.root)
+    return (name, root, op.reduce_op, op.dtype, op.shapes if op.op in _EVEN_SHAPES else "")
+
+
+def differing(a: Signature, b: Signature) -> list[str]:
+    """Fields in which both say something, and not the same."""
+    return [f for f, x, y in zip(FIELDS, a, b, strict=True) if x and y and x != y]
+
+
+def classes_of(signatures: dict[int, Signature]) -> list[list[int]]:
+    """Ranks by signature, the largest class first; unrecorded fields agree with anything."""
+    classes: list[tuple[Signature, list[int]]] = []
+    counted = Counter(signatures.values())
+    order = {s: i for i, (s, _) in enumerate(counted.most_common())}
+    for rank, mine in sorted(signatures.items(), key=lambda item: order[item[1]]):
+        for theirs, ranks in classes:
+            if not differing(mine, theirs):
+                ranks.append(rank)
+                break
+        else:
+            classes.append((mine, [rank]))
+    return sorted((sorted(ranks) for _, ranks in classes), key=len, reverse=True)
+
+
+def spelled(op: Operation, fields: tuple[str, ...] = FIELDS) -> tuple[str, ...]:
+    """The fields that are recorded, each with its name: ``shapes [8]``, ``root 2``."""
+    texts = {
+        "op": op.op,
+        "root": f"root {op.root}" if op.root >= 0 else "",
+        "reduce_op": f"reduce op {op.reduce_op}" if op.reduce_op else "",
+        "dtype": f"dtype {op.dtype}" if op.dtype else "",
+        "shapes": f"shapes {op.shapes}" if op.shapes else "",
+    }
+    return tuple(texts[field] for field in fields if texts[field])

@@ -1,0 +1,96 @@
+"""The draft as a `Diagnosis`: findings in words, and the tables that go with them."""
+
+from __future__ import annotations
+
+from ..model import Cause, Diagnosis, Job, Missing, RankLine, Status, Took, Wait, WaitOn
+from . import wording
+from .case import Case
+from .draft import Draft
+from .health import why_healthy, why_unknown
+from .position import group_by_operation
+from .stacks import group_stacks
+from .view import RankView
+from .wording import remaining
+from .wording.terms import long_frame
+
+
+def report(case: Case, draft: Draft) -> Diagnosis:
+    """What the passes found, in words."""
+    for finding in draft.findings:
+        finding.homes = case.homes(finding.ranks)
+    status: Status = draft.status or "unknown"
+    causes = [wording.cause(finding) for finding in draft.findings]
+    blamed = {r for c in causes for r in c.ranks}
+    capture = case.capture
+    nodes = sorted(({n.node for n in capture.nodes} | {s.node for s in capture.silent}) - {""})
+    notes = [remaining.note(note) for note in draft.notes]
+    return Diagnosis(
+        status=status,
+        job=Job(capture.job, case.world_size, nodes, capture.layout),
+        summary=_summary(case, status, causes),
+        causes=causes,
+        waits=draft.waits or _waits(case, blamed),
+        stacks=group_stacks(case.views),
+        missing=_missing(case),
+        ranks=[_line(v) for v in case.views],
+        notes=notes
+        + sorted(set(capture.notes))
+        + sorted({note for n in capture.nodes for note in n.notes}),
+        took=Took(capture_s=round(capture.took_s, 3)),
+        calls=draft.calls,
+    )
+
+
+def _summary(case: Case, status: Status, causes: list[Cause]) -> str:
+    if causes:
+        return causes[0].summary
+    if status == "healthy":
+        return remaining.healthy(why_healthy(case))
+    return remaining.unknown(why_unknown(case))
+
+
+def _waits(case: Case, blamed: set[int]) -> list[Wait]:
+    """Who waits on what, and for whom as far as the causes show."""
+    waits = []
+    for group in group_by_operation([v for v in case.waiting if v.rank not in blamed]):
+        place = group[0].place
+        on = WaitOn(place.group or None, place.op or None)
+        waits.append(Wait([v.rank for v in group], on, sorted(blamed)))
+    return waits
+
+
+def _missing(case: Case) -> list[Missing]:
+    missing = [
+        Missing(s.ranks, s.node or None, "node" if s.node else "dumps", s.why)
+        for s in case.capture.silent
+    ]
+    if case.absent:
+        why = "no process of these ranks was found on the captured nodes"
+        missing.append(Missing(case.absent, None, "ranks", why))
+    for view in case.alive:
+        if view.stack_error:
+            missing.append(Missing([view.rank], view.node, "stack", view.stack_error))
+    return missing
+
+
+def _line(view: RankView) -> RankLine:
+    capture = view.capture
+    state = "gone" if capture.gone else _state(view)
+    where = "" if capture.gone else _where(view)
+    return RankLine(
+        view.rank, view.node, view.pid, capture.gpu, capture.local_rank, state=state, place=where
+    )
+
+
+def _state(view: RankView) -> str:
+    return view.state + ("" if view.motion == "unknown" else f" {view.motion}")
+
+
+def _where(view: RankView) -> str:
+    place = view.place
+    op = f"{place.op} " if place.op and place.communicates else ""
+    if place.frame is not None:
+        at = long_frame(place.frame)
+    else:
+        at = "no stack" if view.stack_error else ""
+    return f"{op}{at}".strip()

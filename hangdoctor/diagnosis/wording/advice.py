@@ -1,0 +1,285 @@
+"""What to do: a command or a place to look at that fits the case, or nothing."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+from ...ranges import format_hosts
+from .. import findings as f
+from ..findings import Finding, Home
+from . import terms
+from .release import on_node, pid_of, release
+
+_COUNT = "Stacks cannot count operations: start the job with hangdoctor run -- CMD, or with TORCH_FR_BUFFER_SIZE=2000, and the next hang shows who skipped one."
+_BRANCH = "Look between these two lines for a branch that only this rank took, or an exception that was swallowed."
+_GRADIENTS = (
+    "Compare how many batches each rank had, and branches around its backward: DistributedDataParallel needs as many on every rank "
+    "(drop_last=True, or its join()). TORCH_FR_BUFFER_SIZE=2000 makes the next hang count its all_reduces."
+)
+_STRAGGLER = "Compare its node with the others: clocks, temperatures, other processes, storage."
+
+
+def advice(finding: Finding) -> str:
+    """One or two sentences; "" where nothing specific can be said."""
+    usual = finding.usual
+    first = (
+        f"Capture again with --settle {usual.settle_s} first: a rank that gets on meanwhile is slow."
+        if usual is not None
+        else ""
+    )
+    second = ""
+    if finding.unrecorded:
+        second = "Look at its stack: in backward it waits itself, for ranks that did fewer."
+    if isinstance(finding.story, f.NeverReached) and any(
+        a.why is f.Why.UNRECORDED_TRANSFER for a in finding.against
+    ):
+        second = "Its stack shows whether it waits for another rank in a send or receive: hangdoctor dump."
+    return " ".join(part for part in (first, second, _specific(finding)) if part)
+
+
+def _specific(finding: Finding) -> str:
+    if finding.gradients and finding.kind == "order":
+        return _GRADIENTS
+    if finding.holding is not None:
+        return release(finding.holding, finding)
+    home = finding.homes[0] if len(finding.homes) == 1 else None
+    if isinstance(finding.story, f.NeverReached):
+        return _elsewhere(finding, home)
+    return _by_story(finding.story, finding)
+
+
+def _nodes(finding: Finding) -> str:
+    return format_hosts(finding.nodes)
+
+
+def _elsewhere(finding: Finding, home: Home | None) -> str:
+    """For a rank that is alive and elsewhere, by what it is in."""
+    here, pid = on_node(finding), pid_of(finding)
+    at = terms.frame(finding.frame) if finding.frame is not None else ""
+    if finding.kind == "data_wait":
+        return _loader(finding, at)
+    if finding.kind == "checkpoint_wait":
+        return (
+            f"Look at the file system that it writes to{here}: ls -l /proc/{pid}/fd; df on its target."
+            if pid
+            else ""
+        )
+    if finding.kind == "io_wait":
+        return f"Its file system or device does not answer. Try{here}: timeout 5 stat on its mounts; dmesg -T | tail."
+    if finding.kind == "slow":
+        return "It moved between the two samples. Capture again with a larger --settle to see whether it is slow or stuck."
+    if not pid:
+        return f"Look at {at}." if at else ""
+    if finding.kind == "busy":
+        return f"See where it spends its time{here}: py-spy top --pid {pid}. Is it only slow? Capture again with a larger --settle."
+    where = f"Look at {at}; its" if at else "See its"
+    return f"{where} native frames{here}: py-spy dump --native --pid {pid}."
+
+
+def _loader(finding: Finding, at: str) -> str:
+    if finding.homes and not finding.children:
+        where = f" at {at}" if at else ""
+        return f"The loader works in the rank itself: look at what the dataset waits for{where} (its file system, its connection)."
+    dead = (
+        "See the evidence for its workers: a dead or blocked one, its file system, or a bad sample"
+    )
+    return f"{dead}. DataLoader(timeout=...) turns this into an error."
+
+
+@singledispatch
+def _by_story(story: object, finding: Finding) -> str:
+    return ""
+
+
+@_by_story.register
+def _(story: f.NeverPosted, finding: Finding) -> str:
+    return _elsewhere(finding, None)
+
+
+@_by_story.register
+def _(story: f.NeverStarted, finding: Finding) -> str:
+    return f"Look at its GPU{on_node(finding)}: nvidia-smi -q, dmesg -T | grep -i xid; run again with CUDA_LAUNCH_BLOCKING=1."
+
+
+@_by_story.register
+def _(story: f.NotJoined, finding: Finding) -> str:
+    if finding.kind == "end_stall":
+        return _elsewhere(finding, None)
+    if pid_of(finding):
+        return (
+            f"See what it does before init{on_node(finding)}: py-spy dump --pid {pid_of(finding)}."
+        )
+    return f"Check that the launcher started {terms.ranks(finding.ranks)}, with the MASTER_ADDR, MASTER_PORT and WORLD_SIZE of the others."
+
+
+@_by_story.register
+def _(story: f.Died, finding: Finding) -> str:
+    again = "The job cannot go on without it: end it and restart from the last checkpoint"
+    if story.end.oom_kills:
+        return f"{again}; it ran out of memory: fewer data-loader workers or a larger --mem."
+    log = (
+        "the end of its log shows why it left"
+        if (story.end.code or 0) > 0
+        else "look at the end of its log"
+    )
+    return f"{again}; {log}, and on {_nodes(finding) or 'its node'}: dmesg -T | tail."
+
+
+@_by_story.register
+def _(story: f.Stopped, finding: Finding) -> str:
+    if story.how == "freezer":
+        return "Thaw it: the freezer of its cgroup (a suspended job? scontrol resume JOB)."
+    if story.how == "debugger":
+        return (
+            f"Let the debugger go on or detach (process {story.tracer or '?'}{on_node(finding)})."
+        )
+    pid = pid_of(finding)
+    here = f", on {finding.homes[0].node}" if on_node(finding) else ""
+    return f"If it was not stopped on purpose{here}: kill -CONT {pid}." if pid else ""
+
+
+@_by_story.register
+def _(story: f.InputOutput, finding: Finding) -> str:
+    return f"Its file system or device does not answer. Try{on_node(finding)}: timeout 5 stat on its mounts; dmesg -T | tail."
+
+
+@_by_story.register
+def _(story: f.HoldsGil, finding: Finding) -> str:
+    return "Native code called there must release the GIL (ctypes.CDLL instead of PyDLL, Py_BEGIN_ALLOW_THREADS)."
+
+
+@_by_story.register
+def _(story: f.ForkedLock, finding: Finding) -> str:
+    start = "start the helper by spawn or forkserver, or before any thread"
+    return f"A thread of the parent held that lock when it forked: {start}."
+
+
+@_by_story.register
+def _(story: f.AllIn, finding: Finding) -> str:
+    links = "ibstat, nvidia-smi -q, dmesg -T for Xid, NCCL_DEBUG=INFO"
+    check = f"Check links and GPUs of {_nodes(finding) or terms.ranks(finding.ranks)}: {links}."
+    return check if story.counted else f"{check} {_COUNT}"
+
+
+@_by_story.register
+def _(story: f.HeldBehind, finding: Finding) -> str:
+    return _COUNT
+
+
+@_by_story.register
+def _(story: f.NoneLeaves, finding: Finding) -> str:
+    if not story.starting:
+        return (
+            "Look for threads that are still in a collective: hangdoctor dump --native shows them."
+        )
+    interfaces = "the interface (GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME)"
+    return f"Check MASTER_ADDR and MASTER_PORT on every node, {interfaces} and the firewall."
+
+
+@_by_story.register
+def _(story: f.StillIn, finding: Finding) -> str:
+    return "Compare the ends of their loops: every rank must make the same calls before destroy_process_group()."
+
+
+@_by_story.register
+def _(story: f.LeftWithout, finding: Finding) -> str:
+    return "Find why it ends earlier than the others: uneven data, an exception, its step count."
+
+
+@_by_story.register
+def _(story: f.PeerElsewhere, finding: Finding) -> str:
+    return (
+        f"Compare the sends and receives of ranks {story.waiter} and {finding.ranks[0]}. {_COUNT}"
+    )
+
+
+@_by_story.register
+def _(story: f.InOther, finding: Finding) -> str:
+    if story.how is f.Apart.ROOTS:
+        return "Make all members call it with the same root."
+    if story.how is f.Apart.OTHER_GROUP:
+        return "Make all members call it on the same group; compare the lines in the evidence."
+    if story.how in (f.Apart.SMALLER_SIDE, f.Apart.NO_ORDER, f.Apart.RING):
+        return _COUNT
+    return f"{_BRANCH} {_COUNT}"
+
+
+@_by_story.register
+def _(story: f.NotSeen, finding: Finding) -> str:
+    nodes = _nodes(finding) or format_hosts(story.nodes)
+    if not nodes:
+        capture = "capture every node of the job (--jobid, --hostfile)"
+        return f"See whether {terms.ranks(finding.ranks)} {terms.choose(finding.ranks, 'was', 'were')} started, and {capture}."
+    return f"Look at {nodes}: scontrol show node {nodes}, ping, its console. Without it the job must be restarted."
+
+
+@_by_story.register
+def _(story: f.NoRecords, finding: Finding) -> str:
+    return "Enlarge the recorder's ring (TORCH_FR_BUFFER_SIZE), so that it holds what a host enqueues ahead."
+
+
+@_by_story.register
+def _(story: f.LostByRas, finding: Finding) -> str:
+    where = f" on {', '.join(story.hosts)}" if story.hosts else ""
+    return f"See whether the process and its node live{where}: dmesg -T for Xid and OOM. Then restart from the last checkpoint."
+
+
+@_by_story.register
+def _(story: f.FewerByRas, finding: Finding) -> str:
+    return "hangdoctor dump shows the stacks of these ranks: what they do instead."
+
+
+@_by_story.register
+def _(story: f.UnsetKey, finding: Finding) -> str:
+    return f"Find the line that sets {story.keys}, and the rank that should have reached it."
+
+
+@_by_story.register
+def _(story: f.Disagrees, finding: Finding) -> str:
+    if story.fields[:1] == ("op",):
+        return "Compare the two lines: one of them calls another operation there, or the rank left calls out (a branch, a swallowed exception)."
+    what = " and ".join(_FIELDS.get(name, name) for name in story.fields) or "arguments"
+    return f"Make all members call it with the same {what}; the lines are in the evidence."
+
+
+_FIELDS = {"reduce_op": "reduce op"}
+
+
+@_by_story.register
+def _(story: f.Diverged, finding: Finding) -> str:
+    if finding.kind == "p2p_unmatched":
+        return "Compare the two lines: each send needs one receive on the other side, in the same order."
+    if finding.kind == "mismatch":
+        return "Make all members call it on the same group; compare the lines."
+    if finding.kind == "end_stall":
+        return "Find why it ends earlier or later than the others: uneven data, an exception, its step count."
+    return _BRANCH
+
+
+@_by_story.register
+def _(story: f.Ring, finding: Finding) -> str:
+    if finding.kind == "p2p_unmatched":
+        return (
+            "Compare the sends and receives in the evidence: one side posts them in another order."
+        )
+    return "Larger records show more of the past (HANGDOCTOR_BOX_MB, TORCH_FR_BUFFER_SIZE); compare the lines in the evidence."
+
+
+@_by_story.register
+def _(story: f.OneOf, finding: Finding) -> str:
+    return "Their stacks show which of them waits in a send or receive: hangdoctor dump, or py-spy dump on each."
+
+
+@_by_story.register
+def _(story: f.SlowByWaiting, finding: Finding) -> str:
+    return _STRAGGLER
+
+
+@_by_story.register
+def _(story: f.SlowByPace, finding: Finding) -> str:
+    return _STRAGGLER
+
+
+@_by_story.register
+def _(story: f.SlowByHistory, finding: Finding) -> str:
+    return _STRAGGLER

@@ -1,0 +1,34 @@
+"""Where the call histories of two ranks part, in words."""
+
+from __future__ import annotations
+
+from ...calls_model import Function
+from ...model import CallsOf
+from . import terms
+
+_WORDS = {
+    "call": "called",
+    "return": "returned from",
+    "exception": "was thrown out of",
+    "ran": "ran",
+}
+
+
+def step(kind: str, function: Function) -> str:
+    """``called load (app/train.py:4)``."""
+    return f"{_WORDS[kind]} {terms.long_frame(function)}"
+
+
+def parting(culprit: CallsOf, peer: CallsOf | None, alike: str) -> str:
+    """What the two did last together, and what each did then."""
+    own = culprit.calls[0] if culprit.calls else "made no further call"
+    last = culprit.calls[-1] if culprit.calls else "recorded nothing"
+    if peer is None:
+        return f"the last that rank {culprit.rank} did is: {last}"
+    both = f"ranks {culprit.rank} and {peer.rank}"
+    if not alike:
+        return (
+            f"the recorded calls of {both} have nothing in common; rank {culprit.rank} last {last}"
+        )
+    theirs = peer.calls[0] if peer.calls else "made no further call"
+    return f"{both} did the same until both {alike}; then rank {culprit.rank} {own}, rank {peer.rank} {theirs}"

@@ -1,0 +1,88 @@
+"""Sentences on ranks that did something else than the others: another call, signature or order."""
+
+from __future__ import annotations
+
+from .. import findings as f
+from ..findings import Apart, Finding
+from . import terms
+from .terms import choose
+
+
+def subject(finding: Finding) -> str:
+    """``Rank 5 (n2, pid 7791)``."""
+    return terms.who(finding.ranks, finding.homes, finding.nodes)
+
+
+_HOW = {
+    Apart.BEHIND: "most likely it makes a call that they do not",
+    Apart.AHEAD: "most likely it skipped that call",
+    Apart.SMALLER_SIDE: "in another operation than most",
+    Apart.OTHER_GROUP: "the same call on another group",
+    Apart.OTHER_LINES: "it came there by other lines of the program",
+    Apart.MOST_HAVE_LEFT: "most members are past it",
+    Apart.PAST: "they wait in a call that it is past",
+}
+
+
+def in_other(story: f.InOther, finding: Finding) -> str:
+    """By stacks alone: who is in another operation than the others."""
+    own = terms.op(story.op)
+    if story.how is Apart.ROOTS:
+        roots = ", ".join(f"rank {rank}: {root}" for rank, root in story.roots[:4])
+        return f"{subject(finding)} {choose(finding.ranks, 'is', 'are')} in {own} with different roots ({roots})"
+    if story.how is Apart.EITHER:
+        return _either(story, finding)
+    if story.how is Apart.NO_ORDER:
+        return f"{subject(finding)} are in different operations; the stacks do not show which side is wrong"
+    if story.how is Apart.RING:
+        return f"{subject(finding)} wait for one another in {story.op.name}"
+    text = f"{subject(finding)} {choose(finding.ranks, 'is', 'are')} in {own}"
+    if story.their_op is not None and story.others:
+        text += f", {terms.ranks(story.others)} in {terms.op(story.their_op)}"
+    return f"{text}: {_HOW[story.how]}"
+
+
+def _either(story: f.InOther, finding: Finding) -> str:
+    ahead = [r for r in finding.ranks if r not in story.others]
+    theirs = terms.op(story.their_op) if story.their_op is not None else "an operation"
+    return (
+        f"{terms.capital(terms.ranks(ahead))} skipped {theirs}, or {terms.ranks(story.others)} called it once too often; "
+        f"{terms.are(ahead)} in {terms.op(story.op)}"
+    )
+
+
+def disagrees(story: f.Disagrees, finding: Finding) -> str:
+    """Who entered an operation with another signature than the others."""
+    mine, theirs = ", ".join(story.my_values), ", ".join(story.their_values)
+    if story.theirs is None:
+        return f"{subject(finding)} entered {terms.op(story.mine)} with {mine}; its earlier calls there differ"
+    if story.ground is f.DecidedBy.UNDECIDED:
+        return f"{subject(finding)} disagree in {terms.op(story.mine)}: {mine} against {theirs}"
+    if story.fields[:1] == ("op",):
+        return f"{subject(finding)} entered {terms.op_at(story.mine)} where the others entered {_bare(story.theirs)}"
+    return (
+        f"{subject(finding)} entered {terms.op(story.mine)} with {mine}, the others with {theirs}"
+    )
+
+
+def _bare(op: f.Op) -> str:
+    return f"{op.name} ({terms.site(op.site)})" if op.site else op.name
+
+
+def diverged(story: f.Diverged, finding: Finding) -> str:
+    """Who made other calls than a rank with the same role, or than itself before."""
+    who, mine, theirs = subject(finding), terms.op_at(story.mine), terms.op_at(story.theirs)
+    if story.before_records:
+        way = "behind" if story.how == "skipped" else "ahead of"
+        return f"{who} got out of step before the records begin: its {mine} is {way} {theirs} of rank {story.reference}"
+    if story.how == "own":
+        return f"{who} entered {mine}, where it came to {theirs} in each round before"
+    if story.how == "skipped":
+        return f"{who} skipped {theirs} and went on to {mine}"
+    if story.how == "extra":
+        return (
+            f"{who} made one call too many, {mine}, where rank {story.reference} came to {theirs}"
+        )
+    if story.how == "group":
+        return f"{who} entered {mine} on another group than rank {story.reference}: {theirs}"
+    return f"{who} entered {mine} where rank {story.reference}, which has the same role, entered {theirs}"

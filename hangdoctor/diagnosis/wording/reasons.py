@@ -1,0 +1,45 @@
+"""Why an alternative was not taken."""
+
+from __future__ import annotations
+
+from ...model import Alternative
+from ..findings import Against, Finding, Why
+from . import terms
+
+_TEXT = {
+    Why.NOT_ALL_IN: "not all members have entered the operation",
+    Why.CANNOT_RUN: "its own code cannot be the reason while the process is not allowed to run",
+    Why.ALL_JOINED: "every rank has joined",
+    Why.CULPRIT_IS_OUTSIDE: "the operation cannot finish while {ranks} {is_are} not in it",
+    Why.EXPLAINED_WITHOUT_THEM: "these did not report; a captured rank already explains the wait",
+    Why.MAY_HAVE_SKIPPED: "it is past the line where the others wait: it may have skipped that operation",
+    Why.NOT_COUNTED: "stacks cannot count operations: a rank that skipped one would look the same",
+    Why.PASSED: "a different place alone is not guilt: these are past the operation",
+    Why.NOT_ONE_OPERATION: "the ranks are not in one operation",
+    Why.NOT_HALVES: "the two are not in matching halves of one transfer",
+    Why.NOT_SEEN_IN_IT: "not all members of the operation could be seen in it",
+    Why.LAUNCHED_UNEQUALLY: "not all members have launched equally many operations",
+    Why.NETWORK_SLOWS_ALL: "a slow network makes all ranks wait, this one too",
+    Why.UNKNOWN_BUT_OTHERS_MISSING: "they were not seen, but {ranks} {is_are} certainly missing",
+    Why.MAY_BE_SLOW: "not excluded: samples further apart show whether it goes on",
+    Why.UNRECORDED_GRADIENTS: "not excluded: gradients are reduced unrecorded here, and it may wait in that",
+    Why.UNRECORDED_TRANSFER: "not excluded: gloo's recorder leaves sends and receives out",
+    Why.TRANSFER_NOT_IN_DUMPS: "a send or receive between two of them would not be in the dumps",
+    Why.KEY_IS_NO_COLLECTIVE: "a store wait is no collective: one rank sets the key that the others wait for",
+    Why.AGREE_MAJORITY: "most members of the group agree with one another",
+    Why.AGREE_ROLE: "the history of {ranks} differs from that of the ranks with the same role",
+    Why.AGREE_PRECEDENT: "the ranks with the same role in other replicas, or its own earlier calls, say otherwise",
+    Why.AGREE_UNDECIDED: "nothing shows which side is right",
+    Why.ALL_ENTERED: "every member has entered the operation",
+    Why.NOT_ANSWERING: "it did not answer, so that where it is stays unknown",
+    Why.ENQUEUED: "it has enqueued what the others wait in",
+    Why.SAME_AS_ROUNDS_BEFORE: "they do the same as in the rounds before",
+    Why.SAME_AS_ROLE: "their histories agree with those of the ranks with the same role",
+}
+
+
+def alternative(against: Against, finding: Finding) -> Alternative:
+    """The alternative as the report's JSON has it."""
+    is_are = terms.choose(finding.ranks, "is", "are")
+    text = _TEXT[against.why].format(ranks=terms.ranks(finding.ranks), is_are=is_are)
+    return Alternative(against.kind, list(against.ranks), text)

@@ -1,0 +1,111 @@
+"""What lets a rank go on, by what holds it."""
+
+from __future__ import annotations
+
+import shlex
+from functools import singledispatch
+
+from .. import findings as f
+from ..findings import Finding
+from . import terms
+
+
+def on_node(finding: Finding) -> str:
+    """`` on n2``, for a command to be run there."""
+    node = finding.homes[0].node if finding.homes else ""
+    return f" on {node}" if node else ""
+
+
+def pid_of(finding: Finding) -> int:
+    """The process of the first rank; 0 where it is not known."""
+    return finding.homes[0].pid if finding.homes else 0
+
+
+@singledispatch
+def release(holding: object, finding: Finding) -> str:
+    """What to do about what holds the rank of a finding."""
+    raise TypeError(f"no advice for {type(holding).__name__}")
+
+
+@release.register
+def _(holding: f.Debugger, finding: Finding) -> str:
+    at = f" in {terms.frame(finding.frame)}" if finding.frame is not None else ""
+    answer = f"Take the breakpoint{at} out, or answer {holding.tool} where the job's input is"
+    return f"{answer}; PYTHONBREAKPOINT=0 switches breakpoint() off."
+
+
+@release.register
+def _(holding: f.TypedInput, finding: Finding) -> str:
+    return "Take the question out of the code, or start the job with its input from /dev/null."
+
+
+@release.register
+def _(holding: f.ChildEnded, finding: Finding) -> str:
+    return f"Find out why process {holding.pid} ended: the end of its log{_and_dmesg(finding)}. It will not answer any more."
+
+
+def _and_dmesg(finding: Finding) -> str:
+    return f", and{on_node(finding)}: dmesg -T | tail"
+
+
+@release.register
+def _(holding: f.ChildStopped, finding: Finding) -> str:
+    if holding.tracer:
+        return f"Let process {holding.tracer} go on or detach{on_node(finding)}."
+    return f"Let it go on{on_node(finding)}: kill -CONT {holding.pid}."
+
+
+@release.register
+def _(holding: f.OnChild, finding: Finding) -> str:
+    child = f"process {holding.pid}{on_node(finding)}"
+    again = (
+        " subprocess.run(..., timeout=S) turns this into an error." if holding.by_subprocess else ""
+    )
+    return (
+        f"Look at what {child} waits for ({holding.command}); ending it lets the rank go on.{again}"
+    )
+
+
+@release.register
+def _(holding: f.OnFifo, finding: Finding) -> str:
+    at = terms.frame(finding.frame) if finding.frame is not None else "its stack"
+    return f"It opens a FIFO that has no process at the other end: see the path that {at} opens, and start its reader or writer."
+
+
+@release.register
+def _(holding: f.OnDescriptor, finding: Finding) -> str:
+    here, path = on_node(finding), holding.path
+    if path.startswith("pipe:["):
+        what = (
+            "The pipe is full and no process reads it"
+            if holding.writes
+            else "No process writes into the pipe"
+        )
+        inode = path[len("pipe:[") : -1]
+        return (
+            f"{what}: see who has its other end{here}: ls -l /proc/*/fd 2>/dev/null | grep {inode}."
+        )
+    if path.startswith("socket:["):
+        what = "takes nothing" if holding.writes else "sends nothing"
+        see = f"ss -tnp | grep pid={pid_of(finding)},fd={holding.number}"
+        return f"The other end of its connection {what}: see who that is{here}: {see}."
+    if holding.locks:
+        see = f"fuser -v {shlex.quote(path)}"
+        return (
+            f"{path} is locked elsewhere: see by whom{here}: {see}; the lock ends with its process."
+        )
+    what = "takes nothing" if holding.writes else "gives nothing"
+    see = f"ls -l {shlex.quote(path)}; fuser -v {shlex.quote(path)}"
+    return f"{path} {what}: see what it is and who else has it open{here}: {see}."
+
+
+@release.register
+def _(holding: f.OnLock, finding: Finding) -> str:
+    at = f" in {terms.frame(finding.frame)}" if finding.frame is not None else ""
+    if not holding.threads:
+        why = "the lock was taken twice, or by a thread that has ended"
+        return (
+            f"It waits for a lock{at} and has no other Python thread that could release it: {why}."
+        )
+    threads = "; ".join(f"{name} at {terms.frame(frame)}" for name, frame in holding.threads[:2])
+    return f"It waits{at} for another thread of its own: {threads}. Find there who holds the lock."

@@ -1,0 +1,92 @@
+"""The sentence where no rank is named: why the job is healthy, or why nothing could be said; and
+the notes.
+"""
+
+from __future__ import annotations
+
+from ..health import Reason, Remaining
+from ..ops.evidence import Note, Remark
+from . import terms
+
+_WHYS = 4  # nodes whose reason for silence is in the sentence
+
+
+def healthy(of: Remaining | None) -> str:
+    """Why the job is healthy; None: the operations show it."""
+    if of is None:
+        return "Operations went on, or ended cleanly, on every rank."
+    if of.reason is Reason.ALL_MOVED:
+        return f"All {terms.count(of.number, 'rank')} moved between the two samples."
+    if of.reason is Reason.MOST_MOVED:
+        moved = f"{len(of.ranks)} of {terms.count(of.number, 'rank')} moved between the two samples"
+        return f"{moved}, and the others ran in their communications."
+    return "Every rank ran and got on within its communications between the two samples."
+
+
+def unknown(of: Remaining) -> str:
+    """Why nothing could be said, and what would decide it."""
+    who, others = terms.ranks(of.ranks), terms.ranks(of.others)
+    where = f" in {terms.op(of.op)}" if of.op is not None else ""
+    texts = {
+        Reason.NOT_CAPTURED: f"no rank was captured{_nodes(of)}",
+        Reason.SOME_NOT_SEEN: _not_seen(of),
+        Reason.NO_STACKS: f"no stack of {who} could be read: {'; '.join(of.whys)}",
+        Reason.SOME_NOT_CAPTURED: (
+            f"all captured ranks wait ({who}{where}) and {others} {terms.choose(of.others, 'was', 'were')} not captured: "
+            "capture the whole job (--jobid, --hostfile)"
+        ),
+        Reason.NONE_WAITS: (
+            f"no rank waits in a communication; {who} {terms.choose(of.ranks, 'is', 'are')} working. "
+            "Capture again with a larger --settle, or when the job stalls"
+        ),
+        Reason.ONE_RANK: f"only one rank was captured, {who} waits{where}; capture the others too",
+        Reason.ONE_SAMPLE: "no rank is in a communication that is known, and there is one sample only",
+        Reason.NOTHING_STANDS_OUT: (
+            "no rank stands out. Two samples further apart (--settle 10), or the black box (hangdoctor run), would show more"
+        ),
+    }
+    return f"Could not tell: {texts[of.reason]}."
+
+
+def _nodes(of: Remaining) -> str:
+    more = f"; and {len(of.whys) - _WHYS} more" if len(of.whys) > _WHYS else ""
+    return f" ({'; '.join(of.whys[:_WHYS])}{more})" if of.whys else ""
+
+
+def _not_seen(of: Remaining) -> str:
+    were = terms.choose(of.ranks, "was", "were")
+    why = f" ({'; '.join(of.whys)})" if of.whys else ": capture the whole job (--jobid, --hostfile)"
+    return f"operations went on, or ended cleanly, on every rank that was seen, but {terms.ranks(of.ranks)} {were} not{why}"
+
+
+def note(of: Note) -> str:
+    """A remark on the evidence, as a sentence."""
+    at = f" in {terms.long_frame(of.frame)}" if of.frame is not None else ""
+    who, blamed = terms.ranks(of.ranks), terms.ranks(of.blamed)
+    texts = {
+        Remark.NO_RECORDS: "No rank has operation records: a black box or Flight Recorder dumps show who waits for whom.",
+        Remark.IN_PASSING: (
+            "Several operations that all their members had entered were under way at once: the job probably moved when it was "
+            "captured. A second capture some seconds later would decide it."
+        ),
+        Remark.ONE_CAPTURE: "No rank waits for another, and there is one capture only: a second one would show whether they move.",
+        Remark.SOME_MOVED: "Some ranks moved and the others wait for them: a later capture would show whether that is a hang.",
+        Remark.NO_WAIT: "No rank waits in a recorded operation: what the ranks do instead, their stacks show.",
+        Remark.BARE_RANKS: f"No operation records of {who}, for no known reason.",
+        Remark.INFERRED_GROUPS: (
+            f"The members of {terms.count(of.number, 'group')} are not recorded and were inferred: the verdict is less sure."
+        ),
+        Remark.UNRECORDED_WAIT: (
+            f"{terms.capital(terms.are(of.ranks)) if of.ranks else ''} in {of.op}{at.replace(' in ', ', ', 1)}, which black boxes "
+            "do not record: the stacks are believed."
+        ),
+        Remark.UNNAMED_GROUPS: (
+            f"{terms.capital(who)} {terms.choose(of.ranks, 'waits', 'wait')} in operations of groups that no record names "
+            f"(rank {min(of.ranks, default=0)}: {of.op} #{of.number}): for whom is unknown. Their stacks show more."
+        ),
+        Remark.STACKS_DISAGREE: (
+            f"Stacks and operations disagree: by its stack {who} {terms.choose(of.ranks, 'is', 'are')} outside{at}, by its operations "
+            f"{blamed} is the cause; the operations are believed."
+        ),
+    }
+    return texts[of.remark]

@@ -1,0 +1,208 @@
+"""How ranks, nodes, processes, frames, operations and durations are written: `docs/voice.md`, "How
+things are written".
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Sequence
+
+from ...model import Frame
+from ...ranges import format_hosts, format_ranks
+from ..findings import Doing, End, GroupRef, Home, Op
+
+_AXES = {"tp": "TP", "dp": "DP", "pp": "PP"}
+_TRANSFERS = {"send": "to", "isend": "to", "recv": "from", "irecv": "from"}
+_NODES = 4  # named in one place
+_CALLS = {
+    "clock_nanosleep": "sleeping",
+    "nanosleep": "sleeping",
+    "futex": "waiting for a lock or another thread",
+    "wait4": "waiting for a child process",
+    "waitid": "waiting for a child process",
+    "pause": "waiting for a signal",
+}
+
+
+def capital(text: str) -> str:
+    """`text` with a capital first letter."""
+    return text[:1].upper() + text[1:]
+
+
+def choose(things: Sequence[object] | int, one: str, many: str) -> str:
+    """`one` or `many`, by the number of things."""
+    number = things if isinstance(things, int) else len(things)
+    return one if number == 1 else many
+
+
+def count(number: int, noun: str) -> str:
+    """``1 rank``, ``8 ranks``."""
+    return f"{number} {noun}{choose(number, '', 's')}"
+
+
+def ranks(some: Iterable[int]) -> str:
+    """``rank 3``, ``ranks 0-2,8``; "" for none."""
+    numbers = sorted(set(some))
+    return f"{choose(numbers, 'rank', 'ranks')} {format_ranks(numbers)}" if numbers else ""
+
+
+def are(some: Sequence[int]) -> str:
+    """``rank 3 is``, ``ranks 0-2 are``."""
+    return f"{ranks(some)} {choose(some, 'is', 'are')}"
+
+
+def have(some: Sequence[int]) -> str:
+    """``rank 3 has``, ``ranks 0-2 have``."""
+    return f"{ranks(some)} {choose(some, 'has', 'have')}"
+
+
+def who(some: Sequence[int], homes: Sequence[Home], nodes: Sequence[str] = ()) -> str:
+    """``Rank 3 (n2, pid 812)``; of several ranks the nodes alone."""
+    name = capital(ranks(some))
+    if len(some) == 1 and homes:
+        home = homes[0]
+        parts = [
+            home.node,
+            f"pid {home.pid}" if home.pid else "",
+            f"GPU {home.gpu}" if home.gpu else "",
+        ]
+        inner = ", ".join(p for p in parts if p)
+    else:
+        at = sorted({h.node for h in homes if h.node} or set(nodes))
+        inner = format_hosts(at) if len(at) <= _NODES else count(len(at), "node")
+    return f"{name} ({inner})" if inner else name
+
+
+def duration(seconds: float) -> str:
+    """``0.4 s``, ``41 s``, ``12 min``, ``3.2 h``."""
+    if seconds < 1:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def share(part: float) -> str:
+    """A share of 1 as ``61 %``."""
+    return f"{part:.0%}".replace("%", " %")
+
+
+def frame(of: Frame) -> str:
+    """A frame in a sentence: ``load_batch (data.py:40)``."""
+    return f"{of.name} ({of.file.rpartition('/')[2]}:{of.line})"
+
+
+def long_frame(of: object) -> str:
+    """A frame in evidence, ``function (folder/file.py:12)``: the last two parts of the path."""
+    text = str(of)
+    head, _, tail = text.rpartition(" (")
+    parts = tail.rstrip(")").split("/")
+    return f"{head} ({'/'.join(parts[-2:])})" if head else text
+
+
+def site(text: str) -> str:
+    """A recorded line, ``function (path:line)``, in a sentence: the file's name and the line
+    alone.
+    """
+    return text.rpartition(" (")[2].rstrip(")").rpartition("/")[2]
+
+
+def group(of: GroupRef) -> str:
+    """``TP group 2-3``, ``group 'mine' (0-3)``; "" for the whole job."""
+    if of.axis == "world":
+        return ""
+    members = format_ranks(of.ranks)
+    if of.axis in _AXES:
+        return f"{_AXES[of.axis]} group {members}"
+    if of.name:
+        return f"group '{of.name}' ({members})"
+    return f"group {members}" if members else ""
+
+
+def op(of: Op) -> str:
+    """``all_reduce #12``, ``recv #5 from rank 1``, ``all_reduce in step (train.py:31)``."""
+    name = f"{of.name} #{of.seq}" if of.seq >= 0 else of.name
+    if of.name in _TRANSFERS and of.peer is not None:
+        other = f"rank {of.peer}" if of.peer >= 0 else "any rank"
+        return f"{name} {_TRANSFERS[of.name]} {other}"
+    if of.seq < 0:
+        return f"{name} in {frame(of.frame)}" if of.frame is not None else name
+    where = group(of.group)
+    return f"{name} of {where}" if where else name
+
+
+def short_op(of: Op) -> str:
+    """An operation where its group or its line was said before: ``all_reduce #12``,
+    ``all_reduce``.
+    """
+    return f"{of.name} #{of.seq}" if of.seq >= 0 else of.name
+
+
+def op_at(of: Op | None) -> str:
+    """An operation with its line: ``all_reduce #12 (train.py:31)``."""
+    if of is None:
+        return "nothing"
+    return f"{op(of)} ({site(of.site)})" if of.site else op(of)
+
+
+def long_op(of: Op | None) -> str:
+    """An operation in evidence, with its group and its line."""
+    if of is None:
+        return "nothing"
+    text = op(of)
+    if of.seq < 0 and of.frame is not None:
+        return f"{of.name} in {long_frame(of.frame)}"
+    return f"{text} at {long_frame(of.site)}" if of.site else text
+
+
+def doing(of: Doing) -> str:
+    """``sleeping``, ``blocked in recvfrom``, ``computing``."""
+    if of.act == "running":
+        return "computing"
+    if of.act == "working":
+        return "still working"
+    if of.act == "still":
+        return "not moving"
+    call, _, target = of.call.partition("(")
+    if call in _CALLS:
+        return _CALLS[call]
+    path = target.rpartition(" -> ")[2].rstrip(")")
+    return f"blocked in {call} on {_short_target(path)}" if path else f"blocked in {call}"
+
+
+def _short_target(path: str) -> str:
+    """What a descriptor leads to: ``a pipe``, ``a socket``, the name of a file."""
+    for kind in ("pipe", "socket"):
+        if path.startswith(f"{kind}:["):
+            return f"a {kind}"
+    return path.rpartition("/")[2] or path
+
+
+def signal_name(number: int) -> str:
+    """``SIGKILL``, ``signal 99``."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def end(of: End) -> str:
+    """``exit code 1``, ``killed by SIGKILL (its cgroup counts 2 kills for lack of memory)``."""
+    memory = (
+        f"its cgroup counts {count(of.oom_kills, 'kill')} for lack of memory"
+        if of.oom_kills
+        else ""
+    )
+    if of.code is None:
+        return f"nothing shows how it ended ({memory})" if memory else "nothing shows how it ended"
+    if of.code >= 0:
+        return f"exit code {of.code}"
+    killed = f"killed by {signal_name(-of.code)}"
+    return f"{killed} ({memory})" if memory and -of.code == signal.SIGKILL else killed
+
+
+def cut(text: str, width: int) -> str:
+    """`text`, at most `width` characters."""
+    return text if len(text) <= width else text[: width - 1].rstrip() + "…"

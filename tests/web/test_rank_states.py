@@ -1,0 +1,48 @@
+"""One table of states: the terminal, the page, its style sheet and its JavaScript all have every one of them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from hangdoctor import rank_states, standing
+from hangdoctor.messages import RankNow
+from hangdoctor.rank_states import STATES, SUSPECT, TABLE
+from hangdoctor.top.screen import STYLES
+
+STATIC = Path(rank_states.__file__).parent / "web" / "static"
+
+
+def test_the_page_has_the_table() -> None:
+    assert (STATIC / "states.js").read_text() == rank_states.javascript(), "python -m hangdoctor.rank_states > states.js"
+
+
+def test_the_page_keeps_no_table_of_its_own() -> None:
+    for file in STATIC.glob("*.js"):
+        if file.name != "states.js":
+            assert not re.search(r"(STATES|WORST|SAYS|GLYPHS) = ", file.read_text()), file.name
+
+
+def test_each_state_has_a_colour_on_the_page_and_in_the_terminal() -> None:
+    colours = set(re.findall(r"--(\w+):", (STATIC / "live.css").read_text()))
+    assert set(STATES) <= colours
+    assert STYLES.keys() == set(STATES)
+
+
+def test_states_are_told_apart() -> None:
+    assert len({s.name for s in TABLE}) == len({s.legend for s in TABLE}) == len(TABLE)
+    assert sorted(s.concern for s in TABLE) == list(range(len(TABLE)))
+    for marks in ([s.glyph for s in TABLE if s.glyph], [s.sign for s in TABLE if s.sign]):
+        assert len(set(marks)) == len(marks)
+    assert {s.name for s in TABLE if s.short} == set(SUSPECT)
+
+
+def test_every_state_that_a_rank_can_have_is_in_the_table() -> None:
+    reports = [
+        RankNow(0, over=True, finished=True), RankNow(0, over=True), RankNow(0, held="D"), RankNow(0, held="T"),
+        RankNow(0, busy=True), RankNow(0, inside=True), RankNow(0, box=True), RankNow(0),
+    ]  # fmt: skip
+    seen = {
+        standing.state_of(report, idle_s, silent) for report in reports for idle_s in (0.0, 60.0) for silent in (False, True)
+    }
+    assert seen | {"unseen"} == set(STATES)
