@@ -121,8 +121,8 @@ def _head(seen: Seen | None, trouble: str, width: int) -> Iterator[Text]:
     for name, number in picture.counts.items():
         state = BY_NAME.get(name)
         glyph = state.glyph if state is not None else ""
-        told = f" {glyph} {number} {visible(name)} ".replace("  ", " ")
-        counts.append(told, style=STYLES.get(name, "")).append(" ")
+        count = f" {glyph} {number} {visible(name)} ".replace("  ", " ")
+        counts.append(count, style=STYLES.get(name, "")).append(" ")
     yield counts
     yield Text()
     standings = [s for s in picture.standings if s.state not in ("unseen",)][:_MAX_STANDINGS]
