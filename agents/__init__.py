@@ -2,5 +2,3 @@
 
 The import name is generic, so `hangdoctor agent` asks this marker whether it got its own package.
 """
-
-HANGDOCTOR_AGENTS = "hangdoctor.agents/1"

@@ -20,16 +20,17 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from hangdoctor import messages as msg
 from hangdoctor._version import __version__
-from hangdoctor.collector import address, keys
-from hangdoctor.collector.line import Line, take_place
-from hangdoctor.collector.spool import Spool
 from hangdoctor.errors import CollectorError, HangdoctorError, NoRanksFound
 from hangdoctor.logs import to_stderr
-from hangdoctor.node_packing import pack_capture
-from hangdoctor.readers import boxes, discover
+from hangdoctor.readers import discover
+from hangdoctor.readers import rank_operations as boxes
 from hangdoctor.readers.node import CaptureOptions, capture_node
+from hangdoctor.transport import address, keys
+from hangdoctor.transport import messages as msg
+from hangdoctor.transport.capture_codec import pack_capture
+from hangdoctor.transport.link import Line, take_place
+from hangdoctor.transport.spool import Spool
 
 from . import trace_request
 from .ranks import Ranks
@@ -40,7 +41,7 @@ _STANDS_S = 12.0  # so long a report goes out with every look: that nothing chan
 _ANSWER_S = 5.0  # for the way of a capture; the collector waits no longer
 
 
-class Options(Struct, frozen=True):
+class AgentOptions(Struct, frozen=True):
     folder: Path | None = None
     collector: str = ""
     via: str = ""  # a collector of the tree, by its name
@@ -58,7 +59,7 @@ class Options(Struct, frozen=True):
 class NodeAgent:
     """One agent on this node."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: AgentOptions) -> None:
         self.options = options
         self.node = options.node or os.environ.get("SLURMD_NODENAME") or platform.node()
         place = options.spool or _spool_place(options, self.node)
@@ -242,7 +243,7 @@ class NodeAgent:
             await asyncio.sleep(0.1)  # the connection was lost meanwhile, and comes back
 
 
-def _spool_place(options: Options, node: str) -> Path:
+def _spool_place(options: AgentOptions, node: str) -> Path:
     """One place for each job's folder and node: the next agent finds what a killed one has left."""
     key = hashlib.blake2b(f"{options.folder}|{options.collector}|{options.via}|{node}".encode(), digest_size=8).hexdigest()
     return Path(tempfile.gettempdir()) / f"hangdoctor-agents-{os.getuid()}" / key
@@ -264,7 +265,7 @@ def _captured(options: CaptureOptions, node: str, keep_ops: int) -> bytes:
     return pack_capture(capture)
 
 
-def main(options: Options) -> None:
+def main(options: AgentOptions) -> None:
     """Run an agent in this process; ends within a second of SIGTERM, whatever a capture does.
 
     Raises:

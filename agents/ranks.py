@@ -11,13 +11,14 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from hangdoctor import places
 from hangdoctor.errors import BadInput
-from hangdoctor.messages import Past, RankNow
-from hangdoctor.model import ThreadSample
-from hangdoctor.ranges import number_in
-from hangdoctor.readers import blackbox, discover, history, proc, pyspy
-from hangdoctor.readers.glance import BoxWatch
+from hangdoctor.model.capture import ThreadSample
+from hangdoctor.readers import blackbox, discover, proc, pyspy
+from hangdoctor.readers import box_history as history
+from hangdoctor.readers.box_position import BoxWatch
+from hangdoctor.stacks import place_rules
+from hangdoctor.text.ranges import number_in
+from hangdoctor.transport.messages import Past, RankNow
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _BUSY_CPU = 0.3  # of one core
@@ -245,7 +246,7 @@ class Ranks:
         if mono - tracked.stack_at >= _STACKS_S or tracked.stack_at < tracked.changed_at:
             tracked.stack_at = mono
             thread = _main_thread(tracked.found.pid)
-            place = places.find_place(thread.frames, blocked=True) if thread is not None else None
+            place = place_rules.find_place(thread.frames, blocked=True) if thread is not None else None
             tracked.spins = place is not None and (place.communicates or place.kind == "device")
         return tracked.spins
 

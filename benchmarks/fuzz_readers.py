@@ -46,7 +46,7 @@ def _json_or_bytes(data: bytes, chance: random.Random, other: bytes) -> bytes:
 
 
 def _packed(data: bytes, chance: random.Random, other: bytes) -> bytes:
-    """Compressed msgpack: spoilt before the packing, or after it, or a bomb."""
+    """Compressed msgpack: spoilt before the operations_codec, or after it, or a bomb."""
     how = chance.random()
     if how < 0.5:
         with contextlib.suppress(msgspec.DecodeError, ValueError, RecursionError, TypeError, OverflowError):
@@ -81,7 +81,7 @@ def _read_box(data: bytes) -> None:
 
 
 def _read_glance(data: bytes) -> None:
-    from hangdoctor.readers.glance import BoxWatch
+    from hangdoctor.readers.box_position import BoxWatch
 
     with _as_file(data, "n-1.blackbox") as path:
         watch = BoxWatch(path)
@@ -104,7 +104,8 @@ def _read_calls(data: bytes) -> None:
 
 
 def _read_dump(data: bytes) -> None:
-    from hangdoctor.readers import flight_recorder, fr_format
+    from hangdoctor.readers import flight_recorder
+    from hangdoctor.readers import flight_recorder_format as fr_format
 
     dump = fr_format.parse(data)
     flight_recorder.convert({0: dump})
@@ -153,25 +154,25 @@ def _read_ras(data: bytes) -> None:
 
 
 def _read_wire(data: bytes) -> None:
-    from hangdoctor import wire
+    from hangdoctor.transport import stdout_frame as wire
 
     wire.unpack(data.decode("utf-8", "replace"))
 
 
 def _read_node(data: bytes) -> None:
-    from hangdoctor import node_packing
+    from hangdoctor.transport import capture_codec
 
-    node_packing.unpack_capture(data)
+    capture_codec.unpack_capture(data)
 
 
 def _read_operations(data: bytes) -> None:
-    from hangdoctor import packing
+    from hangdoctor.storage import operations_codec
 
-    packing.unpack(data)
+    operations_codec.unpack(data)
 
 
 def _read_bundle(data: bytes) -> None:
-    from hangdoctor import bundle
+    from hangdoctor.storage import bundle
 
     head, _, rest = data.partition(b"\n")
     with tempfile.TemporaryDirectory(prefix="hangdoctor-fuzz-", dir="/dev/shm") as folder:
@@ -240,7 +241,7 @@ def _folder_seeds() -> list[bytes]:
 
 
 def _wire_seeds() -> list[bytes]:
-    from hangdoctor import wire
+    from hangdoctor.transport import stdout_frame as wire
 
     return [
         msgspec.json.encode(wire.NodeReply("n1", seeds.node())),
@@ -251,7 +252,7 @@ def _wire_seeds() -> list[bytes]:
 def _wire_case(data: bytes, chance: random.Random, other: bytes) -> bytes:
     import base64
 
-    from hangdoctor import wire
+    from hangdoctor.transport import stdout_frame as wire
 
     bomb = b" " * (200 << 20) if chance.random() < 0.01 else b""
     body = zlib.compress(_json_or_bytes(data, chance, other) + bomb, 1)
@@ -260,15 +261,15 @@ def _wire_case(data: bytes, chance: random.Random, other: bytes) -> bytes:
 
 
 def _node_seeds() -> list[bytes]:
-    from hangdoctor import node_packing
+    from hangdoctor.transport import capture_codec
 
-    return [zlib.decompress(node_packing.pack_capture(seeds.node()))]
+    return [zlib.decompress(capture_codec.pack_capture(seeds.node()))]
 
 
 def _operation_seeds() -> list[bytes]:
-    from hangdoctor import packing
+    from hangdoctor.storage import operations_codec
 
-    return [zlib.decompress(packing.pack([((0, False), seeds.history(0)), ((1, True), seeds.history(1))]))]
+    return [zlib.decompress(operations_codec.pack([((0, False), seeds.history(0)), ((1, True), seeds.history(1))]))]
 
 
 def _bundle_seeds() -> list[bytes]:

@@ -10,10 +10,18 @@ import time
 from functools import lru_cache
 from pathlib import Path
 
-from hangdoctor.model import Frame, JobCapture, NodeCapture, Process, ProcessSample, RankCapture, ThreadSample
-from hangdoctor.operations import Group, Mark, Operation, RankOps
+from hangdoctor.model.capture import (
+    Frame,
+    JobCapture,
+    NodeCapture,
+    Process,
+    ProcessSample,
+    RankCapture,
+    ThreadSample,
+)
+from hangdoctor.model.operations import Group, Mark, Operation, RankOps
 from hangdoctor.probe import format as boxes
-from hangdoctor.probe.box import Box
+from hangdoctor.probe.box import BoxWriter
 from hangdoctor.probe.calls import format as calls
 from hangdoctor.probe.calls.ring import Ring
 
@@ -29,7 +37,7 @@ def files(pattern: str) -> list[bytes]:
 def box() -> bytes:
     """A black box of 512 KiB with threads, groups, texts and operations."""
     with tempfile.TemporaryDirectory() as folder:
-        made = Box(Path(folder), "job", 512 << 10)
+        made = BoxWriter(Path(folder), "job", 512 << 10)
         made.add_group("00" * 8, 8, "0-7", "default_pg", 0)
         made.add_group("11" * 8, 4, "0-6:2,9", "dp", 0)
         made.add_thread(0, os.getpid(), "MainThread")
@@ -105,8 +113,8 @@ def job() -> JobCapture:
 
 def bundle_files() -> dict[str, bytes]:
     """The files of a saved bundle, by name."""
-    from hangdoctor import bundle
     from hangdoctor.diagnosis import diagnose
+    from hangdoctor.storage import bundle
 
     with tempfile.TemporaryDirectory() as folder:
         path = bundle.save(Path(folder) / "b", job(), diagnose(job()), "report", ["hangdoctor"])

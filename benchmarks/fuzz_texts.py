@@ -21,7 +21,7 @@ _MESSAGES = ("Hello", "Report", "Relayed", "Captured", "Declined", "Bye", "Captu
 
 
 def _message_seeds() -> list[bytes]:
-    from hangdoctor import messages as msg
+    from hangdoctor.transport import messages as msg
 
     now = msg.RankNow(0, 7, op="all_reduce", seq=3)
     said: list[Any] = [
@@ -40,8 +40,8 @@ def _message_case(data: bytes, chance: random.Random, other: bytes) -> bytes:
 
 
 def _read_message(data: bytes) -> None:
-    from hangdoctor import messages as msg
     from hangdoctor.errors import WireError
+    from hangdoctor.transport import messages as msg
 
     for decode in (msg.from_agent, msg.from_collector):
         with contextlib.suppress(WireError):
@@ -49,8 +49,8 @@ def _read_message(data: bytes) -> None:
 
 
 def _read_lists(data: bytes) -> None:
-    from hangdoctor import ranges
     from hangdoctor.errors import UsageError
+    from hangdoctor.text import ranges
 
     text = data.decode("utf-8", "replace")
     for parse in (ranges.parse_ranks, ranges.parse_hosts):
@@ -64,13 +64,14 @@ def _read_lists(data: bytes) -> None:
 
 
 def _read_settings(data: bytes) -> None:
-    from hangdoctor import actions, places
     from hangdoctor.errors import BadInput
+    from hangdoctor.sidecar import actions
+    from hangdoctor.stacks import place_rules
 
     with _as_file(data, "hangdoctor.toml") as path, contextlib.suppress(BadInput):
         actions.load(path)
     with contextlib.suppress(BadInput):
-        places._rules_of(data.decode("utf-8", "replace"), "places.toml")
+        place_rules._rules_of(data.decode("utf-8", "replace"), "place_rules.toml")
 
 
 _SETTINGS = b"""[actions]
@@ -98,10 +99,10 @@ def _read_request(data: bytes) -> None:
 
 def _read_state(data: bytes) -> None:
     """What a collector leaves in its folder: address, page, key, and what an agent has not got rid of."""
-    from hangdoctor.collector import address, keys
-    from hangdoctor.collector.spool import Spool
     from hangdoctor.errors import CollectorError
-    from hangdoctor.web import place
+    from hangdoctor.transport import address, keys
+    from hangdoctor.transport.spool import Spool
+    from hangdoctor.web import page_address as place
 
     with tempfile.TemporaryDirectory(prefix="hangdoctor-fuzz-", dir="/dev/shm") as folder:
         here = Path(folder)
@@ -118,7 +119,7 @@ def _read_state(data: bytes) -> None:
 
 def _incident_seeds() -> list[bytes]:
     from hangdoctor.diagnosis import diagnose
-    from hangdoctor.incidents import Incidents
+    from hangdoctor.storage.incidents import Incidents
 
     with tempfile.TemporaryDirectory(prefix="hangdoctor-fuzz-", dir="/dev/shm") as folder:
         index = Incidents(Path(folder))
@@ -143,7 +144,7 @@ def _incident_case(data: bytes, chance: random.Random, other: bytes) -> bytes:
 
 
 def _read_incidents(data: bytes) -> None:
-    from hangdoctor.incidents import Incidents
+    from hangdoctor.storage.incidents import Incidents
 
     with tempfile.TemporaryDirectory(prefix="hangdoctor-fuzz-", dir="/dev/shm") as folder:
         (Path(folder) / "incidents").mkdir()
@@ -155,7 +156,7 @@ def _read_incidents(data: bytes) -> None:
 
 
 def _read_environment(data: bytes) -> None:
-    from hangdoctor.layout import guess_layout
+    from hangdoctor.model.layout import guess_layout
     from hangdoctor.readers import discover, jobnames
 
     words = data.decode("utf-8", "surrogateescape").split("\0")
@@ -180,7 +181,7 @@ _ENVIRONMENT = (
 def _read_launcher(data: bytes) -> None:
     """What schedulers, remote shells and nvidia-smi print."""
     from hangdoctor.launchers import gather
-    from hangdoctor.readers import preflight_gpu
+    from hangdoctor.preflight import gpu as preflight_gpu
 
     text = data.decode("utf-8", "replace")
     gather.last_words(text)
@@ -195,20 +196,20 @@ _LAUNCHER = b"srun: error: n4: task 45: Exited with exit code 1\n0, NVIDIA H100,
 def _page() -> Any:
     from hangdoctor.collector.state import Core, Settings
     from hangdoctor.collector.view import View
-    from hangdoctor.incidents import Incidents
-    from hangdoctor.watchdog import Settings as Bounds
-    from hangdoctor.watchdog import Watchdog
+    from hangdoctor.storage.incidents import Incidents
+    from hangdoctor.watch.stall_watch import Settings as Bounds
+    from hangdoctor.watch.stall_watch import StallWatch
+    from hangdoctor.web.access import Access
     from hangdoctor.web.api import Api
-    from hangdoctor.web.board import Board, Doors
-    from hangdoctor.web.guard import Access
     from hangdoctor.web.hub import Hub
     from hangdoctor.web.metrics import Exporter
     from hangdoctor.web.pages import Pages
     from hangdoctor.web.server import application
+    from hangdoctor.web.snapshot import Board, Doors
 
     folder = Path(tempfile.mkdtemp(prefix="hangdoctor-fuzz-"))
     board = Board(
-        View(Core(Settings(), Watchdog(Bounds()))),
+        View(Core(Settings(), StallWatch(Bounds()))),
         Incidents(folder),
         Doors(lambda why: None, lambda path: (b"", "text/html"), lambda on: ""),
     )

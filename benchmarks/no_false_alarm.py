@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 from benchmarks.progress import say
-from hangdoctor.incidents import Incidents
+from hangdoctor.storage.incidents import Incidents
 
 TRAIN = """
 import os, random, sys, time

@@ -53,7 +53,8 @@ def _measure(steps: int, long_steps: int) -> None:
     import torch.distributed as dist
 
     from hangdoctor import probe
-    from hangdoctor.probe import hot, signatures, wrap
+    from hangdoctor.probe import record_core as hot
+    from hangdoctor.probe import signatures, wrap
     from hangdoctor.probe.state import probe as state
 
     torch.set_num_threads(1)

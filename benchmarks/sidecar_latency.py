@@ -27,7 +27,7 @@ from lab import Cluster, unavailable, wait_until
 from watched import Watched
 
 from benchmarks.progress import say
-from hangdoctor.incidents import Incident
+from hangdoctor.storage.incidents import Incident
 
 RANKS = 8
 STEPS = 40  # before a fault that nobody watches

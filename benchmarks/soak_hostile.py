@@ -24,10 +24,10 @@ import zmq
 from msgspec import Struct
 
 from benchmarks.progress import say
-from hangdoctor import messages as msg
-from hangdoctor.collector import address, keys
-from hangdoctor.collector.parts import Position
-from hangdoctor.incidents import Incidents
+from hangdoctor.collector.instructions import Position
+from hangdoctor.storage.incidents import Incidents
+from hangdoctor.transport import address, keys
+from hangdoctor.transport import messages as msg
 
 _EACH = 10  # messages of one peer: after so many bad ones it is cut off
 _JOB = "soak-hostile"

@@ -17,12 +17,19 @@ import msgspec
 import psutil
 from msgspec import Struct
 
-from hangdoctor import messages as msg
 from hangdoctor.clock import FakeClock
-from hangdoctor.collector.parts import Conclude, Instruction, Position, Remember, Send, Settings
+from hangdoctor.collector.instructions import (
+    Conclude,
+    Instruction,
+    Position,
+    Remember,
+    Send,
+    Settings,
+)
 from hangdoctor.collector.state import Core
-from hangdoctor.watchdog import Learned, Watchdog
-from hangdoctor.watchdog import Settings as Bounds
+from hangdoctor.transport import messages as msg
+from hangdoctor.watch.stall_watch import Learned, StallWatch
+from hangdoctor.watch.stall_watch import Settings as Bounds
 
 NODES, RANKS = 2, 4
 HOUR = 3600.0
@@ -143,7 +150,7 @@ class Soak:
         self.core = self._core({}, Learned())
 
     def _core(self, positions: dict[str, Position], learned: Learned) -> Core:
-        return Core(Settings(), Watchdog(Bounds(), learned), positions)
+        return Core(Settings(), StallWatch(Bounds(), learned), positions)
 
     def run(self) -> Result:
         seconds = int(self.result.hours * HOUR)

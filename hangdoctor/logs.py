@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from .texts import visible
+from .text.plain import visible
 
 _WINDOW_S = 60.0
 _OF_A_KIND = 40

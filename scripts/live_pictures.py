@@ -19,7 +19,7 @@ from rich.text import Text
 
 from hangdoctor.cli import demo
 from hangdoctor.cli.run import prepare
-from hangdoctor.web.place import Published, published
+from hangdoctor.web.page_address import Published, published
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"

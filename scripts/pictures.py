@@ -16,11 +16,11 @@ sys.path.insert(0, str(ROOT / "tests" / "report"))
 from chromium import Browser, missing  # noqa: E402
 
 from benchmarks.report_html.large import capture  # noqa: E402
-from hangdoctor import bundle  # noqa: E402
 from hangdoctor.cli import demo  # noqa: E402
 from hangdoctor.cli.run import prepare  # noqa: E402
 from hangdoctor.diagnosis import diagnose  # noqa: E402
-from hangdoctor.layout import Layout  # noqa: E402
+from hangdoctor.model.layout import Layout  # noqa: E402
+from hangdoctor.storage import bundle  # noqa: E402
 
 from live_pictures import live, top  # noqa: E402  isort: skip
 

@@ -26,15 +26,11 @@ def test_help_imports_no_verb_and_nothing_heavy(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True)
 
 
-def test_three_ways_to_start_are_one_program(tmp_path: Path) -> None:
+def test_two_ways_to_start_are_one_program(tmp_path: Path) -> None:
     by_module = hangdoctor("--help", cwd=tmp_path).stdout
-    by_agents = subprocess.run(
-        [sys.executable, "-m", "agents", "--help"], cwd=tmp_path, capture_output=True, text=True, check=True
-    ).stdout
-    by_script = subprocess.run(
-        [str(Path(sys.executable).with_name("hangdoctor")), "--help"], cwd=tmp_path, capture_output=True, text=True, check=True
-    ).stdout
-    assert by_script.splitlines()[1:] == by_module.splitlines()[1:] == by_agents.splitlines()[1:]
+    script = str(Path(sys.executable).with_name("hangdoctor"))
+    done = subprocess.run([script, "--help"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[1:] == by_module.splitlines()[1:]
 
 
 def flags_of(verb: str) -> set[str]:
@@ -95,13 +91,13 @@ def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
     assert flags_of("demo") == {"--script", "--fault", "--ranks", "--wait"}
 
 
-def test_another_distributions_agents_in_front_is_named(tmp_path: Path) -> None:
-    (tmp_path / "agents").mkdir()
-    (tmp_path / "agents" / "__init__.py").write_text("# somebody else's package\n")
-    done = hangdoctor(
-        "agent", "--once", "e30=", cwd=tmp_path, code=1, env={"PYTHONPATH": f"{tmp_path}:{ROOT}", "PATH": "/usr/bin:/bin"}
-    )
-    assert "not hangdoctor's" in done.stderr and str(tmp_path / "agents") in done.stderr
+def test_a_package_called_agents_in_front_is_not_taken_for_ours(tmp_path: Path) -> None:
+    for name in ("agents", "train"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise ImportError('the other package')\n")
+    env = {"PYTHONPATH": f"{tmp_path}:{ROOT}", "PATH": "/usr/bin:/bin"}
+    done = hangdoctor("agent", "--once", "e30=", cwd=tmp_path, env=env)
+    assert "the other package" not in done.stdout + done.stderr
 
 
 def test_wrong_usage_is_exit_code_2(tmp_path: Path) -> None:
@@ -119,7 +115,8 @@ def has_compiler() -> bool:
 @pytest.mark.timeout(300)
 def test_a_wheel_holds_everything_and_runs_without_torch(tmp_path: Path) -> None:
     source = tmp_path / "source"  # a copy: a build leaves its folders beside what it builds
-    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "build", "*.egg-info", "*.so", "state", "tests"))
+    ignored = shutil.ignore_patterns(".*", "build", "*.egg-info", "*.so", "state", "tests")
+    shutil.copytree(ROOT, source, ignore=ignored, symlinks=True)
     subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q", "-w", str(tmp_path), str(source)],
         check=True, capture_output=True,
@@ -131,17 +128,23 @@ def test_a_wheel_holds_everything_and_runs_without_torch(tmp_path: Path) -> None
         check=True,
         capture_output=True,
     )
+    installed = {path.name for path in target.iterdir()}
+    assert {name for name in installed if not name.endswith(".dist-info")} <= {"hangdoctor", "bin"}
+    assert (target / "hangdoctor" / "train" / "configs" / "cpu_2x2x2.yaml").exists()
+    for name in ("agents", "train"):  # as other distributions have them
+        (target / name).mkdir()
+        (target / name / "__init__.py").write_text("raise ImportError('the other package')\n")
     code = (
         "import sys; sys.modules['torch'] = None\n"  # an import of torch would now fail
-        "import hangdoctor, agents, train, hangdoctor.places as p\n"
+        "import hangdoctor, hangdoctor.stacks.place_rules as p\n"
         f"assert hangdoctor.__file__.startswith({str(target)!r}), hangdoctor.__file__\n"
         "assert len(p.rules()) > 10\n"
-        "import hangdoctor.cli.dump, hangdoctor.cli.diagnose, hangdoctor.launchers.local, agents.oneshot\n"
+        "import hangdoctor.cli.dump, hangdoctor.cli.diagnose, hangdoctor.launchers.local, hangdoctor.agents.oneshot\n"
         "from hangdoctor.report.html import page\n"  # its templates, style and script are package data
         "assert page._static(page._STYLES) and page._static(page._SCRIPTS)\n"
         "assert page.environment().get_template('page.html.j2') and page.environment().get_template('rest.html.j2')\n"
-        "import hangdoctor.cli.collect, hangdoctor.cli.sidecar, hangdoctor.cli.incidents, agents.node_agent, hangdoctor.cli.top\n"
-        "import hangdoctor.cli.trace_control, hangdoctor.cli.trace_tail, hangdoctor.probe.calls.hooks as hooks\n"
+        "import hangdoctor.cli.collect, hangdoctor.cli.sidecar, hangdoctor.cli.incidents, hangdoctor.agents.node_agent, hangdoctor.cli.top\n"
+        "import hangdoctor.cli.trace.control, hangdoctor.cli.trace.tail, hangdoctor.probe.calls.hooks as hooks\n"
         f"assert hooks.extension() is not None or not {has_compiler()}, 'the extension was not built'\n"
         "import hangdoctor.web.pages as w\n"
         "assert {'index.html', 'login.html', 'page.js', 'live.css', 'icon.svg'} <= set(w.load_files())"

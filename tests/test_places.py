@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from hangdoctor.diagnosis.position import compare
-from hangdoctor.layout import Layout, guess_layout
-from hangdoctor.model import Frame, ThreadSample
-from hangdoctor.places import find_place, rank_thread
-from hangdoctor.ranges import format_hosts, format_ranks, parse_hosts, parse_ranks
+from hangdoctor.model.capture import Frame, ThreadSample
+from hangdoctor.model.layout import Layout, guess_layout
+from hangdoctor.stacks.place_rules import find_place, rank_thread
+from hangdoctor.text.ranges import format_hosts, format_ranks, parse_hosts, parse_ranks
 
 C10D = "/site-packages/torch/distributed/distributed_c10d.py"
 
@@ -90,7 +90,7 @@ def test_a_users_own_rules_come_first(tmp_path: Path) -> None:
         '[[rule]]\nkind = "collective"\nfunction = "exchange_halos"\nfile = "ocean/mesh\\\\.py$"\nop = "="\ngroup = "world"\n'
     )
     code = (
-        "import json; from hangdoctor.places import find_place; from hangdoctor.model import Frame\n"
+        "import json; from hangdoctor.stacks.place_rules import find_place; from hangdoctor.model.capture import Frame\n"
         "p = find_place([Frame('exchange_halos', '/app/ocean/mesh.py', 7), Frame('main', '/app/run.py', 3)])\n"
         "print(json.dumps([p.kind, p.op, p.group]))"
     )

@@ -180,7 +180,7 @@ class Config:
         return self.parallel.tp > 1 and (self.parallel.sequence_parallel or self.parallel.ulysses)
 
 
-USAGE = """usage: torchrun --nproc_per_node N -m train --config FILE.yaml [--SECTION.NAME VALUE]...
+USAGE = """usage: torchrun --nproc_per_node N -m hangdoctor.train --config FILE.yaml [--SECTION.NAME VALUE]...
 
 The same under srun, mpiexec and deepspeed. A value on the command line wins over the file.
   --config FILE: YAML with the sections below (default: none, all defaults)"""

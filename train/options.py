@@ -85,7 +85,7 @@ def flags(sections: Mapping[str, Any]) -> Iterator[tuple[str, str, dataclasses.F
 
 def unknown(name: str, known: Sequence[str], where: str) -> ConfigError:
     near = difflib.get_close_matches(name, known, 1, 0.6)
-    hint = f"; did you mean '{near[0]}'?" if near else "; `python -m train --help` lists them all"
+    hint = f"; did you mean '{near[0]}'?" if near else "; `python -m hangdoctor.train --help` lists them all"
     return ConfigError(f"{where} has no option '{name}'{hint}")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from hangdoctor.layout import Layout
+from hangdoctor.model.layout import Layout
 
 from . import deepspeed_guards, faults, flops, marks
 from .callbacks.checkpoint import Checkpoint

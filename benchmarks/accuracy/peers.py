@@ -29,7 +29,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hangdoctor.layout import Layout
+from hangdoctor.model.layout import Layout
 
 from .simulate import KINDS, Case, Settings, simulate
 

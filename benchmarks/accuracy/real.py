@@ -26,8 +26,8 @@ import msgspec
 
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.launchers.local import LocalLauncher
-from hangdoctor.model import JobCapture
-from hangdoctor.operations import RankOps
+from hangdoctor.model.capture import JobCapture
+from hangdoctor.model.operations import RankOps
 from hangdoctor.probe.flight import socket_path
 from hangdoctor.readers import worker_server
 from hangdoctor.readers.flight_recorder import convert

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from hangdoctor.model import Cause, Diagnosis
+from hangdoctor.model.diagnosis import Cause, Diagnosis
 
 
 @dataclass(frozen=True)

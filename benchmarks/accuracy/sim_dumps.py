@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hangdoctor.operations import Group, Operation, RankOps, group_uid
+from hangdoctor.model.operations import Group, Operation, RankOps, group_uid
 
 from .sim_engine import NEVER, Members, Simulation
 from .sim_program import AXES, Programs, Step

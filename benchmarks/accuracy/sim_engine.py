@@ -16,7 +16,7 @@ from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, field
 
-from hangdoctor.layout import Layout
+from hangdoctor.model.layout import Layout
 
 from .sim_program import AXES, Step
 

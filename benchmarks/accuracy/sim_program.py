@@ -15,7 +15,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
-from hangdoctor.layout import Layout
+from hangdoctor.model.layout import Layout
 
 Axis = Literal["world", "dp", "pp", "tp"]
 AXES: tuple[Axis, ...] = ("world", "dp", "pp", "tp")  # also the order in which a job creates its groups

@@ -18,8 +18,8 @@ import random
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hangdoctor.layout import Layout
-from hangdoctor.operations import RankOps
+from hangdoctor.model.layout import Layout
+from hangdoctor.model.operations import RankOps
 
 from . import sim_faults
 from .sim_dumps import Exporter, Snapshot, write

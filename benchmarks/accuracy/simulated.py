@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hangdoctor.diagnosis import diagnose
-from hangdoctor.layout import Layout
-from hangdoctor.model import JobCapture, NodeCapture, RankCapture
-from hangdoctor.operations import RankOps
+from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture
+from hangdoctor.model.layout import Layout
+from hangdoctor.model.operations import RankOps
 from hangdoctor.readers.flight_recorder import read_folder
 
 from .score import Expected, Result, judge

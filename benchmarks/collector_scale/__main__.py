@@ -26,16 +26,16 @@ import zmq
 import zmq.asyncio
 
 from benchmarks.progress import say
-from hangdoctor import messages as msg
-from hangdoctor.collector import address, keys
-from hangdoctor.collector.parts import Settings
+from hangdoctor.collector.instructions import Settings
 from hangdoctor.collector.state import KEEP_LEAST
-from hangdoctor.incidents import Incidents
-from hangdoctor.layout import Layout
-from hangdoctor.model import Frame, NodeCapture, ProcessSample, RankCapture, ThreadSample
-from hangdoctor.node_packing import pack_capture
-from hangdoctor.operations import Group, Operation, RankOps, group_uid
-from hangdoctor.readers import boxes
+from hangdoctor.model.capture import Frame, NodeCapture, ProcessSample, RankCapture, ThreadSample
+from hangdoctor.model.layout import Layout
+from hangdoctor.model.operations import Group, Operation, RankOps, group_uid
+from hangdoctor.readers import rank_operations as boxes
+from hangdoctor.storage.incidents import Incidents
+from hangdoctor.transport import address, keys
+from hangdoctor.transport import messages as msg
+from hangdoctor.transport.capture_codec import pack_capture
 
 RANKS = 8
 OPERATIONS = 80

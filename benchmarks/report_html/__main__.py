@@ -18,9 +18,9 @@ import time
 from pathlib import Path
 
 from benchmarks.progress import say
-from hangdoctor import bundle
 from hangdoctor.diagnosis import diagnose
-from hangdoctor.layout import Layout
+from hangdoctor.model.layout import Layout
+from hangdoctor.storage import bundle
 
 from .large import capture
 

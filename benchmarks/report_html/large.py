@@ -6,9 +6,17 @@ import json
 import random
 
 from benchmarks.accuracy.simulate import Settings, simulate
-from hangdoctor.layout import Layout
-from hangdoctor.model import Frame, JobCapture, NodeCapture, ProcessSample, RankCapture, SilentNode, ThreadSample
-from hangdoctor.operations import RankOps
+from hangdoctor.model.capture import (
+    Frame,
+    JobCapture,
+    NodeCapture,
+    ProcessSample,
+    RankCapture,
+    SilentNode,
+    ThreadSample,
+)
+from hangdoctor.model.layout import Layout
+from hangdoctor.model.operations import RankOps
 
 PER_NODE = 8
 _TORCH = "/env/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"

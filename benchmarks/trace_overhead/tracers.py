@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from hangdoctor.probe.box import Box
+from hangdoctor.probe.box import BoxWriter
 from hangdoctor.probe.calls import format as fmt
 from hangdoctor.probe.calls import hooks
 from hangdoctor.probe.calls.request import Request
@@ -46,7 +46,7 @@ class Ours:
         self._pure, self._floor, self._serial = pure, floor, 0
         place = folder / f"{pure}-{floor}"
         place.mkdir()
-        self._tracer = OurTracer(Box(place, "benchmark"))
+        self._tracer = OurTracer(BoxWriter(place, "benchmark"))
 
     def run(self, figure: Figure) -> float:
         os.environ[PURE_VARIABLE] = "1" if self._pure else "0"

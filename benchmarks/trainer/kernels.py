@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 
-from train.kernels import apex_support, triton_support
-from train.kernels.registry import FLAVOURS
-from train.topology import TensorGroup
+from hangdoctor.train.kernels import apex_support, triton_support
+from hangdoctor.train.kernels.registry import FLAVOURS
+from hangdoctor.train.topology import TensorGroup
 
 Inputs = Callable[[], tuple[Any, ...]]
 

@@ -22,14 +22,14 @@ from torch import nn
 from torch.nn import functional as F
 
 from benchmarks.trainer.plain_gpt import Block, PlainTraining, yardstick
-from hangdoctor.layout import Layout
-from train import deepspeed_guards, session
-from train.config import Config, load_config
-from train.engine import build_engine
-from train.launch import discover
-from train.schedule import batch_size
-from train.topology import Topology, build_topology
-from train.validate import Machine, check
+from hangdoctor.model.layout import Layout
+from hangdoctor.train import deepspeed_guards, session
+from hangdoctor.train.config import Config, load_config
+from hangdoctor.train.engine import build_engine
+from hangdoctor.train.launch import discover
+from hangdoctor.train.schedule import batch_size
+from hangdoctor.train.topology import Topology, build_topology
+from hangdoctor.train.validate import Machine, check
 
 VOCAB = 1024  # a multiple of every padding: no run has rows that another has not
 

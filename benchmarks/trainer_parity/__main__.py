@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.progress import say
-from train.config import load_config
-from train.data.prepare import prepared_standard_library
-from train.data.samples import build_samples
+from hangdoctor.train.config import load_config
+from hangdoctor.train.data.prepare import prepared_standard_library
+from hangdoctor.train.data.samples import build_samples
 
 from . import reference
 
@@ -79,7 +79,7 @@ def launch(ranks: int, flags: list[str], timeout: float = 1500.0) -> str:
         RuntimeError: it failed; the message is its last lines.
     """
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(ranks)]
-    command += ["--master_port", str(free_port()), "-m", "train", *flags]
+    command += ["--master_port", str(free_port()), "-m", "hangdoctor.train", *flags]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=timeout, check=False)
     if done.returncode:

@@ -31,9 +31,9 @@ import zmq
 
 from benchmarks.collector_scale.__main__ import RANKS, Fleet
 from benchmarks.progress import say
-from hangdoctor import messages as msg
-from hangdoctor.collector import address, keys
-from hangdoctor.web.place import Published, published
+from hangdoctor.transport import address, keys
+from hangdoctor.transport import messages as msg
+from hangdoctor.web.page_address import Published, published
 
 ROOT = Path(__file__).parents[2]
 _STUCK = 10  # readers that take nothing

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..errors import UsageError
-from .watching import choose_folder, collect, relay, watch_flags
+from ..sidecar.wiring import choose_folder, collect, relay, watch_flags
 
 __all__ = ["choose_folder", "command"]
 

@@ -18,13 +18,13 @@ from pathlib import Path
 
 import click
 
-from .. import bundle
 from ..diagnosis import diagnose
 from ..errors import HangdoctorError
 from ..launchers.local import LocalLauncher
-from ..model import JobCapture
+from ..model.capture import JobCapture
 from ..readers import discover, proc
 from ..readers.node import CaptureOptions
+from ..storage import bundle
 from . import pipes
 from .dump import keep
 from .output import deliver, progress_to_stderr
@@ -41,7 +41,9 @@ class DemoError(HangdoctorError):
 @click.command("demo")
 @click.option("--script", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
               help="Start this script under torchrun instead; it prints `fault: ...` when it hangs.")  # fmt: skip
-@click.option("--fault", default="", metavar="SPEC", help="The fault: KIND@RANK:ITERATION[:WHERE], see python -m train --help.")
+@click.option(
+    "--fault", default="", metavar="SPEC", help="The fault: KIND@RANK:ITERATION[:WHERE], see python -m hangdoctor.train --help."
+)
 @click.option(
     "--ranks",
     default=8,
@@ -97,11 +99,11 @@ def _command(script: str | None, fault: str, ranks: int) -> list[str]:
     ]  # fmt: skip
     if script is not None:
         return [*launch, script, *(["--fault", fault] if fault else [])]
-    package = importlib.util.find_spec("train")
+    package = importlib.util.find_spec("hangdoctor.train")
     if package is None or not package.submodule_search_locations:
         raise DemoError("the bundled trainer is not installed", "pip install 'hangdoctor[train]', or name a --script.")
     config = Path(package.submodule_search_locations[0]) / "configs" / "cpu_2x2x2.yaml"
-    return [*launch, "-m", "train", "--config", str(config), "--fault", fault or _FAULT]
+    return [*launch, "-m", "hangdoctor.train", "--config", str(config), "--fault", fault or _FAULT]
 
 
 def _free_port() -> int:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from .. import bundle
 from ..diagnosis import diagnose
 from ..errors import BadInput
 from ..files import of_one_user
-from ..model import JobCapture
+from ..model.capture import JobCapture
 from ..readers import offline
+from ..storage import bundle
 from .output import deliver, exit_with, result_flags
 
 

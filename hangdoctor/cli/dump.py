@@ -9,16 +9,17 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from .. import bundle
-from ..bounded import OutOfTime, within
 from ..clock import SystemClock
 from ..diagnosis import diagnose
-from ..diagnosis.again import pause_s
+from ..diagnosis.third_sample import pause_s
 from ..errors import BundleError, HangdoctorError, UsageError
 from ..launchers.base import Launcher, Progress
-from ..launchers.twice import join_looks
-from ..model import Diagnosis, JobCapture
+from ..launchers.second_capture import join_looks
+from ..model.capture import JobCapture
+from ..model.diagnosis import Diagnosis
 from ..readers.node import CaptureOptions
+from ..storage import bundle
+from ..time_limit import OutOfTime, within
 from . import pipes
 from .output import deliver, exit_with, progress_to_stderr, result_flags
 

@@ -10,14 +10,15 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from .. import bundle, printable
-from ..collector import address
 from ..diagnosis import diagnose
 from ..errors import UsageError
-from ..incidents import Incidents
+from ..sidecar.wiring import choose_folder
+from ..storage import bundle
+from ..storage.incidents import Incidents
+from ..text import printable
+from ..transport import address
 from . import pipes
 from .output import deliver
-from .watching import choose_folder
 
 _JOBS = 6  # named in one line
 

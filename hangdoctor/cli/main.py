@@ -24,7 +24,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "collect": ("collect", "The collector: hears the agents, sees a stall, captures and keeps the verdict."),
     "sidecar": ("sidecar", "Agents on every node of a running job, and the collector beside them."),
     "top": ("top", "Who holds up whom, live in the terminal."),
-    "trace": ("trace", "Python calls of running ranks, switched on and off; one timeline of all ranks."),
+    "trace": ("trace.verb", "Python calls of running ranks, switched on and off; one timeline of all ranks."),
     "report": ("report", "Files to look at, to share or to load elsewhere, from a bundle."),
     "preflight": ("preflight", "Check nodes before a job: GPUs, network, ptrace, clocks, disks, versions."),
     "incidents": ("incidents", "What the collector has kept: list, show, prune."),

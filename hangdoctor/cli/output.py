@@ -10,10 +10,10 @@ from typing import Any
 
 import click
 
-from .. import bundle
-from ..bounded import OutOfTime, within
 from ..errors import BundleError
-from ..model import Diagnosis
+from ..model.diagnosis import Diagnosis
+from ..storage import bundle
+from ..time_limit import OutOfTime, within
 from . import pipes
 
 _WRITE_S = 20.0

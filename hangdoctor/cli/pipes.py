@@ -19,7 +19,7 @@ from typing import Any, TextIO
 import click
 
 from ..errors import OutputClosed
-from ..texts import tame, visible
+from ..text.plain import tame, visible
 
 _STDOUT = 1
 

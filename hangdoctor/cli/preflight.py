@@ -10,12 +10,12 @@ import click
 import msgspec
 
 from ..errors import BundleError, UsageError
-from ..launchers import preflight
-from ..launchers.everywhere import Target
 from ..launchers.slurm import parse_job
-from ..printable import as_json
-from ..readers.preflight import Options
-from ..readers.preflight_compare import Preflight
+from ..launchers.verb_on_nodes import Target
+from ..preflight import on_nodes as preflight
+from ..preflight.checks import PreflightOptions
+from ..preflight.compare import Preflight
+from ..text.printable import as_json
 from . import pipes
 from .output import progress_to_stderr
 
@@ -60,7 +60,7 @@ def command(**flags: object) -> None:
         return
     if sum(bool(flags[name]) for name in ("local", "jobid", "hostfile", "pbs")) > 1:
         raise UsageError("more than one target named", "Name one: --local, --jobid J, --hostfile F or --pbs.")
-    options = Options(paths=list(flags["paths"]), gpus=flags["gpus"], timeout_s=flags["timeout"])  # type: ignore[call-overload, arg-type]
+    options = PreflightOptions(paths=list(flags["paths"]), gpus=flags["gpus"], timeout_s=flags["timeout"])  # type: ignore[call-overload, arg-type]
     if flags["jobid"] or flags["hostfile"] or flags["pbs"]:
         job = parse_job(str(flags["jobid"])) if flags["jobid"] else None
         target = Target(job, flags["hostfile"], bool(flags["pbs"]), str(flags["python"]))  # type: ignore[arg-type]
@@ -98,7 +98,7 @@ def _deliver(found: Preflight, json_file: str | None, quiet: bool, no_color: boo
 def _show(found: Preflight, quiet: bool, no_color: bool) -> None:
     from rich.console import Console
 
-    from ..report.preflight import render
+    from ..preflight.terminal import render
 
     plain = no_color or bool(os.environ.get("NO_COLOR"))
     shown = msgspec.structs.replace(found, findings=[f for f in found.findings if f.verdict != "ok" or not quiet])

@@ -8,10 +8,11 @@ from typing import Protocol
 
 import click
 
-from .. import bundle
 from ..diagnosis import diagnose
 from ..errors import HangdoctorError, UsageError
-from ..model import Diagnosis, JobCapture
+from ..model.capture import JobCapture
+from ..model.diagnosis import Diagnosis
+from ..storage import bundle
 from . import pipes
 from .output import write_file
 
@@ -26,10 +27,10 @@ class Writer(Protocol):
 FORMATS: dict[str, tuple[str, str, str]] = {
     "text": ("report.terminal", "as_bytes", "The report as a terminal shows it, without colours."),
     "perfetto": ("timeline.pftrace", "as_bytes", "All ranks on one time axis, for Perfetto's viewer (ui.perfetto.dev)."),
-    "folded": ("timeline.stacks", "folded", "Stacks of all ranks, merged, as flame graph tools read them."),
-    "folded-by-rank": ("timeline.stacks", "folded_by_rank", "The same, each rank by itself."),
-    "speedscope": ("timeline.stacks", "speedscope", "Stacks, merged and of each rank, for www.speedscope.app."),
-    "json": ("bundle", "as_bytes", "The diagnosis as JSON, as `diagnose --json` gives it."),
+    "folded": ("timeline.folded", "folded", "Stacks of all ranks, merged, as flame graph tools read them."),
+    "folded-by-rank": ("timeline.folded", "folded_by_rank", "The same, each rank by itself."),
+    "speedscope": ("timeline.folded", "speedscope", "Stacks, merged and of each rank, for www.speedscope.app."),
+    "json": ("storage.bundle", "as_bytes", "The diagnosis as JSON, as `diagnose --json` gives it."),
     "html": ("report.html", "as_bytes", "One page to look at and to send around; loads nothing from anywhere."),
 }
 

@@ -14,7 +14,7 @@ import click
 from ..errors import HangdoctorError, UsageError
 from ..probe.calls import request as requests
 from .run_environment import STARTUP, pass_on_by_open_mpi, prepare, without_ours
-from .trace_flags import choice_flags
+from .trace.flags import choice_flags
 
 __all__ = ["STARTUP", "command", "prepare"]
 

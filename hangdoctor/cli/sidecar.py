@@ -10,15 +10,15 @@ from typing import Any
 
 import click
 
-from ..collector import address, keys
 from ..errors import LauncherError, UsageError
-from ..launchers.beside import Beside, local, over_mpiexec, over_ssh
+from ..launchers.kept_agents import Beside, local, over_mpiexec, over_ssh
 from ..launchers.remote import Command
 from ..launchers.slurm import SlurmLauncher, clean_environment, parse_job
 from ..launchers.ssh import read_hostfile
 from ..readers import discover
+from ..sidecar.wiring import collect, watch_flags
+from ..transport import address, keys
 from . import pipes
-from .watching import collect, watch_flags
 
 
 @click.command("sidecar")

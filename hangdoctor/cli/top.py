@@ -15,16 +15,16 @@ from pathlib import Path
 import click
 import msgspec
 
+from ..agents.ranks import Ranks
 from ..clock import SystemClock
-from ..collector import address
-from ..collector.keys import make_folder
 from ..errors import BadInput, CollectorError, UsageError
-from ..printable import as_json
-from ..standing import STILL_S
-from ..top.sources import LocalSource, RemoteSource, Source, settled
-from ..web.place import Published, published
+from ..text.printable import as_json
+from ..top.feeds import LocalSource, RemoteSource, Source, settled
+from ..transport import address
+from ..transport.keys import make_folder
+from ..watch.live_ranks import STILL_S
+from ..web.page_address import Published, published
 from . import pipes
-from .agent import load_agents
 
 _START_S = 30.0
 _SETTLED_S = STILL_S + 2.0  # until a rank that stands can be told from one that goes on; agents report every second or two
@@ -104,7 +104,7 @@ def open_source(target: dict[str, object]) -> Iterator[Source]:
             yield source
     else:
         job = str(target["job"])
-        yield LocalSource(load_agents("ranks").Ranks(lambda found: found.is_named(job)), job)
+        yield LocalSource(Ranks(lambda found: found.is_named(job)), job)
 
 
 def _checked(text: str) -> str:

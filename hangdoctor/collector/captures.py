@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
-from ..evidence import Hearing
-from ..model import JobCapture
-from ..stragglers import Straggler
-from ..watchdog import Stall, Suspicion, Watchdog
-from .early import Early
-from .parts import Conclude, Counters, Instruction, Log, Node, Settings
-from .round import Round
+from ..model.capture import JobCapture
+from ..watch.stall_evidence import Hearing
+from ..watch.stall_watch import Stall, StallWatch, Suspicion
+from ..watch.straggler_watch import Straggler
+from .capture_round import Round
+from .evidence_capture import Early
+from .instructions import Conclude, Counters, Instruction, Log, Node, Settings
 
 KEEP_LEAST = 16  # operations of a rank in a capture, however many ranks there are
 _SETTLE_S = 0.5  # of a capture on evidence: the ranks have stood for seconds
@@ -26,7 +26,7 @@ class Captures:
     def __init__(
         self,
         settings: Settings,
-        watchdog: Watchdog,
+        watchdog: StallWatch,
         counters: Counters,
         nodes: Mapping[str, Node],
         session: str,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from msgspec import Struct, structs
 
-from ..messages import (
+from ..transport.messages import (
     Capture,
     Captured,
     Declined,
@@ -24,9 +24,9 @@ from ..messages import (
     Relayed,
     Trace,
 )  # fmt: skip
-from ..watchdog import Settings as Bounds
-from ..watchdog import Watchdog
-from .parts import Instruction, Log, Node, Position, Send, Settings
+from ..watch.stall_watch import Settings as Bounds
+from ..watch.stall_watch import StallWatch
+from .instructions import Instruction, Log, Node, Position, Send, Settings
 from .state import Core
 
 _RANKS = 4000  # in one message
@@ -52,7 +52,7 @@ class Relay(Core):
         keep: Callable[[Relayed], None],
         up: Callable[[FromAgent], bool],
     ) -> None:
-        super().__init__(settings, Watchdog(Bounds()), positions)
+        super().__init__(settings, StallWatch(Bounds()), positions)
         self.keep, self.up = keep, up
         self._fresh: dict[str, _News] = {}
         self._last: dict[str, _News] = {}  # all that is known of each node, for a parent that was restarted

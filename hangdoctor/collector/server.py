@@ -18,14 +18,14 @@ import zmq.asyncio
 from msgspec import Struct
 
 from ..errors import CollectorError, HangdoctorError
-from ..messages import MAX_CAPTURE, MAX_SMALL, encode
-from ..watchdog import Learned
-from . import address, keys
-from .crowd import BUSY_S, PERIOD_S, Crowd
+from ..transport import address, keys
+from ..transport.messages import MAX_CAPTURE, MAX_SMALL, encode
+from ..watch.stall_watch import Learned
 from .gate import Gate
-from .parts import Conclude, Instruction, Log, Position, Remember, Send
+from .handshake_limit import BUSY_S, PERIOD_S, Crowd
+from .instructions import Conclude, Instruction, Log, Position, Remember, Send
+from .operator_requests import TraceRequests
 from .relay import Relay
-from .requests import TraceRequests
 from .state import Core
 from .uplink import Uplink
 
@@ -43,7 +43,7 @@ class Memory(Protocol):
         """What keeps them as they are now: called in a thread, where a lock or a slow disk holds up nobody."""
 
 
-class Options(Struct, frozen=True):
+class CollectorOptions(Struct, frozen=True):
     folder: Path
     bind: str = ""  # "" is a free port on all interfaces
     insecure: bool = False
@@ -66,7 +66,9 @@ class Handler(Protocol):
 class Server:
     """One collector in this process."""
 
-    def __init__(self, options: Options, core: Core, memory: Memory, conclude: Handler, uplink: Uplink | None = None) -> None:
+    def __init__(
+        self, options: CollectorOptions, core: Core, memory: Memory, conclude: Handler, uplink: Uplink | None = None
+    ) -> None:
         self.options = options
         self.core = core
         self.memory = memory

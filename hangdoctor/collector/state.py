@@ -12,8 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from ..errors import OtherProtocol, WireError
-from ..evidence import Hearing
-from ..messages import (
+from ..transport.messages import (
     Ack,
     Bye,
     Captured,
@@ -30,13 +29,14 @@ from ..messages import (
     WhoAreYou,
     from_agent,
 )  # fmt: skip
-from ..stragglers import SlowSettings, Straggler, Stragglers
-from ..watchdog import Watchdog
+from ..watch.stall_evidence import Hearing
+from ..watch.stall_watch import StallWatch
+from ..watch.straggler_watch import SlowSettings, Straggler, StragglerWatch
+from .capture_round import Round
 from .captures import KEEP_LEAST, Captures
-from .door import Door, Peer
-from .early import hearing
-from .parts import Counters, Instruction, Log, Node, Position, Remember, Send, Settings
-from .round import Round
+from .evidence_capture import hearing
+from .instructions import Counters, Instruction, Log, Node, Position, Remember, Send, Settings
+from .peer_limits import Door, Peer
 
 __all__ = ["KEEP_LEAST", "Core", "Counters", "Settings"]
 _EMPTY_S = 10.0  # agents without a rank for so long are worth a line
@@ -50,12 +50,12 @@ class Core:
     """All decisions of the collector."""
 
     def __init__(
-        self, settings: Settings, watchdog: Watchdog, positions: dict[str, Position] | None = None, session: str = "c",
+        self, settings: Settings, watchdog: StallWatch, positions: dict[str, Position] | None = None, session: str = "c",
         slow: SlowSettings | None = None,
     ) -> None:  # fmt: skip
         self.settings = settings
         self.watchdog = watchdog
-        self.stragglers = Stragglers(slow)
+        self.stragglers = StragglerWatch(slow)
         self.positions = positions or {}
         self.session = session
         self.nodes: dict[str, Node] = {}

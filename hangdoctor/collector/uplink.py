@@ -9,10 +9,10 @@ from pathlib import Path
 from msgspec import Struct
 
 from .._version import __version__
-from ..messages import FromCollector, Hello, Relayed
-from . import address, keys
-from .line import Line, take_place
-from .spool import Spool
+from ..transport import address, keys
+from ..transport.link import Line, take_place
+from ..transport.messages import FromCollector, Hello, Relayed
+from ..transport.spool import Spool
 
 AUTO = "auto"
 _SPOOL_BYTES = 64 << 20

@@ -9,14 +9,14 @@ from collections import Counter
 
 from msgspec import Struct, field, structs
 
-from ..arrival import smoothed
-from ..messages import RankNow
+from ..transport.messages import RankNow
+from ..watch.arrival_lag import smoothed
 from .state import Core, Counters
 
 MAX_ROWS = 131_072  # a peer that claims a larger world must not fill the memory
 
 
-class Seen(Struct, frozen=True, array_like=True):
+class LastWord(Struct, frozen=True, array_like=True):
     """The last word of a rank; `event` is its last progress by the collector's clock."""
 
     node: str
@@ -67,8 +67,8 @@ class View:
         self.now = Now()
         self.captures = Captures()
         self.concluded = 0  # changes with every capture that was dealt with
-        self._seen: dict[int, Seen] = {}
-        self._dirty: dict[int, Seen] = {}
+        self._seen: dict[int, LastWord] = {}
+        self._dirty: dict[int, LastWord] = {}
         self._waits: dict[int, float] = {}
         core.observer = self.take
 
@@ -82,14 +82,14 @@ class View:
                 continue
             # Here, not where it is read: how late a rank is must not depend on who looks, and how often.
             share = self._waits[told.rank] = smoothed(self._waits.get(told.rank, -1.0), float(told.waits))
-            self._dirty[told.rank] = self._seen[told.rank] = Seen(node, told, came - told.idle_s, share)
+            self._dirty[told.rank] = self._seen[told.rank] = LastWord(node, told, came - told.idle_s, share)
 
-    def changes(self) -> dict[int, Seen]:
+    def changes(self) -> dict[int, LastWord]:
         """The ranks that were told of since the call before."""
         fresh, self._dirty = self._dirty, {}
         return fresh
 
-    def everything(self) -> dict[int, Seen]:
+    def everything(self) -> dict[int, LastWord]:
         """All ranks, for a reader that begins; `changes` goes on from here."""
         self._dirty = {}
         return self._seen

@@ -14,13 +14,13 @@ from pathlib import Path
 import msgspec
 
 from ..errors import HangdoctorError, LauncherError, NoRanksFound, WireError
-from ..model import JobCapture, NodeCapture, RankCapture, SilentNode
-from ..ranges import format_hosts, format_ranks
+from ..model.capture import JobCapture, NodeCapture, RankCapture, SilentNode
 from ..readers.node import CaptureOptions
-from ..wire import NodeReply, unpack
+from ..text.ranges import format_hosts, format_ranks
+from ..transport.stdout_frame import NodeReply, unpack
 from .remote import Outcome
 
-_ROOT = Path(__file__).resolve().parents[2]  # what must be on the path for `import hangdoctor` and `import agents`
+_ROOT = Path(__file__).resolve().parents[2]  # what must be on the path for `import hangdoctor` and `import hangdoctor.agents`
 
 # What the remote side says on stderr when the agent never ran, in plain words; {} is the node.
 # A line of stderr has to hold the first, and behind it one of the second.

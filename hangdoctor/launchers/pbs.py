@@ -13,13 +13,13 @@ from pathlib import Path
 
 from ..clock import SystemClock
 from ..errors import BadInput, LauncherError, UsageError
-from ..model import JobCapture
-from ..ranges import format_hosts
+from ..model.capture import JobCapture
 from ..readers.node import CaptureOptions
+from ..text.ranges import format_hosts
 from . import gather
 from .base import Progress
 from .knock import Address, Knocker
-from .lost import Watch
+from .lost_nodes import Watch
 from .remote import Command, query, run_all
 from .slurm import clean_environment
 from .ssh import read_hostfile

@@ -18,10 +18,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from ..errors import LauncherError
-from ..ranges import format_hosts
-from ..wire import END, HERE
+from ..text.ranges import format_hosts
+from ..transport.stdout_frame import END, HERE
 from .base import Progress
-from .lost import Standing, Watch
+from .lost_nodes import Standing, Watch
 
 MAX_OPEN = 256  # commands at one time: two pipes each, under the usual limit of 1,024 open files
 MAX_YOUNG = 64  # of them, started within the last seconds: what a scheduler's controller is asked at once

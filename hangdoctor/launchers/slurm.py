@@ -15,14 +15,21 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from ..clock import SystemClock
-from ..errors import HangdoctorError, JobNotFound, JobNotRunning, LauncherError, NotPermitted, UsageError
-from ..model import JobCapture
-from ..ranges import format_hosts, number_in, parse_hosts
+from ..errors import (
+    HangdoctorError,
+    JobNotFound,
+    JobNotRunning,
+    LauncherError,
+    NotPermitted,
+    UsageError,
+)
+from ..model.capture import JobCapture
 from ..readers.node import CaptureOptions
+from ..text.ranges import format_hosts, number_in, parse_hosts
 from . import gather, slurm_nodes
 from .base import Progress
 from .knock import Knocker
-from .lost import Watch
+from .lost_nodes import Watch
 from .remote import Command, Outcome, query, run_all
 
 _JOB = re.compile(r"^(\d+(?:_\d+)?)(?:\.(\d+))?$")

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from ..errors import LauncherError
-from ..ranges import format_hosts
+from ..text.ranges import format_hosts
 from .knock import Address
 from .remote import query
 

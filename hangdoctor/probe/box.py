@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from . import format as fmt
-from .apart import map_file, reserve
 from .folder import discard, remove_own, write_own
 from .identity import boot_id, host, process_name, ranks_from, start_ticks
+from .own_threads import map_file, reserve
 
 _POPULATE = getattr(mmap, "MAP_POPULATE", 0)  # no page fault in the middle of an operation
 _GROUP_TEXTS = 0.3  # of the table of texts: the rest is for the others, however many groups a job makes
 
 
-class Box:
+class BoxWriter:
     """One mapped file. Numbers of the ring are written by `Recorder` straight into `words`, `halves` and `map`."""
 
     def __init__(self, folder: Path, job: str, size: int = fmt.DEFAULT_BYTES) -> None:

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from . import torchnames
-from .apart import signals_blocked, streams_taken
-from .blame import is_ours
 from .folder import discard_socket, socket_name
 from .identity import process_name
+from .own_threads import signals_blocked, streams_taken
+from .whose_error import is_ours
 
 RECORDS = "2000"
 SOCKET_VARIABLE = "TORCH_WORKER_SERVER_SOCKET"

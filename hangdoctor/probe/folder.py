@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from . import format as fmt
-from .blame import suppress
-from .held import has_writer
 from .identity import boot_id, job_key, start_ticks
+from .still_written import has_writer
+from .whose_error import suppress
 
 REQUEST = "hangdoctor-trace.json"  # of calls.request, which is not imported before there is one
 _OTHERS_WRITE = 0o022

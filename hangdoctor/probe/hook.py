@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from types import CodeType, FunctionType, ModuleType
 
-from .blame import is_ours, suppress
 from .torchnames import C10D
+from .whose_error import is_ours, suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # every Python below `hangdoctor run` loads this file: no more imports than needed

@@ -13,10 +13,11 @@ from types import CodeType, FrameType
 from typing import Any
 
 from . import format as fmt
-from . import hot, torchnames
-from .box import Box
-from .groups import GroupEntry, Groups
-from .hot import Core, Thread
+from . import record_core as hot
+from . import torchnames
+from .box import BoxWriter
+from .group_table import GroupEntry, Groups
+from .record_core import Core, Thread
 from .signatures import Describe, NotAnOperation, describe_otherwise, is_constant, render
 from .sites import Sites
 
@@ -65,7 +66,7 @@ class Recorder(Core):
 
     groups: Groups
 
-    def __init__(self, box: Box) -> None:
+    def __init__(self, box: BoxWriter) -> None:
         self.box = box
         self.careful = False
         self.groups = Groups(box)

@@ -14,9 +14,9 @@ import time
 from pathlib import Path
 
 from . import format as fmt
-from .blame import suppress
 from .folder import REQUEST, field, is_running
-from .held import has_writer
+from .still_written import has_writer
+from .whose_error import suppress
 
 SHARE = 0.05  # of the memory that is free, for all ended runs of a user together
 KEEP_RUNS = 5  # the newest of them stay as long as they are no more than `SHARE_OF_NEWEST`

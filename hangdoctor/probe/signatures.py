@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import torchnames
-from .blame import is_ours
+from .whose_error import is_ours
 
 Described = tuple[tuple[Any, ...], Any, Any, Any, bool]
 Describe = Callable[..., Described]

@@ -14,12 +14,12 @@ import time
 
 from . import flight, folder, retention, signatures, torchnames
 from . import format as fmt
-from .apart import start_thread
-from .blame import is_ours, place, said, suppress
-from .box import Box
-from .hot import Holder, Thread
+from .box import BoxWriter
 from .identity import host, job_key, megabytes
+from .own_threads import start_thread
+from .record_core import Holder, Thread
 from .recorder import Recorder, local
+from .whose_error import is_ours, place, said, suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Probe(Holder):
             retention.tidy(base, time.time_ns())
         size = min(max(1.0, megabytes(os.environ, "HANGDOCTOR_BOX_MB", 4.0)), 1024.0)
         try:
-            box = Box(where, job_key(os.environ), int(size * (1 << 20)) & ~4095)
+            box = BoxWriter(where, job_key(os.environ), int(size * (1 << 20)) & ~4095)
         except OSError:
             folder.remove_if_empty(where)
             raise

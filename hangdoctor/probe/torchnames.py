@@ -10,7 +10,7 @@ import functools
 import sys
 from types import ModuleType
 
-from .blame import suppress
+from .whose_error import suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # loaded by every Python below `hangdoctor run`: no more imports than needed

@@ -13,12 +13,13 @@ from collections.abc import Callable
 from time import time_ns
 from typing import Any
 
-from . import flight, hot, steps, torchnames
+from . import flight, steps, torchnames
 from . import format as fmt
-from .forms import form_of
-from .groups import GroupEntry
-from .hot import Thread
+from . import record_core as hot
+from .call_forms import form_of
+from .group_table import GroupEntry
 from .identity import ranks_from
+from .record_core import Thread
 from .recorder import Token, global_rank, local
 from .signatures import COLLECTIVES, NAMED, P2P, Describe, NotAnOperation, describe_otherwise
 from .state import probe

@@ -13,19 +13,28 @@ from msgspec import Struct, structs
 
 from ..errors import BadInput
 from ..files import is_of, open_regular, read_regular, users_of
-from ..layout import Layout
-from ..operations import STORE, Group, Mark, Operation, OpState, RankOps, is_unknown, unknown_group
+from ..model.layout import Layout
+from ..model.operations import (
+    STORE,
+    Group,
+    Mark,
+    Operation,
+    OpState,
+    RankOps,
+    is_unknown,
+    unknown_group,
+)
 from ..probe import format as fmt
 from ..probe.identity import boot_id, start_ticks
-from ..ranges import MAX_MEMBERS, MAX_RANKS, member_runs, number_in
-from .flow import Flow
-from .glance import iteration_of
+from ..text.ranges import MAX_MEMBERS, MAX_RANKS, member_runs, number_in
+from .box_position import iteration_of
 from .jobnames import is_exactly, keys_of, names_job
+from .training_threads import Flow
 
 Status = Literal["live", "dead", "stale"]
 
 
-class Box(Struct, omit_defaults=True):
+class BlackBox(Struct, omit_defaults=True):
     """What the header of one black box says."""
 
     path: str
@@ -62,7 +71,7 @@ class ThreadNow(Struct, omit_defaults=True):
 class Contents(Struct):
     """Everything in one black box at one moment."""
 
-    box: Box
+    box: BlackBox
     ops: RankOps
     threads: list[ThreadNow]
     torn: int = 0  # records skipped because they were being written, or never were written whole
@@ -144,7 +153,7 @@ def _box_files(folder: Path) -> Iterator[Path]:
 def find_boxes(
     folder: str | Path | None = None, *, pids: Iterable[int] | None = None, job: str = "", live_only: bool = False,
     notes: list[str] | None = None,
-) -> list[Box]:  # fmt: skip
+) -> list[BlackBox]:  # fmt: skip
     """Boxes in a folder and two levels below it, by rank; what is no box of this version is left out.
 
     Args:
@@ -159,7 +168,7 @@ def find_boxes(
     """
     folders = default_folders() if folder is None else [Path(folder)]
     wanted = None if pids is None else set(pids)
-    boxes: list[Box] = []
+    boxes: list[BlackBox] = []
     for path in sorted(p for f in folders for p in _box_files(f) if p.is_file() and not p.is_symlink()):
         try:
             box = _found(path)
@@ -181,16 +190,16 @@ def find_boxes(
     )
 
 
-def names_of(boxes: Iterable[Box]) -> list[str]:
+def names_of(boxes: Iterable[BlackBox]) -> list[str]:
     """What the job of these boxes is called: by themselves, and by the environment of a rank that lives."""
     boxes = list(boxes)
     living = next((keys for b in boxes if b.status == "live" and (keys := keys_of(b.pid))), [])
     return sorted({b.job for b in boxes} | set(living))
 
 
-def jobs_named(wanted: str, boxes: Iterable[Box]) -> dict[str, list[Box]]:
+def jobs_named(wanted: str, boxes: Iterable[BlackBox]) -> dict[str, list[BlackBox]]:
     """The boxes of each job that `wanted` names, by the name that they carry; "" names every job."""
-    jobs: dict[str, list[Box]] = {}
+    jobs: dict[str, list[BlackBox]] = {}
     for box in boxes:
         jobs.setdefault(box.job, []).append(box)
     names = {job: names_of(of) for job, of in jobs.items()}
@@ -209,7 +218,7 @@ def left_behind(job: str) -> list[Path]:
     return sorted(found, key=lambda f: -found[f])
 
 
-def _found(path: Path) -> Box:
+def _found(path: Path) -> BlackBox:
     fd = open_regular(path, links=False)
     try:
         box = _header(path, os.pread(fd, fmt.HEADER_BYTES, 0))
@@ -219,7 +228,7 @@ def _found(path: Path) -> Box:
     return box
 
 
-def _not_its_own(box: Box) -> str:
+def _not_its_own(box: BlackBox) -> str:
     """Why a box is not believed, "" for a sound one: anybody can write any number of a process into a file of theirs.
 
     The owner of a process that runs is known. A box of one that has ended must be of the user whose folder it is in: the
@@ -239,7 +248,7 @@ def _not_its_own(box: Box) -> str:
     return f"{box.path} is left out: user {box.owner} wrote it into a folder of user {here}"
 
 
-def _superseded(box: Box, boxes: list[Box]) -> bool:
+def _superseded(box: BlackBox, boxes: list[BlackBox]) -> bool:
     here = Path(box.path).parent
     return any(
         o.rank == box.rank and o.created_s > box.created_s and o.host == box.host and Path(o.path).parent == here for o in boxes
@@ -263,7 +272,7 @@ def _text(data: bytes, place: tuple[int, str]) -> str:
     return raw.split(b"\0")[0].decode("utf-8", "replace")
 
 
-def _header(path: Path, data: bytes) -> Box:
+def _header(path: Path, data: bytes) -> BlackBox:
     if len(data) < fmt.HEADER_BYTES:
         raise BadInput(f"{path}: cut short after {len(data)} bytes", "Was the disk full, or the file still being made?")
     if not data.startswith(fmt.MAGIC):
@@ -278,7 +287,7 @@ def _header(path: Path, data: bytes) -> Box:
             raise BadInput(
                 f"{path}: damaged, it tells of {name} of {_number(data, place)}; a job has at most {MAX_RANKS:,} ranks"
             )
-    return Box(
+    return BlackBox(
         path=str(path), pid=_number(data, fmt.H_PID), rank=_number(data, fmt.H_RANK),
         world_size=_number(data, fmt.H_WORLD),
         host=_text(data, fmt.H_HOST), job=_text(data, fmt.H_JOB), status=_status(data),

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from msgspec import structs
 
-from ..calls_model import CallThread, CallTrace, Event, Function, Kind, State
 from ..errors import BadInput
 from ..files import open_regular
+from ..model.calls import CallThread, CallTrace, Event, Function, Kind, State
 from ..probe.calls import format as fmt
 
 _STATES: dict[int, State] = {

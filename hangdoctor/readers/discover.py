@@ -14,11 +14,11 @@ from pathlib import Path
 import psutil
 from msgspec import Struct
 
-from .. import redaction
 from ..errors import NoRanksFound, UsageError
-from ..model import Process, RankCapture
-from ..ranges import MAX_RANKS, number_in
-from ..texts import readable
+from ..model.capture import Process, RankCapture
+from ..text import redaction
+from ..text.plain import readable
+from ..text.ranges import MAX_RANKS, number_in
 from . import proc
 from .jobnames import box_name, is_exactly, job_key, names_job
 

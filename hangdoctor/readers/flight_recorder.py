@@ -17,12 +17,12 @@ from msgspec import Struct
 
 from hangdoctor.errors import BadInput
 from hangdoctor.files import read_regular
-from hangdoctor.layout import Layout
-from hangdoctor.operations import Group, Operation, RankOps
-from hangdoctor.ranges import MAX_RANKS
+from hangdoctor.model.layout import Layout
+from hangdoctor.model.operations import Group, Operation, RankOps
+from hangdoctor.text.ranges import MAX_RANKS
 
-from .fr_format import Dump, Entry, parse
-from .fr_groups import WORLD, Membership
+from .flight_recorder_format import Dump, Entry, parse
+from .flight_recorder_groups import WORLD, Membership
 from .safe_pickle import MAX_BYTES
 
 _RANK = re.compile(r"^(?P<prefix>.*?)(?P<rank>\d{1,7})(?:\.(?:json|pickle|pkl|bin))?$")

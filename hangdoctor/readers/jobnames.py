@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import psutil
 
 from ..probe import identity
-from ..texts import readable
+from ..text.plain import readable
 
 # What a key says about its own kind, and what tells two launchers apart: boxes of ranks that have ended carry neither.
 _ONLY_IN_KEYS = re.compile(r"^(?:torchrun|mpi|pals|parent):|/\d+$")

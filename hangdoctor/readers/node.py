@@ -9,14 +9,16 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from .. import places, redaction
-from ..bounded import OutOfTime, each, within
 from ..errors import HangdoctorError, NoRanksFound
-from ..layout import guess_layout
-from ..model import NodeCapture, Process, ProcessSample, RankCapture
-from ..ras_model import RasReport
-from ..texts import readable
-from . import blackbox, boxes, discover, proc, pyspy, ras
+from ..model.capture import NodeCapture, Process, ProcessSample, RankCapture
+from ..model.layout import guess_layout
+from ..model.ras import RasReport
+from ..stacks import place_rules
+from ..text import redaction
+from ..text.plain import readable
+from ..time_limit import OutOfTime, each, within
+from . import blackbox, discover, proc, pyspy, ras
+from . import rank_operations as boxes
 
 _FIND_S = 10.0  # at least, to look through the processes of this host
 _WORKERS = 32
@@ -223,7 +225,7 @@ class _Session:
         family = discover.parents()
         for rank in ranks:
             rank.children = discover.children_of(rank.pid, family)
-            _, place = places.rank_thread(rank.samples[-1].threads if rank.samples else [])
+            _, place = place_rules.rank_thread(rank.samples[-1].threads if rank.samples else [])
             if place.kind in _WAITS_FOR_CHILDREN or (rank.children and not place.communicates):
                 wanted += rank.children[:_MAX_CHILDREN]
         if wanted:

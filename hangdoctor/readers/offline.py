@@ -8,11 +8,11 @@ from pathlib import Path
 
 from ..errors import BadInput
 from ..files import open_regular
-from ..model import JobCapture, NodeCapture, RankCapture, SilentNode
+from ..model.capture import JobCapture, NodeCapture, RankCapture, SilentNode
 from ..probe.format import SUFFIX
-from ..texts import readable
+from ..text.plain import readable
 from . import blackbox, flight_recorder, pyspy_text, ras
-from .boxes import told_layout
+from .rank_operations import told_layout
 
 
 def read(files: Sequence[Path]) -> JobCapture:

@@ -9,8 +9,8 @@ import os
 import platform
 from pathlib import Path
 
-from ..model import ProcessSample, ThreadSample
-from ..texts import readable
+from ..model.capture import ProcessSample, ThreadSample
+from ..text.plain import readable
 
 _TICK = os.sysconf("SC_CLK_TCK")
 # Numbers of the system calls that a stuck process is found in; others are shown by number.

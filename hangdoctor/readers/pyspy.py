@@ -22,11 +22,11 @@ from typing import Any
 
 import msgspec
 
-from .. import redaction
 from ..errors import BadInput
-from ..model import Frame, ThreadSample
-from ..ranges import number_in
-from . import sources
+from ..model.capture import Frame, ThreadSample
+from ..text import redaction
+from ..text.ranges import number_in
+from . import source_lines as sources
 
 # Locals worth reading are whole numbers that place a frame; strings and objects are never kept: they may be secrets.
 _COUNTERS = frozenset(

@@ -22,10 +22,10 @@ from msgspec import json as msgjson
 
 from ..errors import BadInput
 from ..files import read_regular
-from ..layout import guess_layout
-from ..model import Frame, JobCapture, NodeCapture, ProcessSample, RankCapture, ThreadSample
-from ..ranges import number_in
-from ..texts import readable
+from ..model.capture import Frame, JobCapture, NodeCapture, ProcessSample, RankCapture, ThreadSample
+from ..model.layout import guess_layout
+from ..text.plain import readable
+from ..text.ranges import number_in
 from .discover import is_launcher
 from .pyspy import MAX_NAME, parse_json
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
-from ..ranges import MAX_RANKS
-from ..ras_model import RasCommunicator, RasCounts, RasProcess, RasRank, RasReport, op_name
+from ..model.ras import RasCommunicator, RasCounts, RasProcess, RasRank, RasReport, op_name
+from ..text.ranges import MAX_RANKS
 
 _VERSION = re.compile(r"^NCCL version (\S+)")
 _GROUP_ROW = re.compile(r"^\s*([0-9]{1,18})\s+([0-9]{1,18})\s+[0-9]+\s+[0-9-]+\s+([0-9]{1,18})\s+[0-9]+\s+[\w,]+\s+[\w,]+\s*$")

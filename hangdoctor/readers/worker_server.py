@@ -29,7 +29,7 @@ from msgspec import Struct
 
 from hangdoctor.errors import BadInput, HangdoctorError
 
-from .fr_format import Dump, parse
+from .flight_recorder_format import Dump, parse
 from .safe_pickle import MAX_BYTES
 
 # JSON first: it has no stacks, so that it cannot wait for the interpreter lock.

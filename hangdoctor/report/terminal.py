@@ -8,10 +8,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from ..model import Cause, Diagnosis, JobCapture
-from ..printable import cleaned
-from ..ranges import format_hosts, format_ranks
-from ..texts import visible
+from ..model.capture import JobCapture
+from ..model.diagnosis import Cause, Diagnosis
+from ..text.plain import visible
+from ..text.printable import cleaned
+from ..text.ranges import format_hosts, format_ranks
 from . import tree
 
 _COLOURS = {"hang": "bold red", "slow": "bold yellow", "healthy": "bold green", "unknown": "bold magenta"}

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from ..model import StackFrame, StackGroup
-from ..ranges import format_ranks
+from ..model.diagnosis import StackFrame, StackGroup
+from ..text.ranges import format_ranks
 
 
 class Node(Struct):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..calls_model import CallTrace, Event
 from ..errors import BadInput
+from ..model.calls import CallTrace, Event
 from ..readers.calls import read_calls
 from .model import RankTrace, Timeline
 from .tracks import Edge, Slice, Track

@@ -15,9 +15,9 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from ..ranges import format_ranks
+from ..text.ranges import format_ranks
 from .instances import orders
-from .model import Correction, Instance, RankTrace, nanoseconds
+from .model import Correction, OperationInstance, RankTrace, nanoseconds
 
 _EVERY_PAIR = 8  # clocks in one instance up to which every pair is compared; above, each with the first and its neighbour
 _FEWEST = 16  # inequalities that a piece of a drifting history must have
@@ -36,7 +36,7 @@ class Bound(Struct, frozen=True):
     left: int
 
 
-def bounds_of(instances: Iterable[Instance], ranks: Sequence[RankTrace]) -> list[Bound]:
+def bounds_of(instances: Iterable[OperationInstance], ranks: Sequence[RankTrace]) -> list[Bound]:
     """The inequalities between different clocks that the instances give."""
     found: list[Bound] = []
     for instance in instances:
@@ -64,7 +64,7 @@ def _pairs(entered: list[str], left: list[str]) -> list[tuple[str, str]]:
     return [(a, b) for a, b in pairs if a != b and b in known]
 
 
-def align(ranks: Sequence[RankTrace], instances: Iterable[Instance]) -> list[Correction]:
+def align(ranks: Sequence[RankTrace], instances: Iterable[OperationInstance]) -> list[Correction]:
     """What to add to each clock, the reference first: that of the lowest rank. Clocks that nothing links to it are aligned
     among themselves, by a reference of their own, and say so."""
     members: dict[str, list[int]] = {}

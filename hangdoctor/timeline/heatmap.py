@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-from .stragglers import Stragglers
+from .late_arrivals import LateArrivals
 
 _WIDTH, _ROOM = 1180, 900  # of the picture; of the plot
 _LEFT, _TOP = 110, 92
@@ -21,7 +21,7 @@ _LIGHT, _MIDDLE, _DARK = (0xFF, 0xF3, 0xDC), (0xE6, 0x8A, 0x00), (0x3B, 0x10, 0x
 _NOTHING, _CALM, _INK, _FAINT = "#d9dde2", "#ffffff", "#1d2733", "#5b6673"
 
 
-def svg(found: Stragglers) -> bytes:
+def svg(found: LateArrivals) -> bytes:
     """The picture; text in it is text, and it needs nothing from outside."""
     ranks = [r.rank for r in found.ranks]
     steps = [s.step for s in found.steps]
@@ -51,7 +51,7 @@ def svg(found: Stragglers) -> bytes:
     return "\n".join(parts).encode()
 
 
-def _subtitle(found: Stragglers, rows: int, columns: int) -> str:
+def _subtitle(found: LateArrivals, rows: int, columns: int) -> str:
     joined = [
         f"{total} {what} in {shown} {where}, each cell its largest value"
         for what, total, shown, where in (
@@ -190,7 +190,7 @@ def _ticks(count: int, least: int) -> range:
     return range(0, count, min((s for s in steps if s >= least), default=1))
 
 
-def _sums(found: Stragglers, rows: list[tuple[int, int]], high: float, left: float) -> list[str]:
+def _sums(found: LateArrivals, rows: list[tuple[int, int]], high: float, left: float) -> list[str]:
     """A bar for each row: all steps together, so that a rank that is always a little late shows too."""
     total = {r.rank: r.held_up_ms for r in found.ranks}
     sums = [max(v for r, v in total.items() if a <= r <= b) for a, b in rows]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..operations import STORE, Operation
-from .model import Instance, Member, RankTrace
+from ..model.operations import STORE, Operation
+from .model import Member, OperationInstance, RankTrace
 
 # Everybody needs something of everybody: nobody can leave before the last has entered.
 ALL_TO_ALL = frozenset({
@@ -20,7 +20,7 @@ ON_HOST = frozenset({"barrier", "all_gather_object", "gather_object", "broadcast
 Key = tuple[str, str, int, int, int]
 
 
-def match(ranks: Sequence[RankTrace]) -> list[Instance]:
+def match(ranks: Sequence[RankTrace]) -> list[OperationInstance]:
     """All instances with records of at least two ranks. Failed operations and store waits belong to none."""
     table: dict[Key, list[Member]] = {}
     for i, trace in enumerate(ranks):
@@ -30,7 +30,9 @@ def match(ranks: Sequence[RankTrace]) -> list[Instance]:
                 members = table.setdefault(key, [])
                 if not members or members[-1][0] != i:
                     members.append((i, j))
-    return [Instance(key[0], _name(ranks, members), key[2], members) for key, members in table.items() if len(members) > 1]
+    return [
+        OperationInstance(key[0], _name(ranks, members), key[2], members) for key, members in table.items() if len(members) > 1
+    ]
 
 
 def key_of(rank: int, op: Operation) -> Key | None:
@@ -50,7 +52,7 @@ def _name(ranks: Sequence[RankTrace], members: list[Member]) -> str:
     return "message" if names & {"send", "recv"} else min(names)
 
 
-def orders(instance: Instance, ranks: Sequence[RankTrace]) -> tuple[list[Member], list[Member]]:
+def orders(instance: OperationInstance, ranks: Sequence[RankTrace]) -> tuple[list[Member], list[Member]]:
     """(whose entering, comes before whose leaving): every first member has entered before any second one left.
 
     Both empty where the records cannot tell: handles that nobody waited for, backends that enqueue and return.

@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from ..calls_model import CallTrace
-from ..operations import Group, RankOps
-from ..ranges import format_ranks
+from ..model.calls import CallTrace
+from ..model.operations import Group, RankOps
+from ..text.ranges import format_ranks
 
 # (place of the rank in the list of ranks, place of the operation in its history)
 Member = tuple[int, int]
@@ -38,7 +38,7 @@ class Trace(Struct):
     notes: list[str] = []
 
 
-class Instance(Struct, frozen=True):
+class OperationInstance(Struct, frozen=True):
     """One operation of one group (or one message) and the records of it, of two ranks or more."""
 
     group: str
@@ -83,7 +83,7 @@ class Lane(Struct):
 class Timeline(Struct):
     trace: Trace
     lanes: list[Lane]
-    instances: list[Instance]
+    instances: list[OperationInstance]
     clocks: list[Correction]
     base_ns: int  # the beginning: nanoseconds since the epoch, by the reference clock
     end_ns: int  # the last thing that was seen, since the beginning

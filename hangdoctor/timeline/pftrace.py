@@ -14,14 +14,15 @@ from pathlib import Path
 
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket, TrackDescriptor, TrackEvent
 
-from ..model import Cause, Diagnosis, JobCapture
-from ..ranges import format_ranks
-from ..texts import visible
+from ..model.capture import JobCapture
+from ..model.diagnosis import Cause, Diagnosis
+from ..text.plain import visible
+from ..text.ranges import format_ranks
 from .build import build
 from .calltracks import CALLS, call_tracks
 from .clocks import clock_words
+from .histories import from_capture
 from .model import Correction, Lane, Timeline
-from .sources import from_capture
 from .tracks import Slice, Track, tracks_of
 
 _SEQUENCE = 1

@@ -19,7 +19,7 @@ from msgspec import Struct, field
 
 from ..errors import BadInput
 from ..files import read_regular
-from ..ranges import number_in
+from ..text.ranges import number_in
 from .model import RankTrace, Timeline
 from .tracks import Slice, Track
 

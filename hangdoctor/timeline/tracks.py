@@ -9,8 +9,8 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from ..operations import Operation
-from ..ranges import number_in
+from ..model.operations import Operation
+from ..text.ranges import number_in
 from .model import Lane, Timeline
 
 _LANES = 64  # tracks for what is in flight at once; what exceeds them is left out

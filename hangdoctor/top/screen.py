@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from msgspec import Struct
 from rich.text import Text
 
-from ..arrival import lag_of
 from ..errors import UsageError
-from ..ranges import parse_ranks
-from ..rank_states import BY_CONCERN, BY_NAME
-from ..standing import Row, Standing
-from ..texts import visible
-from .sources import Seen
+from ..text.plain import visible
+from ..text.ranges import parse_ranks
+from ..watch.arrival_lag import lag_of
+from ..watch.live_ranks import RankRow, Standing
+from ..watch.rank_states import BY_CONCERN, BY_NAME
+from .feeds import LiveRanks
 
 STYLES = {
     "unseen": "dim", "moving": "green", "working": "cyan", "waiting": "yellow", "outside": "bold red", "still": "magenta",
@@ -60,7 +60,7 @@ def seconds(value: float) -> str:
     return f"{value:.0f} s" if value < 600 else f"{value / 60:.0f} min" if value < 7200 else f"{value / 3600:.0f} h"
 
 
-def chosen(seen: Seen, wanted: str) -> list[Row]:
+def chosen(seen: LiveRanks, wanted: str) -> list[RankRow]:
     """The rows that a filter lets through, those first that hold others up or wait longest."""
     wanted = wanted.strip().lower()
     rows = [r for r in seen.rows if r.state != "unseen"]
@@ -86,7 +86,7 @@ def _place(state: str) -> int:
     return BY_CONCERN.index(state) if state in BY_CONCERN else len(BY_CONCERN)
 
 
-def screen(seen: Seen | None, trouble: str, mode: Mode, width: int, height: int) -> list[Text]:
+def screen(seen: LiveRanks | None, trouble: str, mode: Mode, width: int, height: int) -> list[Text]:
     """Exactly `height` lines, none wider than `width`."""
     head = list(_head(seen, trouble, width))
     note = _note(mode, width)
@@ -104,7 +104,7 @@ def screen(seen: Seen | None, trouble: str, mode: Mode, width: int, height: int)
     return lines[:height]
 
 
-def _head(seen: Seen | None, trouble: str, width: int) -> Iterator[Text]:
+def _head(seen: LiveRanks | None, trouble: str, width: int) -> Iterator[Text]:
     title = Text("hangdoctor top", style="bold")
     if seen is None:
         yield title
@@ -147,7 +147,7 @@ def _standing(one: Standing) -> Text:
     return text.append(", ".join(t for t in told if t))
 
 
-def _list(seen: Seen, mode: Mode, width: int, room: int) -> Iterator[Text]:
+def _list(seen: LiveRanks, mode: Mode, width: int, room: int) -> Iterator[Text]:
     rows = chosen(seen, mode.filter)
     mode.cursor = max(0, min(mode.cursor, len(rows) - 1))
     space = max(1, room - 1)
@@ -172,7 +172,7 @@ def _columns(node: int) -> str:
     return f"{'RANK':>6} {'NODE':<{node}} {'STATE':<9}{'FOR':>7} {'LAG':>7} {'ITER':>7} {'PHASE':<10} OPERATION"
 
 
-def _row(row: Row, node: int, under: bool) -> Text:
+def _row(row: RankRow, node: int, under: bool) -> Text:
     since = seconds(row.idle_s) if row.state not in ("moving", "finished") else ""
     step = str(row.iteration) if row.iteration >= 0 else ""
     lag = lag_of(row) if row.state not in ("gone", "finished") else 0.0
@@ -201,7 +201,7 @@ def _keys(mode: Mode) -> Text:
     return Text("c capture   / filter   Enter details   ? help   q quit", style="dim")
 
 
-def plain(seen: Seen, wanted: str = "", limit: int = 64) -> Iterator[str]:
+def plain(seen: LiveRanks, wanted: str = "", limit: int = 64) -> Iterator[str]:
     """The same once, for a pipe or a file."""
     yield from (visible(line.plain).rstrip() for line in _head(seen, "", 160))
     rows = chosen(seen, wanted)

@@ -11,13 +11,13 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..bundle import safe_name
 from ..errors import BadInput, HangdoctorError, UsageError
-from ..incidents import Incident
-from ..ranges import number_in, parse_runs
-from ..standing import Row, Standing
-from .board import Board
+from ..storage.incidents import Incident
+from ..text.plain import safe_name
+from ..text.ranges import number_in, parse_runs
+from ..watch.live_ranks import RankRow, Standing
 from .frames import Frame, Status, status_of
+from .snapshot import Board
 
 MAX_BODY = 4096
 MAX_ROWS = 20_000  # in one answer
@@ -81,7 +81,7 @@ def answer(value: object, status: int = 200) -> Response:
     return Response(msgspec.json.encode(value), status, media_type="application/json")
 
 
-def rank_now(row: Row) -> RankNow:
+def rank_now(row: RankRow) -> RankNow:
     return RankNow(row.rank, row.state, row.node, round(row.idle_s, 2), row.iteration, row.phase, row.op, row.seq, row.pid,
                    row.box, round(row.behind_s, 2), round(row.lag_s, 3))  # fmt: skip
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from ..incidents import Incident
-from ..rank_states import CODES
-from ..standing import Row, Standing
-from .board import Look
+from ..storage.incidents import Incident
+from ..watch.live_ranks import RankRow, Standing
+from ..watch.rank_states import CODES
+from .snapshot import Look
 
 _MAX_NAMES = 5000  # a job that numbers its phases must not fill every browser
 _MAX_STANDINGS = 40
@@ -149,7 +149,7 @@ class Frames:
         }
 
 
-def _tenths(at: float, row: Row) -> int:
+def _tenths(at: float, row: RankRow) -> int:
     return max(1, round((at - row.idle_s) * 2) * 5)
 
 

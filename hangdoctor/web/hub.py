@@ -17,8 +17,8 @@ import msgspec
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
-from .board import Board
 from .frames import Frame, Frames, status_of
+from .snapshot import Board
 
 INTERVAL_S = 1.0
 MAX_READERS = 512

@@ -12,12 +12,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.metrics_core import Metric
 
 from .._version import __version__
-from ..arrival import lag_of
-from ..rank_states import STATES
-from ..standing import Row
-from ..texts import visible
-from .board import Board, Look
+from ..text.plain import visible
+from ..watch.arrival_lag import lag_of
+from ..watch.live_ranks import RankRow
+from ..watch.rank_states import STATES
 from .hub import Hub
+from .snapshot import Board, Look
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -107,7 +107,7 @@ class Exporter:
         yield GaugeMetricFamily("hangdoctor_page_frame_seconds", "Work of the page's last frame.", self.hub.step_s)
 
 
-def _ranks(rows: Iterable[Row]) -> Iterator[Metric]:
+def _ranks(rows: Iterable[RankRow]) -> Iterator[Metric]:
     labels = ["rank", "node"]
     step = GaugeMetricFamily("hangdoctor_rank_iteration", "Iteration of a rank.", labels=labels)
     idle = GaugeMetricFamily("hangdoctor_rank_progress_age_seconds", "Since the rank's last progress.", labels=labels)

@@ -15,14 +15,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as Starletted
 
+from .access import Access, Guard
 from .api import ROUTES, Api, Handler
-from .board import Board
-from .front import Opening
-from .guard import Access, Guard
+from .connection_limits import Connection, Strangers
 from .hub import Hub
 from .metrics import CONTENT_TYPE, Exporter
+from .page_socket import Opening
 from .pages import Pages
-from .strangers import Connection, Strangers
+from .snapshot import Board
 
 _LOG = logging.getLogger("hangdoctor.web")
 

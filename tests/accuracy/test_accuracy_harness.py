@@ -15,8 +15,8 @@ from benchmarks.accuracy.score import Expected, Result, Tally, judge
 from benchmarks.accuracy.simulate import simulate
 from benchmarks.accuracy.simulated import capture_of, capture_of_folder, expected
 from hangdoctor.diagnosis import diagnose
-from hangdoctor.layout import Layout
-from hangdoctor.model import Cause, Diagnosis, Job
+from hangdoctor.model.diagnosis import Cause, Diagnosis, Job
+from hangdoctor.model.layout import Layout
 
 ROOT = Path(__file__).parents[2]
 LAYOUT = Layout(dp=2, pp=2, tp=2)

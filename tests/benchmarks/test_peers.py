@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.accuracy.peers import PeerResult, _run, nvrx_analyzer, read_nvrx, read_torch, torch_analyzer
 from benchmarks.accuracy.simulate import simulate
-from hangdoctor.layout import Layout
+from hangdoctor.model.layout import Layout
 
 
 def test_the_first_report_the_most_frequent_and_all() -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from benchmarks.accuracy.sim_program import iteration
 from benchmarks.accuracy.simulate import KINDS, MOVING, Case, Settings, simulate
-from hangdoctor.layout import Layout
-from hangdoctor.operations import Operation, RankOps
+from hangdoctor.model.layout import Layout
+from hangdoctor.model.operations import Operation, RankOps
 from hangdoctor.readers.flight_recorder import read_folder
 
 ROOT = Path(__file__).parents[2]

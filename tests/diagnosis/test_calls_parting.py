@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from hangdoctor.calls_model import CallThread, CallTrace, Event, Function
 from hangdoctor.diagnosis.calls import compare
 from hangdoctor.diagnosis.view import view_rank
-from hangdoctor.model import CallsParting, RankCapture
+from hangdoctor.model.calls import CallThread, CallTrace, Event, Function
+from hangdoctor.model.capture import RankCapture
+from hangdoctor.model.diagnosis import CallsParting
 
 _KINDS = {">": "call", "<": "return", "!": "exception", "=": "open", "-": "begin"}
 

@@ -5,8 +5,15 @@ from __future__ import annotations
 import pytest
 
 from hangdoctor.diagnosis import diagnose
-from hangdoctor.model import JobCapture, NodeCapture, ProcessSample, RankCapture, SilentNode, ThreadSample
-from hangdoctor.operations import Group, Operation, RankOps
+from hangdoctor.model.capture import (
+    JobCapture,
+    NodeCapture,
+    ProcessSample,
+    RankCapture,
+    SilentNode,
+    ThreadSample,
+)
+from hangdoctor.model.operations import Group, Operation, RankOps
 
 
 def ops(rank: int, count: int, finished: bool) -> RankOps:

@@ -18,7 +18,8 @@ from hangdoctor.diagnosis.health import Reason, Remaining
 from hangdoctor.diagnosis.ops.evidence import Note, Remark
 from hangdoctor.diagnosis.wording import clues, reasons, remaining, stories, terms
 from hangdoctor.diagnosis.wording.release import release
-from hangdoctor.model import Frame, Kind
+from hangdoctor.model.capture import Frame
+from hangdoctor.model.diagnosis import Kind
 
 VOICE = Path(__file__).parents[2] / "docs" / "voice.md"
 WORLD = GroupRef("world", "", tuple(range(8)))

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from stage import Stage, hangdoctor, wait_until
 
-from hangdoctor.calls_model import CallTrace
 from hangdoctor.cli.run import STARTUP
 from hangdoctor.diagnosis.calls import main_tid, open_calls, thread_events
+from hangdoctor.model.calls import CallTrace
 from hangdoctor.readers.blackbox import find_boxes
 from hangdoctor.readers.calls import calls_path, last_calls
 

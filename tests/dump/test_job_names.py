@@ -109,7 +109,7 @@ def test_what_may_not_be_read_is_explained_once(tmp_path: Path) -> None:
     """A report on a process without a stack: the reason stands in the sentence, and nowhere again."""
     pyspy = "not permitted to read the process"
     from hangdoctor.diagnosis import diagnose
-    from hangdoctor.model import JobCapture, NodeCapture, ProcessSample, RankCapture
+    from hangdoctor.model.capture import JobCapture, NodeCapture, ProcessSample, RankCapture
     from hangdoctor.report.terminal import plain
 
     samples = [ProcessSample(float(at), "S", stack_error=pyspy) for at in range(2)]

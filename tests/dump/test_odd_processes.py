@@ -12,14 +12,15 @@ import pytest
 from stage import hangdoctor, wait_until
 from test_capture import PORT, SLEEPER, dump, processes, ranks
 
-from hangdoctor.calls_model import CallTrace
-from hangdoctor.cli.trace_target import Traced, row_of
-from hangdoctor.model import RankCapture
-from hangdoctor.probe.box import Box as WrittenBox
-from hangdoctor.readers import boxes, pyspy
-from hangdoctor.readers.blackbox import Box, find_boxes, named_folder
+from hangdoctor.cli.trace.target import Traced, row_of
+from hangdoctor.model.calls import CallTrace
+from hangdoctor.model.capture import RankCapture
+from hangdoctor.probe.box import BoxWriter as WrittenBox
+from hangdoctor.readers import pyspy
+from hangdoctor.readers import rank_operations as boxes
+from hangdoctor.readers.blackbox import BlackBox, find_boxes, named_folder
 from hangdoctor.readers.discover import find_jobs, lost_ranks, rank_of
-from hangdoctor.readers.sources import Sources
+from hangdoctor.readers.source_lines import Sources
 
 STARTS_RANKS = f"""
 import os, subprocess, sys
@@ -84,7 +85,7 @@ def test_a_variable_of_that_name_that_is_no_rank(told: str) -> None:
 
 
 def test_a_dead_box_of_a_process_that_had_the_same_number_is_not_the_ranks() -> None:
-    box = Box("/boxes/n-77.blackbox", 77, 0, 2, "n", "j", "dead", "running", created_s=1000.0, heartbeat_s=1100.0)
+    box = BlackBox("/boxes/n-77.blackbox", 77, 0, 2, "n", "j", "dead", "running", created_s=1000.0, heartbeat_s=1100.0)
     assert boxes._box_of(RankCapture(pid=77, rank=0, started=5000.0), [box]) is None
     assert boxes._box_of(RankCapture(pid=77, rank=0, started=999.0), [box]) is box
 
@@ -113,7 +114,7 @@ def test_boxes_are_not_looked_for_in_the_depths_of_a_users_folder(tmp_path: Path
 
 
 def test_a_rank_that_ends_while_its_calls_are_listed(tmp_path: Path) -> None:
-    box = Box(str(tmp_path / "n-1.blackbox"), 1, 0, 1, "n", "j", "live", "running", 1.0, 1.0)
+    box = BlackBox(str(tmp_path / "n-1.blackbox"), 1, 0, 1, "n", "j", "live", "running", 1.0, 1.0)
     assert row_of(Traced(box, CallTrace(rank=0, pid=1, state="tracing", written=7))).events == 7
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hangdoctor.launchers.twice import join_looks
-from hangdoctor.model import JobCapture, NodeCapture, ProcessSample, RankCapture, SilentNode
-from hangdoctor.operations import Operation, RankOps
+from hangdoctor.launchers.second_capture import join_looks
+from hangdoctor.model.capture import JobCapture, NodeCapture, ProcessSample, RankCapture, SilentNode
+from hangdoctor.model.operations import Operation, RankOps
 
 
 def rank(number: int, pid: int, started: float, cpu_s: tuple[float, float], seq: int, node: str = "n1") -> RankCapture:

@@ -18,7 +18,7 @@ FLAGS = (
 def test_srun_is_enough(cluster: Cluster) -> None:
     settings = "export OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=eth0"
     data = cluster.folder / "data"  # its own: the nodes share it
-    script = f"{settings}\ncd {ROOT}\nsrun {sys.executable} -m train {FLAGS} --data.cache {data}"
+    script = f"{settings}\ncd {ROOT}\nsrun {sys.executable} -m hangdoctor.train {FLAGS} --data.cache {data}"
     job = cluster.submit("-N2", "--ntasks-per-node=1", script=script)
     wait_until(lambda: cluster.state(job) in ("COMPLETED", "FAILED", "CANCELLED"), f"job {job} has ended", 150)
     said = (cluster.folder / f"job-{job}.out").read_text()

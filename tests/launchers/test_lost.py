@@ -14,11 +14,11 @@ import pytest
 
 from hangdoctor.launchers import gather
 from hangdoctor.launchers.knock import Address, Door, Knocker, Presence, knock, presence
-from hangdoctor.launchers.lost import Standing, Watch, decide
+from hangdoctor.launchers.lost_nodes import Standing, Watch, decide
 from hangdoctor.launchers.remote import Command, run_all
 from hangdoctor.launchers.slurm_nodes import addresses
-from hangdoctor.model import NodeCapture, RankCapture
-from hangdoctor.wire import HERE, NodeReply, pack
+from hangdoctor.model.capture import NodeCapture, RankCapture
+from hangdoctor.transport.stdout_frame import HERE, NodeReply, pack
 
 ENV = dict(os.environ)
 HOST = "127.0.0.1"

@@ -14,9 +14,9 @@ from lab import wait_until
 from hangdoctor.errors import LauncherError, NoRanksFound, WireError
 from hangdoctor.launchers import gather
 from hangdoctor.launchers.remote import Command, Outcome, query, run_all
-from hangdoctor.model import NodeCapture, RankCapture
+from hangdoctor.model.capture import NodeCapture, RankCapture
 from hangdoctor.readers.node import CaptureOptions
-from hangdoctor.wire import NodeReply, pack, unpack
+from hangdoctor.transport.stdout_frame import NodeReply, pack, unpack
 
 OPTIONS = CaptureOptions()
 ENV = dict(os.environ)

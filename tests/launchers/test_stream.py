@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from hangdoctor.errors import LauncherError
+from hangdoctor.launchers.line_stream import Line, Stream
 from hangdoctor.launchers.remote import Command
-from hangdoctor.launchers.stream import Line, Stream
 
 
 def stream(code: str, *more: str) -> Stream:

@@ -74,7 +74,7 @@ def test_real_output_of_pyspy_is_read(name: str) -> None:
     [rank] = capture.ranks()
     threads = {t.name: t for t in rank.samples[0].threads}
     assert set(threads) == {"MainThread", "Thread-1 (worker)"}
-    from hangdoctor.places import python_frames
+    from hangdoctor.stacks.place_rules import python_frames
 
     names = [f.name for f in python_frames(threads["MainThread"].frames)]
     assert names[-2:] == ["train", "<module>"] and "<lambda>" in names[0]
@@ -187,7 +187,9 @@ def test_bundle_replays_byte_for_byte_and_refuses_what_was_altered(tmp_path: Pat
     done = hangdoctor("diagnose", "kept", cwd=tmp_path, code=1)
     assert "not what the manifest lists" in done.stderr
     shutil.copytree(tmp_path / "kept-2", tmp_path / "newer")
-    manifest = (tmp_path / "newer" / "manifest.json").read_text().replace("hangdoctor.bundle/1", "hangdoctor.bundle/9")
+    manifest = (
+        (tmp_path / "newer" / "manifest.json").read_text().replace("hangdoctor.storage.bundle/1", "hangdoctor.storage.bundle/9")
+    )
     (tmp_path / "newer" / "manifest.json").write_text(manifest)
     done = hangdoctor("diagnose", "newer", cwd=tmp_path, code=1)
     assert "bundle/9" in done.stderr
@@ -196,9 +198,9 @@ def test_bundle_replays_byte_for_byte_and_refuses_what_was_altered(tmp_path: Pat
 def test_a_bundle_that_cannot_be_written_does_not_cost_the_verdict(tmp_path: Path) -> None:
     blocker = tmp_path / "file"
     blocker.write_text("")
-    from hangdoctor.bundle import save
     from hangdoctor.diagnosis import diagnose as engine
     from hangdoctor.errors import BundleError
+    from hangdoctor.storage.bundle import save
 
     capture = pyspy_text.read_files([DATA / "text.out"])
     with pytest.raises(BundleError, match="cannot be written"):

@@ -13,9 +13,16 @@ from typing import Any
 import pytest
 from stage import hangdoctor
 
-from hangdoctor.readers import preflight_gpu
-from hangdoctor.readers.preflight import Check, NodeReadings, _run, check_folder, check_links, check_ptrace
-from hangdoctor.readers.preflight_compare import conclude
+from hangdoctor.preflight import gpu as preflight_gpu
+from hangdoctor.preflight.checks import (
+    Check,
+    NodeReadings,
+    _run,
+    check_folder,
+    check_links,
+    check_ptrace,
+)
+from hangdoctor.preflight.compare import conclude
 
 ROOT = Path(__file__).parents[2]
 CHECKS = {"gpus", "ptrace", "names", "links", "clock", "/dev/shm", "memory", "limits", "left over"}
@@ -178,5 +185,5 @@ def test_one_node_is_compared_with_nobody(verdict: str) -> None:
 
 
 def test_facts_import_no_package() -> None:
-    code = "import sys; from hangdoctor.readers.preflight import versions; versions(); assert not {'torch', 'numpy'} & set(sys.modules)"
+    code = "import sys; from hangdoctor.preflight.checks import versions; versions(); assert not {'torch', 'numpy'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

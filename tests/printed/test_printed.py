@@ -17,18 +17,22 @@ import pytest
 from hostile_fields import ESCAPES, EVIL, FORBIDDEN, LINES, TURNED, filled, texts_of
 from rich.console import Console
 
-from hangdoctor import bundle
 from hangdoctor.diagnosis import diagnose
-from hangdoctor.model import Diagnosis, JobCapture
-from hangdoctor.printable import as_json, cleaned
-from hangdoctor.readers.preflight_compare import Preflight
-from hangdoctor.report import html, preflight, terminal
-from hangdoctor.standing import Row
-from hangdoctor.texts import tame, visible
-from hangdoctor.timeline import pftrace, stacks, table
-from hangdoctor.timeline.stragglers import Stragglers
+from hangdoctor.model.capture import JobCapture
+from hangdoctor.model.diagnosis import Diagnosis
+from hangdoctor.preflight import terminal as preflight
+from hangdoctor.preflight.compare import Preflight
+from hangdoctor.report import html, terminal
+from hangdoctor.storage import bundle
+from hangdoctor.text.plain import tame, visible
+from hangdoctor.text.printable import as_json, cleaned
+from hangdoctor.timeline import folded as stacks
+from hangdoctor.timeline import late_table as table
+from hangdoctor.timeline import pftrace
+from hangdoctor.timeline.late_arrivals import LateArrivals
+from hangdoctor.top.feeds import LiveRanks
 from hangdoctor.top.screen import Mode, plain, screen
-from hangdoctor.top.sources import Seen
+from hangdoctor.watch.live_ranks import RankRow
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 SHOWN = "owned"
@@ -69,7 +73,7 @@ def test_a_whole_text_keeps_lines_tabs_and_colours() -> None:
     assert tame("\x1b]0;t\x07\x1b[2J\r\x9b1m") == "\\u{1b}]0;t\\u{7}\\u{1b}[2J\\u{d}\\u{9b}1m"
 
 
-@pytest.mark.parametrize("kind", [Diagnosis, JobCapture, Preflight, Stragglers, Seen])
+@pytest.mark.parametrize("kind", [Diagnosis, JobCapture, Preflight, LateArrivals, LiveRanks])
 def test_no_field_is_left_out(kind: type[Any]) -> None:
     before = filled(kind)
     after = msgspec.json.encode(cleaned(before)).decode()
@@ -98,11 +102,11 @@ def test_reports() -> None:
     preflight.render(filled(Preflight), Console(file=out, width=200))
     assert_tame(out.getvalue())
     out = io.StringIO()
-    table.render(filled(Stragglers), Console(file=out, width=200))
+    table.render(filled(LateArrivals), Console(file=out, width=200))
     assert_tame(out.getvalue())
 
 
-@pytest.mark.parametrize("kind", [Diagnosis, JobCapture, Preflight, Stragglers, Seen])
+@pytest.mark.parametrize("kind", [Diagnosis, JobCapture, Preflight, LateArrivals, LiveRanks])
 def test_json_is_the_same_data_and_tame(kind: type[Any]) -> None:
     value = filled(kind)
     data = as_json(value)
@@ -140,7 +144,7 @@ def test_a_trace_for_perfetto(tmp_path: Path) -> None:
 
 
 def test_the_live_view() -> None:
-    seen = filled(Seen)
+    seen = filled(LiveRanks)
     mode = Mode(note=EVIL, filter="")
     assert_tame("\n".join(line.plain for line in screen(seen, "", mode, 400, 40)))
     assert_tame("\n".join(line.plain for line in screen(seen, EVIL, Mode(view="detail", detail=[EVIL]), 400, 40)))
@@ -154,7 +158,7 @@ def test_metrics() -> None:
 
     class Some:
         def collect(self) -> Any:
-            return _ranks([msgspec.structs.replace(filled(Row), state="waiting")])
+            return _ranks([msgspec.structs.replace(filled(RankRow), state="waiting")])
 
     registry = CollectorRegistry()
     registry.register(Some())  # type: ignore[arg-type]
@@ -174,7 +178,7 @@ def test_the_log(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_incidents(tmp_path: Path) -> None:
-    from hangdoctor.incidents import Incidents
+    from hangdoctor.storage.incidents import Incidents
 
     capture, _ = hostile_capture(tmp_path)
     kept = Incidents(tmp_path / "job")

@@ -20,8 +20,8 @@ from ports import free_port
 from probe_ranks import SCRIPTS, environment
 from stage import hangdoctor, wait_until
 
-from hangdoctor.cli.trace_control import outcome_lines
-from hangdoctor.cli.trace_target import Row
+from hangdoctor.cli.trace.control import outcome_lines
+from hangdoctor.cli.trace.target import TracedRank
 from hangdoctor.probe import format as fmt
 from hangdoctor.probe.calls import request as requests
 from hangdoctor.probe.calls import run
@@ -203,7 +203,7 @@ def elastic(control: Path, job: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 def test_what_start_says_of_packages() -> None:
     asked = Request(5, True, ("a", "b"))
-    ranks = [Row(0, 10, "live", "tracing", True, unseen="a,b"), Row(1, 11, "live", "waiting", True, unseen="b")]
+    ranks = [TracedRank(0, 10, "live", "tracing", True, unseen="a,b"), TracedRank(1, 11, "live", "waiting", True, unseen="b")]
     assert [line for line in outcome_lines(asked, ranks) if "imported" in line] == [
         "no traced rank has imported b: misspelt, or a package that is imported later (trace status tells)"
     ]

@@ -12,8 +12,8 @@ import pytest
 from probe_ranks import ROOT, environment
 from stage import hangdoctor
 
-from hangdoctor.cli.trace_control import outcome_lines
-from hangdoctor.cli.trace_target import Row
+from hangdoctor.cli.trace.control import outcome_lines
+from hangdoctor.cli.trace.target import TracedRank
 from hangdoctor.probe.calls import request as requests
 from hangdoctor.probe.calls.choice import Choice
 from hangdoctor.probe.calls.request import Request
@@ -139,9 +139,9 @@ def test_from_the_start_in_ranks_only(tmp_path: Path) -> None:
 def test_what_became_of_a_request_is_said() -> None:
     asked = Request(5, True, from_iteration=9)
     rows = [
-        Row(0, 10, "live", "tracing", True, variant="extension"), Row(1, 11, "live", "tracing", True, variant="python"),
-        Row(2, 12, "live", "waiting", True), Row(3, 13, "live"), Row(4, 14, "live", note="no call tracing: no room"),
-        Row(5, 15, "live", "switched off", True, note="KeyError"),
+        TracedRank(0, 10, "live", "tracing", True, variant="extension"), TracedRank(1, 11, "live", "tracing", True, variant="python"),
+        TracedRank(2, 12, "live", "waiting", True), TracedRank(3, 13, "live"), TracedRank(4, 14, "live", note="no call tracing: no room"),
+        TracedRank(5, 15, "live", "switched off", True, note="KeyError"),
     ]  # fmt: skip
     said = list(outcome_lines(asked, rows))
     assert said[0] == "rank 5: switched off after an internal error (hangdoctor trace status)"

@@ -13,29 +13,29 @@ from pathlib import Path
 import pytest
 
 from hangdoctor.errors import BadInput
-from hangdoctor.group_id import group_uid
+from hangdoctor.model.group_id import group_uid
 from hangdoctor.probe import flight, retention
 from hangdoctor.probe import folder as folders
 from hangdoctor.probe import format as fmt
-from hangdoctor.probe.box import Box
-from hangdoctor.probe.groups import GroupEntry, members_text
-from hangdoctor.probe.hot import Thread
+from hangdoctor.probe.box import BoxWriter
+from hangdoctor.probe.group_table import GroupEntry, members_text
 from hangdoctor.probe.identity import job_key, ranks_from, start_ticks
+from hangdoctor.probe.record_core import Thread
 from hangdoctor.probe.recorder import Recorder, local
 from hangdoctor.readers.blackbox import _Reader, find_boxes, moved, parse_members, read_box
 
 
 @pytest.fixture
-def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Box]:
+def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BoxWriter]:
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("WORLD_SIZE", "4")
     local.thread = Thread()
-    yield Box(tmp_path, "a-job", 1 << 20)
+    yield BoxWriter(tmp_path, "a-job", 1 << 20)
     local.thread = Thread()
 
 
 @pytest.fixture
-def recorder(box: Box) -> Recorder:
+def recorder(box: BoxWriter) -> Recorder:
     made = Recorder(box)
     members = [0, 1, 2, 3]
     index = box.add_group(group_uid(members), 4, members_text(members), "world", 0)
@@ -140,14 +140,14 @@ def test_nonsense_in_the_tables_does_not_stop_the_reader(recorder: Recorder) -> 
 
 
 @pytest.mark.parametrize("size", [0, 100, fmt.HEADER_BYTES - 1, fmt.HEADER_BYTES, 900_000])
-def test_a_box_cut_short_is_named(box: Box, tmp_path: Path, size: int) -> None:
+def test_a_box_cut_short_is_named(box: BoxWriter, tmp_path: Path, size: int) -> None:
     cut = tmp_path / f"cut{fmt.SUFFIX}"
     cut.write_bytes(box.path.read_bytes()[:size])
     with pytest.raises(BadInput, match=r"cut\.blackbox: cut short"):
         read_box(cut)
 
 
-def test_foreign_files_and_other_versions_are_named(box: Box, tmp_path: Path) -> None:
+def test_foreign_files_and_other_versions_are_named(box: BoxWriter, tmp_path: Path) -> None:
     foreign, later = tmp_path / f"foreign{fmt.SUFFIX}", tmp_path / f"later{fmt.SUFFIX}"
     foreign.write_bytes(b"GIF89a" + bytes(9000))
     raw = bytearray(box.path.read_bytes())
@@ -162,7 +162,7 @@ def test_foreign_files_and_other_versions_are_named(box: Box, tmp_path: Path) ->
     assert [b.pid for b in find_boxes(tmp_path)] == [os.getpid()]
 
 
-def copy(box: Box, name: str, changes: dict[tuple[int, str], object]) -> Path:
+def copy(box: BoxWriter, name: str, changes: dict[tuple[int, str], object]) -> Path:
     raw = bytearray(box.path.read_bytes())
     for (offset, how), value in changes.items():
         struct.pack_into(how, raw, offset, value)
@@ -171,7 +171,7 @@ def copy(box: Box, name: str, changes: dict[tuple[int, str], object]) -> Path:
     return path
 
 
-def test_live_dead_and_stale_boxes(box: Box, tmp_path: Path) -> None:
+def test_live_dead_and_stale_boxes(box: BoxWriter, tmp_path: Path) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     copy(box, "same-pid-another-process", {fmt.H_STARTED_TICKS: start_ticks() - 1, fmt.H_RANK: 0})
@@ -186,7 +186,7 @@ def test_live_dead_and_stale_boxes(box: Box, tmp_path: Path) -> None:
     assert find_boxes(tmp_path, job="another") == [] and find_boxes(tmp_path, pids=[1]) == []
 
 
-def test_of_a_ranks_dead_predecessors_one_is_kept(box: Box, tmp_path: Path) -> None:
+def test_of_a_ranks_dead_predecessors_one_is_kept(box: BoxWriter, tmp_path: Path) -> None:
     host = box.path.name.rpartition("-")[0]
     for i in range(3):
         old = copy(box, f"{host}-{900000 + i}", {fmt.H_STARTED_TICKS: 1, fmt.H_PID: 900000 + i})
@@ -206,7 +206,7 @@ def test_what_crashed_jobs_left_a_week_ago_is_taken_away(tmp_path: Path) -> None
     fates = {"old": (1, now - week - 10**9), "young": (1, now - week + 10**12), "runs": (start_ticks(), now - 2 * week)}
     for name, (ticks, beat) in fates.items():
         (tmp_path / name).mkdir()
-        made = Box(tmp_path / name, name, 1 << 20)
+        made = BoxWriter(tmp_path / name, name, 1 << 20)
         made.put(fmt.H_STARTED_TICKS, ticks)
         made.put(fmt.H_BEAT_WALL, beat)
         (tmp_path / name / "hangdoctor-1.sock").touch()
@@ -217,7 +217,7 @@ def test_what_crashed_jobs_left_a_week_ago_is_taken_away(tmp_path: Path) -> None
     assert sorted(p.name for p in tmp_path.iterdir()) == [".retention", "notes", "runs", "young"]
 
 
-def test_full_tables_are_no_error(box: Box) -> None:
+def test_full_tables_are_no_error(box: BoxWriter) -> None:
     ids = {box.intern(f"text {i}" * 20) for i in range(3000)}
     assert 0 in ids and len(ids) > 1000
     indices = [box.add_group(group_uid([i]), 1, str(i), "", 0) for i in range(fmt.GROUPS + 1)]
@@ -231,10 +231,10 @@ def test_full_tables_are_no_error(box: Box) -> None:
 def test_no_room_is_an_error_before_the_job_can_run_into_it(tmp_path: Path) -> None:
     code = (
         "import resource, pathlib, signal\n"
-        "from hangdoctor.probe.box import Box\n"
+        "from hangdoctor.probe.box import BoxWriter\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
-        f"try: Box(pathlib.Path({str(tmp_path)!r}), 'j')\n"
+        f"try: BoxWriter(pathlib.Path({str(tmp_path)!r}), 'j')\n"
         "except OSError as e: print(type(e).__name__)\n"
     )
     root = Path(__file__).resolve().parents[2]

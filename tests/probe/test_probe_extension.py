@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from probe_ranks import environment, ranks
 
-from hangdoctor.operations import Operation
-from hangdoctor.probe import hot
+from hangdoctor.model.operations import Operation
+from hangdoctor.probe import record_core as hot
 from hangdoctor.readers.blackbox import Contents
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from probe_ranks import SCRIPTS, STARTUP, environment
 
-from hangdoctor.probe.blame import is_ours, said, suppress
+from hangdoctor.probe.whose_error import is_ours, said, suppress
 from hangdoctor.readers.blackbox import find_boxes
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from probe_ranks import environment, ranks
 
-from hangdoctor.group_id import group_uid
-from hangdoctor.operations import is_unknown
+from hangdoctor.model.group_id import group_uid
+from hangdoctor.model.operations import is_unknown
 from hangdoctor.probe import format as fmt
 from hangdoctor.probe import torchnames
-from hangdoctor.probe.box import Box
-from hangdoctor.probe.groups import GroupEntry, as_range, in_order
-from hangdoctor.probe.hot import Thread
+from hangdoctor.probe.box import BoxWriter
+from hangdoctor.probe.group_table import GroupEntry, as_range, in_order
+from hangdoctor.probe.record_core import Thread
 from hangdoctor.probe.recorder import Recorder, local
 from hangdoctor.readers.blackbox import read_box
 
@@ -47,7 +47,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Torch:
 @pytest.fixture
 def recorder(tmp_path: Path) -> Iterator[Recorder]:
     local.thread = Thread()
-    yield Recorder(Box(tmp_path, "a-job"))
+    yield Recorder(BoxWriter(tmp_path, "a-job"))
     local.thread = Thread()
 
 

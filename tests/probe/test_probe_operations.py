@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from probe_ranks import environment, ranks
 
-from hangdoctor.operations import P2P, STORE, Operation, group_uid
+from hangdoctor.model.operations import P2P, STORE, Operation, group_uid
 from hangdoctor.readers.blackbox import Contents
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]

@@ -14,11 +14,11 @@ import pytest
 from probe_ranks import Rank, environment, ranks, until
 from stage import hangdoctor, switches
 
-from hangdoctor.layout import Layout
-from hangdoctor.operations import group_uid
+from hangdoctor.model.layout import Layout
+from hangdoctor.model.operations import group_uid
 from hangdoctor.probe.flight import socket_path
 from hangdoctor.readers.blackbox import Contents, find_boxes, moved, read_box
-from hangdoctor.readers.glance import BoxWatch
+from hangdoctor.readers.box_position import BoxWatch
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 

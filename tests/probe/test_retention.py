@@ -17,7 +17,7 @@ from stage import wait_until
 from hangdoctor.probe import folder as folders
 from hangdoctor.probe import format as fmt
 from hangdoctor.probe import retention
-from hangdoctor.probe.held import has_writer
+from hangdoctor.probe.still_written import has_writer
 from hangdoctor.readers.blackbox import read_box
 
 ROOT = Path(__file__).parents[2]

@@ -14,9 +14,9 @@ from probe_ranks import ROOT, SCRIPTS, environment, ranks
 
 from hangdoctor.probe import flight
 from hangdoctor.probe import folder as folders
-from hangdoctor.probe.box import Box
+from hangdoctor.probe.box import BoxWriter
 from hangdoctor.probe.calls.ring import Ring
-from hangdoctor.readers import boxes as box_readers
+from hangdoctor.readers import rank_operations as box_readers
 from hangdoctor.readers.blackbox import default_folders, find_boxes
 
 pytestmark = pytest.mark.timeout(120)
@@ -157,8 +157,8 @@ def test_ranks_of_one_job_may_have_their_boxes_in_several_places(tmp_path: Path,
     for where in (spare, named):
         where.mkdir(parents=True)
     assert spare.parent in default_folders()
-    here = Box(spare, "job", 1 << 20)
-    elsewhere = Box(named, "job", 1 << 20)
+    here = BoxWriter(spare, "job", 1 << 20)
+    elsewhere = BoxWriter(named, "job", 1 << 20)
     elsewhere.put((24, "<I"), 1)  # as another process's
     found = box_readers._boxes({named}, {1, os.getpid()})
     assert sorted(b.path for b in found) == sorted([str(here.path), str(elsewhere.path)])
@@ -169,9 +169,9 @@ def test_ranks_of_one_job_may_have_their_boxes_in_several_places(tmp_path: Path,
 
 def test_a_file_that_is_not_ours_is_not_replaced(tmp_path: Path) -> None:
     name = f"{socket.gethostname()}-{os.getpid()}"
-    box = Box(tmp_path, "job", 1 << 20)
+    box = BoxWriter(tmp_path, "job", 1 << 20)
     for path, make in (
-        (tmp_path / "there" / f"{name}.blackbox", lambda p: Box(p.parent, "job", 1 << 20)),
+        (tmp_path / "there" / f"{name}.blackbox", lambda p: BoxWriter(p.parent, "job", 1 << 20)),
         (tmp_path / f"{name}.calls", lambda p: Ring(box.path, 1 << 20, 0, 1)),
         (tmp_path / f".{name}.calls", lambda p: Ring(box.path, 1 << 20, 0, 1)),
     ):
@@ -188,17 +188,17 @@ def test_a_file_that_is_not_ours_is_not_replaced(tmp_path: Path) -> None:
 
 
 def test_what_a_dead_process_has_left_is_replaced(tmp_path: Path) -> None:
-    first = Box(tmp_path, "job", 1 << 20)
+    first = BoxWriter(tmp_path, "job", 1 << 20)
     Ring(first.path, 1 << 20, 0, 1)
-    Box(tmp_path, "job", 1 << 20)
+    BoxWriter(tmp_path, "job", 1 << 20)
     Ring(first.path, 1 << 20, 0, 1)
     assert len(find_boxes(tmp_path)) == 1 and len(list(tmp_path.iterdir())) == 2
     first.path.write_bytes(bytes(5000))  # its process was killed before the header was there
-    Box(tmp_path, "job", 1 << 20)
+    BoxWriter(tmp_path, "job", 1 << 20)
 
 
 def test_a_file_in_the_place_of_ours_is_neither_written_nor_removed(tmp_path: Path) -> None:
-    box = Box(tmp_path, "job", 1 << 20)
+    box = BoxWriter(tmp_path, "job", 1 << 20)
     ring = Ring(box.path, 1 << 20, 0, 1)
     for made in (box, ring):
         made.path.unlink()

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from hangdoctor.errors import BadInput
-from hangdoctor.layout import Layout
-from hangdoctor.operations import RankOps, group_uid
+from hangdoctor.model.layout import Layout
+from hangdoctor.model.operations import RankOps, group_uid
 from hangdoctor.readers.flight_recorder import FolderResult, is_dump, read_folder
 
 DATA = Path(__file__).parents[1] / "data" / "flight_recorder"

@@ -14,10 +14,18 @@ from hypothesis import strategies as st
 
 from benchmarks import fuzz
 from benchmarks.fuzz import READERS, Told
-from hangdoctor import ranges
 from hangdoctor.errors import BadInput, HangdoctorError, UsageError
-from hangdoctor.probe.groups import members_text
-from hangdoctor.readers import fr_format, pyspy, pyspy_text, ras, safe_pickle
+from hangdoctor.probe.group_table import members_text
+from hangdoctor.readers import (
+    flight_recorder_format as fr_format,
+)
+from hangdoctor.readers import (
+    pyspy,
+    pyspy_text,
+    ras,
+    safe_pickle,
+)
+from hangdoctor.text import ranges
 
 ROOT = Path(__file__).parents[2]
 # Of each reader: so that all of them take about a minute on an idle core.

@@ -14,26 +14,41 @@ import msgspec
 import pytest
 from confined import confined
 
-from hangdoctor import bundle, messages, node_packing, packing, ranges, wire
 from hangdoctor.cli.diagnose import load
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.errors import BadInput
 from hangdoctor.launchers import gather
-from hangdoctor.layout import guess_layout
-from hangdoctor.model import JobCapture, NodeCapture, RankCapture
-from hangdoctor.operations import Group, RankOps
+from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture
+from hangdoctor.model.layout import guess_layout
+from hangdoctor.model.operations import Group, RankOps
+from hangdoctor.preflight import gpu as preflight_gpu
 from hangdoctor.probe import format as fmt
-from hangdoctor.probe.box import Box
-from hangdoctor.readers import blackbox, discover, fr_format, offline, preflight_gpu, pyspy, pyspy_text, ras, safe_pickle
+from hangdoctor.probe.box import BoxWriter
+from hangdoctor.readers import (
+    blackbox,
+    discover,
+    offline,
+    pyspy,
+    pyspy_text,
+    ras,
+    safe_pickle,
+)
+from hangdoctor.readers import (
+    flight_recorder_format as fr_format,
+)
+from hangdoctor.readers.box_position import BoxWatch
 from hangdoctor.readers.calls import CallsReader
-from hangdoctor.readers.glance import BoxWatch
+from hangdoctor.storage import bundle, operations_codec
+from hangdoctor.text import ranges
 from hangdoctor.timeline import profiler, tracks
+from hangdoctor.transport import capture_codec, messages
+from hangdoctor.transport import stdout_frame as wire
 
 LONG = "9" * 5000
 
 
 def box_of(folder: Path, members: str = "0-3", groups: int = 1, world: int = 4) -> Path:
-    box = Box(folder, "job", 1 << 20)
+    box = BoxWriter(folder, "job", 1 << 20)
     for n in range(groups):
         box.add_group(f"{n:016x}", 4, f"{members},{n}" if groups > 1 else members, "g", 0)
     box.put(fmt.H_RANK, 0)
@@ -145,14 +160,14 @@ def test_a_world_in_a_message_or_capture_is_bounded() -> None:
     hello = messages.encode(messages.Hello("a1", "n1", world_size=1 << 40))
     assert confined(lambda: messages.from_agent(hello)).startswith("refused: ")
     capture = NodeCapture("n1", ranks=[RankCapture(pid=1, rank=0, world_size=1 << 40)])
-    assert "a job has at most" in confined(lambda: node_packing.unpack_capture(node_packing.pack_capture(capture)))
+    assert "a job has at most" in confined(lambda: capture_codec.unpack_capture(capture_codec.pack_capture(capture)))
     assert "a job has at most" in confined(lambda: wire.unpack(wire.pack(wire.NodeReply("n1", capture))))
     huge = NodeCapture("n1", ranks=[RankCapture(pid=1, rank=0, ops=RankOps(0, 4, groups=[Group("g", [0])]))])
-    packed = msgspec.msgpack.decode(zlib.decompress(node_packing.pack_capture(huge)))
+    packed = msgspec.msgpack.decode(zlib.decompress(capture_codec.pack_capture(huge)))
     packed[4] = [{"uid": str(n)} for n in range(200)]
     packed[5] = {str(n): [[0, 1, 1_900_000]] for n in range(200)}
     body = zlib.compress(msgspec.msgpack.encode(packed))
-    assert "more members than a job has" in confined(lambda: node_packing.unpack_capture(body))
+    assert "more members than a job has" in confined(lambda: capture_codec.unpack_capture(body))
 
 
 @pytest.mark.parametrize("change", [{"world_size": 1 << 40}, {"layout": {"dp": 0}}, {"layout": {"dp": 1 << 40}}])
@@ -177,10 +192,10 @@ def test_what_is_small_when_compressed_is_not_inflated_without_end(tmp_path: Pat
     zeros = b"\0" * (1 << 20)
     bomb = b"".join([*(compressor.compress(zeros) for _ in range(200)), compressor.flush()])
     assert len(bomb) < 1 << 20
-    monkeypatch.setattr(packing, "free_memory", lambda: 1 << 30)
+    monkeypatch.setattr(operations_codec, "free_memory", lambda: 1 << 30)
     monkeypatch.setattr(profiler, "_MAX_BYTES", 64 << 20)
-    assert confined(lambda: packing.unpack(bomb)).startswith("refused: the operations of the bundle need more")
-    assert confined(lambda: node_packing.unpack_capture(bomb)).startswith("refused: ")
+    assert confined(lambda: operations_codec.unpack(bomb)).startswith("refused: the operations of the bundle need more")
+    assert confined(lambda: capture_codec.unpack_capture(bomb)).startswith("refused: ")
     with gzip.open(tmp_path / "rank0.json.gz", "wb", 1) as file:
         file.writelines(zeros for _ in range(200))
     assert "that are read" in confined(lambda: profiler._read(tmp_path / "rank0.json.gz"))

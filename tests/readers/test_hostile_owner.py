@@ -18,15 +18,16 @@ import pytest
 from hangdoctor import files
 from hangdoctor.cli.diagnose import load
 from hangdoctor.errors import BadInput
-from hangdoctor.model import RankCapture
+from hangdoctor.model.capture import RankCapture
 from hangdoctor.probe import format as fmt
-from hangdoctor.probe.box import Box
+from hangdoctor.probe.box import BoxWriter
 from hangdoctor.probe.calls import request
 from hangdoctor.probe.calls.ring import Ring
 from hangdoctor.probe.identity import boot_id, start_ticks
-from hangdoctor.readers import blackbox, boxes, discover
+from hangdoctor.readers import blackbox, discover
+from hangdoctor.readers import rank_operations as boxes
 from hangdoctor.readers.calls import CallsReader, calls_path
-from hangdoctor.web import place
+from hangdoctor.web import page_address as place
 
 MALLORY, ALICE = 65_533, 65_532
 DATA = Path(__file__).parents[1] / "data"
@@ -60,7 +61,7 @@ def ranks() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 def plant(folder: Path, pid: int, owner: int, rank: int = 0, live: bool = True, name: str = "") -> Path:
     """A box that says it is of process `pid`, in a file of `owner`."""
-    box = Box(folder, "job", 1 << 20)
+    box = BoxWriter(folder, "job", 1 << 20)
     box.put(fmt.H_PID, pid)
     box.put(fmt.H_RANK, rank)
     box.put(fmt.H_WORLD, 2)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hangdoctor.errors import BadInput
-from hangdoctor.ras_model import RasCounts, RasProcess
+from hangdoctor.model.ras import RasCounts, RasProcess
 from hangdoctor.readers import ras
 
 DATA = Path(__file__).parents[1] / "data" / "ras"

@@ -11,10 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from hangdoctor.model import RankCapture
-from hangdoctor.readers.boxes import attach
+from hangdoctor.model.capture import RankCapture
 from hangdoctor.readers.flight_recorder import convert
-from hangdoctor.readers.worker_server import NoAnswer, ask_pipe, dump_files, fetch, handlers, read_rank, traceback
+from hangdoctor.readers.rank_operations import attach
+from hangdoctor.readers.worker_server import (
+    NoAnswer,
+    ask_pipe,
+    dump_files,
+    fetch,
+    handlers,
+    read_rank,
+    traceback,
+)
 
 JOB = Path(__file__).with_name("gloo_rank.py")
 DATA = Path(__file__).parents[1] / "data" / "flight_recorder" / "gloo-pickle" / "comm_lib_trace_rank_0"

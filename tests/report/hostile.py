@@ -4,30 +4,32 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hangdoctor import bundle
 from hangdoctor.diagnosis import diagnose
-from hangdoctor.model import (
+from hangdoctor.model.capture import (
+    Frame,
+    JobCapture,
+    NodeCapture,
+    ProcessSample,
+    RankCapture,
+    ThreadSample,
+)  # fmt: skip
+from hangdoctor.model.diagnosis import (
     Alternative,
     CallsOf,
     CallsParting,
     Cause,
     Diagnosis,
     Evidence,
-    Frame,
     Job,
-    JobCapture,
     Missing,
-    NodeCapture,
-    ProcessSample,
-    RankCapture,
     RankLine,
     StackFrame,
     StackGroup,
-    ThreadSample,
     Wait,
     WaitOn,
-)  # fmt: skip
-from hangdoctor.operations import Group, Operation, RankOps
+)
+from hangdoctor.model.operations import Group, Operation, RankOps
+from hangdoctor.storage import bundle
 
 EVIL = "</script><svg onload=window.pwned=1>\"'><!--\u202e{{1}}" + "n" * 10_000
 SHOWN = EVIL.replace("\u202e", "\\u{202e}")

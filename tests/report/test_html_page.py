@@ -19,11 +19,11 @@ from selenium.webdriver.common.keys import Keys
 from stage import JOB, Stage, hangdoctor, wait_until
 
 from benchmarks.report_html.large import capture
-from hangdoctor import bundle
 from hangdoctor.cli.run import prepare
 from hangdoctor.diagnosis import diagnose
-from hangdoctor.layout import Layout
+from hangdoctor.model.layout import Layout
 from hangdoctor.report.html import as_bytes
+from hangdoctor.storage import bundle
 
 LONG = "x" * 3000  # py-spy refuses names of 4,096 characters and more
 NAMES = (

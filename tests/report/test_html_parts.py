@@ -13,13 +13,14 @@ from hostile import SHOWN, everywhere
 
 from benchmarks.accuracy.simulate import simulate
 from benchmarks.accuracy.simulated import capture_of
-from hangdoctor import bundle
 from hangdoctor.diagnosis import diagnose
-from hangdoctor.layout import Layout
-from hangdoctor.model import CallsOf, CallsParting, Cause, Diagnosis, Job, JobCapture, NodeCapture, RankCapture, Wait, WaitOn
+from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture
+from hangdoctor.model.diagnosis import CallsOf, CallsParting, Cause, Diagnosis, Job, Wait, WaitOn
+from hangdoctor.model.layout import Layout
 from hangdoctor.report.html import as_bytes, chat, graph, lanes, raw
-from hangdoctor.report.html.groups import GroupNames, layout_of
-from hangdoctor.report.html.text import embed, visible
+from hangdoctor.report.html.group_names import GroupNames, layout_of
+from hangdoctor.report.html.safe_text import embed, visible
+from hangdoctor.storage import bundle
 
 STATIC = Path(raw.__file__).parent / "static"
 CUBE = Layout(dp=2, pp=2, tp=2)

@@ -15,9 +15,9 @@ import msgspec
 import zmq
 from stage import wait_until
 
-from hangdoctor.collector import address, keys
-from hangdoctor.collector.parts import Position
-from hangdoctor.incidents import Incidents
+from hangdoctor.collector.instructions import Position
+from hangdoctor.storage.incidents import Incidents
+from hangdoctor.transport import address, keys
 
 RANK = "import sys, time; print('up', flush=True); time.sleep(600)"
 PROBED = "import hangdoctor.probe as p; p.install(); p.iteration(1); " + RANK

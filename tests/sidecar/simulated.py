@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
-from hangdoctor import messages as msg
-from hangdoctor import node_packing as packing
-from hangdoctor.collector.parts import Conclude, Instruction, Send, Settings
+from hangdoctor.collector.instructions import Conclude, Instruction, Send, Settings
 from hangdoctor.collector.state import Core
-from hangdoctor.model import NodeCapture, RankCapture
-from hangdoctor.watchdog import Learned, Watchdog
-from hangdoctor.watchdog import Settings as Bounds
+from hangdoctor.model.capture import NodeCapture, RankCapture
+from hangdoctor.transport import capture_codec
+from hangdoctor.transport import messages as msg
+from hangdoctor.watch.stall_watch import Learned, StallWatch
+from hangdoctor.watch.stall_watch import Settings as Bounds
 
 RANKS, NODES = 8, 4
 FOREVER = 1e9
@@ -44,7 +44,7 @@ class Simulation:
     def __init__(self, plan: Plan, learned: Learned | None = None, seed: int = 0, unwatched_s: float = 0.0) -> None:
         """`unwatched_s`: so long the job has run when its agents and the collector are started."""
         self.plan, self.chance = plan, random.Random(seed)
-        self.core = Core(Settings(), Watchdog(Bounds(), learned), session="s")
+        self.core = Core(Settings(), StallWatch(Bounds(), learned), session="s")
         self.now = 1000.0
         self.event, self.pause = self.now, Pause(0.0)
         self.seq = [0] * NODES
@@ -140,7 +140,7 @@ class Simulation:
         for _, node, id in ready:
             if node not in self.away:
                 ranks = [RankCapture(pid=10 + r, rank=r, world_size=RANKS) for r in (2 * node, 2 * node + 1)]
-                body = packing.pack_capture(NodeCapture(f"n{node}", "job", ranks))
+                body = capture_codec.pack_capture(NodeCapture(f"n{node}", "job", ranks))
                 self.say(node, msg.Captured(id, body))
 
     def run(self, seconds: float, until_verdict: bool = False) -> list[float]:

@@ -16,10 +16,10 @@ from test_early import FAULTS, steady, stuck
 from test_main_flow import SCRIPT, incidents, polling_environment, steps
 
 from hangdoctor.probe import format as fmt
-from hangdoctor.probe.box import Box
+from hangdoctor.probe.box import BoxWriter
 from hangdoctor.readers import blackbox
-from hangdoctor.readers.glance import BoxWatch
-from hangdoctor.readers.history import merged, past_of
+from hangdoctor.readers.box_history import merged, past_of
+from hangdoctor.readers.box_position import BoxWatch
 
 STEADY = Path(__file__).with_name("steady_job.py")
 
@@ -82,7 +82,7 @@ class Ring:
     """A box whose ring the test writes, as the main thread of a rank."""
 
     def __init__(self, folder: Path) -> None:
-        self.box = Box(folder, "past-test", 1 << 20)
+        self.box = BoxWriter(folder, "past-test", 1 << 20)
         self.serial, self.at = 0, 1_000.0
         fmt.THREAD.pack_into(self.box.map, self.box.regions["threads"][0], self.box.pid, 1, 0, 0, b"MainThread")
 

@@ -8,15 +8,15 @@ import zlib
 import msgspec
 import pytest
 
-from hangdoctor import messages as msg
-from hangdoctor import node_packing as packing
-from hangdoctor.collector.parts import Conclude, Instruction, Log, Position, Remember, Send
+from hangdoctor.collector.instructions import Conclude, Instruction, Log, Position, Remember, Send
 from hangdoctor.collector.state import Core, Settings
 from hangdoctor.errors import OtherProtocol, WireError
-from hangdoctor.model import NodeCapture, RankCapture
-from hangdoctor.operations import Group, Operation, RankOps
-from hangdoctor.watchdog import Settings as Bounds
-from hangdoctor.watchdog import Watchdog
+from hangdoctor.model.capture import NodeCapture, RankCapture
+from hangdoctor.model.operations import Group, Operation, RankOps
+from hangdoctor.transport import capture_codec
+from hangdoctor.transport import messages as msg
+from hangdoctor.watch.stall_watch import Settings as Bounds
+from hangdoctor.watch.stall_watch import StallWatch
 
 
 class Talk:
@@ -24,7 +24,7 @@ class Talk:
 
     def __init__(self, positions: dict[str, Position] | None = None, **settings: float) -> None:
         bounds = Bounds(stall_after_s=10)
-        self.core = Core(Settings(**settings), Watchdog(bounds), positions)  # type: ignore[arg-type]
+        self.core = Core(Settings(**settings), StallWatch(bounds), positions)  # type: ignore[arg-type]
         self.now = 100.0
         self.seq: dict[str, int] = {}
 
@@ -66,7 +66,7 @@ class Talk:
         capture = NodeCapture(
             "../../etc", "slurm:7.0", [RankCapture(pid=10 + r, rank=r, node="x", world_size=4) for r in ranks]
         )
-        return self.say(f"a-{node}", msg.Captured(id, packing.pack_capture(capture)))
+        return self.say(f"a-{node}", msg.Captured(id, capture_codec.pack_capture(capture)))
 
 
 def of(kind: type, out: list[Instruction]) -> list[Instruction]:
@@ -299,11 +299,11 @@ def test_replays_of_a_whole_conversation_change_nothing() -> None:
 
 
 def test_a_capture_that_is_a_bomb_or_damaged_is_an_error_of_that_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "MAX_INFLATED", 1 << 20)
-    bomb = zlib.compress(b"\0" * (packing.MAX_INFLATED + 10))
+    monkeypatch.setattr(capture_codec, "MAX_INFLATED", 1 << 20)
+    bomb = zlib.compress(b"\0" * (capture_codec.MAX_INFLATED + 10))
     for body in (bomb, b"nothing", zlib.compress(b"no capture"), bomb[:50]):
         with pytest.raises(WireError):
-            packing.unpack_capture(body)
+            capture_codec.unpack_capture(body)
     talk = Talk()
     id, _ = talk.stall()
     talk.say("a-n1", msg.Captured(id, b"damaged"))
@@ -332,18 +332,18 @@ def test_a_capture_travels_whole_and_each_group_is_kept_once() -> None:
         for r in range(2)
     ]
     capture = NodeCapture("n1", "j", [RankCapture(pid=r, rank=r, ops=ops[r], ops_before=ops[r]) for r in range(2)])
-    body, known = packing.pack_capture(capture), packing.Shared()
+    body, known = capture_codec.pack_capture(capture), capture_codec.Shared()
     assert capture.ranks[0].ops is not None and capture.ranks[0].ops.groups[0].ranks  # what is packed stays as it was
-    first, second = packing.unpack_capture(body, known), packing.unpack_capture(body, known)
+    first, second = capture_codec.unpack_capture(body, known), capture_codec.unpack_capture(body, known)
     assert set(known.members) == {"w", "d", "x"}
     assert [o.groups for r in first.ranks[:1] if (o := r.ops)] == [groups]
     assert all(not g.ranks for r in [*first.ranks[1:], *second.ranks] if r.ops for g in r.ops.groups)
     assert first.ranks[1].ops is not None and first.ranks[1].ops.operations == ops[1].operations
     for _ in range(200):
         ranks = sorted(chance.sample(range(100), chance.randrange(40)))
-        assert packing.from_runs(packing.to_runs(ranks)) == ranks
+        assert capture_codec.from_runs(capture_codec.to_runs(ranks)) == ranks
     with pytest.raises(WireError):
-        packing.from_runs([(0, 1, 1 << 40)])
+        capture_codec.from_runs([(0, 1, 1 << 40)])
 
 
 def test_too_many_nodes_are_refused() -> None:

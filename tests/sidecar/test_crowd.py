@@ -15,8 +15,8 @@ import psutil
 from sidecar_stage import Job
 from stage import wait_until
 
-from hangdoctor import messages as msg
-from hangdoctor.collector import address
+from hangdoctor.transport import address
+from hangdoctor.transport import messages as msg
 
 FILES = 400
 

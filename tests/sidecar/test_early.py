@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from simulated import FOREVER, Pause, Plan, Simulation
 
-from hangdoctor.collector.parts import Conclude
+from hangdoctor.collector.instructions import Conclude
 
 STEP = 0.2
 FAULTS = {

@@ -13,14 +13,15 @@ import pytest
 from sidecar_stage import Job, Start
 from stage import wait_until
 
-from hangdoctor import actions, bundle
-from hangdoctor.cli.concluding import Handler
-from hangdoctor.collector import keys
-from hangdoctor.collector.parts import Conclude
-from hangdoctor.collector.spool import Spool
+from hangdoctor.collector.instructions import Conclude
 from hangdoctor.errors import CollectorError
-from hangdoctor.incidents import Incidents
-from hangdoctor.model import JobCapture, NodeCapture, RankCapture
+from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture
+from hangdoctor.sidecar import actions
+from hangdoctor.sidecar.concluding import Handler
+from hangdoctor.storage import bundle
+from hangdoctor.storage.incidents import Incidents
+from hangdoctor.transport import keys
+from hangdoctor.transport.spool import Spool
 
 
 @pytest.fixture

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from stage import hangdoctor
 
-from hangdoctor.collector.parts import Counters, farewell
-from hangdoctor.incidents import Incidents
-from hangdoctor.model import Cause, Diagnosis, Job, JobCapture
+from hangdoctor.collector.instructions import Counters, farewell
+from hangdoctor.model.capture import JobCapture
+from hangdoctor.model.diagnosis import Cause, Diagnosis, Job
+from hangdoctor.storage.incidents import Incidents
 
 
 def keep(folder: Path, ranks: list[int], at: float) -> None:

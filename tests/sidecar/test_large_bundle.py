@@ -8,14 +8,15 @@ import msgspec
 import pytest
 
 from benchmarks.collector_scale.__main__ import RANKS, capture
-from hangdoctor import bundle, messages
-from hangdoctor.collector import round as rounds
-from hangdoctor.collector.parts import Node
+from hangdoctor.collector import capture_round as rounds
+from hangdoctor.collector.instructions import Node
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.errors import BadInput
-from hangdoctor.layout import Layout
-from hangdoctor.model import JobCapture
-from hangdoctor.node_packing import pack_capture
+from hangdoctor.model.capture import JobCapture
+from hangdoctor.model.layout import Layout
+from hangdoctor.storage import bundle
+from hangdoctor.transport import messages
+from hangdoctor.transport.capture_codec import pack_capture
 
 NODES = 3
 

@@ -11,10 +11,10 @@ import pytest
 import zmq
 from ports import free_port
 
-from hangdoctor import messages as msg
-from hangdoctor.collector import line as lines
-from hangdoctor.collector.line import Line
-from hangdoctor.collector.spool import Spool
+from hangdoctor.transport import link as lines
+from hangdoctor.transport import messages as msg
+from hangdoctor.transport.link import Line
+from hangdoctor.transport.spool import Spool
 
 
 class Ends:

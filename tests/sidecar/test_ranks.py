@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from stage import wait_until
 
-from agents.ranks import Ranks, Tracked
+from hangdoctor.agents.ranks import Ranks, Tracked
 from hangdoctor.clock import FakeClock
-from hangdoctor.messages import RankNow, Report, encode, from_agent
 from hangdoctor.probe import format as fmt
-from hangdoctor.probe.box import Box
+from hangdoctor.probe.box import BoxWriter
 from hangdoctor.readers import blackbox
+from hangdoctor.readers.box_position import BoxWatch
 from hangdoctor.readers.discover import Found, Job
-from hangdoctor.readers.glance import BoxWatch
+from hangdoctor.transport.messages import RankNow, Report, encode, from_agent
 
 SPIN = "import time; print(flush=True); end = time.monotonic() + 600\nwhile time.monotonic() < end: pass"
 GROUPS = """
@@ -41,7 +41,7 @@ class Node:
     def __init__(self, folder: Path, pid: int, environ: dict[str, str] | None = None) -> None:
         self.clock = FakeClock()
         self.shift = 0.0
-        self.box = Box(folder, "ranks-test", 1 << 20)
+        self.box = BoxWriter(folder, "ranks-test", 1 << 20)
         self.ranks = Ranks(lambda job: True, self.clock.monotonic, lambda: self.clock.wall() + self.shift)
         found = Found(pid, 1, 0, 2, 0, 2, "j", 0.0, "me", [], environ or {})
         self.tracked = Tracked(found, RankNow(0, pid), BoxWatch(self.box.path), self.clock.monotonic())

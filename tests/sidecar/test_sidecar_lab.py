@@ -16,7 +16,7 @@ import pytest
 from lab import NODES, Cluster, unavailable, wait_until
 from watched import Watched
 
-from hangdoctor.incidents import Incidents
+from hangdoctor.storage.incidents import Incidents
 
 pytestmark = [pytest.mark.slurm, pytest.mark.torch]
 HEALS = """

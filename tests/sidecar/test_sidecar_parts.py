@@ -16,13 +16,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hangdoctor import actions, bundle
-from hangdoctor.cli.concluding import Handler
-from hangdoctor.collector import address, keys
-from hangdoctor.collector.spool import Spool
 from hangdoctor.errors import BadInput, BundleError, CollectorError, UsageError
-from hangdoctor.incidents import Incident, Incidents
-from hangdoctor.model import Cause, Diagnosis, Job, JobCapture, RankLine
+from hangdoctor.model.capture import JobCapture
+from hangdoctor.model.diagnosis import Cause, Diagnosis, Job, RankLine
+from hangdoctor.sidecar import actions
+from hangdoctor.sidecar.concluding import Handler
+from hangdoctor.storage import bundle
+from hangdoctor.storage.incidents import Incident, Incidents
+from hangdoctor.transport import address, keys
+from hangdoctor.transport.spool import Spool
 
 
 def diagnosis(summary: str = "Rank 3 is stopped.", confidence: float = 0.9) -> Diagnosis:

@@ -14,10 +14,9 @@ import zmq
 from sidecar_stage import Job, Start
 from stage import hangdoctor, wait_until
 
-from hangdoctor import messages as msg
-from hangdoctor import node_packing as packing
-from hangdoctor.collector import address, keys
-from hangdoctor.collector.parts import Position
+from hangdoctor.collector.instructions import Position
+from hangdoctor.transport import address, capture_codec, keys
+from hangdoctor.transport import messages as msg
 
 
 def answer(socket: Any, seconds: float = 20.0) -> msg.FromCollector:
@@ -208,7 +207,7 @@ def test_one_agent_captures_declines_survives_nonsense_and_ends_with_its_job(job
     assert collector.next(msg.Declined).id == "c2"
     captured = collector.next(msg.Captured)
     assert (captured.id, captured.error) == ("c1", "")
-    capture = packing.unpack_capture(captured.body)
+    capture = capture_codec.unpack_capture(captured.body)
     assert [(r.rank, len(r.samples)) for r in capture.ranks] == [(3, 2)]
     for frames in ([b"", b""], [msg.PROTOCOL, b"\xff"], [b"hangdoctor/9", b""], [msg.PROTOCOL, b"x", b"y"]):
         collector.socket.send_multipart([collector.peer, *frames])

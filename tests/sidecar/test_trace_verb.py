@@ -10,14 +10,14 @@ import pytest
 from sidecar_stage import Job
 from stage import wait_until
 
-from agents import trace_request
-from hangdoctor import messages as msg
-from hangdoctor.collector.parts import Position, Send
-from hangdoctor.collector.requests import TraceRequests, put_trace
+from hangdoctor.agents import trace_request
+from hangdoctor.collector.instructions import Position, Send
+from hangdoctor.collector.operator_requests import TraceRequests, put_trace
 from hangdoctor.collector.state import Core, Settings
 from hangdoctor.errors import BadInput, WireError
-from hangdoctor.watchdog import Settings as Bounds
-from hangdoctor.watchdog import Watchdog
+from hangdoctor.transport import messages as msg
+from hangdoctor.watch.stall_watch import Settings as Bounds
+from hangdoctor.watch.stall_watch import StallWatch
 
 WANTED = msg.Trace(3, True, ["train", "deepspeed"], ["torch.nn"], 10, "0-7")
 
@@ -57,7 +57,7 @@ def test_a_request_that_comes_before_a_box_reaches_it(job: Job) -> None:
 
 
 def test_every_agent_is_told_once_and_a_new_one_at_its_hello() -> None:
-    core = Core(Settings(), Watchdog(Bounds()))
+    core = Core(Settings(), StallWatch(Bounds()))
     hello = [core.received(n, msg.encode(msg.Hello(f"a-{n.decode()}", n.decode())), 1.0, 0.0) for n in (b"n1", b"n2")]
     assert all(not isinstance(i, Send) or i.message != WANTED for out in hello for i in out)
     assert core.switch_trace(WANTED) == [Send(b"n1", WANTED), Send(b"n2", WANTED)]

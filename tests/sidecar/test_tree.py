@@ -9,16 +9,16 @@ import pytest
 from sidecar_stage import Job, Start
 from stage import wait_until
 
-from hangdoctor import bundle
-from hangdoctor import messages as msg
-from hangdoctor import node_packing as packing
-from hangdoctor.collector.parts import Conclude, Instruction, Position, Send, Settings
+from hangdoctor.collector.instructions import Conclude, Instruction, Position, Send, Settings
 from hangdoctor.collector.relay import Relay
 from hangdoctor.collector.state import Core
-from hangdoctor.incidents import Incidents
-from hangdoctor.model import NodeCapture, RankCapture
-from hangdoctor.watchdog import Settings as Bounds
-from hangdoctor.watchdog import Watchdog
+from hangdoctor.model.capture import NodeCapture, RankCapture
+from hangdoctor.storage import bundle
+from hangdoctor.storage.incidents import Incidents
+from hangdoctor.transport import capture_codec
+from hangdoctor.transport import messages as msg
+from hangdoctor.watch.stall_watch import Settings as Bounds
+from hangdoctor.watch.stall_watch import StallWatch
 
 
 class Tree:
@@ -26,7 +26,7 @@ class Tree:
 
     def __init__(self) -> None:
         self.now = 100.0
-        self.root = Core(Settings(), Watchdog(Bounds(stall_after_s=10)))
+        self.root = Core(Settings(), StallWatch(Bounds(stall_after_s=10)))
         self.spools: dict[str, list[msg.Relayed]] = {"r0": [], "r1": []}
         self.answers: dict[str, list[msg.FromAgent]] = {"r0": [], "r1": []}
         self.relays = {n: Relay(Settings(), None, self.spools[n].append, self._sender(n)) for n in self.spools}
@@ -97,7 +97,9 @@ def test_changes_go_up_merged_and_captures_down_and_answers_up_again() -> None:
     assert sorted(s.peer for s in [*below["r0"], *below["r1"]]) == [b"n0", b"n1", b"n2", b"n3"]
     assert all(s.message.timeout_s < wanted.timeout_s for s in below["r0"])  # type: ignore[union-attr]
     for node, (relay, *ranks) in list(nodes.items())[:3]:
-        body = packing.pack_capture(NodeCapture("?", "slurm:7.0", [RankCapture(pid=9, rank=r, world_size=8) for r in ranks]))
+        body = capture_codec.pack_capture(
+            NodeCapture("?", "slurm:7.0", [RankCapture(pid=9, rank=r, world_size=8) for r in ranks])
+        )
         answer = msg.encode(msg.Captured(wanted.id, body))
         assert tree.relays[relay].received(node.encode(), answer, tree.now, 0.0) == []
     done = [i for n in tree.relays for a in tree.answers[n] for i in tree.to_root(n, a) if isinstance(i, Conclude)]

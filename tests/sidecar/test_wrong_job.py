@@ -8,11 +8,11 @@ import signal
 from sidecar_stage import Job, Start
 from stage import wait_until
 
-from hangdoctor import messages as msg
-from hangdoctor.collector.parts import Log, Settings
+from hangdoctor.collector.instructions import Log, Settings
 from hangdoctor.collector.state import Core
-from hangdoctor.watchdog import Settings as Bounds
-from hangdoctor.watchdog import Watchdog
+from hangdoctor.transport import messages as msg
+from hangdoctor.watch.stall_watch import Settings as Bounds
+from hangdoctor.watch.stall_watch import StallWatch
 
 
 def test_it_says_which_jobs_are_here_and_takes_the_one_that_comes(job: Job, start: Start) -> None:
@@ -37,7 +37,7 @@ def test_it_says_which_jobs_are_here_and_takes_the_one_that_comes(job: Job, star
 
 def test_nothing_is_said_where_ranks_are_here_or_were() -> None:
     def said(*hellos: msg.Hello) -> list[str]:
-        core = Core(Settings(), Watchdog(Bounds()))
+        core = Core(Settings(), StallWatch(Bounds()))
         for hello in hellos:
             core.received(hello.node.encode(), msg.encode(hello), 1.0, 0.0)
         out = [i for second in range(1, 40) for i in core.tick(float(second), 0.0)]

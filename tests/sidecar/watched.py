@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 from lab import LAB, NODES, Cluster, wait_until
 
-from hangdoctor.collector.parts import Position
-from hangdoctor.incidents import Incident, Incidents
+from hangdoctor.collector.instructions import Position
+from hangdoctor.storage.incidents import Incident, Incidents
 
 ROOT = Path(__file__).parents[2]
 JOB = Path(__file__).with_name("steady_job.py")

@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hangdoctor import bundle, packing
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.errors import BadInput
-from hangdoctor.model import JobCapture, NodeCapture, RankCapture
-from hangdoctor.operations import Group, Mark, Operation, RankOps
+from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture
+from hangdoctor.model.operations import Group, Mark, Operation, RankOps
+from hangdoctor.storage import bundle, operations_codec
 
 
 def history(rank: int, rng: random.Random, exact: bool, count: int = 200, unit: float = 2.0**22) -> RankOps:
@@ -42,7 +42,7 @@ def test_what_is_unpacked_is_what_was_packed(seed: int) -> None:
     wanted = {(n, before): history(n, rng, exact=n % 2 == 1) for n in range(4) for before in (False, True)}
     wanted[(9, False)] = RankOps(9)
     wanted[(10, False)] = history(10, rng, False, unit=1e6)
-    assert packing.unpack(packing.pack(wanted.items())) == wanted
+    assert operations_codec.unpack(operations_codec.pack(wanted.items())) == wanted
 
 
 def test_a_bundle_gives_the_same_diagnosis_and_keeps_operations_out_of_its_json(tmp_path: Path) -> None:
@@ -74,4 +74,4 @@ def test_a_bundle_whose_operations_were_cut_or_taken_away_is_refused(tmp_path: P
         bundle.load(folder)
     for damaged in (whole[:-9], whole[:50] + b"xxxx" + whole[54:], b""):
         with pytest.raises(BadInput):
-            packing.unpack(damaged)
+            operations_codec.unpack(damaged)

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from hangdoctor.operations import Group, Operation, RankOps, group_uid
+from hangdoctor.model.operations import Group, Operation, RankOps, group_uid
 from hangdoctor.timeline.build import build
 from hangdoctor.timeline.clocks import clock_lines
 from hangdoctor.timeline.instances import match, orders

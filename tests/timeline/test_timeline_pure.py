@@ -1,4 +1,4 @@
-"""Stragglers, heat map, GPU slices and call tracks on made-up histories whose answers are known."""
+"""LateArrivals, heat map, GPU slices and call tracks on made-up histories whose answers are known."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ import pytest
 from pf_reading import read
 from rich.console import Console
 
-from hangdoctor.calls_model import CallThread, CallTrace, Event, Function
-from hangdoctor.cli.trace_timeline import export, stragglers
+from hangdoctor.cli.trace.timeline import export, stragglers
 from hangdoctor.errors import BadInput
-from hangdoctor.model import JobCapture, NodeCapture, RankCapture
-from hangdoctor.operations import Group, Operation, RankOps, group_uid
-from hangdoctor.texts import size_words
+from hangdoctor.model.calls import CallThread, CallTrace, Event, Function
+from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture
+from hangdoctor.model.operations import Group, Operation, RankOps, group_uid
+from hangdoctor.text.plain import size_words
 from hangdoctor.timeline.build import build
-from hangdoctor.timeline.hanging import Hang
+from hangdoctor.timeline.hang_end import Hang
 from hangdoctor.timeline.heatmap import svg
+from hangdoctor.timeline.histories import from_capture
+from hangdoctor.timeline.late_arrivals import LateArrivals, analyse
+from hangdoctor.timeline.late_table import headline, render
 from hangdoctor.timeline.model import RankTrace, Timeline, Trace
 from hangdoctor.timeline.pftrace import encode
 from hangdoctor.timeline.profiler import nest, tracks_of_folder
-from hangdoctor.timeline.sources import from_capture
-from hangdoctor.timeline.stragglers import Stragglers, analyse
-from hangdoctor.timeline.table import headline, render
 from hangdoctor.timeline.tracks import Slice, bytes_of
 
 T0 = 1_700_000_000.0
@@ -118,7 +118,7 @@ def ends_in(open_: list[Record], beat_ms: float) -> Timeline:
     return build(line.trace)
 
 
-def shown(found: Stragglers) -> list[str]:
+def shown(found: LateArrivals) -> list[str]:
     out = io.StringIO()
     render(found, Console(file=out, width=140, color_system=None))
     return out.getvalue().splitlines()

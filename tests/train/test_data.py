@@ -14,16 +14,16 @@ from ranks import ROOT
 
 torch = pytest.importorskip("torch")
 
-from train import session  # noqa: E402
-from train.config import Config, load_config  # noqa: E402
-from train.data.indexed import IndexedDataset, IndexedWriter, write_documents  # noqa: E402
-from train.data.loader import MicroBatches, token_batches  # noqa: E402
-from train.data.prepare import prepared_standard_library  # noqa: E402
-from train.data.samples import Blend, Samples, Within, build_samples, split_documents  # noqa: E402
-from train.data.tokenizer import ByteTokenizer, load_tokenizer  # noqa: E402
-from train.options import ConfigError  # noqa: E402
-from train.schedule import BatchSize  # noqa: E402
-from train.validate import Machine, check  # noqa: E402
+from hangdoctor.train import session  # noqa: E402
+from hangdoctor.train.config import Config, load_config  # noqa: E402
+from hangdoctor.train.data.indexed import IndexedDataset, IndexedWriter, write_documents  # noqa: E402
+from hangdoctor.train.data.loader import MicroBatches, token_batches  # noqa: E402
+from hangdoctor.train.data.prepare import prepared_standard_library  # noqa: E402
+from hangdoctor.train.data.samples import Blend, Samples, Within, build_samples, split_documents  # noqa: E402
+from hangdoctor.train.data.tokenizer import ByteTokenizer, load_tokenizer  # noqa: E402
+from hangdoctor.train.options import ConfigError  # noqa: E402
+from hangdoctor.train.schedule import BatchSize  # noqa: E402
+from hangdoctor.train.validate import Machine, check  # noqa: E402
 
 
 def megatron_file(prefix, code: int, dtype: str, documents: list[list[int]]) -> None:

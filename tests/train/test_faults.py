@@ -15,10 +15,10 @@ from ranks import ROOT, SMALL, free_port, ranks
 
 torch = pytest.importorskip("torch")
 
-from train import faults  # noqa: E402
-from train.faults.acts import _ACTS  # noqa: E402
-from train.faults.collectives import COLLECTIVE_ACTS  # noqa: E402
-from train.faults.spec import KINDS, Fault, parse_faults  # noqa: E402
+from hangdoctor.train import faults  # noqa: E402
+from hangdoctor.train.faults.acts import _ACTS  # noqa: E402
+from hangdoctor.train.faults.collectives import COLLECTIVE_ACTS  # noqa: E402
+from hangdoctor.train.faults.spec import KINDS, Fault, parse_faults  # noqa: E402
 
 # kind -> (process state, is the main thread running)
 STATES = {
@@ -36,8 +36,8 @@ STATES = {
 # One interpreter imports torch; a child for each kind strikes.
 SCRIPT = """
 import os, sys
-from train.faults import acts
-from train.faults.spec import Fault
+from hangdoctor.train.faults import acts
+from hangdoctor.train.faults.spec import Fault
 for kind in sys.argv[1:]:
     pid = os.fork()
     if pid == 0:
@@ -131,7 +131,7 @@ def test_operations_of_an_evaluation_do_not_hide_the_last_one_of_a_step(monkeypa
         faults.arm([], 0)
 
 
-FLAGS = ["-m", "train", *SMALL, "--train.iterations", "60", "--log.interval", "1"]
+FLAGS = ["-m", "hangdoctor.train", *SMALL, "--train.iterations", "60", "--log.interval", "1"]
 
 
 def still(job, rank: int = 0) -> None:
@@ -177,7 +177,7 @@ def test_eight_ranks_of_the_shipped_configuration_hang_under_torchrun(tmp_path) 
         "--master_port",
         str(free_port()),
         "-m",
-        "train",
+        "hangdoctor.train",
         *config,
     ]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}

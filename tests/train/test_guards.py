@@ -9,14 +9,14 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from train import deepspeed_guards as guards  # noqa: E402
-from train.config import load_config  # noqa: E402
-from train.engine import Timers, _beside_the_step, clip_gradients, parameter_groups  # noqa: E402
-from train.kernels import apex_support, softmax  # noqa: E402
-from train.kernels.registry import choose  # noqa: E402
-from train.model.position import Rotary, alibi_bias, alibi_slopes  # noqa: E402
-from train.options import ConfigError  # noqa: E402
-from train.random_state import RandomState  # noqa: E402
+from hangdoctor.train import deepspeed_guards as guards  # noqa: E402
+from hangdoctor.train.config import load_config  # noqa: E402
+from hangdoctor.train.engine import Timers, _beside_the_step, clip_gradients, parameter_groups  # noqa: E402
+from hangdoctor.train.kernels import apex_support, softmax  # noqa: E402
+from hangdoctor.train.kernels.registry import choose  # noqa: E402
+from hangdoctor.train.model.position import Rotary, alibi_bias, alibi_slopes  # noqa: E402
+from hangdoctor.train.options import ConfigError  # noqa: E402
+from hangdoctor.train.random_state import RandomState  # noqa: E402
 
 CPU = torch.device("cpu")
 

@@ -28,9 +28,9 @@ def test_kernels_in_the_interpreter() -> None:
 
 
 if INSIDE:
-    from train.kernels import adam, bias_dropout_add, bias_gelu, cross_entropy, norm, softmax
-    from train.kernels.registry import FLAVOURS, choose
-    from train.topology import TensorGroup
+    from hangdoctor.train.kernels import adam, bias_dropout_add, bias_gelu, cross_entropy, norm, softmax
+    from hangdoctor.train.kernels.registry import FLAVOURS, choose
+    from hangdoctor.train.topology import TensorGroup
 
     TOLERANCE = {"rtol": 2e-5, "atol": 2e-6}
 

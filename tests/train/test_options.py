@@ -9,10 +9,10 @@ import sys
 import pytest
 from ranks import ROOT
 
-from train.config import Config, help_text, load_config
-from train.launch import discover
-from train.options import ConfigError
-from train.validate import Machine, check
+from hangdoctor.train.config import Config, help_text, load_config
+from hangdoctor.train.launch import discover
+from hangdoctor.train.options import ConfigError
+from hangdoctor.train.validate import Machine, check
 
 
 def complaint(*flags: str, world: int = 1, gpu: bool = False) -> str:
@@ -156,7 +156,7 @@ def test_the_shipped_configuration_is_consistent() -> None:
 
 def test_a_bad_word_ends_with_code_2_before_torch_is_imported() -> None:
     code = (
-        "import sys; from train.__main__ import main; c = main(['--model.layer', '3']);"
+        "import sys; from hangdoctor.train.__main__ import main; c = main(['--model.layer', '3']);"
         "assert not {'torch', 'deepspeed'} & set(sys.modules), 'imported'; sys.exit(c)"
     )
     done = subprocess.run(

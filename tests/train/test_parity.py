@@ -12,15 +12,15 @@ pytest.importorskip("deepspeed")
 from ranks import SMALL, metrics, observed, run_cases  # noqa: E402
 
 from benchmarks.trainer_parity import reference  # noqa: E402
-from train import deepspeed_guards  # noqa: E402
-from train.config import load_config  # noqa: E402
-from train.data.prepare import prepared_standard_library  # noqa: E402
-from train.data.samples import build_samples  # noqa: E402
-from train.kernels.registry import choose  # noqa: E402
-from train.model.context import ModelContext  # noqa: E402
-from train.model.gpt import layer_specs  # noqa: E402
-from train.random_state import RandomState  # noqa: E402
-from train.topology import TensorGroup  # noqa: E402
+from hangdoctor.train import deepspeed_guards  # noqa: E402
+from hangdoctor.train.config import load_config  # noqa: E402
+from hangdoctor.train.data.prepare import prepared_standard_library  # noqa: E402
+from hangdoctor.train.data.samples import build_samples  # noqa: E402
+from hangdoctor.train.kernels.registry import choose  # noqa: E402
+from hangdoctor.train.model.context import ModelContext  # noqa: E402
+from hangdoctor.train.model.gpt import layer_specs  # noqa: E402
+from hangdoctor.train.random_state import RandomState  # noqa: E402
+from hangdoctor.train.topology import TensorGroup  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 

@@ -13,7 +13,7 @@ pytest.importorskip("deepspeed")
 
 from ranks import ROOT, SMALL, metrics, observed, run_cases  # noqa: E402
 
-from train.checkpoint import files  # noqa: E402
+from hangdoctor.train.checkpoint import files  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 

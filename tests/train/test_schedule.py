@@ -6,13 +6,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from train import flops  # noqa: E402
-from train.callbacks.checkpoint import Checkpoint  # noqa: E402
-from train.callbacks.log import Log, Window, log_line, timers_line  # noqa: E402
-from train.config import Config, ModelConfig, TrainConfig  # noqa: E402
-from train.model.context import padded_vocab  # noqa: E402
-from train.schedule import BatchSize, LearningRate, batch_size  # noqa: E402
-from train.state import Step, TrainState  # noqa: E402
+from hangdoctor.train import flops  # noqa: E402
+from hangdoctor.train.callbacks.checkpoint import Checkpoint  # noqa: E402
+from hangdoctor.train.callbacks.log import Log, Window, log_line, timers_line  # noqa: E402
+from hangdoctor.train.config import Config, ModelConfig, TrainConfig  # noqa: E402
+from hangdoctor.train.model.context import padded_vocab  # noqa: E402
+from hangdoctor.train.schedule import BatchSize, LearningRate, batch_size  # noqa: E402
+from hangdoctor.train.state import Step, TrainState  # noqa: E402
 
 
 def test_learning_rate_warms_up_and_decays_by_samples() -> None:

@@ -23,7 +23,7 @@ def test_signal_saves_and_the_next_run_resumes(tmp_path) -> None:
     here = ["--checkpoint.dir", str(tmp_path / "ckpt"), "--log.metrics", str(tmp_path / "all.jsonl")]
     here += ["--log.tensorboard", str(tmp_path / "tb"), "--optimizer.decay_style", "constant"]
     endless = ["--train.iterations", "100000", "--data.workers", "1"]
-    with ranks(1, ["-m", "train", *FLAGS, *here, *endless], tmp_path / "first") as job:
+    with ranks(1, ["-m", "hangdoctor.train", *FLAGS, *here, *endless], tmp_path / "first") as job:
         job.until("iteration        4/", timeout=90)
         rank = psutil.Process(job.processes[0].pid)
         workers = rank.children(recursive=True)
@@ -42,7 +42,17 @@ def test_signal_saves_and_the_next_run_resumes(tmp_path) -> None:
     reached = len(metrics(tmp_path, "all"))
     assert (tmp_path / "ckpt" / "latest").read_text() == f"global_step{reached}"
     # The schedule's end is another: said, refused, and taken when the user insists.
-    again = [sys.executable, "-m", "train", *FLAGS, *here, "--train.iterations", str(reached + 2), "--evaluate.interval", "0"]
+    again = [
+        sys.executable,
+        "-m",
+        "hangdoctor.train",
+        *FLAGS,
+        *here,
+        "--train.iterations",
+        str(reached + 2),
+        "--evaluate.interval",
+        "0",
+    ]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     refused = subprocess.run(again, cwd=ROOT, env=env, capture_output=True, text=True, timeout=90)
     assert refused.returncode == 2

@@ -32,9 +32,9 @@ def trained(command: list[str], **environ: str) -> str:
 
 @pytest.mark.skipif(shutil.which("mpiexec") is None, reason="mpiexec is not installed (scripts/setup-slurm)")
 def test_mpiexec_and_deepspeed_train_alike() -> None:
-    by_mpi = trained(["mpiexec", "-n", "2", sys.executable, "-m", "train", *SMALL], MASTER_PORT=str(free_port()))
+    by_mpi = trained(["mpiexec", "-n", "2", sys.executable, "-m", "hangdoctor.train", *SMALL], MASTER_PORT=str(free_port()))
     by_deepspeed = trained(
-        [str(BIN / "deepspeed"), "--num_gpus", "2", "--master_port", str(free_port()), "--module", "train", *SMALL]
+        [str(BIN / "deepspeed"), "--num_gpus", "2", "--master_port", str(free_port()), "--module", "hangdoctor.train", *SMALL]
     )
     assert loss(by_mpi) == loss(by_deepspeed)
 

@@ -15,8 +15,8 @@ from livejob import LiveJob
 from onpage import complaints, log_in, press, soon, text
 from stage import wait_until
 
-from hangdoctor import messages as msg
-from hangdoctor.collector import address, keys
+from hangdoctor.transport import address, keys
+from hangdoctor.transport import messages as msg
 
 pytestmark = pytest.mark.torch
 

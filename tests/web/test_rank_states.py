@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from hangdoctor import rank_states, standing
-from hangdoctor.messages import RankNow
-from hangdoctor.rank_states import STATES, SUSPECT, TABLE
 from hangdoctor.top.screen import STYLES
+from hangdoctor.transport.messages import RankNow
+from hangdoctor.watch import live_ranks as standing
+from hangdoctor.watch import rank_states
+from hangdoctor.watch.rank_states import STATES, SUSPECT, TABLE
 
 STATIC = Path(rank_states.__file__).parent / "web" / "static"
 
 
 def test_the_page_has_the_table() -> None:
-    assert (STATIC / "states.js").read_text() == rank_states.javascript(), "python -m hangdoctor.rank_states > states.js"
+    assert (STATIC / "states.js").read_text() == rank_states.javascript(), "python -m hangdoctor.watch.rank_states > states.js"
 
 
 def test_the_page_keeps_no_table_of_its_own() -> None:

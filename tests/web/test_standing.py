@@ -17,26 +17,26 @@ from rich.console import Console
 from hangdoctor.clock import FakeClock
 from hangdoctor.collector.state import Core, Settings
 from hangdoctor.collector.view import MAX_ROWS, View
-from hangdoctor.incidents import Incidents
-from hangdoctor.messages import Hello, RankNow, Report, encode
-from hangdoctor.rank_states import STATES
-from hangdoctor.standing import Row, look, state_of
+from hangdoctor.storage.incidents import Incidents
+from hangdoctor.top.feeds import LiveRanks, settled
 from hangdoctor.top.screen import Mode, screen
-from hangdoctor.top.sources import Seen, settled
 from hangdoctor.top.terminal import split_keys
-from hangdoctor.watchdog import Settings as WatchSettings
-from hangdoctor.watchdog import Watchdog
+from hangdoctor.transport.messages import Hello, RankNow, Report, encode
+from hangdoctor.watch.live_ranks import RankRow, look, state_of
+from hangdoctor.watch.rank_states import STATES
+from hangdoctor.watch.stall_watch import Settings as WatchSettings
+from hangdoctor.watch.stall_watch import StallWatch
 from hangdoctor.web import hub as hub_module
-from hangdoctor.web.board import Board, Doors
+from hangdoctor.web.collector_mirror import Mirror, Snapshot
+from hangdoctor.web.collector_mirror import encode as encode_snapshot
 from hangdoctor.web.frames import COLUMNS, runs
 from hangdoctor.web.hub import Hub
 from hangdoctor.web.metrics import Exporter
-from hangdoctor.web.mirror import Mirror, Snapshot
-from hangdoctor.web.mirror import encode as encode_snapshot
+from hangdoctor.web.snapshot import Board, Doors
 
 
-def row(rank: int, state: str, idle_s: float = 12.0, **more: Any) -> Row:
-    return Row(rank, state, more.pop("node", f"n{rank // 4}"), idle_s, **more)
+def row(rank: int, state: str, idle_s: float = 12.0, **more: Any) -> RankRow:
+    return RankRow(rank, state, more.pop("node", f"n{rank // 4}"), idle_s, **more)
 
 
 def test_states() -> None:
@@ -98,17 +98,17 @@ class FakeSource:
     def __init__(self, clock: FakeClock, moves: bool, world: int = 3) -> None:
         self.clock, self.moves, self.world, self.looks = clock, moves, world, 0
 
-    def look(self) -> Seen:
+    def look(self) -> LiveRanks:
         self.looks += 1
         since = self.clock.monotonic()  # from the first look on: more is not known of them
         told = [RankNow(0, idle_s=since), RankNow(1, idle_s=since), RankNow(2, idle_s=0.1 if self.moves else since, box=True)]
-        rows = [Row(t.rank, state_of(t, t.idle_s, False), "n0", t.idle_s, box=t.box) for t in told[: self.world]]
-        return Seen(look(rows, "j", self.world), rows, "j on n0")
+        rows = [RankRow(t.rank, state_of(t, t.idle_s, False), "n0", t.idle_s, box=t.box) for t in told[: self.world]]
+        return LiveRanks(look(rows, "j", self.world), rows, "j on n0")
 
     def capture(self) -> str:
         raise NotImplementedError
 
-    def detail(self, row: Row) -> list[str]:
+    def detail(self, row: RankRow) -> list[str]:
         raise NotImplementedError
 
 
@@ -140,7 +140,7 @@ class Pair:
 
 
 def core_with(ranks: list[RankNow], world: int, now: float = 1000.0) -> tuple[Core, Pair]:
-    core = Core(Settings(), Watchdog(WatchSettings()))
+    core = Core(Settings(), StallWatch(WatchSettings()))
     view = Pair(core)
     core.received(b"p", encode(Hello("a", "n1", "job", world)), now, 0.0)
     core.received(b"p", encode(Report(1, 1, 0.0, ranks)), now, 0.0)
@@ -328,13 +328,13 @@ def test_hostile_names_cannot_steer_the_terminal_and_lines_fit() -> None:
     for width, height in ((80, 24), (20, 6), (200, 60)):
         for view in ("list", "help", "detail", "filter"):
             mode = Mode(view=view, note=evil, filter="", detail=[evil])
-            lines = screen(Seen(look(rows, evil, 12), rows, evil, 0.2), "", mode, width, height)
+            lines = screen(LiveRanks(look(rows, evil, 12), rows, evil, 0.2), "", mode, width, height)
             assert len(lines) == height and all(line.cell_len <= width for line in lines)
             for line in lines:
                 assert line.plain.isprintable()
     console = Console(width=80, force_terminal=True, color_system="256", file=None)
     with console.capture() as taken:
-        for line in screen(Seen(look(rows, evil, 12), rows, evil), "", Mode(), 80, 24):
+        for line in screen(LiveRanks(look(rows, evil, 12), rows, evil), "", Mode(), 80, 24):
             console.print(line)
     assert "\x1b]0" not in taken.get() and "\x1b[2J" not in taken.get()
 
@@ -344,7 +344,7 @@ def test_the_columns_of_top_fit_80_columns_with_the_lag_in_them() -> None:
         row(0, "moving", 0.1, iteration=1234567, phase="evaluation", op="all_gather_into_tensor", lag_s=0.123),
         row(1, "stopped", 75.0, iteration=9, op="send", seq=4, behind_s=71.0), row(2, "waiting", op="all_reduce", seq=123456),
     ]  # fmt: skip
-    lines = [line.plain for line in screen(Seen(look(rows, "j", 3), rows, "j on n0", 0.2), "", Mode(), 80, 24)]
+    lines = [line.plain for line in screen(LiveRanks(look(rows, "j", 3), rows, "j on n0", 0.2), "", Mode(), 80, 24)]
     [head] = [line for line in lines if line.startswith("  RANK")]
     column = slice(head.index("    LAG"), head.index("    LAG") + 7)
     shown = {line.split()[0]: line for line in lines[lines.index(head) + 1 :] if line.strip()[:1].isdigit()}

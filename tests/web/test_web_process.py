@@ -15,7 +15,7 @@ import pytest
 from livejob import LiveJob
 from stage import wait_until
 
-from hangdoctor.web.strangers import AN_ADDRESS, REQUEST_S
+from hangdoctor.web.connection_limits import AN_ADDRESS, REQUEST_S
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ def _model(saved: Saved, now: dict[str, Any]) -> Iterator[str]:
 def _layout(saved: Saved, config: Config, now: dict[str, Any]) -> Iterator[str]:
     if config.checkpoint.universal:
         if not saved.meta.get("universal"):
-            yield f"  --checkpoint.universal: convert it first: python -m train.checkpoint.universal --input {saved.folder}"
+            yield f"  --checkpoint.universal: convert it first: python -m hangdoctor.train.checkpoint.universal --input {saved.folder}"
         return
     if saved.meta.get("universal"):
         yield "  it is a universal checkpoint: add --checkpoint.universal true"

@@ -1,6 +1,6 @@
 """The universal format: a checkpoint that any topology can load.
 
-python -m train.checkpoint.universal --input DIR/global_stepN [--output DIR/global_stepN_universal]
+python -m hangdoctor.train.checkpoint.universal --input DIR/global_stepN [--output DIR/global_stepN_universal]
 """
 
 from __future__ import annotations
@@ -124,7 +124,9 @@ def _load_whole(load: Any, folder: str, _rank: int, _size: int, **options: Any) 
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m train.checkpoint.universal", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m hangdoctor.train.checkpoint.universal", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--input", required=True, help="a complete global_stepN folder")
     parser.add_argument("--output", default="", help="folder to write (default: the input with _universal)")
     options = parser.parse_args(argv)

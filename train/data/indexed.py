@@ -39,7 +39,7 @@ class IndexedDataset:
         idx, binary = Path(f"{prefix}.idx"), Path(f"{prefix}.bin")
         for path in (idx, binary):
             if not path.is_file():
-                raise ConfigError(f"no file {path}: make it with python -m train.data.prepare --output {prefix} ...")
+                raise ConfigError(f"no file {path}: make it with python -m hangdoctor.train.data.prepare --output {prefix} ...")
         with idx.open("rb") as file:
             head = file.read(_HEADER.size)
         if len(head) < _HEADER.size or head[:9] != MAGIC:

@@ -1,6 +1,6 @@
 """Text or JSONL to Megatron's indexed format, in parallel.
 
-    python -m train.data.prepare --input FILE_OR_FOLDER... --output PREFIX [--tokenizer byte] [--workers N]
+    python -m hangdoctor.train.data.prepare --input FILE_OR_FOLDER... --output PREFIX [--tokenizer byte] [--workers N]
 
 A .jsonl file gives one document a line (its key "text"); any other file is one document.
 """
@@ -134,7 +134,9 @@ def prepared_standard_library(cache: str, tokenizer: str) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m train.data.prepare", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m hangdoctor.train.data.prepare", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--input", nargs="+", required=True, help="text files, .jsonl files, folders; or: stdlib")
     parser.add_argument("--output", required=True, help="prefix of the .bin and .idx to write")
     parser.add_argument("--tokenizer", default="byte", help="byte, or a tokenizers JSON file (default: byte)")

@@ -10,7 +10,16 @@ import torch
 
 from ..options import ConfigError
 from ..tensor_parallel.cross_entropy import vocab_parallel_cross_entropy
-from . import adam, apex_support, bias_dropout_add, bias_gelu, cross_entropy, norm, softmax, triton_support
+from . import (
+    adam,
+    apex_support,
+    bias_dropout_add,
+    bias_gelu,
+    cross_entropy,
+    norm,
+    softmax,
+    triton_support,
+)
 
 # kernel -> flavour -> function. `torch`: what torch itself fuses. Where apex has no such kernel it has no entry.
 FLAVOURS: dict[str, dict[str, Callable[..., Any]]] = {

@@ -14,7 +14,12 @@ from torch.nn import functional as F
 
 from ..random_state import normal
 from ..tensor_parallel.layers import VocabParallelEmbedding, mark_partial
-from ..tensor_parallel.mappings import copy_to_tensor, gather_sequence, mean_over_ranks, split_sequence
+from ..tensor_parallel.mappings import (
+    copy_to_tensor,
+    gather_sequence,
+    mean_over_ranks,
+    split_sequence,
+)
 from ..topology import TensorGroup
 from .context import ModelContext
 from .layers import Norm, TransformerLayer

@@ -12,12 +12,7 @@ from torch.nn import functional as F
 
 from ..random_state import normal
 from ..topology import TensorGroup
-from .mappings import (
-    copy_to_tensor,
-    gather_sequence,
-    reduce_from_tensor,
-    reduce_scatter_sequence,
-)
+from .mappings import copy_to_tensor, gather_sequence, reduce_from_tensor, reduce_scatter_sequence
 
 
 def split_parameter(whole: torch.Tensor, dim: int, tp: TensorGroup) -> nn.Parameter:

@@ -9,6 +9,7 @@ from typing import Any
 
 _EVERYTHING = "*"
 _OWN = "hangdoctor"
+_TRAINER = "hangdoctor.train"  # installed below our name, and a job like any other
 
 
 class Choice:
@@ -21,7 +22,7 @@ class Choice:
         self._follow, self._ignore = follow, ignore
 
     def follows(self, module: str) -> bool:
-        if module == _OWN or module.startswith(_OWN + "."):
+        if _match(_OWN, module) > 0 > _match(_TRAINER, module):
             return False
         wanted = max((_match(name, module) for name in self._follow), default=-1)
         if not self._follow:

@@ -12,9 +12,9 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from ..apart import map_file, reserve
 from ..folder import discard, remove_own, write_own
 from ..identity import boot_id, start_ticks
+from ..own_threads import map_file, reserve
 from . import format as fmt
 
 

@@ -11,9 +11,9 @@ import time
 from types import CodeType, FrameType
 
 from .. import format as boxfmt
-from ..blame import is_ours, place
-from ..box import Box
+from ..box import BoxWriter
 from ..identity import megabytes
+from ..whose_error import is_ours, place
 from . import format as fmt
 from . import hooks
 from .choice import Choice, module_of, not_imported
@@ -27,7 +27,7 @@ PURE_VARIABLE = "HANGDOCTOR_CALLS_PURE"
 class Tracer:
     """One a process, made when tracing is first asked for."""
 
-    def __init__(self, box: Box) -> None:
+    def __init__(self, box: BoxWriter) -> None:
         self._box = box
         self.ring: Ring | None = None
         self.hook: hooks.Hook | None = None

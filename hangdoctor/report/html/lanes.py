@@ -12,9 +12,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ...model import Cause, Diagnosis
-from ...operations import P2P, STORE, Operation, RankOps
-from .groups import GroupNames
+from ...model.diagnosis import Cause, Diagnosis
+from ...model.operations import P2P, STORE, Operation, RankOps
+from .group_names import GroupNames
 
 _LANES = 8
 _ALIKE = 2  # lanes of groups that look the same
@@ -38,7 +38,7 @@ class Cell(Struct, frozen=True):
     says: str = ""  # where it differs from what most members do: its own operation
 
 
-class Row(Struct):
+class LaneRow(Struct):
     ranks: list[int]
     cells: tuple[Cell, ...]
     cause: int
@@ -47,7 +47,7 @@ class Row(Struct):
 class Lane(Struct):
     title: str
     columns: list[tuple[int, str]]  # number and operation
-    rows: list[Row]
+    rows: list[LaneRow]
     waiters: int
     later: int = 0  # numbers beyond the last column that somebody has come to
     alike: int = 0  # further groups that look the same
@@ -131,10 +131,10 @@ def _lane(key: Key, front: dict[int, int], ops: dict[int, RankOps], names: Group
         columns.append((number, usual[0][0][0] if usual and len(key) != 3 else ""))
         for r in members:
             cells[r].append(_cell(records.get(r), number, usual[0][0] if usual and len(key) != 3 else None))
-    rows: dict[object, Row] = {}
+    rows: dict[object, LaneRow] = {}
     for r in members:
         same = (tuple(cells[r]), blamed.get(r, -1))
-        rows.setdefault(same, Row([], same[0], same[1])).ranks.append(r)
+        rows.setdefault(same, LaneRow([], same[0], same[1])).ranks.append(r)
     ordered = sorted(rows.values(), key=lambda row: row.ranks[0])
     return Lane(_title(key, names), columns, ordered, len(front), later=max(0, high - (numbers[-1] if numbers else high)))
 

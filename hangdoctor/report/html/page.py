@@ -14,14 +14,15 @@ import jinja2
 from markupsafe import Markup
 
 from ..._version import __version__
-from ...layout import Layout
-from ...model import Cause, Diagnosis, JobCapture
-from ...ranges import format_hosts, format_ranks
-from ...texts import visible
+from ...model.capture import JobCapture
+from ...model.diagnosis import Cause, Diagnosis
+from ...model.layout import Layout
+from ...text.plain import visible
+from ...text.ranges import format_hosts, format_ranks
 from . import chat, graph, lanes, ranks, raw, stacktree
-from .arrange import arrangements
-from .groups import GroupNames, layout_of
-from .text import cut, cut_list, embed, keep_lines, plural
+from .group_names import GroupNames, layout_of
+from .rank_grid import arrangements
+from .safe_text import cut, cut_list, embed, keep_lines, plural
 
 _SCRIPTS = ("core.js", "details.js", "grid.js", "icicle.js", "page.js")
 _STYLES = ("base.css", "parts.css", "print.css")

@@ -7,11 +7,12 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from ...layout import Layout
-from ...model import Diagnosis, JobCapture, RankCapture, RankLine, ThreadSample
-from ...operations import P2P, Operation
+from ...model.capture import JobCapture, RankCapture, ThreadSample
+from ...model.diagnosis import Diagnosis, RankLine
+from ...model.layout import Layout
+from ...model.operations import P2P, Operation
 from ..tree import short_file
-from .groups import GroupNames
+from .group_names import GroupNames
 
 State = Literal["wait", "move", "stop", "gone", "miss", "other"]
 STATES: dict[State, str] = {

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from ...bundle import Manifest
+from ...storage.bundle import Manifest
 
 _MAX_READ = 64_000_000  # bytes of files
 _MAX_PACKED = 600_000  # characters of base64

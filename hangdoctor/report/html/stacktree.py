@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...model import StackGroup
-from ...ranges import format_ranks
+from ...model.diagnosis import StackGroup
+from ...text.ranges import format_ranks
 from ..tree import Node, build, lines
 from .ranks import Frames
 

@@ -9,7 +9,7 @@ from ops_programs import Call, Job, training, variant
 
 from hangdoctor.diagnosis.findings import End
 from hangdoctor.diagnosis.ops import OpsEvidence
-from hangdoctor.layout import Layout
+from hangdoctor.model.layout import Layout
 
 
 @dataclass

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 from hangdoctor.diagnosis import wording
 from hangdoctor.diagnosis.ops import OpsEvidence, OpsVerdict
 from hangdoctor.diagnosis.wording import remaining
-from hangdoctor.layout import Layout
-from hangdoctor.model import Cause
-from hangdoctor.operations import STORE, Group, Operation, RankOps, group_uid
+from hangdoctor.model.diagnosis import Cause
+from hangdoctor.model.layout import Layout
+from hangdoctor.model.operations import STORE, Group, Operation, RankOps, group_uid
 
 P2P = ("send", "recv")
 

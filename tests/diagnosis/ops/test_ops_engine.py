@@ -6,9 +6,9 @@ from ops_programs import Call, Job, notes, only_cause, training, variant
 
 from hangdoctor.diagnosis.findings import End, WaitsFor
 from hangdoctor.diagnosis.ops import OpsEvidence, diagnose_ops
-from hangdoctor.layout import Layout
-from hangdoctor.model import Frame
-from hangdoctor.operations import Group, Operation, RankOps, group_uid
+from hangdoctor.model.capture import Frame
+from hangdoctor.model.layout import Layout
+from hangdoctor.model.operations import Group, Operation, RankOps, group_uid
 
 
 def pairs_of_two() -> Job:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from ops_programs import only_cause
 
 from hangdoctor.diagnosis.ops import OpsEvidence, diagnose_ops
-from hangdoctor.model import Frame
-from hangdoctor.operations import Group, Operation, RankOps, group_uid
+from hangdoctor.model.capture import Frame
+from hangdoctor.model.operations import Group, Operation, RankOps, group_uid
 
 
 def _reduces(rank: int, waits: list[float], taken_s: float, enters: bool) -> RankOps:

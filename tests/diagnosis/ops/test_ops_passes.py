@@ -11,19 +11,19 @@ from hangdoctor.diagnosis.ops.blame import blame
 from hangdoctor.diagnosis.ops.components import components, sinks
 from hangdoctor.diagnosis.ops.deadlock import shortest_cycle
 from hangdoctor.diagnosis.ops.frontier import device_frontier, find_frontier
-from hangdoctor.diagnosis.ops.ghosts import likely_waits
-from hangdoctor.diagnosis.ops.groups import GroupTable
+from hangdoctor.diagnosis.ops.group_members import GroupTable
 from hangdoctor.diagnosis.ops.history import History, compare
+from hangdoctor.diagnosis.ops.inferred_position import likely_waits
 from hangdoctor.diagnosis.ops.keys import key_of
 from hangdoctor.diagnosis.ops.movement import moved
 from hangdoctor.diagnosis.ops.rhythm import leaves_own_rhythm
 from hangdoctor.diagnosis.ops.roles import references, working_layout
 from hangdoctor.diagnosis.ops.scene import Scene
-from hangdoctor.diagnosis.ops.silent import needed
+from hangdoctor.diagnosis.ops.silent_ranks import needed
 from hangdoctor.diagnosis.ops.waits import Instance, build_waits
 from hangdoctor.diagnosis.wording import terms
-from hangdoctor.layout import Layout
-from hangdoctor.operations import Group, Operation, RankOps
+from hangdoctor.model.layout import Layout
+from hangdoctor.model.operations import Group, Operation, RankOps
 
 
 def scene_of(evidence: OpsEvidence) -> Scene:

@@ -6,7 +6,7 @@ import pytest
 from ops_programs import notes
 
 from hangdoctor.diagnosis.ops import OpsEvidence, diagnose_ops
-from hangdoctor.operations import Group, Operation, RankOps, group_uid, unknown_group
+from hangdoctor.model.operations import Group, Operation, RankOps, group_uid, unknown_group
 
 WORLD = group_uid(range(4))
 PAIR = group_uid([0, 1])

@@ -9,7 +9,7 @@ import threading
 import time
 from pathlib import Path
 
-from hangdoctor.probe.box import Box
+from hangdoctor.probe.box import BoxWriter
 from hangdoctor.probe.calls.request import Request
 from hangdoctor.probe.calls.tracer import Tracer
 
@@ -292,7 +292,7 @@ def play_write(tracer):
 
 
 def main():
-    globals()["play_" + WHAT](Tracer(Box(FOLDER, "job")))
+    globals()["play_" + WHAT](Tracer(BoxWriter(FOLDER, "job")))
 
 
 main()

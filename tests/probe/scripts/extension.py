@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch.overrides import TorchFunctionMode
 
-from hangdoctor.probe import hot
+from hangdoctor.probe import record_core as hot
 from hangdoctor.probe.state import probe
 
 
