@@ -90,11 +90,17 @@ STARTED, FAILED, DROPPED = 1, 3, 4
 
 
 def regions(file_bytes: int) -> dict[str, tuple[int, int, int]]:
-    """Where each region begins, how many entries it has and how long one is, for a file of this size."""
+    """Where each region begins, how many entries it has and how long one is, for a file of this size.
+
+    Raises:
+        ValueError: a file that has no room for a single record behind its tables.
+    """
     threads = HEADER_BYTES
     groups = threads + THREADS * THREAD.size
     strings = groups + GROUPS * GROUP_BYTES
     free = file_bytes - strings
+    if free < 4 * RECORD_BYTES:
+        raise ValueError(f"{file_bytes} bytes are too few for a black box")
     # About half for the ring, a power of two, so that the slot of a serial number is one mask away; texts take the rest.
     records = 1 << ((free // 2 // RECORD_BYTES).bit_length())
     while records * RECORD_BYTES > free * 3 // 4:

@@ -6,13 +6,9 @@ without its source lines is worth more than a capture that never ends.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import tokenize
-
-from ..errors import BadInput
-from ..files import open_regular
 
 _PATIENCE_S = 2.0  # for one file
 _PAUSE_S = 60.0  # after one that did not come
@@ -52,10 +48,9 @@ class Sources:
 
 def _lines_of(file: str) -> list[str]:
     try:
-        os.close(open_regular(file))  # a name in a stack may be anything: a FIFO would never end
         with tokenize.open(file) as source:
             return source.read(_MAX_CHARACTERS).split("\n")  # not splitlines(): a form feed ends no line of a program
-    except (OSError, SyntaxError, ValueError, BadInput):
+    except (OSError, SyntaxError, ValueError):
         return []
 
 

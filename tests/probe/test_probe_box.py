@@ -295,3 +295,8 @@ def test_the_flight_recorder_is_sized_where_the_user_has_not(monkeypatch: pytest
     monkeypatch.setenv("TORCH_NCCL_TRACE_BUFFER_SIZE", "17")
     flight.set_recorder_size()
     assert "TORCH_FR_BUFFER_SIZE" not in os.environ and os.environ["TORCH_NCCL_TRACE_BUFFER_SIZE"] == "17"
+
+
+def test_a_file_without_room_for_a_record_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match="too few"):
+        fmt.regions(256 << 10)
