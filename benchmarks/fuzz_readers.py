@@ -49,11 +49,20 @@ def _packed(data: bytes, chance: random.Random, other: bytes) -> bytes:
     """Compressed msgpack: spoilt before the operations_codec, or after it, or a bomb."""
     how = chance.random()
     if how < 0.5:
-        with contextlib.suppress(msgspec.DecodeError, ValueError, RecursionError, TypeError, OverflowError):
-            return zlib.compress(msgspec.msgpack.encode(spoil_tree(msgspec.msgpack.decode(data, strict=False), chance)), 1)
+        with contextlib.suppress(
+            msgspec.DecodeError, ValueError, RecursionError, TypeError, OverflowError
+        ):
+            return zlib.compress(
+                msgspec.msgpack.encode(
+                    spoil_tree(msgspec.msgpack.decode(data, strict=False), chance)
+                ),
+                1,
+            )
     if how < 0.53:
         return zlib.compress(
-            data[: chance.randrange(200)] + chance.choice((b"\0", b"\x90", b"\x81")) * chance.choice((1 << 20, 300 << 20)), 1
+            data[: chance.randrange(200)]
+            + chance.choice((b"\0", b"\x90", b"\x81")) * chance.choice((1 << 20, 300 << 20)),
+            1,
         )
     packed = zlib.compress(spoil(data, chance, other) if how < 0.9 else data, 1)
     return packed if how < 0.9 else spoil(packed, chance, other)
@@ -129,7 +138,9 @@ def _read_folder(data: bytes) -> None:
             plain = "".join(c for c in str(name) if c.isalnum() or c in "._-[]")[:100] or "x"
             Path(folder, plain if plain not in (".", "..") else "x").write_bytes(body)
         capture = load([Path(folder)])
-        if capture.world_size <= 4096:  # how long a verdict over more ranks takes is no matter of reading
+        if (
+            capture.world_size <= 4096
+        ):  # how long a verdict over more ranks takes is no matter of reading
             diagnose(capture)
 
 
@@ -218,13 +229,19 @@ def _files_of_folder(data: bytes, chance: random.Random, other: bytes) -> bytes:
         bodies[at] = _json_or_bytes(bodies[at], chance, other)
     table = {_other_name(n, chance): len(b) for n, b in zip(names, bodies, strict=True)}
     bodies = bodies[: len(table)]
-    return json.dumps(dict(zip(table, map(len, bodies), strict=True))).encode() + b"\n" + b"".join(bodies)
+    return (
+        json.dumps(dict(zip(table, map(len, bodies), strict=True))).encode()
+        + b"\n"
+        + b"".join(bodies)
+    )
 
 
 def _other_name(name: str, chance: random.Random) -> str:
     if chance.random() > 0.15:
         return name
-    return chance.choice(("trace_rank_9999999", "trace-n1.out", "x.blackbox", "0", "trace-n" + "9" * 90, name + "1"))
+    return chance.choice(
+        ("trace_rank_9999999", "trace-n1.out", "x.blackbox", "0", "trace-n" + "9" * 90, name + "1")
+    )
 
 
 def _folder_seeds() -> list[bytes]:
@@ -232,11 +249,19 @@ def _folder_seeds() -> list[bytes]:
         {f"trace_rank_{n}": data for n, data in enumerate(seeds.files(f"flight_recorder/{kind}/*"))}
         for kind in ("gloo-json", "gloo-pickle")
     ]
-    folders.append({"trace-n1.out": seeds.files("pyspy/text.out")[0], "trace-n2.out": seeds.files("pyspy/native.out")[0]})
+    folders.append(
+        {
+            "trace-n1.out": seeds.files("pyspy/text.out")[0],
+            "trace-n2.out": seeds.files("pyspy/native.out")[0],
+        }
+    )
     folders.append({"trace-n1.json": seeds.files("pyspy/json.out")[0]})
     folders.append({"n1-1.blackbox": seeds.box(), "ras.txt": seeds.files("ras/*.txt")[0]})
     return [
-        json.dumps({n: len(d) for n, d in folder.items()}).encode() + b"\n" + b"".join(folder.values()) for folder in folders
+        json.dumps({n: len(d) for n, d in folder.items()}).encode()
+        + b"\n"
+        + b"".join(folder.values())
+        for folder in folders
     ]
 
 
@@ -269,7 +294,11 @@ def _node_seeds() -> list[bytes]:
 def _operation_seeds() -> list[bytes]:
     from hangdoctor.storage import operations_codec
 
-    return [zlib.decompress(operations_codec.pack([((0, False), seeds.history(0)), ((1, True), seeds.history(1))]))]
+    return [
+        zlib.decompress(
+            operations_codec.pack([((0, False), seeds.history(0)), ((1, True), seeds.history(1))])
+        )
+    ]
 
 
 def _bundle_seeds() -> list[bytes]:
@@ -281,8 +310,18 @@ TARGETS = [
     Target("blackbox", lambda: [seeds.box()], _read_box),
     Target("glance", lambda: [seeds.box()], _read_glance),
     Target("calls", lambda: [seeds.ring()], _read_calls),
-    Target("flight_recorder_json", lambda: seeds.files("flight_recorder/gloo-json/*"), _read_dump, _json_or_bytes),
-    Target("flight_recorder_pickle", lambda: seeds.files("flight_recorder/gloo-pickle/*"), _read_dump, _in_pickle),
+    Target(
+        "flight_recorder_json",
+        lambda: seeds.files("flight_recorder/gloo-json/*"),
+        _read_dump,
+        _json_or_bytes,
+    ),
+    Target(
+        "flight_recorder_pickle",
+        lambda: seeds.files("flight_recorder/gloo-pickle/*"),
+        _read_dump,
+        _in_pickle,
+    ),
     Target("pyspy_json", lambda: seeds.files("pyspy/json.out"), _read_pyspy_json, _json_or_bytes),
     Target("pyspy_text", lambda: seeds.files("pyspy/*.out"), _read_pyspy_text),
     Target("ras", lambda: seeds.files("ras/*"), _read_ras, _json_or_bytes),

@@ -17,7 +17,18 @@ from benchmarks import fuzz_seeds as seeds
 from benchmarks.fuzz_mutations import spoil, spoil_tree
 from benchmarks.fuzz_readers import Target, _as_file, _json_or_bytes
 
-_MESSAGES = ("Hello", "Report", "Relayed", "Captured", "Declined", "Bye", "Capture", "Trace", "Level", "Welcome")
+_MESSAGES = (
+    "Hello",
+    "Report",
+    "Relayed",
+    "Captured",
+    "Declined",
+    "Bye",
+    "Capture",
+    "Trace",
+    "Level",
+    "Welcome",
+)
 
 
 def _message_seeds() -> list[bytes]:
@@ -34,7 +45,9 @@ def _message_seeds() -> list[bytes]:
 
 def _message_case(data: bytes, chance: random.Random, other: bytes) -> bytes:
     if chance.random() < 0.6:
-        with contextlib.suppress(ValueError, TypeError, OverflowError, RecursionError, msgspec.DecodeError):
+        with contextlib.suppress(
+            ValueError, TypeError, OverflowError, RecursionError, msgspec.DecodeError
+        ):
             return msgspec.msgpack.encode(spoil_tree(msgspec.msgpack.decode(data), chance))
     return spoil(data, chance, other)
 
@@ -107,7 +120,13 @@ def _read_state(data: bytes) -> None:
     with tempfile.TemporaryDirectory(prefix="hangdoctor-fuzz-", dir="/dev/shm") as folder:
         here = Path(folder)
         (here / "keys").mkdir(mode=0o700)
-        for name in (address.FILE, place.FILE, "keys/collector.key", "keys/agent.key", "00000000000000000001.seg"):
+        for name in (
+            address.FILE,
+            place.FILE,
+            "keys/collector.key",
+            "keys/agent.key",
+            "00000000000000000001.seg",
+        ):
             (here / name).write_bytes(data)
             (here / name).chmod(0o600)
         address.published(here)
@@ -135,7 +154,9 @@ def _incident_case(data: bytes, chance: random.Random, other: bytes) -> bytes:
     with _as_file(data, "index.sqlite") as path:
         db = sqlite3.connect(path)
         columns = ("id", "job", "at", "reason", "state", "status", "summary", "ranks")
-        value = chance.choice((0, -1.5, b"\xff", "9" * 5000, "", "x" * 100_000, 1 << 62, "../../etc/passwd"))
+        value = chance.choice(
+            (0, -1.5, b"\xff", "9" * 5000, "", "x" * 100_000, 1 << 62, "../../etc/passwd")
+        )
         with contextlib.suppress(sqlite3.Error):
             db.execute(f"UPDATE incidents SET {chance.choice(columns)} = ?", (value,))
             db.commit()
@@ -173,7 +194,8 @@ def _read_environment(data: bytes) -> None:
 
 
 _ENVIRONMENT = (
-    b"python\0train.py\0--tensor-model-parallel-size\0" + b"2\0--pp=2\0RANK=3\0WORLD_SIZE=8\0LOCAL_RANK=3\0LOCAL_WORLD_SIZE=4\0"
+    b"python\0train.py\0--tensor-model-parallel-size\0"
+    + b"2\0--pp=2\0RANK=3\0WORLD_SIZE=8\0LOCAL_RANK=3\0LOCAL_WORLD_SIZE=4\0"
     b"MASTER_ADDR=127.0.0.1\0MASTER_PORT=29500\0SLURM_JOB_ID=7\0SLURM_GTIDS=0,1,2\0CUDA_VISIBLE_DEVICES=0,1\0TP=2"
 )
 
@@ -226,13 +248,19 @@ def _read_page(data: bytes) -> None:
     method = "".join(c for c in method if c.isalpha())[:10] or "GET"
     if "/stream" in path:
         return
-    status = asyncio.run(_ask(method, "/" + path.lstrip("/"), query.encode("latin-1", "replace"), body))
+    status = asyncio.run(
+        _ask(method, "/" + path.lstrip("/"), query.encode("latin-1", "replace"), body)
+    )
     if status >= 500:
         raise AssertionError(f"the page answered {status}")
 
 
 async def _ask(method: str, path: str, query: bytes, body: bytes) -> int:
-    headers = [(b"host", b"localhost"), (b"authorization", b"Bearer token"), (b"content-length", str(len(body)).encode())]
+    headers = [
+        (b"host", b"localhost"),
+        (b"authorization", b"Bearer token"),
+        (b"content-length", str(len(body)).encode()),
+    ]
     scope = {
         "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "path": path, "raw_path": path.encode(),
         "query_string": query, "headers": headers, "scheme": "http", "server": ("localhost", 80), "client": ("127.0.0.1", 1),

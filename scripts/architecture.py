@@ -148,7 +148,9 @@ def box(room: str, x: float, y: float, width: float, height: float) -> list[str]
     ]
     lines = wrapped(first_sentence(room), int(width / 5.9), int((height - 22) / 11))
     for i, line in enumerate(lines):
-        out.append(f'<text x="{x + 8:.0f}" y="{y + 31 + 11 * i:.0f}" class="line">{escape(line)}</text>')
+        out.append(
+            f'<text x="{x + 8:.0f}" y="{y + 31 + 11 * i:.0f}" class="line">{escape(line)}</text>'
+        )
     return out
 
 
@@ -204,7 +206,9 @@ def drawn() -> str:
         out += box(station.room, x, y, width, BOX_H)
     for flow in FLOWS:
         out += arrow(flow)
-    out.append(f'<text x="20" y="{layers_top + 12}" class="title">The layers: a room imports from rooms below only</text>')
+    out.append(
+        f'<text x="20" y="{layers_top + 12}" class="title">The layers: a room imports from rooms below only</text>'
+    )
     for row, rooms in enumerate(rows):
         width = (WIDTH - 40 - 10 * (len(rooms) - 1)) / len(rooms)
         for column, room in enumerate(rooms):

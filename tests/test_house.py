@@ -29,7 +29,9 @@ def test_help_imports_no_verb_and_nothing_heavy(tmp_path: Path) -> None:
 def test_two_ways_to_start_are_one_program(tmp_path: Path) -> None:
     by_module = hangdoctor("--help", cwd=tmp_path).stdout
     script = str(Path(sys.executable).with_name("hangdoctor"))
-    done = subprocess.run([script, "--help"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [script, "--help"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     assert done.stdout.splitlines()[1:] == by_module.splitlines()[1:]
 
 
@@ -47,7 +49,9 @@ COMMON = {"--json", "--quiet", "--no-color", "--exit-code"}
 def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
     from hangdoctor.cli.main import VERBS
 
-    assert set(VERBS) == set("dump diagnose run agent collect sidecar top trace report preflight incidents demo".split())
+    assert set(VERBS) == set(
+        "dump diagnose run agent collect sidecar top trace report preflight incidents demo".split()
+    )
     assert flags_of("dump") == COMMON | {
         "--local", "--pid", "--jobid", "--hostfile", "--pbs", "--job", "--user", "--settle", "--timeout", "--native", "--blocking",
         "--python", "--remote-shell", "--bundle", "--no-bundle", "--nccl-dump",
@@ -101,7 +105,12 @@ def test_a_package_called_agents_in_front_is_not_taken_for_ours(tmp_path: Path) 
 
 
 def test_wrong_usage_is_exit_code_2(tmp_path: Path) -> None:
-    for arguments in (["dump", "--local", "--pbs"], ["dump", "--settle", "-1", "--local"], ["nonsense"], ["diagnose"]):
+    for arguments in (
+        ["dump", "--local", "--pbs"],
+        ["dump", "--settle", "-1", "--local"],
+        ["nonsense"],
+        ["diagnose"],
+    ):
         done = hangdoctor(*arguments, cwd=tmp_path, code=2)
         assert done.stderr and "Traceback" not in done.stderr
 
@@ -124,7 +133,17 @@ def test_a_wheel_holds_everything_and_runs_without_torch(tmp_path: Path) -> None
     [wheel] = tmp_path.glob("hangdoctor-*.whl")
     target = tmp_path / "site"
     subprocess.run(
-        [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(target), str(wheel)],
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "-q",
+            "--no-deps",
+            "--target",
+            str(target),
+            str(wheel),
+        ],
         check=True,
         capture_output=True,
     )
@@ -149,4 +168,6 @@ def test_a_wheel_holds_everything_and_runs_without_torch(tmp_path: Path) -> None
         "import hangdoctor.web.pages as w\n"
         "assert {'index.html', 'login.html', 'page.js', 'live.css', 'icon.svg'} <= set(w.load_files())"
     )
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(target)}, check=True)
+    subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(target)}, check=True
+    )

@@ -80,7 +80,9 @@ class VizTracer:
         self._bytes = 0.0
 
     def run(self, figure: Figure) -> float:
-        tracer = self._make(verbose=0, tracer_entries=1_000_000)  # anew: its making alone sets a profile function
+        tracer = self._make(
+            verbose=0, tracer_entries=1_000_000
+        )  # anew: its making alone sets a profile function
         tracer.start()
         try:
             return figure()
@@ -141,7 +143,9 @@ def available(folder: Path) -> dict[str, Tracer]:
     """What can run here, by name."""
     entries: dict[str, Tracer] = {"nothing": Nothing()}
     if hooks.extension() is not None:
-        entries["an empty hook in C (the interpreter's own cost)"] = Ours(folder, pure=False, floor=True)
+        entries["an empty hook in C (the interpreter's own cost)"] = Ours(
+            folder, pure=False, floor=True
+        )
         entries["hangdoctor, C extension"] = Ours(folder, pure=False)
     entries["hangdoctor, pure Python"] = Ours(folder, pure=True)
     with contextlib.suppress(ImportError):

@@ -23,27 +23,65 @@ _TIDY_S = 2.0
 
 
 @click.command("agent")
-@click.option("--once", "once", metavar="OPTIONS", help="Capture this node once; OPTIONS come from `hangdoctor dump`.")
 @click.option(
-    "--folder", metavar="DIR", type=click.Path(), help="The job's folder on the shared file system: address and keys."
+    "--once",
+    "once",
+    metavar="OPTIONS",
+    help="Capture this node once; OPTIONS come from `hangdoctor dump`.",
 )
 @click.option(
-    "--collector", default="", metavar="ADDRESS", help="The collector (default: HANGDOCTOR_COLLECTOR, or the folder)."
+    "--folder",
+    metavar="DIR",
+    type=click.Path(),
+    help="The job's folder on the shared file system: address and keys.",
 )
 @click.option(
-    "--via", default="", metavar="NAME", help="Report to this collector of the tree (`collect --parent auto --name NAME`)."
+    "--collector",
+    default="",
+    metavar="ADDRESS",
+    help="The collector (default: HANGDOCTOR_COLLECTOR, or the folder).",
 )
-@click.option("--insecure", is_flag=True, help="Plaintext, without keys: tcp on the loopback or ipc only.")
+@click.option(
+    "--via",
+    default="",
+    metavar="NAME",
+    help="Report to this collector of the tree (`collect --parent auto --name NAME`).",
+)
+@click.option(
+    "--insecure", is_flag=True, help="Plaintext, without keys: tcp on the loopback or ipc only."
+)
 @click.option("--jobid", default="", metavar="J[.STEP]", help="Ranks of this Slurm job only.")
-@click.option("--job", default="", metavar="KEY", help="Ranks of this job only, by its key or a part of it.")
-@click.option("--node", default="", metavar="NAME", help="Name of this node (default: Slurm's, else the host's).")
 @click.option(
-    "--interval", default=1.0, show_default=True, type=click.FloatRange(0.1, 60), metavar="S", help="Between two looks."
+    "--job", default="", metavar="KEY", help="Ranks of this job only, by its key or a part of it."
 )
 @click.option(
-    "--linger", default=60.0, show_default=True, type=click.FloatRange(0), metavar="S", help="End so long after the last rank."
+    "--node",
+    default="",
+    metavar="NAME",
+    help="Name of this node (default: Slurm's, else the host's).",
 )
-@click.option("--spool", metavar="DIR", type=click.Path(), help="Where to keep what cannot be sent (default: in TMPDIR).")
+@click.option(
+    "--interval",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(0.1, 60),
+    metavar="S",
+    help="Between two looks.",
+)
+@click.option(
+    "--linger",
+    default=60.0,
+    show_default=True,
+    type=click.FloatRange(0),
+    metavar="S",
+    help="End so long after the last rank.",
+)
+@click.option(
+    "--spool",
+    metavar="DIR",
+    type=click.Path(),
+    help="Where to keep what cannot be sent (default: in TMPDIR).",
+)
 def command(once: str | None, **flags: Any) -> None:
     """The node agent: looks at the ranks of this node and tells the collector.
 

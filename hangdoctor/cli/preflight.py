@@ -24,13 +24,37 @@ EXIT_CODES = {"ok": 0, "fail": 10, "warn": 11, "unknown": 12}
 
 @click.command("preflight")
 @click.option("--local", is_flag=True, help="This host (the default).")
-@click.option("--jobid", metavar="J[.STEP]", help="The nodes of a Slurm job, an allocation without a training included.")
-@click.option("--hostfile", metavar="F", type=click.Path(path_type=Path), help="Hosts, one a line (`host [slots=n]`), by ssh.")
-@click.option("--pbs", is_flag=True, help="The nodes of this PBS job (PBS_NODEFILE), by mpiexec.")
-@click.option("--gpus", default=-1, type=click.IntRange(-1, 64), metavar="N", help="GPUs that each node must have; 0 for none.")
-@click.option("--path", "paths", multiple=True, metavar="DIR", help="A folder that the job writes to; repeat for more.")
 @click.option(
-    "--python", default="", metavar="PATH", help="Python on the nodes that can import hangdoctor (default: this one)."
+    "--jobid",
+    metavar="J[.STEP]",
+    help="The nodes of a Slurm job, an allocation without a training included.",
+)
+@click.option(
+    "--hostfile",
+    metavar="F",
+    type=click.Path(path_type=Path),
+    help="Hosts, one a line (`host [slots=n]`), by ssh.",
+)
+@click.option("--pbs", is_flag=True, help="The nodes of this PBS job (PBS_NODEFILE), by mpiexec.")
+@click.option(
+    "--gpus",
+    default=-1,
+    type=click.IntRange(-1, 64),
+    metavar="N",
+    help="GPUs that each node must have; 0 for none.",
+)
+@click.option(
+    "--path",
+    "paths",
+    multiple=True,
+    metavar="DIR",
+    help="A folder that the job writes to; repeat for more.",
+)
+@click.option(
+    "--python",
+    default="",
+    metavar="PATH",
+    help="Python on the nodes that can import hangdoctor (default: this one).",
 )
 @click.option(
     "--timeout",
@@ -41,14 +65,27 @@ EXIT_CODES = {"ok": 0, "fail": 10, "warn": 11, "unknown": 12}
     help="Deadline of a node's checks.",
 )
 @click.option(
-    "--json", "json_file", metavar="FILE|-", help="Write the findings as JSON; - is standard output, instead of the table."
+    "--json",
+    "json_file",
+    metavar="FILE|-",
+    help="Write the findings as JSON; - is standard output, instead of the table.",
 )
-@click.option("--quiet", "-q", is_flag=True, help="No progress, and of the table only what is not in order.")
-@click.option("--no-color", is_flag=True, help="No colours (also NO_COLOR, and where the output is no terminal).")
 @click.option(
-    "--exit-code", is_flag=True, help="Exit with 10 where something fails, 11 for warnings, 12 could not tell, 0 ready."
+    "--quiet", "-q", is_flag=True, help="No progress, and of the table only what is not in order."
 )
-@click.option("--once", hidden=True, help="Check this node for another host; OPTIONS come from there.")
+@click.option(
+    "--no-color",
+    is_flag=True,
+    help="No colours (also NO_COLOR, and where the output is no terminal).",
+)
+@click.option(
+    "--exit-code",
+    is_flag=True,
+    help="Exit with 10 where something fails, 11 for warnings, 12 could not tell, 0 ready.",
+)
+@click.option(
+    "--once", hidden=True, help="Check this node for another host; OPTIONS come from there."
+)
 def command(**flags: object) -> None:
     """Check nodes before a job: GPUs, network, ptrace, clocks, disks, limits, versions, ranks left over.
 
@@ -59,8 +96,12 @@ def command(**flags: object) -> None:
         _answer(str(flags["once"]))
         return
     if sum(bool(flags[name]) for name in ("local", "jobid", "hostfile", "pbs")) > 1:
-        raise UsageError("more than one target named", "Name one: --local, --jobid J, --hostfile F or --pbs.")
-    options = PreflightOptions(paths=list(flags["paths"]), gpus=flags["gpus"], timeout_s=flags["timeout"])  # type: ignore[call-overload, arg-type]
+        raise UsageError(
+            "more than one target named", "Name one: --local, --jobid J, --hostfile F or --pbs."
+        )
+    options = PreflightOptions(
+        paths=list(flags["paths"]), gpus=flags["gpus"], timeout_s=flags["timeout"]
+    )  # type: ignore[call-overload, arg-type]
     if flags["jobid"] or flags["hostfile"] or flags["pbs"]:
         job = parse_job(str(flags["jobid"])) if flags["jobid"] else None
         target = Target(job, flags["hostfile"], bool(flags["pbs"]), str(flags["python"]))  # type: ignore[arg-type]
@@ -83,7 +124,9 @@ def _answer(once: str) -> None:
 
 def _deliver(found: Preflight, json_file: str | None, quiet: bool, no_color: bool) -> None:
     data = as_json(found)
-    with pipes.shown():  # the exit code tells the verdict also where nobody reads the table to its end
+    with (
+        pipes.shown()
+    ):  # the exit code tells the verdict also where nobody reads the table to its end
         if json_file == "-":
             sys.stdout.buffer.write(data)
         else:
@@ -92,7 +135,9 @@ def _deliver(found: Preflight, json_file: str | None, quiet: bool, no_color: boo
         try:
             Path(json_file).write_bytes(data)
         except OSError as error:
-            raise BundleError(f"the findings cannot be written to {json_file}: {error.strerror}") from error
+            raise BundleError(
+                f"the findings cannot be written to {json_file}: {error.strerror}"
+            ) from error
 
 
 def _show(found: Preflight, quiet: bool, no_color: bool) -> None:
@@ -101,5 +146,10 @@ def _show(found: Preflight, quiet: bool, no_color: bool) -> None:
     from ..preflight.terminal import render
 
     plain = no_color or bool(os.environ.get("NO_COLOR"))
-    shown = msgspec.structs.replace(found, findings=[f for f in found.findings if f.verdict != "ok" or not quiet])
-    render(shown, Console(color_system=None if plain else "auto", width=None if sys.stdout.isatty() else 160))
+    shown = msgspec.structs.replace(
+        found, findings=[f for f in found.findings if f.verdict != "ok" or not quiet]
+    )
+    render(
+        shown,
+        Console(color_system=None if plain else "auto", width=None if sys.stdout.isatty() else 160),
+    )

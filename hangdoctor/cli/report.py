@@ -26,12 +26,28 @@ class Writer(Protocol):
 # flag -> (module of hangdoctor, its function, what --help says); imported when it is asked for.
 FORMATS: dict[str, tuple[str, str, str]] = {
     "text": ("report.terminal", "as_bytes", "The report as a terminal shows it, without colours."),
-    "perfetto": ("timeline.pftrace", "as_bytes", "All ranks on one time axis, for Perfetto's viewer (ui.perfetto.dev)."),
-    "folded": ("timeline.folded", "folded", "Stacks of all ranks, merged, as flame graph tools read them."),
+    "perfetto": (
+        "timeline.pftrace",
+        "as_bytes",
+        "All ranks on one time axis, for Perfetto's viewer (ui.perfetto.dev).",
+    ),
+    "folded": (
+        "timeline.folded",
+        "folded",
+        "Stacks of all ranks, merged, as flame graph tools read them.",
+    ),
     "folded-by-rank": ("timeline.folded", "folded_by_rank", "The same, each rank by itself."),
-    "speedscope": ("timeline.folded", "speedscope", "Stacks, merged and of each rank, for www.speedscope.app."),
+    "speedscope": (
+        "timeline.folded",
+        "speedscope",
+        "Stacks, merged and of each rank, for www.speedscope.app.",
+    ),
     "json": ("storage.bundle", "as_bytes", "The diagnosis as JSON, as `diagnose --json` gives it."),
-    "html": ("report.html", "as_bytes", "One page to look at and to send around; loads nothing from anywhere."),
+    "html": (
+        "report.html",
+        "as_bytes",
+        "One page to look at and to send around; loads nothing from anywhere.",
+    ),
 }
 
 
@@ -51,7 +67,9 @@ def command(folder: Path, quiet: bool, **wanted: str | None) -> None:
     """
     chosen = {name.replace("_", "-"): target for name, target in wanted.items() if target}
     if not chosen:
-        raise UsageError("name at least one file to write: " + ", ".join(f"--{name} FILE" for name in FORMATS))
+        raise UsageError(
+            "name at least one file to write: " + ", ".join(f"--{name} FILE" for name in FORMATS)
+        )
     if sum(target == "-" for target in chosen.values()) > 1:
         raise UsageError("only one of the files can be standard output")
     capture = bundle.load(folder)

@@ -25,8 +25,12 @@ class Round:
         self.early = False  # begun on evidence: held until it is a stall
         self.captures: dict[str, NodeCapture] = {}
         self.without: dict[str, str] = {}  # node -> why it answered without a capture
-        self.empty: dict[str, str] = {}  # node that answered and has no rank any more -> what it said
-        self.silent_before: dict[str, float] = {}  # node -> for how long nothing came from it when the round began
+        self.empty: dict[
+            str, str
+        ] = {}  # node that answered and has no rank any more -> what it said
+        self.silent_before: dict[
+            str, float
+        ] = {}  # node -> for how long nothing came from it when the round began
         self._expected: set[str] = set()
         self._bodies: dict[str, bytes] = {}  # as they came, in this order
         self._shared = Shared()  # what is equal in several captures is kept once for the whole job
@@ -84,24 +88,36 @@ class Round:
         """All answers as one capture. A rank that its node no longer has is gone; a node without an answer is silent."""
         known = {n.name: n for n in nodes}
         world = max(
-            [r.world_size for c in self.captures.values() for r in c.ranks] + [n.world_size for n in known.values()] + [0]
+            [r.world_size for c in self.captures.values() for r in c.ranks]
+            + [n.world_size for n in known.values()]
+            + [0]
         )
         captures = dict(self.captures)
         present = {r.rank for c in captures.values() for r in c.ranks if not r.gone}
         silent: list[SilentNode] = []
         for name, node in known.items():
             seen = {r.rank for r in captures[name].ranks} if name in captures else set()
-            lost = sorted(set(node.ranks) - seen - present)  # a rank may have come up again on another node
+            lost = sorted(
+                set(node.ranks) - seen - present
+            )  # a rank may have come up again on another node
             if name not in captures and name not in self.empty:
                 if lost or not node.ranks:  # else it is no longer a node of this job
                     silent.append(SilentNode(name, self._why_silent(name, node, now), lost))
                 continue
             gone = lost if name in self.empty else [r for r in lost if node.ranks[r]]
             if gone:
-                note = f"{name} answered and runs no rank: {self.empty[name]}" if name in self.empty else ""
+                note = (
+                    f"{name} answered and runs no rank: {self.empty[name]}"
+                    if name in self.empty
+                    else ""
+                )
                 capture = captures.setdefault(name, NodeCapture(name, node.job, notes=[note]))
-                capture.ranks += [RankCapture(pid=0, rank=r, node=name, world_size=world, gone=True) for r in gone]
-        keys = [c.job for c in captures.values() if c.job] or [n.job for n in known.values() if n.job]
+                capture.ranks += [
+                    RankCapture(pid=0, rank=r, node=name, world_size=world, gone=True) for r in gone
+                ]
+        keys = [c.job for c in captures.values() if c.job] or [
+            n.job for n in known.values() if n.job
+        ]
         return JobCapture(
             job=max(set(keys), key=keys.count) if keys else "unknown", nodes=[captures[n] for n in sorted(captures)],
             silent=silent, world_size=world, layout=next((c.layout for c in captures.values() if c.layout), None),

@@ -142,7 +142,11 @@ class Captures:
         capture = done.join(self.nodes.values(), now, wall)
         slow, self._straggler = self._straggler, None
         if slow is not None and done.reason.startswith("slow"):
-            capture.slowest, capture.waited, capture.waited_s = slow.rank, slow.shares, slow.window_s
+            capture.slowest, capture.waited, capture.waited_s = (
+                slow.rank,
+                slow.shares,
+                slow.window_s,
+            )
         return self._conclude(done.id, capture, done.reason)
 
     def _conclude(

@@ -26,7 +26,10 @@ _MOMENT_MS = 1000
 _FEW_FILES = 128  # more open files than that beside the agents are worth a look
 _MOST_FILES = 1 << 20
 _INFO_BYTES = 136
-_LAST_DATA = (8 + 11 * 4, "<I")  # of struct tcp_info (linux/tcp.h): tcpi_last_data_recv, since the accept where nothing came
+_LAST_DATA = (
+    8 + 11 * 4,
+    "<I",
+)  # of struct tcp_info (linux/tcp.h): tcpi_last_data_recv, since the accept where nothing came
 _RECEIVED = (128, "<Q")  # tcpi_bytes_received
 
 
@@ -78,7 +81,10 @@ class Crowd:
     def _look(self, number: int) -> Unfinished | None:
         connection = socket.socket(fileno=number)
         try:
-            if connection.family not in (socket.AF_INET, socket.AF_INET6) or connection.getsockname()[1] != self.port:
+            if (
+                connection.family not in (socket.AF_INET, socket.AF_INET6)
+                or connection.getsockname()[1] != self.port
+            ):
                 return None
             address = str(connection.getpeername()[0])  # of the listening socket: OSError
             info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)

@@ -19,7 +19,9 @@ class Peer(Struct):
 class Door:
     """The books of all peers. `node_of` tells the node of an agent, for the log."""
 
-    def __init__(self, settings: Settings, counters: Counters, node_of: Callable[[str], str]) -> None:
+    def __init__(
+        self, settings: Settings, counters: Counters, node_of: Callable[[str], str]
+    ) -> None:
         self.settings = settings
         self.counters = counters
         self.node_of = node_of
@@ -38,7 +40,9 @@ class Door:
                     return None, []
                 del self.peers[idle]
             state = self.peers[peer] = Peer(tokens=self.settings.burst, filled=now)
-        state.tokens = min(self.settings.burst, state.tokens + (now - state.filled) * self.settings.rate)
+        state.tokens = min(
+            self.settings.burst, state.tokens + (now - state.filled) * self.settings.rate
+        )
         state.filled = now
         if state.tokens < 1:
             self.counters.flooded += 1
@@ -51,7 +55,11 @@ class Door:
         state.strikes += 1
         if state.strikes >= self.settings.strikes:
             return self.cut(peer, why or "messages that make no sense")
-        return [Log(f"a message of {self.who(peer)} is dropped: {why}")] if why and state.strikes == 1 else []
+        return (
+            [Log(f"a message of {self.who(peer)} is dropped: {why}")]
+            if why and state.strikes == 1
+            else []
+        )
 
     def cut(self, peer: bytes, why: str) -> list[Instruction]:
         who = self.who(peer)
@@ -60,10 +68,16 @@ class Door:
         if len(self.shut) > self.settings.max_peers:
             del self.shut[next(iter(self.shut))]
         self.counters.cut_off += 1
-        if self.counters.cut_off > 100:  # whoever makes a new identity for each message must not fill the log
+        if (
+            self.counters.cut_off > 100
+        ):  # whoever makes a new identity for each message must not fill the log
             return []
         return [Log(f"{who} is cut off: {why}")]
 
     def who(self, peer: bytes) -> str:
         state = self.peers.get(peer)
-        return f"the agent of {self.node_of(state.agent)}" if state and state.agent else f"peer {peer.hex()[:16]}"
+        return (
+            f"the agent of {self.node_of(state.agent)}"
+            if state and state.agent
+            else f"peer {peer.hex()[:16]}"
+        )

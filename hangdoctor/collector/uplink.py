@@ -41,7 +41,11 @@ class Uplink:
         )
 
     def _find(self) -> str:
-        return address.published(self.parent.folder) if self.parent.address == AUTO else self.parent.address
+        return (
+            address.published(self.parent.folder)
+            if self.parent.address == AUTO
+            else self.parent.address
+        )
 
     def _pairs(self) -> keys.Keys | None:
         return None if self.parent.insecure else keys.load(self.parent.folder)

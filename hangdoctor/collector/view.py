@@ -22,7 +22,9 @@ class LastWord(Struct, frozen=True, array_like=True):
     node: str
     told: RankNow
     event: float
-    waits: float = -1.0  # percent of its time that it waits for its peers, smoothed; -1 where nothing tells
+    waits: float = (
+        -1.0
+    )  # percent of its time that it waits for its peers, smoothed; -1 where nothing tells
 
 
 class NodeNow(Struct):
@@ -81,8 +83,12 @@ class View:
             if told.rank >= MAX_ROWS:
                 continue
             # Here, not where it is read: how late a rank is must not depend on who looks, and how often.
-            share = self._waits[told.rank] = smoothed(self._waits.get(told.rank, -1.0), float(told.waits))
-            self._dirty[told.rank] = self._seen[told.rank] = LastWord(node, told, came - told.idle_s, share)
+            share = self._waits[told.rank] = smoothed(
+                self._waits.get(told.rank, -1.0), float(told.waits)
+            )
+            self._dirty[told.rank] = self._seen[told.rank] = LastWord(
+                node, told, came - told.idle_s, share
+            )
 
     def changes(self) -> dict[int, LastWord]:
         """The ranks that were told of since the call before."""
@@ -98,7 +104,12 @@ class View:
         """Once a second: the nodes and the core's own state."""
         core, silent_s = self.core, self.core.settings.silent_s
         nodes = [
-            NodeNow(n.name, len(n.ranks), now - n.heard if now - n.heard > silent_s and not n.left else 0.0, n.left)
+            NodeNow(
+                n.name,
+                len(n.ranks),
+                now - n.heard if now - n.heard > silent_s and not n.left else 0.0,
+                n.left,
+            )
             for n in core.nodes.values()
         ]
         round = core.round
@@ -115,5 +126,7 @@ class View:
     def captured(self, capture_s: float, diagnose_s: float) -> None:
         """A capture was diagnosed and dealt with; called from the thread that did it."""
         old = self.captures
-        self.captures = Captures(old.count + 1, old.capture_s + capture_s, old.diagnose_s + diagnose_s, capture_s)
+        self.captures = Captures(
+            old.count + 1, old.capture_s + capture_s, old.diagnose_s + diagnose_s, capture_s
+        )
         self.concluded += 1

@@ -43,8 +43,16 @@ class Beside:
     `trouble` says why.
     """
 
-    def __init__(self, commands: Sequence[Command], env: Mapping[str, str], logs: Path, ended: Callable[[], None]) -> None:
-        self.agents = [_Agent(c, log=logs / f"agent-{c.node.replace('/', '_')}.log") for c in commands]
+    def __init__(
+        self,
+        commands: Sequence[Command],
+        env: Mapping[str, str],
+        logs: Path,
+        ended: Callable[[], None],
+    ) -> None:
+        self.agents = [
+            _Agent(c, log=logs / f"agent-{c.node.replace('/', '_')}.log") for c in commands
+        ]
         self.env = dict(env)
         self.ended = ended
         self.trouble = ""

@@ -14,7 +14,9 @@ from msgspec import Struct
 from ..errors import LauncherError
 from .remote import Command, _prepare, _signals_held
 
-_SILENT_S = 0.2  # after that long without a line, None: whoever listens may have something to look after
+_SILENT_S = (
+    0.2  # after that long without a line, None: whoever listens may have something to look after
+)
 _END_S = 4.0  # for srun to end its step: the command on the node ends with it
 _MAX_LINE = 64 << 10
 
@@ -40,7 +42,9 @@ class Stream:
                     start_new_session=True, preexec_fn=lambda: _prepare(mask),
                 )  # fmt: skip
             except OSError as error:
-                raise LauncherError(f"{command.argv[0]} cannot be started: {error.strerror}") from error
+                raise LauncherError(
+                    f"{command.argv[0]} cannot be started: {error.strerror}"
+                ) from error
         self.code: int | None = None  # once it has ended by itself
 
     def __enter__(self) -> Stream:

@@ -14,10 +14,16 @@ from msgspec import Struct
 from ..text.ranges import format_hosts
 from .knock import KNOCK_S, Door, Knocker, Presence
 
-_LATE_S = 0.7  # after the start of its command: then a node whose agent has not started is knocked at
+_LATE_S = (
+    0.7  # after the start of its command: then a node whose agent has not started is knocked at
+)
 _CONTROLS = 2  # nodes that are there, knocked at to see whether a knock can be answered at all
-_MULTIPLE = 4.0  # a node may take so many times as long to start its agent as the slowest of the others
-_STUCK_S = 3 * KNOCK_S  # its kernel answers and its service does not: it may be short of memory or of processors
+_MULTIPLE = (
+    4.0  # a node may take so many times as long to start its agent as the slowest of the others
+)
+_STUCK_S = (
+    3 * KNOCK_S
+)  # its kernel answers and its service does not: it may be short of memory or of processors
 _ENOUGH_S: dict[Presence, float] = {"gone": 0.9 * KNOCK_S, "closed": KNOCK_S, "stuck": _STUCK_S}
 
 
@@ -45,7 +51,9 @@ class Watch:
         for node in (*controls, *(s.node for s in late)):
             if node not in controls or self.knocker.door(node).presence != "alive":
                 self.knocker.ask(node)
-        doors = {s.node: self.knocker.door(s.node) for s in late} | {c: self.knocker.door(c) for c in controls}
+        doors = {s.node: self.knocker.door(s.node) for s in late} | {
+            c: self.knocker.door(c) for c in controls
+        }
         return decide(standings, doors)
 
 
@@ -65,7 +73,11 @@ def decide(standings: Sequence[Standing], doors: Mapping[str, Door]) -> dict[str
         if standing.reported_s is not None:
             continue
         door = doors.get(standing.node, Door())
-        if not is_late(standing) or standing.age_s < _MULTIPLE * slowest or not _shown_long_enough(door):
+        if (
+            not is_late(standing)
+            or standing.age_s < _MULTIPLE * slowest
+            or not _shown_long_enough(door)
+        ):
             return {}  # one that is still waited for: then all are
         found[standing.node] = f"{_words(door)}; {_others(standings)}"
     return found
@@ -90,7 +102,9 @@ def _words(door: Door) -> str:
         return f"it did not answer a knock on {where} {for_s}"
     if door.presence == "closed":
         return f"its {service} does not run: port {ports[0]} refused connections {for_s}"
-    return f"its {service} does not answer: port {ports[0]} was silent {for_s}, but its kernel answers"
+    return (
+        f"its {service} does not answer: port {ports[0]} was silent {for_s}, but its kernel answers"
+    )
 
 
 def _others(standings: Sequence[Standing]) -> str:

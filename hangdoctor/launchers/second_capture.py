@@ -24,7 +24,10 @@ def join_looks(first: JobCapture, later: JobCapture, apart_s: float) -> JobCaptu
     _keep_the_gone(later, [r for r in before.values() if r.node not in silent])
     raw = {n.node: n.raw for n in first.nodes}
     for node in later.nodes:
-        node.raw = {**raw.get(node.node, {}), **{_later_name(name): text for name, text in node.raw.items()}}
+        node.raw = {
+            **raw.get(node.node, {}),
+            **{_later_name(name): text for name, text in node.raw.items()},
+        }
     later.settle_s = round(apart_s + later.settle_s, 1)
     later.took_s += apart_s
     return later

@@ -38,7 +38,9 @@ class Everywhere:
             LauncherError: the job is not there.
         """
         self.target = target
-        self._slurm = SlurmLauncher(*target.jobid, target.python) if target.jobid is not None else None
+        self._slurm = (
+            SlurmLauncher(*target.jobid, target.python) if target.jobid is not None else None
+        )
         self._pbs = PbsLauncher(target.python)
         if self._slurm is not None:
             self.nodes = self._slurm.nodes()
@@ -62,5 +64,7 @@ class Everywhere:
         if self.target.pbs:
             commands = self._pbs.commands(command)
         else:
-            commands = [ssh_command(h, gather.shell_command(command), timeout_s) for h in self.nodes]
+            commands = [
+                ssh_command(h, gather.shell_command(command), timeout_s) for h in self.nodes
+            ]
         return run_all(commands, deadline, clean_environment(os.environ), progress)

@@ -51,7 +51,9 @@ class CallTrace(Struct, omit_defaults=True):
     monitoring: bool = False  # by sys.monitoring, else by a profile function
     follow: list[str] = []
     ignore: list[str] = []
-    unseen: list[str] = []  # names that are followed, and nothing that the rank has imported goes by them
+    unseen: list[
+        str
+    ] = []  # names that are followed, and nothing that the rank has imported goes by them
     from_iteration: int = -1
     request: int = 0  # serial of the request that was obeyed last
     began_s: float = 0.0  # when tracing was switched on last, seconds since the epoch

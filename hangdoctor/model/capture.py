@@ -96,7 +96,9 @@ class NodeCapture(Struct, omit_defaults=True):
     """What one node answers to "capture now"."""
 
     node: str
-    job: str = ""  # key of the job on this node: "slurm:7.0", "torchrun:none", "127.0.0.1:29500" ...
+    job: str = (
+        ""  # key of the job on this node: "slurm:7.0", "torchrun:none", "127.0.0.1:29500" ...
+    )
     ranks: list[RankCapture] = []
     layout: Layout | None = None
     notes: list[str] = []  # for the reader of the report: what could not be captured and why
@@ -130,10 +132,14 @@ class JobCapture(Struct, omit_defaults=True):
     numbered: bool = False  # ranks were not known and are numbered by node and pid
     notes: list[str] = []
     schema: str = CAPTURE_SCHEMA
-    waited: dict[int, int] = {}  # percent of its time that each rank waited in operations, over `waited_s` before the capture
+    waited: dict[
+        int, int
+    ] = {}  # percent of its time that each rank waited in operations, over `waited_s` before the capture
     waited_s: float = 0.0
     slowest: int = -1  # the rank that stood out all that time, because it never waited
-    packed: dict[str, bytes] = {}  # of a large job: node -> its answer as it came, which the bundle keeps in place of the ranks
+    packed: dict[
+        str, bytes
+    ] = {}  # of a large job: node -> its answer as it came, which the bundle keeps in place of the ranks
 
     def ranks(self) -> list[RankCapture]:
         """All captured ranks in order."""

@@ -49,7 +49,10 @@ class Layout(msgspec.Struct, frozen=True):
         """All groups along one axis."""
         others = [a for a in AXES if a != axis]
         first = product(*(range(getattr(self, a)) for a in others))
-        return [self.group(axis, self.rank(**{axis: 0, **dict(zip(others, at, strict=True))})) for at in first]
+        return [
+            self.group(axis, self.rank(**{axis: 0, **dict(zip(others, at, strict=True))}))
+            for at in first
+        ]
 
     def same_role(self, rank: int) -> list[int]:
         """The ranks of the other replicas at the same pipeline stage and tensor slice."""
@@ -59,8 +62,19 @@ class Layout(msgspec.Struct, frozen=True):
 # Flags and variables by which trainings tell their layout: Megatron(-DeepSpeed), NeMo and this
 # project's trainer on the command line; a few launch scripts in the environment.
 _FLAGS = {
-    "tp": ("tensor-model-parallel-size", "tensor_model_parallel_size", "tensor_parallel_size", "parallel.tp", "tp"),
-    "pp": ("pipeline-model-parallel-size", "pipeline_model_parallel_size", "pipeline_parallel_size", "parallel.pp"),
+    "tp": (
+        "tensor-model-parallel-size",
+        "tensor_model_parallel_size",
+        "tensor_parallel_size",
+        "parallel.tp",
+        "tp",
+    ),
+    "pp": (
+        "pipeline-model-parallel-size",
+        "pipeline_model_parallel_size",
+        "pipeline_parallel_size",
+        "parallel.pp",
+    ),
 }
 _VARIABLES = {
     "tp": ("HANGDOCTOR_TP", "TP_SIZE", "TENSOR_PARALLEL_SIZE", "TP"),

@@ -66,5 +66,9 @@ def _check_world(number: int, of: str) -> None:
 
 
 def _check_layout(layout: Layout | None) -> None:
-    if layout is not None and not (min(layout.dp, layout.pp, layout.tp) >= 1 and layout.world_size <= MAX_RANKS):
-        raise BadInput(f"a layout of dp={layout.dp} pp={layout.pp} tp={layout.tp}; a job has at most {MAX_RANKS:,} ranks")
+    if layout is not None and not (
+        min(layout.dp, layout.pp, layout.tp) >= 1 and layout.world_size <= MAX_RANKS
+    ):
+        raise BadInput(
+            f"a layout of dp={layout.dp} pp={layout.pp} tp={layout.tp}; a job has at most {MAX_RANKS:,} ranks"
+        )

@@ -20,7 +20,9 @@ OpState = Literal["entered", "started", "done"]
 # Point-to-point operations are matched by (source, destination, tag-free order), not by a group's sequence number.
 P2P = frozenset({"send", "recv"})
 # Operations of the store or of set-up and tear-down: waits, but no collectives of a group's sequence.
-STORE = frozenset({"store_wait", "init_process_group", "new_group", "destroy_process_group", "monitored_barrier"})
+STORE = frozenset(
+    {"store_wait", "init_process_group", "new_group", "destroy_process_group", "monitored_barrier"}
+)
 
 
 _UNKNOWN_GROUP = "?"
@@ -48,7 +50,9 @@ class Operation(Struct, omit_defaults=True, gc=False):
     """One operation of one rank. Signature fields are empty where the recorder did not keep them."""
 
     group: str  # Group.uid
-    seq: int  # per group for collectives (1, 2, ...), per (group, peer, direction) for send and recv
+    seq: (
+        int  # per group for collectives (1, 2, ...), per (group, peer, direction) for send and recv
+    )
     op: str  # torch.distributed's public name: all_reduce, broadcast, send ...
     state: OpState = "entered"
     reduce_op: str = ""
@@ -63,7 +67,9 @@ class Operation(Struct, omit_defaults=True, gc=False):
     asynchronous: bool = False
     waited: bool = False  # a thread of the rank waits for its handle now
     iteration: int = -1
-    failed: bool = False  # left by an exception: the operation did not take place, or not to its end
+    failed: bool = (
+        False  # left by an exception: the operation did not take place, or not to its end
+    )
     detail: str = ""  # of a store wait: the keys that it waits for
 
     def signature(self) -> tuple[str, str, str, str, int]:

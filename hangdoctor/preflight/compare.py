@@ -37,10 +37,16 @@ class Preflight(Struct):
 
 
 def conclude(
-    order: Sequence[str], readings: Mapping[str, NodeReadings], silent: Mapping[str, str], skews: Mapping[str, float]
+    order: Sequence[str],
+    readings: Mapping[str, NodeReadings],
+    silent: Mapping[str, str],
+    skews: Mapping[str, float],
 ) -> Preflight:
     """One verdict on all nodes. `silent`: node -> why it did not answer; `skews`: node -> seconds its clock is ahead of ours."""
-    findings = [Finding("reached", "fail", [n], why, "Leave the node out, or mend it.") for n, why in silent.items()]
+    findings = [
+        Finding("reached", "fail", [n], why, "Leave the node out, or mend it.")
+        for n, why in silent.items()
+    ]
     findings += _joined(readings)
     if len(readings) > 1:
         findings += _compared(readings)
@@ -56,7 +62,9 @@ def _joined(readings: Mapping[str, NodeReadings]) -> list[Finding]:
     found: dict[tuple[str, str, str], dict[str, list[str]]] = {}
     for node, own in readings.items():
         for check in own.checks:
-            found.setdefault((check.name, check.verdict, check.advice), {}).setdefault(check.reading, []).append(node)
+            found.setdefault((check.name, check.verdict, check.advice), {}).setdefault(
+                check.reading, []
+            ).append(node)
     findings = []
     for (name, verdict, advice), said in found.items():
         nodes = [n for some in said.values() for n in some]
@@ -85,13 +93,29 @@ def _compared(readings: Mapping[str, NodeReadings]) -> list[Finding]:
             continue
         usual = counts.most_common(1)[0][0]
         odd = [node for node, value in values.items() if value != usual]
-        said = "; ".join(f"{value} on {format_hosts(n for n, v in values.items() if v == value)}" for value in counts)
+        said = "; ".join(
+            f"{value} on {format_hosts(n for n, v in values.items() if v == value)}"
+            for value in counts
+        )
         verdict: Verdict = "warn" if name in _LOOSE else "fail"
         findings.append(
-            Finding(f"same {name}", verdict, odd, said, "Ranks of one job must agree: install the same on all nodes.")
+            Finding(
+                f"same {name}",
+                verdict,
+                odd,
+                said,
+                "Ranks of one job must agree: install the same on all nodes.",
+            )
         )
     if not findings:
-        findings.append(Finding("same versions", "ok", list(readings), f"{', '.join(names)} are the same on all nodes"))
+        findings.append(
+            Finding(
+                "same versions",
+                "ok",
+                list(readings),
+                f"{', '.join(names)} are the same on all nodes",
+            )
+        )
     return findings
 
 
@@ -107,4 +131,9 @@ def _clocks(skews: Mapping[str, float]) -> Finding:
             f"{last} is {spread:.1f} s ahead of {first}",
             "chronyc tracking, or ntpq -p, there.",
         )
-    return Finding("same clock", "ok", list(skews), f"within {max(spread, 0.1):.1f} s, as far as one reply tells")
+    return Finding(
+        "same clock",
+        "ok",
+        list(skews),
+        f"within {max(spread, 0.1):.1f} s, as far as one reply tells",
+    )

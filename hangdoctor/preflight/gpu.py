@@ -38,7 +38,11 @@ def read(gpus: Gpus) -> str:
     program = shutil.which("nvidia-smi")
     if program is None:
         devices = len(list(Path("/dev").glob("nvidia[0-9]*")))
-        return f"{devices} devices, but no nvidia-smi" if devices else "no NVIDIA GPU and no nvidia-smi"
+        return (
+            f"{devices} devices, but no nvidia-smi"
+            if devices
+            else "no NVIDIA GPU and no nvidia-smi"
+        )
     try:
         done = subprocess.run(
             [program, f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"],

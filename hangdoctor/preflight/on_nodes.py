@@ -54,20 +54,25 @@ def remote(target: Target, options: PreflightOptions, progress: Progress) -> Pre
     return conclude(hosts, readings, silent, skews)
 
 
-def _ask(target: Target, options: PreflightOptions, progress: Progress) -> tuple[list[str], list[Outcome]]:
+def _ask(
+    target: Target, options: PreflightOptions, progress: Progress
+) -> tuple[list[str], list[Outcome]]:
     there = Everywhere(target)
     wanted = structs.replace(options, peers=there.nodes if len(there.nodes) > 1 else [])
     words = ["preflight", "--once", base64.urlsafe_b64encode(msgspec.json.encode(wanted)).decode()]
     return there.nodes, there.ask(words, options.timeout_s + _REPLY_S, progress)
 
 
-def _refuse_nothing(readings: dict[str, NodeReadings], outcomes: Sequence[Outcome], hosts: Sequence[str]) -> None:
+def _refuse_nothing(
+    readings: dict[str, NodeReadings], outcomes: Sequence[Outcome], hosts: Sequence[str]
+) -> None:
     """Raise where no node could even start the check, for one and the same reason."""
     troubles = {gather.set_up_trouble(o.errors) for o in outcomes}
     if not readings and len(troubles) == 1 and "" not in troubles:
         said = gather.last_words(outcomes[0].errors)
         raise LauncherError(
-            f"the check could not start on {format_hosts(hosts)}: {troubles.pop()} ({said})", gather.SET_UP_HELP
+            f"the check could not start on {format_hosts(hosts)}: {troubles.pop()} ({said})",
+            gather.SET_UP_HELP,
         )
 
 

@@ -30,7 +30,9 @@ def lines(found: Preflight) -> Iterator[str]:
     """With rich's markup; text from the nodes is escaped."""
     found = cleaned(found)
     colour = _COLOURS[found.verdict]
-    nodes = f"{len(found.nodes)} node{'s' if len(found.nodes) != 1 else ''} {format_hosts(found.nodes)}"
+    nodes = (
+        f"{len(found.nodes)} node{'s' if len(found.nodes) != 1 else ''} {format_hosts(found.nodes)}"
+    )
     yield f"[{colour}]{_WORDS[found.verdict]}[/] {_SENTENCES[found.verdict]} [dim]{escape(nodes)}[/]"
     yield ""
     width = max([len(f.check) for f in found.findings] + [5])

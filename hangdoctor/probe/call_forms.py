@@ -27,7 +27,10 @@ _TENSOR = {
     "scatter_object_list": "",
 }
 _ZERO_ROOT = ("gather", "scatter", "gather_object", "broadcast_object_list", "scatter_object_list")
-_SPLITS = ("output_split_sizes", "input_split_sizes")  # where given, members may differ rightly: Python describes
+_SPLITS = (
+    "output_split_sizes",
+    "input_split_sizes",
+)  # where given, members may differ rightly: Python describes
 
 
 def form_of(describe: Describe, direction: int) -> tuple[tuple[str, ...], dict[str, int]]:

@@ -104,7 +104,9 @@ def _made(folder: Path) -> os.stat_result:
         folder.mkdir(mode=0o700)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode):
-        raise FolderRefused(f"{folder} is a link, or no folder: set HANGDOCTOR_DIR to a folder of yours")
+        raise FolderRefused(
+            f"{folder} is a link, or no folder: set HANGDOCTOR_DIR to a folder of yours"
+        )
     if not os.access(folder, os.W_OK | os.X_OK):
         raise PermissionError(13, "no right to write", str(folder))
     return found

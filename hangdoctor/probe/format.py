@@ -76,12 +76,16 @@ RECORD_BYTES = 128
 RECORD_WORDS = RECORD_BYTES // 8
 INLINE_OFFSET = RECORD.size
 INLINE_BYTES = 48
-UID_WORD = 15  # the u64 at byte 120: uid of the group as it lies in the group table, zero without one
+UID_WORD = (
+    15  # the u64 at byte 120: uid of the group as it lies in the group table, zero without one
+)
 LEFT_WORD = 7  # the u64 at byte 56
 OUTCOME_HALF = 16  # the u32 at byte 64
 PEER_HALF = 10  # the i32 at byte 40
 
-NO_GROUP = 0xFFFFFFFF  # no operation of a group, or (with a uid) of one that has no entry in the table
+NO_GROUP = (
+    0xFFFFFFFF  # no operation of a group, or (with a uid) of one that has no entry in the table
+)
 ASYNC, SEND, RECV, INLINE_SIGNATURE, INLINE_DETAIL = 1, 2, 4, 8, 16
 # A record that is no operation but a mark: its number in `seq`, its text in `signature`, its kind in `root or peer`.
 MARK = 32

@@ -24,7 +24,9 @@ class GroupEntry(Entry):
 
     __slots__ = ("directed", "members", "named", "ranks")
 
-    def __init__(self, index: int, members: Sequence[int], uid: str = "", ranks: object = None) -> None:
+    def __init__(
+        self, index: int, members: Sequence[int], uid: str = "", ranks: object = None
+    ) -> None:
         self.index = index
         self.uid_word = int.from_bytes(bytes.fromhex(uid), "little")
         self.seq = 0
@@ -109,7 +111,12 @@ class Groups(Directory):
             self._box.put(fmt.H_TIMEOUT_MS, told)
 
     def _entry(
-        self, members: Sequence[int], ascending: Sequence[int], instance: int, name: str, ranks: object = None
+        self,
+        members: Sequence[int],
+        ascending: Sequence[int],
+        instance: int,
+        name: str,
+        ranks: object = None,
     ) -> GroupEntry:
         uid = uid_of(self._hash(ascending), instance)
         index = self._box.add_group(uid, len(members), members_text(ascending), name, instance)

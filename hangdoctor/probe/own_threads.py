@@ -93,8 +93,12 @@ def map_file(fd: int, size: int, flags: int = mmap.MAP_SHARED) -> mmap.mmap:
     with contextlib.suppress(ImportError):
         import ctypes
 
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))  # never freed, so never closed by its number
-        if spare != fd and _same_file(spare, fd):  # else another thread was faster: the descriptor stays
+        ctypes.pythonapi.Py_IncRef(
+            ctypes.py_object(made)
+        )  # never freed, so never closed by its number
+        if spare != fd and _same_file(
+            spare, fd
+        ):  # else another thread was faster: the descriptor stays
             os.close(spare)
     return made
 

@@ -59,7 +59,9 @@ class Core:
     careful: bool
     groups: Any
     next_serial: Callable[[], int]
-    write_mark: Callable[[int, int, int, int], int]  # of the extension: index of the thread, kind, number, id of a text
+    write_mark: Callable[
+        [int, int, int, int], int
+    ]  # of the extension: index of the thread, kind, number, id of a text
 
     def attach(self, box: mmap, first: int, records: int) -> None:
         """Where records go: the ring's first word, and how many records it has."""

@@ -54,7 +54,11 @@ class Sites:
             code = frame.f_code
             site = self._box.intern(f"{code.co_name} ({code.co_filename}:{frame.f_lineno})")
             # Only the caller itself may be remembered by its own key: a skipped frame has many callers.
-            if len(self.known) < _SITES_MAX and id(code) in self._kept and (frame is first or not skipped):
+            if (
+                len(self.known) < _SITES_MAX
+                and id(code) in self._kept
+                and (frame is first or not skipped)
+            ):
                 self.known[key] = site
         return site
 

@@ -24,7 +24,12 @@ _TABLES = ((fmt.H_THREADS, fmt.THREAD.size), (fmt.H_STRINGS, 1), (fmt.H_RING, fm
 _WIDEST = 4096  # bytes of one entry
 _SAMPLE = 64  # newest records, for the share of waiting
 _STORE_CALL = "store_wait"  # anybody may poll a store: that is no progress of the training
-_STATES = {fmt.RUNNING: "running", fmt.FINISHED: "finished", fmt.SWITCHED_OFF: "switched_off", fmt.CRASHED: "crashed"}
+_STATES = {
+    fmt.RUNNING: "running",
+    fmt.FINISHED: "finished",
+    fmt.SWITCHED_OFF: "switched_off",
+    fmt.CRASHED: "crashed",
+}
 
 
 class Glance(Struct):
@@ -57,7 +62,11 @@ class BoxWatch:
         except OSError as error:
             raise BadInput(f"{path}: {error.strerror}") from error
         head = os.pread(self._fd, _HEAD, 0)
-        if len(head) < _HEAD or not head.startswith(fmt.MAGIC) or _number(head, fmt.H_VERSION) not in fmt.READABLE:
+        if (
+            len(head) < _HEAD
+            or not head.startswith(fmt.MAGIC)
+            or _number(head, fmt.H_VERSION) not in fmt.READABLE
+        ):
             self.close()
             raise BadInput(f"{path}: no black box of version {' or '.join(map(str, fmt.READABLE))}")
         try:
@@ -113,7 +122,9 @@ class BoxWatch:
         Either clock tells it: the wall clock, and the monotonic one by what lay between the two when the box was made. They differ
         where somebody has set the wall clock since: then the smaller age, so that no stall comes from it.
         """
-        made_wall, made_mono = (_number(self._head, place) / 1e9 for place in (fmt.H_CREATED_WALL, fmt.H_CREATED_MONO))
+        made_wall, made_mono = (
+            _number(self._head, place) / 1e9 for place in (fmt.H_CREATED_WALL, fmt.H_CREATED_MONO)
+        )
         event_s = event_s or made_wall
         return max(0.0, min(wall - event_s, mono - made_mono - (event_s - made_wall)))
 
@@ -129,7 +140,9 @@ class BoxWatch:
             return -1.0
         first = max(1, newest - _SAMPLE + 1)
         if first // slots != newest // slots:
-            first = newest // slots * slots or 1  # the ring's end lies between: what is behind it will do
+            first = (
+                newest // slots * slots or 1
+            )  # the ring's end lies between: what is behind it will do
         data = os.pread(self._fd, (newest - first + 1) * width, begin + first % slots * width)
         waited, oldest = 0, now_ns
         ends = range(0, len(data) - fmt.RECORD_BYTES + 1, width)
@@ -251,7 +264,9 @@ class BoxWatch:
         if len(data) < fmt.STRING_HEAD.size:
             return ""
         (length,) = fmt.STRING_HEAD.unpack_from(data, 0)
-        text = data[fmt.STRING_HEAD.size : fmt.STRING_HEAD.size + min(length, 200)].decode("utf-8", "replace")
+        text = data[fmt.STRING_HEAD.size : fmt.STRING_HEAD.size + min(length, 200)].decode(
+            "utf-8", "replace"
+        )
         if len(self._texts) < 10_000:
             self._texts[number] = text
         return text

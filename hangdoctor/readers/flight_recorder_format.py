@@ -48,7 +48,9 @@ _DTYPES = {
 }  # fmt: skip
 _P2P = re.compile(r"^(send|recv) ([0-9]{1,9})(?:->|<-)([0-9]{1,9})$")
 # Frames of torch itself say nothing about where the job called it.
-_TORCH = re.compile(r"[/\\]torch[/\\](distributed|utils|autograd|nn|_ops|_compile|_dynamo)|[/\\]torch[/\\]_\w+\.py")
+_TORCH = re.compile(
+    r"[/\\]torch[/\\](distributed|utils|autograd|nn|_ops|_compile|_dynamo)|[/\\]torch[/\\]_\w+\.py"
+)
 
 
 class Entry(Struct, gc=False):
@@ -82,7 +84,9 @@ class Dump(Struct):
     overwritten: bool = False
     unnamed: list[int] = []  # members of a group that the dump does not name (gloo)
     groups_seen: int = 0
-    hidden_p2p: dict[str, int] = {}  # group -> sends and recvs after its last record (gloo counts but omits them)
+    hidden_p2p: dict[
+        str, int
+    ] = {}  # group -> sends and recvs after its last record (gloo counts but omits them)
 
     @property
     def newest_ns(self) -> int:
@@ -117,7 +121,11 @@ def _load(data: bytes) -> dict[Any, Any]:
         raw = safe_pickle.loads(data)
     else:
         raise BadInput("neither a pickle nor JSON")
-    if not isinstance(raw, dict) or "version" not in raw or not ({"entries", "pg_config", "pg_status"} & raw.keys()):
+    if (
+        not isinstance(raw, dict)
+        or "version" not in raw
+        or not ({"entries", "pg_config", "pg_status"} & raw.keys())
+    ):
         raise BadInput("no Flight Recorder dump: it has no version or no entries")
     return raw
 
@@ -128,7 +136,9 @@ def _dump(raw: dict[Any, Any], size: int) -> Dump:
     if not re.match(r"^2(\.\d+)?$", version):
         raise BadInput(f"Flight Recorder dump of version {version[:20]}: versions 2.x are read")
     rows = raw.get("entries") or []
-    if not isinstance(rows, list | tuple) or len(rows) > min(MAX_ENTRIES, max(16, size // _ENTRY_BYTES)):
+    if not isinstance(rows, list | tuple) or len(rows) > min(
+        MAX_ENTRIES, max(16, size // _ENTRY_BYTES)
+    ):
         raise BadInput("damaged dump: its entries are no list, or too many")
     members, names, unnamed = _groups(raw.get("pg_config"), size)
     dump = Dump(version, [], members, names, unnamed=unnamed)
@@ -155,7 +165,9 @@ def _hidden_p2p(rows: list[Any] | tuple[Any, ...], status: dict[Any, Any]) -> di
     out: dict[str, int] = {}
     for group, (number, op_id) in last.items():
         of_group = status.get(number)
-        enqueued = _number(of_group.get("last_enqueued_collective")) if isinstance(of_group, dict) else 0
+        enqueued = (
+            _number(of_group.get("last_enqueued_collective")) if isinstance(of_group, dict) else 0
+        )
         if enqueued > op_id > 0:
             out[group] = enqueued - op_id
     return out
@@ -176,7 +188,9 @@ def _groups(config: object, size: int) -> tuple[dict[str, list[int]], dict[str, 
             members[key] = _ranks(ranks)
         elif isinstance(ranks, list | tuple):
             members[key] = (
-                told[id(ranks)] if id(ranks) in told else told.setdefault(id(ranks), sorted({_number(r) for r in ranks}))
+                told[id(ranks)]
+                if id(ranks) in told
+                else told.setdefault(id(ranks), sorted({_number(r) for r in ranks}))
             )
         names[key] = _text(value.get("desc"))
     _check_members(members, size)
@@ -192,7 +206,9 @@ def _check_members(members: dict[str, list[int]], size: int) -> None:
         raise BadInput("damaged dump: its groups have more members than the file has room for")
     highest = max((ranks[-1] for ranks in lists.values()), default=0)
     if highest >= MAX_RANKS or any(ranks[0] < 0 for ranks in lists.values()):
-        raise BadInput(f"damaged dump: a group of it has rank {highest}; a job has at most {MAX_RANKS:,} ranks")
+        raise BadInput(
+            f"damaged dump: a group of it has rank {highest}; a job has at most {MAX_RANKS:,} ranks"
+        )
 
 
 @lru_cache(maxsize=1024)
@@ -264,7 +280,9 @@ def _shapes(value: object) -> str:
     """[[4, 8], [2]] -> "[4, 8],[2]"."""
     if not isinstance(value, list | tuple):
         return ""
-    return ",".join([_shape(shape) for shape in value[:_MAX_SHAPES] if isinstance(shape, list | tuple)])
+    return ",".join(
+        [_shape(shape) for shape in value[:_MAX_SHAPES] if isinstance(shape, list | tuple)]
+    )
 
 
 def _shape(shape: list[Any] | tuple[Any, ...]) -> str:

@@ -35,7 +35,9 @@ _AXES = (("tp",), ("dp",), ("pp",), ("tp", "pp"), ("dp", "tp"), ("dp", "pp"))
 class Membership:
     """Groups of every rank: `groups[rank][name]`, with how the member set came about in `how`."""
 
-    def __init__(self, dumps: Mapping[int, Dump], world_size: int, layout: Layout | None = None) -> None:
+    def __init__(
+        self, dumps: Mapping[int, Dump], world_size: int, layout: Layout | None = None
+    ) -> None:
         self.world_size = world_size
         self.groups: dict[int, dict[str, Group]] = {r: {} for r in dumps}
         self.how: dict[int, dict[str, str]] = {r: {} for r in dumps}
@@ -43,9 +45,13 @@ class Membership:
         self._by_uid: dict[str, Group] = {}
         self._kept: list[list[int]] = []  # so that an id() stays one list's
         holders = _holders(dumps)
-        unknown = {k: ranks for k, ranks in holders.items() if not _told(dumps[min(ranks)], *k, world_size)}
+        unknown = {
+            k: ranks for k, ranks in holders.items() if not _told(dumps[min(ranks)], *k, world_size)
+        }
         if layout is None and unknown:
-            layout = infer_layout([ranks for ranks in unknown.values() if len(ranks) < world_size], world_size)
+            layout = infer_layout(
+                [ranks for ranks in unknown.values() if len(ranks) < world_size], world_size
+            )
             origin = "the regular layout that alone explains which dumps mention which group"
         else:
             origin = "the job's layout"
@@ -53,7 +59,9 @@ class Membership:
         taken: dict[int, list[list[int]]] = defaultdict(list)
         # Groups that most dumps mention are the surest, and leave less to choose from for the others.
         for k, ranks in sorted(unknown.items(), key=lambda item: -len(item[1])):
-            guessed[k] = _guess(dumps, k, ranks, layout, origin, [g for r in ranks for g in taken[r]])
+            guessed[k] = _guess(
+                dumps, k, ranks, layout, origin, [g for r in ranks for g in taken[r]]
+            )
             for r in ranks:
                 taken[r].append(guessed[k][0])
         for rank, dump in dumps.items():
@@ -68,14 +76,19 @@ class Membership:
             self._kept.append(ranks)
         return found
 
-    def _add(self, rank: int, dump: Dump, guessed: dict[tuple[str, str], tuple[list[int], str]]) -> None:
+    def _add(
+        self, rank: int, dump: Dump, guessed: dict[tuple[str, str], tuple[list[int], str]]
+    ) -> None:
         instances: Counter[int] = Counter()
         for name in sorted(_names(dump), key=_creation_order):
             description = dump.names.get(name, "")
             told = _told(dump, name, description, self.world_size)
             ranks, how = (told, "") if told else guessed.get((name, description), ([rank], ""))
             if rank not in ranks:
-                ranks, how = sorted({*ranks, rank}), how or "the dump and this rank, which the dump leaves out"
+                ranks, how = (
+                    sorted({*ranks, rank}),
+                    how or "the dump and this rank, which the dump leaves out",
+                )
             group = self._group(ranks, 0)
             # Equal member sets are told apart by the order in which the process made them.
             instances[id(group)] += 1

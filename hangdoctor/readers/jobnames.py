@@ -23,7 +23,12 @@ def job_key(environ: Mapping[str, str], ppid: int) -> str:
         return f"torchrun:{run_id}"
     if environ.get("MASTER_ADDR") and environ.get("MASTER_PORT"):
         return f"{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}"
-    for name, prefix in (("PMIX_NAMESPACE", "mpi:"), ("PALS_APID", "pals:"), ("PBS_JOBID", "pbs:"), ("SLURM_JOB_ID", "slurm:")):
+    for name, prefix in (
+        ("PMIX_NAMESPACE", "mpi:"),
+        ("PALS_APID", "pals:"),
+        ("PBS_JOBID", "pbs:"),
+        ("SLURM_JOB_ID", "slurm:"),
+    ):
         if environ.get(name):
             return prefix + environ[name]
     return f"parent:{ppid}"

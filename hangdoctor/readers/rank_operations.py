@@ -33,7 +33,11 @@ def attach(ranks: Sequence[RankCapture], first: bool = False, nccl_dump: bool = 
     With `nccl_dump` ranks that have nothing else are asked to write a dump, through NCCL's debug pipe.
     """
     environs = {r.pid: _environ(r.pid) for r in ranks if r.pid and not r.gone}
-    folders = {blackbox.named_folder(told, pid) for pid, e in environs.items() if (told := e.get("HANGDOCTOR_DIR"))}
+    folders = {
+        blackbox.named_folder(told, pid)
+        for pid, e in environs.items()
+        if (told := e.get("HANGDOCTOR_DIR"))
+    }
     notes: list[str] = []
     found = _boxes(folders, {r.pid for r in ranks}, notes)
     users = {r.pid: users_of(r.pid) for r in ranks if r.pid}
@@ -44,7 +48,11 @@ def attach(ranks: Sequence[RankCapture], first: bool = False, nccl_dump: bool = 
         box = _box_of(rank, found, users.get(rank.pid) or everybody)
         if box is not None:
             notes += _put(rank, box, first)
-        elif not first and not rank.gone and any(environs.get(rank.pid, {}).get(name) for name in (_SOCKET, _PIPE)):
+        elif (
+            not first
+            and not rank.gone
+            and any(environs.get(rank.pid, {}).get(name) for name in (_SOCKET, _PIPE))
+        ):
             live.append((rank, environs[rank.pid]))
     return notes + _ask(live, nccl_dump)
 
@@ -61,10 +69,16 @@ def _boxes(folders: set[Path], pids: set[int], notes: list[str]) -> list[blackbo
     boxes = [b for f in sorted(folders) if f.is_dir() for b in blackbox.find_boxes(f, notes=notes)]
     without = pids - {b.pid for b in boxes if b.status == "live"}
     seen = {b.path for b in boxes}
-    return boxes + [b for b in (blackbox.find_boxes(pids=without, notes=notes) if without else []) if b.path not in seen]
+    return boxes + [
+        b
+        for b in (blackbox.find_boxes(pids=without, notes=notes) if without else [])
+        if b.path not in seen
+    ]
 
 
-def _box_of(rank: RankCapture, boxes: Sequence[blackbox.BlackBox], users: Collection[int] = ()) -> blackbox.BlackBox | None:
+def _box_of(
+    rank: RankCapture, boxes: Sequence[blackbox.BlackBox], users: Collection[int] = ()
+) -> blackbox.BlackBox | None:
     """The rank's own box by process; of a dead rank whose process is unknown, the newest of that rank on this host."""
     boxes = [b for b in boxes if is_of(b.owner, users)] if users else boxes
     # A number can be a later process's: what was made before this one began is somebody else's.
@@ -72,13 +86,19 @@ def _box_of(rank: RankCapture, boxes: Sequence[blackbox.BlackBox], users: Collec
     own = [b for b in own if b.status == "live" or b.created_s > rank.started - _CLOCK_S]
     if not own and rank.gone:
         host = os.uname().nodename
-        own = [b for b in boxes if b.rank == rank.rank and b.status == "dead" and b.host in (host, rank.node)]
+        own = [
+            b
+            for b in boxes
+            if b.rank == rank.rank and b.status == "dead" and b.host in (host, rank.node)
+        ]
     return max(own, key=lambda b: b.created_s, default=None)
 
 
 def _put(rank: RankCapture, box: blackbox.BlackBox, first: bool) -> list[str]:
     try:
-        contents = blackbox.read_box(box.path, last=_KEEP_BEFORE if first else KEEP, owners={box.owner})
+        contents = blackbox.read_box(
+            box.path, last=_KEEP_BEFORE if first else KEEP, owners={box.owner}
+        )
         ops = contents.ops
         if (contents.box.pid, contents.box.rank) != (box.pid, box.rank):
             raise BadInput(f"{box.path} is another process's by now")
@@ -109,7 +129,9 @@ def _put_calls(rank: RankCapture, box: blackbox.BlackBox) -> list[str]:
 
 def told_layout(ranks: Sequence[RankCapture]) -> Layout | None:
     """The layout as the job itself has said it to its black boxes; it comes before any guess."""
-    return next((r.ops.layout for r in ranks if r.ops is not None and r.ops.layout is not None), None)
+    return next(
+        (r.ops.layout for r in ranks if r.ops is not None and r.ops.layout is not None), None
+    )
 
 
 def trim(ops: RankOps, keep: int) -> RankOps:
@@ -128,16 +150,26 @@ def _ask(live: Sequence[tuple[RankCapture, dict[str, str]]], nccl_dump: bool) ->
         return []
     with ThreadPoolExecutor(max_workers=min(64, len(live))) as pool:
         answers = list(pool.map(lambda pair: _recorder_of(pair[0], pair[1], nccl_dump), live))
-    dumps = {rank.rank: dump for (rank, _), (dump, _) in zip(live, answers, strict=True) if dump is not None}
+    dumps = {
+        rank.rank: dump
+        for (rank, _), (dump, _) in zip(live, answers, strict=True)
+        if dump is not None
+    }
     if dumps:
         result = flight_recorder.convert(dumps, world_size=max(r.world_size for r, _ in live))
         for rank, _ in live:
             if rank.rank in result.ops:
                 rank.ops = trim(result.ops[rank.rank], KEEP)
-    return [f"rank {rank.rank}: {why}" for (rank, _), (_, whys) in zip(live, answers, strict=True) for why in whys]
+    return [
+        f"rank {rank.rank}: {why}"
+        for (rank, _), (_, whys) in zip(live, answers, strict=True)
+        for why in whys
+    ]
 
 
-def _recorder_of(rank: RankCapture, environ: dict[str, str], nccl_dump: bool) -> tuple[Dump | None, list[str]]:
+def _recorder_of(
+    rank: RankCapture, environ: dict[str, str], nccl_dump: bool
+) -> tuple[Dump | None, list[str]]:
     """(its Flight Recorder, what went wrong): by the worker socket where there is one, else by the pipe."""
     users = users_of(rank.pid)
     try:
@@ -147,8 +179,12 @@ def _recorder_of(rank: RankCapture, environ: dict[str, str], nccl_dump: bool) ->
             return answer.dump, answer.errors
         files = worker_server.dump_files(environ, rank.rank)
         if not nccl_dump:
-            return None, [f"its Flight Recorder was not asked: with --nccl-dump it writes a dump to {files[0]}"]
-        pipe = _own(worker_server.seen_by(rank.pid, Path(f"{environ[_PIPE]}{rank.rank}.pipe")), users)
+            return None, [
+                f"its Flight Recorder was not asked: with --nccl-dump it writes a dump to {files[0]}"
+            ]
+        pipe = _own(
+            worker_server.seen_by(rank.pid, Path(f"{environ[_PIPE]}{rank.rank}.pipe")), users
+        )
         seen = [worker_server.seen_by(rank.pid, file) for file in files]
         file, dump = worker_server.ask_pipe(pipe, seen, _RECORDER_S)
         _own(file, users)
@@ -168,5 +204,7 @@ def _own(path: Path, users: Collection[int]) -> Path:
     except OSError:
         return path  # the one who opens it says what is wrong
     if users and not is_of(owner, users):
-        raise BadInput(f"{path} belongs to user {owner}, not to the user of the rank: it is left out")
+        raise BadInput(
+            f"{path} belongs to user {owner}, not to the user of the rank: it is left out"
+        )
     return path

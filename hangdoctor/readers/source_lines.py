@@ -49,7 +49,9 @@ class Sources:
 def _lines_of(file: str) -> list[str]:
     try:
         with tokenize.open(file) as source:
-            return source.read(_MAX_CHARACTERS).split("\n")  # not splitlines(): a form feed ends no line of a program
+            return source.read(_MAX_CHARACTERS).split(
+                "\n"
+            )  # not splitlines(): a form feed ends no line of a program
     except (OSError, SyntaxError, ValueError):
         return []
 

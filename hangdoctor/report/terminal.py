@@ -15,7 +15,12 @@ from ..text.printable import cleaned
 from ..text.ranges import format_hosts, format_ranks
 from . import tree
 
-_COLOURS = {"hang": "bold red", "slow": "bold yellow", "healthy": "bold green", "unknown": "bold magenta"}
+_COLOURS = {
+    "hang": "bold red",
+    "slow": "bold yellow",
+    "healthy": "bold green",
+    "unknown": "bold magenta",
+}
 _MAX_CAUSES = 5
 _MAX_TABLE = 16  # more ranks than these are shown by place only
 _MAX_NOTES = 4
@@ -78,7 +83,9 @@ def _verdict(diagnosis: Diagnosis) -> Iterator[str]:
 
 def _job(diagnosis: Diagnosis) -> Iterator[str]:
     job = diagnosis.job
-    layout = f", layout dp={job.layout.dp} pp={job.layout.pp} tp={job.layout.tp}" if job.layout else ""
+    layout = (
+        f", layout dp={job.layout.dp} pp={job.layout.pp} tp={job.layout.tp}" if job.layout else ""
+    )
     nodes = (
         f"{len(job.nodes)} node{'s' if len(job.nodes) != 1 else ''} {_cut(format_hosts(job.nodes), 60)}"
         if job.nodes

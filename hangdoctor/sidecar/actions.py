@@ -83,12 +83,19 @@ def load(path: Path) -> Config:
         config = msgspec.convert(tomllib.loads(path.read_text()), Config)
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError, msgspec.ValidationError) as error:  # no TOML, no UTF-8, numbers without end
-        raise BadInput(f"{path}: {error}", "The form of hangdoctor.toml is in docs/sidecar.md.") from error
+    except (
+        ValueError,
+        RecursionError,
+        msgspec.ValidationError,
+    ) as error:  # no TOML, no UTF-8, numbers without end
+        raise BadInput(
+            f"{path}: {error}", "The form of hangdoctor.toml is in docs/sidecar.md."
+        ) from error
     for action in config.action:
         if action.kind == "command" and not action.command:
             raise BadInput(
-                f"{path}: an action of kind command has no command", 'For example: command = ["/bin/page", "{summary}"]'
+                f"{path}: an action of kind command has no command",
+                'For example: command = ["/bin/page", "{summary}"]',
             )
         if action.kind == "webhook" and not re.match(r"^https?://", action.url):
             raise BadInput(f"{path}: a webhook needs a url that begins with http:// or https://")
@@ -132,7 +139,9 @@ class Actor:
         self.config = config
         self.dry_run = dry_run or config.actions.dry_run
         self.acted_at = float("-inf")
-        self.acting: Callable[[], None] = lambda: None  # called before something is done: for who keeps that it was
+        self.acting: Callable[[], None] = lambda: (
+            None
+        )  # called before something is done: for who keeps that it was
 
     def act(self, verdict: Verdict, now: float) -> list[str]:
         """Do what is configured; returns one line for each action. `now` is a clock that never goes back."""
@@ -143,10 +152,14 @@ class Actor:
         if since < cooldown_s:
             return [f"no action: {since:.0f} s after the last one (cool-down {cooldown_s:.0f} s)"]
         planned = [(a, *_plan(a, verdict)) for a in due]
-        if not self.dry_run and not all(why for _, why, _ in planned):  # what was left out is no act
+        if not self.dry_run and not all(
+            why for _, why, _ in planned
+        ):  # what was left out is no act
             self.acted_at = now
             self.acting()
-        return [f"{a.kind}: {why or self._one(a, commands, verdict)}" for a, why, commands in planned]
+        return [
+            f"{a.kind}: {why or self._one(a, commands, verdict)}" for a, why, commands in planned
+        ]
 
     def _one(self, action: Action, commands: list[list[str]], verdict: Verdict) -> str:
         if action.kind == "webhook":
@@ -159,11 +172,16 @@ class Actor:
 def _plan(action: Action, verdict: Verdict) -> tuple[str, list[list[str]]]:
     """(why it is left out, the commands that it is)."""
     if verdict.confidence < action.min_confidence:
-        return f"left out: confidence {verdict.confidence:.0%} is below {action.min_confidence:.0%}", []
+        return (
+            f"left out: confidence {verdict.confidence:.0%} is below {action.min_confidence:.0%}",
+            [],
+        )
     if action.kind == "webhook":
         return "", []
     commands = _commands(action, verdict)
-    return ("" if commands else "left out: it needs a Slurm job, or a culprit whose process is known"), commands
+    return (
+        "" if commands else "left out: it needs a Slurm job, or a culprit whose process is known"
+    ), commands
 
 
 def _commands(action: Action, verdict: Verdict) -> list[list[str]]:
@@ -176,7 +194,10 @@ def _commands(action: Action, verdict: Verdict) -> list[list[str]]:
         return [["scontrol", "requeue", match[1]]] if match else []
     if action.kind == "scancel":
         return [["scancel", match[1]]] if match else []
-    kill = {n: ["kill", f"-{action.signal.removeprefix('SIG')}", *map(str, p)] for n, p in verdict.pids.items()}
+    kill = {
+        n: ["kill", f"-{action.signal.removeprefix('SIG')}", *map(str, p)]
+        for n, p in verdict.pids.items()
+    }
     if match:
         step = [
             "srun",
@@ -197,7 +218,11 @@ def _environment(verdict: Verdict, environ: Mapping[str, str]) -> dict[str, str]
     told = {"JOB": verdict.job, "STATUS": verdict.status, "SUMMARY": verdict.summary, "BUNDLE": verdict.bundle,
             "RANKS": verdict.ranks}  # fmt: skip
     # Slurm's own variables of the collector's step would be taken as options by scontrol and srun.
-    kept = {k: v for k, v in environ.items() if not k.startswith(("SLURM_", "SRUN_")) or k == "SLURM_CONF"}
+    kept = {
+        k: v
+        for k, v in environ.items()
+        if not k.startswith(("SLURM_", "SRUN_")) or k == "SLURM_CONF"
+    }
     return kept | {f"HANGDOCTOR_{k}": v.replace("\0", " ") for k, v in told.items()}
 
 
@@ -221,7 +246,9 @@ def _run(command: list[str], timeout_s: float, verdict: Verdict) -> str:
             process.stderr.close()
         return f"{command[0]} was killed after {timeout_s:.0f} s"
     words = said.decode(errors="replace").strip()[:200]
-    return f"{command[0]} ended with {process.returncode}" + (f": {words}" if process.returncode and words else "")
+    return f"{command[0]} ended with {process.returncode}" + (
+        f": {words}" if process.returncode and words else ""
+    )
 
 
 def _post(action: Action, verdict: Verdict) -> str:

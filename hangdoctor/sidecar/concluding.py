@@ -40,7 +40,10 @@ class Memory:
         )
 
     def writing(self, positions: dict[str, Position], learned: Learned) -> Callable[[], None]:
-        values = {"positions": msgspec.json.encode(positions), "learned": msgspec.json.encode(learned)}
+        values = {
+            "positions": msgspec.json.encode(positions),
+            "learned": msgspec.json.encode(learned),
+        }
         return lambda: self.incidents.put(values)
 
 
@@ -61,7 +64,9 @@ class Handler:
         self.actor = actor
         self.after: Callable[[], object] | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
-        self.captured: Callable[[float, float], None] = lambda capture_s, diagnose_s: None  # seconds; for who counts them
+        self.captured: Callable[[float, float], None] = lambda capture_s, diagnose_s: (
+            None
+        )  # seconds; for who counts them
         self._waiting: list[_Kept] = []
         self._lock = threading.Lock()
         actor.acting = self._note_act
@@ -100,7 +105,11 @@ class Handler:
         _LOG.info("%s: %s", diagnosis.status.upper(), diagnosis.summary)
         kept = _Kept(one, diagnosis, plain(diagnosis))
         id = self._keep(kept)
-        _LOG.info("capture %.1f s, diagnosis and saving %.1f s", one.capture.took_s, time.monotonic() - begin)
+        _LOG.info(
+            "capture %.1f s, diagnosis and saving %.1f s",
+            one.capture.took_s,
+            time.monotonic() - begin,
+        )
         place = self.incidents.folder / id if id else Path()
         kept.done = self.actor.act(actions.Verdict.of(id, diagnosis, place), time.monotonic())
         for line in kept.done:
@@ -113,7 +122,9 @@ class Handler:
     def _keep(self, kept: _Kept) -> str:
         """Its id; "" where the disk does not take it: the verdict is in the log and goes to the actions all the same."""
         try:
-            row = self.incidents.save(kept.one.capture, kept.diagnosis, kept.report, kept.one.reason)
+            row = self.incidents.save(
+                kept.one.capture, kept.diagnosis, kept.report, kept.one.reason
+            )
         except BundleError as error:
             _LOG.error("%s %s It will be tried again.", error, error.help)
             with self._lock:
@@ -143,10 +154,16 @@ class Handler:
             self._waiting = []
 
     def _keep_elsewhere(self, kept: _Kept) -> None:
-        place = Path(tempfile.gettempdir()) / bundle.default_path(kept.one.capture.job, kept.one.capture.taken)
+        place = Path(tempfile.gettempdir()) / bundle.default_path(
+            kept.one.capture.job, kept.one.capture.taken
+        )
         try:
-            path = bundle.save(place, kept.one.capture, kept.diagnosis, kept.report, bundle.command_line())
+            path = bundle.save(
+                place, kept.one.capture, kept.diagnosis, kept.report, bundle.command_line()
+            )
         except BundleError as error:
             _LOG.error("an incident is lost: %s", error)
             return
-        _LOG.warning("the disk of %s is still full: the incident is in %s", self.incidents.folder, path)
+        _LOG.warning(
+            "the disk of %s is still full: the incident is in %s", self.incidents.folder, path
+        )

@@ -55,7 +55,10 @@ class Page:
             flags["metrics_token"], bool(flags["metrics_open"]),
         )  # fmt: skip
         if options.metrics_open and options.anywhere:
-            raise UsageError("--metrics-open is for the loopback", "With --web-anywhere let the scraper send the token.")
+            raise UsageError(
+                "--metrics-open is for the loopback",
+                "With --web-anywhere let the scraper send the token.",
+            )
         self._view = View(core)
         self._beside = Beside(Front(options), self._view, core.ask, _PROCESS)
 
@@ -97,15 +100,32 @@ class Reports:
 def _make(bundle: Path, kind: str) -> bytes:
     # Not in this process: for a large job it is seconds of work, and the collector has other things to do meanwhile.
     here = str(Path(__file__).parents[2])
-    environ = os.environ | {"PYTHONPATH": os.pathsep.join([here, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)}
-    command = [sys.executable, "-m", "hangdoctor", "report", str(bundle), f"--{kind}", "-", "--quiet"]
+    environ = os.environ | {
+        "PYTHONPATH": os.pathsep.join([here, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "hangdoctor",
+        "report",
+        str(bundle),
+        f"--{kind}",
+        "-",
+        "--quiet",
+    ]
     try:
-        done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=_REPORT_S, env=environ)
+        done = subprocess.run(
+            command, capture_output=True, stdin=subprocess.DEVNULL, timeout=_REPORT_S, env=environ
+        )
     except subprocess.TimeoutExpired:
-        raise BadInput(f"the report was not ready after {_REPORT_S:.0f} s", f"hangdoctor report {bundle} makes it") from None
+        raise BadInput(
+            f"the report was not ready after {_REPORT_S:.0f} s",
+            f"hangdoctor report {bundle} makes it",
+        ) from None
     if done.returncode or not done.stdout:
         said = done.stderr.decode(errors="replace").strip().splitlines()
         raise BadInput(
-            f"the report cannot be made: {said[-1][:300] if said else 'nothing came'}", f"hangdoctor report {bundle}"
+            f"the report cannot be made: {said[-1][:300] if said else 'nothing came'}",
+            f"hangdoctor report {bundle}",
         )
     return done.stdout

@@ -90,11 +90,15 @@ def main() -> None:
     try:
         listening, ours = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
     except (ValueError, OSError) as error:
-        raise CollectorError("this is a part of `hangdoctor collect --web`", "Start that.") from error
+        raise CollectorError(
+            "this is a part of `hangdoctor collect --web`", "Start that."
+        ) from error
     to_stderr()
     allow_connections()
     os.nice(_NICE)
-    gc.set_threshold(200_000, 50, 1000)  # rows and frames of a large job are many objects without cycles
+    gc.set_threshold(
+        200_000, 50, 1000
+    )  # rows and frames of a large job are many objects without cycles
     asyncio.run(serve(listening, ours))
 
 

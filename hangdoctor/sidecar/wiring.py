@@ -65,7 +65,10 @@ def choose_folder(folder: str | None, job: str) -> Path:
         return Path(folder).absolute()
     if job:
         return address.job_folder(job)
-    raise UsageError("no folder named", "Name the job's folder: --folder DIR (or --job NAME for ~/.hangdoctor/jobs/NAME).")
+    raise UsageError(
+        "no folder named",
+        "Name the job's folder: --folder DIR (or --job NAME for ~/.hangdoctor/jobs/NAME).",
+    )
 
 
 def collect(folder: Path, flags: dict[str, Any]) -> None:
@@ -87,7 +90,11 @@ def collect(folder: Path, flags: dict[str, Any]) -> None:
     page = Page(folder, flags, core)
     handler.captured = page.captured
     options = CollectorOptions(
-        folder, flags["bind"], flags["insecure"], lonely_s=flags["lonely"], dismiss=flags.get("dismiss", False)
+        folder,
+        flags["bind"],
+        flags["insecure"],
+        lonely_s=flags["lonely"],
+        dismiss=flags.get("dismiss", False),
     )
 
     async def serve() -> None:
@@ -118,7 +125,9 @@ def relay(folder: Path, name: str, parent: str, flags: dict[str, Any]) -> None:
     own = address.relay_folder(folder, name)
     memory = Memory(Incidents(own))
     positions, _ = memory.load()
-    options = CollectorOptions(own, flags["bind"], flags["insecure"], lonely_s=flags["lonely"], keys_from=folder)
+    options = CollectorOptions(
+        own, flags["bind"], flags["insecure"], lonely_s=flags["lonely"], keys_from=folder
+    )
 
     async def serve() -> None:
         uplink = Uplink(Parent(folder, parent, name, flags["insecure"]), own / "spool")

@@ -61,7 +61,9 @@ class Place(Struct, frozen=True):
     op: str = ""
     group: str = ""  # world, sub, tp, dp, pp or "" where it cannot be told
     peer: int = -1
-    frame: Frame | None = None  # the user's line; for code, the innermost frame outside the standard library
+    frame: Frame | None = (
+        None  # the user's line; for code, the innermost frame outside the standard library
+    )
     delegated: bool = False  # the thread waits for another thread
 
     @property
@@ -104,9 +106,18 @@ def _rules_of(text: str, origin: str) -> list[Rule]:
     try:
         table = tomllib.loads(text).get("rule", [])
         return [_rule(entry) for entry in table]
-    except (re.error, KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError) as error:
+    except (
+        re.error,
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        RecursionError,
+        OverflowError,
+    ) as error:
         raise BadInput(
-            f"{origin} holds no usable rules: {error}", "Its form is described at the top of places.toml."
+            f"{origin} holds no usable rules: {error}",
+            "Its form is described at the top of places.toml.",
         ) from error
 
 
@@ -137,8 +148,12 @@ def rules() -> list[Rule]:
         try:
             mine = _rules_of(Path(own).read_text(), own)
         except OSError as error:
-            raise BadInput(f"HANGDOCTOR_PLACES names {own}, which cannot be read: {error.strerror}") from error
-    return mine + _rules_of(resources.files(__package__).joinpath("place_rules.toml").read_text(), "place_rules.toml")
+            raise BadInput(
+                f"HANGDOCTOR_PLACES names {own}, which cannot be read: {error.strerror}"
+            ) from error
+    return mine + _rules_of(
+        resources.files(__package__).joinpath("place_rules.toml").read_text(), "place_rules.toml"
+    )
 
 
 @lru_cache(maxsize=65_536)
@@ -163,7 +178,8 @@ def _native_wait(frames: Sequence[Frame]) -> bool:
         if not is_native(frame):
             return False
         if re.search(
-            r"c10d::|gloo::|nccl|ncclGroup|WorkNCCL|cuEventSynchronize|cuStreamSynchronize|cudaStreamSync", frame.name
+            r"c10d::|gloo::|nccl|ncclGroup|WorkNCCL|cuEventSynchronize|cuStreamSynchronize|cudaStreamSync",
+            frame.name,
         ):
             return True
     return False
@@ -180,9 +196,14 @@ def find_place(frames: Sequence[Frame], blocked: bool = False) -> Place:
         return Place("collective", "native collective") if _native_wait(frames) else Place("")
     inside_library = True
     blocked = blocked or _native_wait(frames)
-    call: tuple[Rule, int] | None = None  # the outermost frame of the communication: all_gather_object, not its all_gather
+    call: tuple[Rule, int] | None = (
+        None  # the outermost frame of the communication: all_gather_object, not its all_gather
+    )
     for i, frame in enumerate(python):
-        rule = next((r for r in _rules_for(frame.name, frame.file) if r.matches(frame, i == 0, blocked)), None)
+        rule = next(
+            (r for r in _rules_for(frame.name, frame.file) if r.matches(frame, i == 0, blocked)),
+            None,
+        )
         if rule is not None and rule.kind not in COMMUNICATION and call is None:
             return _place(rule, python, i, blocked)
         if rule is not None and rule.kind in COMMUNICATION and inside_library:
@@ -190,7 +211,11 @@ def find_place(frames: Sequence[Frame], blocked: bool = False) -> Place:
         inside_library = inside_library and _of_library(frame.file)
         if call is not None and not inside_library:
             break
-    return _place(call[0], python, call[1], blocked) if call is not None else Place("code", frame=user_frame(python))
+    return (
+        _place(call[0], python, call[1], blocked)
+        if call is not None
+        else Place("code", frame=user_frame(python))
+    )
 
 
 def _place(rule: Rule, python: list[Frame], i: int, blocked: bool) -> Place:
@@ -203,7 +228,9 @@ def _place(rule: Rule, python: list[Frame], i: int, blocked: bool) -> Place:
         return Place("code", op, frame=user_frame(python), delegated=True)
     if rule.kind not in COMMUNICATION:
         return Place(rule.kind, op, frame=user_frame(python))
-    return Place(rule.kind, op, _group(rule, python[: i + 2]), _peer(op, python[: i + 2]), _caller(python, i))
+    return Place(
+        rule.kind, op, _group(rule, python[: i + 2]), _peer(op, python[: i + 2]), _caller(python, i)
+    )
 
 
 def _caller(python: list[Frame], i: int) -> Frame:
@@ -241,7 +268,9 @@ def is_users(frame: Frame) -> bool:
     return not _STANDARD.search(frame.file) and not _PACKAGES.search(frame.file)
 
 
-def rank_thread(threads: Sequence[ThreadSample], blocked: frozenset[int] = frozenset()) -> tuple[ThreadSample | None, Place]:
+def rank_thread(
+    threads: Sequence[ThreadSample], blocked: frozenset[int] = frozenset()
+) -> tuple[ThreadSample | None, Place]:
     """The thread that says where a rank stands, and its place.
 
     The main thread, unless it waits for another thread of its process that is in a communication or runs
@@ -254,7 +283,9 @@ def rank_thread(threads: Sequence[ThreadSample], blocked: frozenset[int] = froze
     place = find_place(main.frames, main.tid in blocked)
     if not place.delegated:
         return main, place
-    others = [(t, find_place(t.frames, t.tid in blocked)) for t in threads if t is not main and t.frames]
+    others = [
+        (t, find_place(t.frames, t.tid in blocked)) for t in threads if t is not main and t.frames
+    ]
     for thread, other in others:
         if other.communicates or other.kind in ("data", "checkpoint"):
             return thread, other

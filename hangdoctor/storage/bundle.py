@@ -63,7 +63,9 @@ def default_path(job: str, at: float) -> Path:
     return Path(f"hangdoctor-{safe_name(job)}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(at))}")
 
 
-def save(path: Path, capture: JobCapture, diagnosis: Diagnosis, report: str, command: list[str]) -> Path:
+def save(
+    path: Path, capture: JobCapture, diagnosis: Diagnosis, report: str, command: list[str]
+) -> Path:
     """Write a bundle and return where it is: `path`, or `path-2`, `path-3` ... where that exists already.
 
     Raises:
@@ -78,7 +80,9 @@ def save(path: Path, capture: JobCapture, diagnosis: Diagnosis, report: str, com
     staging: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=".hangdoctor-", dir=path.parent))  # mkdtemp makes it 0700
+        staging = Path(
+            tempfile.mkdtemp(prefix=".hangdoctor-", dir=path.parent)
+        )  # mkdtemp makes it 0700
         for name, data in files.items():
             target = staging / name
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -94,18 +98,30 @@ def save(path: Path, capture: JobCapture, diagnosis: Diagnosis, report: str, com
 
 
 def _files(capture: JobCapture, diagnosis: Diagnosis, report: str) -> dict[str, bytes]:
-    raw = {f"raw/{safe_name(n.node)}/{safe_name(name)}": text.encode() for n in capture.nodes for name, text in n.raw.items()}
+    raw = {
+        f"raw/{safe_name(n.node)}/{safe_name(name)}": text.encode()
+        for n in capture.nodes
+        for name, text in n.raw.items()
+    }
     packed = capture.packed
     written = [_not_packed(n) if n.node in packed else n for n in capture.nodes]
     nodes = [
-        msgspec.structs.replace(n, raw={}, ranks=[msgspec.structs.replace(r, ops=None, ops_before=None) for r in n.ranks])
+        msgspec.structs.replace(
+            n,
+            raw={},
+            ranks=[msgspec.structs.replace(r, ops=None, ops_before=None) for r in n.ranks],
+        )
         for n in written
     ]
     if packed:
         raw[_NODES] = msgspec.msgpack.encode(packed)
     return {
-        "capture.json": msgspec.json.encode(msgspec.structs.replace(capture, nodes=nodes, packed={})),
-        _OPERATIONS: operations_codec.pack(_histories(msgspec.structs.replace(capture, nodes=written))),
+        "capture.json": msgspec.json.encode(
+            msgspec.structs.replace(capture, nodes=nodes, packed={})
+        ),
+        _OPERATIONS: operations_codec.pack(
+            _histories(msgspec.structs.replace(capture, nodes=written))
+        ),
         "diagnosis.json": encode_diagnosis(diagnosis),
         "report.txt": report.encode(),
         **raw,
@@ -126,7 +142,10 @@ def _unpack_nodes(capture: JobCapture, data: bytes) -> None:
     try:
         capture.packed = msgspec.msgpack.decode(data, type=dict[str, bytes])
         shared = capture_codec.Shared()
-        found = {name: capture_codec.unpack_capture(body, shared) for name, body in capture.packed.items()}
+        found = {
+            name: capture_codec.unpack_capture(body, shared)
+            for name, body in capture.packed.items()
+        }
     except (msgspec.DecodeError, WireError) as error:
         raise BadInput(f"{_NODES} of the bundle is damaged: {error}") from error
     for place, written in enumerate(capture.nodes):
@@ -179,16 +198,25 @@ def load(path: Path) -> JobCapture:
         BadInput: it is no bundle, of another version, incomplete or altered.
     """
     try:
-        manifest = msgspec.json.decode(read_regular(path / "manifest.json", _MAX_MANIFEST), type=Manifest)
+        manifest = msgspec.json.decode(
+            read_regular(path / "manifest.json", _MAX_MANIFEST), type=Manifest
+        )
         data = read_regular(path / "capture.json", _MAX_FILE)
-        operations = read_regular(path / _OPERATIONS, _MAX_FILE) if _OPERATIONS in manifest.files else b""
+        operations = (
+            read_regular(path / _OPERATIONS, _MAX_FILE) if _OPERATIONS in manifest.files else b""
+        )
         nodes = read_regular(path / _NODES, _MAX_FILE) if _NODES in manifest.files else b""
     except OSError as error:
-        raise BadInput(f"{path} is no readable bundle: {error.filename}: {error.strerror}") from error
+        raise BadInput(
+            f"{path} is no readable bundle: {error.filename}: {error.strerror}"
+        ) from error
     except _DAMAGED as error:
         raise BadInput(f"{path}/manifest.json is damaged: {str(error)[:200]}") from error
     if manifest.schema != BUNDLE_SCHEMA:
-        raise BadInput(f"{path} is of format {manifest.schema}; this version reads {BUNDLE_SCHEMA}", "Update hangdoctor.")
+        raise BadInput(
+            f"{path} is of format {manifest.schema}; this version reads {BUNDLE_SCHEMA}",
+            "Update hangdoctor.",
+        )
     for name, content in (("capture.json", data), (_OPERATIONS, operations), (_NODES, nodes)):
         listed = manifest.files.get(name)
         if (content or listed) and "sha256:" + hashlib.sha256(content).hexdigest() != listed:
@@ -198,7 +226,9 @@ def load(path: Path) -> JobCapture:
     except _DAMAGED as error:
         raise BadInput(f"{path}/capture.json is damaged: {str(error)[:200]}") from error
     if capture.schema != CAPTURE_SCHEMA:
-        raise BadInput(f"{path}/capture.json is of format {capture.schema}; this version reads {CAPTURE_SCHEMA}")
+        raise BadInput(
+            f"{path}/capture.json is of format {capture.schema}; this version reads {CAPTURE_SCHEMA}"
+        )
     histories = operations_codec.unpack(operations) if operations else {}
     for place, rank in enumerate(r for n in capture.nodes for r in n.ranks):
         rank.ops = histories.get((place, False), rank.ops)

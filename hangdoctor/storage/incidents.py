@@ -66,7 +66,10 @@ class Incidents:
         """Raises BundleError: the folder or its index cannot be used; BadInput: there is none and `create` is off."""
         self.folder = folder / "incidents"
         if not create and not (self.folder / "index.sqlite").is_file():
-            raise BadInput(f"{folder} holds no incidents", "Name the folder that the collector was given: --folder DIR")
+            raise BadInput(
+                f"{folder} holds no incidents",
+                "Name the folder that the collector was given: --folder DIR",
+            )
         with self._trouble():
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with self._open() as db:
@@ -79,7 +82,8 @@ class Incidents:
             yield
         except (sqlite3.Error, OSError, UnicodeDecodeError, msgspec.ValidationError) as error:
             raise BundleError(
-                f"the index of incidents in {self.folder} cannot be used: {error}", "Is the disk full, or the folder read-only?"
+                f"the index of incidents in {self.folder} cannot be used: {error}",
+                "Is the disk full, or the folder read-only?",
             ) from error
 
     @contextlib.contextmanager
@@ -98,16 +102,25 @@ class Incidents:
     def _mend(self) -> None:
         # The rows first, since a bundle is there before its row says so: the collector may be writing meanwhile.
         rows = {i.id: i for i in self.rows()}
-        there = {p.name for p in self.folder.iterdir() if p.is_dir() and _ID.match(p.name) and bundle.is_bundle(p)}
+        there = {
+            p.name
+            for p in self.folder.iterdir()
+            if p.is_dir() and _ID.match(p.name) and bundle.is_bundle(p)
+        }
         now = time.time()
         lost = [
-            i for i, r in rows.items() if i not in there and (r.state == "saved" or (r.state == "open" and now - r.at > 600))
+            i
+            for i, r in rows.items()
+            if i not in there and (r.state == "saved" or (r.state == "open" and now - r.at > 600))
         ]
         found = [i for i in there if i not in rows or rows[i].state != "saved"]
         if lost or found:  # a reader must not hold up the collector that writes
             with self._open() as db:
                 db.execute("BEGIN IMMEDIATE")
-                db.executemany("UPDATE incidents SET state='lost' WHERE id=? AND state=?", [(i, rows[i].state) for i in lost])
+                db.executemany(
+                    "UPDATE incidents SET state='lost' WHERE id=? AND state=?",
+                    [(i, rows[i].state) for i in lost],
+                )
                 for id in found:
                     self._adopt(db, id, rows.get(id))
         for stale in self.folder.glob(".hangdoctor-*"):
@@ -116,7 +129,9 @@ class Incidents:
 
     def _adopt(self, db: sqlite3.Connection, id: str, row: Incident | None) -> None:
         try:
-            told = msgspec.json.decode(read_regular(self.folder / id / "diagnosis.json", _MAX_DIAGNOSIS), type=Diagnosis)
+            told = msgspec.json.decode(
+                read_regular(self.folder / id / "diagnosis.json", _MAX_DIAGNOSIS), type=Diagnosis
+            )
         except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError, BadInput):
             return
         if db.execute("SELECT 1 FROM incidents WHERE id=? AND state='saved'", (id,)).fetchone():
@@ -126,7 +141,10 @@ class Incidents:
 
     def _write(self, db: sqlite3.Connection, row: Incident) -> None:
         marks = ", ".join("?" * len(Incident.__struct_fields__))
-        db.execute(f"INSERT OR REPLACE INTO incidents ({_COLUMNS}) VALUES ({marks})", msgspec.structs.astuple(row))
+        db.execute(
+            f"INSERT OR REPLACE INTO incidents ({_COLUMNS}) VALUES ({marks})",
+            msgspec.structs.astuple(row),
+        )
 
     # ----------------------------------------------------------------- incidents
 
@@ -145,7 +163,10 @@ class Incidents:
                 for n in [base, *(f"{base}.{i}" for i in range(2, 10_000))]
                 if n not in known and not (self.folder / n).exists()
             )
-            self._write(db, Incident(id, capture.job, capture.taken, reason, "open", summary=diagnosis.summary))
+            self._write(
+                db,
+                Incident(id, capture.job, capture.taken, reason, "open", summary=diagnosis.summary),
+            )
         bundle.save(self.folder / id, capture, diagnosis, report, bundle.command_line())
         row = _row(id, diagnosis, capture.taken, reason)
         with self._trouble(), self._open() as db:
@@ -157,7 +178,9 @@ class Incidents:
         with self._trouble(), self._open() as db:
             rows = db.execute(f"SELECT {_COLUMNS} FROM incidents ORDER BY at, id").fetchall()
             names = Incident.__struct_fields__
-            return [msgspec.convert(dict(zip(names, row, strict=True)), type=Incident) for row in rows]
+            return [
+                msgspec.convert(dict(zip(names, row, strict=True)), type=Incident) for row in rows
+            ]
 
     def find(self, id: str) -> Incident:
         """The incident of that id, or of an unambiguous part of it; "last" is the newest.
@@ -166,7 +189,11 @@ class Incidents:
             BadInput: none, or several.
         """
         rows = self.rows()
-        found = rows[-1:] if id == "last" else [r for r in rows if r.id == id] or [r for r in rows if id in r.id]
+        found = (
+            rows[-1:]
+            if id == "last"
+            else [r for r in rows if r.id == id] or [r for r in rows if id in r.id]
+        )
         if len(found) != 1:
             what = f"{len(found)} incidents match" if found else "no incident matches"
             raise BadInput(f"{what} '{id}'", "See: hangdoctor incidents list")
@@ -202,7 +229,9 @@ class Incidents:
             BundleError: the disk does not take them.
         """
         with self._trouble(), self._open() as db:
-            db.executemany("INSERT OR REPLACE INTO memory (key, value) VALUES (?, ?)", list(values.items()))
+            db.executemany(
+                "INSERT OR REPLACE INTO memory (key, value) VALUES (?, ?)", list(values.items())
+            )
 
     def get(self, key: str) -> bytes | None:
         with self._trouble(), self._open() as db:
@@ -213,4 +242,6 @@ class Incidents:
 def _row(id: str, diagnosis: Diagnosis, at: float, reason: str) -> Incident:
     first = diagnosis.causes[0] if diagnosis.causes else None
     kind, ranks = (first.kind, format_ranks(first.ranks)) if first else ("", "")
-    return Incident(id, diagnosis.job.id, at, reason, "saved", diagnosis.status, kind, ranks, diagnosis.summary)
+    return Incident(
+        id, diagnosis.job.id, at, reason, "saved", diagnosis.status, kind, ranks, diagnosis.summary
+    )

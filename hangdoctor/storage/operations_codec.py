@@ -48,7 +48,9 @@ class _Ops(Struct, omit_defaults=True):
     exact: list[tuple[float, float]] = []
     mark_kinds: list[tuple[str, str]] = []  # kind and text, each once
     marks_unit: float = 0.0
-    marks: list[tuple[int, int, int]] = []  # place in mark_kinds, number and ticks less those of the one before
+    marks: list[
+        tuple[int, int, int]
+    ] = []  # place in mark_kinds, number and ticks less those of the one before
     exact_marks: list[Mark] = []
 
 
@@ -68,10 +70,15 @@ def pack(histories: Iterable[tuple[Key, RankOps]]) -> bytes:
 
 
 def _pack_one(
-    key: Key, ops: RankOps, kinds: dict[tuple[object, ...], int], groups: dict[tuple[str, tuple[int, ...], str], int]
+    key: Key,
+    ops: RankOps,
+    kinds: dict[tuple[object, ...], int],
+    groups: dict[tuple[str, tuple[int, ...], str], int],
 ) -> _Ops:
     found = _Ops(key, structs.replace(ops, operations=[], groups=[], marks=[]))
-    found.groups = [groups.setdefault((g.uid, tuple(g.ranks), g.name), len(groups)) for g in ops.groups]
+    found.groups = [
+        groups.setdefault((g.uid, tuple(g.ranks), g.name), len(groups)) for g in ops.groups
+    ]
     last: dict[int, int] = {}
     for op in ops.operations:
         kind = kinds.setdefault(_fixed_of(structs.astuple(op)), len(kinds))
@@ -106,7 +113,12 @@ def _pack_marks(found: _Ops, marks: list[Mark]) -> None:
     places = [kinds.setdefault((m.kind, m.text), len(kinds)) for m in marks]
     found.mark_kinds = list(kinds)
     found.marks = list(
-        zip(places, _steps([m.number for m in marks]), _steps([round(m.at_s * unit) for m in marks]), strict=True)
+        zip(
+            places,
+            _steps([m.number for m in marks]),
+            _steps([round(m.at_s * unit) for m in marks]),
+            strict=True,
+        )
     )
 
 
@@ -150,8 +162,19 @@ def unpack(data: bytes) -> dict[Key, RankOps]:
         whole = msgspec.msgpack.decode(plain, type=_All)
         fixed = [_checked(dict(zip(_FIXED, kind, strict=True))) for kind in whole.kinds]
         return {one.of: _unpack_one(one, fixed, whole.groups) for one in whole.histories}
-    except (zlib.error, msgspec.DecodeError, ValueError, IndexError, TypeError, ArithmeticError, RecursionError) as error:
-        raise BadInput(f"the operations of the bundle are damaged: {str(error)[:200]}", "Copy the bundle again.") from error
+    except (
+        zlib.error,
+        msgspec.DecodeError,
+        ValueError,
+        IndexError,
+        TypeError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
+        raise BadInput(
+            f"the operations of the bundle are damaged: {str(error)[:200]}",
+            "Copy the bundle again.",
+        ) from error
 
 
 def _checked(kind: dict[str, object]) -> dict[str, object]:
@@ -170,15 +193,26 @@ def _unpack_one(one: _Ops, fixed: list[dict[str, object]], groups: list[Group]) 
         times = one.exact
     else:
         ticks = list(accumulate(one.entered))
-        times = [(t / one.unit, _left(t, n) / one.unit) for t, n in zip(ticks, one.lasted, strict=True)]
+        times = [
+            (t / one.unit, _left(t, n) / one.unit) for t, n in zip(ticks, one.lasted, strict=True)
+        ]
     operations = [
-        Operation(**fixed[kind], seq=seq, entered_s=entered, left_s=left, iteration=iteration, thread=thread)  # type: ignore[arg-type]
+        Operation(
+            **fixed[kind],
+            seq=seq,
+            entered_s=entered,
+            left_s=left,
+            iteration=iteration,
+            thread=thread,
+        )  # type: ignore[arg-type]
         for kind, seq, (entered, left), iteration, thread in zip(
             one.kinds, seqs, times, accumulate(one.iterations), accumulate(one.threads), strict=True
         )
     ]
     groups_ = [_copy(groups[g]) for g in one.groups]
-    return structs.replace(one.rest, operations=operations, groups=groups_, marks=_unpack_marks(one))
+    return structs.replace(
+        one.rest, operations=operations, groups=groups_, marks=_unpack_marks(one)
+    )
 
 
 def _left(entered: int, lasted: int) -> int:

@@ -16,7 +16,9 @@ _HIDDEN = re.compile(
 )
 _STACKED = re.compile(r"([\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20f0\ufe20-\ufe2f]{3})[\u0300-\u036f\u0483-\u0489"
                       r"\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20f0\ufe20-\ufe2f]+")  # fmt: skip
-_NOT_JSON = re.compile(_HIDDEN.pattern.replace("\x00-\x1f", ""))  # line ends between JSON's values stay
+_NOT_JSON = re.compile(
+    _HIDDEN.pattern.replace("\x00-\x1f", "")
+)  # line ends between JSON's values stay
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _COLOUR = re.compile(r"(\x1b\[[0-9;:]{0,32}m)")  # what `rich` writes for colours and weights
 
@@ -41,7 +43,10 @@ def tame(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     pieces = _COLOUR.split(text)
-    pieces[::2] = ["\n".join("\t".join(map(visible, line.split("\t"))) for line in piece.split("\n")) for piece in pieces[::2]]
+    pieces[::2] = [
+        "\n".join("\t".join(map(visible, line.split("\t"))) for line in piece.split("\n"))
+        for piece in pieces[::2]
+    ]
     return "".join(pieces)
 
 

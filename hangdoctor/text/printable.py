@@ -22,7 +22,9 @@ def _cleaned(value: Any) -> Any:
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, msgspec.Struct):
-        return type(value)(**{name: _cleaned(getattr(value, name)) for name in value.__struct_fields__})
+        return type(value)(
+            **{name: _cleaned(getattr(value, name)) for name in value.__struct_fields__}
+        )
     if isinstance(value, dict):
         return {_cleaned(key): _cleaned(each) for key, each in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):

@@ -56,7 +56,9 @@ def parse_ranks(text: str) -> list[int]:
     """
     runs = list(parse_runs(text))
     if sum(last - first + 1 for first, last in runs) > MAX_RANKS:
-        raise UsageError(f"'{_short(text)}' names more than {MAX_RANKS:,} ranks", "Name those that are meant.")
+        raise UsageError(
+            f"'{_short(text)}' names more than {MAX_RANKS:,} ranks", "Name those that are meant."
+        )
     return sorted({rank for first, last in runs for rank in range(first, last + 1)})
 
 
@@ -69,10 +71,15 @@ def parse_runs(text: str) -> Iterator[tuple[int, int]]:
     for part in filter(None, (p.strip() for p in text.split(","))):
         match = _RANGE.fullmatch(part)
         if match is None:
-            raise UsageError(f"'{_short(text)}' is no list of ranks", "Write ranks as ranges, for example 0-3,8,12-15.")
+            raise UsageError(
+                f"'{_short(text)}' is no list of ranks",
+                "Write ranks as ranges, for example 0-3,8,12-15.",
+            )
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first or last - first > 10_000_000:
-            raise UsageError(f"'{part}' is no range of ranks", "Write the smaller rank first, for example 0-3.")
+            raise UsageError(
+                f"'{part}' is no range of ranks", "Write the smaller rank first, for example 0-3."
+            )
         yield first, last
 
 
@@ -112,7 +119,10 @@ def format_hosts(hosts: Iterable[str]) -> str:
         numbered.setdefault((stem, width), []).append(int(digits))
     out = list(plain)
     for (stem, width), numbers in numbered.items():
-        parts = [f"{a:0{width}d}" if a == b else f"{a:0{width}d}-{b:0{width}d}" for a, b in _runs(sorted(numbers))]
+        parts = [
+            f"{a:0{width}d}" if a == b else f"{a:0{width}d}-{b:0{width}d}"
+            for a, b in _runs(sorted(numbers))
+        ]
         out.append(stem + parts[0] if len(numbers) == 1 else f"{stem}[{','.join(parts)}]")
     return ",".join(sorted(out))
 
@@ -130,7 +140,10 @@ def parse_hosts(text: str) -> list[str]:
         count = prod(sum(len(run) for run, _ in runs) for _, runs in pieces)
         room -= count * len(part)
         if len(hosts) + count > MAX_HOSTS or room < 0:
-            raise UsageError(f"'{_short(text)}' stands for more than {MAX_HOSTS:,} hosts", "Name those that are meant.")
+            raise UsageError(
+                f"'{_short(text)}' stands for more than {MAX_HOSTS:,} hosts",
+                "Name those that are meant.",
+            )
         hosts += _expand(pieces)
     return hosts
 
@@ -167,10 +180,16 @@ def _run(piece: str, part: str) -> tuple[range, int]:
         raise UsageError(f"'{_short(part)}' is no host list: '{_short(piece)}' is no range")
     run = range(int(match[1]), int(match[2] or match[1]) + 1)
     if len(run) > MAX_HOSTS:
-        raise UsageError(f"'{_short(part)}' stands for more than {MAX_HOSTS:,} hosts", "Name those that are meant.")
+        raise UsageError(
+            f"'{_short(part)}' stands for more than {MAX_HOSTS:,} hosts",
+            "Name those that are meant.",
+        )
     return run, len(match[1])
 
 
 def _expand(pieces: list[tuple[str, _Runs]]) -> Iterator[str]:
-    choices = [[stem if width < 0 else f"{stem}{n:0{width}d}" for run, width in runs for n in run] for stem, runs in pieces]
+    choices = [
+        [stem if width < 0 else f"{stem}{n:0{width}d}" for run, width in runs for n in run]
+        for stem, runs in pieces
+    ]
     return ("".join(words).strip() for words in product(*choices))

@@ -17,7 +17,9 @@ _SHORT = 6  # characters: a shorter text holds no credential that is worth the s
 
 # Forms that are credentials wherever they stand; a group is the part that stays.
 _FORMS = (
-    re.compile(r"\b(?:hf_|gh[pousr]_|github_pat_|glpat-|npm_|nvapi-|pypi-|dckr_pat_|shpat_|dop_v1_|r8_)[A-Za-z0-9_-]{16,}"),
+    re.compile(
+        r"\b(?:hf_|gh[pousr]_|github_pat_|glpat-|npm_|nvapi-|pypi-|dckr_pat_|shpat_|dop_v1_|r8_)[A-Za-z0-9_-]{16,}"
+    ),
     re.compile(r"\b(?:sk|pk|rk)[-_](?:[a-z]+[-_]){0,2}[A-Za-z0-9_-]{16,}"),
     re.compile(r"\b(?:AKIA|ASIA|AGPA|AROA)[A-Z0-9]{16}\b"),
     re.compile(r"\bAIza[A-Za-z0-9_-]{30,}"),
@@ -85,7 +87,9 @@ def _without_forms(words: str) -> str:
 
 
 def _replaced(match: re.Match[str]) -> str:
-    return f"{match['name']}{match['between']}{match['quote']}{_value(match['name'], match['value'])}"
+    return (
+        f"{match['name']}{match['between']}{match['quote']}{_value(match['name'], match['value'])}"
+    )
 
 
 def _value(name: str, value: str) -> str:
@@ -104,8 +108,15 @@ def _meaning(name: str) -> tuple[bool, bool]:
     if not words:
         return False, False
     last, before = words[-1], words[-2] if len(words) > 1 else ""
-    likely = bool({"key", "token", "secret", "auth", "pwd", "pass", "cookie", "signature", "sig", "sas"} & set(words))
-    if last in _SECRET or (last == "key" and before in _KEY_OF) or last in ("authorization", "cookie"):
+    likely = bool(
+        {"key", "token", "secret", "auth", "pwd", "pass", "cookie", "signature", "sig", "sas"}
+        & set(words)
+    )
+    if (
+        last in _SECRET
+        or (last == "key" and before in _KEY_OF)
+        or last in ("authorization", "cookie")
+    ):
         return True, True
     if last == "token" and before not in _TOKEN_OF:
         return True, True
@@ -116,7 +127,11 @@ def _meaning(name: str) -> tuple[bool, bool]:
 
 def _looks_random(value: str) -> bool:
     """Sixteen characters or more, of several kinds, hardly one of them repeated: no word, path or number."""
-    if len(value) < 16 or not re.fullmatch(r"[A-Za-z0-9+/=_.~-]+", value) or not re.search(r"\d", value):
+    if (
+        len(value) < 16
+        or not re.fullmatch(r"[A-Za-z0-9+/=_.~-]+", value)
+        or not re.search(r"\d", value)
+    ):
         return False
     if not re.search(r"[A-Za-z]", value):
         return False

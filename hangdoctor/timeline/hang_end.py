@@ -41,7 +41,11 @@ class Hang(Struct):
             told += f"; of rank{'s' if len(self.unseen) > 1 else ''} {format_ranks(self.unseen)} there is no record"
         if not self.missing and not self.unseen:
             told += "; no member is missing"
-        others = f" {self.others} other operation{'s stand' if self.others > 1 else ' stands'}, too." if self.others else ""
+        others = (
+            f" {self.others} other operation{'s stand' if self.others > 1 else ' stands'}, too."
+            if self.others
+            else ""
+        )
         return f"{told}.{others}"
 
 
@@ -81,13 +85,19 @@ def _open(lane: Lane) -> Iterator[tuple[Operation, Key, float]]:
             continue
         if op.waited or not (op.asynchronous or op.state == "started"):
             yield op, key, lane.begin[j] / 1e6
-        elif lane.begin[j] == last:  # nobody may ever wait for it; where nothing follows it, it is where the rank is
+        elif (
+            lane.begin[j] == last
+        ):  # nobody may ever wait for it; where nothing follows it, it is where the rank is
             yield op, key, last / 1e6
 
 
 def _longest(lane: Lane) -> float:
     """Milliseconds of the longest finished operation, without those of the set-up."""
-    finished = [j for j, op in enumerate(lane.trace.ops.operations) if lane.end[j] >= 0 and op.op not in STORE]
+    finished = [
+        j
+        for j, op in enumerate(lane.trace.ops.operations)
+        if lane.end[j] >= 0 and op.op not in STORE
+    ]
     return max((lane.end[j] - lane.begin[j] for j in finished), default=0) / 1e6
 
 

@@ -25,7 +25,10 @@ def load(place: Path | None, job: str = "") -> Trace:
     if place is not None and bundle.is_bundle(place):
         return from_capture(bundle.load(place))
     if place is not None and not place.is_dir():
-        raise BadInput(f"{place} is no folder", "Name a bundle, or the folder of a job's black boxes (HANGDOCTOR_DIR).")
+        raise BadInput(
+            f"{place} is no folder",
+            "Name a bundle, or the folder of a job's black boxes (HANGDOCTOR_DIR).",
+        )
     return from_boxes(place, job)
 
 
@@ -48,7 +51,8 @@ def from_capture(capture: JobCapture) -> Trace:
             ranks.append(RankTrace(rank.rank, ops, where, rank.pid, clock, names, rank.calls))
     if not ranks:
         raise NoRanksFound(
-            "the bundle holds no operations, so there is no timeline", "Start the job with: hangdoctor run -- CMD"
+            "the bundle holds no operations, so there is no timeline",
+            "Start the job with: hangdoctor run -- CMD",
         )
     notes = [*capture.notes, *(f"{s.node} did not answer: {s.why}" for s in capture.silent)]
     return Trace(_sorted(ranks), _groups(ranks), capture.job, capture.taken, notes)
@@ -62,8 +66,14 @@ def from_boxes(folder: Path | None, job: str = "") -> Trace:
     """
     here = [b for b in blackbox.find_boxes(folder) if b.rank >= 0]
     boxes = [b for of in blackbox.jobs_named(job, here).values() for b in of]
-    jobs = sorted({b.job for b in boxes}, key=lambda j: max(b.created_s for b in boxes if b.job == j))
-    notes = [f"several jobs are here; this is {jobs[-1]}, the newest of {len(jobs)}"] if len(jobs) > 1 else []
+    jobs = sorted(
+        {b.job for b in boxes}, key=lambda j: max(b.created_s for b in boxes if b.job == j)
+    )
+    notes = (
+        [f"several jobs are here; this is {jobs[-1]}, the newest of {len(jobs)}"]
+        if len(jobs) > 1
+        else []
+    )
     newest: dict[int, blackbox.BlackBox] = {}
     for box in sorted((b for b in boxes if b.job == jobs[-1]), key=lambda b: b.created_s):
         newest[box.rank] = box
@@ -77,13 +87,22 @@ def from_boxes(folder: Path | None, job: str = "") -> Trace:
         names = {t.tid: t.name for t in contents.threads if t.name}
         ranks.append(
             RankTrace(
-                box.rank, contents.ops, box.host, box.pid, contents.ops.clock, names, None, str(calls.calls_path(box.path))
+                box.rank,
+                contents.ops,
+                box.host,
+                box.pid,
+                contents.ops.clock,
+                names,
+                None,
+                str(calls.calls_path(box.path)),
             )
         )
     if not ranks:
         where = f"in {folder}" if folder else "where boxes of this user lie"
         if here and not boxes:
-            raise NoRanksFound(f"no job '{job}' {where}", f"There are: {', '.join(sorted({b.job for b in here}))}.")
+            raise NoRanksFound(
+                f"no job '{job}' {where}", f"There are: {', '.join(sorted({b.job for b in here}))}."
+            )
         raise NoRanksFound(
             f"no black box of a rank {where}",
             "Start the job with: hangdoctor run -- CMD; name the folder where HANGDOCTOR_DIR was set, or a bundle.",
@@ -110,7 +129,13 @@ def _groups(ranks: Iterable[RankTrace]) -> dict[str, Group]:
     for trace in ranks:
         for group in trace.ops.groups:
             known = found.get(group.uid)
-            if known is None or (group.ranks and not known.ranks) or (group.name and not known.name):
+            if (
+                known is None
+                or (group.ranks and not known.ranks)
+                or (group.name and not known.name)
+            ):
                 ranks_of = group.ranks or (known.ranks if known else [])
-                found[group.uid] = Group(group.uid, ranks_of, group.name or (known.name if known else ""))
+                found[group.uid] = Group(
+                    group.uid, ranks_of, group.name or (known.name if known else "")
+                )
     return found

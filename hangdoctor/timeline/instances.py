@@ -15,7 +15,15 @@ ALL_TO_ALL = frozenset({
 FROM_ROOT = frozenset({"broadcast", "broadcast_object_list", "scatter", "scatter_object_list"})
 TO_ROOT = frozenset({"reduce", "gather", "gather_object"})
 # These wait for the device themselves, also where other operations only enqueue.
-ON_HOST = frozenset({"barrier", "all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list"})
+ON_HOST = frozenset(
+    {
+        "barrier",
+        "all_gather_object",
+        "gather_object",
+        "broadcast_object_list",
+        "scatter_object_list",
+    }
+)
 
 Key = tuple[str, str, int, int, int]
 
@@ -31,7 +39,9 @@ def match(ranks: Sequence[RankTrace]) -> list[OperationInstance]:
                 if not members or members[-1][0] != i:
                     members.append((i, j))
     return [
-        OperationInstance(key[0], _name(ranks, members), key[2], members) for key, members in table.items() if len(members) > 1
+        OperationInstance(key[0], _name(ranks, members), key[2], members)
+        for key, members in table.items()
+        if len(members) > 1
     ]
 
 
@@ -52,13 +62,17 @@ def _name(ranks: Sequence[RankTrace], members: list[Member]) -> str:
     return "message" if names & {"send", "recv"} else min(names)
 
 
-def orders(instance: OperationInstance, ranks: Sequence[RankTrace]) -> tuple[list[Member], list[Member]]:
+def orders(
+    instance: OperationInstance, ranks: Sequence[RankTrace]
+) -> tuple[list[Member], list[Member]]:
     """(whose entering, comes before whose leaving): every first member has entered before any second one left.
 
     Both empty where the records cannot tell: handles that nobody waited for, backends that enqueue and return.
     """
     known = [(m, ranks[m[0]].ops.operations[m[1]]) for m in instance.members]
-    runs_ahead = any(ranks[i].ops.runs_ahead for i, _ in instance.members) and instance.op not in ON_HOST
+    runs_ahead = (
+        any(ranks[i].ops.runs_ahead for i, _ in instance.members) and instance.op not in ON_HOST
+    )
     if runs_ahead or any(o.asynchronous or _empty(o.shapes) for _, o in known):
         return [], []
     everybody = [m for m, _ in known]
@@ -76,4 +90,6 @@ def orders(instance: OperationInstance, ranks: Sequence[RankTrace]) -> tuple[lis
 
 def _empty(shapes: str) -> bool:
     """Nothing is sent for a tensor without elements, so nobody waits for it."""
-    return bool(shapes) and any("0" in s.strip("[] ").replace(" ", "").split(",") for s in shapes.split("],"))
+    return bool(shapes) and any(
+        "0" in s.strip("[] ").replace(" ", "").split(",") for s in shapes.split("],")
+    )

@@ -85,31 +85,50 @@ class _Analysis:
         self.steps = sorted({s for steps in self.step_of for s in steps if s >= 0})
         place = {step: n for n, step in enumerate(self.steps)}
         self.place = [[place.get(s, -1) for s in steps] for steps in self.step_of]
-        self.lost: dict[tuple[int, int], dict[int, float]] = {}  # (who, step) -> whom -> milliseconds
+        self.lost: dict[
+            tuple[int, int], dict[int, float]
+        ] = {}  # (who, step) -> whom -> milliseconds
         self.held = [[0.0] * len(self.steps) for _ in self.lanes]
         self.waited = [[0.0] * len(self.steps) for _ in self.lanes]
         self.groups: dict[str, GroupShare] = {}
         self.blame: dict[str, dict[int, float]] = {}
 
     def result(self) -> LateArrivals:
-        whole = [i for i in self.timeline.instances if not any(self.lanes[m].end[j] < 0 for m, j in i.members)]
+        whole = [
+            i
+            for i in self.timeline.instances
+            if not any(self.lanes[m].end[j] < 0 for m, j in i.members)
+        ]
         if len(whole) < len(self.timeline.instances):
             open_ = len(self.timeline.instances) - len(whole)
-            self.notes.append(f"{open_} unfinished operation{'s are' if open_ > 1 else ' is'} not counted")
+            self.notes.append(
+                f"{open_} unfinished operation{'s are' if open_ > 1 else ' is'} not counted"
+            )
         known = [i for i in whole if all(self._op(m).left_s for m in i.members)]
         if len(known) < len(whole):
-            self.notes.append(f"of {len(whole) - len(known)} operations the recorder did not keep when they ended: not counted")
+            self.notes.append(
+                f"of {len(whole) - len(known)} operations the recorder did not keep when they ended: not counted"
+            )
         if any(r.ops.runs_ahead for r in self.timeline.trace.ranks):
-            self.notes.append("the backend enqueues and returns: these are times of the hosts, not of the GPUs")
+            self.notes.append(
+                "the backend enqueues and returns: these are times of the hosts, not of the GPUs"
+            )
         for instance in sorted(known, key=self._last_entry):
             self._count(instance)
         for (culprit, n), lost in self.lost.items():
             self.held[culprit][n] = max(lost.values())
-        busy = [_communication(lane, place, len(self.steps)) for lane, place in zip(self.lanes, self.place, strict=True)]
-        spans = [_spans(lane, place, len(self.steps)) for lane, place in zip(self.lanes, self.place, strict=True)]
+        busy = [
+            _communication(lane, place, len(self.steps))
+            for lane, place in zip(self.lanes, self.place, strict=True)
+        ]
+        spans = [
+            _spans(lane, place, len(self.steps))
+            for lane, place in zip(self.lanes, self.place, strict=True)
+        ]
         steps = [self._step(n, busy, spans) for n in range(len(self.steps))]
         held: list[list[float | None]] = [
-            [round(h, 4) if span[n] else None for n, h in enumerate(row)] for row, span in zip(self.held, spans, strict=True)
+            [round(h, 4) if span[n] else None for n, h in enumerate(row)]
+            for row, span in zip(self.held, spans, strict=True)
         ]
         return LateArrivals(
             self.timeline.trace.job, steps, [self._rank(i, steps, busy[i], spans[i]) for i in range(len(self.lanes))],
@@ -125,7 +144,11 @@ class _Analysis:
     def _count(self, instance: OperationInstance) -> None:
         members = [m for m in instance.members if not self._op(m).asynchronous]
         place = max((self.place[i][j] for i, j in members), default=-1)
-        if len(members) < 2 or place < 0 or instance.op in ("init_process_group", "new_group", "destroy_process_group"):
+        if (
+            len(members) < 2
+            or place < 0
+            or instance.op in ("init_process_group", "new_group", "destroy_process_group")
+        ):
             return
         culprit, waits = self._waits(instance, members)
         caused = 0.0
@@ -139,11 +162,15 @@ class _Analysis:
             self.waited[i][place] += wait
         self._count_group(instance, members, sum(waits.values()), culprit, caused)
 
-    def _waits(self, instance: OperationInstance, members: list[Member]) -> tuple[int, dict[int, float]]:
+    def _waits(
+        self, instance: OperationInstance, members: list[Member]
+    ) -> tuple[int, dict[int, float]]:
         """(place of the rank that was waited for, place of each rank that waited -> milliseconds)."""
         entered = {i: self.lanes[i].begin[j] for i, j in members}
         left = {i: self.lanes[i].end[j] for i, j in members}
-        root = next((i for i, j in members if self.lanes[i].trace.rank == self._op((i, j)).root), None)
+        root = next(
+            (i for i, j in members if self.lanes[i].trace.rank == self._op((i, j)).root), None
+        )
         last = max(entered, key=lambda i: entered[i])
         waiting = list(entered)
         if root is not None and instance.op in FROM_ROOT:
@@ -151,13 +178,21 @@ class _Analysis:
         elif root is not None and instance.op in TO_ROOT:
             waiting = [root]
         until = entered[last]
-        return last, {i: max(0, min(until, left[i]) - entered[i]) / 1e6 for i in waiting if i != last}
+        return last, {
+            i: max(0, min(until, left[i]) - entered[i]) / 1e6 for i in waiting if i != last
+        }
 
     def _count_group(
-        self, instance: OperationInstance, members: list[Member], waited: float, culprit: int, caused: float
+        self,
+        instance: OperationInstance,
+        members: list[Member],
+        waited: float,
+        culprit: int,
+        caused: float,
     ) -> None:
         share = self.groups.setdefault(
-            instance.group, GroupShare(self.timeline.group_words(instance.group), 0, 0.0, 0.0, 0, -1, 0.0)
+            instance.group,
+            GroupShare(self.timeline.group_words(instance.group), 0, 0.0, 0.0, 0, -1, 0.0),
         )
         share.operations += 1
         share.waited_ms += waited
@@ -182,7 +217,9 @@ class _Analysis:
             share.waited_ms, share.moving_ms = round(share.waited_ms, 4), round(share.moving_ms, 4)
         return list(self.groups.values())
 
-    def _step(self, n: int, busy: list[list[float]], spans: list[list[tuple[int, int] | None]]) -> StepShare:
+    def _step(
+        self, n: int, busy: list[list[float]], spans: list[list[tuple[int, int] | None]]
+    ) -> StepShare:
         there = [(s[n], b[n]) for s, b in zip(spans, busy, strict=True)]
         known = [(span[0], (span[1] - span[0]) / 1e6, b) for span, b in there if span is not None]
         worst = max(range(len(self.lanes)), key=lambda i: self.held[i][n], default=-1)
@@ -195,12 +232,21 @@ class _Analysis:
             round(max((row[n] for row in self.waited), default=0.0), 4), round(statistics.median(shares), 4) if shares else 0.0,
         )  # fmt: skip
 
-    def _rank(self, i: int, steps: list[StepShare], busy: list[float], spans: list[tuple[int, int] | None]) -> RankShare:
+    def _rank(
+        self, i: int, steps: list[StepShare], busy: list[float], spans: list[tuple[int, int] | None]
+    ) -> RankShare:
         trace = self.lanes[i].trace
         whole = sum((s[1] - s[0]) / 1e6 for s in spans if s is not None)
         last = sum(s.last == trace.rank for s in steps)
         share = round(min(1.0, sum(busy) / whole), 4) if whole else 0.0
-        return RankShare(trace.rank, trace.node, round(sum(self.held[i]), 4), last, round(sum(self.waited[i]), 4), share)
+        return RankShare(
+            trace.rank,
+            trace.node,
+            round(sum(self.held[i]), 4),
+            last,
+            round(sum(self.waited[i]), 4),
+            share,
+        )
 
 
 def _elapsed(spans: list[list[tuple[int, int] | None]]) -> float:
@@ -214,17 +260,24 @@ def _steps(timeline: Timeline, notes: list[str]) -> list[list[int]]:
     if any(n >= 0 for row in told for n in row):
         return told
     size = max((len(i.members) for i in timeline.instances), default=0)
-    widest = Counter((i.group, i.op) for i in timeline.instances if len(i.members) == size and i.op not in STORE)
+    widest = Counter(
+        (i.group, i.op) for i in timeline.instances if len(i.members) == size and i.op not in STORE
+    )
     if not widest:
         return told
     (group, op), _ = widest.most_common(1)[0]  # not the barrier that the set-up made once
     notes.append(
         f"the job tells no iterations (hangdoctor.probe.iteration); a step ends with each {op} of {timeline.group_words(group)}"
     )
-    ends = {m: i.seq for i in timeline.instances if i.group == group and i.op == op for m in i.members}
+    ends = {
+        m: i.seq for i in timeline.instances if i.group == group and i.op == op for m in i.members
+    }
     rows = []
     for i, lane in enumerate(timeline.lanes):
-        row, step = [0] * len(lane.begin), max((s for (k, _), s in ends.items() if k == i), default=0) + 1
+        row, step = (
+            [0] * len(lane.begin),
+            max((s for (k, _), s in ends.items() if k == i), default=0) + 1,
+        )
         for j in range(len(row) - 1, -1, -1):
             step = ends.get((i, j), step)
             row[j] = step

@@ -19,7 +19,9 @@ def render(found: LateArrivals, console: Console) -> None:
     if found.hang is not None:
         console.print(Text(found.hang.words(), style="bold red"), soft_wrap=True)
         console.print(
-            Text("hangdoctor dump says why, of a bundle hangdoctor diagnose. The ranking is of the finished steps before:")
+            Text(
+                "hangdoctor dump says why, of a bundle hangdoctor diagnose. The ranking is of the finished steps before:"
+            )
         )
     console.print(Text(headline(found), style="bold"), soft_wrap=True)
     for table in (_ranks(found), _steps(found), _groups(found)):
@@ -44,14 +46,23 @@ def headline(found: LateArrivals) -> str:
     where = f" (node {worst.node})" if worst.node else ""
     last = f"{worst.steps_last} of them" if worst.steps_last != 1 else "one of them"
     told = f"Rank {worst.rank}{where} held the others up most: {seconds(worst.held_up_ms)}, {share:.0%} of {len(found.steps)} steps, and was the last in {last}."
-    following = max((r for r in found.ranks if r is not worst), key=lambda r: r.held_up_ms, default=worst)
+    following = max(
+        (r for r in found.ranks if r is not worst), key=lambda r: r.held_up_ms, default=worst
+    )
     if following is not worst and following.held_up_ms > 0.5 * worst.held_up_ms:
         told += f" Rank {following.rank} comes near it: {seconds(following.held_up_ms)}, last in {following.steps_last}."
     return told
 
 
 def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2))
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        pad_edge=False,
+        padding=(0, 2),
+    )
     for column in columns:
         table.add_column(column, justify="left" if column in ("node", "group") else "right")
     return table
@@ -60,7 +71,13 @@ def _table(title: str, *columns: str) -> Table:
 def _ranks(found: LateArrivals) -> Table:
     shown = sorted(found.ranks, key=lambda r: -r.held_up_ms)[:_RANKS]
     table = _table(
-        _title("ranks", len(shown), len(found.ranks)), "rank", "held others up", "last in", "waited", "communication", "node"
+        _title("ranks", len(shown), len(found.ranks)),
+        "rank",
+        "held others up",
+        "last in",
+        "waited",
+        "communication",
+        "node",
     )
     for r in shown:
         table.add_row(
@@ -77,12 +94,23 @@ def _ranks(found: LateArrivals) -> Table:
 def _steps(found: LateArrivals) -> Table:
     shown = sorted(found.steps, key=lambda s: -s.held_up_ms)[:_STEPS]
     table = _table(
-        _title("steps", len(shown), len(found.steps)), "step", "took", "last", "held others up", "longest wait", "communication"
+        _title("steps", len(shown), len(found.steps)),
+        "step",
+        "took",
+        "last",
+        "held others up",
+        "longest wait",
+        "communication",
     )
     for s in shown:
         last = str(s.last) if s.last >= 0 else "-"
         table.add_row(
-            str(s.step), seconds(s.duration_ms), last, seconds(s.held_up_ms), seconds(s.waited_ms), f"{s.communication:.0%}"
+            str(s.step),
+            seconds(s.duration_ms),
+            last,
+            seconds(s.held_up_ms),
+            seconds(s.waited_ms),
+            f"{s.communication:.0%}",
         )
     return table
 

@@ -97,7 +97,16 @@ class App:
 
     def _move(self, key: str, height: int) -> None:
         mode, page = self.mode, max(1, height - 14)
-        steps = {"up": -1, "k": -1, "down": 1, "j": 1, "page up": -page, "page down": page, "home": -(10**9), "end": 10**9}
+        steps = {
+            "up": -1,
+            "k": -1,
+            "down": 1,
+            "j": 1,
+            "page up": -page,
+            "page down": page,
+            "home": -(10**9),
+            "end": 10**9,
+        }
         if key == "/":
             mode.view = "filter"
         elif key == "enter":

@@ -94,10 +94,14 @@ class LocalSource:
         self.watched.search()
         told = self.watched.look()
         rows = [self._row(one) for one in told]
-        self._waits = {one.rank: smoothed(self._waits.get(one.rank, -1.0), one.waits) for one in told}
+        self._waits = {
+            one.rank: smoothed(self._waits.get(one.rank, -1.0), one.waits) for one in told
+        }
         picture = look(rows, self.watched.job, max(self.watched.world_size, len(rows)))
         if self.job and not rows:
-            picture.sentence = f"No rank of job {self.job} is here; {discover.here_now(self.watched.others)}"
+            picture.sentence = (
+                f"No rank of job {self.job} is here; {discover.here_now(self.watched.others)}"
+            )
         pace_s = self._pace.step(time.monotonic(), picture.iteration[0])
         mark_lag(rows, self._waits)
         mark_behind(rows)
@@ -107,17 +111,41 @@ class LocalSource:
     def _row(self, told: RankNow) -> RankRow:
         state = state_of(told, told.idle_s, False)
         return RankRow(
-            told.rank, state, self.node, told.idle_s, told.iteration, told.phase, told.op, told.seq, told.pid, told.box
+            told.rank,
+            state,
+            self.node,
+            told.idle_s,
+            told.iteration,
+            told.phase,
+            told.op,
+            told.seq,
+            told.pid,
+            told.box,
         )
 
     def capture(self) -> str:
         job = self.watched.job or self.job
         bundle = f"hangdoctor-{safe_name(job)}-{time.strftime('%Y%m%d-%H%M%S')}"
-        command = [sys.executable, "-m", "hangdoctor", "dump", "--local", "--quiet", "--job", job, "--bundle", bundle]
+        command = [
+            sys.executable,
+            "-m",
+            "hangdoctor",
+            "dump",
+            "--local",
+            "--quiet",
+            "--job",
+            job,
+            "--bundle",
+            bundle,
+        ]
         try:
-            done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=_CAPTURE_S)
+            done = subprocess.run(
+                command, capture_output=True, stdin=subprocess.DEVNULL, timeout=_CAPTURE_S
+            )
         except subprocess.TimeoutExpired:
-            raise CollectorError("the capture did not end", "Try: hangdoctor dump --local") from None
+            raise CollectorError(
+                "the capture did not end", "Try: hangdoctor dump --local"
+            ) from None
         said = done.stdout.decode(errors="replace").strip()
         if done.returncode or not said:
             words = done.stderr.decode(errors="replace").strip().splitlines()
@@ -137,8 +165,17 @@ def _process_lines(pid: int) -> list[str]:
     memory = status.get("VmRSS", "").split()
     size = f"{int(memory[0]) / 1024:.0f} MB" if memory and memory[0].isdigit() else "?"
     with contextlib.suppress(OSError):
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-        return [f"process {pid}: state {fields[0]}, {status.get('Threads', '?')} threads, {size}", f"  {words[:300]}"]
+        words = (
+            Path(f"/proc/{pid}/cmdline")
+            .read_bytes()
+            .replace(b"\0", b" ")
+            .decode(errors="replace")
+            .strip()
+        )
+        return [
+            f"process {pid}: state {fields[0]}, {status.get('Threads', '?')} threads, {size}",
+            f"  {words[:300]}",
+        ]
     return [f"process {pid}: state {fields[0]}"]
 
 
@@ -158,7 +195,9 @@ def _operation_lines(pid: int) -> list[str]:
             if op.left_s
             else f"inside for {time.time() - op.entered_s:.1f} s"
         )
-        lines.append(f"  {op.op} #{op.seq} of {names.get(op.group, '?')}, {end}{f', at {op.site}' if op.site else ''}")
+        lines.append(
+            f"  {op.op} #{op.seq} of {names.get(op.group, '?')}, {end}{f', at {op.site}' if op.site else ''}"
+        )
     return lines
 
 
@@ -195,12 +234,15 @@ class RemoteSource:
             picture = look(rows, status["job"], status["world_size"])
         except (KeyError, TypeError, msgspec.ValidationError) as error:
             raise CollectorError(
-                f"{self.address} answers something else: {error}", "Is it a collector of this version?"
+                f"{self.address} answers something else: {error}",
+                "Is it a collector of this version?",
             ) from error
         nodes = f"{status['agents']} of {status['nodes']} agents"
         if status["capturing"]:
             picture.sentence = f"Capturing: {status['capture_answered']} of {status['capture_asked']} nodes have answered"
-        return LiveRanks(picture, rows, f"{status['job'] or 'no job yet'}, {nodes}", status["pace_s"])
+        return LiveRanks(
+            picture, rows, f"{status['job'] or 'no job yet'}, {nodes}", status["pace_s"]
+        )
 
     def capture(self) -> str:
         before = self._get("/api/v1/capture", b"{}")["concluded"]
@@ -208,19 +250,40 @@ class RemoteSource:
         while time.monotonic() < end:
             if self._get("/api/v1/status")["concluded"] > before:
                 incidents = self._get("/api/v1/incidents")["incidents"]
-                return f"{incidents[0]['summary']} ({incidents[0]['id']})" if incidents else "captured; nothing was kept"
+                return (
+                    f"{incidents[0]['summary']} ({incidents[0]['id']})"
+                    if incidents
+                    else "captured; nothing was kept"
+                )
             time.sleep(0.5)
         raise CollectorError("no verdict came", "The collector's log says why.")
 
     def detail(self, row: RankRow) -> list[str]:
         told = self._get(f"/api/v1/ranks/{row.rank}")
         lag = f"comes {told['lag_s'] * 1e3:.0f} ms later than the first" if told["lag_s"] else ""
-        behind = f"others have waited for {told['behind_s']:.0f} s while it is not there" if told["behind_s"] else ""
-        return [x for x in (f"process {told['pid']} on {told['node']}", lag, behind, "its stack: c captures all ranks") if x]
+        behind = (
+            f"others have waited for {told['behind_s']:.0f} s while it is not there"
+            if told["behind_s"]
+            else ""
+        )
+        return [
+            x
+            for x in (
+                f"process {told['pid']} on {told['node']}",
+                lag,
+                behind,
+                "its stack: c captures all ranks",
+            )
+            if x
+        ]
 
     def _get(self, path: str, body: bytes | None = None) -> dict[str, Any]:
-        request = urllib.request.Request(self.address + path, body, {"Authorization": f"Bearer {self.token}"})
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the token goes to no proxy
+        request = urllib.request.Request(
+            self.address + path, body, {"Authorization": f"Bearer {self.token}"}
+        )
+        opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({})
+        )  # the token goes to no proxy
         try:
             with opener.open(request, timeout=_TIMEOUT_S) as answer:
                 found: dict[str, Any] = msgspec.json.decode(answer.read())
@@ -228,10 +291,19 @@ class RemoteSource:
         except urllib.error.HTTPError as error:
             with error:
                 said = error.read(4000)
-            raise CollectorError(_words(said) or f"{self.address} answers {error.code}", _help(error.code)) from error
-        except (urllib.error.URLError, http.client.HTTPException, OSError, msgspec.DecodeError) as error:
+            raise CollectorError(
+                _words(said) or f"{self.address} answers {error.code}", _help(error.code)
+            ) from error
+        except (
+            urllib.error.URLError,
+            http.client.HTTPException,
+            OSError,
+            msgspec.DecodeError,
+        ) as error:
             why = getattr(error, "reason", error)
-            raise CollectorError(f"no collector answers at {self.address}: {why}", "Is it running, with --web?") from error
+            raise CollectorError(
+                f"no collector answers at {self.address}: {why}", "Is it running, with --web?"
+            ) from error
 
 
 def _words(said: bytes) -> str:
@@ -242,4 +314,6 @@ def _words(said: bytes) -> str:
 
 
 def _help(code: int) -> str:
-    return "Its token is in FOLDER/web.json: --folder FOLDER, or --token-file." if code == 401 else ""
+    return (
+        "Its token is in FOLDER/web.json: --folder FOLDER, or --token-file." if code == 401 else ""
+    )

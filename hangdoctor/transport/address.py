@@ -39,14 +39,22 @@ def check(address: str, insecure: bool) -> str:
         UsageError: it is none, or would carry plaintext over a network.
     """
     if not _FORM.match(address):
-        raise UsageError(f"'{address}' is no address", "For example tcp://node1:7511 or ipc:///run/user/1000/hangdoctor")
+        raise UsageError(
+            f"'{address}' is no address",
+            "For example tcp://node1:7511 or ipc:///run/user/1000/hangdoctor",
+        )
     if insecure and not _LOCAL.match(address):
-        raise UsageError(f"--insecure is for this machine only, and {address} is not", "Use tcp://127.0.0.1:PORT or ipc://PATH")
+        raise UsageError(
+            f"--insecure is for this machine only, and {address} is not",
+            "Use tcp://127.0.0.1:PORT or ipc://PATH",
+        )
     return address
 
 
 def publish(folder: Path, address: str) -> None:
-    write_private(folder / FILE, msgspec.json.encode(Address(address, os.getpid(), socket.gethostname())))
+    write_private(
+        folder / FILE, msgspec.json.encode(Address(address, os.getpid(), socket.gethostname()))
+    )
 
 
 def published(folder: Path) -> str:
@@ -77,7 +85,8 @@ def find(folder: Path | None, told: str = "", via: str = "") -> str:
         return address
     if folder is None:
         raise CollectorError(
-            "nothing says where the collector is", "Name its folder with --folder DIR, or set HANGDOCTOR_COLLECTOR."
+            "nothing says where the collector is",
+            "Name its folder with --folder DIR, or set HANGDOCTOR_COLLECTOR.",
         )
     return published(relay_folder(folder, via) if via else folder)
 
@@ -92,7 +101,9 @@ def own_host() -> str:
         return found
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # nothing is sent: the kernel only chooses the interface
+            probe.connect(
+                ("192.0.2.1", 9)
+            )  # nothing is sent: the kernel only chooses the interface
             return str(probe.getsockname()[0])
         except OSError:
             return found

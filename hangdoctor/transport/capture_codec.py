@@ -38,7 +38,9 @@ class Shared:
         self.frames: dict[tuple[object, ...], Frame] = {}
         self.stacks: dict[tuple[int, ...], list[Frame]] = {}
         self.words: dict[tuple[str, ...], list[str]] = {}
-        self.numbers: dict[int, int] = {}  # the same number is one object: of 100,000 ranks they would be 150 MB
+        self.numbers: dict[
+            int, int
+        ] = {}  # the same number is one object: of 100,000 ranks they would be 150 MB
 
 
 class _Ops(Struct, array_like=True):
@@ -80,7 +82,9 @@ class _Packed(Struct, array_like=True):
     groups: list[Group] = []
     members: dict[str, Runs] = {}
     signatures: list[_Signature] = []
-    threads: list[list[int]] = []  # of each process: its arguments, then the stack of each thread of each sample; -1 for none
+    threads: list[
+        list[int]
+    ] = []  # of each process: its arguments, then the stack of each thread of each sample; -1 for none
     ops: list[_Ops | None] = []  # of each rank
     before: list[_Ops | None] = []
 
@@ -105,7 +109,9 @@ class _Table:
 
 class _Packer:
     def __init__(self) -> None:
-        self.frames, self.stacks, self.words, self.groups, self.signatures = (_Table() for _ in range(5))
+        self.frames, self.stacks, self.words, self.groups, self.signatures = (
+            _Table() for _ in range(5)
+        )
         self.members: dict[str, Runs] = {}
 
     def process(self, process: Process) -> list[int]:
@@ -124,7 +130,9 @@ class _Packer:
         for group in ops.groups:
             if group.ranks and group.uid not in self.members:
                 self.members[group.uid] = to_runs(group.ranks)
-        places = [self.groups.number((g.uid, g.name), Group(g.uid, name=g.name)) for g in ops.groups]
+        places = [
+            self.groups.number((g.uid, g.name), Group(g.uid, name=g.name)) for g in ops.groups
+        ]
         packed = _Ops(structs.replace(ops, groups=[], operations=[]), places, [], [], [], [], [])
         seq = at = 0
         for o in ops.operations:
@@ -172,11 +180,16 @@ def pack_capture(capture: NodeCapture) -> bytes:
 
 
 def _bare_rank(rank: RankCapture) -> RankCapture:
-    return structs.replace(_bare(rank), ops=None, ops_before=None, children=[_bare(c) for c in rank.children])
+    return structs.replace(
+        _bare(rank), ops=None, ops_before=None, children=[_bare(c) for c in rank.children]
+    )
 
 
 def _bare(process: _P) -> _P:
-    samples = [structs.replace(s, threads=[structs.replace(t, frames=[]) for t in s.threads]) for s in process.samples]
+    samples = [
+        structs.replace(s, threads=[structs.replace(t, frames=[]) for t in s.threads])
+        for s in process.samples
+    ]
     return structs.replace(process, argv=[], samples=samples)
 
 
@@ -267,7 +280,14 @@ class _Unpacker:
         signatures, one = self.packed.signatures, self.shared.numbers.setdefault
         seq = entered = 0
         found = []
-        columns = (told.signatures, told.seqs, told.threads, told.iterations, told.times[::2], told.times[1::2])
+        columns = (
+            told.signatures,
+            told.seqs,
+            told.threads,
+            told.iterations,
+            told.times[::2],
+            told.times[1::2],
+        )
         for place, step, thread, iteration, since, until in zip(*columns, strict=True):
             seq, entered, s = seq + step, entered + since, signatures[_place(place)]
             if not -_MOST < seq < _MOST or not -_MOST < entered < _MOST:

@@ -41,10 +41,14 @@ def make_folder(folder: Path) -> Path:
         found = folder.lstat()
     except OSError as error:
         raise CollectorError(
-            f"the folder {folder} cannot be made: {error.strerror}", "Name another one: --folder DIR"
+            f"the folder {folder} cannot be made: {error.strerror}",
+            "Name another one: --folder DIR",
         ) from error
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-        raise CollectorError(f"{folder} is a link, no folder, or another user's", "Name one of your own: --folder DIR")
+        raise CollectorError(
+            f"{folder} is a link, no folder, or another user's",
+            "Name one of your own: --folder DIR",
+        )
     if stat.S_IMODE(found.st_mode) & 0o077:
         folder.chmod(0o700)
     return folder
@@ -92,7 +96,8 @@ def write_private(path: Path, data: bytes) -> None:
         with contextlib.suppress(OSError):  # where nothing can be written, nothing can be removed
             part.unlink(missing_ok=True)
         raise CollectorError(
-            f"{path} cannot be written: {error.strerror}", "Is the disk full, or the folder read-only?"
+            f"{path} cannot be written: {error.strerror}",
+            "Is the disk full, or the folder read-only?",
         ) from error
 
 
@@ -108,8 +113,13 @@ def _read(path: Path) -> Pair:
             "`hangdoctor collect` makes it, in a folder that all nodes see: --folder DIR must name the same one.",
         ) from error
     if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
-        raise CollectorError(f"the key {path} is not private", "Remove the folder `keys` and start the collector again.")
+        raise CollectorError(
+            f"the key {path} is not private",
+            "Remove the folder `keys` and start the collector again.",
+        )
     try:
         return msgspec.json.decode(data, type=Pair)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise CollectorError(f"the key {path} is damaged", "Remove the folder `keys` and start the collector again.") from error
+        raise CollectorError(
+            f"the key {path} is damaged", "Remove the folder `keys` and start the collector again."
+        ) from error

@@ -94,7 +94,9 @@ class Line:
             socket.connect(found)
         except zmq.ZMQError as error:
             socket.close(linger=0)
-            raise CollectorError(f"nothing can be reached at {found}: {error}", "For example tcp://node1:7511") from error
+            raise CollectorError(
+                f"nothing can be reached at {found}: {error}", "For example tcp://node1:7511"
+            ) from error
         # ZeroMQ's descriptor tells of a change only; whoever waits reads until there is nothing more (`read`).
         asyncio.get_running_loop().add_reader(int(socket.getsockopt(zmq.FD)), self.wake.set)
         self.socket, self.address, self._keys = socket, found, pairs
@@ -126,7 +128,9 @@ class Line:
         if self.socket is None:
             return
         if self.welcome and now - self._heard_at > _QUIET_S:
-            self.welcome = False  # what is under way may be lost: ask how far the collector has come
+            self.welcome = (
+                False  # what is under way may be lost: ask how far the collector has come
+            )
         if not self.welcome:
             if now - self._hello_at >= _HELLO_S and self.send(self.hello()):
                 self._hello_at = now
@@ -190,7 +194,9 @@ class Line:
             self.spool.ack(message.acked)
             self.talk()
         elif isinstance(message, msg.WhoAreYou):
-            if self.welcome:  # else a hello is under way: one is enough for all the reports that it overtook
+            if (
+                self.welcome
+            ):  # else a hello is under way: one is enough for all the reports that it overtook
                 self.introduce()
             self.talk()
         elif isinstance(message, msg.Rejected):

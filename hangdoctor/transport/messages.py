@@ -48,8 +48,12 @@ class RankNow(Struct, array_like=True):
     box: bool = False
     over: bool = False  # left its training, or its process is gone
     finished: bool = False  # ... in good order
-    waits: Percent = -1  # of its time since the last look, how much it waited in operations; -1 where it is not known
-    held: Annotated[str, Meta(max_length=1)] = ""  # T or t: its process is stopped, D: in uninterruptible I/O (/proc/PID/stat)
+    waits: Percent = (
+        -1
+    )  # of its time since the last look, how much it waited in operations; -1 where it is not known
+    held: Annotated[str, Meta(max_length=1)] = (
+        ""  # T or t: its process is stopped, D: in uninterruptible I/O (/proc/PID/stat)
+    )
     still: bool = False  # without a box: two stacks 30 s apart are the same
 
 
@@ -106,7 +110,9 @@ class NodeNews(Struct, omit_defaults=True):
     world_size: World = 0
     silent_s: Seconds = 0.0  # since its agent was heard
     left: bool = False
-    ranks: Annotated[list[RankNow], Meta(max_length=4096)] = []  # what changed, ages as of the sending
+    ranks: Annotated[
+        list[RankNow], Meta(max_length=4096)
+    ] = []  # what changed, ages as of the sending
     timeout_s: Seconds = 0.0
     past: Past | None = None
 
@@ -177,7 +183,10 @@ class Trace(Struct, tag=True, omit_defaults=True):
     follow: Annotated[list[Pattern], Meta(max_length=64)] = []
     ignore: Annotated[list[Pattern], Meta(max_length=64)] = []
     from_iteration: Number | None = None
-    ranks: Annotated[str, Meta(pattern=r"^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*\Z", max_length=4000)] | None = None
+    ranks: (
+        Annotated[str, Meta(pattern=r"^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*\Z", max_length=4000)]
+        | None
+    ) = None
 
 
 class Dismissed(Struct, tag=True):
@@ -233,7 +242,9 @@ def from_agent(frames: list[bytes]) -> FromAgent:
         message = _from_agent.decode(body)
     except _NO_MESSAGE as error:
         raise WireError(f"no message: {str(error)[:120]}") from error
-    if not isinstance(message, Captured) and len(body) > (MAX_MERGED if isinstance(message, Relayed) else MAX_SMALL):
+    if not isinstance(message, Captured) and len(body) > (
+        MAX_MERGED if isinstance(message, Relayed) else MAX_SMALL
+    ):
         raise WireError(f"a message of {len(body)} bytes; {MAX_SMALL} are allowed")
     return message
 

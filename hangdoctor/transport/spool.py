@@ -86,7 +86,9 @@ class Spool:
         while self._records and self._records[0][0] <= seq:
             self._forget(self._records[0][0])
         if seq > self.last:
-            self.last = seq  # the spool of this agent was lost: numbers go on behind what the collector has
+            self.last = (
+                seq  # the spool of this agent was lost: numbers go on behind what the collector has
+            )
 
     def _forget(self, seq: int) -> None:
         _, payload = self._records.popleft()
@@ -101,7 +103,9 @@ class Spool:
                 self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 self._segments.append((self.folder / f"{seq:020d}.seg", seq, 0))
             path, _, size = self._segments[-1]
-            fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            fd = os.open(
+                path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+            )
             try:
                 written = os.write(fd, record)
             finally:
@@ -109,7 +113,11 @@ class Spool:
             self._segments[-1] = (path, seq, size + written)
             self.disk_error = "" if written == len(record) else "the disk is full"
             if written != len(record):
-                self._segments[-1] = (path, seq, _SEGMENT + 1)  # its end is damaged: go on in a new one
+                self._segments[-1] = (
+                    path,
+                    seq,
+                    _SEGMENT + 1,
+                )  # its end is damaged: go on in a new one
         except OSError as error:
             self.disk_error = error.strerror or str(error)
 
@@ -122,7 +130,9 @@ class Spool:
 
 
 def _remove(path: Path) -> None:
-    with contextlib.suppress(OSError):  # a disk that has become read-only: its records are acknowledged, and come as doubles
+    with contextlib.suppress(
+        OSError
+    ):  # a disk that has become read-only: its records are acknowledged, and come as doubles
         path.unlink(missing_ok=True)
 
 
@@ -135,7 +145,11 @@ def _read(path: Path) -> Iterator[tuple[int, bytes]]:
     while at + _HEAD.size <= len(data):
         length, checksum, seq = _HEAD.unpack_from(data, at)
         payload = data[at + _HEAD.size : at + _HEAD.size + length]
-        if length > _MAX_RECORD or len(payload) < length or zlib.crc32(payload, seq & 0xFFFFFFFF) != checksum:
+        if (
+            length > _MAX_RECORD
+            or len(payload) < length
+            or zlib.crc32(payload, seq & 0xFFFFFFFF) != checksum
+        ):
             return
         yield seq, payload
         at += _HEAD.size + length

@@ -65,7 +65,11 @@ def unpack(output: str) -> NodeReply:
         raise WireError("the report was cut off before its end")
     try:
         told, checksum = lines[start].split()[1:3]
-        body = b"".join(base64.b64decode(line, validate=True) for line in lines[start + 1 : stop] if _is_base64(line))
+        body = b"".join(
+            base64.b64decode(line, validate=True)
+            for line in lines[start + 1 : stop]
+            if _is_base64(line)
+        )
     except (ValueError, binascii.Error) as error:
         raise WireError(f"the report is damaged: {error}") from error
     if len(body) != number_in(told) or f"{zlib.crc32(body):08x}" != checksum:

@@ -15,7 +15,9 @@ from ..text.ranges import format_hosts, format_ranks
 from ..transport.messages import RankNow
 from .rank_states import BY_NAME, STATES, SUSPECT
 
-STILL_S = 3.0  # without progress for so long a rank stands; reports come every second and may be late
+STILL_S = (
+    3.0  # without progress for so long a rank stands; reports come every second and may be late
+)
 
 _MAX_NODES = 6  # named in one line
 
@@ -90,7 +92,13 @@ def stand(rows: Iterable[RankRow]) -> list[Standing]:
         going += row.state in ("moving", "working")
         key: tuple[object, ...] = (row.state,)
         if row.state in _PLACED:
-            key = (row.state, row.op, row.seq if row.state == "waiting" else 0, row.phase, row.iteration)
+            key = (
+                row.state,
+                row.op,
+                row.seq if row.state == "waiting" else 0,
+                row.phase,
+                row.iteration,
+            )
         places.setdefault(key, []).append(row)
     # Where most ranks go on, nobody can say from a glance which of the others wait for one another.
     found = [_standing(same, waiting if waiting >= going else 0) for same in places.values()]
@@ -176,14 +184,22 @@ def _go_on(number: int, of_what: str = "", blind: bool = False) -> str:
 
 
 def _who(one: Standing) -> str:
-    words = f"Rank {one.ranks}" if one.count == 1 else f"{one.count} ranks ({_short(one.ranks)}), each"
+    words = (
+        f"Rank {one.ranks}" if one.count == 1 else f"{one.count} ranks ({_short(one.ranks)}), each"
+    )
     return f"{words} ({one.nodes})" if one.nodes and one.count == 1 else words
 
 
 def _waiters(waits: Sequence[Standing]) -> str:
     number = sum(w.count for w in waits)
     operations = list(dict.fromkeys(w.op for w in waits if w.op))
-    where = f" in {operations[0]}" if len(operations) == 1 else f" in {len(operations)} operations" if operations else ""
+    where = (
+        f" in {operations[0]}"
+        if len(operations) == 1
+        else f" in {len(operations)} operations"
+        if operations
+        else ""
+    )
     longest = max((w.for_s for w in waits), default=0.0)
     return f"{number} rank{'s wait' if number != 1 else ' waits'}{where} for {longest:.0f} s"
 

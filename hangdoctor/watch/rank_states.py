@@ -27,19 +27,47 @@ TABLE = (
     RankState("moving", 8, ">", "", "moving"),
     RankState("working", 7, "~", "~", "working outside of operations"),
     RankState("waiting", 6, "|", "\u2016", "waiting in an operation"),
-    RankState("outside", 4, "!", "!", "outside of any operation", "is outside of any operation", "outside of any operation"),
-    RankState("still", 5, "-", "\u2013", "no progress (no black box)", "makes no progress", "without progress"),
-    RankState("silent", 2, "?", "?", "its node is silent", "is silent: its node does not answer", "silent"),
+    RankState(
+        "outside",
+        4,
+        "!",
+        "!",
+        "outside of any operation",
+        "is outside of any operation",
+        "outside of any operation",
+    ),
+    RankState(
+        "still",
+        5,
+        "-",
+        "\u2013",
+        "no progress (no black box)",
+        "makes no progress",
+        "without progress",
+    ),
+    RankState(
+        "silent", 2, "?", "?", "its node is silent", "is silent: its node does not answer", "silent"
+    ),
     RankState("gone", 1, "x", "\u00d7", "process gone", "is gone", "gone"),
     RankState("finished", 9, "", "✓", "finished"),
     RankState("stopped", 0, "T", "■", "its process is stopped", "is stopped", "stopped"),
-    RankState("blocked", 3, "D", "◆", "blocked in uninterruptible I/O", "is blocked in I/O", "blocked in I/O"),
+    RankState(
+        "blocked",
+        3,
+        "D",
+        "◆",
+        "blocked in uninterruptible I/O",
+        "is blocked in I/O",
+        "blocked in I/O",
+    ),
 )
 STATES = tuple(state.name for state in TABLE)
 CODES = {name: code for code, name in enumerate(STATES)}
 BY_NAME = {state.name: state for state in TABLE}
 BY_CONCERN = tuple(state.name for state in sorted(TABLE, key=lambda s: s.concern))
-SUSPECT = tuple(name for name in BY_CONCERN if BY_NAME[name].phrase)  # others may be waiting for such a rank
+SUSPECT = tuple(
+    name for name in BY_CONCERN if BY_NAME[name].phrase
+)  # others may be waiting for such a rank
 
 
 def javascript() -> str:

@@ -54,7 +54,9 @@ class StragglerWatch:
 
     def __init__(self, settings: SlowSettings | None = None) -> None:
         self.settings = settings or SlowSettings()
-        self._sums: dict[int, list[float]] = {}  # rank -> sum, count, of the slice that is being filled
+        self._sums: dict[
+            int, list[float]
+        ] = {}  # rank -> sum, count, of the slice that is being filled
         self._slices: deque[_Slice] = deque(maxlen=self.settings.needed)
         self._begun: float | None = None
         self._quiet_until = -1e18
@@ -77,7 +79,9 @@ class StragglerWatch:
     def tick(self, now: float, ranks: int) -> Straggler | None:
         """Call it every second; `ranks` is how many there are: of nearly all something must be known."""
         s = self.settings
-        if self._begun is None or now - self._begun > 4 * s.slice_s:  # the first, or this machine stood still
+        if (
+            self._begun is None or now - self._begun > 4 * s.slice_s
+        ):  # the first, or this machine stood still
             self._begun = now
             self._sums.clear()
             return None
@@ -96,7 +100,10 @@ class StragglerWatch:
             return -1
         slowest = min(waits, key=lambda r: waits[r])
         second = min(w for r, w in waits.items() if r != slowest)
-        stands_out = second - waits[slowest] >= self.settings.stands_out and second >= self.settings.times * waits[slowest]
+        stands_out = (
+            second - waits[slowest] >= self.settings.stands_out
+            and second >= self.settings.times * waits[slowest]
+        )
         return slowest if stands_out else -1
 
     def _judge(self, now: float) -> Straggler | None:
@@ -111,5 +118,7 @@ class StragglerWatch:
             for r, w in one.waits.items():
                 shares.setdefault(r, []).append(w)
         return Straggler(
-            rank, {r: round(sum(w) / len(w)) for r, w in sorted(shares.items())}, len(self._slices) * self.settings.slice_s
+            rank,
+            {r: round(sum(w) / len(w)) for r, w in sorted(shares.items())},
+            len(self._slices) * self.settings.slice_s,
         )

@@ -86,7 +86,10 @@ class Access:
         if headers.get("sec-fetch-site", "same-origin") != "same-origin":
             return False
         origin = urlsplit(headers.get("origin", ""))
-        return origin.scheme in ("http", "https") and origin.netloc.lower() == headers.get("host", "").lower()
+        return (
+            origin.scheme in ("http", "https")
+            and origin.netloc.lower() == headers.get("host", "").lower()
+        )
 
 
 def host_name(host: str) -> str:
@@ -139,16 +142,30 @@ class Guard:
         """(status, what is wrong, what to do), or None for a request that may pass."""
         access = self.access
         if not access.knows_host(headers):
-            return 403, "this server does not go by that name", "Use the address that it printed, or name it: --web-host NAME."
+            return (
+                403,
+                "this server does not go by that name",
+                "Use the address that it printed, or name it: --web-host NAME.",
+            )
         if method not in ("GET", "HEAD", "POST"):
             return 405, "only GET, HEAD and POST are understood", ""
         if not 0 <= number_in(headers.get("content-length", "0")) <= 16_384:
             return 413, "the request is too large", ""
         told = access.bearer(headers)
         if path == "/metrics":
-            good = not access.metrics_token or secrets.compare_digest(_digest(told), _digest(access.metrics_token))
+            good = not access.metrics_token or secrets.compare_digest(
+                _digest(told), _digest(access.metrics_token)
+            )
             good = good or access.is_token(told) or access.has_session(headers)
-            return None if good else (401, "the metrics need their token", "Authorization: Bearer, from FOLDER/metrics.token")
+            return (
+                None
+                if good
+                else (
+                    401,
+                    "the metrics need their token",
+                    "Authorization: Bearer, from FOLDER/metrics.token",
+                )
+            )
         by_token = bool(told) and access.is_token(told)
         if method == "POST" and not by_token and not access.same_origin(headers):
             return (
@@ -156,7 +173,12 @@ class Guard:
                 "the request comes from another site",
                 "Use the page itself, or send the token as Authorization: Bearer.",
             )
-        if path in _PUBLIC or path.startswith("/static/") or by_token or access.has_session(headers):
+        if (
+            path in _PUBLIC
+            or path.startswith("/static/")
+            or by_token
+            or access.has_session(headers)
+        ):
             return None
         if path.startswith("/api/") or method == "POST":
             return (

@@ -111,7 +111,9 @@ class Api:
         board, look = self.board, self.board.look()
         board.rows()
         captures = board.view.captures
-        status = status_of(look, (captures.count, captures.last_s), board.doors.trace is not None, board.trouble)
+        status = status_of(
+            look, (captures.count, captures.last_s), board.doors.trace is not None, board.trouble
+        )
         return answer(StatusAnswer(status, look.picture.standings[:200], board.view.concluded))
 
     async def ranks(self, request: Request) -> Response:
@@ -131,7 +133,9 @@ class Api:
     async def rank(self, request: Request) -> Response:
         number, rows = number_in(request.path_params["rank"]), self.board.look().rows
         if number < 0:
-            return answer(Trouble("that is no number of a rank", "For example /api/v1/ranks/3."), 400)
+            return answer(
+                Trouble("that is no number of a rank", "For example /api/v1/ranks/3."), 400
+            )
         if number >= len(rows):
             return answer(Trouble(f"there is no rank {number}", f"The job has {len(rows)}."), 404)
         return answer(rank_now(rows[number]))
@@ -141,7 +145,11 @@ class Api:
 
     async def incident(self, request: Request) -> Response:
         found = self._incident(request)
-        return answer(found) if found else answer(Trouble("there is no such incident", "See /api/v1/incidents."), 404)
+        return (
+            answer(found)
+            if found
+            else answer(Trouble("there is no such incident", "See /api/v1/incidents."), 404)
+        )
 
     def _incident(self, request: Request) -> Incident | None:
         return next((r for r in self.board.rows() if r.id == request.path_params["id"]), None)
@@ -157,7 +165,9 @@ class Api:
                 document, media = await asyncio.to_thread(self.board.doors.report, path)
         except HangdoctorError as error:
             return answer(Trouble(str(error), error.help), 500)
-        return Response(document, headers={"content-type": media, "content-security-policy": REPORT_POLICY})
+        return Response(
+            document, headers={"content-type": media, "content-security-policy": REPORT_POLICY}
+        )
 
     async def capture(self, request: Request) -> Response:
         """Ask all agents for a capture now."""

@@ -73,4 +73,15 @@ def _row(rank: int, seen: LastWord | None, mono: float, silent: set[str]) -> Ran
         return RankRow(rank)
     told, idle = seen.told, max(0.0, mono - seen.event)
     state = state_of(told, idle, seen.node in silent)
-    return RankRow(rank, state, seen.node, idle, told.iteration, told.phase, told.op, told.seq, told.pid, told.box)
+    return RankRow(
+        rank,
+        state,
+        seen.node,
+        idle,
+        told.iteration,
+        told.phase,
+        told.op,
+        told.seq,
+        told.pid,
+        told.box,
+    )

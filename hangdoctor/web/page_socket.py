@@ -80,7 +80,12 @@ class Front:
         # Cookies do not tell ports apart: two collectors on one host must not take each other's.
         cookie = f"hangdoctor_{secrets.token_hex(4)}"
         self.opening = Opening(
-            str(options.folder), secrets.token_urlsafe(24), self._metrics_token(), hosts, cookie, options.metrics_ranks
+            str(options.folder),
+            secrets.token_urlsafe(24),
+            self._metrics_token(),
+            hosts,
+            cookie,
+            options.metrics_ranks,
         )
 
     def _metrics_token(self) -> str:
@@ -99,7 +104,9 @@ class Front:
             write_private(path, token.encode() + b"\n")
             return token
         except (OSError, UnicodeDecodeError) as error:
-            raise CollectorError(f"{path} cannot be read: {error}", "Name another file: --metrics-token FILE") from error
+            raise CollectorError(
+                f"{path} cannot be read: {error}", "Name another file: --metrics-token FILE"
+            ) from error
 
     def publish(self) -> None:
         """Raises CollectorError: the folder takes no file."""
@@ -108,7 +115,9 @@ class Front:
         write_private(make_folder(folder) / FILE, msgspec.json.encode(told))
         _LOG.info("page: %s  (its token is in %s, for you alone)", self.address, folder / FILE)
         if self.options.anywhere:
-            _LOG.warning("the page is open to the network, and http can be listened to: an ssh tunnel is safer")
+            _LOG.warning(
+                "the page is open to the network, and http can be listened to: an ssh tunnel is safer"
+            )
 
     def close(self) -> None:
         self.socket.close()
@@ -133,7 +142,10 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _no_token(path: Path) -> str:
-    raise CollectorError(f"{path} is empty", "Remove it: a token is then made. Or name another file: --metrics-token FILE")
+    raise CollectorError(
+        f"{path} is empty",
+        "Remove it: a token is then made. Or name another file: --metrics-token FILE",
+    )
 
 
 def _withdraw(path: Path) -> None:

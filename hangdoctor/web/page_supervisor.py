@@ -66,7 +66,9 @@ class Beside:
                 why = f"it cannot be started: {error}"
             failures = failures + 1 if time.monotonic() - begin < _SOON_S else 1
             wait_s = _AGAIN_S[min(failures, len(_AGAIN_S)) - 1]
-            _LOG.error("the page has ended (%s); it starts again in %.0f s, the watch goes on", why, wait_s)
+            _LOG.error(
+                "the page has ended (%s); it starts again in %.0f s, the watch goes on", why, wait_s
+            )
             await asyncio.sleep(wait_s)
 
     async def _once(self) -> str:
@@ -97,7 +99,9 @@ class Beside:
         )
 
     async def _feed(self, writer: asyncio.StreamWriter, hearing: asyncio.Task[None]) -> str:
-        writer.transport.set_write_buffer_limits(high=0)  # `drain` then waits until the page has taken all
+        writer.transport.set_write_buffer_limits(
+            high=0
+        )  # `drain` then waits until the page has taken all
         writer.write(frame(msgspec.msgpack.encode(self.front.opening)))
         whole = True
         while not hearing.done():

@@ -55,7 +55,11 @@ class Pages:
         if request.method in ("GET", "HEAD"):
             return self._file("login.html")
         try:
-            told = parse_qs((await body_of(request)).decode("utf-8", "replace")).get("token", [""])[0].strip()
+            told = (
+                parse_qs((await body_of(request)).decode("utf-8", "replace"))
+                .get("token", [""])[0]
+                .strip()
+            )
         except BadInput as error:
             return answer(Trouble(str(error)), 413)
         if not self.access.is_token(told):

@@ -82,8 +82,14 @@ def application(api: Api, pages: Pages, hub: Hub, exporter: Exporter, access: Ac
     for route in ROUTES:
         endpoint: Any = hub if route.handler is None else _bound(route.handler, api)
         # Numbers are read by the handlers: starlette's own reading fails on one of 5,000 digits.
-        routes.append(Starletted(route.path.replace(":int}", "}"), endpoint, methods=[route.method]))
-    return Starlette(routes=routes, middleware=[Middleware(Guard, access=access)], exception_handlers={Exception: failed})
+        routes.append(
+            Starletted(route.path.replace(":int}", "}"), endpoint, methods=[route.method])
+        )
+    return Starlette(
+        routes=routes,
+        middleware=[Middleware(Guard, access=access)],
+        exception_handlers={Exception: failed},
+    )
 
 
 def _bound(handler: Handler, api: Api) -> Callable[[Request], Awaitable[Response]]:

@@ -75,7 +75,10 @@ class Board:
 
     def rows(self) -> list[Incident]:
         """The newest incidents, newest first."""
-        if self._concluded != self.view.concluded or time.monotonic() - self._read_at > _INCIDENTS_S:
+        if (
+            self._concluded != self.view.concluded
+            or time.monotonic() - self._read_at > _INCIDENTS_S
+        ):
             self._concluded, self._read_at = self.view.concluded, time.monotonic()
             try:
                 found = self.incidents.rows()
@@ -86,6 +89,8 @@ class Board:
             for row in found:
                 if row.state == "saved" and row.id not in self._known:
                     self._known.add(row.id)
-                    self.kinds[row.kind or "none", row.status] = self.kinds.get((row.kind or "none", row.status), 0) + 1
+                    self.kinds[row.kind or "none", row.status] = (
+                        self.kinds.get((row.kind or "none", row.status), 0) + 1
+                    )
             self._rows = [r for r in reversed(found) if r.state != "open"][:_MAX_INCIDENTS]
         return self._rows

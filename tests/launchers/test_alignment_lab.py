@@ -29,12 +29,20 @@ def test_clocks_an_hour_apart_are_aligned_within_a_millisecond(cluster: Cluster)
     job = cluster.submit("-N2", "-w", "n1,n2", "--ntasks-per-node=2", script=script)
     out = cluster.folder / f"job-{job}.out"
     try:
-        wait_until(lambda: out.exists() and out.read_text().count("trained") == 4, f"the job is through: {out}", 150)
+        wait_until(
+            lambda: out.exists() and out.read_text().count("trained") == 4,
+            f"the job is through: {out}",
+            150,
+        )
         hangdoctor = [sys.executable, "-m", "hangdoctor"]
-        cluster.login(*hangdoctor, "dump", "--quiet", "--jobid", job, "--bundle", str(folder / "bundle"))
+        cluster.login(
+            *hangdoctor, "dump", "--quiet", "--jobid", job, "--bundle", str(folder / "bundle")
+        )
     finally:
         cluster.login("scancel", "--signal=KILL", "--full", job)
-    told = json.loads(cluster.login(*hangdoctor, "trace", "stragglers", str(folder / "bundle"), "--json", "-"))
+    told = json.loads(
+        cluster.login(*hangdoctor, "trace", "stragglers", str(folder / "bundle"), "--json", "-")
+    )
     near, far = told["clocks"]
     assert near.startswith("clock n1/") and near.endswith("(ranks 0-1): the reference")
     assert far.startswith("clock n2/") and "(ranks 2-3): " in far

@@ -48,7 +48,9 @@ def assert_tame(text: str, colours: bool = False) -> None:
 
 def hangdoctor(*words: str, cwd: Path, code: int | None = 0) -> str:
     """Standard output and standard error together, with every byte as it came."""
-    done = subprocess.run([sys.executable, "-m", "hangdoctor", *words], cwd=cwd, capture_output=True, timeout=90)
+    done = subprocess.run(
+        [sys.executable, "-m", "hangdoctor", *words], cwd=cwd, capture_output=True, timeout=90
+    )
     assert code in (None, done.returncode), done.stderr
     return done.stdout.decode() + done.stderr.decode()
 
@@ -89,14 +91,18 @@ def hostile_capture(folder: Path) -> tuple[JobCapture, Path]:
     capture = filled(JobCapture)
     capture.schema, capture.origin, capture.world_size = JobCapture("").schema, "live", 2
     capture.nodes[0].ranks[0].world_size = 2
-    return capture, bundle.save(folder / "kept", capture, filled(Diagnosis), "", ["hangdoctor", EVIL])
+    return capture, bundle.save(
+        folder / "kept", capture, filled(Diagnosis), "", ["hangdoctor", EVIL]
+    )
 
 
 def test_reports() -> None:
     diagnosis = filled(Diagnosis)
     assert_tame(terminal.plain(diagnosis, EVIL))
     out = io.StringIO()
-    terminal.render(diagnosis, Console(file=out, force_terminal=True, color_system="256", width=160), EVIL)
+    terminal.render(
+        diagnosis, Console(file=out, force_terminal=True, color_system="256", width=160), EVIL
+    )
     assert_tame(out.getvalue(), colours=True)
     out = io.StringIO()
     preflight.render(filled(Preflight), Console(file=out, width=200))
@@ -123,7 +129,13 @@ def test_json_of_characters_beyond_the_first_plane() -> None:
 def test_files_of_a_report(tmp_path: Path) -> None:
     capture, folder = hostile_capture(tmp_path)
     diagnosis = diagnose(capture)
-    for write in (terminal.as_bytes, stacks.folded, stacks.folded_by_rank, stacks.speedscope, bundle.as_bytes):
+    for write in (
+        terminal.as_bytes,
+        stacks.folded,
+        stacks.folded_by_rank,
+        stacks.speedscope,
+        bundle.as_bytes,
+    ):
         assert_tame(write(capture, diagnosis, folder).decode())
     page = html.as_bytes(capture, diagnosis, folder).decode()
     assert [hex(ord(c)) for c in FORBIDDEN if c in page] == []
@@ -147,7 +159,11 @@ def test_the_live_view() -> None:
     seen = filled(LiveRanks)
     mode = Mode(note=EVIL, filter="")
     assert_tame("\n".join(line.plain for line in screen(seen, "", mode, 400, 40)))
-    assert_tame("\n".join(line.plain for line in screen(seen, EVIL, Mode(view="detail", detail=[EVIL]), 400, 40)))
+    assert_tame(
+        "\n".join(
+            line.plain for line in screen(seen, EVIL, Mode(view="detail", detail=[EVIL]), 400, 40)
+        )
+    )
     assert_tame("\n".join(plain(seen)))
 
 
@@ -172,7 +188,12 @@ def test_the_log(capsys: pytest.CaptureFixture[str]) -> None:
         "import logging, sys; from hangdoctor.logs import to_stderr; to_stderr('%(message)s')\n"
         "logging.getLogger('x').warning('node %s', sys.argv[1])"
     )
-    done = subprocess.run([sys.executable, "-c", code, EVIL.replace("\x00", "")], capture_output=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, EVIL.replace("\x00", "")],
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
     assert_tame(done.stderr.decode())
     assert done.stderr.count(b"\n") == 1
 
@@ -185,7 +206,9 @@ def test_incidents(tmp_path: Path) -> None:
     row = kept.save(capture, msgspec.structs.replace(filled(Diagnosis), status="hang"), "", EVIL)
     kept.note_actions(row.id, EVIL)
     for words in (["list"], ["list", "--json"], ["show", "last"]):
-        assert_tame(hangdoctor("incidents", "--folder", str(tmp_path / "job"), *words, cwd=tmp_path))
+        assert_tame(
+            hangdoctor("incidents", "--folder", str(tmp_path / "job"), *words, cwd=tmp_path)
+        )
 
 
 # ------------------------------------------------------------------- the program itself
@@ -199,7 +222,12 @@ def test_diagnosing_a_hostile_bundle(tmp_path: Path, words: list[str]) -> None:
 
 def test_errors_name_hostile_files(tmp_path: Path) -> None:
     name = EVIL.replace("\x00", "").replace("/", "")
-    for words in (["diagnose", name], ["dump", "--hostfile", name], ["dump", "--jobid", name], ["dump", f"--{name}"]):
+    for words in (
+        ["diagnose", name],
+        ["dump", "--hostfile", name],
+        ["dump", "--jobid", name],
+        ["dump", f"--{name}"],
+    ):
         assert_tame(hangdoctor(*words, cwd=tmp_path, code=None))
 
 
@@ -214,12 +242,24 @@ def test_a_rank_with_hostile_words_around_it(tmp_path: Path) -> None:
         "MASTER_PORT": evil,
         "CUDA_VISIBLE_DEVICES": evil,
     }
-    with subprocess.Popen([sys.executable, "-c", program, evil], env=environ, stdout=subprocess.PIPE) as rank:
+    with subprocess.Popen(
+        [sys.executable, "-c", program, evil], env=environ, stdout=subprocess.PIPE
+    ) as rank:
         try:
             assert rank.stdout is not None and rank.stdout.readline() == b"up\n"
             words = ["dump", "--pid", str(rank.pid), "--settle", "0", "--bundle", "kept"]
             done = hangdoctor(*words, cwd=tmp_path)
-            local = hangdoctor("dump", "--local", "--job", "owned", "--settle", "0", "--bundle", "local", cwd=tmp_path)
+            local = hangdoctor(
+                "dump",
+                "--local",
+                "--job",
+                "owned",
+                "--settle",
+                "0",
+                "--bundle",
+                "local",
+                cwd=tmp_path,
+            )
         finally:
             rank.kill()
     assert_tame(done + SHOWN)
@@ -236,7 +276,9 @@ def test_all_printing_goes_one_way() -> None:
         f"{path.relative_to(root)}: {line.strip()}"
         for path in sorted(root.rglob("*.py"))
         for line in path.read_text().splitlines()
-        if re.search(r"click\.(s?echo|secho)\(|(?<![\w.\"'(])print\(|sys\.std(out|err)\.write\(", line)
+        if re.search(
+            r"click\.(s?echo|secho)\(|(?<![\w.\"'(])print\(|sys\.std(out|err)\.write\(", line
+        )
         and path.name not in ("pipes.py", "sitecustomize.py")
     ]
     assert found == ["cli/preflight.py: sys.stdout.write(text)"]  # base64, for the host that asked

@@ -47,19 +47,31 @@ def enter(recorder: Recorder, text: str = "all_reduce\tsum\tfloat32\t[2]") -> tu
     entry = recorder.groups.default
     assert entry is not None
     entry.seq += 1
-    return recorder.write(entry, entry.seq, recorder.box.intern(text), recorder.box.intern("f (x.py:1)"))
+    return recorder.write(
+        entry, entry.seq, recorder.box.intern(text), recorder.box.intern("f (x.py:1)")
+    )
 
 
 def test_header_and_record_come_back(recorder: Recorder) -> None:
     recorder.finish((enter(recorder),))
     enter(recorder, "broadcast\t\tint64\t[3],[4]")
     read = read_box(recorder.box.path)
-    assert (read.box.rank, read.box.world_size, read.box.job, read.box.status) == (3, 4, "a-job", "live")
+    assert (read.box.rank, read.box.world_size, read.box.job, read.box.status) == (
+        3,
+        4,
+        "a-job",
+        "live",
+    )
     done, entered = read.ops.operations
     assert (done.op, done.seq, done.state, done.reduce_op, done.dtype, done.shapes, done.site) == (
         "all_reduce", 1, "done", "sum", "float32", "[2]", "f (x.py:1)",
     )  # fmt: skip
-    assert (entered.op, entered.seq, entered.state, entered.left_s) == ("broadcast", 2, "entered", 0.0)
+    assert (entered.op, entered.seq, entered.state, entered.left_s) == (
+        "broadcast",
+        2,
+        "entered",
+        0.0,
+    )
     assert read.ops.groups[0].ranks == [0, 1, 2, 3] and done.group == group_uid([0, 1, 2, 3])
     assert read.threads[0].operation == entered
 
@@ -104,7 +116,11 @@ def test_a_completion_that_comes_after_its_slot_is_taken_is_dropped(recorder: Re
     assert recorder.words[at + fmt.LEFT_WORD] == 0
 
 
-@pytest.mark.parametrize(("offset", "value"), [(0, 77), (68, 77)], ids=["begun by the next writer", "not written to its end"])
+@pytest.mark.parametrize(
+    ("offset", "value"),
+    [(0, 77), (68, 77)],
+    ids=["begun by the next writer", "not written to its end"],
+)
 def test_torn_records_are_counted_and_left_out(recorder: Recorder, offset: int, value: int) -> None:
     for _ in range(3):
         recorder.finish((enter(recorder),))
@@ -120,7 +136,9 @@ def test_a_box_that_goes_away_while_it_is_read(recorder: Recorder) -> None:
     enter(recorder)
     second = recorder.box.path.read_bytes()
     recorder.box.remove()
-    assert _Reader(recorder.box.path, first, second).contents().torn == 1  # it could not be looked at a third time
+    assert (
+        _Reader(recorder.box.path, first, second).contents().torn == 1
+    )  # it could not be looked at a third time
 
 
 def test_what_is_larger_than_any_box_is_not_read(tmp_path: Path) -> None:
@@ -132,11 +150,18 @@ def test_what_is_larger_than_any_box_is_not_read(tmp_path: Path) -> None:
 
 def test_nonsense_in_the_tables_does_not_stop_the_reader(recorder: Recorder) -> None:
     at, _ = enter(recorder)
-    struct.pack_into("<IIII", recorder.box.map, at * 8 + 24, 4_000_000, 4_000_000_000, 4_000_000_000, 4_000_000)
+    struct.pack_into(
+        "<IIII", recorder.box.map, at * 8 + 24, 4_000_000, 4_000_000_000, 4_000_000_000, 4_000_000
+    )
     recorder.box.put(fmt.H_GROUPS_USED, 1 << 60)
     recorder.box.put(fmt.H_PHASE, 1 << 31)
     (operation,) = read_box(recorder.box.path).ops.operations
-    assert (operation.op, operation.group, operation.site, operation.thread) == ("", group_uid([0, 1, 2, 3]), "", 0)
+    assert (operation.op, operation.group, operation.site, operation.thread) == (
+        "",
+        group_uid([0, 1, 2, 3]),
+        "",
+        0,
+    )
 
 
 @pytest.mark.parametrize("size", [0, 100, fmt.HEADER_BYTES - 1, fmt.HEADER_BYTES, 900_000])
@@ -203,7 +228,11 @@ def test_of_a_ranks_dead_predecessors_one_is_kept(box: BoxWriter, tmp_path: Path
 
 def test_what_crashed_jobs_left_a_week_ago_is_taken_away(tmp_path: Path) -> None:
     now, week = time.time_ns(), 7 * 24 * 3600 * 10**9
-    fates = {"old": (1, now - week - 10**9), "young": (1, now - week + 10**12), "runs": (start_ticks(), now - 2 * week)}
+    fates = {
+        "old": (1, now - week - 10**9),
+        "young": (1, now - week + 10**12),
+        "runs": (start_ticks(), now - 2 * week),
+    }
     for name, (ticks, beat) in fates.items():
         (tmp_path / name).mkdir()
         made = BoxWriter(tmp_path / name, name, 1 << 20)
@@ -259,10 +288,14 @@ def test_member_sets_as_text(ranks: list[int], text: str) -> None:
 
 
 def test_text_that_is_no_member_set_gives_none() -> None:
-    assert [parse_members(t) for t in ("x", "1-", "1-2:0", "-1", "1-2:x", "0-999999999", "9" * 5000)] == [[]] * 7
+    assert [
+        parse_members(t) for t in ("x", "1-", "1-2:0", "-1", "1-2:x", "0-999999999", "9" * 5000)
+    ] == [[]] * 7
 
 
-def test_the_folder_is_private_and_foreign_ones_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_is_private_and_foreign_ones_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     loose = tmp_path / "loose"
     loose.mkdir(mode=0o755)
     assert folders.prepare(loose) == loose and loose.stat().st_mode & 0o777 == 0o755
@@ -278,7 +311,11 @@ def test_the_folder_is_private_and_foreign_ones_are_refused(tmp_path: Path, monk
 
 
 def test_rank_and_job_from_the_environment() -> None:
-    assert ranks_from({"RANK": "2", "WORLD_SIZE": "8", "LOCAL_RANK": "0", "SLURM_PROCID": "5"}) == (2, 8, 0)
+    assert ranks_from({"RANK": "2", "WORLD_SIZE": "8", "LOCAL_RANK": "0", "SLURM_PROCID": "5"}) == (
+        2,
+        8,
+        0,
+    )
     assert ranks_from({"SLURM_PROCID": "5", "SLURM_NTASKS": "6"}) == (5, 6, -1)
     assert ranks_from({"PMI_RANK": "1", "PMI_SIZE": "2"}) == (1, 2, -1)
     assert ranks_from({"RANK": "", "WORLD_SIZE": "8"}) == (-1, -1, -1)
@@ -286,7 +323,9 @@ def test_rank_and_job_from_the_environment() -> None:
     assert "/" not in job_key({"MASTER_PORT": "1", "TORCHELASTIC_RUN_ID": "../../x"})
 
 
-def test_the_flight_recorder_is_sized_where_the_user_has_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_flight_recorder_is_sized_where_the_user_has_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for name in flight.torchnames.RECORDER_SIZES:
         monkeypatch.delenv(name, raising=False)
     flight.set_recorder_size()
@@ -294,7 +333,10 @@ def test_the_flight_recorder_is_sized_where_the_user_has_not(monkeypatch: pytest
     os.environ.pop("TORCH_NCCL_TRACE_BUFFER_SIZE", None)
     monkeypatch.setenv("TORCH_NCCL_TRACE_BUFFER_SIZE", "17")
     flight.set_recorder_size()
-    assert "TORCH_FR_BUFFER_SIZE" not in os.environ and os.environ["TORCH_NCCL_TRACE_BUFFER_SIZE"] == "17"
+    assert (
+        "TORCH_FR_BUFFER_SIZE" not in os.environ
+        and os.environ["TORCH_NCCL_TRACE_BUFFER_SIZE"] == "17"
+    )
 
 
 def test_a_file_without_room_for_a_record_is_refused_at_once() -> None:

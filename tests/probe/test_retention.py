@@ -43,8 +43,15 @@ def shared() -> Iterator[Path]:
 
 
 def rank(folder: Path, *before: str) -> subprocess.Popen[bytes]:
-    environ = os.environ | {"HANGDOCTOR_DIR": str(folder), "PYTHONPATH": str(ROOT), "RANK": "0", "WORLD_SIZE": "1"}
-    process = subprocess.Popen([*before, sys.executable, "-c", RANK], env=environ, stdout=subprocess.PIPE)
+    environ = os.environ | {
+        "HANGDOCTOR_DIR": str(folder),
+        "PYTHONPATH": str(ROOT),
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+    }
+    process = subprocess.Popen(
+        [*before, sys.executable, "-c", RANK], env=environ, stdout=subprocess.PIPE
+    )
     assert process.stdout is not None and process.stdout.readline() == b"up\n"
     return process
 
@@ -116,7 +123,9 @@ def _is_untouched(shared: Path, run: Path) -> None:
     assert (after.st_ino, after.st_blocks) == (before.st_ino, before.st_blocks)
 
 
-def test_ended_runs_keep_a_share_and_the_newest_stay(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ended_runs_keep_a_share_and_the_newest_stay(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(retention, "SHARE", 1e-9)
     now = time.time_ns()
     for number in range(8):
@@ -147,7 +156,9 @@ def test_it_takes_a_bounded_time_and_waits_for_nobody(shared: Path) -> None:
     retention.tidy(shared / "nowhere", now)
 
 
-def test_hangdoctor_run_tidies_up(shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hangdoctor_run_tidies_up(
+    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(folders, "root", lambda: shared)
     from hangdoctor.cli import run
 

@@ -45,7 +45,9 @@ class FakeRasServer:
                     case ["set", "format", form] if self.json:
                         stream.write(b"OK\n")
                     case ["verbose", "status"]:
-                        stream.write((DATA / (JSON if form == "json" and self.json else TEXT)).read_bytes())
+                        stream.write(
+                            (DATA / (JSON if form == "json" and self.json else TEXT)).read_bytes()
+                        )
                         return
                     case _:
                         stream.write(f"ERROR: Unknown command '{line}'\n".encode())
@@ -93,8 +95,13 @@ def test_nobody_listens() -> None:
 def test_json_counts_missing_and_errors() -> None:
     report = ras.read_file(DATA / JSON)
     comm, other = report.communicators
-    assert comm.ranks[1].launched["all_reduce"] == 16 and comm.ranks[1].process == RasProcess("10.1.0.6", 101, "1")
-    assert comm.differences == [RasCounts("all_reduce", 17, 2, [0, 2]), RasCounts("all_reduce", 16, 1, [1])]
+    assert comm.ranks[1].launched["all_reduce"] == 16 and comm.ranks[1].process == RasProcess(
+        "10.1.0.6", 101, "1"
+    )
+    assert comm.differences == [
+        RasCounts("all_reduce", 17, 2, [0, 2]),
+        RasCounts("all_reduce", 16, 1, [1]),
+    ]
     assert [(r.rank, r.state) for r in comm.missing] == [(3, "dead")]
     assert (comm.ranks[2].state, comm.ranks[2].error) == ("error", "async_error 6")
     assert comm.problems == ["INCOMPLETE", "ERROR", "MISMATCH"]
@@ -105,7 +112,10 @@ def test_json_counts_missing_and_errors() -> None:
 def test_text_of_2_24_counts_all_operations_together() -> None:
     (comm,) = ras.read_file(DATA / "mismatch-2.24.txt").communicators
     assert comm.size == 8 and comm.problems == ["MISMATCH"]
-    assert comm.differences == [RasCounts("", 6650, 6, [0, 1, 4, 5, 6, 7]), RasCounts("", 6649, 2, [2, 3])]
+    assert comm.differences == [
+        RasCounts("", 6650, 6, [0, 1, 4, 5, 6, 7]),
+        RasCounts("", 6649, 2, [2, 3]),
+    ]
     assert comm.ranks[0].process == RasProcess("10.1.0.7", 4102, "2")
 
 
@@ -116,13 +126,18 @@ def test_verbose_text_names_dead_missing_and_outliers() -> None:
     assert report.silent == [RasProcess("10.1.0.9", 3487985, "6")]
     assert [(r.rank, r.state) for r in comm.missing] == [(21, "dead"), (22, "missing")]
     assert {r.rank: r.state for r in comm.ranks} == {4: "init", 7: "running", 30: "running"}
-    assert next(r for r in comm.ranks if r.rank == 7).launched == {"all_reduce": 811, "reduce_scatter": 0}
+    assert next(r for r in comm.ranks if r.rank == 7).launched == {
+        "all_reduce": 811,
+        "reduce_scatter": 0,
+    }
     majority = next(c for c in comm.differences if c.launched == 40)
     assert majority.ranks == [r for r in range(32) if r not in (7, 21, 22, 30)]
     assert report.timeouts == 2
 
 
-@pytest.mark.parametrize("data", [b"", b"hello", b'{"communicators": 1}', (DATA / JSON).read_bytes()[:-20]])
+@pytest.mark.parametrize(
+    "data", [b"", b"hello", b'{"communicators": 1}', (DATA / JSON).read_bytes()[:-20]]
+)
 def test_what_is_no_ras_output(data: bytes) -> None:
     with pytest.raises(BadInput):
         ras.parse(data)
@@ -130,4 +145,8 @@ def test_what_is_no_ras_output(data: bytes) -> None:
 
 def test_answers_are_known_by_their_first_bytes() -> None:
     assert all(ras.is_ras((DATA / name).read_bytes()) for name in (JSON, TEXT, "mismatch-2.24.txt"))
-    assert not ras.is_ras(b'{"version": "2.10"}') and not ras.is_ras(b"Process 7: python") and not ras.is_ras(b"")
+    assert (
+        not ras.is_ras(b'{"version": "2.10"}')
+        and not ras.is_ras(b"Process 7: python")
+        and not ras.is_ras(b"")
+    )

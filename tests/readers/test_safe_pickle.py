@@ -10,7 +10,14 @@ from hangdoctor.errors import BadInput
 from hangdoctor.readers import safe_pickle
 
 PLAIN = {
-    "entries": [{"sizes": [[4, 8], []], "pair": ("0", "default_pg"), "time": 1795181588722969126, "none": None}],
+    "entries": [
+        {
+            "sizes": [[4, 8], []],
+            "pair": ("0", "default_pg"),
+            "time": 1795181588722969126,
+            "none": None,
+        }
+    ],
     "big": -(2**70),
     "float": 1.5,
     "flags": [True, False],
@@ -43,12 +50,19 @@ def test_a_call_is_refused_and_not_made(protocol: int, tmp_path) -> None:
         safe_pickle.loads(data)
     assert not (tmp_path / "made").exists()
     pickle.loads(data)
-    assert (tmp_path / "made").exists(), "the pickle was no threat, so that the refusal proved nothing"
+    assert (tmp_path / "made").exists(), (
+        "the pickle was no threat, so that the refusal proved nothing"
+    )
 
 
 @pytest.mark.parametrize(
     ("value", "named"),
-    [(OrderedDict(a=1), "collections OrderedDict"), ({1, 2}, "EMPTY_SET"), (b"bytes", "BINBYTES"), (print, "builtins")],
+    [
+        (OrderedDict(a=1), "collections OrderedDict"),
+        ({1, 2}, "EMPTY_SET"),
+        (b"bytes", "BINBYTES"),
+        (print, "builtins"),
+    ],
 )
 def test_what_is_refused_is_named(value: object, named: str) -> None:
     with pytest.raises(BadInput, match=named):

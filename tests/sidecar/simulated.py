@@ -41,7 +41,9 @@ Plan = Iterator[Pause]
 class Simulation:
     """`verdicts`: seconds between the last progress and each capture that was concluded as a hang."""
 
-    def __init__(self, plan: Plan, learned: Learned | None = None, seed: int = 0, unwatched_s: float = 0.0) -> None:
+    def __init__(
+        self, plan: Plan, learned: Learned | None = None, seed: int = 0, unwatched_s: float = 0.0
+    ) -> None:
         """`unwatched_s`: so long the job has run when its agents and the collector are started."""
         self.plan, self.chance = plan, random.Random(seed)
         self.core = Core(Settings(), StallWatch(Bounds(), learned), session="s")
@@ -69,7 +71,10 @@ class Simulation:
             self.event += self.pause.seconds
             self.pause = next(self.plan)
         self.now = end
-        phases = [msg.PastPhase(n, len(p), sorted(p)[max(0, len(p) - 4)], max(p)) for n, p in found.items()]
+        phases = [
+            msg.PastPhase(n, len(p), sorted(p)[max(0, len(p) - 4)], max(p))
+            for n, p in found.items()
+        ]
         return msg.Past(sum(p.pauses for p in phases), phases) if seconds else None
 
     def hello(self, node: int, agent: str = "") -> None:
@@ -87,7 +92,9 @@ class Simulation:
         for one in instructions:
             if isinstance(one, Send) and isinstance(one.message, msg.Capture):
                 node = next(n for n, a in self.agent.items() if a.encode() == one.peer)
-                self.answers.append((self.now + one.message.settle_s + _LATE_S, node, one.message.id))
+                self.answers.append(
+                    (self.now + one.message.settle_s + _LATE_S, node, one.message.id)
+                )
             elif isinstance(one, Conclude):
                 status = self.judge(one)
                 self.concluded.append(one)
@@ -139,7 +146,10 @@ class Simulation:
         self.answers = [a for a in self.answers if a[0] > self.now]
         for _, node, id in ready:
             if node not in self.away:
-                ranks = [RankCapture(pid=10 + r, rank=r, world_size=RANKS) for r in (2 * node, 2 * node + 1)]
+                ranks = [
+                    RankCapture(pid=10 + r, rank=r, world_size=RANKS)
+                    for r in (2 * node, 2 * node + 1)
+                ]
                 body = capture_codec.pack_capture(NodeCapture(f"n{node}", "job", ranks))
                 self.say(node, msg.Captured(id, body))
 

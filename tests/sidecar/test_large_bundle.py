@@ -28,12 +28,17 @@ def joined(large: int, monkeypatch: pytest.MonkeyPatch) -> JobCapture:
     nodes = {}
     for number in range(NODES + 1):
         ranks = dict.fromkeys(range(number * RANKS, (number + 1) * RANKS), False)
-        nodes[f"n{number}"] = Node(f"n{number}", b"p", "a", 0.0, "slurm:1.0", layout.world_size, ranks)
+        nodes[f"n{number}"] = Node(
+            f"n{number}", b"p", "a", 0.0, "slurm:1.0", layout.world_size, ranks
+        )
     nodes["n1"].ranks[500] = True
     found = rounds.Round("c", "stall: a test", 0.0, 10.0, 1.0)
     list(found.begin(nodes.values(), 0.0, 5.0, 80))
     for number in reversed(range(NODES)):
-        assert found.take(f"n{number}", messages.Captured("c", pack_capture(capture(number, layout)))) == ""
+        assert (
+            found.take(f"n{number}", messages.Captured("c", pack_capture(capture(number, layout))))
+            == ""
+        )
     return found.join(nodes.values(), 12.0, 1000.0)
 
 

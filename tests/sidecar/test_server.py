@@ -37,7 +37,9 @@ class FakeHandler:
 class StumblingCore(Core):
     """Fails at every Bye."""
 
-    def received(self, peer: bytes, frames: list[bytes], now: float, wall: float) -> list[Instruction]:
+    def received(
+        self, peer: bytes, frames: list[bytes], now: float, wall: float
+    ) -> list[Instruction]:
         if isinstance(msg.from_agent(frames), msg.Bye):
             raise ZeroDivisionError("as an error in the core would")
         return super().received(peer, frames, now, wall)
@@ -50,10 +52,14 @@ class DeafServer(Server):
 
 def server(folder: Path, kind: type[Server] = Server) -> Server:
     options = CollectorOptions(folder, f"ipc://{folder}/socket", insecure=True)
-    return kind(options, StumblingCore(Settings(), StallWatch(Bounds())), FakeMemory(), FakeHandler())
+    return kind(
+        options, StumblingCore(Settings(), StallWatch(Bounds())), FakeMemory(), FakeHandler()
+    )
 
 
-def test_a_message_that_cannot_be_dealt_with_does_not_make_the_collector_deaf(tmp_path: Path) -> None:
+def test_a_message_that_cannot_be_dealt_with_does_not_make_the_collector_deaf(
+    tmp_path: Path,
+) -> None:
     async def life() -> None:
         collector = server(tmp_path)
         running = asyncio.create_task(collector.run())

@@ -36,12 +36,16 @@ class FakeTraining:
         self.now += 1.0
         while self.end < self.now:
             takes = [
-                self.step * self.chance.uniform(1 - self.jitter, 1 + self.jitter) + self.extra.get(r, 0.0)
+                self.step * self.chance.uniform(1 - self.jitter, 1 + self.jitter)
+                + self.extra.get(r, 0.0)
                 for r in range(self.ranks)
             ]
             self.waited = [w + max(takes) - t for w, t in zip(self.waited, takes, strict=True)]
             self.end += max(takes)
-        told = [RankNow(r, waits=round(100 * min(1.0, self.waited[r])), box=True) for r in range(self.ranks)]
+        told = [
+            RankNow(r, waits=round(100 * min(1.0, self.waited[r])), box=True)
+            for r in range(self.ranks)
+        ]
         self.waited = [max(0.0, w - 1.0) for w in self.waited]
         return told
 
@@ -67,7 +71,11 @@ def test_the_rank_that_comes_last_is_named_once_in_a_cool_down() -> None:
     assert watch(training, found, 600) == []
     training.extra = {5: 0.4}
     [slow] = watch(training, found, 1500)
-    assert slow.rank == 5 and slow.shares[5] < 15 and min(w for r, w in slow.shares.items() if r != 5) > 30
+    assert (
+        slow.rank == 5
+        and slow.shares[5] < 15
+        and min(w for r, w in slow.shares.items() if r != 5) > 30
+    )
     assert slow.window_s == 150
     [again] = watch(training, found, 1800)
     assert again.rank == 5
@@ -104,7 +112,22 @@ def test_nothing_is_said_while_too_little_is_known() -> None:
 
 def put_record(box: BoxWriter, serial: int, entered: float, left: float, flags: int = 0) -> None:
     begin, slots, width = box.regions["ring"]
-    record = (serial, serial, round(entered * 1e9), 0, 0, 0, 0, -1, 1, flags, 0, round(left * 1e9), 0, serial)
+    record = (
+        serial,
+        serial,
+        round(entered * 1e9),
+        0,
+        0,
+        0,
+        0,
+        -1,
+        1,
+        flags,
+        0,
+        round(left * 1e9),
+        0,
+        serial,
+    )
     fmt.RECORD.pack_into(box.map, begin + serial % slots * width, *record)
     fmt.THREAD.pack_into(box.map, box.regions["threads"][0], 7, serial, 0, 0, b"MainThread")
 
@@ -146,9 +169,17 @@ def test_a_straggler_is_captured_and_becomes_a_verdict_that_its_bundle_repeats()
     while not asked and training.now < 60:
         seq += 1
         core.received(b"p", encode(Report(seq, 1, 0.0, training.second())), training.now, 0.0)
-        asked = [i for i in core.tick(training.now, 0.0) if isinstance(i, Send) and isinstance(i.message, Capture)]
+        asked = [
+            i
+            for i in core.tick(training.now, 0.0)
+            if isinstance(i, Send) and isinstance(i.message, Capture)
+        ]
     assert isinstance(asked[0], Send) and isinstance(asked[0].message, Capture)
-    body = pack_capture(NodeCapture("n1", "slurm:7.0", [RankCapture(pid=9 + r, rank=r, world_size=4) for r in range(4)]))
+    body = pack_capture(
+        NodeCapture(
+            "n1", "slurm:7.0", [RankCapture(pid=9 + r, rank=r, world_size=4) for r in range(4)]
+        )
+    )
     [done] = [
         i
         for i in core.received(b"p", encode(Captured(asked[0].message.id, body)), training.now, 0.0)
@@ -156,7 +187,11 @@ def test_a_straggler_is_captured_and_becomes_a_verdict_that_its_bundle_repeats()
     ]
     assert done.reason.startswith("slow: rank 2") and done.capture.slowest == 2
     diagnosis = diagnose(done.capture)
-    assert (diagnosis.status, diagnosis.causes[0].kind, diagnosis.causes[0].ranks) == ("slow", "slow", [2])
+    assert (diagnosis.status, diagnosis.causes[0].kind, diagnosis.causes[0].ranks) == (
+        "slow",
+        "slow",
+        [2],
+    )
     assert core.concluded(done.id, diagnosis.status, training.now) == []
     still: JobCapture = done.capture
     still.nodes[0].ranks[1].gone = True  # a hang that the capture shows is what counts

@@ -15,7 +15,9 @@ from hangdoctor.watch.stall_watch import WORKING, Learned, Settings, Stall, Stal
 class FakeJob:
     """Eight ranks on four nodes. `plan` yields (seconds until the next progress, phase, busy meanwhile)."""
 
-    def __init__(self, plan: Iterator[tuple[float, str, bool]], watchdog: StallWatch, box: bool = True) -> None:
+    def __init__(
+        self, plan: Iterator[tuple[float, str, bool]], watchdog: StallWatch, box: bool = True
+    ) -> None:
         self.clock = FakeClock()
         self.plan, self.dog, self.box = plan, watchdog, box
         self.event, self.phase, self.busy = 0.0, "", False
@@ -29,7 +31,9 @@ class FakeJob:
             seconds, self.phase, self.busy = next(self.plan)
             self.next = self.event + seconds
 
-    def run(self, seconds: float, on_tick: Callable[[float], None] = lambda now: None) -> list[Stall]:
+    def run(
+        self, seconds: float, on_tick: Callable[[float], None] = lambda now: None
+    ) -> list[Stall]:
         """Let time pass second by second, as the collector sees it; the stalls that were declared."""
         found = []
         end = self.clock.monotonic() + seconds
@@ -39,7 +43,13 @@ class FakeJob:
             self.advance()
             for node in set(range(4)) - self.deaf:
                 ranks = [
-                    RankNow(r, idle_s=max(0.0, now - self.event), phase=self.phase, busy=self.busy and r == 0, box=self.box)
+                    RankNow(
+                        r,
+                        idle_s=max(0.0, now - self.event),
+                        phase=self.phase,
+                        busy=self.busy and r == 0,
+                        box=self.box,
+                    )
                     for r in (2 * node, 2 * node + 1)
                 ]
                 self.dog.report(now, ranks)
@@ -71,7 +81,11 @@ def restless(seed: int, step: float, marks: bool) -> Iterator[tuple[float, str, 
     yield 70.0, "", True  # compiling
     while True:
         for _ in range(int(120 / step)):
-            yield step * (5 if chance.random() < 0.02 else chance.uniform(0.8, 1.3)), "train" if marks else "", False
+            yield (
+                step * (5 if chance.random() < 0.02 else chance.uniform(0.8, 1.3)),
+                "train" if marks else "",
+                False,
+            )
         for _ in range(5):
             yield chance.uniform(2, 8), "evaluation" if marks else "", not marks
         yield chance.uniform(30, 60), "checkpoint" if marks else "", not marks
@@ -84,7 +98,9 @@ def test_half_an_hour_of_a_restless_job_raises_no_alarm() -> None:
                 job = FakeJob(restless(seed, step, marks), StallWatch(Settings()))
 
                 def pause(now: float, job: FakeJob = job) -> None:
-                    if int(now) == 900:  # the whole machine stands still for ten minutes: its clocks go on
+                    if (
+                        int(now) == 900
+                    ):  # the whole machine stands still for ten minutes: its clocks go on
                         job.clock.advance(600.0)
                         job.event += 600.0
                         job.next += 600.0
@@ -119,7 +135,13 @@ def test_steps_are_a_rhythm_where_no_operation_is_seen_but_the_first() -> None:
     for tenth in range(10, 600):
         steps = min(tenth, 300) // 3
         idle = max(0.0, (tenth - 300) / 10)
-        dog.report(tenth / 10, [RankNow(r, idle_s=idle, iteration=steps, op="init_process_group", box=True) for r in range(4)])
+        dog.report(
+            tenth / 10,
+            [
+                RankNow(r, idle_s=idle, iteration=steps, op="init_process_group", box=True)
+                for r in range(4)
+            ],
+        )
         stall = dog.tick(tenth / 10)
         found += [stall] if stall is not None else []
     assert dog.learned.warm and len(found) == 1 and found[0].age_s < 9
@@ -128,10 +150,14 @@ def test_steps_are_a_rhythm_where_no_operation_is_seen_but_the_first() -> None:
 def test_setting_up_is_no_rhythm() -> None:
     dog = StallWatch(Settings())
     for second in range(1, 30):
-        dog.report(float(second), [RankNow(r, op="store_wait", inside=True, box=True) for r in range(4)])
+        dog.report(
+            float(second), [RankNow(r, op="store_wait", inside=True, box=True) for r in range(4)]
+        )
     assert not dog.learned.warm
     for second in range(30, 45):
-        dog.report(float(second), [RankNow(r, op="all_reduce", inside=True, box=True) for r in range(4)])
+        dog.report(
+            float(second), [RankNow(r, op="all_reduce", inside=True, box=True) for r in range(4)]
+        )
     assert dog.learned.warm
 
 
@@ -163,7 +189,10 @@ def test_when_a_rank_is_lost_the_work_of_the_others_is_no_excuse() -> None:
         job = FakeJob(plan(), StallWatch(Settings()))
         job.run(62)
         job.deaf = {3}
-        job.dog.report(job.clock.monotonic(), [RankNow(7, box=True, over=True, finished=finished), RankNow(6, box=True)])
+        job.dog.report(
+            job.clock.monotonic(),
+            [RankNow(7, box=True, over=True, finished=finished), RankNow(6, box=True)],
+        )
         [stall] = job.run(200)
         assert stall.bound_s == bound
 
@@ -257,7 +286,9 @@ def test_ranks_that_have_left_are_not_waited_for() -> None:
 
 def test_a_capture_comes_before_the_process_groups_give_up() -> None:
     for timeout, latest in ((600.0, 480.0), (1800.0, 1440.0), (60.0, 48.0), (15.0, 7.5)):
-        job = FakeJob(then_stuck(0.5, 3), StallWatch(Settings(start_s=1e6)))  # stands still before there is a rhythm
+        job = FakeJob(
+            then_stuck(0.5, 3), StallWatch(Settings(start_s=1e6))
+        )  # stands still before there is a rhythm
         job.dog.heard(0.0, "n1", 7200.0)
         job.dog.heard(0.0, "n2", timeout)
         [stall] = job.run(2000)
@@ -281,7 +312,10 @@ def test_a_pause_longer_than_a_time_out_that_was_seen_to_be_normal_stays_normal(
         found += job.run(1)
         if dog.stalled:  # the capture shows no hang
             dog.false_alarm(job.clock.monotonic())
-    assert [round(stall.bound_s) for stall in found] == [6, 20]  # looked at twice while it is learned, then never again
+    assert [round(stall.bound_s) for stall in found] == [
+        6,
+        20,
+    ]  # looked at twice while it is learned, then never again
     assert 40 < dog.bound("phase:train")[0] < 100
 
 
@@ -310,7 +344,9 @@ def test_a_collector_that_was_cut_off_takes_no_report_of_the_past_for_a_pause_of
     assert stall.age_s < 9
 
 
-def test_ranks_that_stood_before_anybody_looked_are_a_stall_but_not_before_the_other_nodes_are_heard() -> None:
+def test_ranks_that_stood_before_anybody_looked_are_a_stall_but_not_before_the_other_nodes_are_heard() -> (
+    None
+):
     dog = StallWatch(Settings())
     dog.report(1000.0, [RankNow(0, idle_s=400.0, inside=True, box=True)])
     assert dog.tick(1000.5) is None
@@ -321,6 +357,8 @@ def test_ranks_that_stood_before_anybody_looked_are_a_stall_but_not_before_the_o
     dog = StallWatch(Settings())
     found = []
     for now in range(1000, 1010):
-        dog.report(now, [RankNow(r, idle_s=400.0 + now - 1000, inside=True, box=True) for r in range(2)])
+        dog.report(
+            now, [RankNow(r, idle_s=400.0 + now - 1000, inside=True, box=True) for r in range(2)]
+        )
         found += [stall] if (stall := dog.tick(now)) else []
     assert [round(s.age_s) for s in found] == [404]

@@ -18,15 +18,33 @@ from hangdoctor.watch.stall_watch import StallWatch
 def test_it_says_which_jobs_are_here_and_takes_the_one_that_comes(job: Job, start: Start) -> None:
     key = f"wrong-{os.getpid()}"
     job.rank(0, f"{key}-other")
-    process = start("sidecar", "-m", "hangdoctor", "sidecar", "--local", "--job", f"{key}-late", "--folder", str(job.folder))
+    process = start(
+        "sidecar",
+        "-m",
+        "hangdoctor",
+        "sidecar",
+        "--local",
+        "--job",
+        f"{key}-late",
+        "--folder",
+        str(job.folder),
+    )
     wait_until(lambda: job.said("sidecar", "its agent is here (1 nodes)") == 1, "its agent reports")
     said = (job.logs / "sidecar.log").read_text()
-    [line] = [line for line in said.splitlines() if f"waiting for ranks of job {key}-late; here now: " in line]
+    [line] = [
+        line
+        for line in said.splitlines()
+        if f"waiting for ranks of job {key}-late; here now: " in line
+    ]
     assert f"torchrun:{key}-other" in line
     [agent] = (job.folder / "logs").iterdir()
     assert f"waiting for ranks of job {key}-late; here now: " in agent.read_text()
     wait_until(
-        lambda: job.said("sidecar", "waiting for ranks: 1 node is here and has none of the job yet") == 1, "it says so again"
+        lambda: (
+            job.said("sidecar", "waiting for ranks: 1 node is here and has none of the job yet")
+            == 1
+        ),
+        "it says so again",
     )
     job.rank(1, f"{key}-late")
     process.send_signal(signal.SIGUSR1)

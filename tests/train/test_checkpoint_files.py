@@ -189,7 +189,9 @@ def test_a_difference_is_refused_with_both_values(flag, old, new) -> None:
 def test_override_takes_the_new_learning_rate_but_no_other_shape() -> None:
     override = ["--checkpoint.override", "true"]
     assert refused(["--optimizer.lr", "3e-5"], ["--optimizer.lr", "1e-5", *override]) == ""
-    assert "--model.layers is 8, the checkpoint has 4" in refused([], ["--model.layers", "8", *override])
+    assert "--model.layers is 8, the checkpoint has 4" in refused(
+        [], ["--model.layers", "8", *override]
+    )
 
 
 def test_another_topology_is_sent_to_the_universal_format() -> None:

@@ -89,9 +89,13 @@ def test_acts_leave_the_process_in_the_state_that_they_name() -> None:
         parent.wait()
 
 
-def test_an_unarmed_point_does_nothing_and_a_fault_strikes_once_where_it_should(monkeypatch) -> None:
+def test_an_unarmed_point_does_nothing_and_a_fault_strikes_once_where_it_should(
+    monkeypatch,
+) -> None:
     struck = []
-    monkeypatch.setattr("train.faults.acts.strike", lambda fault, context: struck.append(fault.where) or True)
+    monkeypatch.setattr(
+        "train.faults.acts.strike", lambda fault, context: struck.append(fault.where) or True
+    )
     assert faults.point("dp") is False
     try:
         faults.arm(parse_faults("missing_send@1:3,sleep@0:3:dp,sleep@1:3:dp", 2), rank=1)
@@ -159,7 +163,9 @@ def test_two_ranks_hang(fault, sizes, tmp_path) -> None:
         kind, rank = fault.split("@")[0], int(fault.split("@")[1][0])
         text = job.until(f"fault: {kind} at rank {rank} iteration 2", rank, 90)
         job.until(" iteration        1/")  # a loader's worker runs ahead of it
-        assert f"pid {job.processes[rank].pid}" in text or kind == "data_stuck"  # there it is the worker's
+        assert (
+            f"pid {job.processes[rank].pid}" in text or kind == "data_stuck"
+        )  # there it is the worker's
         still(job)
 
 
@@ -183,12 +189,16 @@ def test_eight_ranks_of_the_shipped_configuration_hang_under_torchrun(tmp_path) 
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     log = tmp_path / "log"
     with log.open("wb") as out:
-        launcher = subprocess.Popen(command, cwd=ROOT, env=env, stdout=out, stderr=out, start_new_session=True)
+        launcher = subprocess.Popen(
+            command, cwd=ROOT, env=env, stdout=out, stderr=out, start_new_session=True
+        )
     children: list[psutil.Process] = []
     try:
         end = time.monotonic() + 180
         while "fault: sleep at rank 3 iteration 2 tp" not in log.read_text(errors="replace"):
-            assert time.monotonic() < end and launcher.poll() is None, log.read_text(errors="replace")[-3000:]
+            assert time.monotonic() < end and launcher.poll() is None, log.read_text(
+                errors="replace"
+            )[-3000:]
             time.sleep(0.1)
         children = psutil.Process(launcher.pid).children(recursive=True)
         assert " iteration        1/" in log.read_text(errors="replace")

@@ -15,7 +15,9 @@ STATIC = Path(rank_states.__file__).parent / "web" / "static"
 
 
 def test_the_page_has_the_table() -> None:
-    assert (STATIC / "states.js").read_text() == rank_states.javascript(), "python -m hangdoctor.watch.rank_states > states.js"
+    assert (STATIC / "states.js").read_text() == rank_states.javascript(), (
+        "python -m hangdoctor.watch.rank_states > states.js"
+    )
 
 
 def test_the_page_keeps_no_table_of_its_own() -> None:
@@ -44,6 +46,9 @@ def test_every_state_that_a_rank_can_have_is_in_the_table() -> None:
         RankNow(0, busy=True), RankNow(0, inside=True), RankNow(0, box=True), RankNow(0),
     ]  # fmt: skip
     seen = {
-        standing.state_of(report, idle_s, silent) for report in reports for idle_s in (0.0, 60.0) for silent in (False, True)
+        standing.state_of(report, idle_s, silent)
+        for report in reports
+        for idle_s in (0.0, 60.0)
+        for silent in (False, True)
     }
     assert seen | {"unseen"} == set(STATES)

@@ -60,7 +60,9 @@ class Kernels:
 
 def _build(order: tuple[str, ...], why: str, **fixed: str) -> Kernels:
     used = {name: next(f for f in order if f in table) for name, table in FLAVOURS.items()} | fixed
-    return Kernels(**{name: FLAVOURS[name][flavour] for name, flavour in used.items()}, used=used, why=why)
+    return Kernels(
+        **{name: FLAVOURS[name][flavour] for name, flavour in used.items()}, used=used, why=why
+    )
 
 
 def choose(wanted: str, device: torch.device) -> Kernels:

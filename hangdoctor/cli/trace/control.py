@@ -28,14 +28,24 @@ def _ranks(ctx: click.Context, param: click.Parameter, value: str | None) -> str
     return format_ranks(parse_ranks(value)) if value else None
 
 
-_rows_flag = click.option("--rows", is_flag=True, hidden=True, help="Answer with rows, for the node that asks.")
+_rows_flag = click.option(
+    "--rows", is_flag=True, hidden=True, help="Answer with rows, for the node that asks."
+)
 _quiet_flag = click.option("--quiet", "-q", is_flag=True, help="Nothing but errors.")
 
 
 @click.command("start")
 @choice_flags()
-@click.option("--ranks", callback=_ranks, metavar="R", help="Only these ranks, as 0-7,12 (default: all).")
-@click.option("--size", "size_mb", type=click.FloatRange(1, 4096), metavar="MB", help="Size of each rank's ring (default 16).")
+@click.option(
+    "--ranks", callback=_ranks, metavar="R", help="Only these ranks, as 0-7,12 (default: all)."
+)
+@click.option(
+    "--size",
+    "size_mb",
+    type=click.FloatRange(1, 4096),
+    metavar="MB",
+    help="Size of each rank's ring (default 16).",
+)
 @click.option("--wait", "wait_s", default=5.0, show_default=True, type=click.FloatRange(0), metavar="S",
               help="Seconds to wait for the ranks to say that they trace.")  # fmt: skip
 @where_flags
@@ -70,14 +80,24 @@ def _switch(request: Request, wait_s: float, quiet: bool, rows: bool, **named: A
     if where.nodes:
         answers = trace_nodes.ask(where, _as_arguments(request, wait_s), wait_s, say)
         if not answers:
-            raise NoRanksFound(f"no node of {where.nodes} has a rank that carries the probe", "Start it with: hangdoctor run")
+            raise NoRanksFound(
+                f"no node of {where.nodes} has a rank that carries the probe",
+                "Start it with: hangdoctor run",
+            )
     else:
         ranks = [r for r in find(where.folder, where.job, say) if r.box.status == "live"]
         if not ranks:
-            raise UsageError("no rank of this job is alive", "What they recorded can be read: hangdoctor trace tail --rank R")
+            raise UsageError(
+                "no rank of this job is alive",
+                "What they recorded can be read: hangdoctor trace tail --rank R",
+            )
         for folder in sorted({r.folder for r in ranks}):
             requests.write(folder, request)
-        concerned = [r for r in ranks if requests.concerns(request, r.box.rank) and (request.on or r.trace is not None)]
+        concerned = [
+            r
+            for r in ranks
+            if requests.concerns(request, r.box.rank) and (request.on or r.trace is not None)
+        ]
         answers = [row_of(r, request.serial) for r in _wait(concerned, request.serial, wait_s)]
     if rows:
         pipes.say(trace_nodes.answer(answers))
@@ -90,8 +110,14 @@ def _as_arguments(request: Request, wait_s: float) -> list[str]:
     words = ["start" if request.on else "stop", "--wait", str(wait_s)]
     for flag, names in (("--follow", request.follow), ("--ignore", request.ignore)):
         words += [flag, ",".join(names)] if names else []
-    numbers = (("--from-iteration", request.from_iteration), ("--ranks", request.ranks), ("--size", request.size_mb))
-    return words + [word for flag, value in numbers if value is not None for word in (flag, str(value))]
+    numbers = (
+        ("--from-iteration", request.from_iteration),
+        ("--ranks", request.ranks),
+        ("--size", request.size_mb),
+    )
+    return words + [
+        word for flag, value in numbers if value is not None for word in (flag, str(value))
+    ]
 
 
 def _wait(ranks: list[Traced], serial: int, wait_s: float) -> list[Traced]:
@@ -100,7 +126,10 @@ def _wait(ranks: list[Traced], serial: int, wait_s: float) -> list[Traced]:
     while True:
         ranks = again(ranks)
         late = [
-            r for r in ranks if not (r.trace is not None and r.trace.request >= serial) and "call tracing" not in r.box.note
+            r
+            for r in ranks
+            if not (r.trace is not None and r.trace.request >= serial)
+            and "call tracing" not in r.box.note
         ]
         if not late or time.monotonic() > end:
             return ranks
@@ -110,7 +139,10 @@ def _wait(ranks: list[Traced], serial: int, wait_s: float) -> list[Traced]:
 def outcome_lines(request: Request, rows: Sequence[TracedRank]) -> Iterator[str]:
     """What became of a request, as lines."""
     waits = f"waiting for the job to say that it is at iteration {request.from_iteration} (hangdoctor.probe.iteration)"
-    words = {"waiting": waits, "switched off": "switched off after an internal error (hangdoctor trace status)"}
+    words = {
+        "waiting": waits,
+        "switched off": "switched off after an internal error (hangdoctor trace status)",
+    }
     for state in sorted({r.state for r in rows if r.obeyed}):
         yield f"{_named(rows, lambda r, s=state: r.obeyed and r.state == s)}: {words.get(state, state)}"  # type: ignore[misc]
     slow = _named(rows, lambda r: r.obeyed and r.state == "tracing" and r.variant == "python")
@@ -130,7 +162,9 @@ def outcome_lines(request: Request, rows: Sequence[TracedRank]) -> Iterator[str]
 def _unseen_lines(rows: Sequence[TracedRank]) -> Iterator[str]:
     """Which of the chosen names no traced rank has imported: where some have, the others may never do, and nothing is wrong."""
     traced = [r.unseen.split(",") for r in rows if r.state in ("tracing", "waiting")]
-    names = [n for n in (traced[0] if traced else []) if n and all(n in unseen for unseen in traced)]
+    names = [
+        n for n in (traced[0] if traced else []) if n and all(n in unseen for unseen in traced)
+    ]
     if names:
         yield f"no traced rank has imported {', '.join(names)}: misspelt, or a package that is imported later (trace status tells)"
 
@@ -164,7 +198,9 @@ def status(as_json: bool, rows: bool, **named: Any) -> None:
 
 
 def _table(rows: Sequence[TracedRank]) -> Iterator[str]:
-    for follow, ignore in sorted({(r.follow, r.ignore) for r in rows if r.state not in ("never traced", "stopped")}):
+    for follow, ignore in sorted(
+        {(r.follow, r.ignore) for r in rows if r.state not in ("never traced", "stopped")}
+    ):
         yield f"follows {follow or 'everything but the standard library'}{f', ignores {ignore}' if ignore else ''}"
     yield from _unseen_lines(rows)
     width = max((len(r.node) for r in rows), default=0)

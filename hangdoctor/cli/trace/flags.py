@@ -13,10 +13,15 @@ _Command = Callable[..., Any]
 
 
 def _names(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(name.strip() for text in value for name in text.split(",") if name.strip()))
+    names = tuple(
+        dict.fromkeys(name.strip() for text in value for name in text.split(",") if name.strip())
+    )
     for name in names:
         if name != "*" and not all(part.isidentifier() for part in name.split(".")):
-            raise UsageError(f"'{name}' is no import name", "Write it as in an import statement: megatron.model,deepspeed")
+            raise UsageError(
+                f"'{name}' is no import name",
+                "Write it as in an import statement: megatron.model,deepspeed",
+            )
     return names
 
 

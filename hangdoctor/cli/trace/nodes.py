@@ -46,7 +46,9 @@ class Where(Struct):
         )
         named = [w for w in words if w]
         if len(named) > 1:
-            raise UsageError("more than one target named", "Name one: --local, --jobid J, --hostfile F or --pbs.")
+            raise UsageError(
+                "more than one target named", "Name one: --local, --jobid J, --hostfile F or --pbs."
+            )
         return "" if self.local else "".join(named)
 
 
@@ -55,9 +57,14 @@ def where_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     flags = [
         jobid_flag("on all of its nodes."),
         click.option(
-            "--hostfile", metavar="F", type=click.Path(path_type=Path), help="Hosts, one a line, by ssh: on all of them."
+            "--hostfile",
+            metavar="F",
+            type=click.Path(path_type=Path),
+            help="Hosts, one a line, by ssh: on all of them.",
         ),
-        click.option("--pbs", is_flag=True, help="On the nodes of this PBS job (PBS_NODEFILE), by mpiexec."),
+        click.option(
+            "--pbs", is_flag=True, help="On the nodes of this PBS job (PBS_NODEFILE), by mpiexec."
+        ),
     ]
     for flag in reversed(flags):
         command = flag(command)
@@ -69,7 +76,9 @@ def answer(rows: Sequence[TracedRank]) -> str:
     return MARK + escape_hidden(msgspec.json.encode(rows).decode())
 
 
-def ask(where: Where, arguments: Sequence[str], wait_s: float, say: Callable[[str], None]) -> list[TracedRank]:
+def ask(
+    where: Where, arguments: Sequence[str], wait_s: float, say: Callable[[str], None]
+) -> list[TracedRank]:
     """Rows of all nodes; who did not answer is said.
 
     Raises:
@@ -85,7 +94,9 @@ def ask(where: Where, arguments: Sequence[str], wait_s: float, say: Callable[[st
     else:
         words += ["--job", where.job] if where.job else []
         words += ["--folder", str(where.folder)] if where.folder else []
-        outcomes = Everywhere(Target(hostfile=where.hostfile, pbs=where.pbs)).ask(words, patience_s, say)
+        outcomes = Everywhere(Target(hostfile=where.hostfile, pbs=where.pbs)).ask(
+            words, patience_s, say
+        )
     rows: list[TracedRank] = []
     for outcome in outcomes:
         line = next((text for text in outcome.output.splitlines() if text.startswith(MARK)), None)
@@ -125,9 +136,13 @@ def follow(jobid: str, node: str, arguments: Sequence[str], say: Callable[[str],
                     errors += line.text + "\n"
         if stream.code == 0:
             return
-        if "Invalid generic resource" not in errors:  # a cluster without GPUs in its configuration does not know the word
+        if (
+            "Invalid generic resource" not in errors
+        ):  # a cluster without GPUs in its configuration does not know the word
             break
     if re.search(rf"{ENDED}|CANCELLED AT", errors):
         say(f"the job ended on node {node}")
         return
-    raise LauncherError(f"node {node} tells no more: {gather.last_words(errors) or f'exit code {stream.code}'}")
+    raise LauncherError(
+        f"node {node} tells no more: {gather.last_words(errors) or f'exit code {stream.code}'}"
+    )

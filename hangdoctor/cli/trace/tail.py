@@ -28,13 +28,28 @@ _MAX_AT_ONCE = 20_000  # events between two looks; of more the last so many are 
 
 @click.command("tail")
 @click.option("--rank", type=click.IntRange(0), required=True, metavar="R", help="Which rank.")
-@click.option("-n", "--lines", default=20, show_default=True, type=click.IntRange(0), metavar="N", help="Events from before.")
+@click.option(
+    "-n",
+    "--lines",
+    default=20,
+    show_default=True,
+    type=click.IntRange(0),
+    metavar="N",
+    help="Events from before.",
+)
 @click.option("--all-threads", is_flag=True, help="All threads of the rank, not the main one only.")
 @click.option("--no-wait", is_flag=True, help="End after those, do not wait for more.")
 @target_flags
 @jobid_flag("on whichever of its nodes the rank is.")
 def tail(
-    rank: int, lines: int, all_threads: bool, no_wait: bool, folder: Path | None, job: str, jobid: str | None, local: bool
+    rank: int,
+    lines: int,
+    all_threads: bool,
+    no_wait: bool,
+    folder: Path | None,
+    job: str,
+    jobid: str | None,
+    local: bool,
 ) -> None:
     """The last calls of one rank, live, like tail -f; also while it hangs or after it died.
 
@@ -45,9 +60,13 @@ def tail(
     """
     say = progress_to_stderr(False)
     if jobid:
-        node = _node_of(trace_nodes.ask(trace_nodes.Where(jobid=jobid), ["status"], _STATUS_S, say), rank, jobid)
+        node = _node_of(
+            trace_nodes.ask(trace_nodes.Where(jobid=jobid), ["status"], _STATUS_S, say), rank, jobid
+        )
         flags = [*(["--all-threads"] if all_threads else []), *(["--no-wait"] if no_wait else [])]
-        trace_nodes.follow(jobid, node, ["tail", "--rank", str(rank), "-n", str(lines), *flags], say)
+        trace_nodes.follow(
+            jobid, node, ["tail", "--rank", str(rank), "-n", str(lines), *flags], say
+        )
         return
     _tail(_rank(find(folder, job, say), rank), lines, all_threads, no_wait)
 
@@ -85,7 +104,9 @@ def _tail(traced: Traced, lines: int, all_threads: bool, no_wait: bool) -> None:
             more = reader.read(since=max(seen, reader.written() - _MAX_AT_ONCE))
             if more.written > seen:
                 if more.written - seen > _MAX_AT_ONCE:
-                    pipes.say(f"... {more.written - seen - _MAX_AT_ONCE:,} events more than can be shown ...")
+                    pipes.say(
+                        f"... {more.written - seen - _MAX_AT_ONCE:,} events more than can be shown ..."
+                    )
                 seen, quiet, told = more.written, time.monotonic(), False
                 view.show(more, more.events)
             elif again([traced])[0].box.status != "live":
@@ -107,7 +128,9 @@ def _rank(ranks: list[Traced], rank: int) -> Traced:
     own = [r for r in ranks if r.box.rank == rank]
     if not own:
         there = sorted({r.box.rank for r in ranks})
-        raise UsageError(f"rank {rank} is not on this host", f"Here are: {', '.join(map(str, there))}.")
+        raise UsageError(
+            f"rank {rank} is not on this host", f"Here are: {', '.join(map(str, there))}."
+        )
     traced = max(own, key=lambda r: r.box.created_s)
     if traced.trouble:
         raise BadInput(traced.trouble)
@@ -117,7 +140,10 @@ def _rank(ranks: list[Traced], rank: int) -> Traced:
 
 
 def _never_traced(rank: int, where: str = "") -> UsageError:
-    return UsageError(f"rank {rank} was never traced", f"Switch it on: hangdoctor trace start{where} --follow PACKAGES")
+    return UsageError(
+        f"rank {rank} was never traced",
+        f"Switch it on: hangdoctor trace start{where} --follow PACKAGES",
+    )
 
 
 class _View:
@@ -170,7 +196,15 @@ def _say_where(view: _View, traced: Traced) -> None:
     now = again([traced])[0]
     stack = view.stacks.get(view.main, [])
     inside = f"; in {' > '.join(stack[-4:])}" if stack else ""
-    ago = f"last call {max(0.0, time.time() - view.last_s):.0f} s ago" if view.last_s else "no call recorded"
+    ago = (
+        f"last call {max(0.0, time.time() - view.last_s):.0f} s ago"
+        if view.last_s
+        else "no call recorded"
+    )
     state = {"live": "", "dead": " (the process is gone)"}.get(now.box.status, "")
-    off = "" if now.trace is None or now.trace.state == "tracing" else f" [tracing: {now.trace.state.replace('_', ' ')}]"
+    off = (
+        ""
+        if now.trace is None or now.trace.state == "tracing"
+        else f" [tracing: {now.trace.state.replace('_', ' ')}]"
+    )
     pipes.say(f"hangdoctor: rank {traced.box.rank}{state}: {ago}{inside}{off}", err=True)

@@ -35,9 +35,23 @@ class Traced(Struct):
 def target_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     """--local, --job, --folder."""
     flags = [
-        click.option("--local", is_flag=True, help="Ranks of this user on this host (the default; root: of everybody)."),
-        click.option("--job", default="", metavar="KEY", help="Which job, where a host runs several; otherwise the newest."),
-        click.option("--folder", metavar="DIR", type=click.Path(path_type=Path), help="The job's HANGDOCTOR_DIR."),
+        click.option(
+            "--local",
+            is_flag=True,
+            help="Ranks of this user on this host (the default; root: of everybody).",
+        ),
+        click.option(
+            "--job",
+            default="",
+            metavar="KEY",
+            help="Which job, where a host runs several; otherwise the newest.",
+        ),
+        click.option(
+            "--folder",
+            metavar="DIR",
+            type=click.Path(path_type=Path),
+            help="The job's HANGDOCTOR_DIR.",
+        ),
     ]
     for flag in reversed(flags):
         command = flag(command)
@@ -55,7 +69,11 @@ def find(folder: Path | None, job: str, say: Callable[[str], None]) -> list[Trac
     Raises:
         NoRanksFound: no rank with the probe.
     """
-    found = {b.path: b for where in ([folder] if folder else [None, *_named_folders()]) for b in blackbox.find_boxes(where)}
+    found = {
+        b.path: b
+        for where in ([folder] if folder else [None, *_named_folders()])
+        for b in blackbox.find_boxes(where)
+    }
     boxes = [b for b in found.values() if b.status != "stale"]
     chosen = {name: _present(of) for name, of in blackbox.jobs_named(job, boxes).items()}
     if not chosen:
@@ -64,9 +82,17 @@ def find(folder: Path | None, job: str, say: Callable[[str], None]) -> list[Trac
             f"no rank{f' of job {job}' if job else ''} that carries the probe was found{where}",
             f"There are: {', '.join(sorted({b.job for b in boxes}))}." if boxes else _NO_BOX,
         )
-    best = max(chosen, key=lambda k: (any(b.status == "live" for b in chosen[k]), max(b.created_s for b in chosen[k])))
+    best = max(
+        chosen,
+        key=lambda k: (
+            any(b.status == "live" for b in chosen[k]),
+            max(b.created_s for b in chosen[k]),
+        ),
+    )
     if len(chosen) > 1:
-        say(f"job {best} is taken, the newest; also here: {', '.join(sorted(set(chosen) - {best}))} (--job KEY)")
+        say(
+            f"job {best} is taken, the newest; also here: {', '.join(sorted(set(chosen) - {best}))} (--job KEY)"
+        )
     return [_traced(b) for b in sorted(chosen[best], key=lambda b: (b.rank, b.created_s))]
 
 
@@ -87,7 +113,9 @@ def _named_folders() -> list[Path]:
             continue  # another user's, or gone
         for entry in data.split(b"\0"):
             if entry.startswith(b"HANGDOCTOR_DIR="):
-                named.add(str(blackbox.named_folder(os.fsdecode(entry[15:]), int(path.parent.name))))
+                named.add(
+                    str(blackbox.named_folder(os.fsdecode(entry[15:]), int(path.parent.name)))
+                )
     return sorted(Path(name) for name in named if name and Path(name).is_dir())
 
 
@@ -132,10 +160,17 @@ def row_of(rank: Traced, serial: int = 0) -> TracedRank:
     row = TracedRank(box.rank, box.pid, box.status, note=rank.trouble or box.note)
     if trace is None:
         return row
-    row.state, row.events, row.obeyed = trace.state.replace("_", " "), trace.written, trace.request >= serial
+    row.state, row.events, row.obeyed = (
+        trace.state.replace("_", " "),
+        trace.written,
+        trace.request >= serial,
+    )
     row.follow, row.ignore = ",".join(trace.follow), ",".join(trace.ignore)
     row.unseen = ",".join(trace.unseen)
-    row.variant, row.from_iteration = "python" if trace.python else "extension", trace.from_iteration
+    row.variant, row.from_iteration = (
+        "python" if trace.python else "extension",
+        trace.from_iteration,
+    )
     row.note = trace.note or row.note
     try:
         with CallsReader(calls_path(box.path), {box.owner}) as reader:

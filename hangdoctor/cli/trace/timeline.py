@@ -14,22 +14,36 @@ from ...text.printable import as_json
 from .. import pipes
 from ..output import write_file
 
-_PLACE = click.argument("place", metavar="[FOLDER|BUNDLE]", required=False, type=click.Path(path_type=Path))
+_PLACE = click.argument(
+    "place", metavar="[FOLDER|BUNDLE]", required=False, type=click.Path(path_type=Path)
+)
 _JOB = click.option(
-    "--job", default="", metavar="KEY", help="Which job, where the folder has boxes of several; otherwise the newest."
+    "--job",
+    default="",
+    metavar="KEY",
+    help="Which job, where the folder has boxes of several; otherwise the newest.",
 )
 
 
 @click.command("export")
 @_PLACE
-@click.option("--out", "-o", default="hangdoctor.pftrace", show_default=True, metavar="FILE|-", help="Where to write it.")
+@click.option(
+    "--out",
+    "-o",
+    default="hangdoctor.pftrace",
+    show_default=True,
+    metavar="FILE|-",
+    help="Where to write it.",
+)
 @click.option("--torch-profiler", "profiler", metavar="DIR", type=click.Path(path_type=Path),
               help="Add the GPU kernels of torch.profiler's traces in DIR (.json, .json.gz; one a rank).")  # fmt: skip
 @click.option("--calls", default=100_000, show_default=True, type=click.IntRange(0), metavar="N",
               help="So many of the last call events of each rank, where calls are traced.")  # fmt: skip
 @_JOB
 @click.option("--quiet", "-q", is_flag=True, help="Nothing on stderr but errors.")
-def export(place: Path | None, out: str, profiler: Path | None, calls: int, job: str, quiet: bool) -> None:
+def export(
+    place: Path | None, out: str, profiler: Path | None, calls: int, job: str, quiet: bool
+) -> None:
     """One timeline of all ranks, for Perfetto's viewer (https://ui.perfetto.dev, "Open trace file").
 
     From the black boxes in a job's folder (HANGDOCTOR_DIR; default: where those of this user lie), while it runs, hangs or after
@@ -60,12 +74,21 @@ def export(place: Path | None, out: str, profiler: Path | None, calls: int, job:
 @click.command("stragglers")
 @_PLACE
 @click.option(
-    "--json", "json_file", metavar="FILE|-", help="Write everything as JSON; - is standard output, instead of the table."
+    "--json",
+    "json_file",
+    metavar="FILE|-",
+    help="Write everything as JSON; - is standard output, instead of the table.",
 )
 @click.option("--svg", "svg_file", metavar="FILE", help="Write the heat map rank x step.")
 @_JOB
-@click.option("--no-color", is_flag=True, help="No colours (also NO_COLOR, and where the output is no terminal).")
-def stragglers(place: Path | None, json_file: str | None, svg_file: str | None, job: str, no_color: bool) -> None:
+@click.option(
+    "--no-color",
+    is_flag=True,
+    help="No colours (also NO_COLOR, and where the output is no terminal).",
+)
+def stragglers(
+    place: Path | None, json_file: str | None, svg_file: str | None, job: str, no_color: bool
+) -> None:
     """Who arrived last at each step, how long the others waited, and how much of the time was communication.
 
     From the black boxes in a job's folder, of a job that runs, or from a bundle, like `trace export`. A rank that comes late because it
@@ -91,4 +114,9 @@ def stragglers(place: Path | None, json_file: str | None, svg_file: str | None, 
         from ...timeline.late_table import render
 
         plain = no_color or bool(os.environ.get("NO_COLOR"))
-        render(found, Console(color_system=None if plain else "auto", width=None if sys.stdout.isatty() else 140))
+        render(
+            found,
+            Console(
+                color_system=None if plain else "auto", width=None if sys.stdout.isatty() else 140
+            ),
+        )

@@ -10,10 +10,22 @@ import click
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "start": ("control", "start", "Trace Python calls in a running job that carries the probe."),
     "stop": ("control", "stop", "Stop tracing; what was recorded stays readable."),
-    "status": ("control", "status", "Who traces, what, how much, and how far back the rings reach."),
-    "tail": ("tail", "tail", "The last calls of one rank, live, also while it hangs or after it died."),
+    "status": (
+        "control",
+        "status",
+        "Who traces, what, how much, and how far back the rings reach.",
+    ),
+    "tail": (
+        "tail",
+        "tail",
+        "The last calls of one rank, live, also while it hangs or after it died.",
+    ),
     "export": ("timeline", "export", "One timeline of all ranks, for Perfetto's viewer."),
-    "stragglers": ("timeline", "stragglers", "Who arrived last at each step, and how long the others waited."),
+    "stragglers": (
+        "timeline",
+        "stragglers",
+        "Who arrived last at each step, and how long the others waited.",
+    ),
 }
 
 
@@ -27,7 +39,9 @@ class _Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, attribute, _ = COMMANDS[cmd_name]
-        command: click.Command = getattr(importlib.import_module(f".{module}", __package__), attribute)
+        command: click.Command = getattr(
+            importlib.import_module(f".{module}", __package__), attribute
+        )
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -27,7 +27,9 @@ class Choice:
         wanted = max((_match(name, module) for name in self._follow), default=-1)
         if not self._follow:
             wanted = 0 if module.partition(".")[0] not in sys.stdlib_module_names else -1
-        return wanted >= 0 and wanted > max((_match(name, module) for name in self._ignore), default=-1)
+        return wanted >= 0 and wanted > max(
+            (_match(name, module) for name in self._ignore), default=-1
+        )
 
 
 def _match(name: str, module: str) -> int:
@@ -56,7 +58,10 @@ def not_imported(names: Iterable[str]) -> list[str]:
 
 def _own_name(main: Mapping[str, Any], filename: str) -> str:
     """The program's import name: its module's with `python -m`, else that of its file."""
-    return str(getattr(main.get("__spec__"), "name", "") or _stem(main.get("__file__") or filename)) or "__main__"
+    return (
+        str(getattr(main.get("__spec__"), "name", "") or _stem(main.get("__file__") or filename))
+        or "__main__"
+    )
 
 
 def _stem(path: object) -> str:

@@ -24,7 +24,9 @@ class GroupNames:
         known: dict[str, list[int]] = {}
         for one in ops:
             for group in one.groups:
-                if group.uid not in self._groups or (group.name and not self._groups[group.uid].name):
+                if group.uid not in self._groups or (
+                    group.name and not self._groups[group.uid].name
+                ):
                     self._groups[group.uid] = group
                 if group.ranks and group.uid not in self._members:
                     self._members[group.uid] = sorted(group.ranks)
@@ -45,7 +47,9 @@ class GroupNames:
             return "world"
         if self._layout is not None and len(ranks) > 1:
             for axis in _AXES:
-                if len(ranks) == getattr(self._layout, axis) and list(ranks) == self._layout.group(axis, ranks[0]):
+                if len(ranks) == getattr(self._layout, axis) and list(ranks) == self._layout.group(
+                    axis, ranks[0]
+                ):
                     return axis
         return ""
 
@@ -57,7 +61,11 @@ class GroupNames:
             name = self._groups[uid].name if uid in self._groups else ""
             word = _AXES.get(axis) or (f"{name!r}" if name and not name.isdigit() else "")
             spelled = cut_list(format_ranks(ranks), 40) if ranks else "of unknown ranks"
-            found = "the whole job" if axis == "world" else f"the {word} group {spelled}".replace("  ", " ")
+            found = (
+                "the whole job"
+                if axis == "world"
+                else f"the {word} group {spelled}".replace("  ", " ")
+            )
             self._labels[uid] = found
         return found
 

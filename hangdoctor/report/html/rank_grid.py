@@ -31,7 +31,11 @@ _ROW = 16  # ranks in a line where neither layout nor nodes are known
 def arrangements(everybody: list[Rank], layout: Layout | None) -> list[Arrangement]:
     """The ways to lay the ranks out, the best one first."""
     found = []
-    if layout is not None and layout.world_size == len(everybody) and max(layout.dp, layout.pp, layout.tp) < len(everybody):
+    if (
+        layout is not None
+        and layout.world_size == len(everybody)
+        and max(layout.dp, layout.pp, layout.tp) < len(everybody)
+    ):
         found.append(Arrangement("layout", "dp \u00d7 pp \u00d7 tp", _by_layout(everybody, layout)))
     nodes = {r.node for r in everybody}
     if nodes - {""}:
@@ -44,13 +48,19 @@ def arrangements(everybody: list[Rank], layout: Layout | None) -> list[Arrangeme
 def _by_layout(everybody: list[Rank], layout: Layout) -> list[Block]:
     """A block for each pipeline stage, replicas downwards, tensor slices across; without slices, stages downwards."""
     if layout.tp == 1:
-        lines = [Line(f"pp {pp}", [everybody[layout.rank(pp, dp, 0)] for dp in range(layout.dp)]) for pp in range(layout.pp)]
+        lines = [
+            Line(f"pp {pp}", [everybody[layout.rank(pp, dp, 0)] for dp in range(layout.dp)])
+            for pp in range(layout.pp)
+        ]
         return [Block("", [f"dp {dp}" for dp in range(layout.dp)], lines)]
     return [
         Block(
             f"pp {pp}" if layout.pp > 1 else "",
             [f"tp {tp}" for tp in range(layout.tp)],
-            [Line(f"dp {dp}", [everybody[layout.rank(pp, dp, tp)] for tp in range(layout.tp)]) for dp in range(layout.dp)],
+            [
+                Line(f"dp {dp}", [everybody[layout.rank(pp, dp, tp)] for tp in range(layout.tp)])
+                for dp in range(layout.dp)
+            ],
         )
         for pp in range(layout.pp)
     ]
@@ -64,7 +74,9 @@ def _by_node(everybody: list[Rank]) -> list[Block]:
     blocks = []
     for node in sorted(nodes, key=lambda n: (n == "", nodes[n][0].rank)):
         own = sorted(nodes[node], key=lambda r: (r.line.local_rank if r.line else -1, r.rank))
-        blocks.append(Block(node or "node unknown", [], _lines(own) if len(own) > _ROW else [Line("", own)]))
+        blocks.append(
+            Block(node or "node unknown", [], _lines(own) if len(own) > _ROW else [Line("", own)])
+        )
     return blocks
 
 

@@ -25,11 +25,20 @@ def rows(groups: Sequence[StackGroup], frames: Frames) -> tuple[list[list[Any]],
         if len(found) >= _NODES:
             left_out += len(node.ranks)
             continue
-        found.append([parent, format_ranks(node.ranks), [frames.frame(f.name, f.file, f.line) for f in node.frames]])
+        found.append(
+            [
+                parent,
+                format_ranks(node.ranks),
+                [frames.frame(f.name, f.file, f.line) for f in node.frames],
+            ]
+        )
         queue += [(len(found) - 1, child) for child in node.children]
     return found, left_out
 
 
 def as_text(groups: Sequence[StackGroup]) -> str:
     """The same for a reader without a pointer: an indented tree."""
-    return "\n".join(f"{label}  {frames}" for label, frames in lines(build(groups), max_frames=5, max_branches=12))
+    return "\n".join(
+        f"{label}  {frames}"
+        for label, frames in lines(build(groups), max_frames=5, max_branches=12)
+    )
