@@ -88,4 +88,3 @@ def javascript() -> str:
         f"export const WORST = {written(worst)};",
     ]
     return "\n".join(lines) + "\n"
-
