@@ -216,13 +216,10 @@ _LAUNCHER = b"srun: error: n4: task 45: Exited with exit code 1\n0, NVIDIA H100,
 
 @functools.lru_cache(maxsize=1)
 def _page() -> Any:
-    from hangdoctor.collector.state import Core, Settings
-    from hangdoctor.collector.view import View
     from hangdoctor.storage.incidents import Incidents
-    from hangdoctor.watch.stall_watch import Settings as Bounds
-    from hangdoctor.watch.stall_watch import StallWatch
     from hangdoctor.web.access import Access
     from hangdoctor.web.api import Api
+    from hangdoctor.web.collector_mirror import Mirror
     from hangdoctor.web.hub import Hub
     from hangdoctor.web.metrics import Exporter
     from hangdoctor.web.pages import Pages
@@ -231,11 +228,11 @@ def _page() -> Any:
 
     folder = Path(tempfile.mkdtemp(prefix="hangdoctor-fuzz-"))
     board = Board(
-        View(Core(Settings(), StallWatch(Bounds()))),
+        Mirror(),
         Incidents(folder),
-        Doors(lambda why: None, lambda path: (b"", "text/html"), lambda on: ""),
+        Doors(lambda why: None, lambda path: (b"", "text/html")),
     )
-    access = Access("token", "metrics")
+    access = Access("token", "metrics", ["localhost"], "cookie")
     hub = Hub(board)
     return application(Api(board), Pages(access), hub, Exporter(board, hub, 8), access)
 

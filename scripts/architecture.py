@@ -154,13 +154,13 @@ def box(room: str, x: float, y: float, width: float, height: float) -> list[str]
     return out
 
 
-STEP, BOX_W, BOX_H, WAY_TOP = 136, 112, 78, 178
+STEP, BOX_W, BOX_H, WAY_TOP = 136, 112, 92, 184
 
 
 def corner(station: Station) -> tuple[float, float, float]:
     """(x, y, width) of a station's box."""
     x = 20 + station.column * STEP
-    y = WAY_TOP + station.row * 122
+    y = WAY_TOP + station.row * 134
     return x, y, BOX_W + (station.wide - 1) * STEP
 
 
@@ -191,7 +191,7 @@ def arrow(flow: Flow) -> list[str]:
 def drawn() -> str:
     """The whole picture."""
     rows = layers()
-    layers_top = WAY_TOP + 250
+    layers_top = WAY_TOP + 276
     height = layers_top + 30 + len(rows) * 66 + 20
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}">',

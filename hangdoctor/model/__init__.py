@@ -1,1 +1,1 @@
-"""What is captured and what is concluded: plain data. Nothing is imported here: ranks load parts of it."""
+"""What is captured and what is concluded: plain data, so light that ranks may load parts of it."""

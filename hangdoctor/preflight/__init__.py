@@ -1,1 +1,1 @@
-"""Checks of nodes before a job: what is checked, compared, run on other nodes, and shown."""
+"""Checks of nodes before a job: run on every node, compared, shown."""

@@ -1,4 +1,4 @@
-"""The probe: writes what this rank does into its black box (docs/blackbox.md).
+"""Inside a rank: writes what it does into its black box (docs/blackbox.md).
 
     import hangdoctor.probe
     hangdoctor.probe.install()             # or: hangdoctor run -- CMD, without touching the code

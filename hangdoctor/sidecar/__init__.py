@@ -1,1 +1,1 @@
-"""The sidecar: agents and collector wired to diagnosis, incidents, actions and the page."""
+"""Agents and collector wired to diagnosis, incidents, actions and the page."""

@@ -1,1 +1,1 @@
-"""What a stack says: in which kind of wait a thread is. The rules are in `place_rules.toml`."""
+"""In which kind of wait a thread is, by the rules of `place_rules.toml`."""

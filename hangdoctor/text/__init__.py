@@ -1,1 +1,1 @@
-"""Text for people: ranges of ranks, host lists, sizes, and words from the system made printable."""
+"""Text for people: ranges of ranks, host lists, sizes, printable words, redaction."""

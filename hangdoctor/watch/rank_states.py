@@ -1,6 +1,6 @@
 """The states of a rank as a watching person sees them: one table, from which the terminal, the page and its JavaScript take theirs.
 
-`python -m hangdoctor.watch.rank_states` prints `web/static/states.js`; a test compares the two.
+`scripts/states_js.py` writes `web/static/states.js`; a test compares the two.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def javascript() -> str:
     legends = {state.name: state.legend for state in TABLE}
     worst = [CODES[name] for name in BY_CONCERN]
     lines = [
-        "// Written by `python -m hangdoctor.watch.rank_states`; do not edit.",
+        "// Written by `scripts/states_js.py`; do not edit.",
         f"export const STATES = {written(list(STATES))};",
         f"export const GLYPHS = {written(signs)};",
         f"export const SAYS = {written(legends)};",
@@ -88,7 +88,3 @@ def javascript() -> str:
         f"export const WORST = {written(worst)};",
     ]
     return "\n".join(lines) + "\n"
-
-
-if __name__ == "__main__":
-    print(javascript(), end="")

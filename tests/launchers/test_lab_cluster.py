@@ -166,7 +166,7 @@ def test_from_inside_the_job(cluster: Cluster, job: LabJob) -> None:
         job.control / "inside.out"
     ).read_text()
     report = (job.control / "inside.out").read_text()
-    assert "Rank 5 (node n3" in report
+    assert "Rank 5 (n3" in report
     assert not cluster.processes("n1", "srun --jobid")
 
 
@@ -198,7 +198,7 @@ def test_a_monitoring_step_is_no_rank(cluster: Cluster, job: LabJob) -> None:
         named = cluster.node(
             "exec", "login", *cluster.dump_command("-q", "--jobid", f"{job.id}.0")
         ).stdout
-        assert named.startswith("Rank 5 (node n3")
+        assert named.startswith("Rank 5 (n3")
     finally:
         watcher.send_signal(signal.SIGKILL)
         watcher.wait(timeout=10)

@@ -11,12 +11,12 @@ from hangdoctor.watch import live_ranks as standing
 from hangdoctor.watch import rank_states
 from hangdoctor.watch.rank_states import STATES, SUSPECT, TABLE
 
-STATIC = Path(rank_states.__file__).parent / "web" / "static"
+STATIC = Path(rank_states.__file__).parents[1] / "web" / "static"
 
 
 def test_the_page_has_the_table() -> None:
     assert (STATIC / "states.js").read_text() == rank_states.javascript(), (
-        "python -m hangdoctor.watch.rank_states > states.js"
+        "python scripts/states_js.py"
     )
 
 

@@ -173,7 +173,7 @@ def board_of(view: Pair, folder: Path) -> Board:
 
 
 def test_a_world_that_is_claimed_too_large_costs_no_memory() -> None:
-    _, view = core_with([RankNow(0), RankNow(9_000_000)], 1 << 60)
+    _, view = core_with([RankNow(0), RankNow(1_900_000)], 1_999_999)
     rows, _ = view.mirror.rows()
     assert len(rows) == MAX_ROWS
 

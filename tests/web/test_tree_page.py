@@ -80,10 +80,10 @@ def test_a_capture_asked_for_on_the_page_has_all_nodes(page: Any, tree: TreeJob)
         shown = soon(page, "incidents", lambda t: "asked for on the page" in t)
         assert (
             "HANG" in shown.upper()
-            and "Rank 2 (node n1" in shown
-            and "ranks 0-1,3 have waited" in shown
+            and "Rank 2 (n1" in shown
+            and "Ranks 0-1,3 have been waiting" in shown
         )
-        soon(page, "note", lambda t: t.startswith("Captured: Rank 2 (node n1"))
+        soon(page, "note", lambda t: t.startswith("Captured: Rank 2 (n1"))
     finally:
         tree.stop(2, signal.SIGCONT)
     tree.settled()

@@ -43,7 +43,7 @@ def test_the_token_is_in_private_files_and_in_no_address(live: LiveJob) -> None:
     for name in ("web.json", "metrics.token"):
         assert (live.folder / name).stat().st_mode & 0o777 == 0o600
     assert live.request(f"/api/v1/status?token={live.token}", token="")[0] == 401
-    assert live.log("collector").count(live.token) == 1
+    assert live.token not in live.log("collector")
 
 
 def test_other_names_and_other_sites_are_refused(live: LiveJob) -> None:
