@@ -30,7 +30,7 @@ def page_process(page: LiveJob) -> psutil.Process:
     [found] = [
         p
         for p in psutil.Process(page.processes["collector"].pid).children()
-        if any("web_process" in w for w in p.cmdline())
+        if any("page_process" in w for w in p.cmdline())
     ]
     return found
 
