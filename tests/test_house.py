@@ -95,6 +95,19 @@ def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
     assert flags_of("demo") == {"--script", "--fault", "--ranks", "--wait"}
 
 
+def test_names_of_formats_stay_when_modules_are_renamed() -> None:
+    """Saved bundles and scripts of users hold on to them."""
+    from hangdoctor.model.capture import CAPTURE_SCHEMA
+    from hangdoctor.model.diagnosis import DIAGNOSIS_SCHEMA
+    from hangdoctor.preflight.compare import SCHEMA as preflight
+    from hangdoctor.storage.bundle import BUNDLE_SCHEMA
+    from hangdoctor.timeline.late_arrivals import SCHEMA as stragglers
+
+    names = {CAPTURE_SCHEMA, DIAGNOSIS_SCHEMA, preflight, BUNDLE_SCHEMA, stragglers}
+    kinds = ("capture", "diagnosis", "preflight", "bundle", "stragglers")
+    assert names == {f"hangdoctor.{kind}/1" for kind in kinds}
+
+
 def test_a_package_called_agents_in_front_is_not_taken_for_ours(tmp_path: Path) -> None:
     for name in ("agents", "train"):
         (tmp_path / name).mkdir()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -86,7 +87,7 @@ EXIT_CODES = {"ok": 0, "fail": 10, "warn": 11, "unknown": 12}
 @click.option(
     "--once", hidden=True, help="Check this node for another host; OPTIONS come from there."
 )
-def command(**flags: object) -> None:
+def command(**flags: Any) -> None:
     """Check nodes before a job: GPUs, network, ptrace, clocks, disks, limits, versions, ranks left over.
 
     Each check tells what it read, whether that is in order, and what to do. With several nodes the versions, GPUs and
@@ -101,14 +102,14 @@ def command(**flags: object) -> None:
         )
     options = PreflightOptions(
         paths=list(flags["paths"]), gpus=flags["gpus"], timeout_s=flags["timeout"]
-    )  # type: ignore[call-overload, arg-type]
+    )
     if flags["jobid"] or flags["hostfile"] or flags["pbs"]:
         job = parse_job(str(flags["jobid"])) if flags["jobid"] else None
-        target = Target(job, flags["hostfile"], bool(flags["pbs"]), str(flags["python"]))  # type: ignore[arg-type]
+        target = Target(job, flags["hostfile"], bool(flags["pbs"]), str(flags["python"]))
         found = preflight.remote(target, options, progress_to_stderr(bool(flags["quiet"])))
     else:
         found = preflight.local(options)
-    _deliver(found, flags["json_file"], bool(flags["quiet"]), bool(flags["no_color"]))  # type: ignore[arg-type]
+    _deliver(found, flags["json_file"], bool(flags["quiet"]), bool(flags["no_color"]))
     if flags["exit_code"]:
         raise click.exceptions.Exit(EXIT_CODES[found.verdict])
 

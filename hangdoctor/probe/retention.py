@@ -28,7 +28,6 @@ _SETTLED_NS = (
 _PAGE = 4096
 _ZEROS = bytes(_PAGE)
 _OURS = (fmt.SUFFIX, ".calls", ".sock")
-_LOCK = ".retention"
 
 
 class Ended:
@@ -45,7 +44,8 @@ def tidy(root: Path, now_ns: int, seconds: float = 0.2) -> None:
         found = root.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
             return  # somebody else has taken the place
-        lock = os.open(root / _LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        # The folder itself is the lock: a file would stay there, and show.
+        lock = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             fcntl.flock(
                 lock, fcntl.LOCK_EX | fcntl.LOCK_NB

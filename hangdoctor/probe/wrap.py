@@ -49,8 +49,8 @@ def _collective(function: Function, describe: Describe) -> Function:
             entered = None
         if entered is None:
             return function(*args, **kwargs)
-        thread.depth = 1
         try:
+            thread.depth = 1
             result = function(*args, **kwargs)
         except BaseException as error:
             _refused(entered[:2], entered[2], error)
@@ -124,8 +124,8 @@ def _directed(function: Function, describe: Describe, direction: int) -> Functio
             probe.fail(error)
         if entered is None or described is None:
             return function(*args, **kwargs)
-        thread.depth = 1
         try:
+            thread.depth = 1
             result = function(*args, **kwargs)
         except BaseException as error:
             _refused(entered[0], None, error)
@@ -169,8 +169,8 @@ def batch(function: Function) -> Function:
                     tokens.append(entered[0])
         except Exception as error:
             probe.fail(error)
-        thread.depth = 1
         try:
+            thread.depth = 1
             works = function(p2p_op_list, *args, **kwargs)
         except BaseException as error:
             for token in tokens:
@@ -216,8 +216,8 @@ def set_up(function: Function, op: str) -> Function:
                 token = recorder.enter_named(op, entry, _frame().f_back or _frame())
         except Exception as error:
             probe.fail(error)
-        thread.depth = 1
         try:
+            thread.depth = 1
             result = function(*args, **kwargs)
         except BaseException as error:
             if token is not None:
@@ -257,8 +257,8 @@ def store_wait(function: Function, name: str) -> Function:
             )
         except Exception as error:
             probe.fail(error)
-        thread.depth = 1
         try:
+            thread.depth = 1
             result = function(self, *args, **kwargs)
         except BaseException as error:
             if token is not None:

@@ -42,7 +42,7 @@ from . import operations_codec
 
 _OPERATIONS = "operations.bin"
 _NODES = "nodes.bin"
-BUNDLE_SCHEMA = "hangdoctor.storage.bundle/1"
+BUNDLE_SCHEMA = "hangdoctor.bundle/1"
 _MAX_MANIFEST = 64 << 20
 _MAX_FILE = 2 << 30
 _DAMAGED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

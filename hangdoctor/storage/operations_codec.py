@@ -198,13 +198,13 @@ def _unpack_one(one: _Ops, fixed: list[dict[str, object]], groups: list[Group]) 
         ]
     operations = [
         Operation(
-            **fixed[kind],
+            **fixed[kind],  # type: ignore[arg-type]
             seq=seq,
             entered_s=entered,
             left_s=left,
             iteration=iteration,
             thread=thread,
-        )  # type: ignore[arg-type]
+        )
         for kind, seq, (entered, left), iteration, thread in zip(
             one.kinds, seqs, times, accumulate(one.iterations), accumulate(one.threads), strict=True
         )

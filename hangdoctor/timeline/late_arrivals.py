@@ -22,7 +22,7 @@ from .instances import FROM_ROOT, TO_ROOT
 from .model import Lane, Member, OperationInstance, Timeline
 from .tracks import bytes_of
 
-SCHEMA = "hangdoctor.watch.straggler_watch/1"
+SCHEMA = "hangdoctor.stragglers/1"
 
 
 class StepShare(Struct):

@@ -217,7 +217,7 @@ def test_bundle_replays_byte_for_byte_and_refuses_what_was_altered(tmp_path: Pat
     manifest = (
         (tmp_path / "newer" / "manifest.json")
         .read_text()
-        .replace("hangdoctor.storage.bundle/1", "hangdoctor.storage.bundle/9")
+        .replace("hangdoctor.bundle/1", "hangdoctor.bundle/9")
     )
     (tmp_path / "newer" / "manifest.json").write_text(manifest)
     done = hangdoctor("diagnose", "newer", cwd=tmp_path, code=1)

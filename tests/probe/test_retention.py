@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -154,6 +155,23 @@ def test_it_takes_a_bounded_time_and_waits_for_nobody(shared: Path) -> None:
     retention.tidy(shared, now, seconds=0.0)
     assert bytes_of(shared) == before
     retention.tidy(shared / "nowhere", now)
+
+
+def test_one_process_at_once_and_nothing_of_it_stays(shared: Path) -> None:
+    """What lies in the default place shows in the job: a lock is none of the files there."""
+    now = time.time_ns()
+    ended(shared / "run", now - HOUR_NS)
+    before = bytes_of(shared)
+    other = os.open(shared, os.O_RDONLY)
+    try:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        retention.tidy(shared, now, seconds=5)
+        assert bytes_of(shared) == before
+    finally:
+        os.close(other)
+    retention.tidy(shared, now, seconds=5)
+    assert bytes_of(shared) < before
+    assert [p.name for p in shared.iterdir()] == ["run"]
 
 
 def test_hangdoctor_run_tidies_up(

@@ -164,10 +164,8 @@ class Tracer:
 
     def _write_open_frames(self, ring: Ring) -> None:
         """What each thread is in already, outermost first; threads of C++ are told only from their next call on."""
-        tids = {
-            ident: (thread.native_id, thread.name)
-            for ident, thread in list(threading._active.items())
-        }  # type: ignore[attr-defined]
+        known = list(threading._active.items())  # type: ignore[attr-defined]
+        tids = {ident: (thread.native_id, thread.name) for ident, thread in known}
         for ident, frame in sys._current_frames().items():
             tid, name = tids.get(ident, (None, ""))
             if tid is None:
