@@ -70,13 +70,30 @@ def process_name(pid: int) -> str:
 
 
 def start_ticks(pid: int | str = "self") -> int:
-    """When a process started, in clock ticks since the boot (proc(5), stat field 22); 0 if gone or a zombie."""
+    """When a process started, in clock ticks since the boot (proc(5), stat field 22); 0 if gone or a zombie.
+
+    The same number in every time namespace: the kernel adds the reader's offset, which is taken off again.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
     except OSError:
         return 0
     fields = stat[stat.rindex(")") + 2 :].split()
-    return 0 if fields[0] in "ZX" else int(fields[19])
+    return 0 if fields[0] in "ZX" else int(fields[19]) - boot_offset_ticks()
+
+
+def boot_offset_ticks() -> int:
+    """How far this process's time namespace sets the time since the boot ahead (time_namespaces(7)); usually 0."""
+    try:
+        lines = Path("/proc/self/timens_offsets").read_text("ascii").splitlines()
+    except OSError:  # a kernel without time namespaces
+        return 0
+    for line in lines:
+        name, seconds, nanoseconds = line.split()
+        if name in ("boottime", "7"):
+            told_ns = int(seconds) * 10**9 + int(nanoseconds)
+            return told_ns * os.sysconf("SC_CLK_TCK") // 10**9
+    return 0
 
 
 def boot_id() -> bytes:

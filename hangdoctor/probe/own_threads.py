@@ -11,7 +11,6 @@ import contextlib
 import errno
 import mmap
 import os
-import resource
 import signal
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -71,10 +70,22 @@ def reserve(fd: int, size: int) -> None:
     Raises:
         OSError: no room, or the job's files may not become that large; asking for it then could be a SIGXFSZ.
     """
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
-    if limit not in (-1, resource.RLIM_INFINITY) and limit < size:
+    if _largest_file() < size:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
     os.posix_fallocate(fd, 0, size)
+
+
+def _largest_file() -> float:
+    """RLIMIT_FSIZE in bytes, infinity without one.
+
+    Not by the module `resource`: torch does not load it, so that a `resource.py` beside the job's script would be run.
+    """
+    with open("/proc/self/limits", encoding="ascii") as limits:  # noqa: PTH123
+        for line in limits:
+            if line.startswith("Max file size"):
+                soft = line.split()[3]
+                return float("inf") if soft == "unlimited" else float(soft)
+    return float("inf")
 
 
 def map_file(fd: int, size: int, flags: int = mmap.MAP_SHARED) -> mmap.mmap:

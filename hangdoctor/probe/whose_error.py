@@ -3,13 +3,16 @@
 Two ways lead there. A signal handler of the job may raise: its frames are then on the traceback. Or a thread of the job
 raises by PyThreadState_SetAsyncExc (time limits, cancellation), which leaves no frame: then the exception is of a type
 of the job's own, or a bare one without the words that the interpreter and its libraries always give.
+
+What an audit hook of the job raises (a sandbox that forbids new files) is the probe's: it is the answer to what the probe
+asked for, and the job itself did nothing that its sandbox forbids.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from types import TracebackType
+from types import FrameType, TracebackType
 
 _LIBRARY = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
@@ -24,16 +27,34 @@ def is_ours(error: BaseException) -> bool:
 
     A signal handler may call anything before it raises, so that every frame must be ours, not the last one alone.
     """
+    foreign = _first_foreign(error.__traceback__)
+    if foreign is not None:
+        return _is_audit_hook(foreign)
     kind = type(error)
     top = str(kind.__module__).partition(".")[0]
-    if top != "hangdoctor" and (top not in _MODULES or not (error.args or issubclass(kind, _BARE))):
-        return False
-    trace = error.__traceback__
+    return top == "hangdoctor" or (top in _MODULES and bool(error.args or issubclass(kind, _BARE)))
+
+
+def _first_foreign(trace: TracebackType | None) -> FrameType | None:
+    """The outermost frame of a traceback that is not the probe's, nor the standard library's; None without one."""
     while trace is not None:
         if not _is_own(trace.tb_frame.f_code.co_filename):
-            return False
+            return trace.tb_frame
         trace = trace.tb_next
-    return True
+    return None
+
+
+def _is_audit_hook(frame: FrameType) -> bool:
+    """Whether a frame was called as hooks of `sys.addaudithook` are, with an event's name and a tuple.
+
+    Handlers of signals get a number and a frame. A method has its object before them.
+    """
+    code = frame.f_code
+    given = [frame.f_locals.get(name) for name in code.co_varnames[: code.co_argcount]]
+    return (str, tuple) in (
+        tuple(type(what) for what in given[:2]),
+        tuple(type(what) for what in given[1:3]),
+    )
 
 
 class suppress:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from .. import format as fmt
 from ..folder import field, is_running
-from ..identity import boot_id, start_ticks
+from ..identity import boot_id, boot_offset_ticks, start_ticks
 from .request import is_launcher
 
 _SLACK_S = 0.1  # the time of a file is that of the kernel's last tick, and so a little early
@@ -54,7 +54,8 @@ def _beats_elsewhere(head: bytes) -> bool:
 
 def _launchers() -> Iterator[float]:
     """When each launcher above this process began, in seconds since the epoch."""
-    booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    offset_s = boot_offset_ticks() / os.sysconf("SC_CLK_TCK")  # in the clock, not in start_ticks
+    booted = time.time() - (time.clock_gettime(time.CLOCK_BOOTTIME) - offset_s)
     pid = os.getppid()
     while pid > 1:
         try:
