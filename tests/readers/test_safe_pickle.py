@@ -46,6 +46,18 @@ def test_a_call_is_refused_and_not_made(protocol: int, tmp_path) -> None:
     assert (tmp_path / "made").exists(), "the pickle was no threat, so that the refusal proved nothing"
 
 
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_the_second_wall_holds_alone(protocol: int, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(safe_pickle, "_scan", lambda data: None)
+    data = pickle.dumps([Touches(tmp_path / "made")], protocol=protocol)
+    with pytest.raises(BadInput, match=r"asks for posix\.mkdir: refused"):
+        safe_pickle.loads(data)
+    assert not (tmp_path / "made").exists()
+    with pytest.raises(BadInput, match="persistent object: refused"):
+        safe_pickle.loads(b"\x80\x02P1\n.")
+    assert safe_pickle.loads(pickle.dumps(PLAIN, protocol=protocol)) == PLAIN
+
+
 @pytest.mark.parametrize(
     ("value", "named"),
     [(OrderedDict(a=1), "collections OrderedDict"), ({1, 2}, "EMPTY_SET"), (b"bytes", "BINBYTES"), (print, "builtins")],

@@ -1,0 +1,327 @@
+"""Small changes in our own modules, one at a time, and whether a test notices: `python -m benchmarks.mutation --area readers`.
+
+    --area NAME | --module FILE... --tests PATH...    what is changed, and the tests that should notice
+    --limit N    changes of each module, drawn by chance
+    --seed S     the same changes for the same number
+    --only TEXT  changes whose line holds this text
+
+The tests run once unchanged, so that it is known which of them come to which line, and how long they take. Then each change
+is made in a copy of the tree, in a process of its own with a time limit, and the tests that come to it run until one fails.
+Prints every change that survives and a table. What changes nothing that could be seen is listed, with the reason, in
+`mutation_equal.txt`. Only what a test's own process runs is seen, not the commands that it starts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import mmap
+import os
+import random
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.mutation_areas import AREAS
+from benchmarks.mutation_changes import Change, changes, is_different
+from benchmarks.progress import say
+
+ROOT = Path(__file__).resolve().parents[1]
+EQUAL = Path(__file__).with_name("mutation_equal.txt")
+_COPIED = ("hangdoctor", "agents", "tests", "docs", "train", "pyproject.toml", "README.md")
+_LINES = 2000  # of one module
+_MOST_TESTS_S = 30.0  # of tests for one change, the quickest first
+_QUIET = ["-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=no", "-W", "ignore"]
+
+
+@dataclass
+class Test:
+    """What one test did while nothing was changed."""
+
+    name: str
+    seconds: float
+    lines: dict[str, list[int]]
+
+
+@dataclass
+class Result:
+    """What came of the changes of one module."""
+
+    killed: int = 0
+    equal: int = 0
+    survived: list[str] = field(default_factory=list)
+    not_reached: list[str] = field(default_factory=list)
+
+
+class Watch:
+    """A pytest plugin: which lines of some files each test runs, also in children that it forks."""
+
+    def __init__(self, root: Path, modules: list[str], told: Path) -> None:
+        self.modules, self.told = modules, told
+        self.begins = {str(root / m): n * _LINES for n, m in enumerate(modules)}
+        self.seen = mmap.mmap(-1, len(modules) * _LINES)
+        self.tests: list[dict[str, Any]] = []
+        self.failed: set[str] = set()
+
+    def trace(self, frame: Any, event: str, _: object) -> Any:
+        begin = self.begins.get(frame.f_code.co_filename)
+        if begin is None:
+            return None
+        seen = self.seen
+
+        def line(frame: Any, event: str, _: object) -> Any:
+            if event == "line" and frame.f_lineno < _LINES:
+                seen[begin + frame.f_lineno] = 1
+            return line
+
+        return line
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        self.seen[:] = bytes(len(self.seen))
+        began = time.monotonic()
+        threading.settrace(self.trace)
+        sys.settrace(self.trace)
+        yield
+        sys.settrace(None)
+        threading.settrace(None)  # type: ignore[arg-type]
+        lines = {}
+        for module, begin in zip(self.modules, self.begins.values(), strict=True):
+            part = self.seen[begin : begin + _LINES]
+            lines[module] = [n for n, ran in enumerate(part) if ran]
+        lines = {module: ran for module, ran in lines.items() if ran}
+        self.tests.append({"name": item.nodeid, "seconds": time.monotonic() - began, "lines": lines})
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if not report.passed:
+            self.failed.add(report.nodeid)
+
+    def pytest_sessionfinish(self) -> None:
+        good = [t for t in self.tests if t["name"] not in self.failed and t["lines"]]
+        self.told.write_text(json.dumps({"tests": good, "left_out": sorted(self.failed)}))
+
+
+def copy_tree(at: Path) -> Path:
+    """What the tests need of the repository."""
+    tree = at / "tree"
+    tree.mkdir(parents=True)
+    for name in _COPIED:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, tree / name, symlinks=True)
+        else:
+            shutil.copy2(ROOT / name, tree / name)
+    return tree
+
+
+def _enter(tree: Path) -> None:
+    """Modules and commands come from this tree."""
+    os.chdir(tree)
+    os.environ["PYTHONPATH"] = str(tree)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    sys.path[:] = [str(tree), *(p for p in sys.path if p and Path(p).resolve() != ROOT)]
+
+
+def forked(seconds: float, work: Any) -> int:
+    """The exit code of `work` in a child that is a process group; -9 where it was ended by the clock."""
+    pid = os.fork()
+    if pid == 0:
+        code = 99
+        try:
+            os.setsid()
+            null = os.open(os.devnull, os.O_RDWR)
+            for stream in (0, 1, 2):
+                os.dup2(null, stream)
+            limit = int(seconds) + 1
+            resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+            resource.setrlimit(resource.RLIMIT_AS, (8 << 30, resource.getrlimit(resource.RLIMIT_AS)[1]))
+            code = int(work())
+        finally:
+            os._exit(code)
+    until = time.monotonic() + seconds * 3
+    ended, status = os.waitpid(pid, os.WNOHANG)
+    while not ended and time.monotonic() < until:
+        time.sleep(0.01)
+        ended, status = os.waitpid(pid, os.WNOHANG)
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+    if not ended:
+        _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+def observe(tree: Path, modules: list[str], tests: list[str], told: Path) -> list[Test]:
+    """The tests that pass, with what they run."""
+
+    def work() -> int:
+        _enter(tree)
+        return int(pytest.main([*_QUIET, *tests], plugins=[Watch(tree, modules, told)]))
+
+    code = forked(900, work)
+    if not told.exists():
+        raise SystemExit(f"the tests could not be run unchanged (exit code {code})")
+    found = json.loads(told.read_text())
+    for name in found["left_out"]:
+        say(f"left out, it does not pass here: {name}")
+    return [Test(**one) for one in found["tests"]]
+
+
+def chosen(change: Change, tests: list[Test]) -> list[Test]:
+    """The tests that come to a change, the quickest first, as many as have the time."""
+
+    def comes(test: Test) -> bool:
+        ran = test.lines.get(change.path, [])
+        if change.body is None:
+            return bool(ran)
+        return any(change.body[0] <= line <= change.body[1] for line in ran)
+
+    kept, total = [], 0.0
+    for test in sorted(filter(comes, tests), key=lambda t: t.seconds):
+        total += test.seconds
+        if kept and total > _MOST_TESTS_S:
+            break
+        kept.append(test)
+    return kept
+
+
+_tree = Path()
+
+
+def _start_worker(folder: str, began: Any) -> None:
+    global _tree
+    with began.get_lock():
+        began.value += 1
+        number = began.value
+    _tree = copy_tree(Path(folder) / f"worker-{number}")
+    sys.dont_write_bytecode = False
+    import hypothesis  # noqa: F401  heavy ones that nothing of ours is part of, for all children
+    import msgspec  # noqa: F401
+    import psutil  # noqa: F401
+    import zmq  # noqa: F401
+
+
+@contextmanager
+def changed(path: Path, new: bytes) -> Iterator[None]:
+    """The file with other contents meanwhile."""
+    old, status = path.read_bytes(), path.stat()
+    path.write_bytes(new)
+    try:
+        yield
+    finally:
+        path.write_bytes(old)
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def survives(change: Change, tests: list[Test]) -> bool:
+    """In a worker: whether all these tests pass with the change made."""
+
+    def work() -> int:
+        _enter(_tree)
+        sys.dont_write_bytecode = True
+        os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+        return int(pytest.main([*_QUIET, "-x", *(t.name for t in tests)]))
+
+    file = _tree / change.path
+    with changed(file, change.apply(file.read_bytes())):
+        return forked(20 + 3 * sum(t.seconds for t in tests), work) == 0
+
+
+def equal_ones() -> set[str]:
+    """The changes that no test can notice, as `Change.key` writes them."""
+    lines = EQUAL.read_text().splitlines() if EQUAL.exists() else []
+    return {line for line in lines if line and not line.startswith(("#", " "))}
+
+
+def draw(module: str, limit: int, seed: int, only: str) -> list[Change]:
+    """Some changes of a module, the same for the same seed."""
+    source = (ROOT / module).read_bytes()
+    found = [c for c in changes(source, module) if only in c.key(source)]
+    random.Random(f"{seed} {module}").shuffle(found)
+    kept: list[Change] = []
+    for change in found:
+        if len(kept) == limit:
+            break
+        if is_different(change, source):
+            kept.append(change)
+    return kept
+
+
+def try_all(modules: list[str], tests: list[str], told: argparse.Namespace) -> dict[str, Result]:
+    """What comes of each module's changes."""
+    equal = equal_ones()
+    results = {m: Result() for m in modules}
+    with tempfile.TemporaryDirectory(prefix="hangdoctor-mutation-") as folder:
+        known = observe(copy_tree(Path(folder) / "first"), modules, tests, Path(folder) / "told.json")
+        say(f"{len(known)} tests, {sum(t.seconds for t in known):.0f} s")
+        began = get_context("fork").Value("i", 0)
+        with ProcessPoolExecutor(told.workers, get_context("fork"), _start_worker, (folder, began)) as pool:
+            running = []
+            for module in modules:
+                source = (ROOT / module).read_bytes()
+                for change in draw(module, told.limit, told.seed, told.only):
+                    mine = chosen(change, known)
+                    if change.key(source) in equal:
+                        results[module].equal += 1
+                    elif not mine:
+                        results[module].not_reached.append(f"{change.line}: {change.key(source)}")
+                    else:
+                        running.append((module, change, change.key(source), pool.submit(survives, change, mine)))
+            for module, change, key, outcome in running:
+                if outcome.result():
+                    results[module].survived.append(f"{change.line}: {key}")
+                    print(f"SURVIVED {change.line}: {key}", flush=True)
+                else:
+                    results[module].killed += 1
+    return results
+
+
+def table(results: dict[str, Result]) -> list[str]:
+    """Markdown: a line for each module."""
+    lines = ["| module | changes | killed | survived | not reached | equal |", "|---|---|---|---|---|---|"]
+    sums = [0] * 5
+    for module, one in results.items():
+        numbers = [one.killed, len(one.survived), len(one.not_reached), one.equal]
+        numbers.insert(0, sum(numbers))
+        sums = [a + b for a, b in zip(sums, numbers, strict=True)]
+        lines.append(f"| {module.removeprefix('hangdoctor/')} | {' | '.join(map(str, numbers))} |")
+    return [*lines, f"| all | {' | '.join(map(str, sums))} |"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--area", choices=sorted(AREAS))
+    parser.add_argument("--module", nargs="+", default=[])
+    parser.add_argument("--tests", nargs="+", default=[])
+    parser.add_argument("--limit", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--workers", type=int, default=2)
+    told = parser.parse_args()
+    area = AREAS.get(told.area, ([], []))
+    modules = told.module or [str(p.relative_to(ROOT)) for pattern in area[0] for p in sorted(ROOT.glob(pattern))]
+    tests = told.tests or area[1]
+    if not modules or not tests:
+        parser.error("--area, or --module and --tests")
+    os.nice(10)
+    results = try_all(modules, tests, told)
+    for one in results.values():
+        for line in one.not_reached:
+            print(f"NOT REACHED {line}")
+    print("\n".join(table(results)))
+    return int(any(one.survived for one in results.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

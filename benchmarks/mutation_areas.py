@@ -1,0 +1,43 @@
+"""Which modules `benchmarks.mutation` changes together, and the quick tests that should notice."""
+
+from __future__ import annotations
+
+_READERS = "safe_pickle blackbox flight_recorder fr_format fr_groups ras ras_text pyspy_text discover proc".split()
+_PROBE = "blame box folder format forms groups held identity retention signatures sites state steps flight".split()
+
+AREAS: dict[str, tuple[list[str], list[str]]] = {
+    "messages": (
+        ["hangdoctor/messages.py", "hangdoctor/collector/keys.py"],
+        ["tests/sidecar/test_messages.py", "tests/sidecar/test_sidecar_parts.py", "tests/readers/test_hostile_numbers.py"],
+    ),
+    "readers": (
+        [f"hangdoctor/readers/{name}.py" for name in _READERS],
+        [
+            "tests/readers/test_safe_pickle.py", "tests/readers/test_flight_recorder.py", "tests/readers/test_ras.py",
+            "tests/readers/test_hostile_numbers.py", "tests/readers/test_hostile_owner.py", "tests/readers/test_bounds.py",
+            "tests/offline", "tests/probe/test_probe_box.py", "tests/probe/test_probe_groups.py",
+        ],
+    ),
+    "base": (
+        [f"hangdoctor/{name}.py" for name in "ranges files number_checks redaction printable".split()],
+        [
+            "tests/test_redaction.py", "tests/test_ranges.py", "tests/test_files.py", "tests/readers/test_hostile_numbers.py",
+            "tests/readers/test_hostile_owner.py", "tests/printed", "tests/offline", "tests/launchers/test_targets.py",
+        ],
+    ),
+    "probe": (
+        [f"hangdoctor/probe/{name}.py" for name in _PROBE] + [f"hangdoctor/probe/calls/{n}.py" for n in ("format", "ring", "request")],
+        [
+            "tests/probe/test_probe_box.py", "tests/probe/test_probe_groups.py", "tests/probe/test_calls_recorder.py",
+            "tests/probe/test_retention.py", "tests/probe/test_probe_parts.py",
+        ],
+    ),
+    "passes": (
+        ["hangdoctor/diagnosis/*.py", "hangdoctor/diagnosis/ops/*.py"],
+        ["tests/diagnosis", "tests/offline", "tests/sidecar/test_core.py"],
+    ),
+    "wording": (
+        ["hangdoctor/diagnosis/wording/*.py", "hangdoctor/diagnosis/findings/*.py"],
+        ["tests/diagnosis", "tests/offline"],
+    ),
+}  # fmt: skip
