@@ -95,7 +95,8 @@ def concerns(request: Request, rank: int) -> bool:
         return True
     for part in filter(None, request.ranks.split(",")):
         first, _, last = part.partition("-")
-        if int(first) <= rank <= int(last or first):
+        begin, end = int(first), int(last or first)  # both, whatever the rank: `decode` finds by this what is no list
+        if begin <= rank <= end:
             return True
     return False
 
