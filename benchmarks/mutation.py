@@ -3,7 +3,7 @@
     --area NAME | --module FILE... --tests PATH...    what is changed, and the tests that should notice
     --limit N    changes of each module, drawn by chance
     --seed S     the same changes for the same number
-    --only TEXT  changes whose line holds this text
+    --again FILE only those that survived by what an earlier run printed into this file
 
 The tests run once unchanged, so that it is known which of them come to which line, and how long they take. Then each change
 is made in a copy of the tree, in a process of its own with a time limit, and the tests that come to it run until one fails.
@@ -44,7 +44,7 @@ EQUAL = Path(__file__).with_name("mutation_equal.txt")
 _COPIED = ("hangdoctor", "agents", "tests", "docs", "train", "pyproject.toml", "README.md")
 _LINES = 2000  # of one module
 _MOST_TESTS_S = 30.0  # of tests for one change, the quickest first
-_QUIET = ["-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=no", "-W", "ignore"]
+_QUIET = ["-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=no", "-W", "ignore", "-m", "not torch and not slurm"]
 
 
 @dataclass
@@ -244,10 +244,10 @@ def equal_ones() -> set[str]:
     return {line for line in lines if line and not line.startswith(("#", " "))}
 
 
-def draw(module: str, limit: int, seed: int, only: str) -> list[Change]:
-    """Some changes of a module, the same for the same seed."""
+def draw(module: str, limit: int, seed: int, again: str) -> list[Change]:
+    """Some changes of a module, the same for the same seed; `again` is what an earlier run printed, if anything."""
     source = (ROOT / module).read_bytes()
-    found = [c for c in changes(source, module) if only in c.key(source)]
+    found = [c for c in changes(source, module) if not again or f": {c.key(source)}\n" in again]
     random.Random(f"{seed} {module}").shuffle(found)
     kept: list[Change] = []
     for change in found:
@@ -261,6 +261,7 @@ def draw(module: str, limit: int, seed: int, only: str) -> list[Change]:
 def try_all(modules: list[str], tests: list[str], told: argparse.Namespace) -> dict[str, Result]:
     """What comes of each module's changes."""
     equal = equal_ones()
+    again = told.again.read_text() if told.again else ""
     results = {m: Result() for m in modules}
     with tempfile.TemporaryDirectory(prefix="hangdoctor-mutation-") as folder:
         known = observe(copy_tree(Path(folder) / "first"), modules, tests, Path(folder) / "told.json")
@@ -270,7 +271,7 @@ def try_all(modules: list[str], tests: list[str], told: argparse.Namespace) -> d
             running = []
             for module in modules:
                 source = (ROOT / module).read_bytes()
-                for change in draw(module, told.limit, told.seed, told.only):
+                for change in draw(module, told.limit, told.seed, again):
                     mine = chosen(change, known)
                     if change.key(source) in equal:
                         results[module].equal += 1
@@ -306,12 +307,12 @@ def main() -> int:
     parser.add_argument("--tests", nargs="+", default=[])
     parser.add_argument("--limit", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--again", type=Path)
     parser.add_argument("--workers", type=int, default=2)
     told = parser.parse_args()
     area = AREAS.get(told.area, ([], []))
     modules = told.module or [str(p.relative_to(ROOT)) for pattern in area[0] for p in sorted(ROOT.glob(pattern))]
-    tests = told.tests or area[1]
+    tests = [t for t in told.tests or area[1] if (ROOT / t).exists()]
     if not modules or not tests:
         parser.error("--area, or --module and --tests")
     os.nice(10)

@@ -8,7 +8,7 @@ _PROBE = "blame box folder format forms groups held identity retention signature
 AREAS: dict[str, tuple[list[str], list[str]]] = {
     "messages": (
         ["hangdoctor/messages.py", "hangdoctor/collector/keys.py"],
-        ["tests/sidecar/test_messages.py", "tests/sidecar/test_sidecar_parts.py", "tests/readers/test_hostile_numbers.py"],
+        ["tests/sidecar/test_messages.py", "tests/sidecar/test_keys.py", "tests/sidecar/test_sidecar_parts.py", "tests/readers/test_hostile_numbers.py"],
     ),
     "readers": (
         [f"hangdoctor/readers/{name}.py" for name in _READERS],

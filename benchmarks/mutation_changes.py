@@ -113,7 +113,8 @@ class _Finder:
                 self.visit_expressions(value)
             elif isinstance(value, list) and value and not isinstance(value[0], ast.stmt | ast.ExceptHandler | ast.match_case):
                 for one in value:
-                    self.visit_expressions(one)
+                    if isinstance(one, ast.AST):  # and no name, as in `global x`
+                        self.visit_expressions(one)
         for body in _bodies(node):
             self.block(body, inside)
         self.statement = before

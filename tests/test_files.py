@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -27,9 +28,11 @@ def test_a_link_is_followed_only_where_it_may_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("text")
     (tmp_path / "link").symlink_to(tmp_path / "file")
     assert files.read_regular(tmp_path / "link", 10) == b"text"
-    with pytest.raises(OSError) as error:
-        files.read_regular(tmp_path / "link", 10, links=False)
-    assert error.value.errno == errno.ELOOP
+    os.close(files.open_regular(tmp_path / "link"))
+    for refused in (lambda p: files.read_regular(p, 10, links=False), lambda p: files.read_of_folder(p, 10)):
+        with pytest.raises(OSError) as error:
+            refused(tmp_path / "link")
+        assert error.value.errno == errno.ELOOP
 
 
 def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
@@ -78,14 +81,36 @@ def test_owners(tmp_path: Path) -> None:
     assert files.read_of_folder(path, 10) == b"text"
 
 
+@pytest.mark.parametrize(("blocks", "is_read"), [(1 << 17, True), ((1 << 17) - 8, False)])
+def test_half_of_a_large_file_must_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blocks: int, is_read: bool) -> None:
+    path = tmp_path / "file"
+    path.write_text("text")
+    real = path.stat()
+    status = SimpleNamespace(st_mode=real.st_mode, st_uid=real.st_uid, st_size=128 << 20, st_blocks=blocks)
+    monkeypatch.setattr(os, "fstat", lambda fd: status)
+    if is_read:
+        assert files.read_regular(path, 1 << 30) == b"text"
+        return
+    with pytest.raises(BadInput, match="says that it is 128 MiB"):
+        files.read_regular(path, 1 << 30)
+
+
 def test_memory_and_users() -> None:
     assert 1 << 20 < files.free_memory() < 1 << 50
     assert files.users_of(os.getpid()) == {os.getuid(), ME}
     assert files.users_of(1 << 30) == frozenset()
 
 
+def test_what_the_kernel_says_of_memory_and_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = "MemTotal:  99 kB\nMemAvailable:   7 kB\nUid:\t1\t2\t3\t4\nGid:\t5\n"
+    monkeypatch.setattr(Path, "read_text", lambda self, **how: lines)
+    assert files.free_memory() == 7 << 10 and files.users_of(1) == {1, 2, 3, 4}
+    monkeypatch.setattr(Path, "read_text", lambda self, **how: "")
+    assert files.free_memory() == 1 << 30 and files.users_of(1) == frozenset()
+
+
 @needs_root
-def test_of_which_user_files_are_read_in_a_folder_for_all(tmp_path: Path) -> None:
+def test_of_which_user_files_are_read_in_a_folder_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     for user, number in ((65_531, 2), (65_532, 6)):
         for n in range(number):
@@ -99,7 +124,10 @@ def test_of_which_user_files_are_read_in_a_folder_for_all(tmp_path: Path) -> Non
     assert files.of_one_user(tmp_path, made) == (made, []), "nobody else can write here"
     tmp_path.chmod(0o1777)
     kept, [note] = files.of_one_user(tmp_path, made)
-    assert kept == made[2:] and "user 65532" in note and "65531-0, 65531-1)" in note and "more" not in note
+    assert kept == made[2:] and "the files of user 65532" in note and "65531-0, 65531-1)" in note and "more" not in note
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "geteuid", lambda: 65_531)
+        assert files.of_one_user(tmp_path, made)[0] == [*made[:2], root], "one's own come before the most"
     for path in made[2:5]:
         os.chown(path, 65_531, 65_531)
     kept, [note] = files.of_one_user(tmp_path, made)
