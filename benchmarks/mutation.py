@@ -44,7 +44,19 @@ EQUAL = Path(__file__).with_name("mutation_equal.txt")
 _COPIED = ("hangdoctor", "agents", "tests", "docs", "train", "pyproject.toml", "README.md")
 _LINES = 2000  # of one module
 _MOST_TESTS_S = 30.0  # of tests for one change, the quickest first
-_QUIET = ["-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=no", "-W", "ignore", "-m", "not torch and not slurm"]
+_QUIET = [
+    "-q",
+    "--no-header",
+    "-p",
+    "no:cacheprovider",
+    "-p",
+    "no:xdist",
+    "--tb=no",
+    "-W",
+    "ignore",
+    "-m",
+    "not torch and not slurm",
+]
 
 
 @dataclass

@@ -82,7 +82,9 @@ def test_owners(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("blocks", "is_read"), [(1 << 17, True), ((1 << 17) - 8, False)])
-def test_half_of_a_large_file_must_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blocks: int, is_read: bool) -> None:
+def test_half_of_a_large_file_must_be_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blocks: int, is_read: bool
+) -> None:
     path = tmp_path / "file"
     path.write_text("text")
     real = path.stat()

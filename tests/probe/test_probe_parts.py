@@ -49,7 +49,8 @@ def test_names_of_jobs(environ: dict[str, str], key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "megabytes"), [("", 4.0), ("x", 4.0), ("0", 4.0), ("-1", 4.0), ("0.5", 0.5), ("nan", 4.0), ("inf", 4.0), (str(1 << 30), 4.0)]
+    ("told", "megabytes"),
+    [("", 4.0), ("x", 4.0), ("0", 4.0), ("-1", 4.0), ("0.5", 0.5), ("nan", 4.0), ("inf", 4.0), (str(1 << 30), 4.0)],
 )
 def test_a_size_from_the_environment(told: str, megabytes: float) -> None:
     assert identity.megabytes({"SIZE": told}, "SIZE", 4.0) == megabytes
@@ -246,7 +247,12 @@ CALLS: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]] = [
     ("all_to_all_single", (A, B), {}, (("all_to_all_single", (5,), F32, ""), None, None, None, False)),
     ("all_to_all_single", (A, B, [2, 2]), {}, (("all_to_all_single", "", F32, ""), None, None, None, False)),
     ("all_to_all_single", (A, B, []), {}, (("all_to_all_single", (5,), F32, ""), None, None, None, False)),
-    ("all_to_all_single", (A, B), {"input_split_sizes": object()}, (("all_to_all_single", "", F32, ""), None, None, None, False)),
+    (
+        "all_to_all_single",
+        (A, B),
+        {"input_split_sizes": object()},
+        (("all_to_all_single", "", F32, ""), None, None, None, False),
+    ),
     ("all_to_all", ([A, A], [A, A]), {}, (("all_to_all", (2, ((4,), (4,))), F32, ""), None, None, None, False)),
     ("all_to_all", ([A, B], [A, B]), {}, (("all_to_all", "", F32, ""), None, None, None, False)),
     ("all_to_all", ([A, A], [B, B]), {}, (("all_to_all", "", F32, ""), None, None, None, False)),

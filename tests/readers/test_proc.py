@@ -71,7 +71,9 @@ def test_of_many_threads_the_first_are_looked_at_closely(monkeypatch: pytest.Mon
             thread.join()
 
 
-@pytest.mark.parametrize(("ends", "code"), [("os._exit(3)", 3), ("os._exit(0)", 0), ("os.kill(os.getpid(), 9)", -signal.SIGKILL)])
+@pytest.mark.parametrize(
+    ("ends", "code"), [("os._exit(3)", 3), ("os._exit(0)", 0), ("os.kill(os.getpid(), 9)", -signal.SIGKILL)]
+)
 def test_how_a_zombie_ended(ends: str, code: int) -> None:
     process = subprocess.Popen([sys.executable, "-I", "-c", f"import os; {ends}"])
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)

@@ -164,7 +164,13 @@ def test_missing_ranks_are_counted_once() -> None:
     def gone(**status: object) -> dict[str, object]:
         return {"rank": 1, "host": "h", "pid": 7, "nvml_dev": 0, "status": status}
 
-    rows = [gone(considered_dead=True), gone(unresponsive=True), gone(unresponsive=True, considered_dead=True), gone(), {"status": 3}]
+    rows = [
+        gone(considered_dead=True),
+        gone(unresponsive=True),
+        gone(unresponsive=True, considered_dead=True),
+        gone(),
+        {"status": 3},
+    ]
     comm = {"hash": "1", "size": -5, "missing_ranks": rows, "ranks": None}
     report = ras.parse(json.dumps({"communicators": [comm, comm]}).encode())
     assert [r.state for r in report.communicators[0].missing] == ["dead", "unresponsive", "dead", "nocomm", "nocomm"]

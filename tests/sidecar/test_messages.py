@@ -62,7 +62,14 @@ def test_the_collector_sends_small_messages_only() -> None:
 @pytest.mark.parametrize("decode", [msg.from_agent, msg.from_collector])
 def test_what_is_no_message(decode) -> None:  # type: ignore[no-untyped-def]
     good = msgspec.msgpack.encode({"type": "Ack", "acked": 1})
-    for frames in ([], [good], [msg.PROTOCOL, good, b""], [b"GET / HTTP/1.1", good], [msg.PROTOCOL, b"\xc1"], [msg.PROTOCOL, b""]):
+    for frames in (
+        [],
+        [good],
+        [msg.PROTOCOL, good, b""],
+        [b"GET / HTTP/1.1", good],
+        [msg.PROTOCOL, b"\xc1"],
+        [msg.PROTOCOL, b""],
+    ):
         with pytest.raises(WireError) as error:
             decode(frames)
         assert not isinstance(error.value, OtherProtocol)
