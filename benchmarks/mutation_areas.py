@@ -14,14 +14,14 @@ AREAS: dict[str, tuple[list[str], list[str]]] = {
         [f"hangdoctor/readers/{name}.py" for name in _READERS],
         [
             "tests/readers/test_safe_pickle.py", "tests/readers/test_flight_recorder.py", "tests/readers/test_ras.py",
-            "tests/readers/test_hostile_numbers.py", "tests/readers/test_hostile_owner.py", "tests/readers/test_bounds.py",
+            "tests/readers/test_hostile_numbers.py", "tests/readers/test_hostile_owner.py", "tests/readers/test_proc.py", "tests/readers/test_fr_fields.py", "tests/readers/test_pyspy_parts.py",
             "tests/offline", "tests/probe/test_probe_box.py", "tests/probe/test_probe_groups.py",
         ],
     ),
     "base": (
         [f"hangdoctor/{name}.py" for name in "ranges files number_checks redaction printable".split()],
         [
-            "tests/test_redaction.py", "tests/test_ranges.py", "tests/test_files.py", "tests/readers/test_hostile_numbers.py",
+            "tests/test_places.py", "tests/test_redaction.py", "tests/test_ranges.py", "tests/test_files.py", "tests/readers/test_hostile_numbers.py",
             "tests/readers/test_hostile_owner.py", "tests/printed", "tests/offline", "tests/launchers/test_targets.py",
         ],
     ),
@@ -38,6 +38,9 @@ AREAS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "wording": (
         ["hangdoctor/diagnosis/wording/*.py", "hangdoctor/diagnosis/findings/*.py"],
-        ["tests/diagnosis", "tests/offline"],
+        [
+            "tests/diagnosis/test_wording.py", "tests/diagnosis/test_every_sentence.py", "tests/diagnosis/test_calls_parting.py",
+            "tests/diagnosis/test_unseen_ranks.py", "tests/diagnosis/ops/test_ops_passes.py", "tests/offline",
+        ],
     ),
 }  # fmt: skip

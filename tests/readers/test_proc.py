@@ -33,7 +33,7 @@ def reader() -> Iterator[subprocess.Popen[bytes]]:
 
 def test_a_process_that_reads(reader: subprocess.Popen[bytes]) -> None:
     pid = reader.pid
-    pipe = os.readlink(f"/proc/{pid}/fd/0")
+    pipe = str(Path(f"/proc/{pid}/fd/0").readlink())
     assert proc.syscall_of(pid, pid) == f"read(0 -> {pipe})"
     sample = proc.sample_process(pid, 2.5)
     assert (sample.at_s, sample.state) == (2.5, "S")

@@ -260,3 +260,46 @@ def test_lines_of_text_belong_to_the_section_above() -> None:
     assert [(r.rank, r.state, r.error) for r in other.ranks] == [
         (0, "error", "unhandled system error"), (1, "error", "invalid usage"),
     ]  # fmt: skip
+
+
+def test_processes_without_a_number_are_no_dead_ones() -> None:
+    text = "Job summary\nDEAD\nProcess 0 on node h1 managing GPU 1\n#0-0 (ab) INCOMPLETE\nRank 1 -- GPU 1 managed by process 0 on node h1\n"
+    text += "Rank 2 --  managed by process 7 on node h1\nRank 3 -- CPU 1 managed by process 7 on node h1\nRank 4 -- GPU 1 on node h1\n"
+    [comm] = ras.parse(text.encode()).communicators
+    assert [(r.rank, r.state) for r in comm.missing] == [(1, "missing")]
+
+
+def test_a_rank_before_any_title_of_counts_is_not_counted() -> None:
+    text = "Job summary\n#0-0 (ab) MISMATCH\nRank 1 has launched 7 operations -- GPU 1 managed by process 5 on node h1\n"
+    [comm] = ras.parse(text.encode()).communicators
+    assert comm.differences == [] and comm.ranks[0].launched == {}
+
+
+def test_sizes_that_a_communicator_can_have() -> None:
+    from hangdoctor.ranges import MAX_RANKS
+
+    assert [ras.size_of(n) for n in (-1, 0, 1, MAX_RANKS, MAX_RANKS + 1)] == [0, 0, 1, MAX_RANKS, 0]
+
+
+def test_the_time_for_all_of_it_is_the_limit() -> None:
+    report = b"Job summary\n" + b"x\n" * 10
+    with Peer(b"SERVER PROTOCOL 2\n", b"OK\n", b"ERROR\n", report) as port:
+        assert ras.query(port=port, timeout_s=0.9).form == "text"  # less than a second is no reason not to ask
+    line = b"SERVER PROTOCOL 2" + b" " * 4078
+    with Peer(line + b"2\n", b"OK\n", b"OK\n", (DATA / JSON).read_bytes()) as port:
+        assert ras.query(port=port, timeout_s=10).form == "json", "a line of 4,096 characters is read"
+
+
+def test_what_answers_without_end_is_read_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ras, "MAX_BYTES", 1 << 17)
+    with Peer(b"SERVER PROTOCOL 2\n", b"OK\n", b"ERROR\n", b"Job summary\n" + b"x\n" * (1 << 17)) as port:
+        assert ras.query(port=port, timeout_s=10).form == "text"
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        sender = threading.Thread(target=lambda: theirs.sendall(b"y" * (1 << 18)), daemon=True)
+        sender.start()
+        got = ras._rest(ours, ras.time.monotonic() + 10)
+        assert 1 << 17 <= len(got) < 3 << 16
+        while sender.is_alive() and ours.recv(1 << 16):
+            pass
+        sender.join(10)
