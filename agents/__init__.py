@@ -1,6 +1,4 @@
-"""The node agents: what runs beside the ranks, one process a node.
+"""One process on each node: it follows the ranks each second and captures them when asked.
 
 The import name is generic, so `hangdoctor agent` asks this marker whether it got its own package.
 """
-
-HANGDOCTOR_AGENTS = "hangdoctor.agents/1"

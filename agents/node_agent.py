@@ -20,16 +20,17 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from hangdoctor import messages as msg
 from hangdoctor._version import __version__
-from hangdoctor.collector import address, keys
-from hangdoctor.collector.line import Line, take_place
-from hangdoctor.collector.spool import Spool
 from hangdoctor.errors import CollectorError, HangdoctorError, NoRanksFound
 from hangdoctor.logs import to_stderr
-from hangdoctor.node_packing import pack_capture
-from hangdoctor.readers import boxes, discover
+from hangdoctor.readers import discover
+from hangdoctor.readers import rank_operations as boxes
 from hangdoctor.readers.node import CaptureOptions, capture_node
+from hangdoctor.transport import address, keys
+from hangdoctor.transport import messages as msg
+from hangdoctor.transport.capture_codec import pack_capture
+from hangdoctor.transport.link import Line, take_place
+from hangdoctor.transport.spool import Spool
 
 from . import trace_request
 from .ranks import Ranks
@@ -40,7 +41,7 @@ _STANDS_S = 12.0  # so long a report goes out with every look: that nothing chan
 _ANSWER_S = 5.0  # for the way of a capture; the collector waits no longer
 
 
-class Options(Struct, frozen=True):
+class AgentOptions(Struct, frozen=True):
     folder: Path | None = None
     collector: str = ""
     via: str = ""  # a collector of the tree, by its name
@@ -58,7 +59,7 @@ class Options(Struct, frozen=True):
 class NodeAgent:
     """One agent on this node."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: AgentOptions) -> None:
         self.options = options
         self.node = options.node or os.environ.get("SLURMD_NODENAME") or platform.node()
         place = options.spool or _spool_place(options, self.node)
@@ -87,7 +88,9 @@ class NodeAgent:
         if self.options.slurm_job:
             ours = any(f.environ.get("SLURM_JOB_ID") == self.options.slurm_job for f in job.ranks)
             step = self.options.slurm_step
-            return ours and (not step or any(f.environ.get("SLURM_STEP_ID") == step for f in job.ranks))
+            return ours and (
+                not step or any(f.environ.get("SLURM_STEP_ID") == step for f in job.ranks)
+            )
         return job.is_named(self.options.job)
 
     # ----------------------------------------------------------------- life
@@ -97,7 +100,9 @@ class NodeAgent:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if signal.getsignal(number) != signal.SIG_IGN:  # nohup
-                loop.add_signal_handler(number, self._stop, f"ended by {signal.Signals(number).name}")
+                loop.add_signal_handler(
+                    number, self._stop, f"ended by {signal.Signals(number).name}"
+                )
         try:
             while not self.stopping and not self._job_over():
                 self.line.connect()
@@ -139,7 +144,11 @@ class NodeAgent:
         await self.line.leave(self.why)
         self.ranks.close()
         if len(self.spool) and not self._job_over():
-            _LOG.info("%d reports wait in %s for the next agent of this node", len(self.spool), self.spool.folder)
+            _LOG.info(
+                "%d reports wait in %s for the next agent of this node",
+                len(self.spool),
+                self.spool.folder,
+            )
             return
         self.spool.clear()
         with contextlib.suppress(OSError):
@@ -149,7 +158,9 @@ class NodeAgent:
     # ----------------------------------------------------------------- the collector
 
     def _hello(self) -> msg.Hello:
-        return msg.Hello(self.agent, self.node, self.ranks.job[:200], self.ranks.world_size, __version__)
+        return msg.Hello(
+            self.agent, self.node, self.ranks.job[:200], self.ranks.world_size, __version__
+        )
 
     def _find(self) -> str:
         return address.find(self.options.folder, self.options.collector, self.options.via)
@@ -184,7 +195,11 @@ class NodeAgent:
         if not self.ranks.seen_any and not self._told_empty:
             self._told_empty = True
             wanted = self.options.job or self.options.slurm_job
-            _LOG.info("waiting for ranks%s; %s", f" of job {wanted}" if wanted else "", discover.here_now(self.ranks.others))
+            _LOG.info(
+                "waiting for ranks%s; %s",
+                f" of job {wanted}" if wanted else "",
+                discover.here_now(self.ranks.others),
+            )
         self._pass_trace_on()
         if (self.ranks.job, self.ranks.world_size) != self._introduced:
             self._introduced = (self.ranks.job, self.ranks.world_size)
@@ -225,7 +240,8 @@ class NodeAgent:
         )  # fmt: skip
         try:
             body = await asyncio.wait_for(
-                asyncio.to_thread(_captured, options, self.node, int(wanted.keep_ops)), options.timeout_s + 1.0
+                asyncio.to_thread(_captured, options, self.node, int(wanted.keep_ops)),
+                options.timeout_s + 1.0,
             )
             answer = msg.Captured(wanted.id, body)
         except NoRanksFound as error:
@@ -233,18 +249,24 @@ class NodeAgent:
         except HangdoctorError as error:
             answer = msg.Captured(wanted.id, error=str(error)[:300])
         except (asyncio.TimeoutError, TimeoutError):
-            answer = msg.Captured(wanted.id, error=f"the capture did not end within {options.timeout_s:.0f} s")
+            answer = msg.Captured(
+                wanted.id, error=f"the capture did not end within {options.timeout_s:.0f} s"
+            )
         except Exception as error:
             _LOG.exception("the capture failed")
-            answer = msg.Captured(wanted.id, error=f"the capture failed: {type(error).__name__}: {error}"[:300])
+            answer = msg.Captured(
+                wanted.id, error=f"the capture failed: {type(error).__name__}: {error}"[:300]
+            )
         end = time.monotonic() + _ANSWER_S
         while not self.line.send(answer) and time.monotonic() < end:
             await asyncio.sleep(0.1)  # the connection was lost meanwhile, and comes back
 
 
-def _spool_place(options: Options, node: str) -> Path:
+def _spool_place(options: AgentOptions, node: str) -> Path:
     """One place for each job's folder and node: the next agent finds what a killed one has left."""
-    key = hashlib.blake2b(f"{options.folder}|{options.collector}|{options.via}|{node}".encode(), digest_size=8).hexdigest()
+    key = hashlib.blake2b(
+        f"{options.folder}|{options.collector}|{options.via}|{node}".encode(), digest_size=8
+    ).hexdigest()
     return Path(tempfile.gettempdir()) / f"hangdoctor-agents-{os.getuid()}" / key
 
 
@@ -264,15 +286,21 @@ def _captured(options: CaptureOptions, node: str, keep_ops: int) -> bytes:
     return pack_capture(capture)
 
 
-def main(options: Options) -> None:
+def main(options: AgentOptions) -> None:
     """Run an agent in this process; ends within a second of SIGTERM, whatever a capture does.
 
     Raises:
         CollectorError: nothing says where the collector is, or the keys cannot be read.
     """
     to_stderr("hangdoctor agent: %(message)s")
-    if options.folder is None and not options.via and not (options.collector or os.environ.get("HANGDOCTOR_COLLECTOR")):
-        raise CollectorError("nothing says where the collector is", "Name its folder with --folder DIR.")
+    if (
+        options.folder is None
+        and not options.via
+        and not (options.collector or os.environ.get("HANGDOCTOR_COLLECTOR"))
+    ):
+        raise CollectorError(
+            "nothing says where the collector is", "Name its folder with --folder DIR."
+        )
 
     async def whole_life() -> None:
         await NodeAgent(options).run()

@@ -11,7 +11,7 @@ import sys
 
 from hangdoctor.errors import HangdoctorError
 from hangdoctor.readers.node import CaptureOptions, capture_node
-from hangdoctor.wire import HERE, NodeReply, pack
+from hangdoctor.transport.stdout_frame import HERE, NodeReply, pack
 
 
 def answer(options: CaptureOptions) -> NodeReply:

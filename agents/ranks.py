@@ -11,13 +11,14 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from hangdoctor import places
 from hangdoctor.errors import BadInput
-from hangdoctor.messages import Past, RankNow
-from hangdoctor.model import ThreadSample
-from hangdoctor.ranges import number_in
-from hangdoctor.readers import blackbox, discover, history, proc, pyspy
-from hangdoctor.readers.glance import BoxWatch
+from hangdoctor.model.capture import ThreadSample
+from hangdoctor.readers import blackbox, discover, proc, pyspy
+from hangdoctor.readers import box_history as history
+from hangdoctor.readers.box_position import BoxWatch
+from hangdoctor.stacks import place_rules
+from hangdoctor.text.ranges import number_in
+from hangdoctor.transport.messages import Past, RankNow
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _BUSY_CPU = 0.3  # of one core
@@ -28,7 +29,10 @@ _SEARCH_SHARE_EARLY = 100.0  # ... until the ranks are there
 _EARLY_S = 60.0
 _STACKS_S = 30.0
 _LONGEST_S = 1e9  # of a time-out: a job says "for ever" by any number, and a message has limits
-_NCCL_S, _GLOO_S = 600.0, 1800.0  # torch's defaults, https://docs.pytorch.org/docs/stable/distributed.html
+_NCCL_S, _GLOO_S = (
+    600.0,
+    1800.0,
+)  # torch's defaults, https://docs.pytorch.org/docs/stable/distributed.html
 _SPIN_S = 3.0  # without progress, before a stack tells whether a rank works or waits for its device
 _STACK_LIMIT_S = 5.0
 
@@ -97,7 +101,9 @@ class Ranks:
             self._take(jobs[0])
         cost = time.thread_time() - begin
         early = not self.seen_any or (now - self._came_at < _EARLY_S and not self._all_here())
-        self._next_search = now + max(1.0 if early else _SEARCH_S, cost * (_SEARCH_SHARE_EARLY if early else _SEARCH_SHARE))
+        self._next_search = now + max(
+            1.0 if early else _SEARCH_S, cost * (_SEARCH_SHARE_EARLY if early else _SEARCH_SHARE)
+        )
 
     def _take(self, job: discover.Job) -> None:
         world_size = max(f.world_size for f in job.ranks)
@@ -106,12 +112,18 @@ class Ranks:
         self.job, self.seen_any, self.world_size = job.key, True, world_size
         for found in job.ranks:
             known = self.tracked.get(found.rank)
-            if known is not None and known.found.pid == found.pid and known.found.started == found.started:
+            if (
+                known is not None
+                and known.found.pid == found.pid
+                and known.found.started == found.started
+            ):
                 continue
             if known is not None and known.box is not None:
                 known.box.close()
             self._came_at = self.clock()
-            self.tracked[found.rank] = Tracked(found, now=RankNow(found.rank, found.pid), changed_at=self.clock())
+            self.tracked[found.rank] = Tracked(
+                found, now=RankNow(found.rank, found.pid), changed_at=self.clock()
+            )
         self._open_boxes()
 
     def _drop_ended(self) -> None:
@@ -125,29 +137,41 @@ class Ranks:
 
     def _all_here(self) -> bool:
         """Whether as many ranks were found as a node of this job has, where the environment tells how many."""
-        expected = max((t.found.local_world_size or self.world_size for t in self.tracked.values()), default=0)
+        expected = max(
+            (t.found.local_world_size or self.world_size for t in self.tracked.values()), default=0
+        )
         return 0 < expected <= len(self.tracked)
 
     def _open_boxes(self) -> None:
         without = [t for t in self.tracked.values() if t.box is None and not t.dead]
         if not without:
             return
-        folders = {blackbox.named_folder(e, t.found.pid) for t in without if (e := t.found.environ.get("HANGDOCTOR_DIR"))}
+        folders = {
+            blackbox.named_folder(e, t.found.pid)
+            for t in without
+            if (e := t.found.environ.get("HANGDOCTOR_DIR"))
+        }
         pids = {t.found.pid for t in without}
-        boxes = [b for f in sorted(folders) if f.is_dir() for b in blackbox.find_boxes(f, pids=pids)]
+        boxes = [
+            b for f in sorted(folders) if f.is_dir() for b in blackbox.find_boxes(f, pids=pids)
+        ]
         # The folder that is named may have been refused on this node.
         without_box = pids - {b.pid for b in boxes}
         boxes += blackbox.find_boxes(pids=without_box) if without_box else []
         for tracked in without:
             own = [b for b in boxes if b.pid == tracked.found.pid and b.status == "live"]
             if own:
-                with contextlib.suppress(BadInput):  # it went away again: looked for at the next search
+                with contextlib.suppress(
+                    BadInput
+                ):  # it went away again: looked for at the next search
                     tracked.box = BoxWatch(max(own, key=lambda b: b.created_s).path)
 
     @property
     def others(self) -> list[str]:
         """Jobs that are here now and are not meant."""
-        return sorted(j.key for j in self._others if any(Path(f"/proc/{f.pid}").exists() for f in j.ranks))
+        return sorted(
+            j.key for j in self._others if any(Path(f"/proc/{f.pid}").exists() for f in j.ranks)
+        )
 
     @property
     def alive(self) -> int:
@@ -169,7 +193,9 @@ class Ranks:
         now = self._glance(tracked, mono, gap) if tracked.box is not None else None
         if now is None:
             now = self._blind(tracked, mono, fields)
-        now.busy = self._busy(tracked, fields, gap) and not now.inside and not self._spins(tracked, mono)
+        now.busy = (
+            self._busy(tracked, fields, gap) and not now.inside and not self._spins(tracked, mono)
+        )
         now.held = fields[0] if fields[0] in "TtD" else ""
         tracked.now = now
         return now
@@ -210,7 +236,9 @@ class Ranks:
             self._timeouts[tracked.found.rank] = seen.timeout_s
         tracked.ahead = seen.runs_ahead
         tracked.pending = seen.pending
-        share = tracked.box.waiting_share(round((wall - gap) * 1e9), round(wall * 1e9)) if gap else -1.0
+        share = (
+            tracked.box.waiting_share(round((wall - gap) * 1e9), round(wall * 1e9)) if gap else -1.0
+        )
         return RankNow(
             tracked.found.rank, tracked.found.pid, max(0.0, mono - tracked.changed_at), max(-1, seen.iteration), seen.phase[:200],
             seen.op, max(0, seen.seq), seen.inside, box=True, finished=seen.state == "finished", waits=round(share * 100) if share >= 0 else -1,
@@ -222,7 +250,11 @@ class Ranks:
         ran = main is not None and main.switches != tracked.switches
         if main is not None:
             tracked.switches = main.switches
-        if mono - tracked.stack_at >= _STACKS_S and (ran or not tracked.stacks) and fields[0] in "RS":
+        if (
+            mono - tracked.stack_at >= _STACKS_S
+            and (ran or not tracked.stacks)
+            and fields[0] in "RS"
+        ):
             tracked.stack_at = mono
             stack = _main_stack(tracked.found.pid)
             tracked.stacks = [*tracked.stacks[-1:], stack] if stack else tracked.stacks
@@ -245,14 +277,18 @@ class Ranks:
         if mono - tracked.stack_at >= _STACKS_S or tracked.stack_at < tracked.changed_at:
             tracked.stack_at = mono
             thread = _main_thread(tracked.found.pid)
-            place = places.find_place(thread.frames, blocked=True) if thread is not None else None
+            place = (
+                place_rules.find_place(thread.frames, blocked=True) if thread is not None else None
+            )
             tracked.spins = place is not None and (place.communicates or place.kind == "device")
         return tracked.spins
 
     @property
     def timeout_s(self) -> float:
         """After which the first process group gives up: as recorded, else torch's default; 0 where there is no box."""
-        told = [s for t in self.tracked.values() if (s := _timeout_of(t.found.environ))] + list(self._timeouts.values())
+        told = [s for t in self.tracked.values() if (s := _timeout_of(t.found.environ))] + list(
+            self._timeouts.values()
+        )
         boxes = [t for t in self.tracked.values() if t.box is not None]
         if not self._timeouts and boxes:
             told.append(_NCCL_S if any(t.ahead for t in boxes) else _GLOO_S)
@@ -263,7 +299,9 @@ class Ranks:
         told = []
         for tracked in self.tracked.values():
             if tracked.box is not None:
-                with contextlib.suppress(OSError, struct.error):  # the look after this deals with it
+                with contextlib.suppress(
+                    OSError, struct.error
+                ):  # the look after this deals with it
                     told.append(history.past_of(tracked.box))
         return history.merged(told)
 
@@ -308,6 +346,8 @@ def _main_stack(pid: int) -> str:
 
 def _timeout_of(environ: Mapping[str, str]) -> float:
     """Seconds after which NCCL's own watchdog, or DeepSpeed's groups, give up, where the job's environment says so."""
-    heartbeat, minutes = (environ.get(n, "") for n in ("TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", "DEEPSPEED_TIMEOUT"))
+    heartbeat, minutes = (
+        environ.get(n, "") for n in ("TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", "DEEPSPEED_TIMEOUT")
+    )
     told = [float(number_in(heartbeat)), 60.0 * number_in(minutes)]
     return min((seconds for seconds in told if seconds >= 0), default=0.0)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import msgspec
 
-from hangdoctor.collector.keys import write_private
 from hangdoctor.errors import CollectorError
-from hangdoctor.messages import Trace
 from hangdoctor.probe.folder import REQUEST
+from hangdoctor.transport.keys import write_private
+from hangdoctor.transport.messages import Trace
 
 
 def put(wanted: Trace, folders: Iterable[Path]) -> list[str]:

@@ -22,23 +22,42 @@ from observe import PLAIN, PROGRAMS, RUN, TRACED, Observation, Running  # noqa: 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--operations", type=int, default=700_000)
     parser.add_argument("--groups", type=int, default=10_000)
-    parser.add_argument("--seconds", type=float, default=580, help="limit for each of the three (default 580)")
+    parser.add_argument(
+        "--seconds", type=float, default=580, help="limit for each of the three (default 580)"
+    )
     options = parser.parse_args()
-    more = {"HARMLESS_OPERATIONS": str(options.operations), "HARMLESS_GROUPS": str(options.groups), "HARMLESS_SECONDS": "500"}
+    more = {
+        "HARMLESS_OPERATIONS": str(options.operations),
+        "HARMLESS_GROUPS": str(options.groups),
+        "HARMLESS_SECONDS": "500",
+    }
     seen: dict[str, Observation] = {}
-    print("| | seconds | MB after the groups | after half of them are gone | after the operations | at the end |")
+    print(
+        "| | seconds | MB after the groups | after half of them are gone | after the operations | at the end |"
+    )
     print("|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory(prefix="hangdoctor-day-") as folder:
         for way, before in {"plain": PLAIN, "run": RUN, "traced": TRACED}.items():
             say(f"{way}: {options.groups} groups, {options.operations} operations")
             began = time.monotonic()
-            one = seen[way] = Running(PROGRAMS / "torch_many.py", before, Path(folder) / way, more).end(options.seconds)
-            kept = " | ".join(f"{one.memory.get(at, 0) / 1000:.0f}" for at in ("groups", "groups gone", "operations", "end"))
+            one = seen[way] = Running(
+                PROGRAMS / "torch_many.py", before, Path(folder) / way, more
+            ).end(options.seconds)
+            kept = " | ".join(
+                f"{one.memory.get(at, 0) / 1000:.0f}"
+                for at in ("groups", "groups gone", "operations", "end")
+            )
             print(f"| {way} | {time.monotonic() - began:.0f} | {kept} |", flush=True)
-    found = [f"{way}: {line}" for way in ("run", "traced") for line in differences(seen["plain"], seen[way])]
+    found = [
+        f"{way}: {line}"
+        for way in ("run", "traced")
+        for line in differences(seen["plain"], seen[way])
+    ]
     print("\n".join(["", "What differs: " + ("nothing" if not found else ""), *found]))
     print("The probe:", {way: sorted(set(one.probes.values())) for way, one in seen.items()})
     raise SystemExit(int(bool(found)))

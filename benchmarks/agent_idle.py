@@ -46,7 +46,9 @@ def make_boxes(folder: Path, pids: list[int]) -> None:
         fmt.THREAD.pack_into(data, 4096, pid, 1, 0, 0, b"MainThread")
         now = time.time_ns()
         at = ring[0] + ring[2]
-        fmt.RECORD.pack_into(data, at, 1, 1, now, fmt.NO_GROUP, 0, 0, 0, -1, 1, fmt.INLINE_SIGNATURE, 0, 0, 0, 1)
+        fmt.RECORD.pack_into(
+            data, at, 1, 1, now, fmt.NO_GROUP, 0, 0, 0, -1, 1, fmt.INLINE_SIGNATURE, 0, 0, 0, 1
+        )
         data[at + fmt.INLINE_OFFSET : at + fmt.INLINE_OFFSET + 10] = b"all_reduce"
         (folder / f"host-{pid}{fmt.SUFFIX}").write_bytes(data)
 
@@ -74,22 +76,43 @@ def main() -> None:
 
 
 def measure(folder: Path, flags: argparse.Namespace) -> None:
-    environ = {k: v for k, v in os.environ.items() if not k.startswith("SLURM")} | {"HANGDOCTOR_DIR": str(folder)}
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("SLURM")} | {
+        "HANGDOCTOR_DIR": str(folder)
+    }
     environ |= {"WORLD_SIZE": str(flags.ranks), "TORCHELASTIC_RUN_ID": "agent-idle"}
     running = []
     try:
         for rank in range(flags.ranks):
             running.append(
                 subprocess.Popen(
-                    [sys.executable, "-S", "-c", "import time; time.sleep(3600)"], env=environ | {"RANK": str(rank)}
+                    [sys.executable, "-S", "-c", "import time; time.sleep(3600)"],
+                    env=environ | {"RANK": str(rank)},
                 )
             )
         time.sleep(1)
         make_boxes(folder, [p.pid for p in running])
         paths = sorted(folder.glob("*.blackbox"))
         job = str(folder / "job")
-        collector = [sys.executable, "-m", "hangdoctor", "collect", "--folder", job, "--bind", "tcp://127.0.0.1:*"]
-        agent = [sys.executable, "-m", "hangdoctor", "agent", "--folder", job, "--job", "agent-idle"]
+        collector = [
+            sys.executable,
+            "-m",
+            "hangdoctor",
+            "collect",
+            "--folder",
+            job,
+            "--bind",
+            "tcp://127.0.0.1:*",
+        ]
+        agent = [
+            sys.executable,
+            "-m",
+            "hangdoctor",
+            "agent",
+            "--folder",
+            job,
+            "--job",
+            "agent-idle",
+        ]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         running.append(subprocess.Popen([*collector, "--stall-after", "100000"], **quiet))  # type: ignore[call-overload]
         running.append(subprocess.Popen(agent, **quiet))  # type: ignore[call-overload]
@@ -101,7 +124,9 @@ def measure(folder: Path, flags: argparse.Namespace) -> None:
             process.wait()
 
 
-def follow(running: list[subprocess.Popen[bytes]], paths: list[Path], flags: argparse.Namespace) -> None:
+def follow(
+    running: list[subprocess.Popen[bytes]], paths: list[Path], flags: argparse.Namespace
+) -> None:
     say("10 s for collector and agent to come to rest")
     begin, n, before = time.monotonic(), 1, None
     watched = [psutil.Process(p.pid) for p in running[-2:]]
@@ -118,7 +143,9 @@ def follow(running: list[subprocess.Popen[bytes]], paths: list[Path], flags: arg
     for name, process, start in zip(("collector", "agent"), watched, before, strict=True):
         used = sum(process.cpu_times()[:2]) - start
         memory = process.memory_info().rss / 1e6
-        print(f"{name}: {used / flags.seconds:.2%} of a core, {memory:.0f} MB, {flags.ranks} ranks, {flags.seconds:.0f} s")
+        print(
+            f"{name}: {used / flags.seconds:.2%} of a core, {memory:.0f} MB, {flags.ranks} ranks, {flags.seconds:.0f} s"
+        )
 
 
 if __name__ == "__main__":

@@ -32,7 +32,20 @@ def timed(command: list[str], cwd: Path) -> tuple[float, str]:
 
 
 def local(rounds: int, folder: Path) -> None:
-    tool = [sys.executable, "-m", "hangdoctor", "dump", "--local", "--settle", "0", "--json", "-", "--bundle", "kept", "--job"]
+    tool = [
+        sys.executable,
+        "-m",
+        "hangdoctor",
+        "dump",
+        "--local",
+        "--settle",
+        "0",
+        "--json",
+        "-",
+        "--bundle",
+        "kept",
+        "--job",
+    ]
     totals, captures, shares, bare = [], [], [], []
     with Stage(folder / "job") as job:
         job.wait_ready().play("sleep", 3)
@@ -43,7 +56,10 @@ def local(rounds: int, folder: Path) -> None:
             assert [c["ranks"] for c in verdict["causes"]] == [[3]], verdict["summary"]
             kept = sorted(job.folder.glob("kept*"), key=lambda p: p.stat().st_mtime)[-1]
             node = json.loads((kept / "capture.json").read_text())["nodes"][0]
-            by_hand = sum(timed([str(find_pyspy()), "dump", "--pid", str(job.pid(r))], job.folder)[0] for r in range(8))
+            by_hand = sum(
+                timed([str(find_pyspy()), "dump", "--pid", str(job.pid(r))], job.folder)[0]
+                for r in range(8)
+            )
             if i:  # the first round warms the file cache
                 totals.append(seconds)
                 captures.append(verdict["took"]["capture_s"])
@@ -56,12 +72,16 @@ def local(rounds: int, folder: Path) -> None:
         ("    /proc and py-spy, two samples", shares),
         ("bare py-spy, one sample, in turn", bare),
     ):
-        print(f"  {name:<36} {statistics.median(values):6.2f}  ({min(values):.2f} - {max(values):.2f})")
+        print(
+            f"  {name:<36} {statistics.median(values):6.2f}  ({min(values):.2f} - {max(values):.2f})"
+        )
 
 
 def text(folder: Path) -> None:
     waiting = "    all_reduce (torch/distributed/distributed_c10d.py:2806)\n    train_step (train.py:80)\n    <module> (train.py:200)\n"
-    loading = "    next_batch (data.py:10)\n    train_step (train.py:70)\n    <module> (train.py:200)\n"
+    loading = (
+        "    next_batch (data.py:10)\n    train_step (train.py:70)\n    <module> (train.py:200)\n"
+    )
     idle = "".join(
         f'Thread {9_000_000 + i} (idle): "Thread-{i}"\n    wait (threading.py:306)\n    run (threading.py:870)\n'
         for i in range(6)
@@ -76,7 +96,9 @@ def text(folder: Path) -> None:
     times = []
     for i in range(5):
         say(f"1,024 ranks from text, round {i + 1} of 5")
-        seconds, out = timed([sys.executable, "-m", "hangdoctor", "diagnose", str(folder), "--json", "-"], folder)
+        seconds, out = timed(
+            [sys.executable, "-m", "hangdoctor", "diagnose", str(folder), "--json", "-"], folder
+        )
         assert json.loads(out)["causes"][0]["ranks"] == [619]
         times.append(seconds)
     print(
@@ -85,7 +107,9 @@ def text(folder: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=7)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

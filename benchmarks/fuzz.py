@@ -174,7 +174,11 @@ class Child:
         while True:
             done, status = os.waitpid(pid, os.WNOHANG)
             if done:
-                return "" if status == 0 else f"the process ended with {os.waitstatus_to_exitcode(status)}"
+                return (
+                    ""
+                    if status == 0
+                    else f"the process ended with {os.waitstatus_to_exitcode(status)}"
+                )
             now = self._current()
             if now[0] != number or not now[1]:
                 number, since, worked = now[0], time.monotonic(), _processor_s(child)
@@ -234,18 +238,27 @@ def by_coverage(target: Target, seconds: float, save: Path) -> None:
 
 def table(done: dict[str, Told]) -> list[str]:
     """Markdown: a line for each reader."""
-    lines = ["| reader | executions | tracebacks | over a limit | slowest, s | peak, MB |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| reader | executions | tracebacks | over a limit | slowest, s | peak, MB |",
+        "|---|---|---|---|---|---|",
+    ]
     for name, told in done.items():
         broken = sum(" at " in what for what in told.defects)
         limits = len(told.defects) - broken
-        lines.append(f"| {name} | {told.executions:,} | {broken} | {limits} | {told.slowest_s:.2f} | {told.peak_mb:.0f} |")
+        lines.append(
+            f"| {name} | {told.executions:,} | {broken} | {limits} | {told.slowest_s:.2f} | {told.peak_mb:.0f} |"
+        )
     return lines
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--reader", action="append", choices=sorted(READERS), help="only this one; can be repeated")
+    parser.add_argument(
+        "--reader", action="append", choices=sorted(READERS), help="only this one; can be repeated"
+    )
     parser.add_argument("--save", type=Path, default=Path("/tmp/hangdoctor-fuzz"))
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--replay", type=Path, help="read one saved case, with its traceback")

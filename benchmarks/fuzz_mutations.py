@@ -16,7 +16,21 @@ _WORDS = (
     b"\0", b"\xff\xfe", b"\xed\xa0\x80", b"\n", b"\r\n", b" ", b"(", b")", b"[", b"]", b"{", b"}", b'"', b"'", b":", b",", b"-",
     b"--", b" -- GPU ", b" managed by process 1 on node ", b"..", b"/", b"\\", b"\x1b[2J", b"n[0-999999999]", b"[0-9]",
 )  # fmt: skip
-_INTEGERS = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 1 << 62, (1 << 63) - 1, (1 << 64) - 1)
+_INTEGERS = (
+    0,
+    1,
+    0x7F,
+    0x80,
+    0xFF,
+    0x7FFF,
+    0xFFFF,
+    0x7FFFFFFF,
+    0x80000000,
+    0xFFFFFFFF,
+    1 << 62,
+    (1 << 63) - 1,
+    (1 << 64) - 1,
+)
 _HOSTILE: tuple[Any, ...] = (
     None, True, 0, -1, 1, 1 << 31, 999_999_999, (1 << 63) - 1, (1 << 64) - 1, 1.5, -0.0, 1e308, "", "0", "9" * 5000, "0-10000000",
     "[0, 999999999]", "n[0-999999999]", "\u00b2", "\ud7ff\x1b[2J", " (" * 2000, ":" * 2000, "/" * 4000, "a.py", [], {}, [[]], [0, 999_999_999],
@@ -53,7 +67,9 @@ def _cut(data: bytes, chance: random.Random, _: bytes) -> bytes:
 def _repeat(data: bytes, chance: random.Random, _: bytes) -> bytes:
     begin, end = _place(data, chance)
     piece = data[begin:end]
-    times = chance.choice((2, 10, 1000)) if len(piece) > 16 else chance.choice((2, 100, 20_000, 90_000))
+    times = (
+        chance.choice((2, 10, 1000)) if len(piece) > 16 else chance.choice((2, 100, 20_000, 90_000))
+    )
     return data[:begin] + piece * min(times, (2 << 20) // max(1, len(piece))) + data[end:]
 
 
@@ -96,7 +112,9 @@ def spoil_tree(tree: Any, chance: random.Random) -> Any:
     for _ in range(chance.choice((1, 1, 2, 4))):
         holder: Any = whole
         key: Any = 0
-        while isinstance(holder[key], dict | list | tuple) and holder[key] and chance.random() < 0.85:
+        while (
+            isinstance(holder[key], dict | list | tuple) and holder[key] and chance.random() < 0.85
+        ):
             if isinstance(holder[key], tuple):
                 holder[key] = list(holder[key])
             holder, key = holder[key], _key_of(holder[key], chance)
@@ -105,7 +123,9 @@ def spoil_tree(tree: Any, chance: random.Random) -> Any:
 
 
 def _key_of(holder: Any, chance: random.Random) -> Any:
-    return chance.choice(list(holder)) if isinstance(holder, dict) else chance.randrange(len(holder))
+    return (
+        chance.choice(list(holder)) if isinstance(holder, dict) else chance.randrange(len(holder))
+    )
 
 
 def _change(holder: Any, key: Any, chance: random.Random) -> None:
@@ -116,7 +136,9 @@ def _change(holder: Any, key: Any, chance: random.Random) -> None:
         small = not isinstance(holder[key], dict | list | tuple)
         holder[key] = [holder[key]] * chance.choice((1, 2, 200, 50_000 if small else 20))
     elif how < 0.8 and isinstance(holder[key], str):
-        holder[key] = spoil(holder[key].encode("utf-8", "replace"), chance).decode("utf-8", "replace")[:200_000]
+        holder[key] = spoil(holder[key].encode("utf-8", "replace"), chance).decode(
+            "utf-8", "replace"
+        )[:200_000]
     elif how < 0.9 and isinstance(holder, dict):
         del holder[key]
         if not holder or chance.random() < 0.5:

@@ -46,14 +46,23 @@ def _json_or_bytes(data: bytes, chance: random.Random, other: bytes) -> bytes:
 
 
 def _packed(data: bytes, chance: random.Random, other: bytes) -> bytes:
-    """Compressed msgpack: spoilt before the packing, or after it, or a bomb."""
+    """Compressed msgpack: spoilt before the operations_codec, or after it, or a bomb."""
     how = chance.random()
     if how < 0.5:
-        with contextlib.suppress(msgspec.DecodeError, ValueError, RecursionError, TypeError, OverflowError):
-            return zlib.compress(msgspec.msgpack.encode(spoil_tree(msgspec.msgpack.decode(data, strict=False), chance)), 1)
+        with contextlib.suppress(
+            msgspec.DecodeError, ValueError, RecursionError, TypeError, OverflowError
+        ):
+            return zlib.compress(
+                msgspec.msgpack.encode(
+                    spoil_tree(msgspec.msgpack.decode(data, strict=False), chance)
+                ),
+                1,
+            )
     if how < 0.53:
         return zlib.compress(
-            data[: chance.randrange(200)] + chance.choice((b"\0", b"\x90", b"\x81")) * chance.choice((1 << 20, 300 << 20)), 1
+            data[: chance.randrange(200)]
+            + chance.choice((b"\0", b"\x90", b"\x81")) * chance.choice((1 << 20, 300 << 20)),
+            1,
         )
     packed = zlib.compress(spoil(data, chance, other) if how < 0.9 else data, 1)
     return packed if how < 0.9 else spoil(packed, chance, other)
@@ -81,7 +90,7 @@ def _read_box(data: bytes) -> None:
 
 
 def _read_glance(data: bytes) -> None:
-    from hangdoctor.readers.glance import BoxWatch
+    from hangdoctor.readers.box_position import BoxWatch
 
     with _as_file(data, "n-1.blackbox") as path:
         watch = BoxWatch(path)
@@ -104,7 +113,8 @@ def _read_calls(data: bytes) -> None:
 
 
 def _read_dump(data: bytes) -> None:
-    from hangdoctor.readers import flight_recorder, fr_format
+    from hangdoctor.readers import flight_recorder
+    from hangdoctor.readers import flight_recorder_format as fr_format
 
     dump = fr_format.parse(data)
     flight_recorder.convert({0: dump})
@@ -128,7 +138,9 @@ def _read_folder(data: bytes) -> None:
             plain = "".join(c for c in str(name) if c.isalnum() or c in "._-[]")[:100] or "x"
             Path(folder, plain if plain not in (".", "..") else "x").write_bytes(body)
         capture = load([Path(folder)])
-        if capture.world_size <= 4096:  # how long a verdict over more ranks takes is no matter of reading
+        if (
+            capture.world_size <= 4096
+        ):  # how long a verdict over more ranks takes is no matter of reading
             diagnose(capture)
 
 
@@ -153,25 +165,25 @@ def _read_ras(data: bytes) -> None:
 
 
 def _read_wire(data: bytes) -> None:
-    from hangdoctor import wire
+    from hangdoctor.transport import stdout_frame as wire
 
     wire.unpack(data.decode("utf-8", "replace"))
 
 
 def _read_node(data: bytes) -> None:
-    from hangdoctor import node_packing
+    from hangdoctor.transport import capture_codec
 
-    node_packing.unpack_capture(data)
+    capture_codec.unpack_capture(data)
 
 
 def _read_operations(data: bytes) -> None:
-    from hangdoctor import packing
+    from hangdoctor.storage import operations_codec
 
-    packing.unpack(data)
+    operations_codec.unpack(data)
 
 
 def _read_bundle(data: bytes) -> None:
-    from hangdoctor import bundle
+    from hangdoctor.storage import bundle
 
     head, _, rest = data.partition(b"\n")
     with tempfile.TemporaryDirectory(prefix="hangdoctor-fuzz-", dir="/dev/shm") as folder:
@@ -217,13 +229,19 @@ def _files_of_folder(data: bytes, chance: random.Random, other: bytes) -> bytes:
         bodies[at] = _json_or_bytes(bodies[at], chance, other)
     table = {_other_name(n, chance): len(b) for n, b in zip(names, bodies, strict=True)}
     bodies = bodies[: len(table)]
-    return json.dumps(dict(zip(table, map(len, bodies), strict=True))).encode() + b"\n" + b"".join(bodies)
+    return (
+        json.dumps(dict(zip(table, map(len, bodies), strict=True))).encode()
+        + b"\n"
+        + b"".join(bodies)
+    )
 
 
 def _other_name(name: str, chance: random.Random) -> str:
     if chance.random() > 0.15:
         return name
-    return chance.choice(("trace_rank_9999999", "trace-n1.out", "x.blackbox", "0", "trace-n" + "9" * 90, name + "1"))
+    return chance.choice(
+        ("trace_rank_9999999", "trace-n1.out", "x.blackbox", "0", "trace-n" + "9" * 90, name + "1")
+    )
 
 
 def _folder_seeds() -> list[bytes]:
@@ -231,16 +249,24 @@ def _folder_seeds() -> list[bytes]:
         {f"trace_rank_{n}": data for n, data in enumerate(seeds.files(f"flight_recorder/{kind}/*"))}
         for kind in ("gloo-json", "gloo-pickle")
     ]
-    folders.append({"trace-n1.out": seeds.files("pyspy/text.out")[0], "trace-n2.out": seeds.files("pyspy/native.out")[0]})
+    folders.append(
+        {
+            "trace-n1.out": seeds.files("pyspy/text.out")[0],
+            "trace-n2.out": seeds.files("pyspy/native.out")[0],
+        }
+    )
     folders.append({"trace-n1.json": seeds.files("pyspy/json.out")[0]})
     folders.append({"n1-1.blackbox": seeds.box(), "ras.txt": seeds.files("ras/*.txt")[0]})
     return [
-        json.dumps({n: len(d) for n, d in folder.items()}).encode() + b"\n" + b"".join(folder.values()) for folder in folders
+        json.dumps({n: len(d) for n, d in folder.items()}).encode()
+        + b"\n"
+        + b"".join(folder.values())
+        for folder in folders
     ]
 
 
 def _wire_seeds() -> list[bytes]:
-    from hangdoctor import wire
+    from hangdoctor.transport import stdout_frame as wire
 
     return [
         msgspec.json.encode(wire.NodeReply("n1", seeds.node())),
@@ -251,7 +277,7 @@ def _wire_seeds() -> list[bytes]:
 def _wire_case(data: bytes, chance: random.Random, other: bytes) -> bytes:
     import base64
 
-    from hangdoctor import wire
+    from hangdoctor.transport import stdout_frame as wire
 
     bomb = b" " * (200 << 20) if chance.random() < 0.01 else b""
     body = zlib.compress(_json_or_bytes(data, chance, other) + bomb, 1)
@@ -260,15 +286,19 @@ def _wire_case(data: bytes, chance: random.Random, other: bytes) -> bytes:
 
 
 def _node_seeds() -> list[bytes]:
-    from hangdoctor import node_packing
+    from hangdoctor.transport import capture_codec
 
-    return [zlib.decompress(node_packing.pack_capture(seeds.node()))]
+    return [zlib.decompress(capture_codec.pack_capture(seeds.node()))]
 
 
 def _operation_seeds() -> list[bytes]:
-    from hangdoctor import packing
+    from hangdoctor.storage import operations_codec
 
-    return [zlib.decompress(packing.pack([((0, False), seeds.history(0)), ((1, True), seeds.history(1))]))]
+    return [
+        zlib.decompress(
+            operations_codec.pack([((0, False), seeds.history(0)), ((1, True), seeds.history(1))])
+        )
+    ]
 
 
 def _bundle_seeds() -> list[bytes]:
@@ -280,8 +310,18 @@ TARGETS = [
     Target("blackbox", lambda: [seeds.box()], _read_box),
     Target("glance", lambda: [seeds.box()], _read_glance),
     Target("calls", lambda: [seeds.ring()], _read_calls),
-    Target("flight_recorder_json", lambda: seeds.files("flight_recorder/gloo-json/*"), _read_dump, _json_or_bytes),
-    Target("flight_recorder_pickle", lambda: seeds.files("flight_recorder/gloo-pickle/*"), _read_dump, _in_pickle),
+    Target(
+        "flight_recorder_json",
+        lambda: seeds.files("flight_recorder/gloo-json/*"),
+        _read_dump,
+        _json_or_bytes,
+    ),
+    Target(
+        "flight_recorder_pickle",
+        lambda: seeds.files("flight_recorder/gloo-pickle/*"),
+        _read_dump,
+        _in_pickle,
+    ),
     Target("pyspy_json", lambda: seeds.files("pyspy/json.out"), _read_pyspy_json, _json_or_bytes),
     Target("pyspy_text", lambda: seeds.files("pyspy/*.out"), _read_pyspy_text),
     Target("ras", lambda: seeds.files("ras/*"), _read_ras, _json_or_bytes),

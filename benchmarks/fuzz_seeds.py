@@ -10,10 +10,18 @@ import time
 from functools import lru_cache
 from pathlib import Path
 
-from hangdoctor.model import Frame, JobCapture, NodeCapture, Process, ProcessSample, RankCapture, ThreadSample
-from hangdoctor.operations import Group, Mark, Operation, RankOps
+from hangdoctor.model.capture import (
+    Frame,
+    JobCapture,
+    NodeCapture,
+    Process,
+    ProcessSample,
+    RankCapture,
+    ThreadSample,
+)
+from hangdoctor.model.operations import Group, Mark, Operation, RankOps
 from hangdoctor.probe import format as boxes
-from hangdoctor.probe.box import Box
+from hangdoctor.probe.box import BoxWriter
 from hangdoctor.probe.calls import format as calls
 from hangdoctor.probe.calls.ring import Ring
 
@@ -22,26 +30,46 @@ DATA = Path(__file__).resolve().parents[1] / "tests" / "data"
 
 def files(pattern: str) -> list[bytes]:
     """The files of the repository that match."""
-    return [p.read_bytes() for p in sorted(DATA.glob(pattern)) if p.is_file() and not p.name.startswith("VERSIONS")]
+    return [
+        p.read_bytes()
+        for p in sorted(DATA.glob(pattern))
+        if p.is_file() and not p.name.startswith("VERSIONS")
+    ]
 
 
 @lru_cache(maxsize=1)
 def box() -> bytes:
     """A black box of 512 KiB with threads, groups, texts and operations."""
     with tempfile.TemporaryDirectory() as folder:
-        made = Box(Path(folder), "job", 512 << 10)
+        made = BoxWriter(Path(folder), "job", 512 << 10)
         made.add_group("00" * 8, 8, "0-7", "default_pg", 0)
         made.add_group("11" * 8, 4, "0-6:2,9", "dp", 0)
         made.add_thread(0, os.getpid(), "MainThread")
         begin, slots, width = made.regions["ring"]
-        signature, site = made.intern("all_reduce\tsum\tfloat32\t[4, 8]"), made.intern("step (train.py:40)")
+        signature, site = (
+            made.intern("all_reduce\tsum\tfloat32\t[4, 8]"),
+            made.intern("step (train.py:40)"),
+        )
         now = time.time_ns()
         for serial in range(1, 40):
             at = begin + serial % slots * width
             flags = boxes.MARK if serial % 9 == 0 else boxes.SEND if serial % 7 == 0 else 0
             left = now + serial * 1000 + 500 if serial < 39 else 0
             made.map[at : at + boxes.RECORD.size] = boxes.RECORD.pack(
-                serial, serial, now + serial * 1000, serial % 2, signature, site, 0, 1, 3, flags, 0, left, 0, serial
+                serial,
+                serial,
+                now + serial * 1000,
+                serial % 2,
+                signature,
+                site,
+                0,
+                1,
+                3,
+                flags,
+                0,
+                left,
+                0,
+                serial,
             )
         struct.pack_into("<QQ", made.map, boxes.HEADER_BYTES, os.getpid(), 39)
         data = bytes(made.map)
@@ -56,7 +84,10 @@ def ring() -> bytes:
         made = Ring(Path(folder, "r.blackbox"), 1 << 20, 0, 8)
         codes = [made.code_id("train.py", f"f{n}", n, "train") for n in range(5)]
         data = bytearray(made.map)
-    begin, codes_at = (64 << 10) - 512 * calls.EVENT_BYTES, calls.HEADER_BYTES + 16 * calls.THREAD.size
+    begin, codes_at = (
+        (64 << 10) - 512 * calls.EVENT_BYTES,
+        calls.HEADER_BYTES + 16 * calls.THREAD.size,
+    )
     old = struct.unpack_from(calls.H_CODES[1], data, calls.H_CODES[0])
     texts = struct.unpack_from(calls.H_TEXTS[1], data, calls.H_TEXTS[0])
     data[codes_at : codes_at + 1024] = data[old[0] : old[0] + 1024]
@@ -78,7 +109,16 @@ def history(rank: int) -> RankOps:
     found = RankOps(rank, 8, groups=groups, iteration=3, phase="forward", clock="n1/00")
     found.marks = [Mark("phase", 1.7e9, text="forward"), Mark("iteration", 1.7e9 + 1, 3)]
     for n in range(1, 20):
-        op = Operation("a" * 16, n, "all_reduce", "done", "sum", shapes="[4, 8]", dtype="float32", site="f (a.py:3)")
+        op = Operation(
+            "a" * 16,
+            n,
+            "all_reduce",
+            "done",
+            "sum",
+            shapes="[4, 8]",
+            dtype="float32",
+            site="f (a.py:3)",
+        )
         op.entered_s, op.left_s = 1.7e9 + n, 1.7e9 + n + 0.5
         found.operations.append(op)
     found.operations[-1].state, found.operations[-1].left_s = "entered", 0.0
@@ -90,9 +130,23 @@ def node() -> NodeCapture:
     """One node with four ranks, their stacks and operations."""
     ranks = []
     for n in range(4):
-        frames = [Frame("all_reduce", "/x/torch/distributed/c10d.py", 9, values={"step": 3}), Frame("step", "train.py", 40)]
-        samples = [ProcessSample(0.1, "S", threads=[ThreadSample(7, "MainThread", "S", "futex", frames=frames)])] * 2
-        rank = RankCapture(pid=100 + n, argv=["python", "train.py"], samples=samples, rank=n, node="n1", world_size=8)
+        frames = [
+            Frame("all_reduce", "/x/torch/distributed/c10d.py", 9, values={"step": 3}),
+            Frame("step", "train.py", 40),
+        ]
+        samples = [
+            ProcessSample(
+                0.1, "S", threads=[ThreadSample(7, "MainThread", "S", "futex", frames=frames)]
+            )
+        ] * 2
+        rank = RankCapture(
+            pid=100 + n,
+            argv=["python", "train.py"],
+            samples=samples,
+            rank=n,
+            node="n1",
+            world_size=8,
+        )
         rank.children = [Process(200 + n, 100 + n, "worker", ["python"])]
         rank.ops, rank.ops_before = history(n), history(n)
         ranks.append(rank)
@@ -105,8 +159,8 @@ def job() -> JobCapture:
 
 def bundle_files() -> dict[str, bytes]:
     """The files of a saved bundle, by name."""
-    from hangdoctor import bundle
     from hangdoctor.diagnosis import diagnose
+    from hangdoctor.storage import bundle
 
     with tempfile.TemporaryDirectory() as folder:
         path = bundle.save(Path(folder) / "b", job(), diagnose(job()), "report", ["hangdoctor"])

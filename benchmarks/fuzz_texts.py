@@ -17,11 +17,22 @@ from benchmarks import fuzz_seeds as seeds
 from benchmarks.fuzz_mutations import spoil, spoil_tree
 from benchmarks.fuzz_readers import Target, _as_file, _json_or_bytes
 
-_MESSAGES = ("Hello", "Report", "Relayed", "Captured", "Declined", "Bye", "Capture", "Trace", "Level", "Welcome")
+_MESSAGES = (
+    "Hello",
+    "Report",
+    "Relayed",
+    "Captured",
+    "Declined",
+    "Bye",
+    "Capture",
+    "Trace",
+    "Level",
+    "Welcome",
+)
 
 
 def _message_seeds() -> list[bytes]:
-    from hangdoctor import messages as msg
+    from hangdoctor.transport import messages as msg
 
     now = msg.RankNow(0, 7, op="all_reduce", seq=3)
     said: list[Any] = [
@@ -34,14 +45,16 @@ def _message_seeds() -> list[bytes]:
 
 def _message_case(data: bytes, chance: random.Random, other: bytes) -> bytes:
     if chance.random() < 0.6:
-        with contextlib.suppress(ValueError, TypeError, OverflowError, RecursionError, msgspec.DecodeError):
+        with contextlib.suppress(
+            ValueError, TypeError, OverflowError, RecursionError, msgspec.DecodeError
+        ):
             return msgspec.msgpack.encode(spoil_tree(msgspec.msgpack.decode(data), chance))
     return spoil(data, chance, other)
 
 
 def _read_message(data: bytes) -> None:
-    from hangdoctor import messages as msg
     from hangdoctor.errors import WireError
+    from hangdoctor.transport import messages as msg
 
     for decode in (msg.from_agent, msg.from_collector):
         with contextlib.suppress(WireError):
@@ -49,8 +62,8 @@ def _read_message(data: bytes) -> None:
 
 
 def _read_lists(data: bytes) -> None:
-    from hangdoctor import ranges
     from hangdoctor.errors import UsageError
+    from hangdoctor.text import ranges
 
     text = data.decode("utf-8", "replace")
     for parse in (ranges.parse_ranks, ranges.parse_hosts):
@@ -64,13 +77,14 @@ def _read_lists(data: bytes) -> None:
 
 
 def _read_settings(data: bytes) -> None:
-    from hangdoctor import actions, places
     from hangdoctor.errors import BadInput
+    from hangdoctor.sidecar import actions
+    from hangdoctor.stacks import place_rules
 
     with _as_file(data, "hangdoctor.toml") as path, contextlib.suppress(BadInput):
         actions.load(path)
     with contextlib.suppress(BadInput):
-        places._rules_of(data.decode("utf-8", "replace"), "places.toml")
+        place_rules._rules_of(data.decode("utf-8", "replace"), "place_rules.toml")
 
 
 _SETTINGS = b"""[actions]
@@ -98,15 +112,21 @@ def _read_request(data: bytes) -> None:
 
 def _read_state(data: bytes) -> None:
     """What a collector leaves in its folder: address, page, key, and what an agent has not got rid of."""
-    from hangdoctor.collector import address, keys
-    from hangdoctor.collector.spool import Spool
     from hangdoctor.errors import CollectorError
-    from hangdoctor.web import place
+    from hangdoctor.transport import address, keys
+    from hangdoctor.transport.spool import Spool
+    from hangdoctor.web import page_address as place
 
     with tempfile.TemporaryDirectory(prefix="hangdoctor-fuzz-", dir="/dev/shm") as folder:
         here = Path(folder)
         (here / "keys").mkdir(mode=0o700)
-        for name in (address.FILE, place.FILE, "keys/collector.key", "keys/agent.key", "00000000000000000001.seg"):
+        for name in (
+            address.FILE,
+            place.FILE,
+            "keys/collector.key",
+            "keys/agent.key",
+            "00000000000000000001.seg",
+        ):
             (here / name).write_bytes(data)
             (here / name).chmod(0o600)
         address.published(here)
@@ -118,7 +138,7 @@ def _read_state(data: bytes) -> None:
 
 def _incident_seeds() -> list[bytes]:
     from hangdoctor.diagnosis import diagnose
-    from hangdoctor.incidents import Incidents
+    from hangdoctor.storage.incidents import Incidents
 
     with tempfile.TemporaryDirectory(prefix="hangdoctor-fuzz-", dir="/dev/shm") as folder:
         index = Incidents(Path(folder))
@@ -134,7 +154,9 @@ def _incident_case(data: bytes, chance: random.Random, other: bytes) -> bytes:
     with _as_file(data, "index.sqlite") as path:
         db = sqlite3.connect(path)
         columns = ("id", "job", "at", "reason", "state", "status", "summary", "ranks")
-        value = chance.choice((0, -1.5, b"\xff", "9" * 5000, "", "x" * 100_000, 1 << 62, "../../etc/passwd"))
+        value = chance.choice(
+            (0, -1.5, b"\xff", "9" * 5000, "", "x" * 100_000, 1 << 62, "../../etc/passwd")
+        )
         with contextlib.suppress(sqlite3.Error):
             db.execute(f"UPDATE incidents SET {chance.choice(columns)} = ?", (value,))
             db.commit()
@@ -143,7 +165,7 @@ def _incident_case(data: bytes, chance: random.Random, other: bytes) -> bytes:
 
 
 def _read_incidents(data: bytes) -> None:
-    from hangdoctor.incidents import Incidents
+    from hangdoctor.storage.incidents import Incidents
 
     with tempfile.TemporaryDirectory(prefix="hangdoctor-fuzz-", dir="/dev/shm") as folder:
         (Path(folder) / "incidents").mkdir()
@@ -155,7 +177,7 @@ def _read_incidents(data: bytes) -> None:
 
 
 def _read_environment(data: bytes) -> None:
-    from hangdoctor.layout import guess_layout
+    from hangdoctor.model.layout import guess_layout
     from hangdoctor.readers import discover, jobnames
 
     words = data.decode("utf-8", "surrogateescape").split("\0")
@@ -172,7 +194,8 @@ def _read_environment(data: bytes) -> None:
 
 
 _ENVIRONMENT = (
-    b"python\0train.py\0--tensor-model-parallel-size\0" + b"2\0--pp=2\0RANK=3\0WORLD_SIZE=8\0LOCAL_RANK=3\0LOCAL_WORLD_SIZE=4\0"
+    b"python\0train.py\0--tensor-model-parallel-size\0"
+    + b"2\0--pp=2\0RANK=3\0WORLD_SIZE=8\0LOCAL_RANK=3\0LOCAL_WORLD_SIZE=4\0"
     b"MASTER_ADDR=127.0.0.1\0MASTER_PORT=29500\0SLURM_JOB_ID=7\0SLURM_GTIDS=0,1,2\0CUDA_VISIBLE_DEVICES=0,1\0TP=2"
 )
 
@@ -180,7 +203,7 @@ _ENVIRONMENT = (
 def _read_launcher(data: bytes) -> None:
     """What schedulers, remote shells and nvidia-smi print."""
     from hangdoctor.launchers import gather
-    from hangdoctor.readers import preflight_gpu
+    from hangdoctor.preflight import gpu as preflight_gpu
 
     text = data.decode("utf-8", "replace")
     gather.last_words(text)
@@ -193,26 +216,23 @@ _LAUNCHER = b"srun: error: n4: task 45: Exited with exit code 1\n0, NVIDIA H100,
 
 @functools.lru_cache(maxsize=1)
 def _page() -> Any:
-    from hangdoctor.collector.state import Core, Settings
-    from hangdoctor.collector.view import View
-    from hangdoctor.incidents import Incidents
-    from hangdoctor.watchdog import Settings as Bounds
-    from hangdoctor.watchdog import Watchdog
+    from hangdoctor.storage.incidents import Incidents
+    from hangdoctor.web.access import Access
     from hangdoctor.web.api import Api
-    from hangdoctor.web.board import Board, Doors
-    from hangdoctor.web.guard import Access
+    from hangdoctor.web.collector_mirror import Mirror
     from hangdoctor.web.hub import Hub
     from hangdoctor.web.metrics import Exporter
     from hangdoctor.web.pages import Pages
     from hangdoctor.web.server import application
+    from hangdoctor.web.snapshot import Board, Doors
 
     folder = Path(tempfile.mkdtemp(prefix="hangdoctor-fuzz-"))
     board = Board(
-        View(Core(Settings(), Watchdog(Bounds()))),
+        Mirror(),
         Incidents(folder),
-        Doors(lambda why: None, lambda path: (b"", "text/html"), lambda on: ""),
+        Doors(lambda why: None, lambda path: (b"", "text/html")),
     )
-    access = Access("token", "metrics")
+    access = Access("token", "metrics", ["localhost"], "cookie")
     hub = Hub(board)
     return application(Api(board), Pages(access), hub, Exporter(board, hub, 8), access)
 
@@ -225,13 +245,19 @@ def _read_page(data: bytes) -> None:
     method = "".join(c for c in method if c.isalpha())[:10] or "GET"
     if "/stream" in path:
         return
-    status = asyncio.run(_ask(method, "/" + path.lstrip("/"), query.encode("latin-1", "replace"), body))
+    status = asyncio.run(
+        _ask(method, "/" + path.lstrip("/"), query.encode("latin-1", "replace"), body)
+    )
     if status >= 500:
         raise AssertionError(f"the page answered {status}")
 
 
 async def _ask(method: str, path: str, query: bytes, body: bytes) -> int:
-    headers = [(b"host", b"localhost"), (b"authorization", b"Bearer token"), (b"content-length", str(len(body)).encode())]
+    headers = [
+        (b"host", b"localhost"),
+        (b"authorization", b"Bearer token"),
+        (b"content-length", str(len(body)).encode()),
+    ]
     scope = {
         "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "path": path, "raw_path": path.encode(),
         "query_string": query, "headers": headers, "scheme": "http", "server": ("localhost", 80), "client": ("127.0.0.1", 1),

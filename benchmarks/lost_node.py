@@ -54,13 +54,19 @@ def lost(cluster: Cluster, job: LabJob, fault: str) -> list[float]:
             raise SystemExit(f"{fault}: wrong: {diagnosis['summary']} {diagnosis['missing']}")
         why = diagnosis["missing"][0]["why"]
         taken.append(seconds)
-    print(f"{fault:<12} {statistics.median(taken):>6.1f} ({min(taken):.1f} - {max(taken):.1f})   {why}", flush=True)
+    print(
+        f"{fault:<12} {statistics.median(taken):>6.1f} ({min(taken):.1f} - {max(taken):.1f})   {why}",
+        flush=True,
+    )
     return taken
 
 
 def measure(cluster: Cluster, job: LabJob) -> dict[str, list[float]]:
     healthy = [timed(cluster, job)[0] for _ in range(ROUNDS)]
-    print(f"{'healthy':<12} {statistics.median(healthy):>6.1f} ({min(healthy):.1f} - {max(healthy):.1f})", flush=True)
+    print(
+        f"{'healthy':<12} {statistics.median(healthy):>6.1f} ({min(healthy):.1f} - {max(healthy):.1f})",
+        flush=True,
+    )
     taken = {}
     for fault, undo in FAULTS:
         say(f"n3: {fault}")
@@ -81,9 +87,13 @@ def main() -> None:
         say("starting the lab cluster and its job")
         cluster.up()
         job = LabJob(cluster, "job", 2 * NODES)
-        settings = "export OMP_NUM_THREADS=1 MASTER_ADDR=n1 MASTER_PORT=29511 GLOO_SOCKET_IFNAME=eth0"
+        settings = (
+            "export OMP_NUM_THREADS=1 MASTER_ADDR=n1 MASTER_PORT=29511 GLOO_SOCKET_IFNAME=eth0"
+        )
         command = f"srun {sys.executable} {JOB} {job.control}"
-        job.id = cluster.submit(f"-N{NODES}", "--ntasks-per-node=2", "--gres=gpu:4", script=f"{settings}\n{command}")
+        job.id = cluster.submit(
+            f"-N{NODES}", "--ntasks-per-node=2", "--gres=gpu:4", script=f"{settings}\n{command}"
+        )
         job.hang(5)
         taken = measure(cluster, job)
     except subprocess.TimeoutExpired as error:

@@ -41,7 +41,7 @@ from benchmarks.progress import say
 
 ROOT = Path(__file__).resolve().parents[1]
 EQUAL = Path(__file__).with_name("mutation_equal.txt")
-_COPIED = ("hangdoctor", "agents", "tests", "docs", "train", "pyproject.toml", "README.md")
+_COPIED = ("hangdoctor", "tests", "docs", "pyproject.toml", "README.md")
 _LINES = 2000  # of one module
 _MOST_TESTS_S = 30.0  # of tests for one change, the quickest first
 _QUIET = [
@@ -115,7 +115,9 @@ class Watch:
             part = self.seen[begin : begin + _LINES]
             lines[module] = [n for n, ran in enumerate(part) if ran]
         lines = {module: ran for module, ran in lines.items() if ran}
-        self.tests.append({"name": item.nodeid, "seconds": time.monotonic() - began, "lines": lines})
+        self.tests.append(
+            {"name": item.nodeid, "seconds": time.monotonic() - began, "lines": lines}
+        )
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if not report.passed:
@@ -157,8 +159,12 @@ def forked(seconds: float, work: Any) -> int:
             for stream in (0, 1, 2):
                 os.dup2(null, stream)
             limit = int(seconds) + 1
-            resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.getrlimit(resource.RLIMIT_CPU)[1]))
-            resource.setrlimit(resource.RLIMIT_AS, (8 << 30, resource.getrlimit(resource.RLIMIT_AS)[1]))
+            resource.setrlimit(
+                resource.RLIMIT_CPU, (limit, resource.getrlimit(resource.RLIMIT_CPU)[1])
+            )
+            resource.setrlimit(
+                resource.RLIMIT_AS, (8 << 30, resource.getrlimit(resource.RLIMIT_AS)[1])
+            )
             code = int(work())
         finally:
             os._exit(code)
@@ -276,10 +282,14 @@ def try_all(modules: list[str], tests: list[str], told: argparse.Namespace) -> d
     again = told.again.read_text() if told.again else ""
     results = {m: Result() for m in modules}
     with tempfile.TemporaryDirectory(prefix="hangdoctor-mutation-") as folder:
-        known = observe(copy_tree(Path(folder) / "first"), modules, tests, Path(folder) / "told.json")
+        known = observe(
+            copy_tree(Path(folder) / "first"), modules, tests, Path(folder) / "told.json"
+        )
         say(f"{len(known)} tests, {sum(t.seconds for t in known):.0f} s")
         began = get_context("fork").Value("i", 0)
-        with ProcessPoolExecutor(told.workers, get_context("fork"), _start_worker, (folder, began)) as pool:
+        with ProcessPoolExecutor(
+            told.workers, get_context("fork"), _start_worker, (folder, began)
+        ) as pool:
             running = []
             for module in modules:
                 source = (ROOT / module).read_bytes()
@@ -290,7 +300,14 @@ def try_all(modules: list[str], tests: list[str], told: argparse.Namespace) -> d
                     elif not mine:
                         results[module].not_reached.append(f"{change.line}: {change.key(source)}")
                     else:
-                        running.append((module, change, change.key(source), pool.submit(survives, change, mine)))
+                        running.append(
+                            (
+                                module,
+                                change,
+                                change.key(source),
+                                pool.submit(survives, change, mine),
+                            )
+                        )
             for module, change, key, outcome in running:
                 if outcome.result():
                     results[module].survived.append(f"{change.line}: {key}")
@@ -302,7 +319,10 @@ def try_all(modules: list[str], tests: list[str], told: argparse.Namespace) -> d
 
 def table(results: dict[str, Result]) -> list[str]:
     """Markdown: a line for each module."""
-    lines = ["| module | changes | killed | survived | not reached | equal |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| module | changes | killed | survived | not reached | equal |",
+        "|---|---|---|---|---|---|",
+    ]
     sums = [0] * 5
     for module, one in results.items():
         numbers = [one.killed, len(one.survived), len(one.not_reached), one.equal]
@@ -313,7 +333,9 @@ def table(results: dict[str, Result]) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--area", choices=sorted(AREAS))
     parser.add_argument("--module", nargs="+", default=[])
     parser.add_argument("--tests", nargs="+", default=[])
@@ -323,7 +345,9 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=2)
     told = parser.parse_args()
     area = AREAS.get(told.area, ([], []))
-    modules = told.module or [str(p.relative_to(ROOT)) for pattern in area[0] for p in sorted(ROOT.glob(pattern))]
+    modules = told.module or [
+        str(p.relative_to(ROOT)) for pattern in area[0] for p in sorted(ROOT.glob(pattern))
+    ]
     tests = [t for t in told.tests or area[1] if (ROOT / t).exists()]
     if not modules or not tests:
         parser.error("--area, or --module and --tests")

@@ -16,7 +16,9 @@ class Change:
     begin: int  # in bytes of the source
     end: int
     new: str
-    body: tuple[int, int] | None  # lines of the statement where it is inside of a function; None: done at import
+    body: (
+        tuple[int, int] | None
+    )  # lines of the statement where it is inside of a function; None: done at import
 
     def apply(self, source: bytes) -> bytes:
         """The module's source with the change made."""
@@ -79,7 +81,9 @@ class _Finder:
 
     def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
         assert node.end_lineno is not None and node.end_col_offset is not None
-        return self.starts[node.lineno - 1] + node.col_offset, self.starts[node.end_lineno - 1] + node.end_col_offset
+        return self.starts[node.lineno - 1] + node.col_offset, self.starts[
+            node.end_lineno - 1
+        ] + node.end_col_offset
 
     def text(self, node: ast.expr) -> str:
         begin, end = self.span(node)
@@ -111,7 +115,11 @@ class _Finder:
                 self.visit_limits(value)
             elif isinstance(value, ast.AST):
                 self.visit_expressions(value)
-            elif isinstance(value, list) and value and not isinstance(value[0], ast.stmt | ast.ExceptHandler | ast.match_case):
+            elif (
+                isinstance(value, list)
+                and value
+                and not isinstance(value[0], ast.stmt | ast.ExceptHandler | ast.match_case)
+            ):
                 for one in value:
                     if isinstance(one, ast.AST):  # and no name, as in `global x`
                         self.visit_expressions(one)
@@ -146,13 +154,19 @@ class _Finder:
     def visit_limits(self, node: ast.AST) -> None:
         """Numbers in a type: only those that are checked, as in ``Meta(ge=0)``."""
         for call in ast.walk(node):
-            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Meta":
+            if (
+                isinstance(call, ast.Call)
+                and isinstance(call.func, ast.Name)
+                and call.func.id == "Meta"
+            ):
                 self.visit_expressions(call)
 
     def visit_expressions(self, node: ast.AST) -> None:
         if isinstance(node, ast.JoinedStr):
             return  # places inside of an f-string are not told before Python 3.12
-        if _is_size(node) or (isinstance(node, ast.keyword) and node.arg in ("max_length", "min_length")):
+        if _is_size(node) or (
+            isinstance(node, ast.keyword) and node.arg in ("max_length", "min_length")
+        ):
             return
         if isinstance(node, ast.expr):
             self.change_expression(node)
@@ -218,7 +232,10 @@ class _Finder:
 def _sets_a_limit(node: ast.stmt) -> bool:
     """``LIMIT = 4096``: whether it is the right number is no question for a test."""
     match node:
-        case ast.Assign(targets=[ast.Name(id=name)], value=value) | ast.AnnAssign(target=ast.Name(id=name), value=value):
+        case (
+            ast.Assign(targets=[ast.Name(id=name)], value=value)
+            | ast.AnnAssign(target=ast.Name(id=name), value=value)
+        ):
             return name.isupper() and value is not None and _is_arithmetic(value)
     return False
 
@@ -235,7 +252,11 @@ def _is_size(node: ast.AST) -> bool:
 
 
 def _sign(op: ast.cmpop) -> str:
-    return ast.unparse(ast.Compare(ast.Name("a"), [op], [ast.Name("b")])).removeprefix("a ").removesuffix(" b")
+    return (
+        ast.unparse(ast.Compare(ast.Name("a"), [op], [ast.Name("b")]))
+        .removeprefix("a ")
+        .removesuffix(" b")
+    )
 
 
 def _is_none(node: ast.expr) -> bool:
@@ -245,7 +266,10 @@ def _is_none(node: ast.expr) -> bool:
 def _is_text(node: ast.BinOp) -> bool:
     """Whether it formats or joins texts, or is a union of types."""
     if isinstance(node.op, ast.BitOr):
-        return any(_is_none(n) or (isinstance(n, ast.Name) and n.id[:1].isupper()) for n in (node.left, node.right))
+        return any(
+            _is_none(n) or (isinstance(n, ast.Name) and n.id[:1].isupper())
+            for n in (node.left, node.right)
+        )
     return any(
         isinstance(n, ast.JoinedStr) or (isinstance(n, ast.Constant) and isinstance(n.value, str))
         for n in (node.left, node.right)

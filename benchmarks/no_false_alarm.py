@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 from benchmarks.progress import say
-from hangdoctor.incidents import Incidents
+from hangdoctor.storage.incidents import Incidents
 
 TRAIN = """
 import os, random, sys, time
@@ -85,7 +85,11 @@ def start(folder: Path, minutes: float) -> list[subprocess.Popen[bytes]]:
     )):  # fmt: skip
         own = {"RANK": str(i), "LOCAL_RANK": str(i)} if i < 2 else {}
         with (folder / f"{('rank0', 'rank1', 'collector', 'agent')[i]}.log").open("wb") as log:
-            running.append(subprocess.Popen([sys.executable, *command], env=environ | own, stdout=log, stderr=log))
+            running.append(
+                subprocess.Popen(
+                    [sys.executable, *command], env=environ | own, stdout=log, stderr=log
+                )
+            )
     return running
 
 
@@ -116,13 +120,17 @@ def main() -> None:
         rows = Incidents(folder / "job").rows()
         log = (folder / "collector.log").read_text()
         steps = (folder / "rank0.log").read_text().strip().splitlines()[-1:]
-        print(f"{time.monotonic() - begin:.0f} s, {steps}, ranks ended with {ended}, load {os.getloadavg()[0]:.0f}")
+        print(
+            f"{time.monotonic() - begin:.0f} s, {steps}, ranks ended with {ended}, load {os.getloadavg()[0]:.0f}"
+        )
         print(
             f"incidents: {len(rows)}; captures taken back: {log.count('goes on')}; rhythm learned: {'rhythm is known' in log}"
         )
         for row in rows:
             print(f"  {row.reason}: {row.summary}")
-        print("\n".join(line for line in log.splitlines() if "capturing" in line or "goes on" in line))
+        print(
+            "\n".join(line for line in log.splitlines() if "capturing" in line or "goes on" in line)
+        )
         raise SystemExit(1 if rows or any(ended) or "rhythm is known" not in log else 0)
 
 

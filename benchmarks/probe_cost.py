@@ -53,20 +53,27 @@ def _measure(steps: int, long_steps: int) -> None:
     import torch.distributed as dist
 
     from hangdoctor import probe
-    from hangdoctor.probe import hot, signatures, wrap
+    from hangdoctor.probe import record_core as hot
+    from hangdoctor.probe import signatures, wrap
     from hangdoctor.probe.state import probe as state
 
     torch.set_num_threads(1)
     torch.manual_seed(1)
     probe.install()
     dist.init_process_group("gloo")
-    assert (hot.native is None) == (os.environ["HANGDOCTOR_RECORD_PURE"] == "1"), "the extension is not built"
+    assert (hot.native is None) == (os.environ["HANGDOCTOR_RECORD_PURE"] == "1"), (
+        "the extension is not built"
+    )
     recorder, rank = state.recorder, dist.get_rank()
-    model = torch.nn.Sequential(*[m for _ in range(4) for m in (torch.nn.Linear(256, 256), torch.nn.GELU())])
+    model = torch.nn.Sequential(
+        *[m for _ in range(4) for m in (torch.nn.Linear(256, 256), torch.nn.GELU())]
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     batch, tensor = torch.randn(64, 256), torch.ones(4)
 
-    def nothing(tensor: object, op: object = None, group: object = None, async_op: bool = False) -> None:
+    def nothing(
+        tensor: object, op: object = None, group: object = None, async_op: bool = False
+    ) -> None:
         return None
 
     def work() -> None:
@@ -77,7 +84,9 @@ def _measure(steps: int, long_steps: int) -> None:
     if rank == 0:
         figures.append(_warm_ns(lambda: wrapped(tensor)) - _warm_ns(lambda: nothing(tensor)))
         pairs = [
-            _median_ns(lambda: wrapped(tensor), work, 60) - _median_ns(lambda: nothing(tensor), work, 60) for _ in range(9)
+            _median_ns(lambda: wrapped(tensor), work, 60)
+            - _median_ns(lambda: nothing(tensor), work, 60)
+            for _ in range(9)
         ]
         figures.append(statistics.median(pairs))
     plain, recorded = dist.all_reduce.__wrapped__, dist.all_reduce
@@ -117,7 +126,14 @@ def measure(way: str, steps: int, long_steps: int) -> list[float]:
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1",
             "HANGDOCTOR_DIR": folder, "HANGDOCTOR_RECORD_PURE": WAYS[way],
         }  # fmt: skip
-        command = [sys.executable, "-m", "benchmarks.probe_cost", "--rank", f"--steps={steps}", f"--long-steps={long_steps}"]
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.probe_cost",
+            "--rank",
+            f"--steps={steps}",
+            f"--long-steps={long_steps}",
+        ]
         ranks = [
             subprocess.Popen(command, env=environ | {"RANK": str(r)}, cwd=Path(__file__).parents[1], text=True,
                              stdout=subprocess.PIPE)
@@ -139,11 +155,22 @@ def table(measured: dict[str, list[float]]) -> list[str]:
         "|---|---|" + "---|" * len(measured),
     ]
     for place, name in enumerate(("a call, warm: added µs", "a call, cold: added µs")):
-        lines.append(f"| {name} | 0 | " + " | ".join(f"{row[place] / 1e3:.2f}" for row in measured.values()) + " |")
+        lines.append(
+            f"| {name} | 0 | "
+            + " | ".join(f"{row[place] / 1e3:.2f}" for row in measured.values())
+            + " |"
+        )
     for at, name in ((2, "a step"), (4, "a long step")):
         off = statistics.median(row[at + 1] for row in measured.values()) / 1e6
-        cells = [f"{row[at] / 1e3:.0f} µs, ratio {1 + row[at] / row[at + 1]:.4f}" for row in measured.values()]
-        lines.append(f"| {name}, processor time of the main thread | {off:.1f} ms | " + " | ".join(cells) + " |")
+        cells = [
+            f"{row[at] / 1e3:.0f} µs, ratio {1 + row[at] / row[at + 1]:.4f}"
+            for row in measured.values()
+        ]
+        lines.append(
+            f"| {name}, processor time of the main thread | {off:.1f} ms | "
+            + " | ".join(cells)
+            + " |"
+        )
     return lines
 
 
@@ -161,7 +188,9 @@ def main() -> None:
         say(f"{way}: {told.steps} steps and {told.long_steps} long ones")
         measured[way] = measure(way, told.steps, told.long_steps)
     print("\n".join(table(measured)))
-    print(f"Load {os.getloadavg()[0]:.0f}; {OPERATIONS_A_STEP} operations, one iteration() and one optimizer step a step.")
+    print(
+        f"Load {os.getloadavg()[0]:.0f}; {OPERATIONS_A_STEP} operations, one iteration() and one optimizer step a step."
+    )
 
 
 if __name__ == "__main__":

@@ -20,7 +20,9 @@ OPERATIONS_A_STEP = 50
 STEP_S = 0.020
 
 
-Figures = tuple[float, float]  # nanoseconds a call: by the clock, and of this thread's processor time
+Figures = tuple[
+    float, float
+]  # nanoseconds a call: by the clock, and of this thread's processor time
 Row = dict[bool, list[Figures]]  # with the probe on (True) and off (False), one pair a block
 
 
@@ -32,7 +34,9 @@ def _block(call: Callable[[], object], times: int) -> Figures:
     return (time.perf_counter_ns() - begin) / times, spent / times
 
 
-def _interleaved(call: Callable[[], object], rounds: int, times: int, switch: Callable[[bool], None]) -> Row:
+def _interleaved(
+    call: Callable[[], object], rounds: int, times: int, switch: Callable[[bool], None]
+) -> Row:
     seen: Row = {True: [], False: []}
     for i in range(2 * rounds):
         # on, off, off, on ...: a drift of the machine falls on both alike.
@@ -44,7 +48,13 @@ def _interleaved(call: Callable[[], object], rounds: int, times: int, switch: Ca
 
 
 def _rank(rank: int, port: int, folder: str, rounds: int, times: int, results: object) -> None:
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE="2", HANGDOCTOR_DIR=folder)
+    os.environ.update(
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(port),
+        RANK=str(rank),
+        WORLD_SIZE="2",
+        HANGDOCTOR_DIR=folder,
+    )
     import torch
     import torch.distributed as dist
 
@@ -70,12 +80,16 @@ def _rank(rank: int, port: int, folder: str, rounds: int, times: int, results: o
         lambda: dist.all_reduce(tensor, async_op=True).wait(), rounds, times, switch
     )
 
-    def nothing(tensor: object, op: object = None, group: object = None, async_op: bool = False) -> None:
+    def nothing(
+        tensor: object, op: object = None, group: object = None, async_op: bool = False
+    ) -> None:
         return None
 
     wrapped = wrap.collective(nothing, signatures.all_reduce)
     seen: Row = {True: [], False: []}
-    for i in range(2 * rounds if rank == 0 else 0):  # the other rank waits below and leaves the machine alone
+    for i in range(
+        2 * rounds if rank == 0 else 0
+    ):  # the other rank waits below and leaves the machine alone
         on = i % 4 in (0, 3)
         call = wrapped if on else nothing
         seen[on].append(_block(lambda call=call: call(tensor), times * 4))  # type: ignore[misc]
@@ -98,7 +112,10 @@ def measure(rounds: int = 40, times: int = 500) -> dict[str, Row]:
     results = context.Queue()
     say(f"{rounds} rounds of {times} calls of each kind, with and without the probe")
     with tempfile.TemporaryDirectory() as folder:
-        ranks = [context.Process(target=_rank, args=(r, port, folder, rounds, times, results)) for r in range(2)]
+        ranks = [
+            context.Process(target=_rank, args=(r, port, folder, rounds, times, results))
+            for r in range(2)
+        ]
         for process in ranks:
             process.start()
         try:
@@ -113,7 +130,10 @@ def measure(rounds: int = 40, times: int = 500) -> dict[str, Row]:
 
 def _added(row: Row, which: int) -> float:
     """Median of the differences of neighbouring blocks, microseconds a call."""
-    return statistics.median(a[which] - b[which] for a, b in zip(row[True], row[False], strict=True)) / 1e3
+    return (
+        statistics.median(a[which] - b[which] for a, b in zip(row[True], row[False], strict=True))
+        / 1e3
+    )
 
 
 def _median(blocks: list[Figures]) -> float:
@@ -131,7 +151,11 @@ def table(rows: dict[str, Row]) -> list[str]:
         figures = (_median(row[False]), _median(row[True]), _added(row, 0), _added(row, 1), quiet)
         lines.append("| " + " | ".join([name, *(f"{f:.2f}" for f in figures)]) + " |")
     share = _added(rows["wrapper around nothing"], 1) / 1e6 * OPERATIONS_A_STEP / STEP_S
-    return [*lines, "", f"{OPERATIONS_A_STEP} operations in a step of {STEP_S * 1e3:.0f} ms: {share:.2%} of it."]
+    return [
+        *lines,
+        "",
+        f"{OPERATIONS_A_STEP} operations in a step of {STEP_S * 1e3:.0f} ms: {share:.2%} of it.",
+    ]
 
 
 def main() -> None:

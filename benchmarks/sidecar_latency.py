@@ -27,7 +27,7 @@ from lab import Cluster, unavailable, wait_until
 from watched import Watched
 
 from benchmarks.progress import say
-from hangdoctor.incidents import Incident
+from hangdoctor.storage.incidents import Incident
 
 RANKS = 8
 STEPS = 40  # before a fault that nobody watches
@@ -68,7 +68,11 @@ class Bench:
             self.job = None
 
     def fault(
-        self, name: str, make: Callable[[Watched], object], mend: Callable[[Watched], object] | None, right: tuple[str, str]
+        self,
+        name: str,
+        make: Callable[[Watched], object],
+        mend: Callable[[Watched], object] | None,
+        right: tuple[str, str],
     ) -> None:
         job = self.running()
         number = len(job.incidents())
@@ -107,20 +111,36 @@ def cut_off(bench: Bench) -> None:
         bench.cluster.node("link-up", "n4")
 
     if bench.after:
-        bench.fault("node cut off", lambda j: bench.cluster.node("blackhole", "n4"), restore, ("unreachable", "6-7"))
+        bench.fault(
+            "node cut off",
+            lambda j: bench.cluster.node("blackhole", "n4"),
+            restore,
+            ("unreachable", "6-7"),
+        )
         return
     before = job.positions()["n4"].seq
-    bench.fault("node cut off", lambda j: bench.cluster.node("blackhole", "n4"), restore, ("unreachable", "6-7"))
+    bench.fault(
+        "node cut off",
+        lambda j: bench.cluster.node("blackhole", "n4"),
+        restore,
+        ("unreachable", "6-7"),
+    )
     wait_until(lambda: job.positions()["n4"].seq > before + 10, "n4 reports again", 60)
     whole = all((p.received, p.lost) == (p.seq, 0) for p in job.positions().values())
-    print(f"                   after 30 s restored; reports {'complete, none twice' if whole else 'LOST'}", flush=True)
+    print(
+        f"                   after 30 s restored; reports {'complete, none twice' if whole else 'LOST'}",
+        flush=True,
+    )
     if not whole:
         bench.failed.append("reports after the cut")
 
 
 def drag(bench: Bench) -> None:
     bench.fault(
-        "slow rank", lambda j: (j.control / "drag").write_text("3"), lambda j: (j.control / "drag").unlink(), ("slow", "3")
+        "slow rank",
+        lambda j: (j.control / "drag").write_text("3"),
+        lambda j: (j.control / "drag").unlink(),
+        ("slow", "3"),
     )
 
 
@@ -152,7 +172,9 @@ def measure(bench: Bench, only: set[str], slow: bool) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--attach", choices=["before", "after"], default="before")
-    parser.add_argument("--only", default="", help="stopped,frozen,loader,cut,slow,skipped,killed,crashed")
+    parser.add_argument(
+        "--only", default="", help="stopped,frozen,loader,cut,slow,skipped,killed,crashed"
+    )
     parser.add_argument("--slow", action="store_true")
     flags = parser.parse_args()
     if reason := unavailable():

@@ -48,7 +48,17 @@ def timed(cluster: Cluster, commands: Sequence[Sequence[str]]) -> tuple[float, s
 
 
 def step(job: str, node: int) -> list[str]:
-    return ["srun", f"--jobid={job}", "--overlap", "--gres=gpu:0", "-w", f"n{node}", "-N1", "-n1", "true"]
+    return [
+        "srun",
+        f"--jobid={job}",
+        "--overlap",
+        "--gres=gpu:0",
+        "-w",
+        f"n{node}",
+        "-N1",
+        "-n1",
+        "true",
+    ]
 
 
 def measure(cluster: Cluster, job: LabJob) -> dict[str, list[float]]:
@@ -57,7 +67,9 @@ def measure(cluster: Cluster, job: LabJob) -> dict[str, list[float]]:
         say(f"round {i + 1} of {ROUNDS}")
         taken["one"].append(timed(cluster, [step(job.id, 1)])[0])
         taken["four"].append(timed(cluster, [step(job.id, n + 1) for n in range(NODES)])[0])
-        seconds, output = timed(cluster, [cluster.dump_command("--settle", "0", "--json", "-", "--jobid", job.id)])
+        seconds, output = timed(
+            cluster, [cluster.dump_command("--settle", "0", "--json", "-", "--jobid", job.id)]
+        )
         diagnosis = json.loads(output)
         if [c["ranks"] for c in diagnosis["causes"]] != [[5]]:
             raise SystemExit(f"wrong verdict: {diagnosis['summary']}")
@@ -74,7 +86,9 @@ def show(taken: dict[str, list[float]]) -> bool:
     }  # fmt: skip
     print(f"{'seconds, ' + str(ROUNDS) + ' rounds':<32} {'median':>8} {'min':>8} {'max':>8}")
     for key, values in taken.items():
-        print(f"{names[key]:<32} {statistics.median(values):>8.2f} {min(values):>8.2f} {max(values):>8.2f}")
+        print(
+            f"{names[key]:<32} {statistics.median(values):>8.2f} {min(values):>8.2f} {max(values):>8.2f}"
+        )
     over = statistics.median(d - s for d, s in zip(taken["dump"], taken["one"], strict=True))
     print(
         f"{'over the bare step beside it':<32} {over:>8.2f}   target {TARGET_S:.1f}: {'met' if over <= TARGET_S else 'MISSED'}"
@@ -91,9 +105,14 @@ def main() -> None:
         say("starting the lab cluster and its job")
         cluster.up()
         job = LabJob(cluster, "job", 2 * NODES)
-        settings = "export OMP_NUM_THREADS=1 MASTER_ADDR=n1 MASTER_PORT=29511 GLOO_SOCKET_IFNAME=eth0"
+        settings = (
+            "export OMP_NUM_THREADS=1 MASTER_ADDR=n1 MASTER_PORT=29511 GLOO_SOCKET_IFNAME=eth0"
+        )
         job.id = cluster.submit(
-            f"-N{NODES}", "--ntasks-per-node=2", "--gres=gpu:4", script=f"{settings}\nsrun {sys.executable} {JOB} {job.control}"
+            f"-N{NODES}",
+            "--ntasks-per-node=2",
+            "--gres=gpu:4",
+            script=f"{settings}\nsrun {sys.executable} {JOB} {job.control}",
         )
         job.hang(5)
         met = show(measure(cluster, job))

@@ -68,7 +68,11 @@ class Captured(Struct):
     @property
     def good(self) -> bool:
         """A busy machine makes slow steps by itself: what counts is how many more there are during captures."""
-        return not (self.failed or self.stopped) and self.ended_well and self.slow <= self.slow_alone + 0.5
+        return (
+            not (self.failed or self.stopped)
+            and self.ended_well
+            and self.slow <= self.slow_alone + 0.5
+        )
 
 
 def free_port() -> str:
@@ -86,7 +90,10 @@ def training(folder: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
         "HANGDOCTOR_DIR": str(folder / "boxes"), "TORCHELASTIC_RUN_ID": f"soak-{port}",
     }  # fmt: skip
     command = [sys.executable, "-c", TRAIN, str(folder / "end")]
-    ranks = [subprocess.Popen(command, env=environ | {"RANK": str(r), "LOCAL_RANK": str(r)}) for r in range(RANKS)]
+    ranks = [
+        subprocess.Popen(command, env=environ | {"RANK": str(r), "LOCAL_RANK": str(r)})
+        for r in range(RANKS)
+    ]
     try:
         while not all(steps_of(folder, r) for r in range(RANKS)):
             assert all(p.poll() is None for p in ranks)
@@ -125,8 +132,17 @@ def captures(count: int, block: int = 25) -> Captured:
                 for _ in range(min(block, count - len(took))):
                     found = capture_node(CaptureOptions(pids=pids, settle_s=0.0))
                     took.append(found.took_s)
-                    failed += sum(not any(t.frames for s in r.samples for t in s.threads) for r in found.ranks) > 0
-                    stopped += sum(psutil.Process(p).status() in (psutil.STATUS_STOPPED, "tracing-stop") for p in pids)
+                    failed += (
+                        sum(
+                            not any(t.frames for s in r.samples for t in s.threads)
+                            for r in found.ranks
+                        )
+                        > 0
+                    )
+                    stopped += sum(
+                        psutil.Process(p).status() in (psutil.STATUS_STOPPED, "tracing-stop")
+                        for p in pids
+                    )
                 end = time.monotonic()
                 spans.append((begin, end))
                 say(f"{len(took)} of {count} captures")
@@ -158,7 +174,10 @@ def _percent_above(steps: list[float], bound_s: float) -> float:
 
 def _figures(steps: list[float]) -> list[float]:
     ranked = sorted(steps)
-    return [round(value, 4) for value in (statistics.median(ranked), ranked[int(len(ranked) * 0.99)], ranked[-1])]
+    return [
+        round(value, 4)
+        for value in (statistics.median(ranked), ranked[int(len(ranked) * 0.99)], ranked[-1])
+    ]
 
 
 # --------------------------------------------------------------------------- the three sections
@@ -167,8 +186,12 @@ def _figures(steps: list[float]) -> list[float]:
 def hours(flags: argparse.Namespace) -> bool:
     begin = time.monotonic()
     found = simulate(flags.hours, flags.seed)
-    print(f"hours: {found.hours:g} simulated in {time.monotonic() - begin:.0f} s, {found.reports} reports; {found.events}")
-    print(f"  false alarms: {len(found.alarms)}; reports lost: {found.lost}, counted twice: 0 ({found.doubled} came again)")
+    print(
+        f"hours: {found.hours:g} simulated in {time.monotonic() - begin:.0f} s, {found.reports} reports; {found.events}"
+    )
+    print(
+        f"  false alarms: {len(found.alarms)}; reports lost: {found.lost}, counted twice: 0 ({found.doubled} came again)"
+    )
     print(f"  memory at each sixth, MB: {found.rss_mb}; objects: {found.objects}", flush=True)
     for alarm in found.alarms[:10]:
         print(f"  {alarm}")
@@ -177,9 +200,15 @@ def hours(flags: argparse.Namespace) -> bool:
 
 def captured(flags: argparse.Namespace) -> bool:
     found = captures(flags.captures)
-    print(f"captures: {found.captures} of {RANKS} ranks, {found.took_s:.3f} s each (median); load {os.getloadavg()[0]:.0f}")
-    print(f"  without a stack: {found.failed}; ranks stopped: {found.stopped}; all ended with 0: {found.ended_well}")
-    print(f"  a step alone / during captures, s (median, 99 %, longest): {found.alone_s} / {found.captured_s}")
+    print(
+        f"captures: {found.captures} of {RANKS} ranks, {found.took_s:.3f} s each (median); load {os.getloadavg()[0]:.0f}"
+    )
+    print(
+        f"  without a stack: {found.failed}; ranks stopped: {found.stopped}; all ended with 0: {found.ended_well}"
+    )
+    print(
+        f"  a step alone / during captures, s (median, 99 %, longest): {found.alone_s} / {found.captured_s}"
+    )
     print(
         f"  more than {LIMIT_S * 1e3:.0f} ms over the median: {found.slow_alone} % alone, {found.slow} % during",
         flush=True,

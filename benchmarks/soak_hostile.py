@@ -24,10 +24,10 @@ import zmq
 from msgspec import Struct
 
 from benchmarks.progress import say
-from hangdoctor import messages as msg
-from hangdoctor.collector import address, keys
-from hangdoctor.collector.parts import Position
-from hangdoctor.incidents import Incidents
+from hangdoctor.collector.instructions import Position
+from hangdoctor.storage.incidents import Incidents
+from hangdoctor.transport import address, keys
+from hangdoctor.transport import messages as msg
 
 _EACH = 10  # messages of one peer: after so many bad ones it is cut off
 _JOB = "soak-hostile"
@@ -48,7 +48,13 @@ class Attacked(Struct):
     @property
     def good(self) -> bool:
         whole = self.honest.seq == self.honest.received > 0 and self.honest.lost == 0
-        return self.alive and whole and self.answered == 0 and self.nodes == ["honest"] and self.tracebacks == 0
+        return (
+            self.alive
+            and whole
+            and self.answered == 0
+            and self.nodes == ["honest"]
+            and self.tracebacks == 0
+        )
 
     def told(self) -> dict[str, Any]:
         return dict(msgspec.to_builtins(self))
@@ -58,21 +64,47 @@ class Attacked(Struct):
 def scene(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A collector, and an agent with one sleeping rank."""
     environ = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE")}
-    environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), environ.get("PYTHONPATH", "")])
+    environ["PYTHONPATH"] = os.pathsep.join(
+        [str(Path(__file__).parents[1]), environ.get("PYTHONPATH", "")]
+    )
     running: list[subprocess.Popen[bytes]] = []
 
     def start(name: str, *words: str, **more: str) -> subprocess.Popen[bytes]:
         with (folder / f"{name}.log").open("wb") as log:
-            running.append(subprocess.Popen([sys.executable, *words], env=environ | more, stdout=log, stderr=log))
+            running.append(
+                subprocess.Popen(
+                    [sys.executable, *words], env=environ | more, stdout=log, stderr=log
+                )
+            )
         return running[-1]
 
     where = str(folder / "job")
     try:
-        collector = start("collector", "-m", "hangdoctor", "collect", "--folder", where, "--bind", "tcp://127.0.0.1:*")
+        collector = start(
+            "collector",
+            "-m",
+            "hangdoctor",
+            "collect",
+            "--folder",
+            where,
+            "--bind",
+            "tcp://127.0.0.1:*",
+        )
         start("rank", "-c", _RANK, RANK="0", WORLD_SIZE="1", TORCHELASTIC_RUN_ID=_JOB)
         while not address.published(folder / "job"):
             time.sleep(0.1)
-        agent = ("--folder", where, "--node", "honest", "--job", _JOB, "--spool", str(folder / "spool"), "--interval", "0.2")
+        agent = (
+            "--folder",
+            where,
+            "--node",
+            "honest",
+            "--job",
+            _JOB,
+            "--spool",
+            str(folder / "spool"),
+            "--interval",
+            "0.2",
+        )
         start("agent", "-m", "hangdoctor", "agent", *agent)
         while not position(folder).received:
             time.sleep(0.1)
@@ -113,7 +145,12 @@ def attack(count: int, seed: int = 5) -> Attacked:
         found.honest = position(folder)
         log = (folder / "collector.log").read_text()
         found.nodes = sorted(
-            {line.split()[2].rstrip(":") for line in log.splitlines() if "its agent is here" in line} - {"probe"}
+            {
+                line.split()[2].rstrip(":")
+                for line in log.splitlines()
+                if "its agent is here" in line
+            }
+            - {"probe"}
         )
         found.log_bytes, found.tracebacks = len(log), log.count("Traceback")
     return found
@@ -148,7 +185,11 @@ def _dealer(folder: Path, own: bool, name: bytes) -> Any:
     public, secret = (made.agent.public, made.agent.secret) if own else zmq.curve_keypair()
     found = zmq.Context.instance().socket(zmq.DEALER)
     found.setsockopt(zmq.IDENTITY, name)
-    found.curve_serverkey, found.curve_publickey, found.curve_secretkey = made.collector.public, public, secret
+    found.curve_serverkey, found.curve_publickey, found.curve_secretkey = (
+        made.collector.public,
+        public,
+        secret,
+    )
     found.connect(address.published(folder))
     return found
 
@@ -158,10 +199,17 @@ def _raw(folder: Path, chance: random.Random) -> int:
     port = int(address.published(folder).rpartition(":")[2])
     answered = 0
     for _ in range(_EACH):
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5) as raw:
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection(("127.0.0.1", port), timeout=5) as raw,
+        ):
             raw.sendall(
                 chance.choice(
-                    (chance.randbytes(200), b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(48), b"GET / HTTP/1.1\r\n\r\n")
+                    (
+                        chance.randbytes(200),
+                        b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(48),
+                        b"GET / HTTP/1.1\r\n\r\n",
+                    )
                 )
             )
             raw.settimeout(0.02)
@@ -175,7 +223,9 @@ def _honest_hello(folder: Path) -> float:
     begin = time.monotonic()
     probe = _dealer(folder, True, b"probe")
     probe.send_multipart(msg.encode(msg.Hello("probe", "probe")))
-    while probe.poll(30_000) and not isinstance(msg.from_collector(probe.recv_multipart()), msg.Welcome):
+    while probe.poll(30_000) and not isinstance(
+        msg.from_collector(probe.recv_multipart()), msg.Welcome
+    ):
         pass
     took = time.monotonic() - begin
     probe.send_multipart(msg.encode(msg.Bye()))

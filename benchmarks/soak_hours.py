@@ -17,12 +17,19 @@ import msgspec
 import psutil
 from msgspec import Struct
 
-from hangdoctor import messages as msg
 from hangdoctor.clock import FakeClock
-from hangdoctor.collector.parts import Conclude, Instruction, Position, Remember, Send, Settings
+from hangdoctor.collector.instructions import (
+    Conclude,
+    Instruction,
+    Position,
+    Remember,
+    Send,
+    Settings,
+)
 from hangdoctor.collector.state import Core
-from hangdoctor.watchdog import Learned, Watchdog
-from hangdoctor.watchdog import Settings as Bounds
+from hangdoctor.transport import messages as msg
+from hangdoctor.watch.stall_watch import Learned, StallWatch
+from hangdoctor.watch.stall_watch import Settings as Bounds
 
 NODES, RANKS = 2, 4
 HOUR = 3600.0
@@ -107,7 +114,9 @@ class Agent:
         self._spool: list[tuple[float, msg.Report]] = []
 
     def hello(self) -> msg.Hello:
-        return msg.Hello(f"agent{self.node}.{self.starts}", f"n{self.node}", "slurm:1.0", NODES * RANKS)
+        return msg.Hello(
+            f"agent{self.node}.{self.starts}", f"n{self.node}", "slurm:1.0", NODES * RANKS
+        )
 
     def look(self, now: float, ranks: list[msg.RankNow]) -> None:
         self._seq += 1
@@ -143,7 +152,7 @@ class Soak:
         self.core = self._core({}, Learned())
 
     def _core(self, positions: dict[str, Position], learned: Learned) -> Core:
-        return Core(Settings(), Watchdog(Bounds(), learned), positions)
+        return Core(Settings(), StallWatch(Bounds(), learned), positions)
 
     def run(self) -> Result:
         seconds = int(self.result.hours * HOUR)
@@ -157,7 +166,10 @@ class Soak:
                 self.result.rss_mb.append(round(process.memory_info().rss / 1e6, 1))
                 self.result.objects.append(len(gc.get_objects()))
         positions = self.core.positions.values()
-        self.result.lost, self.result.doubled = sum(p.lost for p in positions), sum(p.doubled for p in positions)
+        self.result.lost, self.result.doubled = (
+            sum(p.lost for p in positions),
+            sum(p.doubled for p in positions),
+        )
         self.result.events.update(self.job.seen)
         return self.result
 
@@ -191,7 +203,9 @@ class Soak:
     def _carry_out(self, instructions: Sequence[Instruction], now: float, wall: float) -> None:
         for one in instructions:
             if isinstance(one, Send) and isinstance(one.message, msg.Capture):
-                self._receive(one.peer, msg.Captured(one.message.id, error="a simulation"), now, wall)
+                self._receive(
+                    one.peer, msg.Captured(one.message.id, error="a simulation"), now, wall
+                )
             elif isinstance(one, Send):
                 self._hear(one)
             elif isinstance(one, Remember):
@@ -244,7 +258,8 @@ class Soak:
         positions, learned = self.core.positions, self.core.watchdog.learned
         kept = msgspec.json.encode(positions), msgspec.json.encode(learned)
         self.core = self._core(
-            msgspec.json.decode(kept[0], type=dict[str, Position]), msgspec.json.decode(kept[1], type=Learned)
+            msgspec.json.decode(kept[0], type=dict[str, Position]),
+            msgspec.json.decode(kept[1], type=Learned),
         )
 
 

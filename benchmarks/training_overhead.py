@@ -67,13 +67,26 @@ def wait_for(ready: Callable[[], bool]) -> None:
 def train(folder: Path, steps: int, watched: bool) -> tuple[float, float]:
     """(seconds, processor seconds) a step."""
     port = str(free_port())
-    environ = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+    environ = os.environ | {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+        "WORLD_SIZE": "2",
+        "OMP_NUM_THREADS": "1",
+    }
     beside = []
     if watched:
         environ |= {"WITH_PROBE": "1", "HANGDOCTOR_DIR": str(folder / f"boxes-{port}")}
         job = ["--folder", str(folder / port)]
-        for verb, more in (("collect", ["--bind", "tcp://127.0.0.1:*"]), ("agent", ["--job", port])):
-            beside.append(subprocess.Popen([sys.executable, "-m", "hangdoctor", verb, *job, *more], stderr=subprocess.DEVNULL))
+        for verb, more in (
+            ("collect", ["--bind", "tcp://127.0.0.1:*"]),
+            ("agent", ["--job", port]),
+        ):
+            beside.append(
+                subprocess.Popen(
+                    [sys.executable, "-m", "hangdoctor", verb, *job, *more],
+                    stderr=subprocess.DEVNULL,
+                )
+            )
         wait_for(lambda: (folder / port / "collector.json").exists())
         time.sleep(3)  # their own start is no part of it
     ranks = [

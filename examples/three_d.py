@@ -33,7 +33,10 @@ def make_groups(rank):
 
 def load_batch(rank, iteration, fault):
     if fault is not None and (rank, iteration) == (fault.rank, fault.iteration):
-        print(f"fault: {fault.how} at rank {rank} iteration {iteration}, pid {os.getpid()}", flush=True)
+        print(
+            f"fault: {fault.how} at rank {rank} iteration {iteration}, pid {os.getpid()}",
+            flush=True,
+        )
         if fault.how == "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
         while True:
@@ -63,11 +66,16 @@ def train(rank, iterations, fault):
         norm = gradient.norm()
         dist.all_reduce(norm, op=dist.ReduceOp.MAX)
         if rank == 0:
-            print(f" iteration {iteration:8d}/{iterations:8d} | gradient norm: {norm.item():.3f} |", flush=True)
+            print(
+                f" iteration {iteration:8d}/{iterations:8d} | gradient norm: {norm.item():.3f} |",
+                flush=True,
+            )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--iterations", type=int, default=1000)
     parser.add_argument("--fault", default="5:3", help="RANK:ITERATION, or none")
     parser.add_argument("--how", choices=["sleep", "stop"], default="sleep")

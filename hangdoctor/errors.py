@@ -12,7 +12,6 @@
     |-- WireError                   a node's report did not arrive whole
     |   `-- OtherProtocol           the other side speaks another version
     |-- CollectorError              the collector or an agent cannot start or go on
-    |-- ShadowedPackage             another distribution's `agents` stands in front of ours
     `-- Cancelled                   exit code 130: Ctrl-C
 
 There is one `except HangdoctorError`, in `hangdoctor.cli.main`. `OutputClosed` stands beside the tree: it is no failure.
@@ -78,10 +77,6 @@ class OtherProtocol(WireError):
 
 class CollectorError(HangdoctorError):
     pass
-
-
-class ShadowedPackage(HangdoctorError):
-    default_help = "Another package named `agents` is in front on sys.path: run from another folder, or move it away."
 
 
 class Cancelled(HangdoctorError):

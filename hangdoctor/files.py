@@ -14,7 +14,9 @@ _ROOT = 0
 _HOLES = 64 << 20  # a file of at least this size that is mostly holes was made to fill the memory
 
 
-def open_regular(path: str | Path, owners: Collection[int] | None = None, links: bool = True) -> int:
+def open_regular(
+    path: str | Path, owners: Collection[int] | None = None, links: bool = True
+) -> int:
     """A descriptor of a regular file; never waits at a FIFO or a device.
 
     Args:
@@ -31,7 +33,9 @@ def open_regular(path: str | Path, owners: Collection[int] | None = None, links:
         if not stat.S_ISREG(status.st_mode):
             raise BadInput(f"{path} is no regular file")
         if owners is not None and not is_of(status.st_uid, owners):
-            raise BadInput(f"{path} belongs to user {status.st_uid}, and what it tells of does not: it is left out")
+            raise BadInput(
+                f"{path} belongs to user {status.st_uid}, and what it tells of does not: it is left out"
+            )
     except BaseException:
         os.close(fd)
         raise
@@ -43,7 +47,9 @@ def is_of(uid: int, owners: Collection[int]) -> bool:
     return uid in owners or uid == _ROOT
 
 
-def read_regular(path: str | Path, limit: int, owners: Collection[int] | None = None, links: bool = True) -> bytes:
+def read_regular(
+    path: str | Path, limit: int, owners: Collection[int] | None = None, links: bool = True
+) -> bytes:
     """All of a file of at most `limit` bytes.
 
     Raises:
@@ -56,7 +62,9 @@ def read_regular(path: str | Path, limit: int, owners: Collection[int] | None = 
         if status.st_size > limit:
             raise BadInput(f"{path} is larger than the {limit >> 20} MiB that are read")
         if status.st_size > _HOLES and status.st_blocks * 512 < status.st_size // 2:
-            raise BadInput(f"{path} says that it is {status.st_size >> 20} MiB, and most of it was never written")
+            raise BadInput(
+                f"{path} says that it is {status.st_size >> 20} MiB, and most of it was never written"
+            )
         return file.read(status.st_size)  # not the limit: so much would be reserved
 
 
@@ -76,7 +84,9 @@ def free_memory() -> int:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
         lines = []
-    told = next((line.split()[1] for line in lines if line.startswith("MemAvailable:")), str(1 << 20))
+    told = next(
+        (line.split()[1] for line in lines if line.startswith("MemAvailable:")), str(1 << 20)
+    )
     return int(told) << 10
 
 

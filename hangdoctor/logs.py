@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from .texts import visible
+from .text.plain import visible
 
 _WINDOW_S = 60.0
 _OF_A_KIND = 40
@@ -80,8 +80,14 @@ class Sparing(logging.Handler):
         for name in over:
             kind = self._kinds.pop(name)
             if kind.left_out:
-                said = f"{kind.left_out} more lines like this were left out of the log: {kind.first}"
-                self.to.handle(logging.makeLogRecord({"msg": said, "levelno": logging.WARNING, "levelname": "WARNING"}))
+                said = (
+                    f"{kind.left_out} more lines like this were left out of the log: {kind.first}"
+                )
+                self.to.handle(
+                    logging.makeLogRecord(
+                        {"msg": said, "levelno": logging.WARNING, "levelname": "WARNING"}
+                    )
+                )
 
 
 class _OneLine(logging.Formatter):

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from hangdoctor.cli import demo
 from hangdoctor.cli.run import prepare
-from hangdoctor.web.place import Published, published
+from hangdoctor.web.page_address import Published, published
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"
@@ -103,17 +103,37 @@ def top(browser: Any, here: Path) -> None:
             soon((here / "tmux").exists, "tmux")
             time.sleep(1)
             program = f"{sys.executable} -m hangdoctor top --folder {here / 's'}"
-            subprocess.run([*tmux, "new-session", "-d", "-s", "t", "-x", str(_COLUMNS), "-y", str(_ROWS), program], check=True)
+            subprocess.run(
+                [
+                    *tmux,
+                    "new-session",
+                    "-d",
+                    "-s",
+                    "t",
+                    "-x",
+                    str(_COLUMNS),
+                    "-y",
+                    str(_ROWS),
+                    program,
+                ],
+                check=True,
+            )
 
             def screen() -> str:
                 return subprocess.run(
-                    [*tmux, "capture-pane", "-e", "-p", "-t", "t"], check=True, capture_output=True, text=True
+                    [*tmux, "capture-pane", "-e", "-p", "-t", "t"],
+                    check=True,
+                    capture_output=True,
+                    text=True,
                 ).stdout
 
             soon(lambda: "wait" in screen(), f"who waits, at {told.address}")
             time.sleep(1)
             subprocess.run([*tmux, "send-keys", "-t", "t", "c"], check=True)
-            soon(lambda: "never reached" in screen() or "Rank" in screen().splitlines()[-4], "the verdict")
+            soon(
+                lambda: "never reached" in screen() or "Rank" in screen().splitlines()[-4],
+                "the verdict",
+            )
             time.sleep(2)
             picture(screen(), IMAGES / "top.svg")
         finally:
@@ -122,7 +142,13 @@ def top(browser: Any, here: Path) -> None:
 
 
 def picture(screen: str, path: Path) -> None:
-    console = Console(record=True, width=_COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+    console = Console(
+        record=True,
+        width=_COLUMNS,
+        file=io.StringIO(),
+        force_terminal=True,
+        color_system="truecolor",
+    )
     console.print(Text.from_ansi(screen.rstrip("\n")), no_wrap=True, crop=True)
     svg = console.export_svg(title="hangdoctor top")
     svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.S).replace(

@@ -16,11 +16,11 @@ sys.path.insert(0, str(ROOT / "tests" / "report"))
 from chromium import Browser, missing  # noqa: E402
 
 from benchmarks.report_html.large import capture  # noqa: E402
-from hangdoctor import bundle  # noqa: E402
 from hangdoctor.cli import demo  # noqa: E402
 from hangdoctor.cli.run import prepare  # noqa: E402
 from hangdoctor.diagnosis import diagnose  # noqa: E402
-from hangdoctor.layout import Layout  # noqa: E402
+from hangdoctor.model.layout import Layout  # noqa: E402
+from hangdoctor.storage import bundle  # noqa: E402
 
 from live_pictures import live, top  # noqa: E402  isort: skip
 
@@ -28,7 +28,9 @@ WIDTH, HEIGHT = 1280, 880
 
 
 def hangdoctor(*arguments: str) -> None:
-    subprocess.run([sys.executable, "-m", "hangdoctor", *arguments], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, "-m", "hangdoctor", *arguments], check=True, stdout=subprocess.DEVNULL
+    )
 
 
 def report(browser: Browser, here: Path) -> None:
@@ -40,19 +42,30 @@ def report(browser: Browser, here: Path) -> None:
         hangdoctor("dump", "--local", "--job", demo._rest(100), "--bundle", str(here / "kept"))
     hangdoctor("report", str(here / "kept"), "--html", str(here / "report.html"))
     for name, dark in (("report.png", False), ("report-dark.png", True)):
-        (IMAGES / name).write_bytes(browser.open(here / "report.html", WIDTH, HEIGHT, dark).picture(HEIGHT))
+        (IMAGES / name).write_bytes(
+            browser.open(here / "report.html", WIDTH, HEIGHT, dark).picture(HEIGHT)
+        )
 
 
 def report_large(browser: Browser, here: Path) -> None:
     """1,024 ranks; simulated, since no machine of ours has them."""
     large = capture(Layout(dp=16, pp=8, tp=8))
-    kept = bundle.save(here / "kept", large, diagnose(large), "", ["hangdoctor", "dump", "--jobid", "2180718"])
+    kept = bundle.save(
+        here / "kept", large, diagnose(large), "", ["hangdoctor", "dump", "--jobid", "2180718"]
+    )
     hangdoctor("report", str(kept), "--html", str(here / "report.html"))
-    (IMAGES / "report-1024.png").write_bytes(browser.open(here / "report.html", WIDTH, 1180).picture(1180))
+    (IMAGES / "report-1024.png").write_bytes(
+        browser.open(here / "report.html", WIDTH, 1180).picture(1180)
+    )
 
 
 # Name on the command line -> what makes its files.
-PICTURES: dict[str, Callable[[Browser, Path], None]] = {"report": report, "report-1024": report_large, "live": live, "top": top}
+PICTURES: dict[str, Callable[[Browser, Path], None]] = {
+    "report": report,
+    "report-1024": report_large,
+    "live": live,
+    "top": top,
+}
 
 
 def main() -> None:

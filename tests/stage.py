@@ -42,7 +42,9 @@ def hangdoctor(
         env=env or os.environ.copy(),
     )
     if code is not None and done.returncode != code:
-        raise AssertionError(f"exit code {done.returncode}, not {code}: {args}\n{done.stdout}\n{done.stderr}")
+        raise AssertionError(
+            f"exit code {done.returncode}, not {code}: {args}\n{done.stdout}\n{done.stderr}"
+        )
     return done
 
 
@@ -52,7 +54,9 @@ def switches(pid: int) -> str:
         text = Path(f"/proc/{pid}/task/{pid}/status").read_text()
     except OSError:
         return "gone"
-    return " ".join(line for line in text.splitlines() if line.startswith("State") or "ctxt" in line)
+    return " ".join(
+        line for line in text.splitlines() if line.startswith("State") or "ctxt" in line
+    )
 
 
 _TGKILL = 234 if platform.machine() == "x86_64" else 131
@@ -106,7 +110,9 @@ class Stage:
     def __exit__(self, *_: object) -> None:
         for process in self.processes.values():
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # its session: data-loader workers and forked helpers too
+                os.killpg(
+                    process.pid, signal.SIGKILL
+                )  # its session: data-loader workers and forked helpers too
         for process in self.processes.values():
             process.wait(timeout=20)
 
@@ -114,16 +120,25 @@ class Stage:
         return self.processes[rank].pid
 
     def marks(self, word: str, n: int | None = None) -> set[int]:
-        return {int(p.name.rpartition(".")[2]) for p in self.folder.glob(f"{word}.{self.n if n is None else n}.*")}
+        return {
+            int(p.name.rpartition(".")[2])
+            for p in self.folder.glob(f"{word}.{self.n if n is None else n}.*")
+        }
 
     def wait_ready(self) -> Stage:
-        wait_until(lambda: self.marks("done", 0) == set(self.ranks) or self._died(), f"all ranks ready in {self.folder}", 100)
+        wait_until(
+            lambda: self.marks("done", 0) == set(self.ranks) or self._died(),
+            f"all ranks ready in {self.folder}",
+            100,
+        )
         return self
 
     def _died(self) -> bool:
         dead = [r for r, p in self.processes.items() if p.poll() not in (None, 0)]
         if dead:
-            raise AssertionError(f"ranks {dead} died: " + (self.folder / f"log.{dead[0]}").read_text()[-2000:])
+            raise AssertionError(
+                f"ranks {dead} died: " + (self.folder / f"log.{dead[0]}").read_text()[-2000:]
+            )
         return False
 
     def play(self, scenario: str, rank: int | str = 3, moving: Iterable[int] = ()) -> None:
@@ -153,7 +168,9 @@ class Stage:
         self.finish()
 
     def finish(self) -> None:
-        wait_until(lambda: self.marks("done") >= set(self.ranks) or self._died(), "scenario finished")
+        wait_until(
+            lambda: self.marks("done") >= set(self.ranks) or self._died(), "scenario finished"
+        )
 
     def children(self, rank: int) -> list[int]:
         text = Path(f"/proc/{self.pid(rank)}/task/{self.pid(rank)}/children").read_text()

@@ -37,7 +37,13 @@ def unread(*words: str, cwd: Path, both: bool = False, unbuffered: bool = False)
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("kept")
-    hangdoctor("diagnose", str(DATA / "ras" / "dead-2.28.txt"), "--bundle", str(folder / "bundle"), cwd=folder)
+    hangdoctor(
+        "diagnose",
+        str(DATA / "ras" / "dead-2.28.txt"),
+        "--bundle",
+        str(folder / "bundle"),
+        cwd=folder,
+    )
     return folder / "bundle"
 
 
@@ -49,17 +55,27 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("diagnose BUNDLE --exit-code", 10), ("diagnose BUNDLE --exit-code --json -", 10), ("report BUNDLE --html -", 0),
     ],
 )  # fmt: skip
-def test_a_closed_output_is_no_failure(tmp_path: Path, bundle: Path, words: str, code: int, unbuffered: bool) -> None:
+def test_a_closed_output_is_no_failure(
+    tmp_path: Path, bundle: Path, words: str, code: int, unbuffered: bool
+) -> None:
     arguments = [str(bundle) if w == "BUNDLE" else w for w in words.split()]
     got, said = unread(*arguments, cwd=tmp_path, unbuffered=unbuffered)
-    assert (got, [line for line in said.splitlines() if not line.startswith("hangdoctor: ")]) == (code, [])
+    assert (got, [line for line in said.splitlines() if not line.startswith("hangdoctor: ")]) == (
+        code,
+        [],
+    )
     assert unread(*arguments, cwd=tmp_path, both=True) == (code, "")
 
 
 def test_files_are_written_all_the_same(tmp_path: Path, bundle: Path) -> None:
     assert unread("diagnose", str(bundle), "--json", "d.json", cwd=tmp_path, both=True)[0] == 0
-    assert unread("report", str(bundle), "--text", "-", "--html", "r.html", cwd=tmp_path, both=True)[0] == 0
-    assert {p.name for p in tmp_path.iterdir()} == {"d.json", "r.html"} and all(p.stat().st_size for p in tmp_path.iterdir())
+    assert (
+        unread("report", str(bundle), "--text", "-", "--html", "r.html", cwd=tmp_path, both=True)[0]
+        == 0
+    )
+    assert {p.name for p in tmp_path.iterdir()} == {"d.json", "r.html"} and all(
+        p.stat().st_size for p in tmp_path.iterdir()
+    )
 
 
 def test_a_pipe_that_is_not_our_output_is_a_failure_as_before(tmp_path: Path) -> None:
@@ -70,7 +86,9 @@ def test_a_pipe_that_is_not_our_output_is_a_failure_as_before(tmp_path: Path) ->
         "diagnose.command.callback, diagnose.command.params = broken, []\n"
         "main.main()"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 1
 
 
@@ -83,12 +101,29 @@ def test_tail_ends_with_its_reader_also_while_the_rank_is_quiet(tmp_path: Path) 
     }  # fmt: skip
     (tmp_path / "work.py").write_text(QUIET)
     rank = subprocess.Popen(
-        [sys.executable, "work.py"], cwd=tmp_path, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "work.py"],
+        cwd=tmp_path,
+        env=env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     try:
         assert rank.stdout is not None and rank.stdout.readline() == "ready\n"
-        command = [sys.executable, "-m", "hangdoctor", "trace", "tail", "--rank", "2", "--folder", str(boxes)]
-        tail = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        command = [
+            sys.executable,
+            "-m",
+            "hangdoctor",
+            "trace",
+            "tail",
+            "--rank",
+            "2",
+            "--folder",
+            str(boxes),
+        ]
+        tail = subprocess.Popen(
+            command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         try:
             assert tail.stdout is not None and tail.stderr is not None
             assert "step (" in tail.stdout.readline()

@@ -29,7 +29,10 @@ def test_a_link_is_followed_only_where_it_may_be(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "file")
     assert files.read_regular(tmp_path / "link", 10) == b"text"
     os.close(files.open_regular(tmp_path / "link"))
-    for refused in (lambda p: files.read_regular(p, 10, links=False), lambda p: files.read_of_folder(p, 10)):
+    for refused in (
+        lambda p: files.read_regular(p, 10, links=False),
+        lambda p: files.read_of_folder(p, 10),
+    ):
         with pytest.raises(OSError) as error:
             refused(tmp_path / "link")
         assert error.value.errno == errno.ELOOP
@@ -51,7 +54,9 @@ def test_a_descriptor_is_not_inherited(tmp_path: Path) -> None:
     os.close(fd)
 
 
-def test_a_large_file_of_holes_is_refused_and_a_written_one_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_file_of_holes_is_refused_and_a_written_one_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(files, "_HOLES", 1 << 20)
     path = tmp_path / "file"
     with path.open("wb") as file:
@@ -88,7 +93,9 @@ def test_half_of_a_large_file_must_be_there(
     path = tmp_path / "file"
     path.write_text("text")
     real = path.stat()
-    status = SimpleNamespace(st_mode=real.st_mode, st_uid=real.st_uid, st_size=128 << 20, st_blocks=blocks)
+    status = SimpleNamespace(
+        st_mode=real.st_mode, st_uid=real.st_uid, st_size=128 << 20, st_blocks=blocks
+    )
     monkeypatch.setattr(os, "fstat", lambda fd: status)
     if is_read:
         assert files.read_regular(path, 1 << 30) == b"text"
@@ -112,7 +119,9 @@ def test_what_the_kernel_says_of_memory_and_users(monkeypatch: pytest.MonkeyPatc
 
 
 @needs_root
-def test_of_which_user_files_are_read_in_a_folder_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_which_user_files_are_read_in_a_folder_for_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = []
     for user, number in ((65_531, 2), (65_532, 6)):
         for n in range(number):
@@ -126,10 +135,17 @@ def test_of_which_user_files_are_read_in_a_folder_for_all(tmp_path: Path, monkey
     assert files.of_one_user(tmp_path, made) == (made, []), "nobody else can write here"
     tmp_path.chmod(0o1777)
     kept, [note] = files.of_one_user(tmp_path, made)
-    assert kept == made[2:] and "the files of user 65532" in note and "65531-0, 65531-1)" in note and "more" not in note
+    assert (
+        kept == made[2:]
+        and "the files of user 65532" in note
+        and "65531-0, 65531-1)" in note
+        and "more" not in note
+    )
     with monkeypatch.context() as patch:
         patch.setattr(os, "geteuid", lambda: 65_531)
-        assert files.of_one_user(tmp_path, made)[0] == [*made[:2], root], "one's own come before the most"
+        assert files.of_one_user(tmp_path, made)[0] == [*made[:2], root], (
+            "one's own come before the most"
+        )
     for path in made[2:5]:
         os.chown(path, 65_531, 65_531)
     kept, [note] = files.of_one_user(tmp_path, made)
@@ -139,7 +155,9 @@ def test_of_which_user_files_are_read_in_a_folder_for_all(tmp_path: Path, monkey
     for path in made[:2]:
         path.unlink()
     assert files.of_one_user(tmp_path, made[2:]) == (made[2:], []), "one user alone"
-    assert files.of_one_user(tmp_path, made) == (made, []), "one that has gone meanwhile is no reason to leave out any"
+    assert files.of_one_user(tmp_path, made) == (made, []), (
+        "one that has gone meanwhile is no reason to leave out any"
+    )
     many = [*made[2:]]
     for n in range(5):
         path = tmp_path / f"other-{n}"

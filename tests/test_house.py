@@ -26,15 +26,13 @@ def test_help_imports_no_verb_and_nothing_heavy(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True)
 
 
-def test_three_ways_to_start_are_one_program(tmp_path: Path) -> None:
+def test_two_ways_to_start_are_one_program(tmp_path: Path) -> None:
     by_module = hangdoctor("--help", cwd=tmp_path).stdout
-    by_agents = subprocess.run(
-        [sys.executable, "-m", "agents", "--help"], cwd=tmp_path, capture_output=True, text=True, check=True
-    ).stdout
-    by_script = subprocess.run(
-        [str(Path(sys.executable).with_name("hangdoctor")), "--help"], cwd=tmp_path, capture_output=True, text=True, check=True
-    ).stdout
-    assert by_script.splitlines()[1:] == by_module.splitlines()[1:] == by_agents.splitlines()[1:]
+    script = str(Path(sys.executable).with_name("hangdoctor"))
+    done = subprocess.run(
+        [script, "--help"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[1:] == by_module.splitlines()[1:]
 
 
 def flags_of(verb: str) -> set[str]:
@@ -51,7 +49,9 @@ COMMON = {"--json", "--quiet", "--no-color", "--exit-code"}
 def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
     from hangdoctor.cli.main import VERBS
 
-    assert set(VERBS) == set("dump diagnose run agent collect sidecar top trace report preflight incidents demo".split())
+    assert set(VERBS) == set(
+        "dump diagnose run agent collect sidecar top trace report preflight incidents demo".split()
+    )
     assert flags_of("dump") == COMMON | {
         "--local", "--pid", "--jobid", "--hostfile", "--pbs", "--job", "--user", "--settle", "--timeout", "--native", "--blocking",
         "--python", "--remote-shell", "--bundle", "--no-bundle", "--nccl-dump",
@@ -95,17 +95,35 @@ def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
     assert flags_of("demo") == {"--script", "--fault", "--ranks", "--wait"}
 
 
-def test_another_distributions_agents_in_front_is_named(tmp_path: Path) -> None:
-    (tmp_path / "agents").mkdir()
-    (tmp_path / "agents" / "__init__.py").write_text("# somebody else's package\n")
-    done = hangdoctor(
-        "agent", "--once", "e30=", cwd=tmp_path, code=1, env={"PYTHONPATH": f"{tmp_path}:{ROOT}", "PATH": "/usr/bin:/bin"}
-    )
-    assert "not hangdoctor's" in done.stderr and str(tmp_path / "agents") in done.stderr
+def test_names_of_formats_stay_when_modules_are_renamed() -> None:
+    """Saved bundles and scripts of users hold on to them."""
+    from hangdoctor.model.capture import CAPTURE_SCHEMA
+    from hangdoctor.model.diagnosis import DIAGNOSIS_SCHEMA
+    from hangdoctor.preflight.compare import SCHEMA as preflight
+    from hangdoctor.storage.bundle import BUNDLE_SCHEMA
+    from hangdoctor.timeline.late_arrivals import SCHEMA as stragglers
+
+    names = {CAPTURE_SCHEMA, DIAGNOSIS_SCHEMA, preflight, BUNDLE_SCHEMA, stragglers}
+    kinds = ("capture", "diagnosis", "preflight", "bundle", "stragglers")
+    assert names == {f"hangdoctor.{kind}/1" for kind in kinds}
+
+
+def test_a_package_called_agents_in_front_is_not_taken_for_ours(tmp_path: Path) -> None:
+    for name in ("agents", "train"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise ImportError('the other package')\n")
+    env = {"PYTHONPATH": f"{tmp_path}:{ROOT}", "PATH": "/usr/bin:/bin"}
+    done = hangdoctor("agent", "--once", "e30=", cwd=tmp_path, env=env)
+    assert "the other package" not in done.stdout + done.stderr
 
 
 def test_wrong_usage_is_exit_code_2(tmp_path: Path) -> None:
-    for arguments in (["dump", "--local", "--pbs"], ["dump", "--settle", "-1", "--local"], ["nonsense"], ["diagnose"]):
+    for arguments in (
+        ["dump", "--local", "--pbs"],
+        ["dump", "--settle", "-1", "--local"],
+        ["nonsense"],
+        ["diagnose"],
+    ):
         done = hangdoctor(*arguments, cwd=tmp_path, code=2)
         assert done.stderr and "Traceback" not in done.stderr
 
@@ -119,7 +137,8 @@ def has_compiler() -> bool:
 @pytest.mark.timeout(300)
 def test_a_wheel_holds_everything_and_runs_without_torch(tmp_path: Path) -> None:
     source = tmp_path / "source"  # a copy: a build leaves its folders beside what it builds
-    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "build", "*.egg-info", "*.so", "state", "tests"))
+    ignored = shutil.ignore_patterns(".*", "build", "*.egg-info", "*.so", "state", "tests")
+    shutil.copytree(ROOT, source, ignore=ignored, symlinks=True)
     subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q", "-w", str(tmp_path), str(source)],
         check=True, capture_output=True,
@@ -127,23 +146,41 @@ def test_a_wheel_holds_everything_and_runs_without_torch(tmp_path: Path) -> None
     [wheel] = tmp_path.glob("hangdoctor-*.whl")
     target = tmp_path / "site"
     subprocess.run(
-        [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(target), str(wheel)],
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "-q",
+            "--no-deps",
+            "--target",
+            str(target),
+            str(wheel),
+        ],
         check=True,
         capture_output=True,
     )
+    installed = {path.name for path in target.iterdir()}
+    assert {name for name in installed if not name.endswith(".dist-info")} <= {"hangdoctor", "bin"}
+    assert (target / "hangdoctor" / "train" / "configs" / "cpu_2x2x2.yaml").exists()
+    for name in ("agents", "train"):  # as other distributions have them
+        (target / name).mkdir()
+        (target / name / "__init__.py").write_text("raise ImportError('the other package')\n")
     code = (
         "import sys; sys.modules['torch'] = None\n"  # an import of torch would now fail
-        "import hangdoctor, agents, train, hangdoctor.places as p\n"
+        "import hangdoctor, hangdoctor.stacks.place_rules as p\n"
         f"assert hangdoctor.__file__.startswith({str(target)!r}), hangdoctor.__file__\n"
         "assert len(p.rules()) > 10\n"
-        "import hangdoctor.cli.dump, hangdoctor.cli.diagnose, hangdoctor.launchers.local, agents.oneshot\n"
+        "import hangdoctor.cli.dump, hangdoctor.cli.diagnose, hangdoctor.launchers.local, hangdoctor.agents.oneshot\n"
         "from hangdoctor.report.html import page\n"  # its templates, style and script are package data
         "assert page._static(page._STYLES) and page._static(page._SCRIPTS)\n"
         "assert page.environment().get_template('page.html.j2') and page.environment().get_template('rest.html.j2')\n"
-        "import hangdoctor.cli.collect, hangdoctor.cli.sidecar, hangdoctor.cli.incidents, agents.node_agent, hangdoctor.cli.top\n"
-        "import hangdoctor.cli.trace_control, hangdoctor.cli.trace_tail, hangdoctor.probe.calls.hooks as hooks\n"
+        "import hangdoctor.cli.collect, hangdoctor.cli.sidecar, hangdoctor.cli.incidents, hangdoctor.agents.node_agent, hangdoctor.cli.top\n"
+        "import hangdoctor.cli.trace.control, hangdoctor.cli.trace.tail, hangdoctor.probe.calls.hooks as hooks\n"
         f"assert hooks.extension() is not None or not {has_compiler()}, 'the extension was not built'\n"
         "import hangdoctor.web.pages as w\n"
         "assert {'index.html', 'login.html', 'page.js', 'live.css', 'icon.svg'} <= set(w.load_files())"
     )
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(target)}, check=True)
+    subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(target)}, check=True
+    )

@@ -35,7 +35,10 @@ def test_a_flood_of_one_kind_is_counted_and_said_once() -> None:
     clock.sleep(61)
     logger.info("later")
     left = 10_000 - _OF_A_KIND
-    assert lines.said[-2:] == [f"{left} more lines like this were left out of the log: peer 0 is cut off", "later"]
+    assert lines.said[-2:] == [
+        f"{left} more lines like this were left out of the log: peer 0 is cut off",
+        "later",
+    ]
     logger.info("peer 7 is cut off")
     assert lines.said[-1] == "peer 7 is cut off", "the next one is written again"
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from hangdoctor.diagnosis.position import compare
-from hangdoctor.layout import Layout, guess_layout
-from hangdoctor.model import Frame, ThreadSample
-from hangdoctor.places import find_place, rank_thread
-from hangdoctor.ranges import format_hosts, format_ranks, parse_hosts, parse_ranks
+from hangdoctor.model.capture import Frame, ThreadSample
+from hangdoctor.model.layout import Layout, guess_layout
+from hangdoctor.stacks.place_rules import find_place, rank_thread
+from hangdoctor.text.ranges import format_hosts, format_ranks, parse_hosts, parse_ranks
 
 C10D = "/site-packages/torch/distributed/distributed_c10d.py"
 
@@ -56,21 +56,34 @@ def test_waits_without_a_frame_of_their_own_need_the_source_line_and_stillness()
     frames = stack("train t.py:3", code="handle.wait()")
     assert find_place(frames, blocked=True).kind == "collective"
     assert find_place(frames, blocked=False).kind == "code"
-    assert find_place(stack("train t.py:3", code="done.wait(timeout=3)"), blocked=True).kind == "code"
+    assert (
+        find_place(stack("train t.py:3", code="done.wait(timeout=3)"), blocked=True).kind == "code"
+    )
     backward = stack(
         "_engine_run_backward /site-packages/torch/autograd/graph.py:8",
         "backward /site-packages/torch/_tensor.py:6",
         "train t.py:5",
     )
-    assert (find_place(backward, blocked=True).kind, find_place(backward, blocked=False).kind) == ("collective", "code")
-    assert find_place(stack("train t.py:3", code="loss = loss.item()"), blocked=True).kind == "device"
+    assert (find_place(backward, blocked=True).kind, find_place(backward, blocked=False).kind) == (
+        "collective",
+        "code",
+    )
+    assert (
+        find_place(stack("train t.py:3", code="loss = loss.item()"), blocked=True).kind == "device"
+    )
 
 
 def test_the_thread_that_communicates_speaks_for_a_main_thread_that_joins() -> None:
-    main = ThreadSample(1, "MainThread", frames=stack("join /usr/lib/python3.11/threading.py:9", "main t.py:1"))
+    main = ThreadSample(
+        1, "MainThread", frames=stack("join /usr/lib/python3.11/threading.py:9", "main t.py:1")
+    )
     loop = ThreadSample(2, "Thread-1", frames=stack(f"all_reduce {C10D}:9", "loop t.py:4"))
     idle = ThreadSample(
-        3, "Thread-2", frames=stack("wait /usr/lib/python3.11/threading.py:320", "_monitor /site-packages/torch/x.py:4")
+        3,
+        "Thread-2",
+        frames=stack(
+            "wait /usr/lib/python3.11/threading.py:320", "_monitor /site-packages/torch/x.py:4"
+        ),
     )
     thread, place = rank_thread([main, idle, loop])
     assert thread is loop and place.op == "all_reduce"
@@ -78,10 +91,15 @@ def test_the_thread_that_communicates_speaks_for_a_main_thread_that_joins() -> N
 
 def test_native_frames_are_passed_over_and_tell_where_python_does_not() -> None:
     mixed = stack(
-        "pthread_cond_wait libc.so.6:0", "c10d::AllreduceWork::wait libtorch_cpu.so:0", f"all_reduce {C10D}:9", "train t.py:4"
+        "pthread_cond_wait libc.so.6:0",
+        "c10d::AllreduceWork::wait libtorch_cpu.so:0",
+        f"all_reduce {C10D}:9",
+        "train t.py:4",
     )
     assert find_place(mixed).op == "all_reduce"
-    assert find_place(stack("c10d::Work::wait libtorch_cpu.so:0", "train t.py:4", code="x")).kind in ("collective", "code")
+    assert find_place(
+        stack("c10d::Work::wait libtorch_cpu.so:0", "train t.py:4", code="x")
+    ).kind in ("collective", "code")
 
 
 def test_a_users_own_rules_come_first(tmp_path: Path) -> None:
@@ -90,14 +108,17 @@ def test_a_users_own_rules_come_first(tmp_path: Path) -> None:
         '[[rule]]\nkind = "collective"\nfunction = "exchange_halos"\nfile = "ocean/mesh\\\\.py$"\nop = "="\ngroup = "world"\n'
     )
     code = (
-        "import json; from hangdoctor.places import find_place; from hangdoctor.model import Frame\n"
+        "import json; from hangdoctor.stacks.place_rules import find_place; from hangdoctor.model.capture import Frame\n"
         "p = find_place([Frame('exchange_halos', '/app/ocean/mesh.py', 7), Frame('main', '/app/run.py', 3)])\n"
         "print(json.dumps([p.kind, p.op, p.group]))"
     )
 
     def run() -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-c", code], env=os.environ | {"HANGDOCTOR_PLACES": str(rules)}, capture_output=True, text=True
+            [sys.executable, "-c", code],
+            env=os.environ | {"HANGDOCTOR_PLACES": str(rules)},
+            capture_output=True,
+            text=True,
         )
 
     assert json.loads(run().stdout) == ["collective", "exchange_halos", "world"]
@@ -107,13 +128,22 @@ def test_a_users_own_rules_come_first(tmp_path: Path) -> None:
 
 def test_which_stack_is_further() -> None:
     def at(*lines: int, **counters: int) -> list[Frame]:
-        return [Frame(f"f{i}", "t.py", line, values=counters if i == 0 else {}) for i, line in enumerate(lines)]
+        return [
+            Frame(f"f{i}", "t.py", line, values=counters if i == 0 else {})
+            for i, line in enumerate(lines)
+        ]
 
     assert compare(at(5, 10), at(5, 12)) == -1
     assert compare(at(6, 10), at(5, 12)) == 1
     assert compare(at(5, 10), at(5, 10)) == 0
     assert compare(at(9, step=3), at(5, step=4)) == -1  # the counter decides before the line
-    assert compare([Frame("f", "t.py", 5), Frame("g", "t.py", 1)], [Frame("f", "t.py", 5), Frame("h", "t.py", 9)]) is None
+    assert (
+        compare(
+            [Frame("f", "t.py", 5), Frame("g", "t.py", 1)],
+            [Frame("f", "t.py", 5), Frame("h", "t.py", 9)],
+        )
+        is None
+    )
 
 
 def test_ranges_and_hosts() -> None:
@@ -126,9 +156,15 @@ def test_ranges_and_hosts() -> None:
 
 def test_layout_of_megatron() -> None:
     layout = Layout(dp=2, pp=2, tp=2)
-    assert (layout.group("tp", 5), layout.group("dp", 5), layout.group("pp", 5)) == ([4, 5], [5, 7], [1, 5])
+    assert (layout.group("tp", 5), layout.group("dp", 5), layout.group("pp", 5)) == (
+        [4, 5],
+        [5, 7],
+        [1, 5],
+    )
     assert layout.same_role(5) == [7]
-    assert guess_layout(["python", "x.py", "--tensor-model-parallel-size", "2"], {}, 8) == Layout(dp=4, pp=1, tp=2)
+    assert guess_layout(["python", "x.py", "--tensor-model-parallel-size", "2"], {}, 8) == Layout(
+        dp=4, pp=1, tp=2
+    )
     assert guess_layout(["python", "x.py"], {"PP_SIZE": "4"}, 8) == Layout(dp=2, pp=4, tp=1)
     assert guess_layout(["python", "x.py", "--tensor-model-parallel-size=3"], {}, 8) is None
     for axis in ("tp", "dp", "pp"):

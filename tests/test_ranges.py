@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import pytest
 
-from hangdoctor import number_checks as checks
-from hangdoctor import ranges
 from hangdoctor.errors import BadInput, UsageError
-from hangdoctor.layout import Layout
-from hangdoctor.model import JobCapture, NodeCapture, RankCapture
-from hangdoctor.operations import RankOps
-from hangdoctor.ranges import MAX_HOSTS, MAX_RANKS
-from hangdoctor.ras_model import RasCommunicator, RasReport
+from hangdoctor.model import number_checks as checks
+from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture
+from hangdoctor.model.layout import Layout
+from hangdoctor.model.operations import RankOps
+from hangdoctor.model.ras import RasCommunicator, RasReport
+from hangdoctor.text import ranges
+from hangdoctor.text.ranges import MAX_HOSTS, MAX_RANKS
 
 
 def test_numbers_are_plain_digits_that_fit_64_bits() -> None:
     assert [ranges.number_in(t) for t in ("0", "07", "9" * 18)] == [0, 7, 10**18 - 1]
-    assert [ranges.number_in(t) for t in ("", "-1", " 1", "1.0", "\u0663", "\u00b2", "9" * 19)] == [-1] * 7
+    assert [ranges.number_in(t) for t in ("", "-1", " 1", "1.0", "\u0663", "\u00b2", "9" * 19)] == [
+        -1
+    ] * 7
     assert ranges.number_in("x", 5) == 5
 
 
 @pytest.mark.parametrize(
     ("ranks", "text"),
-    [([], ""), ([0], "0"), ([5, 5, 4], "4-5"), ([0, 2], "0,2"), ([3, 1, 2, 0, 8], "0-3,8"), ([7, 0, 8], "0,7-8")],
+    [
+        ([], ""),
+        ([0], "0"),
+        ([5, 5, 4], "4-5"),
+        ([0, 2], "0,2"),
+        ([3, 1, 2, 0, 8], "0-3,8"),
+        ([7, 0, 8], "0,7-8"),
+    ],
 )
 def test_ranks_come_back_as_they_were(ranks: list[int], text: str) -> None:
     assert ranges.format_ranks(ranks) == text
@@ -102,11 +111,15 @@ def test_a_long_text_is_cut_where_it_is_quoted() -> None:
 
 
 def of_rank(**fields: object) -> JobCapture:
-    return JobCapture("j", [NodeCapture("n1", ranks=[RankCapture(**({"pid": 1, "rank": 0} | fields))])])  # type: ignore[arg-type]
+    return JobCapture(
+        "j", [NodeCapture("n1", ranks=[RankCapture(**({"pid": 1, "rank": 0} | fields))])]
+    )  # type: ignore[arg-type]
 
 
 def ras_of(size: int) -> JobCapture:
-    return JobCapture("j", [NodeCapture("n1", ras=RasReport(communicators=[RasCommunicator("ab", size)]))])
+    return JobCapture(
+        "j", [NodeCapture("n1", ras=RasReport(communicators=[RasCommunicator("ab", size)]))]
+    )
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from stage import hangdoctor
 
-from hangdoctor.redaction import REDACTED, arguments, code, text
+from hangdoctor.text.redaction import REDACTED, arguments, code, text
 
 HEX = "9f8a7c6b5d4e3f2a1b0c9d8e7f6a5b4c3d2e1f0a"
 B64 = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
@@ -54,7 +54,14 @@ ORDINARY = [
     ["--monkey", "business", "--keyboard=us", "--author", "someone", "--authority=me"],
     ["--secretary", "x", "--passes", "3", "--compass=north"],
     ["--data-path", "/data/sk-learn/key/file_text_document", "--split", "949,50,1"],
-    ["--master-addr", "n1", "--master_port=29500", "--rdzv-endpoint=n1:29500", "--rdzv-id", "job-2026-11-21T22-30"],
+    [
+        "--master-addr",
+        "n1",
+        "--master_port=29500",
+        "--rdzv-endpoint=n1:29500",
+        "--rdzv-id",
+        "job-2026-11-21T22-30",
+    ],
     ["https://host:8080/path?step=7", "s3://bucket/key/checkpoint-1200"],
     ["--name", "run-20261121-223000-abcdef", "--commit", HEX, "--key-file", "/home/me/.ssh/id"],
     ["python", "-m", "train.main", "--hidden-size", "5120", "--sequence-length=2048", "--bf16"],
@@ -115,13 +122,32 @@ def test_long_texts_take_no_time() -> None:
 def test_a_captured_rank_has_no_secret_in_its_bundle(tmp_path: Path) -> None:
     program = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)', '--api-key={HEX}'])\n"
     script = tmp_path / "train.py"
-    script.write_text(program + "print('up', flush=True)\ntime.sleep(600)  # login(token='swordfish')\n")
-    argv = [sys.executable, str(script), "--token", "geheim-4711", "--tokenizer", "gpt2", "https://me:geheim-4711@host/"]
+    script.write_text(
+        program + "print('up', flush=True)\ntime.sleep(600)  # login(token='swordfish')\n"
+    )
+    argv = [
+        sys.executable,
+        str(script),
+        "--token",
+        "geheim-4711",
+        "--tokenizer",
+        "gpt2",
+        "https://me:geheim-4711@host/",
+    ]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, start_new_session=True) as rank:
         try:
             assert rank.stdout is not None and rank.stdout.readline() == b"up\n"
             done = hangdoctor(
-                "dump", "--pid", str(rank.pid), "--settle", "0", "--bundle", "kept", "--json", "all.json", cwd=tmp_path
+                "dump",
+                "--pid",
+                str(rank.pid),
+                "--settle",
+                "0",
+                "--bundle",
+                "kept",
+                "--json",
+                "all.json",
+                cwd=tmp_path,
             )
         finally:
             import os
@@ -129,7 +155,11 @@ def test_a_captured_rank_has_no_secret_in_its_bundle(tmp_path: Path) -> None:
 
             os.killpg(rank.pid, signal.SIGKILL)
     files = [p for p in (tmp_path / "kept").rglob("*") if p.is_file()]
-    everything = b"".join(p.read_bytes() for p in files) + (tmp_path / "all.json").read_bytes() + done.stdout.encode()
+    everything = (
+        b"".join(p.read_bytes() for p in files)
+        + (tmp_path / "all.json").read_bytes()
+        + done.stdout.encode()
+    )
     assert len(files) >= 5
     assert b"gpt2" in everything and REDACTED.encode() in everything
     for secret in (b"geheim-4711", HEX.encode(), b"swordfish"):

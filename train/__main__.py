@@ -1,4 +1,4 @@
-"""python -m train: one rank of a training. Start N of them with torchrun, srun, mpiexec or deepspeed."""
+"""python -m hangdoctor.train: one rank of a training. Start N of them with torchrun, srun, mpiexec or deepspeed."""
 
 from __future__ import annotations
 

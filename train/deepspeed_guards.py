@@ -141,12 +141,18 @@ def check_engine(engine: Any, config: Config) -> None:
     import torch
 
     if engine.is_pipe_partitioned or engine.is_grad_partitioned:
-        raise ConfigError("DeepSpeed partitions its pipeline sends: with sequence parallelism that trains wrong")
+        raise ConfigError(
+            "DeepSpeed partitions its pipeline sends: with sequence parallelism that trains wrong"
+        )
     checkpointing = engine._config.activation_checkpointing_config
     if config.split_sequence and checkpointing.partition_activations:
-        raise ConfigError("partition_activations with a split sequence gives wrong gradients: switch it off")
+        raise ConfigError(
+            "partition_activations with a split sequence gives wrong gradients: switch it off"
+        )
     if engine.wall_clock_breakdown() or engine.flops_profiler_enabled():
-        raise ConfigError("wall_clock_breakdown and flops_profiler fail on all stages but the last: switch them off")
+        raise ConfigError(
+            "wall_clock_breakdown and flops_profiler fail on all stages but the last: switch them off"
+        )
     if config.train.precision == "bf16" and not engine.using_bf16_optimizer:
         raise ConfigError("bf16 without DeepSpeed's BF16 optimizer would add up gradients in bf16")
     if config.train.precision == "bf16" and engine.communication_data_type != torch.float32:
@@ -154,12 +160,20 @@ def check_engine(engine: Any, config: Config) -> None:
             "DeepSpeed would round the fp32 gradients to bf16 to reduce them: communication_data_type must be fp32"
         )
     if engine.zero_optimization_stage() > 1:
-        raise ConfigError("ZeRO stages 2 and 3 do not go with pipelines: --parallel.zero_stage 0 or 1")
+        raise ConfigError(
+            "ZeRO stages 2 and 3 do not go with pipelines: --parallel.zero_stage 0 or 1"
+        )
     tied = getattr(engine.module, "tied_comms", {})
-    if config.model.tie_embeddings and config.parallel.pp > 1 and engine.grid.pipe_parallel_size > 1:
+    if (
+        config.model.tie_embeddings
+        and config.parallel.pp > 1
+        and engine.grid.pipe_parallel_size > 1
+    ):
         ends = engine.is_first_stage() or engine.is_last_stage()
         if ends and not tied:
-            raise ConfigError("the tied embedding has no group between first and last stage: it would drift apart")
+            raise ConfigError(
+                "the tied embedding has no group between first and last stage: it would drift apart"
+            )
 
 
 def norm_in_one_reduction(optimizer: Any) -> None:
@@ -172,11 +186,15 @@ def norm_in_one_reduction(optimizer: Any) -> None:
     def scaled_global_norm(norm_type: int = 2) -> Any:
         grads, parameters = [], []
         for i, owned in enumerate(optimizer.params_in_partition):
-            real = [g for g in optimizer.averaged_gradients[i] if not getattr(g, "_zero_padding", False)]
+            real = [
+                g for g in optimizer.averaged_gradients[i] if not getattr(g, "_zero_padding", False)
+            ]
             pairs = list(zip(real, owned, strict=False))  # as the engine pairs them
             grads += [g for g, _ in pairs]
             parameters += [p for _, p in pairs]
-        return combine_grad_norm_groups([optimizer.get_grad_norm_direct(grads, parameters)], norm_type=norm_type)
+        return combine_grad_norm_groups(
+            [optimizer.get_grad_norm_direct(grads, parameters)], norm_type=norm_type
+        )
 
     optimizer.scaled_global_norm = scaled_global_norm
 
@@ -202,5 +220,8 @@ def allow_ranks_without_slices() -> None:
 
 def mute_warnings() -> None:
     """Warnings of DeepSpeed's calls into torch that nobody here can act on, once a rank each."""
-    for text in (".*is deprecated. Please use `torch.distributed.*", "c10d::.*an autograd kernel was not registered.*"):
+    for text in (
+        ".*is deprecated. Please use `torch.distributed.*",
+        "c10d::.*an autograd kernel was not registered.*",
+    ):
         warnings.filterwarnings("ignore", message=text)

@@ -73,7 +73,10 @@ def parameter_groups(module: torch.nn.Module, weight_decay: float) -> list[dict[
     """
     decayed = [p for p in module.parameters() if p.requires_grad and p.dim() >= 2]
     rest = [p for p in module.parameters() if p.requires_grad and p.dim() < 2]
-    groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": rest, "weight_decay": 0.0}]
+    groups = [
+        {"params": decayed, "weight_decay": weight_decay},
+        {"params": rest, "weight_decay": 0.0},
+    ]
     return [g for g in groups if g["params"]]
 
 
@@ -96,10 +99,16 @@ def build_engine(config: Config, topology: Topology, context: ModelContext, batc
             activation_checkpoint_interval=0,  # layers recompute themselves, see RandomState.recompute
         )
         deepspeed_guards.repair_grid(module.mpu())
-        module.universal_checkpoint_info = universal_info(module, context.tensor.size, context.vocab[0])
-        optimizer = context.kernels.adam(parameter_groups(module, o.weight_decay), lr=o.lr, betas=(o.beta1, o.beta2), eps=o.eps)
+        module.universal_checkpoint_info = universal_info(
+            module, context.tensor.size, context.vocab[0]
+        )
+        optimizer = context.kernels.adam(
+            parameter_groups(module, o.weight_decay), lr=o.lr, betas=(o.beta1, o.beta2), eps=o.eps
+        )
         engine, *_ = deepspeed.initialize(
-            model=module, optimizer=optimizer, config=deepspeed_guards.engine_config(config, batch_size)
+            model=module,
+            optimizer=optimizer,
+            config=deepspeed_guards.engine_config(config, batch_size),
         )
     deepspeed_guards.check_engine(engine, config)
     if p.zero_stage == 1 and config.train.precision != "bf16":
@@ -132,10 +141,13 @@ def _instrument(engine: Any, config: Config, topology: Topology) -> None:
         # The engine's own walks all names of all modules, milliseconds a step.
         engine.zero_grad = lambda: engine.optimizer.zero_grad(set_to_none=True)
     methods = dict(engine._INSTRUCTION_MAP)
-    if config.parallel.dp == 1 and config.parallel.zero_stage == 0:  # flattens all gradients to reduce them over nobody
+    if (
+        config.parallel.dp == 1 and config.parallel.zero_stage == 0
+    ):  # flattens all gradients to reduce them over nobody
         methods = {k: (_nothing if k.__name__ == "ReduceGrads" else m) for k, m in methods.items()}
     engine._INSTRUCTION_MAP = {
-        kind: _wrapped(method, *_INSTRUCTIONS[kind.__name__], extra.get(kind.__name__)) for kind, method in methods.items()
+        kind: _wrapped(method, *_INSTRUCTIONS[kind.__name__], extra.get(kind.__name__))
+        for kind, method in methods.items()
     }
 
 
@@ -144,7 +156,11 @@ def _nothing(engine: Any) -> None:
 
 
 def _wrapped(
-    method: Callable[..., Any], phase: str, place: str, timer: str, first: Callable[[Any], None] | None
+    method: Callable[..., Any],
+    phase: str,
+    place: str,
+    timer: str,
+    first: Callable[[Any], None] | None,
 ) -> Callable[..., Any]:
     def instruction(self: Any, *args: Any, **options: Any) -> None:
         if timer == "forward-compute":
@@ -177,7 +193,12 @@ def _fault_context(engine: Any, place: str) -> dict[str, Any]:
         return {}
     group = engine.grid.get_data_parallel_group()
     tensor = torch.ones(1024, device=engine.device)
-    return {"engine": True, "tensor": tensor, "group": group, "ranks": engine.grid.get_data_parallel_group_ranks()}
+    return {
+        "engine": True,
+        "tensor": tensor,
+        "group": group,
+        "ranks": engine.grid.get_data_parallel_group_ranks(),
+    }
 
 
 def gradient(engine: Any, parameter: torch.nn.Parameter) -> torch.Tensor | None:
@@ -185,7 +206,9 @@ def gradient(engine: Any, parameter: torch.nn.Parameter) -> torch.Tensor | None:
     return parameter._hp_grad if engine.using_bf16_optimizer else parameter.grad
 
 
-def reduce_partial_gradients(engine: Any, parameters: Iterable[torch.nn.Parameter], topology: Topology) -> None:
+def reduce_partial_gradients(
+    engine: Any, parameters: Iterable[torch.nn.Parameter], topology: Topology
+) -> None:
     """Sum over the tensor parallel ranks what each computed from its part of the sequence, in one message."""
     grads = [g for g in (gradient(engine, p) for p in parameters) if g is not None]
     if not grads:
@@ -203,7 +226,9 @@ def clip_gradients(engine: Any, limit: float) -> None:
         if p.grad is None:
             continue
         grads.append(p.grad)
-        whole = grid.get_slice_parallel_rank() > 0 and not getattr(p, "tensor_model_parallel", False)
+        whole = grid.get_slice_parallel_rank() > 0 and not getattr(
+            p, "tensor_model_parallel", False
+        )
         if not (whole or p.ds_pipe_replicated):
             counted.append(p.grad)
     total = torch.zeros((), dtype=torch.float64, device=engine.device)

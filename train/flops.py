@@ -14,7 +14,16 @@ def step_flops(model: ModelConfig, vocab: int, samples: int, recompute: bool) ->
     """FLOPs of forward and backward (and, with `recompute`, of the second forward) over `samples` samples."""
     h, layers, s = model.hidden_size, model.layers, model.seq_length
     passes = 4 if recompute else 3
-    return 24.0 * passes * samples * s * layers * h * h * (1.0 + s / (6.0 * h) + vocab / (16.0 * layers * h))
+    return (
+        24.0
+        * passes
+        * samples
+        * s
+        * layers
+        * h
+        * h
+        * (1.0 + s / (6.0 * h) + vocab / (16.0 * layers * h))
+    )
 
 
 def tflops(flops: float, seconds: float, devices: int) -> float:

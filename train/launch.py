@@ -71,8 +71,15 @@ def discover(environ: Mapping[str, str] = os.environ) -> Launch:
         address = _first_slurm_host(environ["SLURM_STEP_NODELIST"])
     local = int(environ.get("LOCAL_RANK", environ.get(local_name, "0")))
     if not address and size > 1 and local != rank:
-        raise ConfigError(f"rank {rank} of {size} runs on a second node: set MASTER_ADDR to the host of rank 0")
+        raise ConfigError(
+            f"rank {rank} of {size} runs on a second node: set MASTER_ADDR to the host of rank 0"
+        )
     # One port a job, so that two jobs on a host do not meet in one place.
     job = environ.get("SLURM_JOB_ID", environ.get("PBS_JOBID", "0")).split(".")[0]
-    port = int(environ.get("MASTER_PORT", _free_port() if size == 1 else 29500 + (int(job) % 10000 if job.isdigit() else 0)))
+    port = int(
+        environ.get(
+            "MASTER_PORT",
+            _free_port() if size == 1 else 29500 + (int(job) % 10000 if job.isdigit() else 0),
+        )
+    )
     return Launch(rank, size, local, address or "127.0.0.1", port)

@@ -18,7 +18,12 @@ class ConfigError(ValueError):
 
 
 def option(
-    default: Any, help: str, unit: str = "", low: float | None = None, high: float | None = None, choices: Sequence = ()
+    default: Any,
+    help: str,
+    unit: str = "",
+    low: float | None = None,
+    high: float | None = None,
+    choices: Sequence = (),
 ) -> Any:
     """A dataclass field with what --help and the range check need. `low` and `high` are inclusive."""
     meta = {"help": help, "unit": unit, "low": low, "high": high, "choices": tuple(choices)}
@@ -42,7 +47,16 @@ def convert(value: Any, default: Any, flag: str) -> Any:
     """
     kind = type(default)
     if kind is bool:
-        words = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+        words = {
+            "true": True,
+            "1": True,
+            "yes": True,
+            "on": True,
+            "false": False,
+            "0": False,
+            "no": False,
+            "off": False,
+        }
         word = str(value).lower()
         if word not in words:
             raise ConfigError(f"{flag} takes true or false, got '{value}'")
@@ -57,7 +71,9 @@ def convert(value: Any, default: Any, flag: str) -> Any:
 def check_range(field: dataclasses.Field, value: Any, flag: str) -> None:
     meta = field.metadata
     if meta["choices"] and value not in meta["choices"]:
-        raise ConfigError(f"{flag} is '{value}'; it must be one of: {', '.join(map(str, meta['choices']))}")
+        raise ConfigError(
+            f"{flag} is '{value}'; it must be one of: {', '.join(map(str, meta['choices']))}"
+        )
     below = meta["low"] is not None and value < meta["low"]
     above = meta["high"] is not None and value > meta["high"]
     if below or above or (isinstance(value, float) and not math.isfinite(value)):
@@ -85,7 +101,11 @@ def flags(sections: Mapping[str, Any]) -> Iterator[tuple[str, str, dataclasses.F
 
 def unknown(name: str, known: Sequence[str], where: str) -> ConfigError:
     near = difflib.get_close_matches(name, known, 1, 0.6)
-    hint = f"; did you mean '{near[0]}'?" if near else "; `python -m train --help` lists them all"
+    hint = (
+        f"; did you mean '{near[0]}'?"
+        if near
+        else "; `python -m hangdoctor.train --help` lists them all"
+    )
     return ConfigError(f"{where} has no option '{name}'{hint}")
 
 
@@ -114,7 +134,9 @@ def assign_mapping(sections: Mapping[str, Any], data: Mapping[str, Any], where: 
     for key, value in data.items():
         if key in sections and key:
             if not isinstance(value, Mapping):
-                raise ConfigError(f"{where}: '{key}' is a section; write its options under it, indented")
+                raise ConfigError(
+                    f"{where}: '{key}' is a section; write its options under it, indented"
+                )
             for inner, raw in value.items():
                 assign(sections, f"{key}.{inner}", raw, where)
         elif isinstance(value, Mapping):

@@ -55,7 +55,11 @@ class RandomState:
             self._set(outside)
 
     def state(self) -> dict[str, torch.Tensor]:
-        return {"default": self._get().clone(), "tensor_parallel": self._tensor.clone(), "cpu": torch.get_rng_state()}
+        return {
+            "default": self._get().clone(),
+            "tensor_parallel": self._tensor.clone(),
+            "cpu": torch.get_rng_state(),
+        }
 
     def restore(self, state: dict[str, torch.Tensor]) -> None:
         torch.set_rng_state(state["cpu"])

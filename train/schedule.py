@@ -44,7 +44,9 @@ class BatchSize:
         if not self.increment or samples >= self.ramp_samples:
             return self.final
         steps = (self.final - self.start) // self.increment
-        return self.start + min(steps, samples * steps // max(1, self.ramp_samples)) * self.increment
+        return (
+            self.start + min(steps, samples * steps // max(1, self.ramp_samples)) * self.increment
+        )
 
     def sizes(self) -> list[int]:
         """Every size it takes, in order."""
@@ -72,7 +74,9 @@ def batch_size(train: TrainConfig) -> BatchSize:
         return BatchSize(train.global_batch)
     words = train.rampup.replace("_", "").split()
     if len(words) != 3 or not all(w.isdigit() for w in words):
-        raise ConfigError(f"--train.rampup takes 'START INCREMENT SAMPLES', three whole numbers, got '{train.rampup}'")
+        raise ConfigError(
+            f"--train.rampup takes 'START INCREMENT SAMPLES', three whole numbers, got '{train.rampup}'"
+        )
     start, increment, samples = map(int, words)
     distance = train.global_batch - start
     if start < 1 or increment < 1 or distance < 0 or distance % increment:

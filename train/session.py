@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from hangdoctor.layout import Layout
+from hangdoctor.model.layout import Layout
 
 from . import deepspeed_guards, faults, flops, marks
 from .callbacks.checkpoint import Checkpoint
@@ -77,7 +77,11 @@ def check_data(config: Config, rank: int) -> None:
 def join(config: Config, launch: Launch, has_gpu: bool, deepspeed: Any) -> Topology:
     """Enter the process group and make the tensor parallel groups."""
     p = config.parallel
-    device = torch.device("cuda", launch.device(torch.cuda.device_count())) if has_gpu else torch.device("cpu")
+    device = (
+        torch.device("cuda", launch.device(torch.cuda.device_count()))
+        if has_gpu
+        else torch.device("cpu")
+    )
     if has_gpu:
         torch.cuda.set_device(device)
     backend = p.backend if p.backend != "auto" else ("nccl" if has_gpu else "gloo")
@@ -103,7 +107,9 @@ def build_context(config: Config, topology: Topology, tokens: int) -> ModelConte
     at, p = topology.layout.coordinates(topology.rank), config.parallel
     rows = padded_vocab(tokens, config.model.vocab_multiple, p.tp)
     random = RandomState(config.train.seed, at["pp"], at["dp"], at["tp"], topology.device)
-    return ModelContext(config, topology.tensor, choose(config.run.kernels, topology.device), random, (tokens, rows))
+    return ModelContext(
+        config, topology.tensor, choose(config.run.kernels, topology.device), random, (tokens, rows)
+    )
 
 
 def train(config: Config, topology: Topology, extra: Sequence[Callback] = ()) -> Trainer:
@@ -127,12 +133,17 @@ def train(config: Config, topology: Topology, extra: Sequence[Callback] = ()) ->
     return trainer
 
 
-def _batches(config: Config, topology: Topology, state: TrainState, share: int, vocab: int) -> Iterator[Batch] | None:
+def _batches(
+    config: Config, topology: Topology, state: TrainState, share: int, vocab: int
+) -> Iterator[Batch] | None:
     """The rank's micro-batches of train (0) or valid (1), from where the state stands."""
     if not topology.feeds_data:
         return None
     samples = Within(
-        build_samples(config.data.path, config.data.split, share, config.model.seq_length, config.train.seed), vocab
+        build_samples(
+            config.data.path, config.data.split, share, config.model.seq_length, config.train.seed
+        ),
+        vocab,
     )
     batch = batch_size(config.train)
     start = (state.iteration, state.consumed_samples)
@@ -140,7 +151,9 @@ def _batches(config: Config, topology: Topology, state: TrainState, share: int, 
     return rank_batches(samples, order, topology, config.data.workers, config.model.seq_length)
 
 
-def build_callbacks(config: Config, topology: Topology, context: ModelContext, store: Store) -> list[Callback]:
+def build_callbacks(
+    config: Config, topology: Topology, context: ModelContext, store: Store
+) -> list[Callback]:
     callbacks: list[Callback] = [Log(topology.rank, context.vocab[1])]
     if config.log.metrics and topology.rank == 0:
         callbacks.append(Metrics(config.log.metrics))
@@ -151,7 +164,14 @@ def build_callbacks(config: Config, topology: Topology, context: ModelContext, s
         record = tensorboard.add
     if config.evaluate.interval:
         fresh, vocab = TrainState(), context.vocab[0]
-        callbacks.append(Evaluate(topology.rank, lambda: _batches(config, topology, fresh, 1, vocab), context.random, record))
+        callbacks.append(
+            Evaluate(
+                topology.rank,
+                lambda: _batches(config, topology, fresh, 1, vocab),
+                context.random,
+                record,
+            )
+        )
     if config.checkpoint.dir:
         callbacks.append(Checkpoint(store))
     return [*callbacks, Signals(topology.device)]

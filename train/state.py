@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 class TrainState:
     iteration: int = 0  # iterations done
     consumed_samples: int = 0
-    scheduled_samples: int = 0  # samples that advanced the learning rate: those of skipped steps do not
+    scheduled_samples: int = (
+        0  # samples that advanced the learning rate: those of skipped steps do not
+    )
     skipped_iterations: int = 0
     nan_iterations: int = 0
 

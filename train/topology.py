@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from hangdoctor.layout import Layout
+from hangdoctor.model.layout import Layout
 
 
 @dataclass(frozen=True)

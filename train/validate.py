@@ -59,8 +59,14 @@ def _batches(config: Config, _: Machine) -> Iterator[str]:
         return
     for size in sizes:
         if size % (micro * dp):
-            what = "--train.global_batch" if size == config.train.global_batch else "--train.rampup reaches a batch of"
-            yield (f"{what} {size} is not micro_batch x accumulation x dp: {size} % ({micro} x {dp}) = {size % (micro * dp)}")
+            what = (
+                "--train.global_batch"
+                if size == config.train.global_batch
+                else "--train.rampup reaches a batch of"
+            )
+            yield (
+                f"{what} {size} is not micro_batch x accumulation x dp: {size} % ({micro} x {dp}) = {size % (micro * dp)}"
+            )
 
 
 def _model(config: Config, _: Machine) -> Iterator[str]:
@@ -105,7 +111,9 @@ def _regex(config: Config) -> Iterator[str]:
     last = "WordEmbedding" if m.tie_embeddings else "OutputEmbedding"
     names = ["WordEmbedding", "InputLayer", *["TransformerLayer"] * m.layers, "FinalNorm", last]
     try:
-        hits = sum(bool(re.search(how.removeprefix("type:"), name, re.IGNORECASE)) for name in names)
+        hits = sum(
+            bool(re.search(how.removeprefix("type:"), name, re.IGNORECASE)) for name in names
+        )
     except re.error as error:
         yield f"--parallel.partition {how}: no regular expression ({error})"
         return
@@ -195,7 +203,14 @@ def _fault(config: Config, machine: Machine) -> Iterator[str]:
         return
     for fault in faults:
         yield from _unreached(config, fault)
-        axis = {"tp": "tp", "batch": "tp", "dp": "dp", "after_dp": "dp", "send": "pp", "recv": "pp"}.get(fault.where)
+        axis = {
+            "tp": "tp",
+            "batch": "tp",
+            "dp": "dp",
+            "after_dp": "dp",
+            "send": "pp",
+            "recv": "pp",
+        }.get(fault.where)
         if axis and getattr(p, axis) == 1:
             yield f"--fault {fault.kind}@{fault.rank}:{fault.iteration}:{fault.where}: nothing of the kind with {axis} = 1"
         if fault.where == "batch" and fault.rank % p.tp:

@@ -32,12 +32,23 @@ def judge_peers(case: Case, folder: Path) -> list[Result]:
     results = []
     for found in (peers.torch_analyzer(folder), peers.nvrx_analyzer(folder)):
         names = {"torch": "torch.distributed.flight_recorder", "nvrx": "nvidia-resiliency-ext"}
-        mode = "dump files" + (f", {case.settings.silent:.0%} silent" if case.settings.silent else "")
+        mode = "dump files" + (
+            f", {case.settings.silent:.0%} silent" if case.settings.silent else ""
+        )
         result = Result(
-            "simulated", mode, names[found.peer], case.seed, case.name, found.status, peer=True, took_s=found.took_s
+            "simulated",
+            mode,
+            names[found.peer],
+            case.seed,
+            case.name,
+            found.status,
+            peer=True,
+            took_s=found.took_s,
         )
         result.exact = found.right(acceptable)
-        result.victim = found.status == "ok" and not result.exact and bool(found.victims(truth.ranks))
+        result.victim = (
+            found.status == "ok" and not result.exact and bool(found.victims(truth.ranks))
+        )
         results.append(result)
     return results
 
@@ -56,7 +67,11 @@ def measure_files(seed: int = 1) -> Size:
             stdout=subprocess.DEVNULL,
         )
         ours = time.perf_counter() - began
-        right = judge(Result("", "", "", 0, ""), diagnose(simulated.capture_of_folder(folder)), simulated.expected(case)).exact
+        right = judge(
+            Result("", "", "", 0, ""),
+            diagnose(simulated.capture_of_folder(folder)),
+            simulated.expected(case),
+        ).exact
         peer = peers.torch_analyzer(folder, timeout_s=600.0)
     name = "torch's analyzer" + (" (gave up)" if peer.status == "timeout" else "")
     known = peer.status != "not measured"
@@ -79,7 +94,9 @@ def run_simulated(found: report.Findings, quick: bool, seeds: range) -> None:
         found.results += simulated.run_memory(layouts, seeds, silent, say)
         found.results += simulated.run_files(layouts, seeds, silent, say)
         if not quick:
-            theirs = simulated.run_files(PEER_LAYOUTS, seeds[:1], silent, lambda _: None, judge_peers)
+            theirs = simulated.run_files(
+                PEER_LAYOUTS, seeds[:1], silent, lambda _: None, judge_peers
+            )
             found.results += [r for r in theirs if r.peer]
     if not quick:
         say("simulated: 1,024 ranks from files, ours and torch's")
@@ -109,7 +126,9 @@ def measure(args: argparse.Namespace) -> report.Findings:
         from .real import replay
 
         found.results += replay(args.replay)
-        found.notes.append("Of the real jobs, the captures that an earlier run kept were diagnosed anew.")
+        found.notes.append(
+            "Of the real jobs, the captures that an earlier run kept were diagnosed anew."
+        )
     if both or args.simulated:
         run_simulated(found, args.quick, seeds)
     if both or args.real:
@@ -129,16 +148,32 @@ def join(files: list[Path]) -> report.Findings:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a few kinds and small layouts: minutes instead of half an hour")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="a few kinds and small layouts: minutes instead of half an hour",
+    )
     parser.add_argument("--real", action="store_true", help="the real part only")
     parser.add_argument("--simulated", action="store_true", help="the simulated part only")
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds of each kind (default 3)")
-    parser.add_argument("--first", type=int, default=0, metavar="N", help="the first seed (default 0)")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the captures and logs of real jobs")
-    parser.add_argument("--replay", type=Path, metavar="DIR", help="hang nothing: diagnose anew what --keep left")
+    parser.add_argument(
+        "--seeds", type=int, default=3, metavar="N", help="seeds of each kind (default 3)"
+    )
+    parser.add_argument(
+        "--first", type=int, default=0, metavar="N", help="the first seed (default 0)"
+    )
+    parser.add_argument(
+        "--keep", type=Path, metavar="DIR", help="keep the captures and logs of real jobs"
+    )
+    parser.add_argument(
+        "--replay", type=Path, metavar="DIR", help="hang nothing: diagnose anew what --keep left"
+    )
     parser.add_argument("--raw", type=Path, metavar="FILE", help="keep the results as JSON too")
     parser.add_argument(
-        "--render", type=Path, nargs="+", metavar="FILE", help="measure nothing: write the document from such files"
+        "--render",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="measure nothing: write the document from such files",
     )
     parser.add_argument("--output", type=Path, default=ROOT / "docs" / "ACCURACY.md")
     args = parser.parse_args()

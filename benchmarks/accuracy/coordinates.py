@@ -17,12 +17,31 @@ MODES = ("stacks only", "black box", "dumps only")
 _MICRO = [f"{name}.{mb}" for name in ("forward", "backward") for mb in range(4)]
 _SEND, _RECEIVE = [f"send.{mb}" for mb in range(4)], [f"receive.{mb}" for mb in range(4)]
 _WORLDWIDE = ["norm", "loss"]
-_ANYWHERE = [*_MICRO, *_SEND, *_RECEIVE, "data", "batch", "grad", "params", "share", *_WORLDWIDE, "checkpoint", "evaluate"]
+_ANYWHERE = [
+    *_MICRO,
+    *_SEND,
+    *_RECEIVE,
+    "data",
+    "batch",
+    "grad",
+    "params",
+    "share",
+    *_WORLDWIDE,
+    "checkpoint",
+    "evaluate",
+]
 _REPLICA = [*_MICRO, *_SEND, *_RECEIVE]  # before anything that the replicas share
 _COUNTED = [*_MICRO, "batch", "grad", "params", "share", *_WORLDWIDE]
 # Faults that stacks alone can pin on two ranks only: one left a call out, or the other made one of its own.
-_EITHER = set("exception_swallowed skipped one_too_many wrong_operation wrong_root missing_send missing_receive".split())
-_BEYOND = ["order", "mismatch", "p2p_unmatched", "not_entered"]  # names for calls that do not fit the program
+_EITHER = set(
+    "exception_swallowed skipped one_too_many wrong_operation wrong_root missing_send missing_receive".split()
+)
+_BEYOND = [
+    "order",
+    "mismatch",
+    "p2p_unmatched",
+    "not_entered",
+]  # names for calls that do not fit the program
 
 
 @dataclass(frozen=True)
@@ -54,7 +73,9 @@ KINDS: dict[str, Kind] = {
     "one_too_many": Kind(_COUNTED, _BEYOND),
     "swapped": Kind(["grad", "loss"], ["order", "mismatch"]),
     "wrong_operation": Kind([*_MICRO, "grad", "norm"], ["mismatch", "order"]),
-    "wrong_shape": Kind([*_MICRO, "grad"], ["mismatch", "dead"]),  # gloo ends the process that gets more than it expects
+    "wrong_shape": Kind(
+        [*_MICRO, "grad"], ["mismatch", "dead"]
+    ),  # gloo ends the process that gets more than it expects
     "wrong_dtype": Kind([*_MICRO, "grad"], ["mismatch", "dead"]),
     "wrong_root": Kind(["batch", "share"], ["mismatch"], unseen_in_dumps=True),
     "wrong_group": Kind([*_MICRO, "norm"], [*_BEYOND, "dead"]),
@@ -65,7 +86,9 @@ KINDS: dict[str, Kind] = {
     "uninterruptible": Kind(_ANYWHERE, ["io_wait"]),
     "late_at_rendezvous": Kind(["rendezvous"], ["start_stall"]),
     "never_started": Kind(["rendezvous"], ["start_stall", "dead", "unreachable"]),
-    "stuck_in_destroy": Kind(["destroy"], ["end_stall", "p2p_unmatched", "order"], ranks=list(range(1, WORLD))),
+    "stuck_in_destroy": Kind(
+        ["destroy"], ["end_stall", "p2p_unmatched", "order"], ranks=list(range(1, WORLD))
+    ),
     "two_faults": Kind(_REPLICA, ["not_entered", "p2p_unmatched"]),
     "slow_rank": Kind(["forward", "backward"], ["slow"], hang=False, moving=True),
     "long_evaluation": Kind(["evaluate"], ["slow"], hang=False, moving=True),
@@ -95,21 +118,40 @@ class Case:
         spec = KINDS[self.kind]
         if not spec.hang:
             return Expected(
-                [], spec.kinds, hang=False, innocent_if_slow=[] if self.kind in ("finished", "healthy") else self.ranks
+                [],
+                spec.kinds,
+                hang=False,
+                innocent_if_slow=[] if self.kind in ("finished", "healthy") else self.ranks,
             )
         kinds = list(spec.kinds)
         if any(str(f["where"]).startswith(("send", "receive")) for f in self.faults):
             kinds.append("p2p_unmatched")
         if mode == "dumps only":
-            kinds += ["not_entered", "unreachable", "end_stall" if self.kind == "stuck_in_destroy" else "not_entered"]
+            kinds += [
+                "not_entered",
+                "unreachable",
+                "end_stall" if self.kind == "stuck_in_destroy" else "not_entered",
+            ]
         if mode == "dumps only" and spec.unseen_in_dumps:
             kinds.append("in_communication")
         alternatives = [_members(self)] if mode == "dumps only" and spec.unseen_in_dumps else []
-        wider = sorted({*self.ranks, *_partners(self)}) if mode.startswith("stacks") and self.kind in _EITHER else []
-        if mode == "dumps only":  # no transfer is recorded: a rank and its neighbour stage look alike
+        wider = (
+            sorted({*self.ranks, *_partners(self)})
+            if mode.startswith("stacks") and self.kind in _EITHER
+            else []
+        )
+        if (
+            mode == "dumps only"
+        ):  # no transfer is recorded: a rank and its neighbour stage look alike
             near = {r ^ stage for r in self.ranks for stage in (0, 4)}
-            wider = sorted({r ^ half for r in near for half in (0, 1)} if self.kind in ("killed", "early_exit") else near)
-        return Expected(self.ranks, list(dict.fromkeys(kinds)), alternatives=alternatives, wider=wider)
+            wider = sorted(
+                {r ^ half for r in near for half in (0, 1)}
+                if self.kind in ("killed", "early_exit")
+                else near
+            )
+        return Expected(
+            self.ranks, list(dict.fromkeys(kinds)), alternatives=alternatives, wider=wider
+        )
 
 
 def _partners(case: Case) -> list[int]:
@@ -119,7 +161,11 @@ def _partners(case: Case) -> list[int]:
     if where in _WORLDWIDE:
         return []
     bit = (
-        1 if where.startswith(("forward", "backward", "batch")) else 4 if where.startswith(("send", "receive", "share")) else 2
+        1
+        if where.startswith(("forward", "backward", "batch"))
+        else 4
+        if where.startswith(("send", "receive", "share"))
+        else 2
     )
     return [rank ^ bit]
 
@@ -127,7 +173,9 @@ def _partners(case: Case) -> list[int]:
 def _members(case: Case) -> list[int]:
     """The group that a call with a wrong root is made on: all that evidence without roots can single out."""
     rank = case.ranks[0]
-    return sorted([rank, rank ^ 1]) if case.faults[0]["where"] == "batch" else sorted([rank, rank ^ 4])
+    return (
+        sorted([rank, rank ^ 1]) if case.faults[0]["where"] == "batch" else sorted([rank, rank ^ 4])
+    )
 
 
 def draw(kind: str, seed: int) -> Case:
@@ -140,8 +188,13 @@ def draw(kind: str, seed: int) -> Case:
         first = rng.choice([r for r in range(WORLD) if not r & 2])
         second = rng.choice([r for r in range(WORLD) if r & 2])
         step = rng.randint(1, 4)
-        pairs = [(rng.choice(["sleep", "blocked_read", "lock"]), r, rng.choice(spec.places)) for r in (first, second)]
-        return Case(kind, seed, [{"kind": k, "rank": r, "step": step, "where": w} for k, r, w in pairs])
+        pairs = [
+            (rng.choice(["sleep", "blocked_read", "lock"]), r, rng.choice(spec.places))
+            for r in (first, second)
+        ]
+        return Case(
+            kind, seed, [{"kind": k, "rank": r, "step": step, "where": w} for k, r, w in pairs]
+        )
     where = rng.choice(spec.places)
     step = rng.randint(1, 4)
     if where in ("rendezvous", "destroy"):

@@ -58,7 +58,12 @@ class Fault:
     def strike(self, where: str) -> None:
         """Do what keeps the rank from going on, if this is the place."""
         for f in self.mine:
-            if f.where == where and self.step >= f.step and f.kind in STRIKES and self._here(where, f.kind):
+            if (
+                f.where == where
+                and self.step >= f.step
+                and f.kind in STRIKES
+                and self._here(where, f.kind)
+            ):
                 STRIKES[f.kind](self)
                 return
 
@@ -89,7 +94,14 @@ class Fault:
         return self._here(where, "swapped")
 
     def checkpoint_file(self, name: str) -> str:
-        return str(self.folder / ("fifo.checkpoint" if self._here("checkpoint", "checkpoint_fifo") else f"checkpoint.{name}"))
+        return str(
+            self.folder
+            / (
+                "fifo.checkpoint"
+                if self._here("checkpoint", "checkpoint_fifo")
+                else f"checkpoint.{name}"
+            )
+        )
 
     def make_loader(self) -> Iterator[torch.Tensor]:
         """In this process, as most of the cases need no other; by worker processes where the fault is in one."""
@@ -113,7 +125,9 @@ class Samples(torch.utils.data.Dataset):  # type: ignore[type-arg]
 
     def __init__(self, fault: Fault) -> None:
         self.fault = fault
-        self.stuck_at = next((f.step for f in fault.mine if f.kind == "loader_worker_stuck"), 1 << 30)
+        self.stuck_at = next(
+            (f.step for f in fault.mine if f.kind == "loader_worker_stuck"), 1 << 30
+        )
 
     def __len__(self) -> int:
         return 1000
@@ -131,14 +145,18 @@ def read_sample(path: Path) -> bytes:
 
 
 def batches_by_torch(fault: Fault) -> Iterator[torch.Tensor]:
-    yield from torch.utils.data.DataLoader(Samples(fault), batch_size=None, num_workers=1, prefetch_factor=2)
+    yield from torch.utils.data.DataLoader(
+        Samples(fault), batch_size=None, num_workers=1, prefetch_factor=2
+    )
 
 
 def batches_by_own_worker(fault: Fault) -> Iterator[torch.Tensor]:
     """A loader of the home-made kind: one process, one queue, no time-out."""
     buffer: multiprocessing.Queue[int] = multiprocessing.Queue(maxsize=1)
     dies_at = next((f.step for f in fault.mine if f.kind == "loader_worker_dead"), 1 << 30)
-    worker = multiprocessing.Process(target=fill, args=(buffer, dies_at, fault.folder / f"at.{fault.rank}"), daemon=True)
+    worker = multiprocessing.Process(
+        target=fill, args=(buffer, dies_at, fault.folder / f"at.{fault.rank}"), daemon=True
+    )
     worker.start()
     while True:
         buffer.get()

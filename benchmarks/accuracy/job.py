@@ -170,7 +170,9 @@ class Job:
         shard = torch.chunk(self.grad, DP)[0].contiguous()
         self.fault.strike("params")
         for _ in self.fault.times("params"):
-            dist.all_gather([torch.empty_like(shard) for _ in range(DP)], shard, group=self.groups.dp)
+            dist.all_gather(
+                [torch.empty_like(shard) for _ in range(DP)], shard, group=self.groups.dp
+            )
         self.grad.zero_()
 
     def report_loss(self) -> float:
@@ -194,7 +196,10 @@ class Job:
     def save_checkpoint(self, step: int) -> None:
         self.fault.strike("checkpoint")
         if self.groups.saves:
-            torch.save({"weight": self.weight, "step": step}, self.fault.checkpoint_file(f"{step}.{self.rank}.pt"))
+            torch.save(
+                {"weight": self.weight, "step": step},
+                self.fault.checkpoint_file(f"{step}.{self.rank}.pt"),
+            )
         dist.barrier()
 
     def evaluate(self) -> None:

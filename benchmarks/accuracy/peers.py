@@ -29,7 +29,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hangdoctor.layout import Layout
+from hangdoctor.model.layout import Layout
 
 from .simulate import KINDS, Case, Settings, simulate
 
@@ -51,7 +51,9 @@ class PeerResult:
     def right(self, acceptable: Sequence[Sequence[int]]) -> bool:
         """Whether one of the readings is one of the acceptable sets of ranks; naming nobody is the empty set."""
         wanted = {frozenset(ranks) for ranks in acceptable}
-        return self.status != "not measured" and any(frozenset(r) in wanted for r in self.readings or [[]])
+        return self.status != "not measured" and any(
+            frozenset(r) in wanted for r in self.readings or [[]]
+        )
 
     def victims(self, guilty: Sequence[int]) -> list[int]:
         """Ranks that its most careful reading names though they merely wait."""
@@ -74,8 +76,19 @@ def nvrx_analyzer(folder: Path, timeout_s: float = 120.0, where: Path | None = N
     """NVIDIA's analyzer, from the folder `where` or the one that HANGDOCTOR_NVRX names."""
     where = where or Path(os.environ.get(NVRX_FOLDER, "/nonexistent"))
     if not (where / "nvidia_resiliency_ext").is_dir():
-        return PeerResult("nvrx", "not measured", detail=f"not installed: see --install-nvrx and {NVRX_FOLDER}")
-    command = [sys.executable, "-m", _MODULE, "--fr-path", str(folder), "-p", _prefix(folder) + "*", "--emit-stdout"]
+        return PeerResult(
+            "nvrx", "not measured", detail=f"not installed: see --install-nvrx and {NVRX_FOLDER}"
+        )
+    command = [
+        sys.executable,
+        "-m",
+        _MODULE,
+        "--fr-path",
+        str(folder),
+        "-p",
+        _prefix(folder) + "*",
+        "--emit-stdout",
+    ]
     # Its result is what it prints to stdout; stderr is its log.
     result, output = _run("nvrx", command, timeout_s, {"PYTHONPATH": str(where)}, stderr=False)
     result.readings = read_nvrx(output)
@@ -94,7 +107,9 @@ def _run(
     began = time.monotonic()
     # To files: a pipe that nobody reads would stop a talkative analyzer.
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = subprocess.Popen(command, stdout=out, stderr=out if stderr else err, env={**os.environ, **environ})
+        process = subprocess.Popen(
+            command, stdout=out, stderr=out if stderr else err, env={**os.environ, **environ}
+        )
         try:
             code = process.wait(timeout_s)
             status = "ok" if code == 0 else "failed"
@@ -107,10 +122,14 @@ def _run(
         err.seek(0)
         output = out.read().decode(errors="replace")
         last = (output if stderr else err.read().decode(errors="replace")).strip().splitlines()[-1:]
-    return PeerResult(peer, status, took_s=took, detail=last[0][:200] if last and status == "failed" else ""), output
+    return PeerResult(
+        peer, status, took_s=took, detail=last[0][:200] if last and status == "failed" else ""
+    ), output
 
 
-_REPORT = re.compile(r"^(?:Not all ranks joining|Collective sequence number|Input/output mismatch)", re.MULTILINE)
+_REPORT = re.compile(
+    r"^(?:Not all ranks joining|Collective sequence number|Input/output mismatch)", re.MULTILINE
+)
 
 
 def read_torch(output: str) -> list[list[int]]:
@@ -118,7 +137,9 @@ def read_torch(output: str) -> list[list[int]]:
     reports: list[tuple[int, ...]] = []
     for text in _REPORT.split(output)[1:]:
         missing = re.search(r"^missing ranks: \{([\d, ]+)\}", text, re.MULTILINE)
-        named = re.findall(r"\d+", missing[1]) if missing else re.findall(r"Culprit rank (\d+)", text)
+        named = (
+            re.findall(r"\d+", missing[1]) if missing else re.findall(r"Culprit rank (\d+)", text)
+        )
         if named:
             reports.append(tuple(sorted({int(r) for r in named})))
     if not reports:
@@ -175,16 +196,41 @@ def _row(name: str, cases: int, right: Counter[str]) -> str:
 def install_nvrx(target: Path) -> None:
     """Unpack the analyzer into a folder of its own. Its wheel asks for a newer C library than its Python part needs."""
     python = f"{sys.version_info.major}{sys.version_info.minor}"
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:", "--target"]
-    command += [str(target), "--platform", "manylinux_2_39_x86_64", "--python-version", python, NVRX]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--only-binary=:all:",
+        "--target",
+    ]
+    command += [
+        str(target),
+        "--platform",
+        "manylinux_2_39_x86_64",
+        "--python-version",
+        python,
+        NVRX,
+    ]
     subprocess.run(command, check=True, timeout=300)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Run the peers on a folder of dumps, or unpack NVIDIA's.")
+    parser = argparse.ArgumentParser(
+        description="Run the peers on a folder of dumps, or unpack NVIDIA's."
+    )
     parser.add_argument("folder", type=Path, nargs="?")
-    parser.add_argument("--simulated", type=int, metavar="SEEDS", help="score them on so many simulated cases a kind")
-    parser.add_argument("--silent", type=float, default=0.0, help="share of ranks without a dump in these")
+    parser.add_argument(
+        "--simulated",
+        type=int,
+        metavar="SEEDS",
+        help="score them on so many simulated cases a kind",
+    )
+    parser.add_argument(
+        "--silent", type=float, default=0.0, help="share of ranks without a dump in these"
+    )
     parser.add_argument("--install-nvrx", type=Path, metavar="FOLDER")
     parser.add_argument("--timeout", type=float, default=120.0)
     args = parser.parse_args()
@@ -195,8 +241,13 @@ def main() -> None:
         for line in table(Layout(dp=2, pp=2, tp=2), args.simulated, Settings(silent=args.silent)):
             print(line, flush=True)
     if args.folder:
-        for result in (torch_analyzer(args.folder, args.timeout), nvrx_analyzer(args.folder, args.timeout)):
-            print(f"{result.peer}: {result.status} in {result.took_s:.1f} s, names {result.readings} {result.detail}")
+        for result in (
+            torch_analyzer(args.folder, args.timeout),
+            nvrx_analyzer(args.folder, args.timeout),
+        ):
+            print(
+                f"{result.peer}: {result.status} in {result.took_s:.1f} s, names {result.readings} {result.detail}"
+            )
 
 
 if __name__ == "__main__":

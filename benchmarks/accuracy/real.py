@@ -26,8 +26,8 @@ import msgspec
 
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.launchers.local import LocalLauncher
-from hangdoctor.model import JobCapture
-from hangdoctor.operations import RankOps
+from hangdoctor.model.capture import JobCapture
+from hangdoctor.model.operations import RankOps
 from hangdoctor.probe.flight import socket_path
 from hangdoctor.readers import worker_server
 from hangdoctor.readers.flight_recorder import convert
@@ -52,17 +52,46 @@ class Stem:
 
     def __init__(self) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="accuracy-"))
-        self.boxes = Path(tempfile.mkdtemp(prefix="accuracy-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None))
+        self.boxes = Path(
+            tempfile.mkdtemp(
+                prefix="accuracy-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+            )
+        )
         root = str(Path(__file__).parents[2])
-        env = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")}
-        env |= {"R_NK": "0", "L_CAL_RANK": "0", "MASTER_PORT": "00000", "MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": str(WORLD)}
-        env |= {"LOCAL_WORLD_SIZE": str(WORLD), "OMP_NUM_THREADS": "1", "HANGDOCTOR_DIR": str(self.boxes), "PYTHONPATH": root}
+        env = {
+            k: v
+            for k, v in os.environ.items()
+            if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+        }
+        env |= {
+            "R_NK": "0",
+            "L_CAL_RANK": "0",
+            "MASTER_PORT": "00000",
+            "MASTER_ADDR": "127.0.0.1",
+            "WORLD_SIZE": str(WORLD),
+        }
+        env |= {
+            "LOCAL_WORLD_SIZE": str(WORLD),
+            "OMP_NUM_THREADS": "1",
+            "HANGDOCTOR_DIR": str(self.boxes),
+            "PYTHONPATH": root,
+        }
         env |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}
-        env |= {"GLOO_SOCKET_IFNAME": "lo", "TORCH_CPP_LOG_LEVEL": "ERROR", "PYTHONWARNINGS": "ignore"}
+        env |= {
+            "GLOO_SOCKET_IFNAME": "lo",
+            "TORCH_CPP_LOG_LEVEL": "ERROR",
+            "PYTHONWARNINGS": "ignore",
+        }
         command = [sys.executable, "-m", "benchmarks.accuracy.stem"]
         command += ["--tensor-model-parallel-size", "2", "--pipeline-model-parallel-size", "2"]
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env, cwd=root, start_new_session=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=env,
+            cwd=root,
+            start_new_session=True,
         )
         self._read()
 
@@ -79,8 +108,20 @@ class Stem:
             os.mkfifo(folder / f"fifo.{name}")
         port = free_port()
         ranks = [r for r in range(WORLD) if not (case.kind == "never_started" and r in case.ranks)]
-        order: dict[str, Any] = {"ranks": ranks, "folder": str(folder), "port": port, "probe": probe, "faults": case.faults}
-        return Running(case, folder, port, dict(zip(ranks, self.order(order), strict=True)), self.boxes if probe else None)
+        order: dict[str, Any] = {
+            "ranks": ranks,
+            "folder": str(folder),
+            "port": port,
+            "probe": probe,
+            "faults": case.faults,
+        }
+        return Running(
+            case,
+            folder,
+            port,
+            dict(zip(ranks, self.order(order), strict=True)),
+            self.boxes if probe else None,
+        )
 
     def order(self, what: dict[str, Any]) -> list[int]:
         assert self.process.stdin is not None
@@ -97,7 +138,12 @@ class Stem:
     def __enter__(self) -> Stem:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         assert self.process.stdin is not None
         self.process.stdin.close()  # ends the stem's loop, which ends its ranks
         try:
@@ -112,7 +158,9 @@ class Stem:
 class Running:
     """One job with its fault."""
 
-    def __init__(self, case: Case, folder: Path, port: int, pids: dict[int, int], boxes: Path | None) -> None:
+    def __init__(
+        self, case: Case, folder: Path, port: int, pids: dict[int, int], boxes: Path | None
+    ) -> None:
         self.case, self.folder, self.port, self.pids, self.boxes = case, folder, port, pids, boxes
 
     def wait_hung(self) -> None:
@@ -132,8 +180,14 @@ class Running:
             now = " ".join(_switches(pid) for rank, pid in self.pids.items() if rank not in moving)
             if now != last:
                 last, since = now, time.monotonic()
-            if self._struck() and (not set(self.pids) - moving or time.monotonic() - since > _REST_S):
-                if spec.hang and self.case.kind != "stuck_in_destroy" and len(list(self.folder.glob("finished.*"))) == WORLD:
+            if self._struck() and (
+                not set(self.pids) - moving or time.monotonic() - since > _REST_S
+            ):
+                if (
+                    spec.hang
+                    and self.case.kind != "stuck_in_destroy"
+                    and len(list(self.folder.glob("finished.*"))) == WORLD
+                ):
                     raise NoHang
                 return
         raise TimeoutError(f"{self.case.kind} at {self.case.place} neither hangs nor ends")
@@ -148,7 +202,9 @@ class Running:
         return all((self.folder / f"at.{rank}").exists() for rank in self.case.ranks)
 
     def capture(self) -> JobCapture:
-        return LocalLauncher().capture(CaptureOptions(job=f"127.0.0.1:{self.port}", keep_raw=False), lambda _: None)
+        return LocalLauncher().capture(
+            CaptureOptions(job=f"127.0.0.1:{self.port}", keep_raw=False), lambda _: None
+        )
 
     def dumps(self) -> JobCapture:
         """Flight Recorder dumps of all ranks that answer, twice, and nothing else."""
@@ -188,7 +244,11 @@ def free_port() -> int:
 def without_operations(capture: JobCapture) -> JobCapture:
     """The capture as a job without a probe gives it."""
     nodes = [
-        msgspec.structs.replace(n, ranks=[msgspec.structs.replace(r, ops=None, ops_before=None) for r in n.ranks], notes=[])
+        msgspec.structs.replace(
+            n,
+            ranks=[msgspec.structs.replace(r, ops=None, ops_before=None) for r in n.ranks],
+            notes=[],
+        )
         for n in capture.nodes
     ]
     return msgspec.structs.replace(capture, nodes=nodes)
@@ -213,7 +273,9 @@ def run_case(stem: Stem, case: Case, probe: bool, keep: Path | None = None) -> l
     results = []
     for mode, capture in captures.items():
         result = Result("real", mode, case.kind, case.seed, case.place)
-        result.no_evidence = mode == "dumps only" and not any(r.ops and r.ops.operations for r in capture.ranks())
+        result.no_evidence = mode == "dumps only" and not any(
+            r.ops and r.ops.operations for r in capture.ranks()
+        )
         began = time.perf_counter()
         diagnosis = diagnose(capture)
         result.took_s = time.perf_counter() - began
@@ -227,7 +289,11 @@ def run_case(stem: Stem, case: Case, probe: bool, keep: Path | None = None) -> l
 
 
 def run_real(
-    kinds: Iterable[str], seeds: Iterable[int], say: Say, probe: bool = True, keep: Path | None = None
+    kinds: Iterable[str],
+    seeds: Iterable[int],
+    say: Say,
+    probe: bool = True,
+    keep: Path | None = None,
 ) -> list[Result]:
     """All kinds with all seeds. A fault that does not hang the job is drawn again."""
     from .coordinates import draw
@@ -264,7 +330,9 @@ def replay(folder: Path) -> list[Result]:
         case = draw(kind, int(seed))
         capture = msgspec.json.decode(file.read_bytes(), type=JobCapture)
         result = Result("real", modes[mode], kind, case.seed, case.place)
-        result.no_evidence = modes[mode] == "dumps only" and not any(r.ops and r.ops.operations for r in capture.ranks())
+        result.no_evidence = modes[mode] == "dumps only" and not any(
+            r.ops and r.ops.operations for r in capture.ranks()
+        )
         began = time.perf_counter()
         diagnosis = diagnose(capture)
         result.took_s = time.perf_counter() - began

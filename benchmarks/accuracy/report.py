@@ -94,12 +94,36 @@ def _overview(results: list[Result]) -> Iterator[str]:
         tally = Tally.of(some)
         target = f"{TARGETS.get(mode, 0):.0%}"
         rows.append(
-            [f"{part}: {mode}", str(tally.cases), percent(tally.exact), target, percent(tally.victim), percent(tally.kind)]
+            [
+                f"{part}: {mode}",
+                str(tally.cases),
+                percent(tally.exact),
+                target,
+                percent(tally.victim),
+                percent(tally.kind),
+            ]
         )
-    yield from _table(["evidence", "cases", "exact culprits", "target", "a victim named (target 1 %)", "kind right"], rows)
+    yield from _table(
+        [
+            "evidence",
+            "cases",
+            "exact culprits",
+            "target",
+            "a victim named (target 1 %)",
+            "kind right",
+        ],
+        rows,
+    )
 
 
-_BANDS = ((0.9, 1.01), (0.8, 0.9), (0.7, 0.8), (0.55, 0.7), (0.45, 0.55), (0.0, 0.45))  # from, below
+_BANDS = (
+    (0.9, 1.01),
+    (0.8, 0.9),
+    (0.7, 0.8),
+    (0.55, 0.7),
+    (0.45, 0.55),
+    (0.0, 0.45),
+)  # from, below
 
 
 def _reliability(results: list[Result]) -> Iterator[str]:
@@ -111,11 +135,19 @@ def _reliability(results: list[Result]) -> Iterator[str]:
     yield ""
     yield "Each cause of each verdict by itself: what it says of its own certainty, and how often it holds (its kind and its ranks)."
     yield ""
-    by_band = [(f"{low:.0%} and more", [s for s in said if low <= s.confidence < high]) for low, high in _BANDS]
-    yield from _table(["confidence", "causes", "says, mean", "right"], (_worth(name, some) for name, some in by_band if some))
+    by_band = [
+        (f"{low:.0%} and more", [s for s in said if low <= s.confidence < high])
+        for low, high in _BANDS
+    ]
+    yield from _table(
+        ["confidence", "causes", "says, mean", "right"],
+        (_worth(name, some) for name, some in by_band if some),
+    )
     kinds = sorted({s.kind for s in said})
     by_kind = [(f"`{kind}`", [s for s in said if s.kind == kind]) for kind in kinds]
-    yield from _table(["kind", "causes", "says, mean", "right"], (_worth(name, some) for name, some in by_kind))
+    yield from _table(
+        ["kind", "causes", "says, mean", "right"], (_worth(name, some) for name, some in by_kind)
+    )
 
 
 def _worth(name: str, said: list[Said]) -> list[str]:
@@ -132,7 +164,11 @@ def _peers(results: list[Result]) -> Iterator[str]:
     yield ""
     folders = {(r.place, r.seed) for r in peers}
     rows = []
-    ours = [r for r in results if not r.peer and r.mode.startswith("dump files") and (r.place, r.seed) in folders]
+    ours = [
+        r
+        for r in results
+        if not r.peer and r.mode.startswith("dump files") and (r.place, r.seed) in folders
+    ]
     for silent in ("", ", 10% silent"):
         mode = "dump files" + silent
         mine = [r for r in ours if r.mode == mode]
@@ -144,7 +180,10 @@ def _peers(results: list[Result]) -> Iterator[str]:
                 rows.append([f"{name}{silent}", "-", "not measured", "not measured", ""])
             elif theirs:
                 rows.append(_peer_row(f"{name}{silent}", theirs))
-    yield from _table(["analyzer", "folders", "exact culprits", "a victim named", "seconds a folder, median"], rows)
+    yield from _table(
+        ["analyzer", "folders", "exact culprits", "a victim named", "seconds a folder, median"],
+        rows,
+    )
     yield "A peer is right if any reading of its output is right, and its kind of fault is not asked for (`benchmarks/accuracy/peers.py`)."
     yield "hangdoctor's seconds are those of reading and diagnosing; a peer's include the start of its process. The machine did other work meanwhile."
     yield ""
@@ -174,7 +213,9 @@ def _sizes(sizes: list[Size]) -> Iterator[str]:
                 "yes" if s.right else "no",
             ]
         )
-    yield from _table(["case", "ranks", "hangdoctor", "largest process", "beside it", "culprit right"], rows)
+    yield from _table(
+        ["case", "ranks", "hangdoctor", "largest process", "beside it", "culprit right"], rows
+    )
 
 
 def _by_kind(results: list[Result]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from hangdoctor.model import Cause, Diagnosis
+from hangdoctor.model.diagnosis import Cause, Diagnosis
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,15 @@ class Expected:
     ranks: list[int]  # culprits; none where the job does not hang
     kinds: list[str]
     hang: bool = True
-    alternatives: list[list[int]] = field(default_factory=list)  # other sets that this evidence cannot tell from `ranks`
-    wider: list[int] = field(default_factory=list)  # not exact and no victim: stacks cannot tell who of these it was
-    innocent_if_slow: list[int] = field(default_factory=list)  # of a job that does not hang: who may be called slow
+    alternatives: list[list[int]] = field(
+        default_factory=list
+    )  # other sets that this evidence cannot tell from `ranks`
+    wider: list[int] = field(
+        default_factory=list
+    )  # not exact and no victim: stacks cannot tell who of these it was
+    innocent_if_slow: list[int] = field(
+        default_factory=list
+    )  # of a job that does not hang: who may be called slow
 
 
 @dataclass
@@ -69,10 +75,14 @@ def judge(result: Result, diagnosis: Diagnosis, truth: Expected) -> Result:
     if not truth.hang:
         result.exact = diagnosis.status != "hang" and named <= set(truth.innocent_if_slow)
         result.victim = diagnosis.status == "hang" or not named <= set(truth.innocent_if_slow)
-        result.kind_right = all(kind == "slow" for kind, _ in result.named) and diagnosis.status != "hang"
+        result.kind_right = (
+            all(kind == "slow" for kind, _ in result.named) and diagnosis.status != "hang"
+        )
         return result
     sets = [set(truth.ranks), *map(set, truth.alternatives)]
-    named_all = [*sets, set(truth.wider)] if set(truth.ranks) <= named else sets  # a pair without the culprit is no pair
+    named_all = (
+        [*sets, set(truth.wider)] if set(truth.ranks) <= named else sets
+    )  # a pair without the culprit is no pair
     result.exact = diagnosis.status == "hang" and named in sets
     result.victim = bool(named) and not any(named <= s for s in named_all)
     result.kind_right = bool(result.named) and all(kind in truth.kinds for kind, _ in result.named)
@@ -106,5 +116,8 @@ class Tally:
     def of(cls, results: Iterable[Result]) -> Tally:
         some: Sequence[Result] = list(results)
         n = len(some)
-        share = [sum(getattr(r, f) for r in some) / n if n else 0.0 for f in ("exact", "victim", "kind_right")]
+        share = [
+            sum(getattr(r, f) for r in some) / n if n else 0.0
+            for f in ("exact", "victim", "kind_right")
+        ]
         return cls(n, *share)

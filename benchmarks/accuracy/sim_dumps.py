@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hangdoctor.operations import Group, Operation, RankOps, group_uid
+from hangdoctor.model.operations import Group, Operation, RankOps, group_uid
 
 from .sim_engine import NEVER, Members, Simulation
 from .sim_program import AXES, Programs, Step
@@ -25,7 +25,10 @@ GROUP_NAMES = {
     "pp": "PIPELINE_MODEL_PARALLEL_GROUP",
     "tp": "TENSOR_MODEL_PARALLEL_GROUP",
 }
-NCCL_NAMES = {"all_gather_into_tensor": "_all_gather_base", "reduce_scatter_tensor": "_reduce_scatter_base"}
+NCCL_NAMES = {
+    "all_gather_into_tensor": "_all_gather_base",
+    "reduce_scatter_tensor": "_reduce_scatter_base",
+}
 SHORT_DTYPES = {"Float": "float32", "BFloat16": "bfloat16", "Long": "int64", "Half": "float16"}
 
 
@@ -51,7 +54,13 @@ class Snapshot(NamedTuple):
             step = s.programs[rank][i]
             if step.op == "wait":
                 continue
-            state = "done" if ends[i] <= when else "started" if self.timing and starts[i] <= when else "entered"
+            state = (
+                "done"
+                if ends[i] <= when
+                else "started"
+                if self.timing and starts[i] <= when
+                else "entered"
+            )
             out.append((i, step, state))
             if len(out) == self.ring:
                 break
@@ -89,7 +98,8 @@ class Exporter:
             source="simulated",
             groups=[self.groups[members.of[axis][rank]] for axis in AXES],
             operations=[self._operation(rank, *r) for r in records],
-            overwritten=snap.programs.earlier(snap.stage(rank)) > 0 or bool(records and records[0][0] > 0),
+            overwritten=snap.programs.earlier(snap.stage(rank)) > 0
+            or bool(records and records[0][0] > 0),
             runs_ahead=True,
         )
 
@@ -122,7 +132,10 @@ class Exporter:
         members, stage = snap.members, snap.stage(rank)
         records = snap.records(rank)
         recorded = snap.programs.earlier(stage)
-        recorded += sum(s.op != "wait" for s in snap.simulation.programs[rank][: records[0][0] if records else 0])
+        recorded += sum(
+            s.op != "wait"
+            for s in snap.simulation.programs[rank][: records[0][0] if records else 0]
+        )
         p2p = self._p2p_before(rank, records[0][0] if records else 0)
         entries = []
         for n, (i, step, state) in enumerate(records):
@@ -192,7 +205,9 @@ class Exporter:
             "output_sizes": [list(step.out_shape)],
             "output_dtypes": [step.dtype],
             "state": {"done": "completed", "started": "started", "entered": "scheduled"}[state],
-            "time_discovered_started_ns": _ns(start) if self.snapshot.timing and state != "entered" else None,
+            "time_discovered_started_ns": _ns(start)
+            if self.snapshot.timing and state != "entered"
+            else None,
             "time_discovered_completed_ns": _ns(end) if state == "done" else None,
             "retired": state == "done",
             "timeout_ms": 600000,
@@ -215,16 +230,25 @@ def _ns(seconds: float) -> int | None:
 def _as_json(dump: dict[str, Any]) -> bytes:
     """The JSON form differs: 0 for a time that is not known, status as text, no frames."""
     times = ("time_discovered_started_ns", "time_discovered_completed_ns")
-    entries = [{k: v for k, v in e.items() if k != "frames"} | {k: e[k] or 0 for k in times} for e in dump["entries"]]
+    entries = [
+        {k: v for k, v in e.items() if k != "frames"} | {k: e[k] or 0 for k in times}
+        for e in dump["entries"]
+    ]
     status = {g: {k: str(v) for k, v in s.items()} for g, s in dump["pg_status"].items()}
-    return json.dumps(dump | {"entries": entries, "pg_status": status, "nccl_comm_state": {}}).encode()
+    return json.dumps(
+        dump | {"entries": entries, "pg_status": status, "nccl_comm_state": {}}
+    ).encode()
 
 
-def write(exporter: Exporter, ranks: list[int], folder: Path, kind: str = "pickle", prefix: str = "") -> Iterator[Path]:
+def write(
+    exporter: Exporter, ranks: list[int], folder: Path, kind: str = "pickle", prefix: str = ""
+) -> Iterator[Path]:
     """Write the dumps of some ranks, `kind` pickle or json; yields each file. The default prefix is torch's."""
     folder.mkdir(parents=True, exist_ok=True)
     for rank in ranks:
         dump = exporter.dump(rank)
-        path = folder / f"{prefix or 'comm_lib_trace_rank_'}{rank}{'.json' if kind == 'json' else ''}"
+        path = (
+            folder / f"{prefix or 'comm_lib_trace_rank_'}{rank}{'.json' if kind == 'json' else ''}"
+        )
         path.write_bytes(_as_json(dump) if kind == "json" else pickle.dumps(dump, protocol=2))
         yield path

@@ -16,7 +16,7 @@ from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, field
 
-from hangdoctor.layout import Layout
+from hangdoctor.model.layout import Layout
 
 from .sim_program import AXES, Step
 
@@ -196,7 +196,11 @@ class Simulation:
         while known < limit:
             last += HOST_S
             before = steps[known - 1] if known else None
-            waits = before is not None and (before.host_sync or before.op == "wait") and ends[known - 1] > when
+            waits = (
+                before is not None
+                and (before.host_sync or before.op == "wait")
+                and ends[known - 1] > when
+            )
             behind = known - self.run_ahead[rank]
             if waits or last > when or (behind >= 0 and ends[behind] > when):
                 break

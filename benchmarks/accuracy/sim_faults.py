@@ -23,13 +23,19 @@ class Placed:
     ranks: list[int]
     kinds: list[str]  # names under which a diagnosis may report it
     detail: str
-    gone: list[int] = field(default_factory=list)  # ranks whose process is gone, and its evidence with it
+    gone: list[int] = field(
+        default_factory=list
+    )  # ranks whose process is gone, and its evidence with it
     alternatives: list[list[int]] = field(default_factory=list)
-    holds_up: dict[int, list[int]] = field(default_factory=dict)  # culprit -> members of what it keeps waiting
+    holds_up: dict[int, list[int]] = field(
+        default_factory=dict
+    )  # culprit -> members of what it keeps waiting
     visible: bool = True
     # All members of it have entered and nobody sees why it does not end: a silent one of them might as well be missing.
     complete: list[int] = field(default_factory=list)
-    stopped: list[int] = field(default_factory=list)  # hosts that must have come to their stop for the fault to show
+    stopped: list[int] = field(
+        default_factory=list
+    )  # hosts that must have come to their stop for the fault to show
 
 
 Fault = Callable[[Simulation, Programs, random.Random, int], "Placed | None"]
@@ -41,11 +47,17 @@ def shows(s: Simulation, placed: Placed) -> bool:
 
 
 def _places(s: Simulation, rank: int, iteration: int, wanted: Callable[[Step], bool]) -> list[int]:
-    return [i for i, step in enumerate(s.programs[rank]) if step.iteration == iteration and wanted(step)]
+    return [
+        i for i, step in enumerate(s.programs[rank]) if step.iteration == iteration and wanted(step)
+    ]
 
 
 def _draw(
-    s: Simulation, rng: random.Random, iteration: int, wanted: Callable[[Step], bool], among: list[int] | None = None
+    s: Simulation,
+    rng: random.Random,
+    iteration: int,
+    wanted: Callable[[Step], bool],
+    among: list[int] | None = None,
 ) -> tuple[int, int] | None:
     """A random rank and a random step of it."""
     rank = rng.choice(among) if among else rng.randrange(len(s.programs))
@@ -82,7 +94,9 @@ def _collective(step: Step) -> bool:
     return step.op != "wait" and not step.p2p
 
 
-def not_entered(s: Simulation, programs: Programs, rng: random.Random, iteration: int) -> Placed | None:
+def not_entered(
+    s: Simulation, programs: Programs, rng: random.Random, iteration: int
+) -> Placed | None:
     """The host stops before an operation: asleep, in a loop, in a blocked read."""
     drawn = _draw(s, rng, iteration, _recorded)
     return _stop_host(s, *drawn) if drawn else None
@@ -92,7 +106,13 @@ def _stop_host(s: Simulation, rank: int, i: int) -> Placed:
     step = s.programs[rank][i]
     s.stop_host[rank] = i
     kinds = ["not_entered", "busy", "p2p_unmatched"] if step.p2p else ["not_entered", "busy"]
-    return Placed([rank], kinds, _describe(rank, step), holds_up={rank: _waiting_for(s, rank, step)}, stopped=[rank])
+    return Placed(
+        [rank],
+        kinds,
+        _describe(rank, step),
+        holds_up={rank: _waiting_for(s, rank, step)},
+        stopped=[rank],
+    )
 
 
 def dead(s: Simulation, programs: Programs, rng: random.Random, iteration: int) -> Placed | None:
@@ -110,7 +130,9 @@ def dead(s: Simulation, programs: Programs, rng: random.Random, iteration: int) 
 def skipped(s: Simulation, programs: Programs, rng: random.Random, iteration: int) -> Placed | None:
     """One collective left out."""
     drawn = _draw(s, rng, iteration, _collective)
-    return _without(s, programs, *drawn, kinds=["order", "mismatch", "not_entered"]) if drawn else None
+    return (
+        _without(s, programs, *drawn, kinds=["order", "mismatch", "not_entered"]) if drawn else None
+    )
 
 
 def _without(s: Simulation, programs: Programs, rank: int, i: int, kinds: list[str]) -> Placed:
@@ -144,10 +166,14 @@ def swapped(s: Simulation, programs: Programs, rng: random.Random, iteration: in
     i = rng.choice(places)
     _rewrite(s, programs, rank, [*steps[:i], steps[i + 1], steps[i], *steps[i + 2 :]])
     kinds = ["order", "mismatch", "p2p_unmatched"]
-    return Placed([rank], kinds, f"{_describe(rank, steps[i])} after {steps[i + 1].op} on {steps[i + 1].axis}")
+    return Placed(
+        [rank], kinds, f"{_describe(rank, steps[i])} after {steps[i + 1].op} on {steps[i + 1].axis}"
+    )
 
 
-def _changed(s: Simulation, programs: Programs, rank: int, i: int, kinds: list[str], **new: object) -> Placed:
+def _changed(
+    s: Simulation, programs: Programs, rank: int, i: int, kinds: list[str], **new: object
+) -> Placed:
     steps = list(s.programs[rank])
     old, steps[i] = steps[i], dataclasses.replace(steps[i], **new)  # type: ignore[arg-type]
     _rewrite(s, programs, rank, steps)
@@ -155,12 +181,16 @@ def _changed(s: Simulation, programs: Programs, rank: int, i: int, kinds: list[s
     return Placed([rank], kinds, f"{_describe(rank, old)}: {what}")
 
 
-def wrong_op(s: Simulation, programs: Programs, rng: random.Random, iteration: int) -> Placed | None:
+def wrong_op(
+    s: Simulation, programs: Programs, rng: random.Random, iteration: int
+) -> Placed | None:
     drawn = _draw(s, rng, iteration, lambda step: step.op == "all_reduce")
     return _changed(s, programs, *drawn, ["mismatch"], op="reduce", root=0) if drawn else None
 
 
-def wrong_shape(s: Simulation, programs: Programs, rng: random.Random, iteration: int) -> Placed | None:
+def wrong_shape(
+    s: Simulation, programs: Programs, rng: random.Random, iteration: int
+) -> Placed | None:
     drawn = _draw(s, rng, iteration, lambda step: step.op == "all_reduce")
     if not drawn:
         return None
@@ -169,7 +199,9 @@ def wrong_shape(s: Simulation, programs: Programs, rng: random.Random, iteration
     return _changed(s, programs, *drawn, ["mismatch"], shape=other, out_shape=other)
 
 
-def wrong_dtype(s: Simulation, programs: Programs, rng: random.Random, iteration: int) -> Placed | None:
+def wrong_dtype(
+    s: Simulation, programs: Programs, rng: random.Random, iteration: int
+) -> Placed | None:
     drawn = _draw(s, rng, iteration, _collective)
     if not drawn:
         return None
@@ -177,7 +209,9 @@ def wrong_dtype(s: Simulation, programs: Programs, rng: random.Random, iteration
     return _changed(s, programs, *drawn, ["mismatch"], dtype=dtype)
 
 
-def wrong_reduce_op(s: Simulation, programs: Programs, rng: random.Random, iteration: int) -> Placed | None:
+def wrong_reduce_op(
+    s: Simulation, programs: Programs, rng: random.Random, iteration: int
+) -> Placed | None:
     """NCCL picks the algorithm by reduce op too, so the two sides wait in different ones. No recorder keeps it."""
     drawn = _draw(s, rng, iteration, lambda step: step.reduce_op == "sum")
     if not drawn:
@@ -186,7 +220,9 @@ def wrong_reduce_op(s: Simulation, programs: Programs, rng: random.Random, itera
     return _unseen(s, placed, *drawn)
 
 
-def wrong_root(s: Simulation, programs: Programs, rng: random.Random, iteration: int) -> Placed | None:
+def wrong_root(
+    s: Simulation, programs: Programs, rng: random.Random, iteration: int
+) -> Placed | None:
     """A broadcast from somebody else. No Flight Recorder keeps the root."""
     drawn = _draw(s, rng, iteration, lambda step: step.root >= 0)
     if not drawn or s.members.layout.tp < 2:
@@ -203,22 +239,42 @@ def _unseen(s: Simulation, placed: Placed, rank: int, i: int) -> Placed:
     return placed
 
 
-def wrong_group(s: Simulation, programs: Programs, rng: random.Random, iteration: int) -> Placed | None:
+def wrong_group(
+    s: Simulation, programs: Programs, rng: random.Random, iteration: int
+) -> Placed | None:
     drawn = _draw(s, rng, iteration, lambda step: step.op == "all_reduce" and step.axis == "tp")
-    return _changed(s, programs, *drawn, ["order", "mismatch", "not_entered"], axis="dp") if drawn else None
+    return (
+        _changed(s, programs, *drawn, ["order", "mismatch", "not_entered"], axis="dp")
+        if drawn
+        else None
+    )
 
 
-def missing_send(s: Simulation, programs: Programs, rng: random.Random, iteration: int) -> Placed | None:
+def missing_send(
+    s: Simulation, programs: Programs, rng: random.Random, iteration: int
+) -> Placed | None:
     drawn = _draw(s, rng, iteration, lambda step: step.op == "send")
-    return _without(s, programs, *drawn, kinds=["p2p_unmatched", "order", "not_entered"]) if drawn else None
+    return (
+        _without(s, programs, *drawn, kinds=["p2p_unmatched", "order", "not_entered"])
+        if drawn
+        else None
+    )
 
 
-def missing_recv(s: Simulation, programs: Programs, rng: random.Random, iteration: int) -> Placed | None:
+def missing_recv(
+    s: Simulation, programs: Programs, rng: random.Random, iteration: int
+) -> Placed | None:
     drawn = _draw(s, rng, iteration, lambda step: step.op == "recv")
-    return _without(s, programs, *drawn, kinds=["p2p_unmatched", "order", "not_entered"]) if drawn else None
+    return (
+        _without(s, programs, *drawn, kinds=["p2p_unmatched", "order", "not_entered"])
+        if drawn
+        else None
+    )
 
 
-def in_communication(s: Simulation, programs: Programs, rng: random.Random, iteration: int) -> Placed | None:
+def in_communication(
+    s: Simulation, programs: Programs, rng: random.Random, iteration: int
+) -> Placed | None:
     """Everybody has entered, nobody leaves: link, network, GPU."""
     drawn = _draw(s, rng, iteration, _collective)
     if not drawn:
@@ -227,10 +283,14 @@ def in_communication(s: Simulation, programs: Programs, rng: random.Random, iter
     step = s.programs[rank][i]
     s.stuck.add((s.members.of[step.axis][rank], step.seq))
     members = list(_waiting_for(s, rank, step))
-    return Placed(members, ["in_communication", "device_wait"], _describe(rank, step), complete=members)
+    return Placed(
+        members, ["in_communication", "device_wait"], _describe(rank, step), complete=members
+    )
 
 
-def two_faults(s: Simulation, programs: Programs, rng: random.Random, iteration: int) -> Placed | None:
+def two_faults(
+    s: Simulation, programs: Programs, rng: random.Random, iteration: int
+) -> Placed | None:
     """Two hosts stop, in two replicas, before anything that the replicas share."""
     layout = s.members.layout
     if layout.dp < 2:
@@ -240,7 +300,9 @@ def two_faults(s: Simulation, programs: Programs, rng: random.Random, iteration:
     placed: list[Placed] = []
     for replica in (one, other):
         among = [r for r in ranks if layout.coordinates(r)["dp"] == replica]
-        drawn = _draw(s, rng, iteration, lambda step: _recorded(step) and step.axis in ("tp", "pp"), among)
+        drawn = _draw(
+            s, rng, iteration, lambda step: _recorded(step) and step.axis in ("tp", "pp"), among
+        )
         if not drawn:
             return None
         placed.append(_stop_host(s, *drawn))

@@ -15,10 +15,15 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
-from hangdoctor.layout import Layout
+from hangdoctor.model.layout import Layout
 
 Axis = Literal["world", "dp", "pp", "tp"]
-AXES: tuple[Axis, ...] = ("world", "dp", "pp", "tp")  # also the order in which a job creates its groups
+AXES: tuple[Axis, ...] = (
+    "world",
+    "dp",
+    "pp",
+    "tp",
+)  # also the order in which a job creates its groups
 
 HIDDEN, TOKENS = 1024, 2048
 
@@ -58,7 +63,14 @@ class Step:
 def _tensor(direction: str, line: int) -> list[Step]:
     shape = (TOKENS, HIDDEN)
     return [
-        Step("all_reduce", "tp", shape, shape, reduce_op="sum", site=f"{direction} ({block}.py:{line})")
+        Step(
+            "all_reduce",
+            "tp",
+            shape,
+            shape,
+            reduce_op="sum",
+            site=f"{direction} ({block}.py:{line})",
+        )
         for block in ("attention", "mlp")
     ]
 
@@ -66,7 +78,14 @@ def _tensor(direction: str, line: int) -> list[Step]:
 def _p2p(op: str, hop: int) -> Step:
     what = "activation" if (op == "send") == (hop > 0) else "gradient"
     shape = (TOKENS, HIDDEN)
-    return Step(op, "pp", shape, shape, hop=hop, site=f"{op}_{what} (schedule.py:{(60 if op == 'send' else 80) + hop})")
+    return Step(
+        op,
+        "pp",
+        shape,
+        shape,
+        hop=hop,
+        site=f"{op}_{what} (schedule.py:{(60 if op == 'send' else 80) + hop})",
+    )
 
 
 def _pair(stage: int, first: Step, second: Step) -> list[Step]:
@@ -104,21 +123,56 @@ def _schedule(stage: int, stages: int, micro_batches: int) -> list[Step]:
 def iteration(layout: Layout, stage: int, micro_batches: int) -> list[Step]:
     """The steps of one iteration at one stage, not yet numbered."""
     batch = (8, TOKENS)
-    steps = [Step("broadcast", "tp", batch, batch, dtype="Long", root=0, site="get_batch (data.py:44)")]
+    steps = [
+        Step("broadcast", "tp", batch, batch, dtype="Long", root=0, site="get_batch (data.py:44)")
+    ]
     steps += _schedule(stage, layout.pp, micro_batches)
     full = (HIDDEN * HIDDEN * (2 if stage in (0, layout.pp - 1) else 1),)
     shard = (full[0] // layout.dp,)
-    reduce = Step("reduce_scatter_tensor", "dp", full, shard, dtype="Float", reduce_op="sum", asynchronous=True)
+    reduce = Step(
+        "reduce_scatter_tensor",
+        "dp",
+        full,
+        shard,
+        dtype="Float",
+        reduce_op="sum",
+        asynchronous=True,
+    )
     # The first bucket is ready before the last backward's all_reduces are: it overlaps with them.
     last_backward = max(i for i, s in enumerate(steps) if s.site.startswith("backward"))
-    steps.insert(last_backward, dataclasses.replace(reduce, site="reduce_bucket (optimizer.py:101)"))
+    steps.insert(
+        last_backward, dataclasses.replace(reduce, site="reduce_bucket (optimizer.py:101)")
+    )
     steps.append(dataclasses.replace(reduce, site="reduce_bucket (optimizer.py:104)"))
     steps.append(Step("wait", "dp"))
     one = (1,)
-    steps.append(Step("all_reduce", "world", one, one, "Float", "sum", site="clip_grad_norm (optimizer.py:140)"))
-    gather = Step("all_gather_into_tensor", "dp", shard, full, site="gather_parameters (optimizer.py:160)")
+    steps.append(
+        Step(
+            "all_reduce",
+            "world",
+            one,
+            one,
+            "Float",
+            "sum",
+            site="clip_grad_norm (optimizer.py:140)",
+        )
+    )
+    gather = Step(
+        "all_gather_into_tensor", "dp", shard, full, site="gather_parameters (optimizer.py:160)"
+    )
     steps += [gather, dataclasses.replace(gather, site="gather_parameters (optimizer.py:163)")]
-    steps.append(Step("all_reduce", "world", one, one, "Float", "avg", host_sync=True, site="report_loss (training.py:88)"))
+    steps.append(
+        Step(
+            "all_reduce",
+            "world",
+            one,
+            one,
+            "Float",
+            "avg",
+            host_sync=True,
+            site="report_loss (training.py:88)",
+        )
+    )
     return steps
 
 
@@ -127,9 +181,13 @@ def _lane(step: Step) -> tuple[object, ...]:
     return (step.axis, step.hop, step.op) if step.p2p else (step.axis,)
 
 
-def number(steps: list[Step], per_iteration: Counter[tuple[object, ...]], first_iteration: int) -> list[Step]:
+def number(
+    steps: list[Step], per_iteration: Counter[tuple[object, ...]], first_iteration: int
+) -> list[Step]:
     """Number the steps as a rank that has already run `first_iteration` iterations."""
-    count: Counter[tuple[object, ...]] = Counter({lane: n * first_iteration for lane, n in per_iteration.items()})
+    count: Counter[tuple[object, ...]] = Counter(
+        {lane: n * first_iteration for lane, n in per_iteration.items()}
+    )
     out = []
     for step in steps:
         lane = _lane(step)
@@ -141,7 +199,9 @@ def number(steps: list[Step], per_iteration: Counter[tuple[object, ...]], first_
 class Programs:
     """The numbered program of each stage, and what one rank's becomes with a fault in it."""
 
-    def __init__(self, layout: Layout, micro_batches: int, iterations: int, first_iteration: int) -> None:
+    def __init__(
+        self, layout: Layout, micro_batches: int, iterations: int, first_iteration: int
+    ) -> None:
         self.first_iteration = first_iteration
         self._once: list[Counter[tuple[object, ...]]] = []
         self.recorded_per_iteration: list[int] = []
@@ -150,7 +210,11 @@ class Programs:
             once = iteration(layout, stage, micro_batches)
             self._once.append(Counter(_lane(s) for s in once if s.op != "wait"))
             self.recorded_per_iteration.append(sum(s.op != "wait" for s in once))
-            many = [dataclasses.replace(s, iteration=first_iteration + n) for n in range(iterations) for s in once]
+            many = [
+                dataclasses.replace(s, iteration=first_iteration + n)
+                for n in range(iterations)
+                for s in once
+            ]
             self.by_stage.append(number(many, self._once[stage], first_iteration))
 
     def renumber(self, stage: int, steps: list[Step]) -> list[Step]:

@@ -18,8 +18,8 @@ import random
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hangdoctor.layout import Layout
-from hangdoctor.operations import RankOps
+from hangdoctor.model.layout import Layout
+from hangdoctor.model.operations import RankOps
 
 from . import sim_faults
 from .sim_dumps import Exporter, Snapshot, write
@@ -43,7 +43,10 @@ class Settings:
     ring: int = 50  # operations that a rank's recorder keeps
     silent: float = 0.0  # share of ranks without evidence
     timing: bool = False  # TORCH_NCCL_ENABLE_TIMING: the recorder learns of starts
-    run_ahead: tuple[int, int] = (8, 64)  # operations that hosts may be ahead of their devices, from and to
+    run_ahead: tuple[int, int] = (
+        8,
+        64,
+    )  # operations that hosts may be ahead of their devices, from and to
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,9 @@ class Case:
         return list(write(self.exporter, ranks, folder, kind, prefix))
 
 
-def simulate(kind: str, layout: Layout, seed: int, settings: Settings | None = None, in_memory: bool = True) -> Case:
+def simulate(
+    kind: str, layout: Layout, seed: int, settings: Settings | None = None, in_memory: bool = True
+) -> Case:
     """Simulate one case. `in_memory=False` leaves `before` and `after` empty, for those who only write dumps.
 
     Raises:
@@ -94,7 +99,9 @@ def simulate(kind: str, layout: Layout, seed: int, settings: Settings | None = N
     # A text seed is hashed the same way in every process, unlike hash().
     rng = random.Random(f"{kind}/{layout.dp}x{layout.pp}x{layout.tp}/{seed}")
     members = Members(layout)
-    programs = Programs(layout, settings.micro_batches, settings.iterations, settings.first_iteration)
+    programs = Programs(
+        layout, settings.micro_batches, settings.iterations, settings.first_iteration
+    )
     for _ in range(40):
         simulation = _job(members, programs, settings, rng)
         strikes = settings.first_iteration + max(0, settings.iterations - 2)
@@ -103,27 +110,44 @@ def simulate(kind: str, layout: Layout, seed: int, settings: Settings | None = N
             continue
         simulation.run()
         if kind in MOVING or sim_faults.shows(simulation, placed):
-            silent = set(rng.sample(range(layout.world_size), round(settings.silent * layout.world_size)))
+            silent = set(
+                rng.sample(range(layout.world_size), round(settings.silent * layout.world_size))
+            )
             snapshots = _snapshots(kind, simulation, programs, settings)
-            case = _case(Case(kind, seed, layout, settings), placed, silent | set(placed.gone), snapshots)
+            case = _case(
+                Case(kind, seed, layout, settings), placed, silent | set(placed.gone), snapshots
+            )
             return _fill(case, snapshots) if in_memory else case
-    raise ValueError(f"{kind} does not hang a job of {layout}: give it a pipeline, replicas and tensor parallelism")
+    raise ValueError(
+        f"{kind} does not hang a job of {layout}: give it a pipeline, replicas and tensor parallelism"
+    )
 
 
-def _job(members: Members, programs: Programs, settings: Settings, rng: random.Random) -> Simulation:
+def _job(
+    members: Members, programs: Programs, settings: Settings, rng: random.Random
+) -> Simulation:
     layout = members.layout
     by_rank = [programs.by_stage[r // (layout.dp * layout.tp)] for r in range(layout.world_size)]
     run_ahead = [rng.randint(*settings.run_ahead) for _ in by_rank]
     return Simulation(members, by_rank, run_ahead)
 
 
-def _case(case: Case, placed: Placed, silent: set[int], snapshots: tuple[Snapshot, Snapshot]) -> Case:
+def _case(
+    case: Case, placed: Placed, silent: set[int], snapshots: tuple[Snapshot, Snapshot]
+) -> Case:
     """Add the truth and what dumps are written from."""
     kinds = placed.kinds
     if silent & {*placed.ranks, *placed.complete}:
         kinds = [*dict.fromkeys([*kinds, "unreachable", "dead", "not_entered"])]
     case.missing = sorted(silent)
-    case.truth = Truth(case.kind, sorted(placed.ranks), kinds, _alternatives(placed, silent), placed.visible, placed.detail)
+    case.truth = Truth(
+        case.kind,
+        sorted(placed.ranks),
+        kinds,
+        _alternatives(placed, silent),
+        placed.visible,
+        placed.detail,
+    )
     case.exporter = Exporter(snapshots[1])
     return case
 
@@ -138,7 +162,9 @@ def _fill(case: Case, snapshots: tuple[Snapshot, Snapshot]) -> Case:
     return case
 
 
-def _snapshots(kind: str, s: Simulation, programs: Programs, settings: Settings) -> tuple[Snapshot, Snapshot]:
+def _snapshots(
+    kind: str, s: Simulation, programs: Programs, settings: Settings
+) -> tuple[Snapshot, Snapshot]:
     """The two captures: of a moving job at two moments of its run, of a hung one long after its last event."""
     last = max(max((e for e in ends if e != NEVER), default=0.0) for ends in s.ends)
     moments = (last * 0.45, last * 0.85) if kind in MOVING else (last + PATIENCE_S,) * 2
@@ -158,7 +184,9 @@ def _alternatives(placed: Placed, silent: set[int]) -> list[list[int]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Write the dumps of one simulated case, and truth.json beside them.")
+    parser = argparse.ArgumentParser(
+        description="Write the dumps of one simulated case, and truth.json beside them."
+    )
     parser.add_argument("kind", choices=sorted(KINDS))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--tp", type=int, default=2)
@@ -177,7 +205,9 @@ def main() -> None:
     # Beside the folder: the analyzers read whatever lies in it.
     truth = args.folder.with_name(args.folder.name + ".truth.json")
     truth.write_text(json.dumps(dataclasses.asdict(case.truth), indent=1) + "\n")
-    print(f"{len(files)} dumps in {args.folder}, truth in {truth}: {case.truth.kind} at {case.truth.ranks}")
+    print(
+        f"{len(files)} dumps in {args.folder}, truth in {truth}: {case.truth.kind} at {case.truth.ranks}"
+    )
 
 
 if __name__ == "__main__":

@@ -12,15 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hangdoctor.diagnosis import diagnose
-from hangdoctor.layout import Layout
-from hangdoctor.model import JobCapture, NodeCapture, RankCapture
-from hangdoctor.operations import RankOps
+from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture
+from hangdoctor.model.layout import Layout
+from hangdoctor.model.operations import RankOps
 from hangdoctor.readers.flight_recorder import read_folder
 
 from .score import Expected, Result, judge
 from .simulate import KINDS, MOVING, Case, Settings, simulate
 
-LAYOUTS = (Layout(dp=2, pp=2, tp=2), Layout(dp=4, pp=2, tp=2), Layout(dp=2, pp=4, tp=4), Layout(dp=4, pp=4, tp=8))
+LAYOUTS = (
+    Layout(dp=2, pp=2, tp=2),
+    Layout(dp=4, pp=2, tp=2),
+    Layout(dp=2, pp=4, tp=4),
+    Layout(dp=4, pp=4, tp=8),
+)
 QUICK_LAYOUTS = LAYOUTS[:2]
 MANY = Layout(dp=16, pp=8, tp=8)  # 1,024 ranks, through files
 HUGE = Layout(dp=128, pp=16, tp=8)  # 16,384 ranks, in memory
@@ -31,11 +36,19 @@ Say = Callable[[str], None]
 
 
 def capture_of(
-    ops: Iterable[RankOps], before: Iterable[RankOps] = (), layout: Layout | None = None, world: int = 0
+    ops: Iterable[RankOps],
+    before: Iterable[RankOps] = (),
+    layout: Layout | None = None,
+    world: int = 0,
 ) -> JobCapture:
     """Operations alone, as a capture: no process is known."""
     earlier = {o.rank: o for o in before}
-    ranks = [RankCapture(pid=0, rank=o.rank, world_size=o.world_size, ops=o, ops_before=earlier.get(o.rank)) for o in ops]
+    ranks = [
+        RankCapture(
+            pid=0, rank=o.rank, world_size=o.world_size, ops=o, ops_before=earlier.get(o.rank)
+        )
+        for o in ops
+    ]
     world = world or max((r.world_size for r in ranks), default=0)
     return JobCapture("simulated", [NodeCapture("", ranks=ranks)], world_size=world, layout=layout)
 
@@ -64,7 +77,9 @@ def cases(layouts: Iterable[Layout], seeds: Iterable[int], silent: float) -> Ite
                     continue
 
 
-def run_memory(layouts: Iterable[Layout], seeds: Iterable[int], silent: float, say: Say) -> list[Result]:
+def run_memory(
+    layouts: Iterable[Layout], seeds: Iterable[int], silent: float, say: Say
+) -> list[Result]:
     """Operations as a black box would hold them: two captures, in memory."""
     results = []
     for case in cases(layouts, seeds, silent):
@@ -92,7 +107,9 @@ def run_files(
         folder = Path(tempfile.mkdtemp(prefix="accuracy-"))
         try:
             case.write(folder)
-            result = Result("simulated", _mode("dump files", silent), case.kind, case.seed, case.name)
+            result = Result(
+                "simulated", _mode("dump files", silent), case.kind, case.seed, case.name
+            )
             began = time.perf_counter()
             diagnosis = diagnose(capture_of_folder(folder))
             result.took_s = time.perf_counter() - began

@@ -58,7 +58,9 @@ def run_rank(rank: int, order: dict[str, Any]) -> None:
         import hangdoctor.probe
 
         hangdoctor.probe.install()
-    job.main(rank, folder, faults.Fault(rank, folder, [faults.Coordinate(**f) for f in order["faults"]]))
+    job.main(
+        rank, folder, faults.Fault(rank, folder, [faults.Coordinate(**f) for f in order["faults"]])
+    )
 
 
 def serve_store(port: int) -> NoReturn:
@@ -74,7 +76,10 @@ def serve_store(port: int) -> NoReturn:
 def end(pids: list[int]) -> None:
     """Every rank with its session: workers and helpers too."""
     for pid in pids:
-        for kill in (os.killpg, os.kill):  # a rank that has not come to its setsid() yet has no group of its own
+        for kill in (
+            os.killpg,
+            os.kill,
+        ):  # a rank that has not come to its setsid() yet has no group of its own
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 kill(pid, signal.SIGKILL)
     for pid in pids:

@@ -26,16 +26,16 @@ import zmq
 import zmq.asyncio
 
 from benchmarks.progress import say
-from hangdoctor import messages as msg
-from hangdoctor.collector import address, keys
-from hangdoctor.collector.parts import Settings
+from hangdoctor.collector.instructions import Settings
 from hangdoctor.collector.state import KEEP_LEAST
-from hangdoctor.incidents import Incidents
-from hangdoctor.layout import Layout
-from hangdoctor.model import Frame, NodeCapture, ProcessSample, RankCapture, ThreadSample
-from hangdoctor.node_packing import pack_capture
-from hangdoctor.operations import Group, Operation, RankOps, group_uid
-from hangdoctor.readers import boxes
+from hangdoctor.model.capture import Frame, NodeCapture, ProcessSample, RankCapture, ThreadSample
+from hangdoctor.model.layout import Layout
+from hangdoctor.model.operations import Group, Operation, RankOps, group_uid
+from hangdoctor.readers import rank_operations as boxes
+from hangdoctor.storage.incidents import Incidents
+from hangdoctor.transport import address, keys
+from hangdoctor.transport import messages as msg
+from hangdoctor.transport.capture_codec import pack_capture
 
 RANKS = 8
 OPERATIONS = 80
@@ -71,7 +71,11 @@ def stack(stuck: bool) -> list[Frame]:
 def operations(rank: int, layout: Layout, stuck: bool) -> RankOps:
     """The same history on all ranks, at times of each one's own; the stuck one has not entered the last operation."""
     chance = random.Random(rank)
-    groups = [Group(group_uid(m), m, axis) for axis in ("tp", "dp", "world") for m in [layout.group(axis, rank)]]
+    groups = [
+        Group(group_uid(m), m, axis)
+        for axis in ("tp", "dp", "world")
+        for m in [layout.group(axis, rank)]
+    ]
     found = []
     for i in range(OPERATIONS):
         last = i == OPERATIONS - 1
@@ -83,7 +87,14 @@ def operations(rank: int, layout: Layout, stuck: bool) -> RankOps:
                       site="train_step (train.py:77)", thread=rank + 100, entered_s=begin, left_s=0.0 if last else begin + 0.004 * chance.random(),
                       iteration=i // 10)
         )  # fmt: skip
-    return RankOps(rank, layout.world_size, groups=groups, operations=found, overwritten=True, iteration=OPERATIONS // 10)
+    return RankOps(
+        rank,
+        layout.world_size,
+        groups=groups,
+        operations=found,
+        overwritten=True,
+        iteration=OPERATIONS // 10,
+    )
 
 
 def capture(node: int, layout: Layout) -> NodeCapture:
@@ -140,14 +151,21 @@ class Fleet:
         self.context.set(zmq.MAX_SOCKETS, nodes + 100)
         self.stalled_at = 0.0
         self.asked_at = 0.0
-        self.asked_cpu = (0.0, 0.0)  # processor seconds at the trigger: of the simulated agents, of the collector
+        self.asked_cpu = (
+            0.0,
+            0.0,
+        )  # processor seconds at the trigger: of the simulated agents, of the collector
         self.watched = psutil.Process()
         self.answered = 0
         self.answered_at = 0.0
         self.bytes = 0
         settings = Settings()
-        self.keep = max(KEEP_LEAST, min(settings.keep_ops, settings.keep_all_ops // (nodes * RANKS)))
-        self.packed: list[bytes] = [self.pack(n) for n in range(nodes)]  # a real node does this on its own processor
+        self.keep = max(
+            KEEP_LEAST, min(settings.keep_ops, settings.keep_all_ops // (nodes * RANKS))
+        )
+        self.packed: list[bytes] = [
+            self.pack(n) for n in range(nodes)
+        ]  # a real node does this on its own processor
         self.welcome = 0
 
     def pack(self, node: int) -> bytes:
@@ -155,7 +173,10 @@ class Fleet:
         taken = capture(node, self.layout)
         for rank in taken.ranks:
             assert rank.ops is not None and rank.ops_before is not None
-            rank.ops, rank.ops_before = boxes.trim(rank.ops, self.keep), boxes.trim(rank.ops_before, KEEP_LEAST)
+            rank.ops, rank.ops_before = (
+                boxes.trim(rank.ops, self.keep),
+                boxes.trim(rank.ops_before, KEEP_LEAST),
+            )
         return pack_capture(taken)
 
     async def agent(self, node: int) -> None:
@@ -165,9 +186,15 @@ class Fleet:
         socket.setsockopt(zmq.IDENTITY, f"agent{node}".encode())
         socket.curve_serverkey = made.collector.public
         socket.curve_publickey, socket.curve_secretkey = made.agent.public, made.agent.secret
-        where = address.relay_folder(self.folder, f"r{node % self.relays}") if self.relays else self.folder
+        where = (
+            address.relay_folder(self.folder, f"r{node % self.relays}")
+            if self.relays
+            else self.folder
+        )
         socket.connect(address.published(where))
-        await socket.send_multipart(msg.encode(msg.Hello(f"agent{node}", f"n{node}", "slurm:1.0", self.nodes * RANKS)))
+        await socket.send_multipart(
+            msg.encode(msg.Hello(f"agent{node}", f"n{node}", "slurm:1.0", self.nodes * RANKS))
+        )
         reporting = asyncio.create_task(self.report(socket, node))
         try:
             while True:
@@ -210,8 +237,12 @@ async def measure(folder: Path, nodes: int, relays: int) -> None:
         while not address.published(folder):
             await asyncio.sleep(0.1)
         for number in range(relays):
-            collectors.append(start(folder, f"relay{number}", "--parent", "auto", "--name", f"r{number}"))
-        while not all(address.published(address.relay_folder(folder, f"r{n}")) for n in range(relays)):
+            collectors.append(
+                start(folder, f"relay{number}", "--parent", "auto", "--name", f"r{number}")
+            )
+        while not all(
+            address.published(address.relay_folder(folder, f"r{n}")) for n in range(relays)
+        ):
             await asyncio.sleep(0.1)
         await run(folder, nodes, collectors)
     finally:
@@ -219,14 +250,22 @@ async def measure(folder: Path, nodes: int, relays: int) -> None:
             process.terminate()
         for process in collectors:
             process.wait()
-        print((folder / "log").read_text()[-400:]) if "Traceback" in (folder / "log").read_text() else None
+        print((folder / "log").read_text()[-400:]) if "Traceback" in (
+            folder / "log"
+        ).read_text() else None
 
 
 def start(folder: Path, log_name: str, *more: str) -> subprocess.Popen[bytes]:
-    environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])}
+    environ = os.environ | {
+        "PYTHONPATH": os.pathsep.join(
+            [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+        )
+    }
     where = ("--folder", str(folder), "--bind", "tcp://127.0.0.1:*")
     with (folder / log_name).open("wb") as log:
-        return subprocess.Popen([sys.executable, "-m", "hangdoctor", "collect", *where, *more], stderr=log, env=environ)
+        return subprocess.Popen(
+            [sys.executable, "-m", "hangdoctor", "collect", *where, *more], stderr=log, env=environ
+        )
 
 
 def of_relays(relays: list[psutil.Process], before: list[float]) -> str:
@@ -238,7 +277,9 @@ def of_relays(relays: list[psutil.Process], before: list[float]) -> str:
 
 
 def peak_mb(pid: int) -> float:
-    line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if "VmHWM" in line)
+    line = next(
+        line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if "VmHWM" in line
+    )
     return int(line.split()[1]) / 1024
 
 
@@ -264,7 +305,10 @@ async def run(folder: Path, nodes: int, collectors: list[subprocess.Popen[bytes]
         await asyncio.sleep(0.5)
         assert time.monotonic() - fleet.stalled_at < 400, (folder / "log").read_text()[-2000:]
     done = time.monotonic()
-    spent = (time.process_time() - fleet.asked_cpu[0], sum(watched.cpu_times()[:2]) - fleet.asked_cpu[1])
+    spent = (
+        time.process_time() - fleet.asked_cpu[0],
+        sum(watched.cpu_times()[:2]) - fleet.asked_cpu[1],
+    )
     print(
         f"{nodes} nodes, {nodes * RANKS} ranks: {fleet.answered_at - fleet.asked_at:.1f} s until all have answered, "
         f"{done - fleet.asked_at:.1f} s from trigger to saved verdict, {fleet.bytes / nodes / RANKS:.0f} bytes a rank, "

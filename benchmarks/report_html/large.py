@@ -6,20 +6,32 @@ import json
 import random
 
 from benchmarks.accuracy.simulate import Settings, simulate
-from hangdoctor.layout import Layout
-from hangdoctor.model import Frame, JobCapture, NodeCapture, ProcessSample, RankCapture, SilentNode, ThreadSample
-from hangdoctor.operations import RankOps
+from hangdoctor.model.capture import (
+    Frame,
+    JobCapture,
+    NodeCapture,
+    ProcessSample,
+    RankCapture,
+    SilentNode,
+    ThreadSample,
+)
+from hangdoctor.model.layout import Layout
+from hangdoctor.model.operations import RankOps
 
 PER_NODE = 8
 _TORCH = "/env/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
 _PIPE = "/env/lib/python3.11/site-packages/deepspeed/runtime/pipe/engine.py"
 
 
-def capture(layout: Layout, kind: str = "not_entered", seed: int = 1, silent_nodes: int = 1) -> JobCapture:
+def capture(
+    layout: Layout, kind: str = "not_entered", seed: int = 1, silent_nodes: int = 1
+) -> JobCapture:
     """Every rank with operations, two samples, nine threads, and what py-spy printed; the last nodes say nothing."""
     case = simulate(kind, layout, seed, Settings(ring=50))
     before = {o.rank: o for o in case.before}
-    culprits = set(case.truth.ranks) if kind in ("not_entered", "two_faults") else set()  # who is outside any operation
+    culprits = (
+        set(case.truth.ranks) if kind in ("not_entered", "two_faults") else set()
+    )  # who is outside any operation
     nodes: dict[str, NodeCapture] = {}
     silent: dict[str, list[int]] = {}
     count = layout.world_size // PER_NODE
@@ -44,11 +56,18 @@ def capture(layout: Layout, kind: str = "not_entered", seed: int = 1, silent_nod
     )  # fmt: skip
 
 
-def _rank(ops: RankOps, before: RankOps | None, node: str, culprit: bool, rng: random.Random) -> RankCapture:
+def _rank(
+    ops: RankOps, before: RankOps | None, node: str, culprit: bool, rng: random.Random
+) -> RankCapture:
     frames = _stack(ops, culprit)
     pid = 40_000 + rng.randrange(20_000)
     main = ThreadSample(
-        pid, "MainThread", "S", "hrtimer_nanosleep" if culprit else "futex_wait_queue", frames=frames, switches=100
+        pid,
+        "MainThread",
+        "S",
+        "hrtimer_nanosleep" if culprit else "futex_wait_queue",
+        frames=frames,
+        switches=100,
     )
     idle = [
         ThreadSample(pid + 1 + i, f"Thread-{i} (_run)", "S", frames=[
@@ -79,7 +98,11 @@ def _stack(ops: RankOps, culprit: bool) -> list[Frame]:
     site, _, line = now.site.rpartition(":")
     name, _, file = site.partition(" (")
     middle = [
-        Frame(name or "step", f"/job/{file or 'train.py'}", int(line.rstrip(")") or 0) if line.rstrip(")").isdigit() else 7)
+        Frame(
+            name or "step",
+            f"/job/{file or 'train.py'}",
+            int(line.rstrip(")") or 0) if line.rstrip(")").isdigit() else 7,
+        )
     ]
     engine = [
         Frame(f"_exec_{ops.phase or 'schedule'}", _PIPE, 1209),
@@ -87,7 +110,14 @@ def _stack(ops: RankOps, culprit: bool) -> list[Frame]:
         Frame("train_batch", _PIPE, 388),
     ]
     outer = [Frame(f"layer_{i}", f"/job/model/block_{i % 4}.py", 10 * i) for i in range(14)]
-    return [*top, *middle, *outer, *engine, Frame("main", "/job/pretrain.py", 300), Frame("<module>", "/job/pretrain.py", 341)]
+    return [
+        *top,
+        *middle,
+        *outer,
+        *engine,
+        Frame("main", "/job/pretrain.py", 300),
+        Frame("<module>", "/job/pretrain.py", 341),
+    ]
 
 
 def _printed(rank: RankCapture) -> str:

@@ -40,10 +40,19 @@ def run(mode: str, tests: list[str], results: Path, options: argparse.Namespace)
     """Run tests in one mode; their outcomes are added to `results`."""
     with tempfile.TemporaryDirectory(prefix="hangdoctor-suite-") as folder:
         env = environment(Path(folder), options.ranks)
-        words = [sys.executable, "-m", "benchmarks.torch_suite.in_one_mode", str(results), options.start, *tests]
+        words = [
+            sys.executable,
+            "-m",
+            "benchmarks.torch_suite.in_one_mode",
+            str(results),
+            options.start,
+            *tests,
+        ]
         if MODES[mode]:
             words = [sys.executable, "-m", "hangdoctor", *MODES[mode], "--", *words]
-        subprocess.run(words, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+        subprocess.run(
+            words, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
+        )
 
 
 def read(results: Path) -> dict[str, dict[str, Any]]:
@@ -52,7 +61,9 @@ def read(results: Path) -> dict[str, dict[str, Any]]:
     return {line["test"]: line for line in map(json.loads, lines)}
 
 
-def go_on(mode: str, tests: list[str], results: Path, options: argparse.Namespace) -> dict[str, dict[str, Any]]:
+def go_on(
+    mode: str, tests: list[str], results: Path, options: argparse.Namespace
+) -> dict[str, dict[str, Any]]:
     """All outcomes of one mode; a test that took the runner's process with it is written down as such."""
     while missing := [name for name in tests if name not in read(results)]:
         say(f"{mode}: {len(missing)} of {len(tests)} tests to run")
@@ -60,19 +71,37 @@ def go_on(mode: str, tests: list[str], results: Path, options: argparse.Namespac
         after = [name for name in tests if name not in read(results)]
         if after == missing:
             with results.open("a") as file:
-                file.write(json.dumps({"test": missing[0], "ended": "ended the runner", "seconds": 0.0, "probe": []}) + "\n")
+                file.write(
+                    json.dumps(
+                        {
+                            "test": missing[0],
+                            "ended": "ended the runner",
+                            "seconds": 0.0,
+                            "probe": [],
+                        }
+                    )
+                    + "\n"
+                )
     return read(results)
 
 
 def differences(found: dict[str, dict[str, dict[str, Any]]]) -> list[str]:
     """The tests that did not end the same in all modes."""
     plain = found["plain"]
-    return [test for test in plain if any(by[test]["ended"] != plain[test]["ended"] for by in found.values())]
+    return [
+        test
+        for test in plain
+        if any(by[test]["ended"] != plain[test]["ended"] for by in found.values())
+    ]
 
 
-def repeat(tests: list[str], folder: Path, options: argparse.Namespace) -> dict[str, dict[str, collections.Counter[str]]]:
+def repeat(
+    tests: list[str], folder: Path, options: argparse.Namespace
+) -> dict[str, dict[str, collections.Counter[str]]]:
     """How each of some tests ends in each mode when it is run again and again."""
-    found: dict[str, dict[str, collections.Counter[str]]] = {t: {m: collections.Counter() for m in MODES} for t in tests}
+    found: dict[str, dict[str, collections.Counter[str]]] = {
+        t: {m: collections.Counter() for m in MODES} for t in tests
+    }
     for turn in range(options.again if tests else 0):
         say(f"again, {turn + 1} of {options.again}: {len(tests)} tests that did not end the same")
         for mode in MODES:
@@ -84,24 +113,47 @@ def repeat(tests: list[str], folder: Path, options: argparse.Namespace) -> dict[
 
 def table(found: dict[str, dict[str, dict[str, Any]]]) -> str:
     """Counts by mode, and in how many tests the probe did its work in the ranks."""
-    lines = ["| mode | passed | skipped | failed | with the probe at work | seconds |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| mode | passed | skipped | failed | with the probe at work | seconds |",
+        "|---|---|---|---|---|---|",
+    ]
     for mode, by in found.items():
         ended = collections.Counter(line["ended"].partition(":")[0] for line in by.values())
-        at_work = sum(bool(line["probe"]) and set(line["probe"]) <= EXPECTED[mode] | {"waits"} for line in by.values())
+        at_work = sum(
+            bool(line["probe"]) and set(line["probe"]) <= EXPECTED[mode] | {"waits"}
+            for line in by.values()
+        )
         seconds = sum(line["seconds"] for line in by.values())
         others = len(by) - ended["passed"] - ended["skipped"]
         probes = "-" if mode == "plain" else str(at_work)
-        lines.append(f"| {mode} | {ended['passed']} | {ended['skipped']} | {others} | {probes} | {seconds:.0f} |")
+        lines.append(
+            f"| {mode} | {ended['passed']} | {ended['skipped']} | {others} | {probes} | {seconds:.0f} |"
+        )
     return "\n".join(lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="*", default=[], metavar="TEST", help="these tests instead of all")
-    parser.add_argument("--results", type=Path, help="folder of the outcomes, to go on after an interruption")
-    parser.add_argument("--ranks", type=int, default=3, help="world size (default 3, as in torch's own runs)")
-    parser.add_argument("--start", choices=["fork", "spawn", "forkserver"], default="fork", help="how ranks are started")
-    parser.add_argument("--again", type=int, default=3, help="repetitions of a test that did not end the same")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", nargs="*", default=[], metavar="TEST", help="these tests instead of all"
+    )
+    parser.add_argument(
+        "--results", type=Path, help="folder of the outcomes, to go on after an interruption"
+    )
+    parser.add_argument(
+        "--ranks", type=int, default=3, help="world size (default 3, as in torch's own runs)"
+    )
+    parser.add_argument(
+        "--start",
+        choices=["fork", "spawn", "forkserver"],
+        default="fork",
+        help="how ranks are started",
+    )
+    parser.add_argument(
+        "--again", type=int, default=3, help="repetitions of a test that did not end the same"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="hangdoctor-suite-") as spare:
         raise SystemExit(compare(options.results or Path(spare), options))
@@ -114,21 +166,35 @@ def compare(folder: Path, options: argparse.Namespace) -> int:
     tests = (
         options.only
         or subprocess.run(
-            [sys.executable, "-c", _LIST], env=env, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            [sys.executable, "-c", _LIST],
+            env=env,
+            check=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
         ).stdout.split()
     )
     found = {mode: go_on(mode, tests, folder / f"{mode}.jsonl", options) for mode in MODES}
     print(table(found))
     different = differences(found)
     again = repeat(different, folder, options)
-    faults = [test for test in different if len({frozenset(ends) for ends in again[test].values()}) > 1]
-    print(f"\n{len(tests)} tests; ended otherwise at first: {len(different)}; also when repeated: {len(faults)}")
+    faults = [
+        test for test in different if len({frozenset(ends) for ends in again[test].values()}) > 1
+    ]
+    print(
+        f"\n{len(tests)} tests; ended otherwise at first: {len(different)}; also when repeated: {len(faults)}"
+    )
     for test in different:
         print(f"- {test}")
         for mode in MODES:
             ends = ", ".join(f"{n} x {ended}" for ended, n in again[test][mode].items())
             print(f"  {mode}: {found[mode][test]['ended']}; again: {ends}")
-    off = [test for mode in MODES for test, line in found[mode].items() if "switched off" in line["probe"]]
+    off = [
+        test
+        for mode in MODES
+        for test, line in found[mode].items()
+        if "switched off" in line["probe"]
+    ]
     print(f"the probe switched itself off in: {', '.join(off) or 'none'}")
     return int(bool(faults or off))
 

@@ -61,7 +61,12 @@ def outcome(name: str) -> dict[str, Any]:
     for _, text in result.skipped:
         ended = f"skipped: {text}"
     probes = sorted(set(PROBES.read_text().split("\n")) - {""})
-    return {"test": name, "ended": ended, "seconds": round(time.monotonic() - began, 2), "probe": probes}
+    return {
+        "test": name,
+        "ended": ended,
+        "seconds": round(time.monotonic() - began, 2),
+        "probe": probes,
+    }
 
 
 def reason(text: str) -> str:

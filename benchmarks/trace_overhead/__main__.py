@@ -53,7 +53,9 @@ def block(program: Callable[[int], None], calls: int) -> float:
     return (time.thread_time_ns() - begin) / calls
 
 
-def measure(rounds: int, calls: int, folder: Path) -> tuple[dict[str, list[float]], dict[str, list[float]], dict[str, Tracer]]:
+def measure(
+    rounds: int, calls: int, folder: Path
+) -> tuple[dict[str, list[float]], dict[str, list[float]], dict[str, Tracer]]:
     """(nanoseconds of a followed call, of an ignored one, the tracers), by name."""
     followed, ignored = module("followed_part", folder), module("ignored_part", folder)
     entries = tracers.available(folder)
@@ -69,9 +71,14 @@ def measure(rounds: int, calls: int, folder: Path) -> tuple[dict[str, list[float
     return on, off, entries
 
 
-def table(on: dict[str, list[float]], off: dict[str, list[float]], entries: dict[str, Tracer]) -> list[str]:
+def table(
+    on: dict[str, list[float]], off: dict[str, list[float]], entries: dict[str, Tracer]
+) -> list[str]:
     base_on, base_off = statistics.median(on["nothing"]), statistics.median(off["nothing"])
-    lines = ["| tracer | a followed call, ns | an ignored call, ns | bytes an event |", "|---|---|---|---|"]
+    lines = [
+        "| tracer | a followed call, ns | an ignored call, ns | bytes an event |",
+        "|---|---|---|---|",
+    ]
     for name, tracer in entries.items():
         cells = [
             f"{statistics.median(values) - base:+.0f} ({min(values) - base:+.0f} to {max(values) - base:+.0f})"
@@ -105,15 +112,25 @@ def resident_kb() -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--calls", type=int, default=100_000)
-    parser.add_argument("--soak", type=int, default=0, metavar="EVENTS", help="also write so many events and watch the memory")
+    parser.add_argument(
+        "--soak",
+        type=int,
+        default=0,
+        metavar="EVENTS",
+        help="also write so many events and watch the memory",
+    )
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         on, off, entries = measure(args.rounds, args.calls, Path(name))
         print("\n".join(table(on, off, entries)))
-        print(f"Python {sys.version.split()[0]}, {args.rounds} rounds, load {os.getloadavg()[0]:.1f}")
+        print(
+            f"Python {sys.version.split()[0]}, {args.rounds} rounds, load {os.getloadavg()[0]:.1f}"
+        )
         if args.soak:
             say(f"writing {args.soak:,} events")
             print(soak(Path(name), args.soak))

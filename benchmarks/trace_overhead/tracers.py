@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from hangdoctor.probe.box import Box
+from hangdoctor.probe.box import BoxWriter
 from hangdoctor.probe.calls import format as fmt
 from hangdoctor.probe.calls import hooks
 from hangdoctor.probe.calls.request import Request
@@ -46,7 +46,7 @@ class Ours:
         self._pure, self._floor, self._serial = pure, floor, 0
         place = folder / f"{pure}-{floor}"
         place.mkdir()
-        self._tracer = OurTracer(Box(place, "benchmark"))
+        self._tracer = OurTracer(BoxWriter(place, "benchmark"))
 
     def run(self, figure: Figure) -> float:
         os.environ[PURE_VARIABLE] = "1" if self._pure else "0"
@@ -80,7 +80,9 @@ class VizTracer:
         self._bytes = 0.0
 
     def run(self, figure: Figure) -> float:
-        tracer = self._make(verbose=0, tracer_entries=1_000_000)  # anew: its making alone sets a profile function
+        tracer = self._make(
+            verbose=0, tracer_entries=1_000_000
+        )  # anew: its making alone sets a profile function
         tracer.start()
         try:
             return figure()
@@ -141,7 +143,9 @@ def available(folder: Path) -> dict[str, Tracer]:
     """What can run here, by name."""
     entries: dict[str, Tracer] = {"nothing": Nothing()}
     if hooks.extension() is not None:
-        entries["an empty hook in C (the interpreter's own cost)"] = Ours(folder, pure=False, floor=True)
+        entries["an empty hook in C (the interpreter's own cost)"] = Ours(
+            folder, pure=False, floor=True
+        )
         entries["hangdoctor, C extension"] = Ours(folder, pure=False)
     entries["hangdoctor, pure Python"] = Ours(folder, pure=True)
     with contextlib.suppress(ImportError):

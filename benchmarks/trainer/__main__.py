@@ -36,7 +36,12 @@ RUNS = [
     ("DeepSpeed's minimal pipeline, PP 2", 2, "pipeline", f"{MANY} --parallel.pp 2"),
     ("reference point: 1 rank", 1, "trainer", MANY),
     ("TP 2", 2, "trainer", f"{MANY} --parallel.tp 2"),
-    ("TP 2, sequence parallel", 2, "trainer", f"{MANY} --parallel.tp 2 --parallel.sequence_parallel true"),
+    (
+        "TP 2, sequence parallel",
+        2,
+        "trainer",
+        f"{MANY} --parallel.tp 2 --parallel.sequence_parallel true",
+    ),
     ("PP 2, tied", 2, "trainer", f"{MANY} --parallel.pp 2"),
     ("DP 2", 2, "trainer", MANY),
     ("TP 2 x PP 2 x DP 2", 8, "trainer", f"{MANY} --parallel.tp 2 --parallel.pp 2"),
@@ -68,16 +73,26 @@ def measure(count: int, what: str, flags: str, seconds: float) -> list[dict[str,
 
 def tokens(flags: str) -> int:
     words = flags.split()
-    return int(words[words.index("--model.seq_length") + 1]) * int(words[words.index("--train.global_batch") + 1])
+    return int(words[words.index("--model.seq_length") + 1]) * int(
+        words[words.index("--train.global_batch") + 1]
+    )
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.trainer", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=20.0, help="measured seconds a run (default 20)")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.trainer", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=20.0, help="measured seconds a run (default 20)"
+    )
     parser.add_argument("--only", nargs="+", default=[], help="names of rows")
     options = parser.parse_args(argv)
-    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, one thread a rank; torch, gloo\n")
-    print("| run | ranks | ms a step | tokens/s | beside it | RSS a rank, MB | PSS a rank, MB |\n|---|---|---|---|---|---|---|")
+    print(
+        f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, one thread a rank; torch, gloo\n"
+    )
+    print(
+        "| run | ranks | ms a step | tokens/s | beside it | RSS a rank, MB | PSS a rank, MB |\n|---|---|---|---|---|---|---|"
+    )
     base: dict[str, float] = {}
     for name, count, what, flags in RUNS:
         if options.only and name not in options.only:
@@ -99,7 +114,10 @@ def main(argv: list[str] | None = None) -> int:
         if name == "PP 2":
             base["pp"] = rate
         rss, pss = (max(m[k] for m in made) for k in ("rss_mb", "pss_mb"))
-        print(f"| {name} | {count} | {1000 * step:.1f} | {rate:.0f} | {beside} | {rss:.0f} | {pss:.0f} |", flush=True)
+        print(
+            f"| {name} | {count} | {1000 * step:.1f} | {rate:.0f} | {beside} | {rss:.0f} | {pss:.0f} |",
+            flush=True,
+        )
     return 0
 
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 
-from train.kernels import apex_support, triton_support
-from train.kernels.registry import FLAVOURS
-from train.topology import TensorGroup
+from hangdoctor.train.kernels import apex_support, triton_support
+from hangdoctor.train.kernels.registry import FLAVOURS
+from hangdoctor.train.topology import TensorGroup
 
 Inputs = Callable[[], tuple[Any, ...]]
 
@@ -29,7 +29,12 @@ def inputs(device: str, dtype: torch.dtype, tokens: int, hidden: int) -> dict[st
     def made(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, device=device, dtype=dtype, requires_grad=True)
 
-    x, wide, bias, bias4 = made(tokens, hidden), made(tokens, 4 * hidden), made(hidden), made(4 * hidden)
+    x, wide, bias, bias4 = (
+        made(tokens, hidden),
+        made(tokens, 4 * hidden),
+        made(hidden),
+        made(4 * hidden),
+    )
     scores, logits = made(1, 16, 1024, 1024), made(tokens // 8, 50304)
     target = torch.randint(50304, (tokens // 8,), device=device)
     return {
@@ -55,7 +60,9 @@ def milliseconds(call: Callable[[], Any], device: str, repeats: int) -> float:
     return statistics.median(times[3:])
 
 
-def forward_backward(function: Callable[..., torch.Tensor], arguments: Inputs) -> Callable[[], None]:
+def forward_backward(
+    function: Callable[..., torch.Tensor], arguments: Inputs
+) -> Callable[[], None]:
     y = function(*arguments())
     grad = torch.ones_like(y)
 
@@ -66,7 +73,9 @@ def forward_backward(function: Callable[..., torch.Tensor], arguments: Inputs) -
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.trainer.kernels", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.trainer.kernels", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--hidden", type=int, default=4096)
     parser.add_argument("--tokens", type=int, default=8192)
@@ -75,7 +84,10 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     device = options.device
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
-    missing = {"triton": triton_support.unavailable(torch.device(device)), "apex": apex_support.unavailable()}
+    missing = {
+        "triton": triton_support.unavailable(torch.device(device)),
+        "apex": apex_support.unavailable(),
+    }
     for name, why in missing.items():
         if why:
             print(f"no {name}: {why}", file=sys.stderr)
@@ -89,9 +101,15 @@ def main(argv: list[str] | None = None) -> int:
     for kernel, arguments in inputs(device, dtype, options.tokens, options.hidden).items():
         cells = []
         for flavour in columns:
-            function = torch.compile(FLAVOURS[kernel]["reference"]) if flavour == "compile" else FLAVOURS[kernel].get(flavour)
+            function = (
+                torch.compile(FLAVOURS[kernel]["reference"])
+                if flavour == "compile"
+                else FLAVOURS[kernel].get(flavour)
+            )
             call = None if function is None else forward_backward(function, arguments)
-            cells.append("" if call is None else f"{milliseconds(call, device, options.repeats):.3f}")
+            cells.append(
+                "" if call is None else f"{milliseconds(call, device, options.repeats):.3f}"
+            )
         print(f"| {kernel} | {' | '.join(cells)} |", flush=True)
     return 0
 

@@ -45,7 +45,9 @@ class PlainGPT(nn.Module):
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """tokens [b, s + 1] -> loss."""
         inputs, labels = tokens[:, :-1], tokens[:, 1:]
-        x = self.tokens(inputs) + self.positions(torch.arange(inputs.shape[1], device=inputs.device))
+        x = self.tokens(inputs) + self.positions(
+            torch.arange(inputs.shape[1], device=inputs.device)
+        )
         for block in self.blocks:
             x = block(x)
         logits = F.linear(self.norm(x), self.tokens.weight)
@@ -55,7 +57,9 @@ class PlainGPT(nn.Module):
 class NanoGPT(nn.Module):
     """nanoGPT's own model, from a copy of its `model.py` (https://github.com/karpathy/nanoGPT) that the caller names."""
 
-    def __init__(self, file: str, vocab: int, hidden: int, heads: int, layers: int, length: int) -> None:
+    def __init__(
+        self, file: str, vocab: int, hidden: int, heads: int, layers: int, length: int
+    ) -> None:
         super().__init__()
         spec = importlib.util.spec_from_file_location("nanogpt_model", file)
         if spec is None or spec.loader is None:
@@ -63,7 +67,9 @@ class NanoGPT(nn.Module):
         module = importlib.util.module_from_spec(spec)
         sys.modules["nanogpt_model"] = module  # its dataclass looks itself up there
         spec.loader.exec_module(module)
-        sizes = module.GPTConfig(block_size=length, vocab_size=vocab, n_layer=layers, n_head=heads, n_embd=hidden)
+        sizes = module.GPTConfig(
+            block_size=length, vocab_size=vocab, n_layer=layers, n_head=heads, n_embd=hidden
+        )
         self.model = module.GPT(sizes)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -75,7 +81,11 @@ class NanoGPT(nn.Module):
 def yardstick(vocab: int, hidden: int, heads: int, layers: int, length: int) -> nn.Module:
     """nanoGPT's model where NANOGPT names a copy of its model.py, else the plain GPT of this file."""
     file = os.environ.get("NANOGPT", "")
-    return NanoGPT(file, vocab, hidden, heads, layers, length) if file else PlainGPT(vocab, hidden, heads, layers, length)
+    return (
+        NanoGPT(file, vocab, hidden, heads, layers, length)
+        if file
+        else PlainGPT(vocab, hidden, heads, layers, length)
+    )
 
 
 class PlainTraining:
@@ -85,7 +95,10 @@ class PlainTraining:
         self.model, self.micro = model, micro
         matrices = [p for p in model.parameters() if p.dim() == 2]
         vectors = [p for p in model.parameters() if p.dim() == 1]
-        groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
+        groups = [
+            {"params": matrices, "weight_decay": 0.1},
+            {"params": vectors, "weight_decay": 0.0},
+        ]
         self.optimizer = torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.95))
 
     def step(self, batch: torch.Tensor) -> float:

@@ -22,14 +22,14 @@ from torch import nn
 from torch.nn import functional as F
 
 from benchmarks.trainer.plain_gpt import Block, PlainTraining, yardstick
-from hangdoctor.layout import Layout
-from train import deepspeed_guards, session
-from train.config import Config, load_config
-from train.engine import build_engine
-from train.launch import discover
-from train.schedule import batch_size
-from train.topology import Topology, build_topology
-from train.validate import Machine, check
+from hangdoctor.model.layout import Layout
+from hangdoctor.train import deepspeed_guards, session
+from hangdoctor.train.config import Config, load_config
+from hangdoctor.train.engine import build_engine
+from hangdoctor.train.launch import discover
+from hangdoctor.train.schedule import batch_size
+from hangdoctor.train.topology import Topology, build_topology
+from hangdoctor.train.validate import Machine, check
 
 VOCAB = 1024  # a multiple of every padding: no run has rows that another has not
 
@@ -74,7 +74,9 @@ def trainer_step(config: Config, topology: Topology) -> Callable[[], Any]:
 
 def plain_step(config: Config) -> Callable[[], Any]:
     m, t = config.model, config.train
-    training = PlainTraining(yardstick(VOCAB, m.hidden_size, m.heads, m.layers, m.seq_length), t.micro_batch)
+    training = PlainTraining(
+        yardstick(VOCAB, m.hidden_size, m.heads, m.layers, m.seq_length), t.micro_batch
+    )
     batch = torch.randint(VOCAB, (t.global_batch, m.seq_length + 1))
     return lambda: training.step(batch)
 
@@ -137,7 +139,12 @@ def main() -> None:
         steps["plain"] = plain_step(config)
     medians = timed(steps, seconds)
     memory = psutil.Process().memory_full_info()
-    line = {"rank": launch.rank, "seconds": medians, "rss_mb": memory.rss / 1e6, "pss_mb": memory.pss / 1e6}
+    line = {
+        "rank": launch.rank,
+        "seconds": medians,
+        "rss_mb": memory.rss / 1e6,
+        "pss_mb": memory.pss / 1e6,
+    }
     (out / f"{launch.rank}.json").write_text(json.dumps(line))
     dist.barrier()
     dist.destroy_process_group()

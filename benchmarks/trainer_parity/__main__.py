@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.progress import say
-from train.config import load_config
-from train.data.prepare import prepared_standard_library
-from train.data.samples import build_samples
+from hangdoctor.train.config import load_config
+from hangdoctor.train.data.prepare import prepared_standard_library
+from hangdoctor.train.data.samples import build_samples
 
 from . import reference
 
@@ -79,11 +79,15 @@ def launch(ranks: int, flags: list[str], timeout: float = 1500.0) -> str:
         RuntimeError: it failed; the message is its last lines.
     """
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(ranks)]
-    command += ["--master_port", str(free_port()), "-m", "train", *flags]
+    command += ["--master_port", str(free_port()), "-m", "hangdoctor.train", *flags]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=timeout, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=timeout, check=False
+    )
     if done.returncode:
-        raise RuntimeError(f"{' '.join(flags)}: exit code {done.returncode}\n{done.stdout[-1500:]}\n{done.stderr[-3000:]}")
+        raise RuntimeError(
+            f"{' '.join(flags)}: exit code {done.returncode}\n{done.stdout[-1500:]}\n{done.stderr[-3000:]}"
+        )
     return done.stdout
 
 
@@ -94,38 +98,67 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 def reference_run(work: Path, flags: list[str]) -> list[dict[str, float]]:
     """The reference, from weights that a one-process run writes out before it learns anything."""
     folder = work / "start"
-    still = ["--optimizer.lr", "0", "--optimizer.min_lr", "0", "--optimizer.weight_decay", "0", "--train.exit_after", "1"]
+    still = [
+        "--optimizer.lr",
+        "0",
+        "--optimizer.min_lr",
+        "0",
+        "--optimizer.weight_decay",
+        "0",
+        "--train.exit_after",
+        "1",
+    ]
     launch(1, [*flags, *still, "--checkpoint.dir", str(folder)])
     config = load_config(flags)
     vocab = 257
     weights = reference.load_weights(folder / "global_step1", config.model.layers, vocab)
-    path = config.data.path if config.data.path != "stdlib" else prepared_standard_library(config.data.cache, "byte")
+    path = (
+        config.data.path
+        if config.data.path != "stdlib"
+        else prepared_standard_library(config.data.cache, "byte")
+    )
     samples = build_samples(path, config.data.split, 0, config.model.seq_length, config.train.seed)
     return reference.train(config.as_dict(), weights, samples)
 
 
-def compare(case: Case, expected: list[dict[str, float]], flags: list[str], work: Path) -> tuple[float, float]:
+def compare(
+    case: Case, expected: list[dict[str, float]], flags: list[str], work: Path
+) -> tuple[float, float]:
     """Largest difference of the losses, and largest relative difference of the gradient norms."""
     out = work / f"{case.name.replace(' ', '_')}.jsonl"
     out.unlink(missing_ok=True)
-    sizes = ["--parallel.tp", str(case.tp), "--parallel.pp", str(case.pp), "--log.metrics", str(out)]
+    sizes = [
+        "--parallel.tp",
+        str(case.tp),
+        "--parallel.pp",
+        str(case.pp),
+        "--log.metrics",
+        str(out),
+    ]
     launch(case.tp * case.pp * case.dp, [*flags, *sizes, *case.flags])
     got = read_metrics(out)
     if len(got) != len(expected):
         raise RuntimeError(f"{case.name}: {len(got)} iterations, {len(expected)} expected")
     loss = max(abs(g["loss"] - e["loss"]) for g, e in zip(got, expected, strict=True))
-    norm = max(abs(g["grad_norm"] - e["grad_norm"]) / e["grad_norm"] for g, e in zip(got, expected, strict=True))
+    norm = max(
+        abs(g["grad_norm"] - e["grad_norm"]) / e["grad_norm"]
+        for g, e in zip(got, expected, strict=True)
+    )
     return loss, norm
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.trainer_parity", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.trainer_parity", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--iterations", type=int, default=50)
     parser.add_argument("--precision", nargs="+", default=["fp32", "bf16"], choices=list(LIMITS))
     parser.add_argument("--only", nargs="+", default=[], help="names of the table's rows to run")
     options = parser.parse_args(argv)
     bad = 0
-    print("| TP x PP x DP | precision | iterations | loss: largest difference | gradient norm: largest relative difference |")
+    print(
+        "| TP x PP x DP | precision | iterations | loss: largest difference | gradient norm: largest relative difference |"
+    )
     print("|---|---|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory(prefix="trainer-parity-") as name:
         work = Path(name)
@@ -143,7 +176,10 @@ def main(argv: list[str] | None = None) -> int:
                 ok = loss <= LIMITS[precision] and norm <= LIMITS[precision]
                 bad += not ok
                 mark = "" if ok else f" **above {LIMITS[precision]:g}**"
-                print(f"| {case.name} | {precision} | {len(expected)} | {loss:.1e} | {norm:.1e}{mark} |", flush=True)
+                print(
+                    f"| {case.name} | {precision} | {len(expected)} | {loss:.1e} | {norm:.1e}{mark} |",
+                    flush=True,
+                )
     return 1 if bad else 0
 
 

@@ -44,7 +44,10 @@ class Reference:
         matrices = [v for v in self.master.values() if v.dim() == 2]
         vectors = [v for v in self.master.values() if v.dim() == 1]
         self.optimizer = torch.optim.AdamW(
-            [{"params": matrices, "weight_decay": o["weight_decay"]}, {"params": vectors, "weight_decay": 0.0}],
+            [
+                {"params": matrices, "weight_decay": o["weight_decay"]},
+                {"params": vectors, "weight_decay": 0.0},
+            ],
             lr=o["lr"],
             betas=(o["beta1"], o["beta2"]),
             eps=o["eps"],
@@ -61,7 +64,9 @@ class Reference:
 
     def _ends_branch(self, x: torch.Tensor, name: str, residual: torch.Tensor) -> torch.Tensor:
         """residual + (x W^T + b), with bf16's roundings where any tensor parallel layer has them: b comes after the sum."""
-        return residual + (F.linear(x, self.weights[f"{name}.weight"]) + self.weights[f"{name}.bias"])
+        return residual + (
+            F.linear(x, self.weights[f"{name}.weight"]) + self.weights[f"{name}.bias"]
+        )
 
     def _attention(self, x: torch.Tensor, layer: int) -> torch.Tensor:
         b, s, h = x.shape
@@ -77,7 +82,9 @@ class Reference:
             slopes = torch.tensor([2 ** (-8 * (i + 1) / heads) for i in range(heads)])
             mask = mask + slopes[:, None, None] * distance
         if self.model["position"] == "alibi":
-            y = F.scaled_dot_product_attention(q.float(), k.float(), v.float(), attn_mask=mask).to(x.dtype)
+            y = F.scaled_dot_product_attention(q.float(), k.float(), v.float(), attn_mask=mask).to(
+                x.dtype
+            )
         else:
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return y.transpose(1, 2).reshape(b, s, h)
@@ -86,7 +93,9 @@ class Reference:
         """Complex form: (x1 + i x2) e^(i m theta), with x1 and x2 the halves of a head."""
         s, width = x.shape[-2:]
         theta = self.model["rotary_base"] ** (-torch.arange(0, width, 2).double() / width)
-        turn = torch.polar(torch.ones(s, width // 2).double(), torch.outer(torch.arange(s).double(), theta))
+        turn = torch.polar(
+            torch.ones(s, width // 2).double(), torch.outer(torch.arange(s).double(), theta)
+        )
         first, second = x.double().chunk(2, dim=-1)
         turned = torch.complex(first, second) * turn
         return torch.cat((turned.real, turned.imag), dim=-1).to(x.dtype)
@@ -102,10 +111,14 @@ class Reference:
         for i in range(self.model["layers"]):
             normed = self._norm(x, f"{i}.norm")
             attended = self._ends_branch(self._attention(normed, i), f"{i}.attention.out", x)
-            inner = normed if self.model["parallel_block"] else self._norm(attended, f"{i}.mlp_norm")
+            inner = (
+                normed if self.model["parallel_block"] else self._norm(attended, f"{i}.mlp_norm")
+            )
             hidden = F.gelu(self._linear(inner, f"{i}.mlp.up"), approximate="tanh")
             x = self._ends_branch(hidden, f"{i}.mlp.down", attended)
-        logits = F.linear(self._norm(x, "final"), self.weights.get("output", self.weights["embedding"]))
+        logits = F.linear(
+            self._norm(x, "final"), self.weights.get("output", self.weights["embedding"])
+        )
         return F.cross_entropy(logits.float().flatten(0, 1), labels.flatten())
 
     def step(self, batch: torch.Tensor, learning_rate: float) -> tuple[float, float]:

@@ -31,9 +31,9 @@ import zmq
 
 from benchmarks.collector_scale.__main__ import RANKS, Fleet
 from benchmarks.progress import say
-from hangdoctor import messages as msg
-from hangdoctor.collector import address, keys
-from hangdoctor.web.place import Published, published
+from hangdoctor.transport import address, keys
+from hangdoctor.transport import messages as msg
+from hangdoctor.web.page_address import Published, published
 
 ROOT = Path(__file__).parents[2]
 _STUCK = 10  # readers that take nothing
@@ -99,7 +99,15 @@ async def readers(folder: Path, count: int, seconds: float) -> None:
         writer.write(ask)
     found = await asyncio.gather(*(one(i < 3) for i in range(count)))
     times = sum(t for _, _, t in found) / max(1, sum(b for _, b, t in found if t))
-    print(json.dumps({"frames": [f for f, _, _ in found], "bytes": sum(b for _, b, _ in found), "times": times}))
+    print(
+        json.dumps(
+            {
+                "frames": [f for f, _, _ in found],
+                "bytes": sum(b for _, b, _ in found),
+                "times": times,
+            }
+        )
+    )
 
 
 def prober(folder: Path, seconds: float) -> None:
@@ -127,9 +135,17 @@ def browser(folder: Path) -> None:
 
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or ""
-    for flag in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--window-size=1280,900"):
+    for flag in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-dev-shm-usage",
+        "--disable-gpu",
+        "--window-size=1280,900",
+    ):
         options.add_argument(flag)
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
+    driver = webdriver.Chrome(
+        options=options, service=webdriver.ChromeService(shutil.which("chromedriver"))
+    )
     told, found = place(folder), []
     try:
         log_in(driver, told)
@@ -162,7 +178,9 @@ def marks_of(driver: Any) -> list[float]:
     end = time.monotonic() + _PAGE_S
     while None in marks:
         if time.monotonic() > end:
-            raise SystemExit(f"the page shows no grid after {_PAGE_S:.0f} s ({marks}): {state_of(driver)}")
+            raise SystemExit(
+                f"the page shows no grid after {_PAGE_S:.0f} s ({marks}): {state_of(driver)}"
+            )
         time.sleep(0.05)
         marks = driver.execute_script(
             "return ['first-contentful-paint', 'grid'].map(name => performance.getEntriesByName(name)[0]?.startTime ?? null)"
@@ -228,7 +246,8 @@ async def measure(folder: Path, flags: argparse.Namespace) -> None:
 
 async def run(folder: Path, flags: argparse.Namespace, watched: psutil.Process) -> None:
     print(
-        f"load {os.getloadavg()[0]:.1f}; {flags.nodes} agents, {flags.nodes * RANKS} ranks, {flags.readers} readers", flush=True
+        f"load {os.getloadavg()[0]:.1f}; {flags.nodes} agents, {flags.nodes * RANKS} ranks, {flags.readers} readers",
+        flush=True,
     )
     say(f"waiting for {flags.nodes} agents to be here")
     fleet = Motley(flags.nodes, folder)
@@ -242,11 +261,22 @@ async def run(folder: Path, flags: argparse.Namespace, watched: psutil.Process) 
         print(f"{what}: {told}", flush=True)
     metrics = await asyncio.to_thread(get, folder, "/metrics")
     wanted = ("cut_off_total ", "page_frame_seconds ", "page_readers ")
-    print("; ".join(line for line in metrics.decode().splitlines() if line[0] != "#" and any(w in line for w in wanted)))
+    print(
+        "; ".join(
+            line
+            for line in metrics.decode().splitlines()
+            if line[0] != "#" and any(w in line for w in wanted)
+        )
+    )
     if shutil.which("chromium"):
         painted = await role("browser", folder, flags)
-        told = [(round(a), round(b)) for a, b in painted] if painted else "not measured, as said above"
-        print(f"Chromium, milliseconds to (first paint, grid of {flags.nodes * RANKS} ranks): {told}", flush=True)
+        told = (
+            [(round(a), round(b)) for a, b in painted] if painted else "not measured, as said above"
+        )
+        print(
+            f"Chromium, milliseconds to (first paint, grid of {flags.nodes * RANKS} ranks): {told}",
+            flush=True,
+        )
     say("a capture of all nodes, asked for by the API")
     begin = time.monotonic()
     before = (await status(folder))["concluded"]
@@ -262,9 +292,13 @@ async def run(folder: Path, flags: argparse.Namespace, watched: psutil.Process) 
     fleet.context.destroy(linger=0)
 
 
-async def one_measurement(folder: Path, flags: argparse.Namespace, watched: psutil.Process, readers_too: bool) -> str:
+async def one_measurement(
+    folder: Path, flags: argparse.Namespace, watched: psutil.Process, readers_too: bool
+) -> str:
     cpu, begin = sum(watched.cpu_times()[:2]), time.monotonic()
-    jobs = [role("prober", folder, flags)] + ([role("readers", folder, flags)] if readers_too else [])
+    jobs = [role("prober", folder, flags)] + (
+        [role("readers", folder, flags)] if readers_too else []
+    )
     times, *read = await asyncio.gather(*jobs)
     took = time.monotonic() - begin
     share = (sum(watched.cpu_times()[:2]) - cpu) / took
@@ -285,7 +319,9 @@ async def one_measurement(folder: Path, flags: argparse.Namespace, watched: psut
 
 def get(folder: Path, path: str, body: bytes | None = None) -> bytes:
     told = place(folder)
-    request = urllib.request.Request(told.address + path, body, {"Authorization": f"Bearer {told.token}"})
+    request = urllib.request.Request(
+        told.address + path, body, {"Authorization": f"Bearer {told.token}"}
+    )
     with urllib.request.urlopen(request, timeout=60) as found:
         return bytes(found.read())
 

@@ -1,1 +1,1 @@
-"""The command line: one file a verb, loaded when it runs."""
+"""One file for each verb, loaded when it runs."""

@@ -8,20 +8,36 @@ from typing import Any
 import click
 
 from ..errors import UsageError
-from .watching import choose_folder, collect, relay, watch_flags
+from ..sidecar.wiring import choose_folder, collect, relay, watch_flags
 
 __all__ = ["choose_folder", "command"]
 
 
 @click.command("collect")
-@click.option("--job", default="", metavar="NAME", help="Use the default folder of this job: ~/.hangdoctor/jobs/NAME.")
+@click.option(
+    "--job",
+    default="",
+    metavar="NAME",
+    help="Use the default folder of this job: ~/.hangdoctor/jobs/NAME.",
+)
 @watch_flags
-@click.option("--insecure", is_flag=True, help="Plaintext, without keys: tcp on the loopback or ipc only.")
-@click.option("--lonely", default=0.0, metavar="S", type=click.FloatRange(0), help="End so long after the last agent has left.")
+@click.option(
+    "--insecure", is_flag=True, help="Plaintext, without keys: tcp on the loopback or ipc only."
+)
+@click.option(
+    "--lonely",
+    default=0.0,
+    metavar="S",
+    type=click.FloatRange(0),
+    help="End so long after the last agent has left.",
+)
 @click.option("--parent", default="", metavar="ADDRESS|auto",
               help="Pass all on to this collector (auto: the first one of the folder), as a node of a tree.")  # fmt: skip
 @click.option(
-    "--name", default="", metavar="NAME", help="Of a node of the tree; agents choose it by --via NAME (default: this host)."
+    "--name",
+    default="",
+    metavar="NAME",
+    help="Of a node of the tree; agents choose it by --via NAME (default: this host).",
 )
 def command(folder: str | None, job: str, parent: str, name: str, **flags: Any) -> None:
     """The collector: hears the agents, watches for a stall, captures, diagnoses and keeps the incident.
@@ -35,9 +51,14 @@ def command(folder: str | None, job: str, parent: str, name: str, **flags: Any) 
     place = choose_folder(folder, job)
     if not parent:
         if name:
-            raise UsageError("--name is for a node of a tree", "Name the collector above it, too: --parent auto")
+            raise UsageError(
+                "--name is for a node of a tree", "Name the collector above it, too: --parent auto"
+            )
         collect(place, flags)
         return
     if flags["config"] or flags["once"] or flags["web"]:
-        raise UsageError("a node of a tree makes no verdict", "Give --config, --once and --web to the first collector.")
+        raise UsageError(
+            "a node of a tree makes no verdict",
+            "Give --config, --once and --web to the first collector.",
+        )
     relay(place, name or os.uname().nodename.split(".")[0], parent, flags)

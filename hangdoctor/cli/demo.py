@@ -18,13 +18,13 @@ from pathlib import Path
 
 import click
 
-from .. import bundle
 from ..diagnosis import diagnose
 from ..errors import HangdoctorError
 from ..launchers.local import LocalLauncher
-from ..model import JobCapture
+from ..model.capture import JobCapture
 from ..readers import discover, proc
 from ..readers.node import CaptureOptions
+from ..storage import bundle
 from . import pipes
 from .dump import keep
 from .output import deliver, progress_to_stderr
@@ -41,7 +41,12 @@ class DemoError(HangdoctorError):
 @click.command("demo")
 @click.option("--script", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
               help="Start this script under torchrun instead; it prints `fault: ...` when it hangs.")  # fmt: skip
-@click.option("--fault", default="", metavar="SPEC", help="The fault: KIND@RANK:ITERATION[:WHERE], see python -m train --help.")
+@click.option(
+    "--fault",
+    default="",
+    metavar="SPEC",
+    help="The fault: KIND@RANK:ITERATION[:WHERE], see python -m hangdoctor.train --help.",
+)
 @click.option(
     "--ranks",
     default=8,
@@ -51,7 +56,12 @@ class DemoError(HangdoctorError):
     help="Ranks to start; the bundled trainer takes 8.",
 )
 @click.option(
-    "--wait", "limit", default=100.0, show_default=True, metavar="S", help="Give up where the job does not hang by then."
+    "--wait",
+    "limit",
+    default=100.0,
+    show_default=True,
+    metavar="S",
+    help="Give up where the job does not hang by then.",
 )
 def command(script: str | None, fault: str, ranks: int, limit: float) -> None:
     """Hang one rank of a real 8-rank 3D-parallel training on this machine, and diagnose it.
@@ -61,7 +71,10 @@ def command(script: str | None, fault: str, ranks: int, limit: float) -> None:
     The job is ended and its files are removed; a bundle stays in the temporary folder, and its place is told.
     """
     if importlib.util.find_spec("torch") is None:
-        raise DemoError("the demo's job needs torch", "pip install 'hangdoctor[train]', or: make demo in a checkout.")
+        raise DemoError(
+            "the demo's job needs torch",
+            "pip install 'hangdoctor[train]', or: make demo in a checkout.",
+        )
     say = progress_to_stderr(False)
     with (
         tempfile.TemporaryDirectory(prefix="hangdoctor-demo-") as folder,
@@ -81,12 +94,20 @@ def command(script: str | None, fault: str, ranks: int, limit: float) -> None:
 def _conclude(capture: JobCapture) -> None:
     """The verdict, a bundle outside of the current folder, and what to do with it next."""
     diagnosis = diagnose(capture)
-    saved, trouble = keep(capture, diagnosis, Path(tempfile.gettempdir(), bundle.default_path(capture.job, capture.taken).name))
+    saved, trouble = keep(
+        capture,
+        diagnosis,
+        Path(tempfile.gettempdir(), bundle.default_path(capture.job, capture.taken).name),
+    )
     deliver(diagnosis, None, False, False, saved)
     if trouble is not None:
         raise trouble
     program = Path(sys.argv[0])
-    called = os.path.relpath(program) if program.name == "hangdoctor" and shutil.which("hangdoctor") is None else "hangdoctor"
+    called = (
+        os.path.relpath(program)
+        if program.name == "hangdoctor" and shutil.which("hangdoctor") is None
+        else "hangdoctor"
+    )
     pipes.say(f"next   {called} report {saved} --html demo.html")
 
 
@@ -97,11 +118,14 @@ def _command(script: str | None, fault: str, ranks: int) -> list[str]:
     ]  # fmt: skip
     if script is not None:
         return [*launch, script, *(["--fault", fault] if fault else [])]
-    package = importlib.util.find_spec("train")
+    package = importlib.util.find_spec("hangdoctor.train")
     if package is None or not package.submodule_search_locations:
-        raise DemoError("the bundled trainer is not installed", "pip install 'hangdoctor[train]', or name a --script.")
+        raise DemoError(
+            "the bundled trainer is not installed",
+            "pip install 'hangdoctor[train]', or name a --script.",
+        )
     config = Path(package.submodule_search_locations[0]) / "configs" / "cpu_2x2x2.yaml"
-    return [*launch, "-m", "train", "--config", str(config), "--fault", fault or _FAULT]
+    return [*launch, "-m", "hangdoctor.train", "--config", str(config), "--fault", fault or _FAULT]
 
 
 def _free_port() -> int:
@@ -115,7 +139,11 @@ def _free_port() -> int:
 @contextlib.contextmanager
 def running_job(command: list[str], folder: str) -> Iterator[subprocess.Popen[str]]:
     """The job in a session of its own, ended with all of its ranks at the end."""
-    env = os.environ | {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"), "TMPDIR": folder, "PYTHONUNBUFFERED": "1"}
+    env = os.environ | {
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+        "TMPDIR": folder,
+        "PYTHONUNBUFFERED": "1",
+    }
     job = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -151,7 +179,9 @@ def follow(job: subprocess.Popen[str]) -> queue.Queue[str | None]:
     return lines
 
 
-def _wait_for_fault(job: subprocess.Popen[str], lines: queue.Queue[str | None], limit: float) -> str:
+def _wait_for_fault(
+    job: subprocess.Popen[str], lines: queue.Queue[str | None], limit: float
+) -> str:
     end = time.monotonic() + limit
     tail: list[str] = []
     while time.monotonic() < end:
@@ -160,7 +190,9 @@ def _wait_for_fault(job: subprocess.Popen[str], lines: queue.Queue[str | None], 
         except queue.Empty:
             continue
         if line is None:
-            raise DemoError(f"the job ended with code {job.wait()} before its fault", _what_went_wrong(tail))
+            raise DemoError(
+                f"the job ended with code {job.wait()} before its fault", _what_went_wrong(tail)
+            )
         tail.append(line)
         if "fault:" in line:
             return line.strip()
@@ -181,7 +213,11 @@ def _rest(limit: float) -> str:
     before: list[int] = []
     while time.monotonic() < end:
         jobs = [j for j in discover.find_jobs() if f"{_RUN_ID}-{os.getpid()}" in j.key]
-        now = [t.switches if (t := proc.sample_thread(f.pid, f.pid)) else -1 for j in jobs for f in j.ranks]
+        now = [
+            t.switches if (t := proc.sample_thread(f.pid, f.pid)) else -1
+            for j in jobs
+            for f in j.ranks
+        ]
         if now != before or not jobs:
             before, since = now, time.monotonic()
         elif time.monotonic() - since > _REST_S:

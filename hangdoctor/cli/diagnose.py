@@ -6,21 +6,32 @@ from pathlib import Path
 
 import click
 
-from .. import bundle
 from ..diagnosis import diagnose
 from ..errors import BadInput
 from ..files import of_one_user
-from ..model import JobCapture
+from ..model.capture import JobCapture
 from ..readers import offline
+from ..storage import bundle
 from .output import deliver, exit_with, result_flags
 
 
 @click.command("diagnose")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
-@click.option("--bundle", "bundle_dir", metavar="DIR", type=click.Path(), help="Keep a new bundle of what was read.")
+@click.option(
+    "--bundle",
+    "bundle_dir",
+    metavar="DIR",
+    type=click.Path(),
+    help="Keep a new bundle of what was read.",
+)
 @result_flags
 def command(
-    paths: tuple[str, ...], bundle_dir: str | None, json_file: str | None, quiet: bool, no_color: bool, exit_code: bool
+    paths: tuple[str, ...],
+    bundle_dir: str | None,
+    json_file: str | None,
+    quiet: bool,
+    no_color: bool,
+    exit_code: bool,
 ) -> None:
     """The same diagnosis offline, from what was saved.
 
@@ -34,7 +45,11 @@ def command(
     if bundle_dir:
         from ..report.terminal import plain
 
-        saved = str(bundle.save(Path(bundle_dir), capture, diagnosis, plain(diagnosis), bundle.command_line()))
+        saved = str(
+            bundle.save(
+                Path(bundle_dir), capture, diagnosis, plain(diagnosis), bundle.command_line()
+            )
+        )
     deliver(diagnosis, json_file, quiet, no_color, saved)
     exit_with(diagnosis, exit_code)
 

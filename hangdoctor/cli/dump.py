@@ -9,48 +9,92 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from .. import bundle
-from ..bounded import OutOfTime, within
 from ..clock import SystemClock
 from ..diagnosis import diagnose
-from ..diagnosis.again import pause_s
+from ..diagnosis.third_sample import pause_s
 from ..errors import BundleError, HangdoctorError, UsageError
 from ..launchers.base import Launcher, Progress
-from ..launchers.twice import join_looks
-from ..model import Diagnosis, JobCapture
+from ..launchers.second_capture import join_looks
+from ..model.capture import JobCapture
+from ..model.diagnosis import Diagnosis
 from ..readers.node import CaptureOptions
+from ..storage import bundle
+from ..time_limit import OutOfTime, within
 from . import pipes
 from .output import deliver, exit_with, progress_to_stderr, result_flags
 
 _SAVE_S = 15.0  # for the bundle; the verdict waits for it
-_PAUSE_AT_MOST_S = 15.0  # a verdict in seconds, with its doubt, is worth more than a sure one in minutes
+_PAUSE_AT_MOST_S = (
+    15.0  # a verdict in seconds, with its doubt, is worth more than a sure one in minutes
+)
 
 
 @click.command("dump")
-@click.option("--local", "local", is_flag=True, help="All rank processes of this user on this host (root: of everybody).")
-@click.option("--pid", "pids", type=click.IntRange(min=1), multiple=True, metavar="P", help="This process; repeat for more.")
-@click.option("--jobid", metavar="J[.STEP]", help="A running Slurm job: one short step beside the training on each node.")
-@click.option("--hostfile", metavar="F", type=click.Path(), help="Hosts, one a line (`host [slots=n]`), by ssh or pdsh.")
+@click.option(
+    "--local",
+    "local",
+    is_flag=True,
+    help="All rank processes of this user on this host (root: of everybody).",
+)
+@click.option(
+    "--pid",
+    "pids",
+    type=click.IntRange(min=1),
+    multiple=True,
+    metavar="P",
+    help="This process; repeat for more.",
+)
+@click.option(
+    "--jobid",
+    metavar="J[.STEP]",
+    help="A running Slurm job: one short step beside the training on each node.",
+)
+@click.option(
+    "--hostfile",
+    metavar="F",
+    type=click.Path(),
+    help="Hosts, one a line (`host [slots=n]`), by ssh or pdsh.",
+)
 @click.option("--pbs", is_flag=True, help="The nodes of this PBS job (PBS_NODEFILE), by mpiexec.")
-@click.option("--job", default="", metavar="KEY", help="Which job, where a host runs several; otherwise the newest.")
-@click.option("--user", default="", help="Ranks of this user (default: yours; for root everybody's).")
+@click.option(
+    "--job",
+    default="",
+    metavar="KEY",
+    help="Which job, where a host runs several; otherwise the newest.",
+)
+@click.option(
+    "--user", default="", help="Ranks of this user (default: yours; for root everybody's)."
+)
 @click.option("--settle", default=1.0, show_default=True, type=click.FloatRange(0, 3600), metavar="S",
               help="Seconds between the two captures: what moved is not stuck. Not given: a longer look where that alone tells slow from stuck.")  # fmt: skip
 @click.option("--timeout", default=20.0, show_default=True, type=click.FloatRange(0.5, 3600), metavar="S",
               help="Deadline of the whole capture; what has not answered by then is missing.")  # fmt: skip
 @click.option(
-    "--native", is_flag=True, help="Native frames too. Stops each process for about 0.6 s; never one in state D or T."
+    "--native",
+    is_flag=True,
+    help="Native frames too. Stops each process for about 0.6 s; never one in state D or T.",
 )
 @click.option(
-    "--blocking", is_flag=True, help="Stop each process while it is read (consistent stacks); never one in state D or T."
+    "--blocking",
+    is_flag=True,
+    help="Stop each process while it is read (consistent stacks); never one in state D or T.",
 )
 @click.option(
     "--nccl-dump", is_flag=True,
     help="Make ranks without a black box write NCCL's own dump (TORCH_NCCL_DEBUG_INFO_PIPE_FILE), where that overwrites none.",
 )  # fmt: skip
-@click.option("--python", "python", metavar="PATH", help="Python on the nodes that can import hangdoctor (default: this one).")
 @click.option(
-    "--remote-shell", type=click.Choice(["ssh", "pdsh"]), default="ssh", show_default=True, help="How --hostfile reaches hosts."
+    "--python",
+    "python",
+    metavar="PATH",
+    help="Python on the nodes that can import hangdoctor (default: this one).",
+)
+@click.option(
+    "--remote-shell",
+    type=click.Choice(["ssh", "pdsh"]),
+    default="ssh",
+    show_default=True,
+    help="How --hostfile reaches hosts.",
 )
 @click.option(
     "--bundle",
@@ -74,20 +118,30 @@ def command(**flags: object) -> None:
     quiet = bool(flags["quiet"])
     launcher, options = choose_launcher(flags, options)
     told = click.get_current_context().get_parameter_source
-    settle_given, timeout_given = (told(name) is not ParameterSource.DEFAULT for name in ("settle", "timeout"))
+    settle_given, timeout_given = (
+        told(name) is not ParameterSource.DEFAULT for name in ("settle", "timeout")
+    )
     whole_s = options.timeout_s if timeout_given else 2 * options.timeout_s + _PAUSE_AT_MOST_S
     capture = _look(launcher, options, progress_to_stderr(quiet), 0.0 if settle_given else whole_s)
-    for note in (n for node in capture.nodes for n in node.notes if n.startswith("job ") and not quiet):
-        pipes.say(f"hangdoctor: {note}", err=True)  # a choice was made; with --quiet, the JSON and the bundle tell it
+    for note in (
+        n for node in capture.nodes for n in node.notes if n.startswith("job ") and not quiet
+    ):
+        pipes.say(
+            f"hangdoctor: {note}", err=True
+        )  # a choice was made; with --quiet, the JSON and the bundle tell it
     diagnosis = diagnose(capture)
-    saved, trouble = ("", None) if flags["no_bundle"] else keep(capture, diagnosis, flags["bundle_dir"])
+    saved, trouble = (
+        ("", None) if flags["no_bundle"] else keep(capture, diagnosis, flags["bundle_dir"])
+    )
     deliver(diagnosis, flags["json_file"], quiet, bool(flags["no_color"]), saved)  # type: ignore[arg-type]
     if trouble is not None:
         raise trouble  # after the verdict, which is worth more than the bundle
     exit_with(diagnosis, bool(flags["exit_code"]))
 
 
-def _look(launcher: Launcher, options: CaptureOptions, progress: Progress, whole_s: float) -> JobCapture:
+def _look(
+    launcher: Launcher, options: CaptureOptions, progress: Progress, whole_s: float
+) -> JobCapture:
     """Capture; a second time where only that tells a slow rank from one that hangs, and both fit into `whole_s`."""
     clock = SystemClock()
     begin = clock.monotonic()
@@ -97,9 +151,13 @@ def _look(launcher: Launcher, options: CaptureOptions, progress: Progress, whole
     if not 0 < pause <= _PAUSE_AT_MOST_S:
         return capture
     if 2 * first_s + pause > whole_s:
-        capture.notes.append(f"a later look, in {pause:.0f} s, tells slow from stuck here; --timeout left no time for it")
+        capture.notes.append(
+            f"a later look, in {pause:.0f} s, tells slow from stuck here; --timeout left no time for it"
+        )
         return capture
-    progress(f"such waits are usual in this job: looking again in {pause:.0f} s, to tell slow from stuck")
+    progress(
+        f"such waits are usual in this job: looking again in {pause:.0f} s, to tell slow from stuck"
+    )
     time.sleep(pause)
     apart = clock.monotonic() - begin
     try:
@@ -109,7 +167,9 @@ def _look(launcher: Launcher, options: CaptureOptions, progress: Progress, whole
         return capture
 
 
-def choose_launcher(flags: dict[str, object], options: CaptureOptions) -> tuple[Launcher, CaptureOptions]:
+def choose_launcher(
+    flags: dict[str, object], options: CaptureOptions
+) -> tuple[Launcher, CaptureOptions]:
     """The launcher for the target that the flags name.
 
     Raises:
@@ -118,7 +178,9 @@ def choose_launcher(flags: dict[str, object], options: CaptureOptions) -> tuple[
     named = [name for name in ("local", "pids", "jobid", "hostfile", "pbs") if flags[name]]
     if len(named) != 1:
         what = "no target" if not named else "more than one target"
-        raise UsageError(f"{what} named", "Name one: --local, --pid P, --jobid J, --hostfile F or --pbs.")
+        raise UsageError(
+            f"{what} named", "Name one: --local, --pid P, --jobid J, --hostfile F or --pbs."
+        )
     python = flags["python"]
     if named[0] in ("local", "pids"):
         from ..launchers.local import LocalLauncher
@@ -128,24 +190,35 @@ def choose_launcher(flags: dict[str, object], options: CaptureOptions) -> tuple[
         from ..launchers.slurm import SlurmLauncher, parse_job
 
         job, step = parse_job(str(flags["jobid"]))
-        return SlurmLauncher(job, step, str(python or "")), msgspec.structs.replace(options, slurm_job=job, slurm_step=step)
+        return SlurmLauncher(job, step, str(python or "")), msgspec.structs.replace(
+            options, slurm_job=job, slurm_step=step
+        )
     if named[0] == "pbs":
         from ..launchers.pbs import PbsLauncher
 
         return PbsLauncher(str(python or "")), options
     from ..launchers.ssh import SshLauncher
 
-    return SshLauncher(Path(str(flags["hostfile"])), str(flags["remote_shell"]), str(python or "")), options
+    return SshLauncher(
+        Path(str(flags["hostfile"])), str(flags["remote_shell"]), str(python or "")
+    ), options
 
 
-def keep(capture: JobCapture, diagnosis: Diagnosis, wanted: object) -> tuple[str, BundleError | None]:
+def keep(
+    capture: JobCapture, diagnosis: Diagnosis, wanted: object
+) -> tuple[str, BundleError | None]:
     """(where the bundle is, nothing), or (nothing, what went wrong)."""
     from ..report.terminal import plain
 
     path = Path(str(wanted)) if wanted else bundle.default_path(capture.job, capture.taken)
     try:
         return str(
-            within(_SAVE_S, lambda: bundle.save(path, capture, diagnosis, plain(diagnosis), bundle.command_line()))
+            within(
+                _SAVE_S,
+                lambda: bundle.save(
+                    path, capture, diagnosis, plain(diagnosis), bundle.command_line()
+                ),
+            )
         ), None
     except OutOfTime:
         why = f"the bundle was not written: {path.parent.absolute()} did not answer within {_SAVE_S:.0f} s"

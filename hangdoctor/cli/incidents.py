@@ -10,14 +10,15 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from .. import bundle, printable
-from ..collector import address
 from ..diagnosis import diagnose
 from ..errors import UsageError
-from ..incidents import Incidents
+from ..sidecar.wiring import choose_folder
+from ..storage import bundle
+from ..storage.incidents import Incidents
+from ..text import printable
+from ..transport import address
 from . import pipes
 from .output import deliver
-from .watching import choose_folder
 
 _JOBS = 6  # named in one line
 
@@ -70,18 +71,27 @@ def _open(ctx: click.Context, changes: bool = False) -> Incidents:
     if named.folder or named.job:
         return Incidents(choose_folder(named.folder, named.job), create=False)
     # A collector writes the index as long as it runs, so that it tells which job is the newest.
-    kept = sorted(address.job_folder("-").parent.glob("*/incidents/index.sqlite"), key=lambda p: -p.stat().st_mtime)
+    kept = sorted(
+        address.job_folder("-").parent.glob("*/incidents/index.sqlite"),
+        key=lambda p: -p.stat().st_mtime,
+    )
     jobs = [p.parents[1].name for p in kept]
-    there = f"{', '.join(jobs[:_JOBS])}{f' and {len(jobs) - _JOBS} more' if len(jobs) > _JOBS else ''}"
+    there = (
+        f"{', '.join(jobs[:_JOBS])}{f' and {len(jobs) - _JOBS} more' if len(jobs) > _JOBS else ''}"
+    )
     if not jobs:
         raise UsageError("no folder named, and below ~/.hangdoctor/jobs there is none of a collector",
                          "Name the folder that the collector was given: --folder DIR")  # fmt: skip
     if changes:
         raise UsageError(
-            "prune removes only from a folder that is named", f"Name it: --job NAME (or --folder DIR). There are: {there}"
+            "prune removes only from a folder that is named",
+            f"Name it: --job NAME (or --folder DIR). There are: {there}",
         )
     other = f"; there are {there} (--job NAME)" if len(jobs) > 1 else ""
-    pipes.say(f"hangdoctor: incidents of ~/.hangdoctor/jobs/{jobs[0]}{', the newest' if other else ''}{other}", err=True)
+    pipes.say(
+        f"hangdoctor: incidents of ~/.hangdoctor/jobs/{jobs[0]}{', the newest' if other else ''}{other}",
+        err=True,
+    )
     return Incidents(kept[0].parents[1], create=False)
 
 
@@ -99,7 +109,9 @@ def list_them(ctx: click.Context, as_json: bool) -> None:
     for row in rows:
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.at))
         state = "" if row.state == "saved" else f" [{row.state}]"
-        pipes.say(f"{row.id}  {at}  {row.status or '-'} {row.kind} {row.ranks}{state}  {row.summary}")
+        pipes.say(
+            f"{row.id}  {at}  {row.status or '-'} {row.kind} {row.ranks}{state}  {row.summary}"
+        )
     if not rows:
         pipes.say("no incidents", err=True)
 
@@ -123,9 +135,20 @@ def show(ctx: click.Context, id: str, json_file: str | None, no_color: bool) -> 
 
 @command.command("prune")
 @_which
-@click.option("--keep", default=20, show_default=True, type=click.IntRange(0), metavar="N", help="Keep the newest so many.")
 @click.option(
-    "--older-than", default=0.0, type=click.FloatRange(0), metavar="DAYS", help="Of the rest remove only what is older."
+    "--keep",
+    default=20,
+    show_default=True,
+    type=click.IntRange(0),
+    metavar="N",
+    help="Keep the newest so many.",
+)
+@click.option(
+    "--older-than",
+    default=0.0,
+    type=click.FloatRange(0),
+    metavar="DAYS",
+    help="Of the rest remove only what is older.",
 )
 @click.pass_context
 def prune(ctx: click.Context, keep: int, older_than: float) -> None:

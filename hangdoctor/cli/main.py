@@ -21,12 +21,21 @@ VERBS: dict[str, tuple[str, str]] = {
     "diagnose": ("diagnose", "The same diagnosis offline, from a bundle or from py-spy output."),
     "run": ("run", "Start a training with the probe in every rank, without a code change."),
     "agent": ("agent", "The node agent: what runs beside the ranks."),
-    "collect": ("collect", "The collector: hears the agents, sees a stall, captures and keeps the verdict."),
+    "collect": (
+        "collect",
+        "The collector: hears the agents, sees a stall, captures and keeps the verdict.",
+    ),
     "sidecar": ("sidecar", "Agents on every node of a running job, and the collector beside them."),
     "top": ("top", "Who holds up whom, live in the terminal."),
-    "trace": ("trace", "Python calls of running ranks, switched on and off; one timeline of all ranks."),
+    "trace": (
+        "trace.verb",
+        "Python calls of running ranks, switched on and off; one timeline of all ranks.",
+    ),
     "report": ("report", "Files to look at, to share or to load elsewhere, from a bundle."),
-    "preflight": ("preflight", "Check nodes before a job: GPUs, network, ptrace, clocks, disks, versions."),
+    "preflight": (
+        "preflight",
+        "Check nodes before a job: GPUs, network, ptrace, clocks, disks, versions.",
+    ),
     "incidents": ("incidents", "What the collector has kept: list, show, prune."),
     "demo": ("demo", "Hang one rank of a real 8-rank job here, and diagnose it."),
 }
@@ -50,7 +59,9 @@ class Verbs(click.Group):
             formatter.write_dl([(name, help) for name, (_, help) in VERBS.items()])
 
 
-@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
 @click.version_option(__version__, prog_name="hangdoctor")
 def program() -> None:
     """Names the rank that hangs a distributed training, in seconds, with its evidence.
@@ -73,7 +84,9 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
             stream.reconfigure(errors="replace")
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) == signal.SIG_DFL:  # what is ignored stays so, as under nohup; also for `run`'s command
+        if (
+            signal.getsignal(number) == signal.SIG_DFL
+        ):  # what is ignored stays so, as under nohup; also for `run`'s command
             signal.signal(number, _terminated)
     pipes.watch()
     code = 0

@@ -10,10 +10,10 @@ from typing import Any
 
 import click
 
-from .. import bundle
-from ..bounded import OutOfTime, within
 from ..errors import BundleError
-from ..model import Diagnosis
+from ..model.diagnosis import Diagnosis
+from ..storage import bundle
+from ..time_limit import OutOfTime, within
 from . import pipes
 
 _WRITE_S = 20.0
@@ -29,29 +29,52 @@ def result_flags(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar="FILE|-",
             help="Write the diagnosis as JSON; - is standard output, instead of the report.",
         ),
-        click.option("--quiet", "-q", is_flag=True, help="Print the verdict's sentence only, and no progress."),
-        click.option("--no-color", is_flag=True, help="No colours (also NO_COLOR, and where the output is no terminal)."),
-        click.option("--exit-code", is_flag=True, help="Exit with 10 for a hang, 11 slow, 12 could not tell, 0 healthy."),
+        click.option(
+            "--quiet",
+            "-q",
+            is_flag=True,
+            help="Print the verdict's sentence only, and no progress.",
+        ),
+        click.option(
+            "--no-color",
+            is_flag=True,
+            help="No colours (also NO_COLOR, and where the output is no terminal).",
+        ),
+        click.option(
+            "--exit-code",
+            is_flag=True,
+            help="Exit with 10 for a hang, 11 slow, 12 could not tell, 0 healthy.",
+        ),
     ]
     for flag in reversed(flags):
         command = flag(command)
     return command
 
 
-def deliver(diagnosis: Diagnosis, json_file: str | None, quiet: bool, no_color: bool, saved: str = "") -> None:
+def deliver(
+    diagnosis: Diagnosis, json_file: str | None, quiet: bool, no_color: bool, saved: str = ""
+) -> None:
     """The result to standard output, as a report or as JSON; JSON to a file as well."""
     with pipes.shown():  # `| head` has seen enough; the exit code still tells the verdict
         if json_file == "-":
             sys.stdout.buffer.write(bundle.encode_diagnosis(diagnosis))
         else:
             _show(diagnosis, quiet, no_color, saved)
-    if json_file and json_file != "-":  # after the report: a file that cannot be written must not cost the verdict
+    if (
+        json_file and json_file != "-"
+    ):  # after the report: a file that cannot be written must not cost the verdict
         try:
-            within(_WRITE_S, lambda: Path(json_file).write_bytes(bundle.encode_diagnosis(diagnosis)))
+            within(
+                _WRITE_S, lambda: Path(json_file).write_bytes(bundle.encode_diagnosis(diagnosis))
+            )
         except OutOfTime:
-            raise BundleError(f"the diagnosis was not written: {json_file} did not answer within {_WRITE_S:.0f} s") from None
+            raise BundleError(
+                f"the diagnosis was not written: {json_file} did not answer within {_WRITE_S:.0f} s"
+            ) from None
         except OSError as error:
-            raise BundleError(f"the diagnosis cannot be written to {json_file}: {error.strerror}") from error
+            raise BundleError(
+                f"the diagnosis cannot be written to {json_file}: {error.strerror}"
+            ) from error
 
 
 def _show(diagnosis: Diagnosis, quiet: bool, no_color: bool, saved: str) -> None:
@@ -95,7 +118,9 @@ def write_file(target: str, pieces: Iterable[bytes]) -> int:
         if not special:
             staging.replace(path)
     except OSError as error:
-        raise BundleError(f"{target} cannot be written: {error.strerror}", "Name another place.") from error
+        raise BundleError(
+            f"{target} cannot be written: {error.strerror}", "Name another place."
+        ) from error
     finally:
         if not special:
             staging.unlink(missing_ok=True)

@@ -19,7 +19,7 @@ from typing import Any, TextIO
 import click
 
 from ..errors import OutputClosed
-from ..texts import tame, visible
+from ..text.plain import tame, visible
 
 _STDOUT = 1
 
@@ -68,9 +68,16 @@ def _again(stream: TextIO, kind: type[io.FileIO]) -> TextIO:
         return stream
     stream.flush()
     file = kind(stream.fileno(), "wb", closefd=False)
-    buffer: Any = file if isinstance(stream.buffer, io.FileIO) else io.BufferedWriter(file)  # none under python -u
+    buffer: Any = (
+        file if isinstance(stream.buffer, io.FileIO) else io.BufferedWriter(file)
+    )  # none under python -u
     return _Tame(
-        buffer, stream.encoding, stream.errors, "\n", line_buffering=stream.line_buffering, write_through=stream.write_through
+        buffer,
+        stream.encoding,
+        stream.errors,
+        "\n",
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
     )
 
 

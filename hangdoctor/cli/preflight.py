@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
 
 from ..errors import BundleError, UsageError
-from ..launchers import preflight
-from ..launchers.everywhere import Target
 from ..launchers.slurm import parse_job
-from ..printable import as_json
-from ..readers.preflight import Options
-from ..readers.preflight_compare import Preflight
+from ..launchers.verb_on_nodes import Target
+from ..preflight import on_nodes as preflight
+from ..preflight.checks import PreflightOptions
+from ..preflight.compare import Preflight
+from ..text.printable import as_json
 from . import pipes
 from .output import progress_to_stderr
 
@@ -24,13 +25,37 @@ EXIT_CODES = {"ok": 0, "fail": 10, "warn": 11, "unknown": 12}
 
 @click.command("preflight")
 @click.option("--local", is_flag=True, help="This host (the default).")
-@click.option("--jobid", metavar="J[.STEP]", help="The nodes of a Slurm job, an allocation without a training included.")
-@click.option("--hostfile", metavar="F", type=click.Path(path_type=Path), help="Hosts, one a line (`host [slots=n]`), by ssh.")
-@click.option("--pbs", is_flag=True, help="The nodes of this PBS job (PBS_NODEFILE), by mpiexec.")
-@click.option("--gpus", default=-1, type=click.IntRange(-1, 64), metavar="N", help="GPUs that each node must have; 0 for none.")
-@click.option("--path", "paths", multiple=True, metavar="DIR", help="A folder that the job writes to; repeat for more.")
 @click.option(
-    "--python", default="", metavar="PATH", help="Python on the nodes that can import hangdoctor (default: this one)."
+    "--jobid",
+    metavar="J[.STEP]",
+    help="The nodes of a Slurm job, an allocation without a training included.",
+)
+@click.option(
+    "--hostfile",
+    metavar="F",
+    type=click.Path(path_type=Path),
+    help="Hosts, one a line (`host [slots=n]`), by ssh.",
+)
+@click.option("--pbs", is_flag=True, help="The nodes of this PBS job (PBS_NODEFILE), by mpiexec.")
+@click.option(
+    "--gpus",
+    default=-1,
+    type=click.IntRange(-1, 64),
+    metavar="N",
+    help="GPUs that each node must have; 0 for none.",
+)
+@click.option(
+    "--path",
+    "paths",
+    multiple=True,
+    metavar="DIR",
+    help="A folder that the job writes to; repeat for more.",
+)
+@click.option(
+    "--python",
+    default="",
+    metavar="PATH",
+    help="Python on the nodes that can import hangdoctor (default: this one).",
 )
 @click.option(
     "--timeout",
@@ -41,15 +66,28 @@ EXIT_CODES = {"ok": 0, "fail": 10, "warn": 11, "unknown": 12}
     help="Deadline of a node's checks.",
 )
 @click.option(
-    "--json", "json_file", metavar="FILE|-", help="Write the findings as JSON; - is standard output, instead of the table."
+    "--json",
+    "json_file",
+    metavar="FILE|-",
+    help="Write the findings as JSON; - is standard output, instead of the table.",
 )
-@click.option("--quiet", "-q", is_flag=True, help="No progress, and of the table only what is not in order.")
-@click.option("--no-color", is_flag=True, help="No colours (also NO_COLOR, and where the output is no terminal).")
 @click.option(
-    "--exit-code", is_flag=True, help="Exit with 10 where something fails, 11 for warnings, 12 could not tell, 0 ready."
+    "--quiet", "-q", is_flag=True, help="No progress, and of the table only what is not in order."
 )
-@click.option("--once", hidden=True, help="Check this node for another host; OPTIONS come from there.")
-def command(**flags: object) -> None:
+@click.option(
+    "--no-color",
+    is_flag=True,
+    help="No colours (also NO_COLOR, and where the output is no terminal).",
+)
+@click.option(
+    "--exit-code",
+    is_flag=True,
+    help="Exit with 10 where something fails, 11 for warnings, 12 could not tell, 0 ready.",
+)
+@click.option(
+    "--once", hidden=True, help="Check this node for another host; OPTIONS come from there."
+)
+def command(**flags: Any) -> None:
     """Check nodes before a job: GPUs, network, ptrace, clocks, disks, limits, versions, ranks left over.
 
     Each check tells what it read, whether that is in order, and what to do. With several nodes the versions, GPUs and
@@ -59,15 +97,19 @@ def command(**flags: object) -> None:
         _answer(str(flags["once"]))
         return
     if sum(bool(flags[name]) for name in ("local", "jobid", "hostfile", "pbs")) > 1:
-        raise UsageError("more than one target named", "Name one: --local, --jobid J, --hostfile F or --pbs.")
-    options = Options(paths=list(flags["paths"]), gpus=flags["gpus"], timeout_s=flags["timeout"])  # type: ignore[call-overload, arg-type]
+        raise UsageError(
+            "more than one target named", "Name one: --local, --jobid J, --hostfile F or --pbs."
+        )
+    options = PreflightOptions(
+        paths=list(flags["paths"]), gpus=flags["gpus"], timeout_s=flags["timeout"]
+    )
     if flags["jobid"] or flags["hostfile"] or flags["pbs"]:
         job = parse_job(str(flags["jobid"])) if flags["jobid"] else None
-        target = Target(job, flags["hostfile"], bool(flags["pbs"]), str(flags["python"]))  # type: ignore[arg-type]
+        target = Target(job, flags["hostfile"], bool(flags["pbs"]), str(flags["python"]))
         found = preflight.remote(target, options, progress_to_stderr(bool(flags["quiet"])))
     else:
         found = preflight.local(options)
-    _deliver(found, flags["json_file"], bool(flags["quiet"]), bool(flags["no_color"]))  # type: ignore[arg-type]
+    _deliver(found, flags["json_file"], bool(flags["quiet"]), bool(flags["no_color"]))
     if flags["exit_code"]:
         raise click.exceptions.Exit(EXIT_CODES[found.verdict])
 
@@ -83,7 +125,9 @@ def _answer(once: str) -> None:
 
 def _deliver(found: Preflight, json_file: str | None, quiet: bool, no_color: bool) -> None:
     data = as_json(found)
-    with pipes.shown():  # the exit code tells the verdict also where nobody reads the table to its end
+    with (
+        pipes.shown()
+    ):  # the exit code tells the verdict also where nobody reads the table to its end
         if json_file == "-":
             sys.stdout.buffer.write(data)
         else:
@@ -92,14 +136,21 @@ def _deliver(found: Preflight, json_file: str | None, quiet: bool, no_color: boo
         try:
             Path(json_file).write_bytes(data)
         except OSError as error:
-            raise BundleError(f"the findings cannot be written to {json_file}: {error.strerror}") from error
+            raise BundleError(
+                f"the findings cannot be written to {json_file}: {error.strerror}"
+            ) from error
 
 
 def _show(found: Preflight, quiet: bool, no_color: bool) -> None:
     from rich.console import Console
 
-    from ..report.preflight import render
+    from ..preflight.terminal import render
 
     plain = no_color or bool(os.environ.get("NO_COLOR"))
-    shown = msgspec.structs.replace(found, findings=[f for f in found.findings if f.verdict != "ok" or not quiet])
-    render(shown, Console(color_system=None if plain else "auto", width=None if sys.stdout.isatty() else 160))
+    shown = msgspec.structs.replace(
+        found, findings=[f for f in found.findings if f.verdict != "ok" or not quiet]
+    )
+    render(
+        shown,
+        Console(color_system=None if plain else "auto", width=None if sys.stdout.isatty() else 160),
+    )

@@ -8,10 +8,11 @@ from typing import Protocol
 
 import click
 
-from .. import bundle
 from ..diagnosis import diagnose
 from ..errors import HangdoctorError, UsageError
-from ..model import Diagnosis, JobCapture
+from ..model.capture import JobCapture
+from ..model.diagnosis import Diagnosis
+from ..storage import bundle
 from . import pipes
 from .output import write_file
 
@@ -25,12 +26,28 @@ class Writer(Protocol):
 # flag -> (module of hangdoctor, its function, what --help says); imported when it is asked for.
 FORMATS: dict[str, tuple[str, str, str]] = {
     "text": ("report.terminal", "as_bytes", "The report as a terminal shows it, without colours."),
-    "perfetto": ("timeline.pftrace", "as_bytes", "All ranks on one time axis, for Perfetto's viewer (ui.perfetto.dev)."),
-    "folded": ("timeline.stacks", "folded", "Stacks of all ranks, merged, as flame graph tools read them."),
-    "folded-by-rank": ("timeline.stacks", "folded_by_rank", "The same, each rank by itself."),
-    "speedscope": ("timeline.stacks", "speedscope", "Stacks, merged and of each rank, for www.speedscope.app."),
-    "json": ("bundle", "as_bytes", "The diagnosis as JSON, as `diagnose --json` gives it."),
-    "html": ("report.html", "as_bytes", "One page to look at and to send around; loads nothing from anywhere."),
+    "perfetto": (
+        "timeline.pftrace",
+        "as_bytes",
+        "All ranks on one time axis, for Perfetto's viewer (ui.perfetto.dev).",
+    ),
+    "folded": (
+        "timeline.folded",
+        "folded",
+        "Stacks of all ranks, merged, as flame graph tools read them.",
+    ),
+    "folded-by-rank": ("timeline.folded", "folded_by_rank", "The same, each rank by itself."),
+    "speedscope": (
+        "timeline.folded",
+        "speedscope",
+        "Stacks, merged and of each rank, for www.speedscope.app.",
+    ),
+    "json": ("storage.bundle", "as_bytes", "The diagnosis as JSON, as `diagnose --json` gives it."),
+    "html": (
+        "report.html",
+        "as_bytes",
+        "One page to look at and to send around; loads nothing from anywhere.",
+    ),
 }
 
 
@@ -50,7 +67,9 @@ def command(folder: Path, quiet: bool, **wanted: str | None) -> None:
     """
     chosen = {name.replace("_", "-"): target for name, target in wanted.items() if target}
     if not chosen:
-        raise UsageError("name at least one file to write: " + ", ".join(f"--{name} FILE" for name in FORMATS))
+        raise UsageError(
+            "name at least one file to write: " + ", ".join(f"--{name} FILE" for name in FORMATS)
+        )
     if sum(target == "-" for target in chosen.values()) > 1:
         raise UsageError("only one of the files can be standard output")
     capture = bundle.load(folder)

@@ -14,17 +14,28 @@ import click
 from ..errors import HangdoctorError, UsageError
 from ..probe.calls import request as requests
 from .run_environment import STARTUP, pass_on_by_open_mpi, prepare, without_ours
-from .trace_flags import choice_flags
+from .trace.flags import choice_flags
 
 __all__ = ["STARTUP", "command", "prepare"]
 
 
-@click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--trace", "trace", is_flag=True, help="Trace Python calls from the start, in every rank (hangdoctor trace).")
+@click.command(
+    "run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+)
+@click.option(
+    "--trace",
+    "trace",
+    is_flag=True,
+    help="Trace Python calls from the start, in every rank (hangdoctor trace).",
+)
 @choice_flags("With --trace: ")
 @click.argument("cmd", nargs=-1, type=click.UNPROCESSED, metavar="-- CMD...")
 def command(
-    cmd: tuple[str, ...], trace: bool, follow: tuple[str, ...], ignore: tuple[str, ...], from_iteration: int | None
+    cmd: tuple[str, ...],
+    trace: bool,
+    follow: tuple[str, ...],
+    ignore: tuple[str, ...],
+    from_iteration: int | None,
 ) -> None:
     """Start a training command with the probe inside it, without a change to its code.
 
@@ -35,12 +46,17 @@ def command(
     the probe.
     """
     if not cmd:
-        raise UsageError("no command to run", "For example: hangdoctor run -- torchrun --nproc_per_node 8 train.py")
+        raise UsageError(
+            "no command to run",
+            "For example: hangdoctor run -- torchrun --nproc_per_node 8 train.py",
+        )
     program = shutil.which(cmd[0])
     if program is None:
         raise UsageError(f"'{cmd[0]}' is no command on PATH", _advice(cmd[0]))
     if not trace and (follow or ignore or from_iteration is not None):
-        raise UsageError("--follow, --ignore and --from-iteration say what to trace", "Add --trace.")
+        raise UsageError(
+            "--follow, --ignore and --from-iteration say what to trace", "Add --trace."
+        )
     environ = without_ours(os.environ)
     if environ.get("HANGDOCTOR_DISABLE", "") in ("", "0"):
         prepare(environ)
@@ -51,7 +67,9 @@ def command(
     try:
         _become(program, cmd, environ)
     except OSError as error:
-        raise HangdoctorError(f"{program} cannot be started: {error.strerror}", "Is it executable here?") from error
+        raise HangdoctorError(
+            f"{program} cannot be started: {error.strerror}", "Is it executable here?"
+        ) from error
 
 
 def _become(program: str, words: Sequence[str], environ: dict[str, str]) -> None:
@@ -68,7 +86,9 @@ def _become(program: str, words: Sequence[str], environ: dict[str, str]) -> None
     except OSError as error:
         if error.errno != errno.ENOEXEC:
             raise
-        os.execve("/bin/sh", ["/bin/sh", program, *words[1:]], environ)  # a script without a first line, as execvp(3)
+        os.execve(
+            "/bin/sh", ["/bin/sh", program, *words[1:]], environ
+        )  # a script without a first line, as execvp(3)
 
 
 def _advice(program: str) -> str:

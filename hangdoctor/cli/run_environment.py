@@ -34,7 +34,9 @@ def without_ours(environ: Mapping[str, str]) -> dict[str, str]:
         return kept
     if len(came) > 1:
         kept.pop("LC_CTYPE", None)
-        kept.update(("LC_CTYPE", os.fsdecode(entry[9:])) for entry in came if entry.startswith(b"LC_CTYPE="))
+        kept.update(
+            ("LC_CTYPE", os.fsdecode(entry[9:])) for entry in came if entry.startswith(b"LC_CTYPE=")
+        )
     return kept
 
 
@@ -42,7 +44,9 @@ def prepare(environ: MutableMapping[str, str]) -> None:
     """Set PYTHONPATH and HANGDOCTOR_DIR for the job, and make the folder; what cannot be done is said and left out."""
     before = environ.get("PYTHONPATH", "")
     if os.pathsep in str(STARTUP):
-        _warn(f"{STARTUP} has a colon in its name, which PYTHONPATH cannot carry: the command runs without the probe")
+        _warn(
+            f"{STARTUP} has a colon in its name, which PYTHONPATH cannot carry: the command runs without the probe"
+        )
         return
     if before.split(os.pathsep)[0] != str(STARTUP):
         # Every entry behind ours stays, the empty ones too: they mean the current folder.
@@ -60,7 +64,9 @@ def prepare(environ: MutableMapping[str, str]) -> None:
     for base in folders.places():
         retention.tidy(base, time.time_ns(), _TIDY_S)
     _warn_of_room(where)
-    folders.remove_if_empty(where)  # the first rank with a box makes it again; a command without ranks leaves nothing
+    folders.remove_if_empty(
+        where
+    )  # the first rank with a box makes it again; a command without ranks leaves nothing
     if why or not told:
         environ["HANGDOCTOR_DIR"] = str(where)
     elif not told.startswith("/"):  # ranks and readers have other current folders

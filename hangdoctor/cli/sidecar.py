@@ -10,25 +10,38 @@ from typing import Any
 
 import click
 
-from ..collector import address, keys
 from ..errors import LauncherError, UsageError
-from ..launchers.beside import Beside, local, over_mpiexec, over_ssh
+from ..launchers.kept_agents import Beside, local, over_mpiexec, over_ssh
 from ..launchers.remote import Command
 from ..launchers.slurm import SlurmLauncher, clean_environment, parse_job
 from ..launchers.ssh import read_hostfile
 from ..readers import discover
+from ..sidecar.wiring import collect, watch_flags
+from ..transport import address, keys
 from . import pipes
-from .watching import collect, watch_flags
 
 
 @click.command("sidecar")
-@click.option("--jobid", metavar="J[.STEP]", help="A running Slurm job: one step a node beside the training.")
+@click.option(
+    "--jobid", metavar="J[.STEP]", help="A running Slurm job: one step a node beside the training."
+)
 @click.option("--hostfile", metavar="F", type=click.Path(), help="Hosts, one a line, by ssh.")
 @click.option("--pbs", is_flag=True, help="The nodes of this PBS job (PBS_NODEFILE), by mpiexec.")
 @click.option("--local", "here", is_flag=True, help="This host only.")
-@click.option("--job", default="", metavar="KEY", help="Which job, where a host runs several; otherwise the newest.")
+@click.option(
+    "--job",
+    default="",
+    metavar="KEY",
+    help="Which job, where a host runs several; otherwise the newest.",
+)
 @watch_flags
-@click.option("--python", "python", default="", metavar="PATH", help="Python on the nodes that can import hangdoctor.")
+@click.option(
+    "--python",
+    "python",
+    default="",
+    metavar="PATH",
+    help="Python on the nodes that can import hangdoctor.",
+)
 def command(**flags: Any) -> None:
     """Watch a running job: one agent a node, and the collector in this process.
 
@@ -42,7 +55,12 @@ def command(**flags: Any) -> None:
         words += ["--job", str(flags["job"])]
     if flags["here"]:
         _say_who_is_missing(str(flags["job"]))
-    agents = Beside(_commands(flags, words), clean_environment(os.environ), keys.make_folder(folder / "logs"), _end)
+    agents = Beside(
+        _commands(flags, words),
+        clean_environment(os.environ),
+        keys.make_folder(folder / "logs"),
+        _end,
+    )
     agents.start()
     try:
         collect(folder, {**flags, "insecure": False, "lonely": 10.0, "dismiss": True})
@@ -57,7 +75,10 @@ def _say_who_is_missing(job: str) -> None:
     found = discover.find_jobs()
     if not any(j.is_named(job) for j in found):
         named = f" of job {job}" if job else ""
-        pipes.say(f"hangdoctor: waiting for ranks{named}; {discover.here_now([j.key for j in found])}", err=True)
+        pipes.say(
+            f"hangdoctor: waiting for ranks{named}; {discover.here_now([j.key for j in found])}",
+            err=True,
+        )
 
 
 def _end() -> None:
@@ -68,7 +89,13 @@ def _end() -> None:
 def _folder(flags: dict[str, object]) -> Path:
     if flags["folder"]:
         return Path(str(flags["folder"])).absolute()
-    named = f"slurm-{flags['jobid']}" if flags["jobid"] else f"pbs-{os.environ.get('PBS_JOBID', 'job')}" if flags["pbs"] else ""
+    named = (
+        f"slurm-{flags['jobid']}"
+        if flags["jobid"]
+        else f"pbs-{os.environ.get('PBS_JOBID', 'job')}"
+        if flags["pbs"]
+        else ""
+    )
     return address.job_folder(named or f"{flags['job'] or 'job'}-{os.uname().nodename}")
 
 

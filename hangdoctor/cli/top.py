@@ -15,43 +15,79 @@ from pathlib import Path
 import click
 import msgspec
 
+from ..agents.ranks import Ranks
 from ..clock import SystemClock
-from ..collector import address
-from ..collector.keys import make_folder
 from ..errors import BadInput, CollectorError, UsageError
-from ..printable import as_json
-from ..standing import STILL_S
-from ..top.sources import LocalSource, RemoteSource, Source, settled
-from ..web.place import Published, published
+from ..text.printable import as_json
+from ..top.feeds import LocalSource, RemoteSource, Source, settled
+from ..transport import address
+from ..transport.keys import make_folder
+from ..watch.live_ranks import STILL_S
+from ..web.page_address import Published, published
 from . import pipes
-from .agent import load_agents
 
 _START_S = 30.0
-_SETTLED_S = STILL_S + 2.0  # until a rank that stands can be told from one that goes on; agents report every second or two
+_SETTLED_S = (
+    STILL_S + 2.0
+)  # until a rank that stands can be told from one that goes on; agents report every second or two
 
 
 @click.command("top")
 @click.option(
-    "--jobid", metavar="J[.STEP]", help="A running Slurm job: its sidecar, or one that is started for as long as this runs."
+    "--jobid",
+    metavar="J[.STEP]",
+    help="A running Slurm job: its sidecar, or one that is started for as long as this runs.",
 )
-@click.option("--collector", metavar="ADDRESS", help="A collector that serves its page, as http://127.0.0.1:8470.")
-@click.option("--local", "here", is_flag=True, help="The ranks of this host, without a collector (also without a target).")
 @click.option(
-    "--folder", metavar="DIR", type=click.Path(path_type=Path), help="The folder of a collector: its address and token."
+    "--collector",
+    metavar="ADDRESS",
+    help="A collector that serves its page, as http://127.0.0.1:8470.",
+)
+@click.option(
+    "--local",
+    "here",
+    is_flag=True,
+    help="The ranks of this host, without a collector (also without a target).",
+)
+@click.option(
+    "--folder",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="The folder of a collector: its address and token.",
 )
 @click.option("--token-file", metavar="FILE", type=click.Path(path_type=Path),
               help="The collector's token, or its web.json (default: HANGDOCTOR_TOKEN).")  # fmt: skip
-@click.option("--job", default="", metavar="KEY", help="With --local: which job, where there are several.")
-@click.option("--once", is_flag=True, help="Print one look and end (also where the output is no terminal).")
+@click.option(
+    "--job", default="", metavar="KEY", help="With --local: which job, where there are several."
+)
+@click.option(
+    "--once", is_flag=True, help="Print one look and end (also where the output is no terminal)."
+)
 @click.option("--json", "json_file", metavar="FILE|-", help="One look as JSON.")
 @click.option(
-    "--interval", default=1.0, show_default=True, type=click.FloatRange(0.2, 60), metavar="S", help="Between two looks."
+    "--interval",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(0.2, 60),
+    metavar="S",
+    help="Between two looks.",
 )
 @click.option(
-    "--filter", "wanted", default="", metavar="TEXT", help="Ranks as ranges, or a part of a node, state, phase or operation."
+    "--filter",
+    "wanted",
+    default="",
+    metavar="TEXT",
+    help="Ranks as ranges, or a part of a node, state, phase or operation.",
 )
 @click.option("--no-color", is_flag=True, help="No colours (also NO_COLOR).")
-def command(json_file: str | None, once: bool, interval: float, wanted: str, no_color: bool, **target: object) -> None:
+def command(
+    json_file: str | None,
+    once: bool,
+    interval: float,
+    wanted: str,
+    no_color: bool,
+    **target: object,
+) -> None:
     """Who holds up whom, live: ranks sorted by it, with keys to capture (c), filter (/) and look at a rank (Enter).
 
     Without a target it shows the ranks of this host, from their black boxes and from /proc.
@@ -81,7 +117,9 @@ def _print(source: Source, json_file: str | None, wanted: str) -> None:
     try:
         Path(json_file).write_bytes(data)
     except OSError as error:
-        raise BadInput(f"{json_file} cannot be written: {error.strerror}", "Name another file.") from error
+        raise BadInput(
+            f"{json_file} cannot be written: {error.strerror}", "Name another file."
+        ) from error
 
 
 @contextlib.contextmanager
@@ -94,7 +132,10 @@ def open_source(target: dict[str, object]) -> Iterator[Source]:
     """
     named = [n for n in ("jobid", "collector", "here", "folder") if target[n]]
     if len(named) > 1:
-        raise UsageError("more than one target named", "Name one: --jobid J, --collector ADDRESS, --folder DIR or --local.")
+        raise UsageError(
+            "more than one target named",
+            "Name one: --jobid J, --collector ADDRESS, --folder DIR or --local.",
+        )
     if target["collector"]:
         yield RemoteSource(_checked(str(target["collector"])), _token(target["token_file"]))
     elif target["folder"]:
@@ -104,7 +145,7 @@ def open_source(target: dict[str, object]) -> Iterator[Source]:
             yield source
     else:
         job = str(target["job"])
-        yield LocalSource(load_agents("ranks").Ranks(lambda found: found.is_named(job)), job)
+        yield LocalSource(Ranks(lambda found: found.is_named(job)), job)
 
 
 def _checked(text: str) -> str:
@@ -118,13 +159,16 @@ def _token(file: object) -> str:
         token = os.environ.get("HANGDOCTOR_TOKEN", "")
         if not token:
             raise UsageError(
-                "the collector wants its token", "Name its file: --token-file FOLDER/web.json, or set HANGDOCTOR_TOKEN."
+                "the collector wants its token",
+                "Name its file: --token-file FOLDER/web.json, or set HANGDOCTOR_TOKEN.",
             )
         return token
     try:
         data = Path(str(file)).read_bytes()[:4096]
     except OSError as error:
-        raise BadInput(f"{file} cannot be read: {error.strerror}", "It is web.json in the collector's folder.") from error
+        raise BadInput(
+            f"{file} cannot be read: {error.strerror}", "It is web.json in the collector's folder."
+        ) from error
     try:
         return msgspec.json.decode(data, type=Published).token
     except msgspec.DecodeError:
@@ -134,7 +178,9 @@ def _token(file: object) -> str:
 def _of_folder(folder: Path) -> RemoteSource:
     found = published(folder)
     if found is None:
-        raise CollectorError(f"no collector serves its page from {folder}", "Start it with --web 127.0.0.1:8470.")
+        raise CollectorError(
+            f"no collector serves its page from {folder}", "Start it with --web 127.0.0.1:8470."
+        )
     source = RemoteSource(found.address, found.token)
     if found.host not in ("", os.uname().nodename):
         try:
@@ -168,10 +214,23 @@ def _of_job(jobid: str) -> Iterator[RemoteSource]:
         return
     own = make_folder(folder.with_name(f"{folder.name}-top-{os.getpid()}"))
     pipes.say(f"hangdoctor: starting an agent on every node of job {jobid}", err=True)
-    command = [sys.executable, "-m", "hangdoctor", "sidecar", "--jobid", jobid, "--folder", str(own), "--web", "127.0.0.1:0"]
+    command = [
+        sys.executable,
+        "-m",
+        "hangdoctor",
+        "sidecar",
+        "--jobid",
+        jobid,
+        "--folder",
+        str(own),
+        "--web",
+        "127.0.0.1:0",
+    ]
     try:
         with (own / "log").open("wb") as log:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
         try:
             source = _wait(process, own)
             _until_seen(source, process)
@@ -205,5 +264,11 @@ def _wait(process: subprocess.Popen[bytes], folder: Path) -> RemoteSource:
         if published(folder) is not None:
             return _of_folder(folder)
         time.sleep(0.1)
-    said = [line for line in (folder / "log").read_text(errors="replace").splitlines() if "hangdoctor: " in line]
-    raise CollectorError(f"the sidecar could not be started: {said[-1][:300] if said else 'it said nothing'}")
+    said = [
+        line
+        for line in (folder / "log").read_text(errors="replace").splitlines()
+        if "hangdoctor: " in line
+    ]
+    raise CollectorError(
+        f"the sidecar could not be started: {said[-1][:300] if said else 'it said nothing'}"
+    )

@@ -1,1 +1,1 @@
-"""The collector: `state` decides, `server` moves bytes, `keys` says who may speak."""
+"""A state machine that decides (`state`) and a server that moves bytes (`server`)."""

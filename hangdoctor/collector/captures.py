@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
-from ..evidence import Hearing
-from ..model import JobCapture
-from ..stragglers import Straggler
-from ..watchdog import Stall, Suspicion, Watchdog
-from .early import Early
-from .parts import Conclude, Counters, Instruction, Log, Node, Settings
-from .round import Round
+from ..model.capture import JobCapture
+from ..watch.stall_evidence import Hearing
+from ..watch.stall_watch import Stall, StallWatch, Suspicion
+from ..watch.straggler_watch import Straggler
+from .capture_round import Round
+from .evidence_capture import Early
+from .instructions import Conclude, Counters, Instruction, Log, Node, Settings
 
 KEEP_LEAST = 16  # operations of a rank in a capture, however many ranks there are
 _SETTLE_S = 0.5  # of a capture on evidence: the ranks have stood for seconds
@@ -26,7 +26,7 @@ class Captures:
     def __init__(
         self,
         settings: Settings,
-        watchdog: Watchdog,
+        watchdog: StallWatch,
         counters: Counters,
         nodes: Mapping[str, Node],
         session: str,
@@ -142,7 +142,11 @@ class Captures:
         capture = done.join(self.nodes.values(), now, wall)
         slow, self._straggler = self._straggler, None
         if slow is not None and done.reason.startswith("slow"):
-            capture.slowest, capture.waited, capture.waited_s = slow.rank, slow.shares, slow.window_s
+            capture.slowest, capture.waited, capture.waited_s = (
+                slow.rank,
+                slow.shares,
+                slow.window_s,
+            )
         return self._conclude(done.id, capture, done.reason)
 
     def _conclude(

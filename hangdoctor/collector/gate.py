@@ -24,10 +24,19 @@ class Gate:
     async def run(self) -> None:
         while True:
             version, number, _, _, _, mechanism, *credentials = await self.socket.recv_multipart()
-            good = mechanism == b"CURVE" and secrets.compare_digest(b"".join(credentials[:1]), self.admitted)
+            good = mechanism == b"CURVE" and secrets.compare_digest(
+                b"".join(credentials[:1]), self.admitted
+            )
             if not good:
                 self.refused += 1
                 if self.refused <= 3 or self.refused % 1000 == 0:
                     _LOG.warning("an unknown key was refused (%d so far)", self.refused)
-            answer = [version, number, b"200" if good else b"400", b"OK" if good else b"no", b"", b""]
+            answer = [
+                version,
+                number,
+                b"200" if good else b"400",
+                b"OK" if good else b"no",
+                b"",
+                b"",
+            ]
             await self.socket.send_multipart(answer)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from msgspec import Struct, structs
 
-from ..messages import (
+from ..transport.messages import (
     Capture,
     Captured,
     Declined,
@@ -24,9 +24,9 @@ from ..messages import (
     Relayed,
     Trace,
 )  # fmt: skip
-from ..watchdog import Settings as Bounds
-from ..watchdog import Watchdog
-from .parts import Instruction, Log, Node, Position, Send, Settings
+from ..watch.stall_watch import Settings as Bounds
+from ..watch.stall_watch import StallWatch
+from .instructions import Instruction, Log, Node, Position, Send, Settings
 from .state import Core
 
 _RANKS = 4000  # in one message
@@ -52,10 +52,12 @@ class Relay(Core):
         keep: Callable[[Relayed], None],
         up: Callable[[FromAgent], bool],
     ) -> None:
-        super().__init__(settings, Watchdog(Bounds()), positions)
+        super().__init__(settings, StallWatch(Bounds()), positions)
         self.keep, self.up = keep, up
         self._fresh: dict[str, _News] = {}
-        self._last: dict[str, _News] = {}  # all that is known of each node, for a parent that was restarted
+        self._last: dict[
+            str, _News
+        ] = {}  # all that is known of each node, for a parent that was restarted
         self._flushed_at = -1e18
         self._wanted = ""  # id of the capture under way
         self._open: set[str] = set()  # nodes that have not answered
@@ -64,7 +66,10 @@ class Relay(Core):
     # ----------------------------------------------------------------- from below
 
     def _news(self, node: Node, news: NodeNews, late_s: float, now: float) -> None:
-        for known in (self._fresh.setdefault(node.name, _News()), self._last.setdefault(node.name, _News())):
+        for known in (
+            self._fresh.setdefault(node.name, _News()),
+            self._last.setdefault(node.name, _News()),
+        ):
             known.timeout_s = news.timeout_s
             known.past = news.past or known.past
             known.ranks.update({rank.rank: (rank, now - late_s) for rank in news.ranks})
@@ -79,14 +84,24 @@ class Relay(Core):
         """The next report says everything, not only what has changed: the one above begins anew."""
         for name, known in self._last.items():
             # What a rank waited then tells nothing of now.
-            old = {number: (structs.replace(rank, waits=-1), at) for number, (rank, at) in known.ranks.items()}
+            old = {
+                number: (structs.replace(rank, waits=-1), at)
+                for number, (rank, at) in known.ranks.items()
+            }
             fresh = self._fresh.get(name, _News())
             self._fresh[name] = _News(old | fresh.ranks, known.timeout_s, known.past)
 
-    def _answer(self, node: Node, message: Captured | Declined, now: float, wall: float) -> list[Instruction]:
+    def _answer(
+        self, node: Node, message: Captured | Declined, now: float, wall: float
+    ) -> list[Instruction]:
         name = node.name if node.name not in self.relays else message.node or ""
         known = self.nodes.get(name)
-        if message.id != self._wanted or known is None or known.peer != node.peer or name not in self._open:
+        if (
+            message.id != self._wanted
+            or known is None
+            or known.peer != node.peer
+            or name not in self._open
+        ):
             return []
         self._open.discard(name)
         message.node = name
@@ -116,7 +131,10 @@ class Relay(Core):
         for name, node in self.nodes.items():
             if not node.via and (node.left or now - node.heard > self.settings.silent_s):
                 self._give_up(
-                    name, "its agent has left" if node.left else f"its agent has not been heard for {now - node.heard:.0f} s"
+                    name,
+                    "its agent has left"
+                    if node.left
+                    else f"its agent has not been heard for {now - node.heard:.0f} s",
                 )
         below = structs.replace(wanted, timeout_s=max(1.0, wanted.timeout_s - 0.5))
         return [Send(peer, below) for peer in self._direct()]
@@ -147,7 +165,12 @@ class Relay(Core):
             fresh = self._fresh.get(node.name)
             # A copy: the age is that of the sending, and `late_s` adds what it lies here.
             ranks = (
-                [structs.replace(r, idle_s=max(0.0, r.idle_s + now - at)) for r, at in fresh.ranks.values()] if fresh else []
+                [
+                    structs.replace(r, idle_s=max(0.0, r.idle_s + now - at))
+                    for r, at in fresh.ranks.values()
+                ]
+                if fresh
+                else []
             )
             silent = max(0.0, now - node.heard)
             news = NodeNews(node.name, node.job, node.world_size, silent, node.left, ranks)

@@ -18,14 +18,14 @@ import zmq.asyncio
 from msgspec import Struct
 
 from ..errors import CollectorError, HangdoctorError
-from ..messages import MAX_CAPTURE, MAX_SMALL, encode
-from ..watchdog import Learned
-from . import address, keys
-from .crowd import BUSY_S, PERIOD_S, Crowd
+from ..transport import address, keys
+from ..transport.messages import MAX_CAPTURE, MAX_SMALL, encode
+from ..watch.stall_watch import Learned
 from .gate import Gate
-from .parts import Conclude, Instruction, Log, Position, Remember, Send
+from .handshake_limit import BUSY_S, PERIOD_S, Crowd
+from .instructions import Conclude, Instruction, Log, Position, Remember, Send
+from .operator_requests import TraceRequests
 from .relay import Relay
-from .requests import TraceRequests
 from .state import Core
 from .uplink import Uplink
 
@@ -43,14 +43,16 @@ class Memory(Protocol):
         """What keeps them as they are now: called in a thread, where a lock or a slow disk holds up nobody."""
 
 
-class Options(Struct, frozen=True):
+class CollectorOptions(Struct, frozen=True):
     folder: Path
     bind: str = ""  # "" is a free port on all interfaces
     insecure: bool = False
     for_s: float = 0.0  # end after so many seconds; 0 never
     lonely_s: float = 0.0  # end when the last agent has left, after so many seconds; 0 never
     dismiss: bool = False  # at the end tell the agents that nobody will come back
-    keys_from: Path | None = None  # the job's folder, where it is another one: keys are read there and not made
+    keys_from: Path | None = (
+        None  # the job's folder, where it is another one: keys are read there and not made
+    )
 
 
 class Handler(Protocol):
@@ -66,7 +68,14 @@ class Handler(Protocol):
 class Server:
     """One collector in this process."""
 
-    def __init__(self, options: Options, core: Core, memory: Memory, conclude: Handler, uplink: Uplink | None = None) -> None:
+    def __init__(
+        self,
+        options: CollectorOptions,
+        core: Core,
+        memory: Memory,
+        conclude: Handler,
+        uplink: Uplink | None = None,
+    ) -> None:
         self.options = options
         self.core = core
         self.memory = memory
@@ -99,12 +108,21 @@ class Server:
         loop.add_signal_handler(signal.SIGUSR1, lambda: self.core.ask("asked for by SIGUSR1"))
         socket = self._open()
         _LOG.info("listening on %s, folder %s", self.address, self.options.folder)
-        always = [self._begin(self._receive(socket)), *([self._begin(self.gate.run())] if self.gate else [])]
+        always = [
+            self._begin(self._receive(socket)),
+            *([self._begin(self.gate.run())] if self.gate else []),
+        ]
         if self.address.startswith("tcp://"):
             always.append(self._begin(self._thin_out(Crowd(int(self.address.rpartition(":")[2])))))
         if self.uplink is not None and isinstance(self.core, Relay):
             relay = self.core
-            always.append(self._begin(self.uplink.run(lambda m: self._carry_out(socket, relay.told(m, time.monotonic())))))
+            always.append(
+                self._begin(
+                    self.uplink.run(
+                        lambda m: self._carry_out(socket, relay.told(m, time.monotonic()))
+                    )
+                )
+            )
         try:
             await self._tick(socket)
         finally:
@@ -144,10 +162,15 @@ class Server:
         ):  # fmt: skip
             socket.setsockopt(option, value)
         if not self.options.insecure:
-            pairs = keys.load(self.options.keys_from) if self.options.keys_from else keys.make(folder)
+            pairs = (
+                keys.load(self.options.keys_from) if self.options.keys_from else keys.make(folder)
+            )
             self.gate = Gate(self.context, pairs.agent.public)
             socket.curve_server = True
-            socket.curve_publickey, socket.curve_secretkey = pairs.collector.public, pairs.collector.secret
+            socket.curve_publickey, socket.curve_secretkey = (
+                pairs.collector.public,
+                pairs.collector.secret,
+            )
             socket.zap_domain = b"hangdoctor"
         self.address = self._bind(socket)
         address.publish(folder, self.address)
@@ -155,9 +178,15 @@ class Server:
 
     def _bind(self, socket: Any) -> str:
         """Bind where told, else where this folder's collector was before, else to a free port."""
-        wanted = self.options.bind or ("tcp://127.0.0.1:*" if self.options.insecure else "tcp://*:*")
+        wanted = self.options.bind or (
+            "tcp://127.0.0.1:*" if self.options.insecure else "tcp://*:*"
+        )
         before = address.published(self.options.folder).rpartition(":")[2]
-        tries = [wanted.replace(":*", f":{before}")] if wanted.endswith(":*") and before.isdigit() else []
+        tries = (
+            [wanted.replace(":*", f":{before}")]
+            if wanted.endswith(":*") and before.isdigit()
+            else []
+        )
         trouble: zmq.ZMQError | None = None
         for endpoint in [*tries, wanted]:
             try:
@@ -168,7 +197,8 @@ class Server:
             bound = socket.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()
             return str(bound.replace("0.0.0.0", address.own_host()))
         raise CollectorError(
-            f"cannot listen on {wanted}: {trouble}", "Is another collector running? Name another address: --bind"
+            f"cannot listen on {wanted}: {trouble}",
+            "Is another collector running? Name another address: --bind",
         )
 
     # ----------------------------------------------------------------- work
@@ -178,9 +208,13 @@ class Server:
         while True:
             frames = await socket.recv_multipart()
             try:
-                self._carry_out(socket, self.core.received(frames[0], frames[1:], time.monotonic(), time.time()))
+                self._carry_out(
+                    socket, self.core.received(frames[0], frames[1:], time.monotonic(), time.time())
+                )
             except Exception:
-                _LOG.exception("a message could not be dealt with and is dropped")  # one peer must not end the watch
+                _LOG.exception(
+                    "a message could not be dealt with and is dropped"
+                )  # one peer must not end the watch
             handled += 1
             if handled % _BATCH == 0:
                 await asyncio.sleep(0)  # a flood must not keep the clock from ticking
@@ -198,14 +232,18 @@ class Server:
             except (asyncio.TimeoutError, TimeoutError):
                 continue
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=20)  # a verdict that is being made is worth the wait
+            await asyncio.wait(
+                self._tasks, timeout=20
+            )  # a verdict that is being made is worth the wait
 
     async def _thin_out(self, crowd: Crowd) -> None:
         shut = 0
         while True:
             await asyncio.sleep(BUSY_S if shut else PERIOD_S)
             if shut := crowd.thin_out(len(self.core.nodes) + len(self.core.relays)):
-                _LOG.warning("%d connections without a handshake were cut off (%d so far)", shut, crowd.shut)
+                _LOG.warning(
+                    "%d connections without a handshake were cut off (%d so far)", shut, crowd.shut
+                )
 
     def _look_around(self, socket: Any, now: float) -> None:
         """What else is due with a tick."""
@@ -239,7 +277,9 @@ class Server:
                 try:
                     socket.send_multipart([one.peer, *encode(one.message)], flags=zmq.DONTWAIT)
                 except zmq.ZMQError as error:
-                    _LOG.debug("not sent: %s", error)  # a peer that does not read; it will ask again
+                    _LOG.debug(
+                        "not sent: %s", error
+                    )  # a peer that does not read; it will ask again
             elif isinstance(one, Log):
                 _LOG.info("%s", one.text)
             elif isinstance(one, Remember):
@@ -281,7 +321,9 @@ class Server:
             _LOG.error("%s %s", error, error.help)
             status = "unknown"
         except Exception:
-            _LOG.exception("the diagnosis failed; the watch goes on")  # one bad capture must not end it
+            _LOG.exception(
+                "the diagnosis failed; the watch goes on"
+            )  # one bad capture must not end it
             status = "unknown"
         self._carry_out(socket, self.core.concluded(one.id, status, time.monotonic()))
 

@@ -12,8 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from ..errors import OtherProtocol, WireError
-from ..evidence import Hearing
-from ..messages import (
+from ..transport.messages import (
     Ack,
     Bye,
     Captured,
@@ -30,13 +29,14 @@ from ..messages import (
     WhoAreYou,
     from_agent,
 )  # fmt: skip
-from ..stragglers import SlowSettings, Straggler, Stragglers
-from ..watchdog import Watchdog
+from ..watch.stall_evidence import Hearing
+from ..watch.stall_watch import StallWatch
+from ..watch.straggler_watch import SlowSettings, Straggler, StragglerWatch
+from .capture_round import Round
 from .captures import KEEP_LEAST, Captures
-from .door import Door, Peer
-from .early import hearing
-from .parts import Counters, Instruction, Log, Node, Position, Remember, Send, Settings
-from .round import Round
+from .evidence_capture import hearing
+from .instructions import Counters, Instruction, Log, Node, Position, Remember, Send, Settings
+from .peer_limits import Door, Peer
 
 __all__ = ["KEEP_LEAST", "Core", "Counters", "Settings"]
 _EMPTY_S = 10.0  # agents without a rank for so long are worth a line
@@ -50,12 +50,12 @@ class Core:
     """All decisions of the collector."""
 
     def __init__(
-        self, settings: Settings, watchdog: Watchdog, positions: dict[str, Position] | None = None, session: str = "c",
+        self, settings: Settings, watchdog: StallWatch, positions: dict[str, Position] | None = None, session: str = "c",
         slow: SlowSettings | None = None,
     ) -> None:  # fmt: skip
         self.settings = settings
         self.watchdog = watchdog
-        self.stragglers = Stragglers(slow)
+        self.stragglers = StragglerWatch(slow)
         self.positions = positions or {}
         self.session = session
         self.nodes: dict[str, Node] = {}
@@ -71,11 +71,15 @@ class Core:
         self._warm_since: float | None = None
         self._told_warm = False
         self._empty_since: float | None = None  # agents are here, and none has a rank
-        self.observer: Callable[[str, list[RankNow], float, float], None] | None = None  # sees all news that are taken
+        self.observer: Callable[[str, list[RankNow], float, float], None] | None = (
+            None  # sees all news that are taken
+        )
 
     # ----------------------------------------------------------------- from the network
 
-    def received(self, peer: bytes, frames: list[bytes], now: float, wall: float) -> list[Instruction]:
+    def received(
+        self, peer: bytes, frames: list[bytes], now: float, wall: float
+    ) -> list[Instruction]:
         """One message of a peer, undecoded."""
         self.counters.messages += 1
         self.counters.bytes += sum(map(len, frames))
@@ -88,7 +92,10 @@ class Core:
             self.counters.other_protocol += 1
             first = state.strikes == 0
             out = self._door.strike(peer, state, "")
-            told: list[Instruction] = [Send(peer, Rejected(str(error))), Log(f"an agent is refused: {error}")]
+            told: list[Instruction] = [
+                Send(peer, Rejected(str(error))),
+                Log(f"an agent is refused: {error}"),
+            ]
             return (told if first else []) + out
         except WireError as error:
             self.counters.malformed += 1
@@ -96,7 +103,10 @@ class Core:
         if isinstance(message, Hello):
             return self._hello(peer, state, message, now)
         sender = self._node_of(state.agent)
-        node = next((n for n in (self.nodes.get(sender), self.relays.get(sender)) if n and n.peer == peer), None)
+        node = next(
+            (n for n in (self.nodes.get(sender), self.relays.get(sender)) if n and n.peer == peer),
+            None,
+        )
         if node is None:
             self.counters.unknown += 1  # no harm is meant: this collector was restarted, perhaps, and reports were under way
             return [Send(peer, WhoAreYou())]
@@ -107,7 +117,9 @@ class Core:
             return self._report(node, message, now)
         if isinstance(message, Bye):
             node.left = True
-            return [Log(f"{node.name}: its agent has left: {message.why[:120] or 'no reason given'}")]
+            return [
+                Log(f"{node.name}: its agent has left: {message.why[:120] or 'no reason given'}")
+            ]
         return self._answer(node, message, now, wall)
 
     def _node_of(self, agent: str) -> str:
@@ -122,13 +134,22 @@ class Core:
         ):
             why = f"more than {self.settings.max_nodes} nodes, or a name that is taken"
             return [Send(peer, Rejected(why)), *self._door.strike(peer, state, why)]
-        if known is not None and known.agent != hello.agent and not known.left and now - known.heard < self.settings.silent_s:
+        if (
+            known is not None
+            and known.agent != hello.agent
+            and not known.left
+            and now - known.heard < self.settings.silent_s
+        ):
             # Two agents of one node: the first stays, so that nobody can push a living one aside.
             why = f"node {hello.node} has an agent that reports already"
             return [Send(peer, Rejected(why)), *self._door.strike(peer, state, why)]
-        if len(self.positions) > 2 * self.settings.max_nodes:  # agents come and go; of some nobody will speak again
+        if (
+            len(self.positions) > 2 * self.settings.max_nodes
+        ):  # agents come and go; of some nobody will speak again
             speaking = {n.agent for n in (*self.nodes.values(), *self.relays.values())}
-            self.positions = {a: p for a, p in self.positions.items() if a in speaking or a in self._unacked}
+            self.positions = {
+                a: p for a, p in self.positions.items() if a in speaking or a in self._unacked
+            }
         position = self.positions.setdefault(hello.agent, Position())
         position.node = hello.node
         state.agent = hello.agent
@@ -145,9 +166,20 @@ class Core:
 
     def _ranks_of(self, known: Node | None, job: str, world_size: int) -> dict[int, bool]:
         """The ranks of a node that says hello: none where another run has begun on it, whose ranks it tells after that."""
-        if known is None or not known.job or not job or (job, world_size) == (known.job, known.world_size):
+        if (
+            known is None
+            or not known.job
+            or not job
+            or (job, world_size) == (known.job, known.world_size)
+        ):
             return known.ranks if known is not None else {}
-        elsewhere = {r for n in self.nodes.values() if n is not known for r, over in n.ranks.items() if not over}
+        elsewhere = {
+            r
+            for n in self.nodes.values()
+            if n is not known
+            for r, over in n.ranks.items()
+            if not over
+        }
         self._forget(known.name, set(known.ranks) - elsewhere)
         return {}
 
@@ -162,7 +194,9 @@ class Core:
             return []
         if report.seq > position.seq + 1:
             if report.oldest <= position.seq + 1:
-                return [Send(node.peer, Welcome(position.seq, self.settings.interval_s))]  # from there again, in order
+                return [
+                    Send(node.peer, Welcome(position.seq, self.settings.interval_s))
+                ]  # from there again, in order
             position.lost += report.seq - position.seq - 1
         position.seq = report.seq
         position.received += 1
@@ -170,7 +204,12 @@ class Core:
         self._unacked[node.agent] = node.peer
         if isinstance(report, Report):
             self._news(
-                node, NodeNews(node.name, ranks=report.ranks, timeout_s=report.timeout_s, past=report.past), report.late_s, now
+                node,
+                NodeNews(
+                    node.name, ranks=report.ranks, timeout_s=report.timeout_s, past=report.past
+                ),
+                report.late_s,
+                now,
             )
             return []
         return [i for news in report.nodes for i in self._relayed(node, news, report.late_s, now)]
@@ -178,9 +217,16 @@ class Core:
     def _relayed(self, relay: Node, news: NodeNews, late_s: float, now: float) -> list[Instruction]:
         """What a collector below says of one node."""
         node = self.nodes.get(news.node)
-        if node is not None and node.via != relay.name and not node.left and now - node.heard < self.settings.silent_s:
+        if (
+            node is not None
+            and node.via != relay.name
+            and not node.left
+            and now - node.heard < self.settings.silent_s
+        ):
             return []  # it has an agent here, or behind another collector: that one speaks for it
-        if node is None and (len(self.nodes) >= self.settings.max_nodes or news.node in self.relays):
+        if node is None and (
+            len(self.nodes) >= self.settings.max_nodes or news.node in self.relays
+        ):
             return []
         ranks = self._ranks_of(node, news.job, news.world_size)
         fresh = Node(news.node, relay.peer, relay.agent, now - late_s - news.silent_s, news.job, news.world_size, ranks,
@@ -189,7 +235,11 @@ class Core:
             fresh.heard = max(fresh.heard, node.heard)
         self.nodes[news.node] = fresh
         self._news(fresh, news, late_s, now)
-        return [Log(f"{news.node} is here, behind {relay.name} ({len(self.nodes)} nodes)")] if node is None else []
+        return (
+            [Log(f"{news.node} is here, behind {relay.name} ({len(self.nodes)} nodes)")]
+            if node is None
+            else []
+        )
 
     def _news(self, node: Node, news: NodeNews, late_s: float, now: float) -> None:
         for rank in news.ranks:
@@ -204,7 +254,9 @@ class Core:
         if news.silent_s + late_s < self.settings.silent_s:
             self.watchdog.heard(now, node.name, news.timeout_s)
 
-    def _answer(self, node: Node, message: Captured | Declined, now: float, wall: float) -> list[Instruction]:
+    def _answer(
+        self, node: Node, message: Captured | Declined, now: float, wall: float
+    ) -> list[Instruction]:
         if self.round is None or message.id != self.round.id:
             return []
         if node.name in self.relays:
@@ -278,7 +330,11 @@ class Core:
         self._empty_since = _TOLD
         count = len(self.nodes)
         where = "1 node is here and has" if count == 1 else f"{count} nodes are here and have"
-        return [Log(f"waiting for ranks: {where} none of the job yet; the log of an agent names the jobs of its node")]
+        return [
+            Log(
+                f"waiting for ranks: {where} none of the job yet; the log of an agent names the jobs of its node"
+            )
+        ]
 
     def _slow(self, now: float) -> Straggler | None:
         if not self.captures.free or self.watchdog.stalled:
@@ -302,14 +358,20 @@ class Core:
 
     def _remember(self) -> Remember:
         unacked, self._unacked = self._unacked, {}
-        return Remember([Send(peer, Ack(self.positions[agent].seq)) for agent, peer in unacked.items()])
+        return Remember(
+            [Send(peer, Ack(self.positions[agent].seq)) for agent, peer in unacked.items()]
+        )
 
     def ask(self, reason: str) -> None:
         """A person wants a capture."""
         self.captures.ask(reason)
 
     def silent_nodes(self, now: float) -> list[str]:
-        return sorted(n.name for n in self.nodes.values() if not n.left and now - n.heard > self.settings.silent_s)
+        return sorted(
+            n.name
+            for n in self.nodes.values()
+            if not n.left and now - n.heard > self.settings.silent_s
+        )
 
     @property
     def round(self) -> Round | None:

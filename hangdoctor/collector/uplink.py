@@ -9,10 +9,10 @@ from pathlib import Path
 from msgspec import Struct
 
 from .._version import __version__
-from ..messages import FromCollector, Hello, Relayed
-from . import address, keys
-from .line import Line, take_place
-from .spool import Spool
+from ..transport import address, keys
+from ..transport.link import Line, take_place
+from ..transport.messages import FromCollector, Hello, Relayed
+from ..transport.spool import Spool
 
 AUTO = "auto"
 _SPOOL_BYTES = 64 << 20
@@ -41,7 +41,11 @@ class Uplink:
         )
 
     def _find(self) -> str:
-        return address.published(self.parent.folder) if self.parent.address == AUTO else self.parent.address
+        return (
+            address.published(self.parent.folder)
+            if self.parent.address == AUTO
+            else self.parent.address
+        )
 
     def _pairs(self) -> keys.Keys | None:
         return None if self.parent.insecure else keys.load(self.parent.folder)

@@ -9,20 +9,22 @@ from collections import Counter
 
 from msgspec import Struct, field, structs
 
-from ..arrival import smoothed
-from ..messages import RankNow
+from ..transport.messages import RankNow
+from ..watch.arrival_lag import smoothed
 from .state import Core, Counters
 
 MAX_ROWS = 131_072  # a peer that claims a larger world must not fill the memory
 
 
-class Seen(Struct, frozen=True, array_like=True):
+class LastWord(Struct, frozen=True, array_like=True):
     """The last word of a rank; `event` is its last progress by the collector's clock."""
 
     node: str
     told: RankNow
     event: float
-    waits: float = -1.0  # percent of its time that it waits for its peers, smoothed; -1 where nothing tells
+    waits: float = (
+        -1.0
+    )  # percent of its time that it waits for its peers, smoothed; -1 where nothing tells
 
 
 class NodeNow(Struct):
@@ -67,8 +69,8 @@ class View:
         self.now = Now()
         self.captures = Captures()
         self.concluded = 0  # changes with every capture that was dealt with
-        self._seen: dict[int, Seen] = {}
-        self._dirty: dict[int, Seen] = {}
+        self._seen: dict[int, LastWord] = {}
+        self._dirty: dict[int, LastWord] = {}
         self._waits: dict[int, float] = {}
         core.observer = self.take
 
@@ -81,15 +83,19 @@ class View:
             if told.rank >= MAX_ROWS:
                 continue
             # Here, not where it is read: how late a rank is must not depend on who looks, and how often.
-            share = self._waits[told.rank] = smoothed(self._waits.get(told.rank, -1.0), float(told.waits))
-            self._dirty[told.rank] = self._seen[told.rank] = Seen(node, told, came - told.idle_s, share)
+            share = self._waits[told.rank] = smoothed(
+                self._waits.get(told.rank, -1.0), float(told.waits)
+            )
+            self._dirty[told.rank] = self._seen[told.rank] = LastWord(
+                node, told, came - told.idle_s, share
+            )
 
-    def changes(self) -> dict[int, Seen]:
+    def changes(self) -> dict[int, LastWord]:
         """The ranks that were told of since the call before."""
         fresh, self._dirty = self._dirty, {}
         return fresh
 
-    def everything(self) -> dict[int, Seen]:
+    def everything(self) -> dict[int, LastWord]:
         """All ranks, for a reader that begins; `changes` goes on from here."""
         self._dirty = {}
         return self._seen
@@ -98,7 +104,12 @@ class View:
         """Once a second: the nodes and the core's own state."""
         core, silent_s = self.core, self.core.settings.silent_s
         nodes = [
-            NodeNow(n.name, len(n.ranks), now - n.heard if now - n.heard > silent_s and not n.left else 0.0, n.left)
+            NodeNow(
+                n.name,
+                len(n.ranks),
+                now - n.heard if now - n.heard > silent_s and not n.left else 0.0,
+                n.left,
+            )
             for n in core.nodes.values()
         ]
         round = core.round
@@ -115,5 +126,7 @@ class View:
     def captured(self, capture_s: float, diagnose_s: float) -> None:
         """A capture was diagnosed and dealt with; called from the thread that did it."""
         old = self.captures
-        self.captures = Captures(old.count + 1, old.capture_s + capture_s, old.diagnose_s + diagnose_s, capture_s)
+        self.captures = Captures(
+            old.count + 1, old.capture_s + capture_s, old.diagnose_s + diagnose_s, capture_s
+        )
         self.concluded += 1

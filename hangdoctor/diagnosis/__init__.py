@@ -1,4 +1,4 @@
-"""The diagnosis: small pure passes over a capture. `diagnose` runs them all."""
+"""Small pure passes over one capture: findings first, words last."""
 
 from .verdict import diagnose
 

@@ -9,8 +9,8 @@ from difflib import Match, SequenceMatcher
 
 from msgspec.structs import replace
 
-from ..calls_model import CallTrace, Event, Function
-from ..model import CallsOf, CallsParting
+from ..model.calls import CallTrace, Event, Function
+from ..model.diagnosis import CallsOf, CallsParting
 from .case import Case
 from .draft import Draft
 from .findings import Clue, Finding, Quoted

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from ..model import Frame, JobCapture, Kind, Where
+from ..model.capture import Frame, JobCapture
+from ..model.diagnosis import Kind, Where
 from .findings import Clue, Finding, Home, InOp, Op, Story, Waiters
 from .position import group_by_operation, iteration
 from .view import RankView, view_job

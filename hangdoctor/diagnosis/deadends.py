@@ -12,7 +12,8 @@ from collections import Counter
 
 from msgspec import Struct
 
-from ..model import Frame, Kind
+from ..model.capture import Frame
+from ..model.diagnosis import Kind
 from . import findings as f
 from . import stackgraph
 from .case import Case, finding_on, in_op, op_of, ranks_of, where_held

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
-from ..model import CallsParting, Status, Wait
+from ..model.diagnosis import CallsParting, Status, Wait
 from .case import Case
 from .findings import Finding
 from .ops import OpsVerdict

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import signal
 
-from ..model import Process
+from ..model.capture import Process
 from . import findings as f
 from .case import Case, finding_on, nodes_of, ranks_of, waiters, where_held
 from .confidence import Ground, sure

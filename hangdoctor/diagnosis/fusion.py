@@ -6,8 +6,9 @@ the two name different ranks with confidence, the report says so and is less sur
 
 from __future__ import annotations
 
-from ..model import Kind
-from . import holding, outsiders
+from ..model.diagnosis import Kind
+from . import held_by as holding
+from . import outsiders
 from .case import Case
 from .confidence import CLEAR, Less, agreed, lowered
 from .draft import Draft, ordered

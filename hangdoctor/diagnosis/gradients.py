@@ -4,8 +4,8 @@ black box records.
 
 from __future__ import annotations
 
-from ..operations import RankOps
-from ..places import GRADIENTS
+from ..model.operations import RankOps
+from ..stacks.place_rules import GRADIENTS
 from .case import Case
 from .draft import Draft
 from .findings import Finding

@@ -6,7 +6,7 @@ from enum import Enum, auto
 
 from msgspec import Struct
 
-from ..model import Status
+from ..model.diagnosis import Status
 from . import operations
 from .case import Case, op_of, ranks_of
 from .draft import Draft

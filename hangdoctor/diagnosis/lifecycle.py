@@ -4,7 +4,7 @@ leave.
 
 from __future__ import annotations
 
-from ..model import Kind
+from ..model.diagnosis import Kind
 from . import findings as f
 from .case import Case, finding_on, frame_of, in_op, nodes_of, op_of, ranks_of, where_held
 from .confidence import Ground, sure

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 
-from ..model import Kind, Process
+from ..model.capture import Process
+from ..model.diagnosis import Kind
 from . import findings as f
-from . import holding
+from . import held_by as holding
 from .case import Case, finding_on, op_of, ranks_of
 from .confidence import Ground, Less, Limit, sure
 from .draft import Draft, add_first, ordered

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..model import Frame
+from ..model.capture import Frame
 from .view import RankView
 
 # Names that count what a training repeats, in the order in which they are believed.

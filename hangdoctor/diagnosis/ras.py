@@ -6,8 +6,8 @@ communicator's own: they are the job's where the communicator spans the job.
 
 from __future__ import annotations
 
-from ..model import Where
-from ..ras_model import RasCommunicator, RasCounts, RasReport
+from ..model.diagnosis import Where
+from ..model.ras import RasCommunicator, RasCounts, RasReport
 from .case import Case
 from .confidence import Ground, sure
 from .draft import Draft

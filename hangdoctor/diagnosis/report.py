@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..model import Cause, Diagnosis, Job, Missing, RankLine, Status, Took, Wait, WaitOn
+from ..model.diagnosis import Cause, Diagnosis, Job, Missing, RankLine, Status, Took, Wait, WaitOn
 from . import wording
 from .case import Case
 from .draft import Draft

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from ..layout import Layout
-from ..places import GRADIENTS
+from ..model.layout import Layout
+from ..stacks.place_rules import GRADIENTS
 from .case import Case
 from .ops.components import components, sinks
 from .position import counters, program

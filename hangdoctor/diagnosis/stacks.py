@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..model import StackFrame, StackGroup
+from ..model.diagnosis import StackFrame, StackGroup
 from .position import program
 from .view import RankView
 

@@ -6,7 +6,8 @@ line in `PASSES`. `docs/diagnosis.md` says what each of them finds.
 
 from __future__ import annotations
 
-from ..model import Diagnosis, JobCapture
+from ..model.capture import JobCapture
+from ..model.diagnosis import Diagnosis
 from . import (
     calls,
     faults,

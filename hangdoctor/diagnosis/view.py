@@ -7,8 +7,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ..model import Frame, JobCapture, Process, ProcessSample, RankCapture, ThreadSample
-from ..places import Place, find_place, python_frames, rank_thread
+from ..model.capture import Frame, JobCapture, Process, ProcessSample, RankCapture, ThreadSample
+from ..stacks.place_rules import Place, find_place, python_frames, rank_thread
 
 # still: the thread did not run once between the samples. stirred: it ran and is where it was.
 # looping: other lines or counters of the same functions. moved: other functions. running: it used

@@ -1,1 +1,1 @@
-"""Launchers: how a capture reaches the nodes of a job. One file each; `base` says what they share."""
+"""How a capture reaches the nodes of a job: srun, ssh, mpiexec; one file each."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from ..model import JobCapture
+from ..model.capture import JobCapture
 from ..readers.node import CaptureOptions
 
 Progress = Callable[[str], None]

@@ -14,19 +14,25 @@ from pathlib import Path
 import msgspec
 
 from ..errors import HangdoctorError, LauncherError, NoRanksFound, WireError
-from ..model import JobCapture, NodeCapture, RankCapture, SilentNode
-from ..ranges import format_hosts, format_ranks
+from ..model.capture import JobCapture, NodeCapture, RankCapture, SilentNode
 from ..readers.node import CaptureOptions
-from ..wire import NodeReply, unpack
+from ..text.ranges import format_hosts, format_ranks
+from ..transport.stdout_frame import NodeReply, unpack
 from .remote import Outcome
 
-_ROOT = Path(__file__).resolve().parents[2]  # what must be on the path for `import hangdoctor` and `import agents`
+_ROOT = (
+    Path(__file__).resolve().parents[2]
+)  # what must be on the path for `import hangdoctor` and `import hangdoctor.agents`
 
 # What the remote side says on stderr when the agent never ran, in plain words; {} is the node.
 # A line of stderr has to hold the first, and behind it one of the second.
 _STARTERS = r"execve\(\)|env|exec|sh"
 _SET_UP = (
-    (r"No module named '?(?=hangdoctor|agents|msgspec|psutil|click)", ("",), "the Python there cannot import hangdoctor"),
+    (
+        r"No module named '?(?=hangdoctor|agents|msgspec|psutil|click)",
+        ("",),
+        "the Python there cannot import hangdoctor",
+    ),
     (_STARTERS, ("No such file or directory", "not found"), "that Python is not there"),
     (_STARTERS, ("Permission denied",), "that Python may not be run there"),
 )
@@ -39,7 +45,11 @@ _NOISE = re.compile(
 
 def agent_command(options: CaptureOptions, python: str = "") -> list[str]:
     """The one-shot agent as a command that needs no login-shell set-up: by path, with this package on its path."""
-    return [*_agent(python), "--once", base64.urlsafe_b64encode(msgspec.json.encode(options)).decode()]
+    return [
+        *_agent(python),
+        "--once",
+        base64.urlsafe_b64encode(msgspec.json.encode(options)).decode(),
+    ]
 
 
 def staying_agent(flags: Sequence[str], python: str = "") -> list[str]:
@@ -69,7 +79,9 @@ def shell_command(argv: Sequence[str]) -> str:
 def node_options(options: CaptureOptions, left_s: float) -> CaptureOptions:
     """The options for the agents: a shorter deadline, so that they answer before theirs is over."""
     timeout = max(0.3, left_s - max(0.5, 0.15 * left_s))
-    return msgspec.structs.replace(options, timeout_s=round(timeout, 2), settle_s=min(options.settle_s, timeout / 2))
+    return msgspec.structs.replace(
+        options, timeout_s=round(timeout, 2), settle_s=min(options.settle_s, timeout / 2)
+    )
 
 
 class Gathered(msgspec.Struct):
@@ -108,7 +120,14 @@ def last_words(errors: str) -> str:
 def set_up_trouble(errors: str) -> str:
     """Why the agent could not even start, in plain words; "" where it was not that."""
     lines = errors.splitlines()
-    return next((words for first, then, words in _SET_UP if any(_in_order(line, first, then) for line in lines)), "")
+    return next(
+        (
+            words
+            for first, then, words in _SET_UP
+            if any(_in_order(line, first, then) for line in lines)
+        ),
+        "",
+    )
 
 
 def _in_order(line: str, first: str, then: Sequence[str]) -> bool:
@@ -128,7 +147,11 @@ def why_silent(outcome: Outcome, damaged: str, waited_s: float, state: str = "")
         why = f"{set_up_trouble(outcome.errors)} ({said})"
     elif outcome.code is None and outcome.took_s:
         begun = outcome.started_s
-        what = "no answer" if begun is None else f"its agent started after {begun:.1f} s, and sent no report"
+        what = (
+            "no answer"
+            if begun is None
+            else f"its agent started after {begun:.1f} s, and sent no report"
+        )
         why = f"{what} within {waited_s:.0f} s" + (f" ({said})" if said else "")
     else:
         why = said or f"the command ended without a report (exit code {outcome.code})"
@@ -136,7 +159,11 @@ def why_silent(outcome: Outcome, damaged: str, waited_s: float, state: str = "")
 
 
 def join(
-    gathered: Gathered, order: Sequence[str], whys: Mapping[str, str], options: CaptureOptions, job: str = ""
+    gathered: Gathered,
+    order: Sequence[str],
+    whys: Mapping[str, str],
+    options: CaptureOptions,
+    job: str = "",
 ) -> JobCapture:
     """All answers as one capture.
 
@@ -173,11 +200,16 @@ def _refuse_nothing(gathered: Gathered, order: Sequence[str]) -> None:
     where = format_hosts(order)
     if gathered.empty and not gathered.silent:
         first = next(iter(gathered.empty.values()))
-        raise NoRanksFound(f"all {len(order)} nodes answered ({where}), and none can show a rank: {first.error}", first.help)
+        raise NoRanksFound(
+            f"all {len(order)} nodes answered ({where}), and none can show a rank: {first.error}",
+            first.help,
+        )
     troubles = {set_up_trouble(o.errors) for o in gathered.silent.values()}
     if len(troubles) == 1 and "" not in troubles and not gathered.empty:
         said = last_words(next(iter(gathered.silent.values())).errors)
-        raise LauncherError(f"the agent could not start on {where}: {troubles.pop()} ({said})", SET_UP_HELP)
+        raise LauncherError(
+            f"the agent could not start on {where}: {troubles.pop()} ({said})", SET_UP_HELP
+        )
 
 
 def _one_host_once(captures: Mapping[str, NodeCapture], notes: list[str]) -> dict[str, NodeCapture]:
@@ -239,28 +271,44 @@ def ranks_behind(
     return {}
 
 
-def _emptied(gathered: Gathered, behind: Mapping[str, list[int]], world: int, notes: list[str]) -> list[NodeCapture]:
+def _emptied(
+    gathered: Gathered, behind: Mapping[str, list[int]], world: int, notes: list[str]
+) -> list[NodeCapture]:
     """Nodes that answered and have no rank any more: theirs have ended, where they had some."""
     nodes: list[NodeCapture] = []
     for name, reply in gathered.empty.items():
-        ranks = [RankCapture(pid=0, rank=r, node=name, world_size=world, gone=True) for r in behind.get(name, [])]
+        ranks = [
+            RankCapture(pid=0, rank=r, node=name, world_size=world, gone=True)
+            for r in behind.get(name, [])
+        ]
         if ranks:
-            nodes.append(NodeCapture(name, ranks=ranks, notes=[f"{name} answered and runs no rank: {reply.error}"]))
+            nodes.append(
+                NodeCapture(
+                    name, ranks=ranks, notes=[f"{name} answered and runs no rank: {reply.error}"]
+                )
+            )
     rest = [n for n in gathered.empty if not behind.get(n)]
     if rest:
-        notes.append(f"{format_hosts(rest)} answered without a rank: {gathered.empty[rest[0]].error}")
+        notes.append(
+            f"{format_hosts(rest)} answered without a rank: {gathered.empty[rest[0]].error}"
+        )
     return nodes
 
 
 def _merge_unplaced(
-    silent: list[SilentNode], behind: Mapping[str, list[int]], reported: Mapping[str, list[int]], world: int
+    silent: list[SilentNode],
+    behind: Mapping[str, list[int]],
+    reported: Mapping[str, list[int]],
+    world: int,
 ) -> list[SilentNode]:
     """Where it cannot be told which silent node has which ranks, they are behind all of these nodes together."""
     seen = {r for ranks in reported.values() for r in ranks}
     lost = [r for r in range(world) if r not in seen]
     if not lost or behind or len(silent) < 2:
         return silent
-    why = "; ".join(f"{s.node}: {s.why}" for s in silent[:4]) + (f"; and {len(silent) - 4} more" if len(silent) > 4 else "")
+    why = "; ".join(f"{s.node}: {s.why}" for s in silent[:4]) + (
+        f"; and {len(silent) - 4} more" if len(silent) > 4 else ""
+    )
     return [SilentNode(format_hosts(s.node for s in silent), why, lost)]
 
 
@@ -268,11 +316,19 @@ def summary(gathered: Gathered, total: int) -> str:
     """One line of progress."""
     ranks = [r.rank for c in gathered.captures.values() for r in c.ranks]
     silent = f"; no answer from {format_hosts(gathered.silent)}" if gathered.silent else ""
-    told = f", ranks {format_ranks(ranks)}" if ranks else ", none with a rank" if gathered.captures else ""
+    told = (
+        f", ranks {format_ranks(ranks)}"
+        if ranks
+        else ", none with a rank"
+        if gathered.captures
+        else ""
+    )
     return f"{len(gathered.captures)} of {total} nodes reported{told}{silent}"
 
 
-def refused(errors: Sequence[str], table: Sequence[tuple[str, type[HangdoctorError], str, str]]) -> HangdoctorError | None:
+def refused(
+    errors: Sequence[str], table: Sequence[tuple[str, type[HangdoctorError], str, str]]
+) -> HangdoctorError | None:
     """The error of `table` (pattern, class, message, help) that all of `errors` agree on."""
     for pattern, kind, message, help in table:
         if errors and all(re.search(pattern, text) for text in errors):

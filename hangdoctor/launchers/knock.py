@@ -53,7 +53,9 @@ def knock(address: Address, timeout_s: float = KNOCK_S) -> Presence:
     def ask(place: int) -> None:
         answers[place] = _ask(address.host, address.ports[place], timeout_s)
 
-    threads = [threading.Thread(target=ask, args=(i,), daemon=True) for i in range(len(address.ports))]
+    threads = [
+        threading.Thread(target=ask, args=(i,), daemon=True) for i in range(len(address.ports))
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -84,7 +86,9 @@ def _ask(host: str, port: int, timeout_s: float) -> Answer:
         return "silent" if error.errno in _NO_WAY else "unknown"
     with connection:
         try:
-            connection.shutdown(socket.SHUT_WR)  # "we have nothing to say": a service that runs hangs up
+            connection.shutdown(
+                socket.SHUT_WR
+            )  # "we have nothing to say": a service that runs hangs up
             connection.settimeout(timeout_s)
             connection.recv(64)
         except TimeoutError:
@@ -114,8 +118,12 @@ class Knocker:
             if node in self._busy or early or len(self._busy) >= self._AT_ONCE:
                 return
             self._busy.add(node)
-        with contextlib.suppress(RuntimeError):  # no thread to be had: then nothing is known of the node
-            threading.Thread(target=self._knock, args=(node,), name=f"knock {node}", daemon=True).start()
+        with contextlib.suppress(
+            RuntimeError
+        ):  # no thread to be had: then nothing is known of the node
+            threading.Thread(
+                target=self._knock, args=(node,), name=f"knock {node}", daemon=True
+            ).start()
 
     def door(self, node: str) -> Door:
         """What is known of the node; presence "unknown" before the first knock has ended."""

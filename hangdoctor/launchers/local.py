@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..clock import SystemClock
-from ..model import JobCapture
+from ..model.capture import JobCapture
 from ..readers.node import CaptureOptions, capture_node
 from .base import Progress
 

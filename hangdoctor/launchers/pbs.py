@@ -13,13 +13,13 @@ from pathlib import Path
 
 from ..clock import SystemClock
 from ..errors import BadInput, LauncherError, UsageError
-from ..model import JobCapture
-from ..ranges import format_hosts
+from ..model.capture import JobCapture
 from ..readers.node import CaptureOptions
+from ..text.ranges import format_hosts
 from . import gather
 from .base import Progress
 from .knock import Address, Knocker
-from .lost import Watch
+from .lost_nodes import Watch
 from .remote import Command, query, run_all
 from .slurm import clean_environment
 from .ssh import read_hostfile
@@ -47,7 +47,10 @@ class PbsLauncher:
         outcomes = run_all(commands, begin + options.timeout_s, self.env, progress, watch=watch)
         gathered = gather.sort_out(outcomes)
         progress(gather.summary(gathered, len(hosts)))
-        whys = {n: gather.why_silent(o, gathered.damaged.get(n, ""), options.timeout_s) for n, o in gathered.silent.items()}
+        whys = {
+            n: gather.why_silent(o, gathered.damaged.get(n, ""), options.timeout_s)
+            for n, o in gathered.silent.items()
+        }
         capture = gather.join(gathered, hosts, whys, options)
         capture.taken, capture.took_s = taken, self.clock.monotonic() - begin
         return capture
@@ -71,18 +74,21 @@ class PbsLauncher:
         name = os.environ.get("PBS_NODEFILE", "")
         if not name:
             raise UsageError(
-                "PBS_NODEFILE is not set", "--pbs works inside a PBS job (qsub -I, or its script). Elsewhere: --hostfile F."
+                "PBS_NODEFILE is not set",
+                "--pbs works inside a PBS job (qsub -I, or its script). Elsewhere: --hostfile F.",
             )
         if not Path(name).exists():
             raise BadInput(
-                f"PBS_NODEFILE names {name}, which is not here", "Run on the first node of the job: PBS writes the file there."
+                f"PBS_NODEFILE names {name}, which is not here",
+                "Run on the first node of the job: PBS writes the file there.",
             )
         return read_hostfile(Path(name))
 
     def _flavour(self) -> Callable[[str], list[str]]:
         if shutil.which("mpiexec") is None:
             raise LauncherError(
-                "mpiexec is not here", "Load the job's MPI module. For nodes that ssh can reach: --hostfile $PBS_NODEFILE."
+                "mpiexec is not here",
+                "Load the job's MPI module. For nodes that ssh can reach: --hostfile $PBS_NODEFILE.",
             )
         told = query(("mpiexec", "--version"), _VERSION_S, self.env)
         return flavour(told.output + told.errors)
@@ -117,4 +123,16 @@ def openmpi(host: str) -> list[str]:
 
 def pals(host: str) -> list[str]:
     """HPE's Parallel Application Launch Service, as on Cray EX."""
-    return ["mpiexec", "--hosts", host, "-n", "1", "--ppn", "1", "--cpu-bind", "none", "--wdir", "/"]
+    return [
+        "mpiexec",
+        "--hosts",
+        host,
+        "-n",
+        "1",
+        "--ppn",
+        "1",
+        "--cpu-bind",
+        "none",
+        "--wdir",
+        "/",
+    ]

@@ -18,13 +18,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from ..errors import LauncherError
-from ..ranges import format_hosts
-from ..wire import END, HERE
+from ..text.ranges import format_hosts
+from ..transport.stdout_frame import END, HERE
 from .base import Progress
-from .lost import Standing, Watch
+from .lost_nodes import Standing, Watch
 
 MAX_OPEN = 256  # commands at one time: two pipes each, under the usual limit of 1,024 open files
-MAX_YOUNG = 64  # of them, started within the last seconds: what a scheduler's controller is asked at once
+MAX_YOUNG = (
+    64  # of them, started within the last seconds: what a scheduler's controller is asked at once
+)
 _YOUNG_S = 3.0  # a silent node does not keep the others waiting for their turn
 _LINGER_S = 1.0  # for a command to end by itself once its report is whole
 _MAX_OUTPUT = 128 << 20  # bytes of one node, compressed and in base64: more is no report
@@ -95,7 +97,9 @@ class _Running:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(timeout=1.0)  # longer only in uninterruptible I/O, and then nobody can help
+            self.process.wait(
+                timeout=1.0
+            )  # longer only in uninterruptible I/O, and then nobody can help
 
     def outcome(self, code: int | None, lost: str = "") -> Outcome:
         return Outcome(
@@ -126,11 +130,16 @@ def run_all(
         fleet.run()
     finally:
         fleet.close()
-    return [fleet.done.get(c.node) or Outcome(c.node, errors="not asked: the deadline came first") for c in commands]
+    return [
+        fleet.done.get(c.node) or Outcome(c.node, errors="not asked: the deadline came first")
+        for c in commands
+    ]
 
 
 class _Fleet:
-    def __init__(self, waiting: list[Command], deadline: float, env: Mapping[str, str], progress: Progress) -> None:
+    def __init__(
+        self, waiting: list[Command], deadline: float, env: Mapping[str, str], progress: Progress
+    ) -> None:
         self.waiting = waiting[::-1]
         self.deadline = deadline
         self.env = env
@@ -167,7 +176,9 @@ class _Fleet:
                     env=dict(self.env), start_new_session=True, preexec_fn=lambda: _prepare(mask),
                 )  # fmt: skip
             except OSError as error:
-                raise LauncherError(f"{command.argv[0]} cannot be started: {error.strerror}") from error
+                raise LauncherError(
+                    f"{command.argv[0]} cannot be started: {error.strerror}"
+                ) from error
             one = _Running(command, process)
             self.running.append(one)
         for pipe, is_output in ((process.stdout, True), (process.stderr, False)):

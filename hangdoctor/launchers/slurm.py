@@ -15,20 +15,31 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from ..clock import SystemClock
-from ..errors import HangdoctorError, JobNotFound, JobNotRunning, LauncherError, NotPermitted, UsageError
-from ..model import JobCapture
-from ..ranges import format_hosts, number_in, parse_hosts
+from ..errors import (
+    HangdoctorError,
+    JobNotFound,
+    JobNotRunning,
+    LauncherError,
+    NotPermitted,
+    UsageError,
+)
+from ..model.capture import JobCapture
 from ..readers.node import CaptureOptions
+from ..text.ranges import format_hosts, number_in, parse_hosts
 from . import gather, slurm_nodes
 from .base import Progress
 from .knock import Knocker
-from .lost import Watch
+from .lost_nodes import Watch
 from .remote import Command, Outcome, query, run_all
 
 _JOB = re.compile(r"^(\d+(?:_\d+)?)(?:\.(\d+))?$")
-_QUERY_S = 10.0  # for one question to Slurm's controller; milliseconds, unless the machine is overloaded
+_QUERY_S = (
+    10.0  # for one question to Slurm's controller; milliseconds, unless the machine is overloaded
+)
 # These lead to the cluster; all other variables of Slurm describe the caller's job or step and would be taken as options.
-_KEEP = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_CLUSTER_NAME", "SLURM_JWT"})
+_KEEP = frozenset(
+    {"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_CLUSTER_NAME", "SLURM_JWT"}
+)
 _FOREIGN = re.compile(
     r"^(SLURM|SRUN|SBATCH|SALLOC|SLURMD|OMPI|PMI|PMIX|PALS|TORCHELASTIC)_|"
     r"^(RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|GROUP_RANK|MASTER_ADDR|MASTER_PORT|PYTHONSTARTUP|PYTHONINSPECT)$"
@@ -52,7 +63,10 @@ _BUSY = r"temporarily disabled|nodes are busy|Unable to create step"
 # What srun says of a node that it cannot reach, in plain words.
 _WORDS = (
     (r"Task launch for \S+ failed on node \S+: ([^\n]*)", "its slurmd does not answer ({})"),
-    (r"Node failure on|[Nn]ode \S+ is not responding|Job credential|Zero Bytes were transmitted", "Slurm lost the node ({})"),
+    (
+        r"Node failure on|[Nn]ode \S+ is not responding|Job credential|Zero Bytes were transmitted",
+        "Slurm lost the node ({})",
+    ),
     (_BUSY, "Slurm starts no step on it ({})"),
 )
 
@@ -74,7 +88,10 @@ def parse_job(text: str) -> tuple[str, str]:
     """
     match = _JOB.match(text.strip())
     if match is None:
-        raise UsageError(f"'{text}' is no Slurm job", "Give a job id, or a job and its step: --jobid 12345, --jobid 12345.0")
+        raise UsageError(
+            f"'{text}' is no Slurm job",
+            "Give a job id, or a job and its step: --jobid 12345, --jobid 12345.0",
+        )
     return match[1], match[2] or ""
 
 
@@ -124,7 +141,9 @@ class SlurmLauncher:
         self.job, nodes = self._running_job()
         return nodes
 
-    def ask(self, nodes: list[str], agent: list[str], deadline: float, progress: Progress) -> list[Outcome]:
+    def ask(
+        self, nodes: list[str], agent: list[str], deadline: float, progress: Progress
+    ) -> list[Outcome]:
         """One overlapping step a node, until `deadline` (of time.monotonic); after `nodes`."""
         return self._ask(nodes, agent, deadline, progress)
 
@@ -141,7 +160,9 @@ class SlurmLauncher:
         overlap = self._overlap()
         return [step_command(self.job, n, agent, overlap) for n in nodes]
 
-    def on_nodes(self, arguments: Sequence[str], timeout_s: float, progress: Progress) -> list[Outcome]:
+    def on_nodes(
+        self, arguments: Sequence[str], timeout_s: float, progress: Progress
+    ) -> list[Outcome]:
         """Run ``hangdoctor ARGUMENTS --job slurm-J.STEP`` once on every node of the training, under a deadline.
 
         Raises:
@@ -163,7 +184,10 @@ class SlurmLauncher:
         """
         self.job, job_nodes = self._running_job()
         _, step, _ = self._choose(job_nodes)
-        command, overlap = gather.own_command([*arguments, "--job", f"slurm-{self.job}.{step}"], self.python), self._overlap()
+        command, overlap = (
+            gather.own_command([*arguments, "--job", f"slurm-{self.job}.{step}"], self.python),
+            self._overlap(),
+        )
         return [step_command(self.job, node, command, overlap, gres) for gres in ("gpu:0", "none")]
 
     # ----------------------------------------------------------------- what Slurm knows
@@ -183,10 +207,13 @@ class SlurmLauncher:
             ) from error
         if outcome.code is None:
             raise LauncherError(
-                f"{argv[0]} did not answer within {_QUERY_S:.0f} s: Slurm's controller is away", _CONTROLLER_HELP
+                f"{argv[0]} did not answer within {_QUERY_S:.0f} s: Slurm's controller is away",
+                _CONTROLLER_HELP,
             )
         if outcome.code and re.search(_CONTROLLER, outcome.errors):
-            raise LauncherError(f"Slurm cannot be asked: {gather.last_words(outcome.errors)}", _CONTROLLER_HELP)
+            raise LauncherError(
+                f"Slurm cannot be asked: {gather.last_words(outcome.errors)}", _CONTROLLER_HELP
+            )
         return outcome
 
     def _running_job(self) -> tuple[str, list[str]]:
@@ -201,15 +228,22 @@ class SlurmLauncher:
         if not rows:
             said = gather.last_words(answer.errors)
             if answer.code and "Invalid job id" not in said:
-                raise LauncherError(f"squeue -j {job} failed: {said or f'exit code {answer.code}'}", "Try it by hand.")
+                raise LauncherError(
+                    f"squeue -j {job} failed: {said or f'exit code {answer.code}'}",
+                    "Try it by hand.",
+                )
             raise JobNotFound(
                 f"Slurm knows no job {job}",
-                "It ended a while ago or never was. Running jobs: squeue --me; ended ones: sacct -j " + job,
+                "It ended a while ago or never was. Running jobs: squeue --me; ended ones: sacct -j "
+                + job,
             )
         running = [row for row in rows if row[1] == "RUNNING"]
         if len(running) > 1:
             names = ", ".join(row[4] for row in running[:8])
-            raise JobNotFound(f"job {job} is an array or a group of {len(running)} running jobs", f"Name one of them: {names}")
+            raise JobNotFound(
+                f"job {job} is an array or a group of {len(running)} running jobs",
+                f"Name one of them: {names}",
+            )
         number, state, uid, user, _, reason, hosts = (running or rows)[0]
         if state != "RUNNING":
             raise _not_running(job, state, reason)
@@ -226,7 +260,9 @@ class SlurmLauncher:
         for line in answer.output.splitlines():
             if line.count("|") >= 3:
                 number, tasks, nodes, name = line.split("|", 3)
-                steps.append(Step(number.partition(".")[2], name, number_in(tasks, 0), parse_hosts(nodes)))
+                steps.append(
+                    Step(number.partition(".")[2], name, number_in(tasks, 0), parse_hosts(nodes))
+                )
         return steps
 
     def _choose(self, job_nodes: list[str]) -> tuple[list[str], str, list[str]]:
@@ -241,7 +277,8 @@ class SlurmLauncher:
             if not wanted:
                 there = ", ".join(f"{self.job}.{s.id} ({s.name})" for s in steps) or "none"
                 raise JobNotFound(
-                    f"job {self.job} runs no step {self.step}", f"It has ended, or never was. Running now: {there}"
+                    f"job {self.job} runs no step {self.step}",
+                    f"It has ended, or never was. Running now: {there}",
                 )
             return wanted[0].nodes, self.step, []
         own = [s for s in steps if s.id not in _NOT_TRAINING and s.name != STEP_NAME]
@@ -250,14 +287,23 @@ class SlurmLauncher:
         best = max(own, key=lambda s: (s.tasks, len(s.nodes), number_in(s.id, 0)))
         notes = []
         if len(own) > 1:
-            others = ", ".join(f"{self.job}.{s.id} ({s.name}, {s.tasks} tasks)" for s in own if s is not best)
-            notes.append(f"step {self.job}.{best.id} ({best.name}, {best.tasks} tasks) is shown; also running: {others}")
+            others = ", ".join(
+                f"{self.job}.{s.id} ({s.name}, {s.tasks} tasks)" for s in own if s is not best
+            )
+            notes.append(
+                f"step {self.job}.{best.id} ({best.name}, {best.tasks} tasks) is shown; also running: {others}"
+            )
         return best.nodes, best.id, notes
 
     # ----------------------------------------------------------------- the steps of our own
 
     def _ask(
-        self, nodes: list[str], agent: list[str], deadline: float, progress: Progress, watch: Watch | None = None
+        self,
+        nodes: list[str],
+        agent: list[str],
+        deadline: float,
+        progress: Progress,
+        watch: Watch | None = None,
     ) -> list[Outcome]:
         overlap = self._overlap()
         commands = [step_command(self.job, n, agent, overlap) for n in nodes]
@@ -278,7 +324,9 @@ class SlurmLauncher:
         if len(silent) != asked:
             return
         if self._has_ended():
-            raise JobNotRunning(f"job {self.job} ended while it was being captured", f"See: sacct -j {self.job}")
+            raise JobNotRunning(
+                f"job {self.job} ended while it was being captured", f"See: sacct -j {self.job}"
+            )
         table: list[tuple[str, type[HangdoctorError], str, str]] = [
             (r"[Pp]ermission denied|not authorized|Access denied", NotPermitted,
              f"Slurm does not let you start a step in job {self.job}", f"Only the job's own user may: squeue -j {self.job}"),
@@ -286,14 +334,20 @@ class SlurmLauncher:
             (r"unrecognized option|invalid option", LauncherError,
              f"this srun does not take our options: {gather.last_words(silent[0].errors)}", "Slurm 19.05 or later is needed."),
         ]  # fmt: skip
-        error = gather.refused([o.errors if not gather.set_up_trouble(o.errors) else "" for o in silent], table)
+        error = gather.refused(
+            [o.errors if not gather.set_up_trouble(o.errors) else "" for o in silent], table
+        )
         if error is not None:
             raise error
 
     def _has_ended(self) -> bool:
         """True where Slurm says so now; a srun to a dead node can wait on past the end of its job."""
         answer = query(("squeue", "-h", "-t", "all", "-j", self.job, "-o", "%T"), 2.0, self.env)
-        return answer.code is not None and "RUNNING" not in answer.output.split() and not re.search(_CONTROLLER, answer.errors)
+        return (
+            answer.code is not None
+            and "RUNNING" not in answer.output.split()
+            and not re.search(_CONTROLLER, answer.errors)
+        )
 
     def _whys(self, gathered: gather.Gathered, waited_s: float) -> dict[str, str]:
         """Why each silent node is silent, with its state in Slurm."""
@@ -301,12 +355,16 @@ class SlurmLauncher:
             return {}
         states = slurm_nodes.states(list(gathered.silent), self.env)
         return {
-            n: gather.why_silent(_in_words(o), gathered.damaged.get(n, ""), waited_s, states.get(n, ""))
+            n: gather.why_silent(
+                _in_words(o), gathered.damaged.get(n, ""), waited_s, states.get(n, "")
+            )
             for n, o in gathered.silent.items()
         }
 
 
-def step_command(job: str, node: str, agent: Sequence[str], overlap: bool = True, gres: str = "gpu:0") -> Command:
+def step_command(
+    job: str, node: str, agent: Sequence[str], overlap: bool = True, gres: str = "gpu:0"
+) -> Command:
     """The srun for one node. Memory and GPUs stay with the training, no MPI is set up, and no folder but / is needed."""
     srun = ["srun", f"--jobid={job}", *(["--overlap"] if overlap else []), f"--gres={gres}", "-w", node, "-N1", "-n1",
             "--mem=0", "--mpi=none", "--input=none", "--export=ALL", "--chdir=/", f"--job-name={STEP_NAME}"]  # fmt: skip
@@ -317,9 +375,14 @@ def _not_running(job: str, state: str, reason: str) -> JobNotRunning:
     words = state.lower().replace("_", " ")
     why = f" ({reason})" if reason not in ("", "None") else ""
     if state in ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"):
-        return JobNotRunning(f"job {job} has not started: it is {words}{why}", "Capture it once it runs: squeue -j " + job)
+        return JobNotRunning(
+            f"job {job} has not started: it is {words}{why}",
+            "Capture it once it runs: squeue -j " + job,
+        )
     if state == "CONFIGURING":
-        return JobNotRunning(f"job {job} has not started: its nodes are being set up", "Try again in a minute.")
+        return JobNotRunning(
+            f"job {job} has not started: its nodes are being set up", "Try again in a minute."
+        )
     if state in ("SUSPENDED", "STOPPED"):
         return JobNotRunning(
             f"job {job} is {words} by Slurm: all of its processes stand still, and that is why it hangs",
@@ -327,7 +390,9 @@ def _not_running(job: str, state: str, reason: str) -> JobNotRunning:
         )
     if state in ("COMPLETING", "STAGE_OUT", "SIGNALING"):
         return JobNotRunning(f"job {job} is ending ({words})", f"See: sacct -j {job}")
-    return JobNotRunning(f"job {job} has ended: {words}{why}", f"See: sacct -j {job}, and the end of its log.")
+    return JobNotRunning(
+        f"job {job} has ended: {words}{why}", f"See: sacct -j {job}, and the end of its log."
+    )
 
 
 def _in_words(outcome: Outcome) -> Outcome:
@@ -339,5 +404,7 @@ def _in_words(outcome: Outcome) -> Outcome:
         match, line = next((found for found in lines if found[0] is not None), (None, ""))
         if match is not None:
             said = line if pattern is _BUSY else match[match.lastindex or 0]
-            return msgspec.structs.replace(outcome, errors=words.format(gather.last_words(said) or said.strip()))
+            return msgspec.structs.replace(
+                outcome, errors=words.format(gather.last_words(said) or said.strip())
+            )
     return outcome

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from ..errors import LauncherError
-from ..ranges import format_hosts
+from ..text.ranges import format_hosts
 from .knock import Address
 from .remote import query
 
@@ -24,7 +24,9 @@ def states(nodes: Sequence[str], env: Mapping[str, str]) -> dict[str, str]:
 
 def _sinfo(nodes: Sequence[str], env: Mapping[str, str], how: str, columns: str) -> list[str]:
     try:
-        return query(("sinfo", "-h", "-N", "-n", format_hosts(nodes), how, columns), _QUERY_S, env).output.splitlines()
+        return query(
+            ("sinfo", "-h", "-N", "-n", format_hosts(nodes), how, columns), _QUERY_S, env
+        ).output.splitlines()
     except LauncherError:
         return []
 

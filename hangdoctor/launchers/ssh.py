@@ -9,13 +9,13 @@ from pathlib import Path
 
 from ..clock import SystemClock
 from ..errors import BadInput, LauncherError, UsageError
-from ..model import JobCapture
-from ..ranges import format_hosts, parse_hosts
+from ..model.capture import JobCapture
 from ..readers.node import CaptureOptions
+from ..text.ranges import format_hosts, parse_hosts
 from . import gather
 from .base import Progress
 from .knock import Address, Knocker
-from .lost import Watch
+from .lost_nodes import Watch
 from .remote import Command, query, run_all
 from .slurm import clean_environment
 
@@ -51,7 +51,9 @@ def read_hostfile(path: Path) -> list[str]:
 
 def _hosts_of(words: list[str], path: Path, number: int, line: str) -> list[str]:
     wrong = BadInput(f"{path}, line {number} is no host: {line.strip()[:80]!r}", _HELP)
-    if any("=" not in w for w in words[1:]) or any(w.startswith("slots=") and not _SLOTS.match(w) for w in words[1:]):
+    if any("=" not in w for w in words[1:]) or any(
+        w.startswith("slots=") and not _SLOTS.match(w) for w in words[1:]
+    ):
         raise wrong
     try:
         names = parse_hosts(re.sub(r":\d+$", "", words[0]))
@@ -77,16 +79,28 @@ class SshLauncher:
         hosts = read_hostfile(self.hostfile)
         if shutil.which(self.shell) is None:
             other = "pdsh" if self.shell == "ssh" else "ssh"
-            raise LauncherError(f"{self.shell} is not here", f"Install it, or use the other one: --remote-shell {other}.")
+            raise LauncherError(
+                f"{self.shell} is not here",
+                f"Install it, or use the other one: --remote-shell {other}.",
+            )
         progress(f"asking {len(hosts)} hosts by {self.shell}: {format_hosts(hosts)}")
         agent = gather.agent_command(gather.node_options(options, options.timeout_s), self.python)
         make = ssh_command if self.shell == "ssh" else pdsh_command
         commands = [make(host, gather.shell_command(agent), options.timeout_s) for host in hosts]
         environment = clean_environment(os.environ)
-        outcomes = run_all(commands, begin + options.timeout_s, environment, progress, watch=Watch(Knocker(ssh_address)))
+        outcomes = run_all(
+            commands,
+            begin + options.timeout_s,
+            environment,
+            progress,
+            watch=Watch(Knocker(ssh_address)),
+        )
         gathered = gather.sort_out(outcomes)
         progress(gather.summary(gathered, len(hosts)))
-        whys = {n: gather.why_silent(o, gathered.damaged.get(n, ""), options.timeout_s) for n, o in gathered.silent.items()}
+        whys = {
+            n: gather.why_silent(o, gathered.damaged.get(n, ""), options.timeout_s)
+            for n, o in gathered.silent.items()
+        }
         capture = gather.join(gathered, hosts, whys, options)
         capture.taken, capture.took_s = taken, self.clock.monotonic() - begin
         return capture
@@ -95,7 +109,16 @@ class SshLauncher:
 def ssh_command(host: str, command: str, timeout_s: float) -> Command:
     """No question is ever asked: a host that wants a password, or whose key is unknown, is silent and says why."""
     connect = max(1, min(_CONNECT_S, int(timeout_s)))
-    options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={connect}", "-o", "ServerAliveInterval=5", "-x", "-T"]
+    options = [
+        "-o",
+        "BatchMode=yes",
+        "-o",
+        f"ConnectTimeout={connect}",
+        "-o",
+        "ServerAliveInterval=5",
+        "-x",
+        "-T",
+    ]
     return Command(host, ["ssh", *options, "--", host, command])
 
 
@@ -106,7 +129,9 @@ def ssh_address(host: str) -> Address | None:
     except LauncherError:
         return None
     said = dict(line.split(" ", 1) for line in told.splitlines() if " " in line)
-    proxy = [said[name] for name in ("proxyjump", "proxycommand") if said.get(name, "none") != "none"]
+    proxy = [
+        said[name] for name in ("proxyjump", "proxycommand") if said.get(name, "none") != "none"
+    ]
     name, port = said.get("hostname", ""), said.get("port", "")
     if proxy or not name or not port.isdecimal() or int(port) > 65_535:
         return None
@@ -119,5 +144,19 @@ def pdsh_command(host: str, command: str, timeout_s: float) -> Command:
     # pdsh replaces %h, %u and %n in the command by itself.
     escaped = command.replace("%", "%%")
     return Command(
-        host, ["pdsh", "-R", "ssh", "-N", "-S", "-t", str(connect), "-u", str(max(1, int(timeout_s))), "-w", host, escaped]
+        host,
+        [
+            "pdsh",
+            "-R",
+            "ssh",
+            "-N",
+            "-S",
+            "-t",
+            str(connect),
+            "-u",
+            str(max(1, int(timeout_s))),
+            "-w",
+            host,
+            escaped,
+        ],
     )

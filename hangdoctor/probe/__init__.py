@@ -1,4 +1,4 @@
-"""The probe: writes what this rank does into its black box (docs/blackbox.md).
+"""Inside a rank: writes what it does into its black box (docs/blackbox.md).
 
     import hangdoctor.probe
     hangdoctor.probe.install()             # or: hangdoctor run -- CMD, without touching the code
@@ -66,7 +66,12 @@ class _Phase:
     def __enter__(self) -> _Phase:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         _state.set_phase(self._before)
 
 
@@ -76,7 +81,12 @@ class _NoPhase:
     def __enter__(self) -> _NoPhase:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         return None
 
 

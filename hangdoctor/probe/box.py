@@ -14,15 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from . import format as fmt
-from .apart import map_file, reserve
 from .folder import discard, remove_own, write_own
 from .identity import boot_id, host, process_name, ranks_from, start_ticks
+from .own_threads import map_file, reserve
 
 _POPULATE = getattr(mmap, "MAP_POPULATE", 0)  # no page fault in the middle of an operation
-_GROUP_TEXTS = 0.3  # of the table of texts: the rest is for the others, however many groups a job makes
+_GROUP_TEXTS = (
+    0.3  # of the table of texts: the rest is for the others, however many groups a job makes
+)
 
 
-class Box:
+class BoxWriter:
     """One mapped file. Numbers of the ring are written by `Recorder` straight into `words`, `halves` and `map`."""
 
     def __init__(self, folder: Path, job: str, size: int = fmt.DEFAULT_BYTES) -> None:
@@ -94,7 +96,9 @@ class Box:
         at = self._strings_used
         if at + need > room * share:
             return 0
-        self.map[begin + at + fmt.STRING_HEAD.size : begin + at + fmt.STRING_HEAD.size + len(raw)] = raw
+        self.map[
+            begin + at + fmt.STRING_HEAD.size : begin + at + fmt.STRING_HEAD.size + len(raw)
+        ] = raw
         fmt.STRING_HEAD.pack_into(self.map, begin + at, len(raw))
         self._strings_used = at + need
         self.put(fmt.H_STRINGS_USED, self._strings_used)
@@ -118,7 +122,9 @@ class Box:
         at = begin + index * width
         # No check while it changes: a reader takes no entry that is half of one group and half of another.
         struct.pack_into("<I", self.map, at + fmt.GROUP_CHECK, 0)
-        fmt.GROUP.pack_into(self.map, at, raw, size, *ids, instance, 0, int.from_bytes(raw[:4], "little"))
+        fmt.GROUP.pack_into(
+            self.map, at, raw, size, *ids, instance, 0, int.from_bytes(raw[:4], "little")
+        )
         if index == self._groups_used:
             self._groups_used = index + 1
             self.put(fmt.H_GROUPS_USED, self._groups_used)
@@ -134,7 +140,9 @@ class Box:
     def add_thread(self, index: int, tid: int, name: str) -> int:
         """Take one slot of the thread table; returns the index in `words` where it begins."""
         begin, _, width = self.regions["threads"]
-        fmt.THREAD.pack_into(self.map, begin + index * width, tid, 0, 0, 0, name.encode("utf-8", "replace")[:31])
+        fmt.THREAD.pack_into(
+            self.map, begin + index * width, tid, 0, 0, 0, name.encode("utf-8", "replace")[:31]
+        )
         return (begin + index * width) // 8
 
     def inline(self, record_byte: int, text: str) -> None:
@@ -146,7 +154,11 @@ class Box:
     def note(self, text: str, state: int) -> None:
         """Say once why nothing more is written; through the file, because the mapping may be what is broken."""
         raw = text.encode("utf-8", "replace")[:511]
-        write_own(self.path, self._file, [(fmt.H_NOTE[0], raw), (fmt.H_STATE[0], struct.pack("<I", state))])
+        write_own(
+            self.path,
+            self._file,
+            [(fmt.H_NOTE[0], raw), (fmt.H_STATE[0], struct.pack("<I", state))],
+        )
 
     def remove(self) -> None:
         """Take the file away; the mapping stays until the process ends, other threads may still write to it."""

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from . import torchnames
-from .apart import signals_blocked, streams_taken
-from .blame import is_ours
 from .folder import discard_socket, socket_name
 from .identity import process_name
+from .own_threads import signals_blocked, streams_taken
+from .whose_error import is_ours
 
 RECORDS = "2000"
 SOCKET_VARIABLE = "TORCH_WORKER_SERVER_SOCKET"
@@ -53,7 +53,9 @@ def start_worker_server(folder: Path, pid: int) -> str:
     try:
         discard_socket(path)  # of a dead process that had the same number
         _kept.append(_quietly(server, str(path)))
-        path.chmod(0o600)  # also in a folder that others may enter, under an umask that lets a group write
+        path.chmod(
+            0o600
+        )  # also in a folder that others may enter, under an umask that lets a group write
     except (OSError, RuntimeError, ValueError) as error:
         if not is_ours(error):
             raise
@@ -69,7 +71,9 @@ def remove_socket(folder: Path, pid: int) -> None:
 
 def _quietly(server: Any, path: str) -> Any:
     """Make the server; whatever else reaches stderr meanwhile is passed on."""
-    if type(sys.stderr) is io.TextIOWrapper:  # an object of the job's own would run the job's code here
+    if (
+        type(sys.stderr) is io.TextIOWrapper
+    ):  # an object of the job's own would run the job's code here
         sys.stderr.flush()
     saved, held = os.dup(2), os.memfd_create("hangdoctor-stderr", os.MFD_CLOEXEC)
     try:

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from . import format as fmt
-from .blame import suppress
-from .held import has_writer
 from .identity import boot_id, job_key, start_ticks
+from .still_written import has_writer
+from .whose_error import suppress
 
 REQUEST = "hangdoctor-trace.json"  # of calls.request, which is not imported before there is one
 _OTHERS_WRITE = 0o022
@@ -104,7 +104,9 @@ def _made(folder: Path) -> os.stat_result:
         folder.mkdir(mode=0o700)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode):
-        raise FolderRefused(f"{folder} is a link, or no folder: set HANGDOCTOR_DIR to a folder of yours")
+        raise FolderRefused(
+            f"{folder} is a link, or no folder: set HANGDOCTOR_DIR to a folder of yours"
+        )
     if not os.access(folder, os.W_OK | os.X_OK):
         raise PermissionError(13, "no right to write", str(folder))
     return found

@@ -76,12 +76,16 @@ RECORD_BYTES = 128
 RECORD_WORDS = RECORD_BYTES // 8
 INLINE_OFFSET = RECORD.size
 INLINE_BYTES = 48
-UID_WORD = 15  # the u64 at byte 120: uid of the group as it lies in the group table, zero without one
+UID_WORD = (
+    15  # the u64 at byte 120: uid of the group as it lies in the group table, zero without one
+)
 LEFT_WORD = 7  # the u64 at byte 56
 OUTCOME_HALF = 16  # the u32 at byte 64
 PEER_HALF = 10  # the i32 at byte 40
 
-NO_GROUP = 0xFFFFFFFF  # no operation of a group, or (with a uid) of one that has no entry in the table
+NO_GROUP = (
+    0xFFFFFFFF  # no operation of a group, or (with a uid) of one that has no entry in the table
+)
 ASYNC, SEND, RECV, INLINE_SIGNATURE, INLINE_DETAIL = 1, 2, 4, 8, 16
 # A record that is no operation but a mark: its number in `seq`, its text in `signature`, its kind in `root or peer`.
 MARK = 32
@@ -90,11 +94,17 @@ STARTED, FAILED, DROPPED = 1, 3, 4
 
 
 def regions(file_bytes: int) -> dict[str, tuple[int, int, int]]:
-    """Where each region begins, how many entries it has and how long one is, for a file of this size."""
+    """Where each region begins, how many entries it has and how long one is, for a file of this size.
+
+    Raises:
+        ValueError: a file that has no room for a single record behind its tables.
+    """
     threads = HEADER_BYTES
     groups = threads + THREADS * THREAD.size
     strings = groups + GROUPS * GROUP_BYTES
     free = file_bytes - strings
+    if free < 4 * RECORD_BYTES:
+        raise ValueError(f"{file_bytes} bytes are too few for a black box")
     # About half for the ring, a power of two, so that the slot of a serial number is one mask away; texts take the rest.
     records = 1 << ((free // 2 // RECORD_BYTES).bit_length())
     while records * RECORD_BYTES > free * 3 // 4:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from types import CodeType, FunctionType, ModuleType
 
-from .blame import is_ours, suppress
 from .torchnames import C10D
+from .whose_error import is_ours, suppress
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # every Python below `hangdoctor run` loads this file: no more imports than needed
+if (
+    TYPE_CHECKING
+):  # every Python below `hangdoctor run` loads this file: no more imports than needed
     from collections.abc import Callable, Sequence
     from importlib.machinery import ModuleSpec
     from typing import Any
@@ -18,7 +20,9 @@ if TYPE_CHECKING:  # every Python below `hangdoctor run` loads this file: no mor
 class _Finder:
     """Waits for one module, then takes itself away: every other import costs one comparison."""
 
-    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         if name != C10D:
             return None
         if self in sys.meta_path:
@@ -27,7 +31,9 @@ class _Finder:
 
         spec = importlib.util.find_spec(name)
         loader: Any = spec.loader if spec is not None else None
-        with suppress(AttributeError):  # no loader, or one that takes no attributes: the module comes without the probe
+        with suppress(
+            AttributeError
+        ):  # no loader, or one that takes no attributes: the module comes without the probe
             execute = loader.exec_module
 
             def exec_module(module: ModuleType) -> None:
@@ -71,7 +77,9 @@ def _wrap() -> None:
         return
     module._hangdoctor_wrapped = True
     pairs: dict[int, tuple[Any, Any]] = {}
-    for name, function in list(vars(module).items()):  # type(): isinstance would ask deprecated objects, which warn
+    for name, function in list(
+        vars(module).items()
+    ):  # type(): isinstance would ask deprecated objects, which warn
         wrapper = wrap.make(name, function) if type(function) is FunctionType else None
         if wrapper is not None:
             torchnames.mark_untraced(wrapper)
@@ -80,13 +88,18 @@ def _wrap() -> None:
         pair = pairs.get(id(value))
         if pair is not None:
             setattr(module, name, pair[1])
-    _wrap_methods(torchnames.work_class(), {"wait": wrap.handle_wait, "is_completed": wrap.handle_is_completed})
+    _wrap_methods(
+        torchnames.work_class(),
+        {"wait": wrap.handle_wait, "is_completed": wrap.handle_is_completed},
+    )
     for store in torchnames.store_classes():
         _wrap_methods(store, {name: _store(name) for name in torchnames.STORE_WAITS})
     for original, wrapper in pairs.values():
         if original.__name__ in ("isend", "irecv"):
             torchnames.accept_originals(original, wrapper)
-    late = "torch.distributed" in sys.modules and hasattr(sys.modules["torch.distributed"], "all_reduce")
+    late = "torch.distributed" in sys.modules and hasattr(
+        sys.modules["torch.distributed"], "all_reduce"
+    )
     if late:
         torchnames.replace_everywhere(pairs, skip=[sys.modules[__name__]])
         torchnames.teach_compiler(pairs.values())

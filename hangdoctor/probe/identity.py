@@ -7,7 +7,9 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 
-_FIRST_NAMESPACE = 0xEFFFFFFC  # of processes, outside of containers (include/linux/proc_ns.h, PROC_PID_INIT_INO)
+_FIRST_NAMESPACE = (
+    0xEFFFFFFC  # of processes, outside of containers (include/linux/proc_ns.h, PROC_PID_INIT_INO)
+)
 # In the order of precedence: what the launcher says before what the scheduler says.
 _RANK_VARIABLES = (
     ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
@@ -80,7 +82,9 @@ def start_ticks(pid: int | str = "self") -> int:
 def boot_id() -> bytes:
     """16 bytes that change with every boot; zeros where the kernel does not tell."""
     try:
-        return bytes.fromhex(Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip().replace("-", ""))
+        return bytes.fromhex(
+            Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip().replace("-", "")
+        )
     except (OSError, ValueError):
         return bytes(16)
 

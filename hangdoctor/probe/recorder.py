@@ -13,15 +13,18 @@ from types import CodeType, FrameType
 from typing import Any
 
 from . import format as fmt
-from . import hot, torchnames
-from .box import Box
-from .groups import GroupEntry, Groups
-from .hot import Core, Thread
+from . import record_core as hot
+from . import torchnames
+from .box import BoxWriter
+from .group_table import GroupEntry, Groups
+from .record_core import Core, Thread
 from .signatures import Describe, NotAnOperation, describe_otherwise, is_constant, render
 from .sites import Sites
 
 _HANDLES_MAX = 65536
-_TRIES = 64  # slots of unfinished operations that a new record steps over before it takes one of them
+_TRIES = (
+    64  # slots of unfinished operations that a new record steps over before it takes one of them
+)
 _STEPS_WORD, _STEP_SINCE_WORD = fmt.H_STEPS[0] // 8, fmt.H_STEP_SINCE[0] // 8
 _pack_into = fmt.RECORD.pack_into
 
@@ -48,7 +51,9 @@ def global_rank(entry: GroupEntry, root: Any, group_root: Any) -> int:
     """The root or peer of a call; -1 for one that is no rank: torch refuses that itself, and the probe goes on."""
     told = root if group_root is None else group_root
     kind = type(told)
-    if kind is not int:  # a tensor, or whatever else answers by code of the job: torch alone asks it
+    if (
+        kind is not int
+    ):  # a tensor, or whatever else answers by code of the job: torch alone asks it
         if not (issubclass(kind, int) or kind.__module__ == "numpy"):
             return -1
         try:
@@ -65,7 +70,7 @@ class Recorder(Core):
 
     groups: Groups
 
-    def __init__(self, box: Box) -> None:
+    def __init__(self, box: BoxWriter) -> None:
         self.box = box
         self.careful = False
         self.groups = Groups(box)
@@ -98,7 +103,15 @@ class Recorder(Core):
         return at, serial
 
     def write(
-        self, entry: GroupEntry | None, seq: int, signature: int, site: int, *, peer: int = -1, flags: int = 0, inline: str = ""
+        self,
+        entry: GroupEntry | None,
+        seq: int,
+        signature: int,
+        site: int,
+        *,
+        peer: int = -1,
+        flags: int = 0,
+        inline: str = "",
     ) -> Token:
         """Enter an operation: one record, and the thread's slot that points to it."""
         group, uid = (fmt.NO_GROUP, 0) if entry is None else (entry.index, entry.uid_word)
@@ -145,7 +158,9 @@ class Recorder(Core):
         peer = -1 if root is None and group_root is None else global_rank(entry, root, group_root)
         if signature < 0:
             flags = fmt.INLINE_SIGNATURE | (fmt.ASYNC if async_op else 0)
-            return *self.write(entry, seq, 0, site, peer=peer, flags=flags, inline=render(key)), entry
+            return *self.write(
+                entry, seq, 0, site, peer=peer, flags=flags, inline=render(key)
+            ), entry
         # What follows is `write`, spelled out: a call less at every operation.
         if thread.recorder is not self:
             self.enlist(thread)
@@ -161,7 +176,9 @@ class Recorder(Core):
         self.words[thread.word + 1] = serial
         return at, serial, entry
 
-    def enter_directed(self, described: Any, direction: int, frame: FrameType) -> tuple[Token, GroupEntry] | None:
+    def enter_directed(
+        self, described: Any, direction: int, frame: FrameType
+    ) -> tuple[Token, GroupEntry] | None:
         """Enter a send or a receive, counted by peer and direction."""
         key, group, root, group_root, async_op = described
         entry = self.groups.default if group is None else self.groups.by_id.get(id(group))
@@ -185,7 +202,9 @@ class Recorder(Core):
             token = self.write(entry, seq, signature, site, peer=peer, flags=flags)
         return token, entry
 
-    def enter_named(self, op: str, entry: GroupEntry | None, frame: FrameType, detail: str = "") -> Token:
+    def enter_named(
+        self, op: str, entry: GroupEntry | None, frame: FrameType, detail: str = ""
+    ) -> Token:
         """Enter an operation of the store or of set-up, counted by its name."""
         if entry is not None:
             seq = entry.next_named(op)
@@ -290,7 +309,9 @@ class Recorder(Core):
 
     # ----------------------------------------------------------------- what the extension asks
 
-    def describe_call(self, describe: Describe, args: Any, kwargs: Any, reduce: Any) -> tuple[Any, ...] | None:
+    def describe_call(
+        self, describe: Describe, args: Any, kwargs: Any, reduce: Any
+    ) -> tuple[Any, ...] | None:
         """(signature, group, root, group_root, async_op, whether to remember the signature); None where it is no operation."""
         try:
             key, group, root, group_root, async_op = describe(*args, **kwargs)

@@ -14,19 +14,20 @@ import time
 from pathlib import Path
 
 from . import format as fmt
-from .blame import suppress
 from .folder import REQUEST, field, is_running
-from .held import has_writer
+from .still_written import has_writer
+from .whose_error import suppress
 
 SHARE = 0.05  # of the memory that is free, for all ended runs of a user together
 KEEP_RUNS = 5  # the newest of them stay as long as they are no more than `SHARE_OF_NEWEST`
 SHARE_OF_NEWEST = 0.25
 _FORGOTTEN_NS = 7 * 24 * 3600 * 10**9
-_SETTLED_NS = 120 * 10**9  # a run that is started anew in the same folder is not taken away between its ends and beginnings
+_SETTLED_NS = (
+    120 * 10**9
+)  # a run that is started anew in the same folder is not taken away between its ends and beginnings
 _PAGE = 4096
 _ZEROS = bytes(_PAGE)
 _OURS = (fmt.SUFFIX, ".calls", ".sock")
-_LOCK = ".retention"
 
 
 class Ended:
@@ -43,9 +44,12 @@ def tidy(root: Path, now_ns: int, seconds: float = 0.2) -> None:
         found = root.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
             return  # somebody else has taken the place
-        lock = os.open(root / _LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        # The folder itself is the lock: a file would stay there, and show.
+        lock = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held by another rank: that one does it
+            fcntl.flock(
+                lock, fcntl.LOCK_EX | fcntl.LOCK_NB
+            )  # held by another rank: that one does it
             _tidy(root, now_ns, time.monotonic() + seconds)
         finally:
             os.close(lock)
@@ -74,7 +78,9 @@ def _ended(folder: Path, now_ns: int) -> Ended | None:
     """The run of this folder if it has boxes, and none of them is in use."""
     if folder.is_symlink() or not folder.is_dir() or folder.stat().st_uid != os.getuid():
         return None
-    files = [p for p in folder.iterdir() if p.suffix in _OURS and p.is_file() and not p.is_symlink()]
+    files = [
+        p for p in folder.iterdir() if p.suffix in _OURS and p.is_file() and not p.is_symlink()
+    ]
     beats = [_last_beat(p, now_ns) for p in files if p.suffix == fmt.SUFFIX]
     known = [beat for beat in beats if beat is not None]
     if not known or len(known) < len(beats):
@@ -103,12 +109,18 @@ def trim(path: Path) -> int:
         OSError: it cannot be read, or there is no room for the copy; the file is then as before.
     """
     before = path.lstat()
-    if before.st_blocks * 512 < before.st_size or path.suffix == ".sock" or has_writer(path) is not False:
+    if (
+        before.st_blocks * 512 < before.st_size
+        or path.suffix == ".sock"
+        or has_writer(path) is not False
+    ):
         return 0  # trimmed already, or not to be touched
     data = path.read_bytes()
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        fd = os.open(
+            part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+        )
         try:
             for at in range(0, len(data), _PAGE):
                 page = data[at : at + _PAGE]
@@ -137,7 +149,9 @@ def _remove_oldest(root: Path, ended: list[Ended], now_ns: int) -> None:
         total -= oldest.size
         age_ns = now_ns - oldest.beat_ns
         share = SHARE if len(ended) >= KEEP_RUNS else SHARE_OF_NEWEST
-        too_much = total_before > share * room and len(ended) > 0  # the last one is why somebody comes to look
+        too_much = (
+            total_before > share * room and len(ended) > 0
+        )  # the last one is why somebody comes to look
         if age_ns > _SETTLED_NS and (too_much or age_ns > _FORGOTTEN_NS):
             _remove(oldest)
 

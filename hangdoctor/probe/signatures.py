@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import torchnames
-from .blame import is_ours
+from .whose_error import is_ours
 
 Described = tuple[tuple[Any, ...], Any, Any, Any, bool]
 Describe = Callable[..., Described]
@@ -62,7 +62,11 @@ def _of_list(tensors: Any) -> tuple[Any, ...]:
 def _of_even(tensors: Any, like: Any) -> tuple[Any, Any]:
     """Shape and dtype of `like`, without the shape where the list is uneven: then members may differ rightly."""
     shape, dtype = _of(like)
-    if type(tensors) in _LISTS and tensors and (_of(tensors[0])[0] != shape or _of(tensors[-1])[0] != shape):
+    if (
+        type(tensors) in _LISTS
+        and tensors
+        and (_of(tensors[0])[0] != shape or _of(tensors[-1])[0] != shape)
+    ):
         shape = ""
     return shape, dtype
 
@@ -91,44 +95,77 @@ def is_constant(op: Any) -> bool:
 
 
 def all_reduce(tensor: Any, op: Any = None, group: Any = None, async_op: bool = False) -> Described:
-    if type(tensor) in _plain and not _modes():  # spelled out: this is the one that trainings call most
+    if (
+        type(tensor) in _plain and not _modes()
+    ):  # spelled out: this is the one that trainings call most
         return ("all_reduce", tensor.shape, tensor.dtype, _reduce_names.get(id(op)) or _reduce(op)), group, None, None, async_op is True  # fmt: skip
     return ("all_reduce", *_of(tensor), _reduce(op)), group, None, None, async_op is True
 
 
-def all_reduce_coalesced(tensors: Any, op: Any = None, group: Any = None, async_op: bool = False) -> Described:
-    return ("all_reduce_coalesced", *_of_list(tensors), _reduce(op)), group, None, None, async_op is True
+def all_reduce_coalesced(
+    tensors: Any, op: Any = None, group: Any = None, async_op: bool = False
+) -> Described:
+    return (
+        ("all_reduce_coalesced", *_of_list(tensors), _reduce(op)),
+        group,
+        None,
+        None,
+        async_op is True,
+    )
 
 
 def reduce(
-    tensor: Any, dst: Any = None, op: Any = None, group: Any = None, async_op: bool = False, group_dst: Any = None
+    tensor: Any,
+    dst: Any = None,
+    op: Any = None,
+    group: Any = None,
+    async_op: bool = False,
+    group_dst: Any = None,
 ) -> Described:
     return ("reduce", *_of(tensor), _reduce(op)), group, dst, group_dst, async_op is True
 
 
-def broadcast(tensor: Any, src: Any = None, group: Any = None, async_op: bool = False, group_src: Any = None) -> Described:
+def broadcast(
+    tensor: Any, src: Any = None, group: Any = None, async_op: bool = False, group_src: Any = None
+) -> Described:
     return ("broadcast", *_of(tensor), ""), group, src, group_src, async_op is True
 
 
-def all_gather(tensor_list: Any, tensor: Any, group: Any = None, async_op: bool = False) -> Described:
+def all_gather(
+    tensor_list: Any, tensor: Any, group: Any = None, async_op: bool = False
+) -> Described:
     return ("all_gather", *_of_even(tensor_list, tensor), ""), group, None, None, async_op is True
 
 
-def all_gather_into_tensor(output_tensor: Any, input_tensor: Any, group: Any = None, async_op: bool = False) -> Described:
+def all_gather_into_tensor(
+    output_tensor: Any, input_tensor: Any, group: Any = None, async_op: bool = False
+) -> Described:
     return ("all_gather_into_tensor", *_of(input_tensor), ""), group, None, None, async_op is True
 
 
 def all_gather_coalesced(
     output_tensor_lists: Any, input_tensor_list: Any, group: Any = None, async_op: bool = False
 ) -> Described:
-    return ("all_gather_coalesced", *_of_list(input_tensor_list), ""), group, None, None, async_op is True
+    return (
+        ("all_gather_coalesced", *_of_list(input_tensor_list), ""),
+        group,
+        None,
+        None,
+        async_op is True,
+    )
 
 
 def gather(
     tensor: Any, gather_list: Any = None, dst: Any = None, group: Any = None, async_op: bool = False,
     group_dst: Any = None,
 ) -> Described:  # fmt: skip
-    return ("gather", *_of(tensor), ""), group, _or_zero(dst, group_dst), group_dst, async_op is True
+    return (
+        ("gather", *_of(tensor), ""),
+        group,
+        _or_zero(dst, group_dst),
+        group_dst,
+        async_op is True,
+    )
 
 
 def scatter(
@@ -136,14 +173,30 @@ def scatter(
     group_src: Any = None,
 ) -> Described:  # fmt: skip
     # The output, which every member has; only the root has inputs.
-    return ("scatter", *_of(tensor), ""), group, _or_zero(src, group_src), group_src, async_op is True
+    return (
+        ("scatter", *_of(tensor), ""),
+        group,
+        _or_zero(src, group_src),
+        group_src,
+        async_op is True,
+    )
 
 
-def reduce_scatter(output: Any, input_list: Any, op: Any = None, group: Any = None, async_op: bool = False) -> Described:
-    return ("reduce_scatter", *_of_list(input_list), _reduce(op)), group, None, None, async_op is True
+def reduce_scatter(
+    output: Any, input_list: Any, op: Any = None, group: Any = None, async_op: bool = False
+) -> Described:
+    return (
+        ("reduce_scatter", *_of_list(input_list), _reduce(op)),
+        group,
+        None,
+        None,
+        async_op is True,
+    )
 
 
-def reduce_scatter_tensor(output: Any, input: Any, op: Any = None, group: Any = None, async_op: bool = False) -> Described:
+def reduce_scatter_tensor(
+    output: Any, input: Any, op: Any = None, group: Any = None, async_op: bool = False
+) -> Described:
     return ("reduce_scatter_tensor", *_of(input), _reduce(op)), group, None, None, async_op is True
 
 
@@ -157,7 +210,9 @@ def all_to_all_single(
     return ("all_to_all_single", shape, dtype, ""), group, None, None, async_op is True
 
 
-def all_to_all(output_tensor_list: Any, input_tensor_list: Any, group: Any = None, async_op: bool = False) -> Described:
+def all_to_all(
+    output_tensor_list: Any, input_tensor_list: Any, group: Any = None, async_op: bool = False
+) -> Described:
     shapes, dtype = _of_list(input_tensor_list)
     outputs, _ = _of_list(output_tensor_list)
     even = shapes == outputs and len(set(shapes[1] if shapes else ())) == 1
@@ -168,7 +223,9 @@ def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -
     return ("barrier", "", "", ""), group, None, None, async_op is True
 
 
-def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> Described:
+def monitored_barrier(
+    group: Any = None, timeout: Any = None, wait_all_ranks: bool = False
+) -> Described:
     return ("monitored_barrier", "", "", ""), group, None, None, False
 
 
@@ -177,7 +234,11 @@ def all_gather_object(object_list: Any, obj: Any, group: Any = None) -> Describe
 
 
 def gather_object(
-    obj: Any, object_gather_list: Any = None, dst: Any = None, group: Any = None, group_dst: Any = None
+    obj: Any,
+    object_gather_list: Any = None,
+    dst: Any = None,
+    group: Any = None,
+    group_dst: Any = None,
 ) -> Described:
     return ("gather_object", "", "", ""), group, _or_zero(dst, group_dst), group_dst, False
 
@@ -195,19 +256,27 @@ def scatter_object_list(
     return ("scatter_object_list", "", "", ""), group, _or_zero(src, group_src), group_src, False
 
 
-def send(tensor: Any, dst: Any = None, group: Any = None, tag: int = 0, group_dst: Any = None) -> Described:
+def send(
+    tensor: Any, dst: Any = None, group: Any = None, tag: int = 0, group_dst: Any = None
+) -> Described:
     return ("send", *_of(tensor), ""), group, dst, group_dst, False
 
 
-def recv(tensor: Any, src: Any = None, group: Any = None, tag: int = 0, group_src: Any = None) -> Described:
+def recv(
+    tensor: Any, src: Any = None, group: Any = None, tag: int = 0, group_src: Any = None
+) -> Described:
     return ("recv", *_of(tensor), ""), group, src, group_src, False
 
 
-def isend(tensor: Any, dst: Any = None, group: Any = None, tag: int = 0, group_dst: Any = None) -> Described:
+def isend(
+    tensor: Any, dst: Any = None, group: Any = None, tag: int = 0, group_dst: Any = None
+) -> Described:
     return ("send", *_of(tensor), ""), group, dst, group_dst, True
 
 
-def irecv(tensor: Any, src: Any = None, group: Any = None, tag: int = 0, group_src: Any = None) -> Described:
+def irecv(
+    tensor: Any, src: Any = None, group: Any = None, tag: int = 0, group_src: Any = None
+) -> Described:
     return ("recv", *_of(tensor), ""), group, src, group_src, True
 
 
@@ -215,7 +284,9 @@ def destroy_process_group(group: Any = None) -> Described:
     return ("destroy_process_group", "", "", ""), group, None, None, False
 
 
-def describe_known(describe: Describe, args: Sequence[Any], kwargs: dict[str, Any]) -> Described | None:
+def describe_known(
+    describe: Describe, args: Sequence[Any], kwargs: dict[str, Any]
+) -> Described | None:
     """Describe a call with parameters that this torch has and this file has not; None if it is no valid call."""
     code = describe.__code__
     names = code.co_varnames[: code.co_argcount]
@@ -225,7 +296,9 @@ def describe_known(describe: Describe, args: Sequence[Any], kwargs: dict[str, An
         return None
 
 
-def describe_otherwise(describe: Describe, args: Sequence[Any], kwargs: dict[str, Any], error: Exception) -> Described | None:
+def describe_otherwise(
+    describe: Describe, args: Sequence[Any], kwargs: dict[str, Any], error: Exception
+) -> Described | None:
     """What can be told of a call that `describe` fails on: without shapes at worst. None if torch will refuse it as well.
 
     Raises:
@@ -234,7 +307,9 @@ def describe_otherwise(describe: Describe, args: Sequence[Any], kwargs: dict[str
     if not is_ours(error):
         raise error
     trace = error.__traceback__
-    if isinstance(error, TypeError) and trace is not None and trace.tb_next is None:  # at the call of `describe` itself
+    if (
+        isinstance(error, TypeError) and trace is not None and trace.tb_next is None
+    ):  # at the call of `describe` itself
         try:
             return describe_known(describe, args, kwargs)
         except Exception as second:
@@ -247,7 +322,9 @@ def _bare(describe: Describe, args: Sequence[Any], kwargs: dict[str, Any]) -> De
     """The operation with its group and root, and nothing of its tensors."""
     code = describe.__code__
     names = code.co_varnames[: code.co_argcount]
-    given = dict(zip(names, args, strict=False)) | {name: value for name, value in kwargs.items() if name in names}
+    given = dict(zip(names, args, strict=False)) | {
+        name: value for name, value in kwargs.items() if name in names
+    }
     root = given.get("src", given.get("dst"))
     group_root = given.get("group_src", given.get("group_dst"))
     op = describe.__name__

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from types import CodeType, FrameType
 
-from .box import Box
+from .box import BoxWriter
 
 _SITES_MAX = 4096
 _HERE = os.path.dirname(__file__) + os.sep  # noqa: PTH120 - compared with co_filename, which is a plain string
@@ -26,7 +26,7 @@ def is_wrapper(filename: str) -> bool:
 class Sites:
     """Ids of call sites, by code object and instruction; -1 marks code that is skipped."""
 
-    def __init__(self, box: Box) -> None:
+    def __init__(self, box: BoxWriter) -> None:
         self._box = box
         self.known: dict[tuple[int, int], int] = {}
         self._skipped: dict[int, bool] = {}
@@ -54,7 +54,11 @@ class Sites:
             code = frame.f_code
             site = self._box.intern(f"{code.co_name} ({code.co_filename}:{frame.f_lineno})")
             # Only the caller itself may be remembered by its own key: a skipped frame has many callers.
-            if len(self.known) < _SITES_MAX and id(code) in self._kept and (frame is first or not skipped):
+            if (
+                len(self.known) < _SITES_MAX
+                and id(code) in self._kept
+                and (frame is first or not skipped)
+            ):
                 self.known[key] = site
         return site
 

@@ -14,12 +14,12 @@ import time
 
 from . import flight, folder, retention, signatures, torchnames
 from . import format as fmt
-from .apart import start_thread
-from .blame import is_ours, place, said, suppress
-from .box import Box
-from .hot import Holder, Thread
+from .box import BoxWriter
 from .identity import host, job_key, megabytes
+from .own_threads import start_thread
+from .record_core import Holder, Thread
 from .recorder import Recorder, local
+from .whose_error import is_ours, place, said, suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,13 +59,20 @@ class Probe(Holder):
         self._beats: Beats | None = None
         self._phase = ""
         self.tracer: Tracer | None = None  # from the first request on
-        self._heard: tuple[int, int] | None = None  # which request was heard last, None before the first look
+        self._heard: tuple[int, int] | None = (
+            None  # which request was heard last, None before the first look
+        )
 
     # ----------------------------------------------------------------- begin
 
     def begin(self) -> Recorder | None:
         """The recorder of this process, made at the first call; None where it cannot be."""
-        if self.recorder is None and self._kept is None and not self.broken and self._maker != _thread.get_ident():
+        if (
+            self.recorder is None
+            and self._kept is None
+            and not self.broken
+            and self._maker != _thread.get_ident()
+        ):
             with self._making:
                 self._maker = _thread.get_ident()
                 try:
@@ -83,7 +90,7 @@ class Probe(Holder):
             retention.tidy(base, time.time_ns())
         size = min(max(1.0, megabytes(os.environ, "HANGDOCTOR_BOX_MB", 4.0)), 1024.0)
         try:
-            box = Box(where, job_key(os.environ), int(size * (1 << 20)) & ~4095)
+            box = BoxWriter(where, job_key(os.environ), int(size * (1 << 20)) & ~4095)
         except OSError:
             folder.remove_if_empty(where)
             raise
@@ -145,7 +152,9 @@ class Probe(Holder):
             where = recorder.box.path.parent
             asked = request.read(where)
             # What lay there before this process may be of a run that ended badly, and is then not for this one.
-            if asked is not None and (before is not None or run.began_before(where, heard[0] / 1e9)):
+            if asked is not None and (
+                before is not None or run.began_before(where, heard[0] / 1e9)
+            ):
                 self._trace(recorder, asked)
         if self.tracer is not None:
             self.tracer.tick()
@@ -245,7 +254,9 @@ class Probe(Holder):
             raise error
         kept, self.recorder, self.broken = self._kept, None, True
         if kept is not None:
-            kept.box.note(f"switched off: {said(error)} at {place(error.__traceback__)}", fmt.SWITCHED_OFF)
+            kept.box.note(
+                f"switched off: {said(error)} at {place(error.__traceback__)}", fmt.SWITCHED_OFF
+            )
 
     # ----------------------------------------------------------------- end
 
@@ -294,7 +305,9 @@ def _ended_well(error: BaseException | None) -> bool:
     if error is None:
         return True
     code = getattr(error, "code", error)
-    return issubclass(type(error), SystemExit) and (code is None or (type(code) in (int, bool) and not code))
+    return issubclass(type(error), SystemExit) and (
+        code is None or (type(code) in (int, bool) and not code)
+    )
 
 
 def _whole(n: Any) -> int:

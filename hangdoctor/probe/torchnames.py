@@ -10,7 +10,7 @@ import functools
 import sys
 from types import ModuleType
 
-from .blame import suppress
+from .whose_error import suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # loaded by every Python below `hangdoctor run`: no more imports than needed
@@ -119,7 +119,11 @@ def group_timeout_s(pg: Any) -> float:
 def own_rank() -> tuple[int, int]:
     """Rank and world size of the default group, (-1, -1) without one."""
     pg = default_group()
-    return (_as_torch_says(pg, "rank", -1), _as_torch_says(pg, "size", -1)) if pg is not None else (-1, -1)
+    return (
+        (_as_torch_says(pg, "rank", -1), _as_torch_says(pg, "size", -1))
+        if pg is not None
+        else (-1, -1)
+    )
 
 
 def _as_torch_says(pg: Any, name: str, otherwise: Any, *arguments: Any) -> Any:
@@ -137,7 +141,10 @@ def _as_torch_says(pg: Any, name: str, otherwise: Any, *arguments: Any) -> Any:
 def plain_tensor_types() -> frozenset[type]:
     """Types whose shape and dtype can be read without running anybody's code."""
     module = torch()
-    found = [getattr(module, "Tensor", None), getattr(getattr(module, "nn", None), "Parameter", None)]
+    found = [
+        getattr(module, "Tensor", None),
+        getattr(getattr(module, "nn", None), "Parameter", None),
+    ]
     return frozenset(t for t in found if isinstance(t, type))
 
 
@@ -149,7 +156,12 @@ def tensor_getters() -> tuple[Any, ...] | None:
     mode = getattr(core, "_is_torch_function_mode_enabled", None)
     if kind is None or parameter is None or mode is None:
         return None
-    return kind, parameter, *(getattr(kind, name, None) for name in ("shape", "dtype", "_cdata")), mode
+    return (
+        kind,
+        parameter,
+        *(getattr(kind, name, None) for name in ("shape", "dtype", "_cdata")),
+        mode,
+    )
 
 
 def is_traced(value: Any) -> bool:
@@ -236,7 +248,9 @@ def accept_originals(original: Callable[..., Any], replaced: Callable[..., Any])
 
 def register_step_hook() -> Any:
     """What registers a function for the end of every optimizer's step; None in a torch without it."""
-    return getattr(sys.modules.get("torch.optim.optimizer"), "register_optimizer_step_post_hook", None)
+    return getattr(
+        sys.modules.get("torch.optim.optimizer"), "register_optimizer_step_post_hook", None
+    )
 
 
 # --------------------------------------------------------------------------- compilers
@@ -294,7 +308,9 @@ def replace_everywhere(pairs: dict[int, tuple[Any, Any]], skip: Iterable[ModuleT
     """Put wrappers where modules hold an original under some name (`from torch.distributed import all_reduce`)."""
     leave = {id(module) for module in skip}
     for module in list(sys.modules.values()):
-        if not issubclass(type(module), ModuleType) or id(module) in leave:  # isinstance() would ask lazy ones
+        if (
+            not issubclass(type(module), ModuleType) or id(module) in leave
+        ):  # isinstance() would ask lazy ones
             continue
         # Read the dictionary itself: lazy modules import things when asked for an attribute.
         names = ModuleType.__getattribute__(module, "__dict__")

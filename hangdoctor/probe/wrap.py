@@ -13,12 +13,13 @@ from collections.abc import Callable
 from time import time_ns
 from typing import Any
 
-from . import flight, hot, steps, torchnames
+from . import flight, steps, torchnames
 from . import format as fmt
-from .forms import form_of
-from .groups import GroupEntry
-from .hot import Thread
+from . import record_core as hot
+from .call_forms import form_of
+from .group_table import GroupEntry
 from .identity import ranks_from
+from .record_core import Thread
 from .recorder import Token, global_rank, local
 from .signatures import COLLECTIVES, NAMED, P2P, Describe, NotAnOperation, describe_otherwise
 from .state import probe
@@ -48,8 +49,8 @@ def _collective(function: Function, describe: Describe) -> Function:
             entered = None
         if entered is None:
             return function(*args, **kwargs)
-        thread.depth = 1
         try:
+            thread.depth = 1
             result = function(*args, **kwargs)
         except BaseException as error:
             _refused(entered[:2], entered[2], error)
@@ -74,13 +75,17 @@ def directed(function: Function, describe: Describe, direction: int) -> Function
     return recorded if hot.native is None else _in_c(function, recorded, describe, direction)
 
 
-def _in_c(function: Function, recorded: Function, describe: Describe, direction: int = 0) -> Function:
+def _in_c(
+    function: Function, recorded: Function, describe: Describe, direction: int = 0
+) -> Function:
     """The same by the extension; `recorded` does it where a signature finds no room in the box.
 
     A function of Python around it: what looks at the job's functions (compilers, inspect, pickle) finds one.
     """
     helpers = _this_thread, _came_back, _refused, global_rank
-    call = hot.native.Call(function, recorded, probe, describe, helpers, *form_of(describe, direction))
+    call = hot.native.Call(
+        function, recorded, probe, describe, helpers, *form_of(describe, direction)
+    )
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -93,7 +98,9 @@ def _this_thread() -> Thread:
     return local.thread
 
 
-def _came_back(token: Token, entry: GroupEntry, result: Any, asynchronous: bool, anybody: bool) -> None:
+def _came_back(
+    token: Token, entry: GroupEntry, result: Any, asynchronous: bool, anybody: bool
+) -> None:
     """For the extension: a call returned something that must be followed, or inside a coalescing manager."""
     if anybody and isinstance(result, int) and probe.recorder is not None:
         probe.recorder.resolve_source(token, entry, result)
@@ -117,8 +124,8 @@ def _directed(function: Function, describe: Describe, direction: int) -> Functio
             probe.fail(error)
         if entered is None or described is None:
             return function(*args, **kwargs)
-        thread.depth = 1
         try:
+            thread.depth = 1
             result = function(*args, **kwargs)
         except BaseException as error:
             _refused(entered[0], None, error)
@@ -148,8 +155,12 @@ def batch(function: Function) -> Function:
             return function(p2p_op_list, *args, **kwargs)
         tokens: list[Token] = []
         try:
-            for name, tensor, group, peer, group_peer in map(torchnames.p2p_fields, _p2p_ops(p2p_op_list)):
-                described = _describe(P2P[name], (tensor, peer, group, 0, group_peer if peer is None else None), {})
+            for name, tensor, group, peer, group_peer in map(
+                torchnames.p2p_fields, _p2p_ops(p2p_op_list)
+            ):
+                described = _describe(
+                    P2P[name], (tensor, peer, group, 0, group_peer if peer is None else None), {}
+                )
                 if described is None:
                     break
                 direction = fmt.SEND if "send" in name else fmt.RECV
@@ -158,8 +169,8 @@ def batch(function: Function) -> Function:
                     tokens.append(entered[0])
         except Exception as error:
             probe.fail(error)
-        thread.depth = 1
         try:
+            thread.depth = 1
             works = function(p2p_op_list, *args, **kwargs)
         except BaseException as error:
             for token in tokens:
@@ -205,8 +216,8 @@ def set_up(function: Function, op: str) -> Function:
                 token = recorder.enter_named(op, entry, _frame().f_back or _frame())
         except Exception as error:
             probe.fail(error)
-        thread.depth = 1
         try:
+            thread.depth = 1
             result = function(*args, **kwargs)
         except BaseException as error:
             if token is not None:
@@ -241,11 +252,13 @@ def store_wait(function: Function, name: str) -> Function:
         token = None
         try:
             keys = args[0] if args else next(iter(kwargs.values()), "")
-            token = recorder.enter_named("store_wait", None, _frame().f_back or _frame(), _spelled(keys) or "?")
+            token = recorder.enter_named(
+                "store_wait", None, _frame().f_back or _frame(), _spelled(keys) or "?"
+            )
         except Exception as error:
             probe.fail(error)
-        thread.depth = 1
         try:
+            thread.depth = 1
             result = function(self, *args, **kwargs)
         except BaseException as error:
             if token is not None:
@@ -353,7 +366,9 @@ def _spelled(keys: Any) -> str:
     """A store's keys, as far as a record has room; what can be gone through only once (a generator) is the job's."""
     if type(keys) is str:
         return keys
-    return ",".join(key for key in keys[:8] if type(key) is str) if type(keys) in (list, tuple) else ""
+    return (
+        ",".join(key for key in keys[:8] if type(key) is str) if type(keys) in (list, tuple) else ""
+    )
 
 
 def _describe(describe: Describe, args: Any, kwargs: Any) -> Any:

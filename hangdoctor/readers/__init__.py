@@ -1,1 +1,1 @@
-"""Readers: each turns one source of evidence into `hangdoctor.model`, and knows nothing of the others."""
+"""Each turns one source of evidence into `model.capture` and knows nothing of the others."""

@@ -13,19 +13,28 @@ from msgspec import Struct, structs
 
 from ..errors import BadInput
 from ..files import is_of, open_regular, read_regular, users_of
-from ..layout import Layout
-from ..operations import STORE, Group, Mark, Operation, OpState, RankOps, is_unknown, unknown_group
+from ..model.layout import Layout
+from ..model.operations import (
+    STORE,
+    Group,
+    Mark,
+    Operation,
+    OpState,
+    RankOps,
+    is_unknown,
+    unknown_group,
+)
 from ..probe import format as fmt
 from ..probe.identity import boot_id, start_ticks
-from ..ranges import MAX_MEMBERS, MAX_RANKS, member_runs, number_in
-from .flow import Flow
-from .glance import iteration_of
+from ..text.ranges import MAX_MEMBERS, MAX_RANKS, member_runs, number_in
+from .box_position import iteration_of
 from .jobnames import is_exactly, keys_of, names_job
+from .training_threads import Flow
 
 Status = Literal["live", "dead", "stale"]
 
 
-class Box(Struct, omit_defaults=True):
+class BlackBox(Struct, omit_defaults=True):
     """What the header of one black box says."""
 
     path: str
@@ -62,7 +71,7 @@ class ThreadNow(Struct, omit_defaults=True):
 class Contents(Struct):
     """Everything in one black box at one moment."""
 
-    box: Box
+    box: BlackBox
     ops: RankOps
     threads: list[ThreadNow]
     torn: int = 0  # records skipped because they were being written, or never were written whole
@@ -70,10 +79,17 @@ class Contents(Struct):
 
 
 _MAX_BYTES = 1 << 30  # the largest that a probe makes
-_STATES = {fmt.RUNNING: "running", fmt.FINISHED: "finished", fmt.SWITCHED_OFF: "switched_off", fmt.CRASHED: "crashed"}
+_STATES = {
+    fmt.RUNNING: "running",
+    fmt.FINISHED: "finished",
+    fmt.SWITCHED_OFF: "switched_off",
+    fmt.CRASHED: "crashed",
+}
 
 
-def read_box(path: str | Path, last: int | None = None, owners: Collection[int] | None = None) -> Contents:
+def read_box(
+    path: str | Path, last: int | None = None, owners: Collection[int] | None = None
+) -> Contents:
     """Read one black box; with `last`, only so many of its latest operations beside all unfinished ones.
 
     With `owners`, only one that a user of these (or root) has written: a path can be another's file a moment later.
@@ -144,7 +160,7 @@ def _box_files(folder: Path) -> Iterator[Path]:
 def find_boxes(
     folder: str | Path | None = None, *, pids: Iterable[int] | None = None, job: str = "", live_only: bool = False,
     notes: list[str] | None = None,
-) -> list[Box]:  # fmt: skip
+) -> list[BlackBox]:  # fmt: skip
     """Boxes in a folder and two levels below it, by rank; what is no box of this version is left out.
 
     Args:
@@ -159,8 +175,10 @@ def find_boxes(
     """
     folders = default_folders() if folder is None else [Path(folder)]
     wanted = None if pids is None else set(pids)
-    boxes: list[Box] = []
-    for path in sorted(p for f in folders for p in _box_files(f) if p.is_file() and not p.is_symlink()):
+    boxes: list[BlackBox] = []
+    for path in sorted(
+        p for f in folders for p in _box_files(f) if p.is_file() and not p.is_symlink()
+    ):
         try:
             box = _found(path)
         except (OSError, BadInput):
@@ -170,27 +188,32 @@ def find_boxes(
             boxes.append(box)
         elif notes is not None and (wanted is None or box.pid in wanted):
             notes.append(why)
-    boxes = [b if b.status != "dead" or not _superseded(b, boxes) else structs.replace(b, status="stale") for b in boxes]
+    boxes = [
+        b if b.status != "dead" or not _superseded(b, boxes) else structs.replace(b, status="stale")
+        for b in boxes
+    ]
     return sorted(
         (
             b
             for b in boxes
-            if (wanted is None or b.pid in wanted) and job in ("", b.job) and (b.status == "live" or not live_only)
+            if (wanted is None or b.pid in wanted)
+            and job in ("", b.job)
+            and (b.status == "live" or not live_only)
         ),
         key=lambda b: (b.job, b.rank, b.created_s),
     )
 
 
-def names_of(boxes: Iterable[Box]) -> list[str]:
+def names_of(boxes: Iterable[BlackBox]) -> list[str]:
     """What the job of these boxes is called: by themselves, and by the environment of a rank that lives."""
     boxes = list(boxes)
     living = next((keys for b in boxes if b.status == "live" and (keys := keys_of(b.pid))), [])
     return sorted({b.job for b in boxes} | set(living))
 
 
-def jobs_named(wanted: str, boxes: Iterable[Box]) -> dict[str, list[Box]]:
+def jobs_named(wanted: str, boxes: Iterable[BlackBox]) -> dict[str, list[BlackBox]]:
     """The boxes of each job that `wanted` names, by the name that they carry; "" names every job."""
-    jobs: dict[str, list[Box]] = {}
+    jobs: dict[str, list[BlackBox]] = {}
     for box in boxes:
         jobs.setdefault(box.job, []).append(box)
     names = {job: names_of(of) for job, of in jobs.items()}
@@ -209,7 +232,7 @@ def left_behind(job: str) -> list[Path]:
     return sorted(found, key=lambda f: -found[f])
 
 
-def _found(path: Path) -> Box:
+def _found(path: Path) -> BlackBox:
     fd = open_regular(path, links=False)
     try:
         box = _header(path, os.pread(fd, fmt.HEADER_BYTES, 0))
@@ -219,7 +242,7 @@ def _found(path: Path) -> Box:
     return box
 
 
-def _not_its_own(box: Box) -> str:
+def _not_its_own(box: BlackBox) -> str:
     """Why a box is not believed, "" for a sound one: anybody can write any number of a process into a file of theirs.
 
     The owner of a process that runs is known. A box of one that has ended must be of the user whose folder it is in: the
@@ -239,10 +262,14 @@ def _not_its_own(box: Box) -> str:
     return f"{box.path} is left out: user {box.owner} wrote it into a folder of user {here}"
 
 
-def _superseded(box: Box, boxes: list[Box]) -> bool:
+def _superseded(box: BlackBox, boxes: list[BlackBox]) -> bool:
     here = Path(box.path).parent
     return any(
-        o.rank == box.rank and o.created_s > box.created_s and o.host == box.host and Path(o.path).parent == here for o in boxes
+        o.rank == box.rank
+        and o.created_s > box.created_s
+        and o.host == box.host
+        and Path(o.path).parent == here
+        for o in boxes
     )
 
 
@@ -250,7 +277,10 @@ def _snapshot(path: Path, owners: Collection[int] | None) -> bytes:
     try:
         return read_regular(path, _MAX_BYTES, owners, links=owners is None)
     except OSError as error:
-        raise BadInput(f"{path}: {error.strerror}", "Is the job still there? Boxes are removed when it ends well.") from error
+        raise BadInput(
+            f"{path}: {error.strerror}",
+            "Is the job still there? Boxes are removed when it ends well.",
+        ) from error
 
 
 def _number(data: bytes, place: tuple[int, str]) -> int:
@@ -263,11 +293,17 @@ def _text(data: bytes, place: tuple[int, str]) -> str:
     return raw.split(b"\0")[0].decode("utf-8", "replace")
 
 
-def _header(path: Path, data: bytes) -> Box:
+def _header(path: Path, data: bytes) -> BlackBox:
     if len(data) < fmt.HEADER_BYTES:
-        raise BadInput(f"{path}: cut short after {len(data)} bytes", "Was the disk full, or the file still being made?")
+        raise BadInput(
+            f"{path}: cut short after {len(data)} bytes",
+            "Was the disk full, or the file still being made?",
+        )
     if not data.startswith(fmt.MAGIC):
-        raise BadInput(f"{path}: not a black box", f"Black boxes end in {fmt.SUFFIX} and begin with {fmt.MAGIC.decode()}.")
+        raise BadInput(
+            f"{path}: not a black box",
+            f"Black boxes end in {fmt.SUFFIX} and begin with {fmt.MAGIC.decode()}.",
+        )
     version = _number(data, fmt.H_VERSION)
     if version not in fmt.READABLE:
         known = " and ".join(map(str, fmt.READABLE))
@@ -278,7 +314,7 @@ def _header(path: Path, data: bytes) -> Box:
             raise BadInput(
                 f"{path}: damaged, it tells of {name} of {_number(data, place)}; a job has at most {MAX_RANKS:,} ranks"
             )
-    return Box(
+    return BlackBox(
         path=str(path), pid=_number(data, fmt.H_PID), rank=_number(data, fmt.H_RANK),
         world_size=_number(data, fmt.H_WORLD),
         host=_text(data, fmt.H_HOST), job=_text(data, fmt.H_JOB), status=_status(data),
@@ -315,18 +351,32 @@ class _Reader:
         self.path = path
         self.box = _header(path, second)
         self.first, self.second = first, second
-        self.names_groups = _number(second, fmt.H_VERSION) >= 2  # each record has the uid of its group
-        self.inline_bytes = fmt.INLINE_BYTES if self.names_groups else fmt.RECORD_BYTES - fmt.INLINE_OFFSET
+        self.names_groups = (
+            _number(second, fmt.H_VERSION) >= 2
+        )  # each record has the uid of its group
+        self.inline_bytes = (
+            fmt.INLINE_BYTES if self.names_groups else fmt.RECORD_BYTES - fmt.INLINE_OFFSET
+        )
         self.regions = {
             name: struct.unpack_from(how, second, offset)
             for name, (offset, how) in (
                 ("threads", fmt.H_THREADS), ("groups", fmt.H_GROUPS), ("strings", fmt.H_STRINGS), ("ring", fmt.H_RING),
             )
         }  # fmt: skip
-        sizes = {"threads": fmt.THREAD.size, "groups": fmt.GROUP.size, "strings": 1, "ring": fmt.RECORD_BYTES}
+        sizes = {
+            "threads": fmt.THREAD.size,
+            "groups": fmt.GROUP.size,
+            "strings": 1,
+            "ring": fmt.RECORD_BYTES,
+        }
         for name, (begin, count, width) in self.regions.items():
             short = len(second) < _number(second, fmt.H_FILE_BYTES) or len(first) != len(second)
-            if short or begin + count * width > len(second) or width < sizes[name] or (name == "ring" and not count):
+            if (
+                short
+                or begin + count * width > len(second)
+                or width < sizes[name]
+                or (name == "ring" and not count)
+            ):
                 raise BadInput(f"{path}: cut short, {len(second)} bytes, and its table of {name} may be incomplete",
                                "Copy the file again; a box is copied whole.")  # fmt: skip
         self._texts: dict[int, str] = {}
@@ -352,7 +402,11 @@ class _Reader:
         since = own[-last] if last is not None and 0 < last < len(own) else 0
         begin = 0 if last is None else max(0, len(whole) - last)
         for i, record in enumerate(whole):
-            if i >= begin or not record[_LEFT] or (record[0] >= since and flow.has(record[_THREAD])):
+            if (
+                i >= begin
+                or not record[_LEFT]
+                or (record[0] >= since and flow.has(record[_THREAD]))
+            ):
                 by_serial[record[0]] = self._operation(record, uids, tids)
         for _, _, waited, *_ in threads:
             if waited in by_serial:
@@ -370,9 +424,13 @@ class _Reader:
             marks=[self._mark(m) for m in marks[-(last or len(marks)) :] if m[0] >= since], clock=self._clock(),
             side=sorted(tid for i, tid in enumerate(tids) if tid and not flow.has(i)),
         )  # fmt: skip
-        return Contents(self.box, ops, [self._thread(row, by_serial) for row in threads if row[0]], torn, newest)
+        return Contents(
+            self.box, ops, [self._thread(row, by_serial) for row in threads if row[0]], torn, newest
+        )
 
-    def _flow(self, threads: list[tuple[int, int, int, int, bytes]], records: list[tuple[int, ...]]) -> Flow:
+    def _flow(
+        self, threads: list[tuple[int, int, int, int, bytes]], records: list[tuple[int, ...]]
+    ) -> Flow:
         """Which threads are the training."""
         flow = Flow()
         flow.see(self.box.pid, [(row[0], row[4].rstrip(b"\0")) for row in threads])
@@ -446,10 +504,16 @@ class _Reader:
         begin, room, width = self.regions["threads"]
         return [fmt.THREAD.unpack_from(self.second, begin + i * width) for i in range(room)]
 
-    def _thread(self, row: tuple[int, int, int, int, bytes], by_serial: dict[int, Operation]) -> ThreadNow:
+    def _thread(
+        self, row: tuple[int, int, int, int, bytes], by_serial: dict[int, Operation]
+    ) -> ThreadNow:
         tid, last, waited, since, name = row
         operation = by_serial.get(waited or last)
-        if operation is not None and not waited and (operation.state != "entered" or operation.thread != tid):
+        if (
+            operation is not None
+            and not waited
+            and (operation.state != "entered" or operation.thread != tid)
+        ):
             operation = None
         return ThreadNow(tid, name.split(b"\0")[0].decode("utf-8", "replace"), operation, bool(waited),
                          since / 1e9 if waited else 0.0)  # fmt: skip
@@ -464,7 +528,9 @@ class _Reader:
                 continue
             record = fmt.RECORD.unpack_from(self.second, at)
             closed = record[0] & 0xFFFFFFFF == record[13] and record[0] % room == i
-            closed = closed and (not self.names_groups or self._uid(at)[:4] == record[10].to_bytes(4, "little"))
+            closed = closed and (
+                not self.names_groups or self._uid(at)[:4] == record[10].to_bytes(4, "little")
+            )
             # The part that is written once, before the outcome: that may change between the snapshots.
             same = self.first[at : at + 56] == self.second[at : at + 56]
             if not closed or not (same or self._fresh(at)):
@@ -483,7 +549,9 @@ class _Reader:
             return uid.hex() if any(uid) else ""
         if group < len(uids):
             return uids[group]
-        nothing = record[9] & fmt.INLINE_DETAIL or self._string(record[4]).partition("\t")[0] in STORE
+        nothing = (
+            record[9] & fmt.INLINE_DETAIL or self._string(record[4]).partition("\t")[0] in STORE
+        )
         return "" if nothing else unknown_group(self.box.rank, self.box.pid)
 
     def _fresh(self, at: int) -> bool:
@@ -496,7 +564,23 @@ class _Reader:
             return False
 
     def _operation(self, record: tuple[int, ...], uids: list[str], tids: list[int]) -> Operation:
-        _, seq, entered, _, signature, site, thread, peer, iteration, flags, _, left, outcome, _, at = record
+        (
+            _,
+            seq,
+            entered,
+            _,
+            signature,
+            site,
+            thread,
+            peer,
+            iteration,
+            flags,
+            _,
+            left,
+            outcome,
+            _,
+            at,
+        ) = record
         raw = self.second[at + fmt.INLINE_OFFSET : at + fmt.INLINE_OFFSET + self.inline_bytes]
         inline = raw.split(b"\0")[0].decode("utf-8", "replace")
         text = inline if flags & fmt.INLINE_SIGNATURE else self._string(signature)
@@ -516,7 +600,9 @@ def _with_unlisted(groups: list[Group], operations: list[Operation]) -> list[Gro
     """Also the groups of which only operations tell: those that have no entry in the table, or none any more."""
     listed = {group.uid for group in groups}
     used = dict.fromkeys(op.group for op in operations)
-    return groups + [Group(uid) for uid in used if uid and uid not in listed and not is_unknown(uid)]
+    return groups + [
+        Group(uid) for uid in used if uid and uid not in listed and not is_unknown(uid)
+    ]
 
 
 def parse_members(text: str) -> list[int]:

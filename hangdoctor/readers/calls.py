@@ -10,9 +10,9 @@ from pathlib import Path
 
 from msgspec import structs
 
-from ..calls_model import CallThread, CallTrace, Event, Function, Kind, State
 from ..errors import BadInput
 from ..files import open_regular
+from ..model.calls import CallThread, CallTrace, Event, Function, Kind, State
 from ..probe.calls import format as fmt
 
 _STATES: dict[int, State] = {
@@ -22,10 +22,17 @@ _KINDS: dict[int, Kind] = {
     fmt.CALL: "call", fmt.RETURN: "return", fmt.EXCEPTION: "exception", fmt.OPEN: "open", fmt.BEGIN: "begin",
 }  # fmt: skip
 _MARGIN = 16  # slots behind the oldest event that may be half overwritten already
-_THREADS = 16  # of a rank that are read for their last events: the main one, and those that called last
+_THREADS = (
+    16  # of a rank that are read for their last events: the main one, and those that called last
+)
 _AT_ONCE = 4 << 20  # events
 _PART = 65_536  # events that are read at once
-_WIDTHS = {fmt.H_THREADS: fmt.THREAD.size, fmt.H_CODES: fmt.CODE.size, fmt.H_TEXTS: 1, fmt.H_RING: fmt.EVENT_BYTES}
+_WIDTHS = {
+    fmt.H_THREADS: fmt.THREAD.size,
+    fmt.H_CODES: fmt.CODE.size,
+    fmt.H_TEXTS: 1,
+    fmt.H_RING: fmt.EVENT_BYTES,
+}
 _WINDOW = 65_536  # events that are searched for a thread's last ones
 
 
@@ -56,8 +63,12 @@ class CallsReader:
             if len(self._head) < fmt.HEADER_BYTES or not self._head.startswith(fmt.MAGIC):
                 raise BadInput(f"{path} is no file of Python calls")
             if self._get(fmt.H_VERSION) != fmt.VERSION:
-                raise BadInput(f"{path} was written by another version of hangdoctor (format {self._get(fmt.H_VERSION)})")
-            self._ring, self.capacity, _ = struct.unpack_from(fmt.H_RING[1], self._head, fmt.H_RING[0])
+                raise BadInput(
+                    f"{path} was written by another version of hangdoctor (format {self._get(fmt.H_VERSION)})"
+                )
+            self._ring, self.capacity, _ = struct.unpack_from(
+                fmt.H_RING[1], self._head, fmt.H_RING[0]
+            )
             if not self.capacity or not self._is_whole():
                 raise BadInput(f"{path} is cut short, or damaged: its tables reach beyond its end")
         except BaseException:
@@ -70,7 +81,10 @@ class CallsReader:
         """All offsets come from the header: the tables that it tells of must lie in the file."""
         size = os.fstat(self._fd).st_size
         tables = [(place, *struct.unpack_from(place[1], self._head, place[0])) for place in _WIDTHS]
-        inside = all(begin + count * width <= size and width == _WIDTHS[place] for place, begin, count, width in tables)
+        inside = all(
+            begin + count * width <= size and width == _WIDTHS[place]
+            for place, begin, count, width in tables
+        )
         return inside
 
     def close(self) -> None:
@@ -100,10 +114,16 @@ class CallsReader:
     def summary(self) -> CallTrace:
         """What the header says, without events."""
         head = os.pread(self._fd, fmt.HEADER_BYTES, 0)
-        if head[fmt.H_THREADS[0] : fmt.H_TEXTS_USED[0]] != self._head[fmt.H_THREADS[0] : fmt.H_TEXTS_USED[0]]:
+        if (
+            head[fmt.H_THREADS[0] : fmt.H_TEXTS_USED[0]]
+            != self._head[fmt.H_THREADS[0] : fmt.H_TEXTS_USED[0]]
+        ):
             raise BadInput(f"{self.path} is damaged: its tables have moved")
         self._head = head
-        names = [[n for n in self._header_text(p).split(",") if n] for p in (fmt.H_FOLLOW, fmt.H_IGNORE, fmt.H_UNSEEN)]
+        names = [
+            [n for n in self._header_text(p).split(",") if n]
+            for p in (fmt.H_FOLLOW, fmt.H_IGNORE, fmt.H_UNSEEN)
+        ]
         return CallTrace(
             rank=self._get(fmt.H_RANK), pid=self._get(fmt.H_PID), state=_STATES.get(self._get(fmt.H_STATE), "stopped"),
             path=str(self.path), python=self._get(fmt.H_VARIANT) == fmt.PYTHON,
@@ -135,15 +155,24 @@ class CallsReader:
         trace = self.summary()
         found: dict[int, tuple[int, int, int, int]] = {}
         table = self._thread_table()
-        recent = sorted((i for i in table if table[i][2] > table[i][1]), key=lambda i: (table[i][0] != trace.pid, -table[i][2]))
+        recent = sorted(
+            (i for i in table if table[i][2] > table[i][1]),
+            key=lambda i: (table[i][0] != trace.pid, -table[i][2]),
+        )
         for index in recent[:_THREADS]:
             _, since, last = table[index]
             ends = self._events(max(since, last - min(each * 8, _WINDOW)), last, trace)
             own = [(s, e) for s, e in ends if e[2] == index]
             found |= dict(own[-each:])
-        begins = [s for s, e in self._events(max(0, trace.written - each), trace.written, trace) if e[3] == fmt.BEGIN]
+        begins = [
+            s
+            for s, e in self._events(max(0, trace.written - each), trace.written, trace)
+            if e[3] == fmt.BEGIN
+        ]
         kept = sorted(found.items())
-        return self._filled(trace, [(s, e) for s, e in kept if not begins or e[3] != fmt.BEGIN or s in begins])
+        return self._filled(
+            trace, [(s, e) for s, e in kept if not begins or e[3] != fmt.BEGIN or s in begins]
+        )
 
     def _thread_table(self) -> dict[int, tuple[int, int, int]]:
         """Index -> (kernel's thread id, serial of its first event, serial of its last event + 1)."""
@@ -152,19 +181,25 @@ class CallsReader:
         data = os.pread(self._fd, count * width, begin)
         return {i: fmt.THREAD.unpack_from(data, i * width)[:3] for i in range(len(data) // width)}
 
-    def _events(self, first: int, end: int, trace: CallTrace) -> list[tuple[int, tuple[int, int, int, int]]]:
+    def _events(
+        self, first: int, end: int, trace: CallTrace
+    ) -> list[tuple[int, tuple[int, int, int, int]]]:
         """(serial, (time, code, thread, kind)) from `first` to before `end`; what was overwritten meanwhile is left out."""
         first = max(first, end - self.capacity, 0)
         events: list[tuple[int, tuple[int, int, int, int]]] = []
         parts: Iterable[tuple[int, bytes]] = self._slots(first, end)
         if end - first <= _AT_ONCE:
-            parts = list(parts)  # read before any is looked at: the rank writes faster than that goes
+            parts = list(
+                parts
+            )  # read before any is looked at: the rank writes faster than that goes
         oldest = self._sure()
         for begin, data in parts:
             if end - first > _AT_ONCE:
                 oldest = self._sure()  # after the reading: the rank writes on meanwhile
                 events = events if oldest <= begin else []  # no gap
-            for serial, (at, code, thread, kind, lap) in enumerate(fmt.EVENT.iter_unpack(data), start=begin):
+            for serial, (at, code, thread, kind, lap) in enumerate(
+                fmt.EVENT.iter_unpack(data), start=begin
+            ):
                 if serial < oldest:
                     continue
                 if kind not in _KINDS or lap != serial // self.capacity & 0xFF:
@@ -192,20 +227,32 @@ class CallsReader:
 
     # ----------------------------------------------------------------- names
 
-    def _filled(self, trace: CallTrace, events: list[tuple[int, tuple[int, int, int, int]]]) -> CallTrace:
+    def _filled(
+        self, trace: CallTrace, events: list[tuple[int, tuple[int, int, int, int]]]
+    ) -> CallTrace:
         """The trace with these events, and with the names that they need."""
         offset = self._get(fmt.H_NOW_WALL) - self._get(fmt.H_NOW_MONO)
         base = events[0][1][0] if events else 0
-        table, functions, threads = self._thread_table(), dict[int, int](), dict[tuple[int, bool], int]()
+        table, functions, threads = (
+            self._thread_table(),
+            dict[int, int](),
+            dict[tuple[int, bool], int](),
+        )
         for serial, (at, code, thread, kind) in events:
             if code not in functions:
                 functions[code] = len(trace.functions)
                 trace.functions.append(self._function(code))
-            own = serial >= table.get(thread, (0, 0, 0))[1]  # else of a thread whose entry has passed on
+            own = (
+                serial >= table.get(thread, (0, 0, 0))[1]
+            )  # else of a thread whose entry has passed on
             if (thread, own) not in threads:
                 threads[thread, own] = len(trace.threads)
-                trace.threads.append(self._thread(thread) if own else CallThread(0, "a thread that ended"))
-            trace.events.append(Event(at - base, _KINDS[kind], functions[code], threads[thread, own]))
+                trace.threads.append(
+                    self._thread(thread) if own else CallThread(0, "a thread that ended")
+                )
+            trace.events.append(
+                Event(at - base, _KINDS[kind], functions[code], threads[thread, own])
+            )
         trace.base_ns = base + offset if events else 0
         return trace
 
@@ -226,7 +273,9 @@ class CallsReader:
         if len(data) < width:
             return Function("?", "?", 0)
         file, name, line, module = fmt.CODE.unpack(data)
-        function = Function(self._text(name) or "?", self._text(file) or "?", line, self._text(module))
+        function = Function(
+            self._text(name) or "?", self._text(file) or "?", line, self._text(module)
+        )
         if function.name != "?":
             self._functions[code] = function
         return function
@@ -258,7 +307,9 @@ def read_calls(path: str | Path, last: int | None = None) -> CallTrace:
         return reader.read(last)
 
 
-def last_calls(path: str | Path, each: int, owners: Collection[int] | None = None) -> CallTrace | None:
+def last_calls(
+    path: str | Path, each: int, owners: Collection[int] | None = None
+) -> CallTrace | None:
     """The last events of every thread; None where the rank was never traced. `owners` as of `CallsReader`.
 
     Raises:

@@ -14,11 +14,11 @@ from pathlib import Path
 import psutil
 from msgspec import Struct
 
-from .. import redaction
 from ..errors import NoRanksFound, UsageError
-from ..model import Process, RankCapture
-from ..ranges import MAX_RANKS, number_in
-from ..texts import readable
+from ..model.capture import Process, RankCapture
+from ..text import redaction
+from ..text.plain import readable
+from ..text.ranges import MAX_RANKS, number_in
 from . import proc
 from .jobnames import box_name, is_exactly, job_key, names_job
 
@@ -26,7 +26,12 @@ from .jobnames import box_name, is_exactly, job_key, names_job
 _VARIABLES = (
     ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
     ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", ""),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    (
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
+    ),
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
     ("PALS_RANKID", "PALS_SIZE", "PALS_LOCAL_RANKID", "PALS_LOCAL_SIZE"),
 )
@@ -127,7 +132,10 @@ def _is_python(pid: int, argv: list[str]) -> bool:
         exe = Path(f"/proc/{pid}/exe").readlink().name
     except OSError:
         exe = Path(argv[0]).name if argv else ""
-    return _PYTHON.match(exe) is not None or _PYTHON.match(Path(argv[0]).name if argv else "") is not None
+    return (
+        _PYTHON.match(exe) is not None
+        or _PYTHON.match(Path(argv[0]).name if argv else "") is not None
+    )
 
 
 def _candidates(uid: int | None) -> list[Found]:
@@ -187,7 +195,9 @@ def _topmost(candidates: list[Found]) -> list[Found]:
             del by_pid[above.pid]
     ranks = list(by_pid.values())
     above_of = {c.pid: _above(c, by_pid) for c in ranks}
-    return [c for c in ranks if (a := above_of[c.pid]) is None or (a.rank, a.job) != (c.rank, c.job)]
+    return [
+        c for c in ranks if (a := above_of[c.pid]) is None or (a.rank, a.job) != (c.rank, c.job)
+    ]
 
 
 def _gives_ranks(above: Found, below: Found) -> bool:
@@ -255,15 +265,23 @@ def select_job(jobs: list[Job], wanted: str = "") -> tuple[Job, list[str]]:
     """
     if not jobs:
         raise NoRanksFound("no rank processes found on this host")
-    matching = [j for j in jobs if is_exactly(wanted, *j.names)] or [j for j in jobs if j.is_named(wanted)]
+    matching = [j for j in jobs if is_exactly(wanted, *j.names)] or [
+        j for j in jobs if j.is_named(wanted)
+    ]
     if not matching:
         names = ", ".join(j.key for j in jobs)
-        raise NoRanksFound(f"no job '{wanted}' on this host", f"Running here: {names}. Pick one with --job.")
+        raise NoRanksFound(
+            f"no job '{wanted}' on this host", f"Running here: {names}. Pick one with --job."
+        )
     # Of several users' under one name, the one with most ranks: a process that only borrows the name is alone.
     alike = [j for j in matching if j.key == matching[0].key]
     job = max(alike, key=lambda j: len(j.ranks))
     several = len({j.user for j in jobs}) > 1
-    others = [f"{j.key} ({f'of {j.user}, ' if several else ''}{len(j.ranks)} ranks)" for j in jobs if j is not job]
+    others = [
+        f"{j.key} ({f'of {j.user}, ' if several else ''}{len(j.ranks)} ranks)"
+        for j in jobs
+        if j is not job
+    ]
     notes = list(job.notes)
     if others:
         how = "--job" if wanted else "the newest; pick another with --job"
@@ -273,7 +291,9 @@ def select_job(jobs: list[Job], wanted: str = "") -> tuple[Job, list[str]]:
 
 def here_now(keys: Sequence[str]) -> str:
     """Which jobs are on this host, for a person who has named another one."""
-    named = ", ".join(keys[:_NAMED]) + (f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else "")
+    named = ", ".join(keys[:_NAMED]) + (
+        f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
+    )
     return f"here now: {named}" if keys else "no other job is here"
 
 
@@ -328,13 +348,23 @@ def children_of(pid: int, family: Mapping[int, Sequence[int]]) -> list[Process]:
         except psutil.Error:
             continue
         try:
-            argv = redaction.arguments([readable(word) for word in process.cmdline()[:_CHILD_WORDS]])
+            argv = redaction.arguments(
+                [readable(word) for word in process.cmdline()[:_CHILD_WORDS]]
+            )
         except psutil.ZombieProcess:
             argv = []  # a dead worker that nobody has waited for explains its parent's wait
         except psutil.Error:
             continue
         try:
-            children.append(Process(process.pid, process.ppid(), readable(process.name()), argv, process.create_time()))
+            children.append(
+                Process(
+                    process.pid,
+                    process.ppid(),
+                    readable(process.name()),
+                    argv,
+                    process.create_time(),
+                )
+            )
         except psutil.Error:
             continue
     return sorted(children, key=lambda c: (c.started, c.pid))
@@ -355,7 +385,9 @@ def lost_ranks(job: Job, node: str) -> list[RankCapture]:
     for rank in absent:
         pid = matched.get(rank, 0)
         code = proc.exit_code(pid) if pid else None
-        lost.append(RankCapture(pid=pid, rank=rank, node=node, world_size=world, gone=True, exit_code=code))
+        lost.append(
+            RankCapture(pid=pid, rank=rank, node=node, world_size=world, gone=True, exit_code=code)
+        )
     return lost
 
 

@@ -17,12 +17,12 @@ from msgspec import Struct
 
 from hangdoctor.errors import BadInput
 from hangdoctor.files import read_regular
-from hangdoctor.layout import Layout
-from hangdoctor.operations import Group, Operation, RankOps
-from hangdoctor.ranges import MAX_RANKS
+from hangdoctor.model.layout import Layout
+from hangdoctor.model.operations import Group, Operation, RankOps
+from hangdoctor.text.ranges import MAX_RANKS
 
-from .fr_format import Dump, Entry, parse
-from .fr_groups import WORLD, Membership
+from .flight_recorder_format import Dump, Entry, parse
+from .flight_recorder_groups import WORLD, Membership
 from .safe_pickle import MAX_BYTES
 
 _RANK = re.compile(r"^(?P<prefix>.*?)(?P<rank>\d{1,7})(?:\.(?:json|pickle|pkl|bin))?$")
@@ -65,11 +65,15 @@ def read_folder(folder: Path, layout: Layout | None = None, world_size: int = 0)
     try:
         files = sorted(p for p in folder.iterdir() if not p.is_dir())
     except OSError as e:
-        raise BadInput(f"{folder}: {e.strerror}", "Give the folder that holds the ranks' dump files.") from e
+        raise BadInput(
+            f"{folder}: {e.strerror}", "Give the folder that holds the ranks' dump files."
+        ) from e
     return read_files(files, layout, world_size)
 
 
-def read_files(files: Iterable[Path], layout: Layout | None = None, world_size: int = 0) -> FolderResult:
+def read_files(
+    files: Iterable[Path], layout: Layout | None = None, world_size: int = 0
+) -> FolderResult:
     """As `read_folder`, from a list of files."""
     found: dict[int, dict[str, Dump]] = defaultdict(dict)
     skipped: list[tuple[str, str]] = []
@@ -82,9 +86,15 @@ def read_files(files: Iterable[Path], layout: Layout | None = None, world_size: 
             found[rank][str(path)] = dump
     dumps: dict[int, tuple[str, Dump]] = {}
     for rank, candidates in sorted(found.items()):
-        keep = max(candidates, key=lambda p: (candidates[p].newest_ns, len(candidates[p].entries), p))
+        keep = max(
+            candidates, key=lambda p: (candidates[p].newest_ns, len(candidates[p].entries), p)
+        )
         dumps[rank] = (keep, candidates[keep])
-        skipped += [(p, f"another dump of rank {rank}; the later {keep} is read") for p in candidates if p != keep]
+        skipped += [
+            (p, f"another dump of rank {rank}; the later {keep} is read")
+            for p in candidates
+            if p != keep
+        ]
     world_size = world_size or (layout.world_size if layout else 0)
     skipped += _set_strangers_apart(dumps, world_size)
     result = convert({r: d for r, (_, d) in dumps.items()}, layout, world_size)
@@ -92,9 +102,16 @@ def read_files(files: Iterable[Path], layout: Layout | None = None, world_size: 
     return result
 
 
-def convert(dumps: Mapping[int, Dump], layout: Layout | None = None, world_size: int = 0) -> FolderResult:
+def convert(
+    dumps: Mapping[int, Dump], layout: Layout | None = None, world_size: int = 0
+) -> FolderResult:
     """Dumps of one job's ranks -> operations, with groups by member set and comparable numbers."""
-    told = [len(d.members[g]) for d in dumps.values() for g, n in d.names.items() if n == WORLD and g in d.members]
+    told = [
+        len(d.members[g])
+        for d in dumps.values()
+        for g, n in d.names.items()
+        if n == WORLD and g in d.members
+    ]
     lists = (ranks for d in dumps.values() for ranks in [*d.members.values(), d.unnamed] if ranks)
     highest = max((ranks[-1] for ranks in lists), default=-1)
     world_size = world_size or max([*told, highest + 1, max(dumps, default=-1) + 1])
@@ -119,7 +136,9 @@ def _read(path: Path) -> tuple[int, Dump]:
         raise BadInput(f"cannot be read: {e.strerror}") from e
 
 
-def _set_strangers_apart(dumps: dict[int, tuple[str, Dump]], world_size: int) -> list[tuple[str, str]]:
+def _set_strangers_apart(
+    dumps: dict[int, tuple[str, Dump]], world_size: int
+) -> list[tuple[str, str]]:
     """Take dumps of other jobs out: of another world, or of another time than most."""
     worlds = {r: _world_of(d) for r, (_, d) in dumps.items()}
     votes = Counter(w for w in worlds.values() if w)
@@ -134,7 +153,9 @@ def _set_strangers_apart(dumps: dict[int, tuple[str, Dump]], world_size: int) ->
         elif usual and rank >= usual:
             why = f"another job's dump: this world of {usual} ranks has no rank {rank}"
         elif hours * 3600 > OTHER_JOB_S:
-            why = f"another job's dump: its last operation is {hours:.0f} hours away from the others'"
+            why = (
+                f"another job's dump: its last operation is {hours:.0f} hours away from the others'"
+            )
         else:
             continue
         del dumps[rank]
@@ -143,7 +164,9 @@ def _set_strangers_apart(dumps: dict[int, tuple[str, Dump]], world_size: int) ->
 
 
 def _world_of(dump: Dump) -> int:
-    return next((len(dump.members[g]) for g, n in dump.names.items() if n == WORLD and g in dump.members), 0)
+    return next(
+        (len(dump.members[g]) for g, n in dump.names.items() if n == WORLD and g in dump.members), 0
+    )
 
 
 def _rank_ops(rank: int, dump: Dump, membership: Membership) -> RankOps:

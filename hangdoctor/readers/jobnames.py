@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import psutil
 
 from ..probe import identity
-from ..texts import readable
+from ..text.plain import readable
 
 # What a key says about its own kind, and what tells two launchers apart: boxes of ranks that have ended carry neither.
 _ONLY_IN_KEYS = re.compile(r"^(?:torchrun|mpi|pals|parent):|/\d+$")
@@ -23,7 +23,12 @@ def job_key(environ: Mapping[str, str], ppid: int) -> str:
         return f"torchrun:{run_id}"
     if environ.get("MASTER_ADDR") and environ.get("MASTER_PORT"):
         return f"{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}"
-    for name, prefix in (("PMIX_NAMESPACE", "mpi:"), ("PALS_APID", "pals:"), ("PBS_JOBID", "pbs:"), ("SLURM_JOB_ID", "slurm:")):
+    for name, prefix in (
+        ("PMIX_NAMESPACE", "mpi:"),
+        ("PALS_APID", "pals:"),
+        ("PBS_JOBID", "pbs:"),
+        ("SLURM_JOB_ID", "slurm:"),
+    ):
         if environ.get(name):
             return prefix + environ[name]
     return f"parent:{ppid}"

@@ -9,14 +9,16 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from .. import places, redaction
-from ..bounded import OutOfTime, each, within
 from ..errors import HangdoctorError, NoRanksFound
-from ..layout import guess_layout
-from ..model import NodeCapture, Process, ProcessSample, RankCapture
-from ..ras_model import RasReport
-from ..texts import readable
-from . import blackbox, boxes, discover, proc, pyspy, ras
+from ..model.capture import NodeCapture, Process, ProcessSample, RankCapture
+from ..model.layout import guess_layout
+from ..model.ras import RasReport
+from ..stacks import place_rules
+from ..text import redaction
+from ..text.plain import readable
+from ..time_limit import OutOfTime, each, within
+from . import blackbox, discover, proc, pyspy, ras
+from . import rank_operations as boxes
 
 _FIND_S = 10.0  # at least, to look through the processes of this host
 _WORKERS = 32
@@ -40,7 +42,9 @@ class CaptureOptions(Struct, frozen=True):
     native: bool = False
     blocking: bool = False
     keep_raw: bool = True
-    nccl_dump: bool = False  # let ranks write their Flight Recorder's dump, where that overwrites none
+    nccl_dump: bool = (
+        False  # let ranks write their Flight Recorder's dump, where that overwrites none
+    )
 
 
 def capture_node(options: CaptureOptions, node: str = "") -> NodeCapture:
@@ -55,7 +59,9 @@ def capture_node(options: CaptureOptions, node: str = "") -> NodeCapture:
     try:
         capture, ranks = within(patience, lambda: _find(options, node))
     except OutOfTime:
-        raise NoRanksFound(f"the processes of {node} could not be looked through within {patience:.0f} s") from None
+        raise NoRanksFound(
+            f"the processes of {node} could not be looked through within {patience:.0f} s"
+        ) from None
     session = _Session(options, begin, capture)
     session.sample(ranks)
     session.attach_boxes(first=True)
@@ -81,7 +87,11 @@ def _find(options: CaptureOptions, node: str) -> tuple[NodeCapture, list[RankCap
     try:
         return _find_job(options, node)
     except NoRanksFound as error:
-        ended = blackbox.left_behind(options.job or f"slurm-{options.slurm_job}") if options.job or options.slurm_job else []
+        ended = (
+            blackbox.left_behind(options.job or f"slurm-{options.slurm_job}")
+            if options.job or options.slurm_job
+            else []
+        )
         if ended:
             error.help = f"Ranks of it that have ended left black boxes here: hangdoctor diagnose {ended[0]}. {error.help}"
         raise
@@ -91,13 +101,19 @@ def _find_job(options: CaptureOptions, node: str) -> tuple[NodeCapture, list[Ran
     jobs = discover.find_jobs(options.user)
     if options.slurm_job:
         prefix = f"slurm:{options.slurm_job}." + options.slurm_step
-        jobs = [j for j in jobs if any(f.environ.get("SLURM_JOB_ID") == options.slurm_job for f in j.ranks)]
+        jobs = [
+            j
+            for j in jobs
+            if any(f.environ.get("SLURM_JOB_ID") == options.slurm_job for f in j.ranks)
+        ]
         exact = [j for j in jobs if j.key == prefix] if options.slurm_step else jobs
         jobs = exact or jobs
     job, notes = discover.select_job(jobs, options.job)
     ranks = [discover.to_capture(f, node) for f in job.ranks]
     first = job.ranks[0]
-    capture = NodeCapture(node, job.key, notes=notes, layout=guess_layout(first.argv, first.environ, first.world_size))
+    capture = NodeCapture(
+        node, job.key, notes=notes, layout=guess_layout(first.argv, first.environ, first.world_size)
+    )
     capture.ranks = ranks + discover.lost_ranks(job, node)
     return capture, ranks
 
@@ -169,12 +185,19 @@ class _Session:
         begin = time.monotonic()
         number = self.round
         try:
-            ended = each(processes, lambda p: self._sample_one(p, number), _WORKERS, self.left() + _OVERTIME_S)
+            ended = each(
+                processes,
+                lambda p: self._sample_one(p, number),
+                _WORKERS,
+                self.left() + _OVERTIME_S,
+            )
         except BaseException:
             pyspy.end_all()
             raise
         if not ended:
-            self.capture.notes.append("some processes could not be looked at in time: /proc of them does not answer")
+            self.capture.notes.append(
+                "some processes could not be looked at in time: /proc of them does not answer"
+            )
         self.capture.pyspy_s = round(self.capture.pyspy_s + time.monotonic() - begin, 4)
 
     def _sample_one(self, process: Process, number: int) -> None:
@@ -183,11 +206,16 @@ class _Session:
             return  # too late: the capture has gone on without it
         process.samples.append(sample)
         if sample.state in ("", "Z", "X"):
-            sample.stack_error = "the process is gone" if not sample.state else "the process is a zombie"
+            sample.stack_error = (
+                "the process is gone" if not sample.state else "the process is a zombie"
+            )
             return
         hold = (self.options.native or self.options.blocking) and may_attach(sample)
         result = pyspy.dump(
-            process.pid, self.left() * self.share, blocking=hold and self.options.blocking, native=hold and self.options.native
+            process.pid,
+            self.left() * self.share,
+            blocking=hold and self.options.blocking,
+            native=hold and self.options.native,
         )
         if (self.options.native or self.options.blocking) and not hold:
             self.capture.notes.append(
@@ -195,9 +223,11 @@ class _Session:
             )
         sample.stack_error = result.error
         if result.raw and self.options.keep_raw:
-            self.capture.raw[f"{process.pid}.{self.round}.json" if not result.error else f"{process.pid}.{self.round}.err"] = (
-                result.raw
-            )
+            self.capture.raw[
+                f"{process.pid}.{self.round}.json"
+                if not result.error
+                else f"{process.pid}.{self.round}.err"
+            ] = result.raw
         _join_stacks(sample, result)
 
     def attach_boxes(self, first: bool = False) -> None:
@@ -205,16 +235,30 @@ class _Session:
         if self.boxes_hang:
             return
         patience = max(0.5, min(_BOXES_S, self.left() / 2))
-        copies = [structs.replace(r) for r in self.capture.ranks]  # what comes too late must not change the capture
+        copies = [
+            structs.replace(r) for r in self.capture.ranks
+        ]  # what comes too late must not change the capture
         try:
-            notes = within(patience, lambda: boxes.attach(copies, first=first, nccl_dump=self.options.nccl_dump and not first))
+            notes = within(
+                patience,
+                lambda: boxes.attach(
+                    copies, first=first, nccl_dump=self.options.nccl_dump and not first
+                ),
+            )
         except OutOfTime:
             self.boxes_hang = True
             why = "does the file system of HANGDOCTOR_DIR hang?"
-            self.capture.notes.append(f"the black boxes did not answer within {patience:.1f} s: {why}")
+            self.capture.notes.append(
+                f"the black boxes did not answer within {patience:.1f} s: {why}"
+            )
             return
         for rank, copy in zip(self.capture.ranks, copies, strict=True):
-            rank.pid, rank.ops, rank.ops_before, rank.calls = copy.pid, copy.ops, copy.ops_before, copy.calls
+            rank.pid, rank.ops, rank.ops_before, rank.calls = (
+                copy.pid,
+                copy.ops,
+                copy.ops_before,
+                copy.calls,
+            )
         self.capture.notes += [n for n in notes if n not in self.capture.notes]
 
     def capture_children(self, ranks: list[RankCapture]) -> None:
@@ -223,7 +267,7 @@ class _Session:
         family = discover.parents()
         for rank in ranks:
             rank.children = discover.children_of(rank.pid, family)
-            _, place = places.rank_thread(rank.samples[-1].threads if rank.samples else [])
+            _, place = place_rules.rank_thread(rank.samples[-1].threads if rank.samples else [])
             if place.kind in _WAITS_FOR_CHILDREN or (rank.children and not place.communicates):
                 wanted += rank.children[:_MAX_CHILDREN]
         if wanted:
@@ -245,9 +289,16 @@ def _join_stacks(sample: ProcessSample, result: pyspy.StackResult) -> None:
         if thread is None:
             sample.threads.append(stack)
             continue
-        thread.name, thread.frames, thread.gil, thread.active = stack.name, stack.frames, stack.gil, stack.active
+        thread.name, thread.frames, thread.gil, thread.active = (
+            stack.name,
+            stack.frames,
+            stack.gil,
+            stack.active,
+        )
     # Threads without Python in them (autograd's pools, gloo's, CUDA's) are kept only where they tell something.
-    sample.threads = [t for t in sample.threads if t.frames or t.state == "D" or not result.threads][:400]
+    sample.threads = [
+        t for t in sample.threads if t.frames or t.state == "D" or not result.threads
+    ][:400]
 
 
 def _ask_ras(left_s: float) -> RasReport | None:
@@ -275,5 +326,7 @@ def _ptrace_note(ranks: list[RankCapture]) -> list[str]:
     if not errors:
         return []
     scope = Path("/proc/sys/kernel/yama/ptrace_scope")
-    told = f" (kernel.yama.ptrace_scope is {scope.read_text().strip()} here)" if scope.exists() else ""
+    told = (
+        f" (kernel.yama.ptrace_scope is {scope.read_text().strip()} here)" if scope.exists() else ""
+    )
     return [f"stacks could not be read: {errors.pop()}{told}; the verdict rests on /proc alone"]

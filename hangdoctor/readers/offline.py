@@ -8,11 +8,11 @@ from pathlib import Path
 
 from ..errors import BadInput
 from ..files import open_regular
-from ..model import JobCapture, NodeCapture, RankCapture, SilentNode
+from ..model.capture import JobCapture, NodeCapture, RankCapture, SilentNode
 from ..probe.format import SUFFIX
-from ..texts import readable
+from ..text.plain import readable
 from . import blackbox, flight_recorder, pyspy_text, ras
-from .boxes import told_layout
+from .rank_operations import told_layout
 
 
 def read(files: Sequence[Path]) -> JobCapture:
@@ -47,13 +47,16 @@ def _head(path: Path) -> bytes:
 
 
 def _operations(dumps: list[Path], boxes: list[Path]) -> JobCapture:
-    capture = JobCapture(job=readable((dumps or boxes or [Path("ras")])[0].parent.name) or "files", origin="files")
+    capture = JobCapture(
+        job=readable((dumps or boxes or [Path("ras")])[0].parent.name) or "files", origin="files"
+    )
     node = NodeCapture("", "files")
     if dumps:
         result = flight_recorder.read_files(dumps)
         capture.world_size = result.world_size
         node.ranks = [
-            RankCapture(pid=0, rank=r, world_size=result.world_size, ops=ops) for r, ops in sorted(result.ops.items())
+            RankCapture(pid=0, rank=r, world_size=result.world_size, ops=ops)
+            for r, ops in sorted(result.ops.items())
         ]
         capture.notes += [f"skipped: {Path(name).name}: {why}" for name, why in result.skipped]
         if result.missing:
@@ -94,11 +97,18 @@ def _add_stacks(capture: JobCapture, files: list[Path]) -> None:
     capture.notes += stacks.notes
     by_rank = {r.rank: r for r in stacks.ranks()}
     if len(by_rank) != capture.world_size:
-        capture.notes.append(f"stacks of {len(by_rank)} processes beside dumps of {capture.world_size} ranks: not joined")
+        capture.notes.append(
+            f"stacks of {len(by_rank)} processes beside dumps of {capture.world_size} ranks: not joined"
+        )
         return
     for rank in capture.ranks():
         found = by_rank[rank.rank]
-        rank.pid, rank.node, rank.argv, rank.samples = found.pid, found.node, found.argv, found.samples
+        rank.pid, rank.node, rank.argv, rank.samples = (
+            found.pid,
+            found.node,
+            found.argv,
+            found.samples,
+        )
 
 
 def _add_ras(capture: JobCapture, files: list[Path]) -> None:

@@ -9,8 +9,8 @@ import os
 import platform
 from pathlib import Path
 
-from ..model import ProcessSample, ThreadSample
-from ..texts import readable
+from ..model.capture import ProcessSample, ThreadSample
+from ..text.plain import readable
 
 _TICK = os.sysconf("SC_CLK_TCK")
 # Numbers of the system calls that a stuck process is found in; others are shown by number.
@@ -56,7 +56,11 @@ def syscall_of(pid: int, tid: int) -> str:
     words = _read(f"/proc/{pid}/task/{tid}/syscall").split()
     if len(words) < 2:
         return words[0] if words else ""
-    name = _CALLS.get(int(words[0]), f"syscall {words[0]}") if words[0].lstrip("-").isdigit() else words[0]
+    name = (
+        _CALLS.get(int(words[0]), f"syscall {words[0]}")
+        if words[0].lstrip("-").isdigit()
+        else words[0]
+    )
     if name not in _ON_FILE:
         return name
     fd = int(words[1], 16)
@@ -79,7 +83,9 @@ def sample_thread(pid: int, tid: int, detail: bool = True) -> ThreadSample | Non
     fields = stat_fields(pid, tid)
     if len(fields) < 13:
         return None
-    sample = ThreadSample(tid=tid, state=fields[0], cpu_s=(int(fields[11]) + int(fields[12])) / _TICK)
+    sample = ThreadSample(
+        tid=tid, state=fields[0], cpu_s=(int(fields[11]) + int(fields[12])) / _TICK
+    )
     if detail:
         wchan = _read(f"/proc/{pid}/task/{tid}/wchan")
         sample.wchan = "" if wchan == "0" else wchan
@@ -115,7 +121,9 @@ def sample_process(pid: int, at_s: float) -> ProcessSample:
 
 def _io(pid: int) -> tuple[int, int]:
     """Bytes through read() and write() calls so far; -1 where not permitted."""
-    values = dict(line.split(": ", 1) for line in _read(f"/proc/{pid}/io").splitlines() if ": " in line)
+    values = dict(
+        line.split(": ", 1) for line in _read(f"/proc/{pid}/io").splitlines() if ": " in line
+    )
     return int(values.get("rchar", -1)), int(values.get("wchar", -1))
 
 
@@ -134,7 +142,9 @@ def is_frozen(pid: int) -> bool:
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
         if not controllers and "frozen 1" in _read(f"/sys/fs/cgroup{path}/cgroup.events"):
             return True
-        if controllers == "freezer" and _read(f"/sys/fs/cgroup/freezer{path}/freezer.state").strip() in (
+        if controllers == "freezer" and _read(
+            f"/sys/fs/cgroup/freezer{path}/freezer.state"
+        ).strip() in (
             "FROZEN",
             "FREEZING",
         ):

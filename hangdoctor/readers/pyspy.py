@@ -22,11 +22,11 @@ from typing import Any
 
 import msgspec
 
-from .. import redaction
 from ..errors import BadInput
-from ..model import Frame, ThreadSample
-from ..ranges import number_in
-from . import sources
+from ..model.capture import Frame, ThreadSample
+from ..text import redaction
+from ..text.ranges import number_in
+from . import source_lines as sources
 
 # Locals worth reading are whole numbers that place a frame; strings and objects are never kept: they may be secrets.
 _COUNTERS = frozenset(
@@ -53,7 +53,11 @@ def find_pyspy() -> str | None:
     """Path of py-spy: beside this interpreter first (a bare remote shell has no PATH worth the name), then PATH."""
     # Not Path.home(): a user without an entry in passwd and without HOME, as in containers, has none.
     home = os.environ.get("HOME", "")
-    for folder in (str(Path(sys.executable).parent), sysconfig.get_path("scripts"), home and f"{home}/.local/bin"):
+    for folder in (
+        str(Path(sys.executable).parent),
+        sysconfig.get_path("scripts"),
+        home and f"{home}/.local/bin",
+    ):
         candidate = Path(folder, "py-spy")
         if folder and candidate.is_file() and os.access(candidate, os.X_OK):
             return str(candidate)
@@ -69,7 +73,9 @@ def _die_with_parent() -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def dump(pid: int, deadline_s: float, *, blocking: bool = False, native: bool = False) -> StackResult:
+def dump(
+    pid: int, deadline_s: float, *, blocking: bool = False, native: bool = False
+) -> StackResult:
     """Stacks of all Python threads of `pid`, or why there are none. Never raises, never outlasts the deadline by much."""
     program = find_pyspy()
     if program is None:
@@ -94,7 +100,14 @@ def _may_pass(error: str) -> bool:
     """A process that runs while it is read can be caught in an inconsistent moment; a second look often works."""
     return not any(
         word in error
-        for word in ("Permission", "executable name", "find python version", "Failed to suspend", "deadline", "started")
+        for word in (
+            "Permission",
+            "executable name",
+            "find python version",
+            "Failed to suspend",
+            "deadline",
+            "started",
+        )
     )
 
 
@@ -105,7 +118,10 @@ def _run(command: list[str], timeout_s: float, hold: bool) -> StackResult:
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=before,
             start_new_session=True,
         )  # fmt: skip
-    except (OSError, subprocess.SubprocessError) as error:  # of another architecture, no memory, too many files
+    except (
+        OSError,
+        subprocess.SubprocessError,
+    ) as error:  # of another architecture, no memory, too many files
         return StackResult([], f"{command[0]} cannot be started: {error}")
     _running.add(started)
     try:
@@ -116,7 +132,9 @@ def _run(command: list[str], timeout_s: float, hold: bool) -> StackResult:
     finally:
         _running.discard(started)
     if started.returncode != 0:
-        return StackResult([], explain(err.decode("utf-8", "replace")), raw=err.decode("utf-8", "replace"))
+        return StackResult(
+            [], explain(err.decode("utf-8", "replace")), raw=err.decode("utf-8", "replace")
+        )
     try:
         dumped = parse_json(out)
     except BadInput as error:
@@ -171,7 +189,15 @@ def parse_json(data: bytes) -> list[ThreadSample]:
     try:
         threads = msgspec.json.decode(data)
         return [_thread(t) for t in threads]
-    except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError) as error:
+    except (
+        msgspec.DecodeError,
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        RecursionError,
+        OverflowError,
+    ) as error:
         raise BadInput(f"not the output of py-spy dump --json: {str(error)[:200]}") from error
 
 

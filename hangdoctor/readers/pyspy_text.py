@@ -22,10 +22,10 @@ from msgspec import json as msgjson
 
 from ..errors import BadInput
 from ..files import read_regular
-from ..layout import guess_layout
-from ..model import Frame, JobCapture, NodeCapture, ProcessSample, RankCapture, ThreadSample
-from ..ranges import number_in
-from ..texts import readable
+from ..model.capture import Frame, JobCapture, NodeCapture, ProcessSample, RankCapture, ThreadSample
+from ..model.layout import guess_layout
+from ..text.plain import readable
+from ..text.ranges import number_in
 from .discover import is_launcher
 from .pyspy import MAX_NAME, parse_json
 
@@ -34,8 +34,13 @@ _PROCESS = re.compile(r"^Process ([0-9]{1,18}): ?(.*)$")
 _THREAD = re.compile(r'^Thread (0x[0-9A-Fa-f]{1,16}|[0-9]{1,18}) \(([^)]*)\)(?:: "(.*)")?$')
 _ERRORS = ("Error: ", "srun: error: ", "Reason: ", "Permission Denied")
 _PDSH = re.compile(r"^([A-Za-z][\w.-]*): (?=Process \d|Thread |Python v| {4}|Error|\s*$)")
-_NODE_FILE = re.compile(r"^(?:trace|stacks?|pyspy|py-spy|dump)[-_.](.+?)(?:\.(?:out|txt|log|json|err))*$")
-_BESIDE_PID = re.compile(r"(?:^|[-_.])(?:(?:traces?|stacks?|py-?spy|dump|pid|proc|process|rank\d*)(?=[-_.]|$)[-_.]?)+", re.I)
+_NODE_FILE = re.compile(
+    r"^(?:trace|stacks?|pyspy|py-spy|dump)[-_.](.+?)(?:\.(?:out|txt|log|json|err))*$"
+)
+_BESIDE_PID = re.compile(
+    r"(?:^|[-_.])(?:(?:traces?|stacks?|py-?spy|dump|pid|proc|process|rank\d*)(?=[-_.]|$)[-_.]?)+",
+    re.I,
+)
 _LOCAL_RANK = re.compile(r"--local[-_]rank[= ]([0-9]{1,9})")
 _NODE_RANK = re.compile(r"--node[-_]rank[= ]([0-9]{1,9})")
 _WORKER = re.compile(
@@ -64,7 +69,9 @@ class TextFile(Struct):
 def looks_like_dump(text: str) -> bool:
     """True for py-spy's text or JSON, also where only its errors are left."""
     head = text[:20_000]
-    return bool(re.search(r"^(?:[\w.-]+: )?(?:Process \d+: |Thread \S+ \()", head, re.M)) or _is_json(head)
+    return bool(
+        re.search(r"^(?:[\w.-]+: )?(?:Process \d+: |Thread \S+ \()", head, re.M)
+    ) or _is_json(head)
 
 
 def _is_json(head: str) -> bool:
@@ -155,7 +162,15 @@ def parse_json_stream(text: str, node: str) -> TextFile:
         at = end
 
 
-_NO_THREADS = (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError, OverflowError)
+_NO_THREADS = (
+    KeyError,
+    IndexError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    RecursionError,
+    OverflowError,
+)
 
 
 def _whole(digits: str) -> int:
@@ -193,11 +208,18 @@ def read_files(paths: Sequence[Path]) -> JobCapture:
         processes += [p for p in found.processes if any(t.frames for t in p.threads)]
         empty = [p.pid for p in found.processes if not any(t.frames for t in p.threads)]
         if empty:
-            notes.append(f"{path.name}: no stack of {len(empty)} processes ({', '.join(map(str, empty[:8]))})")
+            notes.append(
+                f"{path.name}: no stack of {len(empty)} processes ({', '.join(map(str, empty[:8]))})"
+            )
         if found.errors:
-            notes.append(f"{path.name}: {len(found.errors)} error lines, for example: {found.errors[0]}")
+            notes.append(
+                f"{path.name}: {len(found.errors)} error lines, for example: {found.errors[0]}"
+            )
     if not processes:
-        raise BadInput("no stack of any process in " + ", ".join(str(p) for p in paths[:5]), "\n  ".join(notes[:10]))
+        raise BadInput(
+            "no stack of any process in " + ", ".join(str(p) for p in paths[:5]),
+            "\n  ".join(notes[:10]),
+        )
     return _join(processes, notes, errors)
 
 
@@ -221,7 +243,9 @@ def _read(path: Path) -> TextFile:
 def _join(processes: list[TextProcess], notes: list[str], errors: int) -> JobCapture:
     ranks, left_out = _select(processes)
     if left_out:
-        kinds = ", ".join(f"{n} {what}" for what, n in sorted(Counter(w for _, w in left_out).items()))
+        kinds = ", ".join(
+            f"{n} {what}" for what, n in sorted(Counter(w for _, w in left_out).items())
+        )
         notes.append(f"not ranks, and left out: {kinds}")
     numbered = _number(ranks)
     nodes: dict[str, NodeCapture] = {}
@@ -229,9 +253,13 @@ def _join(processes: list[TextProcess], notes: list[str], errors: int) -> JobCap
         node = nodes.setdefault(process.node, NodeCapture(process.node, "text"))
         node.ranks.append(_capture(rank, process, len(numbered)))
     by_node = "node, then by " if any(nodes) else ""
-    notes.append(f"py-spy's text has no ranks: they are numbered by {by_node}local rank or process id")
+    notes.append(
+        f"py-spy's text has no ranks: they are numbered by {by_node}local rank or process id"
+    )
     if errors:
-        notes.append(f"{errors} errors stand in these files: processes that py-spy could not read are not in this diagnosis")
+        notes.append(
+            f"{errors} errors stand in these files: processes that py-spy could not read are not in this diagnosis"
+        )
     argv = _words(numbered[0][1].command)
     return JobCapture(
         job="text", nodes=list(nodes.values()), world_size=len(numbered), layout=guess_layout(argv, {}, len(numbered)),
@@ -266,14 +294,21 @@ def _script(process: TextProcess) -> str:
     return ""
 
 
-def _select(processes: list[TextProcess]) -> tuple[list[TextProcess], list[tuple[TextProcess, str]]]:
+def _select(
+    processes: list[TextProcess],
+) -> tuple[list[TextProcess], list[tuple[TextProcess, str]]]:
     """Split into ranks and the rest: launchers, data-loader workers, and programs other than the common one."""
     ranks: list[TextProcess] = []
     rest: list[tuple[TextProcess, str]] = []
     for process in processes:
         if is_launcher(_words(process.command)):
             rest.append((process, "launchers"))
-        elif any(_WORKER.search(f.file) for t in process.threads if t.name in ("MainThread", "") for f in t.frames):
+        elif any(
+            _WORKER.search(f.file)
+            for t in process.threads
+            if t.name in ("MainThread", "")
+            for f in t.frames
+        ):
             rest.append((process, "worker processes"))
         else:
             ranks.append(process)
@@ -294,7 +329,12 @@ def _number(ranks: list[TextProcess]) -> list[tuple[int, TextProcess]]:
 def _order(process: TextProcess) -> tuple[int, list[tuple[int, int, str]], int, int]:
     node_rank = _NODE_RANK.search(process.command)
     local = _LOCAL_RANK.search(process.command)
-    return (int(node_rank[1]) if node_rank else 0, list(_natural(process.node)), int(local[1]) if local else 0, process.pid)
+    return (
+        int(node_rank[1]) if node_rank else 0,
+        list(_natural(process.node)),
+        int(local[1]) if local else 0,
+        process.pid,
+    )
 
 
 def _natural(name: str) -> Iterator[tuple[int, int, str]]:

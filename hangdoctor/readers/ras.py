@@ -19,7 +19,7 @@ import msgspec
 from hangdoctor.errors import BadInput, HangdoctorError
 from hangdoctor.files import read_regular
 
-from ..ras_model import RasCommunicator, RasProcess, RasRank, RasReport, differences, op_name
+from ..model.ras import RasCommunicator, RasProcess, RasRank, RasReport, differences, op_name
 from .ras_text import parse_text, size_of
 
 __all__ = ["NoRas", "RasReport", "parse", "query", "read_file"]
@@ -158,7 +158,9 @@ def _from_json(raw: dict[Any, Any]) -> RasReport:
     report = RasReport(version=_text(raw.get("nccl_version")), form="json")
     report.timeouts = _int(ras.get("timeouts_count")) if isinstance(ras, dict) else 0
     for row in (r for r in raw["communicators"] if isinstance(r, dict)):
-        comm = RasCommunicator(_text(row.get("hash")).removeprefix("0x"), size_of(_int(row.get("size"))))
+        comm = RasCommunicator(
+            _text(row.get("hash")).removeprefix("0x"), size_of(_int(row.get("size")))
+        )
         comm.ranks = [_rank(r) for r in _rows(row.get("ranks"))]
         comm.missing = [_missing(r) for r in _rows(row.get("missing_ranks"))]
         comm.differences = differences(comm.ranks)
@@ -172,8 +174,14 @@ def _from_json(raw: dict[Any, Any]) -> RasReport:
             if holds
         ]
         report.communicators.append(comm)
-        report.dead += [r.process for r in comm.missing if r.state == "dead" and r.process not in report.dead]
-        report.silent += [r.process for r in comm.missing if r.state == "unresponsive" and r.process not in report.silent]
+        report.dead += [
+            r.process for r in comm.missing if r.state == "dead" and r.process not in report.dead
+        ]
+        report.silent += [
+            r.process
+            for r in comm.missing
+            if r.state == "unresponsive" and r.process not in report.silent
+        ]
     return report
 
 
@@ -217,5 +225,11 @@ def _rank(row: dict[Any, Any]) -> RasRank:
 def _missing(row: dict[Any, Any]) -> RasRank:
     status = row.get("status")
     status = status if isinstance(status, dict) else {}
-    state = "dead" if status.get("considered_dead") else "unresponsive" if status.get("unresponsive") else "nocomm"
+    state = (
+        "dead"
+        if status.get("considered_dead")
+        else "unresponsive"
+        if status.get("unresponsive")
+        else "nocomm"
+    )
     return RasRank(_int(row.get("rank")), _process(row), state=state)

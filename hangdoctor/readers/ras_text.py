@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import re
 
-from ..ranges import MAX_RANKS
-from ..ras_model import RasCommunicator, RasCounts, RasProcess, RasRank, RasReport, op_name
+from ..model.ras import RasCommunicator, RasCounts, RasProcess, RasRank, RasReport, op_name
+from ..text.ranges import MAX_RANKS
 
 _VERSION = re.compile(r"^NCCL version (\S+)")
-_GROUP_ROW = re.compile(r"^\s*([0-9]{1,18})\s+([0-9]{1,18})\s+[0-9]+\s+[0-9-]+\s+([0-9]{1,18})\s+[0-9]+\s+[\w,]+\s+[\w,]+\s*$")
+_GROUP_ROW = re.compile(
+    r"^\s*([0-9]{1,18})\s+([0-9]{1,18})\s+[0-9]+\s+[0-9-]+\s+([0-9]{1,18})\s+[0-9]+\s+[\w,]+\s+[\w,]+\s*$"
+)
 _TITLE = re.compile(r"^#([0-9]{1,18})-([0-9]{1,18}) \(([0-9a-f]+)\) ([A-Z]+)$")
 _PROCESS = re.compile(r"^Process ([0-9]{1,18}) on node (\S+) managing GPUs? (.+)$")
 _RANK = re.compile(r"^Rank ([0-9]{1,9})(?: has (?P<has>.+)| reported (?P<error>.+))?$")
 _ON_NODE = re.compile(r" managed by process ([0-9]{1,18}) on node (\S+)$")
 _NO_PROCESS = "[process information not found]"
-_BUCKET = re.compile(r"^([0-9]{1,18}) ranks have (?:launched up to operation ([0-9]{1,18})|(not launched any operations))$")
+_BUCKET = re.compile(
+    r"^([0-9]{1,18}) ranks have (?:launched up to operation ([0-9]{1,18})|(not launched any operations))$"
+)
 _STATUS = re.compile(r"^(?:([0-9]{1,18}) ranks have )?status (\w+)$")
 _DIFFERENT = re.compile(r"^Communicator ranks have different (\w+) operation counts$")
 _REPORTED = re.compile(r"^[0-9]+ ranks reported (.+)$")
@@ -62,17 +66,29 @@ class _Reader:
             self._about(self.comm, stripped)
 
     def _title(self, match: re.Match[str]) -> None:
-        self.section, self.counting, self.bucket, self.state, self.error = match[4], False, None, "", ""
+        self.section, self.counting, self.bucket, self.state, self.error = (
+            match[4],
+            False,
+            None,
+            "",
+            "",
+        )
         known = self.comms.get(match[3])
         if known is None:
-            known = self.comms[match[3]] = RasCommunicator(match[3], self.sizes.get(int(match[1]), 0))
+            known = self.comms[match[3]] = RasCommunicator(
+                match[3], self.sizes.get(int(match[1]), 0)
+            )
             self.report.communicators.append(known)
         known.problems.append(match[4])
         self.comm = known
 
     def _about(self, comm: RasCommunicator, line: str) -> None:
         if match := _DIFFERENT.match(line):
-            self.op, self.counting, self.bucket = op_name(match[1]) if match[1] != "collective" else "", True, None
+            self.op, self.counting, self.bucket = (
+                op_name(match[1]) if match[1] != "collective" else "",
+                True,
+                None,
+            )
         elif match := _BUCKET.match(line):
             self.bucket = RasCounts(self.op, int(match[2] or 0), int(match[1]))
             comm.differences.append(self.bucket)
@@ -81,7 +97,9 @@ class _Reader:
         elif match := _REPORTED.match(line):
             self.error = match[1]
         elif match := _ONE_MISSING.match(line):  # NCCL 2.24's form
-            comm.missing += [RasRank(int(r), state="missing") for r in re.findall(r"[0-9]{1,9}", match[1])]
+            comm.missing += [
+                RasRank(int(r), state="missing") for r in re.findall(r"[0-9]{1,9}", match[1])
+            ]
         else:
             about, dashes, process = line.rpartition(" -- ")
             match, of = _RANK.match(about), _process_in(process)

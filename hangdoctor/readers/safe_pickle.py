@@ -20,7 +20,9 @@ _IN_PATTERN = 64  # strings up to this length are scanned by the pattern, longer
 
 def _sized(opcode: bytes, length_bytes: int, longest: int) -> bytes:
     """Alternatives for an opcode, its little-endian length and as many bytes."""
-    each = (re.escape(n.to_bytes(length_bytes, "little")) + b".{%d}" % n for n in range(longest + 1))
+    each = (
+        re.escape(n.to_bytes(length_bytes, "little")) + b".{%d}" % n for n in range(longest + 1)
+    )
     return re.escape(opcode) + b"(?:" + b"|".join(each) + b")"
 
 
@@ -64,7 +66,16 @@ def loads(data: bytes) -> object:
     _scan(data)
     try:
         return _PlainUnpickler(io.BytesIO(data)).load()
-    except (pickle.UnpicklingError, EOFError, ValueError, TypeError, IndexError, KeyError, UnicodeError, AttributeError) as e:
+    except (
+        pickle.UnpicklingError,
+        EOFError,
+        ValueError,
+        TypeError,
+        IndexError,
+        KeyError,
+        UnicodeError,
+        AttributeError,
+    ) as e:
         raise BadInput(f"damaged pickle: {e}") from e
     except (MemoryError, RecursionError) as e:
         raise BadInput(f"the pickle does not fit: {type(e).__name__}") from e
@@ -98,7 +109,11 @@ def _refusal(data: bytes, position: int) -> str:
     try:
         if opcode.name == "STACK_GLOBAL":
             # It takes module and name from the stack: the two strings before it.
-            before = [a for _, a, at in pickletools.genops(data) if isinstance(a, str) and (at or 0) < position]
+            before = [
+                a
+                for _, a, at in pickletools.genops(data)
+                if isinstance(a, str) and (at or 0) < position
+            ]
             argument = f" ({' '.join(before[-2:])})"
         elif opcode.arg is not None:
             argument = f" ({opcode.arg.reader(io.BytesIO(data[position + 1 : position + 400]))})"

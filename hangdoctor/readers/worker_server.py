@@ -29,7 +29,7 @@ from msgspec import Struct
 
 from hangdoctor.errors import BadInput, HangdoctorError
 
-from .fr_format import Dump, parse
+from .flight_recorder_format import Dump, parse
 from .safe_pickle import MAX_BYTES
 
 # JSON first: it has no stacks, so that it cannot wait for the interpreter lock.
@@ -101,7 +101,9 @@ def fetch(path: Path, handler: str, timeout_s: float = 2.0, method: str = "POST"
         body = b"".join(parts)
         # A rank that is killed while it answers closes in the middle, which read1() takes for the end.
         if size > MAX_BYTES or (response.length or 0) > 0:
-            raise NoAnswer(f"{path}: the answer to {handler or 'the list of handlers'} is too large or cut off")
+            raise NoAnswer(
+                f"{path}: the answer to {handler or 'the list of handlers'} is too large or cut off"
+            )
     except TimeoutError as e:
         raise NoAnswer(f"{path}: no answer within {timeout_s:g} s") from e
     except (OSError, http.client.HTTPException) as e:
@@ -109,7 +111,9 @@ def fetch(path: Path, handler: str, timeout_s: float = 2.0, method: str = "POST"
     finally:
         connection.close()
     if response.status != 200:
-        raise NoAnswer(f"{path}: {handler} answered {response.status} {body[:120].decode(errors='replace')}")
+        raise NoAnswer(
+            f"{path}: {handler} answered {response.status} {body[:120].decode(errors='replace')}"
+        )
     return body
 
 
@@ -135,7 +139,9 @@ def read_rank(path: Path, timeout_s: float = 3.0) -> LiveDump:
     deadline = time.monotonic() + timeout_s
     live = LiveDump(None, handlers(path, timeout_s))
     for handler in DUMP_HANDLERS:
-        if handler not in live.handlers or (handler == "dump_nccl_trace_pickle" and live.dump is not None):
+        if handler not in live.handlers or (
+            handler == "dump_nccl_trace_pickle" and live.dump is not None
+        ):
             continue
         try:
             left = max(0.01, deadline - time.monotonic())
@@ -183,7 +189,10 @@ def dump_files(environ: Mapping[str, str], rank: int) -> list[Path]:
 
 
 def ask_pipe(
-    pipe: Path, files: list[Path], timeout_s: float = 5.0, sleep: Callable[[float], None] = time.sleep
+    pipe: Path,
+    files: list[Path],
+    timeout_s: float = 5.0,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[Path, Dump]:
     """Make a rank write its dump file by its debug pipe, and read it.
 
@@ -241,9 +250,12 @@ def _refuse_to_write_over(file: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise NoAnswer(f"{file}: whether a dump is there already cannot be seen: {error.strerror}") from error
+        raise NoAnswer(
+            f"{file}: whether a dump is there already cannot be seen: {error.strerror}"
+        ) from error
     raise NoAnswer(
-        f"{file} is there already, and the rank would write over it: it was not asked", "Read it: hangdoctor diagnose."
+        f"{file} is there already, and the rank would write over it: it was not asked",
+        "Read it: hangdoctor diagnose.",
     )
 
 

@@ -1,1 +1,1 @@
-"""Reports: formatters that yield lines from a diagnosis and compute nothing."""
+"""Formatters that yield lines or HTML from a diagnosis and compute nothing."""

@@ -8,13 +8,19 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from ..model import Cause, Diagnosis, JobCapture
-from ..printable import cleaned
-from ..ranges import format_hosts, format_ranks
-from ..texts import visible
+from ..model.capture import JobCapture
+from ..model.diagnosis import Cause, Diagnosis
+from ..text.plain import visible
+from ..text.printable import cleaned
+from ..text.ranges import format_hosts, format_ranks
 from . import tree
 
-_COLOURS = {"hang": "bold red", "slow": "bold yellow", "healthy": "bold green", "unknown": "bold magenta"}
+_COLOURS = {
+    "hang": "bold red",
+    "slow": "bold yellow",
+    "healthy": "bold green",
+    "unknown": "bold magenta",
+}
 _MAX_CAUSES = 5
 _MAX_TABLE = 16  # more ranks than these are shown by place only
 _MAX_NOTES = 4
@@ -77,7 +83,9 @@ def _verdict(diagnosis: Diagnosis) -> Iterator[str]:
 
 def _job(diagnosis: Diagnosis) -> Iterator[str]:
     job = diagnosis.job
-    layout = f", layout dp={job.layout.dp} pp={job.layout.pp} tp={job.layout.tp}" if job.layout else ""
+    layout = (
+        f", layout dp={job.layout.dp} pp={job.layout.pp} tp={job.layout.tp}" if job.layout else ""
+    )
     nodes = (
         f"{len(job.nodes)} node{'s' if len(job.nodes) != 1 else ''} {_cut(format_hosts(job.nodes), 60)}"
         if job.nodes

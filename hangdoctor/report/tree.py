@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from ..model import StackFrame, StackGroup
-from ..ranges import format_ranks
+from ..model.diagnosis import StackFrame, StackGroup
+from ..text.ranges import format_ranks
 
 
 class Node(Struct):
@@ -51,12 +51,16 @@ def short_file(path: str) -> str:
     return "/".join(path.split("/")[-2:])
 
 
-def lines(nodes: Sequence[Node], max_frames: int = 4, max_branches: int = 8) -> Iterator[tuple[str, str]]:
+def lines(
+    nodes: Sequence[Node], max_frames: int = 4, max_branches: int = 8
+) -> Iterator[tuple[str, str]]:
     """(prefix with ranks, frames) for each node, depth first; long runs of frames are cut in their middle."""
     yield from _lines(nodes, "", max_frames, max_branches)
 
 
-def _lines(nodes: Sequence[Node], indent: str, max_frames: int, max_branches: int) -> Iterator[tuple[str, str]]:
+def _lines(
+    nodes: Sequence[Node], indent: str, max_frames: int, max_branches: int
+) -> Iterator[tuple[str, str]]:
     for i, node in enumerate(nodes[:max_branches]):
         last = i == min(len(nodes), max_branches) - 1 and len(nodes) <= max_branches
         word = "rank" if len(node.ranks) == 1 else "ranks"
@@ -66,10 +70,15 @@ def _lines(nodes: Sequence[Node], indent: str, max_frames: int, max_branches: in
         if len(text) > max_frames:
             text = [*text[:1], f"… {len(text) - max_frames} frames", *text[-(max_frames - 1) :]]
         yield label, " > ".join(text)
-        yield from _lines(node.children, indent + ("   " if last else "│  "), max_frames, max_branches)
+        yield from _lines(
+            node.children, indent + ("   " if last else "│  "), max_frames, max_branches
+        )
     if len(nodes) > max_branches:
         rest = sorted(r for n in nodes[max_branches:] for r in n.ranks)
-        yield f"{indent}└─ {len(rest)} more ranks {_cut(format_ranks(rest))}", f"… in {len(nodes) - max_branches} more places"
+        yield (
+            f"{indent}└─ {len(rest)} more ranks {_cut(format_ranks(rest))}",
+            f"… in {len(nodes) - max_branches} more places",
+        )
 
 
 def _cut(text: str, width: int = 40) -> str:

@@ -1,4 +1,4 @@
-"""One timeline of all ranks: sources, clocks, instances of operations, and what is made of them.
+"""All ranks on one time axis: clocks, instances of operations, Perfetto files.
 
 sources     a bundle or black boxes -> `Trace`
 instances   which records of which ranks are one operation

@@ -15,7 +15,9 @@ def build(trace: Trace) -> Timeline:
     lanes = [_lane(rank, of[rank.clock]) for rank in trace.ranks]
     seen = [at for lane in lanes for at in (*lane.begin, *lane.end) if at >= 0]
     for rank in trace.ranks:
-        told = [m.at_s for m in rank.ops.marks] + [rank.ops.heartbeat_s] * (rank.ops.heartbeat_s > 0)
+        told = [m.at_s for m in rank.ops.marks] + [rank.ops.heartbeat_s] * (
+            rank.ops.heartbeat_s > 0
+        )
         seen += [of[rank.clock].at(nanoseconds(at)) for at in told]
     base, last = min(seen, default=0), max(seen, default=0)
     for lane in lanes:

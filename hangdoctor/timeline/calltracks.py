@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..calls_model import CallTrace, Event
 from ..errors import BadInput
+from ..model.calls import CallTrace, Event
 from ..readers.calls import read_calls
 from .model import RankTrace, Timeline
 from .tracks import Edge, Slice, Track
@@ -52,7 +52,9 @@ class _Thread:
         self._calls = calls
         self._edges: list[Edge] = []
         self._open: list[int] = []
-        self._lost: list[int] = []  # functions that were left without having been entered, the innermost first
+        self._lost: list[
+            int
+        ] = []  # functions that were left without having been entered, the innermost first
         self._first = self._last = -1
 
     def add(self, event: Event, at: int) -> None:
@@ -76,7 +78,9 @@ class _Thread:
         self._open.clear()
 
     def edges(self) -> list[Edge]:
-        before: list[Edge] = [(self._first, self._slice(function, self._first)) for function in reversed(self._lost)]
+        before: list[Edge] = [
+            (self._first, self._slice(function, self._first)) for function in reversed(self._lost)
+        ]
         return before + self._edges
 
     def _slice(self, number: int, at: int) -> Slice:

@@ -15,9 +15,9 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from ..ranges import format_ranks
+from ..text.ranges import format_ranks
 from .instances import orders
-from .model import Correction, Instance, RankTrace, nanoseconds
+from .model import Correction, OperationInstance, RankTrace, nanoseconds
 
 _EVERY_PAIR = 8  # clocks in one instance up to which every pair is compared; above, each with the first and its neighbour
 _FEWEST = 16  # inequalities that a piece of a drifting history must have
@@ -36,7 +36,7 @@ class Bound(Struct, frozen=True):
     left: int
 
 
-def bounds_of(instances: Iterable[Instance], ranks: Sequence[RankTrace]) -> list[Bound]:
+def bounds_of(instances: Iterable[OperationInstance], ranks: Sequence[RankTrace]) -> list[Bound]:
     """The inequalities between different clocks that the instances give."""
     found: list[Bound] = []
     for instance in instances:
@@ -64,7 +64,7 @@ def _pairs(entered: list[str], left: list[str]) -> list[tuple[str, str]]:
     return [(a, b) for a, b in pairs if a != b and b in known]
 
 
-def align(ranks: Sequence[RankTrace], instances: Iterable[Instance]) -> list[Correction]:
+def align(ranks: Sequence[RankTrace], instances: Iterable[OperationInstance]) -> list[Correction]:
     """What to add to each clock, the reference first: that of the lowest rank. Clocks that nothing links to it are aligned
     among themselves, by a reference of their own, and say so."""
     members: dict[str, list[int]] = {}
@@ -133,14 +133,23 @@ def _fit(reference: str, edges: Edges) -> dict[str, tuple[int, int]] | None:
     above, below = _paths(reference, edges, True), _paths(reference, edges, False)
     if above is None or below is None:
         return None
-    return {c: ((above[c] - below[c]) // 2, -(-(above[c] + below[c]) // 2)) for c in above if c in below}
+    return {
+        c: ((above[c] - below[c]) // 2, -(-(above[c] + below[c]) // 2)) for c in above if c in below
+    }
 
 
-def _around(reference: str, edges: Edges, bounds: list[Bound], members: dict[str, list[int]]) -> dict[str, Correction]:
+def _around(
+    reference: str, edges: Edges, bounds: list[Bound], members: dict[str, list[int]]
+) -> dict[str, Correction]:
     fit = _fit(reference, edges)
     if fit is not None:
-        return {c: Correction(c, members[c], reference, offset, bound) for c, (offset, bound) in fit.items()}
-    return _drifting(reference, bounds, members) or {reference: Correction(reference, members[reference], reference, 0, 0)}
+        return {
+            c: Correction(c, members[c], reference, offset, bound)
+            for c, (offset, bound) in fit.items()
+        }
+    return _drifting(reference, bounds, members) or {
+        reference: Correction(reference, members[reference], reference, 0, 0)
+    }
 
 
 # --------------------------------------------------------------------------- in words
@@ -168,17 +177,23 @@ def clock_lines(clocks: Sequence[Correction]) -> list[str]:
     if len(lost) > _LINES:
         lines.append(f"{len(lost) - _LINES} more clocks are not aligned")
     if bounds:
-        lines.append(f"{len(bounds)} more clocks are aligned, all within {max(bounds) / 1e6:.3f} ms")
+        lines.append(
+            f"{len(bounds)} more clocks are aligned, all within {max(bounds) / 1e6:.3f} ms"
+        )
     return lines
 
 
 # --------------------------------------------------------------------------- clocks that drift
 
 
-def _drifting(reference: str, bounds: list[Bound], members: dict[str, list[int]]) -> dict[str, Correction]:
+def _drifting(
+    reference: str, bounds: list[Bound], members: dict[str, list[int]]
+) -> dict[str, Correction]:
     """No constant offset fits: halve the history until each piece has one, and join the pieces by straight lines."""
     rough = _rough(reference, bounds)
-    linked = sorted((b for b in bounds if b.a in rough and b.b in rough), key=lambda b: b.entered + rough[b.a])
+    linked = sorted(
+        (b for b in bounds if b.a in rough and b.b in rough), key=lambda b: b.entered + rough[b.a]
+    )
     pieces = list(_halve(reference, linked, _PIECES))
     found: dict[str, Correction] = {}
     for clock in members:
@@ -194,18 +209,24 @@ def _drifting(reference: str, bounds: list[Bound], members: dict[str, list[int]]
     return found
 
 
-def _joined(clock: str, ranks: list[int], reference: str, knots: list[tuple[int, int]], bound: int) -> Correction:
+def _joined(
+    clock: str, ranks: list[int], reference: str, knots: list[tuple[int, int]], bound: int
+) -> Correction:
     middle = knots[len(knots) // 2][1]
     span = knots[-1][0] - knots[0][0]
     drift = (knots[-1][1] - knots[0][1]) / span * 1e6 if span else 0.0
     return Correction(clock, ranks, reference, middle, bound, round(drift, 3), "", knots)
 
 
-def _halve(reference: str, bounds: list[Bound], depth: int) -> Iterable[tuple[int, dict[str, tuple[int, int]]]]:
+def _halve(
+    reference: str, bounds: list[Bound], depth: int
+) -> Iterable[tuple[int, dict[str, tuple[int, int]]]]:
     """(time of the reference in the middle of a piece, its fit), in order."""
     fit = _fit(reference, _tightest(bounds))
     if fit is not None:
-        mine = [b.entered for b in bounds if b.a == reference] + [b.left for b in bounds if b.b == reference]
+        mine = [b.entered for b in bounds if b.a == reference] + [
+            b.left for b in bounds if b.b == reference
+        ]
         if mine:
             yield statistics.median_low(mine), fit
         return

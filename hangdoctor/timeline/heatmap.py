@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-from .stragglers import Stragglers
+from .late_arrivals import LateArrivals
 
 _WIDTH, _ROOM = 1180, 900  # of the picture; of the plot
 _LEFT, _TOP = 110, 92
@@ -21,7 +21,7 @@ _LIGHT, _MIDDLE, _DARK = (0xFF, 0xF3, 0xDC), (0xE6, 0x8A, 0x00), (0x3B, 0x10, 0x
 _NOTHING, _CALM, _INK, _FAINT = "#d9dde2", "#ffffff", "#1d2733", "#5b6673"
 
 
-def svg(found: Stragglers) -> bytes:
+def svg(found: LateArrivals) -> bytes:
     """The picture; text in it is text, and it needs nothing from outside."""
     ranks = [r.rank for r in found.ranks]
     steps = [s.step for s in found.steps]
@@ -51,7 +51,7 @@ def svg(found: Stragglers) -> bytes:
     return "\n".join(parts).encode()
 
 
-def _subtitle(found: Stragglers, rows: int, columns: int) -> str:
+def _subtitle(found: LateArrivals, rows: int, columns: int) -> str:
     joined = [
         f"{total} {what} in {shown} {where}, each cell its largest value"
         for what, total, shown, where in (
@@ -61,7 +61,9 @@ def _subtitle(found: Stragglers, rows: int, columns: int) -> str:
         if shown < total
     ]
     job = f"{found.job}: " if found.job else ""
-    return f"{job}milliseconds that the others waited for a rank in a step" + "".join(f"; {j}" for j in joined)
+    return f"{job}milliseconds that the others waited for a rank in a step" + "".join(
+        f"; {j}" for j in joined
+    )
 
 
 # --------------------------------------------------------------------------- joining
@@ -74,7 +76,9 @@ def _largest(values: Sequence[float | None]) -> float | None:
 
 def _chunks(labels: Sequence[int], most: int) -> list[tuple[int, int]]:
     """(from, to) of at most `most` equal chunks."""
-    size = 1 << max(0, math.ceil(math.log2(max(1, len(labels)) / most)))  # a power of two, as nodes and groups are
+    size = 1 << max(
+        0, math.ceil(math.log2(max(1, len(labels)) / most))
+    )  # a power of two, as nodes and groups are
     return [(i, min(i + size, len(labels))) for i in range(0, len(labels), size)]
 
 
@@ -90,7 +94,9 @@ def _joined_columns(
     rows: list[list[float | None]], labels: Sequence[int], most: int
 ) -> tuple[list[list[float | None]], list[tuple[int, int]]]:
     chunks = _chunks(labels, most)
-    return [[_largest(row[a:b]) for a, b in chunks] for row in rows], [(labels[a], labels[b - 1]) for a, b in chunks]
+    return [[_largest(row[a:b]) for a, b in chunks] for row in rows], [
+        (labels[a], labels[b - 1]) for a, b in chunks
+    ]
 
 
 # --------------------------------------------------------------------------- colours
@@ -113,8 +119,12 @@ def _limits(values: list[float]) -> list[float]:
 def _colour(n: int, classes: int) -> str:
     """The n-th of so many classes, light to dark."""
     at = (n + 0.6) / classes
-    one, other, share = (_LIGHT, _MIDDLE, at / 0.5) if at < 0.5 else (_MIDDLE, _DARK, (at - 0.5) / 0.5)
-    return "#" + "".join(f"{round(a + (b - a) * min(1.0, share)):02x}" for a, b in zip(one, other, strict=True))
+    one, other, share = (
+        (_LIGHT, _MIDDLE, at / 0.5) if at < 0.5 else (_MIDDLE, _DARK, (at - 0.5) / 0.5)
+    )
+    return "#" + "".join(
+        f"{round(a + (b - a) * min(1.0, share)):02x}" for a, b in zip(one, other, strict=True)
+    )
 
 
 def _class(value: float | None, limits: list[float]) -> int:
@@ -146,7 +156,9 @@ def _cells(
             left, top = _LEFT + x * wide + gap / 2, _TOP + y * high + gap / 2
             across, down = (end - x) * wide - gap, high - gap
             if kind != -1:
-                paths.setdefault(kind, []).append(f"M{left:.2f} {top:.2f}h{across:.2f}v{down:.2f}h-{across:.2f}z")
+                paths.setdefault(kind, []).append(
+                    f"M{left:.2f} {top:.2f}h{across:.2f}v{down:.2f}h-{across:.2f}z"
+                )
             x = end
     if sum(map(len, cells)) <= _TITLES:
         for y, row in enumerate(cells):
@@ -157,7 +169,8 @@ def _cells(
                     f"<title>rank {_span(rows[y])}, step {_span(columns[x])}: {says}</title></rect>"
                 )
     drawn = [
-        f'<path fill="{_NOTHING if k == -2 else _colour(k, len(limits))}" d="{"".join(paths[k])}"/>' for k in sorted(paths)
+        f'<path fill="{_NOTHING if k == -2 else _colour(k, len(limits))}" d="{"".join(paths[k])}"/>'
+        for k in sorted(paths)
     ]
     return drawn + titles
 
@@ -166,7 +179,12 @@ def _cells(
 
 
 def _axes(
-    rows: list[tuple[int, int]], columns: list[tuple[int, int]], wide: float, high: float, plot_w: float, plot_h: float
+    rows: list[tuple[int, int]],
+    columns: list[tuple[int, int]],
+    wide: float,
+    high: float,
+    plot_w: float,
+    plot_h: float,
 ) -> list[str]:
     parts = []
     for n in _ticks(len(rows), max(1, math.ceil(16 / high))):
@@ -175,12 +193,16 @@ def _axes(
     widest = max((len(str(c[0])) for c in columns), default=1)
     for n in _ticks(len(columns), max(1, math.ceil((widest * 8 + 14) / wide))):
         x = _LEFT + (n + 0.5) * wide
-        parts.append(f'<text x="{x:.1f}" y="{_TOP + plot_h + 17:.1f}" text-anchor="middle">{columns[n][0]}</text>')
+        parts.append(
+            f'<text x="{x:.1f}" y="{_TOP + plot_h + 17:.1f}" text-anchor="middle">{columns[n][0]}</text>'
+        )
     middle = _TOP + plot_h / 2
     parts.append(
         f'<text x="{_LEFT + plot_w / 2:.1f}" y="{_TOP + plot_h + 38:.1f}" text-anchor="middle" fill="{_FAINT}">step (iteration)</text>'
     )
-    parts.append(f'<text transform="translate(34 {middle:.1f}) rotate(-90)" text-anchor="middle" fill="{_FAINT}">rank</text>')
+    parts.append(
+        f'<text transform="translate(34 {middle:.1f}) rotate(-90)" text-anchor="middle" fill="{_FAINT}">rank</text>'
+    )
     return parts
 
 
@@ -190,7 +212,7 @@ def _ticks(count: int, least: int) -> range:
     return range(0, count, min((s for s in steps if s >= least), default=1))
 
 
-def _sums(found: Stragglers, rows: list[tuple[int, int]], high: float, left: float) -> list[str]:
+def _sums(found: LateArrivals, rows: list[tuple[int, int]], high: float, left: float) -> list[str]:
     """A bar for each row: all steps together, so that a rank that is always a little late shows too."""
     total = {r.rank: r.held_up_ms for r in found.ranks}
     sums = [max(v for r, v in total.items() if a <= r <= b) for a, b in rows]
@@ -206,7 +228,9 @@ def _sums(found: Stragglers, rows: list[tuple[int, int]], high: float, left: flo
     )
     parts.append(f'<path fill="{_FAINT}" d="{path}"/>')
     y = sums.index(most)
-    parts.append(f'<text x="{left + room + 6:.1f}" y="{_TOP + (y + 0.5) * high + 4:.1f}">{_ms(most)}</text>')
+    parts.append(
+        f'<text x="{left + room + 6:.1f}" y="{_TOP + (y + 0.5) * high + 4:.1f}">{_ms(most)}</text>'
+    )
     return parts
 
 
@@ -214,7 +238,11 @@ def _legend(limits: list[float], gaps: bool, top: float) -> list[str]:
     boxes = [(_NOTHING, "no operations")] if gaps else []
     boxes += [(_CALM, f"below {_ms(limits[0])}" if limits else "nobody waited")]
     for n, limit in enumerate(limits):
-        words = f"{_ms(limit)} to {_ms(limits[n + 1])}" if n + 1 < len(limits) else f"{_ms(limit)} and more"
+        words = (
+            f"{_ms(limit)} to {_ms(limits[n + 1])}"
+            if n + 1 < len(limits)
+            else f"{_ms(limit)} and more"
+        )
         boxes.append((_colour(n, len(limits)), words))
     parts, x = [], float(_LEFT)
     for colour, words in boxes:

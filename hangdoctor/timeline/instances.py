@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..operations import STORE, Operation
-from .model import Instance, Member, RankTrace
+from ..model.operations import STORE, Operation
+from .model import Member, OperationInstance, RankTrace
 
 # Everybody needs something of everybody: nobody can leave before the last has entered.
 ALL_TO_ALL = frozenset({
@@ -15,12 +15,20 @@ ALL_TO_ALL = frozenset({
 FROM_ROOT = frozenset({"broadcast", "broadcast_object_list", "scatter", "scatter_object_list"})
 TO_ROOT = frozenset({"reduce", "gather", "gather_object"})
 # These wait for the device themselves, also where other operations only enqueue.
-ON_HOST = frozenset({"barrier", "all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list"})
+ON_HOST = frozenset(
+    {
+        "barrier",
+        "all_gather_object",
+        "gather_object",
+        "broadcast_object_list",
+        "scatter_object_list",
+    }
+)
 
 Key = tuple[str, str, int, int, int]
 
 
-def match(ranks: Sequence[RankTrace]) -> list[Instance]:
+def match(ranks: Sequence[RankTrace]) -> list[OperationInstance]:
     """All instances with records of at least two ranks. Failed operations and store waits belong to none."""
     table: dict[Key, list[Member]] = {}
     for i, trace in enumerate(ranks):
@@ -30,7 +38,11 @@ def match(ranks: Sequence[RankTrace]) -> list[Instance]:
                 members = table.setdefault(key, [])
                 if not members or members[-1][0] != i:
                     members.append((i, j))
-    return [Instance(key[0], _name(ranks, members), key[2], members) for key, members in table.items() if len(members) > 1]
+    return [
+        OperationInstance(key[0], _name(ranks, members), key[2], members)
+        for key, members in table.items()
+        if len(members) > 1
+    ]
 
 
 def key_of(rank: int, op: Operation) -> Key | None:
@@ -50,13 +62,17 @@ def _name(ranks: Sequence[RankTrace], members: list[Member]) -> str:
     return "message" if names & {"send", "recv"} else min(names)
 
 
-def orders(instance: Instance, ranks: Sequence[RankTrace]) -> tuple[list[Member], list[Member]]:
+def orders(
+    instance: OperationInstance, ranks: Sequence[RankTrace]
+) -> tuple[list[Member], list[Member]]:
     """(whose entering, comes before whose leaving): every first member has entered before any second one left.
 
     Both empty where the records cannot tell: handles that nobody waited for, backends that enqueue and return.
     """
     known = [(m, ranks[m[0]].ops.operations[m[1]]) for m in instance.members]
-    runs_ahead = any(ranks[i].ops.runs_ahead for i, _ in instance.members) and instance.op not in ON_HOST
+    runs_ahead = (
+        any(ranks[i].ops.runs_ahead for i, _ in instance.members) and instance.op not in ON_HOST
+    )
     if runs_ahead or any(o.asynchronous or _empty(o.shapes) for _, o in known):
         return [], []
     everybody = [m for m, _ in known]
@@ -74,4 +90,6 @@ def orders(instance: Instance, ranks: Sequence[RankTrace]) -> tuple[list[Member]
 
 def _empty(shapes: str) -> bool:
     """Nothing is sent for a tensor without elements, so nobody waits for it."""
-    return bool(shapes) and any("0" in s.strip("[] ").replace(" ", "").split(",") for s in shapes.split("],"))
+    return bool(shapes) and any(
+        "0" in s.strip("[] ").replace(" ", "").split(",") for s in shapes.split("],")
+    )

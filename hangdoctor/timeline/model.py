@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from ..calls_model import CallTrace
-from ..operations import Group, RankOps
-from ..ranges import format_ranks
+from ..model.calls import CallTrace
+from ..model.operations import Group, RankOps
+from ..text.ranges import format_ranks
 
 # (place of the rank in the list of ranks, place of the operation in its history)
 Member = tuple[int, int]
@@ -38,7 +38,7 @@ class Trace(Struct):
     notes: list[str] = []
 
 
-class Instance(Struct, frozen=True):
+class OperationInstance(Struct, frozen=True):
     """One operation of one group (or one message) and the records of it, of two ranks or more."""
 
     group: str
@@ -54,10 +54,14 @@ class Correction(Struct):
     ranks: list[int]
     reference: str
     offset_ns: int = 0  # to add to its readings; with drift, at the middle of the history
-    bound_ns: int | None = None  # the truth lies within offset +- bound; None where it cannot be told
+    bound_ns: int | None = (
+        None  # the truth lies within offset +- bound; None where it cannot be told
+    )
     drift_ppm: float = 0.0
     why: str = ""  # why there is no bound
-    knots: list[tuple[int, int]] = []  # (its own reading, offset) where the offset changes over time
+    knots: list[
+        tuple[int, int]
+    ] = []  # (its own reading, offset) where the offset changes over time
 
     def at(self, reading_ns: int) -> int:
         """A reading of this clock in the time of the reference."""
@@ -83,19 +87,25 @@ class Lane(Struct):
 class Timeline(Struct):
     trace: Trace
     lanes: list[Lane]
-    instances: list[Instance]
+    instances: list[OperationInstance]
     clocks: list[Correction]
     base_ns: int  # the beginning: nanoseconds since the epoch, by the reference clock
     end_ns: int  # the last thing that was seen, since the beginning
-    words: dict[Any, Any] = {}  # what was put into words already: there are many operations of few kinds
+    words: dict[
+        Any, Any
+    ] = {}  # what was put into words already: there are many operations of few kinds
 
     def group_words(self, uid: str) -> str:
         """``dp (ranks 0,2)``"""
         known: str | None = self.words.get(uid)
         if known is None:
             group = self.trace.groups.get(uid)
-            ranks = f"ranks {format_ranks(group.ranks)}" if group is not None and group.ranks else uid
-            known = self.words[uid] = f"{group.name} ({ranks})" if group is not None and group.name else ranks
+            ranks = (
+                f"ranks {format_ranks(group.ranks)}" if group is not None and group.ranks else uid
+            )
+            known = self.words[uid] = (
+                f"{group.name} ({ranks})" if group is not None and group.name else ranks
+            )
         return known
 
     def correction(self, trace: RankTrace) -> Correction:

@@ -12,21 +12,33 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket, TrackDescriptor, TrackEvent
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
+    TracePacket,
+    TrackDescriptor,
+    TrackEvent,
+)
 
-from ..model import Cause, Diagnosis, JobCapture
-from ..ranges import format_ranks
-from ..texts import visible
+from ..model.capture import JobCapture
+from ..model.diagnosis import Cause, Diagnosis
+from ..text.plain import visible
+from ..text.ranges import format_ranks
 from .build import build
 from .calltracks import CALLS, call_tracks
 from .clocks import clock_words
+from .histories import from_capture
 from .model import Correction, Lane, Timeline
-from .sources import from_capture
 from .tracks import Slice, Track, tracks_of
 
 _SEQUENCE = 1
-_BOOT, _REAL = 6, 1  # builtin_clock.proto: CLOCK_BOOTTIME is what timestamps are of, CLOCK_REALTIME is what people read
-_BEGIN, _END, _INSTANT = TrackEvent.TYPE_SLICE_BEGIN, TrackEvent.TYPE_SLICE_END, TrackEvent.TYPE_INSTANT
+_BOOT, _REAL = (
+    6,
+    1,
+)  # builtin_clock.proto: CLOCK_BOOTTIME is what timestamps are of, CLOCK_REALTIME is what people read
+_BEGIN, _END, _INSTANT = (
+    TrackEvent.TYPE_SLICE_BEGIN,
+    TrackEvent.TYPE_SLICE_END,
+    TrackEvent.TYPE_INSTANT,
+)
 _CLOCKS = 1  # uuid of the track that says how clocks were aligned
 _ROOM = 1 << 12  # uuids a rank
 _FIRST_PID = 100_000  # a viewer takes equal pids for one process, and nodes number theirs alike: rank 7 is 100007
@@ -38,7 +50,10 @@ def as_bytes(capture: JobCapture, diagnosis: Diagnosis, folder: Path) -> bytes:
 
 
 def encode(
-    timeline: Timeline, causes: Iterable[Cause] = (), more: dict[int, list[Track]] | None = None, calls: int = CALLS
+    timeline: Timeline,
+    causes: Iterable[Cause] = (),
+    more: dict[int, list[Track]] | None = None,
+    calls: int = CALLS,
 ) -> Iterator[bytes]:
     """The file in pieces, one rank after another: only one rank's slices are in memory at a time.
 
@@ -54,7 +69,9 @@ def encode(
     culprits = {rank: cause for cause in causes for rank in cause.ranks}
     for i, lane in enumerate(timeline.lanes):
         yield from writer.rank(timeline, lane, culprits.get(lane.trace.rank))
-        tracks = tracks_of(timeline, lane, flows.get(i, {})) + call_tracks(timeline, lane.trace, calls)
+        tracks = tracks_of(timeline, lane, flows.get(i, {})) + call_tracks(
+            timeline, lane.trace, calls
+        )
         tracks += (more or {}).get(lane.trace.rank, [])
         for number, track in enumerate(tracks[: _ROOM - 2]):
             yield from writer.track(lane.trace.rank, number, track)
@@ -101,7 +118,9 @@ class _Writer:
         packet.track_descriptor.name = "clocks of the nodes"
         yield _framed(packet)
         for correction in timeline.clocks:
-            yield self._instant(_CLOCKS, 0, clock_words(correction), "clock", _clock_facts(correction))
+            yield self._instant(
+                _CLOCKS, 0, clock_words(correction), "clock", _clock_facts(correction)
+            )
 
     def rank(self, timeline: Timeline, lane: Lane, cause: Cause | None) -> Iterator[bytes]:
         trace = lane.trace
@@ -118,7 +137,9 @@ class _Writer:
         yield _framed(packet)
         if cause is not None:
             facts: dict[str, int | str] = {"summary": cause.summary, "advice": cause.advice}
-            yield self._instant(track.uuid, timeline.end_ns, f"culprit: {cause.kind}", "diagnosis", facts)
+            yield self._instant(
+                track.uuid, timeline.end_ns, f"culprit: {cause.kind}", "diagnosis", facts
+            )
 
     def track(self, rank: int, number: int, track: Track) -> Iterator[bytes]:
         packet = self._packet(0)
@@ -160,7 +181,9 @@ class _Writer:
             (event.terminating_flow_ids if slice.flow[1] else event.flow_ids).append(slice.flow[0])
         return _framed(packet)
 
-    def _instant(self, uuid: int, at: int, name: str, category: str, facts: dict[str, int | str]) -> bytes:
+    def _instant(
+        self, uuid: int, at: int, name: str, category: str, facts: dict[str, int | str]
+    ) -> bytes:
         packet = self._packet(at)
         packet.track_event.type, packet.track_event.track_uuid = _INSTANT, uuid
         self._say(packet, name, category, facts)
@@ -175,24 +198,32 @@ class _Writer:
         packet.sequence_flags = TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
         return packet
 
-    def _say(self, packet: TracePacket, name: str, category: str, facts: dict[str, int | str]) -> None:
+    def _say(
+        self, packet: TracePacket, name: str, category: str, facts: dict[str, int | str]
+    ) -> None:
         event = packet.track_event
         event.name_iid = self._intern(packet.interned_data.event_names, self._names, name)
-        event.category_iids.append(self._intern(packet.interned_data.event_categories, self._categories, category))
+        event.category_iids.append(
+            self._intern(packet.interned_data.event_categories, self._categories, category)
+        )
         self._facts(packet, facts)
 
     def _facts(self, packet: TracePacket, facts: dict[str, int | str]) -> None:
         event = packet.track_event
         for key, value in facts.items():
             note = event.debug_annotations.add()
-            note.name_iid = self._intern(packet.interned_data.debug_annotation_names, self._keys, key)
+            note.name_iid = self._intern(
+                packet.interned_data.debug_annotation_names, self._keys, key
+            )
             if isinstance(value, int):
                 note.int_value = value
             else:
                 iid = self._texts.get(value)
                 if iid is None:
                     iid = self._texts[value] = len(self._texts) + 1
-                    packet.interned_data.debug_annotation_string_values.add(iid=iid, str=visible(value).encode())
+                    packet.interned_data.debug_annotation_string_values.add(
+                        iid=iid, str=visible(value).encode()
+                    )
                 note.string_value_iid = iid
 
     @staticmethod
@@ -208,7 +239,9 @@ class _Writer:
         if iid is None:
             iid = self._places[site] = len(self._places) + 1
             name, file = visible(site[0]), visible(site[1])
-            packet.interned_data.source_locations.add(iid=iid, function_name=name, file_name=file, line_number=site[2])
+            packet.interned_data.source_locations.add(
+                iid=iid, function_name=name, file_name=file, line_number=site[2]
+            )
         return iid
 
 

@@ -19,13 +19,28 @@ from msgspec import Struct, field
 
 from ..errors import BadInput
 from ..files import read_regular
-from ..ranges import number_in
+from ..text.ranges import number_in
 from .model import RankTrace, Timeline
 from .tracks import Slice, Track
 
-_GPU = {"kernel": "gpu", "gpu_memcpy": "gpu copy", "gpu_memset": "gpu copy", "gpu_user_annotation": "gpu annotation"}
+_GPU = {
+    "kernel": "gpu",
+    "gpu_memcpy": "gpu copy",
+    "gpu_memset": "gpu copy",
+    "gpu_user_annotation": "gpu annotation",
+}
 _CPU = {"cpu_op": "torch", "user_annotation": "torch annotation"}
-_FACTS = ("stream", "device", "bytes", "grid", "block", "correlation", "Collective name", "Group size", "Process Group Name")
+_FACTS = (
+    "stream",
+    "device",
+    "bytes",
+    "grid",
+    "block",
+    "correlation",
+    "Collective name",
+    "Group size",
+    "Process Group Name",
+)
 _MAX_BYTES = 512 << 20  # of one trace, inflated
 _NEAR_NS = 3600 * 10**9  # a trace that lies further off than this is of another run
 
@@ -57,9 +72,14 @@ def tracks_of_folder(folder: Path, timeline: Timeline) -> tuple[dict[int, list[T
     Raises:
         BadInput: no trace there, or one that cannot be read.
     """
-    paths = sorted(p for p in folder.rglob("*") if p.name.endswith((".json", ".json.gz")) and p.is_file())
+    paths = sorted(
+        p for p in folder.rglob("*") if p.name.endswith((".json", ".json.gz")) and p.is_file()
+    )
     if not paths:
-        raise BadInput(f"{folder} holds no .json or .json.gz", "Name the folder that tensorboard_trace_handler was given.")
+        raise BadInput(
+            f"{folder} holds no .json or .json.gz",
+            "Name the folder that tensorboard_trace_handler was given.",
+        )
     by_rank = {lane.trace.rank: lane.trace for lane in timeline.lanes}
     slices: dict[int, dict[str, list[Slice]]] = {}
     notes: list[str] = []
@@ -69,7 +89,12 @@ def tracks_of_folder(folder: Path, timeline: Timeline) -> tuple[dict[int, list[T
         trace = by_rank.get(rank)
         if trace is None:
             notes.append(
-                f"{path.name}: " + (f"rank {rank} is not in the timeline" if rank >= 0 else "does not say of which rank it is")
+                f"{path.name}: "
+                + (
+                    f"rank {rank} is not in the timeline"
+                    if rank >= 0
+                    else "does not say of which rank it is"
+                )
             )
             continue
         found = _slices(read, timeline, trace)
@@ -80,12 +105,17 @@ def tracks_of_folder(folder: Path, timeline: Timeline) -> tuple[dict[int, list[T
         for name, more in found.items():
             slices.setdefault(rank, {}).setdefault(name, []).extend(more)
     _begin_at(timeline, slices)
-    return {r: [Track(n, nest(s)) for n, s in sorted(tracks.items(), key=_order)] for r, tracks in slices.items()}, notes
+    return {
+        r: [Track(n, nest(s)) for n, s in sorted(tracks.items(), key=_order)]
+        for r, tracks in slices.items()
+    }, notes
 
 
 def _order(item: tuple[str, object]) -> tuple[bool, list[object]]:
     """GPUs first, then threads, numbers by their size."""
-    return not item[0].startswith("GPU"), [f"{number_in(p):020d}" if p.isdigit() else p for p in re.split(r"([0-9]+)", item[0])]
+    return not item[0].startswith("GPU"), [
+        f"{number_in(p):020d}" if p.isdigit() else p for p in re.split(r"([0-9]+)", item[0])
+    ]
 
 
 def _read(path: Path) -> _File:
@@ -101,7 +131,10 @@ def _read(path: Path) -> _File:
     except (OSError, EOFError, zlib.error) as error:
         raise BadInput(f"{path}: {error}", "Copy the file again.") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadInput(f"{path} is no trace of torch.profiler: {error}", "Was the rank killed while it wrote it?") from error
+        raise BadInput(
+            f"{path} is no trace of torch.profiler: {error}",
+            "Was the rank killed while it wrote it?",
+        ) from error
 
 
 def _rank_in(name: str, ranks: int) -> int:
@@ -123,7 +156,13 @@ def _slices(read: _File, timeline: Timeline, trace: RankTrace) -> dict[str, list
         else:
             name = f"torch, thread {event.tid}"
         found.setdefault(name, []).append(
-            Slice(event.name, begin, begin + max(0, round(event.dur * 1000)), category, _facts(event.args))
+            Slice(
+                event.name,
+                begin,
+                begin + max(0, round(event.dur * 1000)),
+                category,
+                _facts(event.args),
+            )
         )
     return found
 
@@ -131,7 +170,10 @@ def _slices(read: _File, timeline: Timeline, trace: RankTrace) -> dict[str, list
 def _facts(args: dict[str, Any]) -> dict[str, int | str]:
     known = {key: args[key] for key in _FACTS if key in args}
     return {
-        k: v if isinstance(v, int) and not isinstance(v, bool) and abs(v) < 1 << 62 else str(v)[:200] for k, v in known.items()
+        k: v
+        if isinstance(v, int) and not isinstance(v, bool) and abs(v) < 1 << 62
+        else str(v)[:200]
+        for k, v in known.items()
     }
 
 

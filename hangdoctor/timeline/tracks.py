@@ -9,12 +9,24 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from ..operations import Operation
-from ..ranges import number_in
+from ..model.operations import Operation
+from ..text.ranges import number_in
 from .model import Lane, Timeline
 
 _LANES = 64  # tracks for what is in flight at once; what exceeds them is left out
-_SIZES = {"64": 8, "32": 4, "16": 2, "8": 1, "double": 8, "float": 4, "half": 2, "bool": 1, "long": 8, "int": 4, "short": 2}
+_SIZES = {
+    "64": 8,
+    "32": 4,
+    "16": 2,
+    "8": 1,
+    "double": 8,
+    "float": 4,
+    "half": 2,
+    "bool": 1,
+    "long": 8,
+    "int": 4,
+    "short": 2,
+}
 Flows = dict[int, tuple[int, bool]]
 
 
@@ -29,7 +41,9 @@ class Slice(Struct):
     site: tuple[str, str, int] = ("", "", 0)  # function, file, line
     flow: tuple[int, bool] | None = None
     inner: list[Slice] = []
-    kind: dict[str, int | str] | None = None  # further facts, one object for all slices that share them
+    kind: dict[str, int | str] | None = (
+        None  # further facts, one object for all slices that share them
+    )
 
 
 Edge = tuple[int, Slice | None]  # when, and what begins; None: the innermost ends
@@ -61,7 +75,11 @@ def tracks_of(timeline: Timeline, lane: Lane, flows: Flows) -> list[Track]:
     """All tracks of a rank, in the order in which they are shown; slices of a track are in order and do not overlap."""
     marks = [
         Track(title, found)
-        for kind, title in (("iteration", "iterations"), ("phase", "phases"), ("micro_batch", "micro-batches"))
+        for kind, title in (
+            ("iteration", "iterations"),
+            ("phase", "phases"),
+            ("micro_batch", "micro-batches"),
+        )
         if (found := _mark_slices(timeline, lane, kind))
     ]
     return marks + _threads(timeline, lane, flows)
@@ -71,7 +89,8 @@ def _mark_slices(timeline: Timeline, lane: Lane, kind: str) -> list[Slice]:
     marks = [m for m in lane.trace.ops.marks if m.kind == kind]
     if kind == "micro_batch":  # one ends at the latest where its iteration does
         marks = sorted(
-            marks + [m for m in lane.trace.ops.marks if m.kind == "iteration"], key=lambda m: (m.at_s, m.kind == "micro_batch")
+            marks + [m for m in lane.trace.ops.marks if m.kind == "iteration"],
+            key=lambda m: (m.at_s, m.kind == "micro_batch"),
         )
     found: list[Slice] = []
     for mark in marks:
@@ -83,7 +102,11 @@ def _mark_slices(timeline: Timeline, lane: Lane, kind: str) -> list[Slice]:
         if mark.kind == "phase" and mark.text:
             found.append(Slice(mark.text, at, -1, "phase"))
         elif mark.kind == kind and kind != "phase":
-            found.append(Slice(f"{kind.replace('_', '-')} {mark.number}", at, -1, kind, {"number": mark.number}))
+            found.append(
+                Slice(
+                    f"{kind.replace('_', '-')} {mark.number}", at, -1, kind, {"number": mark.number}
+                )
+            )
     return found
 
 
@@ -99,9 +122,18 @@ def _threads(timeline: Timeline, lane: Lane, flows: Flows) -> list[Track]:
     for n, (tid, places) in enumerate(by_thread.items()):
         name = lane.trace.threads.get(tid) or ("MainThread" if n == 0 else f"thread {tid}")
         slices = [_operation(timeline, lane, j, flows) for j in places]
-        tracks.append(Track(name, _in_order(slices), True, tid == lane.trace.pid or (n == 0 and lane.trace.pid == 0)))
+        tracks.append(
+            Track(
+                name,
+                _in_order(slices),
+                True,
+                tid == lane.trace.pid or (n == 0 and lane.trace.pid == 0),
+            )
+        )
     rows = _rows([_operation(timeline, lane, j, flows) for j in flying])
-    return tracks + [Track("in flight" if n == 0 else f"in flight {n + 1}", row) for n, row in enumerate(rows)]
+    return tracks + [
+        Track("in flight" if n == 0 else f"in flight {n + 1}", row) for n, row in enumerate(rows)
+    ]
 
 
 def _in_order(slices: list[Slice]) -> list[Slice]:
@@ -127,7 +159,17 @@ def _rows(slices: list[Slice]) -> list[list[Slice]]:
 
 def _operation(timeline: Timeline, lane: Lane, j: int, flows: Flows) -> Slice:
     op = lane.trace.ops.operations[j]
-    kind = (op.group, op.op, op.shapes, op.dtype, op.reduce_op, op.detail, op.root, op.peer, op.site)
+    kind = (
+        op.group,
+        op.op,
+        op.shapes,
+        op.dtype,
+        op.reduce_op,
+        op.detail,
+        op.root,
+        op.peer,
+        op.site,
+    )
     known = timeline.words.get(kind)
     if known is None:
         known = timeline.words[kind] = _kind(timeline, op)
@@ -146,10 +188,17 @@ def _operation(timeline: Timeline, lane: Lane, j: int, flows: Flows) -> Slice:
     return Slice(name, lane.begin[j], lane.end[j], category, facts, site, flows.get(j), [], fixed)
 
 
-def _kind(timeline: Timeline, op: Operation) -> tuple[str, dict[str, int | str], tuple[str, str, int]]:
+def _kind(
+    timeline: Timeline, op: Operation
+) -> tuple[str, dict[str, int | str], tuple[str, str, int]]:
     """What operations that differ in number and time only have in common: name, facts, call site."""
     facts: dict[str, int | str] = {"group": timeline.group_words(op.group)}
-    for key, value in (("shapes", op.shapes), ("dtype", op.dtype), ("reduce_op", op.reduce_op), ("keys", op.detail)):
+    for key, value in (
+        ("shapes", op.shapes),
+        ("dtype", op.dtype),
+        ("reduce_op", op.reduce_op),
+        ("keys", op.detail),
+    ):
         if value:
             facts[key] = value
     size = bytes_of(op)

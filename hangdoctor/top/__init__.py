@@ -1,1 +1,1 @@
-"""`hangdoctor top`: `sources` say where the ranks are, `screen` makes lines of it, `terminal` owns the tty, `app` the keys."""
+"""The live terminal view: `feeds` bring the ranks, `screen` makes lines, `terminal` owns the tty, `app` the keys."""

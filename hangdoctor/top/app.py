@@ -9,8 +9,8 @@ import time
 from rich.console import Console
 
 from ..errors import HangdoctorError
+from .feeds import LiveRanks, Source
 from .screen import Mode, chosen, screen
-from .sources import Seen, Source
 from .terminal import Terminal
 
 _KEYS_S = 0.25
@@ -22,7 +22,7 @@ class App:
     def __init__(self, source: Source, interval_s: float, colour: bool, wanted: str = "") -> None:
         self.source, self.interval_s = source, interval_s
         self.mode = Mode(filter=wanted)
-        self.seen: Seen | None = None
+        self.seen: LiveRanks | None = None
         self.trouble = ""
         self._colour = colour
         self._again = threading.Event()
@@ -97,7 +97,16 @@ class App:
 
     def _move(self, key: str, height: int) -> None:
         mode, page = self.mode, max(1, height - 14)
-        steps = {"up": -1, "k": -1, "down": 1, "j": 1, "page up": -page, "page down": page, "home": -(10**9), "end": 10**9}
+        steps = {
+            "up": -1,
+            "k": -1,
+            "down": 1,
+            "j": 1,
+            "page up": -page,
+            "page down": page,
+            "home": -(10**9),
+            "end": 10**9,
+        }
         if key == "/":
             mode.view = "filter"
         elif key == "enter":

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from msgspec import Struct
 from rich.text import Text
 
-from ..arrival import lag_of
 from ..errors import UsageError
-from ..ranges import parse_ranks
-from ..rank_states import BY_CONCERN, BY_NAME
-from ..standing import Row, Standing
-from ..texts import visible
-from .sources import Seen
+from ..text.plain import visible
+from ..text.ranges import parse_ranks
+from ..watch.arrival_lag import lag_of
+from ..watch.live_ranks import RankRow, Standing
+from ..watch.rank_states import BY_CONCERN, BY_NAME
+from .feeds import LiveRanks
 
 STYLES = {
     "unseen": "dim", "moving": "green", "working": "cyan", "waiting": "yellow", "outside": "bold red", "still": "magenta",
@@ -57,10 +57,16 @@ class Mode(Struct):
 def seconds(value: float) -> str:
     if value < 10:
         return f"{value:.1f} s"
-    return f"{value:.0f} s" if value < 600 else f"{value / 60:.0f} min" if value < 7200 else f"{value / 3600:.0f} h"
+    return (
+        f"{value:.0f} s"
+        if value < 600
+        else f"{value / 60:.0f} min"
+        if value < 7200
+        else f"{value / 3600:.0f} h"
+    )
 
 
-def chosen(seen: Seen, wanted: str) -> list[Row]:
+def chosen(seen: LiveRanks, wanted: str) -> list[RankRow]:
     """The rows that a filter lets through, those first that hold others up or wait longest."""
     wanted = wanted.strip().lower()
     rows = [r for r in seen.rows if r.state != "unseen"]
@@ -69,9 +75,18 @@ def chosen(seen: Seen, wanted: str) -> list[Row]:
             numbers = set(parse_ranks(wanted))
             rows = [r for r in rows if r.rank in numbers]
         except UsageError:
-            rows = [r for r in rows if any(wanted in x.lower() for x in (r.node, r.state, r.phase, r.op))]
+            rows = [
+                r
+                for r in rows
+                if any(wanted in x.lower() for x in (r.node, r.state, r.phase, r.op))
+            ]
     return sorted(
-        rows, key=lambda r: (_place(r.state), -round(r.idle_s) if r.state not in ("moving", "finished") else 0, r.rank)
+        rows,
+        key=lambda r: (
+            _place(r.state),
+            -round(r.idle_s) if r.state not in ("moving", "finished") else 0,
+            r.rank,
+        ),
     )
 
 
@@ -86,7 +101,7 @@ def _place(state: str) -> int:
     return BY_CONCERN.index(state) if state in BY_CONCERN else len(BY_CONCERN)
 
 
-def screen(seen: Seen | None, trouble: str, mode: Mode, width: int, height: int) -> list[Text]:
+def screen(seen: LiveRanks | None, trouble: str, mode: Mode, width: int, height: int) -> list[Text]:
     """Exactly `height` lines, none wider than `width`."""
     head = list(_head(seen, trouble, width))
     note = _note(mode, width)
@@ -104,7 +119,7 @@ def screen(seen: Seen | None, trouble: str, mode: Mode, width: int, height: int)
     return lines[:height]
 
 
-def _head(seen: Seen | None, trouble: str, width: int) -> Iterator[Text]:
+def _head(seen: LiveRanks | None, trouble: str, width: int) -> Iterator[Text]:
     title = Text("hangdoctor top", style="bold")
     if seen is None:
         yield title
@@ -116,7 +131,11 @@ def _head(seen: Seen | None, trouble: str, width: int) -> Iterator[Text]:
     told = [visible(seen.title), f"{picture.world_size} ranks"] + ([step] if low >= 0 else [])
     told += [f"{seconds(seen.pace_s)} each"] if seen.pace_s else []
     yield title.append("  " + ", ".join(told), style="not bold dim")
-    yield Text(visible(picture.sentence), style="bold") if not trouble else Text(visible(trouble), style="bold red")
+    yield (
+        Text(visible(picture.sentence), style="bold")
+        if not trouble
+        else Text(visible(trouble), style="bold red")
+    )
     counts = Text()
     for name, number in picture.counts.items():
         state = BY_NAME.get(name)
@@ -134,7 +153,13 @@ def _head(seen: Seen | None, trouble: str, width: int) -> Iterator[Text]:
 
 def _standing(one: Standing) -> Text:
     ranks = one.ranks if len(one.ranks) <= 15 else one.ranks[:14] + "+"
-    where = f"{one.op} #{one.seq}" if one.seq else f"after {one.op}" if one.op and one.state == "outside" else one.op
+    where = (
+        f"{one.op} #{one.seq}"
+        if one.seq
+        else f"after {one.op}"
+        if one.op and one.state == "outside"
+        else one.op
+    )
     told = [
         visible(where),
         f"phase {visible(one.phase)}" if one.phase else "",
@@ -147,7 +172,7 @@ def _standing(one: Standing) -> Text:
     return text.append(", ".join(t for t in told if t))
 
 
-def _list(seen: Seen, mode: Mode, width: int, room: int) -> Iterator[Text]:
+def _list(seen: LiveRanks, mode: Mode, width: int, room: int) -> Iterator[Text]:
     rows = chosen(seen, mode.filter)
     mode.cursor = max(0, min(mode.cursor, len(rows) - 1))
     space = max(1, room - 1)
@@ -161,7 +186,12 @@ def _list(seen: Seen, mode: Mode, width: int, room: int) -> Iterator[Text]:
     yield Text(_columns(node), style="dim")
     if not rows:
         yield Text(
-            "no rank" + (f" matches '{visible(mode.filter)}'" if mode.filter else " here yet: it appears when the job starts")
+            "no rank"
+            + (
+                f" matches '{visible(mode.filter)}'"
+                if mode.filter
+                else " here yet: it appears when the job starts"
+            )
         )
     for i, row in enumerate(rows[mode.first : mode.first + space], mode.first):
         yield _row(row, node, i == mode.cursor)
@@ -172,12 +202,14 @@ def _columns(node: int) -> str:
     return f"{'RANK':>6} {'NODE':<{node}} {'STATE':<9}{'FOR':>7} {'LAG':>7} {'ITER':>7} {'PHASE':<10} OPERATION"
 
 
-def _row(row: Row, node: int, under: bool) -> Text:
+def _row(row: RankRow, node: int, under: bool) -> Text:
     since = seconds(row.idle_s) if row.state not in ("moving", "finished") else ""
     step = str(row.iteration) if row.iteration >= 0 else ""
     lag = lag_of(row) if row.state not in ("gone", "finished") else 0.0
     late = "" if lag < 0.001 else f"{lag * 1e3:.0f} ms" if lag < 1 else seconds(lag)
-    text = Text(f"{row.rank:>6} {visible(row.node)[:node]:<{node}} ", style="reverse" if under else "")
+    text = Text(
+        f"{row.rank:>6} {visible(row.node)[:node]:<{node}} ", style="reverse" if under else ""
+    )
     text.append(f"{visible(row.state):<9}", style=STYLES.get(row.state, ""))
     text.append(
         f"{since:>7} {late:>7} {step:>7} {visible(row.phase)[:10]:<10} {visible(row.op)}{f' #{row.seq}' if row.seq else ''}"
@@ -188,7 +220,9 @@ def _row(row: Row, node: int, under: bool) -> Text:
 def _note(mode: Mode, width: int) -> list[Text]:
     if mode.view == "filter":
         return [Text(f"filter: {mode.filter}_", style="bold")]
-    lines = [Text(f"filter: {visible(mode.filter)} (Esc drops it)", style="dim")] if mode.filter else []
+    lines = (
+        [Text(f"filter: {visible(mode.filter)} (Esc drops it)", style="dim")] if mode.filter else []
+    )
     wrapped = textwrap.wrap(visible(mode.note), width, break_on_hyphens=False)[:_NOTE_LINES]
     return lines + [Text(line, style="red" if mode.bad else "") for line in wrapped]
 
@@ -201,7 +235,7 @@ def _keys(mode: Mode) -> Text:
     return Text("c capture   / filter   Enter details   ? help   q quit", style="dim")
 
 
-def plain(seen: Seen, wanted: str = "", limit: int = 64) -> Iterator[str]:
+def plain(seen: LiveRanks, wanted: str = "", limit: int = 64) -> Iterator[str]:
     """The same once, for a pipe or a file."""
     yield from (visible(line.plain).rstrip() for line in _head(seen, "", 160))
     rows = chosen(seen, wanted)

@@ -42,7 +42,12 @@ class Terminal:
         self._take()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         # A second Ctrl-C must not cut this short.
         with contextlib.suppress(ValueError):
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
@@ -80,7 +85,11 @@ class Terminal:
 
     def size(self) -> tuple[int, int]:
         """(columns, rows)."""
-        size = shutil.get_terminal_size((80, 24)) if not os.isatty(self.output) else os.get_terminal_size(self.output)
+        size = (
+            shutil.get_terminal_size((80, 24))
+            if not os.isatty(self.output)
+            else os.get_terminal_size(self.output)
+        )
         return max(20, size.columns), max(6, size.lines)
 
     def draw(self, lines: list[str]) -> None:
@@ -111,12 +120,21 @@ def split_keys(text: str) -> list[str]:
     found = []
     while text:
         alone = text[1:2] not in ("[", "O")
-        known = next((k for k in sorted(_KEYS, key=len, reverse=True) if text.startswith(k) and (k != "\x1b" or alone)), None)
+        known = next(
+            (
+                k
+                for k in sorted(_KEYS, key=len, reverse=True)
+                if text.startswith(k) and (k != "\x1b" or alone)
+            ),
+            None,
+        )
         if known is not None:
             found.append(_KEYS[known])
             text = text[len(known) :]
         elif text[0] == "\x1b":
-            end = next((i for i, c in enumerate(text[2:], 2) if c.isalpha() or c == "~"), len(text) - 1)
+            end = next(
+                (i for i, c in enumerate(text[2:], 2) if c.isalpha() or c == "~"), len(text) - 1
+            )
             text = text[end + 1 :]
         else:
             found.append(text[0])

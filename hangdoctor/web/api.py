@@ -11,13 +11,13 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..bundle import safe_name
 from ..errors import BadInput, HangdoctorError, UsageError
-from ..incidents import Incident
-from ..ranges import number_in, parse_runs
-from ..standing import Row, Standing
-from .board import Board
+from ..storage.incidents import Incident
+from ..text.plain import safe_name
+from ..text.ranges import number_in, parse_runs
+from ..watch.live_ranks import RankRow, Standing
 from .frames import Frame, Status, status_of
+from .snapshot import Board
 
 MAX_BODY = 4096
 MAX_ROWS = 20_000  # in one answer
@@ -81,7 +81,7 @@ def answer(value: object, status: int = 200) -> Response:
     return Response(msgspec.json.encode(value), status, media_type="application/json")
 
 
-def rank_now(row: Row) -> RankNow:
+def rank_now(row: RankRow) -> RankNow:
     return RankNow(row.rank, row.state, row.node, round(row.idle_s, 2), row.iteration, row.phase, row.op, row.seq, row.pid,
                    row.box, round(row.behind_s, 2), round(row.lag_s, 3))  # fmt: skip
 
@@ -111,7 +111,9 @@ class Api:
         board, look = self.board, self.board.look()
         board.rows()
         captures = board.view.captures
-        status = status_of(look, (captures.count, captures.last_s), board.doors.trace is not None, board.trouble)
+        status = status_of(
+            look, (captures.count, captures.last_s), board.doors.trace is not None, board.trouble
+        )
         return answer(StatusAnswer(status, look.picture.standings[:200], board.view.concluded))
 
     async def ranks(self, request: Request) -> Response:
@@ -131,7 +133,9 @@ class Api:
     async def rank(self, request: Request) -> Response:
         number, rows = number_in(request.path_params["rank"]), self.board.look().rows
         if number < 0:
-            return answer(Trouble("that is no number of a rank", "For example /api/v1/ranks/3."), 400)
+            return answer(
+                Trouble("that is no number of a rank", "For example /api/v1/ranks/3."), 400
+            )
         if number >= len(rows):
             return answer(Trouble(f"there is no rank {number}", f"The job has {len(rows)}."), 404)
         return answer(rank_now(rows[number]))
@@ -141,7 +145,11 @@ class Api:
 
     async def incident(self, request: Request) -> Response:
         found = self._incident(request)
-        return answer(found) if found else answer(Trouble("there is no such incident", "See /api/v1/incidents."), 404)
+        return (
+            answer(found)
+            if found
+            else answer(Trouble("there is no such incident", "See /api/v1/incidents."), 404)
+        )
 
     def _incident(self, request: Request) -> Incident | None:
         return next((r for r in self.board.rows() if r.id == request.path_params["id"]), None)
@@ -157,7 +165,9 @@ class Api:
                 document, media = await asyncio.to_thread(self.board.doors.report, path)
         except HangdoctorError as error:
             return answer(Trouble(str(error), error.help), 500)
-        return Response(document, headers={"content-type": media, "content-security-policy": REPORT_POLICY})
+        return Response(
+            document, headers={"content-type": media, "content-security-policy": REPORT_POLICY}
+        )
 
     async def capture(self, request: Request) -> Response:
         """Ask all agents for a capture now."""

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from ..incidents import Incident
-from ..rank_states import CODES
-from ..standing import Row, Standing
-from .board import Look
+from ..storage.incidents import Incident
+from ..watch.live_ranks import RankRow, Standing
+from ..watch.rank_states import CODES
+from .snapshot import Look
 
 _MAX_NAMES = 5000  # a job that numbers its phases must not fill every browser
 _MAX_STANDINGS = 40
@@ -100,14 +100,18 @@ class Frames:
         self._told = dict.fromkeys(self.tables, 0)
         self.last: Frame | None = None
 
-    def step(self, look: Look, status: Status, incidents: list[Incident] | None, concluded: int) -> Frame:
+    def step(
+        self, look: Look, status: Status, incidents: list[Incident] | None, concluded: int
+    ) -> Frame:
         """The changes since the step before."""
         fresh = self._columns(look)
         size = len(look.rows)
         columns = {}
         for name, values in fresh.items():
             old = self.columns[name]
-            found = runs([*old[:size], *[-2] * (size - len(old))], values)  # a job that begins anew may be smaller
+            found = runs(
+                [*old[:size], *[-2] * (size - len(old))], values
+            )  # a job that begins anew may be smaller
             if found:
                 columns[name] = found
         self.columns = fresh
@@ -142,14 +146,16 @@ class Frames:
             "iteration": [r.iteration for r in rows],
             "phase": [phase(r.phase) for r in rows],
             "op": [op(r.op) for r in rows],
-            "seq": [0 if r.state in moves else r.seq for r in rows],  # of a moving rank it would change with every frame
+            "seq": [
+                0 if r.state in moves else r.seq for r in rows
+            ],  # of a moving rank it would change with every frame
             "since": [0 if r.state in moves else _tenths(at, r) for r in rows],
             "node": [node(r.node) for r in rows],
             "lag": [round(r.lag_s * 100) * 10 for r in rows],
         }
 
 
-def _tenths(at: float, row: Row) -> int:
+def _tenths(at: float, row: RankRow) -> int:
     return max(1, round((at - row.idle_s) * 2) * 5)
 
 

@@ -17,8 +17,8 @@ import msgspec
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
-from .board import Board
 from .frames import Frame, Frames, status_of
+from .snapshot import Board
 
 INTERVAL_S = 1.0
 MAX_READERS = 512
@@ -49,7 +49,11 @@ class Packer:
         self._deflate = zlib.compressobj(4, zlib.DEFLATED, -15)
 
     def pack(self, kind: str, frame: Frame) -> tuple[bytes, bytes]:
-        plain = b"event: %s\nid: %d\ndata: %s\n\n" % (kind.encode(), frame.number, msgspec.json.encode(frame))
+        plain = b"event: %s\nid: %d\ndata: %s\n\n" % (
+            kind.encode(),
+            frame.number,
+            msgspec.json.encode(frame),
+        )
         return plain, self._deflate.compress(plain) + self._deflate.flush(zlib.Z_FULL_FLUSH)
 
 
@@ -74,10 +78,14 @@ class Hub:
                 try:
                     self.step()
                 except Exception:
-                    _LOG.exception("a frame of the page could not be made")  # the next one may; the watch goes on
+                    _LOG.exception(
+                        "a frame of the page could not be made"
+                    )  # the next one may; the watch goes on
             self.step_s = time.monotonic() - begin
             # Of 100,000 ranks a frame is most of a second's work: as long again is for those who ask.
-            await asyncio.sleep(max(INTERVAL_S / 4, INTERVAL_S - self.step_s, min(self.step_s, 5 * INTERVAL_S)))
+            await asyncio.sleep(
+                max(INTERVAL_S / 4, INTERVAL_S - self.step_s, min(self.step_s, 5 * INTERVAL_S))
+            )
 
     def step(self) -> None:
         frame = self._next()
@@ -92,7 +100,9 @@ class Hub:
         news = rows if rows is not self._incidents else None
         self._incidents = rows
         captures = board.view.captures
-        status = status_of(look, (captures.count, captures.last_s), board.doors.trace is not None, board.trouble)
+        status = status_of(
+            look, (captures.count, captures.last_s), board.doors.trace is not None, board.trouble
+        )
         return self._frames.step(look, status, news, board.view.concluded)
 
     def _cut(self, reader: Reader) -> None:
@@ -121,8 +131,16 @@ class Hub:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """GET /api/v1/stream."""
         if len(self.readers) >= MAX_READERS:
-            body = msgspec.json.encode({"error": f"{MAX_READERS} pages are open already", "help": "Close one."})
-            await send({"type": "http.response.start", "status": 503, "headers": [(b"content-type", b"application/json")]})
+            body = msgspec.json.encode(
+                {"error": f"{MAX_READERS} pages are open already", "help": "Close one."}
+            )
+            await send(
+                {
+                    "type": "http.response.start",
+                    "status": 503,
+                    "headers": [(b"content-type", b"application/json")],
+                }
+            )
             await send({"type": "http.response.body", "body": body})
             return
         zipped = "gzip" in Headers(scope=scope).get("accept-encoding", "")
@@ -135,7 +153,9 @@ class Hub:
         if zipped:
             headers.append((b"content-encoding", b"gzip"))
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        plain, compressed = self.beginning()  # between here and `add` nothing waits: no frame is missed
+        plain, compressed = (
+            self.beginning()
+        )  # between here and `add` nothing waits: no frame is missed
         reader.offer(_GZIP + compressed if zipped else plain)
         self.readers.add(reader)
         reader.task = asyncio.ensure_future(_pump(reader, send))

@@ -8,16 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, SummaryMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    InfoMetricFamily,
+    SummaryMetricFamily,
+)
 from prometheus_client.metrics_core import Metric
 
 from .._version import __version__
-from ..arrival import lag_of
-from ..rank_states import STATES
-from ..standing import Row
-from ..texts import visible
-from .board import Board, Look
+from ..text.plain import visible
+from ..watch.arrival_lag import lag_of
+from ..watch.live_ranks import RankRow
+from ..watch.rank_states import STATES
 from .hub import Hub
+from .snapshot import Board, Look
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -47,7 +52,9 @@ class Exporter:
 
     def _job(self, look: Look) -> Iterator[Metric]:
         picture, rows = look.picture, look.rows
-        yield InfoMetricFamily("hangdoctor_build", "The collector's version.", {"version": __version__})
+        yield InfoMetricFamily(
+            "hangdoctor_build", "The collector's version.", {"version": __version__}
+        )
         info = InfoMetricFamily("hangdoctor_job", "The job that is watched.", labels=["job"])
         if picture.job:
             info.add_metric([visible(picture.job[:200])], {"world_size": str(picture.world_size)})
@@ -56,14 +63,26 @@ class Exporter:
         for state in STATES:
             states.add_metric([state], picture.counts.get(state, 0))
         yield states
-        yield GaugeMetricFamily("hangdoctor_world_size", "Ranks that the job has.", picture.world_size)
-        low, high = picture.iteration
-        yield GaugeMetricFamily("hangdoctor_iteration_min", "Lowest iteration of any rank; -1 where none tells.", low)
-        yield GaugeMetricFamily("hangdoctor_iteration_max", "Highest iteration of any rank; -1 where none tells.", high)
         yield GaugeMetricFamily(
-            "hangdoctor_progress_age_seconds", "Since any rank entered or left an operation.", picture.idle_s
+            "hangdoctor_world_size", "Ranks that the job has.", picture.world_size
         )
-        yield GaugeMetricFamily("hangdoctor_iteration_seconds", "Time of an iteration over the last half minute.", look.pace_s)
+        low, high = picture.iteration
+        yield GaugeMetricFamily(
+            "hangdoctor_iteration_min", "Lowest iteration of any rank; -1 where none tells.", low
+        )
+        yield GaugeMetricFamily(
+            "hangdoctor_iteration_max", "Highest iteration of any rank; -1 where none tells.", high
+        )
+        yield GaugeMetricFamily(
+            "hangdoctor_progress_age_seconds",
+            "Since any rank entered or left an operation.",
+            picture.idle_s,
+        )
+        yield GaugeMetricFamily(
+            "hangdoctor_iteration_seconds",
+            "Time of an iteration over the last half minute.",
+            look.pace_s,
+        )
         yield GaugeMetricFamily(
             "hangdoctor_arrival_lag_max_seconds", "The arrival lag of the latest rank.",
             max((lag_of(r) for r in rows), default=0.0),
@@ -71,13 +90,23 @@ class Exporter:
 
     def _watch(self, look: Look) -> Iterator[Metric]:
         now, captures = look.now, self.board.view.captures
-        yield GaugeMetricFamily("hangdoctor_stalled", "1 while the watchdog holds the job for stalled.", int(now.stalled))
-        yield GaugeMetricFamily("hangdoctor_rhythm_known", "1 once the watchdog knows the job's rhythm.", int(now.warm))
-        incidents = CounterMetricFamily("hangdoctor_incidents", "Incidents that were kept.", labels=["kind", "status"])
+        yield GaugeMetricFamily(
+            "hangdoctor_stalled",
+            "1 while the watchdog holds the job for stalled.",
+            int(now.stalled),
+        )
+        yield GaugeMetricFamily(
+            "hangdoctor_rhythm_known", "1 once the watchdog knows the job's rhythm.", int(now.warm)
+        )
+        incidents = CounterMetricFamily(
+            "hangdoctor_incidents", "Incidents that were kept.", labels=["kind", "status"]
+        )
         for (kind, status), count in sorted(self.board.kinds.items()):
             incidents.add_metric([visible(kind), visible(status)], count)
         yield incidents
-        yield CounterMetricFamily("hangdoctor_false_alarms", "Stalls that a capture took back.", now.counters.false_alarms)
+        yield CounterMetricFamily(
+            "hangdoctor_false_alarms", "Stalls that a capture took back.", now.counters.false_alarms
+        )
         yield SummaryMetricFamily(
             "hangdoctor_capture_duration_seconds",
             "From the request to the last answer of a node.",
@@ -85,34 +114,49 @@ class Exporter:
             captures.capture_s,
         )
         yield SummaryMetricFamily(
-            "hangdoctor_diagnosis_duration_seconds", "Diagnosis and saving of a capture.", captures.count, captures.diagnose_s
+            "hangdoctor_diagnosis_duration_seconds",
+            "Diagnosis and saving of a capture.",
+            captures.count,
+            captures.diagnose_s,
         )
 
     def _traffic(self, look: Look) -> Iterator[Metric]:
         now = look.now
         yield GaugeMetricFamily("hangdoctor_agents_connected", "Agents that are heard.", now.agents)
-        yield GaugeMetricFamily("hangdoctor_nodes", "Nodes that an agent has reported for.", len(now.nodes))
+        yield GaugeMetricFamily(
+            "hangdoctor_nodes", "Nodes that an agent has reported for.", len(now.nodes)
+        )
         for name, help, value in (
             ("messages_received", "Messages of agents.", now.counters.messages),
             ("received_bytes", "Bytes of these messages.", now.counters.bytes),
             ("reports", "Reports that were taken.", now.counters.reports),
         ):
             yield CounterMetricFamily(f"hangdoctor_{name}", help, value)
-        refused = CounterMetricFamily("hangdoctor_messages_refused", "Messages that were not taken.", labels=["reason"])
+        refused = CounterMetricFamily(
+            "hangdoctor_messages_refused", "Messages that were not taken.", labels=["reason"]
+        )
         for reason in ("malformed", "other_protocol", "unknown", "flooded"):
             refused.add_metric([reason], getattr(now.counters, reason))
         yield refused
         yield GaugeMetricFamily("hangdoctor_page_readers", "Open pages.", len(self.hub.readers))
-        yield CounterMetricFamily("hangdoctor_page_readers_cut_off", "Pages that did not keep up.", self.hub.cut_off)
-        yield GaugeMetricFamily("hangdoctor_page_frame_seconds", "Work of the page's last frame.", self.hub.step_s)
+        yield CounterMetricFamily(
+            "hangdoctor_page_readers_cut_off", "Pages that did not keep up.", self.hub.cut_off
+        )
+        yield GaugeMetricFamily(
+            "hangdoctor_page_frame_seconds", "Work of the page's last frame.", self.hub.step_s
+        )
 
 
-def _ranks(rows: Iterable[Row]) -> Iterator[Metric]:
+def _ranks(rows: Iterable[RankRow]) -> Iterator[Metric]:
     labels = ["rank", "node"]
     step = GaugeMetricFamily("hangdoctor_rank_iteration", "Iteration of a rank.", labels=labels)
-    idle = GaugeMetricFamily("hangdoctor_rank_progress_age_seconds", "Since the rank's last progress.", labels=labels)
+    idle = GaugeMetricFamily(
+        "hangdoctor_rank_progress_age_seconds", "Since the rank's last progress.", labels=labels
+    )
     lag = GaugeMetricFamily(
-        "hangdoctor_rank_arrival_lag_seconds", "How much later than its peers the rank comes to operations.", labels=labels
+        "hangdoctor_rank_arrival_lag_seconds",
+        "How much later than its peers the rank comes to operations.",
+        labels=labels,
     )
     for row in rows:
         if row.state == "unseen":

@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from ..errors import BadInput
+from .access import Access
 from .api import Trouble, answer, body_of
-from .guard import Access
 
 _MEDIA = {".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
           ".svg": "image/svg+xml"}  # fmt: skip
@@ -55,7 +55,11 @@ class Pages:
         if request.method in ("GET", "HEAD"):
             return self._file("login.html")
         try:
-            told = parse_qs((await body_of(request)).decode("utf-8", "replace")).get("token", [""])[0].strip()
+            told = (
+                parse_qs((await body_of(request)).decode("utf-8", "replace"))
+                .get("token", [""])[0]
+                .strip()
+            )
         except BadInput as error:
             return answer(Trouble(str(error)), 413)
         if not self.access.is_token(told):

@@ -15,14 +15,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as Starletted
 
+from .access import Access, Guard
 from .api import ROUTES, Api, Handler
-from .board import Board
-from .front import Opening
-from .guard import Access, Guard
+from .connection_limits import Connection, Strangers
 from .hub import Hub
 from .metrics import CONTENT_TYPE, Exporter
+from .page_socket import Opening
 from .pages import Pages
-from .strangers import Connection, Strangers
+from .snapshot import Board
 
 _LOG = logging.getLogger("hangdoctor.web")
 
@@ -82,8 +82,14 @@ def application(api: Api, pages: Pages, hub: Hub, exporter: Exporter, access: Ac
     for route in ROUTES:
         endpoint: Any = hub if route.handler is None else _bound(route.handler, api)
         # Numbers are read by the handlers: starlette's own reading fails on one of 5,000 digits.
-        routes.append(Starletted(route.path.replace(":int}", "}"), endpoint, methods=[route.method]))
-    return Starlette(routes=routes, middleware=[Middleware(Guard, access=access)], exception_handlers={Exception: failed})
+        routes.append(
+            Starletted(route.path.replace(":int}", "}"), endpoint, methods=[route.method])
+        )
+    return Starlette(
+        routes=routes,
+        middleware=[Middleware(Guard, access=access)],
+        exception_handlers={Exception: failed},
+    )
 
 
 def _bound(handler: Handler, api: Api) -> Callable[[Request], Awaitable[Response]]:

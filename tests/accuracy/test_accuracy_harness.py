@@ -15,8 +15,8 @@ from benchmarks.accuracy.score import Expected, Result, Tally, judge
 from benchmarks.accuracy.simulate import simulate
 from benchmarks.accuracy.simulated import capture_of, capture_of_folder, expected
 from hangdoctor.diagnosis import diagnose
-from hangdoctor.layout import Layout
-from hangdoctor.model import Cause, Diagnosis, Job
+from hangdoctor.model.diagnosis import Cause, Diagnosis, Job
+from hangdoctor.model.layout import Layout
 
 ROOT = Path(__file__).parents[2]
 LAYOUT = Layout(dp=2, pp=2, tp=2)
@@ -28,8 +28,13 @@ SIMULATED = ("not_entered", "dead", "skipped", "extra", "swapped", "wrong_op", "
 def test_simulated_culprits_from_memory_and_from_files(kind: str, tmp_path: Path) -> None:
     case = simulate(kind, LAYOUT, 1)
     case.write(tmp_path / "dumps")
-    for capture in (capture_of(case.after, case.before, world=8), capture_of_folder(tmp_path / "dumps")):
-        result = judge(Result("simulated", "", kind, 1, case.name), diagnose(capture), expected(case))
+    for capture in (
+        capture_of(case.after, case.before, world=8),
+        capture_of_folder(tmp_path / "dumps"),
+    ):
+        result = judge(
+            Result("simulated", "", kind, 1, case.name), diagnose(capture), expected(case)
+        )
         assert result.exact and result.kind_right and not result.victim, result
 
 
@@ -92,5 +97,10 @@ def test_a_job_that_does_not_hang_must_not_be_called_hung() -> None:
 
 @pytest.mark.parametrize("option", ["--help"])
 def test_the_command_tells_what_it_can(option: str) -> None:
-    done = subprocess.run([sys.executable, "-m", "benchmarks.accuracy", option], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.accuracy", option],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0 and "--simulated" in done.stdout

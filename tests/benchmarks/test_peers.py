@@ -6,9 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.accuracy.peers import PeerResult, _run, nvrx_analyzer, read_nvrx, read_torch, torch_analyzer
+from benchmarks.accuracy.peers import (
+    PeerResult,
+    _run,
+    nvrx_analyzer,
+    read_nvrx,
+    read_torch,
+    torch_analyzer,
+)
 from benchmarks.accuracy.simulate import simulate
-from hangdoctor.layout import Layout
+from hangdoctor.model.layout import Layout
 
 
 def test_the_first_report_the_most_frequent_and_all() -> None:
@@ -24,7 +31,11 @@ def test_the_first_report_the_most_frequent_and_all() -> None:
         """)
     assert read_torch(output) == [[3], [3], [1, 3, 4]]
     assert read_torch("No errors found for this collective entry") == []
-    assert read_torch("because we missed FR dumps from ranks ({5, 6}) so we") == [[5, 6], [5, 6], [5, 6]]
+    assert read_torch("because we missed FR dumps from ranks ({5, 6}) so we") == [
+        [5, 6],
+        [5, 6],
+        [5, 6],
+    ]
 
 
 def test_the_rows_of_the_table() -> None:
@@ -41,7 +52,9 @@ def test_any_right_reading_counts() -> None:
     result = PeerResult("torch", "ok", [[3, 4], [3]])
     assert result.right([[3]]) and result.right([[1], [3, 4]]) and not result.right([[4]])
     assert result.victims([3]) == [] and result.victims([4]) == [3]
-    assert PeerResult("torch", "timeout").right([[]]) and not PeerResult("torch", "timeout").right([[1]])
+    assert PeerResult("torch", "timeout").right([[]]) and not PeerResult("torch", "timeout").right(
+        [[1]]
+    )
     assert not PeerResult("nvrx", "not measured").right([[]])
 
 

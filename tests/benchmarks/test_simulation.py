@@ -12,8 +12,8 @@ import pytest
 
 from benchmarks.accuracy.sim_program import iteration
 from benchmarks.accuracy.simulate import KINDS, MOVING, Case, Settings, simulate
-from hangdoctor.layout import Layout
-from hangdoctor.operations import Operation, RankOps
+from hangdoctor.model.layout import Layout
+from hangdoctor.model.operations import Operation, RankOps
 from hangdoctor.readers.flight_recorder import read_folder
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +24,9 @@ FULL = Settings(timing=True, ring=1000)
 
 
 def fingerprint(case: Case) -> str:
-    return hashlib.blake2b(msgspec.json.encode([case.truth, case.before, case.after, case.missing])).hexdigest()
+    return hashlib.blake2b(
+        msgspec.json.encode([case.truth, case.before, case.after, case.missing])
+    ).hexdigest()
 
 
 def test_same_seed_same_case_in_another_process() -> None:
@@ -33,7 +35,9 @@ def test_same_seed_same_case_in_another_process() -> None:
         "print(*(fingerprint(simulate(k, LAYOUT, 5, Settings(silent=0.2))) for k in sorted(KINDS)))"
     )
     environ = os.environ | {"PYTHONHASHSEED": "12345", "PYTHONPATH": str(ROOT)}
-    other = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environ, capture_output=True, text=True)
+    other = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environ, capture_output=True, text=True
+    )
     assert other.returncode == 0, other.stderr
     mine = [fingerprint(simulate(k, LAYOUT, 5, Settings(silent=0.2))) for k in sorted(KINDS)]
     assert mine == other.stdout.split()
@@ -52,7 +56,9 @@ def test_programs_of_one_iteration_match_each_other() -> None:
     assert order == "ff" + "fb" * 4 + "bb"
 
 
-@pytest.mark.parametrize("layout", [Layout(1, 1, 1), Layout(2, 1, 1), Layout(1, 5, 3), Layout(3, 2, 1)])
+@pytest.mark.parametrize(
+    "layout", [Layout(1, 1, 1), Layout(2, 1, 1), Layout(1, 5, 3), Layout(3, 2, 1)]
+)
 def test_a_job_without_a_fault_runs_to_its_end(layout: Layout) -> None:
     case = simulate("healthy", layout, 0, FULL)
     simulation = case.exporter.snapshot.simulation

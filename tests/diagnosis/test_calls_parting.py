@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from hangdoctor.calls_model import CallThread, CallTrace, Event, Function
 from hangdoctor.diagnosis.calls import compare
 from hangdoctor.diagnosis.view import view_rank
-from hangdoctor.model import CallsParting, RankCapture
+from hangdoctor.model.calls import CallThread, CallTrace, Event, Function
+from hangdoctor.model.capture import RankCapture
+from hangdoctor.model.diagnosis import CallsParting
 
 _KINDS = {">": "call", "<": "return", "!": "exception", "=": "open", "-": "begin"}
 
 
 def history(rank: int, text: str, late_s: float = 0.0) -> RankCapture:
     """A rank whose main thread did `>f <f`: one step a millisecond, `late_s` after the others by its clock."""
-    trace = CallTrace(rank, 100 + rank, "tracing", base_ns=int((1000 + late_s) * 1e9), read_s=1010 + late_s)
+    trace = CallTrace(
+        rank, 100 + rank, "tracing", base_ns=int((1000 + late_s) * 1e9), read_s=1010 + late_s
+    )
     trace.threads = [CallThread(100 + rank, "MainThread")]
     for n, word in enumerate(text.split()):
         function = Function(word[1:], "/app/train.py", len(word))
@@ -30,7 +33,9 @@ def parting(culprit: str, peer: str, late_s: float = 0.0) -> CallsParting:
 
 
 def said(of: list[str]) -> str:
-    return "; ".join(step.replace(" (app/train.py:", "@").rstrip(")").partition("@")[0] for step in of)
+    return "; ".join(
+        step.replace(" (app/train.py:", "@").rstrip(")").partition("@")[0] for step in of
+    )
 
 
 ROUND = ">step >load <load >forward >layer <layer <forward >reduce >sync <sync <reduce <step "
@@ -80,5 +85,7 @@ def test_nothing_in_common_and_no_peer() -> None:
 def test_long_stories_are_shortened() -> None:
     found = parting("=main " + " ".join(f">f{i}" for i in range(50)), "=main >reduce")
     assert (
-        len(found.culprit.calls) <= 6 and "more" in found.culprit.calls[-2] and found.culprit.calls[-1].startswith("called f49")
+        len(found.culprit.calls) <= 6
+        and "more" in found.culprit.calls[-2]
+        and found.culprit.calls[-1].startswith("called f49")
     )

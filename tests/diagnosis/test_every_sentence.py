@@ -10,9 +10,21 @@ from typing import Any
 
 from hangdoctor.diagnosis import findings as f
 from hangdoctor.diagnosis import wording
-from hangdoctor.diagnosis.findings import Apart, Clue, Doing, End, Finding, GroupRef, Home, Op, Usual, Waiters
+from hangdoctor.diagnosis.findings import (
+    Apart,
+    Clue,
+    Doing,
+    End,
+    Finding,
+    GroupRef,
+    Home,
+    Op,
+    Usual,
+    Waiters,
+)
 from hangdoctor.diagnosis.wording import differences, terms
-from hangdoctor.model import Frame, Kind
+from hangdoctor.model.capture import Frame
+from hangdoctor.model.diagnosis import Kind
 
 SAID = Path(__file__).parents[1] / "data" / "wording" / "said.txt"
 WORLD = GroupRef("world", "", tuple(range(8)))
@@ -35,7 +47,12 @@ def two(kind: Kind, story: f.Story, **facts: Any) -> Finding:
 
 
 def held(holding: f.Holding, **facts: Any) -> Finding:
-    return one("not_entered", f.NeverReached(REDUCE), holding=holding, **({"frame": LOAD, "doing": SLEEPS} | facts))
+    return one(
+        "not_entered",
+        f.NeverReached(REDUCE),
+        holding=holding,
+        **({"frame": LOAD, "doing": SLEEPS} | facts),
+    )
 
 
 def never(kind: Kind = "not_entered", op: Op | None = REDUCE, **facts: Any) -> Finding:
@@ -153,7 +170,10 @@ def said() -> str:
     for finding in FINDINGS:
         lines += [f"{finding.kind}, {type(finding.story).__name__}: {wording.summary(finding)}"]
         lines += [f"    {wording.advice(finding)}"] if wording.advice(finding) else []
-    lines += [f"{type(fact).__name__}: {wording.evidence(Clue('stack', (5,), fact)).says}" for fact in FACTS]
+    lines += [
+        f"{type(fact).__name__}: {wording.evidence(Clue('stack', (5,), fact)).says}"
+        for fact in FACTS
+    ]
     return "\n".join([*lines, *TERMS]) + "\n"
 
 
@@ -165,7 +185,12 @@ def test_a_cause_has_all_that_the_finding_has() -> None:
     finding = never(frame=LOAD, clues=[Clue("ops", (5, 6), f.EndedCleanly())], against=[TRANSFER])
     finding.confidence = 0.876
     cause = wording.cause(finding)
-    assert (cause.kind, cause.ranks, cause.nodes, cause.confidence) == ("not_entered", [5], ["n2"], 0.88)
+    assert (cause.kind, cause.ranks, cause.nodes, cause.confidence) == (
+        "not_entered",
+        [5],
+        ["n2"],
+        0.88,
+    )
     assert (cause.summary, cause.advice) == (wording.summary(finding), wording.advice(finding))
     [clue], [other] = cause.evidence, cause.alternatives
     assert (

@@ -18,7 +18,8 @@ from hangdoctor.diagnosis.health import Reason, Remaining
 from hangdoctor.diagnosis.ops.evidence import Note, Remark
 from hangdoctor.diagnosis.wording import clues, reasons, remaining, stories, terms
 from hangdoctor.diagnosis.wording.release import release
-from hangdoctor.model import Frame, Kind
+from hangdoctor.model.capture import Frame
+from hangdoctor.model.diagnosis import Kind
 
 VOICE = Path(__file__).parents[2] / "docs" / "voice.md"
 WORLD = GroupRef("world", "", tuple(range(8)))
@@ -70,7 +71,13 @@ def test_each_kind_reads_as_the_voice_has_it() -> None:
 
 
 def test_the_waiters_come_last_and_say_since_when() -> None:
-    one = finding("not_entered", f.NeverReached(REDUCE), frame=LOAD, doing=SLEEPS, waiters=Waiters((0, 1, 2, 3), REDUCE, 41.0))
+    one = finding(
+        "not_entered",
+        f.NeverReached(REDUCE),
+        frame=LOAD,
+        doing=SLEEPS,
+        waiters=Waiters((0, 1, 2, 3), REDUCE, 41.0),
+    )
     said = wording.summary(one)
     assert f"> {said}\n" in VOICE.read_text()
     one.waiters = Waiters((3,), REDUCE, 900.0)
@@ -86,21 +93,35 @@ def test_no_sentence_is_longer_than_it_may_be(width: int) -> None:
         holding=f.OnChild(8, "python helper.py " + "x" * width), waiters=Waiters(tuple(range(0, width, 2)), REDUCE, 41.0),
     )  # fmt: skip
     said = wording.summary(one)
-    assert len(said) <= wording.LONGEST and said.startswith("Rank 5 (n2, pid 7791) never reached all_reduce #12")
+    assert len(said) <= wording.LONGEST and said.startswith(
+        "Rank 5 (n2, pid 7791) never reached all_reduce #12"
+    )
     assert said.endswith(".")
 
 
 def test_one_and_several() -> None:
-    several = Finding("not_entered", [4, 5], f.NeverReached(REDUCE), 0.9, ["n2", "n3"], frame=LOAD, doing=SLEEPS)
+    several = Finding(
+        "not_entered", [4, 5], f.NeverReached(REDUCE), 0.9, ["n2", "n3"], frame=LOAD, doing=SLEEPS
+    )
     assert wording.summary(several).startswith(
         "Ranks 4-5 (n[2-3]) never reached all_reduce #12; they are sleeping in load_batch"
     )
-    assert wording.summary(Finding("stopped", [4, 5], f.Stopped("signal"), 0.9)) == "Ranks 4-5 are stopped (SIGSTOP)."
+    assert (
+        wording.summary(Finding("stopped", [4, 5], f.Stopped("signal"), 0.9))
+        == "Ranks 4-5 are stopped (SIGSTOP)."
+    )
 
 
 @pytest.mark.parametrize(
     ("seconds", "written"),
-    [(0.44, "0.4 s"), (1, "1 s"), (41.2, "41 s"), (119, "119 s"), (720, "12 min"), (11520, "3.2 h")],
+    [
+        (0.44, "0.4 s"),
+        (1, "1 s"),
+        (41.2, "41 s"),
+        (119, "119 s"),
+        (720, "12 min"),
+        (11520, "3.2 h"),
+    ],
 )
 def test_durations(seconds: float, written: str) -> None:
     assert terms.duration(seconds) == written
@@ -108,10 +129,19 @@ def test_durations(seconds: float, written: str) -> None:
 
 def test_operations_are_named_by_their_group_unless_it_is_the_whole_job() -> None:
     assert terms.op(REDUCE) == "all_reduce #12"
-    assert terms.op(Op("all_reduce", 12, GroupRef("tp", "", (2, 3)))) == "all_reduce #12 of TP group 2-3"
-    assert terms.op(Op("all_reduce", 12, GroupRef("", "mine", (0, 1, 3)))) == "all_reduce #12 of group 'mine' (0-1,3)"
+    assert (
+        terms.op(Op("all_reduce", 12, GroupRef("tp", "", (2, 3))))
+        == "all_reduce #12 of TP group 2-3"
+    )
+    assert (
+        terms.op(Op("all_reduce", 12, GroupRef("", "mine", (0, 1, 3))))
+        == "all_reduce #12 of group 'mine' (0-1,3)"
+    )
     assert terms.op(Op("recv", 5, peer=-1)) == "recv #5 from any rank"
-    assert terms.op(Op("all_reduce", frame=Frame("step", "/a/b/train.py", 31))) == "all_reduce in step (train.py:31)"
+    assert (
+        terms.op(Op("all_reduce", frame=Frame("step", "/a/b/train.py", 31)))
+        == "all_reduce in step (train.py:31)"
+    )
 
 
 def _has_words(function: Any, kind: type) -> bool:

@@ -50,7 +50,10 @@ def test_a_stopped_rank_keeps_its_kind_and_gains_the_operation(probed: Stage) ->
 
 
 def test_a_second_pair_of_looks_tells_slow_from_stuck_where_waits_are_usual(probed: Stage) -> None:
-    for scenario, status, kind in (("slow_steps", "slow", "slow"), ("slow_then_stuck", "hang", "not_entered")):
+    for scenario, status, kind in (
+        ("slow_steps", "slow", "slow"),
+        ("slow_then_stuck", "hang", "not_entered"),
+    ):
         probed.play(scenario, 2, moving=range(4))
         verdict = probed.dump()
         (probed.folder / f"stop.{probed.n}").touch()
@@ -58,7 +61,10 @@ def test_a_second_pair_of_looks_tells_slow_from_stuck_where_waits_are_usual(prob
         probed.finish()
         assert verdict["status"] == status, verdict["summary"]
         assert [(c["kind"], c["ranks"]) for c in verdict["causes"]] == [(kind, [2])]
-        assert "may only be slow" not in verdict["summary"] and verdict["causes"][0]["confidence"] > 0.5
+        assert (
+            "may only be slow" not in verdict["summary"]
+            and verdict["causes"][0]["confidence"] > 0.5
+        )
 
 
 def test_a_settle_that_is_given_is_kept_to_and_its_doubt_told(probed: Stage) -> None:
@@ -68,7 +74,11 @@ def test_a_settle_that_is_given_is_kept_to_and_its_doubt_told(probed: Stage) -> 
     interrupt(probed.pid(2))
     probed.finish()
     [cause] = verdict["causes"]
-    assert cause["ranks"] == [2] and cause["alternatives"][0]["kind"] == "slow" and "--settle 4" in cause["advice"]
+    assert (
+        cause["ranks"] == [2]
+        and cause["alternatives"][0]["kind"] == "slow"
+        and "--settle 4" in cause["advice"]
+    )
 
 
 def test_what_stacks_cannot_tell_operations_do(probed: Stage) -> None:

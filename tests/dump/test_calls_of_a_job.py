@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from stage import Stage, hangdoctor, wait_until
 
-from hangdoctor.calls_model import CallTrace
 from hangdoctor.cli.run import STARTUP
 from hangdoctor.diagnosis.calls import main_tid, open_calls, thread_events
+from hangdoctor.model.calls import CallTrace
 from hangdoctor.readers.blackbox import find_boxes
 from hangdoctor.readers.calls import calls_path, last_calls
 
@@ -28,7 +28,9 @@ ROOT = Path(__file__).resolve().parents[2]
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     folder = tmp_path_factory.mktemp("traced")
     path = os.pathsep.join([str(STARTUP), str(ROOT)])
-    with Stage(folder, environ={"HANGDOCTOR_DIR": str(folder / BOXES), "PYTHONPATH": path}) as stage:
+    with Stage(
+        folder, environ={"HANGDOCTOR_DIR": str(folder / BOXES), "PYTHONPATH": path}
+    ) as stage:
         yield stage.wait_ready()
 
 
@@ -42,16 +44,22 @@ def trace_of(stage: Stage, rank: int) -> CallTrace:
 def inside(stage: Stage, rank: int) -> list[str]:
     """The followed functions that the rank's main thread is in, outermost first."""
     trace = trace_of(stage, rank)
-    return [trace.functions[e.function].name for e in open_calls(thread_events(trace, main_tid(trace)))]
+    return [
+        trace.functions[e.function].name for e in open_calls(thread_events(trace, main_tid(trace)))
+    ]
 
 
 def control(stage: Stage, *arguments: str, code: int = 0) -> str:
-    done = hangdoctor("trace", *arguments, "--folder", str(stage.folder / BOXES), cwd=stage.folder, code=code)
+    done = hangdoctor(
+        "trace", *arguments, "--folder", str(stage.folder / BOXES), cwd=stage.folder, code=code
+    )
     return done.stdout + done.stderr
 
 
 def status(stage: Stage) -> list[dict[str, Any]]:
-    done = hangdoctor("trace", "status", "--json", "--folder", str(stage.folder / BOXES), cwd=stage.folder)
+    done = hangdoctor(
+        "trace", "status", "--json", "--folder", str(stage.folder / BOXES), cwd=stage.folder
+    )
     return list(json.loads(done.stdout))
 
 
@@ -60,33 +68,62 @@ def test_switched_on_and_off_while_the_job_runs(stage: Stage) -> None:
     assert "never traced" in control(stage, "tail", "--rank", "2", code=2)
     stage.play("train", moving=range(8))
     said = control(
-        stage, "start", "--follow", "stage,torch.distributed", "--ignore", "torch.distributed.c10d_logger", "--wait", "60"
+        stage,
+        "start",
+        "--follow",
+        "stage,torch.distributed",
+        "--ignore",
+        "torch.distributed.c10d_logger",
+        "--wait",
+        "60",
     )
     assert "ranks 0-7: tracing" in said
     before = {row["rank"]: row["events"] for row in status(stage)}
-    wait_until(lambda: all(r["events"] > before[r["rank"]] + 100 for r in status(stage)), "calls of all ranks are written")
+    wait_until(
+        lambda: all(r["events"] > before[r["rank"]] + 100 for r in status(stage)),
+        "calls of all ranks are written",
+    )
     tail = control(stage, "tail", "--rank", "2", "-n", "60", "--no-wait")
-    assert "> step (jobs/stage.py:" in tail and "all_reduce (distributed/distributed_c10d.py" in tail and "wrapper" not in tail
+    assert (
+        "> step (jobs/stage.py:" in tail
+        and "all_reduce (distributed/distributed_c10d.py" in tail
+        and "wrapper" not in tail
+    )
 
-    os.kill(stage.pid(5), signal.SIGSTOP)  # stopped: read all the same, and named as late by the switch
-    wait_until(lambda: {r["process"] for r in status(stage) if r["rank"] == 5} == {"live"}, "the stopped rank is listed")
+    os.kill(
+        stage.pid(5), signal.SIGSTOP
+    )  # stopped: read all the same, and named as late by the switch
+    wait_until(
+        lambda: {r["process"] for r in status(stage) if r["rank"] == 5} == {"live"},
+        "the stopped rank is listed",
+    )
     first, again = trace_of(stage, 5), trace_of(stage, 5)
     assert len(first.events) > 100 and first.events == again.events
     said = control(stage, "stop", "--wait", "3")
     assert "rank 5: no answer yet" in said and "ranks 0-4,6-7: stopped" in said
     os.kill(stage.pid(5), signal.SIGCONT)
-    wait_until(lambda: {row["state"] for row in status(stage)} == {"stopped"}, "all ranks stopped tracing")
+    wait_until(
+        lambda: {row["state"] for row in status(stage)} == {"stopped"}, "all ranks stopped tracing"
+    )
     (stage.folder / f"stop.{stage.n}").touch()
     stage.finish()
 
 
 def test_a_data_loaders_workers_write_nothing(stage: Stage) -> None:
-    assert "ranks 0-3: tracing" in control(stage, "start", "--follow", "stage", "--ranks", "0-3", "--wait", "60")
-    assert {r["rank"]: r["state"] for r in status(stage)} == {r: "tracing" if r < 4 else "stopped" for r in range(8)}
+    assert "ranks 0-3: tracing" in control(
+        stage, "start", "--follow", "stage", "--ranks", "0-3", "--wait", "60"
+    )
+    assert {r["rank"]: r["state"] for r in status(stage)} == {
+        r: "tracing" if r < 4 else "stopped" for r in range(8)
+    }
     stage.play("load_worker_stuck", 1)
     assert stage.children(1), "the loader has a worker"
     names = {f.name for f in trace_of(stage, 1).functions}
-    assert "load_worker_stuck" in names and "StuckDataset.__getitem__" not in names and "read_forever" not in names
+    assert (
+        "load_worker_stuck" in names
+        and "StuckDataset.__getitem__" not in names
+        and "read_forever" not in names
+    )
     stage.release(1)
 
 
@@ -115,7 +152,9 @@ def test_a_rank_hangs_and_dies_and_its_last_calls_are_right(stage: Stage) -> Non
     assert len(told) == 1 and "called save_checkpoint" in told[0]["says"]
     text = hangdoctor("diagnose", str(bundle), cwd=stage.folder).stdout
     shown = text[text.index("last Python calls") :].split("\n\n")[0].splitlines()
-    assert 4 <= len(shown) <= 8 and any("still in" in line and "save_checkpoint" in line for line in shown)
+    assert 4 <= len(shown) <= 8 and any(
+        "still in" in line and "save_checkpoint" in line for line in shown
+    )
 
     stage.processes[3].kill()
     stage.processes[3].wait(timeout=20)

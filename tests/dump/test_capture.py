@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 from stage import hangdoctor, switches, wait_until
 
-PORT = (2000 + os.getpid() % 2000) * 10  # jobs are told by it: another run of these tests beside this one has another
+PORT = (
+    2000 + os.getpid() % 2000
+) * 10  # jobs are told by it: another run of these tests beside this one has another
 SLEEPER = "import sys, time; open(sys.argv[1], 'w').close(); time.sleep(3600)"
 FORKING = """
 import multiprocessing, os, sys, time
@@ -28,14 +30,24 @@ time.sleep(3600)
 
 
 @contextlib.contextmanager
-def processes(folder: Path, sources: list[tuple[dict[str, str], str]], command: list[str] | None = None) -> Iterator[list[int]]:
+def processes(
+    folder: Path, sources: list[tuple[dict[str, str], str]], command: list[str] | None = None
+) -> Iterator[list[int]]:
     """Start one process for each (environment, source); ready means that each has made its file."""
     started = []
-    base = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE") and not k.startswith("SLURM")}
+    base = {
+        k: v
+        for k, v in os.environ.items()
+        if k not in ("RANK", "WORLD_SIZE") and not k.startswith("SLURM")
+    }
     for i, (env, source) in enumerate(sources):
         ready = folder / f"ready.{i}"
         started.append(
-            subprocess.Popen([*(command or [sys.executable, "-c"]), source, str(ready)], env=base | env, start_new_session=True)
+            subprocess.Popen(
+                [*(command or [sys.executable, "-c"]), source, str(ready)],
+                env=base | env,
+                start_new_session=True,
+            )
         )
     try:
         for i, process in enumerate(started):
@@ -53,8 +65,22 @@ def ranks(port: int, count: int, **more: str) -> list[dict[str, str]]:
     return [shared | {"RANK": str(r), "LOCAL_RANK": str(r)} | more for r in range(count)]
 
 
-def dump(folder: Path, job: str, *more: str, code: int = 0, env: dict[str, str] | None = None) -> dict[str, Any]:
-    done = hangdoctor("dump", "--local", "--job", job, "--json", "-", "--no-bundle", *more, cwd=folder, code=code, env=env)
+def dump(
+    folder: Path, job: str, *more: str, code: int = 0, env: dict[str, str] | None = None
+) -> dict[str, Any]:
+    done = hangdoctor(
+        "dump",
+        "--local",
+        "--job",
+        job,
+        "--json",
+        "-",
+        "--no-bundle",
+        *more,
+        cwd=folder,
+        code=code,
+        env=env,
+    )
     return dict(json.loads(done.stdout))
 
 
@@ -80,7 +106,9 @@ def test_ranks_are_found_by_every_launchers_variables(environ: dict[str, str]) -
 def test_launchers_are_no_ranks() -> None:
     from hangdoctor.readers.discover import is_launcher
 
-    assert is_launcher(["/venv/bin/python", "/venv/bin/torchrun", "--nproc_per_node", "8", "train.py"])
+    assert is_launcher(
+        ["/venv/bin/python", "/venv/bin/torchrun", "--nproc_per_node", "8", "train.py"]
+    )
     assert is_launcher(["python", "-m", "torch.distributed.run", "train.py"])
     assert is_launcher(["srun", "-N4", "python", "train.py"])
     assert is_launcher(["python3", "-u", "-m", "deepspeed.launcher.launch", "train.py"])
@@ -138,7 +166,9 @@ def test_none_found_says_what_was_looked_for(tmp_path: Path) -> None:
 def test_pids_without_a_rank_are_numbered_in_their_order(tmp_path: Path) -> None:
     with processes(tmp_path, [({}, SLEEPER), ({}, SLEEPER)]) as pids:
         arguments = [a for p in reversed(pids) for a in ("--pid", str(p))]
-        done = hangdoctor("dump", *arguments, "--settle", "0.2", "--json", "-", "--no-bundle", cwd=tmp_path)
+        done = hangdoctor(
+            "dump", *arguments, "--settle", "0.2", "--json", "-", "--no-bundle", cwd=tmp_path
+        )
         verdict = json.loads(done.stdout)
     assert [(r["rank"], r["pid"]) for r in verdict["ranks"]] == [(0, pids[1]), (1, pids[0])]
     assert any("no rank in its environment" in note for note in verdict["notes"])
@@ -147,7 +177,17 @@ def test_pids_without_a_rank_are_numbered_in_their_order(tmp_path: Path) -> None
 def test_gpu_and_places_are_in_the_report(tmp_path: Path) -> None:
     environs = ranks(PORT + 4, 2, CUDA_VISIBLE_DEVICES="4,6", LOCAL_WORLD_SIZE="2")
     with processes(tmp_path, [(e, SLEEPER) for e in environs]) as pids:
-        text = hangdoctor("dump", "--local", "--job", str(PORT + 4), "--settle", "0.2", "--bundle", "kept", cwd=tmp_path).stdout
+        text = hangdoctor(
+            "dump",
+            "--local",
+            "--job",
+            str(PORT + 4),
+            "--settle",
+            "0.2",
+            "--bundle",
+            "kept",
+            cwd=tmp_path,
+        ).stdout
         verdict = json.loads((tmp_path / "kept" / "diagnosis.json").read_text())
     assert [(r["gpu"], r["local_rank"], r["node"]) for r in verdict["ranks"]] == [
         ("4", 0, os.uname().nodename),
@@ -157,17 +197,23 @@ def test_gpu_and_places_are_in_the_report(tmp_path: Path) -> None:
 
 
 def test_state_of_every_thread_is_read_before_anything_is_attached() -> None:
-    from hangdoctor.model import ProcessSample, ThreadSample
+    from hangdoctor.model.capture import ProcessSample, ThreadSample
     from hangdoctor.readers.node import may_attach
 
-    assert may_attach(ProcessSample(0.0, "S", threads=[ThreadSample(1, state="S"), ThreadSample(2, state="R")]))
-    assert not may_attach(ProcessSample(0.0, "S", threads=[ThreadSample(1, state="S"), ThreadSample(2, state="D")]))
+    assert may_attach(
+        ProcessSample(0.0, "S", threads=[ThreadSample(1, state="S"), ThreadSample(2, state="R")])
+    )
+    assert not may_attach(
+        ProcessSample(0.0, "S", threads=[ThreadSample(1, state="S"), ThreadSample(2, state="D")])
+    )
     for state in ("T", "t", "D", "Z", ""):
         assert not may_attach(ProcessSample(0.0, state, threads=[ThreadSample(1, state=state)]))
 
 
 @pytest.mark.parametrize("mode", ["--native", "--blocking", ""])
-def test_no_thread_stays_stopped_when_hangdoctor_is_killed_in_the_middle(tmp_path: Path, mode: str) -> None:
+def test_no_thread_stays_stopped_when_hangdoctor_is_killed_in_the_middle(
+    tmp_path: Path, mode: str
+) -> None:
     with processes(tmp_path, [(e, SLEEPER) for e in ranks(PORT + 5, 2)]) as pids:
         for _ in range(3):
             before = set(_pyspies())
@@ -182,15 +228,23 @@ def test_no_thread_stays_stopped_when_hangdoctor_is_killed_in_the_middle(tmp_pat
                 "--no-bundle",
                 *([mode] if mode else []),
             ]
-            tool = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            wait_until(lambda b=before, t=tool: set(_pyspies()) - b or t.poll() is not None, "py-spy at work")
+            tool = subprocess.Popen(
+                command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+            wait_until(
+                lambda b=before, t=tool: set(_pyspies()) - b or t.poll() is not None,
+                "py-spy at work",
+            )
             tool.kill()
             tool.wait(timeout=10)
             wait_until(lambda b=before: not (set(_pyspies()) - b), "py-spy gone")
             for pid in pids:
                 for task in Path(f"/proc/{pid}/task").iterdir():
                     wait_until(
-                        lambda t=task: (t / "stat").read_text().rpartition(")")[2].split()[0] not in "Tt", f"{task} runs on"
+                        lambda t=task: (
+                            (t / "stat").read_text().rpartition(")")[2].split()[0] not in "Tt"
+                        ),
+                        f"{task} runs on",
                     )
 
 
@@ -209,13 +263,18 @@ def test_a_stopped_process_is_read_without_being_touched(tmp_path: Path) -> None
         os.kill(pids[1], signal.SIGSTOP)
         wait_until(lambda: "T (stopped)" in switches(pids[1]), "stopped")
         verdict = dump(tmp_path, str(PORT + 6), "--native", "--timeout", "15")
-        assert not any("deadline" in m["why"] for m in verdict["missing"])  # no py-spy sat in front of it until the end
+        assert not any(
+            "deadline" in m["why"] for m in verdict["missing"]
+        )  # no py-spy sat in front of it until the end
         assert "T (stopped)" in switches(pids[1])
     assert verdict["causes"][0]["kind"] == "stopped" and verdict["causes"][0]["ranks"] == [1]
     assert any("read without stopping it" in note for note in verdict["notes"])
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root to become somebody else")
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("setpriv") is None,
+    reason="needs root to become somebody else",
+)
 def test_without_the_right_to_read_it_says_what_to_do(tmp_path: Path) -> None:
     # As another user without the right to trace, reading a process of root: nothing but the public part of /proc.
     with processes(tmp_path, [(ranks(PORT + 7, 2)[0], SLEEPER)]) as pids:
@@ -230,7 +289,9 @@ def test_without_the_right_to_read_it_says_what_to_do(tmp_path: Path) -> None:
         pytest.skip("the interpreter of this checkout is not readable for other users")
     verdict = json.loads(done.stdout)
     assert verdict["status"] == "unknown"
-    assert any("ptrace_scope" in note and "CAP_SYS_PTRACE" in note for note in verdict["notes"]), verdict["notes"]
+    assert any("ptrace_scope" in note and "CAP_SYS_PTRACE" in note for note in verdict["notes"]), (
+        verdict["notes"]
+    )
     assert verdict["missing"][0]["what"] == "stack"
     assert verdict["ranks"][0]["state"].startswith("S")  # /proc alone still tells the state
 
@@ -249,9 +310,20 @@ def test_names_that_are_no_utf8_do_not_end_a_capture(tmp_path: Path) -> None:
     """A path in Latin-1 among a rank's arguments, as old data sets have; it goes into messages and bundles."""
     folder = tmp_path / os.fsdecode(b"caf\xe9")
     folder.mkdir()
-    with processes(folder, [({"RANK": "0", "WORLD_SIZE": "1", "TORCHELASTIC_RUN_ID": f"latin-{PORT}"}, SLEEPER)]):
+    with processes(
+        folder,
+        [({"RANK": "0", "WORLD_SIZE": "1", "TORCHELASTIC_RUN_ID": f"latin-{PORT}"}, SLEEPER)],
+    ):
         told = hangdoctor(
-            "dump", "--local", "--job", f"latin-{PORT}", "--json", "-", "--bundle", str(tmp_path / "b"), cwd=tmp_path
+            "dump",
+            "--local",
+            "--job",
+            f"latin-{PORT}",
+            "--json",
+            "-",
+            "--bundle",
+            str(tmp_path / "b"),
+            cwd=tmp_path,
         )
     assert json.loads(told.stdout)["job"]["world_size"] == 1
     assert "caf\ufffd" in (tmp_path / "b" / "capture.json").read_text()

@@ -22,7 +22,9 @@ pytestmark = pytest.mark.timeout(200)
 
 
 @contextlib.contextmanager
-def processes(code: str, *environs: dict[str, str], hold: str = "") -> Iterator[list[subprocess.Popen[bytes]]]:
+def processes(
+    code: str, *environs: dict[str, str], hold: str = ""
+) -> Iterator[list[subprocess.Popen[bytes]]]:
     """One Python process for each environment; ready when it has said so."""
     started: list[subprocess.Popen[bytes]] = []
     try:
@@ -43,7 +45,12 @@ def processes(code: str, *environs: dict[str, str], hold: str = "") -> Iterator[
 
 
 def rank(number: int, world: int, **more: str) -> dict[str, str]:
-    return {"RANK": str(number), "WORLD_SIZE": str(world), "MASTER_ADDR": "10.255.0.1", "MASTER_PORT": "28899"} | more
+    return {
+        "RANK": str(number),
+        "WORLD_SIZE": str(world),
+        "MASTER_ADDR": "10.255.0.1",
+        "MASTER_PORT": "28899",
+    } | more
 
 
 SLEEPS = "import time; print('up', flush=True); time.sleep(600)"
@@ -56,7 +63,10 @@ def dumped(tmp_path: Path, *words: str) -> dict[str, Any]:
 
 
 def test_a_folder_of_black_boxes_that_does_not_answer(tmp_path: Path) -> None:
-    with stuck(tmp_path / "stuck") as folder, processes(SLEEPS, rank(0, 1, HANGDOCTOR_DIR=str(folder))):
+    with (
+        stuck(tmp_path / "stuck") as folder,
+        processes(SLEEPS, rank(0, 1, HANGDOCTOR_DIR=str(folder))),
+    ):
         found = dumped(tmp_path, "--timeout", "12")
     assert found["stacks"][0]["ranks"] == [0]  # what else there is to see was seen
     assert [r["state"] for r in found["ranks"]] == ["S still"]  # and twice
@@ -66,7 +76,17 @@ def test_a_folder_of_black_boxes_that_does_not_answer(tmp_path: Path) -> None:
 def test_a_place_for_the_bundle_that_does_not_answer(tmp_path: Path) -> None:
     """The verdict is told all the same; then what went wrong."""
     with stuck(tmp_path / "stuck") as folder, processes(SLEEPS, rank(0, 1)) as (process,):
-        words = ("dump", "--pid", str(process.pid), "--settle", "0", "--timeout", "5", "--bundle", str(folder / "kept"))
+        words = (
+            "dump",
+            "--pid",
+            str(process.pid),
+            "--settle",
+            "0",
+            "--timeout",
+            "5",
+            "--bundle",
+            str(folder / "kept"),
+        )
         done = hangdoctor(*words, cwd=tmp_path, code=1)
     assert "Rank 0" in done.stdout
     assert "did not answer" in done.stderr and str(folder) in done.stderr
@@ -75,15 +95,22 @@ def test_a_place_for_the_bundle_that_does_not_answer(tmp_path: Path) -> None:
 def test_a_world_that_nobody_has(tmp_path: Path) -> None:
     loopback = rank(0, 1_999_999, MASTER_ADDR="127.0.0.1", MASTER_PORT="28899")
     with processes(SLEEPS, loopback):
-        target = ("--local", "--job", "127.0.0.1:28899", "--no-bundle", "--settle", "0", "--json", "-")
+        target = (
+            "--local",
+            "--job",
+            "127.0.0.1:28899",
+            "--no-bundle",
+            "--settle",
+            "0",
+            "--json",
+            "-",
+        )
         found = json.loads(hangdoctor("dump", *target, cwd=tmp_path).stdout)
     assert [r["rank"] for r in found["ranks"]] == [0]
 
 
 def test_a_rank_of_five_hundred_threads(tmp_path: Path) -> None:
-    code = (
-        "import threading, time\nfor _ in range(500): threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
-    )
+    code = "import threading, time\nfor _ in range(500): threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
     with processes(code + SLEEPS, rank(0, 1)):
         found = dumped(tmp_path, "--timeout", "20", "--settle", "0.5")
     assert [r["state"] for r in found["ranks"]] == ["S still"]
@@ -138,7 +165,9 @@ def test_more_ranks_on_one_host_than_can_be_read_in_time(tmp_path: Path) -> None
 def stuck_pyspy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A py-spy that never answers, and whose child keeps its pipes open after it is killed."""
     program = tmp_path / "py-spy"
-    program.write_text(f"#!/bin/sh\ntrap '' TERM\nsleep 1000 &\necho $! >>{tmp_path}/children\nwait\nsleep 1000\n")
+    program.write_text(
+        f"#!/bin/sh\ntrap '' TERM\nsleep 1000 &\necho $! >>{tmp_path}/children\nwait\nsleep 1000\n"
+    )
     program.chmod(0o755)
     monkeypatch.setattr(pyspy, "find_pyspy", lambda: str(program))
     return tmp_path / "children"
@@ -155,7 +184,9 @@ def test_a_py_spy_that_hangs(stuck_pyspy: Path) -> None:
 
 
 @pytest.mark.timeout(100)
-def test_a_py_spy_that_hangs_costs_half_the_time_and_not_the_second_sample(stuck_pyspy: Path) -> None:
+def test_a_py_spy_that_hangs_costs_half_the_time_and_not_the_second_sample(
+    stuck_pyspy: Path,
+) -> None:
     from hangdoctor.readers.node import CaptureOptions, capture_node
 
     with processes(SLEEPS, rank(0, 1)) as (process,):

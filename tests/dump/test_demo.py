@@ -22,12 +22,16 @@ dist.barrier()
 
 @pytest.mark.torch
 @pytest.mark.timeout(120)
-def test_the_demo_keeps_a_bundle_outside_of_the_current_folder_and_says_what_is_next(tmp_path: Path) -> None:
+def test_the_demo_keeps_a_bundle_outside_of_the_current_folder_and_says_what_is_next(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "job.py").write_text(JOB)
     (tmp_path / "tmp").mkdir()
     (tmp_path / "here").mkdir()
     env = os.environ | {"TMPDIR": str(tmp_path / "tmp")}
-    said = hangdoctor("demo", "--script", str(tmp_path / "job.py"), "--ranks", "2", cwd=tmp_path / "here", env=env).stdout
+    said = hangdoctor(
+        "demo", "--script", str(tmp_path / "job.py"), "--ranks", "2", cwd=tmp_path / "here", env=env
+    ).stdout
     assert "HANG Rank 1" in said
     [following] = re.findall(r"^next +hangdoctor (report \S+ --html demo\.html)$", said, re.M)
     [kept] = list((tmp_path / "tmp").iterdir())  # the job's own files are gone

@@ -32,8 +32,12 @@ time.sleep(600)
 def probed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """One rank of a torchrun with a run id, with a black box: its folder."""
     folder = str(tmp_path_factory.mktemp("named") / "boxes")
-    [environ] = ranks(PORT + 60, 1, TORCHELASTIC_RUN_ID=RUN, HANGDOCTOR_DIR=folder, OMP_NUM_THREADS="1")
-    with subprocess.Popen([sys.executable, "-c", RANK], env=os.environ | environ, stdout=subprocess.PIPE) as process:
+    [environ] = ranks(
+        PORT + 60, 1, TORCHELASTIC_RUN_ID=RUN, HANGDOCTOR_DIR=folder, OMP_NUM_THREADS="1"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", RANK], env=os.environ | environ, stdout=subprocess.PIPE
+    ) as process:
         try:
             assert process.stdout is not None and process.stdout.readline() == b"up\n"
             yield folder
@@ -45,13 +49,35 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.mark.parametrize(
     "name",
     [f"torchrun:{RUN}", RUN, f"{RUN}-127.0.0.1-{PORT + 60}", f"127.0.0.1:{PORT + 60}", RUN.upper()],
-    ids=["key", "part", "folder", "address", "capitals"],  # ports differ between the workers of one test run
+    ids=[
+        "key",
+        "part",
+        "folder",
+        "address",
+        "capitals",
+    ],  # ports differ between the workers of one test run
 )
-def test_every_verb_takes_the_name_that_any_verb_prints(probed: str, tmp_path: Path, name: str) -> None:
-    dump = hangdoctor("dump", "--local", "--job", name, "--settle", "0", "--no-bundle", "--json", "-", cwd=tmp_path)
+def test_every_verb_takes_the_name_that_any_verb_prints(
+    probed: str, tmp_path: Path, name: str
+) -> None:
+    dump = hangdoctor(
+        "dump",
+        "--local",
+        "--job",
+        name,
+        "--settle",
+        "0",
+        "--no-bundle",
+        "--json",
+        "-",
+        cwd=tmp_path,
+    )
     assert json.loads(dump.stdout)["job"]["id"] == f"torchrun:{RUN}"
     for folder in ((), ("--folder", probed)):
-        assert "never traced" in hangdoctor("trace", "status", "--job", name, *folder, cwd=tmp_path).stdout
+        assert (
+            "never traced"
+            in hangdoctor("trace", "status", "--job", name, *folder, cwd=tmp_path).stdout
+        )
     hangdoctor("trace", "export", probed, "--job", name, "-o", "timeline", cwd=tmp_path)
 
 
@@ -72,10 +98,16 @@ def test_names_and_parts_of_names(wanted: str, names: list[str], named: bool) ->
 
 
 def test_the_whole_name_goes_before_a_part_of_another() -> None:
-    assert is_exactly("slurm:7.1", "slurm-7.1") and not is_exactly("slurm:7.1", "slurm-7.10") and not is_exactly("", "")
+    assert (
+        is_exactly("slurm:7.1", "slurm-7.1")
+        and not is_exactly("slurm:7.1", "slurm-7.10")
+        and not is_exactly("", "")
+    )
     environ = {"MASTER_ADDR": "n1", "MASTER_PORT": "9", "TORCHELASTIC_RUN_ID": "x"}
     job = Job("torchrun:x", [Found(1, 0, 0, 1, 0, 1, "torchrun:x", 0.0, "me", ["python"], environ)])
-    assert job.names == ["torchrun:x", "x-n1-9"] and job.is_named("x-n1-9") and not job.is_named("y")
+    assert (
+        job.names == ["torchrun:x", "x-n1-9"] and job.is_named("x-n1-9") and not job.is_named("y")
+    )
 
 
 def test_quiet_is_the_sentence_alone_where_there_was_a_choice(tmp_path: Path) -> None:
@@ -86,7 +118,9 @@ def test_quiet_is_the_sentence_alone_where_there_was_a_choice(tmp_path: Path) ->
         processes(second, [(e, SLEEPER) for e in ranks(PORT + 62, 1)]),
     ):
         flags = ("--local", "--job", f"127.0.0.1:{PORT + 61}", "--settle", "0")
-        quiet = hangdoctor("dump", *flags, "--quiet", "--json", "verdict", "--no-bundle", cwd=tmp_path)
+        quiet = hangdoctor(
+            "dump", *flags, "--quiet", "--json", "verdict", "--no-bundle", cwd=tmp_path
+        )
         loud = hangdoctor("dump", *flags, "--no-bundle", cwd=tmp_path)
     assert quiet.stderr == "" and len(quiet.stdout.splitlines()) == 1
     told = " is shown (--job); also on this host: "
@@ -97,27 +131,40 @@ def test_quiet_is_the_sentence_alone_where_there_was_a_choice(tmp_path: Path) ->
 def test_quiet_still_says_why_nobody_answered(tmp_path: Path) -> None:
     ssh = tmp_path / "bin" / "ssh"
     ssh.parent.mkdir()
-    ssh.write_text("#!/bin/sh\necho 'ssh: connect to host n1 port 22: Connection refused' >&2\nexit 255\n")
+    ssh.write_text(
+        "#!/bin/sh\necho 'ssh: connect to host n1 port 22: Connection refused' >&2\nexit 255\n"
+    )
     ssh.chmod(0o755)
     (tmp_path / "hosts").write_text("n1\n")
     env = os.environ | {"PATH": f"{ssh.parent}:{os.environ['PATH']}"}
-    said = hangdoctor("dump", "--hostfile", "hosts", "--quiet", "--no-bundle", cwd=tmp_path, env=env)
-    assert "no rank was captured (n1: ssh: connect to host n1 port 22: Connection refused)" in said.stdout
+    said = hangdoctor(
+        "dump", "--hostfile", "hosts", "--quiet", "--no-bundle", cwd=tmp_path, env=env
+    )
+    assert (
+        "no rank was captured (n1: ssh: connect to host n1 port 22: Connection refused)"
+        in said.stdout
+    )
 
 
 def test_what_may_not_be_read_is_explained_once(tmp_path: Path) -> None:
     """A report on a process without a stack: the reason stands in the sentence, and nowhere again."""
     pyspy = "not permitted to read the process"
     from hangdoctor.diagnosis import diagnose
-    from hangdoctor.model import JobCapture, NodeCapture, ProcessSample, RankCapture
+    from hangdoctor.model.capture import JobCapture, NodeCapture, ProcessSample, RankCapture
     from hangdoctor.report.terminal import plain
 
     samples = [ProcessSample(float(at), "S", stack_error=pyspy) for at in range(2)]
     note = f"stacks could not be read: {pyspy}; the verdict rests on /proc alone"
     node = NodeCapture(
-        "n1", notes=[note], ranks=[RankCapture(pid=9, rank=r, node="n1", world_size=2, samples=samples) for r in range(2)]
+        "n1",
+        notes=[note],
+        ranks=[
+            RankCapture(pid=9, rank=r, node="n1", world_size=2, samples=samples) for r in range(2)
+        ],
     )
     diagnosis = diagnose(JobCapture("pids:9", [node], world_size=2))
     assert plain(diagnosis).count(pyspy) == 1
-    assert "stacks could not be read: see above; the verdict rests on /proc alone" in plain(diagnosis)
+    assert "stacks could not be read: see above; the verdict rests on /proc alone" in plain(
+        diagnosis
+    )
     assert {m.why for m in diagnosis.missing} == {pyspy}  # for programs it is told of each

@@ -67,7 +67,9 @@ CASES: list[tuple[str, int, str, str, Release]] = [
 ]
 
 
-@pytest.mark.parametrize(("scenario", "rank", "kind", "function", "release"), CASES, ids=[c[0] for c in CASES])
+@pytest.mark.parametrize(
+    ("scenario", "rank", "kind", "function", "release"), CASES, ids=[c[0] for c in CASES]
+)
 def test_names_the_rank_and_the_kind(
     stage: Stage, scenario: str, rank: int, kind: str, function: str, release: Release
 ) -> None:
@@ -153,7 +155,10 @@ def test_everyone_in_one_operation_is_in_communication(tmp_path: Path) -> None:
 def test_start_stall_names_who_has_not_joined(tmp_path: Path) -> None:
     with Stage(tmp_path / "late", late=5) as job:
         wait_until(lambda: job.marks("at", 0) == set(range(8)), "all ranks started")
-        wait_until(lambda: "init_process_group" in str(job.dump("--settle", "0")["stacks"]), "others in rendezvous")
+        wait_until(
+            lambda: "init_process_group" in str(job.dump("--settle", "0")["stacks"]),
+            "others in rendezvous",
+        )
         for rank in range(1, 8):
             job.wait_rest(rank)
         verdict = job.dump()
@@ -170,7 +175,10 @@ def test_end_stall_names_who_is_left(tmp_path: Path) -> None:
         job.wait_ready()
         job.n = 1
         (job.folder / "cmd.1").write_text('{"scenario": "leave", "rank": 2}')
-        wait_until(lambda: all("Z (zombie)" in switches(job.pid(r)) for r in (0, 1, 3)), "three ranks have left")
+        wait_until(
+            lambda: all("Z (zombie)" in switches(job.pid(r)) for r in (0, 1, 3)),
+            "three ranks have left",
+        )
         job.wait_rest(2)
         verdict = job.dump()
         assert named(verdict) == [("end_stall", [2])], verdict["summary"]

@@ -12,14 +12,15 @@ import pytest
 from stage import hangdoctor, wait_until
 from test_capture import PORT, SLEEPER, dump, processes, ranks
 
-from hangdoctor.calls_model import CallTrace
-from hangdoctor.cli.trace_target import Traced, row_of
-from hangdoctor.model import RankCapture
-from hangdoctor.probe.box import Box as WrittenBox
-from hangdoctor.readers import boxes, pyspy
-from hangdoctor.readers.blackbox import Box, find_boxes, named_folder
+from hangdoctor.cli.trace.target import Traced, row_of
+from hangdoctor.model.calls import CallTrace
+from hangdoctor.model.capture import RankCapture
+from hangdoctor.probe.box import BoxWriter as WrittenBox
+from hangdoctor.readers import pyspy
+from hangdoctor.readers import rank_operations as boxes
+from hangdoctor.readers.blackbox import BlackBox, find_boxes, named_folder
 from hangdoctor.readers.discover import find_jobs, lost_ranks, rank_of
-from hangdoctor.readers.sources import Sources
+from hangdoctor.readers.source_lines import Sources
 
 STARTS_RANKS = f"""
 import os, subprocess, sys
@@ -36,9 +37,13 @@ signal.pause()
 
 def test_a_command_line_that_is_no_utf8_costs_neither_verdict_nor_bundle(tmp_path: Path) -> None:
     program = [sys.executable, "-c", SLEEPER.replace("argv[1]", "argv[2]")]
-    with processes(tmp_path, [(env, os.fsdecode(b"caf\xe9")) for env in ranks(PORT + 31, 1)], program):
+    with processes(
+        tmp_path, [(env, os.fsdecode(b"caf\xe9")) for env in ranks(PORT + 31, 1)], program
+    ):
         job = f"127.0.0.1:{PORT + 31}"
-        hangdoctor("dump", "--local", "--job", job, "--settle", "0", "--bundle", "kept", cwd=tmp_path)
+        hangdoctor(
+            "dump", "--local", "--job", job, "--settle", "0", "--bundle", "kept", cwd=tmp_path
+        )
     again = json.loads(hangdoctor("diagnose", "kept", "--json", "-", cwd=tmp_path).stdout)
     assert [r["rank"] for r in again["ranks"]] == [0]
     assert "caf\ufffd" in (tmp_path / "kept" / "capture.json").read_text()
@@ -57,12 +62,22 @@ def test_names_of_files_that_are_no_utf8(tmp_path: Path) -> None:
 def test_a_terminal_without_our_characters_still_shows_the_verdict(tmp_path: Path) -> None:
     data = str(Path(__file__).parents[1] / "data" / "pyspy" / "text.out")
     for errors in ("", ":surrogateescape"):
-        said = hangdoctor("diagnose", data, cwd=tmp_path, env=dict(os.environ) | {"PYTHONIOENCODING": f"ascii{errors}"})
+        said = hangdoctor(
+            "diagnose",
+            data,
+            cwd=tmp_path,
+            env=dict(os.environ) | {"PYTHONIOENCODING": f"ascii{errors}"},
+        )
         assert "UNKNOWN" in said.stdout
 
 
 def test_a_launcher_of_the_users_own_under_a_scheduler_is_no_rank(tmp_path: Path) -> None:
-    step = {"SLURM_JOB_ID": str(PORT + 32), "SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}
+    step = {
+        "SLURM_JOB_ID": str(PORT + 32),
+        "SLURM_STEP_ID": "0",
+        "SLURM_PROCID": "0",
+        "SLURM_NTASKS": "1",
+    }
     with processes(tmp_path, [(step, STARTS_RANKS)]) as [launcher]:
         verdict = dump(tmp_path, f"slurm:{PORT + 32}.0", "--settle", "0")
     assert [r["rank"] for r in verdict["ranks"]] == [0, 1] and verdict["job"]["world_size"] == 2
@@ -70,26 +85,48 @@ def test_a_launcher_of_the_users_own_under_a_scheduler_is_no_rank(tmp_path: Path
 
 
 def test_ranks_that_go_round_the_hosts_are_not_missed_here(tmp_path: Path) -> None:
-    shared = {"OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "PMIX_NAMESPACE": f"round{PORT}"}
-    own = [shared | {"OMPI_COMM_WORLD_RANK": str(r), "OMPI_COMM_WORLD_LOCAL_RANK": str(i)} for i, r in enumerate((0, 4))]
+    shared = {
+        "OMPI_COMM_WORLD_SIZE": "8",
+        "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+        "PMIX_NAMESPACE": f"round{PORT}",
+    }
+    own = [
+        shared | {"OMPI_COMM_WORLD_RANK": str(r), "OMPI_COMM_WORLD_LOCAL_RANK": str(i)}
+        for i, r in enumerate((0, 4))
+    ]
     with processes(tmp_path, [(env, SLEEPER) for env in own]):
         [job] = [j for j in find_jobs() if j.key == f"mpi:round{PORT}"]
         assert [f.rank for f in job.ranks] == [0, 4] and lost_ranks(job, "n") == []
 
 
-@pytest.mark.parametrize("told", ["20261121000000", "300000000", "²", "-1", "1e3", "9" * 5000], ids=str.strip)
+@pytest.mark.parametrize(
+    "told", ["20261121000000", "300000000", "²", "-1", "1e3", "9" * 5000], ids=str.strip
+)
 def test_a_variable_of_that_name_that_is_no_rank(told: str) -> None:
     assert rank_of({"RANK": told, "WORLD_SIZE": "2"}) is None
     assert rank_of({"RANK": "1", "WORLD_SIZE": told}) == (1, 0, -1, 0)
 
 
 def test_a_dead_box_of_a_process_that_had_the_same_number_is_not_the_ranks() -> None:
-    box = Box("/boxes/n-77.blackbox", 77, 0, 2, "n", "j", "dead", "running", created_s=1000.0, heartbeat_s=1100.0)
+    box = BlackBox(
+        "/boxes/n-77.blackbox",
+        77,
+        0,
+        2,
+        "n",
+        "j",
+        "dead",
+        "running",
+        created_s=1000.0,
+        heartbeat_s=1100.0,
+    )
     assert boxes._box_of(RankCapture(pid=77, rank=0, started=5000.0), [box]) is None
     assert boxes._box_of(RankCapture(pid=77, rank=0, started=999.0), [box]) is box
 
 
-def test_a_stack_reader_that_cannot_be_started_is_a_reason_not_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stack_reader_that_cannot_be_started_is_a_reason_not_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "py-spy").write_bytes(b"of another architecture")
     (tmp_path / "py-spy").chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
@@ -97,7 +134,9 @@ def test_a_stack_reader_that_cannot_be_started_is_a_reason_not_an_end(tmp_path: 
 
 
 def test_a_relative_folder_is_meant_from_where_the_rank_stands(tmp_path: Path) -> None:
-    with processes(tmp_path, [(env | {"HANGDOCTOR_DIR": "boxes"}, SLEEPER) for env in ranks(PORT + 33, 1)]) as [pid]:
+    with processes(
+        tmp_path, [(env | {"HANGDOCTOR_DIR": "boxes"}, SLEEPER) for env in ranks(PORT + 33, 1)]
+    ) as [pid]:
         assert named_folder("boxes", pid) == Path.cwd() / "boxes"
         assert named_folder("/boxes", pid) == Path("/boxes")
     assert named_folder("boxes", pid) == Path("boxes")  # it is gone
@@ -113,7 +152,7 @@ def test_boxes_are_not_looked_for_in_the_depths_of_a_users_folder(tmp_path: Path
 
 
 def test_a_rank_that_ends_while_its_calls_are_listed(tmp_path: Path) -> None:
-    box = Box(str(tmp_path / "n-1.blackbox"), 1, 0, 1, "n", "j", "live", "running", 1.0, 1.0)
+    box = BlackBox(str(tmp_path / "n-1.blackbox"), 1, 0, 1, "n", "j", "live", "running", 1.0, 1.0)
     assert row_of(Traced(box, CallTrace(rank=0, pid=1, state="tracing", written=7))).events == 7
 
 
@@ -124,7 +163,10 @@ def test_source_files_that_do_not_come_cost_their_patience_once(tmp_path: Path) 
     sources = Sources(patience_s=0.2)
     assert sources.line(str(tmp_path / "other.py"), 3) == "second"
     assert [sources.line(str(tmp_path / "train.py"), n) for n in range(50)] == [""] * 50
-    assert sources.line(str(tmp_path / "other.py"), 3) == "second" and sources.line(str(tmp_path / "other.py"), 9) == ""
+    assert (
+        sources.line(str(tmp_path / "other.py"), 3) == "second"
+        and sources.line(str(tmp_path / "other.py"), 9) == ""
+    )
     with (tmp_path / "train.py").open("w"):
         pass  # who waited goes on
 
@@ -133,9 +175,13 @@ def test_a_dump_ends_although_the_program_file_cannot_be_read(tmp_path: Path) ->
     program = tmp_path / "train.py"
     os.mkfifo(program)
     [env] = ranks(PORT + 34, 1)
-    rank = subprocess.Popen([sys.executable, str(program), str(tmp_path / "ready")], env=os.environ | env)
+    rank = subprocess.Popen(
+        [sys.executable, str(program), str(tmp_path / "ready")], env=os.environ | env
+    )
     try:
-        program.write_text(SLEEPER)  # the interpreter reads it once; whoever opens it later waits for good
+        program.write_text(
+            SLEEPER
+        )  # the interpreter reads it once; whoever opens it later waits for good
         wait_until((tmp_path / "ready").exists, "the rank is ready")
         verdict = dump(tmp_path, f"127.0.0.1:{PORT + 34}", "--settle", "0")
     finally:

@@ -19,10 +19,18 @@ ROOT = Path(__file__).resolve().parents[2]
 CASES = [
     ("dead_child", r"[iI]ts child \d+ is dead \(exit code 3\)", r"process \d+ ended"),
     ("stopped_child", r"[iI]ts child \d+ is stopped", r"kill -CONT \d+"),
-    ("endless_command", r"[iI]t waits for its child \d+ \(sleep 3600\)", r"process \d+ on \S+ waits for .*timeout"),
+    (
+        "endless_command",
+        r"[iI]t waits for its child \d+ \(sleep 3600\)",
+        r"process \d+ on \S+ waits for .*timeout",
+    ),
     ("full_pipe", r"blocked in write on a pipe", r"pipe is full and no process reads it.*grep \d+"),
     ("blocked_read", r"blocked in read on \S*fifo\.read", r"fifo\.read gives nothing.*fuser -v /"),
-    ("locked_file", r"blocked in flock on \S*cache\.lock", r"/.*cache\.lock is locked elsewhere.*fuser -v /"),
+    (
+        "locked_file",
+        r"blocked in flock on \S*cache\.lock",
+        r"/.*cache\.lock is locked elsewhere.*fuser -v /",
+    ),
     ("typed_input", r"[iI]t waits for typed input", r"/dev/null"),
     (
         "forgotten_breakpoint",
@@ -35,15 +43,22 @@ CASES = [
 
 
 @pytest.fixture(scope="module", params=["stacks", "operations"])
-def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def stage(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stage]:
     folder = tmp_path_factory.mktemp(request.param)
-    probe = {"HANGDOCTOR_DIR": str(folder / "boxes"), "PYTHONPATH": os.pathsep.join([str(STARTUP), str(ROOT)])}
+    probe = {
+        "HANGDOCTOR_DIR": str(folder / "boxes"),
+        "PYTHONPATH": os.pathsep.join([str(STARTUP), str(ROOT)]),
+    }
     with Stage(folder, world=3, environ=probe if request.param == "operations" else None) as job:
         yield job.wait_ready()
 
 
 @pytest.mark.parametrize(("scenario", "sentence", "advice"), CASES, ids=[c[0] for c in CASES])
-def test_sentence_and_advice_name_what_holds_the_rank(stage: Stage, scenario: str, sentence: str, advice: str) -> None:
+def test_sentence_and_advice_name_what_holds_the_rank(
+    stage: Stage, scenario: str, sentence: str, advice: str
+) -> None:
     stage.play(scenario, 1)
     verdict = stage.dump()
     stage.release(1)

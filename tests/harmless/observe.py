@@ -50,7 +50,9 @@ def command(program: Path) -> list[str]:
 class Running:
     """A program that runs in a folder of its own, in a session of its own."""
 
-    def __init__(self, program: Path, before: list[str], base: Path, more: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, program: Path, before: list[str], base: Path, more: dict[str, str] | None = None
+    ) -> None:
         self.base, self.folder = base, base / "folder"
         (self.folder / "tmp").mkdir(parents=True)
         self.port = str(free_port())
@@ -82,7 +84,9 @@ class Running:
         finally:
             kill(self.process.pid)
             self.process.wait()
-        seen = Observation(self.process.returncode, self._read("stdout"), self._read("stderr"), self._files(), left)
+        seen = Observation(
+            self.process.returncode, self._read("stdout"), self._read("stderr"), self._files(), left
+        )
         witness = self.base / "witness"
         for line in witness.read_text().splitlines() if witness.exists() else []:
             said = json.loads(self._clean(line))
@@ -109,7 +113,9 @@ class Running:
             if path.name.endswith(".pyc"):
                 continue  # their names and times say nothing about the program
             mode = path.lstat().st_mode
-            content = self._clean(path.read_text(errors="backslashreplace")) if stat.S_ISREG(mode) else ""
+            content = (
+                self._clean(path.read_text(errors="backslashreplace")) if stat.S_ISREG(mode) else ""
+            )
             found[str(path.relative_to(self.folder))] = f"{stat.filemode(mode)} {content[:10_000]}"
         return found
 

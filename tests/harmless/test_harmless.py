@@ -31,13 +31,24 @@ NO_BOX = {"size", "file size"}
 @pytest.mark.parametrize("program", sorted(p.name for p in PROGRAMS.glob("*.[ps][yh]")))
 def test_a_program_cannot_be_told_from_the_plain_one(program: str, short: Path) -> None:
     ways = {"plain": PLAIN, "run": RUN, "traced": TRACED}
-    running = {way: Running(PROGRAMS / program, before, short / way) for way, before in ways.items()}
+    running = {
+        way: Running(PROGRAMS / program, before, short / way) for way, before in ways.items()
+    }
     seen = {way: one.end() for way, one in running.items()}
-    found = [f"{way}: {line}" for way in ("run", "traced") for line in differences(seen["plain"], seen[way])]
+    found = [
+        f"{way}: {line}"
+        for way in ("run", "traced")
+        for line in differences(seen["plain"], seen[way])
+    ]
     assert not found, "\n".join([*found, *seen["run"].stderr.splitlines()[-5:]])
     states = {way: set(one.probes.values()) for way, one in seen.items()}
     assert states["plain"] <= {"none"}
-    off = [f"{way} {at}: {s}" for way, one in seen.items() for at, s in one.probes.items() if "off" in s and at not in NO_BOX]
+    off = [
+        f"{way} {at}: {s}"
+        for way, one in seen.items()
+        for at, s in one.probes.items()
+        if "off" in s and at not in NO_BOX
+    ]
     assert not off, off  # the probe is no use to a job in which it gave up
     if program not in WITHOUT:
         assert "records" in states["run"] | states["traced"] or "traces" in states["traced"], states

@@ -57,7 +57,9 @@ def test_harm_is_noticed(what: str, victim: tuple[Path, Observation], tmp_path: 
     assert found == {what} | OTHERS.get(what, set())
 
 
-def test_a_difference_of_the_environment_in_one_child_alone_is_noticed(victim: tuple[Path, Observation]) -> None:
+def test_a_difference_of_the_environment_in_one_child_alone_is_noticed(
+    victim: tuple[Path, Observation],
+) -> None:
     _, plain = victim
     other = dataclasses.replace(plain, environ={})
     assert differences(plain, other)

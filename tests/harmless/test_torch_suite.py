@@ -24,7 +24,11 @@ def test_a_sample_ends_the_same() -> None:
         cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True, capture_output=True, timeout=220,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in ended.stdout.splitlines() if line.startswith("| ")]
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in ended.stdout.splitlines()
+        if line.startswith("| ")
+    ]
     for mode, passed, skipped, failed, at_work, _ in rows[1:]:
         assert (int(passed), int(skipped), int(failed)) == (len(SAMPLE), 0, 0), ended.stdout
         assert mode == "plain" or int(at_work) == len(SAMPLE), ended.stdout

@@ -16,7 +16,9 @@ def note(place):
         "place": place, "environ": dict(os.environ), "descriptors": descriptors(), "threads": threads(),
         "memory": memory(), "signals": signals(), "interpreter": interpreter(), "probe": probe(),
     }  # fmt: skip
-    fd = os.open(os.environ["WITNESS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    fd = os.open(
+        os.environ["WITNESS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666
+    )
     os.write(fd, (json.dumps(seen) + "\n").encode())
     os.close(fd)
 
@@ -50,7 +52,10 @@ def threads():
     time.sleep(0.05)  # one that has been joined may still be on its way out
     count = min(count, int(status().get("Threads", "0")))
     module = sys.modules.get("threading")
-    return {"kernel": count, "python": sorted(t.name for t in module.enumerate()) if module else ["MainThread"]}
+    return {
+        "kernel": count,
+        "python": sorted(t.name for t in module.enumerate()) if module else ["MainThread"],
+    }
 
 
 def memory():
@@ -63,7 +68,10 @@ def signals():
     fields = status()
     mask = os.umask(0)
     os.umask(mask)
-    sets = {name: int(fields.get(name, "0"), 16) & ~_OF_GLIBC for name in ("SigBlk", "SigIgn", "SigCgt", "ShdPnd")}
+    sets = {
+        name: int(fields.get(name, "0"), 16) & ~_OF_GLIBC
+        for name in ("SigBlk", "SigIgn", "SigCgt", "ShdPnd")
+    }
     return {name: f"{found:016x}" for name, found in sets.items()} | {
         "umask": oct(mask),
         "nice": os.nice(0),
@@ -96,7 +104,9 @@ def probe():
         return "none"
     it = state.probe
     if it.broken:
-        return "off: " + _text(it._kept.box.map, *state.fmt.H_NOTE) if it._kept is not None else "off"
+        return (
+            "off: " + _text(it._kept.box.map, *state.fmt.H_NOTE) if it._kept is not None else "off"
+        )
     tracer = it.tracer
     if tracer is not None and tracer.broken:
         return "tracing off: " + (str(tracer.ring.path) if tracer.ring is not None else "")

@@ -44,7 +44,9 @@ def cluster() -> Iterator[Cluster]:
 def job(cluster: Cluster) -> LabJob:
     """Four nodes, two ranks each. It ends with the cluster."""
     lab_job = LabJob(cluster, "job", 2 * NODES)
-    script = SCRIPT.format(settings=RANK_SETTINGS, python=sys.executable, job=JOB, control=lab_job.control)
+    script = SCRIPT.format(
+        settings=RANK_SETTINGS, python=sys.executable, job=JOB, control=lab_job.control
+    )
     lab_job.id = cluster.submit(f"-N{NODES}", "--ntasks-per-node=2", "--gres=gpu:4", script=script)
     return lab_job
 

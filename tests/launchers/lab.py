@@ -32,7 +32,11 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60.0) 
 def unavailable() -> str:
     """Why the lab cannot run here, in one line; "" where it can."""
     path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
-    absent = [c for c in ("slurmctld", "slurmd", "srun", "munged", "ip", "nsenter") if shutil.which(c, path=path) is None]
+    absent = [
+        c
+        for c in ("slurmctld", "slurmd", "srun", "munged", "ip", "nsenter")
+        if shutil.which(c, path=path) is None
+    ]
     if absent:
         return f"the lab's Slurm cluster needs {', '.join(absent)} (scripts/setup-slurm)"
     return "" if os.geteuid() == 0 else "the lab's Slurm cluster needs root"
@@ -55,7 +59,13 @@ class Cluster:
 
     def up(self) -> None:
         env = self.env | {"CLUSTER_SSH": "1" if self.ssh else "0", "CLUSTER_USER": "tester:4242"}
-        done = subprocess.run([LAB / "cluster-up", str(NODES), "4"], env=env, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            [LAB / "cluster-up", str(NODES), "4"],
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
         assert done.returncode == 0, done.stderr
 
     @property
@@ -67,7 +77,9 @@ class Cluster:
         self.guard.stdin.close()
         self.guard.wait(timeout=30)
 
-    def node(self, action: str, *args: str, check: bool = True, **more: Any) -> subprocess.CompletedProcess[str]:
+    def node(
+        self, action: str, *args: str, check: bool = True, **more: Any
+    ) -> subprocess.CompletedProcess[str]:
         """One action of cluster-node, such as ("exec", "login", "squeue")."""
         env = self.env | more.pop("env", {})
         done = subprocess.run(
@@ -87,13 +99,17 @@ class Cluster:
             pid, _, command = line.split("\t", 2)
             if word in command:
                 with contextlib.suppress(OSError):
-                    found[int(pid)] = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+                    found[int(pid)] = (
+                        Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+                    )
         return found
 
     def dump_command(self, *args: str) -> list[str]:
         return [sys.executable, "-m", "hangdoctor", "dump", "--no-bundle", *args]
 
-    def dump(self, *args: str, node: str = "login", env: dict[str, str] | None = None) -> dict[str, Any]:
+    def dump(
+        self, *args: str, node: str = "login", env: dict[str, str] | None = None
+    ) -> dict[str, Any]:
         """The diagnosis as JSON; afterwards no command of the launcher is left on that node."""
         done = self.node("exec", node, *self.dump_command("--json", "-", *args), env=env or {})
         for left in ("srun --jobid", "ssh -o", "pdsh -R", "mpiexec -hosts"):
@@ -101,9 +117,22 @@ class Cluster:
         diagnosis: dict[str, Any] = json.loads(done.stdout)
         return diagnosis
 
-    def refusal(self, *args: str, code: int = 1, env: dict[str, str] | None = None, before: Sequence[str] = ()) -> str:
+    def refusal(
+        self,
+        *args: str,
+        code: int = 1,
+        env: dict[str, str] | None = None,
+        before: Sequence[str] = (),
+    ) -> str:
         """What dump says where it cannot: the first line is the error."""
-        done = self.node("exec", "login", *before, *self.dump_command("--quiet", *args), check=False, env=env or {})
+        done = self.node(
+            "exec",
+            "login",
+            *before,
+            *self.dump_command("--quiet", *args),
+            check=False,
+            env=env or {},
+        )
         assert done.returncode == code, done.stdout + done.stderr
         assert done.stdout == ""
         assert "Traceback" not in done.stderr
@@ -140,7 +169,9 @@ class Cluster:
         """Submit a job; its output goes to the cluster's folder, or nowhere for another user."""
         action = ("as", user, "login") if user else ("exec", "login")
         out = "/dev/null" if user else f"{self.folder}/job-%j.out"
-        return self.node(*action, "sbatch", "--parsable", "-o", out, *args, "--wrap", script).stdout.strip()
+        return self.node(
+            *action, "sbatch", "--parsable", "-o", out, *args, "--wrap", script
+        ).stdout.strip()
 
     def state(self, job: str) -> str:
         return self.login("squeue", "-h", "-t", "all", "-j", job, "-o", "%T")
@@ -173,7 +204,11 @@ class LabJob:
         return int((self.control / f"at.{rank}").read_text().split()[-1])
 
     def wait_at(self, ranks: set[int], what: str, seconds: float = 60.0) -> None:
-        wait_until(lambda: all(self.at().get(r) == what for r in ranks), f"ranks {ranks} at {what}: {self.at()}", seconds)
+        wait_until(
+            lambda: all(self.at().get(r) == what for r in ranks),
+            f"ranks {ranks} at {what}: {self.at()}",
+            seconds,
+        )
 
     def go(self, away: str = "") -> None:
         """Let the next round begin; the rank `away` does not enter it."""

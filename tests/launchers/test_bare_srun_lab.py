@@ -18,9 +18,13 @@ FLAGS = (
 def test_srun_is_enough(cluster: Cluster) -> None:
     settings = "export OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=eth0"
     data = cluster.folder / "data"  # its own: the nodes share it
-    script = f"{settings}\ncd {ROOT}\nsrun {sys.executable} -m train {FLAGS} --data.cache {data}"
+    script = f"{settings}\ncd {ROOT}\nsrun {sys.executable} -m hangdoctor.train {FLAGS} --data.cache {data}"
     job = cluster.submit("-N2", "--ntasks-per-node=1", script=script)
-    wait_until(lambda: cluster.state(job) in ("COMPLETED", "FAILED", "CANCELLED"), f"job {job} has ended", 150)
+    wait_until(
+        lambda: cluster.state(job) in ("COMPLETED", "FAILED", "CANCELLED"),
+        f"job {job} has ended",
+        150,
+    )
     said = (cluster.folder / f"job-{job}.out").read_text()
     assert cluster.state(job) == "COMPLETED", said
     assert "2 ranks = tp 1 x pp 2 x dp 1" in said

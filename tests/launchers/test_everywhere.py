@@ -36,14 +36,24 @@ def environ(tmp_path: Path) -> dict[str, str]:
     ssh.write_text(SSH)
     ssh.chmod(0o755)
     (tmp_path / "hosts").write_text("localhost slots=8\n")
-    return os.environ | {"PATH": f"{ssh.parent}:{os.environ['PATH']}", "PBS_NODEFILE": str(tmp_path / "hosts")}
+    return os.environ | {
+        "PATH": f"{ssh.parent}:{os.environ['PATH']}",
+        "PBS_NODEFILE": str(tmp_path / "hosts"),
+    }
 
 
 @pytest.fixture
 def boxes(tmp_path: Path) -> Iterator[str]:
     """One rank that carries the probe: the folder of its black box."""
-    environ = {"RANK": "0", "WORLD_SIZE": "1", "OMP_NUM_THREADS": "1", "HANGDOCTOR_DIR": str(tmp_path / "boxes")}
-    with subprocess.Popen([sys.executable, "-c", RANK], env=os.environ | environ, stdout=subprocess.PIPE) as process:
+    environ = {
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "OMP_NUM_THREADS": "1",
+        "HANGDOCTOR_DIR": str(tmp_path / "boxes"),
+    }
+    with subprocess.Popen(
+        [sys.executable, "-c", RANK], env=os.environ | environ, stdout=subprocess.PIPE
+    ) as process:
         try:
             assert process.stdout is not None and process.stdout.readline() == b"up\n"
             yield environ["HANGDOCTOR_DIR"]
@@ -51,17 +61,23 @@ def boxes(tmp_path: Path) -> Iterator[str]:
             process.kill()
 
 
-needs_mpiexec = pytest.mark.skipif(shutil.which("mpiexec") is None, reason="needs mpiexec (scripts/setup-slurm)")
+needs_mpiexec = pytest.mark.skipif(
+    shutil.which("mpiexec") is None, reason="needs mpiexec (scripts/setup-slurm)"
+)
 
 
 @needs_mpiexec
-def test_preflight_asks_the_nodes_of_a_pbs_job_and_says_who_is_silent(tmp_path: Path, environ: dict[str, str]) -> None:
+def test_preflight_asks_the_nodes_of_a_pbs_job_and_says_who_is_silent(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
     (tmp_path / "hosts").write_text("localhost\nnowhere.invalid\n")
     flags = ("--pbs", "--gpus", "0", "--timeout", "30", "--json", "-", "--exit-code")
     done = hangdoctor("preflight", *flags, cwd=tmp_path, code=10, env=environ)
     told = json.loads(done.stdout)
     [reached] = [f for f in told["findings"] if f["check"] == "reached"]
-    assert told["nodes"] == ["localhost", "nowhere.invalid"] and "1 of 2 nodes answered" in done.stderr
+    assert (
+        told["nodes"] == ["localhost", "nowhere.invalid"] and "1 of 2 nodes answered" in done.stderr
+    )
     assert (reached["verdict"], reached["nodes"]) == ("fail", ["nowhere.invalid"])
     assert [f["nodes"] for f in told["findings"] if f["check"] == "ptrace"] == [["localhost"]]
 
@@ -76,7 +92,9 @@ def test_a_pbs_job_is_needed_and_one_target_only(tmp_path: Path, environ: dict[s
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("target", [("--hostfile", "hosts"), pytest.param(("--pbs",), marks=needs_mpiexec)])
+@pytest.mark.parametrize(
+    "target", [("--hostfile", "hosts"), pytest.param(("--pbs",), marks=needs_mpiexec)]
+)
 def test_call_traces_are_switched_on_all_nodes(
     tmp_path: Path, environ: dict[str, str], boxes: str, target: tuple[str, ...]
 ) -> None:
@@ -85,7 +103,14 @@ def test_call_traces_are_switched_on_all_nodes(
 
     assert "rank 0: tracing" in trace("start", "--follow", "json", "--wait", "30").stderr
     [row] = json.loads(trace("status", "--json").stdout)
-    assert (row["rank"], row["node"], row["state"], row["follow"]) == (0, "localhost", "tracing", "json")
+    assert (row["rank"], row["node"], row["state"], row["follow"]) == (
+        0,
+        "localhost",
+        "tracing",
+        "json",
+    )
     assert "rank 0: stopped" in trace("stop", "--wait", "30").stderr
-    wrong = hangdoctor("trace", "start", *target, "--job", "no-such-job", cwd=tmp_path, code=1, env=environ)
+    wrong = hangdoctor(
+        "trace", "start", *target, "--job", "no-such-job", cwd=tmp_path, code=1, env=environ
+    )
     assert "no node of" in wrong.stderr and "no rank of job no-such-job" in wrong.stderr

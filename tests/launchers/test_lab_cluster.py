@@ -17,9 +17,15 @@ from typing import Any
 import pytest
 from lab import LAB, Cluster, LabJob, wait_until
 
-pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.timeout(240)]  # some wait for a silent node several times
+pytestmark = [
+    pytest.mark.slurm,
+    pytest.mark.torch,
+    pytest.mark.timeout(240),
+]  # some wait for a silent node several times
 
-PATIENCE = "12"  # --timeout where a node is silent: long enough for the others on a machine that is busy
+PATIENCE = (
+    "12"  # --timeout where a node is silent: long enough for the others on a machine that is busy
+)
 EVERYBODY = set(range(8))
 
 
@@ -42,10 +48,15 @@ def test_a_rank_that_never_enters(cluster: Cluster, job: LabJob) -> None:
     assert diagnosis["missing"] == []
     assert diagnosis["job"]["id"] == f"slurm:{job.id}.0"
     assert diagnosis["job"]["nodes"] == ["n1", "n2", "n3", "n4"]
-    assert {r["rank"]: r["node"] for r in diagnosis["ranks"]} == {r: f"n{r // 2 + 1}" for r in range(8)}
+    assert {r["rank"]: r["node"] for r in diagnosis["ranks"]} == {
+        r: f"n{r // 2 + 1}" for r in range(8)
+    }
     assert {r["rank"]: r["gpu"] for r in diagnosis["ranks"]} == {r: str(r % 2) for r in range(8)}
     after = job.states()
-    assert after.keys() == before.keys() and set(after.values()) <= {"S", "R"}  # all alive, none stopped
+    assert after.keys() == before.keys() and set(after.values()) <= {
+        "S",
+        "R",
+    }  # all alive, none stopped
 
 
 def test_preflight_asks_every_node_and_sees_who_is_there(cluster: Cluster, job: LabJob) -> None:
@@ -87,11 +98,18 @@ def test_lost_nodes_do_not_cost_the_deadline(cluster: Cluster, job: LabJob) -> N
     ):
         diagnosis = cluster.dump("--jobid", job.id, "--timeout", "85")
     whys = {m["node"]: (m["ranks"], m["why"]) for m in diagnosis["missing"]}
-    assert {n: ranks for n, (ranks, _) in whys.items()} == {"n2": [2, 3], "n3": [4, 5], "n4": [6, 7]}
+    assert {n: ranks for n, (ranks, _) in whys.items()} == {
+        "n2": [2, 3],
+        "n3": [4, 5],
+        "n4": [6, 7],
+    }
     for node in ("n2", "n4"):
         assert whys[node][1].startswith("it did not answer a knock on ports 6818 and 22 for ")
     assert whys["n3"][1].startswith("its slurmd does not run: port 6818 refused connections for ")
-    assert all("n1 reported within" in why and "Slurm still takes the node for up" in why for _, why in whys.values())
+    assert all(
+        "n1 reported within" in why and "Slurm still takes the node for up" in why
+        for _, why in whys.values()
+    )
     assert cause(diagnosis) == ("unreachable", [2, 3, 4, 5, 6, 7], ["n2", "n3", "n4"])
 
 
@@ -107,7 +125,12 @@ def test_a_node_that_is_only_slow_is_waited_for(cluster: Cluster, job: LabJob) -
     with (
         cluster.broken("n3", "slurmd-stop", "slurmd-cont", job.id),
         subprocess.Popen(
-            command, env=cluster.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command,
+            env=cluster.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         ) as dump,
     ):
         assert dump.stderr is not None
@@ -122,7 +145,9 @@ def test_a_node_that_is_only_slow_is_waited_for(cluster: Cluster, job: LabJob) -
     assert cause(diagnosis) == ("not_entered", [5], ["n3"])
 
 
-def test_a_silent_node_is_not_blamed_where_a_rank_explains_the_wait(cluster: Cluster, job: LabJob) -> None:
+def test_a_silent_node_is_not_blamed_where_a_rank_explains_the_wait(
+    cluster: Cluster, job: LabJob
+) -> None:
     job.hang(0)
     with cluster.broken("n3", "blackhole", "link-up", job.id):
         diagnosis = cluster.dump("--jobid", job.id, "--timeout", PATIENCE)
@@ -137,15 +162,27 @@ def test_from_inside_the_job(cluster: Cluster, job: LabJob) -> None:
     job.hang(5)
     (job.control / "inside.ask").touch()
     wait_until((job.control / "inside.code").exists, "the dump inside the job")
-    assert (job.control / "inside.code").read_text().strip() == "0", (job.control / "inside.out").read_text()
+    assert (job.control / "inside.code").read_text().strip() == "0", (
+        job.control / "inside.out"
+    ).read_text()
     report = (job.control / "inside.out").read_text()
-    assert "Rank 5 (node n3" in report
+    assert "Rank 5 (n3" in report
     assert not cluster.processes("n1", "srun --jobid")
 
 
 def test_a_monitoring_step_is_no_rank(cluster: Cluster, job: LabJob) -> None:
     job.hang(5)
-    step = ["srun", f"--jobid={job.id}", "--overlap", "--gres=gpu:0", "-w", "n3", "-N1", "-n1", "--job-name=monitor"]
+    step = [
+        "srun",
+        f"--jobid={job.id}",
+        "--overlap",
+        "--gres=gpu:0",
+        "-w",
+        "n3",
+        "-N1",
+        "-n1",
+        "--job-name=monitor",
+    ]
     watcher = subprocess.Popen(
         [LAB / "cluster-node", "exec", "login", *step, sys.executable, "-c", "import time; print('up', flush=True); time.sleep(300)"],
         env=cluster.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True,
@@ -153,11 +190,15 @@ def test_a_monitoring_step_is_no_rank(cluster: Cluster, job: LabJob) -> None:
     try:
         assert watcher.stdout is not None
         assert watcher.stdout.readline() == b"up\n"
-        diagnosis = cluster.node("exec", "login", *cluster.dump_command("--json", "-", "--jobid", job.id)).stdout
+        diagnosis = cluster.node(
+            "exec", "login", *cluster.dump_command("--json", "-", "--jobid", job.id)
+        ).stdout
         assert '"world_size":8' in diagnosis.replace(" ", "")
         assert "monitor" in diagnosis  # the note that says which step is shown
-        named = cluster.node("exec", "login", *cluster.dump_command("-q", "--jobid", f"{job.id}.0")).stdout
-        assert named.startswith("Rank 5 (node n3")
+        named = cluster.node(
+            "exec", "login", *cluster.dump_command("-q", "--jobid", f"{job.id}.0")
+        ).stdout
+        assert named.startswith("Rank 5 (n3")
     finally:
         watcher.send_signal(signal.SIGKILL)
         watcher.wait(timeout=10)
@@ -168,19 +209,35 @@ def test_a_monitoring_step_is_no_rank(cluster: Cluster, job: LabJob) -> None:
 def test_cancelled_it_leaves_no_srun(cluster: Cluster, job: LabJob) -> None:
     """Ctrl-C, SIGTERM, and even SIGKILL to hangdoctor itself, while a srun waits for a frozen node."""
     job.hang(5)
-    command = [LAB / "cluster-node", "exec", "login", *cluster.dump_command("--jobid", job.id, "--timeout", "60")]
+    command = [
+        LAB / "cluster-node",
+        "exec",
+        "login",
+        *cluster.dump_command("--jobid", job.id, "--timeout", "60"),
+    ]
     with cluster.broken("n3", "freeze", "thaw", job.id):
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
             with subprocess.Popen(
-                command, env=cluster.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+                command,
+                env=cluster.env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
             ) as dump:
-                wait_until(lambda: bool(cluster.processes("login", "-w n3")), "the srun that waits for n3")
-                for pid in cluster.processes("login", "hangdoctor dump"):  # not its nsenter, which is outside
+                wait_until(
+                    lambda: bool(cluster.processes("login", "-w n3")), "the srun that waits for n3"
+                )
+                for pid in cluster.processes(
+                    "login", "hangdoctor dump"
+                ):  # not its nsenter, which is outside
                     os.kill(pid, number)
                 out, err = dump.communicate(timeout=20)
             assert not out
             assert dump.returncode in ((137, -9) if number is signal.SIGKILL else (130,)), err
-            wait_until(lambda: not cluster.processes("login", "srun --jobid"), "no srun is left", 10)
+            wait_until(
+                lambda: not cluster.processes("login", "srun --jobid"), "no srun is left", 10
+            )
 
 
 def test_over_ssh(cluster: Cluster, job: LabJob, tmp_path: Path) -> None:
@@ -206,7 +263,12 @@ def test_a_dead_node_over_other_launchers(cluster: Cluster, job: LabJob, tmp_pat
         found = [
             cluster.dump("--hostfile", str(hosts), "--timeout", PATIENCE),
             cluster.dump("--hostfile", str(hosts), "--remote-shell", "pdsh", "--timeout", PATIENCE),
-            cluster.dump("--pbs", "--timeout", PATIENCE, env={"PBS_NODEFILE": str(cluster.folder / "nodefile")}),
+            cluster.dump(
+                "--pbs",
+                "--timeout",
+                PATIENCE,
+                env={"PBS_NODEFILE": str(cluster.folder / "nodefile")},
+            ),
         ]
     for diagnosis in found:
         assert cause(diagnosis) == ("unreachable", [4, 5], ["n3"])
@@ -234,11 +296,18 @@ def test_jobs_that_cannot_be_captured(cluster: Cluster, job: LabJob) -> None:
     try:
         cluster.wait_state(ended, "COMPLETED")
         cluster.wait_state(foreign, "RUNNING")
-        wait_until(lambda: cluster.state(array) == "RUNNING\nRUNNING", "both tasks of the array run")
-        wait_until(lambda: f"{empty}.0" in cluster.login("squeue", "-h", "-s", "-j", empty, "-o", "%i"), "its step runs")
+        wait_until(
+            lambda: cluster.state(array) == "RUNNING\nRUNNING", "both tasks of the array run"
+        )
+        wait_until(
+            lambda: f"{empty}.0" in cluster.login("squeue", "-h", "-s", "-j", empty, "-o", "%i"),
+            "its step runs",
+        )
         assert "Slurm knows no job 99999" in cluster.refusal("--jobid", "99999")
         assert f"job {ended} has ended: completed" in cluster.refusal("--jobid", ended)
-        assert f"job {held} has not started: it is pending (JobHeldUser)" in cluster.refusal("--jobid", held)
+        assert f"job {held} has not started: it is pending (JobHeldUser)" in cluster.refusal(
+            "--jobid", held
+        )
         assert f"job {foreign} belongs to tester" in cluster.refusal("--jobid", foreign)
         assert f"{array}_1" in cluster.refusal("--jobid", array)
         assert f"job {job.id} runs no step 77" in cluster.refusal("--jobid", f"{job.id}.77")
@@ -250,8 +319,12 @@ def test_jobs_that_cannot_be_captured(cluster: Cluster, job: LabJob) -> None:
 
 def test_what_is_missing_around_it(cluster: Cluster, job: LabJob) -> None:
     """No srun here, no Python there, no PBS job, no host file: one clear line each."""
-    assert "squeue is not here" in cluster.refusal("--jobid", job.id, before=["env", "PATH=/nonexistent"])
-    assert "that Python is not there" in cluster.refusal("--jobid", job.id, "--python", "/nonexistent/python")
+    assert "squeue is not here" in cluster.refusal(
+        "--jobid", job.id, before=["env", "PATH=/nonexistent"]
+    )
+    assert "that Python is not there" in cluster.refusal(
+        "--jobid", job.id, "--python", "/nonexistent/python"
+    )
     assert "cannot import hangdoctor" in cluster.refusal(
         "--jobid", job.id, "--python", "/usr/bin/python3", env={"PYTHONPATH": ""}
     )
@@ -262,16 +335,32 @@ def test_what_is_missing_around_it(cluster: Cluster, job: LabJob) -> None:
 def test_a_job_that_ends_meanwhile(cluster: Cluster, job: LabJob) -> None:
     """It has no ranks and is cancelled while its only node is frozen under the capture."""
     short = cluster.submit("-N1", "-w", "n2", script="srun sleep 600")
-    wait_until(lambda: f"{short}.0" in cluster.login("squeue", "-h", "-s", "-j", short, "-o", "%i"), "its step runs")
-    command = [LAB / "cluster-node", "exec", "login", *cluster.dump_command("--jobid", short, "--timeout", PATIENCE)]
+    wait_until(
+        lambda: f"{short}.0" in cluster.login("squeue", "-h", "-s", "-j", short, "-o", "%i"),
+        "its step runs",
+    )
+    command = [
+        LAB / "cluster-node",
+        "exec",
+        "login",
+        *cluster.dump_command("--jobid", short, "--timeout", PATIENCE),
+    ]
     with (
         cluster.broken("n2", "freeze", "thaw", job.id),
         subprocess.Popen(
-            command, env=cluster.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command,
+            env=cluster.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         ) as dump,
     ):
         waiting = f"srun --jobid={short}"
-        wait_until(lambda: bool(cluster.processes("login", waiting)) or dump.poll() is not None, "its srun waits")
+        wait_until(
+            lambda: bool(cluster.processes("login", waiting)) or dump.poll() is not None,
+            "its srun waits",
+        )
         assert dump.poll() is None, dump.communicate()
         cluster.login("scancel", short)
         _, err = dump.communicate(timeout=30)
@@ -305,5 +394,9 @@ def test_a_crashed_node_and_then_a_killed_rank(cluster: Cluster, job: LabJob) ->
     cluster.node("exec", "n2", "kill", "-KILL", str(job.pid(2)))
     wait_until(lambda: len(job.states()) == 5, "rank 2 is gone")
     diagnosis = cluster.dump("--jobid", job.id, "--timeout", PATIENCE)
-    assert ("dead", [2], ["n2"]) in [(c["kind"], c["ranks"], c["nodes"]) for c in diagnosis["causes"]]
-    assert [(m["ranks"], m["node"]) for m in diagnosis["missing"] if m["what"] == "node"] == [([4, 5], "n3")]
+    assert ("dead", [2], ["n2"]) in [
+        (c["kind"], c["ranks"], c["nodes"]) for c in diagnosis["causes"]
+    ]
+    assert [(m["ranks"], m["node"]) for m in diagnosis["missing"] if m["what"] == "node"] == [
+        ([4, 5], "n3")
+    ]

@@ -14,11 +14,11 @@ import pytest
 
 from hangdoctor.launchers import gather
 from hangdoctor.launchers.knock import Address, Door, Knocker, Presence, knock, presence
-from hangdoctor.launchers.lost import Standing, Watch, decide
+from hangdoctor.launchers.lost_nodes import Standing, Watch, decide
 from hangdoctor.launchers.remote import Command, run_all
 from hangdoctor.launchers.slurm_nodes import addresses
-from hangdoctor.model import NodeCapture, RankCapture
-from hangdoctor.wire import HERE, NodeReply, pack
+from hangdoctor.model.capture import NodeCapture, RankCapture
+from hangdoctor.transport.stdout_frame import HERE, NodeReply, pack
 
 ENV = dict(os.environ)
 HOST = "127.0.0.1"
@@ -97,7 +97,9 @@ def door(presence: Presence, seconds: float, address: Address = AT) -> Door:
     return Door(presence, 10.0, 10.0 + seconds, address)
 
 
-def lost(standing: Standing, at: Door, others: list[Standing] = OTHERS, control: Door = ALIVE) -> dict[str, str]:
+def lost(
+    standing: Standing, at: Door, others: list[Standing] = OTHERS, control: Door = ALIVE
+) -> dict[str, str]:
     return decide([*others, standing], {"n1": control, standing.node: at})
 
 
@@ -108,8 +110,14 @@ def test_who_is_lost() -> None:
     assert lost(LATE, door("gone", 2.0)) == {
         "n3": "it did not answer a knock on ports 6818 and 22 for 2.0 s; n[1-2] reported within 1.9 s"
     }
-    assert "its slurmd does not run: port 6818 refused connections for 2.5 s" in lost(LATE, door("closed", 2.5))["n3"]
-    assert "its slurmd does not answer: port 6818 was silent for 8.4 s, but its kernel" in lost(LATE, door("stuck", 8.4))["n3"]
+    assert (
+        "its slurmd does not run: port 6818 refused connections for 2.5 s"
+        in lost(LATE, door("closed", 2.5))["n3"]
+    )
+    assert (
+        "its slurmd does not answer: port 6818 was silent for 8.4 s, but its kernel"
+        in lost(LATE, door("stuck", 8.4))["n3"]
+    )
     assert lost(LATE, door("stuck", 2.5, DOUBTED))  # Slurm has given it up as well
 
 
@@ -120,7 +128,9 @@ def test_who_is_lost() -> None:
         pytest.param(LATE, Door(), id="no knock has ended"),
         pytest.param(LATE, door("unknown", 60), id="a knock shows nothing"),
         pytest.param(LATE, door("gone", 1.0), id="not for long enough"),
-        pytest.param(LATE, door("stuck", 2.5), id="its kernel answers: a node without memory does as much"),
+        pytest.param(
+            LATE, door("stuck", 2.5), id="its kernel answers: a node without memory does as much"
+        ),
         pytest.param(Standing("n3", 30.0, 0.4), door("gone", 30.0), id="its agent runs"),
         pytest.param(Standing("n3", 0.3), door("gone", 2.0), id="only just started"),
     ],
@@ -156,7 +166,13 @@ def test_addresses_out_of_sinfo() -> None:
     def row(node: str, host: str, port: str, state: str) -> str:
         return f"{node:<256}{host:<256}{port:<16}{state:<64}"
 
-    rows = [row("n1", "10.0.0.1", "6818", "mixed"), row("n3", "10.0.0.3", "6818", "down*"), row("x", "", "N/A", "?"), "", "odd"]
+    rows = [
+        row("n1", "10.0.0.1", "6818", "mixed"),
+        row("n3", "10.0.0.3", "6818", "down*"),
+        row("x", "", "N/A", "?"),
+        "",
+        "odd",
+    ]
     assert addresses(rows) == {
         "n1": Address("10.0.0.1", (6818, 22), "slurmd"),
         "n3": Address("10.0.0.3", (6818, 22), "slurmd", "down*"),
@@ -207,7 +223,10 @@ def test_a_slow_node_that_answers_the_knock_is_waited_for(tmp_path: Path) -> Non
 
 
 def test_an_agent_that_started_and_fell_silent_is_told_so(tmp_path: Path) -> None:
-    commands = [report("n1", [0, 1], tmp_path), Command("n2", ["sh", "-c", f"echo {HERE}; sleep 1000"])]
+    commands = [
+        report("n1", [0, 1], tmp_path),
+        Command("n2", ["sh", "-c", f"echo {HERE}; sleep 1000"]),
+    ]
     outcomes = run_all(commands, time.monotonic() + 3, ENV)
     gathered = gather.sort_out(outcomes)
     assert "its agent started after" in gather.why_silent(gathered.silent["n2"], "", 3)

@@ -14,9 +14,9 @@ from lab import wait_until
 from hangdoctor.errors import LauncherError, NoRanksFound, WireError
 from hangdoctor.launchers import gather
 from hangdoctor.launchers.remote import Command, Outcome, query, run_all
-from hangdoctor.model import NodeCapture, RankCapture
+from hangdoctor.model.capture import NodeCapture, RankCapture
 from hangdoctor.readers.node import CaptureOptions
-from hangdoctor.wire import NodeReply, pack, unpack
+from hangdoctor.transport.stdout_frame import NodeReply, pack, unpack
 
 OPTIONS = CaptureOptions()
 ENV = dict(os.environ)
@@ -35,8 +35,15 @@ def shell(node: str, script: str) -> Command:
 
 
 def test_output_errors_and_exit_code_come_back() -> None:
-    outcomes = run_all([shell("a", "echo out; echo err >&2; exit 3"), shell("b", "cat")], time.monotonic() + 30, ENV)
-    assert [(o.node, o.output, o.errors, o.code) for o in outcomes] == [("a", "out\n", "err\n", 3), ("b", "", "", 0)]
+    outcomes = run_all(
+        [shell("a", "echo out; echo err >&2; exit 3"), shell("b", "cat")],
+        time.monotonic() + 30,
+        ENV,
+    )
+    assert [(o.node, o.output, o.errors, o.code) for o in outcomes] == [
+        ("a", "out\n", "err\n", 3),
+        ("b", "", "", 0),
+    ]
 
 
 def test_a_report_counts_although_its_command_never_ends(tmp_path: Path) -> None:
@@ -48,11 +55,18 @@ def test_a_report_counts_although_its_command_never_ends(tmp_path: Path) -> None
     assert outcome.reported
     assert gather.sort_out([outcome]).captures["a"].ranks[1].rank == 1
     pid = int((tmp_path / "pid").read_text())
-    wait_until(lambda: not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text(), "the grandchild ends")
+    wait_until(
+        lambda: not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text(),
+        "the grandchild ends",
+    )
 
 
 def test_a_command_that_ignores_sigterm_is_killed_at_the_deadline() -> None:
-    outcomes = run_all([shell("a", "trap '' TERM INT; sleep 1000"), shell("b", "echo b")], time.monotonic() + 1.0, ENV)
+    outcomes = run_all(
+        [shell("a", "trap '' TERM INT; sleep 1000"), shell("b", "echo b")],
+        time.monotonic() + 1.0,
+        ENV,
+    )
     assert [o.code for o in outcomes] == [None, 0]
 
 
@@ -82,10 +96,15 @@ def test_nothing_is_left_when_it_is_interrupted(tmp_path: Path, how: str) -> Non
         f"commands = [Command(str(i), ['sh', '-c', f'echo $$ >{tmp_path}/pid.{{i}}; exec sleep 1000']) for i in range(5)]\n"
         "run_all(commands, time.monotonic() + 1000, os.environ)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stderr=subprocess.PIPE, text=True
+    ) as process:
         try:
             files = [tmp_path / f"pid.{i}" for i in range(5)]
-            wait_until(lambda: all(f.exists() and f.read_text().strip() for f in files), "five commands run")
+            wait_until(
+                lambda: all(f.exists() and f.read_text().strip() for f in files),
+                "five commands run",
+            )
             process.send_signal(int(number))
             _, err = process.communicate(timeout=20)
         finally:
@@ -99,7 +118,13 @@ def test_nothing_is_left_when_it_is_interrupted(tmp_path: Path, how: str) -> Non
 
 def test_a_report_between_the_noise_of_a_login_shell() -> None:
     lines = reply("n1", [0]).splitlines()
-    noisy = ["Welcome to the cluster!", *lines[:1], "*** disk quota: 93 % ***", *lines[1:], "logout"]
+    noisy = [
+        "Welcome to the cluster!",
+        *lines[:1],
+        "*** disk quota: 93 % ***",
+        *lines[1:],
+        "logout",
+    ]
     assert unpack("\r\n".join(noisy)).node == "n1"
 
 
@@ -111,7 +136,9 @@ def damaged(kind: str) -> str:
         "noise only": "srun: error: Node failure on n3\n",
         "cut before its end": "\n".join([begin, *body]),
         "cut in the body": "\n".join([begin, first[:40]]),
-        "a letter changed": "\n".join([begin, ("B" if first[0] != "B" else "C") + first[1:], *body[1:], end]),
+        "a letter changed": "\n".join(
+            [begin, ("B" if first[0] != "B" else "C") + first[1:], *body[1:], end]
+        ),
         "a letter lost": "\n".join([begin, first[1:], *body[1:], end]),
         "no sizes": "\n".join([begin.split()[0], *body, end]),
         "two reports mixed": "\n".join([begin, first, begin, *body, end]),
@@ -137,18 +164,25 @@ def test_a_damaged_report_is_an_error_and_never_a_capture(kind: str) -> None:
 
 def joined(outcomes: list[Outcome], order: list[str]):  # type: ignore[no-untyped-def]
     gathered = gather.sort_out(outcomes)
-    whys = {n: gather.why_silent(o, gathered.damaged.get(n, ""), 20) for n, o in gathered.silent.items()}
+    whys = {
+        n: gather.why_silent(o, gathered.damaged.get(n, ""), 20) for n, o in gathered.silent.items()
+    }
     return gather.join(gathered, order, whys, OPTIONS)
 
 
 def test_exit_codes_prove_nothing() -> None:
     """A whole report counts with a failed command, and no report counts as silence with a command that says 0."""
     capture = joined(
-        [Outcome("n1", reply("n1", [0, 1, 2, 3]), "", 233), Outcome("n2", "", "srun: error: Node failure on n2", 0)],
+        [
+            Outcome("n1", reply("n1", [0, 1, 2, 3]), "", 233),
+            Outcome("n2", "", "srun: error: Node failure on n2", 0),
+        ],
         ["n1", "n2"],
     )
     assert [r.rank for r in capture.ranks()] == [0, 1, 2, 3]
-    assert [(s.node, s.ranks, s.why) for s in capture.silent] == [("n2", [4, 5, 6, 7], "Node failure on n2")]
+    assert [(s.node, s.ranks, s.why) for s in capture.silent] == [
+        ("n2", [4, 5, 6, 7], "Node failure on n2")
+    ]
 
 
 def test_ranks_behind_silent_nodes() -> None:
@@ -158,7 +192,9 @@ def test_ranks_behind_silent_nodes() -> None:
     cyclic = {"n1": [0, 4], "n4": [3, 7]}
     assert gather.ranks_behind(order, cyclic, ["n2", "n3"], 8) == {"n2": [1, 5], "n3": [2, 6]}
     assert gather.ranks_behind(order, {"n1": [0, 7], "n4": [1, 3]}, ["n2", "n3"], 8) == {}
-    assert gather.ranks_behind(order, {"n1": [0, 7], "n4": [1, 3], "n2": [2, 4]}, ["n3"], 8) == {"n3": [5, 6]}
+    assert gather.ranks_behind(order, {"n1": [0, 7], "n4": [1, 3], "n2": [2, 4]}, ["n3"], 8) == {
+        "n3": [5, 6]
+    }
     assert gather.ranks_behind(order, {}, order, 0) == {}
     assert gather.ranks_behind(["n1", "n2", "n3"], {"n1": [0, 1, 2]}, ["n2", "n3"], 8) == {}
 
@@ -211,10 +247,18 @@ def test_ranks_of_another_job_are_left_out() -> None:
 
 
 def test_no_rank_anywhere_and_no_agent_anywhere_are_errors() -> None:
-    empty = [Outcome(n, pack(NodeReply(n, error="no rank processes found", help="look again")), "", 0) for n in ("n1", "n2")]
-    with pytest.raises(NoRanksFound, match=r"all 2 nodes answered \(n\[1-2\]\), and none can show a rank"):
+    empty = [
+        Outcome(n, pack(NodeReply(n, error="no rank processes found", help="look again")), "", 0)
+        for n in ("n1", "n2")
+    ]
+    with pytest.raises(
+        NoRanksFound, match=r"all 2 nodes answered \(n\[1-2\]\), and none can show a rank"
+    ):
         joined(empty, ["n1", "n2"])
-    missing = [Outcome(n, "", "slurmstepd-n1: error: execve(): /x/python: No such file or directory", 2) for n in ("n1", "n2")]
+    missing = [
+        Outcome(n, "", "slurmstepd-n1: error: execve(): /x/python: No such file or directory", 2)
+        for n in ("n1", "n2")
+    ]
     with pytest.raises(LauncherError, match="the agent could not start on"):
         joined(missing, ["n1", "n2"])
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from hangdoctor.errors import LauncherError
+from hangdoctor.launchers.line_stream import Line, Stream
 from hangdoctor.launchers.remote import Command
-from hangdoctor.launchers.stream import Line, Stream
 
 
 def stream(code: str, *more: str) -> Stream:
@@ -34,11 +34,15 @@ def test_lines_come_while_it_runs_and_the_last_without_its_end(tmp_path: Path) -
     with stream(code, str(go)) as told:
         for line in told:
             if line is None and lines == [Line("one", True)] and go.exists():
-                subprocess.run(["sh", "-c", f": > {go}"], check=True, timeout=20)  # it came before the process went on
+                subprocess.run(
+                    ["sh", "-c", f": > {go}"], check=True, timeout=20
+                )  # it came before the process went on
                 go.unlink()
             elif line is not None:
                 lines.append(line)
-    assert [x.text for x in lines if x.is_output] == ["one", "two", "é"] and Line("odd", False) in lines
+    assert [x.text for x in lines if x.is_output] == ["one", "two", "é"] and Line(
+        "odd", False
+    ) in lines
     assert told.code == 4
 
 

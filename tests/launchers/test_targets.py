@@ -13,7 +13,8 @@ from hangdoctor.launchers.slurm_nodes import describe_state
 
 
 @pytest.mark.parametrize(
-    ("text", "parsed"), [("7", ("7", "")), ("7.0", ("7", "0")), ("12_3", ("12_3", "")), (" 12_3.4 ", ("12_3", "4"))]
+    ("text", "parsed"),
+    [("7", ("7", "")), ("7.0", ("7", "0")), ("12_3", ("12_3", "")), (" 12_3.4 ", ("12_3", "4"))],
 )
 def test_job_ids(text: str, parsed: tuple[str, str]) -> None:
     assert parse_job(text) == parsed
@@ -27,11 +28,24 @@ def test_what_is_no_job_id(text: str) -> None:
 
 def test_a_host_file(tmp_path: Path) -> None:
     path = tmp_path / "hosts"
-    path.write_text("# nodes\nn1 slots=8\n\n  n2   slots=8 # spare\nn1\nnode-3.cluster\nr7i6n[0-1]\n10.77.0.4\nme@n9\nn5:8\n")
-    assert ssh.read_hostfile(path) == ["n1", "n2", "node-3.cluster", "r7i6n0", "r7i6n1", "10.77.0.4", "me@n9", "n5"]
+    path.write_text(
+        "# nodes\nn1 slots=8\n\n  n2   slots=8 # spare\nn1\nnode-3.cluster\nr7i6n[0-1]\n10.77.0.4\nme@n9\nn5:8\n"
+    )
+    assert ssh.read_hostfile(path) == [
+        "n1",
+        "n2",
+        "node-3.cluster",
+        "r7i6n0",
+        "r7i6n1",
+        "10.77.0.4",
+        "me@n9",
+        "n5",
+    ]
 
 
-@pytest.mark.parametrize("line", ["-oProxyCommand=x", "n1 slots=two", "n1 n2", "n[1-", "n1;reboot", "$(id)"])
+@pytest.mark.parametrize(
+    "line", ["-oProxyCommand=x", "n1 slots=two", "n1 n2", "n[1-", "n1;reboot", "$(id)"]
+)
 def test_a_bad_line_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "hosts"
     path.write_text(f"n1\n{line}\n")
@@ -50,11 +64,17 @@ def test_the_callers_job_does_not_reach_the_step() -> None:
         "PATH": "/bin", "HOME": "/root", "SLURM_CONF": "/etc/slurm.conf", "SLURM_JOB_ID": "7", "SLURM_CPU_BIND": "cores",
         "SLURM_NTASKS_PER_NODE": "8", "SBATCH_EXPORT": "NONE", "RANK": "3", "PMI_RANK": "3", "MASTER_ADDR": "n1",
     }  # fmt: skip
-    assert clean_environment(environ) == {"PATH": "/bin", "HOME": "/root", "SLURM_CONF": "/etc/slurm.conf"}
+    assert clean_environment(environ) == {
+        "PATH": "/bin",
+        "HOME": "/root",
+        "SLURM_CONF": "/etc/slurm.conf",
+    }
 
 
 def test_the_step_shares_what_the_training_holds() -> None:
-    assert {"--overlap", "--gres=gpu:0", "--mem=0", "--jobid=7", "-N1", "-n1"} <= set(step_command("7", "n1", ["agent"]).argv)
+    assert {"--overlap", "--gres=gpu:0", "--mem=0", "--jobid=7", "-N1", "-n1"} <= set(
+        step_command("7", "n1", ["agent"]).argv
+    )
     assert "--overlap" not in step_command("7", "n1", ["agent"], overlap=False).argv
 
 
@@ -62,7 +82,11 @@ def test_the_step_shares_what_the_training_holds() -> None:
     ("state", "reason", "words"),
     [
         ("mixed", "none", "Slurm still takes the node for up"),
-        ("down*", "Not responding", "Slurm has it as down (Not responding), it does not answer Slurm"),
+        (
+            "down*",
+            "Not responding",
+            "Slurm has it as down (Not responding), it does not answer Slurm",
+        ),
         ("drained", "bad GPU", "Slurm has it as drained (bad GPU)"),
         ("allocated*", "none", "Slurm has it as allocated, it does not answer Slurm"),
     ],

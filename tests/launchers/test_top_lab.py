@@ -18,11 +18,18 @@ def test_one_look_at_a_job_and_nothing_left(cluster: Cluster) -> None:
     job.id = cluster.submit(*places, script=f"{SETTINGS}\nsrun {run}")
     try:
         job.hang(3)
-        top = cluster.node("exec", "login", sys.executable, "-m", "hangdoctor", "top", "--jobid", job.id, "--once")
+        top = cluster.node(
+            "exec", "login", sys.executable, "-m", "hangdoctor", "top", "--jobid", job.id, "--once"
+        )
         shown = top.stdout
-        assert "4 ranks" in shown and "3 waiting" in shown and "1 outside" in shown, shown + top.stderr
+        assert "4 ranks" in shown and "3 waiting" in shown and "1 outside" in shown, (
+            shown + top.stderr
+        )
         assert "Rank 3 (n2) is outside of any operation; 3 ranks wait in all_reduce" in shown, shown
-        wait_until(lambda: not cluster.processes("n1", "hangdoctor agent"), "the agent of n1 has gone with it")
+        wait_until(
+            lambda: not cluster.processes("n1", "hangdoctor agent"),
+            "the agent of n1 has gone with it",
+        )
         job.finish()
     finally:
         cluster.login("scancel", job.id)

@@ -44,7 +44,12 @@ def test_the_switch_reaches_every_node(cluster: Cluster, traced: LabJob) -> None
     said = trace(cluster, "start", "--jobid", traced.id, "--follow", "lab_job", "--wait", "30")
     assert "ranks 0-3: tracing" in said, said
     rows = trace(cluster, "status", "--jobid", traced.id).splitlines()
-    assert [line.split()[:2] for line in rows if " live " in line] == [["0", "n1"], ["1", "n1"], ["2", "n2"], ["3", "n2"]], rows
+    assert [line.split()[:2] for line in rows if " live " in line] == [
+        ["0", "n1"],
+        ["1", "n1"],
+        ["2", "n2"],
+        ["3", "n2"],
+    ], rows
     assert sum(" tracing " in line for line in rows) >= 4
 
     traced.hang(3)
@@ -67,9 +72,15 @@ def test_the_switch_reaches_every_node(cluster: Cluster, traced: LabJob) -> None
 def tail_from_the_login_node(cluster: Cluster, traced: LabJob) -> None:
     """The rank is found on its node; what it says comes line by line, and nothing is left behind when nobody reads it."""
     shown = trace(cluster, "tail", "--jobid", traced.id, "--rank", "3", "-n", "5", "--no-wait")
-    assert "> stay_away (" in shown and "hangdoctor: rank 3: last call" in shown and "Traceback" not in shown
+    assert (
+        "> stay_away (" in shown
+        and "hangdoctor: rank 3: last call" in shown
+        and "Traceback" not in shown
+    )
     words = ["trace", "tail", "--jobid", traced.id, "--rank"]
-    refused = cluster.node("exec", "login", sys.executable, "-m", "hangdoctor", *words, "9", check=False)
+    refused = cluster.node(
+        "exec", "login", sys.executable, "-m", "hangdoctor", *words, "9", check=False
+    )
     assert refused.returncode == 1 and "There are: 0-3." in refused.stderr
 
     with following(cluster, traced, "3") as tail:

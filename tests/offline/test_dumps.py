@@ -14,7 +14,9 @@ DATA = Path(__file__).parents[1] / "data"
 
 
 def diagnose(folder: Path, *paths: Path) -> dict[str, Any]:
-    return dict(json.loads(hangdoctor("diagnose", *map(str, paths), "--json", "-", cwd=folder).stdout))
+    return dict(
+        json.loads(hangdoctor("diagnose", *map(str, paths), "--json", "-", cwd=folder).stdout)
+    )
 
 
 @pytest.mark.parametrize("form", ["gloo-json", "gloo-pickle"])
@@ -26,10 +28,14 @@ def test_a_folder_of_dumps(tmp_path: Path, form: str) -> None:
     assert verdict["waits"][0]["ranks"] == [0, 1, 3]
 
 
-def test_damaged_foreign_and_missing_dumps_are_named_and_the_rest_is_diagnosed(tmp_path: Path) -> None:
+def test_damaged_foreign_and_missing_dumps_are_named_and_the_rest_is_diagnosed(
+    tmp_path: Path,
+) -> None:
     folder = tmp_path / "dumps"
     shutil.copytree(DATA / "flight_recorder" / "gloo-pickle", folder)
-    (folder / "comm_lib_trace_rank_0").unlink()  # gloo tells no world size: only ranks below the highest can be missed
+    (
+        folder / "comm_lib_trace_rank_0"
+    ).unlink()  # gloo tells no world size: only ranks below the highest can be missed
     whole = (folder / "comm_lib_trace_rank_1").read_bytes()
     (folder / "comm_lib_trace_rank_1").write_bytes(whole[: len(whole) // 2])
     (folder / "notes.txt").write_text("what I saw last night\n")
@@ -49,7 +55,9 @@ def test_a_pickle_that_wants_to_run_something_is_refused_by_name(tmp_path: Path)
 
     folder = tmp_path / "dumps"
     shutil.copytree(DATA / "flight_recorder" / "gloo-pickle", folder)
-    (folder / "comm_lib_trace_rank_1").write_bytes(pickle.dumps({"entries": [Evil()], "pg_config": {}, "version": "2.10"}))
+    (folder / "comm_lib_trace_rank_1").write_bytes(
+        pickle.dumps({"entries": [Evil()], "pg_config": {}, "version": "2.10"})
+    )
     verdict = diagnose(tmp_path, folder)
     assert not (tmp_path / "ran").exists()
     assert any("comm_lib_trace_rank_1" in n for n in verdict["notes"])

@@ -32,10 +32,14 @@ HELD = """    broadcast (torch/distributed/distributed_c10d.py:1191)
     pretrain (megatron/training.py:187)
     <module> (pretrain_gpt.py:239)
 """
-IDLE = 'Thread 0x7F5B2C (idle): "Thread-1"\n    wait (threading.py:306)\n    run (threading.py:870)\n'
+IDLE = (
+    'Thread 0x7F5B2C (idle): "Thread-1"\n    wait (threading.py:306)\n    run (threading.py:870)\n'
+)
 
 
-def process(pid: int, stack: str, command: str = "python -u pretrain_gpt.py --tensor-model-parallel-size 8") -> str:
+def process(
+    pid: int, stack: str, command: str = "python -u pretrain_gpt.py --tensor-model-parallel-size 8"
+) -> str:
     head = f"Process {pid}: {command}\nPython v3.8.12 (/conda/bin/python3.8)\n\n"
     return f'{head}Thread {pid} (active): "MainThread"\n{stack}{IDLE}\n'
 
@@ -55,12 +59,16 @@ def test_six_in_train_and_two_in_broadcast(tmp_path: Path) -> None:
     assert (cause["kind"], cause["ranks"]) == ("in_communication", [6, 7])
     assert cause["where"]["op"] == "broadcast" and cause["confidence"] <= 0.6
     assert cause["nodes"] == ["r7i6n0"]
-    assert any(a["ranks"] == [0, 1, 2, 3, 4, 5] and "not guilt" in a["why_not"] for a in cause["alternatives"])
+    assert any(
+        a["ranks"] == [0, 1, 2, 3, 4, 5] and "not guilt" in a["why_not"]
+        for a in cause["alternatives"]
+    )
 
 
 def test_a_rank_before_the_operation_is_the_culprit_however_many_wait(tmp_path: Path) -> None:
     loading = PASSED.replace(
-        "train (megatron/training.py:915)", "next_batch (data.py:10)\n    train (megatron/training.py:840)"
+        "train (megatron/training.py:915)",
+        "next_batch (data.py:10)\n    train (megatron/training.py:840)",
     )
     dump = tmp_path / "trace-n1.out"
     dump.write_text("".join(process(100 + i, loading if i == 4 else HELD) for i in range(8)))
@@ -74,7 +82,7 @@ def test_real_output_of_pyspy_is_read(name: str) -> None:
     [rank] = capture.ranks()
     threads = {t.name: t for t in rank.samples[0].threads}
     assert set(threads) == {"MainThread", "Thread-1 (worker)"}
-    from hangdoctor.places import python_frames
+    from hangdoctor.stacks.place_rules import python_frames
 
     names = [f.name for f in python_frames(threads["MainThread"].frames)]
     assert names[-2:] == ["train", "<module>"] and "<lambda>" in names[0]
@@ -82,11 +90,11 @@ def test_real_output_of_pyspy_is_read(name: str) -> None:
 
 
 def test_errors_launchers_workers_and_foreign_files_are_named_and_left_out(tmp_path: Path) -> None:
-    worker = (
-        "    read (file.py:3)\n    _worker_loop (torch/utils/data/_utils/worker.py:308)\n    <module> (pretrain_gpt.py:239)\n"
-    )
+    worker = "    read (file.py:3)\n    _worker_loop (torch/utils/data/_utils/worker.py:308)\n    <module> (pretrain_gpt.py:239)\n"
     (tmp_path / "trace-n1.out").write_text(
-        process(7, "    poll (torch/x.py:3)\n", "python -m torch.distributed.launch pretrain_gpt.py")
+        process(
+            7, "    poll (torch/x.py:3)\n", "python -m torch.distributed.launch pretrain_gpt.py"
+        )
         + "".join(process(10 + i, HELD) for i in range(3))
         + "Error: Failed to get process executable name. Check that the process is running.\n"
         + process(20, worker)
@@ -94,7 +102,9 @@ def test_errors_launchers_workers_and_foreign_files_are_named_and_left_out(tmp_p
     )
     (tmp_path / "trace-n2.out").write_bytes(b"\x00\xff\x00garbage")
     (tmp_path / "trace-n3.out").write_text("")
-    (tmp_path / "trace-n4.out").write_text(process(9, HELD)[:120])  # cut in the middle of its first thread
+    (tmp_path / "trace-n4.out").write_text(
+        process(9, HELD)[:120]
+    )  # cut in the middle of its first thread
     verdict = diagnose(tmp_path, *sorted(tmp_path.glob("trace-*.out")))
     assert verdict["job"]["world_size"] == 3
     notes = "\n".join(verdict["notes"])
@@ -119,7 +129,10 @@ def test_nothing_readable_is_one_clear_line(tmp_path: Path) -> None:
 
 
 def test_damaged_text_never_raises(tmp_path: Path) -> None:
-    good = "".join(process(10 + i, HELD if i else PASSED) for i in range(4)) + (DATA / "json.out").read_text()
+    good = (
+        "".join(process(10 + i, HELD if i else PASSED) for i in range(4))
+        + (DATA / "json.out").read_text()
+    )
     source = random.Random(7)
     for i in range(300):
         text = list(good)
@@ -148,7 +161,10 @@ def test_many_json_dumps_in_one_file(tmp_path: Path) -> None:
 
 def test_ranks_follow_nodes_and_local_ranks(tmp_path: Path) -> None:
     for node in ("n10", "n2"):
-        text = "".join(process(900 - local, HELD, f"python train.py --local_rank={local}") for local in range(2))
+        text = "".join(
+            process(900 - local, HELD, f"python train.py --local_rank={local}")
+            for local in range(2)
+        )
         (tmp_path / f"trace-{node}.out").write_text(text)
     capture = pyspy_text.read_files(sorted(tmp_path.glob("*.out")))
     assert [(r.rank, r.node, r.pid) for r in capture.ranks()] == [
@@ -161,8 +177,13 @@ def test_ranks_follow_nodes_and_local_ranks(tmp_path: Path) -> None:
 
 def test_1024_ranks_fit_one_screen_and_are_read_in_one_pass(tmp_path: Path) -> None:
     for node in range(128):
-        loading = PASSED.replace("train (megatron/training.py:915)", "load (data.py:10)\n    train (megatron/training.py:840)")
-        text = "".join(process(1000 + i, loading if (node, i) == (77, 3) else HELD) for i in range(8))
+        loading = PASSED.replace(
+            "train (megatron/training.py:915)",
+            "load (data.py:10)\n    train (megatron/training.py:840)",
+        )
+        text = "".join(
+            process(1000 + i, loading if (node, i) == (77, 3) else HELD) for i in range(8)
+        )
         (tmp_path / f"trace-n{node}.out").write_text(text)
     begin = time.monotonic()
     done = hangdoctor("diagnose", str(tmp_path), cwd=tmp_path)
@@ -176,18 +197,28 @@ def test_bundle_replays_byte_for_byte_and_refuses_what_was_altered(tmp_path: Pat
     dump.write_text("".join(process(100 + i, PASSED if i == 4 else HELD) for i in range(8)))
     hangdoctor("diagnose", str(dump), "--bundle", "kept", cwd=tmp_path)
     hangdoctor("diagnose", str(dump), "--bundle", "kept", cwd=tmp_path)
-    assert sorted(p.name for p in tmp_path.iterdir() if p.is_dir()) == ["kept", "kept-2"]  # never overwritten
+    assert sorted(p.name for p in tmp_path.iterdir() if p.is_dir()) == [
+        "kept",
+        "kept-2",
+    ]  # never overwritten
     kept = tmp_path / "kept"
     assert kept.stat().st_mode & 0o777 == 0o700
     again = subprocess.run(
-        [sys.executable, "-m", "hangdoctor", "diagnose", "kept", "--json", "-"], cwd=tmp_path, capture_output=True, check=True
+        [sys.executable, "-m", "hangdoctor", "diagnose", "kept", "--json", "-"],
+        cwd=tmp_path,
+        capture_output=True,
+        check=True,
     ).stdout
     assert again == (kept / "diagnosis.json").read_bytes()
     (kept / "capture.json").write_bytes((kept / "capture.json").read_bytes()[:-20])
     done = hangdoctor("diagnose", "kept", cwd=tmp_path, code=1)
     assert "not what the manifest lists" in done.stderr
     shutil.copytree(tmp_path / "kept-2", tmp_path / "newer")
-    manifest = (tmp_path / "newer" / "manifest.json").read_text().replace("hangdoctor.bundle/1", "hangdoctor.bundle/9")
+    manifest = (
+        (tmp_path / "newer" / "manifest.json")
+        .read_text()
+        .replace("hangdoctor.bundle/1", "hangdoctor.bundle/9")
+    )
     (tmp_path / "newer" / "manifest.json").write_text(manifest)
     done = hangdoctor("diagnose", "newer", cwd=tmp_path, code=1)
     assert "bundle/9" in done.stderr
@@ -196,9 +227,9 @@ def test_bundle_replays_byte_for_byte_and_refuses_what_was_altered(tmp_path: Pat
 def test_a_bundle_that_cannot_be_written_does_not_cost_the_verdict(tmp_path: Path) -> None:
     blocker = tmp_path / "file"
     blocker.write_text("")
-    from hangdoctor.bundle import save
     from hangdoctor.diagnosis import diagnose as engine
     from hangdoctor.errors import BundleError
+    from hangdoctor.storage.bundle import save
 
     capture = pyspy_text.read_files([DATA / "text.out"])
     with pytest.raises(BundleError, match="cannot be written"):
@@ -209,7 +240,9 @@ def test_a_bundle_that_cannot_be_written_does_not_cost_the_verdict(tmp_path: Pat
 def test_a_process_id_in_a_files_name_is_no_node(tmp_path: Path) -> None:
     """`py-spy dump --pid P > trace-$P.out`, the shortest of recipes."""
     for i in range(8):
-        (tmp_path / f"trace-{8270 + i}.out").write_text(process(8270 + i, PASSED if i == 5 else HELD))
+        (tmp_path / f"trace-{8270 + i}.out").write_text(
+            process(8270 + i, PASSED if i == 5 else HELD)
+        )
     verdict = diagnose(tmp_path, *sorted(tmp_path.glob("trace-*.out")))
     assert verdict["job"]["nodes"] == [] and {r["node"] for r in verdict["ranks"]} == {""}
     told = json.dumps([verdict["summary"], verdict["causes"], verdict["notes"]])

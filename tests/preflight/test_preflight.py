@@ -13,9 +13,16 @@ from typing import Any
 import pytest
 from stage import hangdoctor
 
-from hangdoctor.readers import preflight_gpu
-from hangdoctor.readers.preflight import Check, NodeReadings, _run, check_folder, check_links, check_ptrace
-from hangdoctor.readers.preflight_compare import conclude
+from hangdoctor.preflight import gpu as preflight_gpu
+from hangdoctor.preflight.checks import (
+    Check,
+    NodeReadings,
+    _run,
+    check_folder,
+    check_links,
+    check_ptrace,
+)
+from hangdoctor.preflight.compare import conclude
 
 ROOT = Path(__file__).parents[2]
 CHECKS = {"gpus", "ptrace", "names", "links", "clock", "/dev/shm", "memory", "limits", "left over"}
@@ -26,19 +33,41 @@ def findings(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def test_this_host_is_checked_and_a_running_rank_is_named(tmp_path: Path) -> None:
-    environ = os.environ | {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "preflight", "MASTER_PORT": "1"}
+    environ = os.environ | {
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "MASTER_ADDR": "preflight",
+        "MASTER_PORT": "1",
+    }
     program = [sys.executable, "-c", "print(flush=True); import time; time.sleep(600)"]
     rank = subprocess.Popen(program, env=environ, stdout=subprocess.PIPE)
     try:
         assert rank.stdout is not None
         rank.stdout.readline()
-        flags = ("--path", str(tmp_path), "--path", str(tmp_path / "nowhere"), "--gpus", "0", "--timeout", "60", "--json", "-")
-        result = json.loads(hangdoctor("preflight", *flags, "--exit-code", cwd=tmp_path, code=10).stdout)
+        flags = (
+            "--path",
+            str(tmp_path),
+            "--path",
+            str(tmp_path / "nowhere"),
+            "--gpus",
+            "0",
+            "--timeout",
+            "60",
+            "--json",
+            "-",
+        )
+        result = json.loads(
+            hangdoctor("preflight", *flags, "--exit-code", cwd=tmp_path, code=10).stdout
+        )
     finally:
         rank.kill()
         rank.communicate()
     found = findings(result)
-    assert result["schema"] == "hangdoctor.preflight/1" and result["verdict"] == "fail" and set(found) > CHECKS
+    assert (
+        result["schema"] == "hangdoctor.preflight/1"
+        and result["verdict"] == "fail"
+        and set(found) > CHECKS
+    )
     assert (
         found[f"disk {tmp_path / 'nowhere'}"]["verdict"] == "fail"
         and "mounted" in found[f"disk {tmp_path / 'nowhere'}"]["advice"]
@@ -51,7 +80,9 @@ def test_this_host_is_checked_and_a_running_rank_is_named(tmp_path: Path) -> Non
 
 
 def test_the_table_says_the_verdict_first_and_what_to_do(tmp_path: Path) -> None:
-    out = hangdoctor("preflight", "--path", "/nonexistent", "--timeout", "60", cwd=tmp_path).stdout.splitlines()
+    out = hangdoctor(
+        "preflight", "--path", "/nonexistent", "--timeout", "60", cwd=tmp_path
+    ).stdout.splitlines()
     assert out[0].startswith("FAIL Not ready")
     assert "disk /nonexistent" in out[2] and "do: " in out[3]
     assert any(line.startswith("ok ") for line in out)
@@ -79,9 +110,16 @@ def test_hosts_are_asked_by_ssh_and_the_silent_one_is_a_failure(tmp_path: Path) 
     done = hangdoctor("preflight", *flags, "--exit-code", cwd=tmp_path, code=10, env=environ)
     result = json.loads(done.stdout)
     found = findings(result)
-    assert result["nodes"] == ["localhost", "ip6-localhost", "gone"] and "2 of 3 nodes answered" in done.stderr
-    assert found["reached"]["nodes"] == ["gone"] and "No route to host" in found["reached"]["reading"]
-    assert found["same versions"]["verdict"] == "ok" and "Python" in found["same versions"]["reading"]
+    assert (
+        result["nodes"] == ["localhost", "ip6-localhost", "gone"]
+        and "2 of 3 nodes answered" in done.stderr
+    )
+    assert (
+        found["reached"]["nodes"] == ["gone"] and "No route to host" in found["reached"]["reading"]
+    )
+    assert (
+        found["same versions"]["verdict"] == "ok" and "Python" in found["same versions"]["reading"]
+    )
     assert sorted(found["ptrace"]["nodes"]) == ["ip6-localhost", "localhost"]
     assert "same clock" in found and "gone" in found["names"]["reading"]
 
@@ -105,17 +143,27 @@ def test_a_check_that_does_not_answer_keeps_nobody_waiting() -> None:
         raise OSError(5, "Input/output error")
 
     try:
-        found = _run({"stuck": stuck, "broken": broken, "fine": lambda: Check("fine", "ok", "")}, 0.3)
+        found = _run(
+            {"stuck": stuck, "broken": broken, "fine": lambda: Check("fine", "ok", "")}, 0.3
+        )
     finally:
         released.set()
-    assert [(c.name, c.verdict) for c in found] == [("stuck", "fail"), ("broken", "unknown"), ("fine", "ok")]
+    assert [(c.name, c.verdict) for c in found] == [
+        ("stuck", "fail"),
+        ("broken", "unknown"),
+        ("fine", "ok"),
+    ]
     assert "no answer" in found[0].reading and "Input/output error" in found[1].reading
 
 
 def test_ptrace_is_tried_and_nothing_is_left() -> None:
     before = set(os.listdir("/proc"))
     assert check_ptrace().verdict in ("ok", "fail")
-    mine = [p for p in set(os.listdir("/proc")) - before if p.isdigit() and Path(f"/proc/{p}/cmdline").exists()]
+    mine = [
+        p
+        for p in set(os.listdir("/proc")) - before
+        if p.isdigit() and Path(f"/proc/{p}/cmdline").exists()
+    ]
     assert not [p for p in mine if b"time.sleep(60)" in Path(f"/proc/{p}/cmdline").read_bytes()]
 
 
@@ -131,7 +179,10 @@ def test_ports_and_interfaces(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "operstate").write_text("up\n")
     (folder / "speed").write_text("25000\n")
-    assert (check_links(tmp_path).verdict, check_links(tmp_path).reading) == ("ok", "eth0 25000 Mb/s")
+    assert (check_links(tmp_path).verdict, check_links(tmp_path).reading) == (
+        "ok",
+        "eth0 25000 Mb/s",
+    )
     port(tmp_path, "mlx5_0", "4: ACTIVE")
     assert "1 InfiniBand" in check_links(tmp_path).reading
     port(tmp_path, "mlx5_1", "1: DOWN")
@@ -147,26 +198,57 @@ def test_rows_of_nvidia_smi() -> None:
     text = "0, NVIDIA H100 80GB HBM3, 550.54.15, 4, 0\n1, NVIDIA GeForce RTX 3090, 550.54.15, 1300, [N/A]\nno row\n"
     gpus = preflight_gpu.Gpus(preflight_gpu.parse(text))
     assert [(g.index, g.used_mb, g.uncorrected) for g in gpus.rows] == [(0, 4, 0), (1, 1300, 0)]
-    assert gpus.facts() == {"GPUs": "1 x NVIDIA GeForce RTX 3090, 1 x NVIDIA H100 80GB HBM3", "GPU driver": "550.54.15"}
+    assert gpus.facts() == {
+        "GPUs": "1 x NVIDIA GeForce RTX 3090, 1 x NVIDIA H100 80GB HBM3",
+        "GPU driver": "550.54.15",
+    }
 
 
 def node(name: str, torch: str = "2.13", kernel: str = "6.1") -> NodeReadings:
-    checks = [Check("memory", "ok", f"{name} GB"), Check("limits", "warn", "1024 open files", "ulimit -n 4096")]
+    checks = [
+        Check("memory", "ok", f"{name} GB"),
+        Check("limits", "warn", "1024 open files", "ulimit -n 4096"),
+    ]
     return NodeReadings(name, checks, {"torch": torch, "kernel": kernel})
 
 
 def test_alike_findings_are_joined_and_differences_named() -> None:
-    nodes = {n: node(n) for n in ("n1", "n2", "n3")} | {"n4": node("n4", torch="2.12", kernel="5.15")}
-    found = conclude([*nodes, "n5"], nodes, {"n5": "no answer within 15 s"}, {"n1": 0.0, "n2": 0.1, "n3": -0.1, "n4": 62.0})
+    nodes = {n: node(n) for n in ("n1", "n2", "n3")} | {
+        "n4": node("n4", torch="2.12", kernel="5.15")
+    }
+    found = conclude(
+        [*nodes, "n5"],
+        nodes,
+        {"n5": "no answer within 15 s"},
+        {"n1": 0.0, "n2": 0.1, "n3": -0.1, "n4": 62.0},
+    )
     by = {f.check: f for f in found.findings}
-    assert found.verdict == "fail" and [f.verdict for f in found.findings] == ["fail", "fail", "warn", "warn", "warn", "ok"]
-    assert by["same torch"].nodes == ["n4"] and by["same torch"].reading == "2.13 on n[1-3]; 2.12 on n4"
+    assert found.verdict == "fail" and [f.verdict for f in found.findings] == [
+        "fail",
+        "fail",
+        "warn",
+        "warn",
+        "warn",
+        "ok",
+    ]
+    assert (
+        by["same torch"].nodes == ["n4"]
+        and by["same torch"].reading == "2.13 on n[1-3]; 2.12 on n4"
+    )
     assert by["same kernel"].verdict == "warn" and by["reached"].nodes == ["n5"]
-    assert by["limits"].nodes == ["n1", "n2", "n3", "n4"] and by["memory"].nodes == ["n1", "n2", "n3", "n4"]
+    assert by["limits"].nodes == ["n1", "n2", "n3", "n4"] and by["memory"].nodes == [
+        "n1",
+        "n2",
+        "n3",
+        "n4",
+    ]
     for name, own in nodes.items():
         own.checks.append(Check("left over", "warn", f"pid {name}", "end it"))
     [left] = [f for f in conclude(list(nodes), nodes, {}, {}).findings if f.check == "left over"]
-    assert left.nodes == list(nodes) and left.reading == "n1 pid n1; n2 pid n2; n3 pid n3; and 1 more nodes"
+    assert (
+        left.nodes == list(nodes)
+        and left.reading == "n1 pid n1; n2 pid n2; n3 pid n3; and 1 more nodes"
+    )
     assert by["same clock"].reading.startswith("n4 is 62.1 s ahead of n3")
 
 
@@ -178,5 +260,5 @@ def test_one_node_is_compared_with_nobody(verdict: str) -> None:
 
 
 def test_facts_import_no_package() -> None:
-    code = "import sys; from hangdoctor.readers.preflight import versions; versions(); assert not {'torch', 'numpy'} & set(sys.modules)"
+    code = "import sys; from hangdoctor.preflight.checks import versions; versions(); assert not {'torch', 'numpy'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

@@ -55,7 +55,10 @@ _MAKERS: tuple[tuple[Any, Any], ...] = (
     (inspect.BytesType, lambda info, depth: b""),
     (inspect.NoneType, lambda info, depth: None),
     (inspect.LiteralType, lambda info, depth: info.values[0]),
-    ((inspect.ListType, inspect.SetType, inspect.FrozenSetType), lambda info, depth: [_value(info.item_type, depth + 1)]),
+    (
+        (inspect.ListType, inspect.SetType, inspect.FrozenSetType),
+        lambda info, depth: [_value(info.item_type, depth + 1)],
+    ),
     (inspect.VarTupleType, lambda info, depth: [_value(info.item_type, depth + 1)]),
     (inspect.TupleType, lambda info, depth: [_value(t, depth + 1) for t in info.item_types]),
     (inspect.DictType, _dict),

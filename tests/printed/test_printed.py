@@ -17,18 +17,22 @@ import pytest
 from hostile_fields import ESCAPES, EVIL, FORBIDDEN, LINES, TURNED, filled, texts_of
 from rich.console import Console
 
-from hangdoctor import bundle
 from hangdoctor.diagnosis import diagnose
-from hangdoctor.model import Diagnosis, JobCapture
-from hangdoctor.printable import as_json, cleaned
-from hangdoctor.readers.preflight_compare import Preflight
-from hangdoctor.report import html, preflight, terminal
-from hangdoctor.standing import Row
-from hangdoctor.texts import tame, visible
-from hangdoctor.timeline import pftrace, stacks, table
-from hangdoctor.timeline.stragglers import Stragglers
+from hangdoctor.model.capture import JobCapture
+from hangdoctor.model.diagnosis import Diagnosis
+from hangdoctor.preflight import terminal as preflight
+from hangdoctor.preflight.compare import Preflight
+from hangdoctor.report import html, terminal
+from hangdoctor.storage import bundle
+from hangdoctor.text.plain import tame, visible
+from hangdoctor.text.printable import as_json, cleaned
+from hangdoctor.timeline import folded as stacks
+from hangdoctor.timeline import late_table as table
+from hangdoctor.timeline import pftrace
+from hangdoctor.timeline.late_arrivals import LateArrivals
+from hangdoctor.top.feeds import LiveRanks
 from hangdoctor.top.screen import Mode, plain, screen
-from hangdoctor.top.sources import Seen
+from hangdoctor.watch.live_ranks import RankRow
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 SHOWN = "owned"
@@ -44,7 +48,9 @@ def assert_tame(text: str, colours: bool = False) -> None:
 
 def hangdoctor(*words: str, cwd: Path, code: int | None = 0) -> str:
     """Standard output and standard error together, with every byte as it came."""
-    done = subprocess.run([sys.executable, "-m", "hangdoctor", *words], cwd=cwd, capture_output=True, timeout=90)
+    done = subprocess.run(
+        [sys.executable, "-m", "hangdoctor", *words], cwd=cwd, capture_output=True, timeout=90
+    )
     assert code in (None, done.returncode), done.stderr
     return done.stdout.decode() + done.stderr.decode()
 
@@ -69,7 +75,7 @@ def test_a_whole_text_keeps_lines_tabs_and_colours() -> None:
     assert tame("\x1b]0;t\x07\x1b[2J\r\x9b1m") == "\\u{1b}]0;t\\u{7}\\u{1b}[2J\\u{d}\\u{9b}1m"
 
 
-@pytest.mark.parametrize("kind", [Diagnosis, JobCapture, Preflight, Stragglers, Seen])
+@pytest.mark.parametrize("kind", [Diagnosis, JobCapture, Preflight, LateArrivals, LiveRanks])
 def test_no_field_is_left_out(kind: type[Any]) -> None:
     before = filled(kind)
     after = msgspec.json.encode(cleaned(before)).decode()
@@ -83,26 +89,34 @@ def test_no_field_is_left_out(kind: type[Any]) -> None:
 def hostile_capture(folder: Path) -> tuple[JobCapture, Path]:
     """(capture, its bundle): a job with hostile names everywhere, whose ranks can be diagnosed all the same."""
     capture = filled(JobCapture)
+    capture.packed = {}  # packed nodes are read back, and these would be none
     capture.schema, capture.origin, capture.world_size = JobCapture("").schema, "live", 2
-    capture.nodes[0].ranks[0].world_size = 2
-    return capture, bundle.save(folder / "kept", capture, filled(Diagnosis), "", ["hangdoctor", EVIL])
+    node, rank = capture.nodes[0], capture.nodes[0].ranks[0]
+    rank.world_size = 2
+    for holder in (capture, node, rank.ops, rank.ops_before):
+        holder.layout = None  # numbers alone, and zeros are no layout
+    return capture, bundle.save(
+        folder / "kept", capture, filled(Diagnosis), "", ["hangdoctor", EVIL]
+    )
 
 
 def test_reports() -> None:
     diagnosis = filled(Diagnosis)
     assert_tame(terminal.plain(diagnosis, EVIL))
     out = io.StringIO()
-    terminal.render(diagnosis, Console(file=out, force_terminal=True, color_system="256", width=160), EVIL)
+    terminal.render(
+        diagnosis, Console(file=out, force_terminal=True, color_system="256", width=160), EVIL
+    )
     assert_tame(out.getvalue(), colours=True)
     out = io.StringIO()
     preflight.render(filled(Preflight), Console(file=out, width=200))
     assert_tame(out.getvalue())
     out = io.StringIO()
-    table.render(filled(Stragglers), Console(file=out, width=200))
+    table.render(filled(LateArrivals), Console(file=out, width=200))
     assert_tame(out.getvalue())
 
 
-@pytest.mark.parametrize("kind", [Diagnosis, JobCapture, Preflight, Stragglers, Seen])
+@pytest.mark.parametrize("kind", [Diagnosis, JobCapture, Preflight, LateArrivals, LiveRanks])
 def test_json_is_the_same_data_and_tame(kind: type[Any]) -> None:
     value = filled(kind)
     data = as_json(value)
@@ -119,7 +133,13 @@ def test_json_of_characters_beyond_the_first_plane() -> None:
 def test_files_of_a_report(tmp_path: Path) -> None:
     capture, folder = hostile_capture(tmp_path)
     diagnosis = diagnose(capture)
-    for write in (terminal.as_bytes, stacks.folded, stacks.folded_by_rank, stacks.speedscope, bundle.as_bytes):
+    for write in (
+        terminal.as_bytes,
+        stacks.folded,
+        stacks.folded_by_rank,
+        stacks.speedscope,
+        bundle.as_bytes,
+    ):
         assert_tame(write(capture, diagnosis, folder).decode())
     page = html.as_bytes(capture, diagnosis, folder).decode()
     assert [hex(ord(c)) for c in FORBIDDEN if c in page] == []
@@ -140,10 +160,14 @@ def test_a_trace_for_perfetto(tmp_path: Path) -> None:
 
 
 def test_the_live_view() -> None:
-    seen = filled(Seen)
+    seen = filled(LiveRanks)
     mode = Mode(note=EVIL, filter="")
     assert_tame("\n".join(line.plain for line in screen(seen, "", mode, 400, 40)))
-    assert_tame("\n".join(line.plain for line in screen(seen, EVIL, Mode(view="detail", detail=[EVIL]), 400, 40)))
+    assert_tame(
+        "\n".join(
+            line.plain for line in screen(seen, EVIL, Mode(view="detail", detail=[EVIL]), 400, 40)
+        )
+    )
     assert_tame("\n".join(plain(seen)))
 
 
@@ -154,7 +178,7 @@ def test_metrics() -> None:
 
     class Some:
         def collect(self) -> Any:
-            return _ranks([msgspec.structs.replace(filled(Row), state="waiting")])
+            return _ranks([msgspec.structs.replace(filled(RankRow), state="waiting")])
 
     registry = CollectorRegistry()
     registry.register(Some())  # type: ignore[arg-type]
@@ -168,20 +192,27 @@ def test_the_log(capsys: pytest.CaptureFixture[str]) -> None:
         "import logging, sys; from hangdoctor.logs import to_stderr; to_stderr('%(message)s')\n"
         "logging.getLogger('x').warning('node %s', sys.argv[1])"
     )
-    done = subprocess.run([sys.executable, "-c", code, EVIL.replace("\x00", "")], capture_output=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, EVIL.replace("\x00", "")],
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
     assert_tame(done.stderr.decode())
     assert done.stderr.count(b"\n") == 1
 
 
 def test_incidents(tmp_path: Path) -> None:
-    from hangdoctor.incidents import Incidents
+    from hangdoctor.storage.incidents import Incidents
 
     capture, _ = hostile_capture(tmp_path)
     kept = Incidents(tmp_path / "job")
     row = kept.save(capture, msgspec.structs.replace(filled(Diagnosis), status="hang"), "", EVIL)
     kept.note_actions(row.id, EVIL)
     for words in (["list"], ["list", "--json"], ["show", "last"]):
-        assert_tame(hangdoctor("incidents", "--folder", str(tmp_path / "job"), *words, cwd=tmp_path))
+        assert_tame(
+            hangdoctor("incidents", "--folder", str(tmp_path / "job"), *words, cwd=tmp_path)
+        )
 
 
 # ------------------------------------------------------------------- the program itself
@@ -195,7 +226,12 @@ def test_diagnosing_a_hostile_bundle(tmp_path: Path, words: list[str]) -> None:
 
 def test_errors_name_hostile_files(tmp_path: Path) -> None:
     name = EVIL.replace("\x00", "").replace("/", "")
-    for words in (["diagnose", name], ["dump", "--hostfile", name], ["dump", "--jobid", name], ["dump", f"--{name}"]):
+    for words in (
+        ["diagnose", name],
+        ["dump", "--hostfile", name],
+        ["dump", "--jobid", name],
+        ["dump", f"--{name}"],
+    ):
         assert_tame(hangdoctor(*words, cwd=tmp_path, code=None))
 
 
@@ -210,12 +246,24 @@ def test_a_rank_with_hostile_words_around_it(tmp_path: Path) -> None:
         "MASTER_PORT": evil,
         "CUDA_VISIBLE_DEVICES": evil,
     }
-    with subprocess.Popen([sys.executable, "-c", program, evil], env=environ, stdout=subprocess.PIPE) as rank:
+    with subprocess.Popen(
+        [sys.executable, "-c", program, evil], env=environ, stdout=subprocess.PIPE
+    ) as rank:
         try:
             assert rank.stdout is not None and rank.stdout.readline() == b"up\n"
             words = ["dump", "--pid", str(rank.pid), "--settle", "0", "--bundle", "kept"]
             done = hangdoctor(*words, cwd=tmp_path)
-            local = hangdoctor("dump", "--local", "--job", "owned", "--settle", "0", "--bundle", "local", cwd=tmp_path)
+            local = hangdoctor(
+                "dump",
+                "--local",
+                "--job",
+                "owned",
+                "--settle",
+                "0",
+                "--bundle",
+                "local",
+                cwd=tmp_path,
+            )
         finally:
             rank.kill()
     assert_tame(done + SHOWN)
@@ -227,12 +275,14 @@ def test_a_rank_with_hostile_words_around_it(tmp_path: Path) -> None:
 
 def test_all_printing_goes_one_way() -> None:
     """What is printed by hand is cleaned by hand, and forgotten once: only `pipes.say` prints."""
-    root = Path(bundle.__file__).parent
+    root = Path(bundle.__file__).parents[1]
     found = [
         f"{path.relative_to(root)}: {line.strip()}"
         for path in sorted(root.rglob("*.py"))
         for line in path.read_text().splitlines()
-        if re.search(r"click\.(s?echo|secho)\(|(?<![\w.\"'(])print\(|sys\.std(out|err)\.write\(", line)
+        if re.search(
+            r"click\.(s?echo|secho)\(|(?<![\w.\"'(])print\(|sys\.std(out|err)\.write\(", line
+        )
         and path.name not in ("pipes.py", "sitecustomize.py")
     ]
     assert found == ["cli/preflight.py: sys.stdout.write(text)"]  # base64, for the host that asked

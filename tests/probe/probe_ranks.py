@@ -20,7 +20,11 @@ STARTUP = ROOT / "hangdoctor" / "probe" / "startup"
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
     """What `hangdoctor run` sets, for tests that do not go through it."""
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("HANGDOCTOR_", "TORCH_", "SLURM_", "RANK"))}
+    clean = {
+        k: v
+        for k, v in os.environ.items()
+        if not k.startswith(("HANGDOCTOR_", "TORCH_", "SLURM_", "RANK"))
+    }
     return {
         **clean, "PYTHONPATH": f"{STARTUP}{os.pathsep}{ROOT}", "HANGDOCTOR_DIR": str(folder), "OMP_NUM_THREADS": "1",
         "PYTHONWARNINGS": "default", **more,
@@ -48,7 +52,12 @@ class Rank:
 @contextlib.contextmanager
 def ranks(script: str, world: int, env: dict[str, str], *args: str) -> Iterator[list[Rank]]:
     """Start `world` ranks of a script."""
-    env = {**env, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(world)}
+    env = {
+        **env,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "WORLD_SIZE": str(world),
+    }
     command = [sys.executable, str(SCRIPTS / script), *args]
     started = [
         Rank(subprocess.Popen(command, env={**env, "RANK": str(r), "LOCAL_RANK": str(r)}, text=True, bufsize=1,

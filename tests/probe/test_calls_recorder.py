@@ -22,7 +22,12 @@ from hangdoctor.readers.calls import CallsReader, read_calls
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = Path(__file__).parent / "scripts" / "calls_alone.py"
 BUILT = hooks.extension() is not None
-VARIANTS = [pytest.param(False, marks=pytest.mark.skipif(not BUILT, reason="no C extension: scripts/setup builds it")), True]
+VARIANTS = [
+    pytest.param(
+        False, marks=pytest.mark.skipif(not BUILT, reason="no C extension: scripts/setup builds it")
+    ),
+    True,
+]
 both = pytest.mark.parametrize("pure", VARIANTS, ids=["extension", "python"])
 
 
@@ -47,7 +52,8 @@ def calls(said: dict[str, Any]) -> list[str]:
     """`> outer`, `< outer`, `! outer`; of other threads with their name."""
     signs = {"call": ">", "return": "<", "exception": "!", "open": "=", "begin": "-"}
     return [
-        f"{signs[kind]} {name.rpartition('.')[2]}" + (f" in {thread}" if thread != "MainThread" else "")
+        f"{signs[kind]} {name.rpartition('.')[2]}"
+        + (f" in {thread}" if thread != "MainThread" else "")
         for kind, name, thread in said["events"]
     ]
 
@@ -67,13 +73,18 @@ SCENARIO = """- ? | = <module> | = main | = play_scenario | > scenario
 
 
 @both
-def test_calls_returns_exceptions_generators_coroutines_and_threads(tmp_path: Path, pure: bool) -> None:
+def test_calls_returns_exceptions_generators_coroutines_and_threads(
+    tmp_path: Path, pure: bool
+) -> None:
     said = alone("scenario", tmp_path, pure)
     assert (said["python"], said["state"], said["torn"], said["note"]) == (pure, "stopped", 0, "")
     wanted = [w.strip() for line in SCENARIO.splitlines() for w in line.split("|")]
     assert calls(said) == wanted
     lines = SCRIPT.read_text().splitlines()
-    assert "def fails(" in lines[said["lines"]["fails"] - 1] and "def through(" in lines[said["lines"]["through"] - 1]
+    assert (
+        "def fails(" in lines[said["lines"]["fails"] - 1]
+        and "def through(" in lines[said["lines"]["through"] - 1]
+    )
     assert not any(said["installed"]), "after the stop nothing is left in the interpreter"
 
 
@@ -85,7 +96,8 @@ def test_the_choice_can_be_changed_and_waits_for_its_iteration(tmp_path: Path, p
     json_part = seen[seen.index("> loads") : seen.index("< loads") + 1]
     assert "> raw_decode" in json_part and not set(one) & set(json_part)
     assert (
-        seen == ["- ?", "- ?", *json_part, "- ?", "= <module>", "= main", "= play_switch", *one] and said["state"] == "stopped"
+        seen == ["- ?", "- ?", *json_part, "- ?", "= <module>", "= main", "= play_switch", *one]
+        and said["state"] == "stopped"
     )
 
 
@@ -93,7 +105,14 @@ def test_the_choice_can_be_changed_and_waits_for_its_iteration(tmp_path: Path, p
 def test_a_forked_child_writes_nothing(tmp_path: Path, pure: bool) -> None:
     said = alone("fork", tmp_path, pure)
     one = ["> outer", "> inner", "> fails", "< fails", "< inner", "< outer"]
-    assert said["child"] == 0 and calls(said) == ["- ?", "= <module>", "= main", "= play_fork", *one, *one]
+    assert said["child"] == 0 and calls(said) == [
+        "- ?",
+        "= <module>",
+        "= main",
+        "= play_fork",
+        *one,
+        *one,
+    ]
 
 
 @both
@@ -101,11 +120,17 @@ def test_another_thread_switches_it_while_the_main_one_works(tmp_path: Path, pur
     said = alone("background", tmp_path, pure)
     seen = calls(said)
     assert said["on"] and not any(said["installed"]) and said["state"] == "stopped"
-    assert [c for c in seen if c.startswith("=")][:3] == ["= <module>", "= main", "= play_background"]
+    assert [c for c in seen if c.startswith("=")][:3] == [
+        "= <module>",
+        "= main",
+        "= play_background",
+    ]
     assert seen.count("> leaf") > 300
 
 
-@pytest.mark.skipif(not BUILT and sys.version_info < (3, 12), reason="the pure writer cannot reach such threads")
+@pytest.mark.skipif(
+    not BUILT and sys.version_info < (3, 12), reason="the pure writer cannot reach such threads"
+)
 def test_threads_that_c_made_are_seen_like_autograds(tmp_path: Path) -> None:
     said = alone("native", tmp_path, pure=False)
     seen = [c.partition(" in ") for c in calls(said)]
@@ -143,7 +168,11 @@ def test_tables_have_bounds(tmp_path: Path, pure: bool) -> None:
     assert names[-1] == "?", "a full table gives no name, and goes on"
     threads = alone("threads", tmp_path, pure)
     ended = [t for _, _, t in threads["events"]]
-    assert ended[-6:] == ["MainThread"] * 6 and ended.count("brief") > 2000 and "a thread that ended" in ended
+    assert (
+        ended[-6:] == ["MainThread"] * 6
+        and ended.count("brief") > 2000
+        and "a thread that ended" in ended
+    )
 
 
 @both
@@ -158,7 +187,10 @@ def test_ten_million_events_in_constant_memory(tmp_path: Path, pure: bool) -> No
 @both
 def test_killed_while_writing_the_last_calls_are_whole(tmp_path: Path, pure: bool) -> None:
     process = subprocess.Popen(
-        [sys.executable, str(SCRIPT), "write", str(tmp_path)], env=environment(pure), stdout=subprocess.PIPE, text=True
+        [sys.executable, str(SCRIPT), "write", str(tmp_path)],
+        env=environment(pure),
+        stdout=subprocess.PIPE,
+        text=True,
     )
     try:
         assert process.stdout is not None
@@ -224,5 +256,9 @@ def _file(folder: Path) -> Path:
     for kind in (fmt.CALL, fmt.RETURN, fmt.CALL):
         ring.put(code, thread, kind)
     trace = read_calls(ring.path)
-    assert (trace.rank, str(trace.functions[0]), trace.threads[0].tid) == (3, "step (/app/train.py:7)", 77)
+    assert (trace.rank, str(trace.functions[0]), trace.threads[0].tid) == (
+        3,
+        "step (/app/train.py:7)",
+        77,
+    )
     return ring.path

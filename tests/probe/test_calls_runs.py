@@ -20,8 +20,8 @@ from ports import free_port
 from probe_ranks import SCRIPTS, environment
 from stage import hangdoctor, wait_until
 
-from hangdoctor.cli.trace_control import outcome_lines
-from hangdoctor.cli.trace_target import Row
+from hangdoctor.cli.trace.control import outcome_lines
+from hangdoctor.cli.trace.target import TracedRank
 from hangdoctor.probe import format as fmt
 from hangdoctor.probe.calls import request as requests
 from hangdoctor.probe.calls import run
@@ -35,9 +35,20 @@ class Told:
     """A rank that does what it is told."""
 
     def __init__(self, folder: Path, rank: int) -> None:
-        env = {**environment(folder), "RANK": str(rank), "WORLD_SIZE": "4", "MASTER_ADDR": "here", "MASTER_PORT": "1"}
+        env = {
+            **environment(folder),
+            "RANK": str(rank),
+            "WORLD_SIZE": "4",
+            "MASTER_ADDR": "here",
+            "MASTER_PORT": "1",
+        }
         self.process = subprocess.Popen(
-            [sys.executable, str(SCRIPT)], env=env, text=True, bufsize=1, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, str(SCRIPT)],
+            env=env,
+            text=True,
+            bufsize=1,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
 
     def line(self) -> str:
@@ -78,18 +89,35 @@ def test_a_package_that_no_rank_has_imported_is_said_until_one_has(tmp_path: Pat
     job = tmp_path / "job"
     with told(job, 0) as first, told(job, 1) as second:
         first.say("import colorsys")
-        said = trace(job, "start", "--follow", "calls_told,nosuchpkg,colorsys,json.nosuch,wave", "--wait", "30")
+        said = trace(
+            job,
+            "start",
+            "--follow",
+            "calls_told,nosuchpkg,colorsys,json.nosuch,wave",
+            "--wait",
+            "30",
+        )
         assert "ranks 0-1: tracing" in said
         assert "no traced rank has imported nosuchpkg, json.nosuch, wave: misspelt" in said
-        assert "no traced rank has imported nosuchpkg, json.nosuch, wave: misspelt" in trace(job, "status")
+        assert "no traced rank has imported nosuchpkg, json.nosuch, wave: misspelt" in trace(
+            job, "status"
+        )
         assert {r: row["unseen"] for r, row in rows(job).items()} == {
             0: "nosuchpkg,json.nosuch,wave", 1: "nosuchpkg,colorsys,json.nosuch,wave",
         }  # fmt: skip
         second.say("import wave")
-        wait_until(lambda: "imported nosuchpkg, json.nosuch: " in trace(job, "status"), "the import is seen", 30)
-        assert "no traced rank" not in trace(job, "start", "--follow", "calls_told,colorsys", "--wait", "30")
+        wait_until(
+            lambda: "imported nosuchpkg, json.nosuch: " in trace(job, "status"),
+            "the import is seen",
+            30,
+        )
+        assert "no traced rank" not in trace(
+            job, "start", "--follow", "calls_told,colorsys", "--wait", "30"
+        )
         assert "no traced rank" not in trace(job, "start", "--wait", "30")
-        assert "imported nosuchpkg: " in trace(job, "start", "--follow", "nosuchpkg", "--from-iteration", "9", "--wait", "30")
+        assert "imported nosuchpkg: " in trace(
+            job, "start", "--follow", "nosuchpkg", "--from-iteration", "9", "--wait", "30"
+        )
         assert "no traced rank" not in trace(job, "stop", "--wait", "30") + trace(job, "status")
 
 
@@ -103,7 +131,13 @@ def test_the_program_itself_goes_by_its_own_name(tmp_path: Path) -> None:
         (["package/work.py"], ["package", "package.work", "package.other", "wor"]),
         (["-m", "package.work"], ["work", "package.other", "wor"]),
     ):
-        done = subprocess.run([sys.executable, *words], env=environment(tmp_path), cwd=tmp_path, capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, *words],
+            env=environment(tmp_path),
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
         assert ast.literal_eval(done.stdout) == unseen, done.stderr
 
 
@@ -124,7 +158,10 @@ def test_a_request_that_a_crash_left_behind_is_not_for_the_next_run(tmp_path: Pa
     assert requests.read(job) is not None
     with told(job, 0) as next_run, told(job, 1) as late:
         assert [one.say("tracing?") for one in (next_run, late)] == ["off", "off"]
-        assert {rank: row["state"] for rank, row in rows(job).items()} == {0: "never traced", 1: "never traced"}
+        assert {rank: row["state"] for rank, row in rows(job).items()} == {
+            0: "never traced",
+            1: "never traced",
+        }
         assert "ranks 0-1: tracing" in trace(job, "start", "--follow", "calls_told", "--wait", "30")
 
 
@@ -141,7 +178,9 @@ def test_a_late_rank_and_one_that_is_started_again_join_in(tmp_path: Path) -> No
             assert last.say("tracing?") == "off"
 
 
-def test_ranks_of_other_nodes_in_a_shared_folder_count_as_long_as_they_show_life(tmp_path: Path) -> None:
+def test_ranks_of_other_nodes_in_a_shared_folder_count_as_long_as_they_show_life(
+    tmp_path: Path,
+) -> None:
     now = time.time()
     head = bytearray(fmt.HEADER_BYTES)
     head[:8], head[48:64] = fmt.MAGIC, bytes(range(16))  # of another boot
@@ -170,7 +209,9 @@ def test_an_elastic_restart_goes_on_tracing_and_a_new_torchrun_does_not(tmp_path
         wait_until(lambda: state(first, 0) == "off", "the rank is up", 120)
         assert "rank 0: tracing" in trace(job, "start", "--follow", "calls_told", "--wait", "30")
         (first / "end.0").touch()  # the only rank dies; torchrun starts it again
-        wait_until(lambda: state(first, 1) == "tracing", "the rank that was started again traces", 60)
+        wait_until(
+            lambda: state(first, 1) == "tracing", "the rank that was started again traces", 60
+        )
         os.killpg(launcher.pid, signal.SIGKILL)
     with elastic(second, job):
         wait_until(lambda: bool(state(second, 0)), "the rank of the next job has looked", 120)
@@ -187,7 +228,14 @@ def elastic(control: Path, job: Path) -> Iterator[subprocess.Popen[bytes]]:
     ]  # fmt: skip
     env = {**environment(job), "CALLS_TOLD_FOLDER": str(control)}
     with (control / "log").open("wb") as log:
-        launcher = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        launcher = subprocess.Popen(
+            command,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
     try:
         yield launcher
     finally:
@@ -203,7 +251,10 @@ def elastic(control: Path, job: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 def test_what_start_says_of_packages() -> None:
     asked = Request(5, True, ("a", "b"))
-    ranks = [Row(0, 10, "live", "tracing", True, unseen="a,b"), Row(1, 11, "live", "waiting", True, unseen="b")]
+    ranks = [
+        TracedRank(0, 10, "live", "tracing", True, unseen="a,b"),
+        TracedRank(1, 11, "live", "waiting", True, unseen="b"),
+    ]
     assert [line for line in outcome_lines(asked, ranks) if "imported" in line] == [
         "no traced rank has imported b: misspelt, or a package that is imported later (trace status tells)"
     ]

@@ -12,8 +12,8 @@ import pytest
 from probe_ranks import ROOT, environment
 from stage import hangdoctor
 
-from hangdoctor.cli.trace_control import outcome_lines
-from hangdoctor.cli.trace_target import Row
+from hangdoctor.cli.trace.control import outcome_lines
+from hangdoctor.cli.trace.target import TracedRank
 from hangdoctor.probe.calls import request as requests
 from hangdoctor.probe.calls.choice import Choice
 from hangdoctor.probe.calls.request import Request
@@ -22,10 +22,20 @@ from hangdoctor.probe.calls.request import Request
 @pytest.mark.parametrize(
     ("follow", "ignore", "yes", "no"),
     [
-        ("", "", "train megatron.model torch.nn", "json threading importlib._bootstrap hangdoctor.probe.wrap"),
+        (
+            "",
+            "",
+            "train megatron.model torch.nn",
+            "json threading importlib._bootstrap hangdoctor.probe.wrap",
+        ),
         ("megatron,train", "", "megatron megatron.model.gpt train", "megatron_extra torch trainer"),
         ("torch", "torch.nn", "torch torch.optim", "torch.nn torch.nn.functional"),
-        ("torch,torch.nn.parallel", "torch.nn", "torch.nn.parallel.distributed torch.optim", "torch.nn.functional torch.nn"),
+        (
+            "torch,torch.nn.parallel",
+            "torch.nn",
+            "torch.nn.parallel.distributed torch.optim",
+            "torch.nn.functional torch.nn",
+        ),
         ("*", "torch", "json threading train", "torch.nn hangdoctor.probe.state"),
         ("json", "json", "", "json json.decoder"),
     ],
@@ -106,7 +116,12 @@ def test_while_it_is_off_nothing_is_installed(tmp_path: Path) -> None:
         "print('off')"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment(tmp_path), capture_output=True, text=True, timeout=60, cwd=ROOT
+        [sys.executable, "-c", code],
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=ROOT,
     )
     assert done.stdout.strip() == "off", done.stderr
 
@@ -129,26 +144,35 @@ def test_from_the_start_in_ranks_only(tmp_path: Path) -> None:
     job = tmp_path / "job"
     env = {**environment(job), "RANK": "2", "WORLD_SIZE": "4"}
     command = ("run", "--trace", "--follow", "work", "--", sys.executable, "work.py")
-    assert hangdoctor(*command, cwd=tmp_path, env=env).stdout.strip() == "2 2 2 tracing True {'work'}"
+    assert (
+        hangdoctor(*command, cwd=tmp_path, env=env).stdout.strip() == "2 2 2 tracing True {'work'}"
+    )
     assert list(job.iterdir()) == []
     env.pop("RANK")
-    assert "2 " not in hangdoctor("run", "--trace", "--", sys.executable, "-c", "print(0)", cwd=tmp_path, env=env).stdout
+    assert (
+        "2 "
+        not in hangdoctor(
+            "run", "--trace", "--", sys.executable, "-c", "print(0)", cwd=tmp_path, env=env
+        ).stdout
+    )
     assert list(job.iterdir()) == []
 
 
 def test_what_became_of_a_request_is_said() -> None:
     asked = Request(5, True, from_iteration=9)
     rows = [
-        Row(0, 10, "live", "tracing", True, variant="extension"), Row(1, 11, "live", "tracing", True, variant="python"),
-        Row(2, 12, "live", "waiting", True), Row(3, 13, "live"), Row(4, 14, "live", note="no call tracing: no room"),
-        Row(5, 15, "live", "switched off", True, note="KeyError"),
+        TracedRank(0, 10, "live", "tracing", True, variant="extension"), TracedRank(1, 11, "live", "tracing", True, variant="python"),
+        TracedRank(2, 12, "live", "waiting", True), TracedRank(3, 13, "live"), TracedRank(4, 14, "live", note="no call tracing: no room"),
+        TracedRank(5, 15, "live", "switched off", True, note="KeyError"),
     ]  # fmt: skip
     said = list(outcome_lines(asked, rows))
     assert said[0] == "rank 5: switched off after an internal error (hangdoctor trace status)"
     assert said[1] == "ranks 0-1: tracing" and said[2].startswith(
         "rank 2: waiting for the job to say that it is at iteration 9"
     )
-    assert said[3].startswith("rank 1: in pure Python") and said[4].startswith("rank 3: no answer yet")
+    assert said[3].startswith("rank 1: in pure Python") and said[4].startswith(
+        "rank 3: no answer yet"
+    )
     assert said[5:] == ["rank 4: no call tracing: no room"]
 
 
@@ -161,8 +185,13 @@ def test_ranks_that_are_told_later_begin_when_they_join(tmp_path: Path) -> None:
         "probe.joined(probe.begin())\n"
         "print(probe.tracer.ring.path.exists(), probe.tracer.hook is not None)"
     )
-    env = {**environment(tmp_path), "HANGDOCTOR_TRACE": requests.encode(Request(1, True, ("__main__",)))}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60)
+    env = {
+        **environment(tmp_path),
+        "HANGDOCTOR_TRACE": requests.encode(Request(1, True, ("__main__",))),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60
+    )
     assert done.stdout.strip() == "True True", done.stderr
     assert not list(tmp_path.iterdir())
 
@@ -178,8 +207,12 @@ def test_without_room_the_job_goes_on_and_is_told(tmp_path: Path) -> None:
     )
     env = {**environment(tmp_path), "RANK": "1", "HANGDOCTOR_TRACED": "True:1:-1"}
     env["HANGDOCTOR_TRACE"] = requests.encode(Request(1, True))
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60)
-    assert done.stdout.startswith("False True no call tracing: its file cannot be made"), done.stderr
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.startswith("False True no call tracing: its file cannot be made"), (
+        done.stderr
+    )
 
 
 def test_wrong_usage(tmp_path: Path) -> None:

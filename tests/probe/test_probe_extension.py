@@ -8,18 +8,24 @@ import msgspec
 import pytest
 from probe_ranks import environment, ranks
 
-from hangdoctor.operations import Operation
-from hangdoctor.probe import hot
+from hangdoctor.model.operations import Operation
+from hangdoctor.probe import record_core as hot
 from hangdoctor.readers.blackbox import Contents
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
 
-built = pytest.mark.skipif(hot.native is None, reason="the extension was not built here: no C compiler")
-both = pytest.mark.parametrize("pure", [pytest.param("0", marks=built), "1"], ids=["extension", "python"])
+built = pytest.mark.skipif(
+    hot.native is None, reason="the extension was not built here: no C compiler"
+)
+both = pytest.mark.parametrize(
+    "pure", [pytest.param("0", marks=built), "1"], ids=["extension", "python"]
+)
 
 
 def alone(folder: Path, what: str, pure: str) -> str:
-    with ranks("extension.py", 1, environment(folder, HANGDOCTOR_RECORD_PURE=pure), what) as started:
+    with ranks(
+        "extension.py", 1, environment(folder, HANGDOCTOR_RECORD_PURE=pure), what
+    ) as started:
         ((code, out, err),) = [rank.end() for rank in started]
     assert code == 0, err
     return out.strip()
@@ -29,10 +35,18 @@ def recorded(folder: Path, pure: str) -> list[list[Operation]]:
     """Operations of 3 ranks that call everything, without what differs between any two runs."""
     saved = folder / "saved"
     saved.mkdir(parents=True)
-    with ranks("every_operation.py", 3, environment(folder / "boxes", HANGDOCTOR_RECORD_PURE=pure), str(saved)) as started:
+    with ranks(
+        "every_operation.py",
+        3,
+        environment(folder / "boxes", HANGDOCTOR_RECORD_PURE=pure),
+        str(saved),
+    ) as started:
         ended = [rank.end() for rank in started]
     assert [code for code, _, _ in ended] == [0, 0, 0], ended
-    boxes = [msgspec.json.decode((saved / f"{rank}.json").read_bytes(), type=Contents) for rank in range(3)]
+    boxes = [
+        msgspec.json.decode((saved / f"{rank}.json").read_bytes(), type=Contents)
+        for rank in range(3)
+    ]
     return [[_bare(box, op) for op in box.ops.operations] for box in boxes]
 
 
@@ -40,7 +54,12 @@ def _bare(box: Contents, op: Operation) -> Operation:
     name = next((t.name for t in box.threads if t.tid == op.thread), "?")
     detail = "keys" if op.detail else ""  # some have the port of the run
     return msgspec.structs.replace(
-        op, entered_s=0.0, left_s=float(op.left_s > 0), thread=0, detail=f"{detail} {name}", waited=False
+        op,
+        entered_s=0.0,
+        left_s=float(op.left_s > 0),
+        thread=0,
+        detail=f"{detail} {name}",
+        waited=False,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from probe_ranks import SCRIPTS, STARTUP, environment
 
-from hangdoctor.probe.blame import is_ours, said, suppress
+from hangdoctor.probe.whose_error import is_ours, said, suppress
 from hangdoctor.readers.blackbox import find_boxes
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
@@ -51,7 +51,9 @@ def test_tensors_that_are_none_of_torchs_own(tmp_path: Path, what: str) -> None:
 
 def test_arguments_are_not_asked_for_anything(tmp_path: Path) -> None:
     ended, lines = both(tmp_path, "odd arguments")
-    assert ended.returncode == 0 and lines[-1].startswith("on ") and lines[-1].endswith("[2]"), lines
+    assert ended.returncode == 0 and lines[-1].startswith("on ") and lines[-1].endswith("[2]"), (
+        lines
+    )
 
 
 @pytest.mark.parametrize("what", ["their exception", "bare TimeoutError", "alarm"])
@@ -61,9 +63,12 @@ def test_an_exception_that_comes_at_any_time_is_the_jobs(tmp_path: Path, what: s
 
 
 @pytest.mark.parametrize(
-    ("what", "notes"), [("mute", ["ended by Mute"]), ("mute within", ["ended by ValueError: "]), ("array", [])]
+    ("what", "notes"),
+    [("mute", ["ended by Mute"]), ("mute within", ["ended by ValueError: "]), ("array", [])],
 )
-def test_the_end_asks_nothing_of_the_jobs_exception(tmp_path: Path, what: str, notes: list[str]) -> None:
+def test_the_end_asks_nothing_of_the_jobs_exception(
+    tmp_path: Path, what: str, notes: list[str]
+) -> None:
     ended, _ = both(tmp_path, what)
     assert ended.returncode == 1
     assert [b.note for b in find_boxes(tmp_path)] == notes
@@ -79,11 +84,18 @@ def caught(function: object, *args: object) -> Exception:
 
 def test_whose_exception_it_is() -> None:
     theirs = caught(lambda: {}["a"])  # this file is no part of the probe
-    assert not is_ours(theirs) and is_ours(KeyError("a")) and is_ours(MemoryError()) and not is_ours(TimeoutError())
+    assert (
+        not is_ours(theirs)
+        and is_ours(KeyError("a"))
+        and is_ours(MemoryError())
+        and not is_ours(TimeoutError())
+    )
     assert not is_ours(type("Stop", (Exception,), {"__module__": "their.jobs"})("now"))
     with pytest.raises(TimeoutError), suppress(OSError):
         raise TimeoutError("their alarm")
-    ours = "def f():\n    with suppress(OSError):\n        os.unlink('/no/such/file')\n    return 'on'"
+    ours = (
+        "def f():\n    with suppress(OSError):\n        os.unlink('/no/such/file')\n    return 'on'"
+    )
     space: dict[str, Any] = {"suppress": suppress, "os": os}
     exec(compile(ours, str(STARTUP.with_name("state.py")), "exec"), space)
     assert space["f"]() == "on"
@@ -91,6 +103,12 @@ def test_whose_exception_it_is() -> None:
 
 def test_what_an_exception_says_without_its_own_words() -> None:
     assert said(ValueError("a", 1)) == "ValueError: ('a', 1)"
-    assert said(caught(open, "/no/such/file")) == "FileNotFoundError: [Errno 2] No such file or directory: '/no/such/file'"
+    assert (
+        said(caught(open, "/no/such/file"))
+        == "FileNotFoundError: [Errno 2] No such file or directory: '/no/such/file'"
+    )
     assert said(KeyError("k")) == "KeyError: 'k'"
-    assert said(ValueError(object())) == "ValueError: " and said(SyntaxError("bad", ("f", 1, 2, "x"))) == "SyntaxError: bad"
+    assert (
+        said(ValueError(object())) == "ValueError: "
+        and said(SyntaxError("bad", ("f", 1, 2, "x"))) == "SyntaxError: bad"
+    )

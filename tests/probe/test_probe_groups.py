@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from probe_ranks import environment, ranks
 
-from hangdoctor.group_id import group_uid
-from hangdoctor.operations import is_unknown
+from hangdoctor.model.group_id import group_uid
+from hangdoctor.model.operations import is_unknown
 from hangdoctor.probe import format as fmt
 from hangdoctor.probe import torchnames
-from hangdoctor.probe.box import Box
-from hangdoctor.probe.groups import GroupEntry, as_range, in_order
-from hangdoctor.probe.hot import Thread
+from hangdoctor.probe.box import BoxWriter
+from hangdoctor.probe.group_table import GroupEntry, as_range, in_order
+from hangdoctor.probe.record_core import Thread
 from hangdoctor.probe.recorder import Recorder, local
 from hangdoctor.readers.blackbox import read_box
 
@@ -47,7 +47,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Torch:
 @pytest.fixture
 def recorder(tmp_path: Path) -> Iterator[Recorder]:
     local.thread = Thread()
-    yield Recorder(Box(tmp_path, "a-job"))
+    yield Recorder(BoxWriter(tmp_path, "a-job"))
     local.thread = Thread()
 
 
@@ -59,7 +59,9 @@ def operate(recorder: Recorder, group: object) -> None:
 
 def enter(recorder: Recorder, entry: GroupEntry) -> None:
     entry.seq += 1
-    recorder.finish((recorder.write(entry, entry.seq, recorder.box.intern("all_reduce\tsum\t\t"), 0),))
+    recorder.finish(
+        (recorder.write(entry, entry.seq, recorder.box.intern("all_reduce\tsum\t\t"), 0),)
+    )
 
 
 def test_ten_thousand_groups_one_after_the_other(recorder: Recorder, torch: Torch) -> None:
@@ -90,7 +92,9 @@ def test_more_groups_at_once_than_the_table_holds(recorder: Recorder, torch: Tor
     for group in groups[1:]:
         enter(recorder, recorder.groups.by_id[id(group)])
     read = read_box(recorder.box.path)
-    assert len({op.group for op in read.ops.operations}) == len(groups) and "" not in {op.group for op in read.ops.operations}
+    assert len({op.group for op in read.ops.operations}) == len(groups) and "" not in {
+        op.group for op in read.ops.operations
+    }
     bare = {g.uid for g in read.ops.groups if not g.ranks}
     assert 90 <= len(bare) <= 110
     for group in groups[:200]:  # as soon as some end there is room again
@@ -140,7 +144,9 @@ class Counted(dict):  # type: ignore[type-arg]
         return super().__iter__()
 
 
-def test_a_new_group_costs_nothing_for_the_wide_ones_that_are_known(recorder: Recorder, torch: Torch) -> None:
+def test_a_new_group_costs_nothing_for_the_wide_ones_that_are_known(
+    recorder: Recorder, torch: Torch
+) -> None:
     wide = type("ProcessGroup", (), {})()
     torch.table[wide] = Counted((rank, rank) for rank in range(16_384))
     recorder.groups.sync()
@@ -157,8 +163,12 @@ def test_a_new_group_costs_nothing_for_the_wide_ones_that_are_known(recorder: Re
     [({3: 0}, range(3, 4)), ({0: 0, 4: 1, 8: 2}, range(0, 9, 4)), ({8: 1, 0: 0}, range(0, 9, 8)), ({5: 0, 1: 1}, [5, 1]),
      ({0: 0, 1: 1, 3: 2}, [0, 1, 3]), ({0: 0, 1: 1, 5: 2, 6: 3}, [0, 1, 5, 6])],
 )  # fmt: skip
-def test_members_in_the_order_of_the_group(ranks_of: dict[int, int], members: range | list[int]) -> None:
-    assert in_order(ranks_of) == members and list(in_order(ranks_of)) == sorted(ranks_of, key=ranks_of.__getitem__)
+def test_members_in_the_order_of_the_group(
+    ranks_of: dict[int, int], members: range | list[int]
+) -> None:
+    assert in_order(ranks_of) == members and list(in_order(ranks_of)) == sorted(
+        ranks_of, key=ranks_of.__getitem__
+    )
     assert as_range([]) == []
 
 
@@ -169,7 +179,9 @@ def test_boxes_of_version_1_are_read_and_their_unknown_groups_are_no_others(tmp_
     ops = read_box(path).ops
     uids = [op.group for op in ops.operations if op.op == "all_reduce"]
     assert len(uids) == 600 and len(set(uids[:500])) == 500
-    assert all(is_unknown(uid) for uid in uids[512:]) and not any(is_unknown(uid) for uid in uids[:500])
+    assert all(is_unknown(uid) for uid in uids[512:]) and not any(
+        is_unknown(uid) for uid in uids[:500]
+    )
     assert [op.group for op in ops.operations if op.op == "store_wait"] == [""]
     assert ops.operations[-1].detail.startswith("key")
 
@@ -186,8 +198,12 @@ def test_real_ranks_with_six_hundred_groups_alive(tmp_path: Path) -> None:
 
         verdict = diagnose_ops(OpsEvidence(boxes, boxes, world_size=2))
         (cause,) = verdict.causes
-        assert (cause.kind, cause.ranks, cause.where.group_ranks) == ("not_entered", [1], [0, 1]), verdict
+        assert (cause.kind, cause.ranks, cause.where.group_ranks) == ("not_entered", [1], [0, 1]), (
+            verdict
+        )
         waiting = boxes[0].operations[-1]
-        assert waiting.state == "entered" and waiting.group != group_uid([0, 1]) and not boxes[0].notes
+        assert (
+            waiting.state == "entered" and waiting.group != group_uid([0, 1]) and not boxes[0].notes
+        )
         uids = {op.group for op in boxes[0].operations if op.op == "all_reduce"}
         assert len(uids) == 550 + 50 + 1  # half of all groups are of rank 1 alone

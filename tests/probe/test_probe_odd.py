@@ -65,14 +65,25 @@ def test_nothing_is_printed_at_the_end_where_the_folder_has_changed(tmp_path: Pa
     assert odd(environment(tmp_path / "boxes"), "moved") == []
 
 
-def test_the_folder_is_meant_from_where_the_rank_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_is_meant_from_where_the_rank_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert odd(environment(Path("boxes")), "elsewhere") == [f"True {tmp_path / 'boxes'}"]
 
 
 def test_sizes_from_the_environment() -> None:
     told = ("8", "0.5", "4M", "nan", "inf", "-1", "", "1e400")
-    assert [megabytes({"S": text}, "S", 4.0) for text in told] == [8.0, 0.5, 4.0, 4.0, 4.0, 4.0, 4.0, 4.0]
+    assert [megabytes({"S": text}, "S", 4.0) for text in told] == [
+        8.0,
+        0.5,
+        4.0,
+        4.0,
+        4.0,
+        4.0,
+        4.0,
+        4.0,
+    ]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may make a container")
@@ -80,7 +91,9 @@ def test_containers_that_count_processes_by_themselves_share_a_folder(tmp_path: 
     for _ in range(2):  # in each the rank is process 1
         code = "from hangdoctor.probe.state import probe; import os; print(os.getpid(), probe.begin().box.path); os._exit(0)"
         command = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", code]
-        done = subprocess.run(command, env=environment(tmp_path, RANK="0"), capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            command, env=environment(tmp_path, RANK="0"), capture_output=True, text=True, timeout=60
+        )
         if "unshare failed" in done.stderr:
             pytest.skip("no namespaces here")
         number, path = done.stdout.split()

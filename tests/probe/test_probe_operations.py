@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from probe_ranks import environment, ranks
 
-from hangdoctor.operations import P2P, STORE, Operation, group_uid
+from hangdoctor.model.operations import P2P, STORE, Operation, group_uid
 from hangdoctor.readers.blackbox import Contents
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
@@ -22,11 +22,15 @@ def run(env: dict[str, str], saved_to: str) -> list[tuple[int, str, str]]:
 
 
 @pytest.fixture(scope="module")
-def with_probe(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[tuple[int, str, str]], list[Contents], Path]:
+def with_probe(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[list[tuple[int, str, str]], list[Contents], Path]:
     saved, folder = tmp_path_factory.mktemp("saved"), tmp_path_factory.mktemp("boxes")
     ended = run(environment(folder), str(saved))
     assert [code for code, _, _ in ended] == [0] * WORLD, ended
-    boxes = [msgspec.json.decode((saved / f"{r}.json").read_bytes(), type=Contents) for r in range(WORLD)]
+    boxes = [
+        msgspec.json.decode((saved / f"{r}.json").read_bytes(), type=Contents) for r in range(WORLD)
+    ]
     return ended, boxes, folder
 
 
@@ -39,7 +43,9 @@ def of(box: Contents, op: str) -> list[Operation]:
     return [o for o in box.ops.operations if o.op == op]
 
 
-def test_results_exceptions_and_output_are_those_without_the_probe(with_probe, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_results_exceptions_and_output_are_those_without_the_probe(
+    with_probe, tmp_path: Path
+) -> None:  # type: ignore[no-untyped-def]
     without = run(environment(tmp_path, HANGDOCTOR_DISABLE="1"), "-")
     assert not list(tmp_path.iterdir())
     for rank, (seen, plain) in enumerate(zip(with_probe[0], without, strict=True)):
@@ -50,14 +56,19 @@ def test_results_exceptions_and_output_are_those_without_the_probe(with_probe, t
 
 def _without_numbers(stderr: str) -> list[str]:
     """Lines without timestamps, pids and addresses, which differ between any two runs; torch's warnings remain."""
-    return ["".join(c for c in line if not c.isdigit()).partition("/")[0] for line in stderr.splitlines()]
+    return [
+        "".join(c for c in line if not c.isdigit()).partition("/")[0]
+        for line in stderr.splitlines()
+    ]
 
 
 def test_the_box_is_removed_when_the_job_ends_well(with_probe) -> None:  # type: ignore[no-untyped-def]
     assert list(with_probe[2].iterdir()) == []
 
 
-def test_collectives_of_one_group_have_equal_numbers_and_signatures_on_all_members(boxes: list[Contents]) -> None:
+def test_collectives_of_one_group_have_equal_numbers_and_signatures_on_all_members(
+    boxes: list[Contents],
+) -> None:
     groups = {g.uid: g.ranks for box in boxes for g in box.ops.groups}
     seen: dict[tuple[str, int], dict[int, tuple[object, ...]]] = defaultdict(dict)
     for box in boxes:
@@ -97,14 +108,19 @@ def test_collectives_of_one_group_have_equal_numbers_and_signatures_on_all_membe
         ("new_group", {}),
     ],
 )
-def test_every_collective_is_recorded_with_its_fields(boxes: list[Contents], op: str, fields: dict[str, object]) -> None:
+def test_every_collective_is_recorded_with_its_fields(
+    boxes: list[Contents], op: str, fields: dict[str, object]
+) -> None:
     for box in boxes:
         first = of(box, op)[0]
         assert {name: getattr(first, name) for name in fields} == fields
         assert first.state == "done" and not first.failed
         assert first.entered_s <= first.left_s
         assert first.group == group_uid(range(WORLD))
-        assert first.site.startswith(("<module> (", "<lambda> (")) and "every_operation.py:" in first.site
+        assert (
+            first.site.startswith(("<module> (", "<lambda> ("))
+            and "every_operation.py:" in first.site
+        )
         assert first.thread == box.box.pid
 
 
@@ -119,7 +135,9 @@ def test_operations_inside_others_are_folded_into_them(boxes: list[Contents]) ->
     assert len(of(boxes[0], "all_gather_into_tensor")) == 1
 
 
-def test_asynchronous_operations_are_done_when_awaited_polled_or_dropped(boxes: list[Contents]) -> None:
+def test_asynchronous_operations_are_done_when_awaited_polled_or_dropped(
+    boxes: list[Contents],
+) -> None:
     for box in boxes:
         handles = [o for o in of(box, "all_reduce") if o.asynchronous]
         assert [o.state for o in handles] == ["done"] * 3
@@ -141,7 +159,9 @@ def test_sends_and_receives_match_by_peer_and_number(boxes: list[Contents]) -> N
     assert [n for n, _ in sent[0, 1]] == [1, 2, 3, 4, 5]
 
 
-def test_groups_have_one_name_on_all_members_and_equal_sets_are_told_apart(boxes: list[Contents]) -> None:
+def test_groups_have_one_name_on_all_members_and_equal_sets_are_told_apart(
+    boxes: list[Contents],
+) -> None:
     uids = [{g.uid: g.ranks for g in box.ops.groups} for box in boxes]
     first, second, odd = group_uid([0, 1]), group_uid([0, 1], 1), group_uid([0, 2])
     assert uids[0][first] == uids[1][first] == uids[0][second] == uids[1][second] == [0, 1]
@@ -174,5 +194,9 @@ def test_the_header_says_who_it_is(boxes: list[Contents]) -> None:
     for rank, box in enumerate(boxes):
         assert (box.box.rank, box.box.world_size, box.box.local_rank) == (rank, WORLD, rank)
         assert box.box.status == "live" and box.box.state == "running" and "gloo" in box.box.backend
-        assert box.ops.heartbeat_s >= box.box.created_s and not box.ops.runs_ahead and not box.ops.overwritten
+        assert (
+            box.ops.heartbeat_s >= box.box.created_s
+            and not box.ops.runs_ahead
+            and not box.ops.overwritten
+        )
         assert box.torn == 0 and box.ops.notes == []

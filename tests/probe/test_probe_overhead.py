@@ -18,5 +18,12 @@ def test_the_benchmark_runs() -> None:
         timeout=100,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
-    rows = [line.split("|")[1].strip() for line in ended.stdout.splitlines() if line.startswith("| ")]
-    assert rows == ["Call", "gloo all_reduce", "gloo all_reduce, async and wait", "wrapper around nothing"]
+    rows = [
+        line.split("|")[1].strip() for line in ended.stdout.splitlines() if line.startswith("| ")
+    ]
+    assert rows == [
+        "Call",
+        "gloo all_reduce",
+        "gloo all_reduce, async and wait",
+        "wrapper around nothing",
+    ]

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from hangdoctor.probe import blame, forms, identity, signatures, sites
+from hangdoctor.probe import call_forms, identity, signatures, sites, whose_error
 from hangdoctor.probe import format as fmt
-from hangdoctor.probe.box import Box
+from hangdoctor.probe.box import BoxWriter
 from hangdoctor.probe.calls import format as calls_fmt
 from hangdoctor.probe.calls import request
-from hangdoctor.probe.groups import as_range, in_order
-from hangdoctor.probe.held import has_writer
+from hangdoctor.probe.group_table import as_range, in_order
+from hangdoctor.probe.still_written import has_writer
 
 # --------------------------------------------------------------------------- who this process is
 
@@ -50,7 +50,16 @@ def test_names_of_jobs(environ: dict[str, str], key: str) -> None:
 
 @pytest.mark.parametrize(
     ("told", "megabytes"),
-    [("", 4.0), ("x", 4.0), ("0", 4.0), ("-1", 4.0), ("0.5", 0.5), ("nan", 4.0), ("inf", 4.0), (str(1 << 30), 4.0)],
+    [
+        ("", 4.0),
+        ("x", 4.0),
+        ("0", 4.0),
+        ("-1", 4.0),
+        ("0.5", 0.5),
+        ("nan", 4.0),
+        ("inf", 4.0),
+        (str(1 << 30), 4.0),
+    ],
 )
 def test_a_size_from_the_environment(told: str, megabytes: float) -> None:
     assert identity.megabytes({"SIZE": told}, "SIZE", 4.0) == megabytes
@@ -70,7 +79,9 @@ def test_this_process() -> None:
     os.waitpid(child, 0)
 
 
-def test_a_process_in_a_container_has_its_namespace_in_its_files_names(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_in_a_container_has_its_namespace_in_its_files_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     space = Path("/proc/self/ns/pid").stat().st_ino
     monkeypatch.setattr(identity, "_FIRST_NAMESPACE", space)
     assert identity.process_name(7) == "7"
@@ -86,12 +97,14 @@ def caught(code: str, filename: str = "/app/train.py") -> BaseException:
     try:
         exec(compile(code, filename, "exec"), scope)
     except BaseException as error:
-        error.__traceback__ = error.__traceback__.tb_next if error.__traceback__ else None  # without this function
+        error.__traceback__ = (
+            error.__traceback__.tb_next if error.__traceback__ else None
+        )  # without this function
         return error
     raise AssertionError("nothing was raised")
 
 
-OURS = str(Path(blame.__file__).with_name("wrap.py"))
+OURS = str(Path(whose_error.__file__).with_name("wrap.py"))
 LIBRARY = str(Path(os.__file__).parent)
 
 
@@ -107,10 +120,10 @@ LIBRARY = str(Path(os.__file__).parent)
 )  # fmt: skip
 def test_whose_an_exception_is(code: str, filename: str, ours: bool) -> None:
     error = caught(code, filename)
-    assert blame.is_ours(error) is ours
-    assert blame.suppress(OSError, type(error)).__exit__(type(error), error, None) is ours
-    assert blame.suppress(KeyError).__exit__(type(error), error, None) is False
-    assert blame.suppress(KeyError).__exit__(None, None, None) is False
+    assert whose_error.is_ours(error) is ours
+    assert whose_error.suppress(OSError, type(error)).__exit__(type(error), error, None) is ours
+    assert whose_error.suppress(KeyError).__exit__(type(error), error, None) is False
+    assert whose_error.suppress(KeyError).__exit__(None, None, None) is False
 
 
 def test_every_frame_must_be_ours() -> None:
@@ -120,29 +133,35 @@ def test_every_frame_must_be_ours() -> None:
         exec(compile("exec(inner)", "/app/handler.py", "exec"), handler)
     except ZeroDivisionError as error:
         error.__traceback__ = error.__traceback__.tb_next if error.__traceback__ else None
-        assert not blame.is_ours(error)
+        assert not whose_error.is_ours(error)
 
 
 def test_where_an_exception_came_from_and_what_it_says() -> None:
     error = caught("def f():\n    1 / 0\nf()")
-    assert blame.place(error.__traceback__) == "/app/train.py:2" and blame.place(None) == ""
-    assert blame.said(error) == "ZeroDivisionError: division by zero"
-    assert blame.said(OSError(2, "no such file", "/x")) == "FileNotFoundError: [Errno 2] no such file: '/x'"
-    assert blame.said(ValueError("a", [1], 7)) == "ValueError: a, 7"
+    assert (
+        whose_error.place(error.__traceback__) == "/app/train.py:2"
+        and whose_error.place(None) == ""
+    )
+    assert whose_error.said(error) == "ZeroDivisionError: division by zero"
+    assert (
+        whose_error.said(OSError(2, "no such file", "/x"))
+        == "FileNotFoundError: [Errno 2] no such file: '/x'"
+    )
+    assert whose_error.said(ValueError("a", [1], 7)) == "ValueError: a, 7"
 
     class Spoken(Exception):
         def __str__(self) -> str:
             raise AssertionError("code of the job")
 
-    assert blame.said(Spoken("x")) == "Spoken"
+    assert whose_error.said(Spoken("x")) == "Spoken"
 
 
 # --------------------------------------------------------------------------- call sites
 
 
 @pytest.fixture
-def box(tmp_path: Path) -> Iterator[Box]:
-    made = Box(tmp_path, "a-job", 1 << 20)
+def box(tmp_path: Path) -> Iterator[BoxWriter]:
+    made = BoxWriter(tmp_path, "a-job", 1 << 20)
     yield made
     made.remove()
 
@@ -151,19 +170,24 @@ def frame_in(*files: str) -> types.FrameType:
     """The innermost frame of functions that call one another, the first in the last of these files."""
     scope: dict[str, Any] = {"sys": sys, "below": lambda: sys._getframe(1)}
     for n, file in enumerate(files):
-        exec(compile(f"def f{n}(below=below):\n    return below()\nbelow = f{n}", file, "exec"), scope)
+        exec(
+            compile(f"def f{n}(below=below):\n    return below()\nbelow = f{n}", file, "exec"),
+            scope,
+        )
     found = scope["below"]()
     assert isinstance(found, types.FrameType)
     return found
 
 
-def text_of(box: Box, site: int) -> str:
+def text_of(box: BoxWriter, site: int) -> str:
     return next(raw.decode() for raw, known in box._ids.items() if known == site)
 
 
-def test_the_site_is_the_innermost_frame_that_is_no_wrapper(box: Box) -> None:
+def test_the_site_is_the_innermost_frame_that_is_no_wrapper(box: BoxWriter) -> None:
     found = sites.Sites(box)
-    frame = frame_in("/x/torch/distributed/c10d.py", "/x/deepspeed/comm/comm.py", "/app/train.py", "/app/main.py")
+    frame = frame_in(
+        "/x/torch/distributed/c10d.py", "/x/deepspeed/comm/comm.py", "/app/train.py", "/app/main.py"
+    )
     site = found.find(frame)
     assert text_of(box, site) == "f2 (/app/train.py:2)"
     caller = frame.f_back.f_back if frame.f_back else None
@@ -174,14 +198,18 @@ def test_the_site_is_the_innermost_frame_that_is_no_wrapper(box: Box) -> None:
     assert found.find(direct) == found.find(direct) and found.find(None) == 0
 
 
-def test_where_all_are_wrappers_the_outermost_is_the_site(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_all_are_wrappers_the_outermost_is_the_site(
+    box: BoxWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sites, "is_wrapper", lambda filename: True)
     frame = frame_in("/a.py", "/b.py")
     outermost = frame
     while outermost.f_back is not None:
         outermost = outermost.f_back
     found = sites.Sites(box)
-    assert text_of(box, found.find(frame)).endswith(f"({outermost.f_code.co_filename}:{outermost.f_lineno})")
+    assert text_of(box, found.find(frame)).endswith(
+        f"({outermost.f_code.co_filename}:{outermost.f_lineno})"
+    )
     assert not found.known, "whoever is above it is not the same each time"
 
 
@@ -193,7 +221,7 @@ def test_where_all_are_wrappers_the_outermost_is_the_site(box: Box, monkeypatch:
         (sites.__file__, True), ("/app/train.py", False),
     ],
 )  # fmt: skip
-def test_which_files_are_wrappers(file: str, skipped: bool, box: Box) -> None:
+def test_which_files_are_wrappers(file: str, skipped: bool, box: BoxWriter) -> None:
     assert sites.is_wrapper(file) is skipped
     found = sites.Sites(box)
     frame = frame_in(file, "/app/main.py")
@@ -203,7 +231,7 @@ def test_which_files_are_wrappers(file: str, skipped: bool, box: Box) -> None:
     assert found.locate(frame, None) & 1 == 0
 
 
-def test_the_table_of_sites_has_an_end(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_of_sites_has_an_end(box: BoxWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sites, "_SITES_MAX", 2)
     found = sites.Sites(box)
     frames = [frame_in(f"/app/{n}.py") for n in range(4)]
@@ -230,59 +258,133 @@ F32 = "torch.float32"
 A, B = Tensor(4), Tensor(5)
 CALLS: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]] = [
     ("all_reduce", (A,), {}, (("all_reduce", (4,), F32, "sum"), None, None, None, False)),
-    ("all_reduce", (A,), {"group": 7, "async_op": True}, (("all_reduce", (4,), F32, "sum"), 7, None, None, True)),
-    ("all_reduce", (A,), {"async_op": 1}, (("all_reduce", (4,), F32, "sum"), None, None, None, False)),
-    ("all_reduce", (object(), "mine"), {}, (("all_reduce", "", "", "other"), None, None, None, False)),
-    ("all_reduce_coalesced", ([A, B],), {}, (("all_reduce_coalesced", (2, ((4,), (5,))), F32, "sum"), None, None, None, False)),
-    ("all_reduce_coalesced", ([],), {}, (("all_reduce_coalesced", "", "", "sum"), None, None, None, False)),
+    (
+        "all_reduce",
+        (A,),
+        {"group": 7, "async_op": True},
+        (("all_reduce", (4,), F32, "sum"), 7, None, None, True),
+    ),
+    (
+        "all_reduce",
+        (A,),
+        {"async_op": 1},
+        (("all_reduce", (4,), F32, "sum"), None, None, None, False),
+    ),
+    (
+        "all_reduce",
+        (object(), "mine"),
+        {},
+        (("all_reduce", "", "", "other"), None, None, None, False),
+    ),
+    (
+        "all_reduce_coalesced",
+        ([A, B],),
+        {},
+        (("all_reduce_coalesced", (2, ((4,), (5,))), F32, "sum"), None, None, None, False),
+    ),
+    (
+        "all_reduce_coalesced",
+        ([],),
+        {},
+        (("all_reduce_coalesced", "", "", "sum"), None, None, None, False),
+    ),
     ("reduce", (A, 3), {"group_dst": 1}, (("reduce", (4,), F32, "sum"), None, 3, 1, False)),
     ("broadcast", (A,), {"src": 2, "group": 7}, (("broadcast", (4,), F32, ""), 7, 2, None, False)),
-    ("all_gather", ([A, Tensor(4)], A), {}, (("all_gather", (4,), F32, ""), None, None, None, False)),
+    (
+        "all_gather",
+        ([A, Tensor(4)], A),
+        {},
+        (("all_gather", (4,), F32, ""), None, None, None, False),
+    ),
     ("all_gather", ([B, Tensor(4)], A), {}, (("all_gather", "", F32, ""), None, None, None, False)),
     ("all_gather", ([A, B], A), {}, (("all_gather", "", F32, ""), None, None, None, False)),
     ("all_gather", ([], A), {}, (("all_gather", (4,), F32, ""), None, None, None, False)),
     ("gather", (A,), {}, (("gather", (4,), F32, ""), None, 0, None, False)),
     ("gather", (A,), {"group_dst": 2}, (("gather", (4,), F32, ""), None, None, 2, False)),
     ("scatter", (A,), {"src": 3}, (("scatter", (4,), F32, ""), None, 3, None, False)),
-    ("all_to_all_single", (A, B), {}, (("all_to_all_single", (5,), F32, ""), None, None, None, False)),
-    ("all_to_all_single", (A, B, [2, 2]), {}, (("all_to_all_single", "", F32, ""), None, None, None, False)),
-    ("all_to_all_single", (A, B, []), {}, (("all_to_all_single", (5,), F32, ""), None, None, None, False)),
+    (
+        "all_to_all_single",
+        (A, B),
+        {},
+        (("all_to_all_single", (5,), F32, ""), None, None, None, False),
+    ),
+    (
+        "all_to_all_single",
+        (A, B, [2, 2]),
+        {},
+        (("all_to_all_single", "", F32, ""), None, None, None, False),
+    ),
+    (
+        "all_to_all_single",
+        (A, B, []),
+        {},
+        (("all_to_all_single", (5,), F32, ""), None, None, None, False),
+    ),
     (
         "all_to_all_single",
         (A, B),
         {"input_split_sizes": object()},
         (("all_to_all_single", "", F32, ""), None, None, None, False),
     ),
-    ("all_to_all", ([A, A], [A, A]), {}, (("all_to_all", (2, ((4,), (4,))), F32, ""), None, None, None, False)),
+    (
+        "all_to_all",
+        ([A, A], [A, A]),
+        {},
+        (("all_to_all", (2, ((4,), (4,))), F32, ""), None, None, None, False),
+    ),
     ("all_to_all", ([A, B], [A, B]), {}, (("all_to_all", "", F32, ""), None, None, None, False)),
     ("all_to_all", ([A, A], [B, B]), {}, (("all_to_all", "", F32, ""), None, None, None, False)),
     ("barrier", (), {"async_op": True}, (("barrier", "", "", ""), None, None, None, True)),
-    ("broadcast_object_list", ([],), {}, (("broadcast_object_list", "", "", ""), None, 0, None, False)),
+    (
+        "broadcast_object_list",
+        ([],),
+        {},
+        (("broadcast_object_list", "", "", ""), None, 0, None, False),
+    ),
 ]
 
 
 @pytest.mark.parametrize(("name", "args", "kwargs", "described"), CALLS)
-def test_what_a_call_is_described_by(plain: None, name: str, args: Any, kwargs: Any, described: Any) -> None:
+def test_what_a_call_is_described_by(
+    plain: None, name: str, args: Any, kwargs: Any, described: Any
+) -> None:
     assert signatures.COLLECTIVES[name](*args, **kwargs) == described
 
 
 def test_sends_and_receives(plain: None) -> None:
     for name, kept, asynchronous in (("send", "send", False), ("isend", "send", True)):
-        assert signatures.P2P[name](A, 3, group_dst=1) == ((kept, (4,), F32, ""), None, 3, 1, asynchronous)
+        assert signatures.P2P[name](A, 3, group_dst=1) == (
+            (kept, (4,), F32, ""),
+            None,
+            3,
+            1,
+            asynchronous,
+        )
     for name, kept, asynchronous in (("recv", "recv", False), ("irecv", "recv", True)):
-        assert signatures.P2P[name](A, None, 7) == ((kept, (4,), F32, ""), 7, None, None, asynchronous)
+        assert signatures.P2P[name](A, None, 7) == (
+            (kept, (4,), F32, ""),
+            7,
+            None,
+            None,
+            asynchronous,
+        )
 
 
 def test_of_a_long_list_the_first_are_looked_at(plain: None) -> None:
     shapes, _ = signatures._of_list([A] * 8 + [B])
     assert shapes == (9, ((4,),) * 8)
     assert signatures.render(("reduce_scatter", shapes, F32, "sum")).endswith("[4],[4],...(9)")
-    assert signatures.render(("reduce_scatter", (1, ((4, 2),)), F32, "sum")) == "reduce_scatter\tsum\tfloat32\t[4, 2]"
+    assert (
+        signatures.render(("reduce_scatter", (1, ((4, 2),)), F32, "sum"))
+        == "reduce_scatter\tsum\tfloat32\t[4, 2]"
+    )
     assert signatures.render(("barrier", "", "", "")) == "barrier\t\t\t"
     assert signatures.render(("send", (2, 3), F32)) == "send\t\tfloat32\t[2, 3]"
 
 
-def test_modes_of_the_job_are_left_while_a_tensor_is_looked_at(plain: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_modes_of_the_job_are_left_while_a_tensor_is_looked_at(
+    plain: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     left = []
 
     class Outside:
@@ -301,33 +403,57 @@ def test_modes_of_the_job_are_left_while_a_tensor_is_looked_at(plain: None, monk
 def test_a_call_with_parameters_of_a_later_torch(plain: None) -> None:
     known = signatures.describe_known(signatures.broadcast, (A, 3), {"group": 7, "new": 1})
     assert known == (("broadcast", (4,), F32, ""), 7, 3, None, False)
-    assert signatures.describe_known(signatures.barrier, (1, 2, 3, 4, 5), {}) == (("barrier", "", "", ""), 1, None, None, False)
+    assert signatures.describe_known(signatures.barrier, (1, 2, 3, 4, 5), {}) == (
+        ("barrier", "", "", ""),
+        1,
+        None,
+        None,
+        False,
+    )
     assert signatures.describe_known(signatures.broadcast, (), {}) is None
 
 
 def test_a_call_that_cannot_be_described_keeps_its_group_and_root() -> None:
     bare = signatures._bare
-    assert bare(signatures.broadcast, (A, 3, 7), {}) == (("broadcast", "", "", ""), 7, 3, None, False)
-    assert bare(signatures.reduce, (A,), {"dst": 2, "group_dst": 1}) == (("reduce", "", "", ""), None, 2, 1, False)
+    assert bare(signatures.broadcast, (A, 3, 7), {}) == (
+        ("broadcast", "", "", ""),
+        7,
+        3,
+        None,
+        False,
+    )
+    assert bare(signatures.reduce, (A,), {"dst": 2, "group_dst": 1}) == (
+        ("reduce", "", "", ""),
+        None,
+        2,
+        1,
+        False,
+    )
     assert bare(signatures.gather, (A,), {}) == (("gather", "", "", ""), None, 0, None, False)
     assert bare(signatures.isend, (A, 1), {}) == (("send", "", "", ""), None, 1, None, True)
-    assert bare(signatures.all_reduce, (A,), {"async_op": True}) == (("all_reduce", "", "", ""), None, None, None, True)
+    assert bare(signatures.all_reduce, (A,), {"async_op": True}) == (
+        ("all_reduce", "", "", ""),
+        None,
+        None,
+        None,
+        True,
+    )
 
 
 def test_what_the_extension_is_told_of_a_call() -> None:
-    names, form = forms.form_of(signatures.broadcast, 0)
+    names, form = call_forms.form_of(signatures.broadcast, 0)
     assert names == ("tensor", "src", "group", "async_op", "group_src")
     assert form == {
         "fast": 1, "required": 1, "zero_root": 0, "always_async": 0, "direction": 0, "absent": 0,
         "tensor": 0, "root": 1, "group": 2, "async": 3, "group_root": 4,
     }  # fmt: skip
-    _, form = forms.form_of(signatures.all_to_all_single, 0)
+    _, form = call_forms.form_of(signatures.all_to_all_single, 0)
     assert form["absent"] == (1 << 2) | (1 << 3) and form["tensor"] == 1
-    _, form = forms.form_of(signatures.irecv, 2)
+    _, form = call_forms.form_of(signatures.irecv, 2)
     assert (form["always_async"], form["direction"], form["root"], form["required"]) == (1, 2, 1, 1)
-    _, form = forms.form_of(signatures.gather, 0)
+    _, form = call_forms.form_of(signatures.gather, 0)
     assert (form["zero_root"], form["fast"]) == (1, 1)
-    assert forms.form_of(signatures.all_gather, 0)[1]["fast"] == 0
+    assert call_forms.form_of(signatures.all_gather, 0)[1]["fast"] == 0
 
 
 # --------------------------------------------------------------------------- regions, groups, requests, files
@@ -349,8 +475,14 @@ def test_regions_follow_one_another_and_fill_the_file(layout: Any, size: int) ->
 
 def test_groups_in_their_order() -> None:
     assert in_order({4: 0, 6: 1, 8: 2}) == range(4, 9, 2)
-    assert in_order({4: 1, 6: 0}) == [6, 4] and in_order({7: 0}) == range(7, 8) and in_order({}) == []
-    assert as_range([0, 1, 3, 3]) == [0, 1, 3, 3] and as_range([0, 1, 1, 3]) == [0, 1, 1, 3] and as_range([5, 5]) == [5, 5]
+    assert (
+        in_order({4: 1, 6: 0}) == [6, 4] and in_order({7: 0}) == range(7, 8) and in_order({}) == []
+    )
+    assert (
+        as_range([0, 1, 3, 3]) == [0, 1, 3, 3]
+        and as_range([0, 1, 1, 3]) == [0, 1, 1, 3]
+        and as_range([5, 5]) == [5, 5]
+    )
     assert as_range([0, 2]) == range(0, 3, 2) and as_range([3, 1]) == [3, 1]
 
 
@@ -364,11 +496,17 @@ def test_requests_come_back_and_damaged_ones_are_none() -> None:
     whole = request.Request(3, False, ("a.b",), ("c",), 7, "0-3,8", 2.5)
     assert request.decode(request.encode(whole)) == whole
     assert told(later=1) == told() == request.Request(1, True)
-    assert told(follow=["", "x"]) == request.Request(1, True, ("x",)) and told(size_mb=2) == request.Request(1, True, size_mb=2)
+    assert told(follow=["", "x"]) == request.Request(1, True, ("x",)) and told(
+        size_mb=2
+    ) == request.Request(1, True, size_mb=2)
     for fields in ({"serial": "1"}, {"on": 1}, {"follow": "x"}, {"ignore": [1]}, {"from_iteration": "1"}, {"ranks": 3}, {"ranks": "a"},
                    {"ranks": "0-x"}, {"size_mb": "1"}):  # fmt: skip
         assert told(**fields) is None, fields
-    assert request.decode("[]") is None and request.decode("[" * 100_000) is None and request.decode("{}") is None
+    assert (
+        request.decode("[]") is None
+        and request.decode("[" * 100_000) is None
+        and request.decode("{}") is None
+    )
 
 
 def test_whom_a_request_is_for() -> None:
@@ -392,9 +530,13 @@ def test_launchers(argv: list[str], launcher: bool) -> None:
 def test_a_rank_itself_and_its_children() -> None:
     environ = {"RANK": "0", "WORLD_SIZE": "2"}
     assert not request.is_rank_itself(environ, ["python", "torchrun"])
-    assert request.is_rank_itself(environ, ["python", "t.py"]) and not request.is_rank_itself(environ, ["python", "t.py"])
+    assert request.is_rank_itself(environ, ["python", "t.py"]) and not request.is_rank_itself(
+        environ, ["python", "t.py"]
+    )
     environ["RANK"] = "1"
-    assert request.is_rank_itself(environ, ["python", "t.py"]), "a spawned process that was given a rank of its own"
+    assert request.is_rank_itself(environ, ["python", "t.py"]), (
+        "a spawned process that was given a rank of its own"
+    )
     assert not request.is_rank_itself({}, ["python", "t.py"])
 
 
@@ -403,7 +545,9 @@ def test_a_request_in_a_folder(tmp_path: Path) -> None:
     request.write(tmp_path, request.Request(1, True))
     assert request.read(tmp_path) == request.Request(1, True)
     file = tmp_path / request.NAME
-    assert file.stat().st_mode & 0o777 == 0o600 and [p.name for p in tmp_path.iterdir()] == [request.NAME]
+    assert file.stat().st_mode & 0o777 == 0o600 and [p.name for p in tmp_path.iterdir()] == [
+        request.NAME
+    ]
     for mode in (0o620, 0o602):
         file.chmod(mode)
         assert request.read(tmp_path) is None, "others could have written it"

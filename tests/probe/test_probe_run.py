@@ -15,7 +15,11 @@ pytestmark = pytest.mark.timeout(120)
 
 def run_verb(*words: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(SCRIPTS / "run_verb.py"), *words], env=env, text=True, capture_output=True, timeout=100
+        [sys.executable, str(SCRIPTS / "run_verb.py"), *words],
+        env=env,
+        text=True,
+        capture_output=True,
+        timeout=100,
     )
 
 
@@ -26,7 +30,9 @@ def plain(tmp_path: Path, **more: str) -> dict[str, str]:
 def test_exit_code_and_arguments_are_the_commands(tmp_path: Path) -> None:
     code = "import sys; print(sys.argv[1:]); sys.exit(7)"
     for lead in (["--"], []):
-        ended = run_verb(*lead, sys.executable, "-c", code, "--help", "--", "x", env=plain(tmp_path))
+        ended = run_verb(
+            *lead, sys.executable, "-c", code, "--help", "--", "x", env=plain(tmp_path)
+        )
         assert (ended.returncode, ended.stdout, ended.stderr) == (7, "['--help', '--', 'x']\n", "")
 
 
@@ -45,7 +51,9 @@ def test_the_environment_that_the_command_gets(tmp_path: Path) -> None:
     ended = run_verb("--", sys.executable, "-S", "-c", show, env=plain(tmp_path))
     assert ended.stdout.split() == [f"{STARTUP}{os.pathsep}{ROOT}", str(tmp_path / "run")]
     assert (tmp_path / "run").stat().st_mode & 0o777 == 0o700
-    ended = run_verb("--", sys.executable, "-S", "-c", show, env=plain(tmp_path / "not", HANGDOCTOR_DISABLE="1"))
+    ended = run_verb(
+        "--", sys.executable, "-S", "-c", show, env=plain(tmp_path / "not", HANGDOCTOR_DISABLE="1")
+    )
     assert ended.stdout.split() == [str(ROOT), str(tmp_path / "not" / "run")]
     assert not (tmp_path / "not").exists()
 
@@ -78,10 +86,21 @@ def test_the_folder_of_a_job_with_ranks_comes_with_the_first_box(tmp_path: Path)
 
 @pytest.mark.torch
 def test_torchrun_with_a_sitecustomize_of_the_users_own(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.marked_by_the_users_sitecustomize = 'yes'\n")
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\nsys.marked_by_the_users_sitecustomize = 'yes'\n"
+    )
     env = {**plain(tmp_path), "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
-    torchrun = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", str(free_port())]
-    ended = run_verb("--", sys.executable, *torchrun, str(SCRIPTS / "one_reduce.py"), "--flag", env=env)
+    torchrun = [
+        "-m",
+        "torch.distributed.run",
+        "--nproc_per_node",
+        "2",
+        "--master_port",
+        str(free_port()),
+    ]
+    ended = run_verb(
+        "--", sys.executable, *torchrun, str(SCRIPTS / "one_reduce.py"), "--flag", env=env
+    )
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.splitlines() == [
         "[2.0, 2.0] 2 2 ['--flag']",
@@ -115,7 +134,11 @@ def test_a_python_without_torch_starts_lightly_and_leaves_nothing(tmp_path: Path
         "print(p.install(), sorted(loaded), [type(f).__name__ for f in sys.meta_path].count('_Finder'))\n"
     )
     ended = subprocess.run(
-        [sys.executable, "-c", code], env=environment(tmp_path / "run"), text=True, capture_output=True, timeout=60
+        [sys.executable, "-c", code],
+        env=environment(tmp_path / "run"),
+        text=True,
+        capture_output=True,
+        timeout=60,
     )
     assert (ended.stdout, ended.stderr) == ("True [] 1\n", "")
     assert not (tmp_path / "run").exists()

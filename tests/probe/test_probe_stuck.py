@@ -14,11 +14,11 @@ import pytest
 from probe_ranks import Rank, environment, ranks, until
 from stage import hangdoctor, switches
 
-from hangdoctor.layout import Layout
-from hangdoctor.operations import group_uid
+from hangdoctor.model.layout import Layout
+from hangdoctor.model.operations import group_uid
 from hangdoctor.probe.flight import socket_path
 from hangdoctor.readers.blackbox import Contents, find_boxes, moved, read_box
-from hangdoctor.readers.glance import BoxWatch
+from hangdoctor.readers.box_position import BoxWatch
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 
@@ -31,8 +31,14 @@ def box_of(folder: Path, rank: Rank) -> Contents:
 def test_a_hang_seen_from_outside_and_after_sigkill(tmp_path: Path) -> None:
     with ranks("stuck.py", 3, environment(tmp_path), "hang") as started:
         assert [rank.line() for rank in started] == ["waiting", "stuck", "entering"]
-        until("rank 2 is in its collective", lambda: box_of(tmp_path, started[2]).threads[0].operation is not None)
-        until("rank 0 waits for its handle", lambda: box_of(tmp_path, started[0]).threads[0].waits_for_handle)
+        until(
+            "rank 2 is in its collective",
+            lambda: box_of(tmp_path, started[2]).threads[0].operation is not None,
+        )
+        until(
+            "rank 0 waits for its handle",
+            lambda: box_of(tmp_path, started[0]).threads[0].waits_for_handle,
+        )
         by_rank = [box_of(tmp_path, rank) for rank in started]
         _check_frontiers(by_rank)
 
@@ -53,7 +59,9 @@ def test_a_hang_seen_from_outside_and_after_sigkill(tmp_path: Path) -> None:
         assert [b.rank for b in find_boxes(tmp_path, live_only=True)] == [0, 1]
 
 
-def test_a_job_whose_collectives_are_not_seen_shows_its_progress_by_its_optimizer(tmp_path: Path) -> None:
+def test_a_job_whose_collectives_are_not_seen_shows_its_progress_by_its_optimizer(
+    tmp_path: Path,
+) -> None:
     with ranks("ddp.py", 2, environment(tmp_path), "stuck") as started:
         assert [rank.line() for rank in started] == ["trained", "trained"]
         watches = [BoxWatch(find_boxes(tmp_path, pids=[rank.pid])[0].path) for rank in started]
@@ -64,14 +72,18 @@ def test_a_job_whose_collectives_are_not_seen_shows_its_progress_by_its_optimize
         assert [box_of(tmp_path, rank).ops.iteration for rank in started] == [5, 5]
         until("rank 0 waits in backward", lambda: "State:\tS" in switches(started[0].pid))
         verdict = dump(tmp_path, started)
-        assert verdict["status"] == "hang" and verdict["causes"][0]["ranks"] == [1], verdict["summary"]
+        assert verdict["status"] == "hang" and verdict["causes"][0]["ranks"] == [1], verdict[
+            "summary"
+        ]
         for watch in watches:
             watch.close()
 
 
 @pytest.mark.parametrize("disabled", ["0", "1"])
 @pytest.mark.parametrize("how", ["uneven", "left"])
-def test_ranks_that_reduce_gradients_are_not_blamed_for_staying_away(tmp_path: Path, how: str, disabled: str) -> None:
+def test_ranks_that_reduce_gradients_are_not_blamed_for_staying_away(
+    tmp_path: Path, how: str, disabled: str
+) -> None:
     """Neither a black box nor the members of a group in the stacks tell of that reduction: the odd one is named, with doubt."""
     with ranks("ddp.py", 3, environment(tmp_path, HANGDOCTOR_DISABLE=disabled), how) as started:
         assert [rank.line() for rank in started] == ["trained"] * 3
@@ -79,9 +91,13 @@ def test_ranks_that_reduce_gradients_are_not_blamed_for_staying_away(tmp_path: P
             at_rest(rank)
         verdict = dump(tmp_path, started)
         [cause] = verdict["causes"]
-        assert (cause["kind"], cause["ranks"]) == ("order", [1]) and cause["confidence"] < 0.6, verdict["summary"]
+        assert (cause["kind"], cause["ranks"]) == ("order", [1]) and cause["confidence"] < 0.6, (
+            verdict["summary"]
+        )
         assert "batches" in cause["advice"]
-        assert any("black boxes do not record" in note for note in verdict["notes"]) == (disabled == "0")
+        assert any("black boxes do not record" in note for note in verdict["notes"]) == (
+            disabled == "0"
+        )
 
 
 def at_rest(rank: Rank) -> None:
@@ -99,7 +115,9 @@ def at_rest(rank: Rank) -> None:
 
 def dump(folder: Path, started: list[Rank]) -> dict[str, Any]:
     pids = [word for rank in started for word in ("--pid", str(rank.pid))]
-    return dict(json.loads(hangdoctor("dump", *pids, "--json", "-", "--no-bundle", cwd=folder).stdout))
+    return dict(
+        json.loads(hangdoctor("dump", *pids, "--json", "-", "--no-bundle", cwd=folder).stdout)
+    )
 
 
 def _ask_worker_server(path: Path) -> str:
@@ -140,5 +158,7 @@ def test_a_crash_leaves_the_box_with_its_reason(tmp_path: Path) -> None:
             rank.process.wait()
     # Nothing runs any more: the command says where the boxes of that job lie.
     dump = ["dump", "--local", "--job", crashed.box.job, "--no-bundle"]
-    done = hangdoctor(*dump, cwd=tmp_path, code=1, env=os.environ | {"HANGDOCTOR_DIR": str(tmp_path)})
+    done = hangdoctor(
+        *dump, cwd=tmp_path, code=1, env=os.environ | {"HANGDOCTOR_DIR": str(tmp_path)}
+    )
     assert f"hangdoctor diagnose {tmp_path}" in done.stderr, done.stderr

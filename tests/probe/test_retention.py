@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -17,7 +18,7 @@ from stage import wait_until
 from hangdoctor.probe import folder as folders
 from hangdoctor.probe import format as fmt
 from hangdoctor.probe import retention
-from hangdoctor.probe.held import has_writer
+from hangdoctor.probe.still_written import has_writer
 from hangdoctor.readers.blackbox import read_box
 
 ROOT = Path(__file__).parents[2]
@@ -43,8 +44,15 @@ def shared() -> Iterator[Path]:
 
 
 def rank(folder: Path, *before: str) -> subprocess.Popen[bytes]:
-    environ = os.environ | {"HANGDOCTOR_DIR": str(folder), "PYTHONPATH": str(ROOT), "RANK": "0", "WORLD_SIZE": "1"}
-    process = subprocess.Popen([*before, sys.executable, "-c", RANK], env=environ, stdout=subprocess.PIPE)
+    environ = os.environ | {
+        "HANGDOCTOR_DIR": str(folder),
+        "PYTHONPATH": str(ROOT),
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+    }
+    process = subprocess.Popen(
+        [*before, sys.executable, "-c", RANK], env=environ, stdout=subprocess.PIPE
+    )
     assert process.stdout is not None and process.stdout.readline() == b"up\n"
     return process
 
@@ -116,7 +124,9 @@ def _is_untouched(shared: Path, run: Path) -> None:
     assert (after.st_ino, after.st_blocks) == (before.st_ino, before.st_blocks)
 
 
-def test_ended_runs_keep_a_share_and_the_newest_stay(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ended_runs_keep_a_share_and_the_newest_stay(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(retention, "SHARE", 1e-9)
     now = time.time_ns()
     for number in range(8):
@@ -147,7 +157,26 @@ def test_it_takes_a_bounded_time_and_waits_for_nobody(shared: Path) -> None:
     retention.tidy(shared / "nowhere", now)
 
 
-def test_hangdoctor_run_tidies_up(shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_process_at_once_and_nothing_of_it_stays(shared: Path) -> None:
+    """What lies in the default place shows in the job: a lock is none of the files there."""
+    now = time.time_ns()
+    ended(shared / "run", now - HOUR_NS)
+    before = bytes_of(shared)
+    other = os.open(shared, os.O_RDONLY)
+    try:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        retention.tidy(shared, now, seconds=5)
+        assert bytes_of(shared) == before
+    finally:
+        os.close(other)
+    retention.tidy(shared, now, seconds=5)
+    assert bytes_of(shared) < before
+    assert [p.name for p in shared.iterdir()] == ["run"]
+
+
+def test_hangdoctor_run_tidies_up(
+    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(folders, "root", lambda: shared)
     from hangdoctor.cli import run
 

@@ -14,9 +14,9 @@ from probe_ranks import ROOT, SCRIPTS, environment, ranks
 
 from hangdoctor.probe import flight
 from hangdoctor.probe import folder as folders
-from hangdoctor.probe.box import Box
+from hangdoctor.probe.box import BoxWriter
 from hangdoctor.probe.calls.ring import Ring
-from hangdoctor.readers import boxes as box_readers
+from hangdoctor.readers import rank_operations as box_readers
 from hangdoctor.readers.blackbox import default_folders, find_boxes
 
 pytestmark = pytest.mark.timeout(120)
@@ -26,7 +26,12 @@ SHOW = "import os; print(os.environ['HANGDOCTOR_DIR'])"
 
 def through_run(folder: Path | str, *words: str) -> subprocess.CompletedProcess[str]:
     env = environment(Path(folder), PYTHONPATH=str(ROOT))
-    command = [sys.executable, str(SCRIPTS / "run_verb.py"), "--", *(words or (sys.executable, "-c", SHOW))]
+    command = [
+        sys.executable,
+        str(SCRIPTS / "run_verb.py"),
+        "--",
+        *(words or (sys.executable, "-c", SHOW)),
+    ]
     return subprocess.run(command, env=env, text=True, capture_output=True, timeout=100)
 
 
@@ -59,8 +64,12 @@ def test_a_folder_of_the_users_is_left_as_it_was(tmp_path: Path, mode: int) -> N
         "dist.destroy_process_group()\n"
     )
     ended = through_run(theirs, "sh", "-c", 'umask 002; exec "$0" "$@"', sys.executable, "-c", job)
-    private = "" if mode & 0o022 else ", '.sock'"  # the private folder's name is too long here for a socket
-    assert ended.stdout == f"['.blackbox'{private}] {{'0o600'}} 1\n" and ended.returncode == 0, ended.stderr
+    private = (
+        "" if mode & 0o022 else ", '.sock'"
+    )  # the private folder's name is too long here for a socket
+    assert ended.stdout == f"['.blackbox'{private}] {{'0o600'}} 1\n" and ended.returncode == 0, (
+        ended.stderr
+    )
     assert listing(theirs) == before
     assert stat.S_IMODE(theirs.stat().st_mode) == mode
 
@@ -71,7 +80,10 @@ def test_a_folder_that_others_can_write_into_gets_a_private_one(tmp_path: Path) 
         (shared / "somebody").mkdir(parents=True)
         shared.chmod(mode)
         made = folders.prepare(shared)
-        assert made == shared / f"hangdoctor-{os.getuid()}" and stat.S_IMODE(made.stat().st_mode) & 0o777 == 0o700
+        assert (
+            made == shared / f"hangdoctor-{os.getuid()}"
+            and stat.S_IMODE(made.stat().st_mode) & 0o777 == 0o700
+        )
         assert shared.stat().st_mode & 0o7777 == mode
 
 
@@ -97,12 +109,21 @@ def unusable(tmp_path: Path, kind: str) -> Path:
 
 @pytest.mark.parametrize(
     "kind",
-    ["link", "file", "below a file", "no such place", "long", pytest.param("another user's", marks=as_root)],
+    [
+        "link",
+        "file",
+        "below a file",
+        "no such place",
+        "long",
+        pytest.param("another user's", marks=as_root),
+    ],
 )
 def test_the_command_starts_and_another_place_is_taken(tmp_path: Path, kind: str) -> None:
     there = unusable(tmp_path, kind)
     ended = through_run(there)
-    assert ended.returncode == 0 and str(there) in ended.stderr and len(ended.stderr.splitlines()) == 1
+    assert (
+        ended.returncode == 0 and str(there) in ended.stderr and len(ended.stderr.splitlines()) == 1
+    )
     assert Path(ended.stdout.strip()).parent in folders.places()
     assert not (tmp_path / "target").exists() or not list((tmp_path / "target").iterdir())
 
@@ -110,8 +131,17 @@ def test_the_command_starts_and_another_place_is_taken(tmp_path: Path, kind: str
 def in_a_machine_of_its_own(tmp_path: Path, script: str, **more: str) -> str:
     """What a shell script says whose /dev/shm and /tmp are empty, as on a node that nobody has used yet."""
     lines = f"mount -t tmpfs x /dev/shm && mkdir -m 1777 {tmp_path}/t && export TMPDIR={tmp_path}/t\n{script}"
-    env = {k: v for k, v in environment(tmp_path).items() if k != "HANGDOCTOR_DIR"} | {"PYTHONPATH": str(ROOT), **more}
-    done = subprocess.run(["unshare", "--mount", "sh", "-c", lines], env=env, capture_output=True, text=True, timeout=100)
+    env = {k: v for k, v in environment(tmp_path).items() if k != "HANGDOCTOR_DIR"} | {
+        "PYTHONPATH": str(ROOT),
+        **more,
+    }
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", lines],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
     if "unshare" in done.stderr or "mount:" in done.stderr:
         pytest.skip("no namespaces here")
     assert "Traceback" not in done.stderr, done.stderr
@@ -123,16 +153,26 @@ RUN = f'{sys.executable} {SCRIPTS / "run_verb.py"} -- {sys.executable} -c "{SHOW
 
 @as_root
 def test_another_user_has_taken_the_default_place(tmp_path: Path) -> None:
-    said = in_a_machine_of_its_own(tmp_path, f"mkdir -m 777 /dev/shm/hangdoctor-0; chown 7 /dev/shm/hangdoctor-0\n{RUN}")
-    assert said.startswith("/dev/shm/hangdoctor-0-1/run-") and "/dev/shm/hangdoctor-0 is another user's" in said
+    said = in_a_machine_of_its_own(
+        tmp_path, f"mkdir -m 777 /dev/shm/hangdoctor-0; chown 7 /dev/shm/hangdoctor-0\n{RUN}"
+    )
+    assert (
+        said.startswith("/dev/shm/hangdoctor-0-1/run-")
+        and "/dev/shm/hangdoctor-0 is another user's" in said
+    )
     (tmp_path / "t").rmdir()
-    said = in_a_machine_of_its_own(tmp_path, f"for n in '' -1 -2 -3; do ln -s /etc /dev/shm/hangdoctor-0$n; done\n{RUN}")
+    said = in_a_machine_of_its_own(
+        tmp_path, f"for n in '' -1 -2 -3; do ln -s /etc /dev/shm/hangdoctor-0$n; done\n{RUN}"
+    )
     assert said.startswith(f"{tmp_path}/t/hangdoctor-0/run-")
 
 
 @as_root
 def test_nowhere_at_all_is_a_warning(tmp_path: Path) -> None:
-    script = "mkdir /dev/shm/ro; mount -o remount,ro /dev/shm; export TMPDIR=/dev/shm/none\n" + RUN.replace(SHOW, "print(5)")
+    script = (
+        "mkdir /dev/shm/ro; mount -o remount,ro /dev/shm; export TMPDIR=/dev/shm/none\n"
+        + RUN.replace(SHOW, "print(5)")
+    )
     said = in_a_machine_of_its_own(tmp_path, script)
     assert said.startswith("5\nhangdoctor: no place for black boxes on this machine")
 
@@ -144,21 +184,28 @@ def test_a_rank_whose_place_was_refused_is_found_by_the_readers(tmp_path: Path) 
         "box = probe.begin().box; print(box.path)\n"
         "print([b.path == str(box.path) for b in find_boxes(pids=[os.getpid()])], read_box(box.path).box.note); os._exit(0)"
     )
-    script = "mkdir /dev/shm/hangdoctor-0; chown 7 /dev/shm/hangdoctor-0\n" + f'{sys.executable} -c "{code}"\n'
-    said = in_a_machine_of_its_own(tmp_path, script, RANK="0", WORLD_SIZE="1", MASTER_PORT="1").splitlines()
+    script = (
+        "mkdir /dev/shm/hangdoctor-0; chown 7 /dev/shm/hangdoctor-0\n"
+        + f'{sys.executable} -c "{code}"\n'
+    )
+    said = in_a_machine_of_its_own(
+        tmp_path, script, RANK="0", WORLD_SIZE="1", MASTER_PORT="1"
+    ).splitlines()
     assert said[0].startswith("/dev/shm/hangdoctor-0-1/run-localhost-1/")
     assert said[1].startswith("[True] ") and "hangdoctor-0" in said[1]
 
 
-def test_ranks_of_one_job_may_have_their_boxes_in_several_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_of_one_job_may_have_their_boxes_in_several_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     spare = tmp_path / f"hangdoctor-{os.getuid()}-1" / "job"
     named = tmp_path / "named"
     for where in (spare, named):
         where.mkdir(parents=True)
     assert spare.parent in default_folders()
-    here = Box(spare, "job", 1 << 20)
-    elsewhere = Box(named, "job", 1 << 20)
+    here = BoxWriter(spare, "job", 1 << 20)
+    elsewhere = BoxWriter(named, "job", 1 << 20)
     elsewhere.put((24, "<I"), 1)  # as another process's
     found = box_readers._boxes({named}, {1, os.getpid()})
     assert sorted(b.path for b in found) == sorted([str(here.path), str(elsewhere.path)])
@@ -169,9 +216,9 @@ def test_ranks_of_one_job_may_have_their_boxes_in_several_places(tmp_path: Path,
 
 def test_a_file_that_is_not_ours_is_not_replaced(tmp_path: Path) -> None:
     name = f"{socket.gethostname()}-{os.getpid()}"
-    box = Box(tmp_path, "job", 1 << 20)
+    box = BoxWriter(tmp_path, "job", 1 << 20)
     for path, make in (
-        (tmp_path / "there" / f"{name}.blackbox", lambda p: Box(p.parent, "job", 1 << 20)),
+        (tmp_path / "there" / f"{name}.blackbox", lambda p: BoxWriter(p.parent, "job", 1 << 20)),
         (tmp_path / f"{name}.calls", lambda p: Ring(box.path, 1 << 20, 0, 1)),
         (tmp_path / f".{name}.calls", lambda p: Ring(box.path, 1 << 20, 0, 1)),
     ):
@@ -188,17 +235,17 @@ def test_a_file_that_is_not_ours_is_not_replaced(tmp_path: Path) -> None:
 
 
 def test_what_a_dead_process_has_left_is_replaced(tmp_path: Path) -> None:
-    first = Box(tmp_path, "job", 1 << 20)
+    first = BoxWriter(tmp_path, "job", 1 << 20)
     Ring(first.path, 1 << 20, 0, 1)
-    Box(tmp_path, "job", 1 << 20)
+    BoxWriter(tmp_path, "job", 1 << 20)
     Ring(first.path, 1 << 20, 0, 1)
     assert len(find_boxes(tmp_path)) == 1 and len(list(tmp_path.iterdir())) == 2
     first.path.write_bytes(bytes(5000))  # its process was killed before the header was there
-    Box(tmp_path, "job", 1 << 20)
+    BoxWriter(tmp_path, "job", 1 << 20)
 
 
 def test_a_file_in_the_place_of_ours_is_neither_written_nor_removed(tmp_path: Path) -> None:
-    box = Box(tmp_path, "job", 1 << 20)
+    box = BoxWriter(tmp_path, "job", 1 << 20)
     ring = Ring(box.path, 1 << 20, 0, 1)
     for made in (box, ring):
         made.path.unlink()

@@ -16,19 +16,36 @@ pytestmark = pytest.mark.timeout(120)
 
 def _pythons() -> list[str]:
     """One interpreter of each version: of pyenv, of the system, and this one."""
-    homes = sorted(Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob("versions/*/bin/python"))
-    names = ["python2", "python2.7", "pypy3", "pypy", *(f"python3.{n}{t}" for n in range(6, 16) for t in ("", "t"))]
-    found = [str(p) for p in homes] + [p for name in names if (p := shutil.which(name, path="/usr/local/bin:/usr/bin"))]
+    homes = sorted(
+        Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob("versions/*/bin/python")
+    )
+    names = [
+        "python2",
+        "python2.7",
+        "pypy3",
+        "pypy",
+        *(f"python3.{n}{t}" for n in range(6, 16) for t in ("", "t")),
+    ]
+    found = [str(p) for p in homes] + [
+        p for name in names if (p := shutil.which(name, path="/usr/local/bin:/usr/bin"))
+    ]
     versions: dict[str, str] = {}
     for path in [sys.executable, *found]:
-        told = subprocess.run([path, "-c", "import sys; print(sys.version)"], capture_output=True, text=True, timeout=60)
+        told = subprocess.run(
+            [path, "-c", "import sys; print(sys.version)"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
         if told.returncode == 0:
             versions.setdefault(told.stdout, path)
     return list(versions.values())
 
 
 PYTHONS = _pythons()
-each_python = pytest.mark.parametrize("python", PYTHONS, ids=lambda p: "-".join(Path(p).parts[-3::2]))
+each_python = pytest.mark.parametrize(
+    "python", PYTHONS, ids=lambda p: "-".join(Path(p).parts[-3::2])
+)
 
 # Everything that a program may see of its own start, without what is meant: the package and its finder.
 SHOW = """
@@ -54,21 +71,30 @@ def version(python: str) -> tuple[int, int]:
     return int(major), int(minor)
 
 
-def show(python: str, flags: list[str], folder: Path, hook: bool, **more: str) -> tuple[int, str, str]:
+def show(
+    python: str, flags: list[str], folder: Path, hook: bool, **more: str
+) -> tuple[int, str, str]:
     """Exit code and outputs of the program; its torch is a stub of one module, where no real one is to be had."""
     stub = folder / "stubs" / "torch" / "distributed"
     stub.mkdir(parents=True, exist_ok=True)
     for name in (stub.parent / "__init__.py", stub / "__init__.py"):
         name.touch()
     (stub / "distributed_c10d.py").write_text("STUB = 'stub of torch'\n")
-    (folder / "show.py").write_text(f"import sys; sys.path.insert(0, {str(folder / 'stubs')!r})\n{SHOW}")
+    (folder / "show.py").write_text(
+        f"import sys; sys.path.insert(0, {str(folder / 'stubs')!r})\n{SHOW}"
+    )
     paths = [str(STARTUP)] * hook + [str(folder / "theirs"), ""]
     env = {
         "PATH": "/usr/bin:/bin", "HOME": str(folder), "PYTHONPATH": os.pathsep.join(paths), "OURS": str(STARTUP),
         "HANGDOCTOR_DIR": str(folder / "run"), "PYTHONDONTWRITEBYTECODE": "1", **more,
     }  # fmt: skip
     ended = subprocess.run(
-        [python, *flags, str(folder / "show.py"), "x"], env=env, cwd=folder, capture_output=True, text=True, timeout=60
+        [python, *flags, str(folder / "show.py"), "x"],
+        env=env,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     return ended.returncode, ended.stdout, ended.stderr
 
@@ -103,7 +129,9 @@ def test_what_it_hides_is_imported_as_without(python: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("trouble", ["half copied", "fails late"])
 def test_a_probe_that_cannot_be_loaded_leaves_no_trace(trouble: str, tmp_path: Path) -> None:
     package = tmp_path / "package" / "hangdoctor"
-    shutil.copytree(STARTUP.parents[1], package, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    shutil.copytree(
+        STARTUP.parents[1], package, ignore=shutil.ignore_patterns("__pycache__", "*.so")
+    )
     if trouble == "half copied":
         (package / "probe" / "hook.py").write_text("from .torchnames import")
     else:
@@ -112,8 +140,14 @@ def test_a_probe_that_cannot_be_loaded_leaves_no_trace(trouble: str, tmp_path: P
         "import sys; kinds = [type(f).__module__ for f in sys.meta_path]\n"
         "print([n for n in [*sys.modules, *kinds] if n.split('.')[0] == 'hangdoctor'])"
     )
-    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(package / "probe" / "startup"), "HANGDOCTOR_TRACE": "{}"}
-    ended = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60)
+    env = {
+        "PATH": "/usr/bin:/bin",
+        "PYTHONPATH": str(package / "probe" / "startup"),
+        "HANGDOCTOR_TRACE": "{}",
+    }
+    ended = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60
+    )
     assert (ended.stdout, ended.stderr) == ("[]\n", "")
 
 
@@ -138,6 +172,10 @@ def test_a_finder_of_the_jobs_own_may_bring_the_sitecustomize(tmp_path: Path) ->
     for hook in (False, True):
         env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(STARTUP) if hook else ""}
         ended = subprocess.run(
-            [python, "-c", "import sys; print(sys.theirs)"], env=env, capture_output=True, text=True, timeout=60
+            [python, "-c", "import sys; print(sys.theirs)"],
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=60,
         )
         assert (ended.stdout, ended.stderr) == ("by finder\n", "")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from hangdoctor.errors import BadInput
-from hangdoctor.layout import Layout
-from hangdoctor.operations import RankOps, group_uid
+from hangdoctor.model.layout import Layout
+from hangdoctor.model.operations import RankOps, group_uid
 from hangdoctor.readers.flight_recorder import FolderResult, is_dump, read_folder
 
 DATA = Path(__file__).parents[1] / "data" / "flight_recorder"
@@ -46,7 +46,9 @@ def nccl_dump(*entries: dict[str, Any], world: int = 2, **changes: Any) -> dict[
 
 def save(folder: Path, dumps: dict[str, dict[str, Any]]) -> FolderResult:
     for name, dump in dumps.items():
-        data = json.dumps(dump).encode() if name.endswith(".json") else pickle.dumps(dump, protocol=2)
+        data = (
+            json.dumps(dump).encode() if name.endswith(".json") else pickle.dumps(dump, protocol=2)
+        )
         (folder / name).write_bytes(data)
     return read_folder(folder)
 
@@ -105,7 +107,9 @@ def test_nccl_states_and_names(tmp_path: Path) -> None:
     entries = [
         nccl_entry(5),
         nccl_entry(6, profiling_name="nccl:_reduce_scatter_base", state="started"),
-        nccl_entry(7, profiling_name="nccl:_all_gather_base", state="scheduled", retired=True),  # timed out: not done
+        nccl_entry(
+            7, profiling_name="nccl:_all_gather_base", state="scheduled", retired=True
+        ),  # timed out: not done
     ]
     ops = save(tmp_path, {"nccl_trace_rank_1": nccl_dump(*entries)}).ops[1]
     assert [(o.seq, o.op, o.state) for o in ops.operations] == [
@@ -117,7 +121,9 @@ def test_nccl_states_and_names(tmp_path: Path) -> None:
 
 
 def p2p(n: int, name: str, state: str = "completed", **changes: Any) -> dict[str, Any]:
-    return nccl_entry(n, profiling_name=name, is_p2p=True, p2p_seq_id=100 + n, state=state, **changes)
+    return nccl_entry(
+        n, profiling_name=name, is_p2p=True, p2p_seq_id=100 + n, state=state, **changes
+    )
 
 
 def test_sends_and_recvs_get_numbers_that_both_sides_share(tmp_path: Path) -> None:
@@ -136,15 +142,32 @@ def test_a_batch_has_the_state_of_its_end(tmp_path: Path) -> None:
         nccl_entry(0, profiling_name="nccl:send 0->1", state="scheduled", **same),
         nccl_entry(1, profiling_name="nccl:recv 0<-1", state="scheduled", **same),
         nccl_entry(2, profiling_name="nccl:coalesced", state="completed", **same),
-        nccl_entry(3, profiling_name="nccl:all_gather_into_tensor_coalesced", state="scheduled", collective_seq_id=1),
-        nccl_entry(4, profiling_name="nccl:all_gather_into_tensor_coalesced", state="started", collective_seq_id=1),
+        nccl_entry(
+            3,
+            profiling_name="nccl:all_gather_into_tensor_coalesced",
+            state="scheduled",
+            collective_seq_id=1,
+        ),
+        nccl_entry(
+            4,
+            profiling_name="nccl:all_gather_into_tensor_coalesced",
+            state="started",
+            collective_seq_id=1,
+        ),
     ]
     ops = save(tmp_path, {"t_0": nccl_dump(*batch)}).ops[0].operations
-    assert [(o.op, o.state) for o in ops] == [("send", "done"), ("recv", "done"), ("all_gather_into_tensor", "started")]
+    assert [(o.op, o.state) for o in ops] == [
+        ("send", "done"),
+        ("recv", "done"),
+        ("all_gather_into_tensor", "started"),
+    ]
 
 
 def test_equal_member_sets_stay_apart(tmp_path: Path) -> None:
-    groups = {str(n): {"name": str(n), "desc": d, "ranks": "[0, 1]"} for n, d in ((0, "default_pg"), (2, "dp"), (10, "cp"))}
+    groups = {
+        str(n): {"name": str(n), "desc": d, "ranks": "[0, 1]"}
+        for n, d in ((0, "default_pg"), (2, "dp"), (10, "cp"))
+    }
     entries = [nccl_entry(n, process_group=(g, "x")) for n, g in enumerate(("10", "2", "0"))]
     ops = save(tmp_path, {"t_0": nccl_dump(*entries, pg_config=groups)}).ops[0]
     assert [o.group for o in ops.operations] == [group_uid([0, 1], i) for i in (2, 1, 0)]
@@ -153,11 +176,21 @@ def test_equal_member_sets_stay_apart(tmp_path: Path) -> None:
 def test_dumps_of_the_first_version(tmp_path: Path) -> None:
     """2.0 had one number for all operations, no dtypes, no is_p2p, and the group's name alone."""
     entry = nccl_entry(3, seq_id=4, process_group="0")
-    for new in ("collective_seq_id", "p2p_seq_id", "op_id", "input_dtypes", "output_dtypes", "is_p2p", "timeout_ms"):
+    for new in (
+        "collective_seq_id",
+        "p2p_seq_id",
+        "op_id",
+        "input_dtypes",
+        "output_dtypes",
+        "is_p2p",
+        "timeout_ms",
+    ):
         del entry[new]
     dump = nccl_dump(entry, version="2.0")
     ops = save(tmp_path, {"nccl_trace_rank_0": dump}).ops[0]
-    assert [(o.seq, o.op, o.dtype, o.state) for o in ops.operations] == [(4, "all_reduce", "", "done")]
+    assert [(o.seq, o.op, o.dtype, o.state) for o in ops.operations] == [
+        (4, "all_reduce", "", "done")
+    ]
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.4", "2.7", "2.10", "2.17"])
@@ -189,7 +222,11 @@ def test_whatever_is_no_dump_is_named_and_the_rest_is_read(tmp_path: Path) -> No
         "nccl_trace_rank_12": pickle.dumps(nccl_dump(nccl_entry(0), world=4), protocol=2),
         "nccl_trace_rank_99": data,
         "nccl_trace_rank_13": pickle.dumps(
-            nccl_dump(nccl_entry(0, time_created_ns=late - int(9e13), time_discovered_completed_ns=0), world=16), 2
+            nccl_dump(
+                nccl_entry(0, time_created_ns=late - int(9e13), time_discovered_completed_ns=0),
+                world=16,
+            ),
+            2,
         ),
         "nccl_trace_rank_14": pickle.dumps({"version": "1.5", "entries": []}, protocol=2),
         "nccl_trace_rank_15": pickle.dumps({"entries": [os.getcwd]}, protocol=2),
@@ -227,8 +264,16 @@ def test_strange_values_do_not_break_the_reader(tmp_path: Path) -> None:
     nested: Any = [1]
     for _ in range(50):
         nested = [nested, nested]  # 2**50 numbers when written out
-    strange = nccl_entry(0, input_sizes=[nested, "x", None], input_dtypes=7, frames=["x", {"line": "y"}], thread_id=[])
-    result = save(tmp_path, {"t_0": nccl_dump(strange, pg_config=[1], pg_status="no"), "t_1": nccl_dump(5)})
+    strange = nccl_entry(
+        0,
+        input_sizes=[nested, "x", None],
+        input_dtypes=7,
+        frames=["x", {"line": "y"}],
+        thread_id=[],
+    )
+    result = save(
+        tmp_path, {"t_0": nccl_dump(strange, pg_config=[1], pg_status="no"), "t_1": nccl_dump(5)}
+    )
     assert result.ops[0].operations[0].shapes == "[0, 0]"
     assert "an entry is no record" in result.skipped[0][1]
 

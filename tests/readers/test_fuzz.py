@@ -14,10 +14,18 @@ from hypothesis import strategies as st
 
 from benchmarks import fuzz
 from benchmarks.fuzz import READERS, Told
-from hangdoctor import ranges
 from hangdoctor.errors import BadInput, HangdoctorError, UsageError
-from hangdoctor.probe.groups import members_text
-from hangdoctor.readers import fr_format, pyspy, pyspy_text, ras, safe_pickle
+from hangdoctor.probe.group_table import members_text
+from hangdoctor.readers import (
+    flight_recorder_format as fr_format,
+)
+from hangdoctor.readers import (
+    pyspy,
+    pyspy_text,
+    ras,
+    safe_pickle,
+)
+from hangdoctor.text import ranges
 
 ROOT = Path(__file__).parents[2]
 # Of each reader: so that all of them take about a minute on an idle core.
@@ -37,7 +45,9 @@ CASES = {
 def test_spoilt_input_is_refused_or_read(name: str, tmp_path: Path) -> None:
     """In a process of its own with a limit on its memory, as the hour's run."""
     code = f"import sys; from tests.readers.test_fuzz import minute; sys.exit(minute({name!r}, {CASES.get(name, 150)}))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=110)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=110
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
@@ -71,7 +81,9 @@ def test_the_fuzzer_sees_what_it_looks_for(read: Any, what: str) -> None:
     assert what in confined(child, megabytes=2000, seconds=60)
 
 
-def test_a_reader_that_dies_or_never_ends_is_told_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_dies_or_never_ends_is_told_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import os
     import time
 
@@ -95,11 +107,23 @@ def test_a_reader_that_dies_or_never_ends_is_told_and_the_others_go_on(tmp_path:
 
 # --------------------------------------------------------------------------- properties
 
-FIXED = settings(derandomize=True, max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-NUMBERS = st.one_of(st.integers(-3, 12), st.sampled_from([2**31 - 1, 2**31, 2**63 - 1, 2**64, 10**30, 999_999_999]))
+FIXED = settings(
+    derandomize=True, max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+NUMBERS = st.one_of(
+    st.integers(-3, 12), st.sampled_from([2**31 - 1, 2**31, 2**63 - 1, 2**64, 10**30, 999_999_999])
+)
 TREES = st.recursive(
-    st.one_of(st.none(), st.booleans(), NUMBERS, st.floats(allow_nan=False, allow_infinity=False), st.text(max_size=12)),
-    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=12), inner, max_size=4)),
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        NUMBERS,
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.text(max_size=12),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=12), inner, max_size=4)
+    ),
     max_leaves=20,
 )
 RANKS = st.one_of(TREES, st.lists(NUMBERS, max_size=5), st.lists(NUMBERS, max_size=5).map(str))
@@ -115,7 +139,9 @@ DUMPS = st.fixed_dictionaries(
     {"version": st.sampled_from(["2.10", "2.3", 2]), "entries": st.lists(ENTRY, max_size=4)},
     optional={
         "pg_config": st.dictionaries(
-            st.text(max_size=3), st.fixed_dictionaries({}, optional={"ranks": RANKS, "desc": TREES}), max_size=3
+            st.text(max_size=3),
+            st.fixed_dictionaries({}, optional={"ranks": RANKS, "desc": TREES}),
+            max_size=3,
         ),
         "pg_status": TREES,
     },
@@ -140,7 +166,13 @@ def test_any_dump_is_read_or_refused(tree: dict[str, Any]) -> None:
 def test_any_tree_is_no_traceback(tree: Any) -> None:
     data = json.dumps(tree).encode()
     threads = json.dumps(
-        [{"thread_id": tree, "thread_name": tree, "frames": [{"name": tree, "filename": "a.py", "line": tree}]}]
+        [
+            {
+                "thread_id": tree,
+                "thread_name": tree,
+                "frames": [{"name": tree, "filename": "a.py", "line": tree}],
+            }
+        ]
     )
     row = {
         "hash": tree,
@@ -149,7 +181,11 @@ def test_any_tree_is_no_traceback(tree: Any) -> None:
         "missing_ranks": tree,
     }
     answer = json.dumps({"nccl_version": tree, "ras": tree, "communicators": [row, tree]}).encode()
-    for read, told in ((pyspy.parse_json, data), (pyspy.parse_json, threads.encode()), (ras.parse, answer)):
+    for read, told in (
+        (pyspy.parse_json, data),
+        (pyspy.parse_json, threads.encode()),
+        (ras.parse, answer),
+    ):
         try:
             read(told)
         except HangdoctorError:
@@ -187,7 +223,9 @@ def test_any_lines_are_read(words: list[str], between: str) -> None:
 def test_any_bytes_in_a_pickle(noise: bytes, at: int) -> None:
     import pickle
 
-    whole = pickle.dumps({"version": "2.10", "entries": [{"pg": ("0", "x"), "n": [1, 2]}] * 3}, protocol=2)
+    whole = pickle.dumps(
+        {"version": "2.10", "entries": [{"pg": ("0", "x"), "n": [1, 2]}] * 3}, protocol=2
+    )
     for data in (noise, whole[:at] + noise + whole[at:], b"\x80\x02" + noise + b"."):
         try:
             safe_pickle.loads(data)

@@ -14,26 +14,41 @@ import msgspec
 import pytest
 from confined import confined
 
-from hangdoctor import bundle, messages, node_packing, packing, ranges, wire
 from hangdoctor.cli.diagnose import load
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.errors import BadInput
 from hangdoctor.launchers import gather
-from hangdoctor.layout import guess_layout
-from hangdoctor.model import JobCapture, NodeCapture, RankCapture
-from hangdoctor.operations import Group, RankOps
+from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture
+from hangdoctor.model.layout import guess_layout
+from hangdoctor.model.operations import Group, RankOps
+from hangdoctor.preflight import gpu as preflight_gpu
 from hangdoctor.probe import format as fmt
-from hangdoctor.probe.box import Box
-from hangdoctor.readers import blackbox, discover, fr_format, offline, preflight_gpu, pyspy, pyspy_text, ras, safe_pickle
+from hangdoctor.probe.box import BoxWriter
+from hangdoctor.readers import (
+    blackbox,
+    discover,
+    offline,
+    pyspy,
+    pyspy_text,
+    ras,
+    safe_pickle,
+)
+from hangdoctor.readers import (
+    flight_recorder_format as fr_format,
+)
+from hangdoctor.readers.box_position import BoxWatch
 from hangdoctor.readers.calls import CallsReader
-from hangdoctor.readers.glance import BoxWatch
+from hangdoctor.storage import bundle, operations_codec
+from hangdoctor.text import ranges
 from hangdoctor.timeline import profiler, tracks
+from hangdoctor.transport import capture_codec, messages
+from hangdoctor.transport import stdout_frame as wire
 
 LONG = "9" * 5000
 
 
 def box_of(folder: Path, members: str = "0-3", groups: int = 1, world: int = 4) -> Path:
-    box = Box(folder, "job", 1 << 20)
+    box = BoxWriter(folder, "job", 1 << 20)
     for n in range(groups):
         box.add_group(f"{n:016x}", 4, f"{members},{n}" if groups > 1 else members, "g", 0)
     box.put(fmt.H_RANK, 0)
@@ -57,10 +72,14 @@ def dump_of(**more: object) -> bytes:
 # --------------------------------------------------------------------------- ranges that are written out
 
 
-@pytest.mark.parametrize("members", ["0-10000000", "0-1999999,0-1999999,0-1999999", LONG, "0-" + LONG, "\u0660-\u0669"])
+@pytest.mark.parametrize(
+    "members", ["0-10000000", "0-1999999,0-1999999,0-1999999", LONG, "0-" + LONG, "\u0660-\u0669"]
+)
 def test_members_of_a_box_stay_a_range_until_they_fit(tmp_path: Path, members: str) -> None:
     path = box_of(tmp_path, members)
-    assert confined(lambda: [len(g.ranks) for g in blackbox.read_box(path).ops.groups]) == "read: [0]"
+    assert (
+        confined(lambda: [len(g.ranks) for g in blackbox.read_box(path).ops.groups]) == "read: [0]"
+    )
 
 
 def test_many_groups_of_millions_share_one_limit_and_the_box_says_so(tmp_path: Path) -> None:
@@ -71,13 +90,17 @@ def test_many_groups_of_millions_share_one_limit_and_the_box_says_so(tmp_path: P
 
 def test_a_world_that_no_job_has_is_refused_by_name(tmp_path: Path) -> None:
     path = box_of(tmp_path, world=(1 << 31) - 1)
-    assert "n1-1.blackbox: damaged, it tells of a world of 2147483647" in confined(lambda: blackbox.read_box(path))
+    assert "n1-1.blackbox: damaged, it tells of a world of 2147483647" in confined(
+        lambda: blackbox.read_box(path)
+    )
 
 
 def test_the_others_are_read_where_one_dump_names_a_billion(tmp_path: Path) -> None:
     good = dump_of(pg_config={"0": {"desc": "default_pg", "ranks": "[0, 1, 2]"}})
     (tmp_path / "trace_rank_0").write_bytes(good)
-    (tmp_path / "trace_rank_1").write_bytes(dump_of(pg_config={"0": {"desc": "default_pg", "ranks": "[0, 999999999]"}}))
+    (tmp_path / "trace_rank_1").write_bytes(
+        dump_of(pg_config={"0": {"desc": "default_pg", "ranks": "[0, 999999999]"}})
+    )
     (tmp_path / "trace_rank_9999999").write_bytes(good)
 
     def read() -> list[object]:
@@ -87,17 +110,26 @@ def test_the_others_are_read_where_one_dump_names_a_billion(tmp_path: Path) -> N
 
     said = confined(read)
     assert said.startswith("read: [3, [0]")
-    assert "trace_rank_1: damaged dump: a group of it has rank 999999999" in said and "its name says rank 9999999" in said
+    assert (
+        "trace_rank_1: damaged dump: a group of it has rank 999999999" in said
+        and "its name says rank 9999999" in said
+    )
 
 
 @pytest.mark.parametrize("protocol", [2, 4])
 def test_a_pickle_cannot_name_one_thing_a_million_times(protocol: int) -> None:
-    row = {"process_group": ("0", "default_pg"), "collective_seq_id": 1, "profiling_name": "nccl:all_reduce"}
+    row = {
+        "process_group": ("0", "default_pg"),
+        "collective_seq_id": 1,
+        "profiling_name": "nccl:all_reduce",
+    }
     many = pickle.dumps({"version": "2.10", "entries": [row] * 500_000}, protocol=protocol)
     assert "too many" in confined(lambda: fr_format.parse(many))
     shared = list(range(50_000))
     groups = {str(n): {"desc": "g", "ranks": shared} for n in range(20_000)}
-    data = pickle.dumps({"version": "2.10", "entries": [row], "pg_config": groups}, protocol=protocol)
+    data = pickle.dumps(
+        {"version": "2.10", "entries": [row], "pg_config": groups}, protocol=protocol
+    )
     assert confined(lambda: len(fr_format.parse(data).members)) == "read: 20000"
 
 
@@ -112,13 +144,16 @@ def test_the_layout_of_a_large_world_is_not_tried_out_rank_by_rank() -> None:
     assert confined(read) == "read: 720720"
 
 
-@pytest.mark.parametrize("text", ["0-10000000", "0-" + LONG, ",".join(["0-1999999"] * 50), "\u0662"])
+@pytest.mark.parametrize(
+    "text", ["0-10000000", "0-" + LONG, ",".join(["0-1999999"] * 50), "\u0662"]
+)
 def test_lists_of_ranks_are_refused_before_they_are_written_out(text: str) -> None:
     assert confined(lambda: ranges.parse_ranks(text)).startswith("refused: ")
 
 
 @pytest.mark.parametrize(
-    "text", ["n[0-999999999]", "[0-9]" * 12, f"n[{LONG}]", "n" * 400_000 + "[0-99999]", "n[1-99999]," * 20]
+    "text",
+    ["n[0-999999999]", "[0-9]" * 12, f"n[{LONG}]", "n" * 400_000 + "[0-99999]", "n[1-99999]," * 20],
 )
 def test_lists_of_hosts_are_refused_before_they_are_written_out(text: str, tmp_path: Path) -> None:
     assert confined(lambda: len(ranges.parse_hosts(text))).startswith("refused: ")
@@ -128,7 +163,9 @@ def test_lists_of_hosts_are_what_they_were() -> None:
     assert ranges.parse_hosts("r7i6n[0-1,04],login,a[1-2]b[08-09]c") == [
         "r7i6n0", "r7i6n1", "r7i6n04", "login", "a1b08c", "a1b09c", "a2b08c", "a2b09c",
     ]  # fmt: skip
-    assert ranges.format_hosts(["n2", "n1", "n01", "10.0.0.1", LONG]) == f"10.0.0.1,{LONG},n01,n[1-2]"
+    assert (
+        ranges.format_hosts(["n2", "n1", "n01", "10.0.0.1", LONG]) == f"10.0.0.1,{LONG},n01,n[1-2]"
+    )
 
 
 def test_a_process_that_claims_millions_of_neighbours_has_none() -> None:
@@ -145,17 +182,25 @@ def test_a_world_in_a_message_or_capture_is_bounded() -> None:
     hello = messages.encode(messages.Hello("a1", "n1", world_size=1 << 40))
     assert confined(lambda: messages.from_agent(hello)).startswith("refused: ")
     capture = NodeCapture("n1", ranks=[RankCapture(pid=1, rank=0, world_size=1 << 40)])
-    assert "a job has at most" in confined(lambda: node_packing.unpack_capture(node_packing.pack_capture(capture)))
-    assert "a job has at most" in confined(lambda: wire.unpack(wire.pack(wire.NodeReply("n1", capture))))
-    huge = NodeCapture("n1", ranks=[RankCapture(pid=1, rank=0, ops=RankOps(0, 4, groups=[Group("g", [0])]))])
-    packed = msgspec.msgpack.decode(zlib.decompress(node_packing.pack_capture(huge)))
+    assert "a job has at most" in confined(
+        lambda: capture_codec.unpack_capture(capture_codec.pack_capture(capture))
+    )
+    assert "a job has at most" in confined(
+        lambda: wire.unpack(wire.pack(wire.NodeReply("n1", capture)))
+    )
+    huge = NodeCapture(
+        "n1", ranks=[RankCapture(pid=1, rank=0, ops=RankOps(0, 4, groups=[Group("g", [0])]))]
+    )
+    packed = msgspec.msgpack.decode(zlib.decompress(capture_codec.pack_capture(huge)))
     packed[4] = [{"uid": str(n)} for n in range(200)]
     packed[5] = {str(n): [[0, 1, 1_900_000]] for n in range(200)}
     body = zlib.compress(msgspec.msgpack.encode(packed))
-    assert "more members than a job has" in confined(lambda: node_packing.unpack_capture(body))
+    assert "more members than a job has" in confined(lambda: capture_codec.unpack_capture(body))
 
 
-@pytest.mark.parametrize("change", [{"world_size": 1 << 40}, {"layout": {"dp": 0}}, {"layout": {"dp": 1 << 40}}])
+@pytest.mark.parametrize(
+    "change", [{"world_size": 1 << 40}, {"layout": {"dp": 0}}, {"layout": {"dp": 1 << 40}}]
+)
 def test_a_bundle_with_such_numbers_is_damaged(tmp_path: Path, change: dict[str, object]) -> None:
     capture = JobCapture("j", [NodeCapture("n1", ranks=[RankCapture(pid=1, rank=0)])], world_size=1)
     path = bundle.save(tmp_path / "b", capture, diagnose(capture), "", [])
@@ -164,7 +209,9 @@ def test_a_bundle_with_such_numbers_is_damaged(tmp_path: Path, change: dict[str,
     manifest = json.loads((path / "manifest.json").read_text())
     import hashlib
 
-    manifest["files"]["capture.json"] = "sha256:" + hashlib.sha256((path / "capture.json").read_bytes()).hexdigest()
+    manifest["files"]["capture.json"] = (
+        "sha256:" + hashlib.sha256((path / "capture.json").read_bytes()).hexdigest()
+    )
     (path / "manifest.json").write_text(json.dumps(manifest))
     assert "a job has at most" in confined(lambda: load([path]))
 
@@ -172,15 +219,19 @@ def test_a_bundle_with_such_numbers_is_damaged(tmp_path: Path, change: dict[str,
 # --------------------------------------------------------------------------- compressed and sparse
 
 
-def test_what_is_small_when_compressed_is_not_inflated_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_small_when_compressed_is_not_inflated_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     compressor = zlib.compressobj(1)
     zeros = b"\0" * (1 << 20)
     bomb = b"".join([*(compressor.compress(zeros) for _ in range(200)), compressor.flush()])
     assert len(bomb) < 1 << 20
-    monkeypatch.setattr(packing, "free_memory", lambda: 1 << 30)
+    monkeypatch.setattr(operations_codec, "free_memory", lambda: 1 << 30)
     monkeypatch.setattr(profiler, "_MAX_BYTES", 64 << 20)
-    assert confined(lambda: packing.unpack(bomb)).startswith("refused: the operations of the bundle need more")
-    assert confined(lambda: node_packing.unpack_capture(bomb)).startswith("refused: ")
+    assert confined(lambda: operations_codec.unpack(bomb)).startswith(
+        "refused: the operations of the bundle need more"
+    )
+    assert confined(lambda: capture_codec.unpack_capture(bomb)).startswith("refused: ")
     with gzip.open(tmp_path / "rank0.json.gz", "wb", 1) as file:
         file.writelines(zeros for _ in range(200))
     assert "that are read" in confined(lambda: profiler._read(tmp_path / "rank0.json.gz"))
@@ -190,7 +241,11 @@ def test_a_report_of_nothing_but_lists_is_refused() -> None:
     import base64
 
     text = (
-        b'{"node": "n", "capture": {"node": "n", "notes": [' + b'"",' * 10 + b'""], "ranks": [' + b"[]," * 9_000_000 + b"[]]}}"
+        b'{"node": "n", "capture": {"node": "n", "notes": ['
+        + b'"",' * 10
+        + b'""], "ranks": ['
+        + b"[]," * 9_000_000
+        + b"[]]}}"
     )
     body = zlib.compress(text, 1)
     lines = f"{wire.BEGIN} {len(body)} {zlib.crc32(body):08x}\n{base64.b64encode(body).decode()}\n{wire.END} x\n"
@@ -218,18 +273,25 @@ def test_numbers_without_end_in_texts() -> None:
     assert [p.pid for p in found.processes] == [7]
     assert [(f.name, f.line) for f in found.processes[0].threads[0].frames] == [("f", 0)]
     thread = {"pid": 1, "thread_id": 2, "frames": [{"name": "f", "filename": "a.py", "line": 3}]}
-    whole, hostile = json.dumps([thread]), json.dumps([thread]).replace('"line": 3', f'"line": {LONG}')
+    whole, hostile = (
+        json.dumps([thread]),
+        json.dumps([thread]).replace('"line": 3', f'"line": {LONG}'),
+    )
     stream = pyspy_text.parse_json_stream(f"{hostile}\n{whole}\n", "n1")
     assert len(stream.processes) == 1 and len(stream.errors) == 1, "the one beside it is read"
     with pytest.raises(BadInput):
         pyspy.parse_json(hostile.encode())
     assert guess_layout(["--tp=" + LONG, "--tp", "\u00b2"], {"TP": LONG}, 8) is None
-    assert preflight_gpu.parse(f"{LONG}, GPU, 1, 2, 3\n0, H100, 550, {LONG}, \u00b2\n")[0].used_mb == 0
+    assert (
+        preflight_gpu.parse(f"{LONG}, GPU, 1, 2, 3\n0, H100, 550, {LONG}, \u00b2\n")[0].used_mb == 0
+    )
     report = ras.parse(
         f"Job summary\n#0-0 (ab) MISMATCH\nRank {LONG} has launched -- GPU 1 managed by process 2 on node n\n".encode()
     )
     assert report.communicators[0].ranks == []
-    assert tracks.site_of(f"f (a.py:{LONG})") == ("", "", 0) and tracks.site_of("f (x) (a.py:3)") == ("f (x)", "a.py", 3)
+    assert tracks.site_of(f"f (a.py:{LONG})") == ("", "", 0) and tracks.site_of(
+        "f (x) (a.py:3)"
+    ) == ("f (x)", "a.py", 3)
     with pytest.raises(BadInput):
         safe_pickle.loads(b"\x80\x02K\x01(K\x02e.")
 
@@ -238,8 +300,17 @@ def test_a_frame_reads_as_it_did() -> None:
     frame = pyspy_text.frame_of("    <lambda> (train.py:7)  ")
     assert frame is not None and (frame.name, frame.file, frame.line) == ("<lambda>", "train.py", 7)
     native = pyspy_text.frame_of("    std::f (anonymous namespace) (libtorch.so.2:x)")
-    assert native is not None and (native.name, native.file) == ("std::f (anonymous namespace)", "libtorch.so.2:x")
-    for line in ("     f (a.py:1)", "    f(a.py:1)", "   f (a.py:1)", "    f (a.py:1", "     (a.py:1)"):
+    assert native is not None and (native.name, native.file) == (
+        "std::f (anonymous namespace)",
+        "libtorch.so.2:x",
+    )
+    for line in (
+        "     f (a.py:1)",
+        "    f(a.py:1)",
+        "   f (a.py:1)",
+        "    f (a.py:1",
+        "     (a.py:1)",
+    ):
         assert pyspy_text.frame_of(line) is None, line
 
 
@@ -257,25 +328,48 @@ LINES = {
 
 def test_long_command_lines_take_no_time(tmp_path: Path) -> None:
     path = tmp_path / "trace-n1.out"
-    path.write_text("".join(f"Process {n}: python {'a/' * 45_000}\nThread 1 (idle)\n    f (a.py:1)\n" for n in range(8)))
+    path.write_text(
+        "".join(
+            f"Process {n}: python {'a/' * 45_000}\nThread 1 (idle)\n    f (a.py:1)\n"
+            for n in range(8)
+        )
+    )
     assert confined(lambda: len(pyspy_text.read_files([path]).ranks()), seconds=3) == "read: 8"
 
 
 @pytest.mark.parametrize("line", LINES.values(), ids=LINES)
 def test_long_lines_of_stacks_take_no_time(line: str) -> None:
-    confined(lambda: pyspy_text.parse_text(f"Process 1: x\nThread 1 (idle)\n{line}\n" * 20, "n1") and "", seconds=3)
+    confined(
+        lambda: pyspy_text.parse_text(f"Process 1: x\nThread 1 (idle)\n{line}\n" * 20, "n1") and "",
+        seconds=3,
+    )
 
 
 def test_long_lines_elsewhere_take_no_time() -> None:
     rank = "Rank 1 has" + " -- GPU 1 managed by process 1 on node n has" * 2000 + "\n"
-    confined(lambda: ras.parse(b"Job summary\n#0-0 (ab) MISMATCH\n" + (rank * 20).encode()) and "", seconds=3)
-    confined(lambda: ranges.format_hosts(["1" * 90_000 + "x", "a" + "1" * 90_000 + "x"]) and "", seconds=3)
+    confined(
+        lambda: ras.parse(b"Job summary\n#0-0 (ab) MISMATCH\n" + (rank * 20).encode()) and "",
+        seconds=3,
+    )
+    confined(
+        lambda: ranges.format_hosts(["1" * 90_000 + "x", "a" + "1" * 90_000 + "x"]) and "",
+        seconds=3,
+    )
     confined(lambda: gather.set_up_trouble("sh" * 45_000) and "", seconds=3)
     confined(lambda: gather.set_up_trouble("bash: /x/python: No such file or directory"), seconds=3)
     confined(lambda: tracks.site_of(" (a:1" * 18_000) and "", seconds=3)
-    assert gather.set_up_trouble("bash: line 1: /x/python: No such file or directory") == "that Python is not there"
-    assert gather.set_up_trouble("execve(): /x: Permission denied") == "that Python may not be run there"
-    assert gather.set_up_trouble("No module named 'msgspec'") == "the Python there cannot import hangdoctor"
+    assert (
+        gather.set_up_trouble("bash: line 1: /x/python: No such file or directory")
+        == "that Python is not there"
+    )
+    assert (
+        gather.set_up_trouble("execve(): /x: Permission denied")
+        == "that Python may not be run there"
+    )
+    assert (
+        gather.set_up_trouble("No module named 'msgspec'")
+        == "the Python there cannot import hangdoctor"
+    )
 
 
 # --------------------------------------------------------------------------- tables that lead out of the file
@@ -283,7 +377,9 @@ def test_long_lines_elsewhere_take_no_time() -> None:
 
 @pytest.mark.parametrize("place", [fmt.H_THREADS, fmt.H_STRINGS, fmt.H_RING])
 @pytest.mark.parametrize("value", [(1 << 64) - 1, 1 << 62, 1 << 40])
-def test_offsets_beyond_a_box_are_refused(tmp_path: Path, place: tuple[int, str], value: int) -> None:
+def test_offsets_beyond_a_box_are_refused(
+    tmp_path: Path, place: tuple[int, str], value: int
+) -> None:
     path = box_of(tmp_path)
     data = bytearray(path.read_bytes())
     _, count, width = struct.unpack_from(place[1], data, place[0])

@@ -18,15 +18,16 @@ import pytest
 from hangdoctor import files
 from hangdoctor.cli.diagnose import load
 from hangdoctor.errors import BadInput
-from hangdoctor.model import RankCapture
+from hangdoctor.model.capture import RankCapture
 from hangdoctor.probe import format as fmt
-from hangdoctor.probe.box import Box
+from hangdoctor.probe.box import BoxWriter
 from hangdoctor.probe.calls import request
 from hangdoctor.probe.calls.ring import Ring
 from hangdoctor.probe.identity import boot_id, start_ticks
-from hangdoctor.readers import blackbox, boxes, discover
+from hangdoctor.readers import blackbox, discover
+from hangdoctor.readers import rank_operations as boxes
 from hangdoctor.readers.calls import CallsReader, calls_path
-from hangdoctor.web import place
+from hangdoctor.web import page_address as place
 
 MALLORY, ALICE = 65_533, 65_532
 DATA = Path(__file__).parents[1] / "data"
@@ -48,7 +49,9 @@ def ranks() -> Iterator[list[subprocess.Popen[bytes]]]:
             }
             # The user may not reach this interpreter: it starts as root and becomes the user then.
             code = f"import os, time; os.setgroups([]); os.setgid({user}); os.setuid({user}); print('up', flush=True); time.sleep(600)"
-            process = subprocess.Popen([sys.executable, "-I", "-c", code], env=environ, stdout=subprocess.PIPE, cwd="/")
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-c", code], env=environ, stdout=subprocess.PIPE, cwd="/"
+            )
             found.append(process)
             assert process.stdout is not None and process.stdout.readline() == b"up\n"
         yield found
@@ -58,9 +61,11 @@ def ranks() -> Iterator[list[subprocess.Popen[bytes]]]:
             process.communicate()
 
 
-def plant(folder: Path, pid: int, owner: int, rank: int = 0, live: bool = True, name: str = "") -> Path:
+def plant(
+    folder: Path, pid: int, owner: int, rank: int = 0, live: bool = True, name: str = ""
+) -> Path:
     """A box that says it is of process `pid`, in a file of `owner`."""
-    box = Box(folder, "job", 1 << 20)
+    box = BoxWriter(folder, "job", 1 << 20)
     box.put(fmt.H_PID, pid)
     box.put(fmt.H_RANK, rank)
     box.put(fmt.H_WORLD, 2)
@@ -83,7 +88,9 @@ def shared_folder(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_box_is_of_the_owner_of_its_process(tmp_path: Path, ranks: list[subprocess.Popen[bytes]]) -> None:
+def test_a_box_is_of_the_owner_of_its_process(
+    tmp_path: Path, ranks: list[subprocess.Popen[bytes]]
+) -> None:
     folder, pid = shared_folder(tmp_path), ranks[0].pid
     real, forged = plant(folder, pid, ALICE), plant(folder, pid, MALLORY)
     notes: list[str] = []
@@ -107,7 +114,9 @@ def test_the_box_of_a_rank_that_is_gone_is_of_its_jobs_user(
     [box] = blackbox.find_boxes(folder)
     box.host = os.uname().nodename
     gone = RankCapture(pid=0, rank=1, gone=True)
-    assert boxes._box_of(gone, [box], {MALLORY}) is box, "it would be taken, so that the refusal proves something"
+    assert boxes._box_of(gone, [box], {MALLORY}) is box, (
+        "it would be taken, so that the refusal proves something"
+    )
     assert boxes._box_of(gone, [box], files.users_of(ranks[0].pid)) is None
     os.chown(folder, ALICE, ALICE)
     notes: list[str] = []
@@ -127,7 +136,9 @@ def test_a_capture_of_root_takes_the_real_box_and_says_what_it_left_out(
     assert any("n1-z" in note and "is left out" in note for note in notes)
 
 
-def test_a_box_that_is_replaced_between_the_looks_is_refused(tmp_path: Path, ranks: list[subprocess.Popen[bytes]]) -> None:
+def test_a_box_that_is_replaced_between_the_looks_is_refused(
+    tmp_path: Path, ranks: list[subprocess.Popen[bytes]]
+) -> None:
     folder, pid = shared_folder(tmp_path), ranks[0].pid
     path = plant(folder, pid, ALICE)
     [box] = blackbox.find_boxes(folder)
@@ -152,7 +163,9 @@ def test_calls_are_of_the_owner_of_the_box(tmp_path: Path) -> None:
     CallsReader(calls_path(box), {ALICE}).close()
 
 
-def test_sockets_and_pipes_of_others_are_not_asked(tmp_path: Path, ranks: list[subprocess.Popen[bytes]]) -> None:
+def test_sockets_and_pipes_of_others_are_not_asked(
+    tmp_path: Path, ranks: list[subprocess.Popen[bytes]]
+) -> None:
     folder, rank = shared_folder(tmp_path), RankCapture(pid=ranks[0].pid, rank=0)
     path, pipe = folder / "worker.sock", folder / "pipe0.pipe"
     os.mkfifo(pipe)
@@ -169,7 +182,9 @@ def test_sockets_and_pipes_of_others_are_not_asked(tmp_path: Path, ranks: list[s
             server.accept()
 
 
-def test_a_process_that_borrows_the_name_of_a_job_is_none_of_its_ranks(ranks: list[subprocess.Popen[bytes]]) -> None:
+def test_a_process_that_borrows_the_name_of_a_job_is_none_of_its_ranks(
+    ranks: list[subprocess.Popen[bytes]],
+) -> None:
     pids = {process.pid for process in ranks}
     jobs = [j for j in discover.find_jobs() if pids & {r.pid for r in j.ranks}]
     assert sorted(len(j.ranks) for j in jobs) == [1, 1] and len({j.key for j in jobs}) == 1
@@ -184,7 +199,9 @@ def test_dumps_of_several_users_in_a_folder_for_all(tmp_path: Path) -> None:
     for path in folder.iterdir():
         user = MALLORY if path.name.endswith("9") else ALICE
         os.chown(path, user, user)
-    assert len(load([folder]).ranks()) == 5, "in a private folder whoever gave the files to whom is the owner's affair"
+    assert len(load([folder]).ranks()) == 5, (
+        "in a private folder whoever gave the files to whom is the owner's affair"
+    )
     folder.chmod(0o1777)
     capture = load([folder])
     assert [r.rank for r in capture.ranks()] == [0, 1, 2, 3]

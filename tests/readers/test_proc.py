@@ -20,7 +20,9 @@ READS = "import os; open('/proc/self/comm', 'w').write('a) R (b'); print('up', f
 
 @pytest.fixture
 def reader() -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen([sys.executable, "-I", "-c", READS], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-c", READS], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     try:
         assert process.stdout is not None and process.stdout.readline() == b"up\n"
         while proc.syscall_of(process.pid, process.pid).partition("(")[0] != "read":
@@ -43,7 +45,11 @@ def test_a_process_that_reads(reader: subprocess.Popen[bytes]) -> None:
     ticks = int(fields[11]) + int(fields[12])
     assert sample.cpu_s == thread.cpu_s == ticks / os.sysconf("SC_CLK_TCK")
     lines = Path(f"/proc/{pid}/task/{pid}/status").read_text().splitlines()
-    assert thread.switches == sum(int(line.split()[-1]) for line in lines if "ctxt_switches" in line) > 0
+    assert (
+        thread.switches
+        == sum(int(line.split()[-1]) for line in lines if "ctxt_switches" in line)
+        > 0
+    )
     assert sample.read_bytes >= 0 and sample.write_bytes >= 3, "it has said that it is up"
     assert proc.exit_code(pid) is None and not proc.is_frozen(pid)
     assert proc.status_fields(pid)["Name"] == "a) R (b"
@@ -72,7 +78,8 @@ def test_of_many_threads_the_first_are_looked_at_closely(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("ends", "code"), [("os._exit(3)", 3), ("os._exit(0)", 0), ("os.kill(os.getpid(), 9)", -signal.SIGKILL)]
+    ("ends", "code"),
+    [("os._exit(3)", 3), ("os._exit(0)", 0), ("os.kill(os.getpid(), 9)", -signal.SIGKILL)],
 )
 def test_how_a_zombie_ended(ends: str, code: int) -> None:
     process = subprocess.Popen([sys.executable, "-I", "-c", f"import os; {ends}"])
@@ -85,7 +92,11 @@ def test_how_a_zombie_ended(ends: str, code: int) -> None:
 
 def test_a_process_that_is_gone() -> None:
     gone = 1 << 30
-    assert proc.stat_fields(gone) == [] and proc.thread_ids(gone) == [] and proc.status_fields(gone) == {}
+    assert (
+        proc.stat_fields(gone) == []
+        and proc.thread_ids(gone) == []
+        and proc.status_fields(gone) == {}
+    )
     assert proc.sample_thread(gone, gone) is None and proc.syscall_of(gone, gone) == ""
     sample = proc.sample_process(gone, 1.0)
     assert (sample.state, sample.threads) == ("", [])
@@ -103,7 +114,9 @@ def texts(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return found
 
 
-def test_calls_that_are_not_known_or_not_on_a_file(texts: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_that_are_not_known_or_not_on_a_file(
+    texts: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(proc, "_CALLS", proc._CALLS_X86_64)
     path = "/proc/7/task/8/syscall"
     for line, said in (

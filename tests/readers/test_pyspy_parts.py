@@ -40,24 +40,49 @@ def test_nodes_of_files(name: str, node: str) -> None:
 
 @pytest.mark.parametrize(
     ("node", "rest"),
-    [("n1-77", "n1"), ("77", ""), ("n177", "n177"), ("n1_pid77", "n1_pid77"), ("n1-pid-77", "n1"), ("77-n1", "n1")],
+    [
+        ("n1-77", "n1"),
+        ("77", ""),
+        ("n177", "n177"),
+        ("n1_pid77", "n1_pid77"),
+        ("n1-pid-77", "n1"),
+        ("77-n1", "n1"),
+    ],
 )
 def test_the_process_in_a_files_name_is_no_part_of_the_node(node: str, rest: str) -> None:
     assert pyspy_text._without_pid(node, 77) == rest
 
 
 def stacks(*processes: tuple[int, str], frame: str = "f (a.py:1)") -> str:
-    return "".join(f"Process {pid}: {command}\nThread 0x1F (active+gil)\n    {frame}\n\n" for pid, command in processes)
+    return "".join(
+        f"Process {pid}: {command}\nThread 0x1F (active+gil)\n    {frame}\n\n"
+        for pid, command in processes
+    )
 
 
 def test_threads_and_prefixes_of_hosts() -> None:
     text = 'n1: Process 7: python a.py\nn2: Process 8: python a.py\nn1: Thread 0x1F (active+gil): "Main"\nn1:     f (a.py:1)\nn2: Thread 8 (idle)\nn2:     g (b.py:2)\n'
     text += "n1: Error: x\nfailed\nThread 9 (idle)\n    h (c.py:3)\n"
     found = pyspy_text.parse_text(text, "here")
-    assert [(p.node, p.pid, p.command) for p in found.processes] == [("n1", 7, "python a.py"), ("n2", 8, "python a.py")]
+    assert [(p.node, p.pid, p.command) for p in found.processes] == [
+        ("n1", 7, "python a.py"),
+        ("n2", 8, "python a.py"),
+    ]
     [[one], [two]] = [p.threads for p in found.processes]
-    assert (one.tid, one.name, one.gil, one.active, str(one.frames[0])) == (31, "Main", True, True, "f (a.py:1)")
-    assert (two.tid, two.name, two.gil, two.active, str(two.frames[0])) == (8, "", False, False, "g (b.py:2)")
+    assert (one.tid, one.name, one.gil, one.active, str(one.frames[0])) == (
+        31,
+        "Main",
+        True,
+        True,
+        "f (a.py:1)",
+    )
+    assert (two.tid, two.name, two.gil, two.active, str(two.frames[0])) == (
+        8,
+        "",
+        False,
+        False,
+        "g (b.py:2)",
+    )
     assert found.errors == ["Error: x", "failed"]
 
 
@@ -70,7 +95,9 @@ def test_ranks_are_ordered_by_node_and_local_rank(tmp_path: Path) -> None:
         (0, "n9", 0, 100, 4), (1, "n9", 1, 99, 4), (2, "n10", 0, 100, 4), (3, "n10", 1, 99, 4),
     ]  # fmt: skip
     assert (
-        capture.numbered and capture.world_size == 4 and any("numbered by node, then by local rank" in n for n in capture.notes)
+        capture.numbered
+        and capture.world_size == 4
+        and any("numbered by node, then by local rank" in n for n in capture.notes)
     )
 
 
@@ -87,11 +114,15 @@ def test_what_is_no_rank_is_left_out(tmp_path: Path) -> None:
     other = [(4, "python other.py"), (5, "python -m tool.x"), (6, "python")]
     path.write_text(stacks(*several, *other[:2]) + stacks((8, "torchrun t.py")))
     capture = pyspy_text.read_files([path])
-    assert [r.pid for r in capture.ranks()] == [1, 2, 3] and any("1 launchers, 2 other programs" in n for n in capture.notes)
+    assert [r.pid for r in capture.ranks()] == [1, 2, 3] and any(
+        "1 launchers, 2 other programs" in n for n in capture.notes
+    )
     path.write_text(stacks(*several[:2], *other[:2]))
     assert len(pyspy_text.read_files([path]).ranks()) == 4, "two of four are no majority"
     path.write_text(stacks(*several[:1], frame="f (/x/torch/utils/data/_utils/worker.py:3)"))
-    assert len(pyspy_text.read_files([path]).ranks()) == 1, "where nothing else is there, it is shown"
+    assert len(pyspy_text.read_files([path]).ranks()) == 1, (
+        "where nothing else is there, it is shown"
+    )
 
 
 def test_files_without_a_stack_are_named(tmp_path: Path) -> None:
@@ -105,11 +136,23 @@ def test_files_without_a_stack_are_named(tmp_path: Path) -> None:
 
 def test_json_with_and_without_a_command_line() -> None:
     frames = [{"name": "f", "filename": "a.py", "line": 3}]
-    thread = {"pid": 7, "thread_id": 2, "frames": frames, "process_info": {"pid": 7, "command_line": "python t.py"}}
+    thread = {
+        "pid": 7,
+        "thread_id": 2,
+        "frames": frames,
+        "process_info": {"pid": 7, "command_line": "python t.py"},
+    }
     bare = {k: v for k, v in thread.items() if k != "process_info"}
-    found = pyspy_text.parse_json_stream(f"{json.dumps([thread])}\n{json.dumps([bare | {'process_info': None}])}\n", "n1")
-    assert [(p.pid, p.command, p.node) for p in found.processes] == [(7, "python t.py", "n1"), (7, "", "n1")]
-    found = pyspy_text.parse_json_stream(f"{json.dumps([thread | {'pid': 'x'}])}\n{json.dumps([thread])}", "n1")
+    found = pyspy_text.parse_json_stream(
+        f"{json.dumps([thread])}\n{json.dumps([bare | {'process_info': None}])}\n", "n1"
+    )
+    assert [(p.pid, p.command, p.node) for p in found.processes] == [
+        (7, "python t.py", "n1"),
+        (7, "", "n1"),
+    ]
+    found = pyspy_text.parse_json_stream(
+        f"{json.dumps([thread | {'pid': 'x'}])}\n{json.dumps([thread])}", "n1"
+    )
     assert len(found.processes) == 1 and len(found.errors) == 1
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hangdoctor.errors import BadInput
-from hangdoctor.ras_model import RasCounts, RasProcess
+from hangdoctor.model.ras import RasCounts, RasProcess
 from hangdoctor.readers import ras
 
 DATA = Path(__file__).parents[1] / "data" / "ras"
@@ -46,7 +46,9 @@ class FakeRasServer:
                     case ["set", "format", form] if self.json:
                         stream.write(b"OK\n")
                     case ["verbose", "status"]:
-                        stream.write((DATA / (JSON if form == "json" and self.json else TEXT)).read_bytes())
+                        stream.write(
+                            (DATA / (JSON if form == "json" and self.json else TEXT)).read_bytes()
+                        )
                         return
                     case _:
                         stream.write(f"ERROR: Unknown command '{line}'\n".encode())
@@ -94,8 +96,13 @@ def test_nobody_listens() -> None:
 def test_json_counts_missing_and_errors() -> None:
     report = ras.read_file(DATA / JSON)
     comm, other = report.communicators
-    assert comm.ranks[1].launched["all_reduce"] == 16 and comm.ranks[1].process == RasProcess("10.1.0.6", 101, "1")
-    assert comm.differences == [RasCounts("all_reduce", 17, 2, [0, 2]), RasCounts("all_reduce", 16, 1, [1])]
+    assert comm.ranks[1].launched["all_reduce"] == 16 and comm.ranks[1].process == RasProcess(
+        "10.1.0.6", 101, "1"
+    )
+    assert comm.differences == [
+        RasCounts("all_reduce", 17, 2, [0, 2]),
+        RasCounts("all_reduce", 16, 1, [1]),
+    ]
     assert [(r.rank, r.state) for r in comm.missing] == [(3, "dead")]
     assert (comm.ranks[2].state, comm.ranks[2].error) == ("error", "async_error 6")
     assert comm.problems == ["INCOMPLETE", "ERROR", "MISMATCH"]
@@ -106,7 +113,10 @@ def test_json_counts_missing_and_errors() -> None:
 def test_text_of_2_24_counts_all_operations_together() -> None:
     (comm,) = ras.read_file(DATA / "mismatch-2.24.txt").communicators
     assert comm.size == 8 and comm.problems == ["MISMATCH"]
-    assert comm.differences == [RasCounts("", 6650, 6, [0, 1, 4, 5, 6, 7]), RasCounts("", 6649, 2, [2, 3])]
+    assert comm.differences == [
+        RasCounts("", 6650, 6, [0, 1, 4, 5, 6, 7]),
+        RasCounts("", 6649, 2, [2, 3]),
+    ]
     assert comm.ranks[0].process == RasProcess("10.1.0.7", 4102, "2")
 
 
@@ -117,13 +127,18 @@ def test_verbose_text_names_dead_missing_and_outliers() -> None:
     assert report.silent == [RasProcess("10.1.0.9", 3487985, "6")]
     assert [(r.rank, r.state) for r in comm.missing] == [(21, "dead"), (22, "missing")]
     assert {r.rank: r.state for r in comm.ranks} == {4: "init", 7: "running", 30: "running"}
-    assert next(r for r in comm.ranks if r.rank == 7).launched == {"all_reduce": 811, "reduce_scatter": 0}
+    assert next(r for r in comm.ranks if r.rank == 7).launched == {
+        "all_reduce": 811,
+        "reduce_scatter": 0,
+    }
     majority = next(c for c in comm.differences if c.launched == 40)
     assert majority.ranks == [r for r in range(32) if r not in (7, 21, 22, 30)]
     assert report.timeouts == 2
 
 
-@pytest.mark.parametrize("data", [b"", b"hello", b'{"communicators": 1}', (DATA / JSON).read_bytes()[:-20]])
+@pytest.mark.parametrize(
+    "data", [b"", b"hello", b'{"communicators": 1}', (DATA / JSON).read_bytes()[:-20]]
+)
 def test_what_is_no_ras_output(data: bytes) -> None:
     with pytest.raises(BadInput):
         ras.parse(data)
@@ -131,11 +146,21 @@ def test_what_is_no_ras_output(data: bytes) -> None:
 
 def test_answers_are_known_by_their_first_bytes() -> None:
     assert all(ras.is_ras((DATA / name).read_bytes()) for name in (JSON, TEXT, "mismatch-2.24.txt"))
-    assert not ras.is_ras(b'{"version": "2.10"}') and not ras.is_ras(b"Process 7: python") and not ras.is_ras(b"")
+    assert (
+        not ras.is_ras(b'{"version": "2.10"}')
+        and not ras.is_ras(b"Process 7: python")
+        and not ras.is_ras(b"")
+    )
 
 
 def json_of(**rank: object) -> bytes:
-    row = {"rank": 1, "host": "10.0.0.1", "pid": 7, "nvml_dev": 3, "collective_counts": {"AllReduce": 5}} | rank
+    row = {
+        "rank": 1,
+        "host": "10.0.0.1",
+        "pid": 7,
+        "nvml_dev": 3,
+        "collective_counts": {"AllReduce": 5},
+    } | rank
     comm = {"hash": "0xab", "size": 2, "ranks": [row, 7], "missing_ranks": []}
     raw = {"nccl_version": "2.29.1", "communicators": [comm, "x"], "ras": {"timeouts_count": 4}}
     return json.dumps(raw).encode()
@@ -154,7 +179,11 @@ def test_states_of_a_rank(status: dict[str, object], state: str, error: str) -> 
     report = ras.parse(json_of(status=status))
     [comm] = report.communicators
     [rank] = comm.ranks
-    assert (rank.rank, rank.process, rank.launched) == (1, RasProcess("10.0.0.1", 7, "3"), {"all_reduce": 5})
+    assert (rank.rank, rank.process, rank.launched) == (
+        1,
+        RasProcess("10.0.0.1", 7, "3"),
+        {"all_reduce": 5},
+    )
     assert (rank.state, rank.error) == (state, error)
     assert (report.timeouts, comm.hash, comm.size) == (4, "ab", 2)
     assert comm.problems == (["ERROR"] if state == "error" else [])
@@ -173,17 +202,31 @@ def test_missing_ranks_are_counted_once() -> None:
     ]
     comm = {"hash": "1", "size": -5, "missing_ranks": rows, "ranks": None}
     report = ras.parse(json.dumps({"communicators": [comm, comm]}).encode())
-    assert [r.state for r in report.communicators[0].missing] == ["dead", "unresponsive", "dead", "nocomm", "nocomm"]
+    assert [r.state for r in report.communicators[0].missing] == [
+        "dead",
+        "unresponsive",
+        "dead",
+        "nocomm",
+        "nocomm",
+    ]
     assert set(report.dead) == set(report.silent) == {RasProcess("h", 7, "0")}
-    assert (len(report.dead), len(report.silent)) == (2, 1), "the second communicator adds none that the first has named"
+    assert (len(report.dead), len(report.silent)) == (2, 1), (
+        "the second communicator adds none that the first has named"
+    )
     assert (report.communicators[0].size, report.timeouts, report.version) == (0, 0, "")
     assert report.communicators[0].problems == ["INCOMPLETE"]
 
 
 def test_numbers_that_fit_no_field_are_zero() -> None:
-    report = ras.parse(json_of(pid=1 << 63, rank="1", host=["x"], collective_counts={"AllReduce": (1 << 63) - 1}))
+    report = ras.parse(
+        json_of(pid=1 << 63, rank="1", host=["x"], collective_counts={"AllReduce": (1 << 63) - 1})
+    )
     [rank] = report.communicators[0].ranks
-    assert (rank.rank, rank.process, rank.launched) == (0, RasProcess("", 0, "3"), {"all_reduce": (1 << 63) - 1})
+    assert (rank.rank, rank.process, rank.launched) == (
+        0,
+        RasProcess("", 0, "3"),
+        {"all_reduce": (1 << 63) - 1},
+    )
     assert len(ras.parse(json_of(host="x" * 2000)).communicators[0].ranks[0].process.host) == 1000
 
 
@@ -253,7 +296,10 @@ Rank 1 reported invalid usage -- GPU 1 managed by process 6 on node h1
 
 def test_lines_of_text_belong_to_the_section_above() -> None:
     one, other = ras.parse(TEXT_RULES.encode()).communicators
-    assert [(c.op, c.launched, c.number, c.ranks) for c in one.differences] == [("", 9, 3, [0]), ("", 0, 1, [2])]
+    assert [(c.op, c.launched, c.number, c.ranks) for c in one.differences] == [
+        ("", 9, 3, [0]),
+        ("", 0, 1, [2]),
+    ]
     assert {r.rank: (r.state, r.process.pid, r.launched) for r in one.ranks} == {
         0: ("running", 5, {"": 9}), 2: ("running", 0, {"": 0}), 1: ("init", 6, {}), 3: ("finalize", 8, {}),
     }  # fmt: skip
@@ -276,7 +322,7 @@ def test_a_rank_before_any_title_of_counts_is_not_counted() -> None:
 
 
 def test_sizes_that_a_communicator_can_have() -> None:
-    from hangdoctor.ranges import MAX_RANKS
+    from hangdoctor.text.ranges import MAX_RANKS
 
     assert [ras.size_of(n) for n in (-1, 0, 1, MAX_RANKS, MAX_RANKS + 1)] == [0, 0, 1, MAX_RANKS, 0]
 
@@ -284,15 +330,21 @@ def test_sizes_that_a_communicator_can_have() -> None:
 def test_the_time_for_all_of_it_is_the_limit() -> None:
     report = b"Job summary\n" + b"x\n" * 10
     with Peer(b"SERVER PROTOCOL 2\n", b"OK\n", b"ERROR\n", report) as port:
-        assert ras.query(port=port, timeout_s=0.9).form == "text"  # less than a second is no reason not to ask
+        assert (
+            ras.query(port=port, timeout_s=0.9).form == "text"
+        )  # less than a second is no reason not to ask
     line = b"SERVER PROTOCOL 2" + b" " * 4078
     with Peer(line + b"2\n", b"OK\n", b"OK\n", (DATA / JSON).read_bytes()) as port:
-        assert ras.query(port=port, timeout_s=10).form == "json", "a line of 4,096 characters is read"
+        assert ras.query(port=port, timeout_s=10).form == "json", (
+            "a line of 4,096 characters is read"
+        )
 
 
 def test_what_answers_without_end_is_read_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ras, "MAX_BYTES", 1 << 17)
-    with Peer(b"SERVER PROTOCOL 2\n", b"OK\n", b"ERROR\n", b"Job summary\n" + b"x\n" * (1 << 17)) as port:
+    with Peer(
+        b"SERVER PROTOCOL 2\n", b"OK\n", b"ERROR\n", b"Job summary\n" + b"x\n" * (1 << 17)
+    ) as port:
         assert ras.query(port=port, timeout_s=10).form == "text"
     ours, theirs = socket.socketpair()
     with ours, theirs:

@@ -10,7 +10,14 @@ from hangdoctor.errors import BadInput
 from hangdoctor.readers import safe_pickle
 
 PLAIN = {
-    "entries": [{"sizes": [[4, 8], []], "pair": ("0", "default_pg"), "time": 1795181588722969126, "none": None}],
+    "entries": [
+        {
+            "sizes": [[4, 8], []],
+            "pair": ("0", "default_pg"),
+            "time": 1795181588722969126,
+            "none": None,
+        }
+    ],
     "big": -(2**70),
     "float": 1.5,
     "flags": [True, False],
@@ -43,11 +50,15 @@ def test_a_call_is_refused_and_not_made(protocol: int, tmp_path) -> None:
         safe_pickle.loads(data)
     assert not (tmp_path / "made").exists()
     pickle.loads(data)
-    assert (tmp_path / "made").exists(), "the pickle was no threat, so that the refusal proved nothing"
+    assert (tmp_path / "made").exists(), (
+        "the pickle was no threat, so that the refusal proved nothing"
+    )
 
 
 @pytest.mark.parametrize("protocol", [2, 4])
-def test_the_second_wall_holds_alone(protocol: int, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_second_wall_holds_alone(
+    protocol: int, tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(safe_pickle, "_scan", lambda data: None)
     data = pickle.dumps([Touches(tmp_path / "made")], protocol=protocol)
     with pytest.raises(BadInput, match=r"asks for posix\.mkdir: refused"):
@@ -60,7 +71,12 @@ def test_the_second_wall_holds_alone(protocol: int, tmp_path, monkeypatch: pytes
 
 @pytest.mark.parametrize(
     ("value", "named"),
-    [(OrderedDict(a=1), "collections OrderedDict"), ({1, 2}, "EMPTY_SET"), (b"bytes", "BINBYTES"), (print, "builtins")],
+    [
+        (OrderedDict(a=1), "collections OrderedDict"),
+        ({1, 2}, "EMPTY_SET"),
+        (b"bytes", "BINBYTES"),
+        (print, "builtins"),
+    ],
 )
 def test_what_is_refused_is_named(value: object, named: str) -> None:
     with pytest.raises(BadInput, match=named):
@@ -97,7 +113,9 @@ def test_bytes_after_the_end_are_no_dump() -> None:
 
 
 def test_each_limit_is_where_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert safe_pickle.loads(b"\x80\x02\x8a\x10" + b"\x01" * 16 + b".") == int.from_bytes(b"\x01" * 16, "little")
+    assert safe_pickle.loads(b"\x80\x02\x8a\x10" + b"\x01" * 16 + b".") == int.from_bytes(
+        b"\x01" * 16, "little"
+    )
     with pytest.raises(BadInput, match="LONG1"):
         safe_pickle.loads(b"\x80\x02\x8a\x11" + b"\x01" * 17 + b".")
     for opcode, length in ((b"X", 4), (b"\x8c", 1)):

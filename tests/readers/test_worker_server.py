@@ -11,13 +11,23 @@ from pathlib import Path
 
 import pytest
 
-from hangdoctor.model import RankCapture
-from hangdoctor.readers.boxes import attach
+from hangdoctor.model.capture import RankCapture
 from hangdoctor.readers.flight_recorder import convert
-from hangdoctor.readers.worker_server import NoAnswer, ask_pipe, dump_files, fetch, handlers, read_rank, traceback
+from hangdoctor.readers.rank_operations import attach
+from hangdoctor.readers.worker_server import (
+    NoAnswer,
+    ask_pipe,
+    dump_files,
+    fetch,
+    handlers,
+    read_rank,
+    traceback,
+)
 
 JOB = Path(__file__).with_name("gloo_rank.py")
-DATA = Path(__file__).parents[1] / "data" / "flight_recorder" / "gloo-pickle" / "comm_lib_trace_rank_0"
+DATA = (
+    Path(__file__).parents[1] / "data" / "flight_recorder" / "gloo-pickle" / "comm_lib_trace_rank_0"
+)
 
 
 def start(folder: Path, *extra: str) -> list[subprocess.Popen[str]]:
@@ -29,7 +39,14 @@ def start(folder: Path, *extra: str) -> list[subprocess.Popen[str]]:
             command = [sys.executable, str(JOB), str(rank), str(folder), *extra]
             out = (folder / f"err{rank}").open("w")
             ranks.append(
-                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=out, text=True, env=environ)
+                subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=out,
+                    text=True,
+                    env=environ,
+                )
             )
             out.close()
         for rank, process in enumerate(ranks):
@@ -77,8 +94,14 @@ def test_blocked_ranks_answer_with_where_they_are(job: Path) -> None:
     result = convert({r: a.dump for r, a in live.items() if a.dump is not None})
     assert result.world_size == 4 and result.missing == []
     last = {r: ops.operations[-1] for r, ops in result.ops.items()}
-    assert all((last[r].op, last[r].seq, last[r].state) == ("all_reduce", 4, "entered") for r in (0, 1, 3))
-    assert last[2].state == "done" and {tuple(g.ranks) for g in result.ops[2].groups} == {(0, 1, 2, 3), (2, 3), (0, 2)}
+    assert all(
+        (last[r].op, last[r].seq, last[r].state) == ("all_reduce", 4, "entered") for r in (0, 1, 3)
+    )
+    assert last[2].state == "done" and {tuple(g.ranks) for g in result.ops[2].groups} == {
+        (0, 1, 2, 3),
+        (2, 3),
+        (0, 2),
+    }
     assert "all_reduce" in traceback(job / "rank0.sock", 5)
 
 
@@ -208,7 +231,9 @@ def test_only_a_pipe_is_written_to(tmp_path: Path) -> None:
 def test_where_dump_files_are() -> None:
     assert dump_files({"TORCH_FR_DUMP_TEMP_FILE": "/x/trace_"}, 7) == [Path("/x/trace_7")]
     assert dump_files({"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/y/nccl_"}, 0) == [Path("/y/nccl_0")]
-    assert dump_files({"HOME": "/home/u"}, 1)[0] == Path("/home/u/.cache/torch/comm_lib_trace_rank_1")
+    assert dump_files({"HOME": "/home/u"}, 1)[0] == Path(
+        "/home/u/.cache/torch/comm_lib_trace_rank_1"
+    )
 
 
 def test_the_pipe_is_used_where_it_was_wished_alone(tmp_path: Path) -> None:
@@ -227,7 +252,9 @@ def test_the_pipe_is_used_where_it_was_wished_alone(tmp_path: Path) -> None:
             ]
             assert not (tmp_path / "dump_3").exists() and capture.ops is None
             assert attach([capture], nccl_dump=True) == []
-            assert (tmp_path / "dump_3").read_bytes() == DATA.read_bytes() and capture.ops is not None
+            assert (
+                tmp_path / "dump_3"
+            ).read_bytes() == DATA.read_bytes() and capture.ops is not None
             again = attach([capture], nccl_dump=True)
             assert len(again) == 1 and "dump_3 is there already" in again[0]
         finally:

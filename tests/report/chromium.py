@@ -28,10 +28,18 @@ class Browser:
 
         options = Options()
         options.binary_location = str(shutil.which("chromium"))
-        for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"):
+        for flag in (
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+        ):
             options.add_argument(flag)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-        self.driver = webdriver.Chrome(options=options, service=Service(str(shutil.which("chromedriver"))))
+        self.driver = webdriver.Chrome(
+            options=options, service=Service(str(shutil.which("chromedriver")))
+        )
         self.driver.set_page_load_timeout(60)
         self.driver.set_script_timeout(30)
         return self
@@ -41,9 +49,21 @@ class Browser:
 
     def open(self, page: Path, width: int = 1280, height: int = 900, dark: bool = False) -> Browser:
         """Load a file afresh, with nothing left of the pages before it."""
-        self.cdp("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
-        media = {"prefers-color-scheme": "dark" if dark else "light", "prefers-reduced-motion": "reduce"}  # scrolls at once
-        self.cdp("Emulation.setEmulatedMedia", features=[{"name": name, "value": value} for name, value in media.items()])
+        self.cdp(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
+        )
+        media = {
+            "prefers-color-scheme": "dark" if dark else "light",
+            "prefers-reduced-motion": "reduce",
+        }  # scrolls at once
+        self.cdp(
+            "Emulation.setEmulatedMedia",
+            features=[{"name": name, "value": value} for name, value in media.items()],
+        )
         self.driver.get("about:blank")
         self.console(), self.requests()
         self.driver.get(page.as_uri())
@@ -61,8 +81,14 @@ class Browser:
 
     def requests(self) -> list[str]:
         """Addresses asked for since the last time."""
-        messages = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
-        return [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+        messages = [
+            json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")
+        ]
+        return [
+            m["params"]["request"]["url"]
+            for m in messages
+            if m["method"] == "Network.requestWillBeSent"
+        ]
 
     def find(self, selector: str) -> Any:
         return self.driver.find_element("css selector", selector)
@@ -71,7 +97,9 @@ class Browser:
         return self.driver.find_elements("css selector", selector)
 
     def text(self, selector: str) -> str:
-        return str(self.js("return document.querySelector(arguments[0])?.textContent ?? ''", selector))
+        return str(
+            self.js("return document.querySelector(arguments[0])?.textContent ?? ''", selector)
+        )
 
     def keys(self, *keys: str) -> None:
         """To whatever has the focus, as a person types."""
@@ -86,5 +114,15 @@ class Browser:
     def picture(self, height: int = 0) -> bytes:
         """The page as PNG, from its top: whole, or so many pixels."""
         size = self.cdp("Page.getLayoutMetrics")["cssContentSize"]
-        clip = {"x": 0, "y": 0, "width": size["width"], "height": min(size["height"], height or 16_000), "scale": 1}
-        return base64.b64decode(self.cdp("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)["data"])
+        clip = {
+            "x": 0,
+            "y": 0,
+            "width": size["width"],
+            "height": min(size["height"], height or 16_000),
+            "scale": 1,
+        }
+        return base64.b64decode(
+            self.cdp("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)[
+                "data"
+            ]
+        )

@@ -19,11 +19,11 @@ from selenium.webdriver.common.keys import Keys
 from stage import JOB, Stage, hangdoctor, wait_until
 
 from benchmarks.report_html.large import capture
-from hangdoctor import bundle
 from hangdoctor.cli.run import prepare
 from hangdoctor.diagnosis import diagnose
-from hangdoctor.layout import Layout
+from hangdoctor.model.layout import Layout
 from hangdoctor.report.html import as_bytes
+from hangdoctor.storage import bundle
 
 LONG = "x" * 3000  # py-spy refuses names of 4,096 characters and more
 NAMES = (
@@ -63,11 +63,24 @@ def report(folder: Path, page: Path) -> Path:
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Eight gloo ranks with black boxes, their calls traced, rank 3 asleep; captured by `dump`, shown by `report`."""
     here = tmp_path_factory.mktemp("seen")
-    environ = {"HANGDOCTOR_DIR": str(here / "boxes"), "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    environ = {
+        "HANGDOCTOR_DIR": str(here / "boxes"),
+        "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+    }
     prepare(environ)
     with Stage(here / "job", environ=environ) as job:
         job.wait_ready()
-        hangdoctor("trace", "start", "--follow", "stage", "--wait", "60", "--folder", str(here / "boxes"), cwd=here)
+        hangdoctor(
+            "trace",
+            "start",
+            "--follow",
+            "stage",
+            "--wait",
+            "60",
+            "--folder",
+            str(here / "boxes"),
+            cwd=here,
+        )
         job.play("sleep", 3)
         hangdoctor("dump", "--local", "--job", job.key, "--bundle", str(here / "kept"), cwd=here)
     return report(here / "kept", here / "report.html")
@@ -83,7 +96,12 @@ def seen(browser: Browser, page: Path) -> Iterator[Browser]:
 
 
 def marked(browser: Browser, selector: str) -> list[int]:
-    return [int(n) for n in browser.js("return [...document.querySelectorAll(arguments[0])].map(c => c.dataset.r)", selector)]
+    return [
+        int(n)
+        for n in browser.js(
+            "return [...document.querySelectorAll(arguments[0])].map(c => c.dataset.r)", selector
+        )
+    ]
 
 
 def focused(browser: Browser) -> str:
@@ -96,10 +114,14 @@ def test_the_sentence_comes_first_and_the_culprit_is_marked(seen: Browser) -> No
     assert marked(seen, ".grid:not([hidden]) .c.cause") == [3]
     assert sorted(marked(seen, ".grid:not([hidden]) .c.wait:not(.cause)")) == [0, 1, 2, 4, 5, 6, 7]
     # Not by colour alone: a sign in the cell, words for who listens.
-    assert "◆" in seen.js("return getComputedStyle(document.querySelector('.c.cause'), '::after').content")
+    assert "◆" in seen.js(
+        "return getComputedStyle(document.querySelector('.c.cause'), '::after').content"
+    )
     assert "culprit" in seen.js("return document.querySelector('[data-r=\"3\"]').ariaLabel")
     assert "rank 3" in seen.text("svg.waits .cause") and "0-2" in seen.text("svg.waits")
-    row = seen.js("return [...document.querySelectorAll('.lane tr.cause .m')].map(m => m.className)")
+    row = seen.js(
+        "return [...document.querySelectorAll('.lane tr.cause .m')].map(m => m.className)"
+    )
     assert row[-1] == "m not" and row[0] == "m left"
 
 
@@ -113,7 +135,9 @@ def test_pointing_clicking_and_arrows_show_a_rank(seen: Browser) -> None:
     assert focused(seen) == "5" and "Rank 5" in seen.text("#details h3")
     seen.keys(Keys.HOME, "c")
     assert focused(seen) == "3"
-    seen.js("document.querySelector('[data-r=\"0\"]').dispatchEvent(new MouseEvent('mouseover', {bubbles: true}))")
+    seen.js(
+        "document.querySelector('[data-r=\"0\"]').dispatchEvent(new MouseEvent('mouseover', {bubbles: true}))"
+    )
     assert "Rank 0" in seen.text("#details h3")
     seen.js("document.querySelector('.grid').dispatchEvent(new MouseEvent('mouseleave'))")
     assert "Rank 3" in seen.text("#details h3")
@@ -126,11 +150,22 @@ def test_the_last_calls_of_the_culprit_stand_beside_those_of_a_healthy_rank(seen
     culprit, peer = seen.all("#calls article")
     assert culprit.accessible_name.split() == ["Rank", "3", "culprit"]
     assert "not to blame" in peer.accessible_name and "◆" in culprit.text and "◆" not in peer.text
-    assert "called sleep (jobs/stage.py:" in culprit.text and "called step (jobs/stage.py:" in peer.text
-    inside = seen.js("return [...arguments[0].querySelectorAll('.inside li')].map(e => e.textContent)", culprit)
-    assert inside[-1].startswith("sleep (jobs/stage.py:") and any(line.startswith("play (") for line in inside)
-    assert seen.js("return [...document.querySelectorAll('.evidence .source')].some(e => e.textContent == 'Python calls')")
-    boxes = seen.js("return [...document.querySelectorAll('#calls article')].map(e => e.getBoundingClientRect().left)")
+    assert (
+        "called sleep (jobs/stage.py:" in culprit.text
+        and "called step (jobs/stage.py:" in peer.text
+    )
+    inside = seen.js(
+        "return [...arguments[0].querySelectorAll('.inside li')].map(e => e.textContent)", culprit
+    )
+    assert inside[-1].startswith("sleep (jobs/stage.py:") and any(
+        line.startswith("play (") for line in inside
+    )
+    assert seen.js(
+        "return [...document.querySelectorAll('.evidence .source')].some(e => e.textContent == 'Python calls')"
+    )
+    boxes = seen.js(
+        "return [...document.querySelectorAll('#calls article')].map(e => e.getBoundingClientRect().left)"
+    )
     assert boxes[0] < boxes[1], "side by side where there is room"
 
 
@@ -138,7 +173,9 @@ def test_on_a_phone_the_two_stand_below_one_another(browser: Browser, page: Path
     browser.open(page, width=390, height=844)
     fork = "return [...document.querySelectorAll('#calls article')].map(e => getComputedStyle(e, '::before').display)"
     assert browser.js(fork) == ["block", "none"]
-    lefts = browser.js("return [...document.querySelectorAll('#calls article')].map(e => e.getBoundingClientRect().left)")
+    lefts = browser.js(
+        "return [...document.querySelectorAll('#calls article')].map(e => e.getBoundingClientRect().left)"
+    )
     assert lefts[0] == lefts[1]
 
 
@@ -148,7 +185,9 @@ def test_search_by_keyboard_finds_frames_and_ranks(seen: Browser) -> None:
     seen.keys("time.sleep")
     assert seen.text("#found") == "nothing matches"
     seen.js("document.getElementById('q').value = ''")
-    asleep = 2 + JOB.read_text().splitlines().index("def sleep(n):")  # the line in it that rank 3 stands at
+    asleep = 2 + JOB.read_text().splitlines().index(
+        "def sleep(n):"
+    )  # the line in it that rank 3 stands at
     seen.keys(f"stage.py:{asleep}")
     assert marked(seen, ".c.hit") == [3] and "1 rank match" in seen.text("#found")
     assert len(seen.all("#icicle .hit")) == 1
@@ -156,7 +195,9 @@ def test_search_by_keyboard_finds_frames_and_ranks(seen: Browser) -> None:
     assert focused(seen) == "3"
     seen.keys("/")
     seen.keys(Keys.ESCAPE)
-    assert seen.text("#found") == "" and marked(seen, ".c.hit") == [] and not seen.all("#icicle .hit")
+    assert (
+        seen.text("#found") == "" and marked(seen, ".c.hit") == [] and not seen.all("#icicle .hit")
+    )
 
 
 def test_the_stacks_open_and_close(seen: Browser) -> None:
@@ -177,7 +218,9 @@ def test_the_stacks_open_and_close(seen: Browser) -> None:
 
 def test_copying_theme_and_raw_captures(seen: Browser) -> None:
     assert "HANG: job" in seen.js("return document.getElementById('chat').value")
-    seen.cdp("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
+    seen.cdp(
+        "Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"]
+    )
     seen.find("#copy").click()
     wait_until(lambda: seen.text("#copied") == "Copied", "the text is copied", 10)
     paper = "return getComputedStyle(document.body).backgroundColor"
@@ -201,7 +244,11 @@ def test_dark_phone_and_paper(browser: Browser, page: Path) -> None:
     browser.find('[data-r="2"]').click()
     assert "Rank 2" in browser.text("#details h3")
     pdf = browser.open(page, dark=True).paper()
-    assert pdf.startswith(b"%PDF") and pdf.count(b"/Type /Page\n") + pdf.count(b"/Type /Page ") >= 2 and len(pdf) > 20_000
+    assert (
+        pdf.startswith(b"%PDF")
+        and pdf.count(b"/Type /Page\n") + pdf.count(b"/Type /Page ") >= 2
+        and len(pdf) > 20_000
+    )
     assert browser.console() == []
 
 
@@ -215,7 +262,9 @@ def test_the_policy_refuses_foreign_scripts_and_connections(browser: Browser, pa
             "fetch(`http://127.0.0.1:${arguments[0]}/`).catch(() => { window.refused = 1 });",
             server.getsockname()[1],
         )
-        wait_until(lambda: browser.js("return window.refused") == 1, "the connection is refused", 10)
+        wait_until(
+            lambda: browser.js("return window.refused") == 1, "the connection is refused", 10
+        )
         with pytest.raises(TimeoutError):
             server.accept()
     assert browser.js("return window.pwned") is None
@@ -232,10 +281,23 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     started = []
     try:
         for rank in range(2):
-            environ = os.environ | {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": job, "MASTER_PORT": "1"}
+            environ = os.environ | {
+                "RANK": str(rank),
+                "WORLD_SIZE": "2",
+                "MASTER_ADDR": job,
+                "MASTER_PORT": "1",
+            }
             up = here / f"up.{rank}"
-            started.append(subprocess.Popen([sys.executable, str(script), json.dumps(NAMES), str(up)], env=environ))
-        wait_until(lambda: all((here / f"up.{r}").exists() for r in range(2)), "the hostile ranks stand still", 30)
+            started.append(
+                subprocess.Popen(
+                    [sys.executable, str(script), json.dumps(NAMES), str(up)], env=environ
+                )
+            )
+        wait_until(
+            lambda: all((here / f"up.{r}").exists() for r in range(2)),
+            "the hostile ranks stand still",
+            30,
+        )
         pids = [word for p in started for word in ("--pid", str(p.pid))]
         hangdoctor("dump", *pids, "--settle", "0.1", "--bundle", str(here / "kept"), cwd=here)
     finally:
@@ -250,7 +312,9 @@ def test_a_hostile_job_neither_breaks_nor_scripts_the_page(browser: Browser, hos
     assert browser.js("return document.scripts.length") == 3
     tree = browser.text("#icicle") + browser.text("#stacks pre")
     browser.find("#unfold").click()
-    tree += "".join(browser.js("return [...document.querySelectorAll('#icicle title')].map(t => t.textContent)"))
+    tree += "".join(
+        browser.js("return [...document.querySelectorAll('#icicle title')].map(t => t.textContent)")
+    )
     for name in NAMES[:4]:
         assert name in tree
     assert "load_\\u{202e}hctab\\u{202c}_good" in tree and "\u202e" not in hostile.read_text()
@@ -271,7 +335,9 @@ def test_a_hostile_job_neither_breaks_nor_scripts_the_page(browser: Browser, hos
     assert browser.console() == [] and asked == [hostile.as_uri()] * 3
 
 
-def test_ten_thousand_characters_in_every_field_are_cut_and_harmless(browser: Browser, tmp_path: Path) -> None:
+def test_ten_thousand_characters_in_every_field_are_cut_and_harmless(
+    browser: Browser, tmp_path: Path
+) -> None:
     page = tmp_path / "report.html"
     page.write_bytes(as_bytes(*everywhere(tmp_path)))
     for width in (1280, 390):
@@ -283,11 +349,16 @@ def test_ten_thousand_characters_in_every_field_are_cut_and_harmless(browser: Br
     )
     browser.js("for (const d of document.querySelectorAll('details')) d.open = true")
     wait_until(lambda: "window.pwned" in browser.text("#rawtext"), "the raw file is shown", 10)
-    assert browser.js("return window.pwned") is None and browser.js("return document.scripts.length") == 3
+    assert (
+        browser.js("return window.pwned") is None
+        and browser.js("return document.scripts.length") == 3
+    )
     assert browser.console() == [] and browser.requests() == [page.as_uri()]
 
 
-def test_a_thousand_ranks_are_small_enough_and_the_culprit_is_seen(browser: Browser, tmp_path: Path) -> None:
+def test_a_thousand_ranks_are_small_enough_and_the_culprit_is_seen(
+    browser: Browser, tmp_path: Path
+) -> None:
     layout = Layout(dp=16, pp=8, tp=8)
     large = capture(layout)
     diagnosis = diagnose(large)
@@ -308,5 +379,7 @@ def test_a_thousand_ranks_are_small_enough_and_the_culprit_is_seen(browser: Brow
     assert len(browser.all(".grid:not([hidden]) .block")) == 128
     browser.js("document.querySelector('.grid:not([hidden]) .c').focus()")
     browser.keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_DOWN)
-    assert focused(browser) not in ("", "0", "2") and f"Rank {focused(browser)}" == browser.text("#details h3")
+    assert focused(browser) not in ("", "0", "2") and f"Rank {focused(browser)}" == browser.text(
+        "#details h3"
+    )
     assert browser.console() == []

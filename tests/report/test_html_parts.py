@@ -13,13 +13,14 @@ from hostile import SHOWN, everywhere
 
 from benchmarks.accuracy.simulate import simulate
 from benchmarks.accuracy.simulated import capture_of
-from hangdoctor import bundle
 from hangdoctor.diagnosis import diagnose
-from hangdoctor.layout import Layout
-from hangdoctor.model import CallsOf, CallsParting, Cause, Diagnosis, Job, JobCapture, NodeCapture, RankCapture, Wait, WaitOn
+from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture
+from hangdoctor.model.diagnosis import CallsOf, CallsParting, Cause, Diagnosis, Job, Wait, WaitOn
+from hangdoctor.model.layout import Layout
 from hangdoctor.report.html import as_bytes, chat, graph, lanes, raw
-from hangdoctor.report.html.groups import GroupNames, layout_of
-from hangdoctor.report.html.text import embed, visible
+from hangdoctor.report.html.group_names import GroupNames, layout_of
+from hangdoctor.report.html.safe_text import embed, visible
+from hangdoctor.storage import bundle
 
 STATIC = Path(raw.__file__).parent / "static"
 CUBE = Layout(dp=2, pp=2, tp=2)
@@ -42,12 +43,16 @@ def test_embedded_json_cannot_end_its_element() -> None:
 @pytest.mark.parametrize("layout", [CUBE, Layout(dp=4, pp=2, tp=8), Layout(dp=16, pp=8, tp=8)])
 def test_a_layout_is_read_from_the_groups_it_makes(layout: Layout) -> None:
     groups = [g for axis in ("tp", "dp", "pp") for g in layout.groups(axis)]
-    assert layout_of([*groups, list(range(layout.world_size)), [0, 1, 5]], layout.world_size) == layout
+    assert (
+        layout_of([*groups, list(range(layout.world_size)), [0, 1, 5]], layout.world_size) == layout
+    )
 
 
 def test_no_layout_is_guessed_where_two_would_fit() -> None:
     replicas = Layout(dp=4, pp=2)
-    assert layout_of(replicas.groups("dp") + replicas.groups("pp"), 8) is None  # as tensor x data parallel would look
+    assert (
+        layout_of(replicas.groups("dp") + replicas.groups("pp"), 8) is None
+    )  # as tensor x data parallel would look
     assert layout_of([[0, 1, 2, 3], [4, 5, 6, 7]], 8) is None
     assert layout_of([list(range(8))], 8) is None
 
@@ -76,17 +81,23 @@ def test_a_ring_is_drawn_as_waiting_for_one_another() -> None:
     assert graph.build(msgspec.structs.replace(ring(), waits=[])) is None
 
 
-@pytest.mark.parametrize(("kind", "word"), [("wrong_op", "all_gather"), ("wrong_dtype", "dtype"), ("skipped", "")])
+@pytest.mark.parametrize(
+    ("kind", "word"), [("wrong_op", "all_gather"), ("wrong_dtype", "dtype"), ("skipped", "")]
+)
 def test_lanes_show_who_has_not_entered_and_who_differs(kind: str, word: str) -> None:
     case = simulate(kind, CUBE, 3)
     diagnosis = diagnose(capture_of(case.after, case.before, CUBE))
-    found, _ = lanes.build(diagnosis, {o.rank: o for o in case.after}, GroupNames(case.after, 8, CUBE))
+    found, _ = lanes.build(
+        diagnosis, {o.rank: o for o in case.after}, GroupNames(case.after, 8, CUBE)
+    )
     assert 0 < len(found) <= 8
     cells = [(row.cause, cell) for lane in found for row in lane.rows for cell in row.cells]
     if word:
         assert any(cell.says for _, cell in cells)
     else:
-        assert any(cause >= 0 and cell.mark == "not" for cause, cell in cells) or any(cell.mark == "not" for _, cell in cells)
+        assert any(cause >= 0 and cell.mark == "not" for cause, cell in cells) or any(
+            cell.mark == "not" for _, cell in cells
+        )
     for lane in found:
         assert all(len(row.cells) == len(lane.columns) for row in lane.rows)
 
@@ -101,7 +112,13 @@ def test_without_records_the_page_says_why() -> None:
 def kept(folder: Path, name: str = "n1") -> tuple[JobCapture, Diagnosis, Path]:
     """A bundle of one rank on a node of that name, with one raw file."""
     capture = JobCapture(
-        "j", [NodeCapture(name, ranks=[RankCapture(pid=7, rank=0, node=name)], raw={"7.0.json": "[]\n"})], world_size=1
+        "j",
+        [
+            NodeCapture(
+                name, ranks=[RankCapture(pid=7, rank=0, node=name)], raw={"7.0.json": "[]\n"}
+            )
+        ],
+        world_size=1,
     )
     diagnosis = diagnose(capture)
     return capture, diagnosis, bundle.save(folder / "kept", capture, diagnosis, "", ["hangdoctor"])
@@ -118,7 +135,9 @@ def test_a_foreign_bundle_cannot_have_other_files_packed(tmp_path: Path) -> None
     (tmp_path / "secret").write_text("key")
     (folder / "raw" / "n1" / "link").symlink_to(tmp_path / "secret")
     listed = json.loads((folder / "manifest.json").read_text())
-    listed["files"] |= dict.fromkeys(("raw/../../secret", "raw/n1/link", "capture.json", str(tmp_path / "secret")), "")
+    listed["files"] |= dict.fromkeys(
+        ("raw/../../secret", "raw/n1/link", "capture.json", str(tmp_path / "secret")), ""
+    )
     (folder / "manifest.json").write_text(json.dumps(listed))
     assert raw.pack(folder).names == ["n1/7.0.json"]
     (folder / "raw").rename(tmp_path / "moved")
@@ -157,16 +176,25 @@ def test_every_field_may_be_hostile_and_the_markup_stays_whole(tmp_path: Path) -
     parser = Balance()
     parser.feed(as_bytes(*everywhere(tmp_path)).decode())
     assert parser.stack == [] and SHOWN in parser.text and "\u202e" not in parser.text
-    assert not {a for a in parser.attributes if a.startswith("on")} and "style" not in parser.attributes
+    assert (
+        not {a for a in parser.attributes if a.startswith("on")}
+        and "style" not in parser.attributes
+    )
 
 
 def test_calls_of_one_rank_alone_and_of_none(tmp_path: Path) -> None:
     capture, diagnosis, folder = kept(tmp_path)
     assert b'id="calls' not in as_bytes(capture, diagnosis, folder)
-    diagnosis.calls = CallsParting("it slept", CallsOf(0, [], ["main (a.py:1)", "<lambda> (a.py:2)"], 31.4))
+    diagnosis.calls = CallsParting(
+        "it slept", CallsOf(0, [], ["main (a.py:1)", "<lambda> (a.py:2)"], 31.4)
+    )
     text = as_bytes(capture, diagnosis, folder).decode()
     shown = text[text.index('<section id="calls"') : text.index('<section id="waits"')]
-    assert "where they part" not in shown and "made no further call" in shown and "No other rank was traced" in shown
+    assert (
+        "where they part" not in shown
+        and "made no further call" in shown
+        and "No other rank was traced" in shown
+    )
     assert "Still in, without a call for 31 s" in shown and "&lt;lambda&gt; (a.py:2)" in shown
 
 
@@ -174,7 +202,9 @@ def test_the_chat_text_is_short_and_says_all(tmp_path: Path) -> None:
     text = chat.text(ring(), JobCapture("j"))
     assert text.startswith("HANG: job j (4 ranks)") and "ring" in text and "confidence 50%" in text
     capture, _, _ = kept(tmp_path)
-    assert len(chat.text(Diagnosis("unknown", Job("j" * 10_000, 1, []), "s" * 10_000), capture)) < 1500
+    assert (
+        len(chat.text(Diagnosis("unknown", Job("j" * 10_000, 1, []), "s" * 10_000), capture)) < 1500
+    )
 
 
 def luminance(colour: str) -> float:
@@ -192,8 +222,17 @@ def test_text_contrasts_with_what_it_stands_on(scheme: int) -> None:
     assert len(blocks) == 3
     colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]+);", blocks[scheme]))
     pairs = [(f"on-{state}", state) for state in ("cause", "wait", "move", "stop", "gone", "other")]
-    pairs += [(ink, paper) for ink in ("ink", "dim", "link", "cause", "move") for paper in ("paper", "card")]
-    pairs += [("frame-ink", "frame"), ("frame-ink", "frame-lib"), ("ink", "cause-soft"), ("on-miss", "miss")]
+    pairs += [
+        (ink, paper)
+        for ink in ("ink", "dim", "link", "cause", "move")
+        for paper in ("paper", "card")
+    ]
+    pairs += [
+        ("frame-ink", "frame"),
+        ("frame-ink", "frame-lib"),
+        ("ink", "cause-soft"),
+        ("on-miss", "miss"),
+    ]
     for ink, paper in pairs:
         low, high = sorted((luminance(colours[ink]), luminance(colours[paper])))
         assert (high + 0.05) / (low + 0.05) >= 4.5, (ink, paper)

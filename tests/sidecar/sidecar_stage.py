@@ -15,9 +15,9 @@ import msgspec
 import zmq
 from stage import wait_until
 
-from hangdoctor.collector import address, keys
-from hangdoctor.collector.parts import Position
-from hangdoctor.incidents import Incidents
+from hangdoctor.collector.instructions import Position
+from hangdoctor.storage.incidents import Incidents
+from hangdoctor.transport import address, keys
 
 RANK = "import sys, time; print('up', flush=True); time.sleep(600)"
 PROBED = "import hangdoctor.probe as p; p.install(); p.iteration(1); " + RANK
@@ -54,16 +54,27 @@ class Job:
     def collector(self, *more: str) -> subprocess.Popen[bytes]:
         bound = self.said("collector", "listening on")
         process = self.begin(
-            "collector", "-m", "hangdoctor", "collect", "--folder", str(self.folder), "--bind", "tcp://127.0.0.1:*", *more
+            "collector",
+            "-m",
+            "hangdoctor",
+            "collect",
+            "--folder",
+            str(self.folder),
+            "--bind",
+            "tcp://127.0.0.1:*",
+            *more,
         )
         wait_until(
-            lambda: self.said("collector", "listening on") > bound or process.poll() is not None, "the collector listens"
+            lambda: self.said("collector", "listening on") > bound or process.poll() is not None,
+            "the collector listens",
         )
         assert process.poll() is None, (self.logs / "collector.log").read_text()
         return process
 
     def rank(self, number: int, key: str) -> subprocess.Popen[bytes]:
-        process = self.begin(f"rank{number}", "-c", RANK, RANK=str(number), WORLD_SIZE="2", TORCHELASTIC_RUN_ID=key)
+        process = self.begin(
+            f"rank{number}", "-c", RANK, RANK=str(number), WORLD_SIZE="2", TORCHELASTIC_RUN_ID=key
+        )
         wait_until(lambda: self.said(f"rank{number}", "up") > 0, "the rank runs")
         return process
 
@@ -96,7 +107,10 @@ class Job:
             name, "-m", "hangdoctor", "collect", "--folder", str(self.folder), "--parent", "auto", "--name", name, "--bind",
             "tcp://127.0.0.1:*",
         )  # fmt: skip
-        wait_until(lambda: self.said(name, "listening on") > bound or process.poll() is not None, "the collector listens")
+        wait_until(
+            lambda: self.said(name, "listening on") > bound or process.poll() is not None,
+            "the collector listens",
+        )
         assert process.poll() is None, (self.logs / f"{name}.log").read_text()
         return process
 
@@ -115,7 +129,11 @@ class Job:
         socket = context.socket(zmq.DEALER)
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.IDENTITY, name)
-        socket.curve_serverkey, socket.curve_publickey, socket.curve_secretkey = made.collector.public, public, secret
+        socket.curve_serverkey, socket.curve_publickey, socket.curve_secretkey = (
+            made.collector.public,
+            public,
+            secret,
+        )
         socket.connect(address.published(self.folder))
         try:
             yield socket

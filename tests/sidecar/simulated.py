@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
-from hangdoctor import messages as msg
-from hangdoctor import node_packing as packing
-from hangdoctor.collector.parts import Conclude, Instruction, Send, Settings
+from hangdoctor.collector.instructions import Conclude, Instruction, Send, Settings
 from hangdoctor.collector.state import Core
-from hangdoctor.model import NodeCapture, RankCapture
-from hangdoctor.watchdog import Learned, Watchdog
-from hangdoctor.watchdog import Settings as Bounds
+from hangdoctor.model.capture import NodeCapture, RankCapture
+from hangdoctor.transport import capture_codec
+from hangdoctor.transport import messages as msg
+from hangdoctor.watch.stall_watch import Learned, StallWatch
+from hangdoctor.watch.stall_watch import Settings as Bounds
 
 RANKS, NODES = 8, 4
 FOREVER = 1e9
@@ -41,10 +41,12 @@ Plan = Iterator[Pause]
 class Simulation:
     """`verdicts`: seconds between the last progress and each capture that was concluded as a hang."""
 
-    def __init__(self, plan: Plan, learned: Learned | None = None, seed: int = 0, unwatched_s: float = 0.0) -> None:
+    def __init__(
+        self, plan: Plan, learned: Learned | None = None, seed: int = 0, unwatched_s: float = 0.0
+    ) -> None:
         """`unwatched_s`: so long the job has run when its agents and the collector are started."""
         self.plan, self.chance = plan, random.Random(seed)
-        self.core = Core(Settings(), Watchdog(Bounds(), learned), session="s")
+        self.core = Core(Settings(), StallWatch(Bounds(), learned), session="s")
         self.now = 1000.0
         self.event, self.pause = self.now, Pause(0.0)
         self.seq = [0] * NODES
@@ -69,7 +71,10 @@ class Simulation:
             self.event += self.pause.seconds
             self.pause = next(self.plan)
         self.now = end
-        phases = [msg.PastPhase(n, len(p), sorted(p)[max(0, len(p) - 4)], max(p)) for n, p in found.items()]
+        phases = [
+            msg.PastPhase(n, len(p), sorted(p)[max(0, len(p) - 4)], max(p))
+            for n, p in found.items()
+        ]
         return msg.Past(sum(p.pauses for p in phases), phases) if seconds else None
 
     def hello(self, node: int, agent: str = "") -> None:
@@ -87,7 +92,9 @@ class Simulation:
         for one in instructions:
             if isinstance(one, Send) and isinstance(one.message, msg.Capture):
                 node = next(n for n, a in self.agent.items() if a.encode() == one.peer)
-                self.answers.append((self.now + one.message.settle_s + _LATE_S, node, one.message.id))
+                self.answers.append(
+                    (self.now + one.message.settle_s + _LATE_S, node, one.message.id)
+                )
             elif isinstance(one, Conclude):
                 status = self.judge(one)
                 self.concluded.append(one)
@@ -139,8 +146,11 @@ class Simulation:
         self.answers = [a for a in self.answers if a[0] > self.now]
         for _, node, id in ready:
             if node not in self.away:
-                ranks = [RankCapture(pid=10 + r, rank=r, world_size=RANKS) for r in (2 * node, 2 * node + 1)]
-                body = packing.pack_capture(NodeCapture(f"n{node}", "job", ranks))
+                ranks = [
+                    RankCapture(pid=10 + r, rank=r, world_size=RANKS)
+                    for r in (2 * node, 2 * node + 1)
+                ]
+                body = capture_codec.pack_capture(NodeCapture(f"n{node}", "job", ranks))
                 self.say(node, msg.Captured(id, body))
 
     def run(self, seconds: float, until_verdict: bool = False) -> list[float]:

@@ -16,10 +16,10 @@ from test_early import FAULTS, steady, stuck
 from test_main_flow import SCRIPT, incidents, polling_environment, steps
 
 from hangdoctor.probe import format as fmt
-from hangdoctor.probe.box import Box
+from hangdoctor.probe.box import BoxWriter
 from hangdoctor.readers import blackbox
-from hangdoctor.readers.glance import BoxWatch
-from hangdoctor.readers.history import merged, past_of
+from hangdoctor.readers.box_history import merged, past_of
+from hangdoctor.readers.box_position import BoxWatch
 
 STEADY = Path(__file__).with_name("steady_job.py")
 
@@ -64,9 +64,17 @@ def long_phases(marked: bool, busy: bool, first: bool) -> Plan:
 
 @pytest.mark.parametrize(
     ("marked", "busy", "first"),
-    [(True, False, True), (True, False, False), (False, True, True), (False, True, False), (False, False, False)],
+    [
+        (True, False, True),
+        (True, False, False),
+        (False, True, True),
+        (False, True, False),
+        (False, False, False),
+    ],
 )
-def test_a_job_in_the_middle_of_a_long_phase_is_left_alone(marked: bool, busy: bool, first: bool) -> None:
+def test_a_job_in_the_middle_of_a_long_phase_is_left_alone(
+    marked: bool, busy: bool, first: bool
+) -> None:
     """By its marks, by its work, or because it was there before."""
     until = 100.0 if first else 100.0 + 3 * 145.0
     for into in (2.0, 20.0, 40.0):
@@ -82,15 +90,32 @@ class Ring:
     """A box whose ring the test writes, as the main thread of a rank."""
 
     def __init__(self, folder: Path) -> None:
-        self.box = Box(folder, "past-test", 1 << 20)
+        self.box = BoxWriter(folder, "past-test", 1 << 20)
         self.serial, self.at = 0, 1_000.0
-        fmt.THREAD.pack_into(self.box.map, self.box.regions["threads"][0], self.box.pid, 1, 0, 0, b"MainThread")
+        fmt.THREAD.pack_into(
+            self.box.map, self.box.regions["threads"][0], self.box.pid, 1, 0, 0, b"MainThread"
+        )
 
     def put(self, group: int, text: str, flags: int, kind: int = -1, thread: int = 0) -> None:
         self.serial += 1
         begin, slots, width = self.box.regions["ring"]
         at, left = round(self.at * 1e9), round((self.at + 0.01) * 1e9)
-        record = (self.serial, 1, at, group, self.box.intern(text), 0, thread, kind, 1, flags, 0, left, 0, self.serial)
+        record = (
+            self.serial,
+            1,
+            at,
+            group,
+            self.box.intern(text),
+            0,
+            thread,
+            kind,
+            1,
+            flags,
+            0,
+            left,
+            0,
+            self.serial,
+        )
         fmt.RECORD.pack_into(self.box.map, begin + self.serial % slots * width, *record)
 
     def step(self, seconds: float) -> None:
@@ -131,7 +156,9 @@ def test_threads_that_poll_are_no_part_of_the_past(tmp_path: Path) -> None:
             ring.put(1, "all_reduce\tsum\tfloat32\t[1]", 0, thread=1)
             ring.at += 0.5
     width = fmt.THREAD.size
-    fmt.THREAD.pack_into(ring.box.map, ring.box.regions["threads"][0] + width, 9, ring.serial, 0, 0, b"poller")
+    fmt.THREAD.pack_into(
+        ring.box.map, ring.box.regions["threads"][0] + width, 9, ring.serial, 0, 0, b"poller"
+    )
     watch = BoxWatch(ring.box.path)
     [told] = past_of(watch).phases
     watch.close()
@@ -194,7 +221,9 @@ def test_steps_of_an_optimizer_are_a_past_where_no_operation_is_seen(tmp_path: P
 
 @pytest.mark.torch
 @pytest.mark.timeout(240)
-def test_a_sidecar_that_comes_after_the_hang_names_it_and_so_does_its_successor(job: Job, start: Start) -> None:
+def test_a_sidecar_that_comes_after_the_hang_names_it_and_so_does_its_successor(
+    job: Job, start: Start
+) -> None:
     environ = polling_environment(job)
     control = job.logs / "control"
     for rank in ("0", "1"):
@@ -223,7 +252,9 @@ def rests(job: Job) -> bool:
 
 @pytest.mark.torch
 @pytest.mark.timeout(240)
-def test_ranks_without_a_box_are_told_by_two_stacks_and_a_healthy_job_is_left_alone(job: Job, start: Start) -> None:
+def test_ranks_without_a_box_are_told_by_two_stacks_and_a_healthy_job_is_left_alone(
+    job: Job, start: Start
+) -> None:
     environ = polling_environment(job) | {"BARE": "1"}
     control = job.logs / "control"
     for rank in ("0", "1"):

@@ -8,15 +8,15 @@ import zlib
 import msgspec
 import pytest
 
-from hangdoctor import messages as msg
-from hangdoctor import node_packing as packing
-from hangdoctor.collector.parts import Conclude, Instruction, Log, Position, Remember, Send
+from hangdoctor.collector.instructions import Conclude, Instruction, Log, Position, Remember, Send
 from hangdoctor.collector.state import Core, Settings
 from hangdoctor.errors import OtherProtocol, WireError
-from hangdoctor.model import NodeCapture, RankCapture
-from hangdoctor.operations import Group, Operation, RankOps
-from hangdoctor.watchdog import Settings as Bounds
-from hangdoctor.watchdog import Watchdog
+from hangdoctor.model.capture import NodeCapture, RankCapture
+from hangdoctor.model.operations import Group, Operation, RankOps
+from hangdoctor.transport import capture_codec
+from hangdoctor.transport import messages as msg
+from hangdoctor.watch.stall_watch import Settings as Bounds
+from hangdoctor.watch.stall_watch import StallWatch
 
 
 class Talk:
@@ -24,7 +24,7 @@ class Talk:
 
     def __init__(self, positions: dict[str, Position] | None = None, **settings: float) -> None:
         bounds = Bounds(stall_after_s=10)
-        self.core = Core(Settings(**settings), Watchdog(bounds), positions)  # type: ignore[arg-type]
+        self.core = Core(Settings(**settings), StallWatch(bounds), positions)  # type: ignore[arg-type]
         self.now = 100.0
         self.seq: dict[str, int] = {}
 
@@ -38,7 +38,12 @@ class Talk:
         return self.say(agent or f"a-{node}", msg.Hello(agent or f"a-{node}", node, "slurm:7.0", 4))
 
     def report(
-        self, node: str, idle: float = 0.0, ranks: tuple[int, ...] = (), seq: int = 0, oldest: int = 1
+        self,
+        node: str,
+        idle: float = 0.0,
+        ranks: tuple[int, ...] = (),
+        seq: int = 0,
+        oldest: int = 1,
     ) -> list[Instruction]:
         self.seq[node] = seq or self.seq.get(node, 0) + 1
         told = [msg.RankNow(r, idle_s=idle, box=True) for r in ranks]
@@ -55,7 +60,9 @@ class Talk:
             self.report(node, 0.0, ranks)
         for _ in range(30):
             out = self.tick()
-            sent = [i.message for i in out if isinstance(i, Send) and isinstance(i.message, msg.Capture)]
+            sent = [
+                i.message for i in out if isinstance(i, Send) and isinstance(i.message, msg.Capture)
+            ]
             if sent:
                 return sent[0].id, out
             self.report("n1")
@@ -64,9 +71,11 @@ class Talk:
 
     def captured(self, node: str, id: str, ranks: tuple[int, ...]) -> list[Instruction]:
         capture = NodeCapture(
-            "../../etc", "slurm:7.0", [RankCapture(pid=10 + r, rank=r, node="x", world_size=4) for r in ranks]
+            "../../etc",
+            "slurm:7.0",
+            [RankCapture(pid=10 + r, rank=r, node="x", world_size=4) for r in ranks],
         )
-        return self.say(f"a-{node}", msg.Captured(id, packing.pack_capture(capture)))
+        return self.say(f"a-{node}", msg.Captured(id, capture_codec.pack_capture(capture)))
 
 
 def of(kind: type, out: list[Instruction]) -> list[Instruction]:
@@ -129,16 +138,32 @@ def test_a_collector_that_restarts_asks_who_it_is_and_goes_on_where_it_was() -> 
 def test_a_stall_is_captured_joined_and_told_once() -> None:
     talk = Talk()
     id, out = talk.stall()
-    assert {i.peer for i in out if isinstance(i, Send) and isinstance(i.message, msg.Capture)} == {b"a-n1", b"a-n2"}
+    assert {i.peer for i in out if isinstance(i, Send) and isinstance(i.message, msg.Capture)} == {
+        b"a-n1",
+        b"a-n2",
+    }
     assert of(Conclude, talk.captured("n1", id, (0, 1))) == []
     [done] = of(Conclude, talk.captured("n2", id, (2, 3)))
     assert isinstance(done, Conclude)
-    assert [n.node for n in done.capture.nodes] == ["n1", "n2"]  # the node that said hello, whatever the capture says
+    assert [n.node for n in done.capture.nodes] == [
+        "n1",
+        "n2",
+    ]  # the node that said hello, whatever the capture says
     assert {r.node for r in done.capture.ranks()} == {"n1", "n2"}
     assert done.capture.world_size == 4 and done.capture.silent == []
     assert talk.core.concluded(id, "hang", talk.now) == []
     for _ in range(60):
-        assert of(Send, [i for i in talk.tick() if isinstance(i, Send) and isinstance(i.message, msg.Capture)]) == []
+        assert (
+            of(
+                Send,
+                [
+                    i
+                    for i in talk.tick()
+                    if isinstance(i, Send) and isinstance(i.message, msg.Capture)
+                ],
+            )
+            == []
+        )
         talk.report("n1")
         talk.report("n2")
 
@@ -183,7 +208,12 @@ def test_a_rank_that_came_up_again_on_another_node_is_neither_gone_nor_silent() 
     talk.captured("n1", id, (0, 1))
     [done] = of(Conclude, talk.captured("n2", id, (2, 3)))
     assert isinstance(done, Conclude)
-    assert [(r.rank, r.gone) for r in done.capture.ranks()] == [(0, False), (1, False), (2, False), (3, False)]
+    assert [(r.rank, r.gone) for r in done.capture.ranks()] == [
+        (0, False),
+        (1, False),
+        (2, False),
+        (3, False),
+    ]
     assert done.capture.silent == []
 
 
@@ -225,7 +255,11 @@ def test_another_version_is_told_so_once() -> None:
     talk = Talk()
     first = talk.raw("old", b"hangdoctor/99", b"anything")
     [answer] = replies(first)
-    assert isinstance(answer, msg.Rejected) and "hangdoctor/99" in answer.why and "hangdoctor/1" in answer.why
+    assert (
+        isinstance(answer, msg.Rejected)
+        and "hangdoctor/99" in answer.why
+        and "hangdoctor/1" in answer.why
+    )
     assert replies(talk.raw("old", b"hangdoctor/99", b"anything")) == []
     with pytest.raises(OtherProtocol, match="hangdoctor/99"):
         msg.from_collector([b"hangdoctor/99", b"x"])
@@ -257,7 +291,9 @@ def hostile(chance: random.Random) -> list[bytes]:
         lambda: b"x" * (msg.MAX_SMALL + 1),
     ]  # fmt: skip
     frames = [msg.PROTOCOL, chance.choice(body)()]
-    return chance.choice([frames, frames, frames, frames[:1], [*frames, b"more"], [b"GET / HTTP/1.1", b""], []])
+    return chance.choice(
+        [frames, frames, frames, frames[:1], [*frames, b"more"], [b"GET / HTTP/1.1", b""], []]
+    )
 
 
 def test_a_thousand_malformed_messages_cost_the_others_nothing() -> None:
@@ -270,7 +306,9 @@ def test_a_thousand_malformed_messages_cost_the_others_nothing() -> None:
     counters = talk.core.counters
     assert counters.malformed == counters.cut_off * 10 == 400 and counters.cut_off == 40
     for i in range(1000):
-        assert talk.raw(f"other-{i}", *hostile(chance))  # each from a peer of its own: all are looked at
+        assert talk.raw(
+            f"other-{i}", *hostile(chance)
+        )  # each from a peer of its own: all are looked at
     assert counters.malformed == 1400 and counters.cut_off == 40
     assert talk.core.positions["a-n1"].received == 100
     assert set(talk.core.nodes) == {"n1"}
@@ -298,12 +336,14 @@ def test_replays_of_a_whole_conversation_change_nothing() -> None:
     assert talk.core.positions["a-n1"] == Position("n1", 49, 49, 0, 98)
 
 
-def test_a_capture_that_is_a_bomb_or_damaged_is_an_error_of_that_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "MAX_INFLATED", 1 << 20)
-    bomb = zlib.compress(b"\0" * (packing.MAX_INFLATED + 10))
+def test_a_capture_that_is_a_bomb_or_damaged_is_an_error_of_that_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(capture_codec, "MAX_INFLATED", 1 << 20)
+    bomb = zlib.compress(b"\0" * (capture_codec.MAX_INFLATED + 10))
     for body in (bomb, b"nothing", zlib.compress(b"no capture"), bomb[:50]):
         with pytest.raises(WireError):
-            packing.unpack_capture(body)
+            capture_codec.unpack_capture(body)
     talk = Talk()
     id, _ = talk.stall()
     talk.say("a-n1", msg.Captured(id, b"damaged"))
@@ -325,25 +365,36 @@ def test_a_capture_travels_whole_and_each_group_is_kept_once() -> None:
             64,
             groups=groups,
             operations=[
-                Operation("w", 1, "all_reduce", "done", entered_s=1.7e9 + 0.125, left_s=1.7e9 + 0.5),
+                Operation(
+                    "w", 1, "all_reduce", "done", entered_s=1.7e9 + 0.125, left_s=1.7e9 + 0.5
+                ),
                 Operation("w", 2, "all_reduce", entered_s=1.7e9),
             ],
         )
         for r in range(2)
     ]
-    capture = NodeCapture("n1", "j", [RankCapture(pid=r, rank=r, ops=ops[r], ops_before=ops[r]) for r in range(2)])
-    body, known = packing.pack_capture(capture), packing.Shared()
-    assert capture.ranks[0].ops is not None and capture.ranks[0].ops.groups[0].ranks  # what is packed stays as it was
-    first, second = packing.unpack_capture(body, known), packing.unpack_capture(body, known)
+    capture = NodeCapture(
+        "n1", "j", [RankCapture(pid=r, rank=r, ops=ops[r], ops_before=ops[r]) for r in range(2)]
+    )
+    body, known = capture_codec.pack_capture(capture), capture_codec.Shared()
+    assert (
+        capture.ranks[0].ops is not None and capture.ranks[0].ops.groups[0].ranks
+    )  # what is packed stays as it was
+    first, second = (
+        capture_codec.unpack_capture(body, known),
+        capture_codec.unpack_capture(body, known),
+    )
     assert set(known.members) == {"w", "d", "x"}
     assert [o.groups for r in first.ranks[:1] if (o := r.ops)] == [groups]
-    assert all(not g.ranks for r in [*first.ranks[1:], *second.ranks] if r.ops for g in r.ops.groups)
+    assert all(
+        not g.ranks for r in [*first.ranks[1:], *second.ranks] if r.ops for g in r.ops.groups
+    )
     assert first.ranks[1].ops is not None and first.ranks[1].ops.operations == ops[1].operations
     for _ in range(200):
         ranks = sorted(chance.sample(range(100), chance.randrange(40)))
-        assert packing.from_runs(packing.to_runs(ranks)) == ranks
+        assert capture_codec.from_runs(capture_codec.to_runs(ranks)) == ranks
     with pytest.raises(WireError):
-        packing.from_runs([(0, 1, 1 << 40)])
+        capture_codec.from_runs([(0, 1, 1 << 40)])
 
 
 def test_too_many_nodes_are_refused() -> None:

@@ -15,8 +15,8 @@ import psutil
 from sidecar_stage import Job
 from stage import wait_until
 
-from hangdoctor import messages as msg
-from hangdoctor.collector import address
+from hangdoctor.transport import address
+from hangdoctor.transport import messages as msg
 
 FILES = 400
 
@@ -67,7 +67,16 @@ def small_collector(job: Job) -> subprocess.Popen[bytes]:
     """A collector that may open few files."""
     told = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({FILES}, {FILES})); "
     told += "import sys; sys.argv[0] = 'hangdoctor'; from hangdoctor.cli.main import main; main()"
-    process = job.begin("collector", "-c", told, "collect", "--folder", str(job.folder), "--bind", "tcp://127.0.0.1:*")
+    process = job.begin(
+        "collector",
+        "-c",
+        told,
+        "collect",
+        "--folder",
+        str(job.folder),
+        "--bind",
+        "tcp://127.0.0.1:*",
+    )
     wait_until(lambda: job.said("collector", "listening on") > 0, "the collector listens")
     return process
 
@@ -81,7 +90,9 @@ def test_agents_get_in_while_raw_connections_flood_the_port(job: Job, tmp_path: 
             with job.peer(name=b"agent%d" % number) as peer:
                 assert welcome(peer, f"n{number}"), "an agent is let in"
                 assert is_kept(job, peer, f"n{number}"), "its report is kept"
-    wait_until(lambda: psutil.Process(collector.pid).num_fds() < FILES // 4, "its files are free again")
+    wait_until(
+        lambda: psutil.Process(collector.pid).num_fds() < FILES // 4, "its files are free again"
+    )
     assert collector.poll() is None
     log = (job.logs / "collector.log").read_text()
     assert len(log) < 100_000 and "Traceback" not in log, log[-3000:]
@@ -90,7 +101,9 @@ def test_agents_get_in_while_raw_connections_flood_the_port(job: Job, tmp_path: 
 
 def welcome(peer: Any, node: str) -> bool:
     peer.send_multipart(msg.encode(msg.Hello(f"agent-of-{node}", node)))
-    return bool(peer.poll(30_000)) and isinstance(msg.from_collector(peer.recv_multipart()), msg.Welcome)
+    return bool(peer.poll(30_000)) and isinstance(
+        msg.from_collector(peer.recv_multipart()), msg.Welcome
+    )
 
 
 def is_kept(job: Job, peer: Any, node: str) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from simulated import FOREVER, Pause, Plan, Simulation
 
-from hangdoctor.collector.parts import Conclude
+from hangdoctor.collector.instructions import Conclude
 
 STEP = 0.2
 FAULTS = {
@@ -49,9 +49,13 @@ def restless(seed: int, hours: float, marks: bool, hiccups: float = 3.5) -> Plan
         passed += pause.seconds
         if number % 600 == 599:
             for _ in range(5):
-                yield Pause(chance.uniform(2, 8), "evaluation" if marks else "", busy=() if marks else (0,))
+                yield Pause(
+                    chance.uniform(2, 8), "evaluation" if marks else "", busy=() if marks else (0,)
+                )
         if number % 1500 == 1499:
-            yield Pause(chance.uniform(30, 60), "checkpoint" if marks else "", busy=() if marks else (0,))
+            yield Pause(
+                chance.uniform(30, 60), "checkpoint" if marks else "", busy=() if marks else (0,)
+            )
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -75,10 +79,16 @@ def test_a_node_that_goes_silent_is_a_verdict_within_five_seconds() -> None:
 
 
 def test_without_evidence_the_wait_is_as_long_as_ever() -> None:
-    for pause in (Pause(FOREVER), Pause(FOREVER, outside=tuple(range(8))), Pause(FOREVER, stopped=tuple(range(8)))):
+    for pause in (
+        Pause(FOREVER),
+        Pause(FOREVER, outside=tuple(range(8))),
+        Pause(FOREVER, stopped=tuple(range(8))),
+    ):
         job = Simulation(stuck(pause))
         [seconds] = job.run(120, until_verdict=True)
-        assert 6 < seconds < 10, pause  # all in one operation: the network, perhaps; and one that all are outside of
+        assert 6 < seconds < 10, (
+            pause
+        )  # all in one operation: the network, perhaps; and one that all are outside of
 
 
 def test_a_rank_that_works_is_waited_for() -> None:

@@ -13,14 +13,15 @@ import pytest
 from sidecar_stage import Job, Start
 from stage import wait_until
 
-from hangdoctor import actions, bundle
-from hangdoctor.cli.concluding import Handler
-from hangdoctor.collector import keys
-from hangdoctor.collector.parts import Conclude
-from hangdoctor.collector.spool import Spool
+from hangdoctor.collector.instructions import Conclude
 from hangdoctor.errors import CollectorError
-from hangdoctor.incidents import Incidents
-from hangdoctor.model import JobCapture, NodeCapture, RankCapture
+from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture
+from hangdoctor.sidecar import actions
+from hangdoctor.sidecar.concluding import Handler
+from hangdoctor.storage import bundle
+from hangdoctor.storage.incidents import Incidents
+from hangdoctor.transport import keys
+from hangdoctor.transport.spool import Spool
 
 
 @pytest.fixture
@@ -28,7 +29,9 @@ def small(tmp_path: Path) -> Iterator[Path]:
     """A file system of 640 KiB."""
     place = tmp_path / "small"
     place.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=640k", "tmpfs", str(place)], capture_output=True).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=640k", "tmpfs", str(place)], capture_output=True
+    ).returncode:
         pytest.skip("needs the right to mount")
     yield place
     subprocess.run(["umount", "-l", str(place)], check=True)
@@ -51,14 +54,26 @@ def test_collector_and_agents_on_a_full_disk_lose_nothing(small: Path, start: St
                         "--interval", "0.2", "--spool", str(small / f"spool-{n}")) for n in ("na", "nb")]  # fmt: skip
     wait_until(lambda: len(job.positions()) == 2, "both report")
     filler = fill(small)
-    wait_until(lambda: job.said("collector", "cannot be used") > 0, "the collector cannot keep how far it is")
+    wait_until(
+        lambda: job.said("collector", "cannot be used") > 0,
+        "the collector cannot keep how far it is",
+    )
     collector.send_signal(signal.SIGUSR1)
-    wait_until(lambda: job.said("collector", "It will be tried again") > 0, "the incident has no room", 60)
+    wait_until(
+        lambda: job.said("collector", "It will be tried again") > 0, "the incident has no room", 60
+    )
     assert collector.poll() is None and all(a.poll() is None for a in agents)
     filler.unlink()
-    wait_until(lambda: [r.state for r in Incidents(job.folder).rows()].count("saved") == 1, "the incident is kept later", 60)
+    wait_until(
+        lambda: [r.state for r in Incidents(job.folder).rows()].count("saved") == 1,
+        "the incident is kept later",
+        60,
+    )
     before = {n: p.seq for n, p in job.positions().items()}
-    wait_until(lambda: all(p.seq > before[n] + 1 for n, p in job.positions().items()), "reports are acknowledged again")
+    wait_until(
+        lambda: all(p.seq > before[n] + 1 for n, p in job.positions().items()),
+        "reports are acknowledged again",
+    )
     for process in (*agents, collector):
         process.terminate()
         assert process.wait(timeout=20) == 0
@@ -86,7 +101,12 @@ def test_an_incident_that_finds_no_room_until_the_end_is_kept_elsewhere(
     handler(
         Conclude(
             "c1",
-            JobCapture("slurm:7.0", [NodeCapture("n1", "slurm:7.0", [rank])], taken=1_700_000_000.0, world_size=1),
+            JobCapture(
+                "slurm:7.0",
+                [NodeCapture("n1", "slurm:7.0", [rank])],
+                taken=1_700_000_000.0,
+                world_size=1,
+            ),
             "asked",
         )
     )
@@ -102,14 +122,28 @@ def test_an_incident_that_finds_no_room_until_the_end_is_kept_elsewhere(
     assert not [p for p in (small / "incidents").iterdir() if p.is_dir()]
 
 
-def test_the_sidecar_of_one_machine_captures_and_takes_its_agent_with_it(job: Job, start: Start) -> None:
+def test_the_sidecar_of_one_machine_captures_and_takes_its_agent_with_it(
+    job: Job, start: Start
+) -> None:
     job.rank_with_box(0, "local-test")
-    process = start("sidecar", "-m", "hangdoctor", "sidecar", "--local", "--job", "local-test", "--folder", str(job.folder))
+    process = start(
+        "sidecar",
+        "-m",
+        "hangdoctor",
+        "sidecar",
+        "--local",
+        "--job",
+        "local-test",
+        "--folder",
+        str(job.folder),
+    )
     wait_until(lambda: job.said("sidecar", "its agent is here (1 nodes)") == 1, "its agent reports")
     process.send_signal(signal.SIGUSR1)
     wait_until(lambda: job.said("sidecar", "kept in") == 1, "the capture is kept")
     assert os.listdir(job.folder / "incidents")
-    process.send_signal(signal.SIGHUP)  # as a closed terminal does; SIGTERM is what the other tests end it by
+    process.send_signal(
+        signal.SIGHUP
+    )  # as a closed terminal does; SIGTERM is what the other tests end it by
     assert process.wait(timeout=20) == 0
     said = (job.folder / "logs" / f"agent-{os.uname().nodename}.log").read_text()
     assert "Traceback" not in said and job.said("sidecar", "Traceback") == 0

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from stage import hangdoctor
 
-from hangdoctor.collector.parts import Counters, farewell
-from hangdoctor.incidents import Incidents
-from hangdoctor.model import Cause, Diagnosis, Job, JobCapture
+from hangdoctor.collector.instructions import Counters, farewell
+from hangdoctor.model.capture import JobCapture
+from hangdoctor.model.diagnosis import Cause, Diagnosis, Job
+from hangdoctor.storage.incidents import Incidents
 
 
 def keep(folder: Path, ranks: list[int], at: float) -> None:
@@ -24,7 +25,9 @@ def keep(folder: Path, ranks: list[int], at: float) -> None:
 
 
 def run(home: Path, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    return hangdoctor("incidents", *words, cwd=home, code=code, env=os.environ | {"HOME": str(home)})
+    return hangdoctor(
+        "incidents", *words, cwd=home, code=code, env=os.environ | {"HOME": str(home)}
+    )
 
 
 def test_without_a_folder_it_is_the_newest_job_and_that_is_said(tmp_path: Path) -> None:
@@ -33,11 +36,17 @@ def test_without_a_folder_it_is_the_newest_job_and_that_is_said(tmp_path: Path) 
     assert "there is none of a collector" in run(tmp_path, "list", code=2).stderr
     keep(jobs / "slurm-1", [1], 1e9)
     alone = run(tmp_path, "list")
-    assert "Rank 1" in alone.stdout and alone.stderr == "hangdoctor: incidents of ~/.hangdoctor/jobs/slurm-1\n"
+    assert (
+        "Rank 1" in alone.stdout
+        and alone.stderr == "hangdoctor: incidents of ~/.hangdoctor/jobs/slurm-1\n"
+    )
     keep(jobs / "slurm-2", [2], 1.5e9)
     found = run(tmp_path, "list")
     assert "Rank 2" in found.stdout and len(found.stdout.splitlines()) == 1
-    assert "incidents of ~/.hangdoctor/jobs/slurm-2, the newest; there are slurm-2, slurm-1 (--job NAME)" in found.stderr
+    assert (
+        "incidents of ~/.hangdoctor/jobs/slurm-2, the newest; there are slurm-2, slurm-1 (--job NAME)"
+        in found.stderr
+    )
 
 
 def test_the_folder_may_stand_before_and_behind_the_verb(tmp_path: Path) -> None:
@@ -59,12 +68,20 @@ def test_nothing_is_removed_from_a_folder_that_nobody_named(tmp_path: Path) -> N
     folder = tmp_path / ".hangdoctor" / "jobs" / "slurm-1"
     keep(folder, [1, 2], 1e9)
     refused = run(tmp_path, "prune", "--keep", "1", code=2).stderr
-    assert "Name it: --job NAME (or --folder DIR). There are: slurm-1" in refused and len(Incidents(folder).rows()) == 2
+    assert (
+        "Name it: --job NAME (or --folder DIR). There are: slurm-1" in refused
+        and len(Incidents(folder).rows()) == 2
+    )
     assert "removed" in run(tmp_path, "prune", "--keep", "1", "--job", "slurm-1").stdout
     assert len(Incidents(folder).rows()) == 1
 
 
 def test_the_last_line_of_a_collector_is_what_is_not_zero() -> None:
     assert farewell(Counters(), 0) == "ended; no agent has reported"
-    told = Counters(reports=812, incidents=1, false_alarms=2, malformed=1, messages=900, bytes=12345)
-    assert farewell(told, 3) == "ended: 1 incident, 2 false alarms, 812 reports, 1 malformed message, 3 unknown keys refused"
+    told = Counters(
+        reports=812, incidents=1, false_alarms=2, malformed=1, messages=900, bytes=12345
+    )
+    assert (
+        farewell(told, 3)
+        == "ended: 1 incident, 2 false alarms, 812 reports, 1 malformed message, 3 unknown keys refused"
+    )

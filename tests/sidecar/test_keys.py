@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hangdoctor.collector import keys
 from hangdoctor.errors import CollectorError
+from hangdoctor.transport import keys
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="a second user is needed: run as root")
 
@@ -91,7 +91,9 @@ def test_a_key_that_is_a_link_or_damaged_is_refused(tmp_path: Path) -> None:
             keys.load(tmp_path)
 
 
-def test_a_private_file_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_private_file_is_whole_or_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "file"
     keys.write_private(path, b"long before")
     synced: list[bytes] = []
@@ -117,4 +119,6 @@ def test_a_private_file_is_not_written_through_a_link(tmp_path: Path) -> None:
     (tmp_path / f".file.{os.getpid()}").symlink_to(tmp_path / "precious")
     with pytest.raises(CollectorError, match="cannot be written"):
         keys.write_private(tmp_path / "file", b"x")
-    assert (tmp_path / "precious").read_text() == "mine" and sorted(p.name for p in tmp_path.iterdir()) == ["precious"]
+    assert (tmp_path / "precious").read_text() == "mine" and sorted(
+        p.name for p in tmp_path.iterdir()
+    ) == ["precious"]

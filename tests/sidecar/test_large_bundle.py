@@ -8,14 +8,15 @@ import msgspec
 import pytest
 
 from benchmarks.collector_scale.__main__ import RANKS, capture
-from hangdoctor import bundle, messages
-from hangdoctor.collector import round as rounds
-from hangdoctor.collector.parts import Node
+from hangdoctor.collector import capture_round as rounds
+from hangdoctor.collector.instructions import Node
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.errors import BadInput
-from hangdoctor.layout import Layout
-from hangdoctor.model import JobCapture
-from hangdoctor.node_packing import pack_capture
+from hangdoctor.model.capture import JobCapture
+from hangdoctor.model.layout import Layout
+from hangdoctor.storage import bundle
+from hangdoctor.transport import messages
+from hangdoctor.transport.capture_codec import pack_capture
 
 NODES = 3
 
@@ -27,12 +28,17 @@ def joined(large: int, monkeypatch: pytest.MonkeyPatch) -> JobCapture:
     nodes = {}
     for number in range(NODES + 1):
         ranks = dict.fromkeys(range(number * RANKS, (number + 1) * RANKS), False)
-        nodes[f"n{number}"] = Node(f"n{number}", b"p", "a", 0.0, "slurm:1.0", layout.world_size, ranks)
+        nodes[f"n{number}"] = Node(
+            f"n{number}", b"p", "a", 0.0, "slurm:1.0", layout.world_size, ranks
+        )
     nodes["n1"].ranks[500] = True
     found = rounds.Round("c", "stall: a test", 0.0, 10.0, 1.0)
     list(found.begin(nodes.values(), 0.0, 5.0, 80))
     for number in reversed(range(NODES)):
-        assert found.take(f"n{number}", messages.Captured("c", pack_capture(capture(number, layout)))) == ""
+        assert (
+            found.take(f"n{number}", messages.Captured("c", pack_capture(capture(number, layout))))
+            == ""
+        )
     return found.join(nodes.values(), 12.0, 1000.0)
 
 

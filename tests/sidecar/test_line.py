@@ -11,10 +11,10 @@ import pytest
 import zmq
 from ports import free_port
 
-from hangdoctor import messages as msg
-from hangdoctor.collector import line as lines
-from hangdoctor.collector.line import Line
-from hangdoctor.collector.spool import Spool
+from hangdoctor.transport import link as lines
+from hangdoctor.transport import messages as msg
+from hangdoctor.transport.link import Line
+from hangdoctor.transport.spool import Spool
 
 
 class Ends:
@@ -23,7 +23,11 @@ class Ends:
     def __init__(self, folder: Path) -> None:
         self.port = free_port()
         self.line = Line(
-            "a", Spool(folder / "spool"), lambda: f"tcp://127.0.0.1:{self.port}", lambda: None, lambda: msg.Hello("a", "n")
+            "a",
+            Spool(folder / "spool"),
+            lambda: f"tcp://127.0.0.1:{self.port}",
+            lambda: None,
+            lambda: msg.Hello("a", "n"),
         )
         self.context = zmq.Context()
         self.socket: Any = self.context.socket(zmq.ROUTER)
@@ -50,7 +54,9 @@ def ends(tmp_path: Path) -> Iterator[Ends]:
     ends.line.context.destroy(linger=0)
 
 
-def test_a_collector_that_was_long_away_is_greeted_once(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_collector_that_was_long_away_is_greeted_once(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each hello that had been queued meanwhile would be welcomed, and each welcome answered with all reports: a flood."""
     monkeypatch.setattr(lines, "_HELLO_S", 0.0)
 
@@ -86,7 +92,9 @@ def test_a_gap_is_mended_once_however_many_reports_lie_behind_it(ends: Ends) -> 
         ends.say(msg.Welcome(0))
         await listen(61)
         heard.clear()
-        ends.say(*[msg.Welcome(9)] * 50, msg.Capture("last"))  # the tenth was lost on the way: one for each that came behind it
+        ends.say(
+            *[msg.Welcome(9)] * 50, msg.Capture("last")
+        )  # the tenth was lost on the way: one for each that came behind it
         asked: list[msg.FromCollector] = []
         while not asked:
             asked = await ends.line.read(0.1)

@@ -11,7 +11,7 @@ from ports import free_port
 from sidecar_stage import Job, Start
 from stage import wait_until
 
-from hangdoctor.incidents import Incident, Incidents
+from hangdoctor.storage.incidents import Incident, Incidents
 
 SCRIPT = Path(__file__).with_name("polling_job.py")
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]

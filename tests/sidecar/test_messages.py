@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from hangdoctor import messages as msg
 from hangdoctor.errors import OtherProtocol, WireError
+from hangdoctor.transport import messages as msg
 
 
 def report_of(size: int) -> list[bytes]:
@@ -25,7 +25,10 @@ def report_of(size: int) -> list[bytes]:
 def relayed_of(size: int) -> list[bytes]:
     nodes = msgspec.msgpack.decode(msg.encode(msg.Relayed(1, 1))[1])
     empty = len(msgspec.msgpack.encode({**nodes, "later": b"x" * 100_000}))
-    return [msg.PROTOCOL, msgspec.msgpack.encode({**nodes, "later": b"x" * (size - empty + 100_000)})]
+    return [
+        msg.PROTOCOL,
+        msgspec.msgpack.encode({**nodes, "later": b"x" * (size - empty + 100_000)}),
+    ]
 
 
 def test_only_a_capture_may_be_large() -> None:
@@ -43,7 +46,9 @@ def test_a_relay_may_send_what_it_merged() -> None:
         msg.from_agent(relayed_of(msg.MAX_MERGED + 1))
 
 
-def test_nothing_is_decoded_that_is_larger_than_any_message(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_decoded_that_is_larger_than_any_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(msg, "_from_agent", None)
     with pytest.raises(WireError, match=f"{msg.MAX_CAPTURE + msg.MAX_SMALL} are allowed"):
         msg.from_agent([msg.PROTOCOL, bytes(msg.MAX_CAPTURE + msg.MAX_SMALL + 1)])
@@ -77,14 +82,20 @@ def test_what_is_no_message(decode) -> None:  # type: ignore[no-untyped-def]
         decode([b"hangdoctor/2", good])
 
 
-@pytest.mark.parametrize("change", [{"rank": -1}, {"rank": msg.MAX_RANKS}, {"idle_s": -1.0}, {"waits": 101}, {"iteration": -2}])
+@pytest.mark.parametrize(
+    "change",
+    [{"rank": -1}, {"rank": msg.MAX_RANKS}, {"idle_s": -1.0}, {"waits": 101}, {"iteration": -2}],
+)
 def test_numbers_out_of_range_are_refused(change: dict[str, float]) -> None:
     with pytest.raises(WireError):
         msg.from_agent(msg.encode(msg.Report(1, 1, 1.0, [msg.RankNow(**({"rank": 3} | change))])))  # type: ignore[arg-type]
 
 
 def test_the_ends_of_the_ranges_are_accepted() -> None:
-    ranks = [msg.RankNow(0, iteration=-1, waits=-1), msg.RankNow(msg.MAX_RANKS - 1, 1 << 62, 1e9, waits=100)]
+    ranks = [
+        msg.RankNow(0, iteration=-1, waits=-1),
+        msg.RankNow(msg.MAX_RANKS - 1, 1 << 62, 1e9, waits=100),
+    ]
     report = msg.from_agent(msg.encode(msg.Report(0, 0, 1.0, ranks)))
     assert isinstance(report, msg.Report) and report.ranks == ranks
     hello = msg.Hello("a", "n1", world_size=msg.MAX_RANKS)
@@ -118,7 +129,9 @@ def test_what_the_other_side_leaves_out_means_what_it_always_did(decode, sent, m
 
 def test_of_a_rank_the_first_fields_are_enough() -> None:
     now = msgspec.convert([5], msg.RankNow)
-    assert now == msg.RankNow(5, 0, 0.0, -1, "", "", 0, False, False, False, False, False, -1, "", False)
+    assert now == msg.RankNow(
+        5, 0, 0.0, -1, "", "", 0, False, False, False, False, False, -1, "", False
+    )
 
 
 def test_what_an_other_protocol_says_of_itself_is_cut() -> None:

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from stage import wait_until
 
-from agents.ranks import Ranks, Tracked
+from hangdoctor.agents.ranks import Ranks, Tracked
 from hangdoctor.clock import FakeClock
-from hangdoctor.messages import RankNow, Report, encode, from_agent
 from hangdoctor.probe import format as fmt
-from hangdoctor.probe.box import Box
+from hangdoctor.probe.box import BoxWriter
 from hangdoctor.readers import blackbox
+from hangdoctor.readers.box_position import BoxWatch
 from hangdoctor.readers.discover import Found, Job
-from hangdoctor.readers.glance import BoxWatch
+from hangdoctor.transport.messages import RankNow, Report, encode, from_agent
 
 SPIN = "import time; print(flush=True); end = time.monotonic() + 600\nwhile time.monotonic() < end: pass"
 GROUPS = """
@@ -41,10 +41,14 @@ class Node:
     def __init__(self, folder: Path, pid: int, environ: dict[str, str] | None = None) -> None:
         self.clock = FakeClock()
         self.shift = 0.0
-        self.box = Box(folder, "ranks-test", 1 << 20)
-        self.ranks = Ranks(lambda job: True, self.clock.monotonic, lambda: self.clock.wall() + self.shift)
+        self.box = BoxWriter(folder, "ranks-test", 1 << 20)
+        self.ranks = Ranks(
+            lambda job: True, self.clock.monotonic, lambda: self.clock.wall() + self.shift
+        )
         found = Found(pid, 1, 0, 2, 0, 2, "j", 0.0, "me", [], environ or {})
-        self.tracked = Tracked(found, RankNow(0, pid), BoxWatch(self.box.path), self.clock.monotonic())
+        self.tracked = Tracked(
+            found, RankNow(0, pid), BoxWatch(self.box.path), self.clock.monotonic()
+        )
         self.ranks.tracked[0] = self.tracked
         self.serial = 0
 
@@ -53,9 +57,26 @@ class Node:
         self.serial += 1
         begin, slots, width = self.box.regions["ring"]
         at = round((self.clock.wall() + self.shift - age) * 1e9)
-        record = (self.serial, self.serial, at, 0, 0, 0, 0, -1, 1, flags, 0, at if left else 0, outcome, self.serial)
+        record = (
+            self.serial,
+            self.serial,
+            at,
+            0,
+            0,
+            0,
+            0,
+            -1,
+            1,
+            flags,
+            0,
+            at if left else 0,
+            outcome,
+            self.serial,
+        )
         fmt.RECORD.pack_into(self.box.map, begin + self.serial % slots * width, *record)
-        fmt.THREAD.pack_into(self.box.map, self.box.regions["threads"][0], 7, self.serial, 0, 0, b"MainThread")
+        fmt.THREAD.pack_into(
+            self.box.map, self.box.regions["threads"][0], 7, self.serial, 0, 0, b"MainThread"
+        )
 
     def set(self, place: tuple[int, str], value: int) -> None:
         struct.pack_into(place[1], self.box.map, place[0], value)
@@ -88,7 +109,9 @@ def burn(pid: int, seconds: float = 0.4) -> None:
     wait_until(lambda: used() > begin + seconds, "the process spins")
 
 
-def test_a_rank_that_spins_for_its_device_waits_and_one_that_computes_works(tmp_path: Path, spinning: int) -> None:
+def test_a_rank_that_spins_for_its_device_waits_and_one_that_computes_works(
+    tmp_path: Path, spinning: int
+) -> None:
     node = Node(tmp_path, spinning)
     node.set(fmt.H_FLAGS, fmt.RUNS_AHEAD)
     node.enter(fmt.ASYNC, fmt.STARTED)  # enqueued; nobody knows that it is complete
@@ -111,7 +134,9 @@ def test_a_rank_that_spins_for_its_device_waits_and_one_that_computes_works(tmp_
     assert node.look().busy
 
 
-def test_time_outs_are_read_from_the_box_and_the_environment_else_torchs_defaults(tmp_path: Path) -> None:
+def test_time_outs_are_read_from_the_box_and_the_environment_else_torchs_defaults(
+    tmp_path: Path,
+) -> None:
     pid = os.getpid()
     node = Node(tmp_path, pid)
     node.look()
@@ -122,7 +147,9 @@ def test_time_outs_are_read_from_the_box_and_the_environment_else_torchs_default
     node.set(fmt.H_TIMEOUT_MS, 77_000)
     node.look()
     assert node.ranks.timeout_s == 77
-    told = Node(tmp_path, pid, {"TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "120", "DEEPSPEED_TIMEOUT": "10"})
+    told = Node(
+        tmp_path, pid, {"TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "120", "DEEPSPEED_TIMEOUT": "10"}
+    )
     told.look()
     assert told.ranks.timeout_s == 120
     assert Ranks(lambda job: True).timeout_s == 0
@@ -174,7 +201,12 @@ def test_the_probe_records_the_shortest_time_out_of_the_groups(tmp_path: Path) -
         "HANGDOCTOR_DIR": str(tmp_path),
     }
     process = subprocess.Popen(
-        [sys.executable, "-c", GROUPS], env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tmp_path
+        [sys.executable, "-c", GROUPS],
+        env=environ,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
     )
     try:
         assert process.stdout is not None and process.stdin is not None
@@ -202,13 +234,21 @@ def test_numbers_that_no_message_could_carry_do_not_silence_the_node(tmp_path: P
     assert isinstance(told, Report) and told.ranks[0].iteration == -1
 
 
-def test_ranks_of_the_run_before_are_not_dead_ones_of_the_next(tmp_path: Path, spinning: int) -> None:
+def test_ranks_of_the_run_before_are_not_dead_ones_of_the_next(
+    tmp_path: Path, spinning: int
+) -> None:
     node = Node(tmp_path, os.getpid())
     gone = subprocess.Popen([sys.executable, "-c", ""])
     ranks = node.ranks
 
     def run(key: str, *pids: int) -> Job:
-        return Job(key, [Found(pid, 1, rank, len(pids), 0, 2, key, 0.0, "me", [], {}) for rank, pid in enumerate(pids)])
+        return Job(
+            key,
+            [
+                Found(pid, 1, rank, len(pids), 0, 2, key, 0.0, "me", [], {})
+                for rank, pid in enumerate(pids)
+            ],
+        )
 
     ranks._take(run("slurm:7.0", os.getpid(), gone.pid))
     gone.wait()

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import zmq.asyncio
 
-from hangdoctor import messages as msg
-from hangdoctor.collector import address
-from hangdoctor.collector.parts import Conclude, Instruction, Position, Settings
-from hangdoctor.collector.server import Options, Server
+from hangdoctor.collector.instructions import Conclude, Instruction, Position, Settings
+from hangdoctor.collector.server import CollectorOptions, Server
 from hangdoctor.collector.state import Core
-from hangdoctor.watchdog import Learned, Watchdog
-from hangdoctor.watchdog import Settings as Bounds
+from hangdoctor.transport import address
+from hangdoctor.transport import messages as msg
+from hangdoctor.watch.stall_watch import Learned, StallWatch
+from hangdoctor.watch.stall_watch import Settings as Bounds
 
 
 class FakeMemory:
@@ -37,7 +37,9 @@ class FakeHandler:
 class StumblingCore(Core):
     """Fails at every Bye."""
 
-    def received(self, peer: bytes, frames: list[bytes], now: float, wall: float) -> list[Instruction]:
+    def received(
+        self, peer: bytes, frames: list[bytes], now: float, wall: float
+    ) -> list[Instruction]:
         if isinstance(msg.from_agent(frames), msg.Bye):
             raise ZeroDivisionError("as an error in the core would")
         return super().received(peer, frames, now, wall)
@@ -49,11 +51,15 @@ class DeafServer(Server):
 
 
 def server(folder: Path, kind: type[Server] = Server) -> Server:
-    options = Options(folder, f"ipc://{folder}/socket", insecure=True)
-    return kind(options, StumblingCore(Settings(), Watchdog(Bounds())), FakeMemory(), FakeHandler())
+    options = CollectorOptions(folder, f"ipc://{folder}/socket", insecure=True)
+    return kind(
+        options, StumblingCore(Settings(), StallWatch(Bounds())), FakeMemory(), FakeHandler()
+    )
 
 
-def test_a_message_that_cannot_be_dealt_with_does_not_make_the_collector_deaf(tmp_path: Path) -> None:
+def test_a_message_that_cannot_be_dealt_with_does_not_make_the_collector_deaf(
+    tmp_path: Path,
+) -> None:
     async def life() -> None:
         collector = server(tmp_path)
         running = asyncio.create_task(collector.run())

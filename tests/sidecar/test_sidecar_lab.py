@@ -16,7 +16,7 @@ import pytest
 from lab import NODES, Cluster, unavailable, wait_until
 from watched import Watched
 
-from hangdoctor.incidents import Incidents
+from hangdoctor.storage.incidents import Incidents
 
 pytestmark = [pytest.mark.slurm, pytest.mark.torch]
 HEALS = """
@@ -71,7 +71,9 @@ def watched(cluster: Cluster) -> Iterator[Watched]:
 
 
 @pytest.mark.timeout(240)
-def test_a_stopped_rank_is_named_and_the_signal_of_the_configuration_continues_it(watched: Watched) -> None:
+def test_a_stopped_rank_is_named_and_the_signal_of_the_configuration_continues_it(
+    watched: Watched,
+) -> None:
     watched.signal(2, "STOP")
     found = watched.wait_verdict(1)
     assert (found.status, found.kind, found.ranks) == ("hang", "stopped", "2"), found.summary
@@ -91,7 +93,10 @@ def test_a_node_that_is_cut_off_and_comes_back(watched: Watched) -> None:
         watched.cluster.node("link-up", "n4")
     assert (found.status, found.kind, found.ranks) == ("hang", "unreachable", "3"), found.summary
     watched.wait_progress()
-    wait_until(lambda: watched.positions()["n4"].seq > before["n4"].seq + 10, "n4 reports again what it has kept")
+    wait_until(
+        lambda: watched.positions()["n4"].seq > before["n4"].seq + 10,
+        "n4 reports again what it has kept",
+    )
     assert all((p.received, p.lost) == (p.seq, 0) for p in watched.positions().values())
 
 
@@ -106,7 +111,9 @@ def test_a_loader_that_brings_nothing(watched: Watched) -> None:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("target", ["hostfile", "pbs"])
-def test_agents_by_ssh_and_by_mpiexec_come_go_and_leave_nothing(watched: Watched, target: str) -> None:
+def test_agents_by_ssh_and_by_mpiexec_come_go_and_leave_nothing(
+    watched: Watched, target: str
+) -> None:
     cluster = watched.cluster
     if not cluster.ssh:
         pytest.skip("needs sshd")
@@ -115,9 +122,19 @@ def test_agents_by_ssh_and_by_mpiexec_come_go_and_leave_nothing(watched: Watched
     folder, log = cluster.folder / target, cluster.folder / f"{target}.log"
     where = ["--hostfile", str(hosts)] if target == "hostfile" else ["--pbs"]
     process = watched.sidecar(
-        *where, "--folder", str(folder), "--job", f"slurm:{watched.id}", log=log, env={"PBS_NODEFILE": str(hosts)}
+        *where,
+        "--folder",
+        str(folder),
+        "--job",
+        f"slurm:{watched.id}",
+        log=log,
+        env={"PBS_NODEFILE": str(hosts)},
     )
-    wait_until(lambda: "its agent is here (4 nodes)" in log.read_text(), f"all agents: {log.read_text()}", 60)
+    wait_until(
+        lambda: "its agent is here (4 nodes)" in log.read_text(),
+        f"all agents: {log.read_text()}",
+        60,
+    )
     own = f"--folder {folder}"
     collector = next(p for p in cluster.processes("login", own))
     os.kill(collector, signal.SIGUSR1)
@@ -127,7 +144,11 @@ def test_agents_by_ssh_and_by_mpiexec_come_go_and_leave_nothing(watched: Watched
     ]  # fmt: skip
     os.kill(collector, signal.SIGTERM)
     wait_until(lambda: process.poll() is not None, "the sidecar ends", 30)
-    wait_until(lambda: not any(cluster.processes(f"n{n + 1}", own) for n in range(NODES)), "no agent is left", 30)
+    wait_until(
+        lambda: not any(cluster.processes(f"n{n + 1}", own) for n in range(NODES)),
+        "no agent is left",
+        30,
+    )
 
 
 @pytest.mark.timeout(240)
@@ -145,11 +166,17 @@ def test_a_killed_rank_and_scancel(watched: Watched) -> None:
     assert watched.cluster.login(*act) == "scancel: scancel ended with 0"
     wait_until(lambda: watched.processes[0].poll() is not None, "the sidecar ends with its job", 60)
     assert not watched.cluster.processes("n1", "hangdoctor agent")
-    wait_until(lambda: watched.cluster.login("squeue", "-h", "-s", "-j", watched.id) == "", "no step is left in squeue", 60)
+    wait_until(
+        lambda: watched.cluster.login("squeue", "-h", "-s", "-j", watched.id) == "",
+        "no step is left in squeue",
+        60,
+    )
 
 
 @pytest.mark.timeout(240)
-def test_the_job_script_watches_its_own_job_and_requeues_it(cluster: Cluster, watched: Watched, tmp_path: Path) -> None:
+def test_the_job_script_watches_its_own_job_and_requeues_it(
+    cluster: Cluster, watched: Watched, tmp_path: Path
+) -> None:
     config = cluster.folder / "requeue.toml"
     config.write_text('[[action]]\nkind = "requeue"\n')
     job = Watched(cluster, "script", NODES, 29755)
@@ -158,7 +185,15 @@ def test_the_job_script_watches_its_own_job_and_requeues_it(cluster: Cluster, wa
     (job.control / "skip").write_text("1")
     found = job.wait_verdict(1)
     assert (found.status, found.ranks) == ("hang", "1"), found.summary
-    wait_until(lambda: "Restarts=1" in cluster.login("scontrol", "show", "job", job.id), f"it is requeued: {job.text()}", 60)
+    wait_until(
+        lambda: "Restarts=1" in cluster.login("scontrol", "show", "job", job.id),
+        f"it is requeued: {job.text()}",
+        60,
+    )
     wait_until(lambda: cluster.state(job.id) == "PENDING", "it waits to run again", 60)
-    wait_until(lambda: not any(cluster.processes(f"n{n + 1}", "hangdoctor") for n in range(NODES)), "its sidecar has ended", 60)
+    wait_until(
+        lambda: not any(cluster.processes(f"n{n + 1}", "hangdoctor") for n in range(NODES)),
+        "its sidecar has ended",
+        60,
+    )
     cluster.login("scancel", job.id)

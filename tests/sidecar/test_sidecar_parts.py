@@ -16,13 +16,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hangdoctor import actions, bundle
-from hangdoctor.cli.concluding import Handler
-from hangdoctor.collector import address, keys
-from hangdoctor.collector.spool import Spool
 from hangdoctor.errors import BadInput, BundleError, CollectorError, UsageError
-from hangdoctor.incidents import Incident, Incidents
-from hangdoctor.model import Cause, Diagnosis, Job, JobCapture, RankLine
+from hangdoctor.model.capture import JobCapture
+from hangdoctor.model.diagnosis import Cause, Diagnosis, Job, RankLine
+from hangdoctor.sidecar import actions
+from hangdoctor.sidecar.concluding import Handler
+from hangdoctor.storage import bundle
+from hangdoctor.storage.incidents import Incident, Incidents
+from hangdoctor.transport import address, keys
+from hangdoctor.transport.spool import Spool
 
 
 def diagnosis(summary: str = "Rank 3 is stopped.", confidence: float = 0.9) -> Diagnosis:
@@ -34,7 +36,9 @@ def diagnosis(summary: str = "Rank 3 is stopped.", confidence: float = 0.9) -> D
 # ----------------------------------------------------------------- spool
 
 
-def test_the_spool_gives_back_in_order_what_is_not_acknowledged_also_after_a_kill(tmp_path: Path) -> None:
+def test_the_spool_gives_back_in_order_what_is_not_acknowledged_also_after_a_kill(
+    tmp_path: Path,
+) -> None:
     spool = Spool(tmp_path / "s")
     for i in range(1, 101):
         assert spool.put(b"%d" % i) == i
@@ -84,7 +88,10 @@ def test_a_disk_that_takes_nothing_does_no_harm() -> None:
 def save(folder: Path, n: int = 1) -> list[str]:
     incidents = Incidents(folder)
     capture = JobCapture("slurm:7.0", taken=1_700_000_000.0)
-    return [incidents.save(capture, diagnosis(f"Rank 3, time {i}."), "report", "stall").id for i in range(n)]
+    return [
+        incidents.save(capture, diagnosis(f"Rank 3, time {i}."), "report", "stall").id
+        for i in range(n)
+    ]
 
 
 def test_incidents_are_kept_found_and_pruned(tmp_path: Path) -> None:
@@ -106,9 +113,13 @@ def test_after_a_crash_at_any_point_folder_and_index_agree(tmp_path: Path) -> No
     one, two, three = save(tmp_path, 3)
     folder = tmp_path / "incidents"
     with sqlite3.connect(folder / "index.sqlite") as db:
-        db.execute("UPDATE incidents SET state='open', status='' WHERE id=?", (one,))  # after its bundle, before its row
+        db.execute(
+            "UPDATE incidents SET state='open', status='' WHERE id=?", (one,)
+        )  # after its bundle, before its row
         db.execute("DELETE FROM incidents WHERE id=?", (two,))  # the index is older than the folder
-        db.execute("INSERT INTO incidents (id, job, at, reason, state) VALUES ('20200101-000000-x', 'x', 1.0, 'stall', 'open')")
+        db.execute(
+            "INSERT INTO incidents (id, job, at, reason, state) VALUES ('20200101-000000-x', 'x', 1.0, 'stall', 'open')"
+        )
     rows = {r.id: r for r in Incidents(tmp_path).rows()}
     assert (rows[one].state, rows[one].status) == ("saved", "hang")
     assert (rows[two].state, rows[two].kind) == ("saved", "stopped")
@@ -130,7 +141,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 256 KiB."""
     place = tmp_path / "small"
     place.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)], capture_output=True)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)], capture_output=True
+    )
     if done.returncode:
         pytest.skip("needs the right to mount")
     yield place
@@ -176,12 +189,19 @@ def test_a_reader_that_opens_them_while_one_is_kept_takes_nothing_away(tmp_path:
 
     Between(tmp_path)
     [row] = Incidents(tmp_path).rows()
-    assert (row.state, row.actions) == ("saved", "command: true ended with 0") and "beside" not in row.reason
+    assert (row.state, row.actions) == (
+        "saved",
+        "command: true ended with 0",
+    ) and "beside" not in row.reason
 
 
 def test_what_the_collector_remembers_is_kept_as_one(tmp_path: Path) -> None:
     Incidents(tmp_path).put({"a": b"1", "b": b"2"})
-    assert (Incidents(tmp_path).get("a"), Incidents(tmp_path).get("b"), Incidents(tmp_path).get("c")) == (b"1", b"2", None)
+    assert (
+        Incidents(tmp_path).get("a"),
+        Incidents(tmp_path).get("b"),
+        Incidents(tmp_path).get("c"),
+    ) == (b"1", b"2", None)
 
 
 # ----------------------------------------------------------------- keys and addresses
@@ -202,9 +222,20 @@ def test_keys_are_private_made_once_and_refused_when_they_are_not_private(tmp_pa
 
 
 def test_plaintext_stays_on_this_machine() -> None:
-    for good in ("tcp://127.0.0.1:7000", "tcp://localhost:7000", "ipc:///tmp/x", "tcp://127.0.0.1:*"):
+    for good in (
+        "tcp://127.0.0.1:7000",
+        "tcp://localhost:7000",
+        "ipc:///tmp/x",
+        "tcp://127.0.0.1:*",
+    ):
         assert address.check(good, insecure=True) == good
-    for bad in ("tcp://node1:7000", "tcp://0.0.0.0:7000", "tcp://*:*", "tcp://10.0.0.1:7000", "tcp://127.0.0.1.evil.org:1"):
+    for bad in (
+        "tcp://node1:7000",
+        "tcp://0.0.0.0:7000",
+        "tcp://*:*",
+        "tcp://10.0.0.1:7000",
+        "tcp://127.0.0.1.evil.org:1",
+    ):
         with pytest.raises(UsageError):
             address.check(bad, insecure=True)
         address.check(bad, insecure=False)
@@ -245,23 +276,31 @@ def test_cool_down_dry_run_status_and_confidence_hold_actions_back(tmp_path: Pat
     assert actions.Actor(told).act(verdict(status="unknown"), 0.0) == []
     actor = actions.Actor(told)
     assert "below 50%" in actor.act(verdict(confidence=0.1), 0.0)[0]
-    assert actor.act(verdict(), 1.0) == ["command: touch ended with 0"]  # what was left out was no act
+    assert actor.act(verdict(), 1.0) == [
+        "command: touch ended with 0"
+    ]  # what was left out was no act
     assert "cool-down" in actor.act(verdict(), 51.0)[0]
     assert actor.act(verdict(), 102.0) == ["command: touch ended with 0"]
 
 
 def test_the_cool_down_outlives_the_collector(tmp_path: Path) -> None:
     """One that is restarted sees the same stall again: it must not requeue the job twice."""
-    told = config(tmp_path, f'[[action]]\nkind = "command"\ncommand = ["touch", "{tmp_path / "done"}"]\n')
+    told = config(
+        tmp_path, f'[[action]]\nkind = "command"\ncommand = ["touch", "{tmp_path / "done"}"]\n'
+    )
     first, second = (Handler(Incidents(tmp_path), actions.Actor(told)) for _ in range(2))
     assert first.actor.act(verdict(), time.monotonic()) == ["command: touch ended with 0"]
-    assert second.actor.act(verdict(), time.monotonic()) == ["command: touch ended with 0"]  # it began before
+    assert second.actor.act(verdict(), time.monotonic()) == [
+        "command: touch ended with 0"
+    ]  # it began before
     third = Handler(Incidents(tmp_path), actions.Actor(told))
     assert "cool-down" in third.actor.act(verdict(), time.monotonic())[0]
 
 
 def test_an_action_that_hangs_is_ended(tmp_path: Path) -> None:
-    told = config(tmp_path, '[[action]]\nkind = "command"\ncommand = ["sleep", "600"]\ntimeout_s = 0.2\n')
+    told = config(
+        tmp_path, '[[action]]\nkind = "command"\ncommand = ["sleep", "600"]\ntimeout_s = 0.2\n'
+    )
     begin = time.monotonic()
     [line] = actions.Actor(told).act(verdict(), 0.0)
     assert "was killed after" in line and time.monotonic() - begin < 60
@@ -297,7 +336,9 @@ def test_a_webhook_gets_json(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("said", [b"garbage\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: "])
-def test_a_webhook_that_answers_nonsense_or_half_holds_nobody_up(tmp_path: Path, said: bytes) -> None:
+def test_a_webhook_that_answers_nonsense_or_half_holds_nobody_up(
+    tmp_path: Path, said: bytes
+) -> None:
     done = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
 

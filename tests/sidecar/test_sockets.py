@@ -14,10 +14,9 @@ import zmq
 from sidecar_stage import Job, Start
 from stage import hangdoctor, wait_until
 
-from hangdoctor import messages as msg
-from hangdoctor import node_packing as packing
-from hangdoctor.collector import address, keys
-from hangdoctor.collector.parts import Position
+from hangdoctor.collector.instructions import Position
+from hangdoctor.transport import address, capture_codec, keys
+from hangdoctor.transport import messages as msg
 
 
 def answer(socket: Any, seconds: float = 20.0) -> msg.FromCollector:
@@ -36,15 +35,22 @@ def test_a_collector_that_is_killed_and_started_again_misses_and_doubles_nothing
     job.rank(0, "restart-test")
     for node in ("na", "nb", "nc", "nd"):
         agents.append(job.agent(node, "restart-test"))
-    wait_until(lambda: len(job.positions()) == 4 and all(p.received > 0 for p in job.positions().values()), "all report")
+    wait_until(
+        lambda: len(job.positions()) == 4 and all(p.received > 0 for p in job.positions().values()),
+        "all report",
+    )
     for _ in range(2):
         before = {n: p.seq for n, p in job.positions().items()}
         collector.kill()
         collector.wait()
         said = job.said("collector", "its agent is here")
         collector = job.collector()
-        wait_until(lambda n=said: job.said("collector", "its agent is here") >= n + 4, "all are back", 60)  # type: ignore[misc]
-        wait_until(lambda b=before: all(p.seq > b[n] for n, p in job.positions().items()), "all go on")  # type: ignore[misc]
+        wait_until(
+            lambda n=said: job.said("collector", "its agent is here") >= n + 4, "all are back", 60
+        )  # type: ignore[misc]
+        wait_until(
+            lambda b=before: all(p.seq > b[n] for n, p in job.positions().items()), "all go on"
+        )  # type: ignore[misc]
     for agent in agents:
         agent.terminate()
         assert agent.wait(timeout=20) == 0
@@ -85,7 +91,10 @@ def test_strangers_are_refused_and_counted_and_the_other_side_is_checked(job: Jo
     job.collector()
     with job.peer(own=False) as stranger, job.peer() as known:
         stranger.send_multipart(msg.encode(msg.Hello("stranger", "n1")))
-        wait_until(lambda: job.said("collector", "an unknown key was refused") > 0, "the stranger is counted")
+        wait_until(
+            lambda: job.said("collector", "an unknown key was refused") > 0,
+            "the stranger is counted",
+        )
         greet(known, "n2")
         assert not stranger.poll(0)
     plain = zmq.Context()
@@ -104,7 +113,11 @@ def test_strangers_are_refused_and_counted_and_the_other_side_is_checked(job: Jo
 
 def test_hostile_peers_with_the_key_cost_the_others_nothing(job: Job) -> None:
     collector = job.collector()
-    with job.peer(name=b"good") as good, job.peer(name=b"bad") as bad, job.peer(name=b"huge") as huge:
+    with (
+        job.peer(name=b"good") as good,
+        job.peer(name=b"bad") as bad,
+        job.peer(name=b"huge") as huge,
+    ):
         greet(good, "n1")
         for i in range(1000):
             bad.send_multipart([msg.PROTOCOL, os.urandom(i % 300)])
@@ -119,14 +132,17 @@ def test_hostile_peers_with_the_key_cost_the_others_nothing(job: Job) -> None:
             while acked < 5:
                 told = answer(good)
                 acked = told.acked if isinstance(told, msg.Ack) else acked
-            wait_until(lambda: job.said("collector", "is cut off") >= 2, "garbage and flood are cut off")
+            wait_until(
+                lambda: job.said("collector", "is cut off") >= 2, "garbage and flood are cut off"
+            )
     assert collector.poll() is None
     assert job.positions()["n1"].received == 5
 
 
 def test_the_soft_limit_of_open_files_is_no_limit_of_nodes(job: Job) -> None:
-    low = "import os, resource as r, sys; r.setrlimit(r.RLIMIT_NOFILE, (64, r.getrlimit(r.RLIMIT_NOFILE)[1])); " + (
-        "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    low = (
+        "import os, resource as r, sys; r.setrlimit(r.RLIMIT_NOFILE, (64, r.getrlimit(r.RLIMIT_NOFILE)[1])); "
+        + ("os.execv(sys.executable, [sys.executable, *sys.argv[1:]])")
     )
     begin = job.begin
     job.begin = lambda name, *argv: begin(name, "-c", low, *argv)
@@ -136,30 +152,54 @@ def test_the_soft_limit_of_open_files_is_no_limit_of_nodes(job: Job) -> None:
             greet(stack.enter_context(job.peer(name=b"p%d" % number)), f"n{number}")
 
 
-def test_another_version_is_refused_with_a_clear_line_on_both_sides(job: Job, tmp_path: Path) -> None:
+def test_another_version_is_refused_with_a_clear_line_on_both_sides(
+    job: Job, tmp_path: Path
+) -> None:
     job.collector()
     with job.peer() as old:
         old.send_multipart([b"hangdoctor/2", b"whatever"])
         told = answer(old)
         assert isinstance(told, msg.Rejected) and "hangdoctor/2" in told.why
-    wait_until(lambda: job.said("collector", "the other side speaks hangdoctor/2") == 1, "the line in the log")
+    wait_until(
+        lambda: job.said("collector", "the other side speaks hangdoctor/2") == 1,
+        "the line in the log",
+    )
 
 
 def test_a_collector_that_cannot_start_says_why(job: Job, tmp_path: Path) -> None:
     job.collector()
     taken = address.published(job.folder)
-    other = hangdoctor("collect", "--folder", str(tmp_path / "other"), "--bind", taken, cwd=tmp_path, code=1)
+    other = hangdoctor(
+        "collect", "--folder", str(tmp_path / "other"), "--bind", taken, cwd=tmp_path, code=1
+    )
     assert "cannot listen on" in other.stderr
     refused = hangdoctor(
-        "collect", "--folder", str(tmp_path / "o"), "--insecure", "--bind", "tcp://*:7001", cwd=tmp_path, code=2
+        "collect",
+        "--folder",
+        str(tmp_path / "o"),
+        "--insecure",
+        "--bind",
+        "tcp://*:7001",
+        cwd=tmp_path,
+        code=2,
     )
     assert "--insecure is for this machine only" in refused.stderr
     unreachable = hangdoctor(
-        "agent", "--insecure", "--collector", "tcp://127.0.0.1:*", "--spool", str(tmp_path / "s"), cwd=tmp_path, code=1
+        "agent",
+        "--insecure",
+        "--collector",
+        "tcp://127.0.0.1:*",
+        "--spool",
+        str(tmp_path / "s"),
+        cwd=tmp_path,
+        code=1,
     )
     assert "nothing can be reached at" in unreachable.stderr
     assert "no folder named" in hangdoctor("collect", cwd=tmp_path, code=2).stderr
-    assert "no target named" in hangdoctor("sidecar", "--folder", str(tmp_path / "o"), cwd=tmp_path, code=2).stderr
+    assert (
+        "no target named"
+        in hangdoctor("sidecar", "--folder", str(tmp_path / "o"), cwd=tmp_path, code=2).stderr
+    )
 
 
 class FakeCollector:
@@ -189,7 +229,9 @@ class FakeCollector:
         self.socket.send_multipart([self.peer, *msg.encode(message)])
 
 
-def test_one_agent_captures_declines_survives_nonsense_and_ends_with_its_job(job: Job, start: Start) -> None:
+def test_one_agent_captures_declines_survives_nonsense_and_ends_with_its_job(
+    job: Job, start: Start
+) -> None:
     collector = FakeCollector()
     rank = job.rank(3, "fake-test")
     agent = start(
@@ -208,9 +250,14 @@ def test_one_agent_captures_declines_survives_nonsense_and_ends_with_its_job(job
     assert collector.next(msg.Declined).id == "c2"
     captured = collector.next(msg.Captured)
     assert (captured.id, captured.error) == ("c1", "")
-    capture = packing.unpack_capture(captured.body)
+    capture = capture_codec.unpack_capture(captured.body)
     assert [(r.rank, len(r.samples)) for r in capture.ranks] == [(3, 2)]
-    for frames in ([b"", b""], [msg.PROTOCOL, b"\xff"], [b"hangdoctor/9", b""], [msg.PROTOCOL, b"x", b"y"]):
+    for frames in (
+        [b"", b""],
+        [msg.PROTOCOL, b"\xff"],
+        [b"hangdoctor/9", b""],
+        [msg.PROTOCOL, b"x", b"y"],
+    ):
         collector.socket.send_multipart([collector.peer, *frames])
     collector.say(msg.WhoAreYou())
     assert collector.next(msg.Hello).agent == hello.agent
@@ -227,7 +274,9 @@ def test_one_agent_captures_declines_survives_nonsense_and_ends_with_its_job(job
     collector.context.destroy(linger=0)
 
 
-def test_a_collector_that_is_restarted_hears_of_ranks_that_stand_still(job: Job, start: Start) -> None:
+def test_a_collector_that_is_restarted_hears_of_ranks_that_stand_still(
+    job: Job, start: Start
+) -> None:
     """A job hangs, nothing changes: a collector that came later would never see that it does."""
     collector = FakeCollector()
     job.rank(0, "still-test")
@@ -243,7 +292,9 @@ def test_a_collector_that_is_restarted_hears_of_ranks_that_stand_still(job: Job,
         collector.say(msg.WhoAreYou())
         collector.next(msg.Hello)
         collector.say(msg.Welcome(collector.reports[-1].seq))
-        assert any(collector.next(msg.Report).ranks for _ in range(3))  # one or two may have been under way
+        assert any(
+            collector.next(msg.Report).ranks for _ in range(3)
+        )  # one or two may have been under way
     collector.context.destroy(linger=0)
 
 
@@ -256,7 +307,9 @@ def test_a_locked_index_does_not_hold_up_the_watch(job: Job) -> None:
         index.execute("BEGIN EXCLUSIVE")
         asked = None
         for seq in range(1, 200):
-            socket.send_multipart(msg.encode(msg.Report(seq, 1, 0.0, [msg.RankNow(0, idle_s=0.2 * seq, box=True)])))
+            socket.send_multipart(
+                msg.encode(msg.Report(seq, 1, 0.0, [msg.RankNow(0, idle_s=0.2 * seq, box=True)]))
+            )
             while asked is None and socket.poll(200):
                 told = msg.from_collector(socket.recv_multipart())
                 asked = told if isinstance(told, msg.Capture) else None

@@ -10,23 +10,27 @@ import pytest
 from sidecar_stage import Job
 from stage import wait_until
 
-from agents import trace_request
-from hangdoctor import messages as msg
-from hangdoctor.collector.parts import Position, Send
-from hangdoctor.collector.requests import TraceRequests, put_trace
+from hangdoctor.agents import trace_request
+from hangdoctor.collector.instructions import Position, Send
+from hangdoctor.collector.operator_requests import TraceRequests, put_trace
 from hangdoctor.collector.state import Core, Settings
 from hangdoctor.errors import BadInput, WireError
-from hangdoctor.watchdog import Settings as Bounds
-from hangdoctor.watchdog import Watchdog
+from hangdoctor.transport import messages as msg
+from hangdoctor.watch.stall_watch import Settings as Bounds
+from hangdoctor.watch.stall_watch import StallWatch
 
 WANTED = msg.Trace(3, True, ["train", "deepspeed"], ["torch.nn"], 10, "0-7")
 
 
-def test_a_request_reaches_the_ranks_through_collector_and_agent_also_those_that_come_later(job: Job) -> None:
+def test_a_request_reaches_the_ranks_through_collector_and_agent_also_those_that_come_later(
+    job: Job,
+) -> None:
     rank = job.rank_with_box(0, "trace-test")
     job.collector()
     put_trace(job.folder, WANTED)
-    wait_until(lambda: job.said("collector", "traces are switched on") == 1, "the collector has seen it")
+    wait_until(
+        lambda: job.said("collector", "traces are switched on") == 1, "the collector has seen it"
+    )
     job.agent("na", "trace-test")  # said hello after the request
     [box] = (job.logs / "boxes").rglob("*.blackbox")
     told = box.parent / "hangdoctor-trace.json"
@@ -41,24 +45,37 @@ def test_a_request_reaches_the_ranks_through_collector_and_agent_also_those_that
         "serial": 4, "on": False, "follow": [], "ignore": [], "from_iteration": None, "ranks": None,
     }  # fmt: skip
     (job.folder / "trace.json").write_text("{}")
-    wait_until(lambda: job.said("collector", "is no request for traces") == 1, "nonsense is said to be it")
+    wait_until(
+        lambda: job.said("collector", "is no request for traces") == 1, "nonsense is said to be it"
+    )
     assert rank.poll() is None
 
 
 def test_a_request_that_comes_before_a_box_reaches_it(job: Job) -> None:
     job.collector()
     put_trace(job.folder, WANTED)
-    wait_until(lambda: job.said("collector", "traces are switched on") == 1, "the collector has seen it")
+    wait_until(
+        lambda: job.said("collector", "traces are switched on") == 1, "the collector has seen it"
+    )
     job.rank(0, "early-test")
     job.agent("na", "early-test")
-    wait_until(lambda: job.positions().get("na", Position()).received > 1, "the agent knows the job and was told")
+    wait_until(
+        lambda: job.positions().get("na", Position()).received > 1,
+        "the agent knows the job and was told",
+    )
     job.rank_with_box(1, "early-test")
-    wait_until(lambda: list((job.logs / "boxes").rglob("hangdoctor-trace.json")) != [], "the request lies beside the box")
+    wait_until(
+        lambda: list((job.logs / "boxes").rglob("hangdoctor-trace.json")) != [],
+        "the request lies beside the box",
+    )
 
 
 def test_every_agent_is_told_once_and_a_new_one_at_its_hello() -> None:
-    core = Core(Settings(), Watchdog(Bounds()))
-    hello = [core.received(n, msg.encode(msg.Hello(f"a-{n.decode()}", n.decode())), 1.0, 0.0) for n in (b"n1", b"n2")]
+    core = Core(Settings(), StallWatch(Bounds()))
+    hello = [
+        core.received(n, msg.encode(msg.Hello(f"a-{n.decode()}", n.decode())), 1.0, 0.0)
+        for n in (b"n1", b"n2")
+    ]
     assert all(not isinstance(i, Send) or i.message != WANTED for out in hello for i in out)
     assert core.switch_trace(WANTED) == [Send(b"n1", WANTED), Send(b"n2", WANTED)]
     late = core.received(b"n3", msg.encode(msg.Hello("a-n3", "n3")), 2.0, 0.0)
@@ -72,7 +89,9 @@ def test_a_message_names_no_path_and_has_limits(tmp_path: Path) -> None:
         body = {"type": "Trace", "serial": 1, "on": True} | {field: bad}
         with pytest.raises(WireError):
             msg.from_collector([msg.PROTOCOL, msgspec.msgpack.encode(body)])
-    extra = msgspec.msgpack.encode({"type": "Trace", "serial": 1, "on": True, "path": "/etc/passwd", "command": "rm"})
+    extra = msgspec.msgpack.encode(
+        {"type": "Trace", "serial": 1, "on": True, "path": "/etc/passwd", "command": "rm"}
+    )
     wanted = msg.from_collector([msg.PROTOCOL, extra])
     assert isinstance(wanted, msg.Trace)
     assert trace_request.put(wanted, [tmp_path]) == []

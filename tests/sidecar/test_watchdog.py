@@ -8,14 +8,16 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from hangdoctor.clock import FakeClock
-from hangdoctor.messages import RankNow
-from hangdoctor.watchdog import WORKING, Learned, Settings, Stall, Watchdog
+from hangdoctor.transport.messages import RankNow
+from hangdoctor.watch.stall_watch import WORKING, Learned, Settings, Stall, StallWatch
 
 
 class FakeJob:
     """Eight ranks on four nodes. `plan` yields (seconds until the next progress, phase, busy meanwhile)."""
 
-    def __init__(self, plan: Iterator[tuple[float, str, bool]], watchdog: Watchdog, box: bool = True) -> None:
+    def __init__(
+        self, plan: Iterator[tuple[float, str, bool]], watchdog: StallWatch, box: bool = True
+    ) -> None:
         self.clock = FakeClock()
         self.plan, self.dog, self.box = plan, watchdog, box
         self.event, self.phase, self.busy = 0.0, "", False
@@ -29,7 +31,9 @@ class FakeJob:
             seconds, self.phase, self.busy = next(self.plan)
             self.next = self.event + seconds
 
-    def run(self, seconds: float, on_tick: Callable[[float], None] = lambda now: None) -> list[Stall]:
+    def run(
+        self, seconds: float, on_tick: Callable[[float], None] = lambda now: None
+    ) -> list[Stall]:
         """Let time pass second by second, as the collector sees it; the stalls that were declared."""
         found = []
         end = self.clock.monotonic() + seconds
@@ -39,7 +43,13 @@ class FakeJob:
             self.advance()
             for node in set(range(4)) - self.deaf:
                 ranks = [
-                    RankNow(r, idle_s=max(0.0, now - self.event), phase=self.phase, busy=self.busy and r == 0, box=self.box)
+                    RankNow(
+                        r,
+                        idle_s=max(0.0, now - self.event),
+                        phase=self.phase,
+                        busy=self.busy and r == 0,
+                        box=self.box,
+                    )
                     for r in (2 * node, 2 * node + 1)
                 ]
                 self.dog.report(now, ranks)
@@ -71,7 +81,11 @@ def restless(seed: int, step: float, marks: bool) -> Iterator[tuple[float, str, 
     yield 70.0, "", True  # compiling
     while True:
         for _ in range(int(120 / step)):
-            yield step * (5 if chance.random() < 0.02 else chance.uniform(0.8, 1.3)), "train" if marks else "", False
+            yield (
+                step * (5 if chance.random() < 0.02 else chance.uniform(0.8, 1.3)),
+                "train" if marks else "",
+                False,
+            )
         for _ in range(5):
             yield chance.uniform(2, 8), "evaluation" if marks else "", not marks
         yield chance.uniform(30, 60), "checkpoint" if marks else "", not marks
@@ -81,10 +95,12 @@ def test_half_an_hour_of_a_restless_job_raises_no_alarm() -> None:
     for seed in range(3):
         for step in (0.2, 1.0, 4.0):
             for marks in (True, False):
-                job = FakeJob(restless(seed, step, marks), Watchdog(Settings()))
+                job = FakeJob(restless(seed, step, marks), StallWatch(Settings()))
 
                 def pause(now: float, job: FakeJob = job) -> None:
-                    if int(now) == 900:  # the whole machine stands still for ten minutes: its clocks go on
+                    if (
+                        int(now) == 900
+                    ):  # the whole machine stands still for ten minutes: its clocks go on
                         job.clock.advance(600.0)
                         job.event += 600.0
                         job.next += 600.0
@@ -94,7 +110,7 @@ def test_half_an_hour_of_a_restless_job_raises_no_alarm() -> None:
 
 
 def test_a_fast_job_that_stops_is_seen_within_seconds_and_once() -> None:
-    job = FakeJob(then_stuck(0.2, 60), Watchdog(Settings()))
+    job = FakeJob(then_stuck(0.2, 60), StallWatch(Settings()))
     assert job.run(60) == []
     [stall] = job.run(600)
     assert 5 < stall.age_s < 9
@@ -102,43 +118,53 @@ def test_a_fast_job_that_stops_is_seen_within_seconds_and_once() -> None:
 
 
 def test_a_slow_job_gets_the_time_that_its_steps_need() -> None:
-    job = FakeJob(then_stuck(10.0, 300), Watchdog(Settings()))
+    job = FakeJob(then_stuck(10.0, 300), StallWatch(Settings()))
     [stall] = job.run(1000)
     assert 50 < stall.age_s < 70  # five times a step of 10 s is a slow step
 
 
 def test_before_the_first_rhythm_the_bound_is_long() -> None:
-    [stall] = FakeJob(then_stuck(1.0, 3), Watchdog(Settings())).run(400)
+    [stall] = FakeJob(then_stuck(1.0, 3), StallWatch(Settings())).run(400)
     assert stall.bound_s == Settings().start_s
 
 
 def test_steps_are_a_rhythm_where_no_operation_is_seen_but_the_first() -> None:
     """DistributedDataParallel: the ranks' last recorded operation is init_process_group for ever, their optimizers step."""
-    dog = Watchdog(Settings())
+    dog = StallWatch(Settings())
     found = []
     for tenth in range(10, 600):
         steps = min(tenth, 300) // 3
         idle = max(0.0, (tenth - 300) / 10)
-        dog.report(tenth / 10, [RankNow(r, idle_s=idle, iteration=steps, op="init_process_group", box=True) for r in range(4)])
+        dog.report(
+            tenth / 10,
+            [
+                RankNow(r, idle_s=idle, iteration=steps, op="init_process_group", box=True)
+                for r in range(4)
+            ],
+        )
         stall = dog.tick(tenth / 10)
         found += [stall] if stall is not None else []
     assert dog.learned.warm and len(found) == 1 and found[0].age_s < 9
 
 
 def test_setting_up_is_no_rhythm() -> None:
-    dog = Watchdog(Settings())
+    dog = StallWatch(Settings())
     for second in range(1, 30):
-        dog.report(float(second), [RankNow(r, op="store_wait", inside=True, box=True) for r in range(4)])
+        dog.report(
+            float(second), [RankNow(r, op="store_wait", inside=True, box=True) for r in range(4)]
+        )
     assert not dog.learned.warm
     for second in range(30, 45):
-        dog.report(float(second), [RankNow(r, op="all_reduce", inside=True, box=True) for r in range(4)])
+        dog.report(
+            float(second), [RankNow(r, op="all_reduce", inside=True, box=True) for r in range(4)]
+        )
     assert dog.learned.warm
 
 
 def test_a_fixed_bound_holds_from_the_start() -> None:
-    [stall] = FakeJob(then_stuck(1.0, 3), Watchdog(Settings(stall_after_s=20))).run(400)
+    [stall] = FakeJob(then_stuck(1.0, 3), StallWatch(Settings(stall_after_s=20))).run(400)
     assert 20 < stall.age_s <= 22
-    [stall] = FakeJob(then_stuck(1.0, 3), Watchdog(Settings(stall_after_s=900))).run(1000)
+    [stall] = FakeJob(then_stuck(1.0, 3), StallWatch(Settings(stall_after_s=900))).run(1000)
     assert stall.bound_s == 900  # also beyond the process groups' own time-out: it was asked for
 
 
@@ -148,7 +174,7 @@ def test_work_outside_of_operations_has_a_bound_of_its_own() -> None:
             yield 0.2, "", False
         yield 1e9, "", True  # a loop without an end
 
-    [stall] = FakeJob(plan(), Watchdog(Settings())).run(400)
+    [stall] = FakeJob(plan(), StallWatch(Settings())).run(400)
     assert stall.phase == WORKING
     assert 119 < stall.age_s < 125
 
@@ -160,28 +186,31 @@ def test_when_a_rank_is_lost_the_work_of_the_others_is_no_excuse() -> None:
         yield 1e9, "", True  # rank 0 spins, in vain
 
     for finished, bound in ((False, 6.0), (True, 120.0)):
-        job = FakeJob(plan(), Watchdog(Settings()))
+        job = FakeJob(plan(), StallWatch(Settings()))
         job.run(62)
         job.deaf = {3}
-        job.dog.report(job.clock.monotonic(), [RankNow(7, box=True, over=True, finished=finished), RankNow(6, box=True)])
+        job.dog.report(
+            job.clock.monotonic(),
+            [RankNow(7, box=True, over=True, finished=finished), RankNow(6, box=True)],
+        )
         [stall] = job.run(200)
         assert stall.bound_s == bound
 
 
 def test_ranks_without_a_box_are_judged_slowly() -> None:
-    [stall] = FakeJob(then_stuck(0.2, 60), Watchdog(Settings()), box=False).run(900)
+    [stall] = FakeJob(then_stuck(0.2, 60), StallWatch(Settings()), box=False).run(900)
     assert stall.bound_s == Settings().floor_blind_s
 
 
 def test_when_nobody_reports_nothing_is_said() -> None:
-    job = FakeJob(steady(), Watchdog(Settings()))
+    job = FakeJob(steady(), StallWatch(Settings()))
     job.run(60)
     job.deaf = {0, 1, 2, 3}
     assert job.run(600) == []
 
 
 def test_one_node_that_is_silent_does_not_hide_a_stall() -> None:
-    job = FakeJob(then_stuck(0.2, 60), Watchdog(Settings()))
+    job = FakeJob(then_stuck(0.2, 60), StallWatch(Settings()))
     job.run(60)
     job.deaf = {2}
     assert len(job.run(60)) == 1
@@ -195,7 +224,7 @@ def test_after_a_stall_the_job_is_watched_again_and_the_stall_is_not_learned() -
             yield 100.0, "", False
         yield from steady()
 
-    stalls = FakeJob(plan(), Watchdog(Settings())).run(500)
+    stalls = FakeJob(plan(), StallWatch(Settings())).run(500)
     assert [round(s.bound_s) for s in stalls] == [6, 6]
 
 
@@ -210,7 +239,7 @@ def test_a_recovery_in_fits_and_starts_is_not_learned_either() -> None:
             yield 0.2, "", False
         yield 1e9, "", False
 
-    stalls = FakeJob(plan(), Watchdog(Settings())).run(300)
+    stalls = FakeJob(plan(), StallWatch(Settings())).run(300)
     assert [round(s.bound_s) for s in stalls] == [6, 6]
 
 
@@ -221,7 +250,7 @@ def test_a_false_alarm_teaches_it() -> None:
                 yield 0.2, "", False
             yield 20.0, "", False
 
-    job = FakeJob(plan(), Watchdog(Settings()))
+    job = FakeJob(plan(), StallWatch(Settings()))
     found: list[Stall] = []
     while job.clock.monotonic() < 400:
         found += job.run(1)
@@ -231,24 +260,24 @@ def test_a_false_alarm_teaches_it() -> None:
 
 
 def test_what_it_learned_outlives_a_restart() -> None:
-    job = FakeJob(steady(), Watchdog(Settings()))
+    job = FakeJob(steady(), StallWatch(Settings()))
     job.run(60)
     kept = msgspec.json.decode(msgspec.json.encode(job.dog.learned), type=Learned)
-    again = FakeJob(then_stuck(0.2, 3), Watchdog(Settings(), kept))
+    again = FakeJob(then_stuck(0.2, 3), StallWatch(Settings(), kept))
     [stall] = again.run(30)
     assert stall.bound_s < 10
 
 
 def test_a_clock_of_a_node_that_is_set_does_not_matter() -> None:
     """Reports carry ages, not times; an age beyond all measure is no progress and no harm."""
-    job = FakeJob(steady(), Watchdog(Settings()))
+    job = FakeJob(steady(), StallWatch(Settings()))
     job.run(60)
     job.dog.report(job.clock.monotonic(), [RankNow(0, idle_s=3600.0)])
     assert job.run(60) == []
 
 
 def test_ranks_that_have_left_are_not_waited_for() -> None:
-    job = FakeJob(steady(), Watchdog(Settings()))
+    job = FakeJob(steady(), StallWatch(Settings()))
     job.run(60)
     now = job.clock.monotonic()
     job.dog.report(now, [RankNow(r, idle_s=0.0, over=True, finished=True) for r in range(8)])
@@ -257,12 +286,14 @@ def test_ranks_that_have_left_are_not_waited_for() -> None:
 
 def test_a_capture_comes_before_the_process_groups_give_up() -> None:
     for timeout, latest in ((600.0, 480.0), (1800.0, 1440.0), (60.0, 48.0), (15.0, 7.5)):
-        job = FakeJob(then_stuck(0.5, 3), Watchdog(Settings(start_s=1e6)))  # stands still before there is a rhythm
+        job = FakeJob(
+            then_stuck(0.5, 3), StallWatch(Settings(start_s=1e6))
+        )  # stands still before there is a rhythm
         job.dog.heard(0.0, "n1", 7200.0)
         job.dog.heard(0.0, "n2", timeout)
         [stall] = job.run(2000)
         assert stall.bound_s == latest and "time-out comes soon" in stall.why
-    [stall] = FakeJob(then_stuck(0.5, 3), Watchdog(Settings(start_s=1e6))).run(2000)
+    [stall] = FakeJob(then_stuck(0.5, 3), StallWatch(Settings(start_s=1e6))).run(2000)
     assert stall.bound_s == 480  # nobody tells: NCCL's default
 
 
@@ -273,7 +304,7 @@ def test_a_pause_longer_than_a_time_out_that_was_seen_to_be_normal_stays_normal(
                 yield 0.5, "train", False
             yield 40.0, "train", False  # rank 0 writes, the others wait in a group that has hours
 
-    dog = Watchdog(Settings())
+    dog = StallWatch(Settings())
     dog.heard(0.0, "n1", 30.0)
     job = FakeJob(plan(), dog)
     found: list[Stall] = []
@@ -281,13 +312,16 @@ def test_a_pause_longer_than_a_time_out_that_was_seen_to_be_normal_stays_normal(
         found += job.run(1)
         if dog.stalled:  # the capture shows no hang
             dog.false_alarm(job.clock.monotonic())
-    assert [round(stall.bound_s) for stall in found] == [6, 20]  # looked at twice while it is learned, then never again
+    assert [round(stall.bound_s) for stall in found] == [
+        6,
+        20,
+    ]  # looked at twice while it is learned, then never again
     assert 40 < dog.bound("phase:train")[0] < 100
 
 
 def test_a_collector_that_was_cut_off_takes_no_report_of_the_past_for_a_pause_of_the_job() -> None:
     """Five minutes without a network: agents say later what happened meanwhile, 64 reports a second, and one has nothing to say."""
-    job = FakeJob(steady(), Watchdog(Settings()))
+    job = FakeJob(steady(), StallWatch(Settings()))
     assert job.run(60) == []
     known = job.dog.bound("phase:")
     job.deaf = {0, 1, 2, 3}
@@ -310,17 +344,21 @@ def test_a_collector_that_was_cut_off_takes_no_report_of_the_past_for_a_pause_of
     assert stall.age_s < 9
 
 
-def test_ranks_that_stood_before_anybody_looked_are_a_stall_but_not_before_the_other_nodes_are_heard() -> None:
-    dog = Watchdog(Settings())
+def test_ranks_that_stood_before_anybody_looked_are_a_stall_but_not_before_the_other_nodes_are_heard() -> (
+    None
+):
+    dog = StallWatch(Settings())
     dog.report(1000.0, [RankNow(0, idle_s=400.0, inside=True, box=True)])
     assert dog.tick(1000.5) is None
     dog.report(1001.0, [RankNow(1, idle_s=0.1, box=True)])  # another node: the job goes on
     for now in range(1001, 1060):
         dog.report(now, [RankNow(1, idle_s=0.1, box=True)])
         assert dog.tick(now) is None
-    dog = Watchdog(Settings())
+    dog = StallWatch(Settings())
     found = []
     for now in range(1000, 1010):
-        dog.report(now, [RankNow(r, idle_s=400.0 + now - 1000, inside=True, box=True) for r in range(2)])
+        dog.report(
+            now, [RankNow(r, idle_s=400.0 + now - 1000, inside=True, box=True) for r in range(2)]
+        )
         found += [stall] if (stall := dog.tick(now)) else []
     assert [round(s.age_s) for s in found] == [404]

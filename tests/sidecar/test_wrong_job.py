@@ -8,25 +8,43 @@ import signal
 from sidecar_stage import Job, Start
 from stage import wait_until
 
-from hangdoctor import messages as msg
-from hangdoctor.collector.parts import Log, Settings
+from hangdoctor.collector.instructions import Log, Settings
 from hangdoctor.collector.state import Core
-from hangdoctor.watchdog import Settings as Bounds
-from hangdoctor.watchdog import Watchdog
+from hangdoctor.transport import messages as msg
+from hangdoctor.watch.stall_watch import Settings as Bounds
+from hangdoctor.watch.stall_watch import StallWatch
 
 
 def test_it_says_which_jobs_are_here_and_takes_the_one_that_comes(job: Job, start: Start) -> None:
     key = f"wrong-{os.getpid()}"
     job.rank(0, f"{key}-other")
-    process = start("sidecar", "-m", "hangdoctor", "sidecar", "--local", "--job", f"{key}-late", "--folder", str(job.folder))
+    process = start(
+        "sidecar",
+        "-m",
+        "hangdoctor",
+        "sidecar",
+        "--local",
+        "--job",
+        f"{key}-late",
+        "--folder",
+        str(job.folder),
+    )
     wait_until(lambda: job.said("sidecar", "its agent is here (1 nodes)") == 1, "its agent reports")
     said = (job.logs / "sidecar.log").read_text()
-    [line] = [line for line in said.splitlines() if f"waiting for ranks of job {key}-late; here now: " in line]
+    [line] = [
+        line
+        for line in said.splitlines()
+        if f"waiting for ranks of job {key}-late; here now: " in line
+    ]
     assert f"torchrun:{key}-other" in line
     [agent] = (job.folder / "logs").iterdir()
     assert f"waiting for ranks of job {key}-late; here now: " in agent.read_text()
     wait_until(
-        lambda: job.said("sidecar", "waiting for ranks: 1 node is here and has none of the job yet") == 1, "it says so again"
+        lambda: (
+            job.said("sidecar", "waiting for ranks: 1 node is here and has none of the job yet")
+            == 1
+        ),
+        "it says so again",
     )
     job.rank(1, f"{key}-late")
     process.send_signal(signal.SIGUSR1)
@@ -37,7 +55,7 @@ def test_it_says_which_jobs_are_here_and_takes_the_one_that_comes(job: Job, star
 
 def test_nothing_is_said_where_ranks_are_here_or_were() -> None:
     def said(*hellos: msg.Hello) -> list[str]:
-        core = Core(Settings(), Watchdog(Bounds()))
+        core = Core(Settings(), StallWatch(Bounds()))
         for hello in hellos:
             core.received(hello.node.encode(), msg.encode(hello), 1.0, 0.0)
         out = [i for second in range(1, 40) for i in core.tick(float(second), 0.0)]

@@ -13,12 +13,17 @@ from pathlib import Path
 import msgspec
 from lab import LAB, NODES, Cluster, wait_until
 
-from hangdoctor.collector.parts import Position
-from hangdoctor.incidents import Incident, Incidents
+from hangdoctor.collector.instructions import Position
+from hangdoctor.storage.incidents import Incident, Incidents
 
 ROOT = Path(__file__).parents[2]
 JOB = Path(__file__).with_name("steady_job.py")
-RANK_SETTINGS = {"OMP_NUM_THREADS": "1", "MASTER_ADDR": "n1", "GLOO_SOCKET_IFNAME": "eth0", "PYTHONPATH": str(ROOT)}
+RANK_SETTINGS = {
+    "OMP_NUM_THREADS": "1",
+    "MASTER_ADDR": "n1",
+    "GLOO_SOCKET_IFNAME": "eth0",
+    "PYTHONPATH": str(ROOT),
+}
 
 
 class Watched:
@@ -37,12 +42,20 @@ class Watched:
 
     def submit(self) -> None:
         """The job alone, as a user without hangdoctor in the script has it."""
-        settings = " ".join(f"{k}={v}" for k, v in {**RANK_SETTINGS, "MASTER_PORT": str(self.port)}.items())
+        settings = " ".join(
+            f"{k}={v}" for k, v in {**RANK_SETTINGS, "MASTER_PORT": str(self.port)}.items()
+        )
         script = f"export {settings}\nsrun {sys.executable} {JOB} {self.control}"
-        self.id = self.cluster.submit(f"-N{NODES}", f"--ntasks-per-node={self.ranks // NODES}", script=script)
+        self.id = self.cluster.submit(
+            f"-N{NODES}", f"--ntasks-per-node={self.ranks // NODES}", script=script
+        )
         self.cluster.wait_state(self.id, "RUNNING")
         wait_until(
-            lambda: f"{self.id}.0" in self.cluster.login("squeue", "-h", "-s", "-j", self.id, "-o", "%i"), "its step runs"
+            lambda: (
+                f"{self.id}.0"
+                in self.cluster.login("squeue", "-h", "-s", "-j", self.id, "-o", "%i")
+            ),
+            "its step runs",
         )
 
     def submit_with_sidecar(self, config: Path) -> None:
@@ -57,7 +70,9 @@ class Watched:
         self.id = self.cluster.login(*command, env=environ)
         self.cluster.wait_state(self.id, "RUNNING")
 
-    def sidecar(self, *more: str, log: Path | None = None, env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
+    def sidecar(
+        self, *more: str, log: Path | None = None, env: dict[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
         """Start `hangdoctor sidecar` on the login node."""
         command = [sys.executable, "-m", "hangdoctor", "sidecar", *more]
         with (log or self.log).open("wb") as out:
@@ -70,16 +85,26 @@ class Watched:
 
     def wait_rhythm(self) -> None:
         wait_until(
-            lambda: self.said(f"rhythm is known; {self.ranks} ranks"), f"the rhythm of {self.ranks} ranks: {self.text()}", 120
+            lambda: self.said(f"rhythm is known; {self.ranks} ranks"),
+            f"the rhythm of {self.ranks} ranks: {self.text()}",
+            120,
         )
-        wait_until(lambda: all((self.control / f"at.{r}").exists() for r in range(self.ranks)), "every rank trains", 60)
-        begin = self.at(0)[0]  # a few steps more than the first: until then the bound is that of an unknown phase
+        wait_until(
+            lambda: all((self.control / f"at.{r}").exists() for r in range(self.ranks)),
+            "every rank trains",
+            60,
+        )
+        begin = self.at(0)[
+            0
+        ]  # a few steps more than the first: until then the bound is that of an unknown phase
         wait_until(lambda: self.at(0)[0] > begin + 20, "it goes on", 60)
 
     def wait_steps(self, number: int) -> None:
         """Until every rank has made so many."""
         every = range(self.ranks)
-        wait_until(lambda: all((self.control / f"at.{r}").exists() for r in every), "they train", 90)
+        wait_until(
+            lambda: all((self.control / f"at.{r}").exists() for r in every), "they train", 90
+        )
         wait_until(lambda: all(self.at(r)[0] >= number for r in every), f"{number} steps", 60)
 
     def close(self) -> None:
@@ -118,7 +143,9 @@ class Watched:
 
     def wait_verdict(self, number: int, seconds: float = 60) -> Incident:
         begin = time.monotonic()
-        wait_until(lambda: len(self.incidents()) >= number, f"incident {number}: {self.text()}", seconds)
+        wait_until(
+            lambda: len(self.incidents()) >= number, f"incident {number}: {self.text()}", seconds
+        )
         found = self.incidents()[number - 1]
         print(f"verdict after {time.monotonic() - begin:.1f} s: {found.summary}")
         return found
@@ -126,7 +153,11 @@ class Watched:
     def wait_progress(self) -> None:
         """Until the job has gone on for longer than the watchdog is calm after a stall."""
         begin = self.at(0)[0]
-        wait_until(lambda: all(self.at(r)[0] > begin + 30 for r in range(self.ranks)), f"the job goes on from {begin}", 120)
+        wait_until(
+            lambda: all(self.at(r)[0] > begin + 30 for r in range(self.ranks)),
+            f"the job goes on from {begin}",
+            120,
+        )
 
     # ----------------------------------------------------------------- breaking
 

@@ -34,17 +34,28 @@ class Read:
     def rank(self, number: int) -> dict[str, list[Slice]]:
         """Name of a rank's track -> its slices."""
         [process] = [u for u, name in self.processes.items() if name == f"rank {number}"]
-        return {self.names[u]: self.slices.get(u, []) for u, parent in self.parents.items() if parent == process}
+        return {
+            self.names[u]: self.slices.get(u, [])
+            for u, parent in self.parents.items()
+            if parent == process
+        }
 
     def operations(self, number: int) -> list[Slice]:
-        return [s for track in self.rank(number).values() for s in track if s.categories[0].startswith("operation")]
+        return [
+            s
+            for track in self.rank(number).values()
+            for s in track
+            if s.categories[0].startswith("operation")
+        ]
 
 
 def read(data: bytes) -> Read:
     """Everything in a file; asserts what every valid file must keep to."""
     trace = Trace.FromString(data)
     found = Read(packets=len(trace.packet))
-    tables: dict[str, dict[int, object]] = {k: {} for k in ("event_names", "event_categories", "debug_annotation_names")}
+    tables: dict[str, dict[int, object]] = {
+        k: {} for k in ("event_names", "event_categories", "debug_annotation_names")
+    }
     texts: dict[int, str] = {}
     places: dict[int, tuple[str, str, int]] = {}
     stacks: dict[int, list[Slice]] = {}
@@ -54,14 +65,21 @@ def read(data: bytes) -> Read:
             for entry in getattr(packet.interned_data, table):
                 assert entry.iid and entry.iid not in known, "interned twice"
                 known[entry.iid] = entry.name
-        texts |= {e.iid: e.str.decode() for e in packet.interned_data.debug_annotation_string_values}
-        places |= {e.iid: (e.function_name, e.file_name, e.line_number) for e in packet.interned_data.source_locations}
+        texts |= {
+            e.iid: e.str.decode() for e in packet.interned_data.debug_annotation_string_values
+        }
+        places |= {
+            e.iid: (e.function_name, e.file_name, e.line_number)
+            for e in packet.interned_data.source_locations
+        }
         if packet.HasField("track_descriptor"):
             _track(found, packet.track_descriptor)
         if not packet.HasField("track_event"):
             continue
         event, at = packet.track_event, packet.timestamp
-        assert at > 0 and event.track_uuid in found.names, "an event on a track that nobody described"
+        assert at > 0 and event.track_uuid in found.names, (
+            "an event on a track that nobody described"
+        )
         assert at >= latest.get(event.track_uuid, 0), "a track goes back in time"
         latest[event.track_uuid] = at
         stack = stacks.setdefault(event.track_uuid, [])
@@ -90,7 +108,13 @@ def read(data: bytes) -> Read:
 def _track(found: Read, track: object) -> None:
     assert track.uuid not in found.names, "described twice"  # type: ignore[attr-defined]
     kind = "process" if track.HasField("process") else "thread" if track.HasField("thread") else ""  # type: ignore[attr-defined]
-    name = track.process.process_name if kind == "process" else track.thread.thread_name if kind else track.name  # type: ignore[attr-defined]
+    name = (
+        track.process.process_name
+        if kind == "process"
+        else track.thread.thread_name
+        if kind
+        else track.name
+    )  # type: ignore[attr-defined]
     found.names[track.uuid] = name  # type: ignore[attr-defined]
     if kind == "process":
         found.processes[track.uuid] = name  # type: ignore[attr-defined]

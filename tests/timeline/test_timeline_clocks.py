@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from hangdoctor.operations import Group, Operation, RankOps, group_uid
+from hangdoctor.model.operations import Group, Operation, RankOps, group_uid
 from hangdoctor.timeline.build import build
 from hangdoctor.timeline.clocks import clock_lines
 from hangdoctor.timeline.instances import match, orders
@@ -36,7 +36,9 @@ class Program:
         n = self.node(rank)
         return (true + self.ahead[n] + int((true - START) * self.ppm[n] / 1e6)) / 1e9
 
-    def record(self, rank: int, group: str, seq: int, op: str, span: tuple[int, int], **more: object) -> None:
+    def record(
+        self, rank: int, group: str, seq: int, op: str, span: tuple[int, int], **more: object
+    ) -> None:
         self.ops[rank].operations.append(
             Operation(
                 group,
@@ -59,7 +61,11 @@ class Program:
                 self.ops[r].groups.append(Group(uid, ranks))
             latency = self.rng.randrange(20_000, 400_000)
             waits_for = (
-                [entered[root]] if op == "broadcast" else list(entered.values()) if op == "all_reduce" or r == root else []
+                [entered[root]]
+                if op == "broadcast"
+                else list(entered.values())
+                if op == "all_reduce" or r == root
+                else []
             )
             self.now[r] = max([entered[r], *waits_for]) + latency
             self.record(r, uid, seq, op, (entered[r], self.now[r]), root=root)
@@ -75,7 +81,10 @@ class Program:
         self.record(to, uid, seq, "recv", (wanted, self.now[to]), peer=source)
 
     def trace(self) -> Trace:
-        ranks = [RankTrace(r, self.ops[r], f"n{self.node(r)}", 100 + r, f"n{self.node(r)}") for r in range(self.world)]
+        ranks = [
+            RankTrace(r, self.ops[r], f"n{self.node(r)}", 100 + r, f"n{self.node(r)}")
+            for r in range(self.world)
+        ]
         return Trace(ranks, {g.uid: g for o in self.ops for g in o.groups})
 
     def play(self, length: int) -> None:
@@ -88,7 +97,9 @@ class Program:
             elif kind < 0.8:
                 self.message(*self.rng.sample(range(self.world), 2))
             else:
-                self.collective(ranks, self.rng.choice(["broadcast", "reduce"]), self.rng.choice(ranks))
+                self.collective(
+                    ranks, self.rng.choice(["broadcast", "reduce"]), self.rng.choice(ranks)
+                )
 
 
 def truth_holds(program: Program, clocks: list[Correction], slack_ns: int = 1000) -> None:
@@ -160,7 +171,10 @@ def test_a_node_that_nothing_links_says_so_and_keeps_its_own_readings() -> None:
         program.collective([4, 5])
     near, far, alone = build(program.trace()).clocks
     assert near.reference == far.reference == "n0" and far.bound_ns is not None
-    assert (alone.reference, alone.bound_ns) == ("n2", None) and "no finished operation links it with n0" in alone.why
+    assert (alone.reference, alone.bound_ns) == (
+        "n2",
+        None,
+    ) and "no finished operation links it with n0" in alone.why
 
 
 def test_a_node_that_only_listens_is_bounded_on_one_side_only() -> None:

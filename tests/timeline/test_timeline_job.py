@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
@@ -19,7 +20,10 @@ from hangdoctor.probe.calls import request
 from hangdoctor.readers.blackbox import read_ops
 from hangdoctor.timeline.heatmap import _ms
 
-pytestmark = pytest.mark.torch
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(shutil.which("cc") is None, reason="the clock that is ahead is made in C"),
+]
 JOB = Path(__file__).with_name("timeline_job.py")
 AHEAD = 3600 * 10**9
 STEPS, SLOW, LATE_MS = 12, 5, 1000
@@ -52,16 +56,25 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
         for rank in job:
             while rank.line() != "trained":
                 pass
-        wait_until(lambda: sum(_waits(p) for p in (folder / "boxes").rglob("*.blackbox")) == 3, "three ranks wait")
+        wait_until(
+            lambda: sum(_waits(p) for p in (folder / "boxes").rglob("*.blackbox")) == 3,
+            "three ranks wait",
+        )
         pids = [part for rank in job for part in ("--pid", str(rank.pid))]
         hangdoctor("dump", *pids, "--bundle", "bundle", "--settle", "0.5", "--quiet", cwd=folder)
-        subprocess.run(["cp", "-r", folder / "boxes", folder / "kept"], check=False)  # sockets cannot be copied
+        subprocess.run(
+            ["cp", "-r", folder / "boxes", folder / "kept"], check=False
+        )  # sockets cannot be copied
     hangdoctor(
         "report", "bundle", "--perfetto", "r.pftrace", "--folded", "r.folded", "--speedscope", "r.speedscope.json",
         "--folded-by-rank", "each.folded", cwd=folder
     )  # fmt: skip
-    told = hangdoctor("trace", "export", "kept", "-o", "t.pftrace", "--torch-profiler", "profile", cwd=folder).stderr
-    found = hangdoctor("trace", "stragglers", "bundle", "--json", "-", "--svg", "heat.svg", cwd=folder).stdout
+    told = hangdoctor(
+        "trace", "export", "kept", "-o", "t.pftrace", "--torch-profiler", "profile", cwd=folder
+    ).stderr
+    found = hangdoctor(
+        "trace", "stragglers", "bundle", "--json", "-", "--svg", "heat.svg", cwd=folder
+    ).stdout
     yield Made(folder, json.loads(found), told)
 
 
@@ -83,7 +96,9 @@ def exported(made: Made) -> Read:
 # --------------------------------------------------------------------------- the trace
 
 
-def test_every_operation_of_every_rank_is_there_once(made: Made, reported: Read, exported: Read) -> None:
+def test_every_operation_of_every_rank_is_there_once(
+    made: Made, reported: Read, exported: Read
+) -> None:
     for rank, box in made.boxes().items():
         recorded = read_ops(box).operations
         for found in (reported, exported):
@@ -95,20 +110,32 @@ def test_every_operation_of_every_rank_is_there_once(made: Made, reported: Read,
 
 
 def test_the_hang_is_the_open_slices_and_the_culprit_is_marked(reported: Read) -> None:
-    unfinished = {r: [s for s in reported.operations(r) if "unfinished" in s.categories[0]] for r in range(4)}
+    unfinished = {
+        r: [s for s in reported.operations(r) if "unfinished" in s.categories[0]] for r in range(4)
+    }
     assert {r: len(found) for r, found in unfinished.items()} == {0: 1, 1: 0, 2: 1, 3: 1}
     for rank in (0, 2, 3):
         [hang] = unfinished[rank]
-        assert hang.end == -1 and hang.name.startswith("UNFINISHED all_reduce") and hang.facts["shapes"] == "[7]"
+        assert (
+            hang.end == -1
+            and hang.name.startswith("UNFINISHED all_reduce")
+            and hang.facts["shapes"] == "[7]"
+        )
         assert hang.begin == max(s.begin for s in reported.operations(rank))
-    assert all(s.end >= s.begin for r in range(4) for s in reported.operations(r) if s not in unfinished[r])
+    assert all(
+        s.end >= s.begin for r in range(4) for s in reported.operations(r) if s not in unfinished[r]
+    )
     marked = {
-        reported.names[u]: [s.name for s in found] for u, found in reported.instants.items() if "rank" in reported.names[u]
+        reported.names[u]: [s.name for s in found]
+        for u, found in reported.instants.items()
+        if "rank" in reported.names[u]
     }
     assert marked == {"rank 1": ["culprit: not_entered"]}
 
 
-def test_members_of_one_operation_are_joined_by_a_flow_that_ends_at_the_last(reported: Read) -> None:
+def test_members_of_one_operation_are_joined_by_a_flow_that_ends_at_the_last(
+    reported: Read,
+) -> None:
     flows: dict[int, list[tuple[int, Slice, bool]]] = {}
     for rank in range(4):
         for slice in reported.operations(rank):
@@ -117,19 +144,26 @@ def test_members_of_one_operation_are_joined_by_a_flow_that_ends_at_the_last(rep
                 flows.setdefault(flow, []).append((rank, slice, bool(slice.ends)))
     for members in flows.values():
         assert len(members) >= 2 and len({rank for rank, _, _ in members}) == len(members)
-        assert [last for _, _, last in sorted(members, key=lambda m: (m[1].begin, m[0]))] == [False] * (len(members) - 1) + [
-            True
-        ]
+        assert [last for _, _, last in sorted(members, key=lambda m: (m[1].begin, m[0]))] == [
+            False
+        ] * (len(members) - 1) + [True]
         assert len({(s.facts["group"], s.facts["seq"]) for _, s, _ in members}) == 1
-    messages = [sorted((s.name, rank) for rank, s, _ in m) for m in flows.values() if any("send" in s.name for _, s, _ in m)]
+    messages = [
+        sorted((s.name, rank) for rank, s, _ in m)
+        for m in flows.values()
+        if any("send" in s.name for _, s, _ in m)
+    ]
     assert sorted(messages) == sorted(
-        [[("recv from 0", 2), ("send to 2", 0)], [("recv from 1", 3), ("send to 3", 1)]] * (STEPS + 1)
+        [[("recv from 0", 2), ("send to 2", 0)], [("recv from 1", 3), ("send to 3", 1)]]
+        * (STEPS + 1)
     )
     hang = [m for m in flows.values() if any(s.end < 0 for _, s, _ in m)]
     assert [sorted(rank for rank, _, _ in m) for m in hang] == [[0, 2, 3]]
 
 
-def test_on_the_axis_nobody_leaves_an_all_reduce_before_the_last_has_entered(reported: Read) -> None:
+def test_on_the_axis_nobody_leaves_an_all_reduce_before_the_last_has_entered(
+    reported: Read,
+) -> None:
     """With clocks an hour apart this holds only where they are aligned."""
     instances: dict[tuple[object, object], list[Slice]] = {}
     for rank in range(4):
@@ -141,7 +175,9 @@ def test_on_the_axis_nobody_leaves_an_all_reduce_before_the_last_has_entered(rep
         assert max(s.begin for s in members) <= min(s.end for s in members) + 2000
 
 
-def test_the_clock_that_is_an_hour_ahead_is_found_within_a_millisecond(made: Made, reported: Read) -> None:
+def test_the_clock_that_is_an_hour_ahead_is_found_within_a_millisecond(
+    made: Made, reported: Read
+) -> None:
     [track] = [u for u, name in reported.names.items() if name == "clocks of the nodes"]
     near, far = sorted(reported.instants[track], key=lambda s: str(s.facts["ranks"]))
     assert (near.facts["ranks"], near.facts["offset_ns"]) == ("0-1", 0)
@@ -162,18 +198,30 @@ def test_steps_phases_and_micro_batches_lie_on_tracks_of_their_own(reported: Rea
         assert [s.facts["iteration"] for s in inside] == [step.facts["number"]] * 2
     assert [s.name for s in tracks["in flight"]] == ["all_reduce default_pg"] * STEPS
     first = next(s for s in tracks["MainThread"] if s.facts.get("iteration") == 0)
-    assert first.place is not None and first.place[0] == "micro_batches" and first.place[1].endswith("timeline_job.py")
-    assert (first.facts["bytes"], first.facts["shapes"], first.facts["dtype"]) == (16 * 4 * 4, "[16, 4]", "float32")
+    assert (
+        first.place is not None
+        and first.place[0] == "micro_batches"
+        and first.place[1].endswith("timeline_job.py")
+    )
+    assert (first.facts["bytes"], first.facts["shapes"], first.facts["dtype"]) == (
+        16 * 4 * 4,
+        "[16, 4]",
+        "float32",
+    )
 
 
-def test_python_calls_nest_around_the_operations_that_they_made(exported: Read, reported: Read) -> None:
+def test_python_calls_nest_around_the_operations_that_they_made(
+    exported: Read, reported: Read
+) -> None:
     for rank in (0, 1):
         tracks = exported.rank(rank)
         calls = tracks["calls, MainThread"]
         steps = [s for s in calls if s.name == "train_step"]
         messages = [s for s in calls if s.name == "messages"]
         assert len(steps) == STEPS and len(messages) == STEPS + 1
-        assert {s.depth for s in messages[1:]} == {steps[0].depth + 1} and all(s.end > 0 for s in steps)
+        assert {s.depth for s in messages[1:]} == {steps[0].depth + 1} and all(
+            s.end > 0 for s in steps
+        )
         assert steps[0].place is not None and steps[0].place[1].endswith("timeline_job.py")
         sends = [s for s in tracks["MainThread"] if s.name.startswith("send")]
         for call, send in zip(messages, sends, strict=True):
@@ -188,12 +236,24 @@ def test_slices_of_torch_profiler_lie_where_the_rank_recorded_the_same(exported:
         tracks = exported.rank(rank)
         phases = [s for s in tracks["phases"] if s.name == "reduce"]
         ours = [
-            s for name, track in tracks.items() if name.startswith("torch, thread") for s in track if s.name == "reduce of all"
+            s
+            for name, track in tracks.items()
+            if name.startswith("torch, thread")
+            for s in track
+            if s.name == "reduce of all"
         ]
         assert len(ours) == len(phases) == STEPS
         for phase, annotation in zip(phases, ours, strict=True):
-            assert phase.begin - 1_000_000 <= annotation.begin and annotation.end <= phase.end + 1_000_000
-        assert any(s.name == "aten::ones" and s.depth for name, t in tracks.items() if name.startswith("torch") for s in t)
+            assert (
+                phase.begin - 1_000_000 <= annotation.begin
+                and annotation.end <= phase.end + 1_000_000
+            )
+        assert any(
+            s.name == "aten::ones" and s.depth
+            for name, t in tracks.items()
+            if name.startswith("torch")
+            for s in t
+        )
     assert not any(name.startswith("torch") for name in exported.rank(2))
 
 
@@ -219,7 +279,9 @@ def test_the_late_rank_is_named_in_its_step_and_those_it_held_up_are_not(made: M
     far = next(g for g in found["groups"] if "2-3" in g["group"])
     assert (far["operations"], far["bytes"], far["last"]) == (2 * STEPS, 2 * STEPS * 256, 2)
     assert any("unfinished" in note for note in found["notes"])
-    assert found["hang"] is None or found["hang"]["missing"] == [1], "how long it has hung is a matter of the machine"
+    assert found["hang"] is None or found["hang"]["missing"] == [1], (
+        "how long it has hung is a matter of the machine"
+    )
 
 
 def test_the_heat_map_is_a_picture_of_the_same_numbers(made: Made) -> None:
@@ -229,7 +291,9 @@ def test_the_heat_map_is_a_picture_of_the_same_numbers(made: Made) -> None:
     value = made.stragglers["held_up_ms"][2][SLOW]
     assert f"rank 2, step {SLOW}: {_ms(value)}" in titles
     words = [t.text for t in picture.iter("{http://www.w3.org/2000/svg}text")]
-    assert {"rank", "step (iteration)", "all steps"} <= set(words) and any(" and more" in str(w) for w in words)
+    assert {"rank", "step (iteration)", "all steps"} <= set(words) and any(
+        " and more" in str(w) for w in words
+    )
 
 
 def test_the_table_names_the_rank_in_its_first_line(made: Made) -> None:
@@ -244,7 +308,9 @@ def test_the_table_names_the_rank_in_its_first_line(made: Made) -> None:
 def test_folded_stacks_count_ranks_and_write_them_as_ranges(made: Made) -> None:
     lines = made.file("r.folded").decode().splitlines()
     counted = {line.rpartition(" ")[0]: int(line.rpartition(" ")[2]) for line in lines}
-    [waiting] = [s for s in counted if s.startswith("ranks 0,2-3;MainThread;") and ";all_reduce (" in s]
+    [waiting] = [
+        s for s in counted if s.startswith("ranks 0,2-3;MainThread;") and ";all_reduce (" in s
+    ]
     [away] = [s for s in counted if s.startswith("rank 1;MainThread;")]
     assert counted[waiting] == 3 and counted[away] == 1 and "Event.wait (" in away
     assert waiting.split(";")[2].startswith("<module> (") and "timeline_job.py" in waiting
@@ -262,7 +328,9 @@ def test_speedscope_keeps_to_its_schema(made: Made) -> None:
     assert file["$schema"] == "https://www.speedscope.app/file-format-schema.json"
     assert set(file) <= {"$schema", "shared", "profiles", "name", "activeProfileIndex", "exporter"}
     frames = file["shared"]["frames"]
-    assert all(set(f) <= {"name", "file", "line", "col"} and isinstance(f["name"], str) for f in frames)
+    assert all(
+        set(f) <= {"name", "file", "line", "col"} and isinstance(f["name"], str) for f in frames
+    )
     assert [p["name"] for p in file["profiles"]] == ["all ranks", *(f"rank {r}" for r in range(4))]
     for profile in file["profiles"]:
         assert profile["type"] == "sampled" and profile["unit"] in ("none", "seconds", "bytes")

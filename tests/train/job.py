@@ -11,14 +11,14 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from hangdoctor.layout import Layout
-from train import deepspeed_guards, session
-from train.config import load_config
-from train.launch import discover
-from train.loop import Callback, Trainer
-from train.state import Step
-from train.topology import build_topology
-from train.validate import Machine, check
+from hangdoctor.model.layout import Layout
+from hangdoctor.train import deepspeed_guards, session
+from hangdoctor.train.config import load_config
+from hangdoctor.train.launch import discover
+from hangdoctor.train.loop import Callback, Trainer
+from hangdoctor.train.state import Step
+from hangdoctor.train.topology import build_topology
+from hangdoctor.train.validate import Machine, check
 
 
 class Observer(Callback):

@@ -18,8 +18,26 @@ from ports import free_port
 
 ROOT = Path(__file__).parents[2]
 SMALL = [
-    *("--model.layers", "2", "--model.hidden_size", "32", "--model.heads", "4", "--model.seq_length", "32"),
-    *("--train.micro_batch", "1", "--train.global_batch", "8", "--data.workers", "0", "--optimizer.lr", "1e-3"),
+    *(
+        "--model.layers",
+        "2",
+        "--model.hidden_size",
+        "32",
+        "--model.heads",
+        "4",
+        "--model.seq_length",
+        "32",
+    ),
+    *(
+        "--train.micro_batch",
+        "1",
+        "--train.global_batch",
+        "8",
+        "--data.workers",
+        "0",
+        "--optimizer.lr",
+        "1e-3",
+    ),
 ]
 
 
@@ -47,7 +65,8 @@ class Job:
         except subprocess.TimeoutExpired:
             codes = [-1]
         assert not any(codes), "\n".join(
-            f"--- rank {r}: {p.poll()}\n{self.text(r)[-2500:]}" for r, p in enumerate(self.processes)
+            f"--- rank {r}: {p.poll()}\n{self.text(r)[-2500:]}"
+            for r, p in enumerate(self.processes)
         )
         return codes
 

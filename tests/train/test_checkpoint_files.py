@@ -10,17 +10,17 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from hangdoctor.layout import Layout  # noqa: E402
-from train.checkpoint import files  # noqa: E402
-from train.checkpoint.compare import check_same_training  # noqa: E402
-from train.checkpoint.store import Store  # noqa: E402
-from train.checkpoint.writer import Writer, _copied  # noqa: E402
-from train.config import Config, load_config  # noqa: E402
-from train.options import ConfigError  # noqa: E402
-from train.random_state import RandomState  # noqa: E402
-from train.schedule import LearningRate  # noqa: E402
-from train.state import TrainState  # noqa: E402
-from train.topology import TensorGroup, Topology  # noqa: E402
+from hangdoctor.model.layout import Layout  # noqa: E402
+from hangdoctor.train.checkpoint import files  # noqa: E402
+from hangdoctor.train.checkpoint.compare import check_same_training  # noqa: E402
+from hangdoctor.train.checkpoint.store import Store  # noqa: E402
+from hangdoctor.train.checkpoint.writer import Writer, _copied  # noqa: E402
+from hangdoctor.train.config import Config, load_config  # noqa: E402
+from hangdoctor.train.options import ConfigError  # noqa: E402
+from hangdoctor.train.random_state import RandomState  # noqa: E402
+from hangdoctor.train.schedule import LearningRate  # noqa: E402
+from hangdoctor.train.state import TrainState  # noqa: E402
+from hangdoctor.train.topology import TensorGroup, Topology  # noqa: E402
 
 
 def make(folder: Path, iteration: int) -> Path:
@@ -189,7 +189,9 @@ def test_a_difference_is_refused_with_both_values(flag, old, new) -> None:
 def test_override_takes_the_new_learning_rate_but_no_other_shape() -> None:
     override = ["--checkpoint.override", "true"]
     assert refused(["--optimizer.lr", "3e-5"], ["--optimizer.lr", "1e-5", *override]) == ""
-    assert "--model.layers is 8, the checkpoint has 4" in refused([], ["--model.layers", "8", *override])
+    assert "--model.layers is 8, the checkpoint has 4" in refused(
+        [], ["--model.layers", "8", *override]
+    )
 
 
 def test_another_topology_is_sent_to_the_universal_format() -> None:

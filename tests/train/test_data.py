@@ -14,16 +14,16 @@ from ranks import ROOT
 
 torch = pytest.importorskip("torch")
 
-from train import session  # noqa: E402
-from train.config import Config, load_config  # noqa: E402
-from train.data.indexed import IndexedDataset, IndexedWriter, write_documents  # noqa: E402
-from train.data.loader import MicroBatches, token_batches  # noqa: E402
-from train.data.prepare import prepared_standard_library  # noqa: E402
-from train.data.samples import Blend, Samples, Within, build_samples, split_documents  # noqa: E402
-from train.data.tokenizer import ByteTokenizer, load_tokenizer  # noqa: E402
-from train.options import ConfigError  # noqa: E402
-from train.schedule import BatchSize  # noqa: E402
-from train.validate import Machine, check  # noqa: E402
+from hangdoctor.train import session  # noqa: E402
+from hangdoctor.train.config import Config, load_config  # noqa: E402
+from hangdoctor.train.data.indexed import IndexedDataset, IndexedWriter, write_documents  # noqa: E402
+from hangdoctor.train.data.loader import MicroBatches, token_batches  # noqa: E402
+from hangdoctor.train.data.prepare import prepared_standard_library  # noqa: E402
+from hangdoctor.train.data.samples import Blend, Samples, Within, build_samples, split_documents  # noqa: E402
+from hangdoctor.train.data.tokenizer import ByteTokenizer, load_tokenizer  # noqa: E402
+from hangdoctor.train.options import ConfigError  # noqa: E402
+from hangdoctor.train.schedule import BatchSize  # noqa: E402
+from hangdoctor.train.validate import Machine, check  # noqa: E402
 
 
 def megatron_file(prefix, code: int, dtype: str, documents: list[list[int]]) -> None:
@@ -73,7 +73,8 @@ def test_nothing_stands_under_the_final_name_before_the_end(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "cut", "says"), [(".idx", -4, "cut short"), (".bin", -1, "cut short"), (".idx", 20, "cut|not an index")]
+    ("end", "cut", "says"),
+    [(".idx", -4, "cut short"), (".bin", -1, "cut short"), (".idx", 20, "cut|not an index")],
 )
 def test_damaged_files_are_refused(end, cut, says, tmp_path) -> None:
     write_documents(str(tmp_path / "w"), [[1, 2, 3]] * 4, 257)
@@ -134,7 +135,9 @@ def test_a_part_with_a_small_weight_is_read_too() -> None:
 def test_tokens_of_another_tokenizer_are_refused(tmp_path) -> None:
     made = samples(tmp_path)
     assert Within(made, 65000)[0].tolist() == made[0].tolist()
-    with pytest.raises(ValueError, match=r"holds token \d+, and the vocabulary of --data.tokenizer ends at 7"):
+    with pytest.raises(
+        ValueError, match=r"holds token \d+, and the vocabulary of --data.tokenizer ends at 7"
+    ):
         Within(made, 8)[3]
 
 
@@ -188,7 +191,9 @@ def test_loader_delivers_in_order_and_leaves_the_dropout_stream_alone(workers, t
     before = torch.get_rng_state()
     batches = token_batches(made, MicroBatches(BatchSize(4), 2, (0, 1), (0, 0)), workers)
     got = [next(batches) for _ in range(5)]
-    assert [b.tolist() for b in got] == [[made[2 * i].tolist(), made[2 * i + 1].tolist()] for i in range(5)]
+    assert [b.tolist() for b in got] == [
+        [made[2 * i].tolist(), made[2 * i + 1].tolist()] for i in range(5)
+    ]
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -196,9 +201,22 @@ def test_prepare_from_jsonl_and_text_in_parallel(tmp_path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "one"}\n\n{"text": "zwei ü"}\n')
     (tmp_path / "b.txt").write_text("three")
     out = str(tmp_path / "out" / "data")
-    command = [sys.executable, "-m", "train.data.prepare", "--workers", "2", "--output", out, "--input"]
+    command = [
+        sys.executable,
+        "-m",
+        "train.data.prepare",
+        "--workers",
+        "2",
+        "--output",
+        out,
+        "--input",
+    ]
     done = subprocess.run(
-        [*command, str(tmp_path / "a.jsonl"), str(tmp_path / "b.txt")], cwd=ROOT, capture_output=True, text=True, timeout=60
+        [*command, str(tmp_path / "a.jsonl"), str(tmp_path / "b.txt")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.returncode == 0, done.stderr
     dataset, tokenizer = IndexedDataset(out), ByteTokenizer()
@@ -206,22 +224,41 @@ def test_prepare_from_jsonl_and_text_in_parallel(tmp_path) -> None:
     assert [int(dataset[i][-1]) for i in range(3)] == [256] * 3
     assert dataset.dtype == np.uint16
     (tmp_path / "bad.jsonl").write_text('{"txt": 1}\n')
-    bad = subprocess.run([*command, str(tmp_path / "bad.jsonl")], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    bad = subprocess.run(
+        [*command, str(tmp_path / "bad.jsonl")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert bad.returncode == 2
     assert "bad.jsonl:1" in bad.stderr
 
 
 def tokenizer_file(path, vocabulary: dict[str, int]) -> str:
     model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "[UNK]"}
-    plan = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None}
-    plan |= {"pre_tokenizer": {"type": "Whitespace"}, "post_processor": None, "decoder": None, "model": model}
+    plan = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [],
+        "normalizer": None,
+    }
+    plan |= {
+        "pre_tokenizer": {"type": "Whitespace"},
+        "post_processor": None,
+        "decoder": None,
+        "model": model,
+    }
     path.write_text(json.dumps(plan))
     return str(path)
 
 
 def test_a_tokenizers_file_is_used(tmp_path) -> None:
     pytest.importorskip("tokenizers")
-    path = tokenizer_file(tmp_path / "t.json", {"[UNK]": 0, "<|endoftext|>": 1, "hello": 2, "world": 3})
+    path = tokenizer_file(
+        tmp_path / "t.json", {"[UNK]": 0, "<|endoftext|>": 1, "hello": 2, "world": 3}
+    )
     tokenizer = load_tokenizer(path)
     assert (tokenizer.encode("hello world"), tokenizer.end, tokenizer.vocab_size) == ([2, 3], 1, 4)
     with pytest.raises(ConfigError, match="no file"):
@@ -243,5 +280,7 @@ def test_two_tokenizers_of_one_name_do_not_share_prepared_text(tmp_path, monkeyp
         (tmp_path / folder).mkdir()
         vocabulary = {w: i for i, w in enumerate(["[UNK]", "<|endoftext|>", *words])}
         path = tokenizer_file(tmp_path / folder / "tokenizer.json", vocabulary)
-        found.append(IndexedDataset(prepared_standard_library(str(tmp_path / "cache"), path))[0].tolist())
+        found.append(
+            IndexedDataset(prepared_standard_library(str(tmp_path / "cache"), path))[0].tolist()
+        )
     assert found == [[2, 3, 1], [3, 2, 1]]

@@ -15,10 +15,10 @@ from ranks import ROOT, SMALL, free_port, ranks
 
 torch = pytest.importorskip("torch")
 
-from train import faults  # noqa: E402
-from train.faults.acts import _ACTS  # noqa: E402
-from train.faults.collectives import COLLECTIVE_ACTS  # noqa: E402
-from train.faults.spec import KINDS, Fault, parse_faults  # noqa: E402
+from hangdoctor.train import faults  # noqa: E402
+from hangdoctor.train.faults.acts import _ACTS  # noqa: E402
+from hangdoctor.train.faults.collectives import COLLECTIVE_ACTS  # noqa: E402
+from hangdoctor.train.faults.spec import KINDS, Fault, parse_faults  # noqa: E402
 
 # kind -> (process state, is the main thread running)
 STATES = {
@@ -36,8 +36,8 @@ STATES = {
 # One interpreter imports torch; a child for each kind strikes.
 SCRIPT = """
 import os, sys
-from train.faults import acts
-from train.faults.spec import Fault
+from hangdoctor.train.faults import acts
+from hangdoctor.train.faults.spec import Fault
 for kind in sys.argv[1:]:
     pid = os.fork()
     if pid == 0:
@@ -89,9 +89,13 @@ def test_acts_leave_the_process_in_the_state_that_they_name() -> None:
         parent.wait()
 
 
-def test_an_unarmed_point_does_nothing_and_a_fault_strikes_once_where_it_should(monkeypatch) -> None:
+def test_an_unarmed_point_does_nothing_and_a_fault_strikes_once_where_it_should(
+    monkeypatch,
+) -> None:
     struck = []
-    monkeypatch.setattr("train.faults.acts.strike", lambda fault, context: struck.append(fault.where) or True)
+    monkeypatch.setattr(
+        "train.faults.acts.strike", lambda fault, context: struck.append(fault.where) or True
+    )
     assert faults.point("dp") is False
     try:
         faults.arm(parse_faults("missing_send@1:3,sleep@0:3:dp,sleep@1:3:dp", 2), rank=1)
@@ -131,7 +135,7 @@ def test_operations_of_an_evaluation_do_not_hide_the_last_one_of_a_step(monkeypa
         faults.arm([], 0)
 
 
-FLAGS = ["-m", "train", *SMALL, "--train.iterations", "60", "--log.interval", "1"]
+FLAGS = ["-m", "hangdoctor.train", *SMALL, "--train.iterations", "60", "--log.interval", "1"]
 
 
 def still(job, rank: int = 0) -> None:
@@ -159,7 +163,9 @@ def test_two_ranks_hang(fault, sizes, tmp_path) -> None:
         kind, rank = fault.split("@")[0], int(fault.split("@")[1][0])
         text = job.until(f"fault: {kind} at rank {rank} iteration 2", rank, 90)
         job.until(" iteration        1/")  # a loader's worker runs ahead of it
-        assert f"pid {job.processes[rank].pid}" in text or kind == "data_stuck"  # there it is the worker's
+        assert (
+            f"pid {job.processes[rank].pid}" in text or kind == "data_stuck"
+        )  # there it is the worker's
         still(job)
 
 
@@ -177,18 +183,22 @@ def test_eight_ranks_of_the_shipped_configuration_hang_under_torchrun(tmp_path) 
         "--master_port",
         str(free_port()),
         "-m",
-        "train",
+        "hangdoctor.train",
         *config,
     ]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     log = tmp_path / "log"
     with log.open("wb") as out:
-        launcher = subprocess.Popen(command, cwd=ROOT, env=env, stdout=out, stderr=out, start_new_session=True)
+        launcher = subprocess.Popen(
+            command, cwd=ROOT, env=env, stdout=out, stderr=out, start_new_session=True
+        )
     children: list[psutil.Process] = []
     try:
         end = time.monotonic() + 180
         while "fault: sleep at rank 3 iteration 2 tp" not in log.read_text(errors="replace"):
-            assert time.monotonic() < end and launcher.poll() is None, log.read_text(errors="replace")[-3000:]
+            assert time.monotonic() < end and launcher.poll() is None, log.read_text(
+                errors="replace"
+            )[-3000:]
             time.sleep(0.1)
         children = psutil.Process(launcher.pid).children(recursive=True)
         assert " iteration        1/" in log.read_text(errors="replace")

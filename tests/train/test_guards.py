@@ -9,14 +9,14 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from train import deepspeed_guards as guards  # noqa: E402
-from train.config import load_config  # noqa: E402
-from train.engine import Timers, _beside_the_step, clip_gradients, parameter_groups  # noqa: E402
-from train.kernels import apex_support, softmax  # noqa: E402
-from train.kernels.registry import choose  # noqa: E402
-from train.model.position import Rotary, alibi_bias, alibi_slopes  # noqa: E402
-from train.options import ConfigError  # noqa: E402
-from train.random_state import RandomState  # noqa: E402
+from hangdoctor.train import deepspeed_guards as guards  # noqa: E402
+from hangdoctor.train.config import load_config  # noqa: E402
+from hangdoctor.train.engine import Timers, _beside_the_step, clip_gradients, parameter_groups  # noqa: E402
+from hangdoctor.train.kernels import apex_support, softmax  # noqa: E402
+from hangdoctor.train.kernels.registry import choose  # noqa: E402
+from hangdoctor.train.model.position import Rotary, alibi_bias, alibi_slopes  # noqa: E402
+from hangdoctor.train.options import ConfigError  # noqa: E402
+from hangdoctor.train.random_state import RandomState  # noqa: E402
 
 CPU = torch.device("cpu")
 
@@ -38,8 +38,13 @@ class FakeEngine:
     def __init__(self, **wrong) -> None:
         self.is_pipe_partitioned = self.is_grad_partitioned = False
         self.using_bf16_optimizer, self.stage = True, 1
-        self._config = SimpleNamespace(activation_checkpointing_config=SimpleNamespace(partition_activations=False))
-        self.module, self.grid = SimpleNamespace(tied_comms={"a": 1}), SimpleNamespace(pipe_parallel_size=2)
+        self._config = SimpleNamespace(
+            activation_checkpointing_config=SimpleNamespace(partition_activations=False)
+        )
+        self.module, self.grid = (
+            SimpleNamespace(tied_comms={"a": 1}),
+            SimpleNamespace(pipe_parallel_size=2),
+        )
         self.breakdown, self.communication_data_type = False, torch.float32
         for name, value in wrong.items():
             setattr(self, name, value)
@@ -60,14 +65,25 @@ class FakeEngine:
         return False
 
 
-CONFIG = ["--parallel.tp", "2", "--parallel.pp", "2", "--parallel.sequence_parallel", "true", "--train.precision", "bf16"]
+CONFIG = [
+    "--parallel.tp",
+    "2",
+    "--parallel.pp",
+    "2",
+    "--parallel.sequence_parallel",
+    "true",
+    "--train.precision",
+    "bf16",
+]
 
 
 def test_a_sound_engine_passes() -> None:
     guards.check_engine(FakeEngine(), load_config(CONFIG))
 
 
-PARTITIONED = SimpleNamespace(activation_checkpointing_config=SimpleNamespace(partition_activations=True))
+PARTITIONED = SimpleNamespace(
+    activation_checkpointing_config=SimpleNamespace(partition_activations=True)
+)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +128,9 @@ def test_zero_0_skips_a_step_whose_gradients_are_not_finite(grad, skipped) -> No
     for p in module.parameters():
         p.ds_pipe_replicated, p.grad = False, torch.full_like(p, grad)
     optimizer = torch.optim.AdamW(module.parameters(), weight_decay=0.1)
-    engine = SimpleNamespace(module=module, grid=FakeGrid(), device=CPU, optimizer=optimizer, skipped_steps=0)
+    engine = SimpleNamespace(
+        module=module, grid=FakeGrid(), device=CPU, optimizer=optimizer, skipped_steps=0
+    )
     before = module.weight.detach().clone()
     clip_gradients(engine, 1.0)
     optimizer.step()
@@ -130,7 +148,9 @@ class FakeZero:
         self.averaged_gradients = {0: [torch.ones(1), torch.ones(2), padding], 1: [torch.ones(3)]}
         self.reductions = []
 
-    def get_grad_norm_direct(self, grads: list[torch.Tensor], parameters: list[str]) -> torch.Tensor:
+    def get_grad_norm_direct(
+        self, grads: list[torch.Tensor], parameters: list[str]
+    ) -> torch.Tensor:
         self.reductions.append(parameters)
         return torch.cat(grads).norm()
 
@@ -158,7 +178,14 @@ class MixedFusedLayerNorm(nn.Module):
 
 
 def test_norms_and_biases_never_decay_whatever_class_makes_them() -> None:
-    module = nn.ModuleDict({"a": nn.LayerNorm(4), "b": MixedFusedLayerNorm(), "c": nn.Linear(4, 4), "d": nn.Embedding(3, 4)})
+    module = nn.ModuleDict(
+        {
+            "a": nn.LayerNorm(4),
+            "b": MixedFusedLayerNorm(),
+            "c": nn.Linear(4, 4),
+            "d": nn.Embedding(3, 4),
+        }
+    )
     groups = parameter_groups(module, 0.1)
     decayed = {id(p) for g in groups if g["weight_decay"] for p in g["params"]}
     assert decayed == {id(module["c"].weight), id(module["d"].weight)}
@@ -192,7 +219,13 @@ def test_kernel_line_says_what_and_why() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "fits"), [((2048, 2048, 8), True), ((2048, 1024, 8), False), ((16, 16, 8), False), ((2048, 2048, 27), False)]
+    ("shape", "fits"),
+    [
+        ((2048, 2048, 8), True),
+        ((2048, 1024, 8), False),
+        ((16, 16, 8), False),
+        ((2048, 2048, 27), False),
+    ],
 )
 def test_apex_softmax_knows_its_shapes(shape, fits) -> None:
     assert (softmax.megatron_unfit(*shape) == "") is fits

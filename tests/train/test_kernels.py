@@ -28,9 +28,16 @@ def test_kernels_in_the_interpreter() -> None:
 
 
 if INSIDE:
-    from train.kernels import adam, bias_dropout_add, bias_gelu, cross_entropy, norm, softmax
-    from train.kernels.registry import FLAVOURS, choose
-    from train.topology import TensorGroup
+    from hangdoctor.train.kernels import (
+        adam,
+        bias_dropout_add,
+        bias_gelu,
+        cross_entropy,
+        norm,
+        softmax,
+    )
+    from hangdoctor.train.kernels.registry import FLAVOURS, choose
+    from hangdoctor.train.topology import TensorGroup
 
     TOLERANCE = {"rtol": 2e-5, "atol": 2e-6}
 
@@ -77,16 +84,26 @@ if INSIDE:
     def test_norms(rows, h, monkeypatch) -> None:
         monkeypatch.setattr(norm, "PROGRAMS", 2)  # several rows a program
         (x, xd), (w, wd), (b, bd) = pair(rows, h), pair(h), pair(h)
-        layer = [lambda t, u, v, f=f: f(t, u, v, 1e-5) for f in (norm.layer_norm_fused, norm.layer_norm_reference)]
+        layer = [
+            lambda t, u, v, f=f: f(t, u, v, 1e-5)
+            for f in (norm.layer_norm_fused, norm.layer_norm_reference)
+        ]
         same(*layer, (x, w, b), (xd, wd, bd))
         (x, xd), (w, wd) = pair(rows, h), pair(h)
-        rms = [lambda t, u, f=f: f(t, u, 1e-5) for f in (norm.rms_norm_fused, norm.rms_norm_reference)]
+        rms = [
+            lambda t, u, f=f: f(t, u, 1e-5) for f in (norm.rms_norm_fused, norm.rms_norm_reference)
+        ]
         same(*rms, (x, w), (xd, wd))
 
     def test_bias_dropout_add_without_dropout() -> None:
         (x, xd), (b, bd), (r, rd) = pair(3, 2, 10), pair(10), pair(3, 2, 10)
         fused, plain = bias_dropout_add.fused, bias_dropout_add.reference
-        same(lambda *a: fused(*a, 0.0, True), lambda *a: plain(*a, 0.0, True), (x, b, r), (xd, bd, rd))
+        same(
+            lambda *a: fused(*a, 0.0, True),
+            lambda *a: plain(*a, 0.0, True),
+            (x, b, r),
+            (xd, bd, rd),
+        )
 
     def test_dropout_mask_is_the_same_forward_and_backward() -> None:
         x, bias = torch.ones(64, 64, requires_grad=True), torch.zeros(64)
@@ -111,7 +128,9 @@ if INSIDE:
         one = TensorGroup()
 
         def plain(t):
-            return torch.nn.functional.cross_entropy(t.flatten(0, 1), target.flatten(), reduction="none").view(2, 3)
+            return torch.nn.functional.cross_entropy(
+                t.flatten(0, 1), target.flatten(), reduction="none"
+            ).view(2, 3)
 
         same(lambda t: cross_entropy.fused(t, target, one), plain, (x,), (xd,))
 

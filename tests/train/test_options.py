@@ -9,10 +9,10 @@ import sys
 import pytest
 from ranks import ROOT
 
-from train.config import Config, help_text, load_config
-from train.launch import discover
-from train.options import ConfigError
-from train.validate import Machine, check
+from hangdoctor.train.config import Config, help_text, load_config
+from hangdoctor.train.launch import discover
+from hangdoctor.train.options import ConfigError
+from hangdoctor.train.validate import Machine, check
 
 
 def complaint(*flags: str, world: int = 1, gpu: bool = False) -> str:
@@ -28,21 +28,41 @@ def complaint(*flags: str, world: int = 1, gpu: bool = False) -> str:
         ("--parallel.tp 2 --parallel.pp 2", 6, "world size 6 is not tp x pp x dp = 2 x 2 x 1 = 4"),
         ("--parallel.tp 2 --parallel.dp 3", 4, "2 x 1 x 3 = 6"),
         ("--train.global_batch 10 --train.micro_batch 4", 1, "10 % (4 x 1) = 2"),
-        ("--train.global_batch 8 --train.rampup '3 5 100' --train.micro_batch 2", 1, "3 % (2 x 1) = 1"),
+        (
+            "--train.global_batch 8 --train.rampup '3 5 100' --train.micro_batch 2",
+            1,
+            "3 % (2 x 1) = 1",
+        ),
         ("--train.global_batch 16 --train.rampup '4 5 100'", 1, "(16 - 4) % 5 = 2"),
-        ("--model.heads 3 --model.hidden_size 96 --parallel.tp 2", 2, "--model.heads 3 % --parallel.tp 2 = 1"),
+        (
+            "--model.heads 3 --model.hidden_size 96 --parallel.tp 2",
+            2,
+            "--model.heads 3 % --parallel.tp 2 = 1",
+        ),
         ("--model.hidden_size 100 --model.heads 3", 1, "100 % --model.heads 3 = 1"),
         ("--model.layers 5 --parallel.pp 4", 4, "(5 + 2 embeddings) % 4 = 3 and 5 % 4 = 1"),
         ("--model.layers 5 --parallel.pp 2 --parallel.partition uniform", 2, "5 % 2 = 1"),
         ("--model.layers 1 --parallel.pp 2", 2, "leaves 1 stages without a layer"),
         ("--parallel.pp 2 --parallel.partition type:nothing", 2, "matches 0 layers for 2 stages"),
         ("--parallel.pp 2 --parallel.partition 'type:('", 2, "no regular expression"),
-        ("--parallel.tp 2 --parallel.sequence_parallel true --model.seq_length 65", 2, "65 % --parallel.tp 2 = 1"),
+        (
+            "--parallel.tp 2 --parallel.sequence_parallel true --model.seq_length 65",
+            2,
+            "65 % --parallel.tp 2 = 1",
+        ),
         ("--parallel.sequence_parallel true", 1, "--parallel.tp is 1"),
-        ("--parallel.tp 2 --parallel.sequence_parallel true --parallel.ulysses true", 2, "choose one"),
+        (
+            "--parallel.tp 2 --parallel.sequence_parallel true --parallel.ulysses true",
+            2,
+            "choose one",
+        ),
         ("--train.precision fp16", 1, "needs a GPU"),
         ("--train.precision bf16 --parallel.zero_stage 0", 1, "use zero_stage 1"),
-        ("--checkpoint.universal true --checkpoint.load x --parallel.zero_stage 0", 1, "use zero_stage 1"),
+        (
+            "--checkpoint.universal true --checkpoint.load x --parallel.zero_stage 0",
+            1,
+            "use zero_stage 1",
+        ),
         ("--optimizer.min_lr 1", 1, "is above --optimizer.lr"),
         ("--data.split 1,1", 1, "three shares"),
         ("--data.split nan,1,1", 1, "three shares"),
@@ -55,7 +75,11 @@ def complaint(*flags: str, world: int = 1, gpu: bool = False) -> str:
         ("--fault sleep@0:3:evaluate --evaluate.interval 2", 1, "every --evaluate.interval 2"),
         ("--fault checkpoint_fifo@0:3", 1, "nothing is saved without --checkpoint.dir"),
         ("--parallel.pp 4 --fault data_stuck@1:3", 4, "rank 1 is in stage 1 of 4"),
-        ("--parallel.pp 4 --fault sleep@2:3:data", 4, "only the first and the last stage load data"),
+        (
+            "--parallel.pp 4 --fault sleep@2:3:data",
+            4,
+            "only the first and the last stage load data",
+        ),
         ("--fault sleep@4:3", 1, "rank 4 of a world of 1"),
         ("--fault slep@0:3", 1, "did you mean 'sleep'"),
         ("--fault device_wait@0:3", 1, "needs a GPU"),
@@ -97,26 +121,49 @@ def test_words_that_mean_nothing_are_refused(flags, says) -> None:
 
 
 @pytest.mark.parametrize(
-    "fault", ["no_rendezvous@1:0", "data_stuck@0:3", "data_stuck@3:100", "stop@2:4:evaluate", "sleep@1:3:recv"]
+    "fault",
+    [
+        "no_rendezvous@1:0",
+        "data_stuck@0:3",
+        "data_stuck@3:100",
+        "stop@2:4:evaluate",
+        "sleep@1:3:recv",
+    ],
 )
 def test_faults_that_will_strike_are_let_through(fault) -> None:
-    check(load_config(["--parallel.pp", "4", "--evaluate.interval", "2", "--fault", fault]), Machine(4, False))
+    check(
+        load_config(["--parallel.pp", "4", "--evaluate.interval", "2", "--fault", fault]),
+        Machine(4, False),
+    )
 
 
 def test_all_complaints_come_at_once() -> None:
-    lines = complaint("--model.heads", "3", "--train.precision", "fp16", "--optimizer.min_lr", "1").splitlines()
+    lines = complaint(
+        "--model.heads", "3", "--train.precision", "fp16", "--optimizer.min_lr", "1"
+    ).splitlines()
     assert len(lines) == 3
 
 
 def test_file_then_command_line(tmp_path) -> None:
     file = tmp_path / "c.yaml"
-    file.write_text("model: {layers: 6, hidden_size: 1_024}\nkernels: reference\noptimizer: {lr: 1e-4}\n")
-    config = load_config(["--config", str(file), "--model.layers=8", "--train.global_batch", "1_000"])
-    assert (config.model.layers, config.model.hidden_size, config.run.kernels) == (8, 1024, "reference")
+    file.write_text(
+        "model: {layers: 6, hidden_size: 1_024}\nkernels: reference\noptimizer: {lr: 1e-4}\n"
+    )
+    config = load_config(
+        ["--config", str(file), "--model.layers=8", "--train.global_batch", "1_000"]
+    )
+    assert (config.model.layers, config.model.hidden_size, config.run.kernels) == (
+        8,
+        1024,
+        "reference",
+    )
     assert (config.optimizer.lr, config.train.global_batch) == (1e-4, 1000)
 
 
-@pytest.mark.parametrize(("content", "says"), [(b"- model\n- train\n", "holds no sections"), (b"\xff\xfe", "can't decode")])
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [(b"- model\n- train\n", "holds no sections"), (b"\xff\xfe", "can't decode")],
+)
 def test_a_file_that_is_no_configuration_is_refused(content, says, tmp_path) -> None:
     (tmp_path / "c.yaml").write_bytes(content)
     with pytest.raises(ConfigError, match=says):
@@ -142,7 +189,9 @@ def test_every_option_has_help_default_and_range() -> None:
     for name, section in Config().sections().items():
         for field in dataclasses.fields(section):
             flag = f"--{name}.{field.name}" if name else f"--{field.name}"
-            line = next(li for li in text.splitlines() if li.strip().startswith((f"{flag}:", f"{flag} [")))
+            line = next(
+                li for li in text.splitlines() if li.strip().startswith((f"{flag}:", f"{flag} ["))
+            )
             assert "(default " in line
             assert "valid: " in line
             assert field.metadata["help"] in line
@@ -156,11 +205,15 @@ def test_the_shipped_configuration_is_consistent() -> None:
 
 def test_a_bad_word_ends_with_code_2_before_torch_is_imported() -> None:
     code = (
-        "import sys; from train.__main__ import main; c = main(['--model.layer', '3']);"
+        "import sys; from hangdoctor.train.__main__ import main; c = main(['--model.layer', '3']);"
         "assert not {'torch', 'deepspeed'} & set(sys.modules), 'imported'; sys.exit(c)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert done.returncode == 2
     assert "did you mean 'model.layers'" in done.stderr
@@ -170,8 +223,27 @@ def test_a_bad_word_ends_with_code_2_before_torch_is_imported() -> None:
     ("environ", "rank", "size", "local"),
     [
         ({"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "3", "MASTER_ADDR": "h"}, 3, 8, 3),
-        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "8", "SLURM_LOCALID": "1", "SLURM_STEP_NODELIST": "n[3-4]"}, 5, 8, 1),
-        ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}, 1, 2, 1),
+        (
+            {
+                "SLURM_PROCID": "5",
+                "SLURM_NTASKS": "8",
+                "SLURM_LOCALID": "1",
+                "SLURM_STEP_NODELIST": "n[3-4]",
+            },
+            5,
+            8,
+            1,
+        ),
+        (
+            {
+                "OMPI_COMM_WORLD_RANK": "1",
+                "OMPI_COMM_WORLD_SIZE": "2",
+                "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+            },
+            1,
+            2,
+            1,
+        ),
         ({"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1"}, 1, 2, 1),
         ({"PALS_RANKID": "2", "PALS_NRANKS": "4", "PALS_LOCAL_RANKID": "2"}, 2, 4, 2),
         ({}, 0, 1, 0),
@@ -184,7 +256,13 @@ def test_every_launcher_is_understood(environ, rank, size, local) -> None:
 
 def test_a_gpu_of_its_own_is_number_0_for_deepspeed_too() -> None:
     """srun with one GPU bound to each task: every rank sees one device, and DeepSpeed takes LOCAL_RANK for its number."""
-    found = discover({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "3"})
+    found = discover(
+        {
+            "OMPI_COMM_WORLD_RANK": "3",
+            "OMPI_COMM_WORLD_SIZE": "4",
+            "OMPI_COMM_WORLD_LOCAL_RANK": "3",
+        }
+    )
     for devices, local in ((1, "0"), (4, "3"), (0, "3")):
         environ = {"OMPI_COMM_WORLD_LOCAL_RANK": "3"}
         found.export(devices, environ)

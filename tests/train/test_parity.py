@@ -12,15 +12,15 @@ pytest.importorskip("deepspeed")
 from ranks import SMALL, metrics, observed, run_cases  # noqa: E402
 
 from benchmarks.trainer_parity import reference  # noqa: E402
-from train import deepspeed_guards  # noqa: E402
-from train.config import load_config  # noqa: E402
-from train.data.prepare import prepared_standard_library  # noqa: E402
-from train.data.samples import build_samples  # noqa: E402
-from train.kernels.registry import choose  # noqa: E402
-from train.model.context import ModelContext  # noqa: E402
-from train.model.gpt import layer_specs  # noqa: E402
-from train.random_state import RandomState  # noqa: E402
-from train.topology import TensorGroup  # noqa: E402
+from hangdoctor.train import deepspeed_guards  # noqa: E402
+from hangdoctor.train.config import load_config  # noqa: E402
+from hangdoctor.train.data.prepare import prepared_standard_library  # noqa: E402
+from hangdoctor.train.data.samples import build_samples  # noqa: E402
+from hangdoctor.train.kernels.registry import choose  # noqa: E402
+from hangdoctor.train.model.context import ModelContext  # noqa: E402
+from hangdoctor.train.model.gpt import layer_specs  # noqa: E402
+from hangdoctor.train.random_state import RandomState  # noqa: E402
+from hangdoctor.train.topology import TensorGroup  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 
@@ -67,12 +67,16 @@ def start_weights(config, folder: Path) -> reference.Weights:
     """The model's layers, built here without an engine, through files as a checkpoint has them."""
     folder.mkdir(parents=True)
     device = torch.device("cpu")
-    context = ModelContext(config, TensorGroup(), choose("auto", device), RandomState(1, 0, 0, 0, device), (257, 384))
+    context = ModelContext(
+        config, TensorGroup(), choose("auto", device), RandomState(1, 0, 0, 0, device), (257, 384)
+    )
     for i, spec in enumerate(layer_specs(context)):
         if i == config.model.layers + 3 and config.model.tie_embeddings:
             continue
         dtype = torch.bfloat16 if config.train.precision == "bf16" else torch.float32
-        torch.save(spec.build().to(dtype).state_dict(), folder / f"layer_{i:02d}-model_00-model_states.pt")
+        torch.save(
+            spec.build().to(dtype).state_dict(), folder / f"layer_{i:02d}-model_00-model_states.pt"
+        )
     return reference.load_weights(folder, config.model.layers, 257)
 
 
@@ -85,7 +89,9 @@ def expected(tmp_path_factory) -> dict[str, list[dict[str, float]]]:
         config = load_config([*COMMON, *flags])
         weights = start_weights(config, tmp_path_factory.mktemp("start") / name)
         prefix = prepared_standard_library("", "byte")
-        samples = build_samples(prefix, config.data.split, 0, config.model.seq_length, config.train.seed)
+        samples = build_samples(
+            prefix, config.data.split, 0, config.model.seq_length, config.train.seed
+        )
         made[name] = reference.train(config.as_dict(), weights, samples)
     return made
 
@@ -113,6 +119,9 @@ def test_loss_and_gradient_norm_are_those_of_the_reference(name, trained, expect
 @pytest.mark.parametrize("name", [n for n in CASES if "2x2x1" in n and not n.startswith("modern")])
 def test_tied_weights_are_equal_on_first_and_last_stage_after_every_step(name, trained) -> None:
     for first, last in ((0, 2), (1, 3)):  # rank = pp * 2 + tp
-        tied = [[s["prints"]["tied_modules.word_embedding.weight"] for s in observed(trained, name, r)] for r in (first, last)]
+        tied = [
+            [s["prints"]["tied_modules.word_embedding.weight"] for s in observed(trained, name, r)]
+            for r in (first, last)
+        ]
         assert tied[0] == tied[1]
         assert len(set(tied[0])) == ITERATIONS  # it moved: the first step has a learning rate of 0

@@ -13,14 +13,25 @@ pytest.importorskip("deepspeed")
 
 from ranks import ROOT, SMALL, metrics, observed, run_cases  # noqa: E402
 
-from train.checkpoint import files  # noqa: E402
+from hangdoctor.train.checkpoint import files  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 
 ITERATIONS = 6
-MODEL = [*SMALL, "--train.iterations", str(ITERATIONS), "--model.embedding_norm", "true", "--optimizer.lr", "5e-3"]
+MODEL = [
+    *SMALL,
+    "--train.iterations",
+    str(ITERATIONS),
+    "--model.embedding_norm",
+    "true",
+    "--optimizer.lr",
+    "5e-3",
+]
 # Dropout everywhere and recomputation: every random stream must come back.
-WHOLE = [*MODEL, *"--parallel.tp 2 --parallel.pp 2 --model.hidden_dropout 0.1 --model.attention_dropout 0.1".split()]
+WHOLE = [
+    *MODEL,
+    *"--parallel.tp 2 --parallel.pp 2 --model.hidden_dropout 0.1 --model.attention_dropout 0.1".split(),
+]
 WHOLE += ["--model.recompute", "true", "--parallel.sequence_parallel", "true"]
 PLAIN = [*MODEL, *"--parallel.tp 2 --parallel.pp 2".split()]
 
@@ -29,7 +40,14 @@ PLAIN = [*MODEL, *"--parallel.tp 2 --parallel.pp 2".split()]
 def saved(tmp_path_factory) -> Path:
     """fp32 with dropout, saved in the background at 3, run on to 6, then resumed from 3; bf16; and one for other topologies."""
     folder = tmp_path_factory.mktemp("restart")
-    there = ["--checkpoint.dir", str(folder / "dropout"), "--checkpoint.interval", "3", "--checkpoint.asynchronous", "true"]
+    there = [
+        "--checkpoint.dir",
+        str(folder / "dropout"),
+        "--checkpoint.interval",
+        "3",
+        "--checkpoint.asynchronous",
+        "true",
+    ]
     at3 = ["--checkpoint.load", str(folder / "dropout" / "global_step3")]
     bf16 = [*PLAIN, "--train.precision", "bf16", "--checkpoint.dir", str(folder / "bf16")]
     run_cases(
@@ -68,7 +86,9 @@ def test_resume_is_bit_exact_with_dropout_in_fp32(saved) -> None:
 
 
 def test_no_spike_on_restart_in_bf16(saved) -> None:
-    assert numbers(saved, "bf16_first") + numbers(saved, "bf16_resumed") == numbers(saved, "bf16_whole")
+    assert numbers(saved, "bf16_first") + numbers(saved, "bf16_resumed") == numbers(
+        saved, "bf16_whole"
+    )
 
 
 @pytest.mark.parametrize("rank", range(4))
@@ -78,10 +98,14 @@ def test_tied_weights_and_embedding_norm_come_back_on_every_stage(rank, saved) -
     assert after == before
     assert before["prints"]  # first and last stage: each holds the tied weight
     if rank < 2:
-        assert before["norm_moved"] > 1e-4  # the norm is not at its initial ones, which a lost one would be
+        assert (
+            before["norm_moved"] > 1e-4
+        )  # the norm is not at its initial ones, which a lost one would be
         assert "1.norm.weight" in before["prints"]
     else:
-        assert not any(n.startswith("1.norm") for n in before["prints"])  # no second copy that could go stale
+        assert not any(
+            n.startswith("1.norm") for n in before["prints"]
+        )  # no second copy that could go stale
 
 
 def test_tied_weights_are_equal_on_first_and_last_stage_after_resume(saved) -> None:
@@ -101,7 +125,15 @@ def test_folders_are_complete_and_latest_points_at_the_newest(saved) -> None:
 def converted(source: Path) -> list[str]:
     """Flags that load the universal form of `source`."""
     target = source.with_name(f"{source.name}_universal")
-    command = [sys.executable, "-m", "train.checkpoint.universal", "--input", str(source), "--output", str(target)]
+    command = [
+        sys.executable,
+        "-m",
+        "train.checkpoint.universal",
+        "--input",
+        str(source),
+        "--output",
+        str(target),
+    ]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=100)
     return ["--checkpoint.load", str(target), "--checkpoint.universal", "true"]
 
@@ -120,7 +152,10 @@ def test_another_topology_resumes_through_the_universal_format(saved) -> None:
         "tp": [*MODEL, *tp, *load],
     }
     run_cases(2, first, folder)
-    again = {name: [*MODEL, *tp, *converted(folder / name / "global_step5")] for name in ("from_pp", "from_ulysses")}
+    again = {
+        name: [*MODEL, *tp, *converted(folder / name / "global_step5")]
+        for name in ("from_pp", "from_ulysses")
+    }
     run_cases(2, again, folder)
     for name in [*first, *again]:
         got = metrics(folder, name)

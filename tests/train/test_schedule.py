@@ -6,18 +6,20 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from train import flops  # noqa: E402
-from train.callbacks.checkpoint import Checkpoint  # noqa: E402
-from train.callbacks.log import Log, Window, log_line, timers_line  # noqa: E402
-from train.config import Config, ModelConfig, TrainConfig  # noqa: E402
-from train.model.context import padded_vocab  # noqa: E402
-from train.schedule import BatchSize, LearningRate, batch_size  # noqa: E402
-from train.state import Step, TrainState  # noqa: E402
+from hangdoctor.train import flops  # noqa: E402
+from hangdoctor.train.callbacks.checkpoint import Checkpoint  # noqa: E402
+from hangdoctor.train.callbacks.log import Log, Window, log_line, timers_line  # noqa: E402
+from hangdoctor.train.config import Config, ModelConfig, TrainConfig  # noqa: E402
+from hangdoctor.train.model.context import padded_vocab  # noqa: E402
+from hangdoctor.train.schedule import BatchSize, LearningRate, batch_size  # noqa: E402
+from hangdoctor.train.state import Step, TrainState  # noqa: E402
 
 
 def test_learning_rate_warms_up_and_decays_by_samples() -> None:
     rate = LearningRate(lr=1.0, min_lr=0.2, warmup_samples=100, decay_samples=300, style="cosine")
-    assert [rate.at(s) for s in (0, 50, 100, 200, 300, 900)] == pytest.approx([0.0, 0.5, 1.0, 0.6, 0.2, 0.2])
+    assert [rate.at(s) for s in (0, 50, 100, 200, 300, 900)] == pytest.approx(
+        [0.0, 0.5, 1.0, 0.6, 0.2, 0.2]
+    )
     linear = LearningRate(1.0, 0.0, 0, 100, "linear")
     assert [linear.at(s) for s in (0, 25, 100)] == [1.0, 0.75, 0.0]
     assert LearningRate(1.0, 0.0, 10, 100, "constant").at(5000) == 1.0
@@ -40,7 +42,9 @@ def test_flops_follow_the_published_formula() -> None:
     """175B, Narayanan et al. 2021 table 1: 96 layers, h 12288, batch 1536, V 51200, s 2048: 24.2 s at 141 TFLOP/s on 1024."""
     model = ModelConfig(layers=96, hidden_size=12288, heads=96, seq_length=2048)
     done = flops.step_flops(model, 51200, 1536, recompute=True)
-    expected = 96 * 1536 * 2048 * 96 * 12288**2 * (1 + 2048 / (6 * 12288) + 51200 / (16 * 96 * 12288))
+    expected = (
+        96 * 1536 * 2048 * 96 * 12288**2 * (1 + 2048 / (6 * 12288) + 51200 / (16 * 96 * 12288))
+    )
     assert done == pytest.approx(expected)
     assert flops.step_flops(model, 51200, 1536, recompute=False) == pytest.approx(expected * 3 / 4)
     assert flops.utilization(312e12 * 10, 20.0, 1, 312.0) == pytest.approx(0.5)
@@ -50,10 +54,15 @@ def test_parameter_count_is_that_of_the_model() -> None:
     """BLOOM-176B's formula: l (12 h^2 + 13 h) + v h + s h + 2 h, for 104B: 64 layers of 11600."""
     model = ModelConfig(layers=64, hidden_size=11600, heads=80, seq_length=2048)
     h, layers, v, s = 11600, 64, 50257, 2048
-    assert flops.parameter_count(model, 4 * h, v) == layers * (12 * h * h + 13 * h) + v * h + s * h + 2 * h
+    assert (
+        flops.parameter_count(model, 4 * h, v)
+        == layers * (12 * h * h + 13 * h) + v * h + s * h + 2 * h
+    )
 
 
-@pytest.mark.parametrize(("size", "tp", "rows"), [(50257, 1, 50304), (257, 1, 384), (257, 2, 512), (256, 1, 256)])
+@pytest.mark.parametrize(
+    ("size", "tp", "rows"), [(50257, 1, 50304), (257, 1, 384), (257, 2, 512), (256, 1, 256)]
+)
 def test_vocabulary_is_padded_to_a_multiple_of_128_per_rank(size, tp, rows) -> None:
     assert padded_vocab(size, 128, tp) == rows
 
@@ -70,7 +79,9 @@ class FakeTrainer:
 def test_log_line_is_megatrons() -> None:
     window = Window()
     window.add(Step(loss=6.444662, batch_size=96, seconds=18.7061))
-    step = Step(loss=6.444662, batch_size=96, learning_rate=6e-5, loss_scale=2048.0, grad_norm=98258.265)
+    step = Step(
+        loss=6.444662, batch_size=96, learning_rate=6e-5, loss_scale=2048.0, grad_norm=98258.265
+    )
     line = log_line(FakeTrainer(), step, window, {"samples_per_second": 5.132, "tflops": 108.47})
     assert line == (
         " iteration     7000/  159576 | consumed samples:       260912 | consumed tokens:     33396736 | "

@@ -16,25 +16,45 @@ BIN = Path(sys.executable).parent
 SMALL = "--parallel.tp 2 --train.iterations 2 --train.global_batch 2 --model.layers 1 --model.hidden_size 32 --model.seq_length 32 --data.workers 0".split()
 # A launcher's ranks do not inherit what the test was started by.
 CLEAN = {
-    k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK") and not k.startswith(("SLURM", "PMI"))
+    k: v
+    for k, v in os.environ.items()
+    if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK") and not k.startswith(("SLURM", "PMI"))
 }
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
 
 
 def trained(command: list[str], **environ: str) -> str:
-    env = CLEAN | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PATH": f"{BIN}:{os.environ['PATH']}"} | environ
+    env = (
+        CLEAN
+        | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PATH": f"{BIN}:{os.environ['PATH']}"}
+        | environ
+    )
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=150)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
     assert "2 ranks = tp 2 x pp 1 x dp 1" in done.stdout
     return next(line for line in done.stdout.splitlines() if "iteration        2/       2" in line)
 
 
-@pytest.mark.skipif(shutil.which("mpiexec") is None, reason="mpiexec is not installed (scripts/setup-slurm)")
+@pytest.mark.skipif(
+    shutil.which("mpiexec") is None, reason="mpiexec is not installed (scripts/setup-slurm)"
+)
 def test_mpiexec_and_deepspeed_train_alike() -> None:
-    by_mpi = trained(["mpiexec", "-n", "2", sys.executable, "-m", "train", *SMALL], MASTER_PORT=str(free_port()))
+    by_mpi = trained(
+        ["mpiexec", "-n", "2", sys.executable, "-m", "hangdoctor.train", *SMALL],
+        MASTER_PORT=str(free_port()),
+    )
     by_deepspeed = trained(
-        [str(BIN / "deepspeed"), "--num_gpus", "2", "--master_port", str(free_port()), "--module", "train", *SMALL]
+        [
+            str(BIN / "deepspeed"),
+            "--num_gpus",
+            "2",
+            "--master_port",
+            str(free_port()),
+            "--module",
+            "hangdoctor.train",
+            *SMALL,
+        ]
     )
     assert loss(by_mpi) == loss(by_deepspeed)
 

@@ -33,7 +33,13 @@ def browser() -> Iterator[Any]:
 
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
-    for flag in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--window-size=1280,900"):
+    for flag in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-dev-shm-usage",
+        "--disable-gpu",
+        "--window-size=1280,900",
+    ):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
@@ -48,11 +54,17 @@ class Tmux:
         self.folder = folder
         self.socket = folder / "tmux"
         # -D: it stays a child of the test, which so can end it whatever happens.
-        self.server = subprocess.Popen(["tmux", "-f", "/dev/null", "-S", str(self.socket), "-D"], cwd=folder)
+        self.server = subprocess.Popen(
+            ["tmux", "-f", "/dev/null", "-S", str(self.socket), "-D"], cwd=folder
+        )
 
     def __call__(self, *words: str) -> str:
         done = subprocess.run(
-            ["tmux", "-S", str(self.socket), *words], capture_output=True, text=True, cwd=self.folder, timeout=20
+            ["tmux", "-S", str(self.socket), *words],
+            capture_output=True,
+            text=True,
+            cwd=self.folder,
+            timeout=20,
         )
         assert done.returncode == 0, f"{words}: {done.stderr}"
         return done.stdout
@@ -83,7 +95,17 @@ def tmux(tmp_path: Path) -> Iterator[Tmux]:
     found = Tmux(tmp_path)
     try:
         wait_until(found.socket.exists, "tmux listens")
-        found("new-session", "-d", "-s", "t", "-x", "80", "-y", "24", "env PS1='ready> ' bash --norc --noprofile")
+        found(
+            "new-session",
+            "-d",
+            "-s",
+            "t",
+            "-x",
+            "80",
+            "-y",
+            "24",
+            "env PS1='ready> ' bash --norc --noprofile",
+        )
         wait_until(lambda: "ready>" in found.screen() and found.plain(), "a shell")
         yield found
     finally:

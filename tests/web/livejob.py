@@ -30,8 +30,14 @@ class LiveJob:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.address = self.token = ""
 
-    def start(self, name: str, *argv: str, before: tuple[str, ...] = (), **environ: str) -> subprocess.Popen[bytes]:
-        env = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE")} | {"OMP_NUM_THREADS": "1"} | environ
+    def start(
+        self, name: str, *argv: str, before: tuple[str, ...] = (), **environ: str
+    ) -> subprocess.Popen[bytes]:
+        env = (
+            {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE")}
+            | {"OMP_NUM_THREADS": "1"}
+            | environ
+        )
         with (self.base / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
                 [*before, sys.executable, *argv],
@@ -63,7 +69,10 @@ class LiveJob:
             "collector", "-m", "hangdoctor", "collect", "--folder", str(self.folder), "--bind", "tcp://127.0.0.1:*", "--web",
             "127.0.0.1:0", *self.more, PYTHONPATH=str(ROOT),
         )  # fmt: skip
-        wait_until(lambda: (self.folder / "web.json").exists() or collector.poll() is not None, "the page is there")
+        wait_until(
+            lambda: (self.folder / "web.json").exists() or collector.poll() is not None,
+            "the page is there",
+        )
         assert collector.poll() is None, self.log("collector")
         self.read_address()
         if self.world:
@@ -110,12 +119,18 @@ class LiveJob:
     ) -> tuple[int, dict[str, str], bytes]:
         """(status, headers in lower case, body); with the right token unless another is told."""
         token = self.token if token is None else token
-        sent = {k.replace("_", "-"): v for k, v in headers.items()} | ({"Authorization": f"Bearer {token}"} if token else {})
+        sent = {k.replace("_", "-"): v for k, v in headers.items()} | (
+            {"Authorization": f"Bearer {token}"} if token else {}
+        )
         request = urllib.request.Request(self.address + path, body, sent)
         opener = urllib.request.build_opener(_Stay)
         try:
             with opener.open(request, timeout=30) as answer:
-                return answer.status, {k.lower(): v for k, v in answer.headers.items()}, answer.read()
+                return (
+                    answer.status,
+                    {k.lower(): v for k, v in answer.headers.items()},
+                    answer.read(),
+                )
         except urllib.error.HTTPError as error:
             return error.code, {k.lower(): v for k, v in error.headers.items()}, error.read()
 

@@ -11,11 +11,15 @@ from stage import wait_until
 
 def text(browser: Any, id: str) -> str:
     """What an element shows; "" where the page does not have it yet."""
-    return str(browser.execute_script("return document.getElementById(arguments[0])?.innerText ?? ''", id))
+    return str(
+        browser.execute_script("return document.getElementById(arguments[0])?.innerText ?? ''", id)
+    )
 
 
 def soon(browser: Any, id: str, fits: Callable[[str], bool]) -> str:
-    wait_until(lambda: fits(text(browser, id)), f"in #{id}, which now says: {text(browser, id)!r}", 40)
+    wait_until(
+        lambda: fits(text(browser, id)), f"in #{id}, which now says: {text(browser, id)!r}", 40
+    )
     return text(browser, id)
 
 

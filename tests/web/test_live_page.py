@@ -15,8 +15,8 @@ from livejob import LiveJob
 from onpage import complaints, log_in, press, soon, text
 from stage import wait_until
 
-from hangdoctor import messages as msg
-from hangdoctor.collector import address, keys
+from hangdoctor.transport import address, keys
+from hangdoctor.transport import messages as msg
 
 pytestmark = pytest.mark.torch
 
@@ -38,7 +38,10 @@ def test_only_the_token_opens_the_page(browser: Any, live: LiveJob) -> None:
     browser.get(live.address + "/")
     assert browser.current_url == live.address + "/login"
     log_in(browser, live, "not-the-token")
-    wait_until(lambda: browser.find_elements("css selector", "[role=alert]") != [], "the page says that it was wrong")
+    wait_until(
+        lambda: browser.find_elements("css selector", "[role=alert]") != [],
+        "the page says that it was wrong",
+    )
     assert "not the token" in browser.find_element("css selector", "[role=alert]").text
     assert browser.get_cookies() == []
     log_in(browser, live, live.token)
@@ -56,7 +59,10 @@ def test_the_page_moves_and_loads_nothing_from_elsewhere(page: Any, live: LiveJo
     def iteration() -> int:
         return int(text(page, "figures").split()[1])
 
-    before, picture = iteration(), page.execute_script("return document.getElementById('grid').toDataURL()")
+    before, picture = (
+        iteration(),
+        page.execute_script("return document.getElementById('grid').toDataURL()"),
+    )
     wait_until(lambda: iteration() > before + 2, "the iteration moves")
     assert picture != page.execute_script("return document.getElementById('grid').toDataURL()")
     assert "4 moving" in " ".join(text(page, "legend").split())
@@ -71,7 +77,10 @@ def test_keys_move_open_filter_and_close(page: Any) -> None:
     press(page, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ENTER)  # the first one selects rank 0
     soon(page, "rank", lambda t: "Rank 1" in t and "iteration" in t)
     press(page, Keys.ESCAPE)
-    wait_until(lambda: page.execute_script("return document.getElementById('rank').hidden"), "the panel closes")
+    wait_until(
+        lambda: page.execute_script("return document.getElementById('rank').hidden"),
+        "the panel closes",
+    )
     press(page, "/")
     assert page.switch_to.active_element.get_attribute("id") == "filter"
     press(page, "2-3")
@@ -86,9 +95,9 @@ def test_a_click_captures_a_hung_rank_and_its_report_opens(page: Any, live: Live
         soon(page, "sentence", lambda t: t.startswith("Rank 2 (n1) is stopped"))
         table = soon(page, "standing", lambda t: "2" in t and "waiting in " in t)
         assert "holds up" in table
-        assert page.find_element("css selector", "tr.culprit").text.startswith("2\n") or page.find_element(
-            "css selector", "tr.culprit"
-        ).text.startswith("2 ")
+        assert page.find_element("css selector", "tr.culprit").text.startswith(
+            "2\n"
+        ) or page.find_element("css selector", "tr.culprit").text.startswith("2 ")
         page.find_element("id", "capture").click()
         shown = soon(page, "incidents", lambda t: "asked for on the page" in t)
     finally:
@@ -100,8 +109,15 @@ def test_a_click_captures_a_hung_rank_and_its_report_opens(page: Any, live: Live
     wait_until(lambda: len(page.window_handles) == 2, "the report opens beside it")
     page.switch_to.window(next(h for h in page.window_handles if h != first))
     try:
-        wait_until(lambda: "is stopped" in page.find_element("tag name", "body").text, "the report is there", 40)
-        assert page.execute_script("try { return document.cookie } catch (e) { return 'sandboxed' }") == "sandboxed"
+        wait_until(
+            lambda: "is stopped" in page.find_element("tag name", "body").text,
+            "the report is there",
+            40,
+        )
+        assert (
+            page.execute_script("try { return document.cookie } catch (e) { return 'sandboxed' }")
+            == "sandboxed"
+        )
         assert complaints(page) == []
     finally:
         page.close()
@@ -119,7 +135,10 @@ def test_a_click_switches_call_traces(page: Any, live: LiveJob) -> None:
         found = []
         for box in find_boxes(live.base / "boxes"):
             if calls_path(box.path).exists():
-                with contextlib.suppress(BadInput), CallsReader(calls_path(box.path)) as reader:  # it is being made
+                with (
+                    contextlib.suppress(BadInput),
+                    CallsReader(calls_path(box.path)) as reader,
+                ):  # it is being made
                     found.append(reader.summary().state)
         return found
 
@@ -165,8 +184,12 @@ def tell_hostile_names(page: Any, live: LiveJob) -> None:
         ]  # fmt: skip
         socket.send_multipart(msg.encode(msg.Report(1, 1, 0.0, ranks)))
         table = soon(page, "standing", lambda t: "<img src=x" in t and "xxxx" in t)
-        assert "onerror" in table and "</script>" not in page.find_element("id", "standing").get_attribute("innerHTML")
-        assert page.execute_script("return [window.pwned, document.querySelectorAll('main img, main script').length]") == [
+        assert "onerror" in table and "</script>" not in page.find_element(
+            "id", "standing"
+        ).get_attribute("innerHTML")
+        assert page.execute_script(
+            "return [window.pwned, document.querySelectorAll('main img, main script').length]"
+        ) == [
             None,
             0,
         ]
@@ -175,7 +198,9 @@ def tell_hostile_names(page: Any, live: LiveJob) -> None:
 
         press(page, Keys.END, Keys.ARROW_LEFT, Keys.ARROW_LEFT, Keys.ARROW_LEFT, Keys.ENTER)
         soon(page, "rank", lambda t: "<script>" in t)
-        wide = page.execute_script("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        wide = page.execute_script(
+            "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        )
         assert wide <= 0, "the page must not grow sideways"
         press(page, Keys.ESCAPE)
         status, _, metrics = live.request("/metrics")

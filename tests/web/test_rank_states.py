@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from hangdoctor import rank_states, standing
-from hangdoctor.messages import RankNow
-from hangdoctor.rank_states import STATES, SUSPECT, TABLE
 from hangdoctor.top.screen import STYLES
+from hangdoctor.transport.messages import RankNow
+from hangdoctor.watch import live_ranks as standing
+from hangdoctor.watch import rank_states
+from hangdoctor.watch.rank_states import STATES, SUSPECT, TABLE
 
-STATIC = Path(rank_states.__file__).parent / "web" / "static"
+STATIC = Path(rank_states.__file__).parents[1] / "web" / "static"
 
 
 def test_the_page_has_the_table() -> None:
-    assert (STATIC / "states.js").read_text() == rank_states.javascript(), "python -m hangdoctor.rank_states > states.js"
+    assert (STATIC / "states.js").read_text() == rank_states.javascript(), (
+        "python scripts/states_js.py"
+    )
 
 
 def test_the_page_keeps_no_table_of_its_own() -> None:
@@ -43,6 +46,9 @@ def test_every_state_that_a_rank_can_have_is_in_the_table() -> None:
         RankNow(0, busy=True), RankNow(0, inside=True), RankNow(0, box=True), RankNow(0),
     ]  # fmt: skip
     seen = {
-        standing.state_of(report, idle_s, silent) for report in reports for idle_s in (0.0, 60.0) for silent in (False, True)
+        standing.state_of(report, idle_s, silent)
+        for report in reports
+        for idle_s in (0.0, 60.0)
+        for silent in (False, True)
     }
     assert seen | {"unseen"} == set(STATES)

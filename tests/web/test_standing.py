@@ -17,26 +17,26 @@ from rich.console import Console
 from hangdoctor.clock import FakeClock
 from hangdoctor.collector.state import Core, Settings
 from hangdoctor.collector.view import MAX_ROWS, View
-from hangdoctor.incidents import Incidents
-from hangdoctor.messages import Hello, RankNow, Report, encode
-from hangdoctor.rank_states import STATES
-from hangdoctor.standing import Row, look, state_of
+from hangdoctor.storage.incidents import Incidents
+from hangdoctor.top.feeds import LiveRanks, settled
 from hangdoctor.top.screen import Mode, screen
-from hangdoctor.top.sources import Seen, settled
 from hangdoctor.top.terminal import split_keys
-from hangdoctor.watchdog import Settings as WatchSettings
-from hangdoctor.watchdog import Watchdog
+from hangdoctor.transport.messages import Hello, RankNow, Report, encode
+from hangdoctor.watch.live_ranks import RankRow, look, state_of
+from hangdoctor.watch.rank_states import STATES
+from hangdoctor.watch.stall_watch import Settings as WatchSettings
+from hangdoctor.watch.stall_watch import StallWatch
 from hangdoctor.web import hub as hub_module
-from hangdoctor.web.board import Board, Doors
+from hangdoctor.web.collector_mirror import Mirror, Snapshot
+from hangdoctor.web.collector_mirror import encode as encode_snapshot
 from hangdoctor.web.frames import COLUMNS, runs
 from hangdoctor.web.hub import Hub
 from hangdoctor.web.metrics import Exporter
-from hangdoctor.web.mirror import Mirror, Snapshot
-from hangdoctor.web.mirror import encode as encode_snapshot
+from hangdoctor.web.snapshot import Board, Doors
 
 
-def row(rank: int, state: str, idle_s: float = 12.0, **more: Any) -> Row:
-    return Row(rank, state, more.pop("node", f"n{rank // 4}"), idle_s, **more)
+def row(rank: int, state: str, idle_s: float = 12.0, **more: Any) -> RankRow:
+    return RankRow(rank, state, more.pop("node", f"n{rank // 4}"), idle_s, **more)
 
 
 def test_states() -> None:
@@ -57,7 +57,10 @@ def test_who_is_not_there_holds_up_those_who_wait() -> None:
     ]
     picture = look(rows, "j", 8)
     assert [(s.ranks, s.holds) for s in picture.standings] == [("5", 7), ("0-4,6-7", 0)]
-    assert picture.sentence == "Rank 5 (n1) is outside of any operation; 7 ranks wait in all_reduce for 12 s"
+    assert (
+        picture.sentence
+        == "Rank 5 (n1) is outside of any operation; 7 ranks wait in all_reduce for 12 s"
+    )
     assert (picture.counts, picture.iteration) == ({"waiting": 7, "outside": 1}, (4, 4))
 
 
@@ -78,7 +81,9 @@ def test_where_all_wait_the_few_come_first() -> None:
     ],
 )  # fmt: skip
 def test_sentences(states: list[str], sentence: str) -> None:
-    assert look([row(i, s, box=True) for i, s in enumerate(states)], "j", len(states)).sentence.startswith(sentence)
+    assert look(
+        [row(i, s, box=True) for i, s in enumerate(states)], "j", len(states)
+    ).sentence.startswith(sentence)
 
 
 @pytest.mark.parametrize(
@@ -88,8 +93,12 @@ def test_sentences(states: list[str], sentence: str) -> None:
         (["working"] * 2, "All 2 ranks run; without black boxes"), (["moving", "moving", "gone"], "2 of 3 ranks run, 1 gone"),
     ],
 )  # fmt: skip
-def test_of_ranks_without_black_boxes_nobody_says_that_they_go_on(states: list[str], sentence: str) -> None:
-    assert look([row(i, s) for i, s in enumerate(states)], "j", len(states)).sentence.startswith(sentence)
+def test_of_ranks_without_black_boxes_nobody_says_that_they_go_on(
+    states: list[str], sentence: str
+) -> None:
+    assert look([row(i, s) for i, s in enumerate(states)], "j", len(states)).sentence.startswith(
+        sentence
+    )
 
 
 class FakeSource:
@@ -98,17 +107,24 @@ class FakeSource:
     def __init__(self, clock: FakeClock, moves: bool, world: int = 3) -> None:
         self.clock, self.moves, self.world, self.looks = clock, moves, world, 0
 
-    def look(self) -> Seen:
+    def look(self) -> LiveRanks:
         self.looks += 1
         since = self.clock.monotonic()  # from the first look on: more is not known of them
-        told = [RankNow(0, idle_s=since), RankNow(1, idle_s=since), RankNow(2, idle_s=0.1 if self.moves else since, box=True)]
-        rows = [Row(t.rank, state_of(t, t.idle_s, False), "n0", t.idle_s, box=t.box) for t in told[: self.world]]
-        return Seen(look(rows, "j", self.world), rows, "j on n0")
+        told = [
+            RankNow(0, idle_s=since),
+            RankNow(1, idle_s=since),
+            RankNow(2, idle_s=0.1 if self.moves else since, box=True),
+        ]
+        rows = [
+            RankRow(t.rank, state_of(t, t.idle_s, False), "n0", t.idle_s, box=t.box)
+            for t in told[: self.world]
+        ]
+        return LiveRanks(look(rows, "j", self.world), rows, "j on n0")
 
     def capture(self) -> str:
         raise NotImplementedError
 
-    def detail(self, row: Row) -> list[str]:
+    def detail(self, row: RankRow) -> list[str]:
         raise NotImplementedError
 
 
@@ -135,12 +151,14 @@ class Pair:
         self.view.look(now, wall)
         view, whole = self.view, self.looks == 0
         ranks = view.everything() if whole else view.changes()
-        self.mirror.take(encode_snapshot(Snapshot(view.now, view.captures, view.concluded, whole, ranks)))
+        self.mirror.take(
+            encode_snapshot(Snapshot(view.now, view.captures, view.concluded, whole, ranks))
+        )
         self.looks += 1
 
 
 def core_with(ranks: list[RankNow], world: int, now: float = 1000.0) -> tuple[Core, Pair]:
-    core = Core(Settings(), Watchdog(WatchSettings()))
+    core = Core(Settings(), StallWatch(WatchSettings()))
     view = Pair(core)
     core.received(b"p", encode(Hello("a", "n1", "job", world)), now, 0.0)
     core.received(b"p", encode(Report(1, 1, 0.0, ranks)), now, 0.0)
@@ -149,11 +167,13 @@ def core_with(ranks: list[RankNow], world: int, now: float = 1000.0) -> tuple[Co
 
 
 def board_of(view: Pair, folder: Path) -> Board:
-    return Board(view.mirror, Incidents(folder), Doors(lambda reason: None, lambda path: (b"", "text/plain")))
+    return Board(
+        view.mirror, Incidents(folder), Doors(lambda reason: None, lambda path: (b"", "text/plain"))
+    )
 
 
 def test_a_world_that_is_claimed_too_large_costs_no_memory() -> None:
-    _, view = core_with([RankNow(0), RankNow(9_000_000)], 1 << 60)
+    _, view = core_with([RankNow(0), RankNow(1_900_000)], 1_999_999)
     rows, _ = view.mirror.rows()
     assert len(rows) == MAX_ROWS
 
@@ -218,7 +238,10 @@ class Page:
 
 def frames_in(data: bytes) -> list[tuple[str, dict[str, Any]]]:
     blocks = [b.split(b"\n") for b in data.split(b"\n\n") if b]
-    return [(lines[0].removeprefix(b"event: ").decode(), json.loads(lines[2].removeprefix(b"data: "))) for lines in blocks]
+    return [
+        (lines[0].removeprefix(b"event: ").decode(), json.loads(lines[2].removeprefix(b"data: ")))
+        for lines in blocks
+    ]
 
 
 def test_readers_see_the_same_whenever_they_come_and_whatever_changes(tmp_path: Path) -> None:
@@ -233,7 +256,10 @@ async def _readers(folder: Path) -> None:
     for step in range(2, 14):
         if step % 4 == 2:
             plain, zipped = hub.beginning()
-            for reader, begin in ((hub_module.Reader(True), hub_module._GZIP + zipped), (hub_module.Reader(False), plain)):
+            for reader, begin in (
+                (hub_module.Reader(True), hub_module._GZIP + zipped),
+                (hub_module.Reader(False), plain),
+            ):
                 reader.frames = asyncio.Queue()
                 hub.readers.add(reader)
                 readers.append((reader, begin))
@@ -244,20 +270,35 @@ async def _readers(folder: Path) -> None:
         hub.step()
     pages = []
     for reader, begin in readers:
-        data = b"".join([begin, *(d for d in (reader.frames.get_nowait() for _ in range(reader.frames.qsize())) if d)])
+        data = b"".join(
+            [
+                begin,
+                *(
+                    d
+                    for d in (reader.frames.get_nowait() for _ in range(reader.frames.qsize()))
+                    if d
+                ),
+            ]
+        )
         if reader.zipped:
-            data = zlib.decompressobj(31).decompress(data)  # one stream of its own for each, of shared parts
+            data = zlib.decompressobj(31).decompress(
+                data
+            )  # one stream of its own for each, of shared parts
         page = Page()
         for kind, frame in frames_in(data):
             page.apply(frame, kind == "full")
         pages.append(page)
-    assert len(pages) == 6 and all((p.columns, p.names) == (pages[0].columns, pages[0].names) for p in pages)
+    assert len(pages) == 6 and all(
+        (p.columns, p.names) == (pages[0].columns, pages[0].names) for p in pages
+    )
     rows = hub.board.look(fresh_s=1e9).rows
     assert pages[0].columns["state"] == [STATES.index(r.state) for r in rows]
     assert [pages[0].names["op"][i] for i in pages[0].columns["op"]] == [r.op for r in rows]
 
 
-def test_a_reader_that_takes_nothing_is_cut_off_and_costs_the_others_nothing(tmp_path: Path) -> None:
+def test_a_reader_that_takes_nothing_is_cut_off_and_costs_the_others_nothing(
+    tmp_path: Path,
+) -> None:
     asyncio.run(_slow_reader(tmp_path))
 
 
@@ -299,7 +340,8 @@ def test_one_frame_of_many_ranks_is_small(tmp_path: Path) -> None:
     for seq in (1, 2):
         for node in range(0, ranks, 2048):
             told = [
-                RankNow(r, iteration=seq, op="all_reduce", seq=seq, inside=True, box=True) for r in range(node, node + 2048)
+                RankNow(r, iteration=seq, op="all_reduce", seq=seq, inside=True, box=True)
+                for r in range(node, node + 2048)
             ]
             view.view.take(f"n{node}", told, 0.0, 1000.0 + seq)
         view.look(1000.0 + seq, 0.0)
@@ -328,13 +370,15 @@ def test_hostile_names_cannot_steer_the_terminal_and_lines_fit() -> None:
     for width, height in ((80, 24), (20, 6), (200, 60)):
         for view in ("list", "help", "detail", "filter"):
             mode = Mode(view=view, note=evil, filter="", detail=[evil])
-            lines = screen(Seen(look(rows, evil, 12), rows, evil, 0.2), "", mode, width, height)
+            lines = screen(
+                LiveRanks(look(rows, evil, 12), rows, evil, 0.2), "", mode, width, height
+            )
             assert len(lines) == height and all(line.cell_len <= width for line in lines)
             for line in lines:
                 assert line.plain.isprintable()
     console = Console(width=80, force_terminal=True, color_system="256", file=None)
     with console.capture() as taken:
-        for line in screen(Seen(look(rows, evil, 12), rows, evil), "", Mode(), 80, 24):
+        for line in screen(LiveRanks(look(rows, evil, 12), rows, evil), "", Mode(), 80, 24):
             console.print(line)
     assert "\x1b]0" not in taken.get() and "\x1b[2J" not in taken.get()
 
@@ -344,11 +388,22 @@ def test_the_columns_of_top_fit_80_columns_with_the_lag_in_them() -> None:
         row(0, "moving", 0.1, iteration=1234567, phase="evaluation", op="all_gather_into_tensor", lag_s=0.123),
         row(1, "stopped", 75.0, iteration=9, op="send", seq=4, behind_s=71.0), row(2, "waiting", op="all_reduce", seq=123456),
     ]  # fmt: skip
-    lines = [line.plain for line in screen(Seen(look(rows, "j", 3), rows, "j on n0", 0.2), "", Mode(), 80, 24)]
+    lines = [
+        line.plain
+        for line in screen(LiveRanks(look(rows, "j", 3), rows, "j on n0", 0.2), "", Mode(), 80, 24)
+    ]
     [head] = [line for line in lines if line.startswith("  RANK")]
     column = slice(head.index("    LAG"), head.index("    LAG") + 7)
-    shown = {line.split()[0]: line for line in lines[lines.index(head) + 1 :] if line.strip()[:1].isdigit()}
-    assert {rank: line[column].strip() for rank, line in shown.items()} == {"0": "123 ms", "1": "71 s", "2": ""}
+    shown = {
+        line.split()[0]: line
+        for line in lines[lines.index(head) + 1 :]
+        if line.strip()[:1].isdigit()
+    }
+    assert {rank: line[column].strip() for rank, line in shown.items()} == {
+        "0": "123 ms",
+        "1": "71 s",
+        "2": "",
+    }
     assert shown["2"].endswith("all_reduce #123456") and "1234567 evaluation" in shown["0"]
 
 

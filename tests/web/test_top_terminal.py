@@ -22,12 +22,19 @@ class Top:
 
     def __init__(self, tmux: Any, *flags: str) -> None:
         self.tmux = tmux
-        tmux.press("-l", f"PYTHONPATH={ROOT} {sys.executable} -m hangdoctor top {' '.join(flags)}; echo code=$?")
+        tmux.press(
+            "-l",
+            f"PYTHONPATH={ROOT} {sys.executable} -m hangdoctor top {' '.join(flags)}; echo code=$?",
+        )
         tmux.press("Enter")
         self.shows("RANKS  ", "moving")
 
     def shows(self, *words: str, seconds: float = 40) -> str:
-        wait_until(lambda: all(w in self.tmux.screen() for w in words), f"{words} on:\n{self.tmux.screen()}", seconds)
+        wait_until(
+            lambda: all(w in self.tmux.screen() for w in words),
+            f"{words} on:\n{self.tmux.screen()}",
+            seconds,
+        )
         return str(self.tmux.screen())
 
     def left(self, code: int) -> None:
@@ -35,7 +42,9 @@ class Top:
         screen = self.shows(f"code={code}")
         assert "HOLDS UP" not in screen and "hangdoctor top  " not in screen, screen
         assert (self.tmux.flag("alternate_on"), self.tmux.flag("cursor_flag")) == ("0", "1")
-        self.tmux.press("-l", "stty -a | tr ' ' '\\n' | grep -xE -- '-?(icanon|echo|isig)' | xargs echo tty:")
+        self.tmux.press(
+            "-l", "stty -a | tr ' ' '\\n' | grep -xE -- '-?(icanon|echo|isig)' | xargs echo tty:"
+        )
         self.tmux.press("Enter")
         self.shows("tty: isig icanon echo")
         self.tmux.press("-l", "clear")
@@ -49,11 +58,15 @@ def test_local_shows_who_holds_up_whom_and_leaves_with_q(live: LiveJob, tmux: An
     assert all(len(line) <= 80 for line in tmux.screen().splitlines())
     os.kill(live.pid(1), signal.SIGSTOP)
     try:
-        screen = top.shows("Rank 1", "is stopped", "wait in ")  # all_reduce, or the broadcast before it
+        screen = top.shows(
+            "Rank 1", "is stopped", "wait in "
+        )  # all_reduce, or the broadcast before it
         rows = [line.split() for line in screen.splitlines() if line[:7].strip().isdigit()]
         assert rows[-4][0] == "1" and rows[-4][2] == "stopped", "the culprit stands first"
         tmux.press("Enter")
-        top.shows("RANK 1 on", "state T", "last operations", "all_reduce", "main thread, innermost first")
+        top.shows(
+            "RANK 1 on", "state T", "last operations", "all_reduce", "main thread, innermost first"
+        )
         tmux.press("Escape")
         tmux.press("c")
         top.shows("capturing all ranks")
@@ -65,7 +78,10 @@ def test_local_shows_who_holds_up_whom_and_leaves_with_q(live: LiveJob, tmux: An
     tmux.press("-l", "2-3")
     tmux.press("Enter")
     screen = top.shows("filter: 2-3")
-    assert [line.split()[0] for line in screen.splitlines() if line[:7].strip().isdigit()] == ["2", "3"]
+    assert [line.split()[0] for line in screen.splitlines() if line[:7].strip().isdigit()] == [
+        "2",
+        "3",
+    ]
     tmux.press("?")
     top.shows("quit (Ctrl-C too)")
     tmux.press("Escape")
@@ -109,19 +125,34 @@ def child_of(shell: int) -> int:
 
 
 def test_without_a_terminal_it_is_one_look(live: LiveJob, tmp_path: Path) -> None:
-    for flags in (("--local", "--job", live.run_id), ("--folder", str(live.folder)), ("--folder", str(live.folder), "--once")):
+    for flags in (
+        ("--local", "--job", live.run_id),
+        ("--folder", str(live.folder)),
+        ("--folder", str(live.folder), "--once"),
+    ):
         done = hangdoctor("top", *flags, cwd=tmp_path)
-        assert "4 ranks" in done.stdout and "moving" in done.stdout and "\x1b" not in done.stdout, done.stdout
-    told = json.loads(hangdoctor("top", "--folder", str(live.folder), "--json", "-", cwd=tmp_path).stdout)
+        assert "4 ranks" in done.stdout and "moving" in done.stdout and "\x1b" not in done.stdout, (
+            done.stdout
+        )
+    told = json.loads(
+        hangdoctor("top", "--folder", str(live.folder), "--json", "-", cwd=tmp_path).stdout
+    )
     assert [r["rank"] for r in told["rows"]] == [0, 1, 2, 3] and told["picture"]["world_size"] == 4
 
 
 def test_one_look_at_a_job_that_hangs_says_so(live: LiveJob, tmp_path: Path) -> None:
     os.kill(live.pid(1), signal.SIGSTOP)
     try:
-        wait_until(lambda: live.status()["status"]["counts"].get("moving", 0) == 0, "the collector sees that nobody moves")
-        told = json.loads(hangdoctor("top", "--local", "--job", live.run_id, "--json", "-", cwd=tmp_path).stdout)
-        assert told["picture"]["counts"] == {"stopped": 1, "waiting": 3} and told["picture"]["sentence"].startswith("Rank 1 (")
+        wait_until(
+            lambda: live.status()["status"]["counts"].get("moving", 0) == 0,
+            "the collector sees that nobody moves",
+        )
+        told = json.loads(
+            hangdoctor("top", "--local", "--job", live.run_id, "--json", "-", cwd=tmp_path).stdout
+        )
+        assert told["picture"]["counts"] == {"stopped": 1, "waiting": 3} and told["picture"][
+            "sentence"
+        ].startswith("Rank 1 (")
     finally:
         os.kill(live.pid(1), signal.SIGCONT)
     live.settled()
@@ -129,14 +160,23 @@ def test_one_look_at_a_job_that_hangs_says_so(live: LiveJob, tmp_path: Path) -> 
 
 def test_a_late_rank_stands_out(live: LiveJob, tmp_path: Path, tmux: Any) -> None:
     def lag(rank: int) -> str:
-        [line] = [line for line in tmux.screen().splitlines() if line.split()[:1] == [str(rank)] and " moving " in line] or [""]
+        [line] = [
+            line
+            for line in tmux.screen().splitlines()
+            if line.split()[:1] == [str(rank)] and " moving " in line
+        ] or [""]
         return line[33:41].strip()
 
     Top(tmux, "--local", "--job", live.run_id).shows("  LAG  ")
     (live.control / "drag").write_text("2")
     try:
-        wait_until(lambda: lag(2)[:1] in tuple("3456789") and len(lag(2)) == 6, f"300 ms or more of rank 2:\n{tmux.screen()}")
-        told = json.loads(hangdoctor("top", "--folder", str(live.folder), "--json", "-", cwd=tmp_path).stdout)
+        wait_until(
+            lambda: lag(2)[:1] in tuple("3456789") and len(lag(2)) == 6,
+            f"300 ms or more of rank 2:\n{tmux.screen()}",
+        )
+        told = json.loads(
+            hangdoctor("top", "--folder", str(live.folder), "--json", "-", cwd=tmp_path).stdout
+        )
         assert max(told["rows"], key=lambda r: r.get("lag_s", 0.0))["rank"] == 2
     finally:
         (live.control / "drag").unlink()
@@ -157,10 +197,20 @@ def test_ranks_without_black_boxes_are_shown_from_proc(tmp_path: Path) -> None:
     ]  # fmt: skip
     try:
         assert all(r.stdout is not None and r.stdout.readline() for r in ranks)
-        told = json.loads(hangdoctor("top", "--local", "--job", f"bare-{os.getpid()}", "--json", "-", cwd=tmp_path).stdout)
-        assert [(r["rank"], r["pid"], r.get("op", "")) for r in told["rows"]] == [(i, p.pid, "") for i, p in enumerate(ranks)]
-        assert told["picture"]["counts"] == {"still": 2}, "they sleep: that is no progress, and was not seen to be any"
-        once = hangdoctor("top", "--local", "--job", f"bare-{os.getpid()}", "--once", cwd=tmp_path).stdout
+        told = json.loads(
+            hangdoctor(
+                "top", "--local", "--job", f"bare-{os.getpid()}", "--json", "-", cwd=tmp_path
+            ).stdout
+        )
+        assert [(r["rank"], r["pid"], r.get("op", "")) for r in told["rows"]] == [
+            (i, p.pid, "") for i, p in enumerate(ranks)
+        ]
+        assert told["picture"]["counts"] == {"still": 2}, (
+            "they sleep: that is no progress, and was not seen to be any"
+        )
+        once = hangdoctor(
+            "top", "--local", "--job", f"bare-{os.getpid()}", "--once", cwd=tmp_path
+        ).stdout
         assert "0 of 2 ranks run, 2 without progress" in once
     finally:
         for rank in ranks:
@@ -172,21 +222,51 @@ def test_a_slurm_job_is_shown_by_the_sidecar_that_it_has(live: LiveJob, tmp_path
     folder = tmp_path / ".hangdoctor" / "jobs" / "slurm-77"
     folder.mkdir(parents=True)
     (folder / "web.json").write_bytes((live.folder / "web.json").read_bytes())
-    done = hangdoctor("top", "--jobid", "77", "--once", cwd=tmp_path, env=os.environ | {"HOME": str(tmp_path)})
+    done = hangdoctor(
+        "top", "--jobid", "77", "--once", cwd=tmp_path, env=os.environ | {"HOME": str(tmp_path)}
+    )
     assert live.run_id in done.stdout and "1 of 1 agents, 4 ranks" in done.stdout
     none = hangdoctor(
-        "top", "--jobid", "78", "--once", cwd=tmp_path, code=1, env=os.environ | {"HOME": str(tmp_path), "PATH": str(tmp_path)}
+        "top",
+        "--jobid",
+        "78",
+        "--once",
+        cwd=tmp_path,
+        code=1,
+        env=os.environ | {"HOME": str(tmp_path), "PATH": str(tmp_path)},
     )
     assert "the sidecar could not be started" in none.stderr and "Traceback" not in none.stderr
-    assert [p.name for p in folder.parent.iterdir()] == ["slurm-77"], "its folder is taken away again"
+    assert [p.name for p in folder.parent.iterdir()] == ["slurm-77"], (
+        "its folder is taken away again"
+    )
 
 
 def test_wrong_targets_are_said(live: LiveJob, tmp_path: Path) -> None:
-    assert "more than one target" in hangdoctor("top", "--local", "--jobid", "1", cwd=tmp_path, code=2).stderr
-    assert "wants its token" in hangdoctor("top", "--collector", live.address, cwd=tmp_path, code=2).stderr
+    assert (
+        "more than one target"
+        in hangdoctor("top", "--local", "--jobid", "1", cwd=tmp_path, code=2).stderr
+    )
+    assert (
+        "wants its token"
+        in hangdoctor("top", "--collector", live.address, cwd=tmp_path, code=2).stderr
+    )
     (tmp_path / "token").write_text("wrong\n")
-    wrong = hangdoctor("top", "--collector", live.address, "--token-file", str(tmp_path / "token"), cwd=tmp_path, code=1)
+    wrong = hangdoctor(
+        "top",
+        "--collector",
+        live.address,
+        "--token-file",
+        str(tmp_path / "token"),
+        cwd=tmp_path,
+        code=1,
+    )
     assert "token is missing or wrong" in wrong.stderr and "web.json" in wrong.stderr
-    assert "no collector serves" in hangdoctor("top", "--folder", str(tmp_path), cwd=tmp_path, code=1).stderr
+    assert (
+        "no collector serves"
+        in hangdoctor("top", "--folder", str(tmp_path), cwd=tmp_path, code=1).stderr
+    )
     (tmp_path / "web.json").write_text('{"address": "http://127.0.0.1:9", "token": "x"}')
-    assert "no collector answers" in hangdoctor("top", "--folder", str(tmp_path), cwd=tmp_path, code=1).stderr
+    assert (
+        "no collector answers"
+        in hangdoctor("top", "--folder", str(tmp_path), cwd=tmp_path, code=1).stderr
+    )

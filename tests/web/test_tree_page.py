@@ -48,11 +48,16 @@ def figures(page: Any) -> dict[str, str]:
 
 def test_every_rank_is_there_with_its_node_and_its_operation(page: Any, tree: TreeJob) -> None:
     soon(page, "sentence", lambda t: t == "All 4 ranks go on.")
-    assert figures(page)["nodes"] == "2" and text(page, "foot").startswith("2 of 2 agents connected")
+    assert figures(page)["nodes"] == "2" and text(page, "foot").startswith(
+        "2 of 2 agents connected"
+    )
     assert text(page, "job") == f"torchrun:{tree.run_id}"
     found = ranks(tree)
     assert [(r["rank"], r["node"]) for r in found] == [(0, "n0"), (1, "n0"), (2, "n1"), (3, "n1")]
-    wait_until(lambda: all(r["op"] in ("all_reduce", "broadcast") and r["pid"] for r in ranks(tree)), "all say where they are")
+    wait_until(
+        lambda: all(r["op"] in ("all_reduce", "broadcast") and r["pid"] for r in ranks(tree)),
+        "all say where they are",
+    )
     assert complaints(page) == []
 
 
@@ -73,8 +78,12 @@ def test_a_capture_asked_for_on_the_page_has_all_nodes(page: Any, tree: TreeJob)
         assert culprit.startswith("2") and "n1" in culprit and culprit.endswith("3")
         page.find_element("id", "capture").click()
         shown = soon(page, "incidents", lambda t: "asked for on the page" in t)
-        assert "HANG" in shown.upper() and "Rank 2 (node n1" in shown and "ranks 0-1,3 have waited" in shown
-        soon(page, "note", lambda t: t.startswith("Captured: Rank 2 (node n1"))
+        assert (
+            "HANG" in shown.upper()
+            and "Rank 2 (n1" in shown
+            and "Ranks 0-1,3 have been waiting" in shown
+        )
+        soon(page, "note", lambda t: t.startswith("Captured: Rank 2 (n1"))
     finally:
         tree.stop(2, signal.SIGCONT)
     tree.settled()
@@ -105,7 +114,9 @@ def test_a_node_behind_a_lost_collector_is_silent_and_comes_back(page: Any, tree
     soon(page, "sentence", lambda t: t == "All 4 ranks go on.")
 
 
-def test_collectors_started_anew_during_a_hang_learn_where_the_ranks_stand(browser: Any, tree: TreeJob) -> None:
+def test_collectors_started_anew_during_a_hang_learn_where_the_ranks_stand(
+    browser: Any, tree: TreeJob
+) -> None:
     """Ranks that stand say nothing new: whoever comes new must be told all the same, and find the stall by itself."""
     tree.stop(2)
     try:
@@ -113,7 +124,9 @@ def test_collectors_started_anew_during_a_hang_learn_where_the_ranks_stand(brows
         tree.lose("r1")
         tree.lose("collector")
         tree.relay(1)
-        tree.collector("--stall-after", "8")  # the pauses of the tests before are part of the rhythm that it has learned
+        tree.collector(
+            "--stall-after", "8"
+        )  # the pauses of the tests before are part of the rhythm that it has learned
         log_in(browser, tree, tree.token)
         soon(browser, "sentence", lambda t: t.startswith("Rank 2 (n1) is stopped; "))
         soon(browser, "incidents", lambda t: "stall: no progress" in t)

@@ -34,24 +34,36 @@ def test_nothing_is_told_without_the_token(live: LiveJob) -> None:
     assert live.request("/metrics", token="")[0] == 401
     scraper = (live.folder / "metrics.token").read_text().strip()
     assert live.request("/metrics", token=scraper)[0] == 200
-    assert live.request("/api/v1/status", token=scraper)[0] == 401, "the scraper's token is for the metrics only"
+    assert live.request("/api/v1/status", token=scraper)[0] == 401, (
+        "the scraper's token is for the metrics only"
+    )
 
 
 def test_the_token_is_in_private_files_and_in_no_address(live: LiveJob) -> None:
     for name in ("web.json", "metrics.token"):
         assert (live.folder / name).stat().st_mode & 0o777 == 0o600
     assert live.request(f"/api/v1/status?token={live.token}", token="")[0] == 401
-    assert live.log("collector").count(live.token) == 1
+    assert live.token not in live.log("collector")
 
 
 def test_other_names_and_other_sites_are_refused(live: LiveJob) -> None:
     host = live.address.removeprefix("http://")
     port = host.rpartition(":")[2]
-    for name in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", "localhost.evil", "", "[::1", "user@evil"):
+    for name in (
+        "evil.example",
+        f"evil.example:{port}",
+        "127.0.0.1.evil.example",
+        "localhost.evil",
+        "",
+        "[::1",
+        "user@evil",
+    ):
         assert live.request("/api/v1/status", Host=name)[0] in (400, 403), name
     for name in (host, f"localhost:{port}", "localhost:9999", f"[::1]:{port}"):
         assert live.request("/api/v1/status", Host=name)[0] == 200, name
-    status, headers, _ = live.request("/login", b"token=" + live.token.encode(), token="", Origin=live.address)
+    status, headers, _ = live.request(
+        "/login", b"token=" + live.token.encode(), token="", Origin=live.address
+    )
     assert status == 303
     cookie = headers["set-cookie"]
     assert "HttpOnly" in cookie and "SameSite=strict" in cookie.replace("Strict", "strict")
@@ -60,8 +72,12 @@ def test_other_names_and_other_sites_are_refused(live: LiveJob) -> None:
     concluded = live.status()["concluded"]
     for more in ({}, {"Origin": "http://evil.example"}, {"Origin": "null"}, {"Origin": f"https://{host}0"},
                  {"Origin": live.address, "Sec_Fetch_Site": "cross-site"}, {"Origin": "http://127.0.0.1:1"}):  # fmt: skip
-        assert live.request("/api/v1/capture", b"{}", token="", Cookie=session, **more)[0] == 403, more
-        assert live.request("/login", b"token=" + live.token.encode(), token="", **more)[0] == 403, more
+        assert live.request("/api/v1/capture", b"{}", token="", Cookie=session, **more)[0] == 403, (
+            more
+        )
+        assert (
+            live.request("/login", b"token=" + live.token.encode(), token="", **more)[0] == 403
+        ), more
     assert live.status()["concluded"] == concluded
     assert live.request("/logout", b"", token="", Cookie=session, Origin=live.address)[0] == 303
     assert live.request("/api/v1/status", token="", Cookie=session)[0] == 401
@@ -69,20 +85,37 @@ def test_other_names_and_other_sites_are_refused(live: LiveJob) -> None:
 
 def test_headers_and_files(live: LiveJob) -> None:
     status, headers, _ = live.request("/")
-    assert status == 200 and headers["cache-control"] == "no-store" and headers["x-content-type-options"] == "nosniff"
-    assert "script-src 'self'" in headers["content-security-policy"] and "unsafe" not in headers["content-security-policy"]
-    assert "frame-ancestors 'none'" in headers["content-security-policy"] and "server" not in headers
+    assert (
+        status == 200
+        and headers["cache-control"] == "no-store"
+        and headers["x-content-type-options"] == "nosniff"
+    )
+    assert (
+        "script-src 'self'" in headers["content-security-policy"]
+        and "unsafe" not in headers["content-security-policy"]
+    )
+    assert (
+        "frame-ancestors 'none'" in headers["content-security-policy"] and "server" not in headers
+    )
     for name in ("..%2fserver.py", "%2e%2e/server.py", "index.html", "nothing.js", "../api.py"):
         assert live.request(f"/static/{name}")[0] == 404, name
     static = ROOT / "hangdoctor" / "web" / "static"
     for path in static.iterdir():
         said = path.read_text()
-        assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", said), f"{path.name} must load nothing from elsewhere"
+        assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", said), (
+            f"{path.name} must load nothing from elsewhere"
+        )
         if path.suffix == ".html":
-            assert not re.search(r"<script(?![^>]*\bsrc=)|\son\w+=|\sstyle=", said), f"{path.name}: the policy forbids inline"
+            assert not re.search(r"<script(?![^>]*\bsrc=)|\son\w+=|\sstyle=", said), (
+                f"{path.name}: the policy forbids inline"
+            )
         if path.suffix == ".js":
-            assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\(", said), path.name
-    assert live.request("/login", b"token=" + b"x" * 20_000, token="", Origin=live.address)[0] == 413
+            assert not re.search(
+                r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\(", said
+            ), path.name
+    assert (
+        live.request("/login", b"token=" + b"x" * 20_000, token="", Origin=live.address)[0] == 413
+    )
     assert live.request("/healthz", token="")[0] == 200
 
 
@@ -91,7 +124,11 @@ def test_headers_and_files(live: LiveJob) -> None:
 
 def test_the_document_is_made_of_the_routes(tmp_path: Path) -> None:
     made = tmp_path / "openapi.json"
-    subprocess.run([sys.executable, str(ROOT / "scripts" / "openapi"), str(made)], check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "openapi"), str(made)],
+        check=True,
+        capture_output=True,
+    )
     assert json.loads(made.read_text()) == DOCUMENT, "run scripts/openapi"
 
 
@@ -102,7 +139,9 @@ def faults(value: Any, schema: dict[str, Any], place: str = "answer") -> list[st
     if unknown := set(schema) - known:
         return [f"{place}: the test does not understand {sorted(unknown)}"]
     if "$ref" in schema:
-        return faults(value, DOCUMENT["components"]["schemas"][schema["$ref"].rpartition("/")[2]], place)
+        return faults(
+            value, DOCUMENT["components"]["schemas"][schema["$ref"].rpartition("/")[2]], place
+        )
     if "anyOf" in schema:
         found = [faults(value, one, place) for one in schema["anyOf"]]
         return [] if [] in found else [f"{place}: fits none of {len(found)}"]
@@ -116,7 +155,9 @@ def faults(value: Any, schema: dict[str, Any], place: str = "answer") -> list[st
         "number": (int, float),
     }
     wanted = schema.get("type")
-    if wanted and (not isinstance(value, kinds[wanted]) or (isinstance(value, bool) and wanted != "boolean")):
+    if wanted and (
+        not isinstance(value, kinds[wanted]) or (isinstance(value, bool) and wanted != "boolean")
+    ):
         return [f"{place}: {value!r:.60} is no {wanted}"]
     if isinstance(value, dict):
         return _object_faults(value, schema, place)
@@ -125,13 +166,19 @@ def faults(value: Any, schema: dict[str, Any], place: str = "answer") -> list[st
             return [f"{place}: {len(value)} items"]
         inner = schema.get("items") or {}
         parts = schema.get("prefixItems") or [inner] * len(value)
-        return [f for i, (v, s) in enumerate(zip(value, parts, strict=False)) for f in faults(v, s or {}, f"{place}[{i}]")]
+        return [
+            f
+            for i, (v, s) in enumerate(zip(value, parts, strict=False))
+            for f in faults(v, s or {}, f"{place}[{i}]")
+        ]
     return []
 
 
 def _object_faults(value: dict[str, Any], schema: dict[str, Any], place: str) -> list[str]:
     properties, more = schema.get("properties", {}), schema.get("additionalProperties")
-    found = [f"{place}.{name} is missing" for name in schema.get("required", []) if name not in value]
+    found = [
+        f"{place}.{name} is missing" for name in schema.get("required", []) if name not in value
+    ]
     for name, inner in value.items():
         if name in properties:
             found += faults(inner, properties[name], f"{place}.{name}")
@@ -148,7 +195,10 @@ def check(live: LiveJob, path: str, status: int, asked: str = "", body: bytes | 
     got, headers, said = live.request(asked or path, body)
     assert got == status and str(status) in documented, (asked or path, got, said[:200])
     [(media, content)] = documented[str(status)]["content"].items()
-    assert headers["content-type"].split(";")[0] in (media, "text/plain" if media == "text/html" else media)
+    assert headers["content-type"].split(";")[0] in (
+        media,
+        "text/plain" if media == "text/html" else media,
+    )
     if media != "application/json":
         return said
     value = json.loads(said)
@@ -157,13 +207,23 @@ def check(live: LiveJob, path: str, status: int, asked: str = "", body: bytes | 
 
 
 def test_every_route_answers_as_documented(live: LiveJob) -> None:
-    assert faults({"status": 1, "more": 2}, {"$ref": "#/components/schemas/StatusAnswer"}), "the check itself must find faults"
+    assert faults({"status": 1, "more": 2}, {"$ref": "#/components/schemas/StatusAnswer"}), (
+        "the check itself must find faults"
+    )
     assert check(live, "/api/v1/status", 200)["status"]["world_size"] == 4
-    assert [r["rank"] for r in check(live, "/api/v1/ranks", 200, "/api/v1/ranks?ranks=1-2&node=n1")["ranks"]] == [1, 2]
+    assert [
+        r["rank"]
+        for r in check(live, "/api/v1/ranks", 200, "/api/v1/ranks?ranks=1-2&node=n1")["ranks"]
+    ] == [1, 2]
     assert check(live, "/api/v1/ranks", 200, "/api/v1/ranks?state=gone")["total"] == 0
     check(live, "/api/v1/ranks", 400, "/api/v1/ranks?ranks=nonsense")
-    many = ",".join(f"{i}0000000-{i}9999999" for i in range(1, 400))  # as numbers they would fill the collector's memory
-    assert [r["rank"] for r in check(live, "/api/v1/ranks", 200, f"/api/v1/ranks?ranks=1,{many}")["ranks"]] == [1]
+    many = ",".join(
+        f"{i}0000000-{i}9999999" for i in range(1, 400)
+    )  # as numbers they would fill the collector's memory
+    assert [
+        r["rank"]
+        for r in check(live, "/api/v1/ranks", 200, f"/api/v1/ranks?ranks=1,{many}")["ranks"]
+    ] == [1]
     assert check(live, "/api/v1/ranks/{rank}", 200, "/api/v1/ranks/3")["node"] == "n1"
     check(live, "/api/v1/ranks/{rank}", 404, "/api/v1/ranks/4000")
     for number in ("9" * 5000, "-1", "x", "%C2%B2"):
@@ -187,7 +247,9 @@ def test_every_route_answers_as_documented(live: LiveJob) -> None:
 
 
 def test_the_stream_is_as_documented_and_small(live: LiveJob) -> None:
-    schema = DOCUMENT["paths"]["/api/v1/stream"]["get"]["responses"]["200"]["content"]["text/event-stream"]["schema"]
+    schema = DOCUMENT["paths"]["/api/v1/stream"]["get"]["responses"]["200"]["content"][
+        "text/event-stream"
+    ]["schema"]
     host, port = live.address.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=20) as open_page:
         open_page.sendall(
@@ -200,7 +262,9 @@ def test_the_stream_is_as_documented_and_small(live: LiveJob) -> None:
     assert [kind for kind, _, _ in events[:3]] == [b"full", b"delta", b"delta"]
     for _, _, said in events:
         assert faults(json.loads(said), schema) == []
-    assert set(json.loads(events[0][2])["columns"]["state"]) == {0, 4, 1}, "one run: from rank 0 on, four that move"
+    assert set(json.loads(events[0][2])["columns"]["state"]) == {0, 4, 1}, (
+        "one run: from rank 0 on, four that move"
+    )
 
 
 def test_wrong_addresses_are_refused_with_a_way_out(live: LiveJob, tmp_path: Path) -> None:
@@ -210,7 +274,9 @@ def test_wrong_addresses_are_refused_with_a_way_out(live: LiveJob, tmp_path: Pat
     assert "no address" in hangdoctor(*where, "http://x", cwd=tmp_path, code=2).stderr
     taken = hangdoctor(*where, live.address.removeprefix("http://"), cwd=tmp_path, code=1)
     assert "cannot listen" in taken.stderr and "127.0.0.1:0" in taken.stderr
-    refused = hangdoctor(*where, "0.0.0.0:0", "--web-anywhere", "--metrics-open", cwd=tmp_path, code=2)
+    refused = hangdoctor(
+        *where, "0.0.0.0:0", "--web-anywhere", "--metrics-open", cwd=tmp_path, code=2
+    )
     assert "--metrics-open is for the loopback" in refused.stderr
 
 
@@ -228,7 +294,9 @@ def test_an_end_takes_the_page_along(live: LiveJob, tmp_path: Path) -> None:
         told = json.loads((tmp_path / "f" / "web.json").read_text())
         host, port = told["address"].removeprefix("http://").split(":")
         reader = stack.enter_context(socket.create_connection((host, int(port)), timeout=20))
-        reader.sendall(f"GET /api/v1/stream HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {told['token']}\r\n\r\n".encode())
+        reader.sendall(
+            f"GET /api/v1/stream HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {told['token']}\r\n\r\n".encode()
+        )
         assert b"200 OK" in reader.recv(100)
         scraper = stack.enter_context(socket.create_connection((host, int(port)), timeout=20))
         scraper.sendall(f"GET /metrics HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())

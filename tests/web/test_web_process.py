@@ -15,7 +15,7 @@ import pytest
 from livejob import LiveJob
 from stage import wait_until
 
-from hangdoctor.web.strangers import AN_ADDRESS, REQUEST_S
+from hangdoctor.web.connection_limits import AN_ADDRESS, REQUEST_S
 
 
 @pytest.fixture
@@ -28,7 +28,9 @@ def page(tmp_path: Path) -> Iterator[LiveJob]:
 
 def page_process(page: LiveJob) -> psutil.Process:
     [found] = [
-        p for p in psutil.Process(page.processes["collector"].pid).children() if any("web_process" in w for w in p.cmdline())
+        p
+        for p in psutil.Process(page.processes["collector"].pid).children()
+        if any("web_process" in w for w in p.cmdline())
     ]
     return found
 
@@ -52,7 +54,11 @@ def is_cut(connection: socket.socket) -> bool:
 
 def test_half_open_requests_hold_nothing(page: LiveJob) -> None:
     host = page.address.removeprefix("http://")
-    starts = (b"", b"GET / HTTP/1.1\r\nHost:", f"POST /login HTTP/1.1\r\nHost: {host}\r\nContent-Length: 90\r\n\r\nx".encode())
+    starts = (
+        b"",
+        b"GET / HTTP/1.1\r\nHost:",
+        f"POST /login HTTP/1.1\r\nHost: {host}\r\nContent-Length: 90\r\n\r\nx".encode(),
+    )
     with contextlib.ExitStack() as stack:
         held = [stack.enter_context(opened(page, starts[i % 3])) for i in range(3 * AN_ADDRESS)]
         assert page.status()["status"]["agents"] == 0, "who sends its request at once is served"
@@ -61,7 +67,10 @@ def test_half_open_requests_hold_nothing(page: LiveJob) -> None:
         begin = time.monotonic()
         wait_until(lambda: all(map(is_cut, held)), "all are cut off", REQUEST_S + 20)
         assert time.monotonic() - begin > 1.0
-        wait_until(lambda: len(page_process(page).net_connections()) == 1, "only the listening socket is open")
+        wait_until(
+            lambda: len(page_process(page).net_connections()) == 1,
+            "only the listening socket is open",
+        )
 
 
 def test_a_reader_with_the_token_is_no_stranger(page: LiveJob) -> None:
@@ -94,12 +103,18 @@ def test_a_page_that_hangs_delays_nobody_and_a_dead_collector_leaves_no_page(pag
     collector = page.processes["collector"]
     asked = page.log("collector").count("asked for by SIGUSR1")
     os.kill(collector.pid, signal.SIGUSR1)
-    wait_until(lambda: page.log("collector").count("kept in") > asked, "the collector captures all the same")
+    wait_until(
+        lambda: page.log("collector").count("kept in") > asked,
+        "the collector captures all the same",
+    )
     process.resume()
     wait_until(lambda: page.status()["concluded"] == 1, "the page goes on where it was")
     collector.kill()
     collector.wait()
-    wait_until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, "the page has ended, too")
+    wait_until(
+        lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE,
+        "the page has ended, too",
+    )
 
 
 def test_a_capture_that_the_page_asks_for_is_made(page: LiveJob) -> None:

@@ -58,7 +58,10 @@ class TreeJob(LiveJob):
             "collector", "-m", "hangdoctor", "collect", "--folder", str(self.folder), "--bind", "tcp://127.0.0.1:*", "--web",
             "127.0.0.1:0", *more, PYTHONPATH=str(ROOT),
         )  # fmt: skip
-        wait_until(lambda: (self.folder / "web.json").exists() or process.poll() is not None, "the page is there")
+        wait_until(
+            lambda: (self.folder / "web.json").exists() or process.poll() is not None,
+            "the page is there",
+        )
         assert process.poll() is None, self.log("collector")
         self.read_address()
         assert self.token != before
@@ -84,13 +87,21 @@ class TreeJob(LiveJob):
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         self.processes[f"node{node}"] = holder
-        wait_until(lambda: "up" in self.log(f"node{node}") or holder.poll() is not None, "a namespace")
+        wait_until(
+            lambda: "up" in self.log(f"node{node}") or holder.poll() is not None, "a namespace"
+        )
         assert holder.poll() is None, self.log(f"node{node}")
         [inside] = Path(f"/proc/{holder.pid}/task/{holder.pid}/children").read_text().split()
         self._holders[node] = int(inside)
 
     def inside(self, node: int, name: str, *argv: str, **environ: str) -> None:
-        self.start(name, *argv, before=("nsenter", "-t", str(self._holders[node]), "-p", "-m"), PYTHONPATH=str(ROOT), **environ)
+        self.start(
+            name,
+            *argv,
+            before=("nsenter", "-t", str(self._holders[node]), "-p", "-m"),
+            PYTHONPATH=str(ROOT),
+            **environ,
+        )
 
     def boxes(self, node: int) -> Path:
         return self.base / f"boxes{node}"

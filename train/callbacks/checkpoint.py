@@ -17,6 +17,8 @@ class Checkpoint(Callback):
             self.store.save(trainer.state, trainer.learning_rate)
 
     def on_end(self, trainer: Trainer) -> None:
-        if not trainer.diverged:  # a model that has come apart must not become the newest checkpoint
+        if (
+            not trainer.diverged
+        ):  # a model that has come apart must not become the newest checkpoint
             self.store.save(trainer.state, trainer.learning_rate)
         self.store.wait()

@@ -56,4 +56,6 @@ class Evaluate(Callback):
             )
         if self.record:
             self.record(trainer, "lm-loss-validation/lm loss validation", loss)
-            self.record(trainer, "lm-loss-validation/lm loss validation ppl", math.exp(min(20.0, loss)))
+            self.record(
+                trainer, "lm-loss-validation/lm loss validation ppl", math.exp(min(20.0, loss))
+            )

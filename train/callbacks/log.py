@@ -78,8 +78,20 @@ def log_line(trainer: Trainer, step: Step, window: Window, rates: dict[str, floa
 
 def timers_line(timers: dict[str, float], iterations: int) -> str:
     """Milliseconds an iteration in each part, in Megatron's order of names."""
-    order = ("forward-compute", "forward-recv", "forward-send", "backward-compute", "backward-send", "backward-recv")
-    order += ("backward-params-all-reduce", "backward-embedding-all-reduce", "optimizer", "batch-generator")
+    order = (
+        "forward-compute",
+        "forward-recv",
+        "forward-send",
+        "backward-compute",
+        "backward-send",
+        "backward-recv",
+    )
+    order += (
+        "backward-params-all-reduce",
+        "backward-embedding-all-reduce",
+        "optimizer",
+        "batch-generator",
+    )
     parts = [f"{name}: {1000 * timers[name] / iterations:.2f}" for name in order if name in timers]
     return "time (ms) | " + " | ".join(parts)
 

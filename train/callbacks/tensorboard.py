@@ -16,7 +16,9 @@ class Tensorboard(Callback):
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            raise ConfigError(f"--log.tensorboard needs the package tensorboard: pip install tensorboard ({error})") from error
+            raise ConfigError(
+                f"--log.tensorboard needs the package tensorboard: pip install tensorboard ({error})"
+            ) from error
         self.writer: Any = SummaryWriter(folder)
         self.vocab = vocab
 

@@ -16,7 +16,13 @@ _MODEL = (
 ).split()
 _BEFORE = {"activation": "gelu_tanh"}  # what checkpoints without the option were trained with
 # Options whose change makes the resumed training another one: allowed with --checkpoint.override.
-_CHOSEN = (("train", "seed"), ("data", "path"), ("data", "split"), ("data", "tokenizer"), ("model", "seq_length"))
+_CHOSEN = (
+    ("train", "seed"),
+    ("data", "path"),
+    ("data", "split"),
+    ("data", "tokenizer"),
+    ("model", "seq_length"),
+)
 # What shapes the shards of a layout: padding rows, layers a stage. The universal format knows none of it.
 _SHARDS = (
     ("parallel", "zero_stage"),
@@ -33,7 +39,9 @@ def check_same_training(saved: Saved, config: Config, now: dict[str, Any]) -> No
     if not config.checkpoint.override:
         complaints += [*_schedule(saved, now), *_chosen(saved, now)]
     if complaints:
-        raise ConfigError("\n".join([f"checkpoint {saved.folder} does not fit this configuration:", *complaints]))
+        raise ConfigError(
+            "\n".join([f"checkpoint {saved.folder} does not fit this configuration:", *complaints])
+        )
 
 
 def _model(saved: Saved, now: dict[str, Any]) -> Iterator[str]:
@@ -50,7 +58,7 @@ def _model(saved: Saved, now: dict[str, Any]) -> Iterator[str]:
 def _layout(saved: Saved, config: Config, now: dict[str, Any]) -> Iterator[str]:
     if config.checkpoint.universal:
         if not saved.meta.get("universal"):
-            yield f"  --checkpoint.universal: convert it first: python -m train.checkpoint.universal --input {saved.folder}"
+            yield f"  --checkpoint.universal: convert it first: python -m hangdoctor.train.checkpoint.universal --input {saved.folder}"
         return
     if saved.meta.get("universal"):
         yield "  it is a universal checkpoint: add --checkpoint.universal true"

@@ -25,10 +25,14 @@ from .writer import Writer
 class Store:
     """Saves and loads one training. The engine's own checkpoint engine is replaced by our writer."""
 
-    def __init__(self, config: Config, topology: Topology, engine: Any, random: RandomState, vocab: int) -> None:
+    def __init__(
+        self, config: Config, topology: Topology, engine: Any, random: RandomState, vocab: int
+    ) -> None:
         self.config, self.topology, self.engine, self.random = config, topology, engine, random
         self.vocab = vocab
-        self.writer = Writer(topology.rank, topology.layout.world_size, config.checkpoint.asynchronous)
+        self.writer = Writer(
+            topology.rank, topology.layout.world_size, config.checkpoint.asynchronous
+        )
         engine.checkpoint_engine = self.writer
         self._last = -1
 
@@ -51,9 +55,13 @@ class Store:
             self.writer.begin(state.iteration)
             # The engine's barrier comes before its first file: no rank writes into what is being removed.
             self.engine.save_checkpoint(str(self.folder), tag=partial, save_latest=False)
-            self.writer.save(self.random.state(), str(target / f"random_rank_{self.topology.rank:05d}.pt"))
+            self.writer.save(
+                self.random.state(), str(target / f"random_rank_{self.topology.rank:05d}.pt")
+            )
             meta = self.describe(state, rate)
-            self.writer.finish(target, meta, lambda: files.prune(self.folder, self.config.checkpoint.keep))
+            self.writer.finish(
+                target, meta, lambda: files.prune(self.folder, self.config.checkpoint.keep)
+            )
             if not self.config.checkpoint.asynchronous:
                 self._commit(target, meta)
 
@@ -90,12 +98,17 @@ class Store:
         if wanted != "auto":
             named = files.inspect(Path(wanted))
             if named.fault:
-                raise ConfigError(f"--checkpoint.load {wanted} is torn: {named.fault}; choose another one")
+                raise ConfigError(
+                    f"--checkpoint.load {wanted} is torn: {named.fault}; choose another one"
+                )
             return named
         for saved in files.saved_in(self.folder):
             if not saved.fault:
                 return saved
-            print(f"checkpoint: {saved.folder} is torn ({saved.fault}), trying the one before", flush=True)
+            print(
+                f"checkpoint: {saved.folder} is torn ({saved.fault}), trying the one before",
+                flush=True,
+            )
         return None
 
     def load(self, rate: LearningRate) -> TrainState:

@@ -1,6 +1,6 @@
 """The universal format: a checkpoint that any topology can load.
 
-python -m train.checkpoint.universal --input DIR/global_stepN [--output DIR/global_stepN_universal]
+python -m hangdoctor.train.checkpoint.universal --input DIR/global_stepN [--output DIR/global_stepN_universal]
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ def convert(source: Path, target: Path) -> None:
     if saved.fault:
         raise ConfigError(f"{source} is torn: {saved.fault}")
     if saved.meta["config"]["parallel"]["zero_stage"] == 0:
-        raise ConfigError(f"{source} was saved with ZeRO-0, which DeepSpeed's converter cannot read: train with zero_stage 1")
+        raise ConfigError(
+            f"{source} was saved with ZeRO-0, which DeepSpeed's converter cannot read: train with zero_stage 1"
+        )
     deepspeed_guards.prepare(torch.cuda.is_available())
     from deepspeed.checkpoint import ds_to_universal
 
@@ -92,7 +94,9 @@ def convert(source: Path, target: Path) -> None:
 def _row_patterns(source: Path) -> list[str]:
     """Patterns of the weights that are cut along their input features; every model has some."""
     shard = Writer.load(source / "mp_rank_00_model_states.pt", map_location="cpu")
-    patterns: list[str] = shard["universal_checkpoint_info"]["parameter_with_row_parallelism_patterns"]
+    patterns: list[str] = shard["universal_checkpoint_info"][
+        "parameter_with_row_parallelism_patterns"
+    ]
     if not patterns:
         raise ConfigError(
             f"{source} does not say which weights are cut along their input: it was saved with tp 1 or Ulysses by an older "
@@ -124,9 +128,14 @@ def _load_whole(load: Any, folder: str, _rank: int, _size: int, **options: Any) 
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m train.checkpoint.universal", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m hangdoctor.train.checkpoint.universal",
+        description=(__doc__ or "").splitlines()[0],
+    )
     parser.add_argument("--input", required=True, help="a complete global_stepN folder")
-    parser.add_argument("--output", default="", help="folder to write (default: the input with _universal)")
+    parser.add_argument(
+        "--output", default="", help="folder to write (default: the input with _universal)"
+    )
     options = parser.parse_args(argv)
     source = Path(options.input)
     target = Path(options.output or f"{options.input.rstrip('/')}_universal")

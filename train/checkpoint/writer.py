@@ -28,7 +28,11 @@ def _copied(value: Any) -> Any:
         copy = type(value)() if type(value) is not dict else {}
         copy.update({k: _copied(v) for k, v in value.items()})
         return copy
-    if isinstance(value, list | tuple) and not hasattr(value, "_fields") and not isinstance(value, torch.Size):
+    if (
+        isinstance(value, list | tuple)
+        and not hasattr(value, "_fields")
+        and not isinstance(value, torch.Size)
+    ):
         return type(value)(_copied(v) for v in value)
     return value
 

@@ -39,21 +39,29 @@ class IndexedDataset:
         idx, binary = Path(f"{prefix}.idx"), Path(f"{prefix}.bin")
         for path in (idx, binary):
             if not path.is_file():
-                raise ConfigError(f"no file {path}: make it with python -m train.data.prepare --output {prefix} ...")
+                raise ConfigError(
+                    f"no file {path}: make it with python -m hangdoctor.train.data.prepare --output {prefix} ..."
+                )
         with idx.open("rb") as file:
             head = file.read(_HEADER.size)
         if len(head) < _HEADER.size or head[:9] != MAGIC:
-            raise ConfigError(f"{idx} is not an index of Megatron's mmap format (it starts with {head[:9]!r})")
+            raise ConfigError(
+                f"{idx} is not an index of Megatron's mmap format (it starts with {head[:9]!r})"
+            )
         _, version, code, sequences, documents = _HEADER.unpack(head)
         if version != 1 or code not in DTYPES:
-            raise ConfigError(f"{idx}: version {version}, dtype code {code}; known are version 1 and codes {sorted(DTYPES)}")
+            raise ConfigError(
+                f"{idx}: version {version}, dtype code {code}; known are version 1 and codes {sorted(DTYPES)}"
+            )
         self.dtype = np.dtype(DTYPES[code])
         self._read(idx, binary, sequences, documents)
 
     def _read(self, idx: Path, binary: Path, sequences: int, documents: int) -> None:
         needed = _HEADER.size + 12 * sequences + 8 * documents
         if idx.stat().st_size < needed:
-            raise ConfigError(f"{idx} is cut short: {idx.stat().st_size} bytes, its header promises {needed}")
+            raise ConfigError(
+                f"{idx} is cut short: {idx.stat().st_size} bytes, its header promises {needed}"
+            )
         raw = np.memmap(idx, mode="r", dtype=np.uint8)
         at = _HEADER.size
         self.lengths = raw[at : at + 4 * sequences].view("<i4")
@@ -61,10 +69,16 @@ class IndexedDataset:
         self.offsets = raw[at : at + 8 * sequences].view("<i8")
         at += 8 * sequences
         self.documents = raw[at : at + 8 * documents].view("<i8")
-        end = int(self.offsets[-1]) + int(self.lengths[-1]) * self.dtype.itemsize if sequences else 0
+        end = (
+            int(self.offsets[-1]) + int(self.lengths[-1]) * self.dtype.itemsize if sequences else 0
+        )
         if binary.stat().st_size < end:
-            raise ConfigError(f"{binary} is cut short: {binary.stat().st_size} bytes, {idx} needs {end}")
-        self.tokens = np.memmap(binary, mode="r", dtype=self.dtype) if end else np.empty(0, self.dtype)
+            raise ConfigError(
+                f"{binary} is cut short: {binary.stat().st_size} bytes, {idx} needs {end}"
+            )
+        self.tokens = (
+            np.memmap(binary, mode="r", dtype=self.dtype) if end else np.empty(0, self.dtype)
+        )
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -99,14 +113,18 @@ class IndexedWriter:
         np.cumsum(lengths[:-1].astype("<i8") * self.dtype.itemsize, out=offsets[1:])
         index = Path(f"{self._part}.idx")
         with index.open("wb") as file:
-            file.write(_HEADER.pack(MAGIC, 1, _CODES[self.dtype], len(lengths), len(self._documents)))
+            file.write(
+                _HEADER.pack(MAGIC, 1, _CODES[self.dtype], len(lengths), len(self._documents))
+            )
             for array in (lengths, offsets, np.asarray(self._documents, dtype="<i8")):
                 file.write(array.tobytes())
         self._part.replace(f"{self.prefix}.bin")
         index.replace(f"{self.prefix}.idx")
 
 
-def write_documents(prefix: str, documents: Iterable[np.ndarray | list[int]], vocab_size: int) -> None:
+def write_documents(
+    prefix: str, documents: Iterable[np.ndarray | list[int]], vocab_size: int
+) -> None:
     writer = IndexedWriter(prefix, smallest_dtype(vocab_size))
     for tokens in documents:
         writer.add(tokens)

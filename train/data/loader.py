@@ -26,7 +26,9 @@ class MicroBatches:
     Yields lists of (iteration, sample): the iteration is for the fault in a worker.
     """
 
-    def __init__(self, batch: BatchSize, micro: int, dp: tuple[int, int], start: tuple[int, int]) -> None:
+    def __init__(
+        self, batch: BatchSize, micro: int, dp: tuple[int, int], start: tuple[int, int]
+    ) -> None:
         self.batch, self.micro = batch, micro
         self.dp_rank, self.dp_size = dp
         self.iteration, self.consumed = start
@@ -67,7 +69,11 @@ def token_batches(samples: Any, order: MicroBatches, workers: int) -> Iterator[t
     # A generator of its own: the loader would draw a seed from the stream that dropout uses.
     options: dict[str, Any] = {"generator": torch.Generator()}
     if workers:
-        options |= {"multiprocessing_context": "fork", "worker_init_fn": _start_worker, "prefetch_factor": 4}
+        options |= {
+            "multiprocessing_context": "fork",
+            "worker_init_fn": _start_worker,
+            "prefetch_factor": 4,
+        }
     loader = DataLoader(_Tokens(samples), batch_sampler=order, num_workers=workers, **options)  # type: ignore[arg-type]
     batches = iter(loader)
     if workers:
@@ -88,7 +94,9 @@ class ShardedBatches:
     The first rank of a tensor group loads and broadcasts; `source` is None on the others.
     """
 
-    def __init__(self, source: Iterator[torch.Tensor] | None, topology: Topology, shape: tuple[int, int]) -> None:
+    def __init__(
+        self, source: Iterator[torch.Tensor] | None, topology: Topology, shape: tuple[int, int]
+    ) -> None:
         self.source, self.topology, self.shape = source, topology, shape
 
     def __iter__(self) -> ShardedBatches:
@@ -106,7 +114,9 @@ class ShardedBatches:
         return tokens[:, :-1].contiguous(), (labels, torch.ones_like(labels, dtype=torch.float32))
 
 
-def rank_batches(samples: Any, order: MicroBatches, topology: Topology, workers: int, seq_length: int) -> ShardedBatches | None:
+def rank_batches(
+    samples: Any, order: MicroBatches, topology: Topology, workers: int, seq_length: int
+) -> ShardedBatches | None:
     """The rank's iterator, or None on a stage in the middle."""
     if not topology.feeds_data:
         return None

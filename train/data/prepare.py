@@ -1,6 +1,6 @@
 """Text or JSONL to Megatron's indexed format, in parallel.
 
-    python -m train.data.prepare --input FILE_OR_FOLDER... --output PREFIX [--tokenizer byte] [--workers N]
+    python -m hangdoctor.train.data.prepare --input FILE_OR_FOLDER... --output PREFIX [--tokenizer byte] [--workers N]
 
 A .jsonl file gives one document a line (its key "text"); any other file is one document.
 """
@@ -34,7 +34,9 @@ def _start_worker(name: str) -> None:
 
 def _encode(text: str) -> np.ndarray:
     assert _tokenizer is not None
-    return np.asarray([*_tokenizer.encode(text), _tokenizer.end], dtype=smallest_dtype(_tokenizer.vocab_size))
+    return np.asarray(
+        [*_tokenizer.encode(text), _tokenizer.end], dtype=smallest_dtype(_tokenizer.vocab_size)
+    )
 
 
 def _files(inputs: list[str]) -> Iterator[Path]:
@@ -67,10 +69,14 @@ def documents(files: Iterator[Path], key: str = "text") -> Iterator[str]:
                 try:
                     yield json.loads(line)[key]
                 except (json.JSONDecodeError, KeyError, TypeError) as error:
-                    raise ConfigError(f"{path}:{number}: no JSON object with '{key}' ({error})") from error
+                    raise ConfigError(
+                        f"{path}:{number}: no JSON object with '{key}' ({error})"
+                    ) from error
 
 
-def prepare(texts: Iterator[str], prefix: str, tokenizer: str, workers: int, progress: bool = False) -> int:
+def prepare(
+    texts: Iterator[str], prefix: str, tokenizer: str, workers: int, progress: bool = False
+) -> int:
     """Tokenize and write; returns the number of tokens."""
     _start_worker(tokenizer)
     assert _tokenizer is not None
@@ -104,7 +110,15 @@ def _write(writer: IndexedWriter, encoded: Iterator[np.ndarray], progress: bool)
 def standard_library() -> Iterator[Path]:
     """The Python sources of the standard library, tests and installed packages left out."""
     root = Path(sysconfig.get_paths()["stdlib"])
-    skipped = {"site-packages", "dist-packages", "test", "tests", "idlelib", "lib2to3", "__pycache__"}
+    skipped = {
+        "site-packages",
+        "dist-packages",
+        "test",
+        "tests",
+        "idlelib",
+        "lib2to3",
+        "__pycache__",
+    }
     for path in sorted(root.rglob("*.py")):
         if not skipped.intersection(path.relative_to(root).parts):
             yield path
@@ -134,16 +148,28 @@ def prepared_standard_library(cache: str, tokenizer: str) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m train.data.prepare", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--input", nargs="+", required=True, help="text files, .jsonl files, folders; or: stdlib")
+    parser = argparse.ArgumentParser(
+        prog="python -m hangdoctor.train.data.prepare", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument(
+        "--input", nargs="+", required=True, help="text files, .jsonl files, folders; or: stdlib"
+    )
     parser.add_argument("--output", required=True, help="prefix of the .bin and .idx to write")
-    parser.add_argument("--tokenizer", default="byte", help="byte, or a tokenizers JSON file (default: byte)")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (default: all cores)")
-    parser.add_argument("--key", default="text", help="key of the text in a JSONL object (default: text)")
+    parser.add_argument(
+        "--tokenizer", default="byte", help="byte, or a tokenizers JSON file (default: byte)"
+    )
+    parser.add_argument(
+        "--workers", type=int, default=os.cpu_count() or 1, help="processes (default: all cores)"
+    )
+    parser.add_argument(
+        "--key", default="text", help="key of the text in a JSONL object (default: text)"
+    )
     options = parser.parse_args(argv)
     try:
         files = standard_library() if options.input == ["stdlib"] else _files(options.input)
-        tokens = prepare(documents(files, options.key), options.output, options.tokenizer, options.workers, True)
+        tokens = prepare(
+            documents(files, options.key), options.output, options.tokenizer, options.workers, True
+        )
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -33,7 +33,9 @@ class Samples:
 
     _KEPT = 2  # epochs in memory: loaders that prefetch across a boundary need both
 
-    def __init__(self, dataset: IndexedDataset, documents: range, seq_length: int, seed: int) -> None:
+    def __init__(
+        self, dataset: IndexedDataset, documents: range, seq_length: int, seed: int
+    ) -> None:
         self.dataset, self.seq_length, self.seed = dataset, seq_length, seed
         first = int(dataset.documents[documents.start])
         last = int(dataset.documents[documents.stop]) if len(documents) else first
@@ -95,7 +97,9 @@ class Blend:
         while not counts.all():  # a part that a block has no place for would never be read
             self._block *= 10
             if self._block > 10**7:
-                raise ConfigError(f"--data.path: a weight of {shares.min():.1e} of the blend is too small to be mixed in")
+                raise ConfigError(
+                    f"--data.path: a weight of {shares.min():.1e} of the blend is too small to be mixed in"
+                )
             counts = _counts(shares, self._block)
         # The k-th of n samples of a part is due at (k + 1/2) / n of the block.
         due = np.concatenate([(np.arange(n) + 0.5) / n for n in counts])
@@ -151,7 +155,9 @@ def parse_blend(path: str) -> list[tuple[float, str]]:
     try:
         pairs = [(float(w), p) for w, p in zip(words[0::2], words[1::2], strict=True)]
     except ValueError:
-        raise ConfigError(f"--data.path '{path}': write one prefix, or WEIGHT PREFIX WEIGHT PREFIX") from None
+        raise ConfigError(
+            f"--data.path '{path}': write one prefix, or WEIGHT PREFIX WEIGHT PREFIX"
+        ) from None
     if min(w for w, _ in pairs) <= 0:
         raise ConfigError(f"--data.path '{path}': weights must be above 0")
     return pairs

@@ -37,7 +37,9 @@ class FileTokenizer:
         try:
             from tokenizers import Tokenizer as Fast
         except ImportError as error:
-            raise ConfigError(f"--data.tokenizer {path} needs the package tokenizers: pip install tokenizers") from error
+            raise ConfigError(
+                f"--data.tokenizer {path} needs the package tokenizers: pip install tokenizers"
+            ) from error
         if not Path(path).is_file():
             raise ConfigError(f"--data.tokenizer: no file {path}; it is 'byte' or a tokenizer.json")
         self._fast: Any = Fast.from_file(path)
@@ -45,7 +47,9 @@ class FileTokenizer:
         ends = [self._fast.token_to_id(t) for t in ("<|endoftext|>", "</s>", "<eos>", "[SEP]")]
         known = [e for e in ends if e is not None]
         if not known:
-            raise ConfigError(f"--data.tokenizer {path} has none of <|endoftext|>, </s>, <eos>, [SEP] to end a document")
+            raise ConfigError(
+                f"--data.tokenizer {path} has none of <|endoftext|>, </s>, <eos>, [SEP] to end a document"
+            )
         self.end = known[0]
 
     def encode(self, text: str) -> list[int]:

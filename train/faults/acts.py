@@ -25,7 +25,8 @@ _FOREVER = 10**7  # seconds
 def announce(fault: Fault) -> None:
     """One line on stdout, flushed: the process may not run much longer."""
     os.write(
-        1, f"fault: {fault.kind} at rank {fault.rank} iteration {fault.iteration} {fault.where}, pid {os.getpid()}\n".encode()
+        1,
+        f"fault: {fault.kind} at rank {fault.rank} iteration {fault.iteration} {fault.where}, pid {os.getpid()}\n".encode(),
     )
 
 

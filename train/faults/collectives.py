@@ -92,7 +92,10 @@ def _connected_peers() -> list[int]:
             continue
         with end:
             try:
-                if end.family in (socket.AF_INET, socket.AF_INET6) and end.type == socket.SOCK_STREAM:
+                if (
+                    end.family in (socket.AF_INET, socket.AF_INET6)
+                    and end.type == socket.SOCK_STREAM
+                ):
                     ports = {end.getsockname()[1], end.getpeername()[1]}
                     if store not in ports:
                         found.append(int(name))

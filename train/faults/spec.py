@@ -44,33 +44,53 @@ _COLLECTIVE = ("tp", "dp")
 KINDS: dict[str, Kind] = {
     "sleep": Kind("sleeps for good", _HOLD, "not_entered"),
     "read": Kind("reads from a pipe that nobody writes to", _HOLD, "not_entered"),
-    "lock": Kind("waits for a lock that its own other thread never gives back", _HOLD, "not_entered"),
+    "lock": Kind(
+        "waits for a lock that its own other thread never gives back", _HOLD, "not_entered"
+    ),
     "busy": Kind("runs Python without end", _HOLD, "busy"),
     "stop": Kind("stops itself with SIGSTOP", _STEP, "stopped"),
     "kill": Kind("kills itself with SIGKILL", _STEP, "dead"),
     "exit": Kind("leaves with exit code 0, early and without a word to its peers", _STEP, "dead"),
-    "io_wait": Kind("enters uninterruptible sleep (state D): a vfork whose child opens a FIFO", _STEP, "io_wait"),
+    "io_wait": Kind(
+        "enters uninterruptible sleep (state D): a vfork whose child opens a FIFO", _STEP, "io_wait"
+    ),
     "gil": Kind("sleeps in C with the interpreter lock held", _STEP, "interpreter_lock"),
     "fork_lock": Kind(
-        "forks while another thread holds a lock, waits for the child, which waits for the lock", _STEP, "interpreter_lock"
+        "forks while another thread holds a lock, waits for the child, which waits for the lock",
+        _STEP,
+        "interpreter_lock",
     ),
     "data_stuck": Kind("its data loader worker blocks reading", ("worker",), "data_wait"),
-    "data_dead": Kind("its data loader worker is stopped as if dead: silent, not reaped", ("worker",), "data_wait"),
-    "checkpoint_fifo": Kind("its checkpoint writer blocks on a FIFO", ("writer",), "checkpoint_wait"),
+    "data_dead": Kind(
+        "its data loader worker is stopped as if dead: silent, not reaped", ("worker",), "data_wait"
+    ),
+    "checkpoint_fifo": Kind(
+        "its checkpoint writer blocks on a FIFO", ("writer",), "checkpoint_wait"
+    ),
     "skip": Kind("leaves one collective out", _COLLECTIVE, "order"),
     "extra": Kind("makes one collective too many", ("tp", "after_dp"), "order"),
     "wrong_group": Kind("calls the collective on another group", _COLLECTIVE, "order"),
     "wrong_op": Kind("broadcasts where its peers all-reduce", _COLLECTIVE, "mismatch"),
     "wrong_shape": Kind("all-reduces half of the tensor", _COLLECTIVE, "mismatch"),
     "wrong_dtype": Kind("all-reduces in another dtype", _COLLECTIVE, "mismatch"),
-    "wrong_root": Kind("broadcasts the micro-batch from another root than its peers", ("batch",), "mismatch"),
+    "wrong_root": Kind(
+        "broadcasts the micro-batch from another root than its peers", ("batch",), "mismatch"
+    ),
     "missing_send": Kind("leaves one pipeline send out", ("send",), "p2p_unmatched"),
     "missing_recv": Kind("leaves one pipeline receive out", ("recv",), "p2p_unmatched"),
     "no_rendezvous": Kind("never joins the process group", ("rendezvous",), "start_stall"),
     "no_group": Kind("joins, and never makes its sub-groups", ("groups",), "start_stall"),
-    "end": Kind("makes one collective more while its peers tear the groups down", ("destroy",), "end_stall"),
-    "blackhole": Kind("its connections swallow every byte, both ways, and stay open", _COLLECTIVE, "in_communication"),
-    "device_wait": Kind("a kernel on its GPU does not finish", ("forward", *ANYWHERE), "device_wait", True),
+    "end": Kind(
+        "makes one collective more while its peers tear the groups down", ("destroy",), "end_stall"
+    ),
+    "blackhole": Kind(
+        "its connections swallow every byte, both ways, and stay open",
+        _COLLECTIVE,
+        "in_communication",
+    ),
+    "device_wait": Kind(
+        "a kernel on its GPU does not finish", ("forward", *ANYWHERE), "device_wait", True
+    ),
     "slow": Kind(
         "sleeps 0.5 s at each pass of the place (a forward pass: once a micro-batch), from this iteration on; hangs nobody",
         ("forward", *ANYWHERE),
@@ -100,7 +120,9 @@ def parse_fault(text: str, world_size: int, has_gpu: bool = False) -> Fault:
     """
     match = _FORM.match(text.strip())
     if match is None:
-        raise ConfigError(f"--fault '{text}': write KIND@RANK:ITERATION[:WHERE], for example sleep@3:5:tp")
+        raise ConfigError(
+            f"--fault '{text}': write KIND@RANK:ITERATION[:WHERE], for example sleep@3:5:tp"
+        )
     kind, rank, iteration, where = match[1], int(match[2]), int(match[3]), match[4]
     kind = kind if kind in KINDS else BY_CAUSE.get(kind, kind)
     if kind not in KINDS:
@@ -108,10 +130,14 @@ def parse_fault(text: str, world_size: int, has_gpu: bool = False) -> Fault:
         hint = f"did you mean '{near[0]}'?" if near else "one of: " + ", ".join(KINDS)
         raise ConfigError(f"--fault: no kind '{kind}'; {hint}")
     if rank >= world_size:
-        raise ConfigError(f"--fault {text}: rank {rank} of a world of {world_size}; ranks are 0 to {world_size - 1}")
+        raise ConfigError(
+            f"--fault {text}: rank {rank} of a world of {world_size}; ranks are 0 to {world_size - 1}"
+        )
     places = KINDS[kind].places
     if where is not None and where not in places:
-        raise ConfigError(f"--fault: '{kind}' cannot strike at '{where}'; it can at: {', '.join(places)}")
+        raise ConfigError(
+            f"--fault: '{kind}' cannot strike at '{where}'; it can at: {', '.join(places)}"
+        )
     if KINDS[kind].needs_gpu and not has_gpu:
         raise ConfigError(f"--fault: '{kind}' needs a GPU")
     return Fault(kind, rank, iteration, where or places[0])
@@ -128,8 +154,14 @@ def parse_faults(text: str, world_size: int, has_gpu: bool = False) -> list[Faul
 
 def help_lines() -> list[str]:
     """The table of kinds for --help."""
-    lines = ["Faults (--fault KIND@RANK:ITERATION[:WHERE]; WHERE defaults to the first one named; KIND may be a cause's name)"]
+    lines = [
+        "Faults (--fault KIND@RANK:ITERATION[:WHERE]; WHERE defaults to the first one named; KIND may be a cause's name)"
+    ]
     for name, kind in KINDS.items():
-        places = ", ".join(kind.places) if len(kind.places) < 6 else f"{kind.places[0]}, or any of the places below"
+        places = (
+            ", ".join(kind.places)
+            if len(kind.places) < 6
+            else f"{kind.places[0]}, or any of the places below"
+        )
         lines.append(f"  {name}: {kind.does} [{kind.cause}] at {places}")
     return [*lines, "Places", *(f"  {name}: {text}" for name, text in PLACES.items())]

@@ -14,7 +14,12 @@ from .triton_support import BLOCK, grid, places, tl, triton
 
 
 def reference_step(
-    p: torch.Tensor, g: torch.Tensor, m: torch.Tensor, v: torch.Tensor, step: int, group: dict[str, Any]
+    p: torch.Tensor,
+    g: torch.Tensor,
+    m: torch.Tensor,
+    v: torch.Tensor,
+    step: int,
+    group: dict[str, Any],
 ) -> None:
     """One step, in place on p, m and v."""
     (b1, b2), lr = group["betas"], group["lr"]
@@ -38,7 +43,14 @@ def _step(p, g, m, v, n, lr, b1, b2, eps, decay, correction1, correction2, block
     tl.store(p + at, weight, mask=inside)
 
 
-def fused_step(p: torch.Tensor, g: torch.Tensor, m: torch.Tensor, v: torch.Tensor, step: int, group: dict[str, Any]) -> None:
+def fused_step(
+    p: torch.Tensor,
+    g: torch.Tensor,
+    m: torch.Tensor,
+    v: torch.Tensor,
+    step: int,
+    group: dict[str, Any],
+) -> None:
     """The same in one pass, by Triton. p, m, v: float32 and contiguous, as ZeRO's flat partitions are."""
     (b1, b2), n = group["betas"], p.numel()
     _step[grid(n)](
@@ -65,7 +77,9 @@ class AdamW(torch.optim.Optimizer):
                     state["step"] = torch.tensor(0.0)
                     state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(p), torch.zeros_like(p)
                 state["step"] += 1
-                self._step(p, p.grad, state["exp_avg"], state["exp_avg_sq"], int(state["step"]), group)
+                self._step(
+                    p, p.grad, state["exp_avg"], state["exp_avg_sq"], int(state["step"]), group
+                )
 
 
 def reference(groups: Any, **options: Any) -> torch.optim.Optimizer:

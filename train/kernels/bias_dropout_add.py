@@ -10,7 +10,9 @@ from torch.nn import functional as F
 from .triton_support import BLOCK, grid, places, tl, triton
 
 
-def reference(x: torch.Tensor, bias: torch.Tensor, residual: torch.Tensor, probability: float, training: bool) -> torch.Tensor:
+def reference(
+    x: torch.Tensor, bias: torch.Tensor, residual: torch.Tensor, probability: float, training: bool
+) -> torch.Tensor:
     """x, residual: [..., h]; bias: [h]."""
     x = x + bias
     return residual + (F.dropout(x, probability, True) if training and probability > 0 else x)
@@ -44,18 +46,24 @@ def _backward(grad, out, n, p, seed, block: tl.constexpr):
 
 class _BiasDropoutAdd(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, bias: torch.Tensor, residual: torch.Tensor, p: float) -> torch.Tensor:
+    def forward(
+        ctx: Any, x: torch.Tensor, bias: torch.Tensor, residual: torch.Tensor, p: float
+    ) -> torch.Tensor:
         x, residual = x.contiguous(), residual.contiguous()
         out = torch.empty_like(x)
         # From torch's stream, so that recomputation and tensor parallel streams hold for this kernel too. It stays on the
         # device: to read it would wait for everything that the GPU still has to do, twice a layer.
         seed = torch.randint(2**31 - 1, (1,), device=x.device) if p > 0 else x
-        _forward[grid(x.numel())](x, bias, residual, out, x.numel(), bias.numel(), p, seed, drops=p > 0, block=BLOCK)
+        _forward[grid(x.numel())](
+            x, bias, residual, out, x.numel(), bias.numel(), p, seed, drops=p > 0, block=BLOCK
+        )
         ctx.p, ctx.seed, ctx.bias = p, seed if p > 0 else None, (bias.numel(), bias.dtype)
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None]:
+    def backward(
+        ctx: Any, grad: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None]:
         branch, (h, dtype) = grad, ctx.bias
         if ctx.p > 0:
             grad = grad.contiguous()
@@ -64,6 +72,8 @@ class _BiasDropoutAdd(torch.autograd.Function):
         return branch, branch.reshape(-1, h).float().sum(0).to(dtype), grad, None
 
 
-def fused(x: torch.Tensor, bias: torch.Tensor, residual: torch.Tensor, probability: float, training: bool) -> torch.Tensor:
+def fused(
+    x: torch.Tensor, bias: torch.Tensor, residual: torch.Tensor, probability: float, training: bool
+) -> torch.Tensor:
     """Triton: one pass, the mask never in memory."""
     return _BiasDropoutAdd.apply(x, bias, residual, probability if training else 0.0)

@@ -69,7 +69,9 @@ class _BiasGelu(torch.autograd.Function):
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         x, bias = ctx.saved_tensors
         out = torch.empty_like(x)
-        _backward[grid(x.numel())](grad.contiguous(), x, bias, out, x.numel(), bias.numel(), block=BLOCK)
+        _backward[grid(x.numel())](
+            grad.contiguous(), x, bias, out, x.numel(), bias.numel(), block=BLOCK
+        )
         return out, out.reshape(-1, bias.numel()).float().sum(0).to(bias.dtype)
 
 

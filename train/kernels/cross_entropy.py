@@ -33,7 +33,9 @@ def _forward(logits, target, largest, total, picked, columns, first, block: tl.c
     seen = 0.0
     for start in range(0, columns, block):
         at = start + tl.arange(0, block)
-        x = tl.load(logits + row * columns + at, mask=at < columns, other=float("-inf")).to(tl.float32)
+        x = tl.load(logits + row * columns + at, mask=at < columns, other=float("-inf")).to(
+            tl.float32
+        )
         higher = tl.maximum(peak, tl.max(x, axis=0))
         seen = seen * tl.exp(peak - higher) + tl.sum(tl.exp(x - higher), axis=0)
         peak = higher
@@ -56,16 +58,22 @@ def _backward(logits, target, grad, normalizer, out, columns, first, block: tl.c
         inside = at < columns
         x = tl.load(logits + row * columns + at, mask=inside, other=float("-inf")).to(tl.float32)
         p = tl.exp(x - z)
-        tl.store(out + row * columns + at, scale * (p - tl.where(at == wanted, 1.0, 0.0)), mask=inside)
+        tl.store(
+            out + row * columns + at, scale * (p - tl.where(at == wanted, 1.0, 0.0)), mask=inside
+        )
 
 
 class _FusedCrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, logits: torch.Tensor, target: torch.Tensor, tp: TensorGroup) -> torch.Tensor:
+    def forward(
+        ctx: Any, logits: torch.Tensor, target: torch.Tensor, tp: TensorGroup
+    ) -> torch.Tensor:
         logits, target = logits.contiguous(), target.contiguous()
         columns, rows = logits.shape[-1], target.numel()
         first = columns * tp.rank
-        peak, total, picked = (torch.empty(rows, dtype=torch.float32, device=logits.device) for _ in range(3))
+        peak, total, picked = (
+            torch.empty(rows, dtype=torch.float32, device=logits.device) for _ in range(3)
+        )
         _forward[(rows,)](logits, target, peak, total, picked, columns, first, block=_BLOCK)
         if tp.size > 1:
             own = peak.clone()
@@ -83,7 +91,9 @@ class _FusedCrossEntropy(torch.autograd.Function):
         columns = logits.shape[-1]
         out = torch.empty_like(logits)
         scale = grad.contiguous().float().view(-1)
-        _backward[(target.numel(),)](logits, target, scale, normalizer, out, columns, ctx.first, block=_BLOCK)
+        _backward[(target.numel(),)](
+            logits, target, scale, normalizer, out, columns, ctx.first, block=_BLOCK
+        )
         return out, None, None
 
 

@@ -17,7 +17,9 @@ def _wide(x: torch.Tensor) -> torch.Tensor:
     return x if x.dtype == torch.float64 else x.float()
 
 
-def layer_norm_reference(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> torch.Tensor:
+def layer_norm_reference(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float
+) -> torch.Tensor:
     """x: [..., h]; weight, bias: [h]."""
     v = _wide(x)
     centred = v - v.mean(-1, keepdim=True)
@@ -31,7 +33,9 @@ def rms_norm_reference(x: torch.Tensor, weight: torch.Tensor, eps: float) -> tor
     return (v * torch.rsqrt(v.square().mean(-1, keepdim=True) + eps) * _wide(weight)).to(x.dtype)
 
 
-def layer_norm_torch(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> torch.Tensor:
+def layer_norm_torch(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float
+) -> torch.Tensor:
     return F.layer_norm(x, (x.shape[-1],), weight, bias, eps)
 
 
@@ -59,7 +63,21 @@ def _forward(x, weight, bias, out, mean, rstd, h, eps, centred: tl.constexpr, bl
 
 
 @triton.jit
-def _backward(grad, x, weight, mean, rstd, dx, dweight, dbias, rows, h, stride, centred: tl.constexpr, block: tl.constexpr):
+def _backward(
+    grad,
+    x,
+    weight,
+    mean,
+    rstd,
+    dx,
+    dweight,
+    dbias,
+    rows,
+    h,
+    stride,
+    centred: tl.constexpr,
+    block: tl.constexpr,
+):
     """Each program walks every `stride`-th row and keeps its own sum of the weight's and the bias' gradient."""
     program = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, block)
@@ -88,7 +106,9 @@ def _backward(grad, x, weight, mean, rstd, dx, dweight, dbias, rows, h, stride, 
 
 class _Norm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, eps: float) -> torch.Tensor:
+    def forward(
+        ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, eps: float
+    ) -> torch.Tensor:
         x, h = x.contiguous(), x.shape[-1]
         rows, block = x.numel() // h, next_power_of_two(h)
         out = torch.empty_like(x)
@@ -102,13 +122,17 @@ class _Norm(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, None]:
+    def backward(
+        ctx: Any, grad: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, None]:
         x, weight, mean, rstd = ctx.saved_tensors
         h = x.shape[-1]
         rows, block = x.numel() // h, next_power_of_two(h)
         programs = min(rows, PROGRAMS)
         dx = torch.empty_like(x)
-        dweight, dbias = (torch.empty(programs, h, dtype=torch.float32, device=x.device) for _ in range(2))
+        dweight, dbias = (
+            torch.empty(programs, h, dtype=torch.float32, device=x.device) for _ in range(2)
+        )
         _backward[(programs,)](
             grad.contiguous(), x, weight, mean, rstd, dx, dweight, dbias, rows, h, programs,
             centred=ctx.centred, block=block, num_warps=warps(block),
@@ -117,17 +141,29 @@ class _Norm(torch.autograd.Function):
         return dx, dweight.sum(0).to(weight.dtype), total_b, None
 
 
-def layer_norm_fused(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> torch.Tensor:
+def layer_norm_fused(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float
+) -> torch.Tensor:
     """Triton; rows wider than WIDEST by torch."""
-    return layer_norm_torch(x, weight, bias, eps) if x.shape[-1] > WIDEST else _Norm.apply(x, weight, bias, eps)
+    return (
+        layer_norm_torch(x, weight, bias, eps)
+        if x.shape[-1] > WIDEST
+        else _Norm.apply(x, weight, bias, eps)
+    )
 
 
 def rms_norm_fused(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     """Triton; rows wider than WIDEST by torch."""
-    return rms_norm_torch(x, weight, eps) if x.shape[-1] > WIDEST else _Norm.apply(x, weight, None, eps)
+    return (
+        rms_norm_torch(x, weight, eps)
+        if x.shape[-1] > WIDEST
+        else _Norm.apply(x, weight, None, eps)
+    )
 
 
-def layer_norm_apex(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> torch.Tensor:
+def layer_norm_apex(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float
+) -> torch.Tensor:
     from apex.normalization.fused_layer_norm import fused_layer_norm_affine
 
     return fused_layer_norm_affine(x, weight, bias, (x.shape[-1],), eps)

@@ -10,7 +10,16 @@ import torch
 
 from ..options import ConfigError
 from ..tensor_parallel.cross_entropy import vocab_parallel_cross_entropy
-from . import adam, apex_support, bias_dropout_add, bias_gelu, cross_entropy, norm, softmax, triton_support
+from . import (
+    adam,
+    apex_support,
+    bias_dropout_add,
+    bias_gelu,
+    cross_entropy,
+    norm,
+    softmax,
+    triton_support,
+)
 
 # kernel -> flavour -> function. `torch`: what torch itself fuses. Where apex has no such kernel it has no entry.
 FLAVOURS: dict[str, dict[str, Callable[..., Any]]] = {
@@ -51,7 +60,9 @@ class Kernels:
 
 def _build(order: tuple[str, ...], why: str, **fixed: str) -> Kernels:
     used = {name: next(f for f in order if f in table) for name, table in FLAVOURS.items()} | fixed
-    return Kernels(**{name: FLAVOURS[name][flavour] for name, flavour in used.items()}, used=used, why=why)
+    return Kernels(
+        **{name: FLAVOURS[name][flavour] for name, flavour in used.items()}, used=used, why=why
+    )
 
 
 def choose(wanted: str, device: torch.device) -> Kernels:

@@ -37,7 +37,9 @@ def megatron_unfit(queries: int, keys: int, batch_heads: int) -> str:
         return f"{queries} queries are not {keys} keys"
     if not 16 < keys <= 16384 or keys % 4:
         return f"{keys} keys: it takes 17 to 16384, a multiple of 4"
-    return f"batch x heads {batch_heads} % 4 = {batch_heads % 4}, must be 0" if batch_heads % 4 else ""
+    return (
+        f"batch x heads {batch_heads} % 4 = {batch_heads % 4}, must be 0" if batch_heads % 4 else ""
+    )
 
 
 @triton.jit
@@ -78,7 +80,9 @@ class _CausalSoftmax(torch.autograd.Function):
         keys = out.shape[-1]
         rows, block = out.numel() // keys, next_power_of_two(keys)
         grads = torch.empty_like(out)
-        _backward[(rows,)](grad.contiguous(), out, grads, keys, ctx.scale, block=block, num_warps=warps(block))
+        _backward[(rows,)](
+            grad.contiguous(), out, grads, keys, ctx.scale, block=block, num_warps=warps(block)
+        )
         return grads, None
 
 

@@ -44,7 +44,10 @@ class ModelContext:
 
         In fp32 only: in half precision it would round once less than on several ranks, and tp would change the losses.
         """
-        plain = self.kernels.used["bias_dropout_add"] == "torch" and self.config.train.precision == "fp32"
+        plain = (
+            self.kernels.used["bias_dropout_add"] == "torch"
+            and self.config.train.precision == "fp32"
+        )
         return plain and self.weights.size == 1
 
     @property

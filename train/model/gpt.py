@@ -14,7 +14,12 @@ from torch.nn import functional as F
 
 from ..random_state import normal
 from ..tensor_parallel.layers import VocabParallelEmbedding, mark_partial
-from ..tensor_parallel.mappings import copy_to_tensor, gather_sequence, mean_over_ranks, split_sequence
+from ..tensor_parallel.mappings import (
+    copy_to_tensor,
+    gather_sequence,
+    mean_over_ranks,
+    split_sequence,
+)
 from ..topology import TensorGroup
 from .context import ModelContext
 from .layers import Norm, TransformerLayer
@@ -28,7 +33,12 @@ class WordEmbedding(VocabParallelEmbedding):
     def __init__(self, context: ModelContext) -> None:
         c = context.config
         super().__init__(
-            context.vocab, c.model.hidden_size, context.weights, seed=c.train.seed, name="embedding", std=c.model.init_std
+            context.vocab,
+            c.model.hidden_size,
+            context.weights,
+            seed=c.train.seed,
+            name="embedding",
+            std=c.model.init_std,
         )
         self.context = context
         if c.parallel.ulysses:
@@ -40,10 +50,14 @@ class WordEmbedding(VocabParallelEmbedding):
         return super().forward(tokens).transpose(0, 1).contiguous()
 
 
-def project_out(embedding: VocabParallelEmbedding, hidden: torch.Tensor, context: ModelContext) -> torch.Tensor:
+def project_out(
+    embedding: VocabParallelEmbedding, hidden: torch.Tensor, context: ModelContext
+) -> torch.Tensor:
     """[s, b, h] or its part of the sequence -> logits [s, b, V / tp]."""
     tp = context.weights
-    hidden = gather_sequence(hidden, tp) if context.gather_for_weights else copy_to_tensor(hidden, tp)
+    hidden = (
+        gather_sequence(hidden, tp) if context.gather_for_weights else copy_to_tensor(hidden, tp)
+    )
     return embedding.logits(hidden)
 
 
@@ -59,7 +73,12 @@ class InputLayer(nn.Module):
         self.context, m = context, context.config.model
         self.position = None
         if m.position == "learned":
-            whole = normal(context.config.train.seed, "position.weight", (m.seq_length, m.hidden_size), m.init_std)
+            whole = normal(
+                context.config.train.seed,
+                "position.weight",
+                (m.seq_length, m.hidden_size),
+                m.init_std,
+            )
             self.position = nn.Parameter(whole)
         self.norm = Norm(context, "layernorm") if m.embedding_norm else None
         if context.config.parallel.ulysses:
@@ -99,7 +118,12 @@ class OutputEmbedding(VocabParallelEmbedding):
     def __init__(self, context: ModelContext) -> None:
         c = context.config
         super().__init__(
-            context.vocab, c.model.hidden_size, context.weights, seed=c.train.seed, name="output", std=c.model.init_std
+            context.vocab,
+            c.model.hidden_size,
+            context.weights,
+            seed=c.train.seed,
+            name="output",
+            std=c.model.init_std,
         )
         self.context = context
         if c.parallel.ulysses:
@@ -117,7 +141,9 @@ class Loss:
     def __init__(self, context: ModelContext) -> None:
         self.context = context
 
-    def __call__(self, logits: torch.Tensor, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    def __call__(
+        self, logits: torch.Tensor, batch: tuple[torch.Tensor, torch.Tensor]
+    ) -> torch.Tensor:
         labels, mask = (t.t().contiguous() for t in batch)
         group: TensorGroup = self.context.ulysses
         if group.size > 1:
@@ -133,7 +159,9 @@ def layer_specs(context: ModelContext) -> list[Any]:
     m = context.config.model
     if m.tie_embeddings:
         first = TiedLayerSpec(TIED, WordEmbedding, context, tied_weight_attr="weight")
-        last = TiedLayerSpec(TIED, WordEmbedding, context, forward_fn=tied_output, tied_weight_attr="weight")
+        last = TiedLayerSpec(
+            TIED, WordEmbedding, context, forward_fn=tied_output, tied_weight_attr="weight"
+        )
     else:
         first, last = LayerSpec(WordEmbedding, context), LayerSpec(OutputEmbedding, context)
     blocks = [LayerSpec(TransformerLayer, context, i) for i in range(m.layers)]

@@ -41,8 +41,12 @@ class Attention(nn.Module):
         self.width = m.hidden_size // m.heads
         common = {"seed": context.config.train.seed, "sequence": context.gather_for_weights}
         # Rows are ordered head by head as (q, k, v): a slice of heads is a slice of rows on any tp.
-        self.qkv = ColumnParallelLinear(m.hidden_size, 3 * m.hidden_size, tp, name=f"{name}.qkv", std=m.init_std, **common)
-        self.out = RowParallelLinear(m.hidden_size, m.hidden_size, tp, name=f"{name}.out", std=context.output_std, **common)
+        self.qkv = ColumnParallelLinear(
+            m.hidden_size, 3 * m.hidden_size, tp, name=f"{name}.qkv", std=m.init_std, **common
+        )
+        self.out = RowParallelLinear(
+            m.hidden_size, m.hidden_size, tp, name=f"{name}.out", std=context.output_std, **common
+        )
         self.rotary = Rotary(self.width, m.rotary_base) if m.position == "rope" else None
         self.slopes = self._own_slopes(alibi_slopes(m.heads)) if m.position == "alibi" else None
 
@@ -83,7 +87,9 @@ class Attention(nn.Module):
         scores = torch.einsum("qbhd,kbhd->bhqk", q * scale, k * scale)
         if self.slopes is not None:
             self.slopes = self.slopes.to(scores.device)
-            scores = scores + alibi_bias(self.slopes, scores.shape[-1])  # float32: bf16 cannot count to the last position
+            scores = scores + alibi_bias(
+                self.slopes, scores.shape[-1]
+            )  # float32: bf16 cannot count to the last position
         probabilities = self.context.kernels.softmax(scores, 1.0).to(v.dtype)
         if self.training and self.dropout > 0:
             with self.context.random.tensor_parallel():
@@ -99,12 +105,24 @@ class MLP(nn.Module):
         c = context.config
         self.kernels, self.bias_in_product = context.kernels, context.bias_in_product
         self.exact = c.model.activation == "gelu"
-        common = {"tp": context.weights, "seed": c.train.seed, "sequence": context.gather_for_weights}
+        common = {
+            "tp": context.weights,
+            "seed": c.train.seed,
+            "sequence": context.gather_for_weights,
+        }
         self.up = ColumnParallelLinear(
-            c.model.hidden_size, c.ffn_hidden_size, name=f"{name}.up", std=c.model.init_std, **common
+            c.model.hidden_size,
+            c.ffn_hidden_size,
+            name=f"{name}.up",
+            std=c.model.init_std,
+            **common,
         )
         self.down = RowParallelLinear(
-            c.ffn_hidden_size, c.model.hidden_size, name=f"{name}.down", std=context.output_std, **common
+            c.ffn_hidden_size,
+            c.model.hidden_size,
+            name=f"{name}.down",
+            std=context.output_std,
+            **common,
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -112,7 +130,9 @@ class MLP(nn.Module):
             return self.down(F.gelu(self.up(x)), self.bias_in_product)
         if not self.kernels.fuses_bias:
             return self.down(F.gelu(self.up(x), approximate="tanh"), self.bias_in_product)
-        return self.down(self.kernels.bias_gelu(self.up(x, skip_bias=True), self.up.bias), self.bias_in_product)
+        return self.down(
+            self.kernels.bias_gelu(self.up(x, skip_bias=True), self.up.bias), self.bias_in_product
+        )
 
 
 class TransformerLayer(nn.Module):
@@ -144,16 +164,24 @@ class TransformerLayer(nn.Module):
         x = self._add(attended, self.attention.out.bias, x)
         return self._add(self.mlp(self.mlp_norm(x)), self.mlp.down.bias, x)
 
-    def _add(self, branch: torch.Tensor, bias: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+    def _add(
+        self, branch: torch.Tensor, bias: torch.Tensor, residual: torch.Tensor
+    ) -> torch.Tensor:
         probability = self.context.config.model.hidden_dropout
-        add = self._add_dropped if self.context.bias_in_product else self.context.kernels.bias_dropout_add
+        add = (
+            self._add_dropped
+            if self.context.bias_in_product
+            else self.context.kernels.bias_dropout_add
+        )
         if self.training and probability > 0 and self.context.split_sequence:
             with self.context.random.tensor_parallel():  # other ranks hold other tokens
                 return add(branch, bias, residual, probability, True)
         return add(branch, bias, residual, probability, self.training)
 
     @staticmethod
-    def _add_dropped(x: torch.Tensor, _: torch.Tensor, residual: torch.Tensor, p: float, training: bool) -> torch.Tensor:
+    def _add_dropped(
+        x: torch.Tensor, _: torch.Tensor, residual: torch.Tensor, p: float, training: bool
+    ) -> torch.Tensor:
         return residual + (F.dropout(x, p, True) if training and p > 0 else x)
 
 

@@ -22,7 +22,9 @@ class Rotary:
         key = (length, device)
         if key not in self._tables:
             half = torch.arange(0, self.width, 2, dtype=torch.float64, device=device) / self.width
-            angles = torch.outer(torch.arange(length, dtype=torch.float64, device=device), self.base**-half)
+            angles = torch.outer(
+                torch.arange(length, dtype=torch.float64, device=device), self.base**-half
+            )
             both = torch.cat((angles, angles), dim=-1)[:, None, None, :]
             self._tables[key] = (both.cos().float(), both.sin().float())
         return self._tables[key]

@@ -13,7 +13,9 @@ def _replaced(x: torch.Tensor, tp: TensorGroup) -> bool:
     return faults.point("tp", engine=False, tensor=x, group=tp.group, ranks=tp.ranks)
 
 
-def all_reduce(x: torch.Tensor, tp: TensorGroup, op: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM) -> torch.Tensor:
+def all_reduce(
+    x: torch.Tensor, tp: TensorGroup, op: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM
+) -> torch.Tensor:
     """Sum (or `op`) over the ranks, in place. x: any shape, the same on each rank."""
     if not _replaced(x, tp):
         dist.all_reduce(x, op=op, group=tp.group)

@@ -16,7 +16,9 @@ class _VocabParallelCrossEntropy(torch.autograd.Function):
     """Three reductions: the maximum, the sum of exponentials, the logit of the target (Megatron-LM)."""
 
     @staticmethod
-    def forward(ctx: Any, logits: torch.Tensor, target: torch.Tensor, tp: TensorGroup) -> torch.Tensor:
+    def forward(
+        ctx: Any, logits: torch.Tensor, target: torch.Tensor, tp: TensorGroup
+    ) -> torch.Tensor:
         logits = logits.float()
         largest = all_reduce(logits.amax(dim=-1), tp, dist.ReduceOp.MAX)
         shifted = logits - largest.unsqueeze(-1)
@@ -39,7 +41,9 @@ class _VocabParallelCrossEntropy(torch.autograd.Function):
         return grads.mul_(grad.unsqueeze(-1)), None, None
 
 
-def vocab_parallel_cross_entropy(logits: torch.Tensor, target: torch.Tensor, tp: TensorGroup) -> torch.Tensor:
+def vocab_parallel_cross_entropy(
+    logits: torch.Tensor, target: torch.Tensor, tp: TensorGroup
+) -> torch.Tensor:
     """Loss per token, float32.
 
     logits: [..., V / tp] of this rank; target: [...], token ids of the whole vocabulary.

@@ -12,12 +12,7 @@ from torch.nn import functional as F
 
 from ..random_state import normal
 from ..topology import TensorGroup
-from .mappings import (
-    copy_to_tensor,
-    gather_sequence,
-    reduce_from_tensor,
-    reduce_scatter_sequence,
-)
+from .mappings import copy_to_tensor, gather_sequence, reduce_from_tensor, reduce_scatter_sequence
 
 
 def split_parameter(whole: torch.Tensor, dim: int, tp: TensorGroup) -> nn.Parameter:
@@ -25,7 +20,9 @@ def split_parameter(whole: torch.Tensor, dim: int, tp: TensorGroup) -> nn.Parame
     part = whole.chunk(tp.size, dim=dim)[tp.rank].clone() if tp.size > 1 else whole
     parameter = nn.Parameter(part)
     parameter.tensor_model_parallel = tp.size > 1  # the name that DeepSpeed looks for
-    parameter.partition_dim = dim  # on one rank too: a universal checkpoint is cut along it when more ranks load it
+    parameter.partition_dim = (
+        dim  # on one rank too: a universal checkpoint is cut along it when more ranks load it
+    )
     return parameter
 
 
@@ -43,11 +40,21 @@ class ColumnParallelLinear(nn.Module):
     """
 
     def __init__(
-        self, size_in: int, size_out: int, tp: TensorGroup, *, seed: int, name: str, std: float, sequence: bool
+        self,
+        size_in: int,
+        size_out: int,
+        tp: TensorGroup,
+        *,
+        seed: int,
+        name: str,
+        std: float,
+        sequence: bool,
     ) -> None:
         super().__init__()
         self.tp, self.sequence = tp, sequence
-        self.weight = split_parameter(normal(seed, f"{name}.weight", (size_out, size_in), std), 0, tp)
+        self.weight = split_parameter(
+            normal(seed, f"{name}.weight", (size_out, size_in), std), 0, tp
+        )
         self.bias = split_parameter(torch.zeros(size_out), 0, tp)
 
     def forward(self, x: torch.Tensor, skip_bias: bool = False) -> torch.Tensor:
@@ -62,11 +69,21 @@ class RowParallelLinear(nn.Module):
     """
 
     def __init__(
-        self, size_in: int, size_out: int, tp: TensorGroup, *, seed: int, name: str, std: float, sequence: bool
+        self,
+        size_in: int,
+        size_out: int,
+        tp: TensorGroup,
+        *,
+        seed: int,
+        name: str,
+        std: float,
+        sequence: bool,
     ) -> None:
         super().__init__()
         self.tp, self.sequence = tp, sequence
-        self.weight = split_parameter(normal(seed, f"{name}.weight", (size_out, size_in), std), 1, tp)
+        self.weight = split_parameter(
+            normal(seed, f"{name}.weight", (size_out, size_in), std), 1, tp
+        )
         self.bias = nn.Parameter(torch.zeros(size_out))
         if sequence:
             mark_partial(self)
@@ -76,17 +93,30 @@ class RowParallelLinear(nn.Module):
         if self.tp.size == 1:
             return F.linear(x, self.weight, self.bias if with_bias else None)
         y = F.linear(x, self.weight)
-        return reduce_scatter_sequence(y, self.tp) if self.sequence else reduce_from_tensor(y, self.tp)
+        return (
+            reduce_scatter_sequence(y, self.tp) if self.sequence else reduce_from_tensor(y, self.tp)
+        )
 
 
 class VocabParallelEmbedding(nn.Module):
     """Word embedding cut by rows of the vocabulary: tokens [b, s] -> [b, s, h], whole on every rank."""
 
-    def __init__(self, vocab: tuple[int, int], hidden: int, tp: TensorGroup, *, seed: int, name: str, std: float) -> None:
+    def __init__(
+        self,
+        vocab: tuple[int, int],
+        hidden: int,
+        tp: TensorGroup,
+        *,
+        seed: int,
+        name: str,
+        std: float,
+    ) -> None:
         """`vocab`: (tokens that exist, rows with the padding)."""
         super().__init__()
         self.tp = tp
-        self.weight = split_parameter(normal(seed, f"{name}.weight", (vocab[1], hidden), std), 0, tp)
+        self.weight = split_parameter(
+            normal(seed, f"{name}.weight", (vocab[1], hidden), std), 0, tp
+        )
         self.first = self.weight.shape[0] * tp.rank
         self.real = max(0, min(self.weight.shape[0], vocab[0] - self.first))  # of this rank's rows
 

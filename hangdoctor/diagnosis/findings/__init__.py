@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-from ...model import Frame, Kind, Where
+from ...model.capture import Frame
+from ...model.diagnosis import Kind, Where
 from .clues import (
     Against,
     At,
@@ -56,16 +57,7 @@ from .holdings import (
     OnLock,
     TypedInput,
 )
-from .named import (
-    Act,
-    Doing,
-    End,
-    GroupRef,
-    Home,
-    Op,
-    Usual,
-    Waiters,
-)
+from .named import Act, Doing, End, GroupRef, Home, Op, Usual, Waiters
 from .stories import (
     AllIn,
     Apart,

@@ -6,7 +6,8 @@ from enum import Enum, auto
 
 from msgspec import Struct
 
-from ...model import Frame, Kind, Source
+from ...model.capture import Frame
+from ...model.diagnosis import Kind, Source
 from .holdings import ChildStopped
 from .named import Doing, End, Op
 from .stories import FewerByRas, ForkedLock, HoldsGil, LostByRas, SlowByPace, SlowByWaiting

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from ...model import Frame
+from ...model.capture import Frame
 from .named import End
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ...model import Frame
+from ...model.capture import Frame
 
 
 class GroupRef(Struct, frozen=True):

@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ...model import Frame
+from ...model.capture import Frame
 from .named import End, Op
 
 

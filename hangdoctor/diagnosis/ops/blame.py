@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...layout import Layout
+from ...model.layout import Layout
 from .history import Divergence, History, compare
 from .keys import P2P_NAMES
 from .rhythm import break_of, leaves_own_rhythm

@@ -5,9 +5,9 @@ from __future__ import annotations
 from .. import findings as f
 from ..confidence import Ground, sure
 from ..findings import Clue, Finding
-from .alone import Sink
 from .blame import blame
 from .facts import in_op, nodes_of, place, sample_of, waiters_of, where_of
+from .lone_culprit import Sink
 from .order import divergence_finding
 from .scene import Scene
 from .waits import Instance

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from ...model import Status
+from ...model.diagnosis import Status
 from ..confidence import Less, lowered
 from ..findings import Finding
-from .alone import Sink, find_alone
 from .blame import blame
 from .components import components, sinks
 from .deadlock import deadlock_findings
 from .ends import leaving_finding, teardown_finding
 from .evidence import Note, OpsEvidence, OpsVerdict, Remark
-from .ghosts import likely_waits
-from .hidden import one_of_them, unheard, without_transfers
+from .inferred_position import likely_waits
+from .lone_culprit import Sink, find_alone
 from .mismatch import disagreement_finding, full_instance_finding
 from .movement import moved_ranks, straggler
-from .obscure import note_of, take_out
 from .order import divergence_finding
 from .roles import working_layout
 from .scene import Scene
-from .silent import needed, silence_finding, suspects_around
+from .silent_ranks import needed, silence_finding, suspects_around
+from .unnamed_groups import note_of, take_out
+from .unrecorded_p2p import one_of_them, unheard, without_transfers
 from .waits import Instance, WaitGraph, build_waits, list_waits
 
 _ROUNDS = 8  # of guesses about silent ranks, each about those at which the last one ended

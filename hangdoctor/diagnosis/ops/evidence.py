@@ -6,9 +6,10 @@ from enum import Enum, auto
 
 from msgspec import Struct
 
-from ...layout import Layout
-from ...model import Frame, Status, Wait
-from ...operations import RankOps
+from ...model.capture import Frame
+from ...model.diagnosis import Status, Wait
+from ...model.layout import Layout
+from ...model.operations import RankOps
 from ..findings import Doing, End, Finding
 
 

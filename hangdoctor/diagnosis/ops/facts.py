@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...model import Where
-from ...operations import Operation
+from ...model.diagnosis import Where
+from ...model.operations import Operation
 from ..findings import Finding, InOp, Op, Waiters
 from .keys import P2P_NAMES
 from .scene import Scene

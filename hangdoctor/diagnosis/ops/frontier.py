@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from ...operations import Operation, RankOps
+from ...model.operations import Operation, RankOps
 from .keys import P2P_NAMES
 
 

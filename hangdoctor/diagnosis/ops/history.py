@@ -12,8 +12,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ...operations import Operation
-from .groups import Role
+from ...model.operations import Operation
+from .group_members import Role
 from .keys import P2P_NAMES
 from .scene import Scene
 

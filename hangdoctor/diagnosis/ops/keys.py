@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from ...operations import STORE, Operation
+from ...model.operations import STORE, Operation
 
 SENDS = frozenset({"send", "isend"})
 RECEIVES = frozenset({"recv", "irecv"})

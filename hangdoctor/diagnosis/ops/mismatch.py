@@ -4,7 +4,7 @@ one?
 
 from __future__ import annotations
 
-from ...operations import Operation
+from ...model.operations import Operation
 from .. import findings as f
 from ..confidence import Ground, sure
 from ..findings import Against, Clue, DecidedBy, Disagrees, Finding, Why

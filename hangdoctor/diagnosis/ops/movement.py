@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import median
 
-from ...operations import RankOps
+from ...model.operations import RankOps
 from ..confidence import Ground, sure
 from ..findings import Clue, Finding, Pace, SlowByPace, SlowByWaiting
 from .facts import nodes_of, place

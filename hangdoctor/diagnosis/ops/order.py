@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from ...model import Kind
+from ...model.diagnosis import Kind
 from .. import findings as f
 from ..confidence import Ground, sure
 from ..findings import Against, Clue, Finding, Why

@@ -7,8 +7,8 @@ completed and it has not, nothing waits for it.
 
 from __future__ import annotations
 
-from ...operations import Operation, RankOps
-from .groups import GroupTable, Role
+from ...model.operations import Operation, RankOps
+from .group_members import GroupTable, Role
 
 Call = tuple[Role, str, str]  # the group's role, the operation, the line
 

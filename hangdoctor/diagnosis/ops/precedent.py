@@ -4,7 +4,7 @@ own earlier calls.
 
 from __future__ import annotations
 
-from ...operations import STORE, Operation
+from ...model.operations import STORE, Operation
 from .history import Divergence
 from .keys import P2P_NAMES
 from .roles import kin, references, working_layout

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...operations import STORE
+from ...model.operations import STORE
 from .history import History, Token
 
 Call = tuple[Token, str]  # what was called, and the line

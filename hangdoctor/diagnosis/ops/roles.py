@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...layout import Layout
-from ...operations import RankOps
-from .groups import GroupTable
+from ...model.layout import Layout
+from ...model.operations import RankOps
+from .group_members import GroupTable
 from .keys import P2P_NAMES
 from .scene import Scene
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ...layout import Layout
-from ...operations import Operation
+from ...model.layout import Layout
+from ...model.operations import Operation
 from .evidence import OpsEvidence
 from .frontier import Frontier, device_frontier, find_frontier, open_operations
-from .groups import GroupTable
+from .group_members import GroupTable
 from .keys import Counter, Key, StoreCalls, counter_of, key_of
 from .overlap import call_of, flags_tell, overlapping_calls
 

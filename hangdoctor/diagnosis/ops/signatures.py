@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ...operations import Operation
+from ...model.operations import Operation
 from .keys import P2P_NAMES
 
 # Members of these give inputs of the same shape; of all others (scatter, all_to_all, object

@@ -6,8 +6,8 @@ their squares.
 
 from __future__ import annotations
 
-from ...model import Wait, WaitOn
-from ...operations import Operation
+from ...model.diagnosis import Wait, WaitOn
+from ...model.operations import Operation
 from .keys import Key, key_of
 from .scene import Scene
 

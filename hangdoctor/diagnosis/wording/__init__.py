@@ -6,7 +6,7 @@ been waiting since when.
 
 from __future__ import annotations
 
-from ...model import Cause
+from ...model.diagnosis import Cause
 from .. import findings as f
 from ..findings import Finding
 from . import stories, terms

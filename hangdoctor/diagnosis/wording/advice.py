@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import singledispatch
 
-from ...ranges import format_hosts
+from ...text.ranges import format_hosts
 from .. import findings as f
 from ..findings import Finding, Home
 from . import terms

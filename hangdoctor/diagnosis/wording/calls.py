@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...calls_model import Function
-from ...model import CallsOf
+from ...model.calls import Function
+from ...model.diagnosis import CallsOf
 from . import terms
 
 _WORDS = {

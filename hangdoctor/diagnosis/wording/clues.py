@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import singledispatch
 
-from ...model import Evidence
+from ...model.diagnosis import Evidence
 from .. import findings as f
 from . import terms
 from .stories import says_ras

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...model import Alternative
+from ...model.diagnosis import Alternative
 from ..findings import Against, Finding, Why
 from . import terms
 

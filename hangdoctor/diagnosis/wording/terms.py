@@ -7,8 +7,8 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable, Sequence
 
-from ...model import Frame
-from ...ranges import format_hosts, format_ranks
+from ...model.capture import Frame
+from ...text.ranges import format_hosts, format_ranks
 from ..findings import Doing, End, GroupRef, Home, Op
 
 _AXES = {"tp": "TP", "dp": "DP", "pp": "PP"}

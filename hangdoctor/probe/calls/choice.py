@@ -9,6 +9,7 @@ from typing import Any
 
 _EVERYTHING = "*"
 _OWN = "hangdoctor"
+_TRAINER = "hangdoctor.train"  # installed below our name, and a job like any other
 
 
 class Choice:
@@ -21,12 +22,14 @@ class Choice:
         self._follow, self._ignore = follow, ignore
 
     def follows(self, module: str) -> bool:
-        if module == _OWN or module.startswith(_OWN + "."):
+        if _match(_OWN, module) > 0 > _match(_TRAINER, module):
             return False
         wanted = max((_match(name, module) for name in self._follow), default=-1)
         if not self._follow:
             wanted = 0 if module.partition(".")[0] not in sys.stdlib_module_names else -1
-        return wanted >= 0 and wanted > max((_match(name, module) for name in self._ignore), default=-1)
+        return wanted >= 0 and wanted > max(
+            (_match(name, module) for name in self._ignore), default=-1
+        )
 
 
 def _match(name: str, module: str) -> int:
@@ -55,7 +58,10 @@ def not_imported(names: Iterable[str]) -> list[str]:
 
 def _own_name(main: Mapping[str, Any], filename: str) -> str:
     """The program's import name: its module's with `python -m`, else that of its file."""
-    return str(getattr(main.get("__spec__"), "name", "") or _stem(main.get("__file__") or filename)) or "__main__"
+    return (
+        str(getattr(main.get("__spec__"), "name", "") or _stem(main.get("__file__") or filename))
+        or "__main__"
+    )
 
 
 def _stem(path: object) -> str:

@@ -54,7 +54,9 @@ EXTENSION, PYTHON = 1, 2
 MONITORING, PROFILE = 1, 2
 
 THREADS = 1024
-THREAD = struct.Struct("<QQQQ32s")  # tid, serial of its first event, serial of its last event + 1, zero, name
+THREAD = struct.Struct(
+    "<QQQQ32s"
+)  # tid, serial of its first event, serial of its last event + 1, zero, name
 CODE = struct.Struct("<IIII")  # ids of the texts for file, qualified name and module; first line
 TEXT_HEAD = struct.Struct("<I")
 TEXT_UNIT = 8  # an id is an offset in units of this

@@ -22,7 +22,10 @@ _TOOL = "hangdoctor"
 _TOOL_IDS = (4, 3, 5, 2)  # free ones first, then those that have a customary use
 _MAX_KEPT = 1 << 16
 _SUSPENDS = 0x2A0  # of co_flags: generators, coroutines, asynchronous generators
-_TELLS_THROWN = sys.version_info >= (3, 11)  # a frame that is resumed stands behind its yield, one that is thrown into at it
+_TELLS_THROWN = sys.version_info >= (
+    3,
+    11,
+)  # a frame that is resumed stands behind its yield, one that is thrown into at it
 _monitoring: Any = getattr(sys, "monitoring", None)
 
 
@@ -51,7 +54,9 @@ def choose(ring: Ring, decide: Decide, fail: Fail, pure: bool) -> Hook:
     module = None if pure else extension()
     if _monitoring is not None:
         return Monitoring(ring, decide, fail, module)
-    return Profile(ring, decide, module) if module is not None else PythonProfile(ring, decide, fail)
+    return (
+        Profile(ring, decide, module) if module is not None else PythonProfile(ring, decide, fail)
+    )
 
 
 def _attach(module: Any, ring: Ring, decide: Decide) -> None:
@@ -125,7 +130,9 @@ class _PythonWriter:
 
     def __init__(self, ring: Ring, decide: Decide, fail: Fail) -> None:
         self._ring, self._decide, self._fail = ring, decide, fail
-        self._ids: dict[int, tuple[CodeType, int]] = {}  # by id(): a code object's own hash reads all of it
+        self._ids: dict[
+            int, tuple[CodeType, int]
+        ] = {}  # by id(): a code object's own hash reads all of it
         self._local = _thread._local()
         self.paused = False
 
@@ -225,7 +232,9 @@ class PythonProfile(_PythonWriter):
         self._on = False
         self._exits: dict[int, frozenset[int]] = {}
         self._thrown: dict[int, int] = {}  # frames that an exception was thrown into, and where
-        self._function = self.on_event  # one object: methods are made anew each time they are asked for
+        self._function = (
+            self.on_event
+        )  # one object: methods are made anew each time they are asked for
 
     def install(self) -> None:
         self._on = True
@@ -261,12 +270,18 @@ class PythonProfile(_PythonWriter):
                 id_ = self.answer(frame.f_code, frame)
                 if id_ >= 0:
                     self.write(id_, fmt.CALL)
-                    if _TELLS_THROWN and frame.f_code.co_flags & _SUSPENDS and frame.f_lasti in self._exits_of(frame.f_code):
+                    if (
+                        _TELLS_THROWN
+                        and frame.f_code.co_flags & _SUSPENDS
+                        and frame.f_lasti in self._exits_of(frame.f_code)
+                    ):
                         self._thrown[id(frame)] = frame.f_lasti
             elif event == "return":
                 id_ = self.answer(frame.f_code, frame)
                 if id_ >= 0:
-                    self.write(id_, fmt.RETURN if arg is not None or self._leaves(frame) else fmt.EXCEPTION)
+                    self.write(
+                        id_, fmt.RETURN if arg is not None or self._leaves(frame) else fmt.EXCEPTION
+                    )
             if not self._on:
                 self._here()
         except Exception as error:
@@ -291,10 +306,16 @@ class PythonProfile(_PythonWriter):
 def _exits_of(code: CodeType) -> frozenset[int]:
     import opcode
 
-    wanted = {opcode.opmap[name] for name in ("RETURN_VALUE", "YIELD_VALUE") if name in opcode.opmap}
+    wanted = {
+        opcode.opmap[name] for name in ("RETURN_VALUE", "YIELD_VALUE") if name in opcode.opmap
+    }
     delegating = opcode.opmap.get("YIELD_FROM")  # Python 3.10: stands one instruction before it
     raw = code.co_code
-    return frozenset(i for i in range(0, len(raw), 2) if raw[i] in wanted or (i + 2 < len(raw) and raw[i + 2] == delegating))
+    return frozenset(
+        i
+        for i in range(0, len(raw), 2)
+        if raw[i] in wanted or (i + 2 < len(raw) and raw[i + 2] == delegating)
+    )
 
 
 _pending: list[Callable[[], None]] = []

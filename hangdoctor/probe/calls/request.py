@@ -51,7 +51,11 @@ def decode(text: str) -> Request | None:
 
 
 def _request(raw: Any) -> Request:
-    if not isinstance(raw, dict) or not isinstance(raw.get("serial"), int) or not isinstance(raw.get("on"), bool):
+    if (
+        not isinstance(raw, dict)
+        or not isinstance(raw.get("serial"), int)
+        or not isinstance(raw.get("on"), bool)
+    ):
         raise ValueError("it has no serial and no switch")
     return Request(
         serial=raw["serial"], on=raw["on"], follow=_names(raw.get("follow")), ignore=_names(raw.get("ignore")),
@@ -95,7 +99,8 @@ def concerns(request: Request, rank: int) -> bool:
         return True
     for part in filter(None, request.ranks.split(",")):
         first, _, last = part.partition("-")
-        begin, end = int(first), int(last or first)  # both, whatever the rank: `decode` finds by this what is no list
+        # Both are read, whatever the rank: `decode` finds by this what is no list.
+        begin, end = int(first), int(last or first)
         if begin <= rank <= end:
             return True
     return False
@@ -120,7 +125,9 @@ def is_launcher(argv: Sequence[str]) -> bool:
     """True for `python .../torchrun ...` and `python -m torch.distributed.run ...`."""
     for i, word in enumerate(argv[1:6], start=1):
         if word == "-m":
-            return i + 1 < len(argv) and argv[i + 1].startswith(("torch.distributed.", "deepspeed.launcher", "accelerate."))
+            return i + 1 < len(argv) and argv[i + 1].startswith(
+                ("torch.distributed.", "deepspeed.launcher", "accelerate.")
+            )
         if not word.startswith("-"):
             return word.rpartition("/")[2] in _LAUNCHERS
     return False
@@ -134,7 +141,11 @@ def read(folder: Path) -> Request | None:
         return None
     try:
         found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid not in (os.getuid(), 0) or found.st_mode & 0o022:
+        if (
+            not stat.S_ISREG(found.st_mode)
+            or found.st_uid not in (os.getuid(), 0)
+            or found.st_mode & 0o022
+        ):
             return None
         data = os.read(fd, _MAX_BYTES)
     finally:
@@ -154,11 +165,18 @@ def write(folder: Path, request: Request) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(staging, dir_fd=where)
         # Never one that is there: in another user's folder it can be a second name of a file of root's.
-        fd = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600, dir_fd=where)
+        fd = os.open(
+            staging,
+            os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW,
+            0o600,
+            dir_fd=where,
+        )
         with os.fdopen(fd, "w") as file:
             file.write(encode(request))
             owner = os.fstat(where)
-            if owner.st_uid != os.getuid():  # root in another user's folder: the ranks must be able to read it
+            if (
+                owner.st_uid != os.getuid()
+            ):  # root in another user's folder: the ranks must be able to read it
                 os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
         os.rename(staging, NAME, src_dir_fd=where, dst_dir_fd=where)
     finally:

@@ -12,9 +12,9 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from ..apart import map_file, reserve
 from ..folder import discard, remove_own, write_own
 from ..identity import boot_id, start_ticks
+from ..own_threads import map_file, reserve
 from . import format as fmt
 
 
@@ -35,7 +35,9 @@ class Ring:
         size = max(fmt.MIN_BYTES, min(size, 1 << 32)) & ~4095
         staging = self.path.with_name(f".{self.path.name}")
         discard(staging, fmt.MAGIC)
-        fd = os.open(staging, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        fd = os.open(
+            staging, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+        )
         try:
             reserve(fd, size)
             self._file = os.fstat(fd)
@@ -51,7 +53,9 @@ class Ring:
         self._texts_used = fmt.TEXT_UNIT  # id 0 is the empty text
         self._codes: dict[tuple[str, str, int], int] = {}
         self._threads: dict[int, int] = {}  # kernel's thread id -> index
-        self.owners = [0] * fmt.THREADS  # of the entries of the thread table, by the kernel's thread id
+        self.owners = [
+            0
+        ] * fmt.THREADS  # of the entries of the thread table, by the kernel's thread id
         self._next_thread = 0
         begin, self._slots, _ = self.regions["ring"]
         self._first, self._thread_words = begin // 8, fmt.HEADER_BYTES // 8
@@ -60,7 +64,9 @@ class Ring:
         self._making = _thread.allocate_lock()
         self._write_header(size, rank, world)
         discard(self.path, fmt.MAGIC)
-        os.link(staging, self.path)  # whoever finds it finds it whole; what is not ours is not replaced
+        os.link(
+            staging, self.path
+        )  # whoever finds it finds it whole; what is not ours is not replaced
         staging.unlink()
 
     def _write_header(self, size: int, rank: int, world: int) -> None:
@@ -76,7 +82,9 @@ class Ring:
             offset, how = getattr(fmt, f"H_{name.upper()}")
             struct.pack_into(how, self.map, offset, *self.regions[name])
         self.code_id("?", "?", 0, "")  # NO_CODE
-        self.header(fmt.H_MAGIC, fmt.MAGIC)  # last: a reader never takes half a header for a whole one
+        self.header(
+            fmt.H_MAGIC, fmt.MAGIC
+        )  # last: a reader never takes half a header for a whole one
 
     def header(self, place: tuple[int, str], value: Any) -> None:
         struct.pack_into(place[1], self.map, place[0], value)
@@ -120,7 +128,14 @@ class Ring:
         index = len(self._codes)
         if index >= room:
             return fmt.NO_CODE
-        fmt.CODE.pack_into(self.map, begin + index * width, self._text(file), self._text(name), line, self._text(module))
+        fmt.CODE.pack_into(
+            self.map,
+            begin + index * width,
+            self._text(file),
+            self._text(name),
+            line,
+            self._text(module),
+        )
         self._codes[key] = index
         self.header(fmt.H_CODES_USED, index + 1)
         return index
@@ -148,7 +163,9 @@ class Ring:
         self._next_thread += 1
         head = self.words[self._head]
         raw = name.encode("utf-8", "replace")[:31]
-        fmt.THREAD.pack_into(self.map, fmt.HEADER_BYTES + index * fmt.THREAD.size, tid, head, 0, 0, raw)
+        fmt.THREAD.pack_into(
+            self.map, fmt.HEADER_BYTES + index * fmt.THREAD.size, tid, head, 0, 0, raw
+        )
         self._threads[tid], self.owners[index] = index, tid
         self.header(fmt.H_THREADS_USED, min(self._next_thread, fmt.THREADS))
         return index
@@ -162,7 +179,9 @@ class Ring:
     def put(self, code: int, thread: int, kind: int) -> None:
         """Write one event: its two words, the thread's last, and the count at the end, which makes it valid."""
         words = self.words
-        serial = next(self._serials)  # one step: another thread may write between any two lines of this one
+        serial = next(
+            self._serials
+        )  # one step: another thread may write between any two lines of this one
         lap, slot = divmod(serial, self._slots)
         at = self._first + 2 * slot
         words[at] = time.monotonic_ns()
@@ -175,7 +194,11 @@ class Ring:
     def note(self, text: str, state: int) -> None:
         """Say once why nothing more is written; through the file, because the mapping may be what is broken."""
         raw = text.encode("utf-8", "replace")[:511]
-        write_own(self.path, self._file, [(fmt.H_NOTE[0], raw), (fmt.H_STATE[0], struct.pack("<I", state))])
+        write_own(
+            self.path,
+            self._file,
+            [(fmt.H_NOTE[0], raw), (fmt.H_STATE[0], struct.pack("<I", state))],
+        )
 
     def remove(self) -> None:
         if os.getpid() == self.pid:
@@ -189,6 +212,10 @@ def _name() -> str:
     if thread is not None:
         return str(thread.name)
     try:
-        return Path(f"/proc/self/task/{_thread.get_native_id()}/comm").read_text("utf-8", "replace").strip()
+        return (
+            Path(f"/proc/self/task/{_thread.get_native_id()}/comm")
+            .read_text("utf-8", "replace")
+            .strip()
+        )
     except OSError:
         return ""

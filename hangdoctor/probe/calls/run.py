@@ -25,7 +25,9 @@ def began_before(folder: Path, made_s: float) -> bool:
     Such a launcher (torchrun and its like) outlives the ranks that it restarts, and ends with its job.
     """
     there = made_s + _SLACK_S
-    return any(made <= there for made in _boxes(folder)) or any(began <= there for began in _launchers())
+    return any(made <= there for made in _boxes(folder)) or any(
+        began <= there for began in _launchers()
+    )
 
 
 def _boxes(folder: Path) -> Iterator[float]:
@@ -36,7 +38,11 @@ def _boxes(folder: Path) -> Iterator[float]:
                 head = file.read(fmt.HEADER_BYTES)
         except OSError:
             continue  # it ended well just now
-        if len(head) == fmt.HEADER_BYTES and head.startswith(fmt.MAGIC) and (is_running(head) or _beats_elsewhere(head)):
+        if (
+            len(head) == fmt.HEADER_BYTES
+            and head.startswith(fmt.MAGIC)
+            and (is_running(head) or _beats_elsewhere(head))
+        ):
             yield field(head, fmt.H_CREATED_WALL) / 1e9
 
 

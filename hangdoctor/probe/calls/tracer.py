@@ -11,9 +11,9 @@ import time
 from types import CodeType, FrameType
 
 from .. import format as boxfmt
-from ..blame import is_ours, place
-from ..box import Box
+from ..box import BoxWriter
 from ..identity import megabytes
+from ..whose_error import is_ours, place
 from . import format as fmt
 from . import hooks
 from .choice import Choice, module_of, not_imported
@@ -27,7 +27,7 @@ PURE_VARIABLE = "HANGDOCTOR_CALLS_PURE"
 class Tracer:
     """One a process, made when tracing is first asked for."""
 
-    def __init__(self, box: Box) -> None:
+    def __init__(self, box: BoxWriter) -> None:
         self._box = box
         self.ring: Ring | None = None
         self.hook: hooks.Hook | None = None
@@ -57,7 +57,10 @@ class Tracer:
             try:
                 self.ring = self._make(request)
             except OSError as error:
-                self._box.put_text(boxfmt.H_NOTE, f"no call tracing: its file cannot be made: {error.strerror or error}")
+                self._box.put_text(
+                    boxfmt.H_NOTE,
+                    f"no call tracing: its file cannot be made: {error.strerror or error}",
+                )
                 self.broken = True
                 return
         ring = self.ring
@@ -78,7 +81,11 @@ class Tracer:
     def reached(self, iteration: int) -> None:
         """The job says which iteration begins: the one that tracing waits for, perhaps."""
         request = self.waiting
-        if request is not None and request.from_iteration is not None and iteration >= request.from_iteration:
+        if (
+            request is not None
+            and request.from_iteration is not None
+            and iteration >= request.from_iteration
+        ):
             self.obey(request, iteration)
 
     def tick(self) -> None:
@@ -96,10 +103,15 @@ class Tracer:
     def _tell_left_alone(self, threads: int) -> None:
         if self.ring is not None and threads != self._left_alone:
             self._left_alone = threads
-            self.ring.header_text(fmt.H_NOTE, f"threads with another profiler, not traced: {threads}" if threads else "")
+            self.ring.header_text(
+                fmt.H_NOTE,
+                f"threads with another profiler, not traced: {threads}" if threads else "",
+            )
 
     def _look_for_packages(self, ring: Ring) -> None:
-        if self._unseen and self._guard.acquire(blocking=False):  # else the choice is being changed just now
+        if self._unseen and self._guard.acquire(
+            blocking=False
+        ):  # else the choice is being changed just now
             try:
                 unseen = not_imported(self._unseen)
                 if unseen != self._unseen:
@@ -117,7 +129,9 @@ class Tracer:
         return number
 
     def _make(self, request: Request) -> Ring:
-        told = request.size_mb or megabytes(os.environ, SIZE_VARIABLE, fmt.DEFAULT_BYTES / (1 << 20))
+        told = request.size_mb or megabytes(
+            os.environ, SIZE_VARIABLE, fmt.DEFAULT_BYTES / (1 << 20)
+        )
         size = int(told * (1 << 20))
         return Ring(self._box.path, size, self._number(boxfmt.H_RANK), self._number(boxfmt.H_WORLD))
 
@@ -129,7 +143,9 @@ class Tracer:
         self.waiting = None
         self._choice = Choice(request.follow, request.ignore)
         _watch_forks(self)
-        hook = hooks.choose(ring, self.decide, self.fail, os.environ.get(PURE_VARIABLE, "") not in ("", "0"))
+        hook = hooks.choose(
+            ring, self.decide, self.fail, os.environ.get(PURE_VARIABLE, "") not in ("", "0")
+        )
         ring.header(fmt.H_VARIANT, hook.variant)
         ring.header(fmt.H_MEANS, hook.means)
         ring.anchor()
@@ -148,7 +164,8 @@ class Tracer:
 
     def _write_open_frames(self, ring: Ring) -> None:
         """What each thread is in already, outermost first; threads of C++ are told only from their next call on."""
-        tids = {ident: (thread.native_id, thread.name) for ident, thread in list(threading._active.items())}  # type: ignore[attr-defined]
+        known = list(threading._active.items())  # type: ignore[attr-defined]
+        tids = {ident: (thread.native_id, thread.name) for ident, thread in known}
         for ident, frame in sys._current_frames().items():
             tid, name = tids.get(ident, (None, ""))
             if tid is None:
@@ -175,7 +192,11 @@ class Tracer:
         try:
             ring = self.ring
             module = module_of(frame, code.co_filename)
-            return ring.intern(code, module) if ring is not None and self._choice.follows(module) else -1
+            return (
+                ring.intern(code, module)
+                if ring is not None and self._choice.follows(module)
+                else -1
+            )
         except Exception as error:
             self.fail(error)
             return -1
@@ -194,10 +215,15 @@ class Tracer:
         try:
             if hook is not None:
                 hook.remove()
-        except Exception as second:  # it may be the very thing that is broken: the first error is the one to tell
+        except (
+            Exception
+        ) as second:  # it may be the very thing that is broken: the first error is the one to tell
             error.__context__ = second
         if self.ring is not None:
-            self.ring.note(f"switched off: {type(error).__name__}: {error} at {place(error.__traceback__)}", fmt.SWITCHED_OFF)
+            self.ring.note(
+                f"switched off: {type(error).__name__}: {error} at {place(error.__traceback__)}",
+                fmt.SWITCHED_OFF,
+            )
 
     def end(self, keep: bool) -> None:
         """The process ends; with `keep` the file stays, because it ends badly."""

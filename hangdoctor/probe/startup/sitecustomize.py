@@ -22,7 +22,9 @@ if (
 
             _package = os.path.dirname(os.path.dirname(_here))  # noqa: PTH120
             _file = os.path.join(_package, "__init__.py")  # noqa: PTH118
-            _spec = importlib.util.spec_from_file_location("hangdoctor", _file, submodule_search_locations=[_package])
+            _spec = importlib.util.spec_from_file_location(
+                "hangdoctor", _file, submodule_search_locations=[_package]
+            )
             if _spec is None or _spec.loader is None:
                 raise ImportError(_file)
             _module = importlib.util.module_from_spec(_spec)
@@ -31,11 +33,15 @@ if (
         from hangdoctor import probe
 
         probe.install()
-    except Exception:  # a package half copied, a Python that nobody has tried: nothing of ours stays
+    except (
+        Exception
+    ):  # a package half copied, a Python that nobody has tried: nothing of ours stays
         for _name in set(sys.modules) - _before:
             if _name.partition(".")[0] == "hangdoctor":
                 del sys.modules[_name]
-        sys.meta_path[:] = [f for f in sys.meta_path if not type(f).__module__.startswith("hangdoctor.")]
+        sys.meta_path[:] = [
+            f for f in sys.meta_path if not type(f).__module__.startswith("hangdoctor.")
+        ]
 
 _others = [p for p in sys.path if p != _here]
 _found = len(_others) < len(sys.path)

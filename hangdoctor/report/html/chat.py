@@ -6,10 +6,11 @@ import time
 from collections.abc import Iterator
 
 from ..._version import __version__
-from ...model import Cause, Diagnosis, JobCapture
-from ...ranges import format_hosts, format_ranks
-from ...texts import visible
-from .text import cut, cut_list, plural
+from ...model.capture import JobCapture
+from ...model.diagnosis import Cause, Diagnosis
+from ...text.plain import visible
+from ...text.ranges import format_hosts, format_ranks
+from .safe_text import cut, cut_list, plural
 
 _EVIDENCE, _ALSO = 4, 4
 

@@ -11,18 +11,24 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from ...model import Diagnosis, Wait
-from ...ranges import format_ranks
-from .text import cut, cut_list, plural
+from ...model.diagnosis import Diagnosis, Wait
+from ...text.ranges import format_ranks
+from .safe_text import cut, cut_list, plural
 
 _FAR = 4  # steps from a culprit that have a column of their own; what is farther shares the last
 _PER_COLUMN = 5
 _WIDTH, _GAP_X, _GAP_Y, _LINE = 186, 48, 16, 17
-_AXES = {"tp": "tensor-parallel", "dp": "data-parallel", "pp": "pipeline", "world": "the whole job", "sub": "a group"}
+_AXES = {
+    "tp": "tensor-parallel",
+    "dp": "data-parallel",
+    "pp": "pipeline",
+    "world": "the whole job",
+    "sub": "a group",
+}
 _UID = re.compile(r"[0-9a-f]{16}")
 
 
-class Box(Struct):
+class WaitBox(Struct):
     """Ranks that wait for the same reason, or that are waited for; places in pixels."""
 
     ranks: list[int]
@@ -43,7 +49,7 @@ class Edge(Struct):
 
 
 class Graph(Struct):
-    boxes: list[Box]
+    boxes: list[WaitBox]
     edges: list[Edge]
     width: int
     height: int
@@ -75,7 +81,11 @@ def build(diagnosis: Diagnosis) -> Graph | None:
     for source, target in links:
         boxes[source].inward |= source == target
     _place(boxes, links)
-    width = max(b.x for b in boxes.values()) + _WIDTH + (_GAP_X // 2 if any(b.inward for b in boxes.values()) else 0)
+    width = (
+        max(b.x for b in boxes.values())
+        + _WIDTH
+        + (_GAP_X // 2 if any(b.inward for b in boxes.values()) else 0)
+    )
     edges = [_edge(boxes[s], boxes[t], n) for (s, t), n in links.items() if s != t]
     return Graph(list(boxes.values()), edges, width, max(b.y + b.height for b in boxes.values()))
 
@@ -113,25 +123,36 @@ def _merge_small(key_of: dict[int, _Key]) -> None:
     columns: dict[object, list[_Key]] = {}
     for key, _ in sizes.most_common():
         columns.setdefault(key[0], []).append(key)
-    small = {key for keys in columns.values() if len(keys) > _PER_COLUMN for key in keys[_PER_COLUMN - 1 :]}
+    small = {
+        key
+        for keys in columns.values()
+        if len(keys) > _PER_COLUMN
+        for key in keys[_PER_COLUMN - 1 :]
+    }
     for rank, key in key_of.items():
         if key in small:
             key_of[rank] = (key[0], -2, ())
 
 
-def _boxes(diagnosis: Diagnosis, key_of: dict[int, _Key], waits: list[Wait]) -> dict[_Key, Box]:
+def _boxes(diagnosis: Diagnosis, key_of: dict[int, _Key], waits: list[Wait]) -> dict[_Key, WaitBox]:
     members: dict[_Key, list[int]] = {}
     for rank, key in sorted(key_of.items()):
         members.setdefault(key, []).append(rank)
     instances: dict[_Key, dict[tuple[str, str], set[object]]] = {}
     for i, wait in enumerate(waits):
         for key in {key_of[r] for r in wait.ranks}:
-            found = instances.setdefault(key, {}).setdefault((wait.on.op or "", wait.on.group or ""), set())
+            found = instances.setdefault(key, {}).setdefault(
+                (wait.on.op or "", wait.on.group or ""), set()
+            )
             found.add(wait.on.seq if wait.on.seq is not None else ("", i))
     boxes = {}
     for key, ranks in members.items():
         cause = key[1] if isinstance(key[1], int) else -1
-        lines = [s for (op, group), seqs in sorted(instances.get(key, {}).items()) for s in _reason(op, group, seqs)]
+        lines = [
+            s
+            for (op, group), seqs in sorted(instances.get(key, {}).items())
+            for s in _reason(op, group, seqs)
+        ]
         if cause >= 0:
             lines.insert(0, diagnosis.causes[cause].kind)
         elif not lines:
@@ -139,7 +160,9 @@ def _boxes(diagnosis: Diagnosis, key_of: dict[int, _Key], waits: list[Wait]) -> 
         shown = lines if len(lines) <= 4 else [*lines[:3], "and other operations"]
         label = f"{'rank' if len(ranks) == 1 else 'ranks'} {format_ranks(ranks)}"
         level = key[0] if isinstance(key[0], int) else 0
-        boxes[key] = Box(ranks, level, max(cause, -1), [cut(s, 24) for s in shown], "\n".join([label, *lines]))
+        boxes[key] = WaitBox(
+            ranks, level, max(cause, -1), [cut(s, 24) for s in shown], "\n".join([label, *lines])
+        )
         boxes[key].height = 14 + _LINE * (1 + len(shown))
     return boxes
 
@@ -147,9 +170,20 @@ def _boxes(diagnosis: Diagnosis, key_of: dict[int, _Key], waits: list[Wait]) -> 
 def _reason(op: str, group: str, seqs: set[object]) -> list[str]:
     """What they wait in, and on a line of its own in which kind of group."""
     numbers = sorted(s for s in seqs if isinstance(s, int))
-    number = f" #{numbers[0]}" if len(seqs) == 1 and numbers else f" ({len(seqs)} of them)" if len(seqs) > 1 else ""
-    named = _AXES.get(group) or ("" if group.isdigit() or _UID.fullmatch(group) else f"group {group}" if group else "")
-    return [cut(op or "an operation", 23 - len(number)) + number, *([named] if named and op not in ("send", "recv") else [])]
+    number = (
+        f" #{numbers[0]}"
+        if len(seqs) == 1 and numbers
+        else f" ({len(seqs)} of them)"
+        if len(seqs) > 1
+        else ""
+    )
+    named = _AXES.get(group) or (
+        "" if group.isdigit() or _UID.fullmatch(group) else f"group {group}" if group else ""
+    )
+    return [
+        cut(op or "an operation", 23 - len(number)) + number,
+        *([named] if named and op not in ("send", "recv") else []),
+    ]
 
 
 def _links(waits: list[Wait], key_of: dict[int, _Key]) -> dict[tuple[_Key, _Key], int]:
@@ -162,21 +196,34 @@ def _links(waits: list[Wait], key_of: dict[int, _Key]) -> dict[tuple[_Key, _Key]
     return dict(links)
 
 
-def _telling(links: dict[tuple[_Key, _Key], int], boxes: dict[_Key, Box]) -> dict[tuple[_Key, _Key], int]:
+def _telling(
+    links: dict[tuple[_Key, _Key], int], boxes: dict[_Key, WaitBox]
+) -> dict[tuple[_Key, _Key], int]:
     """The waits that lead towards a culprit; of boxes that have none of these, and in a ring at the end, all."""
     onward = {s for s, t in links if boxes[t].level < boxes[s].level}
-    return {(s, t): n for (s, t), n in links.items() if boxes[t].level < boxes[s].level or s not in onward}
+    return {
+        (s, t): n
+        for (s, t), n in links.items()
+        if boxes[t].level < boxes[s].level or s not in onward
+    }
 
 
-def _place(boxes: dict[_Key, Box], links: dict[tuple[_Key, _Key], int]) -> None:
+def _place(boxes: dict[_Key, WaitBox], links: dict[tuple[_Key, _Key], int]) -> None:
     """Columns from the farthest waiters on the left to the culprits on the right, each in the order of what it points at."""
     levels = sorted({b.level for b in boxes.values()})
-    tall = max(sum(b.height + _GAP_Y for b in boxes.values() if b.level == level) - _GAP_Y for level in levels)
+    tall = max(
+        sum(b.height + _GAP_Y for b in boxes.values() if b.level == level) - _GAP_Y
+        for level in levels
+    )
     for column, level in enumerate(levels):
         here = [(key, box) for key, box in boxes.items() if box.level == level]
 
-        def pull(item: tuple[_Key, Box]) -> tuple[float, int]:
-            aims = [boxes[t].y + boxes[t].height / 2 for s, t in links if s == item[0] and boxes[t].level < item[1].level]
+        def pull(item: tuple[_Key, WaitBox]) -> tuple[float, int]:
+            aims = [
+                boxes[t].y + boxes[t].height / 2
+                for s, t in links
+                if s == item[0] and boxes[t].level < item[1].level
+            ]
             return (sum(aims) / len(aims) if aims else 1e9, item[1].ranks[0])
 
         here.sort(key=pull)
@@ -186,7 +233,7 @@ def _place(boxes: dict[_Key, Box], links: dict[tuple[_Key, _Key], int]) -> None:
             y += box.height + _GAP_Y
 
 
-def _edge(source: Box, target: Box, waiters: int) -> Edge:
+def _edge(source: WaitBox, target: WaitBox, waiters: int) -> Edge:
     y1, y2 = source.y + source.height // 2, target.y + target.height // 2
     if source.level > target.level:
         x1, x2 = source.x + _WIDTH, target.x - 7

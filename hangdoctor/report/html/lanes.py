@@ -12,9 +12,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ...model import Cause, Diagnosis
-from ...operations import P2P, STORE, Operation, RankOps
-from .groups import GroupNames
+from ...model.diagnosis import Cause, Diagnosis
+from ...model.operations import P2P, STORE, Operation, RankOps
+from .group_names import GroupNames
 
 _LANES = 8
 _ALIKE = 2  # lanes of groups that look the same
@@ -38,7 +38,7 @@ class Cell(Struct, frozen=True):
     says: str = ""  # where it differs from what most members do: its own operation
 
 
-class Row(Struct):
+class LaneRow(Struct):
     ranks: list[int]
     cells: tuple[Cell, ...]
     cause: int
@@ -47,13 +47,15 @@ class Row(Struct):
 class Lane(Struct):
     title: str
     columns: list[tuple[int, str]]  # number and operation
-    rows: list[Row]
+    rows: list[LaneRow]
     waiters: int
     later: int = 0  # numbers beyond the last column that somebody has come to
     alike: int = 0  # further groups that look the same
 
 
-def build(diagnosis: Diagnosis, ops: dict[int, RankOps], names: GroupNames) -> tuple[list[Lane], int]:
+def build(
+    diagnosis: Diagnosis, ops: dict[int, RankOps], names: GroupNames
+) -> tuple[list[Lane], int]:
     """(lanes, further groups in which somebody stands)."""
     fronts = _fronts(ops)
     blamed = {r: i for i, cause in reversed(list(enumerate(diagnosis.causes))) for r in cause.ranks}
@@ -101,11 +103,18 @@ def _members(key: Key, names: GroupNames) -> Sequence[int]:
     return names.members(key[0])
 
 
-def _weight(key: Key, front: dict[int, int], causes: Iterable[Cause], names: GroupNames) -> tuple[object, ...]:
+def _weight(
+    key: Key, front: dict[int, int], causes: Iterable[Cause], names: GroupNames
+) -> tuple[object, ...]:
     """Sort key: the operations that the causes name, then groups with a culprit, then those with most waiters."""
     members = set(_members(key, names))
     named = next(
-        (i for i, c in enumerate(causes) if c.where.seq in front.values() and set(c.where.group_ranks or ()) == members), 99
+        (
+            i
+            for i, c in enumerate(causes)
+            if c.where.seq in front.values() and set(c.where.group_ranks or ()) == members
+        ),
+        99,
     )
     first = next((i for i, c in enumerate(causes) if members & set(c.ranks)), 99)
     return named, first, -len(front), len(members), min(front.values()), str(key)
@@ -117,7 +126,13 @@ def _shape(key: Key, front: dict[int, int], names: GroupNames) -> tuple[object, 
     return (names.axis(key[0]), len(names.members(key[0])), len(front), key[1:])
 
 
-def _lane(key: Key, front: dict[int, int], ops: dict[int, RankOps], names: GroupNames, blamed: dict[int, int]) -> Lane:
+def _lane(
+    key: Key,
+    front: dict[int, int],
+    ops: dict[int, RankOps],
+    names: GroupNames,
+    blamed: dict[int, int],
+) -> Lane:
     members = _members(key, names) or sorted(front)
     low, high = min(front.values()) - _BEFORE, max(front.values())
     records = {r: _records(ops[r], r, key, low) for r in members if r in ops}
@@ -127,16 +142,26 @@ def _lane(key: Key, front: dict[int, int], ops: dict[int, RankOps], names: Group
     columns: list[tuple[int, str]] = []
     cells: dict[int, list[Cell]] = {r: [] for r in members}
     for number in numbers:
-        usual = Counter(found[number].signature() for found in records.values() if number in found).most_common(1)
+        usual = Counter(
+            found[number].signature() for found in records.values() if number in found
+        ).most_common(1)
         columns.append((number, usual[0][0][0] if usual and len(key) != 3 else ""))
         for r in members:
-            cells[r].append(_cell(records.get(r), number, usual[0][0] if usual and len(key) != 3 else None))
-    rows: dict[object, Row] = {}
+            cells[r].append(
+                _cell(records.get(r), number, usual[0][0] if usual and len(key) != 3 else None)
+            )
+    rows: dict[object, LaneRow] = {}
     for r in members:
         same = (tuple(cells[r]), blamed.get(r, -1))
-        rows.setdefault(same, Row([], same[0], same[1])).ranks.append(r)
+        rows.setdefault(same, LaneRow([], same[0], same[1])).ranks.append(r)
     ordered = sorted(rows.values(), key=lambda row: row.ranks[0])
-    return Lane(_title(key, names), columns, ordered, len(front), later=max(0, high - (numbers[-1] if numbers else high)))
+    return Lane(
+        _title(key, names),
+        columns,
+        ordered,
+        len(front),
+        later=max(0, high - (numbers[-1] if numbers else high)),
+    )
 
 
 def _records(one: RankOps, rank: int, key: Key, low: int) -> dict[int, Operation]:
@@ -150,7 +175,9 @@ def _records(one: RankOps, rank: int, key: Key, low: int) -> dict[int, Operation
     return found
 
 
-def _cell(found: dict[int, Operation] | None, number: int, usual: tuple[str, str, str, str, int] | None) -> Cell:
+def _cell(
+    found: dict[int, Operation] | None, number: int, usual: tuple[str, str, str, str, int] | None
+) -> Cell:
     if found is None:
         return Cell("none")
     op = found.get(number)
@@ -168,7 +195,9 @@ def _difference(op: Operation, usual: tuple[str, str, str, str, int]) -> str:
     if mine[0] != usual[0]:
         return mine[0]
     words = ("", "shapes", "dtype", "reduce op", "root")
-    return "; ".join(f"{words[i]} {mine[i]}, others {usual[i]}" for i in range(1, 5) if mine[i] != usual[i])
+    return "; ".join(
+        f"{words[i]} {mine[i]}, others {usual[i]}" for i in range(1, 5) if mine[i] != usual[i]
+    )
 
 
 def _title(key: Key, names: GroupNames) -> str:

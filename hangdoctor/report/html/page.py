@@ -14,14 +14,15 @@ import jinja2
 from markupsafe import Markup
 
 from ..._version import __version__
-from ...layout import Layout
-from ...model import Cause, Diagnosis, JobCapture
-from ...ranges import format_hosts, format_ranks
-from ...texts import visible
+from ...model.capture import JobCapture
+from ...model.diagnosis import Cause, Diagnosis
+from ...model.layout import Layout
+from ...text.plain import visible
+from ...text.ranges import format_hosts, format_ranks
 from . import chat, graph, lanes, ranks, raw, stacktree
-from .arrange import arrangements
-from .groups import GroupNames, layout_of
-from .text import cut, cut_list, embed, keep_lines, plural
+from .group_names import GroupNames, layout_of
+from .rank_grid import arrangements
+from .safe_text import cut, cut_list, embed, keep_lines, plural
 
 _SCRIPTS = ("core.js", "details.js", "grid.js", "icicle.js", "page.js")
 _STYLES = ("base.css", "parts.css", "print.css")
@@ -75,10 +76,12 @@ def environment() -> jinja2.Environment:
 
 def _render(context: dict[str, Any]) -> str:
     style, script = _static(_STYLES), "(() => {\n" + _static(_SCRIPTS) + "})();\n"
-    policy = (
-        f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; base-uri 'none'; form-action 'none'"
+    policy = f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; base-uri 'none'; form-action 'none'"
+    return (
+        environment()
+        .get_template("page.html.j2")
+        .render(context, style=Markup(style), script=Markup(script), policy=policy)
     )
-    return environment().get_template("page.html.j2").render(context, style=Markup(style), script=Markup(script), policy=policy)
 
 
 @cache
@@ -93,38 +96,64 @@ def _digest(text: str) -> str:
 
 
 def _data(
-    diagnosis: Diagnosis, capture: JobCapture, layout: Layout | None, names: GroupNames, everybody: list[ranks.Rank]
+    diagnosis: Diagnosis,
+    capture: JobCapture,
+    layout: Layout | None,
+    names: GroupNames,
+    everybody: list[ranks.Rank],
 ) -> Markup:
     """What the script needs, as JSON."""
     frames = ranks.Frames()
     data = ranks.details(everybody, capture, layout, names, frames)
     data["tree"], data["cut"] = stacktree.rows(diagnosis.stacks, frames)
     data["own"] = [
-        [format_ranks(g.ranks), [frames.frame(f.name, f.file, f.line) for f in g.frames], g.thread] for g in diagnosis.stacks
+        [format_ranks(g.ranks), [frames.frame(f.name, f.file, f.line) for f in g.frames], g.thread]
+        for g in diagnosis.stacks
     ]
-    data["waits"] = [[format_ranks(w.ranks), format_ranks(w.for_), w.on.op or ""] for w in diagnosis.waits]
+    data["waits"] = [
+        [format_ranks(w.ranks), format_ranks(w.for_), w.on.op or ""] for w in diagnosis.waits
+    ]
     data["missing"] = [[format_ranks(m.ranks), m.why] for m in diagnosis.missing]
     data["causes"] = [[c.kind, format_ranks(c.ranks)] for c in diagnosis.causes]
     data |= {"frames": frames.frames.rows, "files": frames.files.rows, "stacks": frames.stacks.rows}
     return Markup(embed(data))
 
 
-def _facts(diagnosis: Diagnosis, capture: JobCapture, layout: Layout | None, inferred: bool) -> list[tuple[str, str]]:
+def _facts(
+    diagnosis: Diagnosis, capture: JobCapture, layout: Layout | None, inferred: bool
+) -> list[tuple[str, str]]:
     job = diagnosis.job
-    nodes = f"{len(job.nodes)}: {cut_list(format_hosts(job.nodes), 120)}" if job.nodes else "not known"
+    nodes = (
+        f"{len(job.nodes)}: {cut_list(format_hosts(job.nodes), 120)}" if job.nodes else "not known"
+    )
     facts = [("Job", job.id), ("Ranks", f"{job.world_size:,}"), ("Nodes", nodes)]
     if layout is not None:
         how = " (read from its groups)" if inferred else ""
         facts.append(("Layout", f"dp {layout.dp} \u00d7 pp {layout.pp} \u00d7 tp {layout.tp}{how}"))
     if capture.taken:
         looks = f", two looks {capture.settle_s:g} s apart" if capture.settle_s else ""
-        facts.append(("Captured", time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(capture.taken)) + looks))
+        facts.append(
+            ("Captured", time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(capture.taken)) + looks)
+        )
     if capture.origin == "files":
         facts.append(
-            ("From", "files that somebody collected" + (", ranks numbered by node and pid" if capture.numbered else ""))
+            (
+                "From",
+                "files that somebody collected"
+                + (", ranks numbered by node and pid" if capture.numbered else ""),
+            )
         )
-    absent = sorted({r for m in diagnosis.missing if m.what in ("node", "ranks", "dumps") for r in m.ranks})
-    return [*facts, ("Missing", f"{plural(len(absent), 'rank')}: {cut_list(format_ranks(absent), 80)}")] if absent else facts
+    absent = sorted(
+        {r for m in diagnosis.missing if m.what in ("node", "ranks", "dumps") for r in m.ranks}
+    )
+    return (
+        [
+            *facts,
+            ("Missing", f"{plural(len(absent), 'rank')}: {cut_list(format_ranks(absent), 80)}"),
+        ]
+        if absent
+        else facts
+    )
 
 
 def _where(cause: Cause) -> list[tuple[str, str]]:

@@ -7,11 +7,12 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from ...layout import Layout
-from ...model import Diagnosis, JobCapture, RankCapture, RankLine, ThreadSample
-from ...operations import P2P, Operation
+from ...model.capture import JobCapture, RankCapture, ThreadSample
+from ...model.diagnosis import Diagnosis, RankLine
+from ...model.layout import Layout
+from ...model.operations import P2P, Operation
 from ..tree import short_file
-from .groups import GroupNames
+from .group_names import GroupNames
 
 State = Literal["wait", "move", "stop", "gone", "miss", "other"]
 STATES: dict[State, str] = {
@@ -46,7 +47,15 @@ def all_ranks(diagnosis: Diagnosis) -> list[Rank]:
     for rank in sorted({*range(diagnosis.job.world_size), *lines, *blamed}):
         line = lines.get(rank)
         state = _state(diagnosis, line, rank in waiting)
-        found.append(Rank(rank, state, blamed.get(rank, -1), (line.node if line else "") or homes.get(rank, ""), line))
+        found.append(
+            Rank(
+                rank,
+                state,
+                blamed.get(rank, -1),
+                (line.node if line else "") or homes.get(rank, ""),
+                line,
+            )
+        )
     return found
 
 
@@ -88,15 +97,21 @@ class Frames:
 
     def frame(self, name: str, file: str, line: int, code: str = "") -> int:
         at = self.files.add(file, [file, short_file(file)])
-        return self.frames.add((name, at, line), [name, at, line, code] if code else [name, at, line])
+        return self.frames.add(
+            (name, at, line), [name, at, line, code] if code else [name, at, line]
+        )
 
     def stack(self, thread: ThreadSample) -> int:
         """Outermost frame first."""
-        numbers = [self.frame(f.name, f.file, f.line, f.code.strip()) for f in reversed(thread.frames)]
+        numbers = [
+            self.frame(f.name, f.file, f.line, f.code.strip()) for f in reversed(thread.frames)
+        ]
         return self.stacks.add(tuple(numbers), numbers)
 
 
-def details(ranks: list[Rank], capture: JobCapture, layout: Layout | None, names: GroupNames, frames: Frames) -> dict[str, Any]:
+def details(
+    ranks: list[Rank], capture: JobCapture, layout: Layout | None, names: GroupNames, frames: Frames
+) -> dict[str, Any]:
     """What the page's script shows of a rank: columns of `rows`, and the tables that they point into."""
     nodes, places, threads = Table(), Table(), Table()
     captured: dict[int, RankCapture] = {}
@@ -121,7 +136,11 @@ def _threads(own: RankCapture | None, frames: Frames) -> tuple[Hashable, list[li
     """The threads of the last sample that has stacks, as [name, state, kernel wait, holds the GIL, stack]."""
     samples = own.samples if own is not None else []
     told = next((s for s in reversed(samples) if any(t.frames for t in s.threads)), None)
-    rows = [[t.name, t.state, t.wchan, int(t.gil), frames.stack(t)] for t in told.threads if t.frames] if told else []
+    rows = (
+        [[t.name, t.state, t.wchan, int(t.gil), frames.stack(t)] for t in told.threads if t.frames]
+        if told
+        else []
+    )
     return tuple(map(tuple, rows)), rows
 
 
@@ -141,7 +160,9 @@ def _operations(own: RankCapture | None, taken: float, names: GroupNames) -> lis
 def _spell(op: Operation, names: GroupNames) -> str:
     if op.op in P2P:
         return f"{op.op} #{op.seq} {'to' if op.op == 'send' else 'from'} {f'rank {op.peer}' if op.peer >= 0 else 'any rank'}"
-    return f"{op.op} #{op.seq} of {names.label(op.group)}" + (f", {op.shapes} {op.dtype}".rstrip() if op.shapes else "")
+    return f"{op.op} #{op.seq} of {names.label(op.group)}" + (
+        f", {op.shapes} {op.dtype}".rstrip() if op.shapes else ""
+    )
 
 
 def _since(op: Operation, taken: float) -> str:
@@ -153,5 +174,8 @@ def _position(own: RankCapture | None) -> str:
     ops = own.ops if own is not None else None
     if ops is None:
         return ""
-    parts = [f"iteration {ops.iteration}" if ops.iteration >= 0 else "", f"phase {ops.phase}" if ops.phase else ""]
+    parts = [
+        f"iteration {ops.iteration}" if ops.iteration >= 0 else "",
+        f"phase {ops.phase}" if ops.phase else "",
+    ]
     return ", ".join(p for p in parts if p) + (" (finished)" if ops.finished else "")

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from ...bundle import Manifest
+from ...storage.bundle import Manifest
 
 _MAX_READ = 64_000_000  # bytes of files
 _MAX_PACKED = 600_000  # characters of base64
@@ -37,16 +37,16 @@ def pack(folder: Path) -> Raw:
     if not names:
         raw.why_not = "The bundle holds no raw captures."
     elif raw.total >= _MAX_READ:
-        raw.why_not = "The raw captures are too large for a page; they lie in the bundle's folder raw/."
+        raw.why_not = (
+            "The raw captures are too large for a page; they lie in the bundle's folder raw/."
+        )
     else:
         # mtime 0: the same bundle gives the same page, to the byte.
         packed = base64.b64encode(gzip.compress(json.dumps(texts).encode(), 6, mtime=0)).decode()
         if len(packed) <= _MAX_PACKED:
             raw.packed = packed
         else:
-            raw.why_not = (
-                f"The raw captures ({raw.total / 1e6:.0f} MB) are too large for a page; they lie in the bundle's folder raw/."
-            )
+            raw.why_not = f"The raw captures ({raw.total / 1e6:.0f} MB) are too large for a page; they lie in the bundle's folder raw/."
     return raw
 
 

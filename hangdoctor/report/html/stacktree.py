@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...model import StackGroup
-from ...ranges import format_ranks
+from ...model.diagnosis import StackGroup
+from ...text.ranges import format_ranks
 from ..tree import Node, build, lines
 from .ranks import Frames
 
@@ -25,11 +25,20 @@ def rows(groups: Sequence[StackGroup], frames: Frames) -> tuple[list[list[Any]],
         if len(found) >= _NODES:
             left_out += len(node.ranks)
             continue
-        found.append([parent, format_ranks(node.ranks), [frames.frame(f.name, f.file, f.line) for f in node.frames]])
+        found.append(
+            [
+                parent,
+                format_ranks(node.ranks),
+                [frames.frame(f.name, f.file, f.line) for f in node.frames],
+            ]
+        )
         queue += [(len(found) - 1, child) for child in node.children]
     return found, left_out
 
 
 def as_text(groups: Sequence[StackGroup]) -> str:
     """The same for a reader without a pointer: an indented tree."""
-    return "\n".join(f"{label}  {frames}" for label, frames in lines(build(groups), max_frames=5, max_branches=12))
+    return "\n".join(
+        f"{label}  {frames}"
+        for label, frames in lines(build(groups), max_frames=5, max_branches=12)
+    )

@@ -1,4 +1,4 @@
-// Written by `python -m hangdoctor.rank_states`; do not edit.
+// Written by `scripts/states_js.py`; do not edit.
 export const STATES = ["unseen", "moving", "working", "waiting", "outside", "still", "silent", "gone", "finished", "stopped", "blocked"];
 export const GLYPHS = ["", "", "~", "‖", "!", "–", "?", "×", "✓", "■", "◆"];
 export const SAYS = {"unseen": "not seen yet", "moving": "moving", "working": "working outside of operations", "waiting": "waiting in an operation", "outside": "outside of any operation", "still": "no progress (no black box)", "silent": "its node is silent", "gone": "process gone", "finished": "finished", "stopped": "its process is stopped", "blocked": "blocked in uninterruptible I/O"};

@@ -9,7 +9,7 @@ from ops_programs import Call, Job, training, variant
 
 from hangdoctor.diagnosis.findings import End
 from hangdoctor.diagnosis.ops import OpsEvidence
-from hangdoctor.layout import Layout
+from hangdoctor.model.layout import Layout
 
 
 @dataclass
@@ -19,12 +19,16 @@ class Case:
     job: Job
     culprits: set[int]
     kinds: set[str]
-    marks: dict[str, object] = field(default_factory=dict)  # fields of the evidence that other sources fill
+    marks: dict[str, object] = field(
+        default_factory=dict
+    )  # fields of the evidence that other sources fill
 
     def evidence(self, ring: int = 10_000, named: bool = True) -> OpsEvidence:
         found = self.job.run(ring, named)
         if len(self.culprits) > 1 and self.kinds == {"not_entered"}:
-            self.culprits &= self.job.stuck()  # one may keep the other from ever coming to its fault
+            self.culprits &= (
+                self.job.stuck()
+            )  # one may keep the other from ever coming to its fault
         for name, value in self.marks.items():
             setattr(found, name, value)
         return found
@@ -33,7 +37,11 @@ class Case:
 def _places(job: Job, rank: int, *ops: str, group: str = "") -> list[int]:
     """Where a rank of the job makes such calls, not in its first or last steps' very ends."""
     calls = job.rank(rank).calls
-    return [i for i, c in enumerate(calls) if c.op in ops and (not group or c.group == group) and c.iteration >= 0]
+    return [
+        i
+        for i, c in enumerate(calls)
+        if c.op in ops and (not group or c.group == group) and c.iteration >= 0
+    ]
 
 
 def _target(job: Job, chance: random.Random, *ops: str, group: str = "") -> tuple[int, int] | None:
@@ -47,7 +55,9 @@ def _target(job: Job, chance: random.Random, *ops: str, group: str = "") -> tupl
 def make_case(kind: str, layout: Layout, seed: int, ahead: bool = False) -> Case | None:
     """A case, or None where this layout has no place for such a fault."""
     chance = random.Random(f"{kind} {layout} {seed}")
-    job = training(layout, steps=3, micro=chance.choice([2, 3]), layers=chance.choice([2, 3]), ahead=ahead)
+    job = training(
+        layout, steps=3, micro=chance.choice([2, 3]), layers=chance.choice([2, 3]), ahead=ahead
+    )
     return FAULTS[kind](job, chance)
 
 
@@ -78,14 +88,18 @@ def _broken_link(job: Job, chance: random.Random) -> Case | None:
 
 
 def _skipped(job: Job, chance: random.Random) -> Case | None:
-    at = _target(job, chance, "all_reduce", group=chance.choice(["tp", "dp", "world"])) or _target(job, chance, "all_reduce")
+    at = _target(job, chance, "all_reduce", group=chance.choice(["tp", "dp", "world"])) or _target(
+        job, chance, "all_reduce"
+    )
     assert at is not None
     del job.rank(at[0]).calls[at[1]]
     return Case(job, {at[0]}, {"order", "mismatch", "end_stall"})
 
 
 def _one_too_many(job: Job, chance: random.Random) -> Case | None:
-    at = _target(job, chance, "all_reduce", group=chance.choice(["tp", "dp", "world"])) or _target(job, chance, "all_reduce")
+    at = _target(job, chance, "all_reduce", group=chance.choice(["tp", "dp", "world"])) or _target(
+        job, chance, "all_reduce"
+    )
     assert at is not None
     calls = job.rank(at[0]).calls
     calls.insert(at[1], variant(calls[at[1]], site="extra (oops.py:7)"))
@@ -104,9 +118,9 @@ def _swapped(job: Job, chance: random.Random) -> Case | None:
 
 def _wrong(**fields: object) -> object:
     def fault(job: Job, chance: random.Random) -> Case | None:
-        at = _target(job, chance, "all_reduce", group=chance.choice(["tp", "dp", "world"])) or _target(
-            job, chance, "all_reduce"
-        )
+        at = _target(
+            job, chance, "all_reduce", group=chance.choice(["tp", "dp", "world"])
+        ) or _target(job, chance, "all_reduce")
         assert at is not None
         calls = job.rank(at[0]).calls
         calls[at[1]] = variant(calls[at[1]], **fields)
@@ -151,7 +165,9 @@ def _two(job: Job, chance: random.Random) -> Case | None:
     here = chance.randrange(job.world)
     there = chance.choice(job.layout.same_role(here))
     for rank in (here, there):
-        job.rank(rank).calls.insert(chance.choice(_places(job, rank, "all_reduce")[:2]), Call("stuck"))
+        job.rank(rank).calls.insert(
+            chance.choice(_places(job, rank, "all_reduce")[:2]), Call("stuck")
+        )
     return Case(job, {here, there}, {"not_entered"})
 
 

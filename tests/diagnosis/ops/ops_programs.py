@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 from hangdoctor.diagnosis import wording
 from hangdoctor.diagnosis.ops import OpsEvidence, OpsVerdict
 from hangdoctor.diagnosis.wording import remaining
-from hangdoctor.layout import Layout
-from hangdoctor.model import Cause
-from hangdoctor.operations import STORE, Group, Operation, RankOps, group_uid
+from hangdoctor.model.diagnosis import Cause
+from hangdoctor.model.layout import Layout
+from hangdoctor.model.operations import STORE, Group, Operation, RankOps, group_uid
 
 P2P = ("send", "recv")
 
@@ -118,12 +118,16 @@ class Job:
         self.world = world
         self.layout = layout
         self.ahead = ahead
-        self.groups: dict[str, dict[int, list[int]]] = {"world": {r: list(range(world)) for r in range(world)}}
+        self.groups: dict[str, dict[int, list[int]]] = {
+            "world": {r: list(range(world)) for r in range(world)}
+        }
         for rank in range(1, world):
             self.groups["world"][rank] = self.groups["world"][0]
         self.programs = {r: Program(self, r) for r in range(world)}
         self.broken: set[tuple[str, int]] = set()
-        self.in_place: set[int] = set()  # ranks that never come out of the operation that they enter last
+        self.in_place: set[int] = (
+            set()
+        )  # ranks that never come out of the operation that they enter last
 
     def group(self, name: str, ranks: list[int]) -> None:
         """One group of an axis; the same name may hold several, each rank is in one of them."""
@@ -156,7 +160,11 @@ class Job:
     def stuck(self) -> set[int]:
         """Ranks that have come to a `stuck` line with nothing left to wait for."""
         states = self._ranks.values()
-        return {s.rank for s in states if s.at < len(s.calls) and s.calls[s.at].op == "stuck" and not s.queue}
+        return {
+            s.rank
+            for s in states
+            if s.at < len(s.calls) and s.calls[s.at].op == "stuck" and not s.queue
+        }
 
     def _step(self, rank: _Rank) -> None:
         while rank.at < len(rank.calls):
@@ -187,7 +195,13 @@ class Job:
 
     def _enter(self, rank: _Rank, call: Call) -> None:
         uid = self._uid(call.group, rank.rank)
-        counter = (uid, call.op, call.peer) if call.op in P2P else (uid, call.op) if call.op in STORE else uid
+        counter = (
+            (uid, call.op, call.peer)
+            if call.op in P2P
+            else (uid, call.op)
+            if call.op in STORE
+            else uid
+        )
         seq = rank.counts[counter] = rank.counts.get(counter, 0) + 1
         rank.clock += 0.001
         op = Operation(
@@ -275,7 +289,9 @@ class Job:
         )  # fmt: skip
 
 
-def training(layout: Layout, steps: int = 3, micro: int = 2, layers: int = 2, ahead: bool = False) -> Job:
+def training(
+    layout: Layout, steps: int = 3, micro: int = 2, layers: int = 2, ahead: bool = False
+) -> Job:
     """A 3D-parallel training: forward and backward through the pipeline, gradients over dp, a norm over the world."""
     job = Job(layout.world_size, layout, ahead)
     for axis in ("tp", "dp", "pp"):
@@ -301,17 +317,30 @@ def _one_step(program: Program, layout: Layout, micro: int, layers: int) -> None
     first, last = at["pp"] == 0, at["pp"] == layout.pp - 1
     program.compute(0.1)
     if layout.tp > 1:
-        program.broadcast("tp", program.job.members("tp", program.number)[0], site="get_batch (data.py:12)", dtype="int64")
+        program.broadcast(
+            "tp",
+            program.job.members("tp", program.number)[0],
+            site="get_batch (data.py:12)",
+            dtype="int64",
+        )
     for phase, begins, ends, way in (("forward", first, last, 1), ("backward", last, first, -1)):
         for _ in range(micro):
             if not begins:
-                program.recv(program.number - way * stride, site=f"{phase}_recv (pipe.py:{20 + way})")
+                program.recv(
+                    program.number - way * stride, site=f"{phase}_recv (pipe.py:{20 + way})"
+                )
             for layer in range(layers):
                 program.compute(0.01)
                 if layout.tp > 1:
-                    program.all_reduce("tp", site=f"{phase} (layer.py:{40 + way})", shapes="[8]" if layer % 2 else "[4]")
+                    program.all_reduce(
+                        "tp",
+                        site=f"{phase} (layer.py:{40 + way})",
+                        shapes="[8]" if layer % 2 else "[4]",
+                    )
             if not ends:
-                program.send(program.number + way * stride, site=f"{phase}_send (pipe.py:{30 + way})")
+                program.send(
+                    program.number + way * stride, site=f"{phase}_send (pipe.py:{30 + way})"
+                )
     if layout.dp > 1:
         program.all_reduce("dp", site="reduce_gradients (optim.py:50)", shapes="[64]")
     program.all_reduce("world", site="gradient_norm (optim.py:60)", shapes="[1]")

@@ -6,9 +6,9 @@ from ops_programs import Call, Job, notes, only_cause, training, variant
 
 from hangdoctor.diagnosis.findings import End, WaitsFor
 from hangdoctor.diagnosis.ops import OpsEvidence, diagnose_ops
-from hangdoctor.layout import Layout
-from hangdoctor.model import Frame
-from hangdoctor.operations import Group, Operation, RankOps, group_uid
+from hangdoctor.model.capture import Frame
+from hangdoctor.model.layout import Layout
+from hangdoctor.model.operations import Group, Operation, RankOps, group_uid
 
 
 def pairs_of_two() -> Job:
@@ -156,7 +156,9 @@ def test_skipped_collective_prints_the_ring_with_both_lines():
     ring = {c.ranks[0]: c.fact for c in verdict.findings[0].clues if isinstance(c.fact, WaitsFor)}
     assert ring.keys() == {2, 3} and (ring[2].whom, ring[3].whom) == (3, 2)
     said = {e.ranks[0]: e.says for e in cause.evidence if e.says.startswith("waits in")}
-    assert said[2].startswith("waits in all_reduce #2 of TP group 2-3 at ") and said[2].endswith("for rank 3")
+    assert said[2].startswith("waits in all_reduce #2 of TP group 2-3 at ") and said[2].endswith(
+        "for rank 3"
+    )
     assert said[3].startswith("waits in all_reduce #1 at ") and said[3].endswith("for rank 2")
     assert cause.summary.count("train.py:") >= 2
     assert cause.alternatives[0].ranks == [2]
@@ -166,10 +168,22 @@ def test_skipped_before_the_records_begin_is_told_by_the_numbers():
     layout = Layout(dp=3, pp=1, tp=2)
     job = training(layout, steps=4)
     calls = job.rank(3).calls
-    del calls[next(i for i, c in enumerate(calls) if c.group == "tp" and c.op == "all_reduce" and c.iteration == 0)]
+    del calls[
+        next(
+            i
+            for i, c in enumerate(calls)
+            if c.group == "tp" and c.op == "all_reduce" and c.iteration == 0
+        )
+    ]
     # Its neighbour leaves one out too: both are in step with each other, and out of it with all other pairs.
     calls = job.rank(2).calls
-    del calls[next(i for i, c in enumerate(calls) if c.group == "tp" and c.op == "all_reduce" and c.iteration == 0)]
+    del calls[
+        next(
+            i
+            for i, c in enumerate(calls)
+            if c.group == "tp" and c.op == "all_reduce" and c.iteration == 0
+        )
+    ]
     job.rank(2).calls.insert(-2, Call("stuck"))
     evidence = job.run(ring=9)
     assert all(o.overwritten for o in evidence.ops.values())
@@ -183,7 +197,9 @@ def test_swapped_order_over_two_groups():
         job.group("tp", ranks)
     for program in job.everyone():
         first, second = ("world", "tp") if program.number == 4 else ("tp", "world")
-        program.all_reduce(first, site=f"{first} (a.py:1)").all_reduce(second, site=f"{second} (a.py:2)").finish()
+        program.all_reduce(first, site=f"{first} (a.py:1)").all_reduce(
+            second, site=f"{second} (a.py:2)"
+        ).finish()
     cause = only_cause(diagnose_ops(job.run()))
     assert (cause.kind, cause.ranks) == ("order", [4])
 
@@ -195,7 +211,9 @@ def test_wrong_group():
     for ranks in ([0, 2, 4, 6], [1, 3, 5, 7]):
         job.group("dp", ranks)
     for program in job.everyone():
-        program.all_reduce("tp", site="block (m.py:3)").all_reduce("dp", site="grads (o.py:5)", shapes="[64]")
+        program.all_reduce("tp", site="block (m.py:3)").all_reduce(
+            "dp", site="grads (o.py:5)", shapes="[64]"
+        )
         program.all_reduce("world", site="norm (o.py:9)").finish()
     job.rank(5).calls[0] = variant(job.rank(5).calls[0], group="dp")
     cause = only_cause(diagnose_ops(job.run()))
@@ -280,7 +298,11 @@ def test_an_overtaken_operation_holds_nobody():
     uid = {ranks: group_uid(ranks) for ranks in ((0, 1), (2, 3), (0, 2), (1, 3))}
 
     def rank_ops(rank: int, tp: tuple[int, int], dp: tuple[int, int], states: list[str]) -> RankOps:
-        calls = [(uid[dp], "reduce_scatter", 1), (uid[tp], "all_reduce", 1), (uid[tp], "all_reduce", 2)]
+        calls = [
+            (uid[dp], "reduce_scatter", 1),
+            (uid[tp], "all_reduce", 1),
+            (uid[tp], "all_reduce", 2),
+        ]
         done = [
             Operation(g, n, op, state, asynchronous=True, site=f"{op} (a.py:1)")  # type: ignore[arg-type]
             for (g, op, n), state in zip(calls, states, strict=False)

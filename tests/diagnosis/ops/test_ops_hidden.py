@@ -5,7 +5,7 @@ from __future__ import annotations
 from ops_programs import only_cause
 
 from hangdoctor.diagnosis.ops import OpsEvidence, diagnose_ops
-from hangdoctor.operations import Group, Operation, RankOps, group_uid
+from hangdoctor.model.operations import Group, Operation, RankOps, group_uid
 
 
 def _dumps(idle: set[int]) -> OpsEvidence:

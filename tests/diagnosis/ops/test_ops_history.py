@@ -5,15 +5,17 @@ from __future__ import annotations
 from ops_programs import only_cause
 
 from hangdoctor.diagnosis.ops import OpsEvidence, diagnose_ops
-from hangdoctor.model import Frame
-from hangdoctor.operations import Group, Operation, RankOps, group_uid
+from hangdoctor.model.capture import Frame
+from hangdoctor.model.operations import Group, Operation, RankOps, group_uid
 
 
 def _reduces(rank: int, waits: list[float], taken_s: float, enters: bool) -> RankOps:
     """One all_reduce a 10 s, left after `waits`; the last, entered 2 s before the capture, is not left."""
     uid = group_uid([0, 1])
     ops = [
-        Operation(uid, i + 1, "all_reduce", "done", entered_s=10.0 * i + 1, left_s=10.0 * i + 1 + wait)
+        Operation(
+            uid, i + 1, "all_reduce", "done", entered_s=10.0 * i + 1, left_s=10.0 * i + 1 + wait
+        )
         for i, wait in enumerate(waits)
     ]
     if enters:
@@ -38,7 +40,11 @@ def test_gradients_reduced_without_a_record_are_not_excluded_where_no_stack_does
     for places, doubted in (({}, True), ({0: Frame("load", "data.py", 3)}, False)):
         cause = only_cause(diagnose_ops(OpsEvidence(ops=ops, world_size=2, places=places)))
         assert (cause.kind, cause.ranks) == ("not_entered", [0])
-        assert (cause.confidence < 0.5) == doubted == any("unrecorded" in a.why_not for a in cause.alternatives)
+        assert (
+            (cause.confidence < 0.5)
+            == doubted
+            == any("unrecorded" in a.why_not for a in cause.alternatives)
+        )
 
 
 def test_a_skipped_call_is_told_from_a_wrong_one_by_what_came_after_it_before():
@@ -90,4 +96,6 @@ def _stuck_behind(culprit: int) -> dict[int, int]:
     """How many calls of its last round each stage has not made, plus one: those before wait for the way back."""
     waits = {r: len([x for x in (r - 1, r + 1) if 0 <= x <= 3]) for r in range(culprit)}
     waits[culprit] = 1
-    return waits | {r: 2 * len([x for x in (r - 1, r + 1) if 0 <= x <= 3]) for r in range(culprit + 1, 4)}
+    return waits | {
+        r: 2 * len([x for x in (r - 1, r + 1) if 0 <= x <= 3]) for r in range(culprit + 1, 4)
+    }

@@ -11,19 +11,19 @@ from hangdoctor.diagnosis.ops.blame import blame
 from hangdoctor.diagnosis.ops.components import components, sinks
 from hangdoctor.diagnosis.ops.deadlock import shortest_cycle
 from hangdoctor.diagnosis.ops.frontier import device_frontier, find_frontier
-from hangdoctor.diagnosis.ops.ghosts import likely_waits
-from hangdoctor.diagnosis.ops.groups import GroupTable
+from hangdoctor.diagnosis.ops.group_members import GroupTable
 from hangdoctor.diagnosis.ops.history import History, compare
+from hangdoctor.diagnosis.ops.inferred_position import likely_waits
 from hangdoctor.diagnosis.ops.keys import key_of
 from hangdoctor.diagnosis.ops.movement import moved
 from hangdoctor.diagnosis.ops.rhythm import leaves_own_rhythm
 from hangdoctor.diagnosis.ops.roles import references, working_layout
 from hangdoctor.diagnosis.ops.scene import Scene
-from hangdoctor.diagnosis.ops.silent import needed
+from hangdoctor.diagnosis.ops.silent_ranks import needed
 from hangdoctor.diagnosis.ops.waits import Instance, build_waits
 from hangdoctor.diagnosis.wording import terms
-from hangdoctor.layout import Layout
-from hangdoctor.operations import Group, Operation, RankOps
+from hangdoctor.model.layout import Layout
+from hangdoctor.model.operations import Group, Operation, RankOps
 
 
 def scene_of(evidence: OpsEvidence) -> Scene:
@@ -61,8 +61,12 @@ def test_nodes_without_edges_are_no_sinks():
 
 
 def test_send_and_receive_are_one_instance():
-    assert key_of(Operation("g", 4, "send", peer=7), 3) == key_of(Operation("g", 4, "recv", peer=3), 7)
-    assert key_of(Operation("g", 4, "send", peer=7), 3) != key_of(Operation("g", 4, "recv", peer=7), 3)
+    assert key_of(Operation("g", 4, "send", peer=7), 3) == key_of(
+        Operation("g", 4, "recv", peer=3), 7
+    )
+    assert key_of(Operation("g", 4, "send", peer=7), 3) != key_of(
+        Operation("g", 4, "recv", peer=7), 3
+    )
 
 
 def test_frontier_of_a_host_that_waits():
@@ -72,7 +76,9 @@ def test_frontier_of_a_host_that_waits():
         Operation("h", 1, "x"),
     )
     handle.asynchronous = True
-    frontier = find_frontier(RankOps(0, operations=[done, handle, open_]), [handle, open_], runs=False)
+    frontier = find_frontier(
+        RankOps(0, operations=[done, handle, open_]), [handle, open_], runs=False
+    )
     assert frontier.active == [handle, open_]
     assert frontier.blocking == [open_]
     assert find_frontier(RankOps(0), [handle], runs=False).blocking == [handle]
@@ -83,7 +89,10 @@ def test_frontier_of_a_device():
     first, second = Operation("g", 1, "all_reduce"), Operation("h", 1, "all_reduce")
     ops = RankOps(0, operations=[first, second], runs_ahead=True)
     assert device_frontier(ops, [first, second], False, lambda op: False).active == [first]
-    assert device_frontier(ops, [first, second], False, lambda op: op is first).active == [first, second]
+    assert device_frontier(ops, [first, second], False, lambda op: op is first).active == [
+        first,
+        second,
+    ]
     assert device_frontier(ops, [first, second], True, lambda op: False).active == []
     first.state = "started"
     assert device_frontier(ops, [first, second], True, lambda op: False).active == [first]
@@ -187,7 +196,10 @@ def test_blame_leaves_innocent_ranks_alone():
 def test_own_rhythm():
     def history(steps: list[list[str]], numbered: bool) -> History:
         calls = [(i, op) for i, step in enumerate(steps) for op in step]
-        ops = [Operation(op[0], n, op, "done", iteration=i if numbered else -1) for n, (i, op) in enumerate(calls)]
+        ops = [
+            Operation(op[0], n, op, "done", iteration=i if numbered else -1)
+            for n, (i, op) in enumerate(calls)
+        ]
         groups = [Group("t", [0, 1]), Group("d", [0, 2]), Group("w", [0, 1, 2, 3])]
         evidence = OpsEvidence({0: RankOps(0, 4, groups=groups, operations=ops)}, world_size=4)
         return History(scene_of(evidence), 0)
@@ -222,7 +234,9 @@ def test_a_silent_rank_is_placed_by_its_peers():
     layout = Layout(dp=2, pp=2, tp=2)
     job = training(layout, steps=2)
     calls = job.rank(1).calls
-    calls.insert(_tensor_calls(calls)[1], Call("stuck"))  # in the forward; rank 5 waits for it in the next stage
+    calls.insert(
+        _tensor_calls(calls)[1], Call("stuck")
+    )  # in the forward; rank 5 waits for it in the next stage
     for silent, waits in ((1, set()), (5, {1})):
         evidence = job.run()
         del evidence.ops[silent]

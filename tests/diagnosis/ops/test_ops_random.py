@@ -10,9 +10,15 @@ from ops_programs import causes
 
 from hangdoctor.diagnosis.ops import OpsEvidence, diagnose_ops
 from hangdoctor.diagnosis.wording import LONGEST
-from hangdoctor.layout import Layout
+from hangdoctor.model.layout import Layout
 
-LAYOUTS = [Layout(dp=dp, pp=pp, tp=tp) for dp in (1, 2, 3) for pp in (1, 2, 3) for tp in (1, 2, 4) if 8 <= dp * pp * tp <= 24]
+LAYOUTS = [
+    Layout(dp=dp, pp=pp, tp=tp)
+    for dp in (1, 2, 3)
+    for pp in (1, 2, 3)
+    for tp in (1, 2, 4)
+    if 8 <= dp * pp * tp <= 24
+]
 SEEDS = range(8)
 
 
@@ -23,7 +29,11 @@ def cases(kind: str) -> list[Case]:
         if kind == "kernel":
             found.append(kernel_fault(layout, seed))
         else:
-            found += [c for ahead in (False, True) if (c := make_case(kind, layout, seed, ahead)) is not None]
+            found += [
+                c
+                for ahead in (False, True)
+                if (c := make_case(kind, layout, seed, ahead)) is not None
+            ]
     return found
 
 

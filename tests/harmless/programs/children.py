@@ -18,10 +18,22 @@ me = [sys.executable, __file__]
 witness.note("parent")
 for close in (True, False):
     print(subprocess.run([*me, f"closed {close}"], close_fds=close).returncode)
-print(subprocess.run([*me, "new session"], start_new_session=True, env=os.environ | {"MORE": "1"}).returncode)
+print(
+    subprocess.run(
+        [*me, "new session"], start_new_session=True, env=os.environ | {"MORE": "1"}
+    ).returncode
+)
 kept = {name: os.environ[name] for name in ("PATH", "WITNESS")}
-print(subprocess.run([*me, "bare"], env=kept | {"PYTHONPATH": os.path.dirname(witness.__file__)}).returncode)
-print(os.waitstatus_to_exitcode(os.waitpid(os.posix_spawn(sys.executable, [*me, "posix_spawn"], os.environ), 0)[1]))
+print(
+    subprocess.run(
+        [*me, "bare"], env=kept | {"PYTHONPATH": os.path.dirname(witness.__file__)}
+    ).returncode
+)
+print(
+    os.waitstatus_to_exitcode(
+        os.waitpid(os.posix_spawn(sys.executable, [*me, "posix_spawn"], os.environ), 0)[1]
+    )
+)
 print(os.system("ls -l /proc/self/fd | grep -c ' [0-9]* -> '"))
 pid = os.fork()
 if not pid:

@@ -65,11 +65,16 @@ print("cProfile", sorted((k[2], v[0], v[1]) for k, v in stats.stats.items() if k
 
 tracer = trace.Trace(count=1, trace=0)
 tracer.runfunc(work, 4)
-print("lines", sorted((line, n) for (file, line), n in tracer.results().counts.items() if file == HERE))
+print(
+    "lines",
+    sorted((line, n) for (file, line), n in tracer.results().counts.items() if file == HERE),
+)
 
 in_thread = []
 threading.setprofile(
-    lambda frame, event, arg: in_thread.append(frame.f_code.co_name) if frame.f_code.co_filename == HERE else None
+    lambda frame, event, arg: (
+        in_thread.append(frame.f_code.co_name) if frame.f_code.co_filename == HERE else None
+    )
 )
 thread = threading.Thread(target=work, args=(2,))
 thread.start()

@@ -44,7 +44,11 @@ def stop(number, frame):
 
 
 signal.signal(signal.SIGALRM, stop)
-for work in (lambda: time.sleep(30), lambda: select.select([], [], [], 30), lambda: [None for _ in iter(int, 1)]):
+for work in (
+    lambda: time.sleep(30),
+    lambda: select.select([], [], [], 30),
+    lambda: [None for _ in iter(int, 1)],
+):
     signal.setitimer(signal.ITIMER_REAL, 0.05)
     try:
         work()

@@ -23,7 +23,8 @@ for n in range(3):
     except interpreters.RunFailedError as error:
         print(error)
     thread = threading.Thread(
-        target=interpreters.run_string, args=(one, "print('in a thread'); import os; print(os.getpid() > 0)")
+        target=interpreters.run_string,
+        args=(one, "print('in a thread'); import os; print(os.getpid() > 0)"),
     )
     thread.start()
     thread.join()

@@ -68,7 +68,10 @@ def interrupted():
 
 def executes():
     join()
-    os.execv(sys.executable, [sys.executable, "-c", "import os; print(sorted(os.listdir('/proc/self/fd')))"])
+    os.execv(
+        sys.executable,
+        [sys.executable, "-c", "import os; print(sorted(os.listdir('/proc/self/fd')))"],
+    )
 
 
 def forks():
@@ -77,7 +80,11 @@ def forks():
         print("in a child", dist.is_initialized(), flush=True)
         os._exit(3)
     print(os.wait()[1])
-    print(subprocess.run([sys.executable, "-c", "print('from a child')"], capture_output=True, close_fds=False).stdout)
+    print(
+        subprocess.run(
+            [sys.executable, "-c", "print('from a child')"], capture_output=True, close_fds=False
+        ).stdout
+    )
 
 
 def limited(what, value):
@@ -128,7 +135,9 @@ def loops():
         loop.slow_callback_duration = 60  # what a busy machine does is not compared
         loop.add_signal_handler(signal.SIGUSR2, print, "in the loop")
         os.kill(os.getpid(), signal.SIGUSR2)
-        process = await asyncio.create_subprocess_exec("echo", "from a process", stdout=subprocess.PIPE)
+        process = await asyncio.create_subprocess_exec(
+            "echo", "from a process", stdout=subprocess.PIPE
+        )
         out, _ = await process.communicate()
         work = dist.all_reduce(t, async_op=True)
         await loop.run_in_executor(None, work.wait)

@@ -6,7 +6,10 @@ import threading
 import types
 
 stub = types.ModuleType("stub")
-exec("def all_reduce(tensor): return 'stub'\ndef init_process_group(*a, **k): return 'stub group'", vars(stub))
+exec(
+    "def all_reduce(tensor): return 'stub'\ndef init_process_group(*a, **k): return 'stub group'",
+    vars(stub),
+)
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
@@ -20,7 +23,12 @@ t = torch.ones(2)
 dist.init_process_group("fake", store=FakeStore(), rank=3, world_size=512)
 dist.all_reduce(t)
 dist.all_gather([torch.empty(2) for _ in range(512)], t)
-print(t, dist.get_rank(), dist.get_world_size(), dist.new_group([1, 2]) is dist.GroupMember.NON_GROUP_MEMBER)
+print(
+    t,
+    dist.get_rank(),
+    dist.get_world_size(),
+    dist.new_group([1, 2]) is dist.GroupMember.NON_GROUP_MEMBER,
+)
 handles = [dist.isend(t, 5), dist.irecv(t, 5)]
 print([h.wait() for h in handles])
 with dist._coalescing_manager(async_ops=True) as manager:
@@ -103,7 +111,9 @@ try:
 except Exception as error:
     print(type(error).__name__)
 
-dist.Backend.register_backend("mine", lambda store, rank, size, timeout: Group(rank, size), devices=["cpu"])
+dist.Backend.register_backend(
+    "mine", lambda store, rank, size, timeout: Group(rank, size), devices=["cpu"]
+)
 dist.init_process_group("mine", store=dist.HashStore(), rank=0, world_size=1)
 for call in (
     lambda: dist.all_reduce(t), lambda: dist.all_reduce(t, async_op=True).wait(), lambda: dist.broadcast(t, 0),

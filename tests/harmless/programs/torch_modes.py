@@ -63,7 +63,12 @@ for mode in (Functions(), Dispatched()):
         operations(torch.ones(3))
     print(type(mode).__name__, mode.seen)
 with Refusing():
-    for call in (dist.all_reduce, lambda x: dist.broadcast(x, 0), lambda x: dist.barrier(), lambda x: dist.reduce(x, 0)):
+    for call in (
+        dist.all_reduce,
+        lambda x: dist.broadcast(x, 0),
+        lambda x: dist.barrier(),
+        lambda x: dist.reduce(x, 0),
+    ):
         try:
             print(call(torch.Tensor.__new__(torch.Tensor)))
         except Exception as error:
@@ -76,7 +81,10 @@ print("parameter", operations(torch.nn.Parameter(torch.ones(3), requires_grad=Fa
 
 with FakeTensorMode():
     fake = torch.ones(3)
-    for call in (lambda: dist.all_reduce(fake), lambda: functional.all_reduce(fake, "sum", dist.group.WORLD).shape):
+    for call in (
+        lambda: dist.all_reduce(fake),
+        lambda: functional.all_reduce(fake, "sum", dist.group.WORLD).shape,
+    ):
         try:
             print("fake", call())
         except Exception as error:
@@ -111,7 +119,12 @@ print(graphs)
 print(torch._dynamo.utils.counters["graph_break"].values(), torch._dynamo.utils.counters["stats"])
 print(
     "traced",
-    [str(n.target) for n in torch.fx.symbolic_trace(lambda x: functional.all_reduce(x, "sum", dist.group.WORLD)).graph.nodes],
+    [
+        str(n.target)
+        for n in torch.fx.symbolic_trace(
+            lambda x: functional.all_reduce(x, "sum", dist.group.WORLD)
+        ).graph.nodes
+    ],
 )
 
 with torch.profiler.profile(with_stack=False) as profile:
@@ -120,7 +133,11 @@ print(sorted(e.key for e in profile.key_averages() if "c10d" in e.key or "gloo" 
 calls = []
 profiler = cProfile.Profile()
 profiler.runcall(operations, torch.ones(3))
-sys.settrace(lambda frame, event, arg: calls.append(frame.f_code.co_name) if frame.f_code.co_filename == __file__ else None)
+sys.settrace(
+    lambda frame, event, arg: (
+        calls.append(frame.f_code.co_name) if frame.f_code.co_filename == __file__ else None
+    )
+)
 operations(torch.ones(3))
 sys.settrace(None)
 print(calls)

@@ -19,20 +19,33 @@ from torch.distributed import *  # noqa: F403
 from torch.distributed import all_reduce as early
 from torch.distributed import distributed_c10d as c10d
 
-NAMES = [n for n in sorted(vars(c10d)) if inspect.isfunction(getattr(c10d, n)) and not n.startswith("__")]
+NAMES = [
+    n for n in sorted(vars(c10d)) if inspect.isfunction(getattr(c10d, n)) and not n.startswith("__")
+]
 
 for name in NAMES:
     function = getattr(c10d, name)
-    print(name, inspect.signature(function), function.__module__, function.__qualname__, len(function.__doc__ or ""))
+    print(
+        name,
+        inspect.signature(function),
+        function.__module__,
+        function.__qualname__,
+        len(function.__doc__ or ""),
+    )
     print(inspect.iscoroutinefunction(function), function.__annotations__.keys())
     if function.__module__ == c10d.__name__ and getattr(c10d, function.__name__, None) is function:
-        assert pickle.loads(pickle.dumps(function)) is function and copy.deepcopy(function) is function
+        assert (
+            pickle.loads(pickle.dumps(function)) is function and copy.deepcopy(function) is function
+        )
     assert len(inspect.getsource(function)) > 20
 for name in ("all_reduce", "isend", "new_group", "init_process_group"):
     print(pydoc.plain(pydoc.render_doc(getattr(dist, name)))[:300])
 print(early is dist.all_reduce is c10d.all_reduce, all_reduce is early)  # noqa: F405
 print(typing.get_type_hints(dist.barrier))
-print(sorted(n for n in dir(dist) if "hangdoctor" in n), sorted(vars(dist.Work).keys() & {"wait", "is_completed", "result"}))
+print(
+    sorted(n for n in dir(dist) if "hangdoctor" in n),
+    sorted(vars(dist.Work).keys() & {"wait", "is_completed", "result"}),
+)
 for owner, name in ((dist.Work, "wait"), (dist.Store, "get"), (dist.TCPStore, "wait")):
     method = getattr(owner, name)
     print(owner.__name__, method.__name__, callable(method), (method.__doc__ or "")[:60])
@@ -93,7 +106,11 @@ for wrong in (
     try:
         print(wrong())
     except Exception as error:
-        told = error.__context__, error.__cause__, error.__notes__ if hasattr(error, "__notes__") else None
+        told = (
+            error.__context__,
+            error.__cause__,
+            error.__notes__ if hasattr(error, "__notes__") else None,
+        )
         print(type(error).__name__, str(error)[:150], [type(x).__name__ for x in told])
 
 # Warnings: how many, and which file and module they blame.
@@ -107,7 +124,12 @@ with warnings.catch_warnings(record=True) as heard:
     for _ in range(3):
         dist.get_world_size()
     dist.new_group([0], pg_options=None)
-print([(str(w.message)[:60], w.category.__name__, w.filename.rpartition("/")[2], w.lineno) for w in heard])
+print(
+    [
+        (str(w.message)[:60], w.category.__name__, w.filename.rpartition("/")[2], w.lineno)
+        for w in heard
+    ]
+)
 warnings.simplefilter("error")
 for deprecated in (dist._all_gather_base, dist._reduce_scatter_base):
     try:

@@ -87,7 +87,14 @@ elif what in ("closed", "foreign", "overflow"):
             dist.broadcast(torch.empty(i), 0)
         (box,) = own_box()
         last = box.ops.operations[-1]
-        print(box.ops.overwritten, len(box.ops.operations), last.seq, last.shapes, last.dtype, box.torn)
+        print(
+            box.ops.overwritten,
+            len(box.ops.operations),
+            last.seq,
+            last.shapes,
+            last.dtype,
+            box.torn,
+        )
     dist.destroy_process_group()
 elif what == "compile":
     import torch._dynamo

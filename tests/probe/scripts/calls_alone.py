@@ -9,7 +9,7 @@ import threading
 import time
 from pathlib import Path
 
-from hangdoctor.probe.box import Box
+from hangdoctor.probe.box import BoxWriter
 from hangdoctor.probe.calls.request import Request
 from hangdoctor.probe.calls.tracer import Tracer
 
@@ -21,7 +21,10 @@ def recorded(path):
     from hangdoctor.readers.calls import read_calls
 
     trace = read_calls(path)
-    events = [[e.kind, trace.functions[e.function].name, trace.threads[e.thread].name] for e in trace.events]
+    events = [
+        [e.kind, trace.functions[e.function].name, trace.threads[e.thread].name]
+        for e in trace.events
+    ]
     return {"state": trace.state, "python": trace.python, "written": trace.written, "torn": trace.torn,
             "note": trace.note, "events": events, "lines": {f.name: f.line for f in trace.functions}}  # fmt: skip
 
@@ -112,7 +115,11 @@ def many(n):
 
 
 def resident_kb():
-    return int(next(line for line in Path("/proc/self/status").read_text().splitlines() if "VmRSS" in line).split()[1])
+    return int(
+        next(
+            line for line in Path("/proc/self/status").read_text().splitlines() if "VmRSS" in line
+        ).split()[1]
+    )
 
 
 def installed():
@@ -163,7 +170,9 @@ def play_broken(tracer):
     from hangdoctor.probe.calls.choice import Choice
 
     Choice.follows = lambda self, module: no_such_name  # noqa: F821
-    Choice.follows.__code__ = Choice.follows.__code__.replace(co_filename=Choice.__init__.__code__.co_filename)
+    Choice.follows.__code__ = Choice.follows.__code__.replace(
+        co_filename=Choice.__init__.__code__.co_filename
+    )
     tracer.obey(Request(1, True, FOLLOW))
     result = outer(0)
     tracer.obey(Request(2, True, FOLLOW))
@@ -198,7 +207,11 @@ def play_soak(tracer):
     tracer.obey(Request(2, False))
     report = recorded(tracer.ring.path)
     report["events"] = report["events"][-3:]
-    print(json.dumps({**report, "grown_kb": grown, "took": took, "bytes": tracer.ring.path.stat().st_size}))
+    print(
+        json.dumps(
+            {**report, "grown_kb": grown, "took": took, "bytes": tracer.ring.path.stat().st_size}
+        )
+    )
 
 
 def play_codes(tracer):
@@ -269,7 +282,9 @@ def play_native(tracer):
 def play_others(tracer):
     """The job has a profiler of its own in one thread: it is left alone, and goes on after the stop."""
     seen = []
-    sys.setprofile(lambda frame, event, arg: seen.append(event) if frame.f_code.co_name == "leaf" else None)
+    sys.setprofile(
+        lambda frame, event, arg: seen.append(event) if frame.f_code.co_name == "leaf" else None
+    )
     mine = sys.getprofile()
     tracer.obey(Request(1, True, FOLLOW))
     leaf()
@@ -279,7 +294,11 @@ def play_others(tracer):
     tracer.obey(Request(2, False))
     kept = sys.getprofile() is mine
     sys.setprofile(None)
-    print(json.dumps({**recorded(tracer.ring.path), "kept": kept, "seen": seen, "installed": installed()}))
+    print(
+        json.dumps(
+            {**recorded(tracer.ring.path), "kept": kept, "seen": seen, "installed": installed()}
+        )
+    )
 
 
 def play_write(tracer):
@@ -292,7 +311,7 @@ def play_write(tracer):
 
 
 def main():
-    globals()["play_" + WHAT](Tracer(Box(FOLDER, "job")))
+    globals()["play_" + WHAT](Tracer(BoxWriter(FOLDER, "job")))
 
 
 main()

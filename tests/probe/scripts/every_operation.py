@@ -76,7 +76,12 @@ keep("reduce_scatter_tensor", out)
 out = torch.empty(world)
 dist.all_to_all_single(out, data(world, of=rank))
 keep("all_to_all_single", out)
-error("all_to_all", lambda: dist.all_to_all([torch.empty(1) for _ in range(world)], list(data(world, of=rank).split(1))))
+error(
+    "all_to_all",
+    lambda: dist.all_to_all(
+        [torch.empty(1) for _ in range(world)], list(data(world, of=rank).split(1))
+    ),
+)
 dist.barrier()
 
 # ---- asynchronous: awaited, polled, dropped
@@ -179,7 +184,12 @@ if child == 0:
 os.waitpid(child, 0)
 
 # ---- functions look as they did
-keep("names", dist.all_reduce.__name__, dist.all_reduce.__module__, str(inspect.signature(dist.all_reduce)))
+keep(
+    "names",
+    dist.all_reduce.__name__,
+    dist.all_reduce.__module__,
+    str(inspect.signature(dist.all_reduce)),
+)
 keep("pickle", pickle.loads(pickle.dumps(dist.all_reduce)) is dist.all_reduce)
 dist.barrier()
 

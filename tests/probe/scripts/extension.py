@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch.overrides import TorchFunctionMode
 
-from hangdoctor.probe import hot
+from hangdoctor.probe import record_core as hot
 from hangdoctor.probe.state import probe
 
 
@@ -30,9 +30,16 @@ def own_box():  # type: ignore[no-untyped-def]
 def looks() -> None:
     """What others see of a wrapped function."""
     function, original = dist.all_reduce, dist.all_reduce.__wrapped__
-    assert inspect.isfunction(function) and function.__name__ == "all_reduce" and function.__doc__ == original.__doc__
+    assert (
+        inspect.isfunction(function)
+        and function.__name__ == "all_reduce"
+        and function.__doc__ == original.__doc__
+    )
     assert inspect.signature(function) == inspect.signature(original)
-    assert pickle.loads(pickle.dumps(function)) is function and function.__module__ == original.__module__
+    assert (
+        pickle.loads(pickle.dumps(function)) is function
+        and function.__module__ == original.__module__
+    )
     holder = type("Holder", (), {"reduce": function})()
     assert inspect.ismethod(holder.reduce)  # a method, as any function of Python
     assert copyreg.dispatch_table is not None
@@ -84,7 +91,13 @@ def shapes() -> None:
         dist.all_reduce(tensor)
         dist.all_reduce(tensor.to(torch.int64), op=dist.ReduceOp.MAX)
         dist.broadcast(tensor[:0] if tensor.ndim else tensor, src=0)
-    print([(o.shapes, o.dtype, o.reduce_op, o.root) for o in own_box().ops.operations if o.op != "init_process_group"])
+    print(
+        [
+            (o.shapes, o.dtype, o.reduce_op, o.root)
+            for o in own_box().ops.operations
+            if o.op != "init_process_group"
+        ]
+    )
 
 
 def handlers() -> None:
@@ -102,7 +115,9 @@ def handlers() -> None:
         try:
             while True:
                 dist.barrier()
-                dist.all_reduce(torch.zeros(next(sizes)))  # a new signature each time: Python is asked
+                dist.all_reduce(
+                    torch.zeros(next(sizes))
+                )  # a new signature each time: Python is asked
         except KeyboardInterrupt:
             caught += 1
     try:
@@ -141,7 +156,11 @@ def threads() -> None:
     for o in found.ops.operations:
         if o.op == "all_reduce":
             per_group.setdefault(o.group, []).append(o.seq)
-    print(sorted(len(v) for v in per_group.values()), all(v == list(range(1, 251)) for v in per_group.values()), found.torn)
+    print(
+        sorted(len(v) for v in per_group.values()),
+        all(v == list(range(1, 251)) for v in per_group.values()),
+        found.torn,
+    )
 
 
 def hook() -> None:
@@ -149,11 +168,20 @@ def hook() -> None:
     done = threading.Event()
     _thread.start_new_thread(dist.barrier, ())
     end = time.monotonic() + 60
-    while time.monotonic() < end and not any(o.op == "barrier" and o.state == "done" for o in own_box().ops.operations):
+    while time.monotonic() < end and not any(
+        o.op == "barrier" and o.state == "done" for o in own_box().ops.operations
+    ):
         done.wait(0.01)
     print("on" if probe.recorder is not None else own_box().box.note)
 
 
 dist.init_process_group("gloo")
 assert (hot.native is None) == (os.environ.get("HANGDOCTOR_RECORD_PURE") == "1"), hot.native
-{"looks": looks, "modes": modes, "shapes": shapes, "handlers": handlers, "threads": threads, "hook": hook}[sys.argv[1]]()
+{
+    "looks": looks,
+    "modes": modes,
+    "shapes": shapes,
+    "handlers": handlers,
+    "threads": threads,
+    "hook": hook,
+}[sys.argv[1]]()

@@ -67,7 +67,9 @@ if what == "function mode":
     seen: list[str] = []
 
     class Counts(TorchFunctionMode):
-        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_function__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             seen.append(getattr(function, "__name__", str(function)))
             return function(*args, **(kwargs or {}))
 
@@ -78,7 +80,9 @@ if what == "function mode":
 elif what == "mode that raises":
 
     class Raises(TorchFunctionMode):
-        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_function__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             if "__get__" in getattr(function, "__name__", ""):
                 raise KeyError("an attribute was read")
             return function(*args, **(kwargs or {}))
@@ -86,12 +90,18 @@ elif what == "mode that raises":
     dist.init_process_group(**begin)  # type: ignore[arg-type]
     one = torch.ones(2)
     with Raises():
-        print(tried(dist.all_reduce, one), tried(dist.broadcast, one, 0), tried(dist.all_gather, [one], one))
+        print(
+            tried(dist.all_reduce, one),
+            tried(dist.broadcast, one, 0),
+            tried(dist.all_gather, [one], one),
+        )
 elif what == "dispatch mode":
     seen = []
 
     class Dispatches(TorchDispatchMode):
-        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             seen.append(str(function))
             return function(*args, **(kwargs or {}))
 
@@ -104,13 +114,20 @@ elif what == "subclass":
 
     class Mine(torch.Tensor):
         @classmethod
-        def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_function__(
+            cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             seen.append(getattr(function, "__name__", str(function)))
             return super().__torch_function__(function, types, args, kwargs or {})
 
     dist.init_process_group(**begin)  # type: ignore[arg-type]
     mine = torch.ones(2).as_subclass(Mine)
-    print(tried(dist.all_reduce, mine), tried(dist.broadcast, mine, 0), tried(dist.all_gather, [mine], mine), seen)
+    print(
+        tried(dist.all_reduce, mine),
+        tried(dist.broadcast, mine, 0),
+        tried(dist.all_gather, [mine], mine),
+        seen,
+    )
 elif what == "fake tensors":
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -128,7 +145,9 @@ elif what == "odd arguments":
             heard.append(sys._getframe().f_code.co_name)
             raise KeyError("odd")
 
-        __bool__ = __len__ = __iter__ = __index__ = __int__ = __eq__ = __str__ = __repr__ = __getitem__ = hear
+        __bool__ = __len__ = __iter__ = __index__ = __int__ = __eq__ = __str__ = __repr__ = (
+            __getitem__
+        ) = hear
         __class__ = property(hear)  # type: ignore[assignment]
         __hash__ = None  # type: ignore[assignment]
 
@@ -171,13 +190,18 @@ elif what in ("their exception", "bare TimeoutError"):
 
     def interrupted(text: str, share: float = 1.0) -> int:
         # As another thread would at this moment: the exception comes at one of the next instructions.
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(threading.get_ident()), ctypes.py_object(raised))
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(threading.get_ident()), ctypes.py_object(raised)
+        )
         return 0
 
     if recorder is not None:
         # A thread that has not begun yet takes exceptions that are meant for the one that has made it.
         path, end = recorder.box.path, time.monotonic() + 30
-        while read_box(path).box.heartbeat_s == read_box(path).box.created_s and time.monotonic() < end:
+        while (
+            read_box(path).box.heartbeat_s == read_box(path).box.created_s
+            and time.monotonic() < end
+        ):
             time.sleep(0.01)
         recorder.box.intern = interrupted  # type: ignore[method-assign]
         said = tried(probe.phase, "forward")

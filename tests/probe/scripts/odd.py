@@ -56,7 +56,13 @@ def refused(**arguments: object) -> str:
 
 
 if what == "refused":
-    calls: list[dict[str, object]] = [{"group_src": 99}, {"group_src": -7}, {"src": "0"}, {"src": 2**40}, {"src": [0]}]
+    calls: list[dict[str, object]] = [
+        {"group_src": 99},
+        {"group_src": -7},
+        {"src": "0"},
+        {"src": 2**40},
+        {"src": [0]},
+    ]
     print(*(refused(**call) for call in calls), on())
     dist.broadcast(torch.ones(1), 0)
     print(read_box(path).ops.operations[-1].root)
@@ -96,7 +102,13 @@ elif what == "numbers":
     with probe.phase(None):  # type: ignore[arg-type]
         dist.all_reduce(torch.ones(1))
     box = read_box(path)
-    print(on(), box.ops.iteration, box.box.micro_batch, repr(box.ops.phase), box.ops.operations[-1].iteration)
+    print(
+        on(),
+        box.ops.iteration,
+        box.box.micro_batch,
+        repr(box.ops.phase),
+        box.ops.operations[-1].iteration,
+    )
     probe.iteration("third")  # type: ignore[arg-type]
     probe.iteration(1 << 70)
     print(on(), read_box(path).ops.iteration)

@@ -17,7 +17,10 @@ if dist.get_rank() == 0:
 
     print(t.tolist(), len(boxes), len(sockets), sys.argv[1:])
     print(hangdoctor.__file__)
-    print(getattr(sys, "marked_by_the_users_sitecustomize", None), sys.modules["sitecustomize"].__file__)
+    print(
+        getattr(sys, "marked_by_the_users_sitecustomize", None),
+        sys.modules["sitecustomize"].__file__,
+    )
     print(any("startup" in p for p in sys.path), "torch" in sys.modules, "msgspec" in sys.modules)
 dist.barrier()
 dist.destroy_process_group()

@@ -1,0 +1,1 @@
+"""`hangdoctor trace`: one file for each group of sub-verbs."""

@@ -1,0 +1,214 @@
+"""`hangdoctor trace start`, `stop` and `status`: the switch, and what it did."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import click
+
+from ...errors import NoRanksFound, UsageError
+from ...probe.calls import request as requests
+from ...probe.calls.request import Request
+from ...text import printable
+from ...text.ranges import format_ranks, parse_ranks
+from .. import pipes
+from ..output import progress_to_stderr
+from . import nodes as trace_nodes
+from .flags import choice_flags
+from .nodes import Where, where_flags
+from .target import Traced, TracedRank, again, find, row_of
+
+_POLL_S = 0.1
+
+
+def _ranks(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    return format_ranks(parse_ranks(value)) if value else None
+
+
+_rows_flag = click.option(
+    "--rows", is_flag=True, hidden=True, help="Answer with rows, for the node that asks."
+)
+_quiet_flag = click.option("--quiet", "-q", is_flag=True, help="Nothing but errors.")
+
+
+@click.command("start")
+@choice_flags()
+@click.option(
+    "--ranks", callback=_ranks, metavar="R", help="Only these ranks, as 0-7,12 (default: all)."
+)
+@click.option(
+    "--size",
+    "size_mb",
+    type=click.FloatRange(1, 4096),
+    metavar="MB",
+    help="Size of each rank's ring (default 16).",
+)
+@click.option("--wait", "wait_s", default=5.0, show_default=True, type=click.FloatRange(0), metavar="S",
+              help="Seconds to wait for the ranks to say that they trace.")  # fmt: skip
+@where_flags
+@_quiet_flag
+@_rows_flag
+def start(
+    follow: tuple[str, ...], ignore: tuple[str, ...], from_iteration: int | None, ranks: str | None, size_mb: float | None,
+    **where: object,
+) -> None:  # fmt: skip
+    """Trace Python calls in a running job that carries the probe.
+
+    Every rank keeps its last calls in a ring beside its black box, from about a second after this command on, until
+    `trace stop` or the end of the job. They can be read while the rank hangs, is stopped or after it died: `trace tail`,
+    and in every `dump`. A second `start` replaces the choice of the first.
+    """
+    _switch(Request(time.time_ns(), True, follow, ignore, from_iteration, ranks, size_mb), **where)  # type: ignore[arg-type]
+
+
+@click.command("stop")
+@click.option("--wait", "wait_s", default=5.0, show_default=True, type=click.FloatRange(0), metavar="S",
+              help="Seconds to wait for the ranks to say that they have stopped.")  # fmt: skip
+@where_flags
+@_quiet_flag
+@_rows_flag
+def stop(**where: object) -> None:
+    """Stop tracing in all ranks. What was recorded stays readable until the job ends."""
+    _switch(Request(time.time_ns(), False), **where)  # type: ignore[arg-type]
+
+
+def _switch(request: Request, wait_s: float, quiet: bool, rows: bool, **named: Any) -> None:
+    say, where = progress_to_stderr(quiet or rows), Where(**named)
+    if where.nodes:
+        answers = trace_nodes.ask(where, _as_arguments(request, wait_s), wait_s, say)
+        if not answers:
+            raise NoRanksFound(
+                f"no node of {where.nodes} has a rank that carries the probe",
+                "Start it with: hangdoctor run",
+            )
+    else:
+        ranks = [r for r in find(where.folder, where.job, say) if r.box.status == "live"]
+        if not ranks:
+            raise UsageError(
+                "no rank of this job is alive",
+                "What they recorded can be read: hangdoctor trace tail --rank R",
+            )
+        for folder in sorted({r.folder for r in ranks}):
+            requests.write(folder, request)
+        concerned = [
+            r
+            for r in ranks
+            if requests.concerns(request, r.box.rank) and (request.on or r.trace is not None)
+        ]
+        answers = [row_of(r, request.serial) for r in _wait(concerned, request.serial, wait_s)]
+    if rows:
+        pipes.say(trace_nodes.answer(answers))
+    for line in outcome_lines(request, answers):
+        say(line)
+
+
+def _as_arguments(request: Request, wait_s: float) -> list[str]:
+    """The command line that makes the same request on a node."""
+    words = ["start" if request.on else "stop", "--wait", str(wait_s)]
+    for flag, names in (("--follow", request.follow), ("--ignore", request.ignore)):
+        words += [flag, ",".join(names)] if names else []
+    numbers = (
+        ("--from-iteration", request.from_iteration),
+        ("--ranks", request.ranks),
+        ("--size", request.size_mb),
+    )
+    return words + [
+        word for flag, value in numbers if value is not None for word in (flag, str(value))
+    ]
+
+
+def _wait(ranks: list[Traced], serial: int, wait_s: float) -> list[Traced]:
+    """Until every rank has obeyed, or the time is over."""
+    end = time.monotonic() + wait_s
+    while True:
+        ranks = again(ranks)
+        late = [
+            r
+            for r in ranks
+            if not (r.trace is not None and r.trace.request >= serial)
+            and "call tracing" not in r.box.note
+        ]
+        if not late or time.monotonic() > end:
+            return ranks
+        time.sleep(_POLL_S)
+
+
+def outcome_lines(request: Request, rows: Sequence[TracedRank]) -> Iterator[str]:
+    """What became of a request, as lines."""
+    waits = f"waiting for the job to say that it is at iteration {request.from_iteration} (hangdoctor.probe.iteration)"
+    words = {
+        "waiting": waits,
+        "switched off": "switched off after an internal error (hangdoctor trace status)",
+    }
+    for state in sorted({r.state for r in rows if r.obeyed}):
+        yield f"{_named(rows, lambda r, s=state: r.obeyed and r.state == s)}: {words.get(state, state)}"  # type: ignore[misc]
+    slow = _named(rows, lambda r: r.obeyed and r.state == "tracing" and r.variant == "python")
+    if slow:
+        yield f"{slow}: in pure Python, ten to twenty times slower: the C extension was not built for their interpreter"
+    yield from _unseen_lines([r for r in rows if r.obeyed])
+    late = _named(rows, lambda r: not r.obeyed and not r.note)
+    if late:
+        yield f"{late}: no answer yet; stopped, or something holds the interpreter's lock. They obey when they can"
+    for row in rows:
+        if not row.obeyed and row.note:
+            yield f"rank {row.rank}: {row.note}"
+    if not rows:
+        yield "no rank was concerned"
+
+
+def _unseen_lines(rows: Sequence[TracedRank]) -> Iterator[str]:
+    """Which of the chosen names no traced rank has imported: where some have, the others may never do, and nothing is wrong."""
+    traced = [r.unseen.split(",") for r in rows if r.state in ("tracing", "waiting")]
+    names = [
+        n for n in (traced[0] if traced else []) if n and all(n in unseen for unseen in traced)
+    ]
+    if names:
+        yield f"no traced rank has imported {', '.join(names)}: misspelt, or a package that is imported later (trace status tells)"
+
+
+def _named(rows: Sequence[TracedRank], those: Callable[[TracedRank], bool]) -> str:
+    ranks = sorted({r.rank for r in rows if those(r)})
+    return f"rank{'s' if len(ranks) > 1 else ''} {format_ranks(ranks)}" if ranks else ""
+
+
+@click.command("status")
+@click.option("--json", "as_json", is_flag=True, help="As JSON, one object a rank.")
+@where_flags
+@_rows_flag
+def status(as_json: bool, rows: bool, **named: Any) -> None:
+    """Who traces, what, how much, and how far back the rings reach."""
+    say, where = progress_to_stderr(rows), Where(**named)
+    if where.nodes:
+        found = trace_nodes.ask(where, ["status"], 5.0, say)
+    else:
+        ranks = find(where.folder, where.job, say)
+        say(f"job {ranks[0].box.job} in {', '.join(sorted({str(r.folder) for r in ranks})[:3])}")
+        found = [row_of(r) for r in ranks]
+    if rows:
+        pipes.say(trace_nodes.answer(found))
+    elif as_json:
+        sys.stdout.buffer.write(printable.as_json(found))
+        sys.stdout.flush()
+    else:
+        for line in _table(found):
+            pipes.say(line)
+
+
+def _table(rows: Sequence[TracedRank]) -> Iterator[str]:
+    for follow, ignore in sorted(
+        {(r.follow, r.ignore) for r in rows if r.state not in ("never traced", "stopped")}
+    ):
+        yield f"follows {follow or 'everything but the standard library'}{f', ignores {ignore}' if ignore else ''}"
+    yield from _unseen_lines(rows)
+    width = max((len(r.node) for r in rows), default=0)
+    node = f"{'node':<{width}}  " if width else ""
+    yield f"{'rank':>5}  {node}{'pid':>8}  {'process':<7}  {'tracing':<13} {'events':>14} {'reaches back':>13} {'last call':>11}"
+    for r in rows:
+        back, last = ("-" if s < 0 else f"{s:.1f} s" for s in (r.reaches_back_s, r.last_call_s))
+        node = f"{r.node:<{width}}  " if width else ""
+        state = f"from iter {r.from_iteration}" if r.state == "waiting" else r.state
+        line = f"{r.rank:>5}  {node}{r.pid:>8}  {r.process:<7}  {state:<13} {r.events:>14,} {back:>13} {last:>11}"
+        yield f"{line}  {r.note}".rstrip()

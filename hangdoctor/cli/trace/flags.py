@@ -1,0 +1,44 @@
+"""What to trace, as flags: shared by `trace start` and `run --trace`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from ...errors import UsageError
+
+_Command = Callable[..., Any]
+
+
+def _names(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    names = tuple(
+        dict.fromkeys(name.strip() for text in value for name in text.split(",") if name.strip())
+    )
+    for name in names:
+        if name != "*" and not all(part.isidentifier() for part in name.split(".")):
+            raise UsageError(
+                f"'{name}' is no import name",
+                "Write it as in an import statement: megatron.model,deepspeed",
+            )
+    return names
+
+
+def choice_flags(prefix: str = "") -> Callable[[_Command], _Command]:
+    """--follow, --ignore, --from-iteration: shared with `run`."""
+
+    def add(command: _Command) -> _Command:
+        flags = [
+            click.option("--follow", multiple=True, callback=_names, metavar="NAMES",
+                         help=f"{prefix}Packages and modules by import name, comma-separated (default: all but the standard library; * is all)."),
+            click.option("--ignore", multiple=True, callback=_names, metavar="NAMES",
+                         help=f"{prefix}Of these, leave out what is below one of these names; the longer name wins."),
+            click.option("--from-iteration", type=click.IntRange(0), metavar="N",
+                         help=f"{prefix}Begin when the job says (hangdoctor.probe.iteration) that it is at iteration N; else after so many optimizer steps."),
+        ]  # fmt: skip
+        for flag in reversed(flags):
+            command = flag(command)
+        return command
+
+    return add

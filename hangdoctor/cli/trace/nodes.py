@@ -1,0 +1,148 @@
+"""The sub-verbs of `trace` on the nodes of a job or host file: the same one there, and what it answers, by rows or lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from msgspec import Struct
+
+from ...errors import LauncherError, UsageError
+from ...text.plain import escape_hidden
+from .. import pipes
+from .target import TracedRank, jobid_flag, target_flags
+
+MARK = "HANGDOCTOR-TRACE/1 "  # one line: what a scheduler or a shell prints around it does no harm
+_SAID = "hangdoctor: "  # of a line that a person is to read
+_SPARE_S = 10.0  # for a scheduler to start a step, beyond the time that the sub-verb itself waits
+
+
+class Where(Struct):
+    """What the flags name: ranks of this host, or nodes that are asked."""
+
+    local: bool = False
+    job: str = ""
+    folder: Path | None = None
+    jobid: str | None = None
+    hostfile: Path | None = None
+    pbs: bool = False
+
+    @property
+    def nodes(self) -> str:
+        """The nodes in words, "" where it is this host.
+
+        Raises:
+            UsageError: more than one target.
+        """
+        words = (
+            "--local" * self.local,
+            f"job {self.jobid}" if self.jobid else "",
+            str(self.hostfile or ""),
+            "this PBS job" * self.pbs,
+        )
+        named = [w for w in words if w]
+        if len(named) > 1:
+            raise UsageError(
+                "more than one target named", "Name one: --local, --jobid J, --hostfile F or --pbs."
+            )
+        return "" if self.local else "".join(named)
+
+
+def where_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The fields of `Where` as flags."""
+    flags = [
+        jobid_flag("on all of its nodes."),
+        click.option(
+            "--hostfile",
+            metavar="F",
+            type=click.Path(path_type=Path),
+            help="Hosts, one a line, by ssh: on all of them.",
+        ),
+        click.option(
+            "--pbs", is_flag=True, help="On the nodes of this PBS job (PBS_NODEFILE), by mpiexec."
+        ),
+    ]
+    for flag in reversed(flags):
+        command = flag(command)
+    return target_flags(command)
+
+
+def answer(rows: Sequence[TracedRank]) -> str:
+    """The line that a node answers."""
+    return MARK + escape_hidden(msgspec.json.encode(rows).decode())
+
+
+def ask(
+    where: Where, arguments: Sequence[str], wait_s: float, say: Callable[[str], None]
+) -> list[TracedRank]:
+    """Rows of all nodes; who did not answer is said.
+
+    Raises:
+        LauncherError: the job is not there, or not ours.
+        BadInput, UsageError: the host file is none, or this is no PBS job.
+    """
+    from ...launchers.slurm import SlurmLauncher, parse_job
+    from ...launchers.verb_on_nodes import Everywhere, Target
+
+    words, patience_s = ["trace", *arguments, "--rows"], wait_s + _SPARE_S
+    if where.jobid:
+        outcomes = SlurmLauncher(*parse_job(where.jobid)).on_nodes(words, patience_s, say)
+    else:
+        words += ["--job", where.job] if where.job else []
+        words += ["--folder", str(where.folder)] if where.folder else []
+        outcomes = Everywhere(Target(hostfile=where.hostfile, pbs=where.pbs)).ask(
+            words, patience_s, say
+        )
+    rows: list[TracedRank] = []
+    for outcome in outcomes:
+        line = next((text for text in outcome.output.splitlines() if text.startswith(MARK)), None)
+        if line is None:
+            said = outcome.errors.strip().splitlines()
+            say(f"node {outcome.node} did not answer: {said[0] if said else 'the time was over'}")
+            continue
+        for row in msgspec.json.decode(line[len(MARK) :], type=list[TracedRank]):
+            row.node = outcome.node
+            rows.append(row)
+    return sorted(rows, key=lambda row: (row.rank, row.node))
+
+
+def follow(jobid: str, node: str, arguments: Sequence[str], say: Callable[[str], None]) -> None:
+    """Hand on what the sub-verb says on one node, until it ends there or nobody reads it here.
+
+    Raises:
+        LauncherError: the job is not there, or not ours; the node does not answer.
+    """
+    from ...launchers import gather
+    from ...launchers.line_stream import Stream
+    from ...launchers.slurm import ENDED, SlurmLauncher, parse_job
+
+    launcher = SlurmLauncher(*parse_job(jobid))
+    errors = ""
+    for command in launcher.on_node(node, ["trace", *arguments]):
+        errors = ""
+        with Stream(command, launcher.env) as stream:
+            for line in stream:
+                if line is None:
+                    pipes.pause(0)
+                elif line.is_output:
+                    pipes.say(line.text)
+                elif line.text.startswith(_SAID):
+                    say(line.text.removeprefix(_SAID))
+                else:
+                    errors += line.text + "\n"
+        if stream.code == 0:
+            return
+        if (
+            "Invalid generic resource" not in errors
+        ):  # a cluster without GPUs in its configuration does not know the word
+            break
+    if re.search(rf"{ENDED}|CANCELLED AT", errors):
+        say(f"the job ended on node {node}")
+        return
+    raise LauncherError(
+        f"node {node} tells no more: {gather.last_words(errors) or f'exit code {stream.code}'}"
+    )

@@ -1,0 +1,210 @@
+"""`hangdoctor trace tail`: the calls of one rank as they happen, and where it stands when none happen any more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from ...diagnosis.calls import main_tid
+from ...diagnosis.wording.terms import long_frame
+from ...errors import BadInput, NoRanksFound, UsageError
+from ...model.calls import CallTrace, Event
+from ...readers.calls import CallsReader, calls_path
+from ...text.ranges import format_ranks
+from .. import pipes
+from ..output import progress_to_stderr
+from . import nodes as trace_nodes
+from .target import Traced, TracedRank, again, find, jobid_flag, target_flags
+
+_POLL_S = 0.2
+_STATUS_S = 5.0  # for the nodes to say where the rank is
+_QUIET_S = 3.0  # without a call: then it is said where the rank is
+_SIGNS = {"call": ">", "return": "<", "exception": "!", "open": "=", "begin": "-"}
+_MAX_AT_ONCE = 20_000  # events between two looks; of more the last so many are shown
+
+
+@click.command("tail")
+@click.option("--rank", type=click.IntRange(0), required=True, metavar="R", help="Which rank.")
+@click.option(
+    "-n",
+    "--lines",
+    default=20,
+    show_default=True,
+    type=click.IntRange(0),
+    metavar="N",
+    help="Events from before.",
+)
+@click.option("--all-threads", is_flag=True, help="All threads of the rank, not the main one only.")
+@click.option("--no-wait", is_flag=True, help="End after those, do not wait for more.")
+@target_flags
+@jobid_flag("on whichever of its nodes the rank is.")
+def tail(
+    rank: int,
+    lines: int,
+    all_threads: bool,
+    no_wait: bool,
+    folder: Path | None,
+    job: str,
+    jobid: str | None,
+    local: bool,
+) -> None:
+    """The last calls of one rank, live, like tail -f; also while it hangs or after it died.
+
+    \b
+    > called    < returned    ! left by an exception    = was in it already when tracing began
+
+    Ends when the rank's process is gone, with Ctrl-C, or when nobody reads it any more (`| head`).
+    """
+    say = progress_to_stderr(False)
+    if jobid:
+        node = _node_of(
+            trace_nodes.ask(trace_nodes.Where(jobid=jobid), ["status"], _STATUS_S, say), rank, jobid
+        )
+        flags = [*(["--all-threads"] if all_threads else []), *(["--no-wait"] if no_wait else [])]
+        trace_nodes.follow(
+            jobid, node, ["tail", "--rank", str(rank), "-n", str(lines), *flags], say
+        )
+        return
+    _tail(_rank(find(folder, job, say), rank), lines, all_threads, no_wait)
+
+
+def _node_of(rows: list[TracedRank], rank: int, jobid: str) -> str:
+    """The node of a rank's newest process.
+
+    Raises:
+        NoRanksFound: no node knows of it.
+        UsageError: it was never traced.
+    """
+    own = [r for r in rows if r.rank == rank]
+    if not own:
+        there = format_ranks(sorted({r.rank for r in rows}))
+        help = f"There are: {there}." if there else "Start the job with: hangdoctor run"
+        raise NoRanksFound(f"no node of job {jobid} has a rank {rank} that carries the probe", help)
+    newest = max(own, key=lambda r: (r.process == "live", r.state != "never traced"))
+    if newest.state == "never traced" and not newest.note:
+        raise _never_traced(rank, f" --jobid {jobid}")
+    return newest.node
+
+
+def _tail(traced: Traced, lines: int, all_threads: bool, no_wait: bool) -> None:
+    view = _View(all_threads)
+    with CallsReader(calls_path(traced.box.path), {traced.box.owner}) as reader:
+        trace = reader.read_last(max(lines, 200))
+        seen = trace.written
+        view.begin(trace)
+        view.show(trace, trace.events, lines)
+        if no_wait or traced.box.status != "live":
+            _say_where(view, traced)
+            return
+        quiet, told = time.monotonic(), False
+        while True:
+            more = reader.read(since=max(seen, reader.written() - _MAX_AT_ONCE))
+            if more.written > seen:
+                if more.written - seen > _MAX_AT_ONCE:
+                    pipes.say(
+                        f"... {more.written - seen - _MAX_AT_ONCE:,} events more than can be shown ..."
+                    )
+                seen, quiet, told = more.written, time.monotonic(), False
+                view.show(more, more.events)
+            elif again([traced])[0].box.status != "live":
+                _say_where(view, traced)
+                return
+            elif time.monotonic() - quiet > _QUIET_S and not told:
+                _say_where(view, traced)
+                told = True
+            pipes.pause(_POLL_S)
+
+
+def _rank(ranks: list[Traced], rank: int) -> Traced:
+    """The rank's newest process.
+
+    Raises:
+        UsageError: it is not here, or was never traced.
+        BadInput: its file cannot be read.
+    """
+    own = [r for r in ranks if r.box.rank == rank]
+    if not own:
+        there = sorted({r.box.rank for r in ranks})
+        raise UsageError(
+            f"rank {rank} is not on this host", f"Here are: {', '.join(map(str, there))}."
+        )
+    traced = max(own, key=lambda r: r.box.created_s)
+    if traced.trouble:
+        raise BadInput(traced.trouble)
+    if traced.trace is None:
+        raise _never_traced(rank)
+    return traced
+
+
+def _never_traced(rank: int, where: str = "") -> UsageError:
+    return UsageError(
+        f"rank {rank} was never traced",
+        f"Switch it on: hangdoctor trace start{where} --follow PACKAGES",
+    )
+
+
+class _View:
+    """Prints events with the depth of their threads."""
+
+    def __init__(self, all_threads: bool) -> None:
+        self.all = all_threads
+        self.main = 0
+        self.stacks: dict[int, list[str]] = {}
+        self.last_s = 0.0
+
+    def begin(self, trace: CallTrace) -> None:
+        self.main = main_tid(trace)
+        self.stacks = {}
+
+    def show(self, trace: CallTrace, events: list[Event], last: int | None = None) -> None:
+        rows = list(self._rows(trace, events))
+        for row in rows if last is None else rows[len(rows) - min(last, len(rows)) :]:
+            pipes.say(row)
+
+    def _rows(self, trace: CallTrace, events: list[Event]) -> Iterator[str]:
+        for event in events:
+            if event.kind == "begin":
+                self.stacks.clear()
+                yield f"{self._clock(trace, event)} - tracing switched on"
+                continue
+            thread = trace.threads[event.thread]
+            if not self.all and thread.tid != self.main:
+                continue
+            name = long_frame(trace.functions[event.function])
+            stack = self.stacks.setdefault(thread.tid, [])
+            if event.kind in ("call", "open"):
+                depth = len(stack)
+                stack.append(name)
+            else:
+                while stack and name in stack and stack.pop() != name:
+                    pass
+                depth = len(stack)
+            self.last_s = trace.at_s(event)
+            who = f"{thread.name[:14]:<14} " if self.all else ""
+            yield f"{self._clock(trace, event)} {who}{'  ' * min(depth, 30)}{_SIGNS[event.kind]} {name}"
+
+    def _clock(self, trace: CallTrace, event: Event) -> str:
+        at = trace.at_s(event)
+        return time.strftime("%H:%M:%S", time.localtime(at)) + f".{int(at % 1 * 1e6):06d}"
+
+
+def _say_where(view: _View, traced: Traced) -> None:
+    """On stderr: how long ago the last call was and what the rank is still in, as far as it was recorded."""
+    now = again([traced])[0]
+    stack = view.stacks.get(view.main, [])
+    inside = f"; in {' > '.join(stack[-4:])}" if stack else ""
+    ago = (
+        f"last call {max(0.0, time.time() - view.last_s):.0f} s ago"
+        if view.last_s
+        else "no call recorded"
+    )
+    state = {"live": "", "dead": " (the process is gone)"}.get(now.box.status, "")
+    off = (
+        ""
+        if now.trace is None or now.trace.state == "tracing"
+        else f" [tracing: {now.trace.state.replace('_', ' ')}]"
+    )
+    pipes.say(f"hangdoctor: rank {traced.box.rank}{state}: {ago}{inside}{off}", err=True)

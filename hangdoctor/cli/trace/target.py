@@ -1,0 +1,184 @@
+"""Which ranks of this host the sub-verbs of `trace` mean, and what their rings say."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from msgspec import Struct
+
+from ...errors import BadInput, NoRanksFound
+from ...model.calls import CallTrace
+from ...readers import blackbox
+from ...readers.blackbox import BlackBox
+from ...readers.calls import CallsReader, calls_path
+
+_START_S = 60.0  # within which the ranks of one run come up
+_NO_BOX = "Call tracing needs the probe in the ranks: start the job with `hangdoctor run -- CMD` (or import hangdoctor.probe)."
+
+
+class Traced(Struct):
+    """A rank on this host: its black box, and its ring if it was ever traced."""
+
+    box: BlackBox
+    trace: CallTrace | None
+    trouble: str = ""  # why the ring cannot be read
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.box.path).parent
+
+
+def target_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--local, --job, --folder."""
+    flags = [
+        click.option(
+            "--local",
+            is_flag=True,
+            help="Ranks of this user on this host (the default; root: of everybody).",
+        ),
+        click.option(
+            "--job",
+            default="",
+            metavar="KEY",
+            help="Which job, where a host runs several; otherwise the newest.",
+        ),
+        click.option(
+            "--folder",
+            metavar="DIR",
+            type=click.Path(path_type=Path),
+            help="The job's HANGDOCTOR_DIR.",
+        ),
+    ]
+    for flag in reversed(flags):
+        command = flag(command)
+    return command
+
+
+def jobid_flag(where: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """--jobid: a Slurm job's nodes in place of this host."""
+    return click.option("--jobid", metavar="J[.STEP]", help=f"A running Slurm job: {where}")
+
+
+def find(folder: Path | None, job: str, say: Callable[[str], None]) -> list[Traced]:
+    """The ranks of one job on this host, by rank; dead ones too, as long as no newer process of theirs is there.
+
+    Raises:
+        NoRanksFound: no rank with the probe.
+    """
+    found = {
+        b.path: b
+        for where in ([folder] if folder else [None, *_named_folders()])
+        for b in blackbox.find_boxes(where)
+    }
+    boxes = [b for b in found.values() if b.status != "stale"]
+    chosen = {name: _present(of) for name, of in blackbox.jobs_named(job, boxes).items()}
+    if not chosen:
+        where = f" in {folder}" if folder else " on this host"
+        raise NoRanksFound(
+            f"no rank{f' of job {job}' if job else ''} that carries the probe was found{where}",
+            f"There are: {', '.join(sorted({b.job for b in boxes}))}." if boxes else _NO_BOX,
+        )
+    best = max(
+        chosen,
+        key=lambda k: (
+            any(b.status == "live" for b in chosen[k]),
+            max(b.created_s for b in chosen[k]),
+        ),
+    )
+    if len(chosen) > 1:
+        say(
+            f"job {best} is taken, the newest; also here: {', '.join(sorted(set(chosen) - {best}))} (--job KEY)"
+        )
+    return [_traced(b) for b in sorted(chosen[best], key=lambda b: (b.rank, b.created_s))]
+
+
+def _present(boxes: list[BlackBox]) -> list[BlackBox]:
+    """Without what an earlier run under the same name left; ranks of one run may have a folder each."""
+    live = [b.created_s for b in boxes if b.status == "live"]
+    began = min(live) if live else max(b.created_s for b in boxes)
+    return [b for b in boxes if b.status == "live" or b.created_s > began - _START_S]
+
+
+def _named_folders() -> list[Path]:
+    """Folders that processes of this host name in HANGDOCTOR_DIR, as far as they may be read."""
+    named = {os.environ.get("HANGDOCTOR_DIR", "")}
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            data = path.read_bytes()
+        except OSError:
+            continue  # another user's, or gone
+        for entry in data.split(b"\0"):
+            if entry.startswith(b"HANGDOCTOR_DIR="):
+                named.add(
+                    str(blackbox.named_folder(os.fsdecode(entry[15:]), int(path.parent.name)))
+                )
+    return sorted(Path(name) for name in named if name and Path(name).is_dir())
+
+
+def _traced(box: BlackBox) -> Traced:
+    try:
+        with CallsReader(calls_path(box.path), {box.owner}) as reader:
+            return Traced(box, reader.summary())
+    except FileNotFoundError:
+        return Traced(box, None)
+    except BadInput as error:
+        return Traced(box, None, str(error))
+
+
+def again(ranks: Sequence[Traced]) -> list[Traced]:
+    """The same ranks as they are now."""
+    return [_traced(r.box) for r in ranks]
+
+
+class TracedRank(Struct):
+    """One rank in a few numbers and words; times in seconds before now, -1 where nothing was recorded."""
+
+    rank: int
+    pid: int
+    process: str  # live or dead
+    state: str = "never traced"
+    obeyed: bool = False  # the request that was asked about
+    events: int = 0
+    follow: str = ""
+    ignore: str = ""
+    unseen: str = ""  # of the names that are followed, those that the rank has not imported
+    variant: str = ""  # extension or python
+    from_iteration: int = -1
+    reaches_back_s: float = -1.0
+    last_call_s: float = -1.0
+    note: str = ""
+    node: str = ""
+
+
+def row_of(rank: Traced, serial: int = 0) -> TracedRank:
+    """What a rank's ring says; `obeyed` is about the request with this serial number."""
+    trace, box = rank.trace, rank.box
+    row = TracedRank(box.rank, box.pid, box.status, note=rank.trouble or box.note)
+    if trace is None:
+        return row
+    row.state, row.events, row.obeyed = (
+        trace.state.replace("_", " "),
+        trace.written,
+        trace.request >= serial,
+    )
+    row.follow, row.ignore = ",".join(trace.follow), ",".join(trace.ignore)
+    row.unseen = ",".join(trace.unseen)
+    row.variant, row.from_iteration = (
+        "python" if trace.python else "extension",
+        trace.from_iteration,
+    )
+    row.note = trace.note or row.note
+    try:
+        with CallsReader(calls_path(box.path), {box.owner}) as reader:
+            newest, oldest = reader.read(last=1), reader.read_oldest()
+    except (FileNotFoundError, BadInput):  # its rank has ended meanwhile, and taken it away
+        return row
+    if newest.events:
+        row.last_call_s = round(max(0.0, newest.read_s - newest.base_ns / 1e9), 2)
+    if oldest.events:
+        row.reaches_back_s = round(max(0.0, oldest.read_s - oldest.base_ns / 1e9), 2)
+    return row

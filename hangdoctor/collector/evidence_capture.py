@@ -1,0 +1,80 @@
+"""A capture on evidence: begun before the pause is a stall, and held until it is one.
+
+When the job goes on before, or a node that was silent speaks again, the capture is dropped: no
+incident, one line in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ..model.capture import JobCapture
+from ..watch.stall_evidence import Hearing
+from ..watch.stall_watch import StallWatch, Suspicion
+from .instructions import Node
+
+_SILENT_S = 2.5  # an agent whose ranks stand still reports each second
+_SILENT_VIA_S = 5.0  # ... and a collector between us every two
+_FRESH_S = 1.8
+_FRESH_VIA_S = 3.8
+_LOOK_S = 0.9  # between the last progress and a report that shows that there was no more
+
+
+class Early:
+    """At most one capture on evidence, from the suspicion to the verdict or to its end."""
+
+    def __init__(self) -> None:
+        self.suspicion: Suspicion | None = None
+        self.held: JobCapture | None = None
+        self.id = ""  # of its round
+        self.silent: tuple[str, ...] = ()  # nodes, when it began
+        self.begun = 0.0
+
+    def begin(self, suspicion: Suspicion, id: str, hearing: Hearing, now: float) -> None:
+        """The round with this id was begun on evidence."""
+        self.suspicion, self.id, self.held = suspicion, id, None
+        self.silent, self.begun = hearing.nodes, now
+
+    def end(self) -> None:
+        """It is concluded, or dropped."""
+        self.suspicion, self.held, self.id = None, None, ""
+
+    def is_void(self, watchdog: StallWatch, nodes: Mapping[str, Node]) -> bool:
+        """Whether what it rests on is no more."""
+        if self.suspicion is None or watchdog.goes_on(self.suspicion):
+            return True
+        return any(n in nodes and nodes[n].heard > self.begun for n in self.silent)
+
+    def is_due(self, watchdog: StallWatch, nodes: Iterable[Node]) -> bool:
+        """Whether the capture is here and the pause was long enough, by what nodes have said."""
+        if self.suspicion is None or self.held is None:
+            return False
+        # Until the newest report nothing had moved; what was since then is still on its way.
+        heard = max((n.heard for n in nodes), default=0.0)
+        return heard - watchdog.last_event >= self.suspicion.commit_s
+
+
+def hearing(nodes: Iterable[Node], ranks: int, last_event: float, now: float) -> Hearing:
+    """How well all nodes are heard.
+
+    `ranks` is how many are known, `last_event` the job's last progress.
+    """
+    silent: list[Node] = []
+    heard, fresh, world = 0, True, 0
+    for node in nodes:
+        world = max(world, node.world_size)
+        if node.left or all(node.ranks.values()):
+            continue
+        quiet = now - node.heard
+        if quiet > (_SILENT_VIA_S if node.via else _SILENT_S):
+            silent.append(node)
+            continue
+        heard += 1
+        late = quiet > (_FRESH_VIA_S if node.via else _FRESH_S)
+        fresh = fresh and not late and node.heard >= last_event + _LOOK_S
+    return Hearing(
+        complete=ranks >= world,
+        fresh=fresh and heard > len(silent),
+        silent=frozenset(r for n in silent for r, over in n.ranks.items() if not over),
+        nodes=tuple(n.name for n in silent),
+    )

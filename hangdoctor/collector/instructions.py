@@ -1,0 +1,107 @@
+"""What the collector's core keeps of each node, and the instructions that it gives."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from ..model.capture import JobCapture
+from ..transport.messages import FromCollector
+
+
+class Settings(Struct, frozen=True):
+    interval_s: float = 1.0
+    settle_s: float = 1.0
+    capture_s: float = 6.0  # what an agent gets for its capture
+    patience_s: float = 2.0  # beyond that, for the way
+    silent_s: float = 5.0  # not heard for so long: silent
+    keep_ops: int = 80  # of a rank in a capture
+    keep_all_ops: int = 400_000  # of all ranks together: a large job sends fewer of each
+    strikes: int = 10  # bad messages before a peer is cut off
+    rate: float = 200.0  # messages a second that one peer may send for long
+    burst: float = 2000.0
+    max_nodes: int = 16_384
+    max_peers: int = 40_000
+
+
+class Counters(Struct):
+    """What the collector refused or lost, for people and for `collect`'s last line."""
+
+    malformed: int = 0
+    other_protocol: int = 0
+    unknown: int = 0
+    flooded: int = 0
+    cut_off: int = 0
+    reports: int = 0
+    incidents: int = 0
+    false_alarms: int = 0
+    messages: int = 0
+    bytes: int = 0
+    dropped: int = 0  # captures on evidence that came to nothing
+
+
+_COUNTED = {
+    "incidents": ("incident", "incidents"), "false_alarms": ("false alarm", "false alarms"), "reports": ("report", "reports"),
+    "malformed": ("malformed message", "malformed messages"),
+    "other_protocol": ("message of another protocol", "messages of another protocol"),
+    "unknown": ("message of an unknown peer", "messages of unknown peers"),
+    "flooded": ("message too many", "messages too many"), "cut_off": ("peer cut off", "peers cut off"),
+}  # fmt: skip
+
+
+def farewell(counters: Counters, keys_refused: int) -> str:
+    """What a collector has to say at its end: all that is not zero."""
+    counts = [(getattr(counters, name), *words) for name, words in _COUNTED.items()]
+    counts.append((keys_refused, "unknown key refused", "unknown keys refused"))
+    told = [f"{number} {one if number == 1 else many}" for number, one, many in counts if number]
+    return f"ended: {', '.join(told)}" if told else "ended; no agent has reported"
+
+
+class Position(Struct):
+    """How far the reports of one agent are kept; survives a restart of the collector."""
+
+    node: str = ""
+    seq: int = 0
+    received: int = 0
+    lost: int = 0  # dropped on the node because its spool was full
+    doubled: int = 0  # came again and were not counted again
+
+
+class Node(Struct):
+    """One node: its agent of now, and what it said last."""
+
+    name: str
+    peer: bytes
+    agent: str
+    heard: float
+    job: str = ""
+    world_size: int = 0
+    ranks: dict[int, bool] = {}  # rank -> its process is over
+    left: bool = False
+    via: str = ""  # the collector of the tree that it is behind
+
+
+class Send(Struct, frozen=True):
+    peer: bytes
+    message: FromCollector
+
+
+class Log(Struct, frozen=True):
+    text: str
+
+
+class Remember(Struct, frozen=True):
+    """Keep positions and rhythm as they are now, then send these: what cannot be kept is not acknowledged, and is said again."""
+
+    acks: list[Send]
+
+
+class Conclude(Struct, frozen=True):
+    """Diagnose this capture and keep it; then call `concluded`."""
+
+    id: str
+    capture: JobCapture
+    reason: str
+    early: bool = False  # on evidence: whatever is no hang is not kept
+
+
+Instruction = Send | Log | Remember | Conclude

@@ -1,0 +1,158 @@
+"""What holds a rank that is outside of all communication, as far as its process shows: a child, a
+file, a lock, a person.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+
+from ..model.capture import Frame, Process, ThreadSample
+from . import findings as f
+from .findings import Clue, Holding
+from .view import RankView, all_states
+
+_DEBUGGERS = re.compile(
+    r"(?:^|/)(?:(i?pdb|pudb)(?:/|\.py$)|IPython/.*debugger\.py$|(?:debugpy|pydevd)/)"
+)
+_ON_FILE = re.compile(r"^(\w+)\((\d+) -> (.*)\)$", re.S)
+_LOCK = re.compile(r"\bwith\b|\.acquire\(|\.wait\(|\.join\(|\.get\(|\.result\(")
+_PROBE = re.compile(r"hangdoctor/probe/|multiprocessing/queues\.py")
+_COMMAND = 80  # characters of a child's command line
+_WRITES = frozenset({"write", "writev", "pwrite64", "sendto", "sendmsg"})
+_LOCKS = frozenset({"flock", "fcntl"})
+_FIFO_WAITS = frozenset({"wait_for_partner", "fifo_open"})
+
+
+def find(view: RankView) -> Holding | None:
+    """The nearest reason that the capture holds; None where the rank gets on, or nothing but its
+    stack shows one.
+    """
+    if view.motion in ("moved", "looping", "running"):
+        return None
+    for look in _LOOKS:
+        held = look(view)
+        if held is not None:
+            return held
+    return None
+
+
+def clues(held: Holding | None, view: RankView) -> list[Clue]:
+    """Evidence that belongs to the reason and is not shown elsewhere: the other threads of a rank
+    that waits for a lock.
+    """
+    if isinstance(held, f.OnLock) and held.threads:
+        return [Clue("stack", (view.rank,), f.Threads(held.threads))]
+    return []
+
+
+def _debugger(view: RankView) -> Holding | None:
+    for frame in reversed(view.path):
+        match = _DEBUGGERS.search(frame.file)
+        if match is not None:
+            return f.Debugger(match[1] or "a debugger")
+    return None
+
+
+def _file_call(view: RankView) -> tuple[str, str, str] | None:
+    """(system call, descriptor, path) that the rank is blocked in."""
+    match = _ON_FILE.match(view.thread.syscall) if view.thread is not None else None
+    return (match[1], match[2], match[3]) if match is not None else None
+
+
+def _typed_input(view: RankView) -> Holding | None:
+    target = _file_call(view)
+    code = view.path[-1].code if view.path else ""
+    standard = target is not None and target[:2] == ("read", "0")
+    return f.TypedInput() if standard or re.search(r"\binput\(", code) else None
+
+
+def failed_child(view: RankView) -> Holding | None:
+    """A child that ended badly or is stopped: what its parent waits for will not come."""
+    target = _file_call(view)
+    if target is not None and target[0] in _LOCKS:
+        return None  # it waits for a file's lock, whatever became of its children
+    for child in view.capture.children:
+        state = child.samples[-1].state if child.samples else ""
+        if state == "Z" and child.exit_code:
+            return f.ChildEnded(child.pid, f.End(child.exit_code))
+        if all_states(child, "Tt"):
+            return f.ChildStopped(child.pid, child.tracer)
+    return None
+
+
+def _child(view: RankView) -> Holding | None:
+    """A living child that it waits for."""
+    call = view.thread.syscall if view.thread is not None else ""
+    living = [c for c in view.capture.children if not c.gone and c.ppid in (0, view.pid)]
+    if not living or (view.place.kind != "child" and call not in ("wait4", "waitid")):
+        return None
+    child = living[-1]
+    command = shlex.join(child.argv)[:_COMMAND] or child.name
+    frame, blocked = _where(child)
+    by_subprocess = any(frame.file.endswith("/subprocess.py") for frame in view.path)
+    return f.OnChild(child.pid, command, frame, blocked, by_subprocess)
+
+
+def _where(process: Process) -> tuple[Frame | None, str]:
+    """The frame that a process is in, or else the system call."""
+    last = process.samples[-1] if process.samples else None
+    main = (
+        next((t for t in last.threads if t.frames or t.syscall), None) if last is not None else None
+    )
+    if last is None or main is None:
+        return None, ""
+    if main.frames:
+        return main.frames[0], ""
+    return None, main.syscall if last.state in ("S", "D") else ""
+
+
+def _file(view: RankView) -> Holding | None:
+    """What is behind the descriptor of the call that it is blocked in."""
+    if view.thread is not None and view.thread.wchan in _FIFO_WAITS:
+        return f.OnFifo()
+    target = _file_call(view)
+    if target is None:
+        return None
+    call, number, path = target
+    return f.OnDescriptor(call, number, path, writes=call in _WRITES, locks=call in _LOCKS)
+
+
+def _lock(view: RankView) -> Holding | None:
+    """Who holds a lock of threads cannot be read; what the other threads do shows it to a person."""
+    thread = view.thread
+    if thread is None or thread.syscall != "futex" or not view.path:
+        return None
+    inner = view.path[-1]
+    if not (_LOCK.search(inner.code) or inner.file.endswith("/threading.py")):
+        return None
+    others = _other_threads(view, thread)
+    return f.OnLock(tuple((t.name or str(t.tid), _own(t)) for t in others))
+
+
+def _other_threads(view: RankView, own: ThreadSample) -> list[ThreadSample]:
+    with_stacks = (
+        s.threads for s in reversed(view.capture.samples) if any(t.frames for t in s.threads)
+    )
+    threads = next(with_stacks, [])
+    others = [t for t in threads if t.tid != own.tid and t.frames]
+    return [t for t in others if not any(_PROBE.search(frame.file) for frame in t.frames)]
+
+
+def _own(thread: ThreadSample) -> Frame:
+    """The frame of a thread that says most: the innermost outside of Python's own threading."""
+    return next(
+        (frame for frame in thread.frames if not frame.file.endswith("threading.py")),
+        thread.frames[0],
+    )
+
+
+_LOOKS: tuple[Callable[[RankView], Holding | None], ...] = (
+    _debugger,
+    _typed_input,
+    failed_child,
+    _child,
+    _file,
+    _lock,
+)

@@ -1,0 +1,152 @@
+"""Which ranks make up a group, and what the group is to its members."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from ...model.layout import Layout
+from ...model.operations import Group, RankOps
+from ..findings import GroupRef
+
+_NAMES = {
+    "tp": ("tp", "tensor", "model_parallel", "tensor_model_parallel"),
+    "dp": ("dp", "data", "data_parallel"),
+    "pp": ("pp", "pipe", "pipeline", "pipeline_model_parallel"),
+    "world": ("world", "default_pg", "default"),
+}
+_AXIS_OF_NAME = {name: axis for axis, names in _NAMES.items() for name in names}
+
+
+def axis_of_name(name: str) -> str:
+    """tp, dp, pp or world for the names that frameworks give these groups, else ""."""
+    return _AXIS_OF_NAME.get(name.lower().removesuffix("_group"), "")
+
+
+Role = tuple[int | str, ...]
+
+
+class GroupTable:
+    """All groups of a job, by uid.
+
+    Members come from the first rank that lists them; else they are the ranks that know the uid,
+    completed by the layout where it has a group around them; `inferred` holds the uids for which it
+    had to be so.
+    """
+
+    def __init__(self, ops: Iterable[RankOps], world_size: int, layout: Layout | None) -> None:
+        self.world_size = world_size
+        self.layout = layout
+        self.inferred: set[str] = set()
+        self._groups: dict[str, Group] = {}
+        self._members: dict[str, Sequence[int]] = {}
+        self._roles: dict[str, Role] = {}
+        self._axes: dict[str, str] = {}
+        self._of_rank: dict[int, list[str]] | None = None
+        self._ordinals: dict[str, int] | None = None
+        unlisted: dict[str, set[int]] = {}
+        for rank_ops in ops:
+            self._read(rank_ops, unlisted)
+        for uid, known in unlisted.items():
+            if uid not in self._members:
+                self._members[uid] = self._infer(uid, known)
+                self.inferred.add(uid)
+
+    def _read(self, rank_ops: RankOps, unlisted: dict[str, set[int]]) -> None:
+        groups, members = self._groups, self._members
+        for group in rank_ops.groups:
+            uid = group.uid
+            if uid not in groups or (group.name and not groups[uid].name):
+                groups[uid] = group
+            if uid in members:
+                continue
+            if group.ranks:
+                members[uid] = group.ranks
+            else:
+                unlisted.setdefault(uid, set()).add(rank_ops.rank)
+
+    def _infer(self, uid: str, known: set[int]) -> Sequence[int]:
+        axis = axis_of_name(self._groups[uid].name)
+        if axis == "world":
+            return range(self.world_size)
+        if self.layout is not None and axis:
+            around = self.layout.group(axis, min(known))
+            if known <= set(around):
+                return around
+        return sorted(known)
+
+    def members(self, uid: str, rank: int) -> Sequence[int]:
+        """Members of the group; the whole job where it is not known (`rank` took part in it)."""
+        found = self._members.get(uid)
+        if found is None:
+            self.inferred.add(uid)
+            found = self._members[uid] = range(self.world_size) if self.world_size else [rank]
+        return found
+
+    def of_rank(self, rank: int) -> list[str]:
+        """Groups that a rank is in, also one that cannot tell."""
+        if self._of_rank is None:
+            self._of_rank = {}
+            for uid, ranks in self._members.items():
+                for member in ranks:
+                    self._of_rank.setdefault(member, []).append(uid)
+        return self._of_rank.get(rank, [])
+
+    def axis(self, uid: str) -> str:
+        """tp, dp, pp, world, or "" where the group is something else."""
+        found = self._axes.get(uid)
+        if found is None:
+            found = self._axes[uid] = self._find_axis(uid)
+        return found
+
+    def _find_axis(self, uid: str) -> str:
+        group = self._groups.get(uid)
+        name = axis_of_name(group.name) if group else ""
+        ranks = self._members.get(uid, ())
+        if len(ranks) == self.world_size and self.world_size > 1 and name not in ("tp", "dp", "pp"):
+            return "world"
+        if name:
+            return name
+        if self.layout is not None and len(ranks) > 1:
+            for axis in ("tp", "dp", "pp"):
+                if len(ranks) == getattr(self.layout, axis) and sorted(ranks) == self.layout.group(
+                    axis, min(ranks)
+                ):
+                    return axis
+        return ""
+
+    def role(self, uid: str) -> Role:
+        """What the group is to its members: equal for corresponding groups of different replicas."""
+        found = self._roles.get(uid)
+        if found is None:
+            ranks = self._members.get(uid, ())
+            strides = {b - a for a, b in pairwise(ranks)} if len(ranks) <= 4096 else {0}
+            stride = strides.pop() if len(strides) == 1 else -1
+            found = self._roles[uid] = (len(ranks), stride, self.axis(uid), self._ordinal(uid))
+        return found
+
+    def _ordinal(self, uid: str) -> int:
+        """0 for the first group of a member set, 1 for the second: equal sets are told apart by
+        their order.
+        """
+        if self._ordinals is None:
+            self._ordinals = {}
+            seen: dict[tuple[int, ...], int] = {}
+            for other, ranks in self._members.items():
+                if isinstance(ranks, range):
+                    continue
+                members = tuple(ranks)
+                self._ordinals[other] = seen[members] = seen.get(members, -1) + 1
+        return self._ordinals.get(uid, 0)
+
+    def name(self, uid: str) -> str:
+        """Short name for the report's `group` field."""
+        group = self._groups.get(uid)
+        return self.axis(uid) or (group.name if group and group.name else uid)
+
+    def ref(self, uid: str) -> GroupRef:
+        """The group as findings name it."""
+        group = self._groups.get(uid)
+        return GroupRef(
+            self.axis(uid), group.name if group else "", tuple(self._members.get(uid, ()))
+        )

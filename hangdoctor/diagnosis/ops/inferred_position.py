@@ -1,0 +1,100 @@
+"""Where a rank of which nothing is known must be, from what its peers did with it.
+
+What a known peer completed with it, it has passed; what a known peer waits in for it, it has not
+reached. A rank of the same role tells which calls lie between. At the first of those for which
+another rank is missing too, it may wait; if there is none, it waits for no rank.
+"""
+
+from __future__ import annotations
+
+from ...model.layout import Layout
+from ...model.operations import STORE, Operation
+from .keys import P2P_NAMES, Key, key_of
+from .roles import references
+from .scene import Scene
+from .waits import Instance
+
+_FAR = 4096  # calls between what a silent rank has passed and has not reached; beyond, no guess
+
+
+def likely_waits(
+    scene: Scene,
+    layout: Layout | None,
+    rank: int,
+    missed: list[Instance],
+    present: dict[Key, set[int]],
+) -> set[int] | None:
+    """Ranks that a silent one may wait for, empty where it waits for no rank, None where that cannot
+    be known.
+    """
+    if layout is None or not missed:
+        return None
+    ahead = {i.key for i in missed}
+    for other, _ in references(scene, layout, rank, set()):
+        keys = _program_of(scene, rank, other)
+        ends = [n for n, key in enumerate(keys) if key in ahead]
+        if ends:
+            return _first_held(scene, rank, keys[: min(ends)][-_FAR:], present)
+    return None
+
+
+def _program_of(scene: Scene, rank: int, other: int) -> list[Key]:
+    """What `other` did, as if `rank` had done it in its own groups."""
+    groups = _own_groups(scene, rank)
+    keys: list[Key] = []
+    for op in scene.ops[other].operations:
+        group = groups.get(
+            (
+                scene.groups.role(op.group),
+                op.group if rank in scene.groups.members(op.group, other) else "",
+            )
+        )
+        group = group or groups.get((scene.groups.role(op.group), ""))
+        if group is not None and op.op not in STORE:
+            keys.append(key_of(_moved(op, group, rank - other), rank))
+    return keys
+
+
+def _own_groups(scene: Scene, rank: int) -> dict[object, str]:
+    found: dict[object, str] = {}
+    for uid in scene.groups.of_rank(rank):
+        found[(scene.groups.role(uid), uid)] = uid
+        found[(scene.groups.role(uid), "")] = uid
+    return found
+
+
+def _moved(op: Operation, group: str, distance: int) -> Operation:
+    if op.op not in P2P_NAMES:
+        return Operation(group, op.seq, op.op)
+    return Operation(group, op.seq, op.op, peer=op.peer + distance)
+
+
+def _first_held(scene: Scene, rank: int, keys: list[Key], present: dict[Key, set[int]]) -> set[int]:
+    begin = 0
+    for n in range(len(keys) - 1, -1, -1):
+        if _proven(scene, rank, keys[n]):
+            begin = n + 1
+            break
+    for key in keys[begin:]:
+        there = present.get(key, set())
+        missing = {
+            r
+            for r in scene.members(key, rank)
+            if r != rank and r not in there and not _reached(scene, r, key)
+        }
+        if missing:
+            known = {r for r in missing if scene.known(r)}
+            return known or missing
+    return set()
+
+
+def _proven(scene: Scene, rank: int, key: Key) -> bool:
+    """Whether a peer has completed the operation, so that the rank has been at it."""
+    return any(
+        r != rank and scene.known(r) and scene.completed(r).get(key.counter, -1) >= key.number
+        for r in scene.members(key, rank)
+    )
+
+
+def _reached(scene: Scene, rank: int, key: Key) -> bool:
+    return rank in scene.ops and scene.passed(rank, key)

@@ -1,0 +1,93 @@
+"""Recorders that leave sends and receives out: gloo's.
+
+There, a rank that waits for its neighbour stage looks as if it were outside of every operation. The
+ranks of one tensor-parallel group go through the pipeline side by side: where none of them misses
+another, the whole group waits for the same neighbour. Such ranks are no culprits while anything
+else explains the wait.
+"""
+
+from __future__ import annotations
+
+from ..confidence import Ground, Limit, limited, sure
+from ..findings import Against, Finding, OneOf, Why
+from .facts import nodes_of
+from .lone_culprit import Sink
+from .roles import working_layout
+from .scene import Scene
+from .waits import Instance
+
+_SHOWN = 8  # pieces of evidence
+
+
+def transfers_unseen(scene: Scene) -> bool:
+    """Whether all that is known are dumps of gloo's recorder."""
+    return all(o.source == "flight_recorder" and not o.runs_ahead for o in scene.ops.values())
+
+
+def one_of_them(scene: Scene, found: list[Finding]) -> list[Finding]:
+    """Several ranks outside of all recorded operations: one may wait for another in a transfer that
+    was not recorded.
+    """
+    idle = [c for c in found if c.kind == "not_entered"]
+    if not idle or not transfers_unseen(scene):
+        return found
+    if len({r for c in idle for r in c.ranks}) == 1:
+        only = idle[0]
+        only.confidence = limited(only.confidence, Limit.UNRECORDED_TRANSFER)
+        only.against.append(Against("p2p_unmatched", tuple(only.ranks), Why.UNRECORDED_TRANSFER))
+        return found
+    return [_joined(scene, idle), *(c for c in found if c.kind != "not_entered")]
+
+
+def _joined(scene: Scene, idle: list[Finding]) -> Finding:
+    unseen = tuple(r for r in range(scene.world_size) if not scene.known(r))
+    ranks = sorted({r for c in idle for r in c.ranks}.union(unseen))
+    return Finding(
+        kind="not_entered",
+        ranks=ranks,
+        story=OneOf(unseen),
+        confidence=sure(Ground.ONE_OF_THEM),
+        nodes=nodes_of(scene, ranks),
+        where=idle[0].where,
+        waiters=idle[0].waiters,
+        clues=[e for c in idle for e in c.clues][:_SHOWN],
+        against=[Against("p2p_unmatched", tuple(ranks), Why.TRANSFER_NOT_IN_DUMPS)],
+    )
+
+
+def without_transfers(scene: Scene, alone: list[Sink], others: bool) -> list[Sink]:
+    """`alone` without the ranks that most likely wait in a transfer; `others`: something else
+    explains the wait already.
+    """
+    if not alone or not transfers_unseen(scene):
+        return alone
+    layout = working_layout(scene)
+    if layout is None or layout.pp < 2:
+        return alone
+    groups = {s.rank: set(layout.group("tp", s.rank)) for s in alone}
+    sure_ones = [s for s in alone if _missed_by_neighbour(s, groups[s.rank])]
+    if not sure_ones:
+        return [] if others else alone
+    return [s for s in alone if s in sure_ones or not groups[s.rank] <= groups.keys()]
+
+
+def unheard(scene: Scene, alone: list[Sink]) -> dict[int, list[Instance]]:
+    """Ranks without a dump, with what waits around them: they explain more than a transfer that was
+    not seen.
+
+    Those that the operations of these sinks lack too, else all: chains of transfers lead anywhere.
+    """
+    around = list({id(i): i for s in alone for i in s.instances}.values())
+    found: dict[int, list[Instance]] = {}
+    for instance in around:
+        for rank in instance.unknown:
+            found.setdefault(rank, []).append(instance)
+    return found or {r: around for r in range(scene.world_size) if around and not scene.known(r)}
+
+
+def _missed_by_neighbour(sink: Sink, neighbours: set[int]) -> bool:
+    return any(
+        neighbours & set(i.waiters)
+        for i in sink.instances
+        if len(i.present) + len(i.absent) <= len(neighbours)
+    )

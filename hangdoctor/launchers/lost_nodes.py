@@ -1,0 +1,115 @@
+"""Which nodes need not be waited for any more, decided from what is known; no I/O.
+
+A node is given up where its agent has not started, knocking shows again and again that the node or its service is not
+there, all others have reported, and a node that did start its agent answers the same knock: else the knock proves nothing.
+A node that answers the knock is waited for until the deadline, however slow it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from ..text.ranges import format_hosts
+from .knock import KNOCK_S, Door, Knocker, Presence
+
+_LATE_S = (
+    0.7  # after the start of its command: then a node whose agent has not started is knocked at
+)
+_CONTROLS = 2  # nodes that are there, knocked at to see whether a knock can be answered at all
+_MULTIPLE = (
+    4.0  # a node may take so many times as long to start its agent as the slowest of the others
+)
+_STUCK_S = (
+    3 * KNOCK_S
+)  # its kernel answers and its service does not: it may be short of memory or of processors
+_ENOUGH_S: dict[Presence, float] = {"gone": 0.9 * KNOCK_S, "closed": KNOCK_S, "stuck": _STUCK_S}
+
+
+class Standing(Struct):
+    """How far one node is. Seconds count from the start of its command."""
+
+    node: str
+    age_s: float
+    started_s: float | None = None  # when its agent said that it is there
+    reported_s: float | None = None  # when its report was whole, or its command ended by itself
+
+
+class Watch:
+    """Knocks at the late and says who is lost."""
+
+    def __init__(self, knocker: Knocker) -> None:
+        self.knocker = knocker
+
+    def lost(self, standings: Sequence[Standing]) -> dict[str, str]:
+        """{node: why} of those that need not be waited for; `standings` has every node of the job."""
+        late = [s for s in standings if is_late(s)]
+        controls = [s.node for s in standings if s.started_s is not None][:_CONTROLS]
+        if not late or not controls:
+            return {}
+        for node in (*controls, *(s.node for s in late)):
+            if node not in controls or self.knocker.door(node).presence != "alive":
+                self.knocker.ask(node)
+        doors = {s.node: self.knocker.door(s.node) for s in late} | {
+            c: self.knocker.door(c) for c in controls
+        }
+        return decide(standings, doors)
+
+
+def is_late(standing: Standing) -> bool:
+    """Whether its agent should have started by now."""
+    return standing.started_s is None and standing.reported_s is None and standing.age_s >= _LATE_S
+
+
+def decide(standings: Sequence[Standing], doors: Mapping[str, Door]) -> dict[str, str]:
+    """The lost nodes and why, by what knocking has shown; none as long as any other node may still report."""
+    there = [s for s in standings if s.started_s is not None]
+    if not any(door.presence == "alive" for s in there if (door := doors.get(s.node)) is not None):
+        return {}
+    slowest = max(s.started_s or 0.0 for s in there)
+    found: dict[str, str] = {}
+    for standing in standings:
+        if standing.reported_s is not None:
+            continue
+        door = doors.get(standing.node, Door())
+        if (
+            not is_late(standing)
+            or standing.age_s < _MULTIPLE * slowest
+            or not _shown_long_enough(door)
+        ):
+            return {}  # one that is still waited for: then all are
+        found[standing.node] = f"{_words(door)}; {_others(standings)}"
+    return found
+
+
+def _shown_long_enough(door: Door) -> bool:
+    enough = _ENOUGH_S.get(door.presence)
+    if enough is None or door.address is None:
+        return False
+    if door.address.doubted:
+        enough = min(enough, KNOCK_S)
+    return door.until - door.since >= enough
+
+
+def _words(door: Door) -> str:
+    assert door.address is not None
+    ports = [str(p) for p in door.address.ports]
+    where = f"port{'s' if len(ports) > 1 else ''} {' and '.join(ports)}"
+    for_s = f"for {door.until - door.since:.1f} s"
+    service = door.address.service
+    if door.presence == "gone":
+        return f"it did not answer a knock on {where} {for_s}"
+    if door.presence == "closed":
+        return f"its {service} does not run: port {ports[0]} refused connections {for_s}"
+    return (
+        f"its {service} does not answer: port {ports[0]} was silent {for_s}, but its kernel answers"
+    )
+
+
+def _others(standings: Sequence[Standing]) -> str:
+    heard = [s for s in standings if s.reported_s is not None and s.started_s is not None]
+    if not heard:
+        return "no other node reported"
+    slowest = max(s.reported_s or 0.0 for s in heard)
+    return f"{format_hosts(s.node for s in heard)} reported within {slowest:.1f} s"

@@ -1,0 +1,146 @@
+"""What is captured and what is concluded: plain data, no behaviour beyond reading it.
+
+Data's way: a reader fills `Process` and `RankCapture`, a node sends one `NodeCapture`, the launcher
+joins them to a `JobCapture`, the diagnosis turns that into a `Diagnosis`. All of it can be written
+as JSON and read back (`hangdoctor.storage.bundle`), so that every incident replays offline.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from .calls import CallTrace
+from .layout import Layout
+from .operations import RankOps
+from .ras import RasReport
+
+CAPTURE_SCHEMA = "hangdoctor.capture/1"
+
+
+# --------------------------------------------------------------------------- capture
+
+
+class Frame(Struct, omit_defaults=True, gc=False):
+    """One frame of a Python (or native) stack."""
+
+    name: str
+    file: str
+    line: int
+    code: str = ""  # the source line, where the node could read the file
+    values: dict[str, int] = {}  # whole-number locals that place the frame: step, src, dst ...
+    group: str = ""  # of a collective's own frame: "world", "sub", or "" where it could not be told
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.file}:{self.line})"
+
+
+class ThreadSample(Struct, omit_defaults=True, gc=False):
+    """One thread at one moment; frames innermost first, empty where no stack could be read."""
+
+    tid: int
+    name: str = ""
+    state: str = ""  # R S D T t Z, from /proc/PID/task/TID/stat; "" where it is not known
+    wchan: str = ""
+    syscall: str = ""  # "read(5 -> /path)", as far as /proc allows
+    cpu_s: float = 0.0
+    switches: int = -1  # context switches so far; -1 where it is not known
+    gil: bool = False
+    active: bool = False  # py-spy's opinion
+    frames: list[Frame] = []
+
+
+class ProcessSample(Struct, omit_defaults=True, gc=False):
+    """One process at one moment."""
+
+    at_s: float  # seconds since the capture began
+    state: str = ""
+    cpu_s: float = 0.0
+    read_bytes: int = -1
+    write_bytes: int = -1
+    threads: list[ThreadSample] = []
+    stack_error: str = ""  # why there are no stacks
+
+
+class Process(Struct, omit_defaults=True):
+    """One process, sampled once or twice."""
+
+    pid: int
+    ppid: int = 0
+    name: str = ""
+    argv: list[str] = []
+    started: float = 0.0  # seconds since the epoch
+    user: str = ""
+    samples: list[ProcessSample] = []
+    gone: bool = False  # it was there and is not any more, or is a zombie
+    exit_code: int | None = None  # of a zombie; a negative number is the signal that ended it
+    tracer: int = 0  # pid of the debugger that holds it
+    frozen: bool = False  # its cgroup is frozen
+
+
+class RankCapture(Process, omit_defaults=True, kw_only=True):
+    """One rank: its process, where it runs, and the children that work for it."""
+
+    rank: int
+    node: str = ""
+    world_size: int = 0
+    local_rank: int = -1
+    local_world_size: int = 0
+    gpu: str = ""
+    children: list[Process] = []
+    ops: RankOps | None = None  # from its black box or recorder, at the last sample
+    ops_before: RankOps | None = None  # at the first sample: the end of its history only
+    calls: CallTrace | None = None  # its last Python calls, where it was traced
+
+
+class NodeCapture(Struct, omit_defaults=True):
+    """What one node answers to "capture now"."""
+
+    node: str
+    job: str = (
+        ""  # key of the job on this node: "slurm:7.0", "torchrun:none", "127.0.0.1:29500" ...
+    )
+    ranks: list[RankCapture] = []
+    layout: Layout | None = None
+    notes: list[str] = []  # for the reader of the report: what could not be captured and why
+    oom_kills: int = 0  # memory.events of the ranks' cgroup
+    took_s: float = 0.0
+    pyspy_s: float = 0.0  # the share of the stack reader: seconds of wall time, both samples
+    ras: RasReport | None = None  # what NCCL's RAS answered on this node
+    raw: dict[str, str] = {}  # file name -> what a tool printed, kept for the bundle
+
+
+class SilentNode(Struct, omit_defaults=True):
+    """A node that did not report; its silence is evidence."""
+
+    node: str
+    why: str
+    ranks: list[int] = []
+
+
+class JobCapture(Struct, omit_defaults=True):
+    """Everything that a diagnosis reads."""
+
+    job: str
+    nodes: list[NodeCapture] = []
+    silent: list[SilentNode] = []
+    world_size: int = 0
+    layout: Layout | None = None
+    settle_s: float = 0.0
+    taken: float = 0.0  # seconds since the epoch
+    took_s: float = 0.0
+    origin: str = "live"  # or "files": made of files that a person collected
+    numbered: bool = False  # ranks were not known and are numbered by node and pid
+    notes: list[str] = []
+    schema: str = CAPTURE_SCHEMA
+    waited: dict[
+        int, int
+    ] = {}  # percent of its time that each rank waited in operations, over `waited_s` before the capture
+    waited_s: float = 0.0
+    slowest: int = -1  # the rank that stood out all that time, because it never waited
+    packed: dict[
+        str, bytes
+    ] = {}  # of a large job: node -> its answer as it came, which the bundle keeps in place of the ranks
+
+    def ranks(self) -> list[RankCapture]:
+        """All captured ranks in order."""
+        return sorted((r for n in self.nodes for r in n.ranks), key=lambda r: (r.rank, r.pid))

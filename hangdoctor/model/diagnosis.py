@@ -1,0 +1,150 @@
+"""What a diagnosis concludes, as `--json` prints it (docs/bundle.md): plain data."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct, field
+
+from .layout import Layout
+
+DIAGNOSIS_SCHEMA = "hangdoctor.diagnosis/1"
+
+Status = Literal["hang", "slow", "healthy", "unknown"]
+Kind = Literal[
+    "not_entered", "stopped", "io_wait", "data_wait", "checkpoint_wait", "dead", "unreachable", "mismatch", "order",
+    "p2p_unmatched", "interpreter_lock", "busy", "device_wait", "in_communication", "start_stall", "end_stall", "slow",
+]  # fmt: skip
+Source = Literal["stack", "ops", "proc", "ras", "gpu", "log", "silence", "trace"]
+
+
+# --------------------------------------------------------------------------- diagnosis
+
+
+class Where(Struct):
+    """Where a cause sits: the operation that is held up, and the culprit's own frame."""
+
+    group: str | None = None
+    group_ranks: list[int] | None = None
+    op: str | None = None
+    seq: int | None = None
+    iteration: int | None = None
+    phase: str | None = None
+    frame: str | None = None
+
+
+class Evidence(Struct):
+    source: Source
+    ranks: list[int]
+    says: str
+
+
+class Alternative(Struct):
+    kind: Kind
+    ranks: list[int]
+    why_not: str
+
+
+class Cause(Struct):
+    kind: Kind
+    ranks: list[int]
+    nodes: list[str]
+    confidence: float
+    summary: str
+    where: Where = field(default_factory=Where)
+    evidence: list[Evidence] = []
+    alternatives: list[Alternative] = []
+    advice: str = ""
+
+
+class WaitOn(Struct):
+    group: str | None
+    op: str | None
+    seq: int | None = None
+
+
+class Wait(Struct):
+    ranks: list[int]
+    on: WaitOn
+    for_: list[int] = field(name="for", default_factory=list)
+
+
+class StackFrame(Struct):
+    name: str
+    file: str
+    line: int
+
+
+class StackGroup(Struct):
+    """Ranks that share one stack; frames outermost first, as a person reads a program."""
+
+    ranks: list[int]
+    thread: str
+    frames: list[StackFrame]
+
+
+class Missing(Struct):
+    ranks: list[int]
+    node: str | None
+    what: str
+    why: str
+
+
+class Job(Struct):
+    id: str
+    world_size: int
+    nodes: list[str]
+    layout: Layout | None = None
+
+
+class Took(Struct):
+    capture_s: float = 0.0
+    diagnose_s: float = 0.0
+
+
+class CallsOf(Struct):
+    """The last recorded calls of one rank, from where it parts with another on, and the calls that it is still in."""
+
+    rank: int
+    calls: list[str]
+    inside: list[str] = []  # outermost first
+    last_s: float = -1.0  # how long before the capture its last event was
+
+
+class CallsParting(Struct):
+    """The culprit beside a healthy rank: `common` events alike, the last of them `alike`, then each its own."""
+
+    says: str
+    culprit: CallsOf
+    peer: CallsOf | None = None
+    common: int = 0
+    alike: str = ""
+
+
+class RankLine(Struct):
+    """One line of the table of ranks: where each one runs."""
+
+    rank: int
+    node: str
+    pid: int
+    gpu: str
+    local_rank: int
+    state: str
+    place: str
+
+
+class Diagnosis(Struct):
+    """The verdict, as CONTRACT's `--json` has it, with the table of ranks added."""
+
+    status: Status
+    job: Job
+    summary: str
+    causes: list[Cause] = []
+    waits: list[Wait] = []
+    stacks: list[StackGroup] = []
+    missing: list[Missing] = []
+    ranks: list[RankLine] = []
+    notes: list[str] = []
+    took: Took = field(default_factory=Took)
+    calls: CallsParting | None = None  # where call tracing was on
+    schema: str = DIAGNOSIS_SCHEMA

@@ -1,0 +1,1 @@
+"""Checks of nodes before a job: run on every node, compared, shown."""

@@ -1,0 +1,398 @@
+"""One node before a job: what would make a training fail, or its hang hard to diagnose. Each check is one function.
+
+A check reads, changes nothing, and says what it read, what that means and what to do. One that does not answer in time,
+as a file system may not, is a finding of its own and keeps nobody else waiting.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+import os
+import platform
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import psutil
+from msgspec import Struct
+
+from .._version import __version__
+from ..readers import discover, pyspy
+from . import gpu as preflight_gpu
+from .gpu import Gpus
+
+Verdict = Literal["ok", "warn", "fail", "unknown"]
+_PACKAGES = ("torch", "deepspeed", "numpy", "transformers", "triton")
+_MB = 1 << 20
+_SHM_MB, _FREE_MB = (
+    256,
+    1024,
+)  # below these a job has little room: black boxes and NCCL's buffers; checkpoints and logs
+_SLOW_WRITE_S = 1.0
+_FILES = 4096
+_BUSY_MB = 1024  # of a GPU's memory, in use before the job
+_UNSYNCHRONISED = 0x40  # STA_UNSYNC of adjtimex(2)
+
+
+class PreflightOptions(Struct, frozen=True):
+    """What to check; sent to a node as JSON."""
+
+    paths: list[str] = []
+    peers: list[str] = []  # names of the other nodes, to be resolved
+    gpus: int = -1  # expected on each node; -1: not told
+    timeout_s: float = 15.0
+
+
+class Check(Struct):
+    """One finding. `advice` is empty where nothing is to be done."""
+
+    name: str
+    verdict: Verdict
+    reading: str
+    advice: str = ""
+
+
+class NodeReadings(Struct):
+    """What one node says of itself. `facts` are compared between nodes."""
+
+    node: str
+    checks: list[Check] = []
+    facts: dict[str, str] = {}
+    wall_s: float = 0.0  # its clock when it answered, seconds since the epoch
+
+
+def read_node(options: PreflightOptions, node: str = "") -> NodeReadings:
+    """All checks of this node, in parallel, under one deadline."""
+    found = NodeReadings(node or os.environ.get("SLURMD_NODENAME") or platform.node())
+    gpus = Gpus()
+    checks: dict[str, Callable[[], Check]] = {
+        "gpus": lambda: check_gpus(options.gpus, gpus),
+        "ptrace": check_ptrace,
+        "names": lambda: check_names(options.peers),
+        "links": check_links,
+        "clock": check_clock,
+        "/dev/shm": lambda: check_folder("/dev/shm", Path("/dev/shm"), _SHM_MB),
+        **{f"disk {path}": _folder_check(path) for path in [tempfile.gettempdir(), *options.paths]},
+        "memory": check_memory,
+        "limits": check_limits,
+        "left over": check_left_over,
+    }
+    found.checks = _run(checks, options.timeout_s)
+    found.facts = versions() | gpus.facts()
+    found.wall_s = time.time()
+    return found
+
+
+def _folder_check(path: str) -> Callable[[], Check]:
+    return lambda: check_folder(f"disk {path}", Path(path), _FREE_MB)
+
+
+def _run(checks: dict[str, Callable[[], Check]], timeout_s: float) -> list[Check]:
+    done: dict[str, Check] = {}
+
+    def one(name: str, check: Callable[[], Check]) -> None:
+        try:
+            done[name] = check()
+        except (OSError, ValueError, subprocess.SubprocessError, psutil.Error) as error:
+            done[name] = Check(name, "unknown", f"could not be read: {error}")
+
+    threads = {
+        name: threading.Thread(target=one, args=item, daemon=True)
+        for name, item in zip(checks, checks.items(), strict=True)
+    }
+    for thread in threads.values():
+        thread.start()
+    end = time.monotonic() + timeout_s
+    for thread in threads.values():
+        thread.join(max(0.0, end - time.monotonic()))
+    late = "Look at what it reads, by hand: a file system or driver that does not answer hangs a job as well."
+    return [
+        done.get(name) or Check(name, "fail", f"no answer within {timeout_s:.0f} s", late)
+        for name in checks
+    ]
+
+
+def check_gpus(expected: int, gpus: Gpus) -> Check:
+    """NVIDIA's GPUs, by nvidia-smi: their number, errors, and whether somebody uses them already."""
+    why_not = preflight_gpu.read(gpus)
+    if why_not:
+        if expected == 0:
+            return Check("gpus", "ok", f"none, as told ({why_not})")
+        verdict: Verdict = "fail" if expected > 0 else "unknown"
+        return Check(
+            "gpus",
+            verdict,
+            why_not,
+            "On a machine without GPUs say so: --gpus 0. Else look at nvidia-smi by hand.",
+        )
+    if expected >= 0 and len(gpus.rows) != expected:
+        return Check(
+            "gpus",
+            "fail",
+            f"{len(gpus.rows)} GPUs where {expected} are expected",
+            "nvidia-smi -L; dmesg | grep -i xid",
+        )
+    broken = [g for g in gpus.rows if g.uncorrected > 0]
+    if broken:
+        said = ", ".join(f"GPU {g.index}: {g.uncorrected}" for g in broken)
+        return Check(
+            "gpus",
+            "fail",
+            f"uncorrected memory errors ({said})",
+            "Drain the node and reset or replace the GPU.",
+        )
+    busy = [g for g in gpus.rows if g.used_mb > _BUSY_MB]
+    if busy:
+        said = ", ".join(f"GPU {g.index}: {g.used_mb} MB" for g in busy)
+        return Check(
+            "gpus",
+            "warn",
+            f"memory in use before the job ({said})",
+            "A process of an earlier job? nvidia-smi tells its pid.",
+        )
+    return Check("gpus", "ok", gpus.facts()["GPUs"])
+
+
+def check_ptrace() -> Check:
+    """py-spy is run on a process that is not its child, as `dump` would."""
+    program = pyspy.find_pyspy()
+    if program is None:
+        return Check(
+            "ptrace", "fail", "py-spy is not installed beside this Python", "pip install py-spy"
+        )
+    target = subprocess.Popen(
+        [sys.executable, "-c", "print(flush=True); import time; time.sleep(60)"],
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert target.stdout is not None
+        target.stdout.readline()
+        result = pyspy.dump(target.pid, 5.0)
+    finally:
+        target.kill()
+        target.wait()
+        if target.stdout is not None:
+            target.stdout.close()
+    scope = _text("/proc/sys/kernel/yama/ptrace_scope")
+    setting = f" (kernel.yama.ptrace_scope {scope})" if scope else ""
+    if result.error:
+        advice = "sudo sysctl kernel.yama.ptrace_scope=0, or sudo setcap cap_sys_ptrace=eip on py-spy; in a container --cap-add SYS_PTRACE."
+        return Check(
+            "ptrace", "fail", f"py-spy cannot read another process{setting}: {result.error}", advice
+        )
+    return Check("ptrace", "ok", f"py-spy reads other processes{setting}")
+
+
+def check_names(peers: list[str]) -> Check:
+    """Own name and those of the peers lead to addresses that the others can reach."""
+    own = socket.gethostname()
+    missing = [name for name in dict.fromkeys([own, *peers]) if not _addresses(name)]
+    if missing:
+        return Check(
+            "names",
+            "fail",
+            f"no address for {', '.join(missing[:8])}",
+            "Look at /etc/hosts, DNS (getent hosts NAME).",
+        )
+    addresses = _addresses(own)
+    if peers and all(a.startswith("127.") or a == "::1" for a in addresses):
+        advice = "Ranks of other nodes cannot reach it: name its interface (GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME), or mend /etc/hosts."
+        return Check(
+            "names", "warn", f"{own} is {', '.join(addresses)}, a loopback address", advice
+        )
+    return Check(
+        "names",
+        "ok",
+        f"{own} is {', '.join(addresses[:3])}"
+        + (f"; {len(peers)} peers have addresses" if peers else ""),
+    )
+
+
+def _addresses(name: str) -> list[str]:
+    try:
+        return sorted(
+            {str(info[4][0]) for info in socket.getaddrinfo(name.rpartition("@")[2], None)}
+        )
+    except OSError:
+        return []
+
+
+def check_links(root: Path = Path("/sys/class")) -> Check:
+    """InfiniBand and RoCE ports, else network interfaces."""
+    ports = {
+        p.parent.parent.parent.name + "/" + p.parent.name: p.read_text().strip()
+        for p in root.glob("infiniband/*/ports/*/state")
+    }
+    down = sorted(name for name, state in ports.items() if "ACTIVE" not in state)
+    if down:
+        advice = (
+            "ibstat; NCCL falls back to sockets or hangs. NCCL_IB_HCA leaves a port out on purpose."
+        )
+        return Check(
+            "links",
+            "fail",
+            f"{len(down)} of {len(ports)} ports are not active: {', '.join(down[:6])}",
+            advice,
+        )
+    if ports:
+        return Check("links", "ok", f"{len(ports)} InfiniBand or RoCE ports active")
+    up = sorted(
+        p.parent.name
+        for p in root.glob("net/*/operstate")
+        if p.parent.name != "lo" and p.read_text().strip() == "up"
+    )
+    speeds = [
+        f"{name} {_text(str(root / 'net' / name / 'speed'))} Mb/s".replace("  Mb/s", "").replace(
+            " -1 Mb/s", ""
+        )
+        for name in up
+    ]
+    if not up:
+        return Check(
+            "links",
+            "warn",
+            "no network interface is up but loopback",
+            "ip link; one node alone needs none.",
+        )
+    return Check("links", "ok", ", ".join(speeds[:6]))
+
+
+class _Timex(ctypes.Structure):
+    _fields_ = [
+        ("modes", ctypes.c_uint), ("offset", ctypes.c_long), ("freq", ctypes.c_long), ("maxerror", ctypes.c_long),
+        ("esterror", ctypes.c_long), ("status", ctypes.c_int), ("rest", ctypes.c_long * 32),
+    ]  # fmt: skip
+
+
+def check_clock() -> Check:
+    """adjtimex(2) without a change: whether something keeps the clock right, and how far off it may be."""
+    state = _Timex()
+    if ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(state)) < 0:
+        raise OSError(ctypes.get_errno(), "adjtimex")
+    if state.status & _UNSYNCHRONISED:
+        return Check(
+            "clock",
+            "warn",
+            "nothing keeps the clock right",
+            "Start chronyd or ntpd: times of several nodes cannot be compared.",
+        )
+    return Check("clock", "ok", f"kept right, at most {state.maxerror / 1000:.0f} ms off")
+
+
+def check_folder(name: str, path: Path, least_mb: int) -> Check:
+    """Room, and a small file written through to the disk and removed again."""
+    if not path.is_dir():
+        return Check(
+            name, "fail", f"{path} is no folder here", "Is the file system mounted on this node?"
+        )
+    free = shutil.disk_usage(path).free // _MB
+    begin = time.monotonic()
+    with tempfile.TemporaryFile(dir=path) as file:
+        file.write(b"\0" * 4096)
+        file.flush()
+        os.fsync(file.fileno())
+    took = time.monotonic() - begin
+    if free < least_mb:
+        return Check(
+            name,
+            "fail" if free < least_mb // 8 else "warn",
+            f"{free} MB free",
+            f"Make room: {least_mb} MB at least.",
+        )
+    if took > _SLOW_WRITE_S:
+        return Check(
+            name,
+            "warn",
+            f"4 kB took {took:.1f} s to write",
+            "Checkpoints will take long: is the file system overloaded?",
+        )
+    return Check(name, "ok", f"{free / 1024:.0f} GB free, 4 kB written in {took * 1000:.0f} ms")
+
+
+def check_memory() -> Check:
+    memory = psutil.virtual_memory()
+    said = f"{memory.available / 2**30:.1f} of {memory.total / 2**30:.1f} GB available"
+    if memory.available < 0.1 * memory.total:
+        return Check(
+            "memory",
+            "warn",
+            said,
+            "Who holds it? ps aux --sort=-rss | head; a job of before may be left.",
+        )
+    return Check("memory", "ok", said)
+
+
+def check_limits() -> Check:
+    """Open files, and locked memory where there is InfiniBand."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if files != resource.RLIM_INFINITY and files < _FILES:
+        return Check(
+            "limits",
+            "warn",
+            f"{files} open files",
+            f"ulimit -n {_FILES}: data loaders and sockets of many ranks need more.",
+        )
+    locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    if any(Path("/sys/class/infiniband").glob("*")) and locked != resource.RLIM_INFINITY:
+        return Check(
+            "limits",
+            "warn",
+            f"{locked // 1024} kB of locked memory, beside InfiniBand",
+            "ulimit -l unlimited",
+        )
+    return Check(
+        "limits", "ok", f"{'unlimited' if files == resource.RLIM_INFINITY else files} open files"
+    )
+
+
+def check_left_over() -> Check:
+    """Ranks that run already: of a job before, or of one that shares the node."""
+    jobs = discover.find_jobs()
+    if not jobs:
+        return Check("left over", "ok", "no rank runs here")
+    said = "; ".join(f"{j.key}: {len(j.ranks)} ranks, pid {j.ranks[0].pid}" for j in jobs[:4])
+    return Check(
+        "left over",
+        "warn",
+        said,
+        "These ranks hold GPUs and ports. Are they of an earlier job of yours? Then end them; another's job on a shared node goes on.",
+    )
+
+
+def versions() -> dict[str, str]:
+    """What should be the same on all nodes; packages by their metadata, none is imported."""
+    found = {
+        "hangdoctor": __version__,
+        "Python": platform.python_version(),
+        "kernel": platform.release(),
+    }
+    for name in _PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    program = pyspy.find_pyspy()
+    if program is not None:
+        try:
+            found["py-spy"] = subprocess.run(
+                [program, "--version"], capture_output=True, text=True, timeout=5
+            ).stdout.strip()
+        except (OSError, subprocess.TimeoutExpired) as error:
+            found["py-spy"] = f"does not start: {error}"
+    return found
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,139 @@
+"""The readings of all nodes as one list of findings: alike ones joined, and what should be equal between nodes compared."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from msgspec import Struct
+
+from ..text.ranges import format_hosts
+from .checks import NodeReadings, Verdict
+
+SCHEMA = "hangdoctor.preflight/1"
+_ORDER: tuple[Verdict, ...] = ("fail", "warn", "unknown", "ok")
+_SPREAD_S = 1.0  # of the nodes' clocks
+_SHOWN = 3  # of different readings
+_LOOSE = frozenset({"kernel"})  # may differ without harm more often than not: worth a warning only
+
+
+class Finding(Struct):
+    check: str
+    verdict: Verdict
+    nodes: list[str]
+    reading: str
+    advice: str = ""
+
+
+class Preflight(Struct):
+    """What `hangdoctor preflight --json` writes; findings are ordered, what keeps a job from starting first."""
+
+    verdict: Verdict
+    nodes: list[str]
+    findings: list[Finding] = []
+    facts: dict[str, dict[str, str]] = {}  # node -> what was compared
+    schema: str = SCHEMA
+
+
+def conclude(
+    order: Sequence[str],
+    readings: Mapping[str, NodeReadings],
+    silent: Mapping[str, str],
+    skews: Mapping[str, float],
+) -> Preflight:
+    """One verdict on all nodes. `silent`: node -> why it did not answer; `skews`: node -> seconds its clock is ahead of ours."""
+    findings = [
+        Finding("reached", "fail", [n], why, "Leave the node out, or mend it.")
+        for n, why in silent.items()
+    ]
+    findings += _joined(readings)
+    if len(readings) > 1:
+        findings += _compared(readings)
+        if len(skews) > 1:
+            findings.append(_clocks(skews))
+    findings.sort(key=lambda f: (_ORDER.index(f.verdict), f.check))
+    verdict = findings[0].verdict if findings else "unknown"
+    return Preflight(verdict, list(order), findings, {n: r.facts for n, r in readings.items()})
+
+
+def _joined(readings: Mapping[str, NodeReadings]) -> list[Finding]:
+    """One finding for each check and verdict, with what the nodes read: of 128 nodes, not 128 lines."""
+    found: dict[tuple[str, str, str], dict[str, list[str]]] = {}
+    for node, own in readings.items():
+        for check in own.checks:
+            found.setdefault((check.name, check.verdict, check.advice), {}).setdefault(
+                check.reading, []
+            ).append(node)
+    findings = []
+    for (name, verdict, advice), said in found.items():
+        nodes = [n for some in said.values() for n in some]
+        findings.append(Finding(name, cast(Verdict, verdict), nodes, _spell(said, verdict), advice))
+    return findings
+
+
+def _spell(said: Mapping[str, list[str]], verdict: str) -> str:
+    first = next(iter(said))
+    if len(said) == 1:
+        return first
+    if verdict == "ok":
+        return f"{first}; alike on the others"
+    shown = [f"{format_hosts(nodes)} {reading}" for reading, nodes in list(said.items())[:_SHOWN]]
+    rest = sum(len(nodes) for nodes in list(said.values())[_SHOWN:])
+    return "; ".join(shown) + (f"; and {rest} more nodes" if rest else "")
+
+
+def _compared(readings: Mapping[str, NodeReadings]) -> list[Finding]:
+    findings = []
+    names = sorted({name for r in readings.values() for name in r.facts})
+    for name in names:
+        values = {node: r.facts.get(name, "none") for node, r in readings.items()}
+        counts = Counter(values.values())
+        if len(counts) == 1:
+            continue
+        usual = counts.most_common(1)[0][0]
+        odd = [node for node, value in values.items() if value != usual]
+        said = "; ".join(
+            f"{value} on {format_hosts(n for n, v in values.items() if v == value)}"
+            for value in counts
+        )
+        verdict: Verdict = "warn" if name in _LOOSE else "fail"
+        findings.append(
+            Finding(
+                f"same {name}",
+                verdict,
+                odd,
+                said,
+                "Ranks of one job must agree: install the same on all nodes.",
+            )
+        )
+    if not findings:
+        findings.append(
+            Finding(
+                "same versions",
+                "ok",
+                list(readings),
+                f"{', '.join(names)} are the same on all nodes",
+            )
+        )
+    return findings
+
+
+def _clocks(skews: Mapping[str, float]) -> Finding:
+    """Seconds between the clock that is most ahead and the one most behind; a reply's way takes part of a second."""
+    first, last = min(skews, key=lambda n: skews[n]), max(skews, key=lambda n: skews[n])
+    spread = skews[last] - skews[first]
+    if spread > _SPREAD_S:
+        return Finding(
+            "same clock",
+            "warn",
+            [first, last],
+            f"{last} is {spread:.1f} s ahead of {first}",
+            "chronyc tracking, or ntpq -p, there.",
+        )
+    return Finding(
+        "same clock",
+        "ok",
+        list(skews),
+        f"within {max(spread, 0.1):.1f} s, as far as one reply tells",
+    )

@@ -1,0 +1,44 @@
+"""Preflight's findings on a terminal: the verdict first, then what is to be done, then what is in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.markup import escape
+
+from ..text.printable import cleaned
+from ..text.ranges import format_hosts
+from .compare import Preflight
+
+_COLOURS = {"fail": "bold red", "warn": "bold yellow", "unknown": "bold magenta", "ok": "green"}
+_WORDS = {"fail": "FAIL", "warn": "WARN", "unknown": "?", "ok": "ok"}
+_SENTENCES = {
+    "fail": "Not ready: a job started here would fail, or its hang could not be seen.",
+    "warn": "Ready, with warnings.",
+    "unknown": "Ready as far as could be told; some things could not be read.",
+    "ok": "Ready.",
+}
+
+
+def render(found: Preflight, console: Console) -> None:
+    for line in lines(found):
+        console.print(line, highlight=False, soft_wrap=True)
+
+
+def lines(found: Preflight) -> Iterator[str]:
+    """With rich's markup; text from the nodes is escaped."""
+    found = cleaned(found)
+    colour = _COLOURS[found.verdict]
+    nodes = (
+        f"{len(found.nodes)} node{'s' if len(found.nodes) != 1 else ''} {format_hosts(found.nodes)}"
+    )
+    yield f"[{colour}]{_WORDS[found.verdict]}[/] {_SENTENCES[found.verdict]} [dim]{escape(nodes)}[/]"
+    yield ""
+    width = max([len(f.check) for f in found.findings] + [5])
+    every = set(found.nodes)
+    for finding in found.findings:
+        where = "" if set(finding.nodes) >= every else f"{format_hosts(finding.nodes)}: "
+        yield f"[{_COLOURS[finding.verdict]}]{_WORDS[finding.verdict]:<4}[/]  {escape(f'{finding.check:<{width}}')}  {escape(where + finding.reading)}"
+        if finding.advice:
+            yield f"      {'':<{width}}  [dim]do: {escape(finding.advice)}[/]"

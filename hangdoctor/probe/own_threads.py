@@ -1,0 +1,110 @@
+"""What keeps the probe's own threads and files out of the job's way.
+
+A thread of ours must not take a signal that the job waits for or blocks. A descriptor of ours must not have a standard
+stream's number, and must not be closed when that number may be another file's.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import errno
+import mmap
+import os
+import resource
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+_STACK = 1 << 20  # bytes; the job may have set a size that is enough for its own threads only
+_STREAMS = 3
+# A fault's signal goes to the thread that made it, whether it is blocked or not.
+_FAULTS = {
+    getattr(signal, name)
+    for name in ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS", "SIGABRT")
+    if hasattr(signal, name)
+}
+_lasting: list[mmap.mmap] = []
+
+
+@contextlib.contextmanager
+def signals_blocked() -> Iterator[None]:
+    """Threads that are made meanwhile take no signals; what comes meanwhile is delivered afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def start_thread(function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    """Start a thread that takes no signals, on a stack of its own size; `threading` does not know of it.
+
+    Raises:
+        RuntimeError: no more threads can be had.
+    """
+    with signals_blocked():
+        before = _thread.stack_size(_STACK)
+        try:
+            _thread.start_new_thread(function, arguments)
+        finally:
+            _thread.stack_size(before)
+
+
+@contextlib.contextmanager
+def streams_taken(fd: int) -> Iterator[None]:
+    """Descriptors that are made meanwhile get numbers behind those of the standard streams, should the job have closed them."""
+    held: list[int] = []
+    try:
+        while not held or held[-1] < _STREAMS:
+            held.append(os.dup(fd))
+        os.close(held.pop())
+        yield
+    finally:
+        for number in held:
+            os.close(number)
+
+
+def reserve(fd: int, size: int) -> None:
+    """Have the memory of a file now: a page that cannot be had later would be a SIGBUS in the job.
+
+    Raises:
+        OSError: no room, or the job's files may not become that large; asking for it then could be a SIGXFSZ.
+    """
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    if limit not in (-1, resource.RLIM_INFINITY) and limit < size:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+    os.posix_fallocate(fd, 0, size)
+
+
+def map_file(fd: int, size: int, flags: int = mmap.MAP_SHARED) -> mmap.mmap:
+    """Map a file for as long as the process lives, without a descriptor.
+
+    Python gives each mapping one of its own, and closes that number when the mapping is freed, in a forked child or at
+    the end. The job may have closed it, as daemons close all, and have a file of its own under it by then.
+
+    Raises:
+        OSError: no memory, no descriptor.
+    """
+    spare = os.dup(fd)
+    os.close(spare)
+    made = mmap.mmap(fd, size, flags=flags)
+    _lasting.append(made)
+    with contextlib.suppress(ImportError):
+        import ctypes
+
+        ctypes.pythonapi.Py_IncRef(
+            ctypes.py_object(made)
+        )  # never freed, so never closed by its number
+        if spare != fd and _same_file(
+            spare, fd
+        ):  # else another thread was faster: the descriptor stays
+            os.close(spare)
+    return made
+
+
+def _same_file(one: int, other: int) -> bool:
+    try:
+        return os.path.samestat(os.fstat(one), os.fstat(other))
+    except OSError:
+        return False

@@ -1,0 +1,79 @@
+"""What the hot path touches at every operation, in C where the extension was built, else here: both write the same box.
+
+`native` is the extension or None: there was no compiler, this is a sub-interpreter or a free-threaded Python, or
+HANGDOCTOR_RECORD_PURE=1 says so.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from mmap import mmap
+    from typing import Any
+
+
+class Holder:
+    """Whether anything is recorded now: `recorder`, or None."""
+
+    recorder: Any
+
+
+class Entry:
+    """One process group: its place in the box, its uid as a number, and how many collectives it has had."""
+
+    __slots__ = ("index", "seq", "uid_word")
+    index: int
+    seq: int
+    uid_word: int
+
+
+class Directory:
+    """The process groups of a rank: the default one, and all of them by the id of torch's object."""
+
+    by_id: dict[int, Any]
+    default: Any
+
+
+class Thread:
+    """What the probe keeps for each thread."""
+
+    __slots__ = ("coalesced", "depth", "index", "recorder", "word")
+
+    def __init__(self) -> None:
+        self.depth = 0  # inside a recorded operation: what that calls is part of it
+        self.recorder: Any = None
+        self.index = 0
+        self.word = 0
+        self.coalesced: list[tuple[int, int]] | None = None
+
+
+class Core:
+    """The ring of one box. `careful`: whether a slot's operation may be unfinished when the ring comes round to it,
+    which takes a second thread or handles."""
+
+    iteration: int
+    careful: bool
+    groups: Any
+    next_serial: Callable[[], int]
+    write_mark: Callable[
+        [int, int, int, int], int
+    ]  # of the extension: index of the thread, kind, number, id of a text
+
+    def attach(self, box: mmap, first: int, records: int) -> None:
+        """Where records go: the ring's first word, and how many records it has."""
+        self.next_serial = itertools.count(1).__next__
+
+
+native: Any = None
+if not TYPE_CHECKING and os.environ.get("HANGDOCTOR_RECORD_PURE", "") in ("", "0"):
+    try:
+        from .record import _record as native
+
+        Holder, Entry, Directory = native.Holder, native.Entry, native.Directory
+        Thread, Core = native.Thread, native.Core
+    except ImportError:
+        native = None

@@ -1,0 +1,335 @@
+"""One Flight Recorder dump, pickle or JSON, as plain checked data.
+
+Field names and their meaning: torch/csrc/distributed/c10d/FlightRecorder.hpp and
+FlightRecorderDetail.hpp of torch 2.13 (dump version 2.10). Versions from 2.0 on differ by added
+fields; what a version lacks is left empty here. The JSON form has no stacks, 0 where the pickle
+has None, numbers of `pg_status` as text, and no `entries` when there are none.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from hangdoctor.errors import BadInput
+from hangdoctor.model.operations import OpState
+
+from ..text.ranges import MAX_RANKS, number_in
+from . import safe_pickle
+
+MAX_ENTRIES = 1_000_000
+_ENTRY_BYTES = 32  # of a file, that an entry takes at the least
+_MAX_SHAPES, _MAX_DIMENSIONS, _MAX_FRAMES = 2048, 64, 256  # of one entry that are read
+
+# The recorder's names -> torch.distributed's public ones, so that a dump and a black box agree.
+_PUBLIC = {
+    "_all_gather_base": "all_gather_into_tensor",
+    "all_gather_single": "all_gather_into_tensor",
+    "_reduce_scatter_base": "reduce_scatter_tensor",
+    "reduce_scatter_single": "reduce_scatter_tensor",
+    "all_to_all_v_single": "all_to_all_single",
+    "all_reduce_barrier": "barrier",
+    "_broadcast_oop": "broadcast",
+    "_reduce_oop": "reduce",
+    "allreduce_coalesced": "all_reduce",
+    "ALLGATHER_coalesced": "all_gather_into_tensor",
+    "all_gather_into_tensor_coalesced": "all_gather_into_tensor",
+    "REDUCE_SCATTER_coalesced": "reduce_scatter_tensor",
+    "reduce_scatter_tensor_coalesced": "reduce_scatter_tensor",
+}
+_DTYPES = {
+    "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16", "Long": "int64",
+    "Int": "int32", "Short": "int16", "Char": "int8", "Byte": "uint8", "Bool": "bool",
+}  # fmt: skip
+_P2P = re.compile(r"^(send|recv) ([0-9]{1,9})(?:->|<-)([0-9]{1,9})$")
+# Frames of torch itself say nothing about where the job called it.
+_TORCH = re.compile(
+    r"[/\\]torch[/\\](distributed|utils|autograd|nn|_ops|_compile|_dynamo)|[/\\]torch[/\\]_\w+\.py"
+)
+
+
+class Entry(Struct, gc=False):
+    """One record. `peer` is a rank within the group, -1 for a collective."""
+
+    group: str
+    seq: int
+    op: str
+    state: OpState
+    p2p: bool = False
+    p2p_seq: int = 0
+    peer: int = -1
+    shapes: str = ""
+    dtype: str = ""
+    site: str = ""
+    thread: int = 0
+    entered_ns: int = 0
+    left_ns: int = 0
+    size: int = 0  # members of the group as the shape of an all_gather's output tells it, 0 where it does not
+    coalesced: bool = False  # the end mark of a batch, which alone has the batch's state
+
+
+class Dump(Struct):
+    """What one rank's recorder held, oldest first."""
+
+    version: str
+    entries: list[Entry]
+    members: dict[str, list[int]]  # of the groups whose member set the dump tells
+    names: dict[str, str]  # group -> description
+    backend: str = ""
+    overwritten: bool = False
+    unnamed: list[int] = []  # members of a group that the dump does not name (gloo)
+    groups_seen: int = 0
+    hidden_p2p: dict[
+        str, int
+    ] = {}  # group -> sends and recvs after its last record (gloo counts but omits them)
+
+    @property
+    def newest_ns(self) -> int:
+        return max((max(e.entered_ns, e.left_ns) for e in self.entries), default=0)
+
+
+def parse(data: bytes) -> Dump:
+    """Read one dump, pickle or JSON by its first byte.
+
+    Raises:
+        BadInput: empty, truncated, damaged, not a dump, of another major version, or not plain data.
+    """
+    # Ten thousands of containers at once make the collector look at all of them again and again, for nothing.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return _dump(_load(data), len(data))
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _load(data: bytes) -> dict[Any, Any]:
+    if not data.strip(b"\0 \n"):
+        raise BadInput("empty file")
+    if data[:1] == b"{":
+        try:
+            raw: object = msgspec.json.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as e:
+            raise BadInput(f"damaged or truncated JSON: {e}") from e
+    elif data[:1] == b"\x80":
+        raw = safe_pickle.loads(data)
+    else:
+        raise BadInput("neither a pickle nor JSON")
+    if (
+        not isinstance(raw, dict)
+        or "version" not in raw
+        or not ({"entries", "pg_config", "pg_status"} & raw.keys())
+    ):
+        raise BadInput("no Flight Recorder dump: it has no version or no entries")
+    return raw
+
+
+def _dump(raw: dict[Any, Any], size: int) -> Dump:
+    """Checked; `size` is that of the file: a pickle can name one thing any number of times, for two bytes each."""
+    version = _text(raw["version"])
+    if not re.match(r"^2(\.\d+)?$", version):
+        raise BadInput(f"Flight Recorder dump of version {version[:20]}: versions 2.x are read")
+    rows = raw.get("entries") or []
+    if not isinstance(rows, list | tuple) or len(rows) > min(
+        MAX_ENTRIES, max(16, size // _ENTRY_BYTES)
+    ):
+        raise BadInput("damaged dump: its entries are no list, or too many")
+    members, names, unnamed = _groups(raw.get("pg_config"), size)
+    dump = Dump(version, [], members, names, unnamed=unnamed)
+    for row in rows:
+        if not isinstance(row, dict):
+            raise BadInput("damaged dump: an entry is no record")
+        entry = _entry(row, names)
+        dump.entries.append(entry)
+    if rows:
+        dump.backend = _text(rows[-1].get("profiling_name")).partition(":")[0]
+        # Numbers start at 0, so that a later first one means that the ring has lost the beginning.
+        dump.overwritten = _number(rows[0].get("record_id", rows[0].get("id"))) > 0
+    seen = {e.group for e in dump.entries}
+    status = raw.get("pg_status")
+    dump.groups_seen = max(len(seen), len(status) if isinstance(status, dict) else 0)
+    if dump.backend == "gloo" and isinstance(status, dict):
+        dump.hidden_p2p = _hidden_p2p(rows, status)
+    return dump
+
+
+def _hidden_p2p(rows: list[Any] | tuple[Any, ...], status: dict[Any, Any]) -> dict[str, int]:
+    """gloo's `op_id` and `last_enqueued_collective` count sends and recvs, which have no records."""
+    last = {_group_of(row)[0]: (str(row.get("pg_id")), _number(row.get("op_id"))) for row in rows}
+    out: dict[str, int] = {}
+    for group, (number, op_id) in last.items():
+        of_group = status.get(number)
+        enqueued = (
+            _number(of_group.get("last_enqueued_collective")) if isinstance(of_group, dict) else 0
+        )
+        if enqueued > op_id > 0:
+            out[group] = enqueued - op_id
+    return out
+
+
+def _groups(config: object, size: int) -> tuple[dict[str, list[int]], dict[str, str], list[int]]:
+    """Member sets and descriptions by group, and the members that gloo tells without a name."""
+    members: dict[str, list[int]] = {}
+    names: dict[str, str] = {}
+    if not isinstance(config, dict):
+        return members, names, []
+    told: dict[int, list[int]] = {}
+    for key, value in config.items():
+        if not isinstance(key, str) or not isinstance(value, dict):
+            continue
+        ranks = value.get("ranks")
+        if isinstance(ranks, str):
+            members[key] = _ranks(ranks)
+        elif isinstance(ranks, list | tuple):
+            members[key] = (
+                told[id(ranks)]
+                if id(ranks) in told
+                else told.setdefault(id(ranks), sorted({_number(r) for r in ranks}))
+            )
+        names[key] = _text(value.get("desc"))
+    _check_members(members, size)
+    unnamed = members.pop("", [])
+    names.pop("", None)
+    return {k: v for k, v in members.items() if v}, names, unnamed
+
+
+def _check_members(members: dict[str, list[int]], size: int) -> None:
+    """Raises BadInput: more members than the file has bytes for, or a rank that no job has."""
+    lists = {id(ranks): ranks for ranks in members.values() if ranks}
+    if sum(map(len, lists.values())) > size:
+        raise BadInput("damaged dump: its groups have more members than the file has room for")
+    highest = max((ranks[-1] for ranks in lists.values()), default=0)
+    if highest >= MAX_RANKS or any(ranks[0] < 0 for ranks in lists.values()):
+        raise BadInput(
+            f"damaged dump: a group of it has rank {highest}; a job has at most {MAX_RANKS:,} ranks"
+        )
+
+
+@lru_cache(maxsize=1024)
+def _ranks(text: str) -> list[int]:
+    """ "[0, 1]" -> [0, 1]. All dumps of a job tell the same lists: one object each, which nobody changes."""
+    return sorted({int(r) for r in re.findall(r"[0-9]{1,9}", text)})
+
+
+def _entry(row: dict[Any, Any], names: dict[str, str]) -> Entry:
+    group, description = _group_of(row)
+    if description and description not in ("undefined", names.get(group)):
+        names.setdefault(group, description)
+    backend, op, peer, coalesced = _name(_text(row.get("profiling_name")))
+    return Entry(
+        group,
+        _number(row.get("collective_seq_id", row.get("seq_id"))),
+        op,
+        _state(row, backend),
+        peer >= 0 or row.get("is_p2p") is True,
+        _number(row.get("p2p_seq_id")),
+        peer,
+        _shapes(row.get("input_sizes")),
+        _dtypes(row.get("input_dtypes")),
+        _site(row.get("frames")),
+        _number(row.get("thread_id")),
+        _number(row.get("time_created_ns")),
+        _number(row.get("time_discovered_completed_ns")),
+        _size(row) if op in ("all_gather", "gather") else 0,
+        coalesced,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _name(profiling_name: str) -> tuple[str, str, int, bool]:
+    """(backend, public name, peer within the group or -1, is the end of a batch)."""
+    backend, _, name = profiling_name.partition(":")
+    if match := _P2P.match(name):
+        return backend, match[1], int(match[3]), False
+    return backend, _PUBLIC.get(name, name), -1, name.endswith("coalesced")
+
+
+def _group_of(row: dict[Any, Any]) -> tuple[str, str]:
+    group = row.get("process_group")
+    if isinstance(group, list | tuple) and group:
+        return _text(group[0]), _text(group[1]) if len(group) > 1 else ""
+    if isinstance(group, str):
+        return group, ""
+    return str(_number(row.get("pg_id"))), ""
+
+
+def _state(row: dict[Any, Any], backend: str) -> OpState:
+    """gloo never leaves `scheduled`: there, `retired` says that it is done. NCCL retires what timed out, too."""
+    state = row.get("state")
+    if state == "completed" or (backend == "gloo" and row.get("retired") is True):
+        return "done"
+    return "started" if state == "started" else "entered"
+
+
+def _size(row: dict[Any, Any]) -> int:
+    """gloo lists an all_gather's outputs as one shape with the number of members in front."""
+    shapes = [row.get("input_sizes"), row.get("output_sizes")]
+    one, many = (s[0] if isinstance(s, list | tuple) and s else None for s in shapes)
+    if not isinstance(one, list | tuple) or not isinstance(many, list | tuple):
+        return 0
+    return _number(many[0]) if len(many) == len(one) + 1 else 0
+
+
+def _shapes(value: object) -> str:
+    """[[4, 8], [2]] -> "[4, 8],[2]"."""
+    if not isinstance(value, list | tuple):
+        return ""
+    return ",".join(
+        [_shape(shape) for shape in value[:_MAX_SHAPES] if isinstance(shape, list | tuple)]
+    )
+
+
+def _shape(shape: list[Any] | tuple[Any, ...]) -> str:
+    # Lists inside would be written out with all that is in them, which can be without end.
+    return str([_number(n) for n in shape[:_MAX_DIMENSIONS]])
+
+
+def _dtypes(value: object) -> str:
+    if not isinstance(value, list | tuple) or not value:
+        return ""
+    if len(value) == 1:
+        return _dtype(_text(value[0]))
+    return ",".join(dict.fromkeys(_dtype(_text(v)) for v in value[:_MAX_SHAPES]))
+
+
+def _dtype(name: str) -> str:
+    return _DTYPES.get(name, name)
+
+
+def _site(frames: object) -> str:
+    """The innermost frame that is not torch's own, as "function (file:line)"."""
+    if not isinstance(frames, list | tuple):
+        return ""
+    innermost = ""
+    for frame in frames[:_MAX_FRAMES]:
+        if isinstance(frame, dict):
+            file = _text(frame.get("filename"))
+            site = f"{_text(frame.get('name'))} ({file}:{_number(frame.get('line'))})"
+            if not _is_torch(file):
+                return site
+            innermost = innermost or site
+    return innermost
+
+
+@lru_cache(maxsize=4096)
+def _is_torch(file: str) -> bool:
+    return _TORCH.search(file) is not None
+
+
+def _text(value: object) -> str:
+    return value[:1000] if isinstance(value, str) else ""
+
+
+def _number(value: object) -> int:
+    """A whole number of at most 64 bits, 0 for what is none: a pickle has numbers of any size."""
+    if isinstance(value, str):
+        return number_in(value, 0)
+    if isinstance(value, int | float) and abs(value) < 2**63:
+        return int(value)
+    return 0

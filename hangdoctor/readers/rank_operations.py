@@ -1,0 +1,210 @@
+"""Puts the operations that ranks recorded on their captures: black boxes first, else the recorder of a living rank."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from ..errors import BadInput, HangdoctorError
+from ..files import is_of, users_of
+from ..model.capture import RankCapture
+from ..model.layout import Layout
+from ..model.operations import RankOps
+from . import blackbox, calls, flight_recorder, worker_server
+from .flight_recorder_format import Dump
+
+KEEP = 2000  # operations of a rank that a capture holds; the ring has more
+KEEP_CALLS = 200  # events of each thread, where calls are traced
+_KEEP_BEFORE = 16  # of the first sample: only whether it moved is asked
+_CLOCK_S = 2.0  # a process's start is only known to so much where the wall clock is corrected
+_RECORDER_S = 3.0
+_SOCKET = "TORCH_WORKER_SERVER_SOCKET"
+_PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
+
+
+def attach(ranks: Sequence[RankCapture], first: bool = False, nccl_dump: bool = False) -> list[str]:
+    """Read the operations of `ranks` (dead ones too) into their captures; what could not be read, as notes.
+
+    With `nccl_dump` ranks that have nothing else are asked to write a dump, through NCCL's debug pipe.
+    """
+    environs = {r.pid: _environ(r.pid) for r in ranks if r.pid and not r.gone}
+    folders = {
+        blackbox.named_folder(told, pid)
+        for pid, e in environs.items()
+        if (told := e.get("HANGDOCTOR_DIR"))
+    }
+    notes: list[str] = []
+    found = _boxes(folders, {r.pid for r in ranks}, notes)
+    users = {r.pid: users_of(r.pid) for r in ranks if r.pid}
+    everybody = frozenset().union(*users.values())
+    live: list[tuple[RankCapture, dict[str, str]]] = []
+    for rank in ranks:
+        # Of a rank that is gone nothing tells whose it was: the other ranks of its job do.
+        box = _box_of(rank, found, users.get(rank.pid) or everybody)
+        if box is not None:
+            notes += _put(rank, box, first)
+        elif (
+            not first
+            and not rank.gone
+            and any(environs.get(rank.pid, {}).get(name) for name in (_SOCKET, _PIPE))
+        ):
+            live.append((rank, environs[rank.pid]))
+    return notes + _ask(live, nccl_dump)
+
+
+def _environ(pid: int) -> dict[str, str]:
+    try:
+        return dict(psutil.Process(pid).environ())
+    except psutil.Error:
+        return {}
+
+
+def _boxes(folders: set[Path], pids: set[int], notes: list[str]) -> list[blackbox.BlackBox]:
+    """All boxes in the job's folders; in the default places those of these processes that have none there."""
+    boxes = [b for f in sorted(folders) if f.is_dir() for b in blackbox.find_boxes(f, notes=notes)]
+    without = pids - {b.pid for b in boxes if b.status == "live"}
+    seen = {b.path for b in boxes}
+    return boxes + [
+        b
+        for b in (blackbox.find_boxes(pids=without, notes=notes) if without else [])
+        if b.path not in seen
+    ]
+
+
+def _box_of(
+    rank: RankCapture, boxes: Sequence[blackbox.BlackBox], users: Collection[int] = ()
+) -> blackbox.BlackBox | None:
+    """The rank's own box by process; of a dead rank whose process is unknown, the newest of that rank on this host."""
+    boxes = [b for b in boxes if is_of(b.owner, users)] if users else boxes
+    # A number can be a later process's: what was made before this one began is somebody else's.
+    own = [b for b in boxes if b.pid == rank.pid and b.status != "stale" and rank.pid]
+    own = [b for b in own if b.status == "live" or b.created_s > rank.started - _CLOCK_S]
+    if not own and rank.gone:
+        host = os.uname().nodename
+        own = [
+            b
+            for b in boxes
+            if b.rank == rank.rank and b.status == "dead" and b.host in (host, rank.node)
+        ]
+    return max(own, key=lambda b: b.created_s, default=None)
+
+
+def _put(rank: RankCapture, box: blackbox.BlackBox, first: bool) -> list[str]:
+    try:
+        contents = blackbox.read_box(
+            box.path, last=_KEEP_BEFORE if first else KEEP, owners={box.owner}
+        )
+        ops = contents.ops
+        if (contents.box.pid, contents.box.rank) != (box.pid, box.rank):
+            raise BadInput(f"{box.path} is another process's by now")
+    except BadInput as error:
+        return [f"rank {rank.rank}: {error}"]
+    if first:
+        rank.ops_before = ops
+    else:
+        rank.ops = ops
+    rank.pid = rank.pid or box.pid
+    notes = [] if first else _put_calls(rank, box)
+    if box.state == "switched_off":
+        notes.append(f"rank {rank.rank}: its probe switched itself off: {box.note}")
+    return notes
+
+
+def _put_calls(rank: RankCapture, box: blackbox.BlackBox) -> list[str]:
+    """The last Python calls, where the rank was traced: no other evidence depends on them."""
+    try:
+        trace = calls.last_calls(calls.calls_path(box.path), KEEP_CALLS, owners={box.owner})
+    except BadInput as error:
+        return [f"rank {rank.rank}: its calls cannot be read: {error}"]
+    if trace is None:
+        return []
+    rank.calls = calls.without_path(trace)
+    return [f"rank {rank.rank}: call tracing {trace.note}"] if trace.state == "switched_off" else []
+
+
+def told_layout(ranks: Sequence[RankCapture]) -> Layout | None:
+    """The layout as the job itself has said it to its black boxes; it comes before any guess."""
+    return next(
+        (r.ops.layout for r in ranks if r.ops is not None and r.ops.layout is not None), None
+    )
+
+
+def trim(ops: RankOps, keep: int) -> RankOps:
+    """The newest `keep` operations of the training, as many of other threads, and all unfinished."""
+    if len(ops.operations) <= keep:
+        return ops
+    kept = ops.newest(keep)
+    done = next((o.entered_s for o in kept if o.state == "done"), kept[0].entered_s)
+    marks = [m for m in ops.marks[-keep:] if m.at_s >= done]
+    return msgspec.structs.replace(ops, operations=kept, overwritten=True, marks=marks)
+
+
+def _ask(live: Sequence[tuple[RankCapture, dict[str, str]]], nccl_dump: bool) -> list[str]:
+    """The recorders of ranks without a black box that serve torch's worker socket or NCCL's debug pipe, all at once."""
+    if not live:
+        return []
+    with ThreadPoolExecutor(max_workers=min(64, len(live))) as pool:
+        answers = list(pool.map(lambda pair: _recorder_of(pair[0], pair[1], nccl_dump), live))
+    dumps = {
+        rank.rank: dump
+        for (rank, _), (dump, _) in zip(live, answers, strict=True)
+        if dump is not None
+    }
+    if dumps:
+        result = flight_recorder.convert(dumps, world_size=max(r.world_size for r, _ in live))
+        for rank, _ in live:
+            if rank.rank in result.ops:
+                rank.ops = trim(result.ops[rank.rank], KEEP)
+    return [
+        f"rank {rank.rank}: {why}"
+        for (rank, _), (_, whys) in zip(live, answers, strict=True)
+        for why in whys
+    ]
+
+
+def _recorder_of(
+    rank: RankCapture, environ: dict[str, str], nccl_dump: bool
+) -> tuple[Dump | None, list[str]]:
+    """(its Flight Recorder, what went wrong): by the worker socket where there is one, else by the pipe."""
+    users = users_of(rank.pid)
+    try:
+        if environ.get(_SOCKET):
+            socket = _own(Path(environ[_SOCKET]), users)
+            answer = worker_server.read_rank(socket, _RECORDER_S)
+            return answer.dump, answer.errors
+        files = worker_server.dump_files(environ, rank.rank)
+        if not nccl_dump:
+            return None, [
+                f"its Flight Recorder was not asked: with --nccl-dump it writes a dump to {files[0]}"
+            ]
+        pipe = _own(
+            worker_server.seen_by(rank.pid, Path(f"{environ[_PIPE]}{rank.rank}.pipe")), users
+        )
+        seen = [worker_server.seen_by(rank.pid, file) for file in files]
+        file, dump = worker_server.ask_pipe(pipe, seen, _RECORDER_S)
+        _own(file, users)
+        return dump, []
+    except HangdoctorError as error:
+        return None, [str(error)]
+
+
+def _own(path: Path, users: Collection[int]) -> Path:
+    """The path, where it is the rank's own user's: sockets and dumps lie where others can put theirs, as in /tmp.
+
+    Raises:
+        BadInput: another user's.
+    """
+    try:
+        owner = path.lstat().st_uid
+    except OSError:
+        return path  # the one who opens it says what is wrong
+    if users and not is_of(owner, users):
+        raise BadInput(
+            f"{path} belongs to user {owner}, not to the user of the rank: it is left out"
+        )
+    return path

@@ -1,0 +1,60 @@
+"""Lines of programs, read without trust in the file system: it may be the very one that does not answer.
+
+A thread of its own reads each file, and only so long is waited for it. Then no further file is read for a while: a stack
+without its source lines is worth more than a capture that never ends.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import tokenize
+
+_PATIENCE_S = 2.0  # for one file
+_PAUSE_S = 60.0  # after one that did not come
+_MAX_CHARACTERS = 8 << 20
+
+
+class Sources:
+    """Files as they were when they were first asked for."""
+
+    def __init__(self, patience_s: float = _PATIENCE_S) -> None:
+        self._patience_s = patience_s
+        self._files: dict[str, list[str]] = {}
+        self._guard = threading.Lock()
+        self._again_at = 0.0  # monotonic: until then nothing is read
+
+    def line(self, file: str, number: int) -> str:
+        """One line without its ends; empty where the file is not readable here, or not in time."""
+        with self._guard:
+            lines = self._files.get(file)
+            if lines is None:
+                lines = self._read(file)
+        return lines[number - 1].strip() if 0 < number <= len(lines) else ""
+
+    def _read(self, file: str) -> list[str]:
+        if time.monotonic() < self._again_at:
+            return []
+        found: list[str] = []
+        reader = threading.Thread(target=lambda: found.extend(_lines_of(file)), daemon=True)
+        reader.start()
+        reader.join(self._patience_s)
+        if reader.is_alive():
+            self._again_at = time.monotonic() + _PAUSE_S
+            return []
+        self._files[file] = found
+        return found
+
+
+def _lines_of(file: str) -> list[str]:
+    try:
+        with tokenize.open(file) as source:
+            return source.read(_MAX_CHARACTERS).split(
+                "\n"
+            )  # not splitlines(): a form feed ends no line of a program
+    except (OSError, SyntaxError, ValueError):
+        return []
+
+
+_sources = Sources()
+line = _sources.line

@@ -1,0 +1,1 @@
+"""Agents and collector wired to diagnosis, incidents, actions and the page."""

@@ -1,0 +1,270 @@
+"""What to do after a verdict: only what the operator wrote into hangdoctor.toml, each under a time limit.
+
+    [actions]
+    dry_run = false       # true: say what would be done
+    cooldown_s = 600      # after an incident that was acted on, so long nothing
+
+    [[action]]
+    kind = "command"      # command | webhook | requeue | scancel | signal
+    command = ["/usr/local/bin/page", "{job}", "{summary}"]
+    timeout_s = 30
+    on = ["hang"]         # status: hang, slow, unknown
+
+    [[action]]
+    kind = "webhook"      # POST of JSON: id, job, status, kind, ranks, nodes, summary, bundle
+    url = "https://..."
+
+    [[action]]
+    kind = "signal"       # to the first cause's ranks; only where its confidence is at least min_confidence
+    signal = "SIGABRT"
+    min_confidence = 0.8
+
+Words in braces are replaced; a command is never run by a shell. The verdict is also in the environment: HANGDOCTOR_JOB,
+HANGDOCTOR_STATUS, HANGDOCTOR_SUMMARY, HANGDOCTOR_BUNDLE, HANGDOCTOR_RANKS.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from ..errors import BadInput
+from ..model.diagnosis import Diagnosis
+from ..text.ranges import format_ranks
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+Kind = Literal["command", "webhook", "requeue", "scancel", "signal"]
+
+
+class Action(Struct, forbid_unknown_fields=True):
+    kind: Kind
+    command: list[str] = []
+    url: str = ""
+    signal: str = "SIGTERM"
+    timeout_s: float = 30.0
+    on: tuple[str, ...] = ("hang",)
+    min_confidence: float = 0.0
+
+
+class Policy(Struct, forbid_unknown_fields=True):
+    dry_run: bool = False
+    cooldown_s: float = 600.0
+
+
+class Config(Struct):
+    actions: Policy = msgspec.field(default_factory=Policy)
+    action: list[Action] = []
+
+
+def load(path: Path) -> Config:
+    """The actions in a hangdoctor.toml.
+
+    Raises:
+        BadInput: it cannot be read, or holds something else; the message has the place.
+    """
+    try:
+        config = msgspec.convert(tomllib.loads(path.read_text()), Config)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}") from error
+    except (
+        ValueError,
+        RecursionError,
+        msgspec.ValidationError,
+    ) as error:  # no TOML, no UTF-8, numbers without end
+        raise BadInput(
+            f"{path}: {error}", "The form of hangdoctor.toml is in docs/sidecar.md."
+        ) from error
+    for action in config.action:
+        if action.kind == "command" and not action.command:
+            raise BadInput(
+                f"{path}: an action of kind command has no command",
+                'For example: command = ["/bin/page", "{summary}"]',
+            )
+        if action.kind == "webhook" and not re.match(r"^https?://", action.url):
+            raise BadInput(f"{path}: a webhook needs a url that begins with http:// or https://")
+        if action.kind == "signal" and action.signal not in signal.Signals.__members__:
+            raise BadInput(f"{path}: '{action.signal}' is no signal", "For example: SIGABRT")
+    return config
+
+
+class Verdict(Struct):
+    """What the actions are told."""
+
+    id: str
+    job: str
+    status: str
+    kind: str
+    ranks: str
+    nodes: list[str]
+    confidence: float
+    summary: str
+    bundle: str
+    pids: dict[str, list[int]] = {}  # node -> processes of the first cause
+
+    @classmethod
+    def of(cls, id: str, diagnosis: Diagnosis, bundle: Path) -> Verdict:
+        first = diagnosis.causes[0] if diagnosis.causes else None
+        ranks = set(first.ranks) if first else set()
+        pids: dict[str, list[int]] = {}
+        for line in diagnosis.ranks:
+            if line.rank in ranks and line.pid > 1:
+                pids.setdefault(line.node, []).append(line.pid)
+        return cls(
+            id, diagnosis.job.id, diagnosis.status, first.kind if first else "", format_ranks(ranks), first.nodes if first else [],
+            first.confidence if first else 0.0, diagnosis.summary, str(bundle), pids,
+        )  # fmt: skip
+
+
+class Actor:
+    """Carries the actions out, and keeps quiet during the cool-down."""
+
+    def __init__(self, config: Config, dry_run: bool = False) -> None:
+        self.config = config
+        self.dry_run = dry_run or config.actions.dry_run
+        self.acted_at = float("-inf")
+        self.acting: Callable[[], None] = lambda: (
+            None
+        )  # called before something is done: for who keeps that it was
+
+    def act(self, verdict: Verdict, now: float) -> list[str]:
+        """Do what is configured; returns one line for each action. `now` is a clock that never goes back."""
+        due = [a for a in self.config.action if verdict.status in a.on]
+        if not due:
+            return []
+        since, cooldown_s = now - self.acted_at, self.config.actions.cooldown_s
+        if since < cooldown_s:
+            return [f"no action: {since:.0f} s after the last one (cool-down {cooldown_s:.0f} s)"]
+        planned = [(a, *_plan(a, verdict)) for a in due]
+        if not self.dry_run and not all(
+            why for _, why, _ in planned
+        ):  # what was left out is no act
+            self.acted_at = now
+            self.acting()
+        return [
+            f"{a.kind}: {why or self._one(a, commands, verdict)}" for a, why, commands in planned
+        ]
+
+    def _one(self, action: Action, commands: list[list[str]], verdict: Verdict) -> str:
+        if action.kind == "webhook":
+            return f"would POST to {action.url}" if self.dry_run else _post(action, verdict)
+        if self.dry_run:
+            return "would run " + "; ".join(" ".join(c) for c in commands)
+        return "; ".join(_run(c, action.timeout_s, verdict) for c in commands)
+
+
+def _plan(action: Action, verdict: Verdict) -> tuple[str, list[list[str]]]:
+    """(why it is left out, the commands that it is)."""
+    if verdict.confidence < action.min_confidence:
+        return (
+            f"left out: confidence {verdict.confidence:.0%} is below {action.min_confidence:.0%}",
+            [],
+        )
+    if action.kind == "webhook":
+        return "", []
+    commands = _commands(action, verdict)
+    return (
+        "" if commands else "left out: it needs a Slurm job, or a culprit whose process is known"
+    ), commands
+
+
+def _commands(action: Action, verdict: Verdict) -> list[list[str]]:
+    if action.kind == "command":
+        words = {"job": verdict.job, "id": verdict.id, "status": verdict.status, "kind": verdict.kind, "ranks": verdict.ranks,
+                 "nodes": ",".join(verdict.nodes), "summary": verdict.summary, "bundle": verdict.bundle}  # fmt: skip
+        return [[re.sub(r"\{(\w+)\}", lambda m: words.get(m[1], m[0]), w) for w in action.command]]
+    match = re.match(r"^slurm:(\d+)", verdict.job)
+    if action.kind == "requeue":
+        return [["scontrol", "requeue", match[1]]] if match else []
+    if action.kind == "scancel":
+        return [["scancel", match[1]]] if match else []
+    kill = {
+        n: ["kill", f"-{action.signal.removeprefix('SIG')}", *map(str, p)]
+        for n, p in verdict.pids.items()
+    }
+    if match:
+        step = [
+            "srun",
+            f"--jobid={match[1]}",
+            "--overlap",
+            "--gres=none",
+            "--mem=0",
+            "--mpi=none",
+            "--input=none",
+            "-N1",
+            "-n1",
+        ]
+        return [[*step, "-w", node, *command] for node, command in kill.items()]
+    return [command for node, command in kill.items() if node == os.uname().nodename]
+
+
+def _environment(verdict: Verdict, environ: Mapping[str, str]) -> dict[str, str]:
+    told = {"JOB": verdict.job, "STATUS": verdict.status, "SUMMARY": verdict.summary, "BUNDLE": verdict.bundle,
+            "RANKS": verdict.ranks}  # fmt: skip
+    # Slurm's own variables of the collector's step would be taken as options by scontrol and srun.
+    kept = {
+        k: v
+        for k, v in environ.items()
+        if not k.startswith(("SLURM_", "SRUN_")) or k == "SLURM_CONF"
+    }
+    return kept | {f"HANGDOCTOR_{k}": v.replace("\0", " ") for k, v in told.items()}
+
+
+def _run(command: list[str], timeout_s: float, verdict: Verdict) -> str:
+    command = [w.replace("\0", " ") for w in command]
+    try:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            env=_environment(verdict, os.environ), start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        return f"{command[0]} cannot be started: {error.strerror}"
+    except ValueError as error:
+        return f"{command[0]} cannot be started: {error}"
+    try:
+        _, said = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if process.stderr is not None:
+            process.stderr.close()
+        return f"{command[0]} was killed after {timeout_s:.0f} s"
+    words = said.decode(errors="replace").strip()[:200]
+    return f"{command[0]} ended with {process.returncode}" + (
+        f": {words}" if process.returncode and words else ""
+    )
+
+
+def _post(action: Action, verdict: Verdict) -> str:
+    body = msgspec.json.encode(verdict)
+    request = urllib.request.Request(action.url, body, {"Content-Type": "application/json"})
+    said = [f"no answer after {action.timeout_s:.0f} s"]
+
+    def post() -> None:
+        try:
+            with urllib.request.urlopen(request, timeout=action.timeout_s) as answer:
+                said.append(f"answered {answer.status}")
+        except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
+            said.append(f"failed: {error or type(error).__name__}")
+
+    # The library's limit is for each read: who answers a byte now and then would hold the watch up for ever.
+    thread = threading.Thread(target=post, name="webhook", daemon=True)
+    thread.start()
+    thread.join(action.timeout_s)
+    return said[-1]

@@ -1,0 +1,169 @@
+"""What the collector does with a capture: diagnose, keep, act; and what it must know after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from ..collector.instructions import Conclude, Position
+from ..diagnosis import diagnose
+from ..errors import BundleError
+from ..model.diagnosis import Diagnosis
+from ..storage import bundle
+from ..storage.incidents import Incidents
+from ..watch.stall_watch import Learned
+from . import actions
+
+_LOG = logging.getLogger("hangdoctor.collector")
+_ACTED = "acted"  # key of the time of day of the last action
+_WAITING = 4  # incidents that the disk did not take; a fifth pushes the oldest out
+
+
+class Memory:
+    """Positions and rhythm in the incidents' index."""
+
+    def __init__(self, incidents: Incidents) -> None:
+        self.incidents = incidents
+
+    def load(self) -> tuple[dict[str, Position], Learned]:
+        positions, learned = self.incidents.get("positions"), self.incidents.get("learned")
+        return (
+            msgspec.json.decode(positions, type=dict[str, Position]) if positions else {},
+            msgspec.json.decode(learned, type=Learned) if learned else Learned(),
+        )
+
+    def writing(self, positions: dict[str, Position], learned: Learned) -> Callable[[], None]:
+        values = {
+            "positions": msgspec.json.encode(positions),
+            "learned": msgspec.json.encode(learned),
+        }
+        return lambda: self.incidents.put(values)
+
+
+class _Kept(msgspec.Struct):
+    """An incident that waits for room on the disk."""
+
+    one: Conclude
+    diagnosis: Diagnosis
+    report: str
+    done: list[str] = []  # what the actions said
+
+
+class Handler:
+    """Diagnoses a capture, keeps the incident, acts. Runs in threads of the collector."""
+
+    def __init__(self, incidents: Incidents, actor: actions.Actor) -> None:
+        self.incidents = incidents
+        self.actor = actor
+        self.after: Callable[[], object] | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.captured: Callable[[float, float], None] = lambda capture_s, diagnose_s: (
+            None
+        )  # seconds; for who counts them
+        self._waiting: list[_Kept] = []
+        self._lock = threading.Lock()
+        actor.acting = self._note_act
+        actor.acted_at = self._acted_before()
+
+    def _acted_before(self) -> float:
+        """When was acted last, also by a collector before this one: the cool-down outlives it, as the stall does."""
+        try:
+            told = self.incidents.get(_ACTED)
+            return time.monotonic() - max(0.0, time.time() - float(told)) if told else float("-inf")
+        except (BundleError, ValueError):
+            return float("-inf")
+
+    def _note_act(self) -> None:
+        """Before anything is done: an action may end the collector's own job."""
+        try:
+            self.incidents.put({_ACTED: b"%.3f" % time.time()})
+        except BundleError as error:
+            _LOG.error("%s", error)
+
+    def __call__(self, one: Conclude) -> str:
+        begin = time.monotonic()
+        try:
+            return self._deal_with(one, begin)
+        finally:
+            self.captured(one.capture.took_s, time.monotonic() - begin)
+
+    def _deal_with(self, one: Conclude, begin: float) -> str:
+        from ..report.terminal import plain
+
+        diagnosis = diagnose(one.capture)
+        if diagnosis.status == "healthy" and one.reason.startswith("stall"):
+            return "healthy"
+        if one.early and diagnosis.status != "hang":
+            return diagnosis.status
+        _LOG.info("%s: %s", diagnosis.status.upper(), diagnosis.summary)
+        kept = _Kept(one, diagnosis, plain(diagnosis))
+        id = self._keep(kept)
+        _LOG.info(
+            "capture %.1f s, diagnosis and saving %.1f s",
+            one.capture.took_s,
+            time.monotonic() - begin,
+        )
+        place = self.incidents.folder / id if id else Path()
+        kept.done = self.actor.act(actions.Verdict.of(id, diagnosis, place), time.monotonic())
+        for line in kept.done:
+            _LOG.info("%s", line)
+        self._note(id, kept)
+        if self.loop is not None and self.after is not None:
+            self.loop.call_soon_threadsafe(self.after)
+        return diagnosis.status
+
+    def _keep(self, kept: _Kept) -> str:
+        """Its id; "" where the disk does not take it: the verdict is in the log and goes to the actions all the same."""
+        try:
+            row = self.incidents.save(
+                kept.one.capture, kept.diagnosis, kept.report, kept.one.reason
+            )
+        except BundleError as error:
+            _LOG.error("%s %s It will be tried again.", error, error.help)
+            with self._lock:
+                self._waiting = [*self._waiting, kept][-_WAITING:]
+            return ""
+        _LOG.info("kept in %s", self.incidents.folder / row.id)
+        return row.id
+
+    def _note(self, id: str, kept: _Kept) -> None:
+        if not id or not kept.done:
+            return
+        try:
+            self.incidents.note_actions(id, "\n".join(kept.done))
+        except BundleError as error:
+            _LOG.error("%s", error)
+
+    def again(self, last: bool = False) -> None:
+        """Keep what the disk did not take before; at the last try, where it still does not, in the folder for temporary files."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        for kept in waiting:
+            id = self._keep(kept)
+            self._note(id, kept)
+            if not id and last:
+                self._keep_elsewhere(kept)
+        if last:
+            self._waiting = []
+
+    def _keep_elsewhere(self, kept: _Kept) -> None:
+        place = Path(tempfile.gettempdir()) / bundle.default_path(
+            kept.one.capture.job, kept.one.capture.taken
+        )
+        try:
+            path = bundle.save(
+                place, kept.one.capture, kept.diagnosis, kept.report, bundle.command_line()
+            )
+        except BundleError as error:
+            _LOG.error("an incident is lost: %s", error)
+            return
+        _LOG.warning(
+            "the disk of %s is still full: the incident is in %s", self.incidents.folder, path
+        )

@@ -1,0 +1,131 @@
+"""`--web` of `collect` and `sidecar`: the live page, its API and the metrics beside the collector."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..collector.state import Core
+from ..errors import BadInput, UsageError
+
+_PROCESS = "hangdoctor.sidecar.page_process"
+_REPORT_S = 60.0
+_KEEP = 4  # documents
+
+
+def web_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--web and what belongs to it."""
+    flags = [
+        click.option("--web", default="", metavar="[HOST:]PORT", help="Serve the live page and the metrics, e.g. 127.0.0.1:8470."),
+        click.option("--web-anywhere", is_flag=True, help="Allow --web an address that other machines reach (it is plain http)."),
+        click.option("--web-host", multiple=True, metavar="NAME", help="Another name that the page is reached by."),
+        click.option("--metrics-ranks", default=1024, show_default=True, type=click.IntRange(0), metavar="N",
+                     help="Metrics for each rank up to so many ranks."),
+        click.option("--metrics-token", metavar="FILE", type=click.Path(path_type=Path),
+                     help="The scraper's token (default: FOLDER/metrics.token, made if missing)."),
+        click.option("--metrics-open", is_flag=True, help="Metrics without a token, on the loopback only."),
+    ]  # fmt: skip
+    for flag in reversed(flags):
+        command = flag(command)
+    return command
+
+
+class Page:
+    """The page of one collector, or nothing where none is wanted."""
+
+    def __init__(self, folder: Path, flags: dict[str, Any], core: Core) -> None:
+        """Raises UsageError, CollectorError: the address cannot be used, or the tokens cannot be kept."""
+        self._beside: Any = None
+        self._view: Any = None
+        if not flags.get("web"):
+            return
+        from ..collector.view import View
+        from ..web.page_socket import Front, WebOptions
+        from ..web.page_supervisor import Beside
+
+        options = WebOptions(
+            folder, str(flags["web"]), bool(flags["web_anywhere"]), tuple(flags["web_host"]), int(flags["metrics_ranks"]),
+            flags["metrics_token"], bool(flags["metrics_open"]),
+        )  # fmt: skip
+        if options.metrics_open and options.anywhere:
+            raise UsageError(
+                "--metrics-open is for the loopback",
+                "With --web-anywhere let the scraper send the token.",
+            )
+        self._view = View(core)
+        self._beside = Beside(Front(options), self._view, core.ask, _PROCESS)
+
+    @contextlib.asynccontextmanager
+    async def beside(self) -> AsyncIterator[None]:
+        """Serve while the collector runs in this loop."""
+        if self._beside is None:
+            yield
+            return
+        async with self._beside.running():
+            yield
+
+    def captured(self, capture_s: float, diagnose_s: float) -> None:
+        """Called from the thread that dealt with a capture."""
+        if self._view is not None:
+            self._view.captured(capture_s, diagnose_s)
+
+
+class Reports:
+    """An incident's report: as HTML where this hangdoctor makes it, else as text. Made by a process of its own."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, tuple[bytes, str]] = {}
+
+    def __call__(self, bundle: Path) -> tuple[bytes, str]:
+        """(document, media type).
+
+        Raises:
+            BadInput: it cannot be made.
+        """
+        if bundle.name not in self._made:
+            kind, media = "html", "text/html"
+            while len(self._made) >= _KEEP:
+                self._made.pop(next(iter(self._made)))
+            self._made[bundle.name] = (_make(bundle, kind), f"{media}; charset=utf-8")
+        return self._made[bundle.name]
+
+
+def _make(bundle: Path, kind: str) -> bytes:
+    # Not in this process: for a large job it is seconds of work, and the collector has other things to do meanwhile.
+    here = str(Path(__file__).parents[2])
+    environ = os.environ | {
+        "PYTHONPATH": os.pathsep.join([here, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "hangdoctor",
+        "report",
+        str(bundle),
+        f"--{kind}",
+        "-",
+        "--quiet",
+    ]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, stdin=subprocess.DEVNULL, timeout=_REPORT_S, env=environ
+        )
+    except subprocess.TimeoutExpired:
+        raise BadInput(
+            f"the report was not ready after {_REPORT_S:.0f} s",
+            f"hangdoctor report {bundle} makes it",
+        ) from None
+    if done.returncode or not done.stdout:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise BadInput(
+            f"the report cannot be made: {said[-1][:300] if said else 'nothing came'}",
+            f"hangdoctor report {bundle}",
+        )
+    return done.stdout

@@ -1,0 +1,160 @@
+"""The flags of `collect` and `sidecar`, which are the same, and the collector that they start."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..collector.instructions import Conclude, farewell
+from ..collector.instructions import Settings as CoreSettings
+from ..collector.relay import Relay
+from ..collector.server import CollectorOptions, Server, session_name
+from ..collector.state import Core
+from ..collector.uplink import Parent, Uplink
+from ..errors import UsageError
+from ..logs import to_stderr
+from ..storage.incidents import Incidents
+from ..transport import address
+from ..watch.stall_watch import Settings, StallWatch
+from ..watch.straggler_watch import SlowSettings
+from . import actions
+from .concluding import Handler, Memory
+from .page import Page, web_flags
+
+_LOG = logging.getLogger("hangdoctor.collector")
+_OPEN_FILES = 65_536
+_FLAGS = (
+    click.option("--folder", metavar="DIR", type=click.Path(),
+                 help="The job's folder, on a file system that all nodes see (default: ~/.hangdoctor/jobs/JOB)."),
+    click.option("--bind", default="", metavar="ADDRESS", help="Where to listen (default: a free port on all interfaces)."),
+    click.option("--stall-after", default=0.0, type=click.FloatRange(0), metavar="S",
+                 help="A stall is so many seconds without progress (default: learned from the job)."),
+    click.option("--slow-after", default=150.0, show_default=True, type=click.FloatRange(0), metavar="S",
+                 help="A rank is slow when the others wait for it so long without a break; 0 never."),
+    click.option("--settle", default=1.0, show_default=True, type=click.FloatRange(0, 60), metavar="S", help="Between the two captures."),
+    click.option("--capture-timeout", default=6.0, show_default=True, type=click.FloatRange(1, 120), metavar="S",
+                 help="What the agents get for a capture."),
+    click.option("--config", metavar="FILE", type=click.Path(), help="Actions after a verdict (default: none; see docs/sidecar.md)."),
+    click.option("--dry-run", is_flag=True, help="Say what the actions would do."),
+    click.option("--once", is_flag=True, help="End after the first incident."),
+)  # fmt: skip
+
+
+def watch_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the common flags, in this order, to a command."""
+    command = web_flags(command)
+    for flag in reversed(_FLAGS):
+        command = flag(command)
+    return command
+
+
+def choose_folder(folder: str | None, job: str) -> Path:
+    """The job's folder as named.
+
+    Raises:
+        UsageError: neither a folder nor a job is named.
+    """
+    if folder:
+        return Path(folder).absolute()
+    if job:
+        return address.job_folder(job)
+    raise UsageError(
+        "no folder named",
+        "Name the job's folder: --folder DIR (or --job NAME for ~/.hangdoctor/jobs/NAME).",
+    )
+
+
+def collect(folder: Path, flags: dict[str, Any]) -> None:
+    """Run a collector in this process until it is ended."""
+    to_stderr()
+    allow_connections()
+    if flags["bind"]:
+        address.check(flags["bind"], flags["insecure"])
+    config = actions.load(Path(flags["config"])) if flags["config"] else actions.Config()
+    incidents = Incidents(folder)
+    memory = Memory(incidents)
+    positions, learned = memory.load()
+    core = Core(
+        CoreSettings(settle_s=flags["settle"], capture_s=flags["capture_timeout"]),
+        StallWatch(Settings(stall_after_s=flags["stall_after"]), learned), positions, session_name(),
+        SlowSettings(window_s=flags["slow_after"]),
+    )  # fmt: skip
+    handler = Handler(incidents, actions.Actor(config, flags["dry_run"]))
+    page = Page(folder, flags, core)
+    handler.captured = page.captured
+    options = CollectorOptions(
+        folder,
+        flags["bind"],
+        flags["insecure"],
+        lonely_s=flags["lonely"],
+        dismiss=flags.get("dismiss", False),
+    )
+
+    async def serve() -> None:
+        server = Server(options, core, memory, handler)
+        if flags["once"]:
+            handler.after = server.stopping.set
+            handler.loop = asyncio.get_running_loop()
+        async with page.beside():
+            await server.run()
+        _farewell(server)
+
+    # Captures of a large job are millions of objects without cycles: going over them again and again takes longer than they do.
+    gc.freeze()
+    gc.set_threshold(200_000, 50, 1000)
+    asyncio.run(serve())
+
+
+def relay(folder: Path, name: str, parent: str, flags: dict[str, Any]) -> None:
+    """Run a collector with another one above it, until it is ended.
+
+    Raises:
+        CollectorError: the job's keys are not there yet: its first collector makes them.
+    """
+    to_stderr()
+    allow_connections()
+    if parent != "auto":
+        address.check(parent, flags["insecure"])
+    own = address.relay_folder(folder, name)
+    memory = Memory(Incidents(own))
+    positions, _ = memory.load()
+    options = CollectorOptions(
+        own, flags["bind"], flags["insecure"], lonely_s=flags["lonely"], keys_from=folder
+    )
+
+    async def serve() -> None:
+        uplink = Uplink(Parent(folder, parent, name, flags["insecure"]), own / "spool")
+        core = Relay(CoreSettings(), positions, uplink.keep, uplink.line.send)
+        server = Server(options, core, memory, _NothingToConclude(), uplink)
+        await server.run()
+        _farewell(server)
+
+    asyncio.run(serve())
+
+
+class _NothingToConclude:
+    """A collector in the middle of a tree makes no verdicts."""
+
+    def __call__(self, one: Conclude) -> str:
+        return "unknown"
+
+    def again(self, last: bool = False) -> None: ...
+
+
+def allow_connections() -> None:
+    """Each agent is an open file. The limit that is usual, 1,024, is a soft one: what a process may have if it asks is more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _farewell(server: Server) -> None:
+    _LOG.info("%s", farewell(server.core.counters, server.gate.refused if server.gate else 0))

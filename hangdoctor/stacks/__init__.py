@@ -1,0 +1,1 @@
+"""In which kind of wait a thread is, by the rules of `place_rules.toml`."""

@@ -1,0 +1,294 @@
+"""Where a thread stands: a collective, a send, a data loader, a checkpoint, or just code.
+
+The rules are data (`places.toml`, and the user's own file named in HANGDOCTOR_PLACES); this module
+only applies them. A rule on a communication holds only while every frame inside it belongs to the
+communication library too: a rank that pickles an object for `all_gather_object` is not in it yet.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from ..errors import BadInput
+from ..model.capture import Frame, ThreadSample
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+GRADIENTS = "gradient all_reduce in backward"  # DistributedDataParallel's, in C++
+
+PlaceKind = Literal[
+    "collective",
+    "p2p",
+    "store",
+    "start",
+    "end",
+    "data",
+    "checkpoint",
+    "device",
+    "queue",
+    "child",
+    "delegate",
+    "code",
+    "",
+]
+COMMUNICATION = frozenset({"collective", "p2p", "store", "start", "end", "device"})
+_FIELDS = {"kind", "function", "file", "code", "op", "group", "blocked"}
+
+# Files whose frames may stand inside a communication without meaning that the rank does something else.
+_LIBRARY = re.compile(
+    r"torch/distributed/|torch/_C|torch/utils/_contextlib|torch/_compile|torch/_dynamo|deepspeed/comm/|deepspeed/utils/"
+    r"|deepspeed/runtime/pipe/p2p\.py|/contextlib\.py$|/threading\.py$|/functools\.py$|hangdoctor/probe/|p2p_communication\.py"
+)
+_NATIVE = re.compile(r"\.so(\.\d+)*$|^\[|^<unknown>|^\?\?|\.(c|cc|cpp|cxx|h|hpp|cu|pyx|rs)$")
+
+
+class Place(Struct, frozen=True):
+    """Where a thread stands. `frame` is the caller's own frame: the line of the program that got there."""
+
+    kind: PlaceKind
+    op: str = ""
+    group: str = ""  # world, sub, tp, dp, pp or "" where it cannot be told
+    peer: int = -1
+    frame: Frame | None = (
+        None  # the user's line; for code, the innermost frame outside the standard library
+    )
+    delegated: bool = False  # the thread waits for another thread
+
+    @property
+    def communicates(self) -> bool:
+        return self.kind in COMMUNICATION
+
+
+class Rule(Struct, frozen=True):
+    kind: PlaceKind
+    function: re.Pattern[str] | None
+    file: re.Pattern[str] | None
+    code: re.Pattern[str] | None
+    op: str
+    group: str
+    blocked: bool
+
+    def matches(self, frame: Frame, innermost: bool, blocked: bool) -> bool:
+        if self.blocked and not blocked:
+            return False
+        return self.code is None or (innermost and self.code.search(frame.code) is not None)
+
+    def may_match(self, name: str, file: str) -> bool:
+        """What depends on the function alone, and is asked once for each function."""
+        if self.function is not None and not self.function.fullmatch(name.rpartition(".")[2]):
+            return False
+        return self.file is None or self.file.search(file) is not None
+
+
+def is_native(frame: Frame) -> bool:
+    """True for a frame of compiled code, as `py-spy dump --native` mixes in."""
+    return "::" in frame.name or _native_file(frame.file)
+
+
+@lru_cache(maxsize=65_536)
+def _native_file(file: str) -> bool:
+    return not file or _NATIVE.search(file) is not None
+
+
+def _rules_of(text: str, origin: str) -> list[Rule]:
+    try:
+        table = tomllib.loads(text).get("rule", [])
+        return [_rule(entry) for entry in table]
+    except (
+        re.error,
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        RecursionError,
+        OverflowError,
+    ) as error:
+        raise BadInput(
+            f"{origin} holds no usable rules: {error}",
+            "Its form is described at the top of places.toml.",
+        ) from error
+
+
+def _rule(entry: dict[str, Any]) -> Rule:
+    unknown = set(entry) - _FIELDS
+    if unknown:
+        raise ValueError(f"unknown field {sorted(unknown)[0]!r}")
+
+    def pattern(name: str) -> re.Pattern[str] | None:
+        return re.compile(entry[name]) if name in entry else None
+
+    return Rule(
+        entry["kind"], pattern("function"), pattern("file"), pattern("code"),
+        entry.get("op", ""), entry.get("group", ""), bool(entry.get("blocked", False)),
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=1)
+def rules() -> list[Rule]:
+    """The user's rules first, then the built-in ones.
+
+    Raises:
+        BadInput: the user's file cannot be read or holds something else.
+    """
+    own = os.environ.get("HANGDOCTOR_PLACES", "")
+    mine: list[Rule] = []
+    if own:
+        try:
+            mine = _rules_of(Path(own).read_text(), own)
+        except OSError as error:
+            raise BadInput(
+                f"HANGDOCTOR_PLACES names {own}, which cannot be read: {error.strerror}"
+            ) from error
+    return mine + _rules_of(
+        resources.files(__package__).joinpath("place_rules.toml").read_text(), "place_rules.toml"
+    )
+
+
+@lru_cache(maxsize=65_536)
+def _rules_for(name: str, file: str) -> tuple[Rule, ...]:
+    """The rules that can hold for a function: a job has thousands of frames and few functions."""
+    return tuple(r for r in rules() if r.may_match(name, file))
+
+
+@lru_cache(maxsize=65_536)
+def _of_library(file: str) -> bool:
+    return _LIBRARY.search(file) is not None
+
+
+def python_frames(frames: Sequence[Frame]) -> list[Frame]:
+    """The job's own frames: without native ones and without the probe's wrappers."""
+    return [f for f in frames if not is_native(f) and "hangdoctor/probe/" not in f.file]
+
+
+def _native_wait(frames: Sequence[Frame]) -> bool:
+    """True where the native frames on top say that a collective library or the device driver waits."""
+    for frame in frames:
+        if not is_native(frame):
+            return False
+        if re.search(
+            r"c10d::|gloo::|nccl|ncclGroup|WorkNCCL|cuEventSynchronize|cuStreamSynchronize|cudaStreamSync",
+            frame.name,
+        ):
+            return True
+    return False
+
+
+def find_place(frames: Sequence[Frame], blocked: bool = False) -> Place:
+    """The place of a stack (frames innermost first); kind "" for an empty one.
+
+    `blocked` says that the thread did not run between two samples, which is what tells a wait in native
+    code (a handle's wait, gradients reduced inside backward) from code that works.
+    """
+    python = python_frames(frames)
+    if not python:
+        return Place("collective", "native collective") if _native_wait(frames) else Place("")
+    inside_library = True
+    blocked = blocked or _native_wait(frames)
+    call: tuple[Rule, int] | None = (
+        None  # the outermost frame of the communication: all_gather_object, not its all_gather
+    )
+    for i, frame in enumerate(python):
+        rule = next(
+            (r for r in _rules_for(frame.name, frame.file) if r.matches(frame, i == 0, blocked)),
+            None,
+        )
+        if rule is not None and rule.kind not in COMMUNICATION and call is None:
+            return _place(rule, python, i, blocked)
+        if rule is not None and rule.kind in COMMUNICATION and inside_library:
+            call = (rule, i)
+        inside_library = inside_library and _of_library(frame.file)
+        if call is not None and not inside_library:
+            break
+    return (
+        _place(call[0], python, call[1], blocked)
+        if call is not None
+        else Place("code", frame=user_frame(python))
+    )
+
+
+def _place(rule: Rule, python: list[Frame], i: int, blocked: bool) -> Place:
+    frame = python[i]
+    op = frame.name.rpartition(".")[2] if rule.op == "=" else rule.op
+    if rule.kind == "delegate":
+        if op == "backward" and blocked and i == 0:
+            # Nothing of Python runs inside backward and the thread sleeps: C++ waits for the gradients' reduction.
+            return Place("collective", GRADIENTS, "dp", frame=user_frame(python[1:] or python))
+        return Place("code", op, frame=user_frame(python), delegated=True)
+    if rule.kind not in COMMUNICATION:
+        return Place(rule.kind, op, frame=user_frame(python))
+    return Place(
+        rule.kind, op, _group(rule, python[: i + 2]), _peer(op, python[: i + 2]), _caller(python, i)
+    )
+
+
+def _caller(python: list[Frame], i: int) -> Frame:
+    """The first frame outside the communication libraries and torch itself, seen from frame `i` outward."""
+    outer = [f for f in python[i:] if not _of_library(f.file)]
+    return next((f for f in outer if not _TORCH.search(f.file)), outer[0] if outer else python[-1])
+
+
+def _group(rule: Rule, frames: list[Frame]) -> str:
+    told = next((f.group for f in frames if f.group), "")
+    return rule.group or told
+
+
+def _peer(op: str, frames: list[Frame]) -> int:
+    names = ("dst", "dst_rank", "dest") if "send" in op else ("src", "src_rank")
+    for frame in frames:
+        for name in names:
+            if frame.values.get(name, -1) >= 0 and op in ("send", "recv", "isend", "irecv"):
+                return frame.values[name]
+    return -1
+
+
+_STANDARD = re.compile(r"/lib/python3\.\d+/(?!site-packages|dist-packages)|^<frozen")
+_TORCH = re.compile(r"site-packages/torch/|^torch/")
+_PACKAGES = re.compile(r"site-packages/(torch|deepspeed|numpy)/|^(torch|deepspeed|numpy)/")
+
+
+def user_frame(python: Sequence[Frame]) -> Frame | None:
+    """The innermost frame that a reader would call theirs: outside the standard library and torch, else the innermost."""
+    return next((f for f in python if is_users(f)), python[0] if python else None)
+
+
+def is_users(frame: Frame) -> bool:
+    """True for a frame outside the standard library, torch and DeepSpeed."""
+    return not _STANDARD.search(frame.file) and not _PACKAGES.search(frame.file)
+
+
+def rank_thread(
+    threads: Sequence[ThreadSample], blocked: frozenset[int] = frozenset()
+) -> tuple[ThreadSample | None, Place]:
+    """The thread that says where a rank stands, and its place.
+
+    The main thread, unless it waits for another thread of its process that is in a communication or runs
+    (autograd's, a training loop in a thread): then that one. `blocked` holds the ids of threads that did
+    not run between the samples.
+    """
+    main = next((t for t in threads if t.name == "MainThread"), threads[0] if threads else None)
+    if main is None:
+        return None, Place("")
+    place = find_place(main.frames, main.tid in blocked)
+    if not place.delegated:
+        return main, place
+    others = [
+        (t, find_place(t.frames, t.tid in blocked)) for t in threads if t is not main and t.frames
+    ]
+    for thread, other in others:
+        if other.communicates or other.kind in ("data", "checkpoint"):
+            return thread, other
+    # A training loop in a thread that is elsewhere: the one thread with a line of the user's own, if there is just one.
+    own = [(t, p) for t, p in others if p.frame is not None and is_users(p.frame)]
+    return own[0] if len(own) == 1 else (main, place)

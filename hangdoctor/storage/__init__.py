@@ -1,0 +1,1 @@
+"""On disk: bundles, incidents, and operations in columns."""

@@ -1,0 +1,1 @@
+"""Text for people: ranges of ranks, host lists, sizes, printable words, redaction."""

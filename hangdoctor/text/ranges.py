@@ -1,0 +1,194 @@
+"""Ranks written as ranges (``0-3,8``) and nodes as Slurm host lists (``r7i6n[0-3]``)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import product
+from math import prod
+
+from ..errors import UsageError
+
+MAX_RANKS = 2_000_000  # of one job: what claims more is damaged, or means harm
+MAX_MEMBERS = 2 * MAX_RANKS  # of all groups in one file, written out
+MAX_HOSTS = 100_000
+_MAX_TEXT = 16 << 20  # characters of the names that one list of hosts stands for
+_DIGITS = "0123456789"
+_NUMBER_DIGITS = 18  # what fits 64 bits; Python itself refuses to read more than 4,300
+_RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
+_MEMBERS = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18})(?::([0-9]{1,18}))?)?")
+
+
+def number_in(text: str, otherwise: int = -1) -> int:
+    """The number that `text` is: plain digits that fit 64 bits, else `otherwise`.
+
+    `str.isdigit` and `str.isdecimal` say yes to texts that `int` refuses, or that no program of ours has written.
+    """
+    known = len(text) <= _NUMBER_DIGITS and text.isascii() and text.isdigit()
+    return int(text) if known else otherwise
+
+
+def _runs(numbers: list[int]) -> Iterator[tuple[int, int]]:
+    """Yield (first, last) of each run of consecutive numbers; `numbers` is sorted and unique."""
+    start = previous = None
+    for n in numbers:
+        if previous is not None and n == previous + 1:
+            previous = n
+            continue
+        if start is not None and previous is not None:
+            yield start, previous
+        start = previous = n
+    if start is not None and previous is not None:
+        yield start, previous
+
+
+def format_ranks(ranks: Iterable[int]) -> str:
+    """``[0, 1, 2, 3, 8]`` -> ``0-3,8``; nothing -> an empty string."""
+    runs = _runs(sorted(set(ranks)))
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def parse_ranks(text: str) -> list[int]:
+    """``0-3,8`` -> ``[0, 1, 2, 3, 8]``.
+
+    Raises:
+        UsageError: the text is no list of ranges, or names more ranks than a job can have.
+    """
+    runs = list(parse_runs(text))
+    if sum(last - first + 1 for first, last in runs) > MAX_RANKS:
+        raise UsageError(
+            f"'{_short(text)}' names more than {MAX_RANKS:,} ranks", "Name those that are meant."
+        )
+    return sorted({rank for first, last in runs for rank in range(first, last + 1)})
+
+
+def parse_runs(text: str) -> Iterator[tuple[int, int]]:
+    """``0-3,8`` -> ``(0, 3), (8, 8)``.
+
+    Raises:
+        UsageError: the text is no list of ranges.
+    """
+    for part in filter(None, (p.strip() for p in text.split(","))):
+        match = _RANGE.fullmatch(part)
+        if match is None:
+            raise UsageError(
+                f"'{_short(text)}' is no list of ranks",
+                "Write ranks as ranges, for example 0-3,8,12-15.",
+            )
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first or last - first > 10_000_000:
+            raise UsageError(
+                f"'{part}' is no range of ranks", "Write the smaller rank first, for example 0-3."
+            )
+        yield first, last
+
+
+def member_runs(text: str) -> list[range] | None:
+    """Members of a group as a black box has them: ``0-3,8-20:4`` -> ``[range(0, 4), range(8, 21, 4)]``.
+
+    None for what is no such text, or names a rank that no job has.
+    """
+    found: list[range] = []
+    for part in filter(None, text.split(",")):
+        match = _MEMBERS.fullmatch(part)
+        if match is None:
+            return None
+        first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
+        if step == 0 or max(first, last) >= MAX_RANKS:
+            return None
+        found.append(range(first, last + 1, step))
+    return found
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def format_hosts(hosts: Iterable[str]) -> str:
+    """``[n1, n2, n3, login]`` -> ``login,n[1-3]``: names with a common stem and number width share brackets."""
+    plain: list[str] = []
+    numbered: dict[tuple[str, int], list[int]] = {}
+    for host in sorted(set(hosts)):
+        stem = host.rstrip(_DIGITS)
+        digits = host[len(stem) :]
+        if not digits or len(digits) > _NUMBER_DIGITS or not stem or stem.endswith("."):
+            plain.append(host)
+            continue
+        # Slurm keeps leading zeros: n01 and n1 are different names, so the width is part of the key.
+        width = len(digits) if digits.startswith("0") else 0
+        numbered.setdefault((stem, width), []).append(int(digits))
+    out = list(plain)
+    for (stem, width), numbers in numbered.items():
+        parts = [
+            f"{a:0{width}d}" if a == b else f"{a:0{width}d}-{b:0{width}d}"
+            for a, b in _runs(sorted(numbers))
+        ]
+        out.append(stem + parts[0] if len(numbers) == 1 else f"{stem}[{','.join(parts)}]")
+    return ",".join(sorted(out))
+
+
+def parse_hosts(text: str) -> list[str]:
+    """Expand a Slurm host list: ``r7i6n[0-1,04],login`` -> names in the order written.
+
+    Raises:
+        UsageError: brackets do not match, a range is no range, or it stands for more than `MAX_HOSTS` names.
+    """
+    hosts: list[str] = []
+    room = _MAX_TEXT
+    for part in filter(str.strip, _split_outside_brackets(text)):
+        pieces = list(_pieces(part))
+        count = prod(sum(len(run) for run, _ in runs) for _, runs in pieces)
+        room -= count * len(part)
+        if len(hosts) + count > MAX_HOSTS or room < 0:
+            raise UsageError(
+                f"'{_short(text)}' stands for more than {MAX_HOSTS:,} hosts",
+                "Name those that are meant.",
+            )
+        hosts += _expand(pieces)
+    return hosts
+
+
+def _split_outside_brackets(text: str) -> Iterator[str]:
+    depth, begin = 0, 0
+    for i, c in enumerate(text):
+        depth += (c == "[") - (c == "]")
+        if c == "," and depth == 0:
+            yield text[begin:i]
+            begin = i + 1
+    if depth:
+        raise UsageError(f"'{_short(text)}' is no host list: brackets do not match")
+    yield text[begin:]
+
+
+_Runs = list[tuple[range, int]]  # numbers, and the width that they are written with
+_ONE: _Runs = [(range(1), -1)]  # a piece without brackets: one name, and no number behind it
+
+
+def _pieces(part: str) -> Iterator[tuple[str, _Runs]]:
+    """``r[1-2]n[03]x`` -> ``("r", 1 to 2), ("n", 03), ("x", nothing)``."""
+    at = 0
+    while (begin := part.find("[", at)) >= 0 and (end := part.find("]", begin)) >= 0:
+        yield part[at:begin], [_run(piece, part) for piece in part[begin + 1 : end].split(",")]
+        at = end + 1
+    yield part[at:], _ONE
+
+
+def _run(piece: str, part: str) -> tuple[range, int]:
+    match = _RANGE.fullmatch(piece.strip())
+    if match is None:
+        raise UsageError(f"'{_short(part)}' is no host list: '{_short(piece)}' is no range")
+    run = range(int(match[1]), int(match[2] or match[1]) + 1)
+    if len(run) > MAX_HOSTS:
+        raise UsageError(
+            f"'{_short(part)}' stands for more than {MAX_HOSTS:,} hosts",
+            "Name those that are meant.",
+        )
+    return run, len(match[1])
+
+
+def _expand(pieces: list[tuple[str, _Runs]]) -> Iterator[str]:
+    choices = [
+        [stem if width < 0 else f"{stem}{n:0{width}d}" for run, width in runs for n in run]
+        for stem, runs in pieces
+    ]
+    return ("".join(words).strip() for words in product(*choices))

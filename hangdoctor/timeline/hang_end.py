@@ -1,0 +1,113 @@
+"""Where a timeline ends in a hang: an operation that some ranks are in for far longer than any took before, and who is not in it.
+
+A fact of the records, not a diagnosis: why the others are not in it, `dump` and `diagnose` say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from ..model.operations import STORE, Operation
+from ..text.ranges import format_ranks
+from .instances import Key, key_of
+from .model import Lane, Timeline
+
+_LEAST_MS = 6000.0  # a job that trains has operations under way at any moment
+_FACTOR = 2.0  # so much longer than the longest that was finished
+
+
+class Hang(Struct):
+    """The operation at the end; `for_ms` counts from the first rank's entering to the last thing that was seen."""
+
+    op: str
+    seq: int
+    group: str
+    ranks: list[int]  # that are in it
+    missing: list[int]  # members that never entered it
+    unseen: list[int]  # members of which there is no record at all
+    for_ms: float
+    others: int = 0  # operations that stand, too
+
+    def words(self) -> str:
+        """One sentence."""
+        what = f"{self.op} #{self.seq} of {self.group}"
+        ranks = f"rank{'s' if len(self.ranks) > 1 else ''} {format_ranks(self.ranks)}"
+        told = f"The job hangs at the end: {ranks} {'are' if len(self.ranks) > 1 else 'is'} in {what} for {self.for_ms / 1e3:.0f} s"
+        if self.missing:
+            told += f"; rank{'s' if len(self.missing) > 1 else ''} {format_ranks(self.missing)} never entered it"
+        if self.unseen:
+            told += f"; of rank{'s' if len(self.unseen) > 1 else ''} {format_ranks(self.unseen)} there is no record"
+        if not self.missing and not self.unseen:
+            told += "; no member is missing"
+        others = (
+            f" {self.others} other operation{'s stand' if self.others > 1 else ' stands'}, too."
+            if self.others
+            else ""
+        )
+        return f"{told}.{others}"
+
+
+def find_hang(timeline: Timeline) -> Hang | None:
+    """The hang at the end, if there is one; of several operations that one whose missing ranks wait nowhere else."""
+    end = timeline.end_ns / 1e6
+    limit = max(_LEAST_MS, _FACTOR * max((_longest(lane) for lane in timeline.lanes), default=0.0))
+    open_: dict[Key, dict[int, float]] = {}  # -> the ranks in it, and since when
+    for lane in timeline.lanes:
+        for op, key, since in _open(lane):
+            if end - since > limit and op.op not in STORE:
+                open_.setdefault(key, {}).setdefault(lane.trace.rank, since)
+    if not open_:
+        return None
+    came: dict[Key, set[int]] = {key: set() for key in open_}
+    for lane in timeline.lanes:
+        for op in lane.trace.ops.operations:
+            found = key_of(lane.trace.rank, op)
+            if found in came:
+                came[found].add(lane.trace.rank)
+    standing = {rank for inside in open_.values() for rank in inside}
+    missing = {key: sorted(set(_members(timeline, key)) - came[key]) for key in open_}
+    first = min(open_, key=lambda k: (not set(missing[k]) - standing, min(open_[k].values())))
+    recorded = {lane.trace.rank for lane in timeline.lanes}
+    return Hang(
+        _name(timeline, first), first[2], timeline.group_words(first[0]), sorted(open_[first]),
+        [r for r in missing[first] if r in recorded], [r for r in missing[first] if r not in recorded],
+        round(end - min(open_[first].values()), 1), len(open_) - 1,
+    )  # fmt: skip
+
+
+def _open(lane: Lane) -> Iterator[tuple[Operation, Key, float]]:
+    """Operations that the rank waits in, and since when. One that was only begun counts from the rank's last event on."""
+    last = max([*lane.begin, *lane.end], default=0)
+    for j, op in enumerate(lane.trace.ops.operations):
+        if lane.end[j] >= 0 or (key := key_of(lane.trace.rank, op)) is None:
+            continue
+        if op.waited or not (op.asynchronous or op.state == "started"):
+            yield op, key, lane.begin[j] / 1e6
+        elif (
+            lane.begin[j] == last
+        ):  # nobody may ever wait for it; where nothing follows it, it is where the rank is
+            yield op, key, last / 1e6
+
+
+def _longest(lane: Lane) -> float:
+    """Milliseconds of the longest finished operation, without those of the set-up."""
+    finished = [
+        j
+        for j, op in enumerate(lane.trace.ops.operations)
+        if lane.end[j] >= 0 and op.op not in STORE
+    ]
+    return max((lane.end[j] - lane.begin[j] for j in finished), default=0) / 1e6
+
+
+def _members(timeline: Timeline, key: Key) -> list[int]:
+    if key[1] == "message":
+        return list(key[3:])
+    group = timeline.trace.groups.get(key[0])
+    return group.ranks if group is not None else []
+
+
+def _name(timeline: Timeline, key: Key) -> str:
+    """As those call it that are in it."""
+    return min(op.op for lane in timeline.lanes for op, found, _ in _open(lane) if found == key)

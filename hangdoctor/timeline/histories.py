@@ -1,0 +1,141 @@
+"""Where histories come from: a bundle's capture, or black boxes as they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from msgspec import structs
+
+from ..errors import BadInput, NoRanksFound
+from ..model.capture import JobCapture
+from ..model.operations import Group, RankOps
+from ..readers import blackbox, calls
+from ..storage import bundle
+from .model import RankTrace, Trace
+
+
+def load(place: Path | None, job: str = "") -> Trace:
+    """The histories in a bundle or in a folder of black boxes; None looks where boxes of this user lie.
+
+    Raises:
+        BadInput: neither a bundle nor a folder with boxes.
+        NoRanksFound: nothing there recorded operations.
+    """
+    if place is not None and bundle.is_bundle(place):
+        return from_capture(bundle.load(place))
+    if place is not None and not place.is_dir():
+        raise BadInput(
+            f"{place} is no folder",
+            "Name a bundle, or the folder of a job's black boxes (HANGDOCTOR_DIR).",
+        )
+    return from_boxes(place, job)
+
+
+def from_capture(capture: JobCapture) -> Trace:
+    """The operations that a capture holds.
+
+    Raises:
+        NoRanksFound: no rank recorded any.
+    """
+    ranks = []
+    for node in capture.nodes:
+        for rank in node.ranks:
+            ops = _timed(rank.ops)
+            if ops is None:
+                continue
+            names = {t.tid: t.name for sample in rank.samples for t in sample.threads if t.name}
+            where = rank.node or node.node
+            # Dumps that somebody collected do not say where they are from: each may be of a clock of its own.
+            clock = ops.clock or where or f"rank {rank.rank}"
+            ranks.append(RankTrace(rank.rank, ops, where, rank.pid, clock, names, rank.calls))
+    if not ranks:
+        raise NoRanksFound(
+            "the bundle holds no operations, so there is no timeline",
+            "Start the job with: hangdoctor run -- CMD",
+        )
+    notes = [*capture.notes, *(f"{s.node} did not answer: {s.why}" for s in capture.silent)]
+    return Trace(_sorted(ranks), _groups(ranks), capture.job, capture.taken, notes)
+
+
+def from_boxes(folder: Path | None, job: str = "") -> Trace:
+    """The whole rings of a job's black boxes; of several jobs the newest, which a note says.
+
+    Raises:
+        NoRanksFound: no box that can be read.
+    """
+    here = [b for b in blackbox.find_boxes(folder) if b.rank >= 0]
+    boxes = [b for of in blackbox.jobs_named(job, here).values() for b in of]
+    jobs = sorted(
+        {b.job for b in boxes}, key=lambda j: max(b.created_s for b in boxes if b.job == j)
+    )
+    notes = (
+        [f"several jobs are here; this is {jobs[-1]}, the newest of {len(jobs)}"]
+        if len(jobs) > 1
+        else []
+    )
+    newest: dict[int, blackbox.BlackBox] = {}
+    for box in sorted((b for b in boxes if b.job == jobs[-1]), key=lambda b: b.created_s):
+        newest[box.rank] = box
+    ranks = []
+    for box in newest.values():
+        try:
+            contents = blackbox.read_box(box.path, owners={box.owner})
+        except BadInput as error:
+            notes.append(str(error))
+            continue
+        names = {t.tid: t.name for t in contents.threads if t.name}
+        ranks.append(
+            RankTrace(
+                box.rank,
+                contents.ops,
+                box.host,
+                box.pid,
+                contents.ops.clock,
+                names,
+                None,
+                str(calls.calls_path(box.path)),
+            )
+        )
+    if not ranks:
+        where = f"in {folder}" if folder else "where boxes of this user lie"
+        if here and not boxes:
+            raise NoRanksFound(
+                f"no job '{job}' {where}", f"There are: {', '.join(sorted({b.job for b in here}))}."
+            )
+        raise NoRanksFound(
+            f"no black box of a rank {where}",
+            "Start the job with: hangdoctor run -- CMD; name the folder where HANGDOCTOR_DIR was set, or a bundle.",
+        )
+    return Trace(_sorted(ranks), _groups(ranks), jobs[-1], 0.0, notes)
+
+
+def _timed(ops: RankOps | None) -> RankOps | None:
+    """Without operations whose time is not known (dumps of some recorders); None where nothing remains."""
+    if ops is None:
+        return None
+    if any(op.entered_s <= 0 for op in ops.operations):
+        ops = structs.replace(ops, operations=[op for op in ops.operations if op.entered_s > 0])
+    return ops if ops.operations or ops.marks else None
+
+
+def _sorted(ranks: Iterable[RankTrace]) -> list[RankTrace]:
+    return sorted(ranks, key=lambda r: r.rank)
+
+
+def _groups(ranks: Iterable[RankTrace]) -> dict[str, Group]:
+    """Each group once, with its members: a capture of many nodes names them at one rank only."""
+    found: dict[str, Group] = {}
+    for trace in ranks:
+        for group in trace.ops.groups:
+            known = found.get(group.uid)
+            if (
+                known is None
+                or (group.ranks and not known.ranks)
+                or (group.name and not known.name)
+            ):
+                ranks_of = group.ranks or (known.ranks if known else [])
+                found[group.uid] = Group(
+                    group.uid, ranks_of, group.name or (known.name if known else "")
+                )
+    return found

@@ -1,0 +1,150 @@
+"""LateArrivals as a person reads them."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..text.plain import size_words
+from ..text.printable import cleaned
+from .late_arrivals import LateArrivals
+
+_RANKS, _STEPS, _GROUPS = 12, 12, 12
+
+
+def render(found: LateArrivals, console: Console) -> None:
+    """One screen: the sentence, then ranks, steps and groups, the worst first."""
+    found = cleaned(found)
+    if found.hang is not None:
+        console.print(Text(found.hang.words(), style="bold red"), soft_wrap=True)
+        console.print(
+            Text(
+                "hangdoctor dump says why, of a bundle hangdoctor diagnose. The ranking is of the finished steps before:"
+            )
+        )
+    console.print(Text(headline(found), style="bold"), soft_wrap=True)
+    for table in (_ranks(found), _steps(found), _groups(found)):
+        console.print()
+        console.print(table)
+    console.print()
+    if len(found.clocks) > 1:
+        for line in found.clocks:
+            console.print(Text(line, style="dim"), soft_wrap=True)
+    for note in found.notes:
+        console.print(Text(f"note: {note}", style="yellow"), soft_wrap=True)
+
+
+def headline(found: LateArrivals) -> str:
+    """Who held the others up, if anybody did, against how long the steps took."""
+    worst = max(found.ranks, key=lambda r: r.held_up_ms, default=None)
+    if not found.groups:
+        return f"{len(found.ranks)} ranks: nothing to compare, no operation of which two ranks recorded when they entered and left it."
+    if not found.steps or worst is None or worst.held_up_ms <= 0 or not found.elapsed_ms:
+        return f"{len(found.ranks)} ranks, {len(found.steps)} steps: no rank held the others up."
+    share = worst.held_up_ms / found.elapsed_ms
+    where = f" (node {worst.node})" if worst.node else ""
+    last = f"{worst.steps_last} of them" if worst.steps_last != 1 else "one of them"
+    told = f"Rank {worst.rank}{where} held the others up most: {seconds(worst.held_up_ms)}, {share:.0%} of {len(found.steps)} steps, and was the last in {last}."
+    following = max(
+        (r for r in found.ranks if r is not worst), key=lambda r: r.held_up_ms, default=worst
+    )
+    if following is not worst and following.held_up_ms > 0.5 * worst.held_up_ms:
+        told += f" Rank {following.rank} comes near it: {seconds(following.held_up_ms)}, last in {following.steps_last}."
+    return told
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        pad_edge=False,
+        padding=(0, 2),
+    )
+    for column in columns:
+        table.add_column(column, justify="left" if column in ("node", "group") else "right")
+    return table
+
+
+def _ranks(found: LateArrivals) -> Table:
+    shown = sorted(found.ranks, key=lambda r: -r.held_up_ms)[:_RANKS]
+    table = _table(
+        _title("ranks", len(shown), len(found.ranks)),
+        "rank",
+        "held others up",
+        "last in",
+        "waited",
+        "communication",
+        "node",
+    )
+    for r in shown:
+        table.add_row(
+            str(r.rank),
+            seconds(r.held_up_ms),
+            f"{r.steps_last} step{'' if r.steps_last == 1 else 's'}",
+            seconds(r.waited_ms),
+            f"{r.communication:.0%}",
+            r.node,
+        )
+    return table
+
+
+def _steps(found: LateArrivals) -> Table:
+    shown = sorted(found.steps, key=lambda s: -s.held_up_ms)[:_STEPS]
+    table = _table(
+        _title("steps", len(shown), len(found.steps)),
+        "step",
+        "took",
+        "last",
+        "held others up",
+        "longest wait",
+        "communication",
+    )
+    for s in shown:
+        last = str(s.last) if s.last >= 0 else "-"
+        table.add_row(
+            str(s.step),
+            seconds(s.duration_ms),
+            last,
+            seconds(s.held_up_ms),
+            seconds(s.waited_ms),
+            f"{s.communication:.0%}",
+        )
+    return table
+
+
+def _groups(found: LateArrivals) -> Table:
+    shown = found.groups[:_GROUPS]
+    table = _table(
+        _title("groups", len(shown), len(found.groups)),
+        "operations",
+        "waited, all members",
+        "moving data",
+        "bytes",
+        "last",
+        "held others up",
+        "group",
+    )
+    for g in shown:
+        last = str(g.last) if g.last >= 0 else "-"
+        group = g.group if len(g.group) <= 50 else g.group[:49] + "…"
+        table.add_row(
+            str(g.operations),
+            seconds(g.waited_ms),
+            seconds(g.moving_ms),
+            size_words(g.bytes),
+            last,
+            seconds(g.held_up_ms),
+            group,
+        )
+    return table
+
+
+def _title(what: str, shown: int, total: int) -> str:
+    return what if shown == total else f"{what}, the worst {shown} of {total}"
+
+
+def seconds(ms: float) -> str:
+    return f"{ms / 1000:.2f} s" if ms >= 1000 else f"{ms:.1f} ms"

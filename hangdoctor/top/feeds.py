@@ -1,0 +1,319 @@
+"""Where `top` gets its picture: from a collector's API, or from the black boxes and /proc of this host."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from ..clock import Clock
+from ..errors import BadInput, CollectorError
+from ..readers import blackbox, discover, proc, pyspy
+from ..text.plain import safe_name
+from ..transport.messages import RankNow
+from ..watch.arrival_lag import Pace, mark_behind, mark_lag, per_iteration, smoothed
+from ..watch.live_ranks import STILL_S, Picture, RankRow, look, state_of
+
+_TIMEOUT_S = 5.0
+_CAPTURE_S = 90.0
+_BETWEEN_S = 1.0
+_OPERATIONS = 6  # of the black box, in the details of a rank
+_FRAMES = 10
+
+
+class LiveRanks(Struct):
+    """One look, and the line above it."""
+
+    picture: Picture
+    rows: list[RankRow]
+    title: str
+    pace_s: float = 0.0
+
+
+class Source(Protocol):
+    """All of it may be called from threads; it raises HangdoctorError where it cannot."""
+
+    def look(self) -> LiveRanks: ...
+
+    def capture(self) -> str:
+        """Have all ranks captured; returns the verdict's sentence and where it is kept, when it is there."""
+
+    def detail(self, row: RankRow) -> list[str]:
+        """More lines about one rank."""
+
+
+def settled(source: Source, clock: Clock) -> LiveRanks:
+    """One look that can be trusted: so late that a rank which has come to a stand is not taken for one that moves.
+
+    From a single look nobody can tell whether a rank uses its processor, or, without a black box, whether it moves at all.
+    """
+    begin, seen = clock.monotonic(), source.look()
+    while seen.rows and clock.monotonic() - begin <= STILL_S:
+        clock.sleep(_BETWEEN_S)
+        seen = source.look()
+        if not seen.picture.counts.get("moving"):
+            break
+    return seen
+
+
+# --------------------------------------------------------------------------- this host
+
+
+class Watched(Protocol):
+    """What the agents' package follows ranks with."""
+
+    job: str
+    world_size: int
+
+    @property
+    def others(self) -> list[str]: ...
+    def search(self) -> None: ...
+    def look(self) -> list[RankNow]: ...
+
+
+class LocalSource:
+    """The ranks of this host, with and without black boxes."""
+
+    def __init__(self, watched: Watched, job: str = "") -> None:
+        self.watched, self.job = watched, job
+        self.node = os.uname().nodename
+        self._waits: dict[int, float] = {}
+        self._pace = Pace()
+
+    def look(self) -> LiveRanks:
+        self.watched.search()
+        told = self.watched.look()
+        rows = [self._row(one) for one in told]
+        self._waits = {
+            one.rank: smoothed(self._waits.get(one.rank, -1.0), one.waits) for one in told
+        }
+        picture = look(rows, self.watched.job, max(self.watched.world_size, len(rows)))
+        if self.job and not rows:
+            picture.sentence = (
+                f"No rank of job {self.job} is here; {discover.here_now(self.watched.others)}"
+            )
+        pace_s = self._pace.step(time.monotonic(), picture.iteration[0])
+        mark_lag(rows, self._waits)
+        mark_behind(rows)
+        per_iteration(rows, pace_s)
+        return LiveRanks(picture, rows, f"{self.watched.job or 'no job'} on {self.node}", pace_s)
+
+    def _row(self, told: RankNow) -> RankRow:
+        state = state_of(told, told.idle_s, False)
+        return RankRow(
+            told.rank,
+            state,
+            self.node,
+            told.idle_s,
+            told.iteration,
+            told.phase,
+            told.op,
+            told.seq,
+            told.pid,
+            told.box,
+        )
+
+    def capture(self) -> str:
+        job = self.watched.job or self.job
+        bundle = f"hangdoctor-{safe_name(job)}-{time.strftime('%Y%m%d-%H%M%S')}"
+        command = [
+            sys.executable,
+            "-m",
+            "hangdoctor",
+            "dump",
+            "--local",
+            "--quiet",
+            "--job",
+            job,
+            "--bundle",
+            bundle,
+        ]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, stdin=subprocess.DEVNULL, timeout=_CAPTURE_S
+            )
+        except subprocess.TimeoutExpired:
+            raise CollectorError(
+                "the capture did not end", "Try: hangdoctor dump --local"
+            ) from None
+        said = done.stdout.decode(errors="replace").strip()
+        if done.returncode or not said:
+            words = done.stderr.decode(errors="replace").strip().splitlines()
+            raise CollectorError(words[0] if words else "the capture failed")
+        return f"{said} ({bundle})"
+
+    def detail(self, row: RankRow) -> list[str]:
+        if not row.pid or row.state in ("gone", "finished"):
+            return ["its process is over"]
+        return [*_process_lines(row.pid), *_operation_lines(row.pid), *_stack_lines(row.pid)]
+
+
+def _process_lines(pid: int) -> list[str]:
+    status, fields = proc.status_fields(pid), proc.stat_fields(pid)
+    if not fields:
+        return ["its process is over"]
+    memory = status.get("VmRSS", "").split()
+    size = f"{int(memory[0]) / 1024:.0f} MB" if memory and memory[0].isdigit() else "?"
+    with contextlib.suppress(OSError):
+        words = (
+            Path(f"/proc/{pid}/cmdline")
+            .read_bytes()
+            .replace(b"\0", b" ")
+            .decode(errors="replace")
+            .strip()
+        )
+        return [
+            f"process {pid}: state {fields[0]}, {status.get('Threads', '?')} threads, {size}",
+            f"  {words[:300]}",
+        ]
+    return [f"process {pid}: state {fields[0]}"]
+
+
+def _operation_lines(pid: int) -> list[str]:
+    boxes = blackbox.find_boxes(pids=[pid]) or _named_boxes(pid)
+    if not boxes:
+        return ["no black box: start the job with `hangdoctor run` to see its operations"]
+    try:
+        ops = blackbox.read_box(boxes[-1].path, last=_OPERATIONS, owners={boxes[-1].owner}).ops
+    except BadInput as error:
+        return [str(error)]
+    names = {g.uid: g.name or f"{len(g.ranks)} ranks" for g in ops.groups}
+    lines = ["last operations:"]
+    for op in ops.operations[-_OPERATIONS:]:
+        end = (
+            f"left after {(op.left_s - op.entered_s) * 1e3:.1f} ms"
+            if op.left_s
+            else f"inside for {time.time() - op.entered_s:.1f} s"
+        )
+        lines.append(
+            f"  {op.op} #{op.seq} of {names.get(op.group, '?')}, {end}{f', at {op.site}' if op.site else ''}"
+        )
+    return lines
+
+
+def _named_boxes(pid: int) -> list[blackbox.BlackBox]:
+    with contextlib.suppress(OSError):
+        for word in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            if word.startswith(b"HANGDOCTOR_DIR="):
+                folder = blackbox.named_folder(os.fsdecode(word.partition(b"=")[2]), pid)
+                return blackbox.find_boxes(folder, pids=[pid]) if folder.is_dir() else []
+    return []
+
+
+def _stack_lines(pid: int) -> list[str]:
+    result = pyspy.dump(pid, 2.0)
+    main = next((t for t in result.threads if t.name == "MainThread"), None)
+    if main is None:
+        return [f"no stack: {result.error or 'it has no main thread'}"]
+    return ["main thread, innermost first:", *(f"  {frame}" for frame in main.frames[:_FRAMES])]
+
+
+# --------------------------------------------------------------------------- a collector
+
+
+class RemoteSource:
+    """A collector that serves its page: `address` as http://HOST:PORT, its token in the header only."""
+
+    def __init__(self, address: str, token: str) -> None:
+        self.address, self.token = address.rstrip("/"), token
+
+    def look(self) -> LiveRanks:
+        told, ranks = self._get("/api/v1/status"), self._get("/api/v1/ranks")
+        try:
+            status, rows = told["status"], msgspec.convert(ranks["ranks"], list[RankRow])
+            picture = look(rows, status["job"], status["world_size"])
+        except (KeyError, TypeError, msgspec.ValidationError) as error:
+            raise CollectorError(
+                f"{self.address} answers something else: {error}",
+                "Is it a collector of this version?",
+            ) from error
+        nodes = f"{status['agents']} of {status['nodes']} agents"
+        if status["capturing"]:
+            picture.sentence = f"Capturing: {status['capture_answered']} of {status['capture_asked']} nodes have answered"
+        return LiveRanks(
+            picture, rows, f"{status['job'] or 'no job yet'}, {nodes}", status["pace_s"]
+        )
+
+    def capture(self) -> str:
+        before = self._get("/api/v1/capture", b"{}")["concluded"]
+        end = time.monotonic() + _CAPTURE_S
+        while time.monotonic() < end:
+            if self._get("/api/v1/status")["concluded"] > before:
+                incidents = self._get("/api/v1/incidents")["incidents"]
+                return (
+                    f"{incidents[0]['summary']} ({incidents[0]['id']})"
+                    if incidents
+                    else "captured; nothing was kept"
+                )
+            time.sleep(0.5)
+        raise CollectorError("no verdict came", "The collector's log says why.")
+
+    def detail(self, row: RankRow) -> list[str]:
+        told = self._get(f"/api/v1/ranks/{row.rank}")
+        lag = f"comes {told['lag_s'] * 1e3:.0f} ms later than the first" if told["lag_s"] else ""
+        behind = (
+            f"others have waited for {told['behind_s']:.0f} s while it is not there"
+            if told["behind_s"]
+            else ""
+        )
+        return [
+            x
+            for x in (
+                f"process {told['pid']} on {told['node']}",
+                lag,
+                behind,
+                "its stack: c captures all ranks",
+            )
+            if x
+        ]
+
+    def _get(self, path: str, body: bytes | None = None) -> dict[str, Any]:
+        request = urllib.request.Request(
+            self.address + path, body, {"Authorization": f"Bearer {self.token}"}
+        )
+        opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({})
+        )  # the token goes to no proxy
+        try:
+            with opener.open(request, timeout=_TIMEOUT_S) as answer:
+                found: dict[str, Any] = msgspec.json.decode(answer.read())
+                return found
+        except urllib.error.HTTPError as error:
+            with error:
+                said = error.read(4000)
+            raise CollectorError(
+                _words(said) or f"{self.address} answers {error.code}", _help(error.code)
+            ) from error
+        except (
+            urllib.error.URLError,
+            http.client.HTTPException,
+            OSError,
+            msgspec.DecodeError,
+        ) as error:
+            why = getattr(error, "reason", error)
+            raise CollectorError(
+                f"no collector answers at {self.address}: {why}", "Is it running, with --web?"
+            ) from error
+
+
+def _words(said: bytes) -> str:
+    try:
+        return str(msgspec.json.decode(said)["error"])
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return ""
+
+
+def _help(code: int) -> str:
+    return (
+        "Its token is in FOLDER/web.json: --folder FOLDER, or --token-file." if code == 401 else ""
+    )

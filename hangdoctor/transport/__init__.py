@@ -1,0 +1,1 @@
+"""Between nodes and the collector: messages, keys, links, spool."""

@@ -1,0 +1,109 @@
+"""Where the collector is: HANGDOCTOR_COLLECTOR, or the address file in the job's folder on the shared file system."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from ..errors import BadInput, CollectorError, UsageError
+from ..files import read_of_folder
+from .keys import write_private
+
+FILE = "collector.json"
+_LOCAL = re.compile(r"^(ipc://.+|tcp://(127\.\d+\.\d+\.\d+|localhost|\[::1\]):(\d+|\*))$")
+_FORM = re.compile(r"^(ipc://.{1,90}|tcp://[A-Za-z0-9.:\[\]_*-]{1,200}:(\d{1,5}|\*))$")
+
+
+class Address(Struct):
+    address: str
+    pid: int = 0
+    host: str = ""
+
+
+def job_folder(job: str) -> Path:
+    """Default folder of a job: in the home folder, which nodes share nearly everywhere."""
+    from ..text.plain import safe_name
+
+    return Path.home() / ".hangdoctor" / "jobs" / safe_name(job)
+
+
+def check(address: str, insecure: bool) -> str:
+    """The address, if it is one.
+
+    Raises:
+        UsageError: it is none, or would carry plaintext over a network.
+    """
+    if not _FORM.match(address):
+        raise UsageError(
+            f"'{address}' is no address",
+            "For example tcp://node1:7511 or ipc:///run/user/1000/hangdoctor",
+        )
+    if insecure and not _LOCAL.match(address):
+        raise UsageError(
+            f"--insecure is for this machine only, and {address} is not",
+            "Use tcp://127.0.0.1:PORT or ipc://PATH",
+        )
+    return address
+
+
+def publish(folder: Path, address: str) -> None:
+    write_private(
+        folder / FILE, msgspec.json.encode(Address(address, os.getpid(), socket.gethostname()))
+    )
+
+
+def published(folder: Path) -> str:
+    """The address that the collector wrote down, "" where there is none yet."""
+    try:
+        data = read_of_folder(folder / FILE, 4096)
+        return msgspec.json.decode(data, type=Address).address
+    except (OSError, BadInput, UnicodeDecodeError, RecursionError, msgspec.DecodeError):
+        return ""
+
+
+def relay_folder(folder: Path, name: str) -> Path:
+    """Where a collector of the tree keeps its own state and writes its address."""
+    from ..text.plain import safe_name
+
+    return folder / "relays" / safe_name(name)
+
+
+def find(folder: Path | None, told: str = "", via: str = "") -> str:
+    """The collector's address: as told, from HANGDOCTOR_COLLECTOR, or from the folder (there of the one that is named `via`,
+    where it is a tree); "" where it is not there yet.
+
+    Raises:
+        CollectorError: nothing says where to look.
+    """
+    address = told or ("" if via else os.environ.get("HANGDOCTOR_COLLECTOR", ""))
+    if address:
+        return address
+    if folder is None:
+        raise CollectorError(
+            "nothing says where the collector is",
+            "Name its folder with --folder DIR, or set HANGDOCTOR_COLLECTOR.",
+        )
+    return published(relay_folder(folder, via) if via else folder)
+
+
+def own_host() -> str:
+    """An address of this host that other nodes can reach: what its name resolves to, else the default route's."""
+    try:
+        found = socket.gethostbyname(socket.gethostname())
+    except OSError:
+        found = "127.0.0.1"
+    if not found.startswith("127."):
+        return found
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(
+                ("192.0.2.1", 9)
+            )  # nothing is sent: the kernel only chooses the interface
+            return str(probe.getsockname()[0])
+        except OSError:
+            return found

@@ -1,0 +1,350 @@
+"""A node's capture on its way to the collector: everything that ranks have in common is sent and kept once.
+
+    frames, stacks, argument lists, groups, signatures of operations   tables of the node
+    ranks, threads, operations                                         numbers that point into them
+
+Ranks of one node have nearly the same stacks and operations, so that eight cost little more than one. The collector
+gives one `Shared` to all captures of a round: what is equal is one object there for the whole job.
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct, structs
+
+from ..errors import BadInput, WireError
+from ..model.capture import Frame, NodeCapture, Process, RankCapture
+from ..model.number_checks import check_node
+from ..model.operations import Group, Operation, OpState, RankOps
+from ..text.ranges import MAX_MEMBERS, MAX_RANKS
+
+MAX_INFLATED = 64 << 20  # a node of eight ranks takes some kilobytes
+
+_MOST = 1 << 62
+_P = TypeVar("_P", bound=Process)
+Runs = list[tuple[int, int, int]]  # first, step, count
+
+
+class Shared:
+    """What captures of many nodes have in common."""
+
+    def __init__(self) -> None:
+        self.members: dict[str, bool] = {}  # groups whose members are on some rank already
+        self.frames: dict[tuple[object, ...], Frame] = {}
+        self.stacks: dict[tuple[int, ...], list[Frame]] = {}
+        self.words: dict[tuple[str, ...], list[str]] = {}
+        self.numbers: dict[
+            int, int
+        ] = {}  # the same number is one object: of 100,000 ranks they would be 150 MB
+
+
+class _Ops(Struct, array_like=True):
+    """Operations of one rank, a list for each field that differs between them."""
+
+    head: RankOps  # without groups and operations
+    groups: list[int]
+    signatures: list[int]
+    seqs: list[int]  # each less the one before
+    threads: list[int]
+    iterations: list[int]
+    times: list[int]  # microseconds: since the one before was entered, and until it was left
+    same: int = -1  # of the first sample: it was the last so many operations of the second
+
+
+class _Signature(Struct, array_like=True, frozen=True, gc=False):
+    """What operations of one kind have in common."""
+
+    group: str
+    op: str
+    state: OpState
+    reduce_op: str
+    root: int
+    peer: int
+    shapes: str
+    dtype: str
+    site: str
+    asynchronous: bool
+    waited: bool
+    failed: bool
+    detail: str
+
+
+class _Packed(Struct, array_like=True):
+    capture: NodeCapture  # without frames, arguments and operations
+    frames: list[Frame] = []
+    stacks: list[list[int]] = []
+    words: list[list[str]] = []
+    groups: list[Group] = []
+    members: dict[str, Runs] = {}
+    signatures: list[_Signature] = []
+    threads: list[
+        list[int]
+    ] = []  # of each process: its arguments, then the stack of each thread of each sample; -1 for none
+    ops: list[_Ops | None] = []  # of each rank
+    before: list[_Ops | None] = []
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[_Packed] = msgspec.msgpack.Decoder(_Packed)
+
+
+class _Table:
+    """Numbers things as they come."""
+
+    def __init__(self) -> None:
+        self.known: dict[object, int] = {}
+        self.things: list[object] = []
+
+    def number(self, key: object, thing: object) -> int:
+        found = self.known.setdefault(key, len(self.things))
+        if found == len(self.things):
+            self.things.append(thing)
+        return found
+
+
+class _Packer:
+    def __init__(self) -> None:
+        self.frames, self.stacks, self.words, self.groups, self.signatures = (
+            _Table() for _ in range(5)
+        )
+        self.members: dict[str, Runs] = {}
+
+    def process(self, process: Process) -> list[int]:
+        numbers = [self.words.number(tuple(process.argv), process.argv)]
+        for sample in process.samples:
+            numbers += [self._stack(t.frames) if t.frames else -1 for t in sample.threads]
+        return numbers
+
+    def _stack(self, frames: list[Frame]) -> int:
+        numbers = [self.frames.number(_frame_key(f), f) for f in frames]
+        return self.stacks.number(tuple(numbers), numbers)
+
+    def ops(self, ops: RankOps | None) -> _Ops | None:
+        if ops is None:
+            return None
+        for group in ops.groups:
+            if group.ranks and group.uid not in self.members:
+                self.members[group.uid] = to_runs(group.ranks)
+        places = [
+            self.groups.number((g.uid, g.name), Group(g.uid, name=g.name)) for g in ops.groups
+        ]
+        packed = _Ops(structs.replace(ops, groups=[], operations=[]), places, [], [], [], [], [])
+        seq = at = 0
+        for o in ops.operations:
+            signature = _Signature(o.group, o.op, o.state, o.reduce_op, o.root, o.peer, o.shapes, o.dtype, o.site, o.asynchronous,
+                                   o.waited, o.failed, o.detail)  # fmt: skip
+            packed.signatures.append(self.signatures.number(signature, signature))
+            packed.seqs.append(o.seq - seq)
+            packed.threads.append(o.thread)
+            packed.iterations.append(o.iteration)
+            # As small differences: as floating-point numbers the times would be most of the bytes.
+            entered, left = round(o.entered_s * 1e6), round(o.left_s * 1e6)
+            packed.times += [entered - at, left - entered + 1 if o.left_s else 0]
+            seq, at = o.seq, entered
+        return packed
+
+    def before(self, rank: RankCapture) -> _Ops | None:
+        before, now = rank.ops_before, rank.ops
+        if before is None or now is None or not before.operations:
+            return self.ops(before)
+        count = len(before.operations)
+        if before.operations != now.operations[-count:] or len(before.groups) != len(now.groups):
+            return self.ops(before)
+        packed = self.ops(structs.replace(before, operations=[]))
+        assert packed is not None
+        packed.same = count
+        return packed
+
+
+def _processes(capture: NodeCapture) -> Iterator[Process]:
+    for rank in capture.ranks:
+        yield rank
+        yield from rank.children
+
+
+def pack_capture(capture: NodeCapture) -> bytes:
+    """A capture as compressed bytes; `capture` stays as it is."""
+    packer = _Packer()
+    threads = [packer.process(p) for p in _processes(capture)]
+    ops = [packer.ops(r.ops) for r in capture.ranks]
+    before = [packer.before(r) for r in capture.ranks]
+    bare = structs.replace(capture, ranks=[_bare_rank(r) for r in capture.ranks])
+    tables = (packer.frames.things, packer.stacks.things, packer.words.things, packer.groups.things)
+    packed = _Packed(bare, *tables, packer.members, packer.signatures.things, threads, ops, before)  # type: ignore[arg-type]
+    return zlib.compress(_encoder.encode(packed), 6)
+
+
+def _bare_rank(rank: RankCapture) -> RankCapture:
+    return structs.replace(
+        _bare(rank), ops=None, ops_before=None, children=[_bare(c) for c in rank.children]
+    )
+
+
+def _bare(process: _P) -> _P:
+    samples = [
+        structs.replace(s, threads=[structs.replace(t, frames=[]) for t in s.threads])
+        for s in process.samples
+    ]
+    return structs.replace(process, argv=[], samples=samples)
+
+
+def unpack_capture(body: bytes, shared: Shared | None = None) -> NodeCapture:
+    """The capture in `body`. Of groups that `shared` knows the members are left out: whoever joins the captures of many
+    nodes needs each group once.
+
+    Raises:
+        WireError: it is damaged, or larger than `MAX_INFLATED` when unpacked.
+    """
+    shared = Shared() if shared is None else shared
+    inflater = zlib.decompressobj()
+    try:
+        data = inflater.decompress(body, MAX_INFLATED)
+        if inflater.unconsumed_tail or not inflater.eof:
+            raise WireError("a capture that is cut off or too large")
+        capture = _Unpacker(_decoder.decode(data), shared).capture()
+        check_node(capture)
+        return capture
+    except BadInput as error:
+        raise WireError(str(error)) from error
+    except (zlib.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise WireError(f"a damaged capture: {str(error)[:120]}") from error
+    except (IndexError, ValueError, OverflowError) as error:
+        raise WireError("a capture that points beyond its own tables") from error
+
+
+def name_node(capture: NodeCapture, node: str) -> None:
+    """Give a capture the name that its agent said hello with, whatever it says itself."""
+    capture.node = node
+    for rank in capture.ranks:
+        rank.node = node
+    capture.raw = {}
+
+
+class _Unpacker:
+    def __init__(self, packed: _Packed, shared: Shared) -> None:
+        self.packed, self.shared = packed, shared
+        self.room = MAX_MEMBERS
+        if any(n < 0 for s in packed.stacks for n in s):
+            raise IndexError
+        frames = [shared.frames.setdefault(_frame_key(f), f) for f in packed.frames]
+        self.stacks = [self._stack([frames[n] for n in s]) for s in packed.stacks]
+        self.words = [shared.words.setdefault(tuple(w), w) for w in packed.words]
+        self.groups = [self._group(g) for g in packed.groups]
+
+    def _stack(self, frames: list[Frame]) -> list[Frame]:
+        return self.shared.stacks.setdefault(tuple(map(id, frames)), frames)
+
+    def _group(self, bare: Group) -> tuple[Group, Group]:
+        """The group with its members, where nobody has them yet, and without."""
+        if bare.uid in self.shared.members or bare.uid not in self.packed.members:
+            return bare, bare
+        members = from_runs(self.packed.members[bare.uid], self.room)
+        self.room -= len(members)
+        self.shared.members[bare.uid] = True
+        return Group(bare.uid, members, bare.name), bare
+
+    def capture(self) -> NodeCapture:
+        packed = self.packed
+        for process, numbers in zip(_processes(packed.capture), packed.threads, strict=True):
+            self._put_process(process, numbers)
+        for rank, ops, before in zip(packed.capture.ranks, packed.ops, packed.before, strict=True):
+            rank.ops = self._ops(ops, None)
+            rank.ops_before = self._ops(before, rank.ops)
+        return packed.capture
+
+    def _put_process(self, process: Process, numbers: list[int]) -> None:
+        process.argv = self.words[_place(numbers[0])]
+        places = iter(numbers[1:])
+        for sample in process.samples:
+            for thread in sample.threads:
+                thread.tid = self.shared.numbers.setdefault(thread.tid, thread.tid)
+                thread.name, thread.wchan = sys.intern(thread.name), sys.intern(thread.wchan)
+                thread.state, thread.syscall = sys.intern(thread.state), sys.intern(thread.syscall)
+                number = next(places, -1)
+                if number >= 0:
+                    thread.frames = self.stacks[number]
+
+    def _ops(self, told: _Ops | None, now: RankOps | None) -> RankOps | None:
+        if told is None:
+            return None
+        ops = told.head
+        ops.groups = [self._take_group(_place(n)) for n in told.groups]
+        if told.same > 0 and now is not None:
+            ops.operations = now.operations[-told.same :]
+            return ops
+        signatures, one = self.packed.signatures, self.shared.numbers.setdefault
+        seq = entered = 0
+        found = []
+        columns = (
+            told.signatures,
+            told.seqs,
+            told.threads,
+            told.iterations,
+            told.times[::2],
+            told.times[1::2],
+        )
+        for place, step, thread, iteration, since, until in zip(*columns, strict=True):
+            seq, entered, s = seq + step, entered + since, signatures[_place(place)]
+            if not -_MOST < seq < _MOST or not -_MOST < entered < _MOST:
+                raise OverflowError
+            left = (entered + until - 1) / 1e6 if until else 0.0
+            found.append(
+                Operation(s.group, one(seq, seq), s.op, s.state, s.reduce_op, s.root, s.peer, s.shapes, s.dtype, s.site,
+                          one(thread, thread), entered / 1e6, left, s.asynchronous, s.waited, one(iteration, iteration), s.failed,
+                          s.detail)
+            )  # fmt: skip
+        ops.operations = found
+        return ops
+
+    def _take_group(self, number: int) -> Group:
+        whole, bare = self.groups[number]
+        self.groups[number] = (bare, bare)
+        return whole
+
+
+def _place(number: int) -> int:
+    if number < 0:
+        raise IndexError
+    return number
+
+
+def _frame_key(frame: Frame) -> tuple[object, ...]:
+    values: Mapping[str, int] = frame.values
+    return (frame.name, frame.file, frame.line, frame.code, frame.group, *values.items())
+
+
+def to_runs(ranks: list[int]) -> Runs:
+    """``[0, 1, 2, 8, 12, 16]`` -> ``[(0, 1, 3), (8, 4, 3)]``."""
+    runs: Runs = []
+    i = 0
+    while i < len(ranks):
+        step = ranks[i + 1] - ranks[i] if i + 1 < len(ranks) else 1
+        end = i + 1
+        while end < len(ranks) and ranks[end] - ranks[end - 1] == step:
+            end += 1
+        runs.append((ranks[i], step, end - i))
+        i = end
+    return runs
+
+
+def from_runs(runs: Runs, room: int = MAX_RANKS) -> list[int]:
+    """Back again.
+
+    Raises:
+        WireError: more members than there is room for, or than a job can have ranks.
+    """
+    if sum(max(0, count) for _, _, count in runs) > min(room, MAX_RANKS):
+        raise WireError("a group with more members than a job has ranks")
+    if any(
+        not 0 <= number < MAX_RANKS
+        for first, step, count in runs
+        if count > 0
+        for number in (first, first + step * (count - 1))
+    ):
+        raise WireError("a group with a member that no job has")
+    return [first + step * i for first, step, count in runs for i in range(count)]

@@ -1,0 +1,125 @@
+"""CURVE keys of one job (https://rfc.zeromq.org/spec/25/): two pairs in private files, never on a command line or in a log.
+
+    FOLDER/keys/collector.key    the collector's pair; its public half is what agents check it by
+    FOLDER/keys/agent.key        the pair that all agents of the job share; the collector admits this one only
+
+Whoever can read the folder belongs to the job: it is 0700, the files 0600, and anything looser is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from pathlib import Path
+
+import msgspec
+import zmq
+from msgspec import Struct
+
+from ..errors import CollectorError
+
+
+class Pair(Struct, frozen=True):
+    public: bytes
+    secret: bytes
+
+
+class Keys(Struct, frozen=True):
+    collector: Pair
+    agent: Pair
+
+
+def make_folder(folder: Path) -> Path:
+    """The job's folder, private to its user.
+
+    Raises:
+        CollectorError: it cannot be made, or belongs to somebody else.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.lstat()
+    except OSError as error:
+        raise CollectorError(
+            f"the folder {folder} cannot be made: {error.strerror}",
+            "Name another one: --folder DIR",
+        ) from error
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise CollectorError(
+            f"{folder} is a link, no folder, or another user's",
+            "Name one of your own: --folder DIR",
+        )
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        folder.chmod(0o700)
+    return folder
+
+
+def make(folder: Path) -> Keys:
+    """The keys in the job's folder, made where there are none: a collector that restarts keeps them.
+
+    Raises:
+        CollectorError: they cannot be written, or are readable by others.
+    """
+    keys = make_folder(make_folder(folder) / "keys")
+    for name in ("collector", "agent"):
+        path = keys / f"{name}.key"
+        if not path.exists():
+            public, secret = zmq.curve_keypair()
+            write_private(path, msgspec.json.encode(Pair(public, secret)))
+    return Keys(_read(keys / "collector.key"), _read(keys / "agent.key"))
+
+
+def load(folder: Path) -> Keys:
+    """The keys that the collector made.
+
+    Raises:
+        CollectorError: they are not there, or readable by others.
+    """
+    return Keys(_read(folder / "keys" / "collector.key"), _read(folder / "keys" / "agent.key"))
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Write whole or not at all, 0600 from the first byte.
+
+    Raises:
+        CollectorError: it cannot be written.
+    """
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.rename(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):  # where nothing can be written, nothing can be removed
+            part.unlink(missing_ok=True)
+        raise CollectorError(
+            f"{path} cannot be written: {error.strerror}",
+            "Is the disk full, or the folder read-only?",
+        ) from error
+
+
+def _read(path: Path) -> Pair:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        with os.fdopen(fd, "rb") as file:
+            status = os.fstat(file.fileno())
+            data = file.read(4096)
+    except OSError as error:
+        raise CollectorError(
+            f"the key {path} cannot be read: {error.strerror}",
+            "`hangdoctor collect` makes it, in a folder that all nodes see: --folder DIR must name the same one.",
+        ) from error
+    if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
+        raise CollectorError(
+            f"the key {path} is not private",
+            "Remove the folder `keys` and start the collector again.",
+        )
+    try:
+        return msgspec.json.decode(data, type=Pair)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CollectorError(
+            f"the key {path} is damaged", "Remove the folder `keys` and start the collector again."
+        ) from error

@@ -1,0 +1,1 @@
+"""Pure watchers of a running job: stalls, stragglers, rank states, arrival lag."""

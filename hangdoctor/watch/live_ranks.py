@@ -1,0 +1,208 @@
+"""Where every rank of a running job stands, and who holds up whom, from what agents report each second.
+
+A glance, not a diagnosis: no stacks and no groups are looked at. It says whom to look at first; a capture says why.
+Pure functions over `RankRow`; the page, the terminal view and the metrics share them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from ..text.ranges import format_hosts, format_ranks
+from ..transport.messages import RankNow
+from .rank_states import BY_NAME, STATES, SUSPECT
+
+STILL_S = (
+    3.0  # without progress for so long a rank stands; reports come every second and may be late
+)
+
+_MAX_NODES = 6  # named in one line
+
+
+class RankRow(Struct, omit_defaults=True):
+    """One rank now. `idle_s` counts since its last progress, `behind_s` is how long peers have waited without it."""
+
+    rank: int
+    state: str = "unseen"
+    node: str = ""
+    idle_s: float = 0.0
+    iteration: int = -1
+    phase: str = ""
+    op: str = ""  # that it is in, or was in last
+    seq: int = 0
+    pid: int = 0
+    box: bool = False
+    behind_s: float = 0.0
+    lag_s: float = 0.0
+
+
+class Standing(Struct):
+    """Ranks that stand at the same place; `holds` is how many others wait while they are not there."""
+
+    state: str
+    ranks: str  # as ranges
+    count: int
+    nodes: str
+    for_s: float = 0.0
+    op: str = ""
+    seq: int = 0
+    phase: str = ""
+    iteration: int = -1
+    holds: int = 0
+
+
+class Picture(Struct):
+    """One look at the whole job."""
+
+    sentence: str
+    job: str
+    world_size: int
+    counts: dict[str, int]
+    standings: list[Standing]
+    iteration: tuple[int, int]  # lowest and highest; -1 where no rank tells
+    idle_s: float = 0.0  # since the last progress of any rank
+
+
+def state_of(told: RankNow, idle_s: float, silent: bool) -> str:
+    """The name of one of `rank_states.TABLE`."""
+    if told.over:
+        return "finished" if told.finished else "gone"
+    if silent:
+        return "silent"
+    if idle_s < STILL_S:
+        return "moving"
+    if told.held:
+        return "blocked" if told.held == "D" else "stopped"
+    if told.busy:
+        return "working"
+    if told.inside:
+        return "waiting"
+    return "outside" if told.box else "still"
+
+
+def stand(rows: Iterable[RankRow]) -> list[Standing]:
+    """Ranks at the same place together, those first that hold the others up, then who waits longest."""
+    places: dict[tuple[object, ...], list[RankRow]] = {}
+    waiting = going = 0
+    for row in rows:
+        waiting += row.state == "waiting"
+        going += row.state in ("moving", "working")
+        key: tuple[object, ...] = (row.state,)
+        if row.state in _PLACED:
+            key = (
+                row.state,
+                row.op,
+                row.seq if row.state == "waiting" else 0,
+                row.phase,
+                row.iteration,
+            )
+        places.setdefault(key, []).append(row)
+    # Where most ranks go on, nobody can say from a glance which of the others wait for one another.
+    found = [_standing(same, waiting if waiting >= going else 0) for same in places.values()]
+    return sorted(found, key=_order)
+
+
+_PLACED = ("waiting", "outside", "working", "stopped", "blocked")
+
+
+def _standing(same: Sequence[RankRow], waiting: int) -> Standing:
+    first = same[0]
+    placed = first.state in _PLACED
+    nodes = sorted({r.node for r in same if r.node})
+    named = format_hosts(nodes) if len(nodes) <= _MAX_NODES else f"{len(nodes)} nodes"
+    return Standing(
+        first.state, format_ranks(r.rank for r in same), len(same), named,
+        for_s=max((r.idle_s for r in same), default=0.0) if first.state not in ("moving", "unseen", "finished") else 0.0,
+        op=first.op if placed else "", seq=first.seq if first.state == "waiting" else 0, phase=first.phase if placed else "",
+        iteration=first.iteration if placed else -1, holds=waiting if first.state in SUSPECT and waiting else 0,
+    )  # fmt: skip
+
+
+def _order(one: Standing) -> tuple[object, ...]:
+    suspect = SUSPECT.index(one.state) if one.holds else 9
+    # Where all wait, the few in another place than the many are the ones to look at.
+    rest = (
+        "stopped",
+        "blocked",
+        "waiting",
+        "working",
+        "still",
+        "outside",
+        "silent",
+        "gone",
+        "moving",
+        "unseen",
+        "finished",
+    ).index(one.state)
+    return suspect, rest, one.count if one.state == "waiting" else 0, -one.for_s, one.op, one.seq
+
+
+def look(rows: Sequence[RankRow], job: str, world_size: int) -> Picture:
+    """The picture of all rows."""
+    standings = stand(rows)
+    counts = Counter(r.state for r in rows)
+    steps = [r.iteration for r in rows if r.iteration >= 0]
+    alive = [r.idle_s for r in rows if r.state not in ("unseen", "gone", "finished")]
+    blind = not any(r.box for r in rows if r.state in ("moving", "working"))
+    return Picture(
+        sentence(standings, counts, blind), job, world_size, {s: counts[s] for s in STATES if counts[s]}, standings,
+        (min(steps), max(steps)) if steps else (-1, -1), min(alive, default=0.0),
+    )  # fmt: skip
+
+
+def sentence(standings: Sequence[Standing], counts: Counter[str], blind: bool = False) -> str:
+    """What a person wants to know first; `blind`: none that moves or works has a black box that would tell more."""
+    total = counts.total()
+    if not total:
+        return "No rank has been seen yet"
+    holders = [s for s in standings if s.holds]
+    waits = [s for s in standings if s.state == "waiting"]
+    if holders:
+        return f"{_who(holders[0])} {BY_NAME[holders[0].state].phrase}; {_waiters(waits)}"
+    if waits and not counts["moving"] and not counts["working"]:
+        return f"Nobody moves: {_waiters(waits)}"
+    if waits:
+        return f"{_waiters(waits)}; {_go_on(counts['moving'] + counts['working'])}"
+    lost = sum(counts[s] for s in SUSPECT)
+    if lost:
+        standing = ", ".join(f"{counts[s]} {BY_NAME[s].short}" for s in SUSPECT if counts[s])
+        return f"{_go_on(total - lost, f' of {total} ranks', blind)}, {standing}"
+    if counts["finished"] + counts["unseen"] == total:
+        return "The job has ended" if counts["finished"] else "No rank has been seen yet"
+    alive = total - counts["unseen"] - counts["finished"]
+    all_ = f"All {_go_on(alive, ' ranks', blind)}" if alive != 1 else _go_on(alive, " rank", blind)
+    return f"{all_}; without black boxes a glance cannot tell work from waiting" if blind else all_
+
+
+def _go_on(number: int, of_what: str = "", blind: bool = False) -> str:
+    """Of ranks whose progress nobody can see it is only said that they run."""
+    verb = ("runs" if number == 1 else "run") if blind else "goes on" if number == 1 else "go on"
+    return f"{number}{of_what} {verb}"
+
+
+def _who(one: Standing) -> str:
+    words = (
+        f"Rank {one.ranks}" if one.count == 1 else f"{one.count} ranks ({_short(one.ranks)}), each"
+    )
+    return f"{words} ({one.nodes})" if one.nodes and one.count == 1 else words
+
+
+def _waiters(waits: Sequence[Standing]) -> str:
+    number = sum(w.count for w in waits)
+    operations = list(dict.fromkeys(w.op for w in waits if w.op))
+    where = (
+        f" in {operations[0]}"
+        if len(operations) == 1
+        else f" in {len(operations)} operations"
+        if operations
+        else ""
+    )
+    longest = max((w.for_s for w in waits), default=0.0)
+    return f"{number} rank{'s wait' if number != 1 else ' waits'}{where} for {longest:.0f} s"
+
+
+def _short(ranks: str, room: int = 40) -> str:
+    return ranks if len(ranks) <= room else ranks[: ranks.rfind(",", 0, room)] + ",..."

@@ -1,0 +1,96 @@
+"""One look at the job, at most one a second however many ask, and what the page may set going."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec import Struct
+
+from ..collector.view import Now
+from ..errors import HangdoctorError
+from ..storage.incidents import Incident, Incidents
+from ..watch.arrival_lag import Pace, per_iteration
+from ..watch.live_ranks import Picture, RankRow, look
+from .collector_mirror import Mirror
+
+_FRESH_S = 0.5
+_INCIDENTS_S = 20.0  # another process may prune them
+_MAX_INCIDENTS = 200
+
+
+class Look(Struct, frozen=True):
+    """All ranks at one moment, the collector then, and what it amounts to."""
+
+    number: int
+    rows: list[RankRow]
+    now: Now
+    picture: Picture
+    pace_s: float  # seconds an iteration, 0 where it is not known
+
+
+Report = Callable[[Path], tuple[bytes, str]]  # bundle -> (document, media type)
+Switch = Callable[[bool], str]  # trace on or off -> what happens now
+
+
+class Doors(Struct, frozen=True):
+    """What the web server may ask of the rest: it runs in another process than the collector."""
+
+    ask: Callable[[str], None]  # a capture, with the reason
+    report: Report
+    trace: Switch | None = None
+
+
+class Board:
+    """Used by the page's loop alone."""
+
+    def __init__(self, view: Mirror, incidents: Incidents, doors: Doors) -> None:
+        self.view = view
+        self.incidents = incidents
+        self.doors = doors
+        self.kinds: dict[tuple[str, str], int] = {}  # (kind, status) -> incidents so far
+        self.trouble = ""  # why the incidents cannot be read
+        self._look: Look | None = None
+        self._looked_at = 0.0
+        self._number = 0
+        self._rows: list[Incident] = []
+        self._known: set[str] = set()
+        self._read_at = -1e9
+        self._concluded = -1
+        self._pace = Pace()
+
+    def look(self, fresh_s: float = _FRESH_S) -> Look:
+        mono = time.monotonic()
+        if self._look is None or mono - self._looked_at >= fresh_s:
+            rows, now = self.view.rows()
+            self._looked_at = mono
+            self._number += 1
+            job = max(now.jobs, key=lambda j: now.jobs[j], default="")
+            picture = look(rows, job, max(now.world_size, sum(r.state != "unseen" for r in rows)))
+            pace = self._pace.step(mono, picture.iteration[0])
+            per_iteration(rows, pace)
+            self._look = Look(self._number, rows, now, picture, pace)
+        return self._look
+
+    def rows(self) -> list[Incident]:
+        """The newest incidents, newest first."""
+        if (
+            self._concluded != self.view.concluded
+            or time.monotonic() - self._read_at > _INCIDENTS_S
+        ):
+            self._concluded, self._read_at = self.view.concluded, time.monotonic()
+            try:
+                found = self.incidents.rows()
+            except HangdoctorError as error:
+                self.trouble = str(error)
+                return self._rows
+            self.trouble = ""
+            for row in found:
+                if row.state == "saved" and row.id not in self._known:
+                    self._known.add(row.id)
+                    self.kinds[row.kind or "none", row.status] = (
+                        self.kinds.get((row.kind or "none", row.status), 0) + 1
+                    )
+            self._rows = [r for r in reversed(found) if r.state != "open"][:_MAX_INCIDENTS]
+        return self._rows
