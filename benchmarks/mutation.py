@@ -124,7 +124,7 @@ class Watch:
             self.failed.add(report.nodeid)
 
     def pytest_sessionfinish(self) -> None:
-        good = [t for t in self.tests if t["name"] not in self.failed and t["lines"]]
+        good = [t for t in self.tests if t["name"] not in self.failed]
         self.told.write_text(json.dumps({"tests": good, "left_out": sorted(self.failed)}))
 
 
@@ -199,11 +199,14 @@ def observe(tree: Path, modules: list[str], tests: list[str], told: Path) -> lis
 def chosen(change: Change, tests: list[Test]) -> list[Test]:
     """The tests that come to a change, the quickest first, as many as have the time."""
 
+    # What is done at import is in use wherever the module is: by all tests of a file that comes to it.
+    files = {test.name.partition("::")[0] for test in tests if change.path in test.lines}
+
     def comes(test: Test) -> bool:
-        ran = test.lines.get(change.path, [])
         if change.body is None:
-            return bool(ran)
-        return any(change.body[0] <= line <= change.body[1] for line in ran)
+            return test.name.partition("::")[0] in files
+        first, last = change.body
+        return any(first <= line <= last for line in test.lines.get(change.path, []))
 
     kept, total = [], 0.0
     for test in sorted(filter(comes, tests), key=lambda t: t.seconds):
