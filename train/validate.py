@@ -170,7 +170,7 @@ def _data(config: Config, _: Machine) -> Iterator[str]:
     if config.checkpoint.interval and not config.checkpoint.dir:
         yield "--checkpoint.interval needs --checkpoint.dir"
     if config.checkpoint.universal and config.checkpoint.load in ("auto", "none"):
-        yield "--checkpoint.universal needs --checkpoint.load FOLDER, the folder that train.checkpoint.universal wrote"
+        yield "--checkpoint.universal needs --checkpoint.load FOLDER, the folder that hangdoctor.train.checkpoint.universal wrote"
     if config.checkpoint.universal and config.parallel.zero_stage == 0:
         yield "--checkpoint.universal with --parallel.zero_stage 0: DeepSpeed cannot load the pair; use zero_stage 1"
 

@@ -55,15 +55,18 @@ def command(**flags: Any) -> None:
         words += ["--job", str(flags["job"])]
     if flags["here"]:
         _say_who_is_missing(str(flags["job"]))
+    commands = _commands(flags, words)
     agents = Beside(
-        _commands(flags, words),
+        commands,
         clean_environment(os.environ),
         keys.make_folder(folder / "logs"),
         _end,
     )
     agents.start()
     try:
-        collect(folder, {**flags, "insecure": False, "lonely": 10.0, "dismiss": True})
+        nodes = [command.node for command in commands]
+        more = {"insecure": False, "lonely": 10.0, "dismiss": True, "nodes": nodes}
+        collect(folder, {**flags, **more})
     finally:
         agents.stop()
     if agents.trouble:

@@ -54,14 +54,24 @@ class Early:
         return heard - watchdog.last_event >= self.suspicion.commit_s
 
 
-def hearing(nodes: Iterable[Node], ranks: int, last_event: float, now: float) -> Hearing:
+def hearing(
+    nodes: Iterable[Node],
+    ranks: int,
+    last_event: float,
+    now: float,
+    *,
+    expected: frozenset[str] = frozenset(),
+) -> Hearing:
     """How well all nodes are heard.
 
     `ranks` is how many are known, `last_event` the job's last progress.
     """
     silent: list[Node] = []
     heard, fresh, world = 0, True, 0
+    told: set[str] = set()
     for node in nodes:
+        if node.ranks:
+            told.add(node.name)
         world = max(world, node.world_size)
         if node.left or all(node.ranks.values()):
             continue
@@ -72,8 +82,10 @@ def hearing(nodes: Iterable[Node], ranks: int, last_event: float, now: float) ->
         heard += 1
         late = quiet > (_FRESH_VIA_S if node.via else _FRESH_S)
         fresh = fresh and not late and node.heard >= last_event + _LOOK_S
+    arrived = bool(expected) and expected <= told
     return Hearing(
-        complete=ranks >= world,
+        complete=arrived or ranks >= world,
+        arrived=arrived,
         fresh=fresh and heard > len(silent),
         silent=frozenset(r for n in silent for r, over in n.ranks.items() if not over),
         nodes=tuple(n.name for n in silent),

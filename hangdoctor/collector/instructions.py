@@ -21,6 +21,9 @@ class Settings(Struct, frozen=True):
     burst: float = 2000.0
     max_nodes: int = 16_384
     max_peers: int = 40_000
+    expected: frozenset[str] = (
+        frozenset()
+    )  # nodes that the launcher started agents on; empty: unknown
 
 
 class Counters(Struct):

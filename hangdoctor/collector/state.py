@@ -297,7 +297,13 @@ class Core:
     def _hearing(self, now: float) -> Hearing:
         if now - self.watchdog.last_event < _STANDS_S and self._told_warm:
             return Hearing()
-        return hearing(self.nodes.values(), self.watchdog.ranks, self.watchdog.last_event, now)
+        return hearing(
+            self.nodes.values(),
+            self.watchdog.ranks,
+            self.watchdog.last_event,
+            now,
+            expected=self.settings.expected,
+        )
 
     def _greet(self, now: float, hears: Hearing) -> list[Instruction]:
         """Once: the watch has begun."""

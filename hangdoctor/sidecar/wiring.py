@@ -82,7 +82,8 @@ def collect(folder: Path, flags: dict[str, Any]) -> None:
     memory = Memory(incidents)
     positions, learned = memory.load()
     core = Core(
-        CoreSettings(settle_s=flags["settle"], capture_s=flags["capture_timeout"]),
+        CoreSettings(settle_s=flags["settle"], capture_s=flags["capture_timeout"],
+                     expected=frozenset(flags.get("nodes", ()))),
         StallWatch(Settings(stall_after_s=flags["stall_after"]), learned), positions, session_name(),
         SlowSettings(window_s=flags["slow_after"]),
     )  # fmt: skip

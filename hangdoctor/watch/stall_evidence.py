@@ -14,7 +14,8 @@ from .rank_roster import Roster
 class Hearing(Struct, frozen=True):
     """How well the collector hears the nodes at one moment."""
 
-    complete: bool = True  # each rank of the world was heard of
+    complete: bool = True  # each rank of the world was heard of, or each node that is expected
+    arrived: bool = False  # each node that is expected has reported its ranks: no more will come
     fresh: bool = False  # all nodes but the silent ones have said so: no progress since the last
     silent: frozenset[int] = frozenset()  # ranks of nodes that do not answer while others do
     nodes: tuple[str, ...] = ()  # those nodes

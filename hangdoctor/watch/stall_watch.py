@@ -194,7 +194,7 @@ class StallWatch:
             self._wait(now)
         if not self._ranks.living or self._stalled or now < self._calm_until:
             return None
-        if now < self._arriving_until + (0.0 if hearing.complete else self.settings.incomplete_s):
+        if not hearing.arrived and now < self._gathered_by(hearing):
             return None
         label = self._label()
         bound, why = self.bound(label)
@@ -202,6 +202,10 @@ class StallWatch:
             return None
         self._stalled = True
         return Stall(now - self._last_event, bound, label.removeprefix("phase:"), why)
+
+    def _gathered_by(self, hearing: Hearing) -> float:
+        """When nodes that may still come have had their time."""
+        return self._arriving_until + (0.0 if hearing.complete else self.settings.incomplete_s)
 
     def _counted(self, now: float, label: str) -> float:
         """Seconds without progress, and without work unless that is what the label is for."""

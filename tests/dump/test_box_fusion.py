@@ -77,7 +77,7 @@ def test_a_settle_that_is_given_is_kept_to_and_its_doubt_told(probed: Stage) -> 
     assert (
         cause["ranks"] == [2]
         and cause["alternatives"][0]["kind"] == "slow"
-        and "--settle 4" in cause["advice"]
+        and "--settle 7" in cause["advice"]
     )
 
 

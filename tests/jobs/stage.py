@@ -228,7 +228,10 @@ def train(n):
 
 
 def slow_steps(n, slow, but_stuck):
-    """Steps that one rank holds up for 2.5 s each; after three of them that rank goes on so, or never comes again."""
+    """Steps that one rank holds up for 5 s each; after three of them that rank goes on so, or never comes again.
+
+    A dump on a loaded machine takes 4 s: the wait that it sees must be no longer than those before.
+    """
     for i in itertools.count():
         if i == 3:
             say(n, "at")
@@ -236,7 +239,7 @@ def slow_steps(n, slow, but_stuck):
             with contextlib.suppress(Released):
                 time.sleep(3600)
         if slow:
-            time.sleep(2.5)
+            time.sleep(5)
         on = torch.tensor([0.0 if (HERE / f"stop.{n}").exists() else 1.0])
         dist.all_reduce(on, op=dist.ReduceOp.MIN)
         if not on.item():

@@ -56,7 +56,9 @@ def test_arguments_are_not_asked_for_anything(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("what", ["their exception", "bare TimeoutError", "alarm"])
+@pytest.mark.parametrize(
+    "what", ["their exception", "bare TimeoutError", "alarm", "alarm in an operation"]
+)
 def test_an_exception_that_comes_at_any_time_is_the_jobs(tmp_path: Path, what: str) -> None:
     ended, lines = both(tmp_path, what)
     assert ended.returncode == 0 and lines[-1].startswith("on"), (lines, ended.stderr)

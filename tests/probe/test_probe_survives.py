@@ -48,6 +48,7 @@ def test_more_signatures_and_operations_than_there_is_room_for(tmp_path: Path) -
     assert (overwritten, count, rest) == ("False", "4000", ["3999", "[3999]", "float32", "0"])
 
 
+@pytest.mark.timeout(240)  # two compilers, each with its own limit: that of the rank speaks first
 def test_compiled_functions_give_the_same_graphs_and_results(tmp_path: Path) -> None:
     with_probe = alone(environment(tmp_path), "compile")
     without = alone(environment(tmp_path, HANGDOCTOR_DISABLE="1"), "compile")

@@ -64,12 +64,11 @@ def test_a_folder_of_the_users_is_left_as_it_was(tmp_path: Path, mode: int) -> N
         "dist.destroy_process_group()\n"
     )
     ended = through_run(theirs, "sh", "-c", 'umask 002; exec "$0" "$@"', sys.executable, "-c", job)
-    private = (
-        "" if mode & 0o022 else ", '.sock'"
-    )  # the private folder's name is too long here for a socket
-    assert ended.stdout == f"['.blackbox'{private}] {{'0o600'}} 1\n" and ended.returncode == 0, (
-        ended.stderr
-    )
+    suffixes = [".blackbox"], [".blackbox", ".sock"]
+    # Where the private folder's name is too long, there is no socket in it: that depends on where the tests run.
+    expected = suffixes if mode & 0o022 else suffixes[1:]
+    assert ended.stdout in {f"{found} {{'0o600'}} 1\n" for found in expected}, ended.stderr
+    assert ended.returncode == 0, ended.stderr
     assert listing(theirs) == before
     assert stat.S_IMODE(theirs.stat().st_mode) == mode
 
@@ -207,7 +206,9 @@ def test_ranks_of_one_job_may_have_their_boxes_in_several_places(
     here = BoxWriter(spare, "job", 1 << 20)
     elsewhere = BoxWriter(named, "job", 1 << 20)
     elsewhere.put((24, "<I"), 1)  # as another process's
-    found = box_readers._boxes({named}, {1, os.getpid()})
+    notes: list[str] = []
+    found = box_readers._boxes({named}, {1, os.getpid()}, notes)
+    assert notes == []
     assert sorted(b.path for b in found) == sorted([str(here.path), str(elsewhere.path)])
 
 

@@ -42,11 +42,16 @@ class Simulation:
     """`verdicts`: seconds between the last progress and each capture that was concluded as a hang."""
 
     def __init__(
-        self, plan: Plan, learned: Learned | None = None, seed: int = 0, unwatched_s: float = 0.0
+        self,
+        plan: Plan,
+        learned: Learned | None = None,
+        seed: int = 0,
+        unwatched_s: float = 0.0,
+        expected: frozenset[str] = frozenset(),
     ) -> None:
         """`unwatched_s`: so long the job has run when its agents and the collector are started."""
         self.plan, self.chance = plan, random.Random(seed)
-        self.core = Core(Settings(), StallWatch(Bounds(), learned), session="s")
+        self.core = Core(Settings(expected=expected), StallWatch(Bounds(), learned), session="s")
         self.now = 1000.0
         self.event, self.pause = self.now, Pause(0.0)
         self.seq = [0] * NODES

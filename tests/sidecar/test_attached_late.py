@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from sidecar_stage import Job, Start
-from simulated import FOREVER, Pause, Plan, Simulation
+from simulated import FOREVER, NODES, Pause, Plan, Simulation
 from stage import wait_until
 from test_early import FAULTS, steady, stuck
 from test_main_flow import SCRIPT, incidents, polling_environment, steps
@@ -33,6 +33,22 @@ def test_a_job_that_hangs_already_gets_its_verdict_within_ten_seconds(fault: str
     assert len(job.run(60, until_verdict=True)) == 1
     assert job.now - begun < 7
     assert job.run(300) == []
+
+
+EXPECTED = frozenset(f"n{node}" for node in range(NODES))
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_when_all_expected_nodes_have_come_no_other_is_waited_for(fault: str) -> None:
+    waited = []
+    for expected in (frozenset[str](), EXPECTED, EXPECTED | {"n9"}):
+        job = Simulation(stuck(FAULTS[fault]), unwatched_s=100, expected=expected)
+        begun = job.now
+        assert len(job.run(60, until_verdict=True)) == 1
+        waited.append(job.now - begun)
+    unknown, all_came, one_is_away = waited
+    assert all_came < unknown
+    assert one_is_away >= unknown
 
 
 def test_one_that_hangs_in_one_operation_too() -> None:

@@ -197,4 +197,4 @@ def test_override_takes_the_new_learning_rate_but_no_other_shape() -> None:
 def test_another_topology_is_sent_to_the_universal_format() -> None:
     message = refused(["--parallel.tp", "2"], ["--parallel.pp", "2"])
     assert "tp 1 x pp 2 x dp 1, the checkpoint tp 2 x pp 1 x dp 1" in message
-    assert "train.checkpoint.universal" in message
+    assert "hangdoctor.train.checkpoint.universal" in message

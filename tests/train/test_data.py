@@ -204,7 +204,7 @@ def test_prepare_from_jsonl_and_text_in_parallel(tmp_path) -> None:
     command = [
         sys.executable,
         "-m",
-        "train.data.prepare",
+        "hangdoctor.train.data.prepare",
         "--workers",
         "2",
         "--output",
@@ -274,7 +274,9 @@ def test_a_vocabulary_with_gaps_has_room_for_its_last_token(tmp_path) -> None:
 def test_two_tokenizers_of_one_name_do_not_share_prepared_text(tmp_path, monkeypatch) -> None:
     pytest.importorskip("tokenizers")
     (tmp_path / "text.py").write_text("hello world")
-    monkeypatch.setattr("train.data.prepare.standard_library", lambda: iter([tmp_path / "text.py"]))
+    monkeypatch.setattr(
+        "hangdoctor.train.data.prepare.standard_library", lambda: iter([tmp_path / "text.py"])
+    )
     found = []
     for folder, words in (("a", ["hello", "world"]), ("b", ["world", "hello"])):
         (tmp_path / folder).mkdir()

@@ -94,7 +94,8 @@ def test_an_unarmed_point_does_nothing_and_a_fault_strikes_once_where_it_should(
 ) -> None:
     struck = []
     monkeypatch.setattr(
-        "train.faults.acts.strike", lambda fault, context: struck.append(fault.where) or True
+        "hangdoctor.train.faults.acts.strike",
+        lambda fault, context: struck.append(fault.where) or True,
     )
     assert faults.point("dp") is False
     try:
@@ -110,7 +111,7 @@ def test_an_unarmed_point_does_nothing_and_a_fault_strikes_once_where_it_should(
 
 def test_a_skipped_collective_is_the_last_of_its_iteration(monkeypatch) -> None:
     """After an earlier one the ranks would run on until gloo aborts on sizes that differ."""
-    monkeypatch.setattr("train.faults.acts.strike", lambda fault, context: True)
+    monkeypatch.setattr("hangdoctor.train.faults.acts.strike", lambda fault, context: True)
     try:
         faults.arm([Fault("skip", 0, 2, "tp")], rank=0)
         faults.at_iteration(1)
@@ -122,7 +123,7 @@ def test_a_skipped_collective_is_the_last_of_its_iteration(monkeypatch) -> None:
 
 
 def test_operations_of_an_evaluation_do_not_hide_the_last_one_of_a_step(monkeypatch) -> None:
-    monkeypatch.setattr("train.faults.acts.strike", lambda fault, context: True)
+    monkeypatch.setattr("hangdoctor.train.faults.acts.strike", lambda fault, context: True)
     try:
         faults.arm([Fault("skip", 0, 2, "tp")], rank=0)
         faults.at_iteration(1)

@@ -128,7 +128,7 @@ def converted(source: Path) -> list[str]:
     command = [
         sys.executable,
         "-m",
-        "train.checkpoint.universal",
+        "hangdoctor.train.checkpoint.universal",
         "--input",
         str(source),
         "--output",

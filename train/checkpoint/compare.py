@@ -66,8 +66,8 @@ def _layout(saved: Saved, config: Config, now: dict[str, Any]) -> Iterator[str]:
     if then != new:
         sizes = " x ".join(f"{axis} {{{axis}}}" for axis in ("tp", "pp", "dp"))
         yield (
-            f"  this run is {sizes.format(**new)}, the checkpoint {sizes.format(**then)}: convert it with python -m "
-            f"train.checkpoint.universal --input {saved.folder}, then --checkpoint.universal true"
+            f"  this run is {sizes.format(**new)}, the checkpoint {sizes.format(**then)}: convert it with "
+            f"python -m hangdoctor.train.checkpoint.universal --input {saved.folder}, then --checkpoint.universal true"
         )
     for section, name in _SHARDS:
         old, value = saved.meta["config"][section][name], now["config"][section][name]

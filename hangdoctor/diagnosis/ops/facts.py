@@ -10,6 +10,7 @@ from .scene import Scene
 from .waits import Instance
 
 _LOOKED_AT = 64  # waiters whose times are compared
+_JUST_ENTERED_S = 0.001
 _UNGROUPED = frozenset({"init_process_group", "store_wait"})
 
 
@@ -33,9 +34,10 @@ def waited_s(scene: Scene, instance: Instance) -> float:
     longest = 0.0
     for rank in instance.waiters[:_LOOKED_AT]:
         op = _own_record(scene, instance, rank)
-        now = scene.evidence.taken_s or scene.ops[rank].heartbeat_s
-        if op is not None and op.entered_s > 0 and now > op.entered_s:
-            longest = max(longest, now - op.entered_s)
+        # A capture takes seconds: boxes are read, and operations entered, after it has begun.
+        now = max(scene.evidence.taken_s, scene.ops[rank].heartbeat_s)
+        if op is not None and op.entered_s > 0 and now > 0:
+            longest = max(longest, now - op.entered_s, _JUST_ENTERED_S)
     return longest
 
 

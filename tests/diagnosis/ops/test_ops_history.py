@@ -33,6 +33,16 @@ def test_a_wait_as_long_as_many_before_is_doubted_and_a_longer_one_is_not():
         assert ("--settle" in cause.advice) == doubted
 
 
+def test_a_wait_that_began_during_the_capture_is_no_longer_than_usual():
+    """A capture of a busy node takes seconds: by the clock of its begin, the wait lies in the future."""
+    for beat_s, doubted in ((0.0, True), (99.0, True), (101.0, True), (150.0, False)):
+        ops = {r: _reduces(r, [5.0] * 8, 100.0, enters=r == 0) for r in (0, 1)}
+        for one in ops.values():
+            one.heartbeat_s = beat_s
+        cause = only_cause(diagnose_ops(OpsEvidence(ops=ops, world_size=2, taken_s=96.0)))
+        assert (cause.alternatives[0].kind == "slow") == doubted == (cause.confidence <= 0.5)
+
+
 def test_gradients_reduced_without_a_record_are_not_excluded_where_no_stack_does():
     uid = group_uid([0, 1])
     ops = {r: RankOps(r, 2, groups=[Group(uid, [0, 1])], steps=20) for r in (0, 1)}

@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from hangdoctor import probe
 from hangdoctor.probe import folder as folders
+from hangdoctor.probe import retention
 from hangdoctor.probe.state import probe as state
 from hangdoctor.readers.blackbox import read_box
 
@@ -214,17 +215,40 @@ elif what == "alarm":
     def ring(number: int, frame: object) -> None:
         raise TimeoutError("their time limit")
 
-    def sweep(now: int) -> None:
+    def tidy(*args: object) -> None:
         os.kill(os.getpid(), signal.SIGALRM)
 
     signal.signal(signal.SIGALRM, ring)
-    folders.sweep = sweep  # type: ignore[assignment]
+    as_ever, retention.tidy = retention.tidy, tidy  # type: ignore[assignment]
     first = tried(dist.init_process_group, **begin)
-    folders.sweep = lambda now: None
+    retention.tidy = as_ever
     if os.environ.get("HANGDOCTOR_DISABLE") == "1":
         dist.destroy_process_group()
         first = "TimeoutError"  # without the probe nothing of ours was there to be interrupted
     print(first, tried(dist.init_process_group, **begin))
+elif what == "alarm in an operation":
+
+    def ring(number: int, frame: object) -> None:
+        raise TimeoutError("their time limit")
+
+    def alarm(*args: object, **more: object) -> int:
+        os.kill(os.getpid(), signal.SIGALRM)
+        return 0
+
+    signal.signal(signal.SIGALRM, ring)
+    dist.init_process_group(**begin)  # type: ignore[arg-type]
+    recorder, first = state.recorder, "TimeoutError TimeoutError"
+    if recorder is not None:
+        # Where a new shape is described, and where the group of a call is looked for.
+        recorder.box.intern = alarm  # type: ignore[method-assign]
+        first = tried(dist.all_reduce, torch.ones(3, 5))
+        del recorder.box.intern
+        unknown = dist.new_group([0])
+        recorder.groups.by_id.clear()
+        recorder.groups.find = alarm  # type: ignore[method-assign, assignment]
+        first += " " + tried(dist.all_reduce, torch.ones(2), group=unknown)
+        del recorder.groups.find
+    print(first, tried(dist.all_reduce, torch.ones(3, 5)))
 elif what in ("mute", "mute within", "array"):
 
     class Mute(Exception):
