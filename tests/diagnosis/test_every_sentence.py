@@ -22,7 +22,9 @@ from hangdoctor.diagnosis.findings import (
     Usual,
     Waiters,
 )
-from hangdoctor.diagnosis.wording import differences, terms
+from hangdoctor.diagnosis.health import Reason, Remaining
+from hangdoctor.diagnosis.ops.evidence import Note, Remark
+from hangdoctor.diagnosis.wording import differences, remaining, terms
 from hangdoctor.model.capture import Frame
 from hangdoctor.model.diagnosis import Kind
 
@@ -161,8 +163,33 @@ TERMS: list[str] = [
     *(terms.op(o) for o in (Op("all_reduce", 0), Op("all_reduce"), Op("send", 0, peer=0), Op("recv", peer=3), Op("barrier", 3, GroupRef("", "", (1, 2))), Op("barrier", 3, GroupRef("dp", "x", (1, 3))))),
     terms.who([1], []), terms.who([1, 2], [], ["n1"]), terms.who([1], [Home(1)]), terms.who([1, 2], [], ["n1", "m2", "o3", "p4"]), terms.who([1, 2], [], ["n1", "m2", "o3", "p4", "q5"]),
     terms.long_op(None), terms.op_at(None), terms.op_at(STEP), terms.long_op(STEP), terms.long_op(GATHER), terms.long_frame("x"), terms.site("f (/a/b.py:3)"), terms.site("b.py:3"),
+    terms.end(End(0)), terms.long_op(Op('all_reduce', 3, WORLD, site=REDUCE.site, frame=LOAD)), terms.long_op(Op('all_reduce')),
     differences._bare(GATHER), terms.signal_name(15), terms.signal_name(99),
 ]  # fmt: skip
+
+
+HEALTHY = (Reason.ALL_MOVED, Reason.MOST_MOVED, Reason.ALL_STIRRED)
+
+
+def left() -> list[str]:
+    """Why no cause is named, and the notes."""
+    lines = []
+    whys = tuple(f"n{n}: no answer" for n in range(9))
+    for reason in Reason:
+        told = remaining.healthy if reason in HEALTHY else remaining.unknown
+        few = Remaining(reason, (1,), (2, 3), REDUCE, whys[:1], 4)
+        lines.append(f"{reason.name}: {told(few)}")
+        if reason is not Reason.ONE_RANK:
+            lines.append(f"{reason.name}: {told(Remaining(reason, (1, 2), (3,), STEP, whys, 4))}")
+    lines.append(remaining.unknown(Remaining(Reason.NOT_CAPTURED)))
+    lines.append(remaining.healthy(Remaining(Reason.ALL_MOVED, number=1)))
+    for remark in Remark:
+        notes = (
+            Note(remark, (1, 2), 3, "all_reduce", LOAD, (4,)),
+            Note(remark, (1,), 1, "send", None, (4,)),
+        )
+        lines += [f"{remark.name}: {remaining.note(note)}" for note in notes]
+    return lines
 
 
 def said() -> str:
@@ -174,7 +201,7 @@ def said() -> str:
         f"{type(fact).__name__}: {wording.evidence(Clue('stack', (5,), fact)).says}"
         for fact in FACTS
     ]
-    return "\n".join([*lines, *TERMS]) + "\n"
+    return "\n".join([*lines, *left(), *TERMS]) + "\n"
 
 
 def test_every_sentence_is_what_it_was() -> None:
