@@ -348,10 +348,16 @@ def test_what_answers_without_end_is_read_up_to_a_limit(monkeypatch: pytest.Monk
         assert ras.query(port=port, timeout_s=10).form == "text"
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        sender = threading.Thread(target=lambda: theirs.sendall(b"y" * (1 << 18)), daemon=True)
+
+        def send() -> None:
+            theirs.sendall(b"y" * (1 << 18))
+            theirs.shutdown(socket.SHUT_WR)
+
+        sender = threading.Thread(target=send, daemon=True)
         sender.start()
         got = ras._rest(ours, ras.time.monotonic() + 10)
         assert 1 << 17 <= len(got) < 3 << 16
-        while sender.is_alive() and ours.recv(1 << 16):
+        ours.settimeout(10)
+        while ours.recv(1 << 16):
             pass
         sender.join(10)
