@@ -197,10 +197,10 @@ def test_real_ranks_with_six_hundred_groups_alive(tmp_path: Path) -> None:
         from hangdoctor.diagnosis.ops import OpsEvidence, diagnose_ops
 
         verdict = diagnose_ops(OpsEvidence(boxes, boxes, world_size=2))
-        (cause,) = verdict.causes
-        assert (cause.kind, cause.ranks, cause.where.group_ranks) == ("not_entered", [1], [0, 1]), (
-            verdict
-        )
+        (finding,) = verdict.findings
+        assert finding.where is not None
+        place = finding.where.group_ranks
+        assert (finding.kind, finding.ranks, place) == ("not_entered", [1], [0, 1]), verdict
         waiting = boxes[0].operations[-1]
         assert (
             waiting.state == "entered" and waiting.group != group_uid([0, 1]) and not boxes[0].notes
