@@ -164,3 +164,20 @@ def test_a_captured_rank_has_no_secret_in_its_bundle(tmp_path: Path) -> None:
     assert b"gpt2" in everything and REDACTED.encode() in everything
     for secret in (b"geheim-4711", HEX.encode(), b"swordfish"):
         assert secret not in everything
+
+
+RANDOM = "aB3dE5gH7jK9mN1p"  # of sixteen characters: the shortest that looks random
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "hidden"),
+    [
+        ("--key", RANDOM, True), ("--key", RANDOM[:15], False), ("--key", RANDOM.replace("a", "!", 1), False), ("--key", "abcdefghijklmnopq", False),
+        ("--key", "1234567890123456", False), ("--key", "aaaaaaaaaaaaaaaaaa1", False), ("--key-id", RANDOM, True), ("--key-id", "main", False),
+        ("--node-id", RANDOM, False), ("--access-key", "main", True), ("--sort-key", "main", False), ("--sort-key", RANDOM, True),
+        ("--cookie", "main", True), ("--token", "main", True), ("--pad-token", "main", False), ("--max-tokens", "main", False),
+    ],
+)  # fmt: skip
+def test_what_a_name_means_for_its_value(name: str, value: str, hidden: bool) -> None:
+    assert arguments([name, value]) == [name, REDACTED if hidden else value]
+    assert text(f"{name} {value}") == f"{name} {REDACTED if hidden else value}"

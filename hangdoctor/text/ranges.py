@@ -135,7 +135,7 @@ def parse_hosts(text: str) -> list[str]:
     """
     hosts: list[str] = []
     room = _MAX_TEXT
-    for part in _split_outside_brackets(text):
+    for part in filter(str.strip, _split_outside_brackets(text)):
         pieces = list(_pieces(part))
         count = prod(sum(len(run) for run, _ in runs) for _, runs in pieces)
         room -= count * len(part)
@@ -157,8 +157,7 @@ def _split_outside_brackets(text: str) -> Iterator[str]:
             begin = i + 1
     if depth:
         raise UsageError(f"'{_short(text)}' is no host list: brackets do not match")
-    if text[begin:]:
-        yield text[begin:]
+    yield text[begin:]
 
 
 _Runs = list[tuple[range, int]]  # numbers, and the width that they are written with

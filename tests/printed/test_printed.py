@@ -287,3 +287,14 @@ def test_all_printing_goes_one_way() -> None:
     ]
     assert found == ["cli/preflight.py: sys.stdout.write(text)"]  # base64, for the host that asked
     assert logging.getLogger().handlers is not None
+
+
+def test_numbers_do_not_vouch_for_the_text_beside_them() -> None:
+    numbers = [1, 2.0, True]
+    assert cleaned(numbers) is numbers, "of a million ranks no copy is made"
+    assert cleaned([*numbers, "a\x1b[2J"]) == [*numbers, "a\\u{1b}[2J"]
+    assert cleaned({"a\x1b": ({"b\x1b"},)}) == {"a\\u{1b}": ({"b\\u{1b}"},)}
+
+
+def test_json_is_indented_by_one() -> None:
+    assert as_json({"a": [1]}) == b'{\n "a": [\n  1\n ]\n}\n'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 import subprocess
@@ -262,24 +263,48 @@ def test_full_tables_are_no_error(box: BoxWriter) -> None:
     assert again == [7, 5, fmt.NO_GROUP]
 
 
-def test_no_room_is_an_error_before_the_job_can_run_into_it(tmp_path: Path) -> None:
+def attempt(before: str, folder: Path, *namespace: str) -> subprocess.CompletedProcess[str]:
+    """Make a box in a process of its own, which says the error that it met, and write to all of it."""
     code = (
         "import resource, pathlib, signal\n"
         "from hangdoctor.probe.box import BoxWriter\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
-        f"try: BoxWriter(pathlib.Path({str(tmp_path)!r}), 'j')\n"
-        "except OSError as e: print(type(e).__name__)\n"
+        f"{before}\n"
+        "try:\n"
+        f"    box = BoxWriter(pathlib.Path({str(folder)!r}), 'j')\n"
+        "    box.map[:] = bytes(len(box.map))\n"
+        "    print('made')\n"
+        "except OSError as e:\n"
+        "    print(e.errno)\n"
+        f"print(len(list(pathlib.Path({str(folder)!r}).iterdir())))\n"
     )
     root = Path(__file__).resolve().parents[2]
-    ended = subprocess.run(
-        [sys.executable, "-c", code],
+    return subprocess.run(
+        [*namespace, sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": str(root)},
         text=True,
         capture_output=True,
         timeout=60,
     )
-    assert ended.stdout == "OSError\n" and list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_may_not_become_so_large_is_an_error_and_no_signal(tmp_path: Path) -> None:
+    ended = attempt("resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))", tmp_path)
+    assert (ended.stdout.split(), ended.returncode) == ([str(errno.EFBIG), "0"], 0), ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("kilobytes", "said"),
+    [(256, [str(errno.ENOSPC), "0"]), (fmt.DEFAULT_BYTES // 512, ["made", "1"])],
+)
+def test_no_room_is_an_error_before_the_job_can_run_into_it(
+    kilobytes: int, said: list[str], tmp_path: Path
+) -> None:
+    mount = f'mount -t tmpfs -o size={kilobytes}k tmpfs {tmp_path} || exit 77; exec "$0" "$@"'
+    rights = ["--mount"] if os.geteuid() == 0 else ["--user", "--map-root-user", "--mount"]
+    ended = attempt("", tmp_path, "unshare", *rights, "sh", "-c", mount)
+    if ended.returncode == 77 or "unshare" in ended.stderr:
+        pytest.skip(f"needs the right to mount a small file system: {ended.stderr.strip()}")
+    assert (ended.stdout.split(), ended.returncode) == (said, 0), ended.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """NCCL's RAS: sample texts, sample JSON, and its protocol against a server that speaks it."""
 
+import json
 import socket
 import threading
 from collections.abc import Iterator
@@ -150,3 +151,213 @@ def test_answers_are_known_by_their_first_bytes() -> None:
         and not ras.is_ras(b"Process 7: python")
         and not ras.is_ras(b"")
     )
+
+
+def json_of(**rank: object) -> bytes:
+    row = {
+        "rank": 1,
+        "host": "10.0.0.1",
+        "pid": 7,
+        "nvml_dev": 3,
+        "collective_counts": {"AllReduce": 5},
+    } | rank
+    comm = {"hash": "0xab", "size": 2, "ranks": [row, 7], "missing_ranks": []}
+    raw = {"nccl_version": "2.29.1", "communicators": [comm, "x"], "ras": {"timeouts_count": 4}}
+    return json.dumps(raw).encode()
+
+
+@pytest.mark.parametrize(
+    ("status", "state", "error"),
+    [
+        ({}, "running", ""), ({"init_state": 7}, "init", ""), ({"init_state": 5}, "error", "init_state 5"), ({"abort_flag": True}, "abort", ""),
+        ({"async_error": 6, "abort_flag": True}, "error", "async_error 6"), ({"async_error": 7}, "running", ""),
+        ({"init_state": 2, "async_error": 3}, "error", "init_state 2, async_error 3"), ({"finalize_called": True}, "finalize", ""),
+        ({"destroy_flag": True}, "finalize", ""), ({"abort_flag": True, "destroy_flag": True}, "abort", ""),
+    ],
+)  # fmt: skip
+def test_states_of_a_rank(status: dict[str, object], state: str, error: str) -> None:
+    report = ras.parse(json_of(status=status))
+    [comm] = report.communicators
+    [rank] = comm.ranks
+    assert (rank.rank, rank.process, rank.launched) == (
+        1,
+        RasProcess("10.0.0.1", 7, "3"),
+        {"all_reduce": 5},
+    )
+    assert (rank.state, rank.error) == (state, error)
+    assert (report.timeouts, comm.hash, comm.size) == (4, "ab", 2)
+    assert comm.problems == (["ERROR"] if state == "error" else [])
+
+
+def test_missing_ranks_are_counted_once() -> None:
+    def gone(**status: object) -> dict[str, object]:
+        return {"rank": 1, "host": "h", "pid": 7, "nvml_dev": 0, "status": status}
+
+    rows = [
+        gone(considered_dead=True),
+        gone(unresponsive=True),
+        gone(unresponsive=True, considered_dead=True),
+        gone(),
+        {"status": 3},
+    ]
+    comm = {"hash": "1", "size": -5, "missing_ranks": rows, "ranks": None}
+    report = ras.parse(json.dumps({"communicators": [comm, comm]}).encode())
+    assert [r.state for r in report.communicators[0].missing] == [
+        "dead",
+        "unresponsive",
+        "dead",
+        "nocomm",
+        "nocomm",
+    ]
+    assert set(report.dead) == set(report.silent) == {RasProcess("h", 7, "0")}
+    assert (len(report.dead), len(report.silent)) == (2, 1), (
+        "the second communicator adds none that the first has named"
+    )
+    assert (report.communicators[0].size, report.timeouts, report.version) == (0, 0, "")
+    assert report.communicators[0].problems == ["INCOMPLETE"]
+
+
+def test_numbers_that_fit_no_field_are_zero() -> None:
+    report = ras.parse(
+        json_of(pid=1 << 63, rank="1", host=["x"], collective_counts={"AllReduce": (1 << 63) - 1})
+    )
+    [rank] = report.communicators[0].ranks
+    assert (rank.rank, rank.process, rank.launched) == (
+        0,
+        RasProcess("", 0, "3"),
+        {"all_reduce": (1 << 63) - 1},
+    )
+    assert len(ras.parse(json_of(host="x" * 2000)).communicators[0].ranks[0].process.host) == 1000
+
+
+class Peer:
+    """Says some lines, one after each that it hears, and closes."""
+
+    def __init__(self, *says: bytes) -> None:
+        self.says = says
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self.server.getsockname()[1]
+        self.thread = threading.Thread(target=self.serve, daemon=True)
+        self.thread.start()
+
+    def serve(self) -> None:
+        connection, _ = self.server.accept()
+        with connection, connection.makefile("rwb", buffering=0) as stream:
+            for line in self.says:
+                stream.readline()
+                stream.write(line)
+
+    def __enter__(self) -> int:
+        return self.port
+
+    def __exit__(self, *exc: object) -> None:
+        self.thread.join(10)
+        self.server.close()
+
+
+def test_what_listens_may_be_something_else() -> None:
+    with Peer(b"220 mail\n") as port, pytest.raises(ras.NoRas, match="no RAS: it said '220 mail'"):
+        ras.query(port=port, timeout_s=10)
+    with Peer(b"") as port, pytest.raises(ras.NoRas, match="closed the connection"):
+        ras.query(port=port, timeout_s=10)
+    with Peer(b"x" * 5000) as port, pytest.raises(ras.NoRas, match="without end"):
+        ras.query(port=port, timeout_s=10)
+
+
+def test_what_it_does_not_take_is_noted() -> None:
+    said = (DATA / JSON).read_bytes()
+    with Peer(b"SERVER PROTOCOL 2\n", b"ERROR\n", b"ERROR\n", said) as port:
+        assert ras.query(port=port, timeout_s=10).notes == [
+            "RAS did not take the time-out", "RAS was asked for text and answered in json",
+        ]  # fmt: skip
+
+
+TEXT_RULES = """NCCL version 2.28.9 compiled with CUDA 13.0
+Job summary
+  Group     Comms     Nodes     Ranks
+      0         1         1         4 X
+#0-0 (ab) MISMATCH
+Communicator ranks have different collective operation counts
+3 ranks have launched up to operation 9
+Rank 0 -- GPU 0 managed by process 5 on node h1
+1 ranks have not launched any operations
+Rank 2 -- [process information not found]
+Communicator ranks have different status
+Rank 1 has status INIT -- GPU 1 managed by process 6 on node h1
+2 ranks have status FINALIZE
+Rank 3 -- GPU 3 managed by process 8 on node h1
+Rank 3 - GPU 3 managed by process 8 on node h1
+#0-1 (cd) ERROR
+2 ranks reported unhandled system error
+Rank 0 -- GPU 0 managed by process 5 on node h1
+Rank 1 reported invalid usage -- GPU 1 managed by process 6 on node h1
+"""
+
+
+def test_lines_of_text_belong_to_the_section_above() -> None:
+    one, other = ras.parse(TEXT_RULES.encode()).communicators
+    assert [(c.op, c.launched, c.number, c.ranks) for c in one.differences] == [
+        ("", 9, 3, [0]),
+        ("", 0, 1, [2]),
+    ]
+    assert {r.rank: (r.state, r.process.pid, r.launched) for r in one.ranks} == {
+        0: ("running", 5, {"": 9}), 2: ("running", 0, {"": 0}), 1: ("init", 6, {}), 3: ("finalize", 8, {}),
+    }  # fmt: skip
+    assert [(r.rank, r.state, r.error) for r in other.ranks] == [
+        (0, "error", "unhandled system error"), (1, "error", "invalid usage"),
+    ]  # fmt: skip
+
+
+def test_processes_without_a_number_are_no_dead_ones() -> None:
+    text = "Job summary\nDEAD\nProcess 0 on node h1 managing GPU 1\n#0-0 (ab) INCOMPLETE\nRank 1 -- GPU 1 managed by process 0 on node h1\n"
+    text += "Rank 2 --  managed by process 7 on node h1\nRank 3 -- CPU 1 managed by process 7 on node h1\nRank 4 -- GPU 1 on node h1\n"
+    [comm] = ras.parse(text.encode()).communicators
+    assert [(r.rank, r.state) for r in comm.missing] == [(1, "missing")]
+
+
+def test_a_rank_before_any_title_of_counts_is_not_counted() -> None:
+    text = "Job summary\n#0-0 (ab) MISMATCH\nRank 1 has launched 7 operations -- GPU 1 managed by process 5 on node h1\n"
+    [comm] = ras.parse(text.encode()).communicators
+    assert comm.differences == [] and comm.ranks[0].launched == {}
+
+
+def test_sizes_that_a_communicator_can_have() -> None:
+    from hangdoctor.text.ranges import MAX_RANKS
+
+    assert [ras.size_of(n) for n in (-1, 0, 1, MAX_RANKS, MAX_RANKS + 1)] == [0, 0, 1, MAX_RANKS, 0]
+
+
+def test_the_time_for_all_of_it_is_the_limit() -> None:
+    report = b"Job summary\n" + b"x\n" * 10
+    with Peer(b"SERVER PROTOCOL 2\n", b"OK\n", b"ERROR\n", report) as port:
+        assert (
+            ras.query(port=port, timeout_s=0.9).form == "text"
+        )  # less than a second is no reason not to ask
+    line = b"SERVER PROTOCOL 2" + b" " * 4078
+    with Peer(line + b"2\n", b"OK\n", b"OK\n", (DATA / JSON).read_bytes()) as port:
+        assert ras.query(port=port, timeout_s=10).form == "json", (
+            "a line of 4,096 characters is read"
+        )
+
+
+def test_what_answers_without_end_is_read_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ras, "MAX_BYTES", 1 << 17)
+    with Peer(
+        b"SERVER PROTOCOL 2\n", b"OK\n", b"ERROR\n", b"Job summary\n" + b"x\n" * (1 << 17)
+    ) as port:
+        assert ras.query(port=port, timeout_s=10).form == "text"
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+
+        def send() -> None:
+            theirs.sendall(b"y" * (1 << 18))
+            theirs.shutdown(socket.SHUT_WR)
+
+        sender = threading.Thread(target=send, daemon=True)
+        sender.start()
+        got = ras._rest(ours, ras.time.monotonic() + 10)
+        assert 1 << 17 <= len(got) < 3 << 16
+        ours.settimeout(10)
+        while ours.recv(1 << 16):
+            pass
+        sender.join(10)

@@ -55,6 +55,20 @@ def test_a_call_is_refused_and_not_made(protocol: int, tmp_path) -> None:
     )
 
 
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_the_second_wall_holds_alone(
+    protocol: int, tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(safe_pickle, "_scan", lambda data: None)
+    data = pickle.dumps([Touches(tmp_path / "made")], protocol=protocol)
+    with pytest.raises(BadInput, match=r"asks for posix\.mkdir: refused"):
+        safe_pickle.loads(data)
+    assert not (tmp_path / "made").exists()
+    with pytest.raises(BadInput, match="persistent object: refused"):
+        safe_pickle.loads(b"\x80\x02P1\n.")
+    assert safe_pickle.loads(pickle.dumps(PLAIN, protocol=protocol)) == PLAIN
+
+
 @pytest.mark.parametrize(
     ("value", "named"),
     [
@@ -96,3 +110,34 @@ def test_truncated_at_every_byte() -> None:
 def test_bytes_after_the_end_are_no_dump() -> None:
     with pytest.raises(BadInput, match="after its end"):
         safe_pickle.loads(pickle.dumps([1]) + b"more")
+
+
+def test_each_limit_is_where_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert safe_pickle.loads(b"\x80\x02\x8a\x10" + b"\x01" * 16 + b".") == int.from_bytes(
+        b"\x01" * 16, "little"
+    )
+    with pytest.raises(BadInput, match="LONG1"):
+        safe_pickle.loads(b"\x80\x02\x8a\x11" + b"\x01" * 17 + b".")
+    for opcode, length in ((b"X", 4), (b"\x8c", 1)):
+        for n in (0, 1, 63, 64, 65, 66, 255):
+            data = b"\x80\x04" + opcode + n.to_bytes(length, "little") + b"x" * n + b"."
+            assert safe_pickle.loads(data) == "x" * n
+    data = pickle.dumps([1])
+    monkeypatch.setattr(safe_pickle, "MAX_BYTES", len(data))
+    assert safe_pickle.loads(data) == [1]
+    monkeypatch.setattr(safe_pickle, "MAX_BYTES", len(data) - 1)
+    with pytest.raises(BadInput, match="larger than the"):
+        safe_pickle.loads(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"\x80\x02\xff.", "no opcode at byte 2"), (b"\x80\x02K\x01.K", "1 bytes after its end"), (b"\x80\x02K\x01..", "1 bytes after its end"),
+        (b"\x80\x02X\xff\xff", "inside BINUNICODE"), (b"\x80\x02cos\n", r"GLOBAL|refused"), (b"\x80\x02N", "in the middle"),
+        (b"\x80\x02X\x50\x00\x00\x00x", "in the middle"), (b"", "in the middle"), (b"\x80\x02.", "damaged pickle"), (b"\x80\x02h\x05.", "damaged pickle"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said(data: bytes, said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        safe_pickle.loads(data)

@@ -99,7 +99,9 @@ def concerns(request: Request, rank: int) -> bool:
         return True
     for part in filter(None, request.ranks.split(",")):
         first, _, last = part.partition("-")
-        if int(first) <= rank <= int(last or first):
+        # Both are read, whatever the rank: `decode` finds by this what is no list.
+        begin, end = int(first), int(last or first)
+        if begin <= rank <= end:
             return True
     return False
 

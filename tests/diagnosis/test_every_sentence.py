@@ -1,0 +1,232 @@
+"""Every sentence, advice and clue that there is, as whole texts: `tests/data/wording/said.txt`.
+
+A change of words changes that file; `python tests/diagnosis/test_every_sentence.py` writes it anew, to be read in the diff.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hangdoctor.diagnosis import findings as f
+from hangdoctor.diagnosis import wording
+from hangdoctor.diagnosis.findings import (
+    Apart,
+    Clue,
+    Doing,
+    End,
+    Finding,
+    GroupRef,
+    Home,
+    Op,
+    Usual,
+    Waiters,
+)
+from hangdoctor.diagnosis.health import Reason, Remaining
+from hangdoctor.diagnosis.ops.evidence import Note, Remark
+from hangdoctor.diagnosis.wording import differences, remaining, terms
+from hangdoctor.model.capture import Frame
+from hangdoctor.model.diagnosis import Kind
+
+SAID = Path(__file__).parents[1] / "data" / "wording" / "said.txt"
+WORLD = GroupRef("world", "", tuple(range(8)))
+REDUCE = Op("all_reduce", 12, WORLD, site="train (/app/train.py:31)")
+GATHER = Op("all_gather", 4, WORLD, site="eval (/app/eval.py:9)")
+STEP = Op("all_reduce", frame=Frame("step", "/app/train.py", 31))
+SEND, RECV = Op("send", 3, peer=5), Op("irecv", 3, peer=-1)
+LOAD = Frame("load_batch", "/app/data.py", 40)
+SLEEPS = Doing("blocked", "clock_nanosleep")
+HOME = [Home(5, "n2", 7791, "3")]
+OTHERS = Waiters((0, 1, 2, 3), REDUCE, 41.0)
+
+
+def one(kind: Kind, story: f.Story, **facts: Any) -> Finding:
+    return Finding(kind, [5], story, 0.9, ["n2"], **({"homes": HOME} | facts))
+
+
+def two(kind: Kind, story: f.Story, **facts: Any) -> Finding:
+    return Finding(kind, [4, 5], story, 0.9, ["n2", "n3"], **facts)
+
+
+def held(holding: f.Holding, **facts: Any) -> Finding:
+    return one(
+        "not_entered",
+        f.NeverReached(REDUCE),
+        holding=holding,
+        **({"frame": LOAD, "doing": SLEEPS} | facts),
+    )
+
+
+def never(kind: Kind = "not_entered", op: Op | None = REDUCE, **facts: Any) -> Finding:
+    return one(kind, f.NeverReached(op), **facts)
+
+
+def in_other(how: Apart, **facts: Any) -> f.InOther:
+    return f.InOther(how, STEP, **({"others": (0, 1), "their_op": GATHER} | facts))
+
+
+def disagrees(**facts: Any) -> f.Disagrees:
+    usual = {
+        "mine": REDUCE,
+        "theirs": REDUCE,
+        "fields": ("reduce_op",),
+        "my_values": ("max",),
+        "their_values": ("sum",),
+        "ground": f.DecidedBy.ROLE,
+    }
+    return f.Disagrees(**(usual | facts))
+
+
+def diverged(how: Any, **facts: Any) -> f.Diverged:
+    return f.Diverged(how, **({"mine": GATHER, "theirs": REDUCE, "reference": 1} | facts))
+
+
+KINDS: tuple[Kind, ...] = (
+    "not_entered", "data_wait", "checkpoint_wait", "slow", "unreachable", "io_wait", "interpreter_lock", "busy", "dead", "end_stall",
+)  # fmt: skip
+CHILD = f.OnChild(8012, "python helper.py --with a very long command line of many words")
+TRANSFER = f.Against("not_entered", (5,), f.Why.UNRECORDED_TRANSFER)
+
+FINDINGS: list[Finding] = [
+    *(never(kind, frame=LOAD, doing=SLEEPS, waiters=OTHERS) for kind in KINDS),
+    *(never(kind) for kind in KINDS),
+    *(never(kind, homes=[]) for kind in KINDS),
+    *(never(kind, homes=[], frame=LOAD) for kind in KINDS),
+    never(op=None), never("busy", op=None), never("data_wait", children=True, frame=LOAD),
+    never(doing=Doing("running"), waiters=Waiters((0,), REDUCE, 1.0)), never(doing=Doing("running"), waiters=Waiters((0,), REDUCE, 0.9)),
+    never(op=None, waiters=Waiters((0, 1), REDUCE, 5.0)), never(op=None, waiters=Waiters((0, 1), REDUCE, elsewhere=(2, 3))),
+    never(op=None, waiters=Waiters((0, 1), REDUCE)), never(waiters=Waiters((0, 1), REDUCE, elsewhere=(2, 7))), never(waiters=Waiters((5,), REDUCE, 9.0)),
+    never(waiters=Waiters((0, 5), REDUCE, 9.0)), never(usual=Usual(1, 2, 30), waiters=OTHERS), never(unrecorded=True), never(against=[TRANSFER]),
+    never("order", gradients=True), never(gradients=True),
+    two("not_entered", f.NeverReached(REDUCE), frame=LOAD, doing=SLEEPS, homes=[Home(4, "n2", 7), Home(5, "n3", 8)]),
+    two("data_wait", f.NeverReached(REDUCE), doing=Doing("still")),
+    held(f.Debugger("pdb")), held(f.Debugger("pdb"), frame=None), held(f.TypedInput()), held(f.ChildEnded(8012, End(1))),
+    held(f.ChildEnded(8012, End(-9, 1)), homes=[]), held(f.ChildStopped(8012)), held(f.ChildStopped(8012, 99)), held(CHILD), held(CHILD, doing=None, frame=None),
+    held(f.OnChild(8012, "sleep 9", LOAD, "read", True)), held(f.OnChild(8012, "sleep 9", None, "read")), held(f.OnFifo()), held(f.OnFifo(), frame=None),
+    *(held(f.OnDescriptor("x", "7", path, writes, locks))
+      for path in ("pipe:[12]", "socket:[12]", "/data/a file") for writes in (False, True) for locks in (False, True)),
+    held(f.OnLock()), held(f.OnLock(), frame=None), held(f.OnLock((("T1", LOAD), ("T2", LOAD), ("T3", LOAD)))),
+    one("p2p_unmatched", f.NeverPosted(SEND, 1)), one("p2p_unmatched", f.NeverPosted(RECV, 1), frame=LOAD), one("io_wait", f.NeverPosted(SEND, 1)),
+    one("device_wait", f.NeverStarted(REDUCE), waiters=OTHERS), two("device_wait", f.NeverStarted(REDUCE)),
+    one("start_stall", f.NotJoined(Op("init_process_group"))), one("start_stall", f.NotJoined(Op("init_process_group"), "no process"), homes=[]),
+    one("end_stall", f.NotJoined(Op("destroy_process_group")), frame=LOAD), two("start_stall", f.NotJoined(REDUCE)),
+    *(one("dead", f.Died(end)) for end in (End(), End(0), End(3), End(-9), End(-9, 1), End(-15, 2), End(None, 2), End(-99))), two("dead", f.Died(End(0))),
+    Finding("dead", [5], f.Died(End(1)), 0.9),
+    one("stopped", f.Stopped("signal"), frame=LOAD, doing=SLEEPS), one("stopped", f.Stopped("signal"), homes=[], doing=SLEEPS),
+    one("stopped", f.Stopped("freezer")), one("stopped", f.Stopped("debugger")), one("stopped", f.Stopped("debugger", 99)), two("stopped", f.Stopped("signal")),
+    one("stopped", f.Stopped("signal"), homes=[Home(5, "", 7)]),
+    one("io_wait", f.InputOutput("", "")), one("io_wait", f.InputOutput("read(7)", "nfs_wait"), frame=LOAD),
+    one("interpreter_lock", f.HoldsGil(7, None)), one("interpreter_lock", f.HoldsGil(7, LOAD), frame=LOAD), one("interpreter_lock", f.ForkedLock(8, LOAD)),
+    *(Finding("in_communication", list(range(8)), f.AllIn(REDUCE, tuple(range(8)), counted, sides), 0.8, nodes,
+              waiters=Waiters(tuple(range(8)), REDUCE, seconds))
+      for counted, sides, nodes, seconds in ((True, False, ["n1"], 41.0), (False, False, [], 1.0), (True, True, [], 0.9), (False, True, [], 0.0))),
+    one("in_communication", f.HeldBehind(REDUCE, (0,))), two("in_communication", f.HeldBehind(REDUCE, (0, 1))),
+    two("start_stall", f.NoneLeaves(REDUCE, True)), two("end_stall", f.NoneLeaves(REDUCE, False)),
+    one("end_stall", f.StillIn(REDUCE)), one("end_stall", f.StillIn(Op("", frame=LOAD), ended=(0,))), one("end_stall", f.StillIn(Op(""), leaving=(1,), leaving_op=GATHER)),
+    two("end_stall", f.StillIn(GATHER, (0, 1), (2, 3), REDUCE, True)), one("end_stall", f.StillIn(Op("", 0), leaving=(1,))),
+    one("end_stall", f.LeftWithout(REDUCE), waiters=OTHERS), one("not_entered", f.PeerElsewhere(1, SEND, REDUCE), waiters=OTHERS),
+    one("not_entered", f.PeerElsewhere(1, RECV, STEP)),
+    *(two("order", in_other(how)) for how in Apart if how not in (Apart.EITHER, Apart.ROOTS)), two("order", in_other(Apart.EITHER, others=(5,))),
+    one("mismatch", in_other(Apart.ROOTS, roots=tuple((n, n + 1) for n in range(5)))), one("order", in_other(Apart.AHEAD, their_op=None)),
+    two("order", in_other(Apart.EITHER, others=(5,), their_op=None)), one("order", in_other(Apart.BEHIND, others=()), waiters=OTHERS),
+    two("unreachable", f.NotSeen(("node n3 did not report", "x"))), Finding("unreachable", [5], f.NotSeen((), ("n7",)), 0.5),
+    Finding("unreachable", [5], f.NotSeen(()), 0.5), Finding("unreachable", [4, 5], f.NotSeen(()), 0.5), one("device_wait", f.NoRecords()),
+    one("dead", f.LostByRas("", ())), two("dead", f.LostByRas("ab", ("h1", "h2"))), one("not_entered", f.FewerByRas("", "", 7)),
+    two("not_entered", f.FewerByRas("ab", "all_reduce", 7)), one("not_entered", f.UnsetKey("'a'")), two("not_entered", f.UnsetKey("'a'")),
+    one("mismatch", disagrees(), waiters=Waiters((0, 1), REDUCE, elsewhere=(2,))), one("mismatch", disagrees(theirs=None)), two("mismatch", disagrees(ground=f.DecidedBy.UNDECIDED)),
+    one("mismatch", disagrees(fields=("op",), theirs=GATHER)), one("mismatch", disagrees(fields=("op",), theirs=Op("barrier"))),
+    one("mismatch", disagrees(fields=("dtype", "shapes"), my_values=("f16", "[1]"))), one("mismatch", disagrees(fields=())),
+    *(one("order", diverged(how)) for how in ("skipped", "extra", "other", "group", "own")),
+    *(one(kind, diverged("skipped", before_records=True)) for kind in ("order", "p2p_unmatched", "mismatch", "end_stall")), one("order", diverged("extra", before_records=True)),
+    one("order", diverged("skipped"), waiters=OTHERS), one("order", diverged("skipped"), waiters=Waiters((0,), GATHER)), one("order", diverged("own", mine=None, theirs=None), waiters=OTHERS),
+    two("order", f.Ring()), two("p2p_unmatched", f.Ring()), two("not_entered", f.OneOf(())), two("not_entered", f.OneOf((7,))),
+    one("slow", f.SlowByWaiting(0.04, 0.61)), one("slow", f.SlowByPace(2.5)), one("slow", f.SlowByHistory(600.0, 4.0, 60.0, 65.0, 70.0)),
+]  # fmt: skip
+
+FACTS: list[f.Fact] = [
+    f.At((LOAD, LOAD), "x = 1"), f.At(()), f.NoStack(), f.NoStack("gone"), f.CannotRun(LOAD), f.ThreadState("S", "still", "", None),
+    f.ThreadState("S", "odd", "pipe_read", SLEEPS), f.StoppedState("T"), f.IdleState("", ""), f.IdleState("read", "nfs"), f.Ended(End(-9, 1)),
+    f.InOp(REDUCE), f.InOp(REDUCE, True), f.InOp(STEP), f.InOp(Op("all_reduce", 0)), f.WaitsIn(), f.WaitsIn((1, 2)), f.DidNotRun(), f.IsPast(LOAD),
+    f.LastOp(None), f.LastOp(REDUCE), f.LastOp(REDUCE, True), f.HasGil(), f.HoldsGil(7, None), f.HoldsGil(7, LOAD), f.ForkedLock(8, LOAD), f.ChildDied(8, None),
+    f.ChildDied(8, End(1)), f.ChildStopped(8), f.ChildAt(8, "S", None), f.ChildAt(8, "S", LOAD), f.Threads(tuple((f"T{n}", LOAD) for n in range(4))),
+    f.Threads(tuple((f"T{n}", LOAD) for n in range(6))), f.Silence(()), f.Silence(("a", "b")), f.WaitsFor(REDUCE, 3), f.PartedAt(7, REDUCE, None, 1, False),
+    f.PartedAt(7, GATHER, REDUCE, 1, True), f.Signed(("a", "b"), ""), f.Signed(("a",), "train (/x/app/train.py:31)"), f.SameSignature(REDUCE), f.EndedCleanly(),
+    f.OldestUnstarted(), f.RasSays(f.LostByRas("ab", ("h",))), f.RasSays(f.FewerByRas("", "", 7)), f.WaitedShare(3.2, 3.2), f.WaitedShare(3.2, 60.6),
+    f.Pace(f.SlowByPace(2.5)), f.Pace(f.SlowByWaiting(0.04, 0.61)), f.WaitsInKey("'a'"), f.Quoted("So it is."),
+]  # fmt: skip
+
+TERMS: list[str] = [
+    *(terms.duration(s) for s in (0.94, 0.99, 1.0, 119.4, 119.99, 120.0, 7199.0, 7200.0)), terms.share(0.005), terms.share(1.0), terms.cut("a" * 9, 9), terms.cut("a" * 10, 9),
+    terms.cut("a bcdefghij", 3), terms.ranks([]), terms.ranks([3, 3]), terms.count(1, "rank"), terms.count(0, "rank"), terms.capital(""),
+    *(terms.doing(d) for d in (Doing("running"), Doing("working"), Doing("still"), Doing("blocked", "read(5 -> pipe:[7])"), Doing("blocked", "recvfrom(5 -> socket:[7])"),
+                              Doing("blocked", "write(5 -> /a/b.pt)"), Doing("blocked", "write(5 -> /a/)"), Doing("blocked", "poll"), Doing("blocked", "futex"))),
+    *(terms.op(o) for o in (Op("all_reduce", 0), Op("all_reduce"), Op("send", 0, peer=0), Op("recv", peer=3), Op("barrier", 3, GroupRef("", "", (1, 2))), Op("barrier", 3, GroupRef("dp", "x", (1, 3))))),
+    terms.who([1], []), terms.who([1, 2], [], ["n1"]), terms.who([1], [Home(1)]), terms.who([1, 2], [], ["n1", "m2", "o3", "p4"]), terms.who([1, 2], [], ["n1", "m2", "o3", "p4", "q5"]),
+    terms.long_op(None), terms.op_at(None), terms.op_at(STEP), terms.long_op(STEP), terms.long_op(GATHER), terms.long_frame("x"), terms.site("f (/a/b.py:3)"), terms.site("b.py:3"),
+    terms.end(End(0)), terms.long_op(Op('all_reduce', 3, WORLD, site=REDUCE.site, frame=LOAD)), terms.long_op(Op('all_reduce')),
+    differences._bare(GATHER), terms.signal_name(15), terms.signal_name(99),
+]  # fmt: skip
+
+
+HEALTHY = (Reason.ALL_MOVED, Reason.MOST_MOVED, Reason.ALL_STIRRED)
+
+
+def left() -> list[str]:
+    """Why no cause is named, and the notes."""
+    lines = []
+    whys = tuple(f"n{n}: no answer" for n in range(9))
+    for reason in Reason:
+        told = remaining.healthy if reason in HEALTHY else remaining.unknown
+        few = Remaining(reason, (1,), (2, 3), REDUCE, whys[:1], 4)
+        lines.append(f"{reason.name}: {told(few)}")
+        if reason is not Reason.ONE_RANK:
+            lines.append(f"{reason.name}: {told(Remaining(reason, (1, 2), (3,), STEP, whys, 4))}")
+    lines.append(remaining.unknown(Remaining(Reason.NOT_CAPTURED)))
+    lines.append(remaining.healthy(Remaining(Reason.ALL_MOVED, number=1)))
+    for remark in Remark:
+        notes = (
+            Note(remark, (1, 2), 3, "all_reduce", LOAD, (4,)),
+            Note(remark, (1,), 1, "send", None, (4,)),
+        )
+        lines += [f"{remark.name}: {remaining.note(note)}" for note in notes]
+    return lines
+
+
+def said() -> str:
+    lines = []
+    for finding in FINDINGS:
+        lines += [f"{finding.kind}, {type(finding.story).__name__}: {wording.summary(finding)}"]
+        lines += [f"    {wording.advice(finding)}"] if wording.advice(finding) else []
+    lines += [
+        f"{type(fact).__name__}: {wording.evidence(Clue('stack', (5,), fact)).says}"
+        for fact in FACTS
+    ]
+    return "\n".join([*lines, *left(), *TERMS]) + "\n"
+
+
+def test_every_sentence_is_what_it_was() -> None:
+    assert said().splitlines() == SAID.read_text().splitlines()
+
+
+def test_a_cause_has_all_that_the_finding_has() -> None:
+    finding = never(frame=LOAD, clues=[Clue("ops", (5, 6), f.EndedCleanly())], against=[TRANSFER])
+    finding.confidence = 0.876
+    cause = wording.cause(finding)
+    assert (cause.kind, cause.ranks, cause.nodes, cause.confidence) == (
+        "not_entered",
+        [5],
+        ["n2"],
+        0.88,
+    )
+    assert (cause.summary, cause.advice) == (wording.summary(finding), wording.advice(finding))
+    [clue], [other] = cause.evidence, cause.alternatives
+    assert (
+        (clue.source, clue.ranks, clue.says) == ("ops", [5, 6], "ended cleanly")
+        and other.kind == "not_entered"
+        and other.why_not
+    )
+
+
+if __name__ == "__main__":
+    SAID.parent.mkdir(exist_ok=True)
+    SAID.write_text(said())

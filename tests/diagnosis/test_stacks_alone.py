@@ -1,0 +1,194 @@
+"""Captures without any record of operations: what states, stacks and their motion say of each rank, and of the job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hangdoctor.diagnosis import diagnose
+from hangdoctor.diagnosis.view import motion_of, view_job, view_rank
+from hangdoctor.model.capture import (
+    Frame,
+    JobCapture,
+    NodeCapture,
+    Process,
+    ProcessSample,
+    RankCapture,
+    SilentNode,
+    ThreadSample,
+)
+from hangdoctor.model.diagnosis import Diagnosis
+
+C10D = "/site-packages/torch/distributed/distributed_c10d.py"
+
+
+def stack(*frames: tuple[str, str, int], code: str = "") -> list[Frame]:
+    return [
+        Frame(name, file, line, code if n == 0 else "")
+        for n, (name, file, line) in enumerate(frames)
+    ]
+
+
+MAIN = ("main", "/app/train.py", 5)
+WAIT = stack(("all_reduce", C10D, 9), ("step", "/app/train.py", 31), MAIN)
+LOAD = stack(("load_batch", "/app/data.py", 40), MAIN)
+
+
+def thread(frames: list[Frame], **more: Any) -> ThreadSample:
+    return ThreadSample(
+        **({"tid": 9, "name": "MainThread", "state": "S", "switches": 1, "frames": frames} | more)
+    )
+
+
+def sample(at: float, *threads: ThreadSample, state: str = "S", **more: Any) -> ProcessSample:
+    return ProcessSample(at, state=state, threads=list(threads), **more)
+
+
+def still(rank: int, frames: list[Frame], state: str = "S", **more: Any) -> RankCapture:
+    """A rank whose main thread did not run between the samples."""
+    samples = [sample(at, thread(frames, state=state), state=state) for at in (0.0, 1.0)]
+    return captured(rank, samples, **more)
+
+
+def captured(rank: int, samples: list[ProcessSample], **more: Any) -> RankCapture:
+    of = {"pid": 9 + rank, "rank": rank, "node": "n1", "world_size": 4, "samples": samples}
+    return RankCapture(**(of | more))
+
+
+def judged(*ranks: RankCapture, silent: list[SilentNode] | None = None, **more: Any) -> Diagnosis:
+    return diagnose(
+        JobCapture("j", [NodeCapture("n1", ranks=list(ranks))], silent or [], 4, taken=1.0, **more)
+    )
+
+
+def causes(of: Diagnosis) -> list[tuple[str, list[int]]]:
+    return [(c.kind, c.ranks) for c in of.causes]
+
+
+WAITING = [still(r, WAIT) for r in range(3)]
+
+
+def test_one_is_elsewhere_and_the_others_wait() -> None:
+    said = judged(*WAITING, still(3, LOAD), took_s=1.23456)
+    assert (said.status, causes(said)) == ("hang", [("not_entered", [3])])
+    [cause] = said.causes
+    assert cause.where.frame == "load_batch (/app/data.py:40)" and cause.where.op == "all_reduce"
+    assert [(w.ranks, w.on.op) for w in said.waits] == [([0, 1, 2], "all_reduce")]
+    assert said.took.capture_s == 1.235 and said.missing == []
+    assert [(g.ranks, g.thread, [f.name for f in g.frames]) for g in said.stacks] == [
+        ([0, 1, 2], "MainThread", ["main", "step", "all_reduce"]),
+        ([3], "MainThread", ["main", "load_batch"]),
+    ]
+    assert [(r.rank, r.state) for r in said.ranks] == [(n, "S still") for n in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("culprit", "kind"),
+    [
+        (still(3, LOAD, "T"), "stopped"), (still(3, LOAD, frozen=True), "stopped"), (still(3, LOAD, "t", tracer=7), "stopped"),
+        (still(3, LOAD, "D"), "io_wait"), (captured(3, [], gone=True, exit_code=-9), "dead"), (still(3, WAIT, "T"), "stopped"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_the_process_itself(culprit: RankCapture, kind: str) -> None:
+    said = judged(*WAITING, culprit)
+    assert (said.status, causes(said)) == ("hang", [(kind, [3])])
+
+
+def test_stopped_in_one_sample_only_is_not_stopped() -> None:
+    samples = [sample(0.0, thread(LOAD), state="T"), sample(1.0, thread(LOAD), state="S")]
+    assert causes(judged(*WAITING, captured(3, samples))) == [("not_entered", [3])]
+    samples = [sample(0.0, thread(LOAD, state="D"), state="D"), sample(1.0, thread(LOAD))]
+    assert causes(judged(*WAITING, captured(3, samples))) == [("not_entered", [3])]
+
+
+def moving(rank: int) -> RankCapture:
+    other = stack(("forward", "/app/model.py", 3), MAIN)
+    samples = [sample(0.0, thread(LOAD)), sample(1.0, thread(other, switches=7, cpu_s=0.5))]
+    return captured(rank, samples)
+
+
+def test_all_that_move_are_healthy_and_some_are_not_the_whole() -> None:
+    ranks = [moving(r) for r in range(4)]
+    assert judged(*ranks).status == "healthy" and judged(*ranks).causes == []
+    assert judged(*ranks[:3]).status == "unknown"
+    assert judged(*ranks[:3], silent=[SilentNode("n2", "no answer", [3])]).status == "unknown"
+    assert judged(*ranks[:3], captured(3, [], gone=True, exit_code=1)).status != "healthy"
+
+
+def test_nothing_was_captured() -> None:
+    said = diagnose(
+        JobCapture("j", [], [SilentNode("n2", "no answer", [0]), SilentNode("", "no dump", [1])], 2)
+    )
+    assert said.status in ("unknown", "hang")
+    missing = [(m.ranks, m.node, m.what, m.why) for m in said.missing]
+    assert ([0], "n2", "node", "no answer") in missing and (
+        [1],
+        None,
+        "dumps",
+        "no dump",
+    ) in missing
+
+
+def test_a_rank_without_a_stack_is_missing_one() -> None:
+    blind = captured(
+        3, [sample(0.0, stack_error="not permitted"), sample(1.0, stack_error="not permitted")]
+    )
+    said = judged(*WAITING, blind)
+    assert [(m.ranks, m.what, m.why) for m in said.missing] == [([3], "stack", "not permitted")]
+    assert {r.rank: r.place for r in said.ranks}[3] == "no stack"
+    assert [g.ranks for g in said.stacks] == [[0, 1, 2]]
+
+
+# --------------------------------------------------------------------------- motion
+
+
+def pair(before: ThreadSample | None, after: ThreadSample | None, seconds: float = 1.0) -> Process:
+    samples = [sample(at, *([t] if t else [])) for at, t in ((0.0, before), (seconds, after))]
+    return Process(9, samples=samples)
+
+
+SAME = thread(LOAD)
+LATER = stack(("load_batch", "/app/data.py", 41), MAIN)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "motion"),
+    [
+        (SAME, SAME, "still"), (SAME, thread(LOAD, switches=2), "stirred"), (SAME, thread(LATER, switches=2), "looping"), (SAME, thread(WAIT), "moved"),
+        (thread(LOAD, switches=-1), SAME, "still"), (thread(LOAD, switches=-1), thread(LOAD, cpu_s=0.01), "unknown"), (thread(LOAD, switches=0), thread(LOAD, switches=0), "still"),
+        (SAME, thread(LOAD, cpu_s=0.9, switches=2), "running"), (thread(LOAD, state="R"), thread(LOAD, state="R", switches=2), "running"),
+        (SAME, None, "unknown"), (None, SAME, "unknown"), (SAME, thread([], switches=2), "stirred"), (thread(LOAD, state="R"), thread(LOAD, switches=2), "stirred"),
+    ],
+)  # fmt: skip
+def test_motion(before: ThreadSample | None, after: ThreadSample | None, motion: str) -> None:
+    assert motion_of(pair(before, after), 9) == motion
+    assert motion_of(Process(9, samples=[sample(0.0, SAME)]), 9) == "unknown"
+    assert motion_of(pair(SAME, SAME), 8) == "unknown"
+
+
+def test_a_view_is_of_the_last_sample_that_has_a_stack() -> None:
+    view = view_rank(
+        captured(
+            0, [sample(0.0, thread(LOAD)), sample(1.0, thread([]), state="R", stack_error="late")]
+        )
+    )
+    assert (
+        [f.name for f in view.path] == ["main", "load_batch"]
+        and view.stack_error == ""
+        and view.state == "R"
+    )
+    gone = view_rank(still(0, LOAD, gone=True))
+    assert gone.path == [] and gone.gone and not gone.stopped and not gone.waits
+    assert view_rank(captured(0, [])).state == "" and not view_rank(captured(0, [])).stopped
+
+
+def test_of_a_rank_that_two_nodes_claim_the_living_one_counts() -> None:
+    job = JobCapture(
+        "j",
+        [
+            NodeCapture("n1", ranks=[captured(0, [], gone=True)]),
+            NodeCapture("n2", ranks=[still(0, LOAD, pid=99)]),
+        ],
+    )
+    assert [v.pid for v in view_job(job)] == [99]

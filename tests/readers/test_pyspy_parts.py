@@ -1,0 +1,179 @@
+"""py-spy's output, part by part: frames, names of nodes, command lines, what is no rank."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hangdoctor.errors import BadInput
+from hangdoctor.readers import discover, pyspy_text
+
+
+@pytest.mark.parametrize(
+    ("line", "frame"),
+    [
+        ("    f (a.py:3)", ("f", "a.py", 3)), ("    f (a.py)", ("f", "a.py", 0)), ("    f (a:x.py)", ("f", "a:x.py", 0)),
+        ("    f  (a.py:3)", None), ("    f (x) (a.py:3)", ("f (x)", "a.py", 3)), ("    f (x)  (a.py:3)", ("f", "x)  (a.py", 3)),
+        ("    (a.py:3)", None), ("     f (a.py:3)", None), ("    f (a.py:3", None), ("    (  (x)", None), ("    a b (c d.py:1)", ("a b", "c d.py", 1)),
+    ],
+)  # fmt: skip
+def test_frames(line: str, frame: tuple[str, str, int] | None) -> None:
+    found = pyspy_text.frame_of(line)
+    assert (None if found is None else (found.name, found.file, found.line)) == frame
+
+
+@pytest.mark.parametrize(
+    ("name", "node"),
+    [
+        ("trace-r7i6n0.out", "r7i6n0"),
+        ("stacks_n1.txt", "n1"),
+        ("py-spy.n2.json.err", "n2"),
+        ("n3.out", "n3"),
+        ("trace-n1-77.out", "n1-77"),
+    ],
+)
+def test_nodes_of_files(name: str, node: str) -> None:
+    assert pyspy_text.node_of(Path(name)) == node
+
+
+@pytest.mark.parametrize(
+    ("node", "rest"),
+    [
+        ("n1-77", "n1"),
+        ("77", ""),
+        ("n177", "n177"),
+        ("n1_pid77", "n1_pid77"),
+        ("n1-pid-77", "n1"),
+        ("77-n1", "n1"),
+    ],
+)
+def test_the_process_in_a_files_name_is_no_part_of_the_node(node: str, rest: str) -> None:
+    assert pyspy_text._without_pid(node, 77) == rest
+
+
+def stacks(*processes: tuple[int, str], frame: str = "f (a.py:1)") -> str:
+    return "".join(
+        f"Process {pid}: {command}\nThread 0x1F (active+gil)\n    {frame}\n\n"
+        for pid, command in processes
+    )
+
+
+def test_threads_and_prefixes_of_hosts() -> None:
+    text = 'n1: Process 7: python a.py\nn2: Process 8: python a.py\nn1: Thread 0x1F (active+gil): "Main"\nn1:     f (a.py:1)\nn2: Thread 8 (idle)\nn2:     g (b.py:2)\n'
+    text += "n1: Error: x\nfailed\nThread 9 (idle)\n    h (c.py:3)\n"
+    found = pyspy_text.parse_text(text, "here")
+    assert [(p.node, p.pid, p.command) for p in found.processes] == [
+        ("n1", 7, "python a.py"),
+        ("n2", 8, "python a.py"),
+    ]
+    [[one], [two]] = [p.threads for p in found.processes]
+    assert (one.tid, one.name, one.gil, one.active, str(one.frames[0])) == (
+        31,
+        "Main",
+        True,
+        True,
+        "f (a.py:1)",
+    )
+    assert (two.tid, two.name, two.gil, two.active, str(two.frames[0])) == (
+        8,
+        "",
+        False,
+        False,
+        "g (b.py:2)",
+    )
+    assert found.errors == ["Error: x", "failed"]
+
+
+def test_ranks_are_ordered_by_node_and_local_rank(tmp_path: Path) -> None:
+    for node in ("n10", "n9"):
+        processes = [(100 - n, f"python t.py --local_rank={n}") for n in range(2)]
+        (tmp_path / f"trace-{node}.out").write_text(stacks(*processes))
+    capture = pyspy_text.read_files(sorted(tmp_path.iterdir()))
+    assert [(r.rank, r.node, r.local_rank, r.pid, r.world_size) for r in sorted(capture.ranks(), key=lambda r: r.rank or 0)] == [
+        (0, "n9", 0, 100, 4), (1, "n9", 1, 99, 4), (2, "n10", 0, 100, 4), (3, "n10", 1, 99, 4),
+    ]  # fmt: skip
+    assert (
+        capture.numbered
+        and capture.world_size == 4
+        and any("numbered by node, then by local rank" in n for n in capture.notes)
+    )
+
+
+def test_a_host_of_a_prefix_keeps_a_number_that_is_a_process(tmp_path: Path) -> None:
+    path = tmp_path / "trace-x.out"
+    path.write_text("".join(f"n1-7: {line}\n" for line in stacks((7, "python t.py")).splitlines()))
+    [rank] = pyspy_text.read_files([path]).ranks()
+    assert rank.node == "n1-7"
+
+
+def test_what_is_no_rank_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "trace-n1.out"
+    several = [(n, "python t.py") for n in range(1, 4)]
+    other = [(4, "python other.py"), (5, "python -m tool.x"), (6, "python")]
+    path.write_text(stacks(*several, *other[:2]) + stacks((8, "torchrun t.py")))
+    capture = pyspy_text.read_files([path])
+    assert [r.pid for r in capture.ranks()] == [1, 2, 3] and any(
+        "1 launchers, 2 other programs" in n for n in capture.notes
+    )
+    path.write_text(stacks(*several[:2], *other[:2]))
+    assert len(pyspy_text.read_files([path]).ranks()) == 4, "two of four are no majority"
+    path.write_text(stacks(*several[:1], frame="f (/x/torch/utils/data/_utils/worker.py:3)"))
+    assert len(pyspy_text.read_files([path]).ranks()) == 1, (
+        "where nothing else is there, it is shown"
+    )
+
+
+def test_files_without_a_stack_are_named(tmp_path: Path) -> None:
+    paths = [tmp_path / f"trace-{n}.out" for n in range(6)]
+    for path in paths:
+        path.write_text("Process 7: x\n")
+    with pytest.raises(BadInput) as error:
+        pyspy_text.read_files(paths)
+    assert str(error.value).endswith(", ".join(str(p) for p in paths[:5]))
+
+
+def test_json_with_and_without_a_command_line() -> None:
+    frames = [{"name": "f", "filename": "a.py", "line": 3}]
+    thread = {
+        "pid": 7,
+        "thread_id": 2,
+        "frames": frames,
+        "process_info": {"pid": 7, "command_line": "python t.py"},
+    }
+    bare = {k: v for k, v in thread.items() if k != "process_info"}
+    found = pyspy_text.parse_json_stream(
+        f"{json.dumps([thread])}\n{json.dumps([bare | {'process_info': None}])}\n", "n1"
+    )
+    assert [(p.pid, p.command, p.node) for p in found.processes] == [
+        (7, "python t.py", "n1"),
+        (7, "", "n1"),
+    ]
+    found = pyspy_text.parse_json_stream(
+        f"{json.dumps([thread | {'pid': 'x'}])}\n{json.dumps([thread])}", "n1"
+    )
+    assert len(found.processes) == 1 and len(found.errors) == 1
+
+
+@pytest.mark.parametrize(
+    ("argv", "launcher"),
+    [
+        (["/usr/bin/torchrun", "t.py"], True), (["python", "-m", "torch.distributed.run", "t.py"], True), (["python", "/x/bin/torchrun", "t.py"], True),
+        (["python", "t.py"], False), (["python", "-u", "t.py", "torchrun"], False), (["python"], False), ([], False), (["bash", "-c", "x"], False),
+    ],
+)  # fmt: skip
+def test_launchers(argv: list[str], launcher: bool) -> None:
+    assert discover.is_launcher(argv) is launcher
+
+
+@pytest.mark.parametrize(
+    ("environ", "numbers"),
+    [
+        ({"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}, (3, 8, 1, 2)), ({"SLURM_PROCID": "3", "SLURM_NTASKS": "8"}, (3, 8, -1, 0)),
+        ({}, None), ({"RANK": "x"}, None), ({"RANK": "-1"}, None),
+    ],
+)  # fmt: skip
+def test_ranks_of_an_environment(environ: dict[str, str], numbers: tuple[int, ...] | None) -> None:
+    found = discover.rank_of(environ)
+    assert (None if found is None else tuple(found)) == numbers
