@@ -32,9 +32,9 @@ def test_a_forked_child_has_its_own_box_and_leaves_the_parents(tmp_path: Path) -
 
 def test_the_first_internal_error_switches_it_off_with_a_note(tmp_path: Path) -> None:
     said = alone(environment(tmp_path), "closed")
-    assert said.startswith("[1.0, 1.0] switched_off switched off: ValueError: ") and said.endswith(
-        " None"
-    )
+    assert said.startswith(
+        "[1.0, 1.0] switched_off switched off: AttributeError: "
+    ) and said.endswith(" None")
 
 
 def test_an_exception_of_the_jobs_own_passes_through(tmp_path: Path) -> None:
