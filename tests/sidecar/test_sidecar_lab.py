@@ -33,7 +33,7 @@ command = ["sh", "-c", "echo \\"$0 $1\\" >> OUT", "{ranks}", "{kind}"]
 ACT = """
 import sys
 from pathlib import Path
-from hangdoctor import actions
+from hangdoctor.sidecar import actions
 config = actions.load(Path(sys.argv[1]))
 verdict = actions.Verdict("id", f"slurm:{sys.argv[2]}.0", "hang", "stopped", "0", ["n1"], 1.0, "", "", {})
 print("\\n".join(actions.Actor(config, len(sys.argv) > 3).act(verdict, 0.0)))

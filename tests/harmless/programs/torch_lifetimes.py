@@ -3,6 +3,7 @@
 import gc
 import sys
 import threading
+import time
 import tracemalloc
 import weakref
 
@@ -29,6 +30,9 @@ watch(t, "tensor")
 print(sys.getrefcount(t))
 dist.all_reduce(t)
 dist.broadcast(t, 0, group=group)
+end = time.monotonic() + 10
+while sys.getrefcount(t) > 2 and time.monotonic() < end:
+    time.sleep(0.01)  # gloo's thread lets go of the tensor a moment after the operation
 print(sys.getrefcount(t), weakref.getweakrefcount(t))
 work = dist.all_reduce(t, async_op=True)
 watch(work, "handle that is waited for")
