@@ -102,30 +102,34 @@ def shapes() -> None:
 
 def handlers() -> None:
     """Ctrl-C comes where it may, again and again: each is the job's, none is lost, and nothing is left half done."""
-    caught, stop = 0, threading.Event()
+    caught, armed, stop = 0, False, threading.Event()
+
+    def handler(signum: int, frame: object) -> None:
+        # One raise each time that the loop asks for one: none may come between two `try` blocks.
+        nonlocal armed
+        if armed:
+            armed = False
+            raise KeyboardInterrupt
 
     def interrupt() -> None:
         while not stop.wait(0.002):
             os.kill(os.getpid(), signal.SIGINT)
 
+    signal.signal(signal.SIGINT, handler)
     sizes = iter(range(1, 1 << 30))
     thread = threading.Thread(target=interrupt)
     thread.start()
     while caught < 100:
         try:
+            armed = True
             while True:
                 dist.barrier()
-                dist.all_reduce(
-                    torch.zeros(next(sizes))
-                )  # a new signature each time: Python is asked
+                # A new signature each time: Python is asked.
+                dist.all_reduce(torch.zeros(next(sizes)))
         except KeyboardInterrupt:
             caught += 1
-    try:
-        stop.set()
-        thread.join()
-    except KeyboardInterrupt:
-        thread.join()
-    time.sleep(0)
+    stop.set()
+    thread.join()
     assert not probe.broken and probe.recorder is not None
     dist.all_reduce(torch.ones(1))
     last = own_box().ops.operations[-1]
