@@ -21,24 +21,22 @@ from pathlib import Path
 from msgspec import Struct, structs
 
 from hangdoctor._version import __version__
-from hangdoctor.errors import CollectorError, HangdoctorError, NoRanksFound
+from hangdoctor.errors import CollectorError
 from hangdoctor.logs import to_stderr
 from hangdoctor.readers import discover
-from hangdoctor.readers import rank_operations as boxes
-from hangdoctor.readers.node import CaptureOptions, capture_node
+from hangdoctor.readers.node import CaptureOptions
 from hangdoctor.transport import address, keys
 from hangdoctor.transport import messages as msg
-from hangdoctor.transport.capture_codec import pack_capture
 from hangdoctor.transport.link import Line, take_place
 from hangdoctor.transport.spool import Spool
 
 from . import trace_request
+from .capture_queue import CaptureQueue
 from .ranks import Ranks
 
 _LOG = logging.getLogger("hangdoctor.agent")
 _HEARTBEAT_S = 2.0  # a report without news
 _STANDS_S = 12.0  # so long a report goes out with every look: that nothing changes is news
-_ANSWER_S = 5.0  # for the way of a capture; the collector waits no longer
 
 
 class AgentOptions(Struct, frozen=True):
@@ -68,6 +66,7 @@ class NodeAgent:
         self.interval_s = options.interval_s
         self.spool = Spool(place)
         self.line = Line(self.agent, self.spool, self._find, self._pairs, self._hello)
+        self.captures = CaptureQueue(_ranks_to_capture(options), self.node, self.line.send)
         self.stopping = False
         self.why = "its job has ended"
         self._reported_at = 0.0
@@ -79,7 +78,6 @@ class NodeAgent:
         self._began = 0  # the conversation with the collector in which that was told
         self._trace: msg.Trace | None = None
         self._traced: set[Path] = set()  # folders that hold it
-        self._capturing: asyncio.Task[None] | None = None
         self._begin = time.monotonic()
         self._alone_since: float | None = None
         self._told_empty = False
@@ -170,7 +168,7 @@ class NodeAgent:
 
     def _obey(self, message: msg.FromCollector) -> None:
         if isinstance(message, msg.Capture):
-            self._begin_capture(message)
+            self.captures.ask(message)
         elif isinstance(message, msg.Level):
             self.interval_s = message.interval_s
         elif isinstance(message, msg.Trace):
@@ -227,39 +225,14 @@ class NodeAgent:
         self._boxes = boxes
         self.line.put(report)
 
-    def _begin_capture(self, wanted: msg.Capture) -> None:
-        if self._capturing is not None and not self._capturing.done():
-            self.line.send(msg.Declined(wanted.id, "a capture is under way on this node"))
-            return
-        self._capturing = asyncio.create_task(self._capture(wanted))
 
-    async def _capture(self, wanted: msg.Capture) -> None:
-        options = CaptureOptions(
-            job=self.options.job, slurm_job=self.options.slurm_job, slurm_step=self.options.slurm_step,
-            settle_s=min(wanted.settle_s, 60.0), timeout_s=min(max(wanted.timeout_s, 0.5), 120.0), keep_raw=False,
-        )  # fmt: skip
-        try:
-            body = await asyncio.wait_for(
-                asyncio.to_thread(_captured, options, self.node, int(wanted.keep_ops)),
-                options.timeout_s + 1.0,
-            )
-            answer = msg.Captured(wanted.id, body)
-        except NoRanksFound as error:
-            answer = msg.Captured(wanted.id, error=str(error)[:300], no_ranks=True)
-        except HangdoctorError as error:
-            answer = msg.Captured(wanted.id, error=str(error)[:300])
-        except (asyncio.TimeoutError, TimeoutError):
-            answer = msg.Captured(
-                wanted.id, error=f"the capture did not end within {options.timeout_s:.0f} s"
-            )
-        except Exception as error:
-            _LOG.exception("the capture failed")
-            answer = msg.Captured(
-                wanted.id, error=f"the capture failed: {type(error).__name__}: {error}"[:300]
-            )
-        end = time.monotonic() + _ANSWER_S
-        while not self.line.send(answer) and time.monotonic() < end:
-            await asyncio.sleep(0.1)  # the connection was lost meanwhile, and comes back
+def _ranks_to_capture(options: AgentOptions) -> CaptureOptions:
+    return CaptureOptions(
+        job=options.job,
+        slurm_job=options.slurm_job,
+        slurm_step=options.slurm_step,
+        keep_raw=False,
+    )
 
 
 def _spool_place(options: AgentOptions, node: str) -> Path:
@@ -275,15 +248,6 @@ def _news(rank: msg.RankNow) -> tuple[object, ...]:
     fields = structs.astuple(rank)
     since = time.monotonic() - rank.idle_s
     return (*fields[:2], *fields[3:], round(since, 1) if not rank.over else 0)
-
-
-def _captured(options: CaptureOptions, node: str, keep_ops: int) -> bytes:
-    """Runs in a thread: capture this node and pack it."""
-    capture = capture_node(options, node)
-    for rank in capture.ranks:
-        if rank.ops is not None:
-            rank.ops = boxes.trim(rank.ops, keep_ops)
-    return pack_capture(capture)
 
 
 def main(options: AgentOptions) -> None:

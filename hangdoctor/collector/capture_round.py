@@ -50,7 +50,9 @@ class Round:
         """Ask all; answers are expected of who was heard within `silent_s` and is not `silent`."""
         wanted = Capture(self.id, self.settle_s, max(1.0, self.limit_s - 2.0), keep_ops)
         asked: set[bytes] = set()
-        for node in nodes:
+        known = list(nodes)
+        self._shared = Shared(lazy=sum(len(n.ranks) for n in known) > LARGE)
+        for node in known:
             if now - node.heard > silent_s or node.left or node.name in silent:
                 self.silent_before[node.name] = now - node.heard
             else:
@@ -61,7 +63,7 @@ class Round:
 
     def take(self, node: str, answer: Captured | Declined) -> str:
         """Put one answer in; returns what is worth a line in the log."""
-        self._expected.discard(node)
+        self.answered(node)
         if isinstance(answer, Declined):
             self.without[node] = f"its agent declined: {answer.why[:200]}"
             return f"{node}: {self.without[node]}"
@@ -80,6 +82,10 @@ class Round:
         self.captures[node] = capture
         self._bodies[node] = answer.body
         return ""
+
+    def answered(self, node: str) -> None:
+        """It captures no more for this round, whatever it said."""
+        self._expected.discard(node)
 
     def complete(self, now: float) -> bool:
         return not self._expected or now - self.begun > self.limit_s

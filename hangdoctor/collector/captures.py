@@ -40,6 +40,7 @@ class Captures:
         self._straggler: Straggler | None = None
         self._asked: deque[str] = deque(maxlen=8)
         self._rounds = 0
+        self._left: Round | None = None  # dropped, while agents may still be capturing for it
 
     @property
     def free(self) -> bool:
@@ -51,8 +52,18 @@ class Captures:
         self._asked.append(reason)
 
     def asked(self, now: float) -> list[Instruction]:
-        """Begin what was asked for first."""
-        return self.begin(self._asked.popleft(), now) if self._asked and self.free else []
+        """Begin what was asked for first, when no agent captures for a round that was dropped."""
+        if not self._asked or not self.free:
+            return []
+        if self._left is not None and not self._left.complete(now):
+            return []
+        self._left = None
+        return self.begin(self._asked.popleft(), now)
+
+    def late(self, node: str, id: str) -> None:
+        """A node has answered to a round that is no more."""
+        if self._left is not None and self._left.id == id:
+            self._left.answered(node)
 
     def suspect(self, suspicion: Suspicion, hears: Hearing, now: float) -> list[Instruction]:
         """Begin one on evidence."""
@@ -104,7 +115,7 @@ class Captures:
         suspicion, id = self.early.suspicion, self.early.id
         self.early.end()
         if self.round is not None and self.round.id == id:
-            self.round = None
+            self._left, self.round = self.round, None
         if suspicion is None:
             return []
         self.counters.dropped += 1

@@ -122,10 +122,7 @@ class Relay(Core):
         return self.dismiss() if isinstance(message, Dismissed) else []
 
     def _fan_out(self, wanted: Capture, now: float) -> list[Instruction]:
-        if self._open and now < self._deadline:
-            for name in self.nodes:
-                self.up(Declined(wanted.id, "a capture is under way", name))
-            return []
+        # One that is under way is no longer waited for above; agents begin this one after it.
         self._wanted, self._deadline = wanted.id, now + wanted.timeout_s + 0.5
         self._open = set(self.nodes)
         for name, node in self.nodes.items():

@@ -257,13 +257,14 @@ class Core:
     def _answer(
         self, node: Node, message: Captured | Declined, now: float, wall: float
     ) -> list[Instruction]:
-        if self.round is None or message.id != self.round.id:
-            return []
         if node.name in self.relays:
             behind = self.nodes.get(message.node or "")
             if behind is None or behind.via != node.name:
                 return []
             node = behind
+        if self.round is None or message.id != self.round.id:
+            self.captures.late(node.name, message.id)
+            return []
         note = self.round.take(node.name, message)
         return ([Log(note)] if note else []) + self.captures.finish(now, wall)
 

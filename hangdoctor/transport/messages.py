@@ -137,7 +137,7 @@ class Captured(Struct, tag=True, omit_defaults=True):
 
 
 class Declined(Struct, tag=True, omit_defaults=True):
-    """No to a `Capture`: another one is under way."""
+    """No to a `Capture`: its time was over before it could begin, or another one took its place."""
 
     id: Name
     why: Words

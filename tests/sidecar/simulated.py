@@ -20,7 +20,7 @@ from hangdoctor.watch.stall_watch import Settings as Bounds
 
 RANKS, NODES = 8, 4
 FOREVER = 1e9
-_LATE_S = 0.3  # a capture takes
+LATE_S = 0.3  # a capture takes
 
 
 class Pause(Struct, frozen=True):
@@ -60,6 +60,8 @@ class Simulation:
         self.ticked = 0.0
         self.away: set[int] = set()  # nodes that neither report nor answer
         self.answers: list[tuple[float, int, str]] = []
+        self.late_s = LATE_S
+        self.asked: list[tuple[str, int]] = []  # id of a capture, answers that were still due
         self.verdicts: list[float] = []
         self.concluded: list[Conclude] = []
         self.judge: Callable[[Conclude], str] = lambda one: "hang"
@@ -97,9 +99,10 @@ class Simulation:
         for one in instructions:
             if isinstance(one, Send) and isinstance(one.message, msg.Capture):
                 node = next(n for n, a in self.agent.items() if a.encode() == one.peer)
-                self.answers.append(
-                    (self.now + one.message.settle_s + _LATE_S, node, one.message.id)
-                )
+                due = [a for a in self.answers if a[2] != one.message.id]
+                self.asked.append((one.message.id, len(due)))
+                ready = self.now + one.message.settle_s + self.late_s
+                self.answers.append((ready, node, one.message.id))
             elif isinstance(one, Conclude):
                 status = self.judge(one)
                 self.concluded.append(one)
