@@ -29,7 +29,9 @@ _TOO_LATE = "the capture before it ended too late"
 class CaptureQueue:
     """One under way, and at most one that waits for it: the newest that was asked for."""
 
-    def __init__(self, options: CaptureOptions, node: str, send: Callable[[msg.FromAgent], bool]) -> None:
+    def __init__(
+        self, options: CaptureOptions, node: str, send: Callable[[msg.FromAgent], bool]
+    ) -> None:
         """`options` names the ranks; settle and time-out come with each request."""
         self.options, self.node, self.send = options, node, send
         self._running: asyncio.Task[None] | None = None

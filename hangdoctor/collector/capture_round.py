@@ -83,6 +83,10 @@ class Round:
         self._bodies[node] = answer.body
         return ""
 
+    def expects(self, node: str) -> bool:
+        """Whether it was asked and has not answered."""
+        return node in self._expected
+
     def answered(self, node: str) -> None:
         """It captures no more for this round, whatever it said."""
         self._expected.discard(node)

@@ -265,6 +265,8 @@ class Core:
         if self.round is None or message.id != self.round.id:
             self.captures.late(node.name, message.id)
             return []
+        if self.round.expects(node.name):
+            self._door.give_back(node.peer)
         note = self.round.take(node.name, message)
         return ([Log(note)] if note else []) + self.captures.finish(now, wall)
 

@@ -132,7 +132,7 @@ def relay(folder: Path, name: str, parent: str, flags: dict[str, Any]) -> None:
 
     async def serve() -> None:
         uplink = Uplink(Parent(folder, parent, name, flags["insecure"]), own / "spool")
-        core = Relay(CoreSettings(), positions, uplink.keep, uplink.line.send)
+        core = Relay(CoreSettings(), positions, uplink.keep, uplink.send)
         server = Server(options, core, memory, _NothingToConclude(), uplink)
         await server.run()
         _farewell(server)

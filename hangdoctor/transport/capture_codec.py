@@ -255,7 +255,9 @@ class _Unpacker:
             told.groups, head = [], told.head
             raw = _encoder.encode(structs.replace(told, head=_NO_HEAD))
             told.head = head
-            ops.operations = PackedOperations(raw, told, self.packed.signatures, self.shared.numbers)
+            ops.operations = PackedOperations(
+                raw, told, self.packed.signatures, self.shared.numbers
+            )
             return ops
         ops.operations = unpack(told, self.packed.signatures, self.shared.numbers)
         return ops

@@ -162,6 +162,30 @@ def test_a_second_capture_takes_the_place_of_the_first() -> None:
     assert [(a.id, a.body, a.node) for a in tree.answers["r0"]] == [("c2", b"new", "n0")]
 
 
+def test_a_collector_in_between_may_answer_for_thousands_of_nodes_at_once() -> None:
+    """More messages than any other peer may send."""
+    root = Core(Settings(burst=500.0), StallWatch(Bounds(stall_after_s=10)))
+    names = [f"n{n}" for n in range(1200)]
+
+    def say(message: msg.FromAgent, now: float) -> list[Instruction]:
+        return root.received(b"r0", msg.encode(message), now, 0.0)
+
+    say(msg.Hello("a-r0", "r0", relay=True), 100.0)
+    ranks = [[msg.RankNow(n, box=True)] for n in range(1200)]
+    news = [msg.NodeNews(n, "slurm:7.0", 1200, ranks=r) for n, r in zip(names, ranks, strict=True)]
+    say(msg.Relayed(1, 1, news), 100.0)
+    root.ask("a person")
+    [asked] = [i for i in root.tick(101.0, 0.0) if isinstance(i, Send) and i.peer == b"r0"]
+    assert isinstance(asked.message, msg.Capture)
+    out: list[Instruction] = []
+    for number, name in enumerate(names):
+        rank = RankCapture(pid=1, rank=number, world_size=1200)
+        body = capture_codec.pack_capture(NodeCapture(name, "slurm:7.0", [rank]))
+        out += say(msg.Captured(asked.message.id, body, node=name), 101.0)
+    [done] = [i for i in out if isinstance(i, Conclude)]
+    assert len(done.capture.nodes) == 1200 and root.counters.cut_off == 0
+
+
 def test_a_node_that_does_not_answer_in_time_is_given_up() -> None:
     tree = Tree()
     tree.agent("r0", "n0", 0, 1)
