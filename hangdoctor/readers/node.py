@@ -22,7 +22,7 @@ from . import rank_operations as boxes
 
 _FIND_S = 10.0  # at least, to look through the processes of this host
 _WORKERS = 32
-_GENTLE_S = 0.7  # so long a reader of stacks leaves the processors to the ranks
+_GENTLE_S = 0.5  # so long a reader of stacks leaves the processors to the ranks
 _OVERTIME_S = 4.0  # for a reader to end once its time is over
 _FIRST_SHARE = 0.5
 _BOXES_S = 5.0  # for the black boxes of all ranks; milliseconds, unless their file system hangs

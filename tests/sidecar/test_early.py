@@ -161,7 +161,7 @@ def test_what_a_person_asks_for_waits_until_the_agents_are_done_with_a_dropped_c
     job.core.ask("asked for on the page")
     job.run(20)
     assert job.core.counters.dropped == 1
-    first, second = dict.fromkeys(id for id, _ in job.asked)
+    _, second = dict.fromkeys(id for id, _ in job.asked)
     assert all(due == 0 for id, due in job.asked if id == second)
     [one] = job.concluded
     assert one.reason == "asked for on the page" and not one.capture.silent
