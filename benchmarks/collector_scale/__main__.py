@@ -193,10 +193,14 @@ class Fleet:
         self.keep = max(
             KEEP_LEAST, min(settings.keep_ops, settings.keep_all_ops // (self.total * RANKS))
         )
+        self.packed: list[bytes] = []
+        self.welcome = 0
+
+    def pack(self) -> None:
+        """Make the answers of all nodes of the job."""
         with multiprocessing.Pool(2) as pool:  # a real node does this on its own processor
             wanted = [(n, self.layout, self.keep) for n in range(self.total)]
-            self.packed: list[bytes] = pool.map(packed, wanted, chunksize=64)
-        self.welcome = 0
+            self.packed = pool.map(packed, wanted, chunksize=64)
 
     async def agent(self, node: int) -> None:
         made = keys.load(self.folder)
@@ -317,6 +321,7 @@ async def run(
     watched, *relays = (psutil.Process(p.pid) for p in collectors)
     say(f"the answers of {nodes + flags.crowd} nodes are made")
     fleet = Fleet(nodes, folder, len(relays), flags.crowd)
+    fleet.pack()
     fleet.watched = watched
     crowd = crowd_of(folder, fleet, flags.collectors)
     say(f"{nodes} agents come, and the collector learns their rhythm")

@@ -80,9 +80,9 @@ class Crowd:
     async def _answer(self, socket: Any, number: int, wanted: msg.Capture) -> None:
         await asyncio.sleep(wanted.settle_s + self.capture_s)
         for node in self.parts[number]:
-            body = self.bodies[node]
-            await socket.send_multipart(msg.encode(msg.Captured(wanted.id, body, node=f"n{node}")))
-            self.bytes += len(body)
+            answer = msg.Captured(wanted.id, self.bodies[node], node=f"n{node}")
+            await socket.send_multipart(msg.encode(answer))
+            self.bytes += len(answer.body)
             self.answered += 1
         self.answered_at = time.monotonic()
 

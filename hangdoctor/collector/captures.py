@@ -17,7 +17,7 @@ from .evidence_capture import Early
 from .instructions import Conclude, Counters, Instruction, Log, Node, Settings
 
 KEEP_LEAST = 16  # operations of a rank in a capture, however many ranks there are
-_SETTLE_S = 0.5  # of a capture on evidence: the ranks have stood for seconds
+_SETTLE_S = 0.5  # of a stall that boxes tell of: the ranks have stood for seconds
 
 
 class Captures:
@@ -130,7 +130,8 @@ class Captures:
             return []
         s = self.settings
         self._rounds += 1
-        settle_s = s.settle_s if hears is None else min(s.settle_s, _SETTLE_S)
+        stood = hears is not None or (reason.startswith("stall") and not self.watchdog.blind)
+        settle_s = min(s.settle_s, _SETTLE_S) if stood else s.settle_s
         id = f"{self.session}-{self._rounds}"
         self.round = Round(id, reason, now, s.capture_s + s.patience_s, settle_s)
         self.round.early = hears is not None

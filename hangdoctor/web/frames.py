@@ -15,7 +15,11 @@ from ..watch.live_ranks import RankRow, Standing
 from ..watch.rank_states import CODES
 from .snapshot import Look
 
-_MAX_NAMES = 5000  # a job that numbers its phases must not fill every browser
+_MAX_NAMES = {
+    "op": 5000,
+    "phase": 5000,
+    "node": 20_000,
+}  # a job that numbers its phases must not fill every browser
 _MAX_STANDINGS = 40
 _MAX_NAME = 120
 COLUMNS = ("state", "iteration", "phase", "op", "seq", "since", "node", "lag")
@@ -77,14 +81,15 @@ def status_of(look: Look, captures: tuple[int, float], can_trace: bool, trouble:
 class Names:
     """Texts by number; the first is the empty one. What comes when the table is full is number 1."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        self.most = most
         self.texts = ["", "(other)"]
         self._numbers = {"": 0}
 
     def number(self, text: str) -> int:
         known = self._numbers.get(text)
         if known is None:
-            known = len(self.texts) if len(self.texts) < _MAX_NAMES else 1
+            known = len(self.texts) if len(self.texts) < self.most else 1
             if known > 1:
                 self.texts.append(text[:_MAX_NAME])
                 self._numbers[text] = known
@@ -95,7 +100,7 @@ class Frames:
     """Keeps what the readers have been told."""
 
     def __init__(self) -> None:
-        self.tables = {name: Names() for name in ("op", "phase", "node")}
+        self.tables = {name: Names(most) for name, most in _MAX_NAMES.items()}
         self.columns: dict[str, list[int]] = {name: [] for name in COLUMNS}
         self._told = dict.fromkeys(self.tables, 0)
         self.last: Frame | None = None

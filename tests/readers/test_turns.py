@@ -93,7 +93,8 @@ def reader(folder: Path, slow: bool) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("gentle_s", "slow", "weights"), [(20.0, False, [_LOWEST]), (3.0, True, [_LOWEST, 0]), (0.0, False, [0])]
+    ("gentle_s", "slow", "weights"),
+    [(20.0, False, [_LOWEST]), (3.0, True, [_LOWEST, 0]), (0.0, False, [0])],
 )
 def test_a_reader_stands_back_and_is_hurried_when_that_takes_too_long(
     gentle_s: float,

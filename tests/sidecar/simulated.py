@@ -48,8 +48,12 @@ class Simulation:
         seed: int = 0,
         unwatched_s: float = 0.0,
         expected: frozenset[str] = frozenset(),
+        slow: dict[int, float] | None = None,
     ) -> None:
-        """`unwatched_s`: so long the job has run when its agents and the collector are started."""
+        """`unwatched_s`: so long the job has run when its agents and the collector are started.
+
+        `slow`: nodes whose first report, made at once, takes so many seconds to come through.
+        """
         self.plan, self.chance = plan, random.Random(seed)
         self.core = Core(Settings(expected=expected), StallWatch(Bounds(), learned), session="s")
         self.now = 1000.0
@@ -67,6 +71,8 @@ class Simulation:
         self.judge: Callable[[Conclude], str] = lambda one: "hang"
         self.past = self.unwatched(unwatched_s)
         self.due = [self.now + n * 0.25 for n in range(NODES)]
+        self.slow = {node: self.now + seconds for node, seconds in (slow or {}).items()}
+        self.begun = self.now
         for node in range(NODES):
             self.hello(node)
 
@@ -121,13 +127,19 @@ class Simulation:
         )  # fmt: skip
 
     def report(self, node: int) -> None:
+        if self.slow.get(node, 0.0) > self.now:
+            return
         past = self.past if not self.seq[node] else None
+        late_s = self.now - self.begun if self.slow.pop(node, None) is not None else 0.0
         ranks = [self.rank(r) for r in (2 * node, 2 * node + 1)]
         news = (self.event, self.pause)
         changed = ranks if news != self.told[node] else []
         self.told[node] = news
         self.seq[node] += 1
-        self.say(node, msg.Report(self.seq[node], 1, 0.0, changed, timeout_s=1800.0, past=past))
+        for rank in changed:
+            rank.idle_s = max(0.0, rank.idle_s - late_s)
+        report = msg.Report(self.seq[node], 1, 0.0, changed, late_s, 1800.0, past)
+        self.say(node, report)
 
     def step(self) -> None:
         """To whatever comes next: progress, a report, an answer or a tick."""

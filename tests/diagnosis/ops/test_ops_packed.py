@@ -48,7 +48,9 @@ def test_the_verdict_is_the_same(kind: str) -> None:
 
 def test_what_is_packed_is_what_was_there() -> None:
     some = [
-        Operation("w", n, "all_reduce", "done" if n % 3 else "entered", thread=1 + n % 2, entered_s=n)
+        Operation(
+            "w", n, "all_reduce", "done" if n % 3 else "entered", thread=1 + n % 2, entered_s=n
+        )
         for n in range(1, 12)
     ]
     ops = RankOps(0, operations=some, side=[1])
@@ -85,7 +87,9 @@ def test_the_tail_of_a_record_knows_what_is_in_it() -> None:
 )
 def test_damage_is_seen_before_anything_is_unpacked(damage: dict[str, list[int]]) -> None:
     told = Columns(RankOps(0), [], [0], [1], [1], [1], [1, 1])
-    signature = Signature("w", "all_reduce", "done", "", -1, -1, "", "", "", False, False, False, "")
+    signature = Signature(
+        "w", "all_reduce", "done", "", -1, -1, "", "", "", False, False, False, ""
+    )
     check(told, [signature])
     with pytest.raises((IndexError, ValueError, OverflowError)):
         check(msgspec.structs.replace(told, **damage), [signature])
