@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import multiprocessing
 import os
 import random
@@ -78,13 +79,20 @@ def stack(stuck: bool) -> list[Frame]:
     )
 
 
+@functools.lru_cache(maxsize=64)
+def group_of(layout: Layout, axis: str, rank: int) -> Group:
+    """The group of an axis that its lowest rank is in: those of a large job are long to make."""
+    members = layout.group(axis, rank)
+    return Group(group_uid(members), members, axis)
+
+
 def operations(rank: int, layout: Layout, stuck: bool, keep: int = OPERATIONS) -> RankOps:
     """The end of the same history on all ranks, at times of each one's own; the stuck one has not entered the last operation."""
     chance = random.Random(rank)
     groups = [
-        Group(group_uid(m), m, axis)
-        for axis in ("tp", "dp", "world")
-        for m in [layout.group(axis, rank)]
+        group_of(layout, "tp", rank // RANKS * RANKS),
+        group_of(layout, "dp", rank % RANKS),
+        group_of(layout, "world", 0),
     ]
     found = []
     for i in range(max(0, OPERATIONS - 2 * keep), OPERATIONS):

@@ -287,6 +287,10 @@ def _frame_key(frame: Frame) -> tuple[object, ...]:
 
 def to_runs(ranks: list[int]) -> Runs:
     """``[0, 1, 2, 8, 12, 16]`` -> ``[(0, 1, 3), (8, 4, 3)]``."""
+    if len(ranks) > 2:  # most groups are one run, and those of large jobs are long
+        first, step = ranks[0], ranks[1] - ranks[0]
+        if step and ranks == list(range(first, first + step * len(ranks), step)):
+            return [(first, step, len(ranks))]
     runs: Runs = []
     i = 0
     while i < len(ranks):
