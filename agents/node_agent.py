@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from msgspec import Struct, structs
@@ -23,6 +24,8 @@ from msgspec import Struct, structs
 from hangdoctor._version import __version__
 from hangdoctor.errors import CollectorError, HangdoctorError, NoRanksFound
 from hangdoctor.logs import to_stderr
+from hangdoctor.probe.calls import request as requests
+from hangdoctor.probe.calls.request import Request
 from hangdoctor.readers import discover
 from hangdoctor.readers import rank_operations as boxes
 from hangdoctor.readers.node import CaptureOptions, capture_node
@@ -32,7 +35,6 @@ from hangdoctor.transport.capture_codec import pack_capture
 from hangdoctor.transport.link import Line, take_place
 from hangdoctor.transport.spool import Spool
 
-from . import trace_request
 from .ranks import Ranks
 
 _LOG = logging.getLogger("hangdoctor.agent")
@@ -77,7 +79,7 @@ class NodeAgent:
         self._told: dict[int, tuple[object, ...]] = {}
         self._boxes = 0  # that were there when their past was told
         self._began = 0  # the conversation with the collector in which that was told
-        self._trace: msg.Trace | None = None
+        self._trace: Request | None = None
         self._traced: set[Path] = set()  # folders that hold it
         self._capturing: asyncio.Task[None] | None = None
         self._begin = time.monotonic()
@@ -174,7 +176,7 @@ class NodeAgent:
         elif isinstance(message, msg.Level):
             self.interval_s = message.interval_s
         elif isinstance(message, msg.Trace):
-            self._trace, self._traced = message, set()
+            self._trace, self._traced = message.wanted, set()
             self._pass_trace_on()
         elif isinstance(message, msg.Dismissed):
             self._stop("its collector has ended")
@@ -185,7 +187,7 @@ class NodeAgent:
             return
         fresh = [f for f in self.ranks.folders() if f not in self._traced]
         self._traced.update(fresh)
-        for trouble in trace_request.put(self._trace, fresh):
+        for trouble in pass_trace_on(self._trace, fresh):
             _LOG.warning("%s", trouble)
 
     # ----------------------------------------------------------------- watching and capturing
@@ -260,6 +262,23 @@ class NodeAgent:
         end = time.monotonic() + _ANSWER_S
         while not self.line.send(answer) and time.monotonic() < end:
             await asyncio.sleep(0.1)  # the connection was lost meanwhile, and comes back
+
+
+def pass_trace_on(wanted: Request, folders: Iterable[Path]) -> list[str]:
+    """Write the request into every folder that holds a box of these ranks: the probe reads it there.
+
+    What could not be written comes back, as lines for the log. A message names no path: where it is written is decided here.
+    """
+    trouble = []
+    for folder in folders:
+        try:
+            requests.write(folder, wanted)
+        except OSError as error:
+            where = folder / requests.NAME
+            trouble.append(
+                f"the request for call traces cannot be written to {where}: {error.strerror}"
+            )
+    return trouble
 
 
 def _spool_place(options: AgentOptions, node: str) -> Path:

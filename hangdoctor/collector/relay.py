@@ -116,7 +116,7 @@ class Relay(Core):
         if isinstance(message, Capture):
             return self._fan_out(message, now)
         if isinstance(message, Trace):
-            return self.switch_trace(message)
+            return self.switch_trace(message.wanted)
         if isinstance(message, Level):
             return [Send(peer, message) for peer in self._direct()]
         return self.dismiss() if isinstance(message, Dismissed) else []

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from ..errors import OtherProtocol, WireError
+from ..probe.calls.request import Request
 from ..transport.messages import (
     Ack,
     Bye,
@@ -348,10 +349,10 @@ class Core:
             return None
         return self.stragglers.tick(now, self.watchdog.living)
 
-    def switch_trace(self, trace: Trace) -> list[Instruction]:
+    def switch_trace(self, wanted: Request) -> list[Instruction]:
         """Have all agents, also those that come later, switch the call traces of their ranks."""
-        self.trace = trace
-        return [Send(peer, trace) for peer in self._direct()]
+        self.trace = Trace(wanted)
+        return [Send(peer, self.trace) for peer in self._direct()]
 
     def dismiss(self) -> list[Instruction]:
         """The collector will not come back: the agents may end."""
