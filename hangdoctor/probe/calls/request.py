@@ -21,7 +21,7 @@ from ..identity import ranks_from
 NAME = REQUEST
 VARIABLE = "HANGDOCTOR_TRACE"  # the same as JSON, for tracing from the start
 _MAX_BYTES = 64 << 10  # as JSON
-_MAX_NAME = 200
+MAX_NAME = 200
 _MAX_MB = 4096.0
 _MARK = "HANGDOCTOR_TRACED"
 _LAUNCHERS = ("torchrun", "deepspeed", "accelerate")
@@ -61,8 +61,8 @@ def checked(request: Request) -> Request:
     for number in (request.serial, request.from_iteration or 0):
         if not 0 <= number < 1 << 63:
             raise ValueError("serial and from_iteration are numbers from 0 on")
-    if any(not 0 < len(name) <= _MAX_NAME for name in (*request.follow, *request.ignore)):
-        raise ValueError(f"a name has at most {_MAX_NAME} characters")
+    if any(not 0 < len(name) <= MAX_NAME for name in (*request.follow, *request.ignore)):
+        raise ValueError(f"a name has at most {MAX_NAME} characters")
     if request.size_mb is not None and not 0 < request.size_mb <= _MAX_MB:
         raise ValueError(f"a ring has at most {_MAX_MB:.0f} MB")
     if len(encode(request)) > _MAX_BYTES:
