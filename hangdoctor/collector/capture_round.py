@@ -9,6 +9,7 @@ from ..model.capture import JobCapture, NodeCapture, RankCapture, SilentNode
 from ..transport.capture_codec import Shared, name_node, unpack_capture
 from ..transport.messages import Capture, Captured, Declined
 from .instructions import Node, Send
+from .reasons import Reason
 
 LARGE = 4096  # ranks; to write more of them out as JSON takes longer than to diagnose them
 
@@ -16,7 +17,9 @@ LARGE = 4096  # ranks; to write more of them out as JSON takes longer than to di
 class Round:
     """Complete when every node that is expected to has answered, or at its deadline."""
 
-    def __init__(self, id: str, reason: str, now: float, limit_s: float, settle_s: float) -> None:
+    def __init__(
+        self, id: str, reason: Reason, now: float, limit_s: float, settle_s: float
+    ) -> None:
         self.id = id
         self.reason = reason
         self.begun = now
@@ -34,10 +37,6 @@ class Round:
         self._expected: set[str] = set()
         self._bodies: dict[str, bytes] = {}  # as they came, in this order
         self._shared = Shared()  # what is equal in several captures is kept once for the whole job
-
-    @property
-    def is_stall(self) -> bool:
-        return self.reason.startswith("stall")
 
     def begin(
         self,
@@ -121,7 +120,7 @@ class Round:
         return JobCapture(
             job=max(set(keys), key=keys.count) if keys else "unknown", nodes=[captures[n] for n in sorted(captures)],
             silent=silent, world_size=world, layout=next((c.layout for c in captures.values() if c.layout), None),
-            settle_s=self.settle_s, taken=wall, took_s=now - self.begun, notes=[self.reason],
+            settle_s=self.settle_s, taken=wall, took_s=now - self.begun, notes=[str(self.reason)],
             packed=self._bodies if world > LARGE else {},
         )  # fmt: skip
 

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from ..model.capture import JobCapture
 from ..transport.messages import FromCollector
+from .reasons import Reason
 
 
 class Settings(Struct, frozen=True):
@@ -103,7 +104,7 @@ class Conclude(Struct, frozen=True):
 
     id: str
     capture: JobCapture
-    reason: str
+    reason: Reason
     early: bool = False  # on evidence: whatever is no hang is not kept
 
 

@@ -369,9 +369,9 @@ class Core:
             [Send(peer, Ack(self.positions[agent].seq)) for agent, peer in unacked.items()]
         )
 
-    def ask(self, reason: str) -> None:
-        """A person wants a capture."""
-        self.captures.ask(reason)
+    def ask(self, words: str) -> None:
+        """A person wants a capture, and says why."""
+        self.captures.ask(words)
 
     def silent_nodes(self, now: float) -> list[str]:
         return sorted(

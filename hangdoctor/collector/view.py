@@ -118,7 +118,7 @@ class View:
             now, wall, dict(Counter(n.job for n in core.nodes.values() if n.job)),
             max((n.world_size for n in core.nodes.values()), default=0), nodes,
             sum(not n.left and not n.silent_s for n in nodes), core.watchdog.stalled, core.watchdog.learned.warm,
-            round.reason if round is not None else "", len(core.nodes) if round is not None else 0,
+            str(round.reason) if round is not None else "", len(core.nodes) if round is not None else 0,
             len(round.captures) + len(round.without) + len(round.empty) if round is not None else 0,
             structs.replace(core.counters), max((r.high_s for r in rhythms), default=0.0),
         )  # fmt: skip

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from ..collector.instructions import Conclude, Position
+from ..collector.reasons import Why
 from ..diagnosis import diagnose
 from ..errors import BundleError
 from ..model.diagnosis import Diagnosis
@@ -98,7 +99,7 @@ class Handler:
         from ..report.terminal import plain
 
         diagnosis = diagnose(one.capture)
-        if diagnosis.status == "healthy" and one.reason.startswith("stall"):
+        if diagnosis.status == "healthy" and one.reason.why is Why.STALL:
             return "healthy"
         if one.early and diagnosis.status != "hang":
             return diagnosis.status
@@ -123,7 +124,7 @@ class Handler:
         """Its id; "" where the disk does not take it: the verdict is in the log and goes to the actions all the same."""
         try:
             row = self.incidents.save(
-                kept.one.capture, kept.diagnosis, kept.report, kept.one.reason
+                kept.one.capture, kept.diagnosis, kept.report, str(kept.one.reason)
             )
         except BundleError as error:
             _LOG.error("%s %s It will be tried again.", error, error.help)
