@@ -128,7 +128,8 @@ class Captures:
         ranks = sum(len(n.ranks) for n in self.nodes.values())
         keep = max(KEEP_LEAST, min(s.keep_ops, s.keep_all_ops // max(1, ranks)))
         silent = hears.nodes if hears is not None else ()
-        return list(self.round.begin(self.nodes.values(), now, s.silent_s, keep, silent))
+        nodes = self.nodes.values()
+        return list(self.round.begin(nodes, now, s.silent_s, keep_ops=keep, silent=silent))
 
     def finish(self, now: float, wall: float) -> list[Instruction]:
         """Hand the round that is under way on, if it is complete."""

@@ -20,6 +20,16 @@ STILL_S = 3.0
 _MAX_NODES = 6  # named in one line
 
 
+class LastWord(Struct, frozen=True, array_like=True):
+    """What an agent said last of a rank, and when that was so."""
+
+    node: str
+    told: RankNow
+    event: float  # its last progress, by the collector's clock
+    # Percent of its time that it waits for its peers, smoothed; -1 where nothing tells.
+    waits: float = -1.0
+
+
 class RankRow(Struct):
     """One rank now, as it is shown: by the page, its API, the metrics and `top`.
 

@@ -10,9 +10,9 @@ import time
 import msgspec
 from msgspec import Struct
 
-from ..collector.view import MAX_ROWS, Captures, LastWord, Now
+from ..collector.view import MAX_ROWS, Captures, Now
 from ..watch.arrival_lag import mark_behind, mark_lag
-from ..watch.live_ranks import RankRow, row_of
+from ..watch.live_ranks import LastWord, RankRow, row_of
 
 
 class Snapshot(Struct, array_like=True):
