@@ -90,6 +90,10 @@ class Node(Struct):
     left: bool = False
     via: str = ""  # the collector of the tree that it is behind
 
+    def speaks(self, now: float, silent_s: float) -> bool:
+        """Whether its agent is there and was heard within `silent_s`."""
+        return not self.left and now - self.heard < silent_s
+
 
 class Send(Struct, frozen=True):
     """Send this to one peer; what it does not take is lost, and it will ask again."""

@@ -129,7 +129,7 @@ class Relay(Core):
                 continue
             if node.left:
                 self._give_up(name, "its agent has left")
-            elif now - node.heard > self.settings.silent_s:
+            elif not node.speaks(now, self.settings.silent_s):
                 quiet = f"{now - node.heard:.0f} s"
                 self._give_up(name, f"its agent has not been heard for {quiet}")
         below = structs.replace(wanted, timeout_s=max(1.0, wanted.timeout_s - 0.5))

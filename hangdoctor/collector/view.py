@@ -125,6 +125,7 @@ class View:
 
 
 def _node_now(node: Node, now: float, silent_s: float) -> NodeNow:
-    quiet_s = now - node.heard
-    silent = quiet_s > silent_s and not node.left
-    return NodeNow(node.name, len(node.ranks), quiet_s if silent else 0.0, node.left)
+    known = NodeNow(node.name, len(node.ranks), left=node.left)
+    if not node.left and not node.speaks(now, silent_s):
+        known.silent_s = now - node.heard
+    return known
