@@ -44,6 +44,8 @@ _ANSWER_S = 5.0  # for the way of a capture; the collector waits no longer
 
 
 class AgentOptions(Struct, frozen=True):
+    """Whose ranks an agent follows, how often, and where its collector is."""
+
     folder: Path | None = None
     collector: str = ""
     via: str = ""  # a collector of the tree, by its name
@@ -69,7 +71,13 @@ class NodeAgent:
         self.ranks = Ranks(self._wanted)
         self.interval_s = options.interval_s
         self.spool = Spool(place)
-        self.line = Line(self.agent, self.spool, self._find, self._pairs, self._hello)
+        self.line = Line(
+            name=self.agent,
+            spool=self.spool,
+            find=self._find,
+            pairs=self._pairs,
+            hello=self._hello,
+        )
         self.stopping = False
         self.why = "its job has ended"
         self._reported_at = 0.0
@@ -161,7 +169,11 @@ class NodeAgent:
 
     def _hello(self) -> msg.Hello:
         return msg.Hello(
-            self.agent, self.node, self.ranks.job[:200], self.ranks.world_size, __version__
+            agent=self.agent,
+            node=self.node,
+            job=self.ranks.job[:200],
+            world_size=self.ranks.world_size,
+            version=__version__,
         )
 
     def _find(self) -> str:
@@ -223,7 +235,14 @@ class NodeAgent:
             return
         self._reported_at = now
         self._told = {r.rank: _news(r) for r in told}
-        report = msg.Report(0, 0, time.time(), changed, now, self.ranks.timeout_s)
+        report = msg.Report(
+            seq=0,
+            oldest=0,
+            at=time.time(),
+            ranks=changed,
+            late_s=now,
+            timeout_s=self.ranks.timeout_s,
+        )
         if boxes > self._boxes:
             report.past = self.ranks.past()
         self._boxes = boxes
