@@ -8,8 +8,8 @@ from ..errors import WireError
 from ..model.capture import JobCapture, NodeCapture, RankCapture, SilentNode
 from ..transport.capture_codec import Shared, name_node, unpack_capture
 from ..transport.messages import Capture, Captured, Declined
+from .capture_reason import CaptureReason
 from .instructions import Node, Send
-from .reasons import Reason
 
 LARGE = 4096  # ranks; to write more of them out as JSON takes longer than to diagnose them
 
@@ -18,7 +18,7 @@ class Round:
     """Complete when every node that is expected to has answered, or at its deadline."""
 
     def __init__(
-        self, id: str, reason: Reason, now: float, limit_s: float, settle_s: float
+        self, id: str, reason: CaptureReason, now: float, limit_s: float, settle_s: float
     ) -> None:
         self.id = id
         self.reason = reason

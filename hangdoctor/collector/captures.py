@@ -12,11 +12,11 @@ from ..model.capture import JobCapture
 from ..watch.stall_evidence import Hearing
 from ..watch.stall_watch import Stall, StallWatch, Suspicion
 from ..watch.straggler_watch import Straggler
-from . import reasons
+from . import capture_reason
+from .capture_reason import CaptureReason, Trigger
 from .capture_round import Round
 from .evidence_capture import Early
 from .instructions import Conclude, Counters, Instruction, Log, Node, Settings
-from .reasons import Reason, Why
 
 KEEP_LEAST = 16  # operations of a rank in a capture, however many ranks there are
 _SETTLE_S = 0.5  # of a capture on evidence: the ranks have stood for seconds
@@ -40,7 +40,7 @@ class Captures:
         self.early = Early()
         self.concluding = ""  # id of the one that is diagnosed now
         self._straggler: Straggler | None = None
-        self._asked: deque[Reason] = deque(maxlen=8)
+        self._asked: deque[CaptureReason] = deque(maxlen=8)
         self._rounds = 0
 
     @property
@@ -50,7 +50,7 @@ class Captures:
 
     def ask(self, words: str) -> None:
         """A person wants one, as soon as may be, and says why."""
-        self._asked.append(reasons.asked(words))
+        self._asked.append(capture_reason.asked(words))
 
     def asked(self, now: float) -> list[Instruction]:
         """Begin what was asked for first."""
@@ -58,7 +58,7 @@ class Captures:
 
     def suspect(self, suspicion: Suspicion, hears: Hearing, now: float) -> list[Instruction]:
         """Begin one on evidence."""
-        out = self.begin(reasons.stall(suspicion.why), now, hears)
+        out = self.begin(capture_reason.stall(suspicion.why), now, hears)
         if self.round is not None:
             self.early.begin(suspicion, self.round.id, hears, now)
         return out
@@ -69,12 +69,14 @@ class Captures:
         least = min(share for rank, share in slow.shares.items() if rank != slow.rank)
         waited = f"it waited {slow.shares[slow.rank]}% of {slow.window_s:.0f} s"
         what = f"rank {slow.rank} comes last: {waited}, the others {least}% or more"
-        return [Log(f"{what}: capturing"), *self.begin(reasons.slow(what), now)]
+        return [Log(f"{what}: capturing"), *self.begin(capture_reason.slow(what), now)]
 
     def stalled(self, stall: Stall, now: float) -> list[Instruction]:
         """A capture of it; the one that is under way or held on evidence serves as well."""
         said = Log(f"no rank has made progress for {stall.age_s:.1f} s ({stall.why}): capturing")
-        reason = reasons.stall(f"no progress for {stall.age_s:.1f} s, bound {stall.bound_s:.1f} s")
+        reason = capture_reason.stall(
+            f"no progress for {stall.age_s:.1f} s, bound {stall.bound_s:.1f} s"
+        )
         early, id = self.early.held, self.early.id
         self.early.end()
         if early is not None:
@@ -97,7 +99,7 @@ class Captures:
         stall = self.watchdog.declare(now, suspicion)
         said = Log(f"no rank has made progress for {stall.age_s:.1f} s: {stall.why}")
         passed = f"no progress for {stall.age_s:.1f} s, bound {stall.bound_s:.1f} s"
-        reason = reasons.stall(f"{passed}: {stall.why}")
+        reason = capture_reason.stall(f"{passed}: {stall.why}")
         capture, early.held = early.held, None
         return [said, *self._conclude(early.id, capture, reason, early=True)]
 
@@ -114,7 +116,9 @@ class Captures:
         passed = f"a pause of {suspicion.age_s:.1f} s ({suspicion.why})"
         return [Log(f"{passed} was looked at and is none: the capture is dropped")]
 
-    def begin(self, reason: Reason, now: float, hears: Hearing | None = None) -> list[Instruction]:
+    def begin(
+        self, reason: CaptureReason, now: float, hears: Hearing | None = None
+    ) -> list[Instruction]:
         """Ask all nodes for a capture; `hears` is given where it rests on evidence."""
         if self.round is not None or self.concluding:
             self._asked.append(reason)
@@ -140,11 +144,11 @@ class Captures:
         if done.early:
             self.early.held = done.join(self.nodes.values(), now, wall)
             return self.go_on(now)
-        if done.reason.why is Why.STALL and not self.watchdog.stalled:
+        if done.reason.trigger is Trigger.STALL and not self.watchdog.stalled:
             return [Log("the job goes on; the capture is dropped")]
         capture = done.join(self.nodes.values(), now, wall)
         slow, self._straggler = self._straggler, None
-        if slow is not None and done.reason.why is Why.SLOW:
+        if slow is not None and done.reason.trigger is Trigger.SLOW:
             capture.slowest, capture.waited = slow.rank, slow.shares
             capture.waited_s = slow.window_s
         return self._conclude(done.id, capture, done.reason)
@@ -153,7 +157,7 @@ class Captures:
         self,
         id: str,
         capture: JobCapture,
-        reason: Reason,
+        reason: CaptureReason,
         early: bool = False,
     ) -> list[Instruction]:
         self.concluding = id

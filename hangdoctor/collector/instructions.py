@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from ..model.capture import JobCapture
 from ..transport.messages import FromCollector
-from .reasons import Reason
+from .capture_reason import CaptureReason
 
 
 class Settings(Struct, frozen=True):
@@ -119,7 +119,7 @@ class Conclude(Struct, frozen=True):
 
     id: str
     capture: JobCapture
-    reason: Reason
+    reason: CaptureReason
     early: bool = False  # on evidence: whatever is no hang is not kept
 
 

@@ -44,7 +44,7 @@ class Now(Struct):
     counters: Counters = field(default_factory=Counters)
 
 
-class Captures(Struct):
+class CaptureTimes(Struct):
     """How long captures took: from the first request until all have answered, and diagnosis with saving."""
 
     count: int = 0
@@ -59,7 +59,7 @@ class View:
     def __init__(self, core: Core) -> None:
         self.core = core
         self.now = Now()
-        self.captures = Captures()
+        self.captures = CaptureTimes()
         self.concluded = 0  # changes with every capture that was dealt with
         self._seen: dict[int, LastWord] = {}
         self._dirty: dict[int, LastWord] = {}
@@ -115,7 +115,7 @@ class View:
         """A capture was diagnosed and dealt with; called from the thread that did it."""
         old = self.captures
         # A new one, whole at any moment: the collector's loop may be sending the old one.
-        self.captures = Captures(
+        self.captures = CaptureTimes(
             count=old.count + 1,
             capture_s=old.capture_s + capture_s,
             diagnose_s=old.diagnose_s + diagnose_s,

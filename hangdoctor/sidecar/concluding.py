@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
+from ..collector.capture_reason import Trigger
 from ..collector.instructions import Conclude, Position
-from ..collector.reasons import Why
 from ..diagnosis import diagnose
 from ..errors import BundleError
 from ..model.diagnosis import Diagnosis
@@ -101,7 +101,7 @@ class Handler:
         from ..report.terminal import plain
 
         diagnosis = diagnose(one.capture)
-        if diagnosis.status == "healthy" and one.reason.why is Why.STALL:
+        if diagnosis.status == "healthy" and one.reason.trigger is Trigger.STALL:
             return "healthy"
         if one.early and diagnosis.status != "hang":
             return diagnosis.status

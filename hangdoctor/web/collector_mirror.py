@@ -10,7 +10,7 @@ import time
 import msgspec
 from msgspec import Struct
 
-from ..collector.view import MAX_ROWS, Captures, Now
+from ..collector.view import MAX_ROWS, CaptureTimes, Now
 from ..watch.arrival_lag import mark_behind, mark_lag
 from ..watch.live_ranks import LastWord, RankRow, row_of
 
@@ -19,7 +19,7 @@ class Snapshot(Struct, array_like=True):
     """The collector at one moment, and the ranks that were told of since the last one."""
 
     now: Now
-    captures: Captures
+    captures: CaptureTimes
     concluded: int
     whole: bool
     ranks: dict[int, LastWord]
@@ -39,7 +39,7 @@ class Mirror:
 
     def __init__(self) -> None:
         self.now = Now()
-        self.captures = Captures()
+        self.captures = CaptureTimes()
         self.concluded = 0  # changes with every capture that was dealt with
         self._seen: dict[int, LastWord] = {}
 

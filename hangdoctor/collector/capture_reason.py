@@ -7,7 +7,7 @@ from enum import Enum
 from msgspec import Struct
 
 
-class Why(Enum):
+class Trigger(Enum):
     """Who wanted it: the watchdog, in one of two ways, or a person. The value stands in front of the words."""
 
     STALL = "stall: "
@@ -15,26 +15,26 @@ class Why(Enum):
     ASKED = ""
 
 
-class Reason(Struct, frozen=True):
+class CaptureReason(Struct, frozen=True):
     """`str` of it is what incidents, notes and the page say."""
 
-    why: Why
+    trigger: Trigger
     words: str
 
     def __str__(self) -> str:
-        return f"{self.why.value}{self.words}"
+        return f"{self.trigger.value}{self.words}"
 
 
-def stall(words: str) -> Reason:
+def stall(words: str) -> CaptureReason:
     """The job makes no progress, or there is evidence that it will make none."""
-    return Reason(Why.STALL, words)
+    return CaptureReason(Trigger.STALL, words)
 
 
-def slow(words: str) -> Reason:
+def slow(words: str) -> CaptureReason:
     """One rank is slower than the others."""
-    return Reason(Why.SLOW, words)
+    return CaptureReason(Trigger.SLOW, words)
 
 
-def asked(words: str) -> Reason:
+def asked(words: str) -> CaptureReason:
     """A person wants it."""
-    return Reason(Why.ASKED, words)
+    return CaptureReason(Trigger.ASKED, words)
