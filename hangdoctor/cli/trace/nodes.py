@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 import re
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,8 +76,7 @@ def where_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def answer(rows: Sequence[TracedRank]) -> None:
     """Print what a node answers: the rows, for `ask` on another node."""
-    sys.stdout.write(pack(NodeReply(platform.node(), msgspec.msgpack.encode(rows))))
-    sys.stdout.flush()
+    pipes.hand_back(pack(NodeReply(platform.node(), msgspec.msgpack.encode(rows))))
 
 
 def ask(
