@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from msgspec import Struct, structs
@@ -23,6 +24,8 @@ from msgspec import Struct, structs
 from hangdoctor._version import __version__
 from hangdoctor.errors import CollectorError
 from hangdoctor.logs import to_stderr
+from hangdoctor.probe.calls import request as requests
+from hangdoctor.probe.calls.request import Request
 from hangdoctor.readers import discover
 from hangdoctor.readers.node import CaptureOptions
 from hangdoctor.transport import address, keys
@@ -30,7 +33,6 @@ from hangdoctor.transport import messages as msg
 from hangdoctor.transport.link import Line, take_place
 from hangdoctor.transport.spool import Spool
 
-from . import trace_request
 from .capture_queue import CaptureQueue
 from .ranks import Ranks
 
@@ -40,6 +42,8 @@ _STANDS_S = 12.0  # so long a report goes out with every look: that nothing chan
 
 
 class AgentOptions(Struct, frozen=True):
+    """Whose ranks an agent follows, how often, and where its collector is."""
+
     folder: Path | None = None
     collector: str = ""
     via: str = ""  # a collector of the tree, by its name
@@ -65,7 +69,13 @@ class NodeAgent:
         self.ranks = Ranks(self._wanted)
         self.interval_s = options.interval_s
         self.spool = Spool(place)
-        self.line = Line(self.agent, self.spool, self._find, self._pairs, self._hello)
+        self.line = Line(
+            name=self.agent,
+            spool=self.spool,
+            find=self._find,
+            pairs=self._pairs,
+            hello=self._hello,
+        )
         self.captures = CaptureQueue(_ranks_to_capture(options), self.node, self.line.send)
         self.stopping = False
         self.why = "its job has ended"
@@ -76,7 +86,7 @@ class NodeAgent:
         self._told: dict[int, tuple[object, ...]] = {}
         self._boxes = 0  # that were there when their past was told
         self._began = 0  # the conversation with the collector in which that was told
-        self._trace: msg.Trace | None = None
+        self._trace: Request | None = None
         self._traced: set[Path] = set()  # folders that hold it
         self._begin = time.monotonic()
         self._alone_since: float | None = None
@@ -157,7 +167,11 @@ class NodeAgent:
 
     def _hello(self) -> msg.Hello:
         return msg.Hello(
-            self.agent, self.node, self.ranks.job[:200], self.ranks.world_size, __version__
+            agent=self.agent,
+            node=self.node,
+            job=self.ranks.job[:200],
+            world_size=self.ranks.world_size,
+            version=__version__,
         )
 
     def _find(self) -> str:
@@ -172,7 +186,7 @@ class NodeAgent:
         elif isinstance(message, msg.Level):
             self.interval_s = message.interval_s
         elif isinstance(message, msg.Trace):
-            self._trace, self._traced = message, set()
+            self._trace, self._traced = message.wanted, set()
             self._pass_trace_on()
         elif isinstance(message, msg.Dismissed):
             self._stop("its collector has ended")
@@ -183,7 +197,7 @@ class NodeAgent:
             return
         fresh = [f for f in self.ranks.folders() if f not in self._traced]
         self._traced.update(fresh)
-        for trouble in trace_request.put(self._trace, fresh):
+        for trouble in pass_trace_on(self._trace, fresh):
             _LOG.warning("%s", trouble)
 
     # ----------------------------------------------------------------- watching and capturing
@@ -219,7 +233,14 @@ class NodeAgent:
             return
         self._reported_at = now
         self._told = {r.rank: _news(r) for r in told}
-        report = msg.Report(0, 0, time.time(), changed, now, self.ranks.timeout_s)
+        report = msg.Report(
+            seq=0,
+            oldest=0,
+            at=time.time(),
+            ranks=changed,
+            late_s=now,
+            timeout_s=self.ranks.timeout_s,
+        )
         if boxes > self._boxes:
             report.past = self.ranks.past()
         self._boxes = boxes
@@ -233,6 +254,23 @@ def _ranks_to_capture(options: AgentOptions) -> CaptureOptions:
         slurm_step=options.slurm_step,
         keep_raw=False,
     )
+
+
+def pass_trace_on(wanted: Request, folders: Iterable[Path]) -> list[str]:
+    """Write the request into every folder that holds a box of these ranks: the probe reads it there.
+
+    What could not be written comes back, as lines for the log. A message names no path: where it is written is decided here.
+    """
+    trouble = []
+    for folder in folders:
+        try:
+            requests.write(folder, wanted)
+        except OSError as error:
+            where = folder / requests.NAME
+            trouble.append(
+                f"the request for call traces cannot be written to {where}: {error.strerror}"
+            )
+    return trouble
 
 
 def _spool_place(options: AgentOptions, node: str) -> Path:

@@ -22,6 +22,8 @@ _BUSY_S = 0.05
 
 
 class Parent(Struct, frozen=True):
+    """The collector above, and the name that this one goes by there."""
+
     folder: Path  # of the job: its keys, and the address of the first collector
     address: str = AUTO
     name: str = ""
@@ -37,24 +39,23 @@ class Uplink:
         self._waiting: deque[FromAgent] = deque(maxlen=_ANSWERS)
         agent, self._lock, where = take_place(place)
         self.line = Line(
-            agent,
-            Spool(where, _SPOOL_BYTES),
-            self._find,
-            self._pairs,
-            lambda: Hello(agent, parent.name, version=__version__, relay=True),
+            name=agent,
+            spool=Spool(where, _SPOOL_BYTES),
+            find=self._find,
+            pairs=self._pairs,
+            hello=lambda: Hello(agent, parent.name, version=__version__, relay=True),
         )
 
     def _find(self) -> str:
-        return (
-            address.published(self.parent.folder)
-            if self.parent.address == AUTO
-            else self.parent.address
-        )
+        if self.parent.address == AUTO:
+            return address.published(self.parent.folder)
+        return self.parent.address
 
     def _pairs(self) -> keys.Keys | None:
         return None if self.parent.insecure else keys.load(self.parent.folder)
 
     def keep(self, report: Relayed) -> None:
+        """Put a report into the spool: it is sent in order, until the parent has acknowledged it."""
         report.late_s = time.monotonic()
         self.line.put(report)
 

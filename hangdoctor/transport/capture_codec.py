@@ -25,6 +25,9 @@ from ..text.ranges import MAX_MEMBERS, MAX_RANKS
 from .packed_operations import Columns, PackedOperations, Signature, check, unpack
 
 MAX_INFLATED = 64 << 20  # a node of eight ranks takes some kilobytes
+MAX_OBJECTS = 4_000_000  # lists and records in it: one byte can be a list, which takes 64
+_LISTS = bytes([*range(0x80, 0xA0), *range(0xDC, 0xE0)])  # as msgpack begins lists and records
+_NO_LISTS = bytes(set(range(256)) - set(_LISTS))
 
 _NO_HEAD = RankOps(0)
 _P = TypeVar("_P", bound=Process)
@@ -170,7 +173,7 @@ def unpack_capture(body: bytes, shared: Shared | None = None) -> NodeCapture:
     nodes needs each group once.
 
     Raises:
-        WireError: it is damaged, or larger than `MAX_INFLATED` when unpacked.
+        WireError: it is damaged, or larger than `MAX_INFLATED` or `MAX_OBJECTS` when unpacked.
     """
     shared = Shared() if shared is None else shared
     inflater = zlib.decompressobj()
@@ -178,6 +181,9 @@ def unpack_capture(body: bytes, shared: Shared | None = None) -> NodeCapture:
         data = inflater.decompress(body, MAX_INFLATED)
         if inflater.unconsumed_tail or not inflater.eof:
             raise WireError("a capture that is cut off or too large")
+        # Other bytes look the same, so that this is more than there are.
+        if len(data.translate(None, _NO_LISTS)) > MAX_OBJECTS:
+            raise WireError(f"a capture of more than {MAX_OBJECTS:,} lists and records")
         capture = _Unpacker(_decoder.decode(data), shared).capture()
         check_node(capture)
         return capture

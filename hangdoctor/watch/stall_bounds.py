@@ -54,7 +54,7 @@ def bound(
 
     `label` is the phase, or `WORKING`; `boxes`: some rank has one; `finished`: some rank has left.
     """
-    found, why = _learned(settings, learned, label, boxes, finished)
+    found, why = _learned(settings, learned, label, boxes=boxes, finished=finished)
     if found <= limit_s:
         return found, why
     # A pause that is longer and was seen to be normal cannot be what the time-out is about.
@@ -69,6 +69,7 @@ def _learned(
     s: Settings,
     learned: Learned,
     label: str,
+    *,
     boxes: bool,
     finished: bool,
 ) -> tuple[float, str]:

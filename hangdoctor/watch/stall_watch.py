@@ -238,8 +238,13 @@ class StallWatch:
         if age < max(found.begin_s, least / 2):
             return None
         commit = max(found.commit_s, least) if found.commit_s else 0.0
-        phase = label.removeprefix("phase:")
-        return Suspicion(self._last_event, age, commit, phase, found.why)
+        return Suspicion(
+            event=self._last_event,
+            age_s=age,
+            commit_s=commit,
+            phase=label.removeprefix("phase:"),
+            why=found.why,
+        )
 
     def _evidence(self, now: float, label: str, hearing: Hearing) -> evidence.Evidence | None:
         ranks = self._ranks
@@ -309,6 +314,7 @@ class StallWatch:
 
     @property
     def stalled(self) -> bool:
+        """Whether a stall was declared, and nothing has moved or been taken back since."""
         return self._stalled
 
     @property
