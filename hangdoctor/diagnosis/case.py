@@ -57,12 +57,14 @@ class Case(Struct):
 def open_case(capture: JobCapture) -> Case:
     """The capture as the passes read it."""
     views = view_job(capture)
-    world = max([capture.world_size, *(v.capture.world_size for v in views)], default=0)
-    world = max(world, 1 + max((v.rank for v in views), default=-1))
-    silent = {r: f"node {s.node} did not report ({s.why})" for s in capture.silent for r in s.ranks}
+    sizes = [capture.world_size, *(v.capture.world_size for v in views)]
+    beyond_last = 1 + max((v.rank for v in views), default=-1)
+    world = max(*sizes, beyond_last)
     seen = {v.rank for v in views}
-    for rank in seen:
-        silent.pop(rank, None)
+    silent: dict[int, str] = {}
+    for node in capture.silent:
+        why = f"node {node.node} did not report ({node.why})"
+        silent.update({rank: why for rank in node.ranks if rank not in seen})
     absent = [r for r in range(world) if r not in seen and r not in silent]
     return Case(capture, views, world, silent, absent)
 
@@ -99,9 +101,9 @@ def where_held(case: Case, group: Sequence[RankView], culprit: RankView | None) 
     where = Where()
     if group:
         place = group[0].place
-        world = place.group == "world" and case.world_size > 0
         where.op, where.group = place.op or None, place.group or None
-        where.group_ranks = list(range(case.world_size)) if world else None
+        if place.group == "world" and case.world_size > 0:
+            where.group_ranks = list(range(case.world_size))
         where.iteration = iteration(group[0].path)
     if culprit is not None:
         frame = frame_of(culprit)
