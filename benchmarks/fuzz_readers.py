@@ -151,10 +151,10 @@ def _read_pyspy_json(data: bytes) -> None:
 
 
 def _read_pyspy_text(data: bytes) -> None:
-    from hangdoctor.readers import pyspy_text
+    from hangdoctor.readers import pyspy_ranks
 
     with _as_file(data, "trace-n1.out") as path:
-        pyspy_text.read_files([path])
+        pyspy_ranks.read_files([path])
 
 
 def _read_ras(data: bytes) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_READERS = "safe_pickle blackbox flight_recorder flight_recorder_format flight_recorder_groups ras ras_text pyspy_text discover proc".split()
+_READERS = "safe_pickle blackbox box_header box_tables box_folders flight_recorder flight_recorder_format flight_recorder_groups ras ras_text pyspy_text pyspy_ranks discover proc".split()
 _PROBE = "box call_forms flight folder format group_table identity retention signatures sites steps still_written whose_error".split()
 
 AREAS: dict[str, tuple[list[str], list[str]]] = {
@@ -21,7 +21,7 @@ AREAS: dict[str, tuple[list[str], list[str]]] = {
     "base": (
         [f"hangdoctor/{n}.py" for n in "text/ranges text/redaction text/printable files model/number_checks".split()],
         [
-            "tests/test_places.py", "tests/test_redaction.py", "tests/test_ranges.py", "tests/test_files.py", "tests/readers/test_hostile_numbers.py",
+            "tests/test_place_rules.py", "tests/test_redaction.py", "tests/test_ranges.py", "tests/test_files.py", "tests/readers/test_hostile_numbers.py",
             "tests/readers/test_hostile_owner.py", "tests/printed", "tests/offline", "tests/launchers/test_targets.py",
         ],
     ),

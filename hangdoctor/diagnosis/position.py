@@ -109,12 +109,6 @@ def is_ahead(view: RankView, others: Sequence[RankView]) -> bool:
     return bool(told) and all(o > 0 for o in told)
 
 
-def is_behind(view: RankView, others: Sequence[RankView]) -> bool:
-    """True where the rank is earlier than every one of `others` whose order to it is known."""
-    told = _orders(view, others)
-    return bool(told) and all(o < 0 for o in told)
-
-
 def _orders(view: RankView, others: Sequence[RankView]) -> set[int]:
     """How `view` compares to `others`; one of each stack is enough."""
     stacks = {tuple((f.name, f.line) for f in o.path) + counters(o.path): o for o in others}

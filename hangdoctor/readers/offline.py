@@ -11,7 +11,7 @@ from ..files import open_regular
 from ..model.capture import JobCapture, NodeCapture, RankCapture, SilentNode
 from ..probe.format import SUFFIX
 from ..text.plain import readable
-from . import blackbox, flight_recorder, pyspy_text, ras
+from . import blackbox, flight_recorder, pyspy_ranks, ras
 from .rank_operations import told_layout
 
 
@@ -26,7 +26,7 @@ def read(files: Sequence[Path]) -> JobCapture:
     answers = [f for f in files if f not in boxes and f not in dumps and ras.is_ras(_head(f))]
     rest = [f for f in files if f not in boxes and f not in dumps and f not in answers]
     if not boxes and not dumps and not answers:
-        capture = pyspy_text.read_files(rest)
+        capture = pyspy_ranks.read_files(rest)
     else:
         capture = _operations(dumps, boxes)
         _add_stacks(capture, rest)
@@ -90,7 +90,7 @@ def _add_stacks(capture: JobCapture, files: list[Path]) -> None:
     if not files:
         return
     try:
-        stacks = pyspy_text.read_files(files)
+        stacks = pyspy_ranks.read_files(files)
     except BadInput as error:
         capture.notes.append(f"skipped: {error}")
         return

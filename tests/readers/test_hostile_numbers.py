@@ -29,6 +29,7 @@ from hangdoctor.readers import (
     discover,
     offline,
     pyspy,
+    pyspy_ranks,
     pyspy_text,
     ras,
     safe_pickle,
@@ -260,7 +261,9 @@ def test_files_of_holes_and_fifos_are_not_read(tmp_path: Path) -> None:
     for name in ("n1-3.blackbox", "trace-n1.out", "manifest.json"):
         os.mkfifo(tmp_path / name)
     assert "no regular file" in confined(lambda: blackbox.read_box(tmp_path / "n1-3.blackbox"))
-    assert "no regular file" in confined(lambda: pyspy_text.read_files([tmp_path / "trace-n1.out"]))
+    assert "no regular file" in confined(
+        lambda: pyspy_ranks.read_files([tmp_path / "trace-n1.out"])
+    )
     assert "no regular file" in confined(lambda: bundle.load(tmp_path))
 
 
@@ -334,7 +337,7 @@ def test_long_command_lines_take_no_time(tmp_path: Path) -> None:
             for n in range(8)
         )
     )
-    assert confined(lambda: len(pyspy_text.read_files([path]).ranks()), seconds=3) == "read: 8"
+    assert confined(lambda: len(pyspy_ranks.read_files([path]).ranks()), seconds=3) == "read: 8"
 
 
 @pytest.mark.parametrize("line", LINES.values(), ids=LINES)
