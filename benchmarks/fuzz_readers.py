@@ -1,7 +1,9 @@
-"""Every reader of something that another program, user or machine has made, with what it is tried on.
+"""Every reader of something that another program, user or machine has made, with what it is tried
+on.
 
-A `Target` makes its case from a seed and a generator of chance, and reads it. The case is bytes: what failed can be saved and
-read again. An error of `hangdoctor.errors` is the right answer to nonsense; any other exception is a defect.
+A `Target` makes its case from a seed and a generator of chance, and reads it. The case is bytes:
+what failed can be saved and read again. An error of `hangdoctor.errors` is the right answer to
+nonsense; any other exception is a defect.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What the mutations start from: the files under tests/data, and what the writers of this project make."""
+"""What the mutations start from: the files under tests/data, and what the writers of this project
+make.
+"""
 
 from __future__ import annotations
 

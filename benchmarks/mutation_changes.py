@@ -1,4 +1,6 @@
-"""The small changes that a test should notice: each is a text in place of another one in a module's source."""
+"""The small changes that a test should notice: each is a text in place of another one in a module's
+source.
+"""
 
 from __future__ import annotations
 

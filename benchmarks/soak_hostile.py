@@ -1,7 +1,8 @@
 """Hostile messages to a real collector with a real agent beside: who gets in, what is lost.
 
-With the job's keys (a rank's code could read them): noise, cut messages, wrong versions, other nodes' names, claims without bound, reports
-that nobody announced. Without them: a stranger's key, no key, and bytes that are no ZeroMQ at all.
+With the job's keys (a rank's code could read them): noise, cut messages, wrong versions, other
+nodes' names, claims without bound, reports that nobody announced. Without them: a stranger's key,
+no key, and bytes that are no ZeroMQ at all.
 """
 
 from __future__ import annotations
@@ -195,7 +196,9 @@ def _dealer(folder: Path, own: bool, name: bytes) -> Any:
 
 
 def _raw(folder: Path, chance: random.Random) -> int:
-    """Ten connections with bytes that are no ZeroMQ, or half a greeting; an answer beyond the greeting would be one too many."""
+    """Ten connections with bytes that are no ZeroMQ, or half a greeting; an answer beyond the
+    greeting would be one too many.
+    """
     port = int(address.published(folder).rpartition(":")[2])
     answered = 0
     for _ in range(_EACH):
@@ -236,17 +239,23 @@ def _honest_hello(folder: Path) -> float:
 def _noise(chance: random.Random) -> list[bytes]:
     """One message that no agent sends."""
     report = msg.encode(msg.Report(1, 1, 0.0, [msg.RankNow(0, iteration=3)]))[1]
-    return chance.choice((
-        lambda: [chance.randbytes(chance.randrange(300))],
-        lambda: [msg.PROTOCOL, chance.randbytes(chance.randrange(2000))],
-        lambda: [b"hangdoctor/%d" % chance.randrange(2, 99), report],
-        lambda: [msg.PROTOCOL, report[: chance.randrange(len(report))]],
-        lambda: [msg.PROTOCOL, report],
-        lambda: msg.encode(msg.Hello(f"liar{chance.random()}"[:40], "honest", "slurm:9", 1 << 40)),
-        lambda: [msg.PROTOCOL, b"\x91" * 50_000],
-        lambda: [msg.PROTOCOL, b"\xdd\xff\xff\xff\xff" + bytes(100)],
-        lambda: msg.encode(msg.Captured(f"c-{chance.randrange(9)}", chance.randbytes(5000))),
-        lambda: msg.encode(msg.Relayed(1, 1, [msg.NodeNews("honest", ranks=[msg.RankNow(0, over=True)])])),
-        lambda: msg.encode(msg.Bye("as if I were honest")),
-        lambda: [msg.PROTOCOL] * chance.randrange(3, 50),
-    ))()  # fmt: skip
+    return chance.choice(
+        (
+            lambda: [chance.randbytes(chance.randrange(300))],
+            lambda: [msg.PROTOCOL, chance.randbytes(chance.randrange(2000))],
+            lambda: [b"hangdoctor/%d" % chance.randrange(2, 99), report],
+            lambda: [msg.PROTOCOL, report[: chance.randrange(len(report))]],
+            lambda: [msg.PROTOCOL, report],
+            lambda: msg.encode(
+                msg.Hello(f"liar{chance.random()}"[:40], "honest", "slurm:9", 1 << 40)
+            ),
+            lambda: [msg.PROTOCOL, b"\x91" * 50_000],
+            lambda: [msg.PROTOCOL, b"\xdd\xff\xff\xff\xff" + bytes(100)],
+            lambda: msg.encode(msg.Captured(f"c-{chance.randrange(9)}", chance.randbytes(5000))),
+            lambda: msg.encode(
+                msg.Relayed(1, 1, [msg.NodeNews("honest", ranks=[msg.RankNow(0, over=True)])])
+            ),
+            lambda: msg.encode(msg.Bye("as if I were honest")),
+            lambda: [msg.PROTOCOL] * chance.randrange(3, 50),
+        )
+    )()

@@ -14,7 +14,8 @@
     |-- CollectorError              the collector or an agent cannot start or go on
     `-- Cancelled                   exit code 130: Ctrl-C
 
-There is one `except HangdoctorError`, in `hangdoctor.cli.main`. `OutputClosed` stands beside the tree: it is no failure.
+There is one `except HangdoctorError`, in `hangdoctor.cli.main`. `OutputClosed` stands beside the
+tree: it is no failure.
 """
 
 from __future__ import annotations

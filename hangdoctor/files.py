@@ -1,4 +1,6 @@
-"""Reads files that another user may have put there: regular ones, of a bounded size, and whose they are."""
+"""Reads files that another user may have put there: regular ones, of a bounded size, and whose they
+are.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def open_regular(
 
 
 def is_of(uid: int, owners: Collection[int]) -> bool:
-    """Whether a file of `uid` can be one of these users': root's can, since nobody else has made it."""
+    """Whether a file of `uid` can be one of these users': root's can, since nobody else has made
+    it.
+    """
     return uid in owners or uid == _ROOT
 
 
@@ -91,7 +95,9 @@ def free_memory() -> int:
 
 
 def users_of(pid: int) -> frozenset[int]:
-    """The users that a process runs as: real, effective, saved, and for files; none where it is gone."""
+    """The users that a process runs as: real, effective, saved, and for files; none where it is
+    gone.
+    """
     try:
         lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
     except OSError:
@@ -101,9 +107,11 @@ def users_of(pid: int) -> frozenset[int]:
 
 
 def of_one_user(folder: Path, files: Sequence[Path]) -> tuple[list[Path], list[str]]:
-    """(the files of one user, a note on those of others): in a folder that all may write to, anybody can add to a job's dumps.
+    """(the files of one user, a note on those of others): in a folder that all may write to,
+    anybody can add to a job's dumps.
 
-    The user's own where there are some, else those of the user with the most; the folder's owner and root are believed anywhere.
+    The user's own where there are some, else those of the user with the most; the folder's owner
+    and root are believed anywhere.
     """
     try:
         shared = folder.stat()

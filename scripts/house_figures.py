@@ -1,7 +1,8 @@
-"""Figures of how the code reads: `scripts/house_figures.py [TREE]`, one row per top-level package, and all of them.
+"""Figures of how the code reads: `scripts/house_figures.py [TREE]`, one row per top-level package,
+and all of them.
 
-They are a symptom, not a limit. Near them: pystack, memray, httpx and gcm have 5.2 to 6.2 tokens in a line
-of code, at most 1 % of lines over 100 columns, and 2 to 4 % of functions over complexity 10.
+They are a symptom, not a limit. Near them: pystack, memray, httpx and gcm have 5.2 to 6.2 tokens in
+a line of code, at most 1 % of lines over 100 columns, and 2 to 4 % of functions over complexity 10.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ def figures(source: str) -> Counter[str]:
 
 
 def complexity(function: ast.AST) -> int:
-    """McCabe's number with every condition counted, `and`, `or` and comprehensions included, as radon counts.
+    """McCabe's number with every condition counted, `and`, `or` and comprehensions included, as
+    radon counts.
 
     What an inner function decides is the inner function's.
     """
@@ -127,7 +129,9 @@ def _nested_conditionals(tree: ast.AST) -> Iterator[ast.IfExp]:
 
 
 def _public_functions(tree: ast.Module | ast.ClassDef) -> Iterator[ast.AST]:
-    """Functions and methods without `_` in front, those of private classes and inner functions left out."""
+    """Functions and methods without `_` in front, those of private classes and inner functions left
+    out.
+    """
     for node in tree.body:
         name = getattr(node, "name", "_")
         if name.startswith("_"):
@@ -139,7 +143,9 @@ def _public_functions(tree: ast.Module | ast.ClassDef) -> Iterator[ast.AST]:
 
 
 def packages(tree: Path) -> dict[str, list[Path]]:
-    """The Python files of a working tree by package: those of `hangdoctor` one by one, other folders whole."""
+    """The Python files of a working tree by package: those of `hangdoctor` one by one, other
+    folders whole.
+    """
     found: dict[str, list[Path]] = {}
     for top in ("hangdoctor", "agents", "train", "benchmarks", "scripts", "tests"):
         for file in sorted((tree / top).rglob("*.py")):

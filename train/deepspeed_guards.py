@@ -1,8 +1,11 @@
-"""What DeepSpeed 0.19.8 does wrong or slowly, and the way round each. Nothing else in `train` works around it.
+"""What DeepSpeed 0.19.8 does wrong or slowly, and the way round each.
 
-Three moments: `prepare` before anything of DeepSpeed runs, `engine_config` for what its configuration
-must say, `check_engine` for what the finished engine must look like. A newer DeepSpeed is refused until
-somebody has compared its losses and gradient norms with the reference (`python -m benchmarks.trainer_parity`).
+Nothing else in `train` works around it.
+
+Three moments: `prepare` before anything of DeepSpeed runs, `engine_config` for what its
+configuration must say, `check_engine` for what the finished engine must look like. A newer
+DeepSpeed is refused until somebody has compared its losses and gradient norms with the reference
+(`python -m benchmarks.trainer_parity`).
 """
 
 from __future__ import annotations
@@ -69,10 +72,13 @@ def engine_config(config: Config, batch_size: int) -> dict[str, Any]:
         "train_micro_batch_size_per_gpu": t.micro_batch,
         "gradient_clipping": t.clip_grad if own_clipping_unneeded(config) else 0.0,
         "zero_optimization": {"stage": config.parallel.zero_stage},
-        "zero_allow_untested_optimizer": True,  # torch's fused AdamW; its own would compile for a minute
-        # Partitioned sends assume whole sequences: with sequence parallelism the loss is wrong, silently.
+        # Torch's fused AdamW; its own would compile for a minute.
+        "zero_allow_untested_optimizer": True,
+        # Partitioned sends assume whole sequences: with sequence parallelism the loss is wrong,
+        # silently.
         "pipeline": {"pipe_partitioned": False, "grad_partitioned": False, "use_reentrant": False},
-        # Asserts on timers that exist on the last stage only; the trainer has its own timers and FLOP count.
+        # Asserts on timers that exist on the last stage only; the trainer has its own timers and
+        # FLOP count.
         "wall_clock_breakdown": False,
         "flops_profiler": {"enabled": False},
         "steps_per_print": 2**31,
@@ -95,12 +101,16 @@ def engine_config(config: Config, batch_size: int) -> dict[str, Any]:
 
 
 def own_clipping_unneeded(config: Config) -> bool:
-    """ZeRO-0 in fp32 clips each stage by its own norm, tied and replicated weights counted twice: the trainer clips."""
+    """ZeRO-0 in fp32 clips each stage by its own norm, tied and replicated weights counted twice:
+    the trainer clips.
+    """
     return config.parallel.zero_stage == 1 or config.train.precision != "fp32"
 
 
 def set_group_timeout(seconds: float) -> None:
-    """Give every group that DeepSpeed makes the job's time limit; it passes none, and gets 30 minutes."""
+    """Give every group that DeepSpeed makes the job's time limit; it passes none, and gets 30
+    minutes.
+    """
     from datetime import timedelta
 
     import torch.distributed as dist
@@ -121,7 +131,9 @@ def set_group_timeout(seconds: float) -> None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep DeepSpeed's prints (topology, stages, timers) off stdout: the trainer prints its own summary."""
+    """Keep DeepSpeed's prints (topology, stages, timers) off stdout: the trainer prints its own
+    summary.
+    """
     with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
         yield
 
@@ -177,9 +189,11 @@ def check_engine(engine: Any, config: Config) -> None:
 
 
 def norm_in_one_reduction(optimizer: Any) -> None:
-    """ZeRO-1 reduces the norm over all stages once a parameter group, and a stage without vectors has a group less.
+    """ZeRO-1 reduces the norm over all stages once a parameter group, and a stage without vectors
+    has a group less.
 
-    The last of four stages may hold the output projection alone: the ranks would wait for each other in the first step.
+    The last of four stages may hold the output projection alone: the ranks would wait for each
+    other in the first step.
     """
     from deepspeed.runtime.utils import combine_grad_norm_groups
 
@@ -200,7 +214,9 @@ def norm_in_one_reduction(optimizer: Any) -> None:
 
 
 def allow_ranks_without_slices() -> None:
-    """With Ulysses the ranks beyond the first hold no weight slice of their own, and the bf16 norm fails on an empty list."""
+    """With Ulysses the ranks beyond the first hold no weight slice of their own, and the bf16 norm
+    fails on an empty list.
+    """
     import torch
     from deepspeed.accelerator import get_accelerator
     from deepspeed.runtime import bf16_optimizer

@@ -68,8 +68,8 @@ class Timers:
 def parameter_groups(module: torch.nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     """Matrices decay, vectors do not: a norm or bias is told by its shape, never by its class.
 
-    A class test missed every LayerNorm that was not the one class asked for; the embedding's norm was
-    decayed, and training jumped at each restart.
+    A class test missed every LayerNorm that was not the one class asked for; the embedding's norm
+    was decayed, and training jumped at each restart.
     """
     decayed = [p for p in module.parameters() if p.requires_grad and p.dim() >= 2]
     rest = [p for p in module.parameters() if p.requires_grad and p.dim() < 2]
@@ -96,7 +96,8 @@ def build_engine(config: Config, topology: Topology, context: ModelContext, batc
             topology=PipeModelDataParallelTopology(num_pp=p.pp, num_mp=p.tp, num_dp=p.dp),
             loss_fn=Loss(context),
             partition_method=p.partition,
-            activation_checkpoint_interval=0,  # layers recompute themselves, see RandomState.recompute
+            # Layers recompute themselves, see RandomState.recompute.
+            activation_checkpoint_interval=0,
         )
         deepspeed_guards.repair_grid(module.mpu())
         module.universal_checkpoint_info = universal_info(
@@ -121,7 +122,9 @@ def build_engine(config: Config, topology: Topology, context: ModelContext, batc
 
 @contextmanager
 def _beside_the_step(engine: Any) -> Iterator[None]:
-    """Forward passes of an evaluation: they are none of the next step's, neither in its timers nor in its micro-batches."""
+    """Forward passes of an evaluation: they are none of the next step's, neither in its timers nor
+    in its micro-batches.
+    """
     enabled, engine.timed.enabled = engine.timed.enabled, False
     try:
         yield
@@ -209,7 +212,9 @@ def gradient(engine: Any, parameter: torch.nn.Parameter) -> torch.Tensor | None:
 def reduce_partial_gradients(
     engine: Any, parameters: Iterable[torch.nn.Parameter], topology: Topology
 ) -> None:
-    """Sum over the tensor parallel ranks what each computed from its part of the sequence, in one message."""
+    """Sum over the tensor parallel ranks what each computed from its part of the sequence, in one
+    message.
+    """
     grads = [g for g in (gradient(engine, p) for p in parameters) if g is not None]
     if not grads:
         return
@@ -220,7 +225,9 @@ def reduce_partial_gradients(
 
 
 def clip_gradients(engine: Any, limit: float) -> None:
-    """Global norm over tensor and pipeline ranks, each weight counted once; scales the gradients down to `limit`."""
+    """Global norm over tensor and pipeline ranks, each weight counted once; scales the gradients
+    down to `limit`.
+    """
     grid, grads, counted = engine.grid, [], []
     for p in engine.module.parameters():
         if p.grad is None:

@@ -13,7 +13,9 @@ _NOTHING = nullcontext()
 
 
 def phase(name: str) -> AbstractContextManager[Any]:
-    """Mark what the rank is doing: data, forward, backward, reduce, pipeline, optimizer, checkpoint, evaluate."""
+    """Mark what the rank is doing: data, forward, backward, reduce, pipeline, optimizer,
+    checkpoint, evaluate.
+    """
     return _NOTHING if _probe is None else _probe.phase(name)
 
 

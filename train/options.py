@@ -1,4 +1,5 @@
-"""Options as typed dataclasses: one declaration gives the YAML key, the flag, its help line and its check.
+"""Options as typed dataclasses: one declaration gives the YAML key, the flag, its help line and its
+check.
 
 A section is a dataclass whose fields are made by `option`. `parse` turns a YAML mapping and a
 command line into sections; whatever it does not know it refuses, with the nearest name it knows.
@@ -25,7 +26,10 @@ def option(
     high: float | None = None,
     choices: Sequence = (),
 ) -> Any:
-    """A dataclass field with what --help and the range check need. `low` and `high` are inclusive."""
+    """A dataclass field with what --help and the range check need.
+
+    `low` and `high` are inclusive.
+    """
     meta = {"help": help, "unit": unit, "low": low, "high": high, "choices": tuple(choices)}
     return dataclasses.field(default=default, metadata=meta)
 

@@ -67,7 +67,8 @@ class RandomState:
         self._tensor = state["tensor_parallel"].clone()
 
     def recompute(self, function: Callable[..., Any], *inputs: torch.Tensor) -> Any:
-        """Activation checkpointing: run `function` now and again in the backward pass, with the same dropout.
+        """Activation checkpointing: run `function` now and again in the backward pass, with the
+        same dropout.
 
         torch keeps the default stream; the second stream is kept here.
         """

@@ -33,7 +33,9 @@ class LearningRate:
 
 @dataclass(frozen=True)
 class BatchSize:
-    """Global batch size: from `start` in steps of `increment`, evenly over `ramp_samples`, then `final`."""
+    """Global batch size: from `start` in steps of `increment`, evenly over `ramp_samples`, then
+    `final`.
+    """
 
     final: int
     start: int = 0

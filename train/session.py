@@ -59,7 +59,8 @@ def run(config: Config, launch: Launch) -> int:
 
 
 def check_data(config: Config, rank: int) -> None:
-    """Open what this rank will read: too little validation text would else end the training at its first evaluation.
+    """Open what this rank will read: too little validation text would else end the training at its
+    first evaluation.
 
     Raises:
         ConfigError: no such tokenizer or data, or not one whole sample in it.

@@ -1,4 +1,6 @@
-"""Where a training stands: counts only, so that a checkpoint can hold it and a resumed run can check it."""
+"""Where a training stands: counts only, so that a checkpoint can hold it and a resumed run can
+check it.
+"""
 
 from __future__ import annotations
 

@@ -14,9 +14,15 @@ from .score import Result, Said, Tally
 from .simulated import Size
 
 TARGETS = {
-    "black box": 0.95, "dumps only": 0.95, "two captures": 0.95, "dump files": 0.95, "stacks only": 0.80, "stacks only, no probe": 0.80,
-    "two captures, 10% silent": 0.90, "dump files, 10% silent": 0.90,
-}  # fmt: skip
+    "black box": 0.95,
+    "dumps only": 0.95,
+    "two captures": 0.95,
+    "dump files": 0.95,
+    "stacks only": 0.80,
+    "stacks only, no probe": 0.80,
+    "two captures, 10% silent": 0.90,
+    "dump files, 10% silent": 0.90,
+}
 
 
 @dataclass

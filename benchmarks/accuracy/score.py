@@ -1,7 +1,8 @@
 """What counts as right: one verdict against one truth.
 
-exact    the ranks of all causes together are the culprits, or one of the sets that the evidence cannot tell from them
-victim   a rank is named that is in no such set, nor in a wider one that holds the culprit and that this evidence cannot
+exact    the ranks of all causes together are the culprits, or one of the sets that the evidence
+cannot tell from them victim   a rank is named that is in no such set, nor in a wider one that holds
+the culprit and that this evidence cannot
          narrow: it merely waits
 kind     every cause bears a name that fits the fault
 status   hang for a hang; for a job that is none, anything but hang
@@ -90,9 +91,11 @@ def judge(result: Result, diagnosis: Diagnosis, truth: Expected) -> Result:
 
 
 def is_right(cause: Cause, truth: Expected) -> bool:
-    """Whether a cause holds by itself: its kind, and no rank in it that the evidence shows to be innocent.
+    """Whether a cause holds by itself: its kind, and no rank in it that the evidence shows to be
+    innocent.
 
-    A cause that names two sides, one of which it says to be at fault, holds where the culprit is one of them.
+    A cause that names two sides, one of which it says to be at fault, holds where the culprit is
+    one of them.
     """
     ranks = set(cause.ranks)
     if not truth.hang:

@@ -1,10 +1,13 @@
-"""Simulated agents over real sockets on one machine, 8 ranks each, against a real collector process with its keys.
+"""Simulated agents over real sockets on one machine, 8 ranks each, against a real collector process
+with its keys.
 
-Every agent reports each second; then one rank stands still and all reports stop changing. Measured, from the collector's
-first request for a capture on: seconds until every node has answered and until the verdict is saved, bytes of the captures
-for each rank, processor time and memory of the collector. The simulated agents share the machine with it; their own processor
-time between trigger and verdict stands beside the collector's. `python -m benchmarks.collector_scale --nodes 128 512 2048`; with
-`--relays 8` the agents report to so many collectors below the first, and the busiest of these is measured, too.
+Every agent reports each second; then one rank stands still and all reports stop changing. Measured,
+from the collector's first request for a capture on: seconds until every node has answered and until
+the verdict is saved, bytes of the captures for each rank, processor time and memory of the
+collector. The simulated agents share the machine with it; their own processor time between trigger
+and verdict stands beside the collector's. `python -m benchmarks.collector_scale --nodes 128 512
+2048`; with `--relays 8` the agents report to so many collectors below the first, and the busiest of
+these is measured, too.
 """
 
 from __future__ import annotations
@@ -58,9 +61,14 @@ def main() -> None:
 
 
 def stack(stuck: bool) -> list[Frame]:
-    top = [Frame("read_batch", "/job/data.py", 41)] if stuck else [
-        Frame("all_reduce", "/env/torch/distributed/distributed_c10d.py", 2991), Frame("wrapper", "/env/torch/distributed/c10d_logger.py", 83),
-    ]  # fmt: skip
+    top = (
+        [Frame("read_batch", "/job/data.py", 41)]
+        if stuck
+        else [
+            Frame("all_reduce", "/env/torch/distributed/distributed_c10d.py", 2991),
+            Frame("wrapper", "/env/torch/distributed/c10d_logger.py", 83),
+        ]
+    )
     return (
         top
         + [Frame(f"level_{i}", f"/job/model_{i % 5}.py", 10 * i) for i in range(18)]
@@ -69,7 +77,9 @@ def stack(stuck: bool) -> list[Frame]:
 
 
 def operations(rank: int, layout: Layout, stuck: bool) -> RankOps:
-    """The same history on all ranks, at times of each one's own; the stuck one has not entered the last operation."""
+    """The same history on all ranks, at times of each one's own; the stuck one has not entered the
+    last operation.
+    """
     chance = random.Random(rank)
     groups = [
         Group(group_uid(m), m, axis)
@@ -83,10 +93,21 @@ def operations(rank: int, layout: Layout, stuck: bool) -> RankOps:
             break
         group, begin = groups[2 if last else i % 2], 1000.0 + i * 0.01 + 0.005 * chance.random()
         found.append(
-            Operation(group.uid, i // 2 + 1, "all_reduce", "entered" if last else "done", "sum", shapes="[4096, 1024]", dtype="bfloat16",
-                      site="train_step (train.py:77)", thread=rank + 100, entered_s=begin, left_s=0.0 if last else begin + 0.004 * chance.random(),
-                      iteration=i // 10)
-        )  # fmt: skip
+            Operation(
+                group.uid,
+                i // 2 + 1,
+                "all_reduce",
+                "entered" if last else "done",
+                "sum",
+                shapes="[4096, 1024]",
+                dtype="bfloat16",
+                site="train_step (train.py:77)",
+                thread=rank + 100,
+                entered_s=begin,
+                left_s=0.0 if last else begin + 0.004 * chance.random(),
+                iteration=i // 10,
+            )
+        )
     return RankOps(
         rank,
         layout.world_size,
@@ -132,9 +153,18 @@ def capture(node: int, layout: Layout) -> NodeCapture:
             samples.append(ProcessSample(at, "S", 100.0, threads=threads))
         ops = operations(rank, layout, stuck)
         ranks.append(
-            RankCapture(pid=rank + 100, argv=["python", "train.py"], samples=samples, rank=rank, world_size=layout.world_size,
-                        local_rank=rank % RANKS, local_world_size=RANKS, ops=ops, ops_before=ops)
-        )  # fmt: skip
+            RankCapture(
+                pid=rank + 100,
+                argv=["python", "train.py"],
+                samples=samples,
+                rank=rank,
+                world_size=layout.world_size,
+                local_rank=rank % RANKS,
+                local_world_size=RANKS,
+                ops=ops,
+                ops_before=ops,
+            )
+        )
     return NodeCapture(f"n{node}", "slurm:1.0", ranks, layout)
 
 
@@ -223,10 +253,22 @@ class Fleet:
         while True:
             if self.welcome >= self.nodes:
                 seq += 1
-                news = [] if self.stalled_at else [
-                    msg.RankNow(r, idle_s=0.1, iteration=seq, op="all_reduce", seq=seq, inside=True, box=True)
-                    for r in range(node * RANKS, (node + 1) * RANKS)
-                ]  # fmt: skip
+                news = (
+                    []
+                    if self.stalled_at
+                    else [
+                        msg.RankNow(
+                            r,
+                            idle_s=0.1,
+                            iteration=seq,
+                            op="all_reduce",
+                            seq=seq,
+                            inside=True,
+                            box=True,
+                        )
+                        for r in range(node * RANKS, (node + 1) * RANKS)
+                    ]
+                )
                 await socket.send_multipart(msg.encode(msg.Report(seq, 1, time.time(), news)))
             await asyncio.sleep(2.0 if self.stalled_at else 1.0)
 
@@ -269,7 +311,9 @@ def start(folder: Path, log_name: str, *more: str) -> subprocess.Popen[bytes]:
 
 
 def of_relays(relays: list[psutil.Process], before: list[float]) -> str:
-    """The most that any collector below the first needed: processor seconds from trigger to verdict, memory."""
+    """The most that any collector below the first needed: processor seconds from trigger to
+    verdict, memory.
+    """
     if not relays:
         return ""
     spent = max(sum(p.cpu_times()[:2]) - b for p, b in zip(relays, before, strict=True))

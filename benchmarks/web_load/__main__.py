@@ -1,9 +1,12 @@
-"""200 readers of the page and 2,000 simulated agents at once, against one real collector: `python -m benchmarks.web_load`.
+"""200 readers of the page and 2,000 simulated agents at once, against one real collector: `python
+-m benchmarks.web_load`.
 
-The agents (8 ranks each, every rank in an operation, phase and iteration of its own, reports each second) run in this process, the
-readers, the prober and Chromium in others; all share the machine with the collector. Measured without and with readers: processor time of
-the collector, and its answer time to an agent's hello, which waits for nothing else. Of the readers: frames, bytes, and whether
-those that take nothing are cut off. Then first paint of the page in Chromium, and a capture of all ranks asked for by the API.
+The agents (8 ranks each, every rank in an operation, phase and iteration of its own, reports each
+second) run in this process, the readers, the prober and Chromium in others; all share the machine
+with the collector. Measured without and with readers: processor time of the collector, and its
+answer time to an agent's hello, which waits for nothing else. Of the readers: frames, bytes, and
+whether those that take nothing are cut off. Then first paint of the page in Chromium, and a capture
+of all ranks asked for by the API.
 """
 
 from __future__ import annotations
@@ -68,7 +71,8 @@ def place(folder: Path) -> Published:
     return found
 
 
-# --------------------------------------------------------------------------- the others, each a process
+# --------------------------------------------------------------------------- the others, each a
+# process
 
 
 async def readers(folder: Path, count: int, seconds: float) -> None:
@@ -79,7 +83,9 @@ async def readers(folder: Path, count: int, seconds: float) -> None:
     ).encode()
 
     async def one(unpack: bool) -> tuple[int, int, int]:
-        """(frames, bytes on the way, bytes of text); only some unpack, or this process would take what the others measure."""
+        """(frames, bytes on the way, bytes of text); only some unpack, or this process would take
+        what the others measure.
+        """
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(ask)
         await reader.readuntil(b"\r\n\r\n")
@@ -161,7 +167,9 @@ def browser(folder: Path) -> None:
 
 
 def log_in(driver: Any, told: Published) -> None:
-    """Until the page is open: leaving before the answer to the form has come would leave without the session, for the form again."""
+    """Until the page is open: leaving before the answer to the form has come would leave without
+    the session, for the form again.
+    """
     driver.get(told.address + "/login")
     driver.find_element("id", "token").send_keys(told.token)
     driver.find_element("css selector", "form button").click()
@@ -198,18 +206,33 @@ def state_of(driver: Any) -> str:
 async def role(name: str, folder: Path, flags: argparse.Namespace) -> Any:
     """Run one of the above beside us; what it printed."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "benchmarks.web_load", "--role", name, "--folder", str(folder), "--readers", str(flags.readers), "--seconds",
-        str(flags.seconds), stdout=asyncio.subprocess.PIPE, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+        sys.executable,
+        "-m",
+        "benchmarks.web_load",
+        "--role",
+        name,
+        "--folder",
+        str(folder),
+        "--readers",
+        str(flags.readers),
+        "--seconds",
+        str(flags.seconds),
+        stdout=asyncio.subprocess.PIPE,
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
     said, _ = await process.communicate()
     return json.loads(said) if said else None
 
 
-# --------------------------------------------------------------------------- the agents, and the measurement
+# --------------------------------------------------------------------------- the agents, and the
+# measurement
 
 
 class Motley(Fleet):
-    """Agents whose ranks are all in different places: the most that a frame of the page can have to say."""
+    """Agents whose ranks are all in different places: the most that a frame of the page can have to
+    say.
+    """
 
     async def report(self, socket: Any, node: int) -> None:
         rng, seq = random.Random(node), 0
@@ -217,12 +240,24 @@ class Motley(Fleet):
         while True:
             if self.welcome >= self.nodes:
                 seq += 1
-                news = [] if self.stalled_at else [
-                    msg.RankNow(r, idle_s=0.1 if rng.random() < 0.95 else rng.uniform(4, 30), iteration=seq - rng.randrange(3),
-                                phase=f"phase{rng.randrange(6)}", op=f"op{rng.randrange(12)}", seq=seq, inside=rng.random() < 0.7, box=True,
-                                waits=rng.randrange(90))
-                    for r in range(node * RANKS, (node + 1) * RANKS)
-                ]  # fmt: skip
+                news = (
+                    []
+                    if self.stalled_at
+                    else [
+                        msg.RankNow(
+                            r,
+                            idle_s=0.1 if rng.random() < 0.95 else rng.uniform(4, 30),
+                            iteration=seq - rng.randrange(3),
+                            phase=f"phase{rng.randrange(6)}",
+                            op=f"op{rng.randrange(12)}",
+                            seq=seq,
+                            inside=rng.random() < 0.7,
+                            box=True,
+                            waits=rng.randrange(90),
+                        )
+                        for r in range(node * RANKS, (node + 1) * RANKS)
+                    ]
+                )
                 await socket.send_multipart(msg.encode(msg.Report(seq, 1, time.time(), news)))
             await asyncio.sleep(1.0)
 
@@ -230,9 +265,24 @@ class Motley(Fleet):
 async def measure(folder: Path, flags: argparse.Namespace) -> None:
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "hangdoctor", "collect", "--folder", str(folder), "--bind", "tcp://127.0.0.1:*", "--capture-timeout",
-             "60", "--web", "127.0.0.1:0"], stderr=log, env=os.environ | {"PYTHONPATH": str(ROOT)}, cwd=ROOT,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-m",
+                "hangdoctor",
+                "collect",
+                "--folder",
+                str(folder),
+                "--bind",
+                "tcp://127.0.0.1:*",
+                "--capture-timeout",
+                "60",
+                "--web",
+                "127.0.0.1:0",
+            ],
+            stderr=log,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            cwd=ROOT,
+        )
     try:
         while published(folder) is None or not address.published(folder):
             await asyncio.sleep(0.1)

@@ -155,7 +155,8 @@ def _holds_lock(view: RankView) -> bool:
 
 
 def forked_with_lock(view: RankView) -> Process | None:
-    """The child, forked without exec, whose only Python thread waits for a lock that no thread in it
+    """The child, forked without exec, whose only Python thread waits for a lock that no thread in
+    it
     can release.
     """
     if view.place.communicates:

@@ -1,4 +1,6 @@
-"""What every launcher does: answer with the captures of all nodes, and name the nodes that did not answer."""
+"""What every launcher does: answer with the captures of all nodes, and name the nodes that did not
+answer.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""From what came back to one capture: reports joined, and silence put into words with the ranks behind it."""
+"""From what came back to one capture: reports joined, and silence put into words with the ranks
+behind it.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ _NOISE = re.compile(
 
 
 def agent_command(options: CaptureOptions, python: str = "") -> list[str]:
-    """The one-shot agent as a command that needs no login-shell set-up: by path, with this package on its path."""
+    """The one-shot agent as a command that needs no login-shell set-up: by path, with this package
+    on its path.
+    """
     return [
         *_agent(python),
         "--once",
@@ -63,7 +67,8 @@ def _agent(python: str) -> list[str]:
 
 def own_command(words: Sequence[str], python: str = "") -> list[str]:
     """``hangdoctor WORDS`` on a node; another `python` brings its own hangdoctor."""
-    # Whatever the training's environment starts in every Python (a probe, too) must stay away from the agent.
+    # Whatever the training's environment starts in every Python (a probe, too) must stay away from
+    # the agent.
     settings = ["HANGDOCTOR_DISABLE=1"]
     if not python:
         inherited = [p for p in os.environ.get("PYTHONPATH", "").split(":") if p]
@@ -72,7 +77,9 @@ def own_command(words: Sequence[str], python: str = "") -> list[str]:
 
 
 def shell_command(argv: Sequence[str]) -> str:
-    """The command for a remote login shell, whichever it is; away from a home folder that may not answer."""
+    """The command for a remote login shell, whichever it is; away from a home folder that may not
+    answer.
+    """
     return "cd /; exec " + shlex.join(argv)
 
 
@@ -94,7 +101,9 @@ class Gathered(msgspec.Struct):
 
 
 def sort_out(outcomes: Sequence[Outcome]) -> Gathered:
-    """Unpack every report; a report counts when its end marker came and its checksum fits, whatever the exit code."""
+    """Unpack every report; a report counts when its end marker came and its checksum fits, whatever
+    the exit code.
+    """
     gathered = Gathered()
     for outcome in outcomes:
         try:
@@ -137,7 +146,9 @@ def _in_order(line: str, first: str, then: Sequence[str]) -> bool:
 
 
 def why_silent(outcome: Outcome, damaged: str, waited_s: float, state: str = "") -> str:
-    """Why a node did not report, for a person: what happened, and what the scheduler knows about the node."""
+    """Why a node did not report, for a person: what happened, and what the scheduler knows about
+    the node.
+    """
     said = last_words(outcome.errors)
     if damaged:
         why = damaged
@@ -179,7 +190,8 @@ def join(
     reported = {node: sorted(r.rank for r in captures[node].ranks) for node in captures}
     silent_nodes = [n for n in order if n in gathered.silent]
     empty_nodes = [n for n in order if n in gathered.empty]
-    # A node that answered without a rank has lost its own, or never had one: the first where the numbers fit it.
+    # A node that answered without a rank has lost its own, or never had one: the first where the
+    # numbers fit it.
     behind = ranks_behind(order, reported, silent_nodes + empty_nodes, world) or ranks_behind(
         order, reported, silent_nodes, world
     )
@@ -187,10 +199,14 @@ def join(
     silent = [SilentNode(n, whys[n], behind.get(n, [])) for n in order if n in gathered.silent]
     keys = Counter(c.job for c in captures.values())
     return JobCapture(
-        job=job or (keys.most_common(1)[0][0] if keys else "unknown"), nodes=nodes,
-        silent=_merge_unplaced(silent, behind, reported, world), world_size=world,
-        layout=next((c.layout for c in captures.values() if c.layout), None), settle_s=options.settle_s, notes=notes,
-    )  # fmt: skip
+        job=job or (keys.most_common(1)[0][0] if keys else "unknown"),
+        nodes=nodes,
+        silent=_merge_unplaced(silent, behind, reported, world),
+        world_size=world,
+        layout=next((c.layout for c in captures.values() if c.layout), None),
+        settle_s=options.settle_s,
+        notes=notes,
+    )
 
 
 def _refuse_nothing(gathered: Gathered, order: Sequence[str]) -> None:
@@ -248,9 +264,10 @@ def ranks_behind(
 ) -> dict[str, list[int]]:
     """The ranks of each node in `unasked`, as far as they can be told.
 
-    What nobody reported belongs to the one node that did not answer. Behind several, the numbering is
-    taken for Slurm's and mpiexec's block distribution (rank // ranks per node), else for the cyclic one
-    (rank % nodes), where the nodes that did report fit it. https://slurm.schedmd.com/srun.html, --distribution
+    What nobody reported belongs to the one node that did not answer. Behind several, the numbering
+    is taken for Slurm's and mpiexec's block distribution (rank // ranks per node), else for the
+    cyclic one (rank % nodes), where the nodes that did report fit it.
+    https://slurm.schedmd.com/srun.html, --distribution
     """
     seen = {r for ranks in reported.values() for r in ranks}
     lost = [r for r in range(world) if r not in seen]
@@ -301,7 +318,9 @@ def _merge_unplaced(
     reported: Mapping[str, list[int]],
     world: int,
 ) -> list[SilentNode]:
-    """Where it cannot be told which silent node has which ranks, they are behind all of these nodes together."""
+    """Where it cannot be told which silent node has which ranks, they are behind all of these nodes
+    together.
+    """
     seen = {r for ranks in reported.values() for r in ranks}
     lost = [r for r in range(world) if r not in seen]
     if not lost or behind or len(silent) < 2:

@@ -18,6 +18,11 @@ class LocalLauncher:
         node = capture_node(options)
         world = max((r.world_size for r in node.ranks), default=0)
         return JobCapture(
-            job=node.job, nodes=[node], world_size=world, layout=node.layout, settle_s=options.settle_s,
-            taken=taken, took_s=clock.monotonic() - begin,
-        )  # fmt: skip
+            job=node.job,
+            nodes=[node],
+            world_size=world,
+            layout=node.layout,
+            settle_s=options.settle_s,
+            taken=taken,
+            took_s=clock.monotonic() - begin,
+        )

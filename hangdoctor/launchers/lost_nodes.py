@@ -1,8 +1,9 @@
 """Which nodes need not be waited for any more, decided from what is known; no I/O.
 
-A node is given up where its agent has not started, knocking shows again and again that the node or its service is not
-there, all others have reported, and a node that did start its agent answers the same knock: else the knock proves nothing.
-A node that answers the knock is waited for until the deadline, however slow it is.
+A node is given up where its agent has not started, knocking shows again and again that the node or
+its service is not there, all others have reported, and a node that did start its agent answers the
+same knock: else the knock proves nothing. A node that answers the knock is waited for until the
+deadline, however slow it is.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ def is_late(standing: Standing) -> bool:
 
 
 def decide(standings: Sequence[Standing], doors: Mapping[str, Door]) -> dict[str, str]:
-    """The lost nodes and why, by what knocking has shown; none as long as any other node may still report."""
+    """The lost nodes and why, by what knocking has shown; none as long as any other node may still
+    report.
+    """
     there = [s for s in standings if s.started_s is not None]
     if not any(door.presence == "alive" for s in there if (door := doors.get(s.node)) is not None):
         return {}

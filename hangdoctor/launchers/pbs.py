@@ -1,7 +1,7 @@
 """The nodes of a PBS job (PBS_NODEFILE), by mpiexec: one mpiexec a node.
 
-A single mpiexec over all nodes prints what the healthy ones say and then waits for the dead one for good,
-and mixes the lines of all ranks; one a node does neither.
+A single mpiexec over all nodes prints what the healthy ones say and then waits for the dead one for
+good, and mixes the lines of all ranks; one a node does neither.
 """
 
 from __future__ import annotations
@@ -95,12 +95,17 @@ class PbsLauncher:
 
 
 def _address(host: str) -> Address:
-    """sshd's port: most mpiexec start their processes by ssh. A node without one is waited for until the deadline."""
+    """sshd's port: most mpiexec start their processes by ssh.
+
+    A node without one is waited for until the deadline.
+    """
     return Address(host, (_SSH,), "sshd")
 
 
 def flavour(version: str) -> Callable[[str], list[str]]:
-    """How this mpiexec is told to run one process on one node, by what it says of itself with --version."""
+    """How this mpiexec is told to run one process on one node, by what it says of itself with
+    --version.
+    """
     if "HYDRA" in version or "Intel(R) MPI" in version or "MVAPICH" in version:
         return hydra
     if "OpenRTE" in version or "Open MPI" in version or "PRRTE" in version:
@@ -116,7 +121,9 @@ def hydra(host: str) -> list[str]:
 
 
 def openmpi(host: str) -> list[str]:
-    """https://docs.open-mpi.org/en/main/man-openmpi/man1/mpirun.1.html; root is refused unless allowed."""
+    """https://docs.open-mpi.org/en/main/man-openmpi/man1/mpirun.1.html; root is refused unless
+    allowed.
+    """
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     return ["mpiexec", *root, "--host", host, "-np", "1", "--bind-to", "none", "--wdir", "/"]
 

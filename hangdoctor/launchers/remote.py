@@ -1,7 +1,9 @@
-"""One bounded command per node, all at once, each in a process group of its own with SIGKILL behind it.
+"""One bounded command per node, all at once, each in a process group of its own with SIGKILL behind
+it.
 
 A single step over all nodes dies with its worst node and takes the healthy reports along, so every
-launcher starts one command a node. Nothing that is started here outlives `run_all`, whatever ends it.
+launcher starts one command a node. Nothing that is started here outlives `run_all`, whatever ends
+it.
 """
 
 from __future__ import annotations
@@ -93,7 +95,9 @@ class _Running:
         return Standing(self.node, now - self.begin, started, reported)
 
     def kill(self) -> None:
-        """SIGKILL to the whole group: a srun that waits for a dead node takes seconds to obey SIGTERM."""
+        """SIGKILL to the whole group: a srun that waits for a dead node takes seconds to obey
+        SIGTERM.
+        """
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -103,10 +107,15 @@ class _Running:
 
     def outcome(self, code: int | None, lost: str = "") -> Outcome:
         return Outcome(
-            self.node, self.output.decode(errors="replace"), self.errors.decode(errors="replace"),
-            code, round(time.monotonic() - self.begin, 3), self.whole_at,
-            started_s=self.here_at - self.begin if self.here_at else None, lost=lost,
-        )  # fmt: skip
+            self.node,
+            self.output.decode(errors="replace"),
+            self.errors.decode(errors="replace"),
+            code,
+            round(time.monotonic() - self.begin, 3),
+            self.whole_at,
+            started_s=self.here_at - self.begin if self.here_at else None,
+            lost=lost,
+        )
 
 
 def run_all(
@@ -117,7 +126,8 @@ def run_all(
     *,
     watch: Watch | None = None,
 ) -> list[Outcome]:
-    """Run every command until it ends or `deadline` (of time.monotonic) has come; outcomes in the order of `commands`.
+    """Run every command until it ends or `deadline` (of time.monotonic) has come; outcomes in the
+    order of `commands`.
 
     With a `watch`, nodes that it gives up are not waited for: `Outcome.lost` says why.
 
@@ -172,9 +182,14 @@ class _Fleet:
         with _signals_held() as mask:
             try:
                 process = subprocess.Popen(
-                    command.argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                    env=dict(self.env), start_new_session=True, preexec_fn=lambda: _prepare(mask),
-                )  # fmt: skip
+                    command.argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    env=dict(self.env),
+                    start_new_session=True,
+                    preexec_fn=lambda: _prepare(mask),
+                )
             except OSError as error:
                 raise LauncherError(
                     f"{command.argv[0]} cannot be started: {error.strerror}"
@@ -257,7 +272,9 @@ class _Fleet:
 
 @contextlib.contextmanager
 def _signals_held() -> Iterator[set[int]]:
-    """Hold SIGINT and SIGTERM back; yields the mask to give to children, which must not inherit ours."""
+    """Hold SIGINT and SIGTERM back; yields the mask to give to children, which must not inherit
+    ours.
+    """
     old = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield {int(s) for s in old}

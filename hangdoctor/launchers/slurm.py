@@ -36,7 +36,8 @@ _JOB = re.compile(r"^(\d+(?:_\d+)?)(?:\.(\d+))?$")
 _QUERY_S = (
     10.0  # for one question to Slurm's controller; milliseconds, unless the machine is overloaded
 )
-# These lead to the cluster; all other variables of Slurm describe the caller's job or step and would be taken as options.
+# These lead to the cluster; all other variables of Slurm describe the caller's job or step and
+# would be taken as options.
 _KEEP = frozenset(
     {"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_CLUSTER_NAME", "SLURM_JWT"}
 )
@@ -163,7 +164,8 @@ class SlurmLauncher:
     def on_nodes(
         self, arguments: Sequence[str], timeout_s: float, progress: Progress
     ) -> list[Outcome]:
-        """Run ``hangdoctor ARGUMENTS --job slurm-J.STEP`` once on every node of the training, under a deadline.
+        """Run ``hangdoctor ARGUMENTS --job slurm-J.STEP`` once on every node of the training, under
+        a deadline.
 
         Raises:
             LauncherError: as `capture`.
@@ -177,7 +179,8 @@ class SlurmLauncher:
         return [_in_words(o) for o in outcomes]
 
     def on_node(self, node: str, arguments: Sequence[str]) -> list[Command]:
-        """``hangdoctor ARGUMENTS --job slurm-J.STEP`` on one node, to be run by the caller; the second where Slurm refuses the first.
+        """``hangdoctor ARGUMENTS --job slurm-J.STEP`` on one node, to be run by the caller; the
+        second where Slurm refuses the first.
 
         Raises:
             LauncherError: as `capture`.
@@ -315,7 +318,9 @@ class SlurmLauncher:
         return outcomes
 
     def _overlap(self) -> bool:
-        """True where this srun has --overlap (20.11); before, steps shared their resources without it."""
+        """True where this srun has --overlap (20.11); before, steps shared their resources without
+        it.
+        """
         match = re.search(r"(\d+)\.(\d+)", self._slurm("srun", "--version").output)
         return match is None or (int(match[1]), int(match[2])) >= (20, 11)
 
@@ -328,12 +333,20 @@ class SlurmLauncher:
                 f"job {self.job} ended while it was being captured", f"See: sacct -j {self.job}"
             )
         table: list[tuple[str, type[HangdoctorError], str, str]] = [
-            (r"[Pp]ermission denied|not authorized|Access denied", NotPermitted,
-             f"Slurm does not let you start a step in job {self.job}", f"Only the job's own user may: squeue -j {self.job}"),
+            (
+                r"[Pp]ermission denied|not authorized|Access denied",
+                NotPermitted,
+                f"Slurm does not let you start a step in job {self.job}",
+                f"Only the job's own user may: squeue -j {self.job}",
+            ),
             (_CONTROLLER, LauncherError, "Slurm's controller stopped answering", _CONTROLLER_HELP),
-            (r"unrecognized option|invalid option", LauncherError,
-             f"this srun does not take our options: {gather.last_words(silent[0].errors)}", "Slurm 19.05 or later is needed."),
-        ]  # fmt: skip
+            (
+                r"unrecognized option|invalid option",
+                LauncherError,
+                f"this srun does not take our options: {gather.last_words(silent[0].errors)}",
+                "Slurm 19.05 or later is needed.",
+            ),
+        ]
         error = gather.refused(
             [o.errors if not gather.set_up_trouble(o.errors) else "" for o in silent], table
         )
@@ -365,9 +378,26 @@ class SlurmLauncher:
 def step_command(
     job: str, node: str, agent: Sequence[str], overlap: bool = True, gres: str = "gpu:0"
 ) -> Command:
-    """The srun for one node. Memory and GPUs stay with the training, no MPI is set up, and no folder but / is needed."""
-    srun = ["srun", f"--jobid={job}", *(["--overlap"] if overlap else []), f"--gres={gres}", "-w", node, "-N1", "-n1",
-            "--mem=0", "--mpi=none", "--input=none", "--export=ALL", "--chdir=/", f"--job-name={STEP_NAME}"]  # fmt: skip
+    """The srun for one node.
+
+    Memory and GPUs stay with the training, no MPI is set up, and no folder but / is needed.
+    """
+    srun = [
+        "srun",
+        f"--jobid={job}",
+        *(["--overlap"] if overlap else []),
+        f"--gres={gres}",
+        "-w",
+        node,
+        "-N1",
+        "-n1",
+        "--mem=0",
+        "--mpi=none",
+        "--input=none",
+        "--export=ALL",
+        "--chdir=/",
+        f"--job-name={STEP_NAME}",
+    ]
     return Command(node, [*srun, *agent])
 
 

@@ -10,7 +10,8 @@ from ..text.ranges import format_hosts
 from .knock import Address
 from .remote import query
 
-_QUERY_S = 2.0  # for one question to Slurm's controller: what it says is worth having, not worth waiting for
+# For one question to Slurm's controller: what it says is worth having, not worth waiting for.
+_QUERY_S = 2.0
 _COLUMNS = (("NodeList", 256), ("NodeAddr", 256), ("Port", 16), ("StateLong", 64))
 _SSH = 22
 

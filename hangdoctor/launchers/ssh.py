@@ -1,4 +1,6 @@
-"""Hosts from a file, by ssh or by pdsh over ssh: for clusters without a scheduler, or past one that does not answer."""
+"""Hosts from a file, by ssh or by pdsh over ssh: for clusters without a scheduler, or past one that
+does not answer.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +109,9 @@ class SshLauncher:
 
 
 def ssh_command(host: str, command: str, timeout_s: float) -> Command:
-    """No question is ever asked: a host that wants a password, or whose key is unknown, is silent and says why."""
+    """No question is ever asked: a host that wants a password, or whose key is unknown, is silent
+    and says why.
+    """
     connect = max(1, min(_CONNECT_S, int(timeout_s)))
     options = [
         "-o",
@@ -123,7 +127,9 @@ def ssh_command(host: str, command: str, timeout_s: float) -> Command:
 
 
 def ssh_address(host: str) -> Address | None:
-    """Where ssh would connect for this host; None where it goes by way of another one, or does not say."""
+    """Where ssh would connect for this host; None where it goes by way of another one, or does not
+    say.
+    """
     try:
         told = query(("ssh", "-G", "--", host), _ASK_S, clean_environment(os.environ)).output
     except LauncherError:
@@ -139,7 +145,9 @@ def ssh_address(host: str) -> Address | None:
 
 
 def pdsh_command(host: str, command: str, timeout_s: float) -> Command:
-    """One pdsh a host, so that its labels (it cuts domains off) are not needed; -S for an exit code."""
+    """One pdsh a host, so that its labels (it cuts domains off) are not needed; -S for an exit
+    code.
+    """
     connect = max(1, min(_CONNECT_S, int(timeout_s)))
     # pdsh replaces %h, %u and %n in the command by itself.
     escaped = command.replace("%", "%%")

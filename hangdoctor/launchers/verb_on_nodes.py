@@ -1,4 +1,6 @@
-"""One command of hangdoctor on every node of a job or host file, once, under a deadline: not a capture, any verb."""
+"""One command of hangdoctor on every node of a job or host file, once, under a deadline: not a
+capture, any verb.
+"""
 
 from __future__ import annotations
 

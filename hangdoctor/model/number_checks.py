@@ -1,4 +1,6 @@
-"""Checks what was decoded: numbers that no job has would be written out as lists by whoever reads on."""
+"""Checks what was decoded: numbers that no job has would be written out as lists by whoever reads
+on.
+"""
 
 from __future__ import annotations
 

@@ -17,9 +17,11 @@ from .layout import Layout
 
 OpState = Literal["entered", "started", "done"]
 
-# Point-to-point operations are matched by (source, destination, tag-free order), not by a group's sequence number.
+# Point-to-point operations are matched by (source, destination, tag-free order), not by a group's
+# sequence number.
 P2P = frozenset({"send", "recv"})
-# Operations of the store or of set-up and tear-down: waits, but no collectives of a group's sequence.
+# Operations of the store or of set-up and tear-down: waits, but no collectives of a group's
+# sequence.
 STORE = frozenset(
     {"store_wait", "init_process_group", "new_group", "destroy_process_group", "monitored_barrier"}
 )
@@ -29,7 +31,9 @@ _UNKNOWN_GROUP = "?"
 
 
 def unknown_group(rank: int, pid: int) -> str:
-    """A stand-in for the uid of a group that a rank's record does not name: equal to that of no other rank."""
+    """A stand-in for the uid of a group that a rank's record does not name: equal to that of no
+    other rank.
+    """
     return f"{_UNKNOWN_GROUP}{rank}" if rank >= 0 else f"{_UNKNOWN_GROUP}pid{pid}"
 
 
@@ -47,7 +51,10 @@ class Group(Struct, omit_defaults=True):
 
 
 class Operation(Struct, omit_defaults=True, gc=False):
-    """One operation of one rank. Signature fields are empty where the recorder did not keep them."""
+    """One operation of one rank.
+
+    Signature fields are empty where the recorder did not keep them.
+    """
 
     group: str  # Group.uid
     seq: (

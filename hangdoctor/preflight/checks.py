@@ -1,7 +1,9 @@
-"""One node before a job: what would make a training fail, or its hang hard to diagnose. Each check is one function.
+"""One node before a job: what would make a training fail, or its hang hard to diagnose.
 
-A check reads, changes nothing, and says what it read, what that means and what to do. One that does not answer in time,
-as a file system may not, is a finding of its own and keeps nobody else waiting.
+Each check is one function.
+
+A check reads, changes nothing, and says what it read, what that means and what to do. One that does
+not answer in time, as a file system may not, is a finding of its own and keeps nobody else waiting.
 """
 
 from __future__ import annotations
@@ -268,13 +270,20 @@ def check_links(root: Path = Path("/sys/class")) -> Check:
 
 class _Timex(ctypes.Structure):
     _fields_ = [
-        ("modes", ctypes.c_uint), ("offset", ctypes.c_long), ("freq", ctypes.c_long), ("maxerror", ctypes.c_long),
-        ("esterror", ctypes.c_long), ("status", ctypes.c_int), ("rest", ctypes.c_long * 32),
-    ]  # fmt: skip
+        ("modes", ctypes.c_uint),
+        ("offset", ctypes.c_long),
+        ("freq", ctypes.c_long),
+        ("maxerror", ctypes.c_long),
+        ("esterror", ctypes.c_long),
+        ("status", ctypes.c_int),
+        ("rest", ctypes.c_long * 32),
+    ]
 
 
 def check_clock() -> Check:
-    """adjtimex(2) without a change: whether something keeps the clock right, and how far off it may be."""
+    """adjtimex(2) without a change: whether something keeps the clock right, and how far off it may
+    be.
+    """
     state = _Timex()
     if ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(state)) < 0:
         raise OSError(ctypes.get_errno(), "adjtimex")

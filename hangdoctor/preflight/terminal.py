@@ -1,4 +1,6 @@
-"""Preflight's findings on a terminal: the verdict first, then what is to be done, then what is in order."""
+"""Preflight's findings on a terminal: the verdict first, then what is to be done, then what is in
+order.
+"""
 
 from __future__ import annotations
 

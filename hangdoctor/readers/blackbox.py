@@ -1,4 +1,5 @@
-"""Reads black boxes (docs/blackbox.md) without torch and without the rank's help, also after its death.
+"""Reads black boxes (docs/blackbox.md) without torch and without the rank's help, also after its
+death.
 
 Finding them is in `box_folders`, their header in `box_header`.
 """
@@ -82,8 +83,8 @@ def read_box(
     """Read one black box; with `last`, only so many of its latest operations beside all unfinished
     ones.
 
-    With `owners`, only one that a user of these (or root) has written: a path can be another's file a
-    moment later.
+    With `owners`, only one that a user of these (or root) has written: a path can be another's file
+    a moment later.
 
     Raises:
         BadInput: no black box, one of another version, or one cut short; the message has the path.
@@ -159,7 +160,8 @@ def contents_of(path: Path, first: bytes, second: bytes, last: int | None = None
 
 
 def moved(before: Contents, after: Contents) -> bool:
-    """Whether the rank made progress between two reads: an operation entered, left or completed, or an
+    """Whether the rank made progress between two reads: an operation entered, left or completed, or
+    an
     iteration.
     """
     if (before.box.pid, before.box.created_s) != (after.box.pid, after.box.created_s):

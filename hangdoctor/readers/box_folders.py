@@ -17,7 +17,9 @@ from .jobnames import is_exactly, keys_of, names_job
 
 
 def default_folders() -> list[Path]:
-    """Where boxes of this user lie when HANGDOCTOR_DIR was not set or refused; for root, those of all users."""
+    """Where boxes of this user lie when HANGDOCTOR_DIR was not set or refused; for root, those of
+    all users.
+    """
     bases = {Path("/dev/shm"), Path(os.environ.get("TMPDIR") or tempfile.gettempdir())}
     # With a number behind it: the first was another's (`probe.folder.places`).
     user = f"hangdoctor-{os.getuid()}"
@@ -27,7 +29,9 @@ def default_folders() -> list[Path]:
 
 
 def named_folder(told: str, pid: int) -> Path:
-    """The folder that a process's HANGDOCTOR_DIR names; a relative name is meant from the process's own current folder."""
+    """The folder that a process's HANGDOCTOR_DIR names; a relative name is meant from the process's
+    own current folder.
+    """
     if told.startswith("/"):
         return Path(told)
     try:
@@ -37,7 +41,8 @@ def named_folder(told: str, pid: int) -> Path:
 
 
 def _box_files(folder: Path) -> Iterator[Path]:
-    """Boxes in a folder and two levels below it; not deeper, since a job may name its whole scratch folder.
+    """Boxes in a folder and two levels below it; not deeper, since a job may name its whole scratch
+    folder.
 
     Unlike a glob, os.walk passes over folders that go meanwhile: jobs end at any time.
     """
@@ -56,7 +61,8 @@ def find_boxes(
     live_only: bool = False,
     notes: list[str] | None = None,
 ) -> list[BlackBox]:
-    """Boxes in a folder and two levels below it, by rank; what is no box of this version is left out.
+    """Boxes in a folder and two levels below it, by rank; what is no box of this version is left
+    out.
 
     Args:
         folder: HANGDOCTOR_DIR of a job, or None for the default places.
@@ -65,9 +71,9 @@ def find_boxes(
         live_only: only those whose process runs.
         notes: gets a line for each box that names another user's process, and is left out.
 
-    A box is `live` when its process runs (same pid, start time and boot), `dead` when that process is
-    gone, and `stale` when it is from an earlier boot or a newer box of the same rank lies in the same
-    folder.
+    A box is `live` when its process runs (same pid, start time and boot), `dead` when that process
+    is gone, and `stale` when it is from an earlier boot or a newer box of the same rank lies in the
+    same folder.
     """
     folders = default_folders() if folder is None else [Path(folder)]
     wanted = None if pids is None else set(pids)
@@ -98,7 +104,9 @@ def _regular_files(folders: Iterable[Path]) -> list[Path]:
 
 
 def names_of(boxes: Iterable[BlackBox]) -> list[str]:
-    """What the job of these boxes is called: by themselves, and by the environment of a rank that lives."""
+    """What the job of these boxes is called: by themselves, and by the environment of a rank that
+    lives.
+    """
     boxes = list(boxes)
     names = {box.job for box in boxes}
     for box in boxes:
@@ -120,7 +128,9 @@ def jobs_named(wanted: str, boxes: Iterable[BlackBox]) -> dict[str, list[BlackBo
 
 
 def left_behind(job: str) -> list[Path]:
-    """Folders with boxes of ranks of a job that have ended, the newest first: in HANGDOCTOR_DIR and the default places."""
+    """Folders with boxes of ranks of a job that have ended, the newest first: in HANGDOCTOR_DIR and
+    the default places.
+    """
     found: dict[Path, float] = {}
     boxes = find_boxes()
     named = os.environ.get("HANGDOCTOR_DIR", "")
@@ -150,10 +160,11 @@ def read_header(path: Path) -> BlackBox:
 
 
 def _not_its_own(box: BlackBox) -> str:
-    """Why a box is not believed, "" for a sound one: anybody can write any number of a process into a file of theirs.
+    """Why a box is not believed, "" for a sound one: anybody can write any number of a process into
+    a file of theirs.
 
-    The owner of a process that runs is known. A box of one that has ended must be of the user whose folder it is in: the
-    probe uses no other.
+    The owner of a process that runs is known. A box of one that has ended must be of the user whose
+    folder it is in: the probe uses no other.
     """
     if box.status == "live":
         users = users_of(box.pid)

@@ -1,7 +1,8 @@
 """A glance at a black box: where its rank is now, in a few small reads, for who looks every second.
 
-`blackbox.read_box` copies and parses the whole file; this reads the header, the thread table and the record of each
-thread's last operation, some 8 KiB. Torn records are passed over: the next glance comes soon.
+`blackbox.read_box` copies and parses the whole file; this reads the header, the thread table and
+the record of each thread's last operation, some 8 KiB. Torn records are passed over: the next
+glance comes soon.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ _TEXTS = 10_000  # that are kept
 
 
 class Glance(Struct):
-    """One rank at one moment. `event_s` is the wall clock of its last progress, 0 before the first."""
+    """One rank at one moment.
+
+    `event_s` is the wall clock of its last progress, 0 before the first.
+    """
 
     pid: int
     rank: int
@@ -45,7 +49,8 @@ class Glance(Struct):
     op: str = ""
     seq: int = 0
     inside: bool = False
-    pending: bool = False  # entered without waiting, and not known to be complete: its device or its peers are at work
+    # Entered without waiting, and not known to be complete: its device or its peers are at work.
+    pending: bool = False
     runs_ahead: bool = False  # what it has entered it may not have reached on its device
     timeout_s: float = 0.0  # the shortest of its process groups, 0 where it is not known
 
@@ -88,7 +93,9 @@ class BoxWatch:
         os.close(self._fd)
 
     def _check(self, head: bytes) -> None:
-        """Raises OSError: the box was cut, or a table reaches beyond its end, and all offsets are taken from there."""
+        """Raises OSError: the box was cut, or a table reaches beyond its end, and all offsets are
+        taken from there.
+        """
         size = os.fstat(self._fd).st_size
         for place, least in _TABLES:
             begin, entries, width = struct.unpack_from(place[1], head, place[0])
@@ -121,12 +128,13 @@ class BoxWatch:
         return glance
 
     def age_s(self, event_s: float, wall: float, mono: float) -> float:
-        """Seconds since an event of this box's rank, by wall and monotonic clock of its host; before
+        """Seconds since an event of this box's rank, by wall and monotonic clock of its host;
+        before
         its first the box's own making.
 
-        Either clock tells it: the wall clock, and the monotonic one by what lay between the two when
-        the box was made. They differ where somebody has set the wall clock since: then the smaller
-        age, so that no stall comes from it.
+        Either clock tells it: the wall clock, and the monotonic one by what lay between the two
+        when the box was made. They differ where somebody has set the wall clock since: then the
+        smaller age, so that no stall comes from it.
         """
         made_wall = number(self._head, fmt.H_CREATED_WALL) / 1e9
         made_mono = number(self._head, fmt.H_CREATED_MONO) / 1e9
@@ -139,9 +147,9 @@ class BoxWatch:
         """Of the time between, the share that the rank spent inside operations that block; -1 where
         nothing tells.
 
-        By the times of its own clock and the newest records: where there were more, the share of the
-        time that they cover. A backend that runs ahead does not block where the rank enters, so that
-        nothing can be told.
+        By the times of its own clock and the newest records: where there were more, the share of
+        the time that they cover. A backend that runs ahead does not block where the rank enters, so
+        that nothing can be told.
         """
         records = [] if runs_ahead(self._head) else self._newest_records()
         if not records:
@@ -159,7 +167,8 @@ class BoxWatch:
         return min(1.0, waited / (now_ns - since_ns)) if now_ns > since_ns else -1.0
 
     def _newest_records(self) -> list[Record | None]:
-        """The newest records, None for each that is torn; only those up to the ring's end, where that
+        """The newest records, None for each that is torn; only those up to the ring's end, where
+        that
         lies between: what is behind it will do.
         """
         begin, slots, width = self.region(fmt.H_RING)

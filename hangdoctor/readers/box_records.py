@@ -11,7 +11,9 @@ from ..probe import format as fmt
 
 
 class Record(NamedTuple):
-    """An operation, or (`is_mark`) what the job said of itself: a phase, an iteration, a micro-batch."""
+    """An operation, or (`is_mark`) what the job said of itself: a phase, an iteration, a
+    micro-batch.
+    """
 
     serial: int
     seq: int  # of a mark: its number, as 64 bits without sign

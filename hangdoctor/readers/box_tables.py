@@ -41,8 +41,8 @@ class Tables:
         self.without_members = 0  # groups whose members no job has room for
         self._regions = self._find_regions()
         self._texts: dict[int, str] = {}
-        # Each byte of a sound box belongs to one text, and ends in one. A damaged one could name the
-        # same megabytes again and again.
+        # Each byte of a sound box belongs to one text, and ends in one. A damaged one could name
+        # the same megabytes again and again.
         self._text_room = len(second)
         self._member_room = MAX_MEMBERS
         self._lists: dict[str, list[int]] = {}
@@ -142,7 +142,8 @@ class Tables:
             yield record if closed and self._settled(at) else None
 
     def _settled(self, at: int) -> bool:
-        """Whether the record is the same in both snapshots, or came whole between them: then a third
+        """Whether the record is the same in both snapshots, or came whole between them: then a
+        third
         read must find it as the second did.
         """
         once = slice(at, at + _WRITTEN_ONCE)
@@ -169,7 +170,8 @@ class Tables:
         return self.second[begin : begin + size].split(b"\0")[0].decode("utf-8", "replace")
 
     def group_of(self, record: Record, uids: list[str]) -> str:
-        """Uid of the operation's group, "" where it has none (a wait for the store), or a name that no
+        """Uid of the operation's group, "" where it has none (a wait for the store), or a name that
+        no
         other rank has.
         """
         if self.names_groups:

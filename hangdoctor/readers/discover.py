@@ -89,7 +89,8 @@ class Job(Struct):
 
 
 def rank_of(environ: Mapping[str, str]) -> tuple[int, int, int, int] | None:
-    """(rank, world size, local rank, local world size) as the environment tells; None without a rank.
+    """(rank, world size, local rank, local world size) as the environment tells; None without a
+    rank.
 
     World size is 0, the local ones -1 and 0, where they are not told.
     """
@@ -105,7 +106,10 @@ def rank_of(environ: Mapping[str, str]) -> tuple[int, int, int, int] | None:
 
 
 def _number(environ: Mapping[str, str], name: str, otherwise: int) -> int:
-    """A number below `MAX_RANKS`. Anybody's program may use these names for something else: a date, a score."""
+    """A number below `MAX_RANKS`.
+
+    Anybody's program may use these names for something else: a date, a score.
+    """
     number = number_in(environ.get(name, "").strip())
     return number if 0 <= number < MAX_RANKS else otherwise
 
@@ -188,7 +192,9 @@ def uid_of(user: str) -> int | None:
 
 
 def _topmost(candidates: list[Found]) -> list[Found]:
-    """Leave out launchers that no list knows, and who descends from a candidate of the same job and rank: helpers."""
+    """Leave out launchers that no list knows, and who descends from a candidate of the same job and
+    rank: helpers.
+    """
     by_pid = {c.pid: c for c in candidates}
     for found in candidates:
         while (above := _above(found, by_pid)) is not None and _gives_ranks(above, found):
@@ -201,7 +207,9 @@ def _topmost(candidates: list[Found]) -> list[Found]:
 
 
 def _gives_ranks(above: Found, below: Found) -> bool:
-    """Whether `above` started `below` as a rank: a scheduler numbered it itself, and it gave the other one its RANK."""
+    """Whether `above` started `below` as a rank: a scheduler numbered it itself, and it gave the
+    other one its RANK.
+    """
     given = "RANK" in below.environ and "RANK" not in above.environ and below.world_size > 1
     return given and (above.rank, above.world_size) != (below.rank, below.world_size)
 
@@ -229,7 +237,9 @@ def find_jobs(user: str = "") -> list[Job]:
 
 
 def _split(key: str, ranks: list[Found]) -> Iterable[Job]:
-    """One job, or several that share a key (two runs on the same port): told apart by their launcher."""
+    """One job, or several that share a key (two runs on the same port): told apart by their
+    launcher.
+    """
     by_rank: dict[int, list[Found]] = defaultdict(list)
     for found in ranks:
         by_rank[found.rank].append(found)
@@ -244,7 +254,8 @@ def _split(key: str, ranks: list[Found]) -> Iterable[Job]:
         for parent, fs in by_parent.items():
             yield _job(f"{key}/{parent}", fs)
         return
-    # A rank's orphan keeps its environment: the process with a living launcher is the rank, else the oldest.
+    # A rank's orphan keeps its environment: the process with a living launcher is the rank, else
+    # the oldest.
     chosen = [min(same, key=lambda f: (f.ppid == 1, f.started)) for same in by_rank.values()]
     job = _job(key, chosen)
     job.notes.append(
@@ -258,7 +269,8 @@ def _job(key: str, ranks: list[Found]) -> Job:
 
 
 def select_job(jobs: list[Job], wanted: str = "") -> tuple[Job, list[str]]:
-    """The job that `wanted` names (its key, or a part of it), otherwise the newest; with a note where there was a choice.
+    """The job that `wanted` names (its key, or a part of it), otherwise the newest; with a note
+    where there was a choice.
 
     Raises:
         NoRanksFound: there is none, or none of that name.
@@ -273,7 +285,8 @@ def select_job(jobs: list[Job], wanted: str = "") -> tuple[Job, list[str]]:
         raise NoRanksFound(
             f"no job '{wanted}' on this host", f"Running here: {names}. Pick one with --job."
         )
-    # Of several users' under one name, the one with most ranks: a process that only borrows the name is alone.
+    # Of several users' under one name, the one with most ranks: a process that only borrows the
+    # name is alone.
     alike = [j for j in matching if j.key == matching[0].key]
     job = max(alike, key=lambda j: len(j.ranks))
     several = len({j.user for j in jobs}) > 1
@@ -300,14 +313,25 @@ def here_now(keys: Sequence[str]) -> str:
 def to_capture(found: Found, node: str) -> RankCapture:
     """The rank as a capture without samples."""
     return RankCapture(
-        pid=found.pid, ppid=found.ppid, name=Path(found.argv[0]).name if found.argv else "", argv=redaction.arguments(found.argv[:_WORDS]),
-        started=found.started, user=found.user, rank=found.rank, node=node, world_size=found.world_size,
-        local_rank=found.local_rank, local_world_size=found.local_world_size, gpu=readable(gpu_of(found.environ, found.local_rank)),
-    )  # fmt: skip
+        pid=found.pid,
+        ppid=found.ppid,
+        name=Path(found.argv[0]).name if found.argv else "",
+        argv=redaction.arguments(found.argv[:_WORDS]),
+        started=found.started,
+        user=found.user,
+        rank=found.rank,
+        node=node,
+        world_size=found.world_size,
+        local_rank=found.local_rank,
+        local_world_size=found.local_world_size,
+        gpu=readable(gpu_of(found.environ, found.local_rank)),
+    )
 
 
 def gpu_of(environ: Mapping[str, str], local_rank: int) -> str:
-    """The GPU that a rank most likely uses: its entry of CUDA_VISIBLE_DEVICES, else its local rank; "" without one."""
+    """The GPU that a rank most likely uses: its entry of CUDA_VISIBLE_DEVICES, else its local rank;
+    "" without one.
+    """
     visible = environ.get("CUDA_VISIBLE_DEVICES", environ.get("HIP_VISIBLE_DEVICES"))
     if visible is None:
         return ""
@@ -371,7 +395,9 @@ def children_of(pid: int, family: Mapping[int, Sequence[int]]) -> list[Process]:
 
 
 def lost_ranks(job: Job, node: str) -> list[RankCapture]:
-    """Ranks that were started on this host and are no more: zombies of the same launcher, or gaps among the local ranks."""
+    """Ranks that were started on this host and are no more: zombies of the same launcher, or gaps
+    among the local ranks.
+    """
     present = {f.rank for f in job.ranks}
     expected = _expected(job.ranks)
     absent = sorted(expected - present)
@@ -379,7 +405,8 @@ def lost_ranks(job: Job, node: str) -> list[RankCapture]:
         return []
     zombies = _zombies({f.ppid for f in job.ranks if f.ppid > 1})
     world = max(f.world_size for f in job.ranks)
-    # A zombie keeps no environment. Launchers start ranks in order, so where the numbers agree the order tells which is which.
+    # A zombie keeps no environment. Launchers start ranks in order, so where the numbers agree the
+    # order tells which is which.
     matched = dict(zip(absent, zombies, strict=True)) if len(zombies) == len(absent) else {}
     lost = []
     for rank in absent:

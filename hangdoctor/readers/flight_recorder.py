@@ -1,9 +1,10 @@
-"""Flight Recorder dumps -> `RankOps`: a folder of files, or the bytes that live ranks answered with.
+"""Flight Recorder dumps -> `RankOps`: a folder of files, or the bytes that live ranks answered
+with.
 
-File names end in the rank: `nccl_trace_rank_0` (TORCH_NCCL_DEBUG_INFO_TEMP_FILE), `comm_lib_trace_rank_0`
-(TORCH_FR_DUMP_TEMP_FILE), `_dump_0` and others, with or without `.json`, `.pickle` or `.pkl`.
-Whatever in a folder is no readable dump of this job is skipped with its reason, and ranks without a
-dump are `missing`: the rest is read all the same.
+File names end in the rank: `nccl_trace_rank_0` (TORCH_NCCL_DEBUG_INFO_TEMP_FILE),
+`comm_lib_trace_rank_0` (TORCH_FR_DUMP_TEMP_FILE), `_dump_0` and others, with or without `.json`,
+`.pickle` or `.pkl`. Whatever in a folder is no readable dump of this job is skipped with its
+reason, and ranks without a dump are `missing`: the rest is read all the same.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ class FolderResult(Struct):
 
 
 def is_dump(path: Path) -> bool:
-    """Whether a file looks like a rank's dump, by its name and its first bytes; does not read all of it."""
+    """Whether a file looks like a rank's dump, by its name and its first bytes; does not read all
+    of it.
+    """
     if _RANK.match(path.name) is None or not path.is_file():
         return False
     try:
@@ -233,9 +236,10 @@ def _merge_batches(entries: list[Entry]) -> list[Entry]:
 def _align_p2p(ops: dict[int, RankOps]) -> None:
     """Number sends and recvs per (group, peer, direction), alike on both sides.
 
-    The recorder counts all of a group's sends and recvs of one process together. A send and its recv
-    complete together, so the last completed one of each side is the same one; from there numbers go
-    on, in both directions. A side without completed ones starts where the other's first pending is.
+    The recorder counts all of a group's sends and recvs of one process together. A send and its
+    recv complete together, so the last completed one of each side is the same one; from there
+    numbers go on, in both directions. A side without completed ones starts where the other's first
+    pending is.
     """
     lanes: dict[tuple[str, int, int], dict[str, list[Operation]]] = defaultdict(dict)
     for rank, r in ops.items():

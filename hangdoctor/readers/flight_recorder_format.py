@@ -43,9 +43,17 @@ _PUBLIC = {
     "reduce_scatter_tensor_coalesced": "reduce_scatter_tensor",
 }
 _DTYPES = {
-    "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16", "Long": "int64",
-    "Int": "int32", "Short": "int16", "Char": "int8", "Byte": "uint8", "Bool": "bool",
-}  # fmt: skip
+    "Float": "float32",
+    "Double": "float64",
+    "Half": "float16",
+    "BFloat16": "bfloat16",
+    "Long": "int64",
+    "Int": "int32",
+    "Short": "int16",
+    "Char": "int8",
+    "Byte": "uint8",
+    "Bool": "bool",
+}
 _P2P = re.compile(r"^(send|recv) ([0-9]{1,9})(?:->|<-)([0-9]{1,9})$")
 # Frames of torch itself say nothing about where the job called it.
 _TORCH = re.compile(
@@ -69,7 +77,8 @@ class Entry(Struct, gc=False):
     thread: int = 0
     entered_ns: int = 0
     left_ns: int = 0
-    size: int = 0  # members of the group as the shape of an all_gather's output tells it, 0 where it does not
+    # Members of the group as the shape of an all_gather's output tells it, 0 where it does not.
+    size: int = 0
     coalesced: bool = False  # the end mark of a batch, which alone has the batch's state
 
 
@@ -97,9 +106,11 @@ def parse(data: bytes) -> Dump:
     """Read one dump, pickle or JSON by its first byte.
 
     Raises:
-        BadInput: empty, truncated, damaged, not a dump, of another major version, or not plain data.
+        BadInput: empty, truncated, damaged, not a dump, of another major version, or not plain
+            data.
     """
-    # Ten thousands of containers at once make the collector look at all of them again and again, for nothing.
+    # Ten thousands of containers at once make the collector look at all of them again and again,
+    # for nothing.
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -131,7 +142,9 @@ def _load(data: bytes) -> dict[Any, Any]:
 
 
 def _dump(raw: dict[Any, Any], size: int) -> Dump:
-    """Checked; `size` is that of the file: a pickle can name one thing any number of times, for two bytes each."""
+    """Checked; `size` is that of the file: a pickle can name one thing any number of times, for two
+    bytes each.
+    """
     version = _text(raw["version"])
     if not re.match(r"^2(\.\d+)?$", version):
         raise BadInput(f"Flight Recorder dump of version {version[:20]}: versions 2.x are read")
@@ -213,7 +226,10 @@ def _check_members(members: dict[str, list[int]], size: int) -> None:
 
 @lru_cache(maxsize=1024)
 def _ranks(text: str) -> list[int]:
-    """ "[0, 1]" -> [0, 1]. All dumps of a job tell the same lists: one object each, which nobody changes."""
+    """ "[0, 1]" -> [0, 1].
+
+    All dumps of a job tell the same lists: one object each, which nobody changes.
+    """
     return sorted({int(r) for r in re.findall(r"[0-9]{1,9}", text)})
 
 
@@ -260,7 +276,10 @@ def _group_of(row: dict[Any, Any]) -> tuple[str, str]:
 
 
 def _state(row: dict[Any, Any], backend: str) -> OpState:
-    """gloo never leaves `scheduled`: there, `retired` says that it is done. NCCL retires what timed out, too."""
+    """gloo never leaves `scheduled`: there, `retired` says that it is done.
+
+    NCCL retires what timed out, too.
+    """
     state = row.get("state")
     if state == "completed" or (backend == "gloo" and row.get("retired") is True):
         return "done"

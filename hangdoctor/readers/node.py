@@ -1,4 +1,6 @@
-"""Capturing one node: all ranks in parallel, twice, under one deadline, with whatever each of them still gives."""
+"""Capturing one node: all ranks in parallel, twice, under one deadline, with whatever each of them
+still gives.
+"""
 
 from __future__ import annotations
 
@@ -169,7 +171,8 @@ class _Session:
         self.begin = begin
         self.capture = capture
         self.round = 0
-        self.share = _FIRST_SHARE  # of the time that is left: a reader that hangs must leave some for the second sample
+        # Of the time that is left: a reader that hangs must leave some for the second sample.
+        self.share = _FIRST_SHARE
         self.boxes_hang = False
 
     def left(self) -> float:
@@ -277,7 +280,9 @@ class _Session:
 
 
 def may_attach(sample: ProcessSample) -> bool:
-    """True where ptrace is safe: the process sleeps or runs, and no thread of it is in uninterruptible I/O."""
+    """True where ptrace is safe: the process sleeps or runs, and no thread of it is in
+    uninterruptible I/O.
+    """
     return sample.state in ("S", "R") and not any(t.state == "D" for t in sample.threads)
 
 
@@ -295,7 +300,8 @@ def _join_stacks(sample: ProcessSample, result: pyspy.StackResult) -> None:
             stack.gil,
             stack.active,
         )
-    # Threads without Python in them (autograd's pools, gloo's, CUDA's) are kept only where they tell something.
+    # Threads without Python in them (autograd's pools, gloo's, CUDA's) are kept only where they
+    # tell something.
     sample.threads = [
         t for t in sample.threads if t.frames or t.state == "D" or not result.threads
     ][:400]
@@ -310,7 +316,9 @@ def _ask_ras(left_s: float) -> RasReport | None:
 
 
 def _close(process: Process) -> None:
-    """What only the end of a capture knows: whether it still lives, who traces it, whether it is frozen."""
+    """What only the end of a capture knows: whether it still lives, who traces it, whether it is
+    frozen.
+    """
     state = proc.stat_fields(process.pid)[:1]
     if not state or state[0] in "ZX":
         process.gone = True

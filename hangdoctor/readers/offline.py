@@ -86,7 +86,9 @@ def _operations(dumps: list[Path], boxes: list[Path]) -> JobCapture:
 
 
 def _add_stacks(capture: JobCapture, files: list[Path]) -> None:
-    """py-spy output beside dumps: its ranks are only numbered, so it is joined where the numbers agree in count."""
+    """py-spy output beside dumps: its ranks are only numbered, so it is joined where the numbers
+    agree in count.
+    """
     if not files:
         return
     try:

@@ -119,7 +119,9 @@ def _capture(rank: int, process: TextProcess, world: int) -> RankCapture:
 
 @lru_cache(maxsize=1024)
 def _words(command: str) -> list[str]:
-    """The words of a command line, as far as they say which program it is; the time of `shlex` grows with the square of it."""
+    """The words of a command line, as far as they say which program it is; the time of `shlex`
+    grows with the square of it.
+    """
     try:
         return shlex.split(command[:_MAX_COMMAND])
     except ValueError:
@@ -167,7 +169,9 @@ def _is_worker(process: TextProcess) -> bool:
 
 
 def _number(ranks: list[TextProcess]) -> list[tuple[int, TextProcess]]:
-    """Ranks in order of node and local rank; nodes in order of their node rank, else of the numbers in their names."""
+    """Ranks in order of node and local rank; nodes in order of their node rank, else of the numbers
+    in their names.
+    """
     ordered = sorted(ranks, key=_order)
     return list(enumerate(ordered))
 

@@ -1,6 +1,7 @@
 """Text and JSON that people collected with `py-spy dump`: many processes a file, errors in between.
 
-    srun --jobid=J --overlap --gres=gpu:0 --output=trace-%N.out sh -c '... xargs -I {} py-spy dump --pid {}' || echo failed
+    srun --jobid=J --overlap --gres=gpu:0 --output=trace-%N.out sh -c '... xargs -I {} py-spy dump
+    --pid {}' || echo failed
 
 Which of the processes are ranks is said by `pyspy_ranks`.
 """
@@ -64,7 +65,9 @@ def node_of(path: Path) -> str:
 
 
 def _without_pid(node: str, pid: int) -> str:
-    """The node's name without the process id that a person put into the file's name; "" where nothing else is in it."""
+    """The node's name without the process id that a person put into the file's name; "" where
+    nothing else is in it.
+    """
     rest, found = re.subn(rf"(?:^|(?<=[-_.])){pid}(?:[-_.]|$)", "", node)
     return _BESIDE_PID.sub("", rest).strip("-_.") if found else node
 
@@ -94,7 +97,9 @@ def parse_text(text: str, node: str) -> TextFile:
 
 
 def frame_of(line: str) -> Frame | None:
-    """``    step (train.py:40)``, where the name itself may hold brackets and the place may lack its line; None for other lines."""
+    """``    step (train.py:40)``, where the name itself may hold brackets and the place may lack
+    its line; None for other lines.
+    """
     text = line.rstrip()
     if not text.startswith("    ") or text[4:5] == " " or not text.endswith(")"):
         return None

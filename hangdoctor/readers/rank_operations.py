@@ -1,4 +1,6 @@
-"""Puts the operations that ranks recorded on their captures: black boxes first, else the recorder of a living rank."""
+"""Puts the operations that ranks recorded on their captures: black boxes first, else the recorder
+of a living rank.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,11 @@ _PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
 
 
 def attach(ranks: Sequence[RankCapture], first: bool = False, nccl_dump: bool = False) -> list[str]:
-    """Read the operations of `ranks` (dead ones too) into their captures; what could not be read, as notes.
+    """Read the operations of `ranks` (dead ones too) into their captures; what could not be read,
+    as notes.
 
-    With `nccl_dump` ranks that have nothing else are asked to write a dump, through NCCL's debug pipe.
+    With `nccl_dump` ranks that have nothing else are asked to write a dump, through NCCL's debug
+    pipe.
     """
     environs = {r.pid: _environ(r.pid) for r in ranks if r.pid and not r.gone}
     folders = {
@@ -65,7 +69,9 @@ def _environ(pid: int) -> dict[str, str]:
 
 
 def _boxes(folders: set[Path], pids: set[int], notes: list[str]) -> list[blackbox.BlackBox]:
-    """All boxes in the job's folders; in the default places those of these processes that have none there."""
+    """All boxes in the job's folders; in the default places those of these processes that have none
+    there.
+    """
     boxes = [b for f in sorted(folders) if f.is_dir() for b in blackbox.find_boxes(f, notes=notes)]
     without = pids - {b.pid for b in boxes if b.status == "live"}
     seen = {b.path for b in boxes}
@@ -79,7 +85,9 @@ def _boxes(folders: set[Path], pids: set[int], notes: list[str]) -> list[blackbo
 def _box_of(
     rank: RankCapture, boxes: Sequence[blackbox.BlackBox], users: Collection[int] = ()
 ) -> blackbox.BlackBox | None:
-    """The rank's own box by process; of a dead rank whose process is unknown, the newest of that rank on this host."""
+    """The rank's own box by process; of a dead rank whose process is unknown, the newest of that
+    rank on this host.
+    """
     boxes = [b for b in boxes if is_of(b.owner, users)] if users else boxes
     # A number can be a later process's: what was made before this one began is somebody else's.
     own = [b for b in boxes if b.pid == rank.pid and b.status != "stale" and rank.pid]
@@ -145,7 +153,9 @@ def trim(ops: RankOps, keep: int) -> RankOps:
 
 
 def _ask(live: Sequence[tuple[RankCapture, dict[str, str]]], nccl_dump: bool) -> list[str]:
-    """The recorders of ranks without a black box that serve torch's worker socket or NCCL's debug pipe, all at once."""
+    """The recorders of ranks without a black box that serve torch's worker socket or NCCL's debug
+    pipe, all at once.
+    """
     if not live:
         return []
     with ThreadPoolExecutor(max_workers=min(64, len(live))) as pool:
@@ -170,7 +180,9 @@ def _ask(live: Sequence[tuple[RankCapture, dict[str, str]]], nccl_dump: bool) ->
 def _recorder_of(
     rank: RankCapture, environ: dict[str, str], nccl_dump: bool
 ) -> tuple[Dump | None, list[str]]:
-    """(its Flight Recorder, what went wrong): by the worker socket where there is one, else by the pipe."""
+    """(its Flight Recorder, what went wrong): by the worker socket where there is one, else by the
+    pipe.
+    """
     users = users_of(rank.pid)
     try:
         if environ.get(_SOCKET):
@@ -194,7 +206,8 @@ def _recorder_of(
 
 
 def _own(path: Path, users: Collection[int]) -> Path:
-    """The path, where it is the rank's own user's: sockets and dumps lie where others can put theirs, as in /tmp.
+    """The path, where it is the rank's own user's: sockets and dumps lie where others can put
+    theirs, as in /tmp.
 
     Raises:
         BadInput: another user's.

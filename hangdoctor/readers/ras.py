@@ -1,10 +1,10 @@
 """NCCL's RAS: what each communicator's ranks have launched, and who does not answer.
 
 RAS runs in every process with NCCL 2.24 or later and answers on one port of each node (28028,
-NCCL_RAS_ADDR). The protocol is lines of text (NVIDIA's "RAS" chapter of the NCCL user guide, client in
-NCCL's src/ras): CLIENT PROTOCOL n, TIMEOUT s, SET FORMAT json (2.28.7 and later), VERBOSE STATUS.
-The text names outliers only, the JSON every rank. Ranks are the communicator's own, from 0; host and
-process tell which rank of the job that is. Sends and receives are not counted.
+NCCL_RAS_ADDR). The protocol is lines of text (NVIDIA's "RAS" chapter of the NCCL user guide, client
+in NCCL's src/ras): CLIENT PROTOCOL n, TIMEOUT s, SET FORMAT json (2.28.7 and later), VERBOSE
+STATUS. The text names outliers only, the JSON every rank. Ranks are the communicator's own, from 0;
+host and process tell which rank of the job that is. Sends and receives are not counted.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def query(host: str = "127.0.0.1", port: int = PORT, timeout_s: float = 8.0) -> 
     deadline = time.monotonic() + timeout_s
     try:
         with socket.create_connection((host, port), timeout=timeout_s) as sock:
-            # NCCL waits for its peers for so long; what it has by then arrives before our own deadline.
+            # NCCL waits for its peers for so long; what it has by then arrives before our own
+            # deadline.
             notes, form = _handshake(sock, deadline, max(1, int(timeout_s / 2)))
             sock.sendall(b"VERBOSE STATUS\n")
             text = _rest(sock, deadline)

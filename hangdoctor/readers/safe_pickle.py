@@ -28,7 +28,8 @@ def _sized(opcode: bytes, length_bytes: int, longest: int) -> bytes:
 
 _TOKEN = b"|".join(
     [
-        # None, True, False, (), [], {}, marks and what closes them, MEMOIZE; no SETs, no POP, no DUP
+        # None, True, False, (), [], {}, marks and what closes them, MEMOIZE; no SETs, no POP, no
+        # DUP
         rb"[N\x88\x89\)\]}\(adelstu\x85\x86\x87\x94]",
         rb"[qhK\x80].",  # BINPUT, BINGET, BININT1, PROTO
         rb"M..",  # BININT2

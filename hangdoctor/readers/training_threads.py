@@ -1,8 +1,8 @@
 """Which threads of a rank are its training, and which only poll beside it.
 
 The training is the main thread once it has made an operation of a group, and each thread that the
-job's own marks come from; threads that Python did not start (autograd's) belong to it. Where neither
-is known, all threads count.
+job's own marks come from; threads that Python did not start (autograd's) belong to it. Where
+neither is known, all threads count.
 """
 
 from __future__ import annotations

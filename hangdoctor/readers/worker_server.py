@@ -2,14 +2,15 @@
 
 Worker server (torch 2.4 and later, `torch._C._distributed_c10d._WorkerServer`, started by
 `torch.distributed.elastic.control_plane.worker_main` or the probe): HTTP over a Unix socket,
-`GET /handler/` lists handlers, `POST /handler/NAME` calls one in a C++ thread of the rank. Its answer
-does not need the rank's main thread, and without stacks not the interpreter lock either, so a rank that
-blocks answers and one that works is not held up. What a version offers differs: 2.13 has
-`fr_trace_json` for gloo; builds with NCCL add `dump_nccl_trace_json` and `dump_nccl_trace_pickle`.
+`GET /handler/` lists handlers, `POST /handler/NAME` calls one in a C++ thread of the rank. Its
+answer does not need the rank's main thread, and without stacks not the interpreter lock either, so
+a rank that blocks answers and one that works is not held up. What a version offers differs: 2.13
+has `fr_trace_json` for gloo; builds with NCCL add `dump_nccl_trace_json` and
+`dump_nccl_trace_pickle`.
 
 Debug pipe (TORCH_NCCL_DEBUG_INFO_PIPE_FILE): a rank with NCCL makes the FIFO `PREFIX<rank>.pipe`; a
-byte written there makes its monitor thread write the usual dump file, over an earlier one of the same name. So a rank is
-asked that way only where somebody wished it and no such file is there.
+byte written there makes its monitor thread write the usual dump file, over an earlier one of the
+same name. So a rank is asked that way only where somebody wished it and no such file is there.
 
 Every wait here ends at its deadline.
 """
@@ -99,7 +100,8 @@ def fetch(path: Path, handler: str, timeout_s: float = 2.0, method: str = "POST"
             parts.append(part)
             size += len(part)
         body = b"".join(parts)
-        # A rank that is killed while it answers closes in the middle, which read1() takes for the end.
+        # A rank that is killed while it answers closes in the middle, which read1() takes for the
+        # end.
         if size > MAX_BYTES or (response.length or 0) > 0:
             raise NoAnswer(
                 f"{path}: the answer to {handler or 'the list of handlers'} is too large or cut off"
@@ -131,7 +133,8 @@ def handlers(path: Path, timeout_s: float = 2.0) -> list[str]:
 
 
 def read_rank(path: Path, timeout_s: float = 3.0) -> LiveDump:
-    """Ask one rank for its Flight Recorder. gloo's and NCCL's recorders are apart and are joined here.
+    """Ask one rank for its Flight Recorder. gloo's and NCCL's recorders are apart and are joined
+    here.
 
     Raises:
         NoAnswer: the socket does not answer at all; a handler that fails is in `errors`.
@@ -201,14 +204,16 @@ def ask_pipe(
         files: where the dump may appear, see `dump_files`.
 
     Raises:
-        NoAnswer: a dump is there already, nobody listens at the pipe, or no readable new dump appeared in time.
+        NoAnswer: a dump is there already, nobody listens at the pipe, or no readable new dump
+            appeared in time.
     """
     deadline = time.monotonic() + timeout_s
     for file in files:
         _refuse_to_write_over(file)
     try:
         # Without O_NONBLOCK this would wait for a reader for ever; with it, no reader is an error.
-        # Its name is what the rank's environment says: a file or a link there is not ours to write into.
+        # Its name is what the rank's environment says: a file or a link there is not ours to write
+        # into.
         fd = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             if not stat.S_ISFIFO(os.fstat(fd).st_mode):
@@ -244,7 +249,9 @@ def _whole(path: Path) -> bytes:
 
 
 def _refuse_to_write_over(file: Path) -> None:
-    """The rank would write a new dump over what has this name; where that cannot be seen, it may be there."""
+    """The rank would write a new dump over what has this name; where that cannot be seen, it may be
+    there.
+    """
     try:
         file.lstat()
     except FileNotFoundError:
@@ -260,7 +267,9 @@ def _refuse_to_write_over(file: Path) -> None:
 
 
 def seen_by(pid: int, name: Path) -> Path:
-    """What a process calls `name`, by a path that is good here: it may have another root and another current folder."""
+    """What a process calls `name`, by a path that is good here: it may have another root and
+    another current folder.
+    """
     if name.is_absolute():
         return Path(f"/proc/{pid}/root") / name.relative_to("/")
     return Path(f"/proc/{pid}/cwd") / name

@@ -1,4 +1,6 @@
-"""The report on a terminal: the sentence first, then where each rank is, then what is missing and what to do."""
+"""The report on a terminal: the sentence first, then where each rank is, then what is missing and
+what to do.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Where a thread stands: a collective, a send, a data loader, a checkpoint, or just code.
 
-The rules are data (`place_rules.toml`, and the user's own file named in HANGDOCTOR_PLACES); this module
-only applies them. A rule on a communication holds only while every frame inside it belongs to the
-communication library too: a rank that pickles an object for `all_gather_object` is not in it yet.
+The rules are data (`place_rules.toml`, and the user's own file named in HANGDOCTOR_PLACES); this
+module only applies them. A rule on a communication holds only while every frame inside it belongs
+to the communication library too: a rank that pickles an object for `all_gather_object` is not in it
+yet.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ _NATIVE_WAIT = re.compile(
     r"|cuEventSynchronize|cuStreamSynchronize|cudaStreamSync"
 )
 
-# Files whose frames may stand inside a communication without meaning that the rank does something else.
+# Files whose frames may stand inside a communication without meaning that the rank does something
+# else.
 _LIBRARY = re.compile(
     r"torch/distributed/|torch/_C|torch/utils/_contextlib|torch/_compile|torch/_dynamo|deepspeed/comm/|deepspeed/utils/"
     r"|deepspeed/runtime/pipe/p2p\.py|/contextlib\.py$|/threading\.py$|/functools\.py$|hangdoctor/probe/|p2p_communication\.py"
@@ -67,7 +69,10 @@ _NATIVE = re.compile(r"\.so(\.\d+)*$|^\[|^<unknown>|^\?\?|\.(c|cc|cpp|cxx|h|hpp|
 
 
 class Place(Struct, frozen=True):
-    """Where a thread stands. `frame` is the caller's own frame: the line of the program that got there."""
+    """Where a thread stands.
+
+    `frame` is the caller's own frame: the line of the program that got there.
+    """
 
     kind: PlaceKind
     op: str = ""
@@ -205,8 +210,8 @@ def _native_wait(frames: Sequence[Frame]) -> bool:
 def find_place(frames: Sequence[Frame], blocked: bool = False) -> Place:
     """The place of a stack (frames innermost first); kind "" for an empty one.
 
-    `blocked` says that the thread did not run between two samples, which is what tells a wait in native
-    code (a handle's wait, gradients reduced inside backward) from code that works.
+    `blocked` says that the thread did not run between two samples, which is what tells a wait in
+    native code (a handle's wait, gradients reduced inside backward) from code that works.
     """
     python = python_frames(frames)
     waits = _native_wait(frames)
@@ -314,8 +319,8 @@ def rank_thread(
     """The thread that says where a rank is, and its place.
 
     The main thread, unless it waits for another thread of its process that is in a communication or
-    runs (autograd's, a training loop in a thread): then that one. `blocked` holds the ids of threads
-    that did not run between the samples.
+    runs (autograd's, a training loop in a thread): then that one. `blocked` holds the ids of
+    threads that did not run between the samples.
     """
     if not threads:
         return None, Place("")
@@ -328,7 +333,7 @@ def rank_thread(
     for thread, other in others:
         if other.communicates or other.kind in ("data", "checkpoint"):
             return thread, other
-    # A training loop in a thread that is elsewhere: the one thread with a line of the user's own, if
-    # there is just one.
+    # A training loop in a thread that is elsewhere: the one thread with a line of the user's own,
+    # if there is just one.
     own = [(t, p) for t, p in others if p.frame is not None and is_users(p.frame)]
     return own[0] if len(own) == 1 else (main, place)

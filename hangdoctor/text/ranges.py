@@ -22,7 +22,8 @@ _MEMBERS = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18})(?::([0-9]{1,18}))?)?")
 def number_in(text: str, otherwise: int = -1) -> int:
     """The number that `text` is: plain digits that fit 64 bits, else `otherwise`.
 
-    `str.isdigit` and `str.isdecimal` say yes to texts that `int` refuses, or that no program of ours has written.
+    `str.isdigit` and `str.isdecimal` say yes to texts that `int` refuses, or that no program of
+    ours has written.
     """
     known = len(text) <= _NUMBER_DIGITS and text.isascii() and text.isdigit()
     return int(text) if known else otherwise
@@ -84,7 +85,8 @@ def parse_runs(text: str) -> Iterator[tuple[int, int]]:
 
 
 def member_runs(text: str) -> list[range] | None:
-    """Members of a group as a black box has them: ``0-3,8-20:4`` -> ``[range(0, 4), range(8, 21, 4)]``.
+    """Members of a group as a black box has them: ``0-3,8-20:4`` -> ``[range(0, 4), range(8, 21,
+    4)]``.
 
     None for what is no such text, or names a rank that no job has.
     """
@@ -105,7 +107,9 @@ def _short(text: str) -> str:
 
 
 def format_hosts(hosts: Iterable[str]) -> str:
-    """``[n1, n2, n3, login]`` -> ``login,n[1-3]``: names with a common stem and number width share brackets."""
+    """``[n1, n2, n3, login]`` -> ``login,n[1-3]``: names with a common stem and number width share
+    brackets.
+    """
     plain: list[str] = []
     numbered: dict[tuple[str, int], list[int]] = {}
     for host in sorted(set(hosts)):
@@ -114,7 +118,8 @@ def format_hosts(hosts: Iterable[str]) -> str:
         if not digits or len(digits) > _NUMBER_DIGITS or not stem or stem.endswith("."):
             plain.append(host)
             continue
-        # Slurm keeps leading zeros: n01 and n1 are different names, so the width is part of the key.
+        # Slurm keeps leading zeros: n01 and n1 are different names, so the width is part of the
+        # key.
         width = len(digits) if digits.startswith("0") else 0
         numbered.setdefault((stem, width), []).append(int(digits))
     out = list(plain)
@@ -131,7 +136,8 @@ def parse_hosts(text: str) -> list[str]:
     """Expand a Slurm host list: ``r7i6n[0-1,04],login`` -> names in the order written.
 
     Raises:
-        UsageError: brackets do not match, a range is no range, or it stands for more than `MAX_HOSTS` names.
+        UsageError: brackets do not match, a range is no range, or it stands for more than
+            `MAX_HOSTS` names.
     """
     hosts: list[str] = []
     room = _MAX_TEXT

@@ -12,7 +12,9 @@ CALLS = 100_000  # events of a rank that are shown when nobody says how many
 
 
 def call_tracks(timeline: Timeline, trace: RankTrace, last: int) -> list[Track]:
-    """Tracks of the last so many events; none where the rank was never traced or its ring cannot be read."""
+    """Tracks of the last so many events; none where the rank was never traced or its ring cannot be
+    read.
+    """
     calls = trace.calls
     if calls is None and trace.calls_path and last:
         try:
@@ -46,7 +48,9 @@ def call_tracks(timeline: Timeline, trace: RankTrace, last: int) -> list[Track]:
 
 
 class _Thread:
-    """Puts the events of one thread together; calls whose beginning the ring has lost begin with the first event."""
+    """Puts the events of one thread together; calls whose beginning the ring has lost begin with
+    the first event.
+    """
 
     def __init__(self, calls: CallTrace) -> None:
         self._calls = calls
@@ -85,5 +89,11 @@ class _Thread:
 
     def _slice(self, number: int, at: int) -> Slice:
         function = self._calls.functions[number]
-        return Slice(function.name, at, -1, "call", {"module": function.module} if function.module else {},
-                     (function.name, function.file, function.line))  # fmt: skip
+        return Slice(
+            function.name,
+            at,
+            -1,
+            "call",
+            {"module": function.module} if function.module else {},
+            (function.name, function.file, function.line),
+        )

@@ -1,7 +1,8 @@
-"""The heat map rank x step as SVG: how long the others waited for a rank, on one orange scale that every eye can order.
+"""The heat map rank x step as SVG: how long the others waited for a rank, on one orange scale that
+every eye can order.
 
-Lightness falls with the value, so that it also reads in grey and with any colour-blindness. Many ranks or steps are joined
-into cells that show their largest value.
+Lightness falls with the value, so that it also reads in grey and with any colour-blindness. Many
+ranks or steps are joined into cells that show their largest value.
 """
 
 from __future__ import annotations
@@ -213,7 +214,9 @@ def _ticks(count: int, least: int) -> range:
 
 
 def _sums(found: LateArrivals, rows: list[tuple[int, int]], high: float, left: float) -> list[str]:
-    """A bar for each row: all steps together, so that a rank that is always a little late shows too."""
+    """A bar for each row: all steps together, so that a rank that is always a little late shows
+    too.
+    """
     total = {r.rank: r.held_up_ms for r in found.ranks}
     sums = [max(v for r, v in total.items() if a <= r <= b) for a, b in rows]
     most = max(sums, default=0.0)

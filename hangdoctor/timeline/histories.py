@@ -16,7 +16,8 @@ from .model import RankTrace, Trace
 
 
 def load(place: Path | None, job: str = "") -> Trace:
-    """The histories in a bundle or in a folder of black boxes; None looks where boxes of this user lie.
+    """The histories in a bundle or in a folder of black boxes; None looks where boxes of this user
+    lie.
 
     Raises:
         BadInput: neither a bundle nor a folder with boxes.
@@ -46,7 +47,8 @@ def from_capture(capture: JobCapture) -> Trace:
                 continue
             names = {t.tid: t.name for sample in rank.samples for t in sample.threads if t.name}
             where = rank.node or node.node
-            # Dumps that somebody collected do not say where they are from: each may be of a clock of its own.
+            # Dumps that somebody collected do not say where they are from: each may be of a clock
+            # of its own.
             clock = ops.clock or where or f"rank {rank.rank}"
             ranks.append(RankTrace(rank.rank, ops, where, rank.pid, clock, names, rank.calls))
     if not ranks:
@@ -111,7 +113,9 @@ def from_boxes(folder: Path | None, job: str = "") -> Trace:
 
 
 def _timed(ops: RankOps | None) -> RankOps | None:
-    """Without operations whose time is not known (dumps of some recorders); None where nothing remains."""
+    """Without operations whose time is not known (dumps of some recorders); None where nothing
+    remains.
+    """
     if ops is None:
         return None
     if any(op.entered_s <= 0 for op in ops.operations):

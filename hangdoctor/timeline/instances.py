@@ -1,4 +1,6 @@
-"""Which records of which ranks are one operation: collectives by group and sequence number, messages by both ends."""
+"""Which records of which ranks are one operation: collectives by group and sequence number,
+messages by both ends.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,21 @@ from ..model.operations import STORE, Operation
 from .model import Member, OperationInstance, RankTrace
 
 # Everybody needs something of everybody: nobody can leave before the last has entered.
-ALL_TO_ALL = frozenset({
-    "all_reduce", "all_reduce_coalesced", "all_gather", "all_gather_into_tensor", "all_gather_coalesced", "all_gather_object",
-    "reduce_scatter", "reduce_scatter_tensor", "all_to_all", "all_to_all_single", "barrier",
-})  # fmt: skip
+ALL_TO_ALL = frozenset(
+    {
+        "all_reduce",
+        "all_reduce_coalesced",
+        "all_gather",
+        "all_gather_into_tensor",
+        "all_gather_coalesced",
+        "all_gather_object",
+        "reduce_scatter",
+        "reduce_scatter_tensor",
+        "all_to_all",
+        "all_to_all_single",
+        "barrier",
+    }
+)
 FROM_ROOT = frozenset({"broadcast", "broadcast_object_list", "scatter", "scatter_object_list"})
 TO_ROOT = frozenset({"reduce", "gather", "gather_object"})
 # These wait for the device themselves, also where other operations only enqueue.
@@ -29,7 +42,10 @@ Key = tuple[str, str, int, int, int]
 
 
 def match(ranks: Sequence[RankTrace]) -> list[OperationInstance]:
-    """All instances with records of at least two ranks. Failed operations and store waits belong to none."""
+    """All instances with records of at least two ranks.
+
+    Failed operations and store waits belong to none.
+    """
     table: dict[Key, list[Member]] = {}
     for i, trace in enumerate(ranks):
         for j, op in enumerate(trace.ops.operations):
@@ -65,9 +81,11 @@ def _name(ranks: Sequence[RankTrace], members: list[Member]) -> str:
 def orders(
     instance: OperationInstance, ranks: Sequence[RankTrace]
 ) -> tuple[list[Member], list[Member]]:
-    """(whose entering, comes before whose leaving): every first member has entered before any second one left.
+    """(whose entering, comes before whose leaving): every first member has entered before any
+    second one left.
 
-    Both empty where the records cannot tell: handles that nobody waited for, backends that enqueue and return.
+    Both empty where the records cannot tell: handles that nobody waited for, backends that enqueue
+    and return.
     """
     known = [(m, ranks[m[0]].ops.operations[m[1]]) for m in instance.members]
     runs_ahead = (

@@ -1,9 +1,11 @@
-"""Who arrived last, how long the others waited for it, and how much of the time went into communication.
+"""Who arrived last, how long the others waited for it, and how much of the time went into
+communication.
 
-Waiting is passed on: a rank that waited in its tensor-parallel group comes late to its data-parallel one, though it is not
-slow. So of the time that a member waited for the last one, what the last one had itself waited longer than that member in the
-same step is not its doing: it is *held up*, not *holding up*. And one delay is felt by many, one after another: how long a rank
-held the others up in a step is what the one of them that lost most by it lost, not the sum over all.
+Waiting is passed on: a rank that waited in its tensor-parallel group comes late to its
+data-parallel one, though it is not slow. So of the time that a member waited for the last one, what
+the last one had itself waited longer than that member in the same step is not its doing: it is
+*held up*, not *holding up*. And one delay is felt by many, one after another: how long a rank held
+the others up in a step is what the one of them that lost most by it lost, not the sum over all.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ SCHEMA = "hangdoctor.stragglers/1"
 
 
 class StepShare(Struct):
-    """One step. Times in milliseconds; `last` is the rank that held the others up most, -1 where nobody did."""
+    """One step.
+
+    Times in milliseconds; `last` is the rank that held the others up most, -1 where nobody did.
+    """
 
     step: int
     begin_ms: float  # since the timeline's beginning
@@ -131,10 +136,16 @@ class _Analysis:
             for row, span in zip(self.held, spans, strict=True)
         ]
         return LateArrivals(
-            self.timeline.trace.job, steps, [self._rank(i, steps, busy[i], spans[i]) for i in range(len(self.lanes))],
-            sorted(self._group_shares(), key=lambda g: -g.waited_ms), held, round(_elapsed(spans), 4),
-            clock_lines(self.timeline.clocks), self.notes, find_hang(self.timeline),
-        )  # fmt: skip
+            self.timeline.trace.job,
+            steps,
+            [self._rank(i, steps, busy[i], spans[i]) for i in range(len(self.lanes))],
+            sorted(self._group_shares(), key=lambda g: -g.waited_ms),
+            held,
+            round(_elapsed(spans), 4),
+            clock_lines(self.timeline.clocks),
+            self.notes,
+            find_hang(self.timeline),
+        )
 
     # ----------------------------------------------------------------- instances
 
@@ -226,11 +237,14 @@ class _Analysis:
         held = self.held[worst][n] if worst >= 0 else 0.0
         shares = [min(1.0, b / duration) for _, duration, b in known if duration > 0]
         return StepShare(
-            self.steps[n], round(min((b for b, _, _ in known), default=0) / 1e6, 4),
+            self.steps[n],
+            round(min((b for b, _, _ in known), default=0) / 1e6, 4),
             round(statistics.median(d for _, d, _ in known), 4) if known else 0.0,
-            self.lanes[worst].trace.rank if held > 0 else -1, round(held, 4),
-            round(max((row[n] for row in self.waited), default=0.0), 4), round(statistics.median(shares), 4) if shares else 0.0,
-        )  # fmt: skip
+            self.lanes[worst].trace.rank if held > 0 else -1,
+            round(held, 4),
+            round(max((row[n] for row in self.waited), default=0.0), 4),
+            round(statistics.median(shares), 4) if shares else 0.0,
+        )
 
     def _rank(
         self, i: int, steps: list[StepShare], busy: list[float], spans: list[tuple[int, int] | None]
@@ -255,7 +269,9 @@ def _elapsed(spans: list[list[tuple[int, int] | None]]) -> float:
 
 
 def _steps(timeline: Timeline, notes: list[str]) -> list[list[int]]:
-    """Of each rank's each operation the step it belongs to, -1 for none: what the job tells, else what its widest group does."""
+    """Of each rank's each operation the step it belongs to, -1 for none: what the job tells, else
+    what its widest group does.
+    """
     told = [[op.iteration for op in lane.trace.ops.operations] for lane in timeline.lanes]
     if any(n >= 0 for row in told for n in row):
         return told
@@ -286,7 +302,9 @@ def _steps(timeline: Timeline, notes: list[str]) -> list[list[int]]:
 
 
 def _communication(lane: Lane, place: Sequence[int], steps: int) -> list[float]:
-    """Milliseconds inside finished operations that the rank waits in, for each step; overlapping ones count once."""
+    """Milliseconds inside finished operations that the rank waits in, for each step; overlapping
+    ones count once.
+    """
     found = [0.0] * steps
     until = 0
     order = sorted(range(len(lane.begin)), key=lambda j: lane.begin[j])
@@ -301,7 +319,9 @@ def _communication(lane: Lane, place: Sequence[int], steps: int) -> list[float]:
 
 
 def _spans(lane: Lane, place: Sequence[int], steps: int) -> list[tuple[int, int] | None]:
-    """When each step of a rank began and ended: it ends where the next begins; the last with its last finished operation."""
+    """When each step of a rank began and ended: it ends where the next begins; the last with its
+    last finished operation.
+    """
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for j, n in enumerate(place):

@@ -77,7 +77,9 @@ class Correction(Struct):
 
 
 class Lane(Struct):
-    """One rank on the common axis: nanoseconds since the timeline's beginning, one entry an operation; end -1 is open."""
+    """One rank on the common axis: nanoseconds since the timeline's beginning, one entry an
+    operation; end -1 is open.
+    """
 
     trace: RankTrace
     begin: list[int]

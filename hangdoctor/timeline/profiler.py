@@ -1,7 +1,9 @@
-"""Traces of torch.profiler as further tracks: kernels and copies by GPU and stream, CPU operators by thread.
+"""Traces of torch.profiler as further tracks: kernels and copies by GPU and stream, CPU operators
+by thread.
 
-Format: Chrome trace JSON as Kineto writes it; an event's time is ``baseTimeNanoseconds`` + ``ts`` microseconds of the rank's
-wall clock (older ones have no base: then ``ts`` counts from the epoch), ``distributedInfo.rank`` is the rank.
+Format: Chrome trace JSON as Kineto writes it; an event's time is ``baseTimeNanoseconds`` + ``ts``
+microseconds of the rank's wall clock (older ones have no base: then ``ts`` counts from the epoch),
+``distributedInfo.rank`` is the rank.
 """
 
 from __future__ import annotations
@@ -67,7 +69,9 @@ class _File(Struct):
 
 
 def tracks_of_folder(folder: Path, timeline: Timeline) -> tuple[dict[int, list[Track]], list[str]]:
-    """(rank -> its further tracks, what was left out and why). The timeline's beginning moves back where a trace begins earlier.
+    """(rank -> its further tracks, what was left out and why).
+
+    The timeline's beginning moves back where a trace begins earlier.
 
     Raises:
         BadInput: no trace there, or one that cannot be read.
@@ -122,7 +126,8 @@ def _read(path: Path) -> _File:
     try:
         data = read_regular(path, _MAX_BYTES)
         if path.suffix == ".gz":
-            # As much as a gigabyte of zeros is a megabyte in a file: what is inflated has the same limit.
+            # As much as a gigabyte of zeros is a megabyte in a file: what is inflated has the same
+            # limit.
             with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
                 data = packed.read(_MAX_BYTES + 1)
             if len(data) > _MAX_BYTES:
@@ -143,7 +148,9 @@ def _rank_in(name: str, ranks: int) -> int:
 
 
 def _slices(read: _File, timeline: Timeline, trace: RankTrace) -> dict[str, list[Slice]]:
-    """Track's name -> its slices, in nanoseconds since the timeline's beginning; negative where they lie before it."""
+    """Track's name -> its slices, in nanoseconds since the timeline's beginning; negative where
+    they lie before it.
+    """
     correction = timeline.correction(trace)
     found: dict[str, list[Slice]] = {}
     for event in read.events:
@@ -204,7 +211,9 @@ def _begin_at(timeline: Timeline, slices: dict[int, dict[str, list[Slice]]]) -> 
 
 
 def nest(slices: Iterable[Slice]) -> list[Slice]:
-    """Slices of one thread or stream into those that contain them; what overlaps its parent's end is cut there."""
+    """Slices of one thread or stream into those that contain them; what overlaps its parent's end
+    is cut there.
+    """
     outer: list[Slice] = []
     stack: list[Slice] = []
     for slice in sorted(slices, key=lambda s: (s.begin, -s.end)):

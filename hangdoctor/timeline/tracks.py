@@ -72,7 +72,9 @@ class Track(Struct):
 
 
 def tracks_of(timeline: Timeline, lane: Lane, flows: Flows) -> list[Track]:
-    """All tracks of a rank, in the order in which they are shown; slices of a track are in order and do not overlap."""
+    """All tracks of a rank, in the order in which they are shown; slices of a track are in order
+    and do not overlap.
+    """
     marks = [
         Track(title, found)
         for kind, title in (
@@ -137,7 +139,9 @@ def _threads(timeline: Timeline, lane: Lane, flows: Flows) -> list[Track]:
 
 
 def _in_order(slices: list[Slice]) -> list[Slice]:
-    """A thread is in one operation at a time; where a clock was set back, an end may seem to lie behind the next begin."""
+    """A thread is in one operation at a time; where a clock was set back, an end may seem to lie
+    behind the next begin.
+    """
     slices.sort(key=lambda s: s.begin)
     for one, following in pairwise(slices):
         if one.end < 0 or one.end > following.begin:

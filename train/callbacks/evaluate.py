@@ -32,7 +32,9 @@ class Evaluate(Callback):
                 self.report(trainer, self.measure(trainer))
 
     def measure(self, trainer: Trainer) -> float:
-        """Mean loss over `--evaluate.iterations` global batches; training goes on as if it had not been."""
+        """Mean loss over `--evaluate.iterations` global batches; training goes on as if it had not
+        been.
+        """
         c, engine = trainer.config, trainer.engine
         before, batches, total = self.random.state(), self.batches(), 0.0
         micro_batches = c.train.global_batch // (c.train.micro_batch * c.parallel.dp)

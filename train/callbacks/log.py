@@ -40,7 +40,9 @@ class Window:
 
 
 def throughput(config: Config, vocab: int, window: Window) -> dict[str, float]:
-    """samples_per_second, tflops of one device (recomputation counted), and mfu where the peak is known."""
+    """samples_per_second, tflops of one device (recomputation counted), and mfu where the peak is
+    known.
+    """
     p, m = config.parallel, config.model
     devices = p.tp * p.pp * p.dp
     done = flops.step_flops(m, vocab, window.samples, m.recompute)

@@ -1,4 +1,6 @@
-"""SIGTERM and SIGUSR1 (a scheduler's warning) on any rank, or enough iterations: all ranks leave together."""
+"""SIGTERM and SIGUSR1 (a scheduler's warning) on any rank, or enough iterations: all ranks leave
+together.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Tensorboard events, under the names of Megatron-DeepSpeed's charts, each by iteration and by samples."""
+"""Tensorboard events, under the names of Megatron-DeepSpeed's charts, each by iteration and by
+samples.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Whether a checkpoint belongs to the training that wants to load it; every refusal names both values."""
+"""Whether a checkpoint belongs to the training that wants to load it; every refusal names both
+values.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ _CHOSEN = (
     ("data", "tokenizer"),
     ("model", "seq_length"),
 )
-# What shapes the shards of a layout: padding rows, layers a stage. The universal format knows none of it.
+# What shapes the shards of a layout: padding rows, layers a stage. The universal format knows none
+# of it.
 _SHARDS = (
     ("parallel", "zero_stage"),
     ("parallel", "ulysses"),

@@ -23,7 +23,10 @@ from .writer import Writer
 
 
 class Store:
-    """Saves and loads one training. The engine's own checkpoint engine is replaced by our writer."""
+    """Saves and loads one training.
+
+    The engine's own checkpoint engine is replaced by our writer.
+    """
 
     def __init__(
         self, config: Config, topology: Topology, engine: Any, random: RandomState, vocab: int
@@ -41,7 +44,10 @@ class Store:
         return Path(self.config.checkpoint.dir)
 
     def save(self, state: TrainState, rate: LearningRate) -> None:
-        """Write `global_stepN`; once an iteration. Returns when it is complete, or handed over if asynchronous."""
+        """Write `global_stepN`; once an iteration.
+
+        Returns when it is complete, or handed over if asynchronous.
+        """
         if state.iteration == self._last:
             return
         with marks.phase("checkpoint"):
@@ -53,7 +59,8 @@ class Store:
             if self.topology.rank == 0:
                 files.clear(target)
             self.writer.begin(state.iteration)
-            # The engine's barrier comes before its first file: no rank writes into what is being removed.
+            # The engine's barrier comes before its first file: no rank writes into what is being
+            # removed.
             self.engine.save_checkpoint(str(self.folder), tag=partial, save_latest=False)
             self.writer.save(
                 self.random.state(), str(target / f"random_rank_{self.topology.rank:05d}.pt")

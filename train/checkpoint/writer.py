@@ -1,7 +1,8 @@
 """DeepSpeed's checkpoint engine interface: writes each file durably, in the background if asked to.
 
-In the background: tensors are copied to host memory first, the training goes on, one thread a rank writes.
-The thread of rank 0 commits the folder when every rank's marker is in it; no collective is involved.
+In the background: tensors are copied to host memory first, the training goes on, one thread a rank
+writes. The thread of rank 0 commits the folder when every rank's marker is in it; no collective is
+involved.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from . import files
 
 
 def _copied(value: Any) -> Any:
-    """The same structure with every tensor copied to host memory: training goes on changing the originals."""
+    """The same structure with every tensor copied to host memory: training goes on changing the
+    originals.
+    """
     if isinstance(value, torch.Tensor):
         return value.detach().to("cpu", copy=True)
     if isinstance(value, dict):

@@ -1,8 +1,9 @@
 """Megatron's indexed data set: PREFIX.bin holds the tokens, PREFIX.idx where each document is.
 
 Layout of .idx (Megatron-LM, megatron/core/datasets/indexed_dataset.py), little-endian: magic
-``MMIDIDX\\0\\0``, u64 version 1, u8 dtype code, u64 sequences n, u64 documents d + 1, i32 lengths[n],
-i64 byte offsets[n], i64 first sequence of each document[d + 1]. Newer files may add i8 modes[n].
+``MMIDIDX\\0\\0``, u64 version 1, u8 dtype code, u64 sequences n, u64 documents d + 1, i32
+lengths[n], i64 byte offsets[n], i64 first sequence of each document[d + 1]. Newer files may add i8
+modes[n].
 """
 
 from __future__ import annotations

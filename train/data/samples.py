@@ -1,8 +1,9 @@
-"""Samples of seq_length + 1 tokens from the documents of an indexed data set, shuffled anew each epoch.
+"""Samples of seq_length + 1 tokens from the documents of an indexed data set, shuffled anew each
+epoch.
 
 An epoch is one pass over the documents in a random order, strung together and cut into samples; the
-samples are shuffled again. Sample i is a pure function of (seed, i): a resumed training asks for the
-next number and gets what it would have got.
+samples are shuffled again. Sample i is a pure function of (seed, i): a resumed training asks for
+the next number and gets what it would have got.
 """
 
 from __future__ import annotations
@@ -88,7 +89,8 @@ class Blend:
     """Several `Samples` mixed by weight, exactly so in every block of samples.
 
     Raises:
-        ConfigError: a weight so small that no block of a reasonable length holds one of its samples.
+        ConfigError: a weight so small that no block of a reasonable length holds one of its
+            samples.
     """
 
     def __init__(self, parts: list[Samples], weights: list[float]) -> None:
@@ -119,8 +121,8 @@ class Blend:
 class Within:
     """Samples all of whose tokens the model has rows for.
 
-    A data set of another tokenizer would end in an index error on one rank, and where the vocabulary is split in zeros
-    for embeddings and an infinite loss.
+    A data set of another tokenizer would end in an index error on one rank, and where the
+    vocabulary is split in zeros for embeddings and an infinite loss.
     """
 
     def __init__(self, samples: Samples | Blend, vocab: int) -> None:

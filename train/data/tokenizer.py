@@ -31,7 +31,10 @@ class ByteTokenizer:
 
 
 class FileTokenizer:
-    """A `tokenizers` JSON file. The end of a document is its <|endoftext|>, </s>, <eos> or [SEP], whichever it has."""
+    """A `tokenizers` JSON file.
+
+    The end of a document is its <|endoftext|>, </s>, <eos> or [SEP], whichever it has.
+    """
 
     def __init__(self, path: str) -> None:
         try:

@@ -89,7 +89,9 @@ def _fifo() -> str:
 
 
 def _io_wait() -> None:
-    """posix_spawn suspends the parent (as vfork does) until the child execs; the child opens a FIFO first."""
+    """posix_spawn suspends the parent (as vfork does) until the child execs; the child opens a FIFO
+    first.
+    """
     actions = [(os.POSIX_SPAWN_OPEN, 9, _fifo(), os.O_RDONLY, 0)]
     os.posix_spawn("/bin/true", ["true"], {}, file_actions=actions)
 
@@ -131,7 +133,9 @@ def _slow() -> None:
 
 
 def _data_dead() -> None:
-    """The worker neither answers nor ends: what a worker killed on a dead node looks like to its rank."""
+    """The worker neither answers nor ends: what a worker killed on a dead node looks like to its
+    rank.
+    """
     os.kill(os.getpid(), signal.SIGSTOP)
 
 

@@ -1,4 +1,6 @@
-"""`--fault KIND@RANK:ITERATION[:WHERE]`: which faults exist, where each can strike, how one is written."""
+"""`--fault KIND@RANK:ITERATION[:WHERE]`: which faults exist, where each can strike, how one is
+written.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ OUTSIDE = ("rendezvous", "groups", "destroy")  # passed once, in no iteration
 
 @dataclass(frozen=True)
 class Kind:
-    """What a fault does; `places` it can strike at, the first one by default; `cause` is CONTRACT's name for it."""
+    """What a fault does; `places` it can strike at, the first one by default; `cause` is CONTRACT's
+    name for it.
+    """
 
     does: str
     places: tuple[str, ...]

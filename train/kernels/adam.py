@@ -1,6 +1,7 @@
 """AdamW (Loshchilov and Hutter 2019): plain, torch's fused, Triton, apex.
 
-m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  p = p (1 - lr wd) - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
+m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  p = p (1 - lr wd) - lr (m / (1 - b1^t)) / (sqrt(v
+/ (1 - b2^t)) + eps)
 """
 
 from __future__ import annotations
@@ -51,16 +52,31 @@ def fused_step(
     step: int,
     group: dict[str, Any],
 ) -> None:
-    """The same in one pass, by Triton. p, m, v: float32 and contiguous, as ZeRO's flat partitions are."""
+    """The same in one pass, by Triton. p, m, v: float32 and contiguous, as ZeRO's flat partitions
+    are.
+    """
     (b1, b2), n = group["betas"], p.numel()
     _step[grid(n)](
-        p, g.contiguous(), m, v, n, group["lr"], b1, b2, group["eps"], group["weight_decay"],
-        1 - b1**step, 1 - b2**step, block=BLOCK,
-    )  # fmt: skip
+        p,
+        g.contiguous(),
+        m,
+        v,
+        n,
+        group["lr"],
+        b1,
+        b2,
+        group["eps"],
+        group["weight_decay"],
+        1 - b1**step,
+        1 - b2**step,
+        block=BLOCK,
+    )
 
 
 class AdamW(torch.optim.Optimizer):
-    """The optimizer around a step function; its state has torch's names, so checkpoints fit all of them."""
+    """The optimizer around a step function; its state has torch's names, so checkpoints fit all of
+    them.
+    """
 
     def __init__(self, groups: Any, step: Callable[..., None], **options: Any) -> None:
         self._step = step

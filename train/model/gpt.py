@@ -1,7 +1,8 @@
 """GPT as pipeline layers: word embedding, input, transformer layers, final norm, output.
 
 Only the word embedding's matrix is tied between first and last stage. Positions, embedding norm and
-dropout are a layer of their own that exists once: what is not on the last stage cannot go stale there.
+dropout are a layer of their own that exists once: what is not on the last stage cannot go stale
+there.
 """
 
 from __future__ import annotations
@@ -66,7 +67,9 @@ def tied_output(embedding: WordEmbedding, hidden: torch.Tensor) -> torch.Tensor:
 
 
 class InputLayer(nn.Module):
-    """Adds positions, normalizes, drops, and cuts the sequence where it is split: [s, b, h] -> [s (/ tp), b, h]."""
+    """Adds positions, normalizes, drops, and cuts the sequence where it is split: [s, b, h] -> [s
+    (/ tp), b, h].
+    """
 
     def __init__(self, context: ModelContext) -> None:
         super().__init__()
@@ -134,7 +137,9 @@ class OutputEmbedding(VocabParallelEmbedding):
 
 
 class Loss:
-    """Mean cross entropy of a micro-batch: logits [s, b, V / tp], (labels [b, s], mask [b, s]) -> scalar."""
+    """Mean cross entropy of a micro-batch: logits [s, b, V / tp], (labels [b, s], mask [b, s]) ->
+    scalar.
+    """
 
     __name__ = "cross entropy"
 

@@ -1,4 +1,7 @@
-"""Normalization, attention, MLP and the transformer layer. Activations are [s, b, h], or [s / tp, b, h]."""
+"""Normalization, attention, MLP and the transformer layer.
+
+Activations are [s, b, h], or [s / tp, b, h].
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,10 @@ class Norm(nn.Module):
 
 
 class Attention(nn.Module):
-    """Causal self-attention over this rank's heads. The output has no bias added yet, but for `bias_in_product`."""
+    """Causal self-attention over this rank's heads.
+
+    The output has no bias added yet, but for `bias_in_product`.
+    """
 
     def __init__(self, context: ModelContext, name: str) -> None:
         super().__init__()
@@ -82,7 +88,9 @@ class Attention(nn.Module):
         return y.permute(2, 0, 1, 3)
 
     def _core(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """The same step by step; q and k are scaled before their product, so that fp16 scores do not overflow."""
+        """The same step by step; q and k are scaled before their product, so that fp16 scores do
+        not overflow.
+        """
         scale = self.width**-0.25
         scores = torch.einsum("qbhd,kbhd->bhqk", q * scale, k * scale)
         if self.slopes is not None:
@@ -136,7 +144,9 @@ class MLP(nn.Module):
 
 
 class TransformerLayer(nn.Module):
-    """Pre-norm block; parallel (GPT-J, PaLM): x + attention(n(x)) + mlp(n(x)), else one after the other."""
+    """Pre-norm block; parallel (GPT-J, PaLM): x + attention(n(x)) + mlp(n(x)), else one after the
+    other.
+    """
 
     def __init__(self, context: ModelContext, index: int) -> None:
         super().__init__()

@@ -27,7 +27,9 @@ def split_parameter(whole: torch.Tensor, dim: int, tp: TensorGroup) -> nn.Parame
 
 
 def mark_partial(module: nn.Module) -> None:
-    """Parameters that every rank holds whole and uses on its part of the sequence: their gradients are partial sums."""
+    """Parameters that every rank holds whole and uses on its part of the sequence: their gradients
+    are partial sums.
+    """
     for parameter in module.parameters(recurse=False):
         if not getattr(parameter, "tensor_model_parallel", False):
             parameter.sequence_partial = True
@@ -63,7 +65,8 @@ class ColumnParallelLinear(nn.Module):
 
 
 class RowParallelLinear(nn.Module):
-    """y = x W^T with W cut by input features: [s, b, in / tp] -> [s, b, out]; the caller adds `bias` once.
+    """y = x W^T with W cut by input features: [s, b, in / tp] -> [s, b, out]; the caller adds
+    `bias` once.
 
     With `sequence` the sum is scattered over the sequence.
     """
@@ -99,7 +102,9 @@ class RowParallelLinear(nn.Module):
 
 
 class VocabParallelEmbedding(nn.Module):
-    """Word embedding cut by rows of the vocabulary: tokens [b, s] -> [b, s, h], whole on every rank."""
+    """Word embedding cut by rows of the vocabulary: tokens [b, s] -> [b, s, h], whole on every
+    rank.
+    """
 
     def __init__(
         self,
@@ -131,7 +136,8 @@ class VocabParallelEmbedding(nn.Module):
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """[s, b, h] -> this rank's columns of the logits [s, b, V / tp].
 
-        Padding columns are made impossible, so that the padding, which depends on tp, changes no loss.
+        Padding columns are made impossible, so that the padding, which depends on tp, changes no
+        loss.
         """
         logits = F.linear(hidden, self.weight)
         if self.real < self.weight.shape[0]:

@@ -246,7 +246,32 @@ class SlowByHistory(Struct, frozen=True):
 
 
 Story = (
-    NeverReached | NeverPosted | NeverStarted | NotJoined | Died | Stopped | InputOutput | HoldsGil | ForkedLock | AllIn
-    | HeldBehind | NoneLeaves | StillIn | LeftWithout | PeerElsewhere | InOther | NotSeen | NoRecords | LostByRas
-    | FewerByRas | UnsetKey | Disagrees | Diverged | Ring | OneOf | SlowByWaiting | SlowByPace | SlowByHistory
-)  # fmt: skip
+    NeverReached
+    | NeverPosted
+    | NeverStarted
+    | NotJoined
+    | Died
+    | Stopped
+    | InputOutput
+    | HoldsGil
+    | ForkedLock
+    | AllIn
+    | HeldBehind
+    | NoneLeaves
+    | StillIn
+    | LeftWithout
+    | PeerElsewhere
+    | InOther
+    | NotSeen
+    | NoRecords
+    | LostByRas
+    | FewerByRas
+    | UnsetKey
+    | Disagrees
+    | Diverged
+    | Ring
+    | OneOf
+    | SlowByWaiting
+    | SlowByPace
+    | SlowByHistory
+)

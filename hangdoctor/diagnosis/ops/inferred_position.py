@@ -25,7 +25,8 @@ def likely_waits(
     missed: list[Instance],
     present: dict[Key, set[int]],
 ) -> set[int] | None:
-    """Ranks that a silent one may wait for, empty where it waits for no rank, None where that cannot
+    """Ranks that a silent one may wait for, empty where it waits for no rank, None where that
+    cannot
     be known.
     """
     if layout is None or not missed:

@@ -1,7 +1,9 @@
-"""Operations of groups that nothing names: never matched with another rank's, and no rank is accused for them.
+"""Operations of groups that nothing names: never matched with another rank's, and no rank is
+accused for them.
 
-A record may outlive the name of its group: thousands of groups at once, or a box of an earlier version whose table
-was full. Who else is in such a group is not known: neither "all have come" nor "a rank is missing" can be said.
+A record may outlive the name of its group: thousands of groups at once, or a box of an earlier
+version whose table was full. Who else is in such a group is not known: neither "all have come" nor
+"a rank is missing" can be said.
 """
 
 from __future__ import annotations
@@ -45,7 +47,10 @@ def _waits_in(operations: list[Operation]) -> Operation | None:
 
 
 def _unnamed(ops: RankOps) -> set[str]:
-    """Groups without a name and without members. Other recorders' groups are completed from what all ranks know."""
+    """Groups without a name and without members.
+
+    Other recorders' groups are completed from what all ranks know.
+    """
     if ops.source != "blackbox":
         return set()
     bare = {group.uid for group in ops.groups if not group.ranks and not group.name}

@@ -23,8 +23,16 @@ def head(finding: Finding) -> str:
 def says_where(finding: Finding) -> bool:
     """Whether the head says already where the ranks are."""
     return isinstance(
-        finding.story, f.AllIn | f.HeldBehind | f.NoneLeaves | f.InOther | f.PeerElsewhere | f.HoldsGil | f.ForkedLock | f.StillIn
-    )  # fmt: skip
+        finding.story,
+        f.AllIn
+        | f.HeldBehind
+        | f.NoneLeaves
+        | f.InOther
+        | f.PeerElsewhere
+        | f.HoldsGil
+        | f.ForkedLock
+        | f.StillIn,
+    )
 
 
 def _is(finding: Finding) -> str:

@@ -1,6 +1,8 @@
-"""Who waits for whom, condensed: ranks at the same distance from a culprit and in the same operations are one box.
+"""Who waits for whom, condensed: ranks at the same distance from a culprit and in the same
+operations are one box.
 
-Boxes stand in columns by that distance, culprits on the right; the drawing is plain SVG with its places worked out here.
+Boxes stand in columns by that distance, culprits on the right; the drawing is plain SVG with its
+places worked out here.
 """
 
 from __future__ import annotations
@@ -199,7 +201,9 @@ def _links(waits: list[Wait], key_of: dict[int, _Key]) -> dict[tuple[_Key, _Key]
 def _telling(
     links: dict[tuple[_Key, _Key], int], boxes: dict[_Key, WaitBox]
 ) -> dict[tuple[_Key, _Key], int]:
-    """The waits that lead towards a culprit; of boxes that have none of these, and in a ring at the end, all."""
+    """The waits that lead towards a culprit; of boxes that have none of these, and in a ring at the
+    end, all.
+    """
     onward = {s for s, t in links if boxes[t].level < boxes[s].level}
     return {
         (s, t): n
@@ -209,7 +213,9 @@ def _telling(
 
 
 def _place(boxes: dict[_Key, WaitBox], links: dict[tuple[_Key, _Key], int]) -> None:
-    """Columns from the farthest waiters on the left to the culprits on the right, each in the order of what it points at."""
+    """Columns from the farthest waiters on the left to the culprits on the right, each in the order
+    of what it points at.
+    """
     levels = sorted({b.level for b in boxes.values()})
     tall = max(
         sum(b.height + _GAP_Y for b in boxes.values() if b.level == level) - _GAP_Y

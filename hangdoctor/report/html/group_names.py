@@ -73,8 +73,8 @@ class GroupNames:
 def layout_of(groups: Iterable[Sequence[int]], world_size: int) -> Layout | None:
     """The layout that a job's groups imply, None where they do not say.
 
-    All three axes must be seen, each at the stride that the ones before leave (tensor slices are neighbours): two axes
-    could be tensor x data as well as data x pipeline parallel.
+    All three axes must be seen, each at the stride that the ones before leave (tensor slices are
+    neighbours): two axes could be tensor x data as well as data x pipeline parallel.
     """
     sizes: dict[int, set[int]] = {}
     for ranks in groups:

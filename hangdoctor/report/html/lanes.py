@@ -1,7 +1,9 @@
-"""The operations around the frontier of a group: who has entered and left which number, rank by rank.
+"""The operations around the frontier of a group: who has entered and left which number, rank by
+rank.
 
-Only groups in which somebody stands are shown, first those of the causes, and of groups that look alike a few.
-Ranks with the same row share it, so that a group of 128 ranks takes as many lines as it has different ones.
+Only groups in which somebody stands are shown, first those of the causes, and of groups that look
+alike a few. Ranks with the same row share it, so that a group of 128 ranks takes as many lines as
+it has different ones.
 """
 
 from __future__ import annotations
@@ -78,14 +80,18 @@ def build(
 
 
 def _key(op: Operation, rank: int) -> Key:
-    """One counter: the collectives of a group, the transfers of a pair in one direction, one store operation."""
+    """One counter: the collectives of a group, the transfers of a pair in one direction, one store
+    operation.
+    """
     if op.op in P2P:
         return (op.group, rank, op.peer) if op.op == "send" else (op.group, op.peer, rank)
     return (op.group, op.op) if op.op in STORE else (op.group,)
 
 
 def _fronts(ops: dict[int, RankOps]) -> dict[Key, dict[int, int]]:
-    """Of each counter on which somebody stands: rank -> the earliest number that it has entered and not left."""
+    """Of each counter on which somebody stands: rank -> the earliest number that it has entered and
+    not left.
+    """
     fronts: dict[Key, dict[int, int]] = {}
     for rank, one in ops.items():
         if one.finished:
@@ -106,7 +112,9 @@ def _members(key: Key, names: GroupNames) -> Sequence[int]:
 def _weight(
     key: Key, front: dict[int, int], causes: Iterable[Cause], names: GroupNames
 ) -> tuple[object, ...]:
-    """Sort key: the operations that the causes name, then groups with a culprit, then those with most waiters."""
+    """Sort key: the operations that the causes name, then groups with a culprit, then those with
+    most waiters.
+    """
     members = set(_members(key, names))
     named = next(
         (

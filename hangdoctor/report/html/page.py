@@ -1,4 +1,6 @@
-"""Joins the parts of the page: data, templates, style and script, under a policy that admits nothing from elsewhere."""
+"""Joins the parts of the page: data, templates, style and script, under a policy that admits
+nothing from elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,15 @@ _SCRIPTS = ("core.js", "details.js", "grid.js", "icicle.js", "page.js")
 _STYLES = ("base.css", "parts.css", "print.css")
 _STATUS = {"hang": "Hang", "slow": "Slow", "healthy": "Healthy", "unknown": "Could not tell"}
 _SOURCES = {
-    "stack": "stacks", "ops": "operations", "proc": "process", "ras": "NCCL RAS", "gpu": "GPU", "log": "log", "silence": "silence",
+    "stack": "stacks",
+    "ops": "operations",
+    "proc": "process",
+    "ras": "NCCL RAS",
+    "gpu": "GPU",
+    "log": "log",
+    "silence": "silence",
     "trace": "Python calls",
-}  # fmt: skip
+}
 
 
 def as_bytes(capture: JobCapture, diagnosis: Diagnosis, folder: Path) -> bytes:
@@ -46,13 +54,29 @@ def as_bytes(capture: JobCapture, diagnosis: Diagnosis, folder: Path) -> bytes:
     found, left_out = lanes.build(diagnosis, ops, names)
     packed = raw.pack(folder)
     context = {
-        "d": diagnosis, "capture": capture, "status": _STATUS[diagnosis.status], "facts": _facts(diagnosis, capture, layout, inferred),
-        "everybody": everybody, "counts": _counts(everybody), "arrangements": arrangements(everybody, layout), "size": _size(len(everybody)),
-        "graph": graph.build(diagnosis) if diagnosis.status != "healthy" else None, "lanes": found, "more_lanes": left_out, "marks": lanes.MARKS, "ahead": any(o.runs_ahead for o in ops.values()),
-        "why_no_lanes": lanes.why_none(diagnosis, capture.origin, len(ops)), "tree": stacktree.as_text(diagnosis.stacks),
-        "raw": packed, "chat": chat.text(diagnosis, capture), "version": __version__, "command": _command(folder), "sources": _SOURCES,
-        "wheres": [_where(c) for c in diagnosis.causes], "data": _data(diagnosis, capture, layout, names, everybody),
-    }  # fmt: skip
+        "d": diagnosis,
+        "capture": capture,
+        "status": _STATUS[diagnosis.status],
+        "facts": _facts(diagnosis, capture, layout, inferred),
+        "everybody": everybody,
+        "counts": _counts(everybody),
+        "arrangements": arrangements(everybody, layout),
+        "size": _size(len(everybody)),
+        "graph": graph.build(diagnosis) if diagnosis.status != "healthy" else None,
+        "lanes": found,
+        "more_lanes": left_out,
+        "marks": lanes.MARKS,
+        "ahead": any(o.runs_ahead for o in ops.values()),
+        "why_no_lanes": lanes.why_none(diagnosis, capture.origin, len(ops)),
+        "tree": stacktree.as_text(diagnosis.stacks),
+        "raw": packed,
+        "chat": chat.text(diagnosis, capture),
+        "version": __version__,
+        "command": _command(folder),
+        "sources": _SOURCES,
+        "wheres": [_where(c) for c in diagnosis.causes],
+        "data": _data(diagnosis, capture, layout, names, everybody),
+    }
     return _render(context).encode()
 
 
@@ -60,9 +84,13 @@ def as_bytes(capture: JobCapture, diagnosis: Diagnosis, folder: Path) -> bytes:
 def environment() -> jinja2.Environment:
     """Every value of an expression is first made visible, then escaped: no template can forget it."""
     found = jinja2.Environment(
-        loader=jinja2.PackageLoader("hangdoctor.report.html"), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True, finalize=lambda v: visible(v) if type(v) is str else v,
-    )  # fmt: skip
+        loader=jinja2.PackageLoader("hangdoctor.report.html"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda v: visible(v) if type(v) is str else v,
+    )
     found.filters |= {
         "ranks": format_ranks,
         "hosts": format_hosts,
@@ -91,7 +119,9 @@ def _static(names: tuple[str, ...]) -> str:
 
 
 def _digest(text: str) -> str:
-    """A source expression of Content Security Policy level 2: SHA-256 of the element's text, in base64."""
+    """A source expression of Content Security Policy level 2: SHA-256 of the element's text, in
+    base64.
+    """
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 

@@ -1,4 +1,6 @@
-"""The ranks: what state each is in, where it stands, its threads; shared strings and stacks are kept once."""
+"""The ranks: what state each is in, where it stands, its threads; shared strings and stacks are
+kept once.
+"""
 
 from __future__ import annotations
 
@@ -112,7 +114,9 @@ class Frames:
 def details(
     ranks: list[Rank], capture: JobCapture, layout: Layout | None, names: GroupNames, frames: Frames
 ) -> dict[str, Any]:
-    """What the page's script shows of a rank: columns of `rows`, and the tables that they point into."""
+    """What the page's script shows of a rank: columns of `rows`, and the tables that they point
+    into.
+    """
     nodes, places, threads = Table(), Table(), Table()
     captured: dict[int, RankCapture] = {}
     for one in capture.ranks():
@@ -121,19 +125,36 @@ def details(
     rows = []
     for r in ranks:
         line, own = r.line, captured.get(r.rank)
-        rows.append([
-            r.rank, r.state, r.cause, nodes.add(r.node), line.pid if line else 0, line.gpu if line else "",
-            line.local_rank if line else -1, line.state if line else "", places.add(line.place if line else ""),
-            threads.add(*_threads(own, frames)), _operations(own, capture.taken, names), _position(own),
-        ])  # fmt: skip
+        rows.append(
+            [
+                r.rank,
+                r.state,
+                r.cause,
+                nodes.add(r.node),
+                line.pid if line else 0,
+                line.gpu if line else "",
+                line.local_rank if line else -1,
+                line.state if line else "",
+                places.add(line.place if line else ""),
+                threads.add(*_threads(own, frames)),
+                _operations(own, capture.taken, names),
+                _position(own),
+            ]
+        )
     return {
-        "rows": rows, "nodes": nodes.rows, "places": places.rows, "threads": threads.rows, "states": STATES,
+        "rows": rows,
+        "nodes": nodes.rows,
+        "places": places.rows,
+        "threads": threads.rows,
+        "states": STATES,
         "layout": [layout.dp, layout.pp, layout.tp] if layout else None,
-    }  # fmt: skip
+    }
 
 
 def _threads(own: RankCapture | None, frames: Frames) -> tuple[Hashable, list[list[Any]]]:
-    """The threads of the last sample that has stacks, as [name, state, kernel wait, holds the GIL, stack]."""
+    """The threads of the last sample that has stacks, as [name, state, kernel wait, holds the GIL,
+    stack].
+    """
     samples = own.samples if own is not None else []
     told = next((s for s in reversed(samples) if any(t.frames for t in s.threads)), None)
     rows = (
