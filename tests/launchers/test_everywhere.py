@@ -88,7 +88,7 @@ def test_a_pbs_job_is_needed_and_one_target_only(tmp_path: Path, environ: dict[s
         done = hangdoctor(*verb, "--pbs", cwd=tmp_path, code=2, env=outside)
         assert "PBS_NODEFILE is not set" in done.stderr, done.stderr
         done = hangdoctor(*verb, "--pbs", "--hostfile", "hosts", cwd=tmp_path, code=2, env=environ)
-        assert "more than one target named" in done.stderr and "--pbs" in done.stderr
+        assert "more than one target was given" in done.stderr and "--pbs" in done.stderr
 
 
 @pytest.mark.torch

@@ -166,7 +166,7 @@ def test_what_became_of_a_request_is_said() -> None:
         TracedRank(5, 15, "live", "switched off", True, note="KeyError"),
     ]  # fmt: skip
     said = list(outcome_lines(asked, rows))
-    assert said[0] == "rank 5: switched off after an internal error (hangdoctor trace status)"
+    assert said[0] == "rank 5: off after an internal error; details: hangdoctor trace status"
     assert said[1] == "ranks 0-1: tracing" and said[2].startswith(
         "rank 2: waiting for the job to say that it is at iteration 9"
     )

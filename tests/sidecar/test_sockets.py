@@ -195,7 +195,7 @@ def test_a_collector_that_cannot_start_says_why(job: Job, tmp_path: Path) -> Non
         code=1,
     )
     assert "nothing can be reached at" in unreachable.stderr
-    assert "no folder named" in hangdoctor("collect", cwd=tmp_path, code=2).stderr
+    assert "no folder was given" in hangdoctor("collect", cwd=tmp_path, code=2).stderr
     assert (
         "no target named"
         in hangdoctor("sidecar", "--folder", str(tmp_path / "o"), cwd=tmp_path, code=2).stderr

@@ -243,7 +243,7 @@ def test_a_slurm_job_is_shown_by_the_sidecar_that_it_has(live: LiveJob, tmp_path
 
 def test_wrong_targets_are_said(live: LiveJob, tmp_path: Path) -> None:
     assert (
-        "more than one target"
+        "more than one target was given"
         in hangdoctor("top", "--local", "--jobid", "1", cwd=tmp_path, code=2).stderr
     )
     assert (

@@ -277,7 +277,7 @@ def test_wrong_addresses_are_refused_with_a_way_out(live: LiveJob, tmp_path: Pat
     refused = hangdoctor(
         *where, "0.0.0.0:0", "--web-anywhere", "--metrics-open", cwd=tmp_path, code=2
     )
-    assert "--metrics-open is for the loopback" in refused.stderr
+    assert "--metrics-open works only on the loopback" in refused.stderr
 
 
 def test_an_end_takes_the_page_along(live: LiveJob, tmp_path: Path) -> None:
