@@ -251,7 +251,7 @@ def _not_its_own(box: BlackBox) -> str:
     if box.status == "live":
         users = users_of(box.pid)
         if users and not is_of(box.owner, users):
-            return f"{box.path} is left out: user {box.owner} wrote it, and process {box.pid} that it names is another user's"
+            return f"{box.path} is left out: user {box.owner} wrote it, but its process {box.pid} belongs to another user"
         return ""
     try:
         here = Path(box.path).parent.stat().st_uid
@@ -279,7 +279,7 @@ def _snapshot(path: Path, owners: Collection[int] | None) -> bytes:
     except OSError as error:
         raise BadInput(
             f"{path}: {error.strerror}",
-            "Is the job still there? Boxes are removed when it ends well.",
+            "Is the job still running? Black boxes are removed when it ends cleanly.",
         ) from error
 
 
@@ -296,23 +296,23 @@ def _text(data: bytes, place: tuple[int, str]) -> str:
 def _header(path: Path, data: bytes) -> BlackBox:
     if len(data) < fmt.HEADER_BYTES:
         raise BadInput(
-            f"{path}: cut short after {len(data)} bytes",
-            "Was the disk full, or the file still being made?",
+            f"{path}: truncated after {len(data)} bytes",
+            "Was the disk full, or was the file still being written?",
         )
     if not data.startswith(fmt.MAGIC):
         raise BadInput(
             f"{path}: not a black box",
-            f"Black boxes end in {fmt.SUFFIX} and begin with {fmt.MAGIC.decode()}.",
+            f"A black box has a name that ends in {fmt.SUFFIX} and starts with {fmt.MAGIC.decode()}.",
         )
     version = _number(data, fmt.H_VERSION)
     if version not in fmt.READABLE:
         known = " and ".join(map(str, fmt.READABLE))
-        raise BadInput(f"{path}: black box of version {version}, this hangdoctor reads {known}",
+        raise BadInput(f"{path}: black box of version {version}; this hangdoctor reads {known}",
                        "Use the hangdoctor that the job was started with.")  # fmt: skip
     for name, place in (("a rank", fmt.H_RANK), ("a world", fmt.H_WORLD)):
         if not -1 <= _number(data, place) <= MAX_RANKS:
             raise BadInput(
-                f"{path}: damaged, it tells of {name} of {_number(data, place)}; a job has at most {MAX_RANKS:,} ranks"
+                f"{path}: damaged: {name} is {_number(data, place)}; a job has at most {MAX_RANKS:,} ranks"
             )
     return BlackBox(
         path=str(path), pid=_number(data, fmt.H_PID), rank=_number(data, fmt.H_RANK),
@@ -377,8 +377,8 @@ class _Reader:
                 or width < sizes[name]
                 or (name == "ring" and not count)
             ):
-                raise BadInput(f"{path}: cut short, {len(second)} bytes, and its table of {name} may be incomplete",
-                               "Copy the file again; a box is copied whole.")  # fmt: skip
+                raise BadInput(f"{path}: truncated to {len(second)} bytes; its table of {name} may be incomplete",
+                               "Copy the whole file again.")  # fmt: skip
         self._texts: dict[int, str] = {}
         # Each byte of a sound box belongs to one text, and ends in one. A damaged one could name the same megabytes again and again.
         self._text_room = len(second)
@@ -442,10 +442,10 @@ class _Reader:
     def _notes(self, torn: int) -> list[str]:
         notes = [self.box.note] if self.box.note else []
         if torn:
-            notes.append(f"{torn} records of {self.path.name} were torn and are left out")
+            notes.append(f"{torn} records of {self.path.name} were being written and are left out")
         if self._without_members:
             notes.append(
-                f"{self._without_members} groups of {self.path.name} name more members than a job has, which are left out"
+                f"{self._without_members} groups of {self.path.name} have more members than a job can have and are left out"
             )
         return notes
 

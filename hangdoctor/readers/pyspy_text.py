@@ -176,7 +176,7 @@ _NO_THREADS = (
 def _whole(digits: str) -> int:
     number = number_in(digits.removeprefix("-"))
     if number < 0:
-        raise ValueError("a number of more digits than any thread, line or process has")
+        raise ValueError("a number has more digits than any thread, line or process id")
     return -number if digits.startswith("-") else number
 
 
@@ -185,7 +185,7 @@ def _process_of(threads: list[dict[str, Any]]) -> tuple[int, str]:
     pid, info = threads[0]["pid"], threads[0].get("process_info") or {}
     command = info.get("command_line", "")
     if not isinstance(pid, int) or not isinstance(command, str):
-        raise TypeError("a process without a number")
+        raise TypeError("a process has no number")
     return pid, command
 
 
@@ -209,7 +209,7 @@ def read_files(paths: Sequence[Path]) -> JobCapture:
         empty = [p.pid for p in found.processes if not any(t.frames for t in p.threads)]
         if empty:
             notes.append(
-                f"{path.name}: no stack of {len(empty)} processes ({', '.join(map(str, empty[:8]))})"
+                f"{path.name}: {len(empty)} processes have no stack ({', '.join(map(str, empty[:8]))})"
             )
         if found.errors:
             notes.append(
@@ -217,7 +217,7 @@ def read_files(paths: Sequence[Path]) -> JobCapture:
             )
     if not processes:
         raise BadInput(
-            "no stack of any process in " + ", ".join(str(p) for p in paths[:5]),
+            "no stack of any process found in " + ", ".join(str(p) for p in paths[:5]),
             "\n  ".join(notes[:10]),
         )
     return _join(processes, notes, errors)
@@ -246,7 +246,7 @@ def _join(processes: list[TextProcess], notes: list[str], errors: int) -> JobCap
         kinds = ", ".join(
             f"{n} {what}" for what, n in sorted(Counter(w for _, w in left_out).items())
         )
-        notes.append(f"not ranks, and left out: {kinds}")
+        notes.append(f"left out because they are not ranks: {kinds}")
     numbered = _number(ranks)
     nodes: dict[str, NodeCapture] = {}
     for rank, process in numbered:
@@ -254,11 +254,11 @@ def _join(processes: list[TextProcess], notes: list[str], errors: int) -> JobCap
         node.ranks.append(_capture(rank, process, len(numbered)))
     by_node = "node, then by " if any(nodes) else ""
     notes.append(
-        f"py-spy's text has no ranks: they are numbered by {by_node}local rank or process id"
+        f"py-spy's text does not show ranks: they are numbered by {by_node}local rank or process id"
     )
     if errors:
         notes.append(
-            f"{errors} errors stand in these files: processes that py-spy could not read are not in this diagnosis"
+            f"these files have {errors} errors: processes that py-spy could not read are missing from this diagnosis"
         )
     argv = _words(numbered[0][1].command)
     return JobCapture(

@@ -113,4 +113,4 @@ def test_call_traces_are_switched_on_all_nodes(
     wrong = hangdoctor(
         "trace", "start", *target, "--job", "no-such-job", cwd=tmp_path, code=1, env=environ
     )
-    assert "no node of" in wrong.stderr and "no rank of job no-such-job" in wrong.stderr
+    assert "no rank of" in wrong.stderr and "no rank of job no-such-job" in wrong.stderr

@@ -268,7 +268,7 @@ def test_what_it_does_not_take_is_noted() -> None:
     said = (DATA / JSON).read_bytes()
     with Peer(b"SERVER PROTOCOL 2\n", b"ERROR\n", b"ERROR\n", said) as port:
         assert ras.query(port=port, timeout_s=10).notes == [
-            "RAS did not take the time-out", "RAS was asked for text and answered in json",
+            "RAS did not accept the timeout", "RAS was asked for text but answered in json",
         ]  # fmt: skip
 
 

@@ -124,14 +124,14 @@ def _facts(
 ) -> list[tuple[str, str]]:
     job = diagnosis.job
     nodes = (
-        f"{len(job.nodes)}: {cut_list(format_hosts(job.nodes), 120)}" if job.nodes else "not known"
+        f"{len(job.nodes)}: {cut_list(format_hosts(job.nodes), 120)}" if job.nodes else "unknown"
     )
     facts = [("Job", job.id), ("Ranks", f"{job.world_size:,}"), ("Nodes", nodes)]
     if layout is not None:
         how = " (read from its groups)" if inferred else ""
         facts.append(("Layout", f"dp {layout.dp} \u00d7 pp {layout.pp} \u00d7 tp {layout.tp}{how}"))
     if capture.taken:
-        looks = f", two looks {capture.settle_s:g} s apart" if capture.settle_s else ""
+        looks = f", two samples {capture.settle_s:g} s apart" if capture.settle_s else ""
         facts.append(
             ("Captured", time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(capture.taken)) + looks)
         )
@@ -139,8 +139,7 @@ def _facts(
         facts.append(
             (
                 "From",
-                "files that somebody collected"
-                + (", ranks numbered by node and pid" if capture.numbered else ""),
+                "saved files" + (", ranks numbered by node and pid" if capture.numbered else ""),
             )
         )
     absent = sorted(
@@ -161,8 +160,8 @@ def _where(cause: Cause) -> list[tuple[str, str]]:
     at = cause.where
     members = f" ({cut_list(format_ranks(at.group_ranks), 60)})" if at.group_ranks else ""
     said = [
-        ("stands at", at.frame),
-        ("held up", at.op and at.op + (f" #{at.seq}" if at.seq is not None else "")),
+        ("is in", at.frame),
+        ("blocks", at.op and at.op + (f" #{at.seq}" if at.seq is not None else "")),
         ("group", at.group and f"{at.group}{members}"),
         ("iteration", str(at.iteration) if at.iteration is not None else None),
         ("phase", at.phase),
