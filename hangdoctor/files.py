@@ -60,7 +60,7 @@ def read_regular(
     with os.fdopen(fd, "rb") as file:
         status = os.fstat(fd)
         if status.st_size > limit:
-            raise BadInput(f"{path} is larger than the limit of {limit >> 20} MiB")
+            raise BadInput(f"{path} is larger than {limit >> 20} MiB")
         if status.st_size > _HOLES and status.st_blocks * 512 < status.st_size // 2:
             raise BadInput(
                 f"{path} has a size of {status.st_size >> 20} MiB, but most of it was never written"

@@ -209,7 +209,7 @@ def read_files(paths: Sequence[Path]) -> JobCapture:
         empty = [p.pid for p in found.processes if not any(t.frames for t in p.threads)]
         if empty:
             notes.append(
-                f"{path.name}: {len(empty)} processes have no stack ({', '.join(map(str, empty[:8]))})"
+                f"{path.name}: no stack of {len(empty)} processes ({', '.join(map(str, empty[:8]))})"
             )
         if found.errors:
             notes.append(

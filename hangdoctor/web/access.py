@@ -184,7 +184,7 @@ class Guard:
             return (
                 401,
                 "the token is missing or wrong",
-                "It is in FOLDER/web.json, and was printed when the collector started.",
+                "It is in web.json in the collector's folder.",
             )
         return 303, "/login", ""
 

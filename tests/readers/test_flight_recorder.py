@@ -247,7 +247,7 @@ def test_whatever_is_no_dump_is_named_and_the_rest_is_read(tmp_path: Path) -> No
         "nccl_trace_rank_9": "empty",
         "nccl_trace_rank_10": "empty",
         "nccl_trace_rank_11.json": "truncated",
-        "nccl_trace_rank_12": "world of 4",
+        "nccl_trace_rank_12": "it has 4 ranks",
         "nccl_trace_rank_99": "has no rank 99",
         "nccl_trace_rank_13": "25 hours",
         "nccl_trace_rank_14": "version 1.5",

@@ -198,7 +198,7 @@ def test_the_ring_has_lost_its_beginning(number: dict[str, int]) -> None:
     [
         (b"", "empty"), (b" \n\0", "empty"), (b"hello", "neither a pickle nor JSON"), (b"{", "damaged or truncated JSON"), (b'{"version": "2.1"}', "no version"),
         (b'{"entries": []}', "no version"), (b'{"version": "1.9", "entries": []}', "version 1.9"), (b'{"version": "22", "entries": []}', "versions 2.x"),
-        (b'{"version": "2.1", "entries": {"a": 1}}', "no list"), (b'{"version": "2.1", "entries": [7]}', "an entry is not a record"),
+        (b'{"version": "2.1", "entries": {"a": 1}}', "not a list"), (b'{"version": "2.1", "entries": [7]}', "an entry is not a record"),
     ],
 )  # fmt: skip
 def test_what_is_no_dump(data: bytes, said: str) -> None:

@@ -76,7 +76,7 @@ def test_json_is_asked_for_and_read(server: FakeRasServer) -> None:
 def test_text_is_read_from_an_older_nccl(server: FakeRasServer) -> None:
     report = ras.query(port=server.port, timeout_s=10)
     assert report.form == "text" and report.communicators[0].hash == "cf264af53edbe986"
-    assert report.notes == ["RAS speaks protocol 1, this reader 2"]
+    assert report.notes == ["RAS speaks protocol 1, this reader needs 2"]
 
 
 @pytest.mark.parametrize("server", [{"answers": False}], indirect=True)
@@ -256,7 +256,7 @@ class Peer:
 
 
 def test_what_listens_may_be_something_else() -> None:
-    with Peer(b"220 mail\n") as port, pytest.raises(ras.NoRas, match="no RAS: it said '220 mail'"):
+    with Peer(b"220 mail\n") as port, pytest.raises(ras.NoRas, match="does not speak NCCL RAS; it answered '220 mail'"):
         ras.query(port=port, timeout_s=10)
     with Peer(b"") as port, pytest.raises(ras.NoRas, match="closed the connection"):
         ras.query(port=port, timeout_s=10)

@@ -157,7 +157,7 @@ def test_a_job_that_hangs_at_its_end_says_so_before_the_ranking() -> None:
     lines = shown(found)
     assert (
         lines[0]
-        == "The job hangs at the end: ranks 0-2 are in all_gather_object #5 of ranks 0-3 for 112 s; rank 3 never entered it."
+        == "The job hangs at the end: ranks 0-2 have been in all_gather_object #5 of ranks 0-3 for 112 s; rank 3 never entered it."
     )
     assert "The table is about the steps that finished before" in lines[1] and lines[2].startswith(
         "Rank 0 (node n0) made the others wait most"
