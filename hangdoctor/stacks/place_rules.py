@@ -116,7 +116,7 @@ def _rules_of(text: str, origin: str) -> list[Rule]:
         OverflowError,
     ) as error:
         raise BadInput(
-            f"{origin} holds no usable rules: {error}",
+            f"{origin} has no usable rules: {error}",
             "Its form is described at the top of places.toml.",
         ) from error
 

@@ -256,7 +256,10 @@ class Peer:
 
 
 def test_what_listens_may_be_something_else() -> None:
-    with Peer(b"220 mail\n") as port, pytest.raises(ras.NoRas, match="does not speak NCCL RAS; it answered '220 mail'"):
+    with (
+        Peer(b"220 mail\n") as port,
+        pytest.raises(ras.NoRas, match="does not speak NCCL RAS; it answered '220 mail'"),
+    ):
         ras.query(port=port, timeout_s=10)
     with Peer(b"") as port, pytest.raises(ras.NoRas, match="closed the connection"):
         ras.query(port=port, timeout_s=10)

@@ -42,16 +42,16 @@ def as_bytes(capture: JobCapture, diagnosis: Diagnosis, folder: Path) -> bytes:
     if layout is None:
         layout = layout_of(names.all_members(), diagnosis.job.world_size)
         names = GroupNames(ops.values(), diagnosis.job.world_size, layout)
-    everybody = ranks.all_ranks(diagnosis)
+    all_ranks = ranks.all_ranks(diagnosis)
     found, left_out = lanes.build(diagnosis, ops, names)
     packed = raw.pack(folder)
     context = {
         "d": diagnosis, "capture": capture, "status": _STATUS[diagnosis.status], "facts": _facts(diagnosis, capture, layout, inferred),
-        "everybody": everybody, "counts": _counts(everybody), "arrangements": arrangements(everybody, layout), "size": _size(len(everybody)),
+        "all_ranks": all_ranks, "counts": _counts(all_ranks), "arrangements": arrangements(all_ranks, layout), "size": _size(len(all_ranks)),
         "graph": graph.build(diagnosis) if diagnosis.status != "healthy" else None, "lanes": found, "more_lanes": left_out, "marks": lanes.MARKS, "ahead": any(o.runs_ahead for o in ops.values()),
         "why_no_lanes": lanes.why_none(diagnosis, capture.origin, len(ops)), "tree": stacktree.as_text(diagnosis.stacks),
         "raw": packed, "chat": chat.text(diagnosis, capture), "version": __version__, "command": _command(folder), "sources": _SOURCES,
-        "wheres": [_where(c) for c in diagnosis.causes], "data": _data(diagnosis, capture, layout, names, everybody),
+        "wheres": [_where(c) for c in diagnosis.causes], "data": _data(diagnosis, capture, layout, names, all_ranks),
     }  # fmt: skip
     return _render(context).encode()
 
@@ -100,11 +100,11 @@ def _data(
     capture: JobCapture,
     layout: Layout | None,
     names: GroupNames,
-    everybody: list[ranks.Rank],
+    all_ranks: list[ranks.Rank],
 ) -> Markup:
     """What the script needs, as JSON."""
     frames = ranks.Frames()
-    data = ranks.details(everybody, capture, layout, names, frames)
+    data = ranks.details(all_ranks, capture, layout, names, frames)
     data["tree"], data["cut"] = stacktree.rows(diagnosis.stacks, frames)
     data["own"] = [
         [format_ranks(g.ranks), [frames.frame(f.name, f.file, f.line) for f in g.frames], g.thread]
@@ -170,12 +170,12 @@ def _where(cause: Cause) -> list[tuple[str, str]]:
     return [(label, text) for label, text in said if text]
 
 
-def _counts(everybody: list[ranks.Rank]) -> list[tuple[str, str, int]]:
+def _counts(all_ranks: list[ranks.Rank]) -> list[tuple[str, str, int]]:
     """(class, words, number) of each state that some rank is in; culprits first."""
-    blamed = sum(r.cause >= 0 for r in everybody)
+    blamed = sum(r.cause >= 0 for r in all_ranks)
     found = [("cause", "culprit" if blamed == 1 else "culprits", blamed)] if blamed else []
     for state, words in ranks.STATES.items():
-        number = sum(r.state == state and r.cause < 0 for r in everybody)
+        number = sum(r.state == state and r.cause < 0 for r in all_ranks)
         if number:
             found.append((state, words, number))
     return found
