@@ -101,7 +101,7 @@ class NodeAgent:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if signal.getsignal(number) != signal.SIG_IGN:  # nohup
                 loop.add_signal_handler(
-                    number, self._stop, f"ended by {signal.Signals(number).name}"
+                    number, self._stop, f"stopped by {signal.Signals(number).name}"
                 )
         try:
             while not self.stopping and not self._job_over():
@@ -145,7 +145,7 @@ class NodeAgent:
         self.ranks.close()
         if len(self.spool) and not self._job_over():
             _LOG.info(
-                "%d reports wait in %s for the next agent of this node",
+                "%d reports were not sent and are kept in %s for the next agent of this node",
                 len(self.spool),
                 self.spool.folder,
             )
@@ -229,7 +229,7 @@ class NodeAgent:
 
     def _begin_capture(self, wanted: msg.Capture) -> None:
         if self._capturing is not None and not self._capturing.done():
-            self.line.send(msg.Declined(wanted.id, "a capture is under way on this node"))
+            self.line.send(msg.Declined(wanted.id, "another capture is running on this node"))
             return
         self._capturing = asyncio.create_task(self._capture(wanted))
 
@@ -250,7 +250,7 @@ class NodeAgent:
             answer = msg.Captured(wanted.id, error=str(error)[:300])
         except (asyncio.TimeoutError, TimeoutError):
             answer = msg.Captured(
-                wanted.id, error=f"the capture did not end within {options.timeout_s:.0f} s"
+                wanted.id, error=f"the capture did not finish within {options.timeout_s:.0f} s"
             )
         except Exception as error:
             _LOG.exception("the capture failed")
@@ -290,7 +290,7 @@ def main(options: AgentOptions) -> None:
     """Run an agent in this process; ends within a second of SIGTERM, whatever a capture does.
 
     Raises:
-        CollectorError: nothing says where the collector is, or the keys cannot be read.
+        CollectorError: the address of the collector is not known, or the keys cannot be read.
     """
     to_stderr("hangdoctor agent: %(message)s")
     if (
@@ -299,7 +299,7 @@ def main(options: AgentOptions) -> None:
         and not (options.collector or os.environ.get("HANGDOCTOR_COLLECTOR"))
     ):
         raise CollectorError(
-            "nothing says where the collector is", "Name its folder with --folder DIR."
+            "the address of the collector is not known", "Pass its folder with --folder DIR."
         )
 
     async def whole_life() -> None:

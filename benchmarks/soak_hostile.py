@@ -149,7 +149,7 @@ def attack(count: int, seed: int = 5) -> Attacked:
             {
                 line.split()[2].rstrip(":")
                 for line in log.splitlines()
-                if "its agent is here" in line
+                if "its agent has connected" in line
             }
             - {"probe"}
         )

@@ -112,7 +112,7 @@ class TrainConfig:
         0, "stop after this many NaN or Inf losses in a row; 0 never", "iterations", 0
     )
     signal_interval: int = option(
-        1, "iterations between two looks at SIGTERM and SIGUSR1", "iterations", 1
+        1, "iterations between two checks for SIGTERM and SIGUSR1", "iterations", 1
     )
 
 
@@ -268,7 +268,7 @@ def load_config(argv: Sequence[str]) -> Config:
             raise ConfigError(f"--config {name}: {error}") from error
         if not isinstance(data or {}, dict):
             raise ConfigError(
-                f"--config {name}: it holds no sections, write 'model:' and the like, options indented under them"
+                f"--config {name}: it has no sections; write 'model:' and the like, options indented under them"
             )
         assign_mapping(config.sections(), data or {}, name)
     assign_arguments(config.sections(), rest)

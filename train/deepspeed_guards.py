@@ -39,7 +39,7 @@ def prepare(has_gpu: bool) -> Any:
         deepspeed = importlib.import_module("deepspeed")
     except ImportError as error:
         raise ConfigError(
-            f"DeepSpeed is not here ({error}): DS_BUILD_OPS=0 pip install --no-build-isolation deepspeed==0.19.8"
+            f"DeepSpeed is not installed ({error}): DS_BUILD_OPS=0 pip install --no-build-isolation deepspeed==0.19.8"
         ) from error
     check_version(deepspeed.__version__)
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
@@ -60,7 +60,7 @@ def check_version(version: str) -> None:
     if not _version(low) <= _version(version) < _version(high):
         raise ConfigError(
             f"DeepSpeed {version} is installed; this trainer needs >={low},<{high}. Earlier ones train wrong with "
-            f"pipelines (gradient norms off by up to 5 orders), later ones are untried: pip install deepspeed=={low}"
+            f"pipelines (gradient norms off by up to 5 orders), later ones are untested: pip install deepspeed=={low}"
         )
 
 
@@ -163,7 +163,7 @@ def check_engine(engine: Any, config: Config) -> None:
         )
     if engine.wall_clock_breakdown() or engine.flops_profiler_enabled():
         raise ConfigError(
-            "wall_clock_breakdown and flops_profiler fail on all stages but the last: switch them off"
+            "wall_clock_breakdown and flops_profiler fail on all stages except the last: switch them off"
         )
     if config.train.precision == "bf16" and not engine.using_bf16_optimizer:
         raise ConfigError("bf16 without DeepSpeed's BF16 optimizer would add up gradients in bf16")
@@ -173,7 +173,7 @@ def check_engine(engine: Any, config: Config) -> None:
         )
     if engine.zero_optimization_stage() > 1:
         raise ConfigError(
-            "ZeRO stages 2 and 3 do not go with pipelines: --parallel.zero_stage 0 or 1"
+            "ZeRO stages 2 and 3 do not work with pipelines: --parallel.zero_stage 0 or 1"
         )
     tied = getattr(engine.module, "tied_comms", {})
     if (

@@ -159,7 +159,7 @@ def assign_arguments(sections: Mapping[str, Any], argv: Sequence[str]) -> None:
     while words:
         word = words.pop(0)
         if not word.startswith("--"):
-            raise ConfigError(f"'{word}' is no flag; options are written --section.name VALUE")
+            raise ConfigError(f"'{word}' is not a flag; options are written --section.name VALUE")
         name, equals, value = word[2:].partition("=")
         if not equals:
             if not words:

@@ -66,7 +66,7 @@ class Captures:
         self._straggler = slow
         least = min(share for rank, share in slow.shares.items() if rank != slow.rank)
         waited = f"it waited {slow.shares[slow.rank]}% of {slow.window_s:.0f} s"
-        what = f"rank {slow.rank} comes last: {waited}, the others {least}% or more"
+        what = f"rank {slow.rank} arrives last: {waited}, the others {least}% or more"
         return [Log(f"{what}: capturing"), *self.begin(f"slow: {what}", now)]
 
     def stalled(self, stall: Stall, now: float) -> list[Instruction]:
@@ -110,7 +110,7 @@ class Captures:
         self.counters.dropped += 1
         self.watchdog.dropped(now, suspicion)
         passed = f"a pause of {suspicion.age_s:.1f} s ({suspicion.why})"
-        return [Log(f"{passed} was looked at and is none: the capture is dropped")]
+        return [Log(f"{passed} turned out not to be a hang: the capture is dropped")]
 
     def begin(self, reason: str, now: float, hears: Hearing | None = None) -> list[Instruction]:
         """Ask all nodes for a capture; `hears` is given where it rests on evidence."""
@@ -138,7 +138,7 @@ class Captures:
             self.early.held = done.join(self.nodes.values(), now, wall)
             return self.go_on(now)
         if done.is_stall and not self.watchdog.stalled:
-            return [Log("the job goes on; the capture is dropped")]
+            return [Log("the job makes progress again; the capture is dropped")]
         capture = done.join(self.nodes.values(), now, wall)
         slow, self._straggler = self._straggler, None
         if slow is not None and done.reason.startswith("slow"):
@@ -171,7 +171,7 @@ class Captures:
         if status == "healthy" and self.watchdog.stalled:
             self.counters.false_alarms += 1
             self.watchdog.false_alarm(now)
-            said = "the capture shows that the job goes on: no incident"
-            return [Log(f"{said}, and so long a pause is normal from now on")]
+            said = "the capture shows that the job makes progress: no incident"
+            return [Log(f"{said}; pauses of this length count as normal from now on")]
         self.counters.incidents += 1
         return []

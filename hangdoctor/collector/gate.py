@@ -30,7 +30,9 @@ class Gate:
             if not good:
                 self.refused += 1
                 if self.refused <= 3 or self.refused % 1000 == 0:
-                    _LOG.warning("an unknown key was refused (%d so far)", self.refused)
+                    _LOG.warning(
+                        "a connection with an unknown key was refused (%d so far)", self.refused
+                    )
             answer = [
                 version,
                 number,

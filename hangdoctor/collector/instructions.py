@@ -45,9 +45,9 @@ class Counters(Struct):
 _COUNTED = {
     "incidents": ("incident", "incidents"), "false_alarms": ("false alarm", "false alarms"), "reports": ("report", "reports"),
     "malformed": ("malformed message", "malformed messages"),
-    "other_protocol": ("message of another protocol", "messages of another protocol"),
+    "other_protocol": ("message of another protocol version", "messages of another protocol version"),
     "unknown": ("message of an unknown peer", "messages of unknown peers"),
-    "flooded": ("message too many", "messages too many"), "cut_off": ("peer cut off", "peers cut off"),
+    "flooded": ("message above the limit", "messages above the limit"), "cut_off": ("peer cut off", "peers cut off"),
 }  # fmt: skip
 
 
@@ -56,7 +56,7 @@ def farewell(counters: Counters, keys_refused: int) -> str:
     counts = [(getattr(counters, name), *words) for name, words in _COUNTED.items()]
     counts.append((keys_refused, "unknown key refused", "unknown keys refused"))
     told = [f"{number} {one if number == 1 else many}" for number, one, many in counts if number]
-    return f"ended: {', '.join(told)}" if told else "ended; no agent has reported"
+    return f"stopped: {', '.join(told)}" if told else "stopped; no agent has reported"
 
 
 class Position(Struct):

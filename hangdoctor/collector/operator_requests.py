@@ -51,4 +51,4 @@ class TraceRequests:
         try:
             return msgspec.json.decode(data[: _MAX_BYTES + 1], type=Trace)
         except (UnicodeDecodeError, msgspec.DecodeError) as error:
-            raise BadInput(f"{self.path} is no request for traces: {error}") from error
+            raise BadInput(f"{self.path} is not a valid trace request: {error}") from error

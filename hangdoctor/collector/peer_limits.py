@@ -54,9 +54,9 @@ class Door:
         """One bad message; the peer is cut off after some."""
         state.strikes += 1
         if state.strikes >= self.settings.strikes:
-            return self.cut(peer, why or "messages that make no sense")
+            return self.cut(peer, why or "invalid messages")
         return (
-            [Log(f"a message of {self.who(peer)} is dropped: {why}")]
+            [Log(f"a message from {self.who(peer)} is dropped: {why}")]
             if why and state.strikes == 1
             else []
         )
@@ -72,7 +72,7 @@ class Door:
             self.counters.cut_off > 100
         ):  # whoever makes a new identity for each message must not fill the log
             return []
-        return [Log(f"{who} is cut off: {why}")]
+        return [Log(f"{who} is disconnected: {why}")]
 
     def who(self, peer: bytes) -> str:
         state = self.peers.get(peer)

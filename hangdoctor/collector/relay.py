@@ -106,7 +106,7 @@ class Relay(Core):
         self._open.discard(name)
         message.node = name
         if not self.up(message):
-            return [Log(f"{name}: its answer could not be sent up")]
+            return [Log(f"{name}: its answer could not be forwarded")]
         return []
 
     # ----------------------------------------------------------------- from above
@@ -124,7 +124,7 @@ class Relay(Core):
     def _fan_out(self, wanted: Capture, now: float) -> list[Instruction]:
         if self._open and now < self._deadline:
             for name in self.nodes:
-                self.up(Declined(wanted.id, "a capture is under way", name))
+                self.up(Declined(wanted.id, "another capture is running", name))
             return []
         self._wanted, self._deadline = wanted.id, now + wanted.timeout_s + 0.5
         self._open = set(self.nodes)
@@ -134,7 +134,7 @@ class Relay(Core):
                     name,
                     "its agent has left"
                     if node.left
-                    else f"its agent has not been heard for {now - node.heard:.0f} s",
+                    else f"no message from its agent for {now - node.heard:.0f} s",
                 )
         below = structs.replace(wanted, timeout_s=max(1.0, wanted.timeout_s - 0.5))
         return [Send(peer, below) for peer in self._direct()]

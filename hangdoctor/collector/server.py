@@ -105,7 +105,7 @@ class Server:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if signal.getsignal(number) != signal.SIG_IGN:  # nohup
                 loop.add_signal_handler(number, self.stopping.set)
-        loop.add_signal_handler(signal.SIGUSR1, lambda: self.core.ask("asked for by SIGUSR1"))
+        loop.add_signal_handler(signal.SIGUSR1, lambda: self.core.ask("requested by SIGUSR1"))
         socket = self._open()
         _LOG.info("listening on %s, folder %s", self.address, self.options.folder)
         always = [
@@ -131,7 +131,7 @@ class Server:
             for task in always:
                 task.cancel()
             if self.uplink is not None:
-                await self.uplink.line.leave("it was ended")
+                await self.uplink.line.leave("it was stopped")
             await asyncio.to_thread(self.conclude.again, True)
             self._keep(self._writing())
             socket.close(linger=200)
@@ -198,7 +198,7 @@ class Server:
             return str(bound.replace("0.0.0.0", address.own_host()))
         raise CollectorError(
             f"cannot listen on {wanted}: {trouble}",
-            "Is another collector running? Name another address: --bind",
+            "Is another collector running? Choose another address: --bind",
         )
 
     # ----------------------------------------------------------------- work
@@ -213,7 +213,7 @@ class Server:
                 )
             except Exception:
                 _LOG.exception(
-                    "a message could not be dealt with and is dropped"
+                    "a message could not be processed and is dropped"
                 )  # one peer must not end the watch
             handled += 1
             if handled % _BATCH == 0:
@@ -242,7 +242,7 @@ class Server:
             await asyncio.sleep(BUSY_S if shut else PERIOD_S)
             if shut := crowd.thin_out(len(self.core.nodes) + len(self.core.relays)):
                 _LOG.warning(
-                    "%d connections without a handshake were cut off (%d so far)", shut, crowd.shut
+                    "%d connections without a handshake were closed (%d so far)", shut, crowd.shut
                 )
 
     def _look_around(self, socket: Any, now: float) -> None:
@@ -322,7 +322,7 @@ class Server:
             status = "unknown"
         except Exception:
             _LOG.exception(
-                "the diagnosis failed; the watch goes on"
+                "the diagnosis failed; the collector keeps watching"
             )  # one bad capture must not end it
             status = "unknown"
         self._carry_out(socket, self.core.concluded(one.id, status, time.monotonic()))

@@ -94,7 +94,7 @@ class Core:
             out = self._door.strike(peer, state, "")
             told: list[Instruction] = [
                 Send(peer, Rejected(str(error))),
-                Log(f"an agent is refused: {error}"),
+                Log(f"an agent was refused: {error}"),
             ]
             return (told if first else []) + out
         except WireError as error:
@@ -113,7 +113,7 @@ class Core:
         node.heard = now
         if isinstance(message, Report | Relayed):
             if isinstance(message, Relayed) != (node.name in self.relays):
-                return self._door.strike(peer, state, "a report that is not its to make")
+                return self._door.strike(peer, state, "a report about a node that is not its own")
             return self._report(node, message, now)
         if isinstance(message, Bye):
             node.left = True
@@ -132,7 +132,7 @@ class Core:
         if (known is None and len(table) >= self.settings.max_nodes) or hello.node in (
             self.nodes if hello.relay else self.relays
         ):
-            why = f"more than {self.settings.max_nodes} nodes, or a name that is taken"
+            why = f"more than {self.settings.max_nodes} nodes, or the name is already used"
             return [Send(peer, Rejected(why)), *self._door.strike(peer, state, why)]
         if (
             known is not None
@@ -141,7 +141,7 @@ class Core:
             and now - known.heard < self.settings.silent_s
         ):
             # Two agents of one node: the first stays, so that nobody can push a living one aside.
-            why = f"node {hello.node} has an agent that reports already"
+            why = f"node {hello.node} already has an agent"
             return [Send(peer, Rejected(why)), *self._door.strike(peer, state, why)]
         if (
             len(self.positions) > 2 * self.settings.max_nodes
@@ -161,7 +161,7 @@ class Core:
             out.append(Send(peer, self.trace))
         if known is None or known.agent != hello.agent or known.left:
             what = "a collector" if hello.relay else "its agent"
-            out.append(Log(f"{hello.node}: {what} is here ({len(self.nodes)} nodes)"))
+            out.append(Log(f"{hello.node}: {what} has connected ({len(self.nodes)} nodes)"))
         return out
 
     def _ranks_of(self, known: Node | None, job: str, world_size: int) -> dict[int, bool]:
@@ -236,7 +236,11 @@ class Core:
         self.nodes[news.node] = fresh
         self._news(fresh, news, late_s, now)
         return (
-            [Log(f"{news.node} is here, behind {relay.name} ({len(self.nodes)} nodes)")]
+            [
+                Log(
+                    f"{news.node}: its agent has connected through {relay.name} ({len(self.nodes)} nodes)"
+                )
+            ]
             if node is None
             else []
         )
@@ -335,10 +339,14 @@ class Core:
             return []
         self._empty_since = _TOLD
         count = len(self.nodes)
-        where = "1 node is here and has" if count == 1 else f"{count} nodes are here and have"
+        where = (
+            "1 node has connected and has"
+            if count == 1
+            else f"{count} nodes have connected and have"
+        )
         return [
             Log(
-                f"waiting for ranks: {where} none of the job yet; the log of an agent names the jobs of its node"
+                f"waiting for ranks: {where} no rank of the job yet; the agents' logs list the jobs on their nodes"
             )
         ]
 

@@ -1,5 +1,5 @@
-"""From what came back to one capture: reports joined, and silence put into words with the ranks
-behind it.
+"""Joins the reports of all nodes to one capture, and says which nodes and ranks are missing and
+why.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ROOT = (
     Path(__file__).resolve().parents[2]
 )  # what must be on the path for `import hangdoctor` and `import hangdoctor.agents`
 
-# What the remote side says on stderr when the agent never ran, in plain words; {} is the node.
+# What the remote side prints on stderr if the agent could not run, in plain words; {} is the node.
 # A line of stderr has to hold the first, and behind it one of the second.
 _STARTERS = r"execve\(\)|env|exec|sh"
 _SET_UP = (
@@ -35,10 +35,10 @@ _SET_UP = (
         ("",),
         "the Python there cannot import hangdoctor",
     ),
-    (_STARTERS, ("No such file or directory", "not found"), "that Python is not there"),
-    (_STARTERS, ("Permission denied",), "that Python may not be run there"),
+    (_STARTERS, ("No such file or directory", "not found"), "there is no such Python"),
+    (_STARTERS, ("Permission denied",), "there is no permission to run that Python"),
 )
-SET_UP_HELP = "hangdoctor must be readable at the same path on the nodes, or name a Python there that has it: --python PATH."
+SET_UP_HELP = "Install hangdoctor at the same path on the nodes, or choose a Python there that can import it: --python PATH."
 _NOISE = re.compile(
     r"cluster configuration lacks support for cpu binding|Exited with exit code|Terminating StepId|Force Terminated|"
     r"Timed out waiting for job step|^Warning: Permanently added|^\s*$|^[-=+]+$|Job step aborted|Check SLURM_JOB_ID"
@@ -161,7 +161,7 @@ def why_silent(outcome: Outcome, damaged: str, waited_s: float, state: str = "")
         what = (
             "no answer"
             if begun is None
-            else f"its agent started after {begun:.1f} s, and sent no report"
+            else f"its agent started after {begun:.1f} s but sent no report"
         )
         why = f"{what} within {waited_s:.0f} s" + (f" ({said})" if said else "")
     else:
@@ -217,7 +217,7 @@ def _refuse_nothing(gathered: Gathered, order: Sequence[str]) -> None:
     if gathered.empty and not gathered.silent:
         first = next(iter(gathered.empty.values()))
         raise NoRanksFound(
-            f"all {len(order)} nodes answered ({where}), and none can show a rank: {first.error}",
+            f"all {len(order)} nodes answered ({where}), and none has a rank of the job: {first.error}",
             first.help,
         )
     troubles = {set_up_trouble(o.errors) for o in gathered.silent.values()}
@@ -235,7 +235,7 @@ def _one_host_once(captures: Mapping[str, NodeCapture], notes: list[str]) -> dic
     for name, capture in captures.items():
         identity = (capture.node, *sorted((r.pid, r.started) for r in capture.ranks))
         if identity in seen:
-            notes.append(f"{seen[identity]} and {name} are one host ({capture.node})")
+            notes.append(f"{seen[identity]} and {name} are the same host ({capture.node})")
             continue
         seen[identity] = name
         kept[name] = capture
@@ -255,7 +255,7 @@ def _one_job(captures: dict[str, NodeCapture], notes: list[str]) -> dict[str, No
     kept = counts.most_common(1)[0][0]
     for key in sorted(set(counts) - {kept}):
         names = format_hosts(n for n, c in captures.items() if _key(c) == key)
-        notes.append(f"{names} shows another job ({key}) and is left out; pick one with --job")
+        notes.append(f"{names} runs another job ({key}) and is left out; choose a job with --job")
     return {n: c for n, c in captures.items() if _key(c) == kept}
 
 
@@ -301,13 +301,15 @@ def _emptied(
         if ranks:
             nodes.append(
                 NodeCapture(
-                    name, ranks=ranks, notes=[f"{name} answered and runs no rank: {reply.error}"]
+                    name,
+                    ranks=ranks,
+                    notes=[f"{name} answered but has no rank of the job: {reply.error}"],
                 )
             )
     rest = [n for n in gathered.empty if not behind.get(n)]
     if rest:
         notes.append(
-            f"{format_hosts(rest)} answered without a rank: {gathered.empty[rest[0]].error}"
+            f"{format_hosts(rest)} answered but have no rank of the job: {gathered.empty[rest[0]].error}"
         )
     return nodes
 
@@ -338,7 +340,7 @@ def summary(gathered: Gathered, total: int) -> str:
     told = (
         f", ranks {format_ranks(ranks)}"
         if ranks
-        else ", none with a rank"
+        else ", none has a rank"
         if gathered.captures
         else ""
     )

@@ -102,12 +102,10 @@ def _words(door: Door) -> str:
     for_s = f"for {door.until - door.since:.1f} s"
     service = door.address.service
     if door.presence == "gone":
-        return f"it did not answer a knock on {where} {for_s}"
+        return f"it did not answer on {where} {for_s}"
     if door.presence == "closed":
-        return f"its {service} does not run: port {ports[0]} refused connections {for_s}"
-    return (
-        f"its {service} does not answer: port {ports[0]} was silent {for_s}, but its kernel answers"
-    )
+        return f"its {service} is not running: port {ports[0]} refused connections {for_s}"
+    return f"its {service} does not answer on port {ports[0]} {for_s}, but its kernel does"
 
 
 def _others(standings: Sequence[Standing]) -> str:

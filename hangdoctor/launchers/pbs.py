@@ -75,11 +75,11 @@ class PbsLauncher:
         if not name:
             raise UsageError(
                 "PBS_NODEFILE is not set",
-                "--pbs works inside a PBS job (qsub -I, or its script). Elsewhere: --hostfile F.",
+                "--pbs works only inside a PBS job (qsub -I, or its script). Elsewhere use --hostfile F.",
             )
         if not Path(name).exists():
             raise BadInput(
-                f"PBS_NODEFILE names {name}, which is not here",
+                f"the file in PBS_NODEFILE, {name}, does not exist here",
                 "Run on the first node of the job: PBS writes the file there.",
             )
         return read_hostfile(Path(name))
@@ -87,8 +87,8 @@ class PbsLauncher:
     def _flavour(self) -> Callable[[str], list[str]]:
         if shutil.which("mpiexec") is None:
             raise LauncherError(
-                "mpiexec is not here",
-                "Load the job's MPI module. For nodes that ssh can reach: --hostfile $PBS_NODEFILE.",
+                "mpiexec was not found",
+                "Load the job's MPI module. If ssh reaches the nodes: --hostfile $PBS_NODEFILE.",
             )
         told = query(("mpiexec", "--version"), _VERSION_S, self.env)
         return flavour(told.output + told.errors)

@@ -141,7 +141,8 @@ def run_all(
     finally:
         fleet.close()
     return [
-        fleet.done.get(c.node) or Outcome(c.node, errors="not asked: the deadline came first")
+        fleet.done.get(c.node)
+        or Outcome(c.node, errors="not asked: the time was over before its turn")
         for c in commands
     ]
 
@@ -257,7 +258,7 @@ class _Fleet:
         late = [r.node for r in self.running if not r.whole_at] + [c.node for c in self.waiting]
         if late:
             answered = f"{self.total - len(late)} of {self.total} nodes have answered"
-            self.progress(f"{answered}; waiting up to {left:.0f} s more for {format_hosts(late)}")
+            self.progress(f"{answered}; waiting up to {left:.0f} s for {format_hosts(late)}")
 
     def close(self) -> None:
         """End what is left; a second Ctrl-C does not cut it short."""

@@ -52,7 +52,9 @@ _CONTROLLER = (
     r"[Uu]nable to contact slurm controller|Unable to establish control|Could not establish a configuration source|"
     r"Connection refused|Socket timed out"
 )
-_CONTROLLER_HELP = "Try: scontrol ping. Without Slurm the nodes can be reached by ssh: hangdoctor dump --hostfile F."
+_CONTROLLER_HELP = (
+    "Try: scontrol ping. To reach the nodes by ssh instead: hangdoctor dump --hostfile F."
+)
 ENDED = (
     r"Invalid job id|already completing or completed|Expired or invalid job|has expired|Job is not running|"
     r"Requested job step [^\n]{0,200}not|Job/step"
@@ -68,7 +70,7 @@ _WORDS = (
         r"Node failure on|[Nn]ode \S+ is not responding|Job credential|Zero Bytes were transmitted",
         "Slurm lost the node ({})",
     ),
-    (_BUSY, "Slurm starts no step on it ({})"),
+    (_BUSY, "Slurm cannot start a step on it ({})"),
 )
 
 
@@ -90,8 +92,8 @@ def parse_job(text: str) -> tuple[str, str]:
     match = _JOB.match(text.strip())
     if match is None:
         raise UsageError(
-            f"'{text}' is no Slurm job",
-            "Give a job id, or a job and its step: --jobid 12345, --jobid 12345.0",
+            f"'{text}' is not a Slurm job id",
+            "Give a job id, or a job id and a step: --jobid 12345, --jobid 12345.0",
         )
     return match[1], match[2] or ""
 
@@ -205,17 +207,17 @@ class SlurmLauncher:
             outcome = query(argv, _QUERY_S, self.env)
         except LauncherError as error:
             raise LauncherError(
-                f"{argv[0]} is not here: {error}",
-                "Run on a login node, or load Slurm's module. For nodes that ssh can reach: hangdoctor dump --hostfile F.",
+                f"{argv[0]} cannot be started: {error}",
+                "Run this on a login node, or load Slurm's module. If ssh reaches the nodes: hangdoctor dump --hostfile F.",
             ) from error
         if outcome.code is None:
             raise LauncherError(
-                f"{argv[0]} did not answer within {_QUERY_S:.0f} s: Slurm's controller is away",
+                f"{argv[0]} did not answer within {_QUERY_S:.0f} s: Slurm's controller is down or overloaded",
                 _CONTROLLER_HELP,
             )
         if outcome.code and re.search(_CONTROLLER, outcome.errors):
             raise LauncherError(
-                f"Slurm cannot be asked: {gather.last_words(outcome.errors)}", _CONTROLLER_HELP
+                f"the query to Slurm failed: {gather.last_words(outcome.errors)}", _CONTROLLER_HELP
             )
         return outcome
 
@@ -233,26 +235,26 @@ class SlurmLauncher:
             if answer.code and "Invalid job id" not in said:
                 raise LauncherError(
                     f"squeue -j {job} failed: {said or f'exit code {answer.code}'}",
-                    "Try it by hand.",
+                    "Run this command by hand.",
                 )
             raise JobNotFound(
                 f"Slurm knows no job {job}",
-                "It ended a while ago or never was. Running jobs: squeue --me; ended ones: sacct -j "
+                "It ended a while ago, or the id is wrong. Running jobs: squeue --me; ended jobs: sacct -j "
                 + job,
             )
         running = [row for row in rows if row[1] == "RUNNING"]
         if len(running) > 1:
             names = ", ".join(row[4] for row in running[:8])
             raise JobNotFound(
-                f"job {job} is an array or a group of {len(running)} running jobs",
-                f"Name one of them: {names}",
+                f"job {job} is an array or group of {len(running)} running jobs",
+                f"Choose one of them: {names}",
             )
         number, state, uid, user, _, reason, hosts = (running or rows)[0]
         if state != "RUNNING":
             raise _not_running(job, state, reason)
         if number_in(uid) >= 0 and number_in(uid) != os.getuid():
             raise NotPermitted(
-                f"job {job} belongs to {user}, and Slurm lets nobody else start a step in it, root neither",
+                f"job {job} belongs to {user}, and only that user may start a step in it, not even root",
                 f"Run it as that user: sudo -u {user} hangdoctor dump --jobid {job}",
             )
         return number, parse_hosts(hosts)
@@ -280,8 +282,8 @@ class SlurmLauncher:
             if not wanted:
                 there = ", ".join(f"{self.job}.{s.id} ({s.name})" for s in steps) or "none"
                 raise JobNotFound(
-                    f"job {self.job} runs no step {self.step}",
-                    f"It has ended, or never was. Running now: {there}",
+                    f"job {self.job} has no running step {self.step}",
+                    f"It has ended, or the number is wrong. Running now: {there}",
                 )
             return wanted[0].nodes, self.step, []
         own = [s for s in steps if s.id not in _NOT_TRAINING and s.name != STEP_NAME]
@@ -294,7 +296,7 @@ class SlurmLauncher:
                 f"{self.job}.{s.id} ({s.name}, {s.tasks} tasks)" for s in own if s is not best
             )
             notes.append(
-                f"step {self.job}.{best.id} ({best.name}, {best.tasks} tasks) is shown; also running: {others}"
+                f"step {self.job}.{best.id} ({best.name}, {best.tasks} tasks) is captured; also running: {others}"
             )
         return best.nodes, best.id, notes
 
@@ -336,14 +338,14 @@ class SlurmLauncher:
             (
                 r"[Pp]ermission denied|not authorized|Access denied",
                 NotPermitted,
-                f"Slurm does not let you start a step in job {self.job}",
-                f"Only the job's own user may: squeue -j {self.job}",
+                f"Slurm does not allow you to start a step in job {self.job}",
+                f"Only the job's own user may do that: squeue -j {self.job}",
             ),
             (_CONTROLLER, LauncherError, "Slurm's controller stopped answering", _CONTROLLER_HELP),
             (
                 r"unrecognized option|invalid option",
                 LauncherError,
-                f"this srun does not take our options: {gather.last_words(silent[0].errors)}",
+                f"this srun does not know an option that we use: {gather.last_words(silent[0].errors)}",
                 "Slurm 19.05 or later is needed.",
             ),
         ]
@@ -415,8 +417,8 @@ def _not_running(job: str, state: str, reason: str) -> JobNotRunning:
         )
     if state in ("SUSPENDED", "STOPPED"):
         return JobNotRunning(
-            f"job {job} is {words} by Slurm: all of its processes stand still, and that is why it hangs",
-            f"Let it go on: scontrol resume {job}",
+            f"job {job} is {words} by Slurm: all of its processes are stopped, which is why it hangs",
+            f"Resume it: scontrol resume {job}",
         )
     if state in ("COMPLETING", "STAGE_OUT", "SIGNALING"):
         return JobNotRunning(f"job {job} is ending ({words})", f"See: sacct -j {job}")

@@ -45,8 +45,8 @@ def describe_state(state: str, reason: str) -> str:
     name = state.rstrip("*~#%$@^!-+")
     cause = "" if reason.strip().lower() in ("", "none") else f" ({reason.strip()})"
     if name in ("allocated", "mixed", "idle", "completing") and not sign:
-        return f"Slurm still takes the node for up{cause}"
-    return f"Slurm has it as {name}{cause}" + (f", {sign}" if sign else "")
+        return f"Slurm still lists the node as up{cause}"
+    return f"Slurm lists it as {name}{cause}" + (f", {sign}" if sign else "")
 
 
 class Addresses:

@@ -25,7 +25,7 @@ _HOST = re.compile(r"^(?:[\w.-]+@)?[A-Za-z0-9][\w.:-]*$")
 _SLOTS = re.compile(r"^slots=\d+$")
 _ASK_S = 1.0  # for ssh to print its own settings
 _CONNECT_S = 5  # to reach a host; a dead one is known after that
-_HELP = "One host a line, as `n1` or `n1 slots=8`; # starts a comment."
+_HELP = "Write one host per line, as `n1` or `n1 slots=8`; # starts a comment."
 
 
 def read_hostfile(path: Path) -> list[str]:
@@ -47,12 +47,12 @@ def read_hostfile(path: Path) -> list[str]:
             continue
         hosts += _hosts_of(words, path, number, line)
     if not hosts:
-        raise BadInput(f"the host file {path} names no host", _HELP)
+        raise BadInput(f"the host file {path} has no host in it", _HELP)
     return list(dict.fromkeys(hosts))
 
 
 def _hosts_of(words: list[str], path: Path, number: int, line: str) -> list[str]:
-    wrong = BadInput(f"{path}, line {number} is no host: {line.strip()[:80]!r}", _HELP)
+    wrong = BadInput(f"{path}, line {number}, is not a host: {line.strip()[:80]!r}", _HELP)
     if any("=" not in w for w in words[1:]) or any(
         w.startswith("slots=") and not _SLOTS.match(w) for w in words[1:]
     ):
@@ -82,8 +82,8 @@ class SshLauncher:
         if shutil.which(self.shell) is None:
             other = "pdsh" if self.shell == "ssh" else "ssh"
             raise LauncherError(
-                f"{self.shell} is not here",
-                f"Install it, or use the other one: --remote-shell {other}.",
+                f"{self.shell} was not found",
+                f"Install it, or use --remote-shell {other}.",
             )
         progress(f"asking {len(hosts)} hosts by {self.shell}: {format_hosts(hosts)}")
         agent = gather.agent_command(gather.node_options(options, options.timeout_s), self.python)

@@ -64,7 +64,7 @@ def _check_ras(report: RasReport) -> None:
 
 def _check_world(number: int, of: str) -> None:
     if not -1 <= number <= MAX_RANKS:
-        raise BadInput(f"{of} tells of {number} ranks; a job has at most {MAX_RANKS:,}")
+        raise BadInput(f"{of} has {number} ranks; a job has at most {MAX_RANKS:,}")
 
 
 def _check_layout(layout: Layout | None) -> None:

@@ -50,7 +50,7 @@ class PreflightOptions(Struct, frozen=True):
 
     paths: list[str] = []
     peers: list[str] = []  # names of the other nodes, to be resolved
-    gpus: int = -1  # expected on each node; -1: not told
+    gpus: int = -1  # expected on each node; -1: not given
     timeout_s: float = 15.0
 
 
@@ -116,7 +116,7 @@ def _run(checks: dict[str, Callable[[], Check]], timeout_s: float) -> list[Check
     end = time.monotonic() + timeout_s
     for thread in threads.values():
         thread.join(max(0.0, end - time.monotonic()))
-    late = "Look at what it reads, by hand: a file system or driver that does not answer hangs a job as well."
+    late = "Read the same thing by hand: a file system or driver that does not answer would also hang the job."
     return [
         done.get(name) or Check(name, "fail", f"no answer within {timeout_s:.0f} s", late)
         for name in checks
@@ -128,19 +128,19 @@ def check_gpus(expected: int, gpus: Gpus) -> Check:
     why_not = preflight_gpu.read(gpus)
     if why_not:
         if expected == 0:
-            return Check("gpus", "ok", f"none, as told ({why_not})")
+            return Check("gpus", "ok", f"none, as expected ({why_not})")
         verdict: Verdict = "fail" if expected > 0 else "unknown"
         return Check(
             "gpus",
             verdict,
             why_not,
-            "On a machine without GPUs say so: --gpus 0. Else look at nvidia-smi by hand.",
+            "If the node should have none: --gpus 0. Otherwise run nvidia-smi by hand.",
         )
     if expected >= 0 and len(gpus.rows) != expected:
         return Check(
             "gpus",
             "fail",
-            f"{len(gpus.rows)} GPUs where {expected} are expected",
+            f"{len(gpus.rows)} GPUs, expected {expected}",
             "nvidia-smi -L; dmesg | grep -i xid",
         )
     broken = [g for g in gpus.rows if g.uncorrected > 0]
@@ -159,7 +159,7 @@ def check_gpus(expected: int, gpus: Gpus) -> Check:
             "gpus",
             "warn",
             f"memory in use before the job ({said})",
-            "A process of an earlier job? nvidia-smi tells its pid.",
+            "Is it a process of an earlier job? nvidia-smi shows its pid.",
         )
     return Check("gpus", "ok", gpus.facts()["GPUs"])
 
@@ -202,12 +202,12 @@ def check_names(peers: list[str]) -> Check:
         return Check(
             "names",
             "fail",
-            f"no address for {', '.join(missing[:8])}",
-            "Look at /etc/hosts, DNS (getent hosts NAME).",
+            f"these names do not resolve: {', '.join(missing[:8])}",
+            "Check /etc/hosts and DNS: getent hosts NAME.",
         )
     addresses = _addresses(own)
     if peers and all(a.startswith("127.") or a == "::1" for a in addresses):
-        advice = "Ranks of other nodes cannot reach it: name its interface (GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME), or mend /etc/hosts."
+        advice = "Ranks of other nodes cannot reach it: set GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME to its interface, or fix /etc/hosts."
         return Check(
             "names", "warn", f"{own} is {', '.join(addresses)}, a loopback address", advice
         )
@@ -236,9 +236,7 @@ def check_links(root: Path = Path("/sys/class")) -> Check:
     }
     down = sorted(name for name, state in ports.items() if "ACTIVE" not in state)
     if down:
-        advice = (
-            "ibstat; NCCL falls back to sockets or hangs. NCCL_IB_HCA leaves a port out on purpose."
-        )
+        advice = "Run ibstat; NCCL would fall back to sockets or hang. To leave a port out on purpose, set NCCL_IB_HCA."
         return Check(
             "links",
             "fail",
@@ -262,8 +260,8 @@ def check_links(root: Path = Path("/sys/class")) -> Check:
         return Check(
             "links",
             "warn",
-            "no network interface is up but loopback",
-            "ip link; one node alone needs none.",
+            "no network interface except loopback is up",
+            "Run: ip link. A job on a single node needs none.",
         )
     return Check("links", "ok", ", ".join(speeds[:6]))
 
@@ -291,17 +289,17 @@ def check_clock() -> Check:
         return Check(
             "clock",
             "warn",
-            "nothing keeps the clock right",
-            "Start chronyd or ntpd: times of several nodes cannot be compared.",
+            "the clock is not synchronized",
+            "Start chronyd or ntpd: otherwise times of different nodes cannot be compared.",
         )
-    return Check("clock", "ok", f"kept right, at most {state.maxerror / 1000:.0f} ms off")
+    return Check("clock", "ok", f"synchronized, at most {state.maxerror / 1000:.0f} ms off")
 
 
 def check_folder(name: str, path: Path, least_mb: int) -> Check:
     """Room, and a small file written through to the disk and removed again."""
     if not path.is_dir():
         return Check(
-            name, "fail", f"{path} is no folder here", "Is the file system mounted on this node?"
+            name, "fail", f"{path} is not a folder here", "Is the file system mounted on this node?"
         )
     free = shutil.disk_usage(path).free // _MB
     begin = time.monotonic()
@@ -315,14 +313,14 @@ def check_folder(name: str, path: Path, least_mb: int) -> Check:
             name,
             "fail" if free < least_mb // 8 else "warn",
             f"{free} MB free",
-            f"Make room: {least_mb} MB at least.",
+            f"Free at least {least_mb} MB.",
         )
     if took > _SLOW_WRITE_S:
         return Check(
             name,
             "warn",
             f"4 kB took {took:.1f} s to write",
-            "Checkpoints will take long: is the file system overloaded?",
+            "Checkpoints will be slow: is the file system overloaded?",
         )
     return Check(name, "ok", f"{free / 1024:.0f} GB free, 4 kB written in {took * 1000:.0f} ms")
 
@@ -335,7 +333,7 @@ def check_memory() -> Check:
             "memory",
             "warn",
             said,
-            "Who holds it? ps aux --sort=-rss | head; a job of before may be left.",
+            "Find what uses it: ps aux --sort=-rss | head. An earlier job may still be running.",
         )
     return Check("memory", "ok", said)
 
@@ -348,14 +346,14 @@ def check_limits() -> Check:
             "limits",
             "warn",
             f"{files} open files",
-            f"ulimit -n {_FILES}: data loaders and sockets of many ranks need more.",
+            f"ulimit -n {_FILES}: data loaders and sockets of many ranks need more open files.",
         )
     locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     if any(Path("/sys/class/infiniband").glob("*")) and locked != resource.RLIM_INFINITY:
         return Check(
             "limits",
             "warn",
-            f"{locked // 1024} kB of locked memory, beside InfiniBand",
+            f"only {locked // 1024} kB of locked memory, and InfiniBand needs more",
             "ulimit -l unlimited",
         )
     return Check(
@@ -367,13 +365,13 @@ def check_left_over() -> Check:
     """Ranks that run already: of a job before, or of one that shares the node."""
     jobs = discover.find_jobs()
     if not jobs:
-        return Check("left over", "ok", "no rank runs here")
+        return Check("left over", "ok", "no rank is running here")
     said = "; ".join(f"{j.key}: {len(j.ranks)} ranks, pid {j.ranks[0].pid}" for j in jobs[:4])
     return Check(
         "left over",
         "warn",
         said,
-        "These ranks hold GPUs and ports. Are they of an earlier job of yours? Then end them; another's job on a shared node goes on.",
+        "These ranks use GPUs and ports. If they are left over from your earlier job, kill them; do not touch another user's job on a shared node.",
     )
 
 

@@ -51,7 +51,7 @@ def conclude(
     `silent`: node -> why it did not answer; `skews`: node -> seconds its clock is ahead of ours.
     """
     findings = [
-        Finding("reached", "fail", [n], why, "Leave the node out, or mend it.")
+        Finding("reached", "fail", [n], why, "Leave the node out of the job, or repair it.")
         for n, why in silent.items()
     ]
     findings += _joined(readings)
@@ -86,7 +86,7 @@ def _spell(said: Mapping[str, list[str]], verdict: str) -> str:
     if len(said) == 1:
         return first
     if verdict == "ok":
-        return f"{first}; alike on the others"
+        return f"{first}; the same on the others"
     shown = [f"{format_hosts(nodes)} {reading}" for reading, nodes in list(said.items())[:_SHOWN]]
     rest = sum(len(nodes) for nodes in list(said.values())[_SHOWN:])
     return "; ".join(shown) + (f"; and {rest} more nodes" if rest else "")
@@ -113,7 +113,7 @@ def _compared(readings: Mapping[str, NodeReadings]) -> list[Finding]:
                 verdict,
                 odd,
                 said,
-                "Ranks of one job must agree: install the same on all nodes.",
+                "All ranks of a job must have the same version: install it on all nodes.",
             )
         )
     if not findings:
@@ -140,11 +140,11 @@ def _clocks(skews: Mapping[str, float]) -> Finding:
             "warn",
             [first, last],
             f"{last} is {spread:.1f} s ahead of {first}",
-            "chronyc tracking, or ntpq -p, there.",
+            "Run there: chronyc tracking, or ntpq -p.",
         )
     return Finding(
         "same clock",
         "ok",
         list(skews),
-        f"within {max(spread, 0.1):.1f} s, as far as one reply tells",
+        f"within {max(spread, 0.1):.1f} s, measured by one reply per node",
     )

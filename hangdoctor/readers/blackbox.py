@@ -108,7 +108,7 @@ def _snapshot(path: Path, owners: Collection[int] | None) -> bytes:
     except OSError as error:
         raise BadInput(
             f"{path}: {error.strerror}",
-            "Is the job still there? Boxes are removed when it ends well.",
+            "Is the job still running? Black boxes are removed when it ends cleanly.",
         ) from error
 
 
@@ -206,11 +206,11 @@ def _notes(tables: Tables, torn: int) -> list[str]:
     name = tables.path.name
     notes = [tables.box.note] if tables.box.note else []
     if torn:
-        notes.append(f"{torn} records of {name} were torn and are left out")
+        notes.append(f"{torn} records of {name} were being written and are left out")
     if tables.without_members:
         notes.append(
-            f"{tables.without_members} groups of {name} name more members than a job has, "
-            "which are left out"
+            f"{tables.without_members} groups of {name} have more members than a job can have "
+            "and are left out"
         )
     return notes
 

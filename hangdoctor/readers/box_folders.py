@@ -169,7 +169,7 @@ def _not_its_own(box: BlackBox) -> str:
     if box.status == "live":
         users = users_of(box.pid)
         if users and not is_of(box.owner, users):
-            return f"{box.path} is left out: user {box.owner} wrote it, and process {box.pid} that it names is another user's"
+            return f"{box.path} is left out: user {box.owner} wrote it, but its process {box.pid} belongs to another user"
         return ""
     try:
         here = Path(box.path).parent.stat().st_uid

@@ -90,27 +90,27 @@ def parse_header(path: Path, data: bytes) -> BlackBox:
 def _check(path: Path, data: bytes) -> None:
     if len(data) < fmt.HEADER_BYTES:
         raise BadInput(
-            f"{path}: cut short after {len(data)} bytes",
-            "Was the disk full, or the file still being made?",
+            f"{path}: truncated after {len(data)} bytes",
+            "Was the disk full, or was the file still being written?",
         )
     if not data.startswith(fmt.MAGIC):
         raise BadInput(
             f"{path}: not a black box",
-            f"Black boxes end in {fmt.SUFFIX} and begin with {fmt.MAGIC.decode()}.",
+            f"A black box has a name that ends in {fmt.SUFFIX} "
+            f"and starts with {fmt.MAGIC.decode()}.",
         )
     version = number(data, fmt.H_VERSION)
     if version not in fmt.READABLE:
         known = " and ".join(map(str, fmt.READABLE))
         raise BadInput(
-            f"{path}: black box of version {version}, this hangdoctor reads {known}",
+            f"{path}: black box of version {version}; this hangdoctor reads {known}",
             "Use the hangdoctor that the job was started with.",
         )
     for name, place in (("a rank", fmt.H_RANK), ("a world", fmt.H_WORLD)):
         found = number(data, place)
         if not -1 <= found <= MAX_RANKS:
             raise BadInput(
-                f"{path}: damaged, it tells of {name} of {found}; "
-                f"a job has at most {MAX_RANKS:,} ranks"
+                f"{path}: damaged: {name} is {found}; a job has at most {MAX_RANKS:,} ranks"
             )
 
 

@@ -69,7 +69,9 @@ class BoxWatch:
         whole = len(head) == _HEAD and head.startswith(fmt.MAGIC)
         if not whole or number(head, fmt.H_VERSION) not in fmt.READABLE:
             self.close()
-            raise BadInput(f"{path}: no black box of version {' or '.join(map(str, fmt.READABLE))}")
+            raise BadInput(
+                f"{path}: not a black box of version {' or '.join(map(str, fmt.READABLE))}"
+            )
         try:
             self._check(head)
         except OSError as error:

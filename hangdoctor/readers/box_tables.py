@@ -58,9 +58,9 @@ class Tables:
             empty_ring = name == "ring" and not entries
             if short or beyond or empty_ring:
                 raise BadInput(
-                    f"{self.path}: cut short, {size} bytes, "
-                    f"and its table of {name} may be incomplete",
-                    "Copy the file again; a box is copied whole.",
+                    f"{self.path}: truncated to {size} bytes; "
+                    f"its table of {name} may be incomplete",
+                    "Copy the whole file again.",
                 )
             found[name] = (begin, entries, width)
         return found

@@ -70,7 +70,7 @@ class CallsReader:
         try:
             self._head = os.pread(self._fd, fmt.HEADER_BYTES, 0)
             if len(self._head) < fmt.HEADER_BYTES or not self._head.startswith(fmt.MAGIC):
-                raise BadInput(f"{path} is no file of Python calls")
+                raise BadInput(f"{path} is not a file of Python calls")
             if self._get(fmt.H_VERSION) != fmt.VERSION:
                 raise BadInput(
                     f"{path} was written by another version of hangdoctor (format {self._get(fmt.H_VERSION)})"
@@ -79,7 +79,7 @@ class CallsReader:
                 fmt.H_RING[1], self._head, fmt.H_RING[0]
             )
             if not self.capacity or not self._is_whole():
-                raise BadInput(f"{path} is cut short, or damaged: its tables reach beyond its end")
+                raise BadInput(f"{path} is truncated or damaged: its tables reach beyond its end")
         except BaseException:
             os.close(self._fd)
             raise

@@ -188,7 +188,7 @@ def uid_of(user: str) -> int | None:
     try:
         return number_in(user) if number_in(user) >= 0 else pwd.getpwnam(user).pw_uid
     except (KeyError, ValueError):
-        raise UsageError(f"there is no user '{user}' here") from None
+        raise UsageError(f"there is no user '{user}' on this host") from None
 
 
 def _topmost(candidates: list[Found]) -> list[Found]:
@@ -283,7 +283,7 @@ def select_job(jobs: list[Job], wanted: str = "") -> tuple[Job, list[str]]:
     if not matching:
         names = ", ".join(j.key for j in jobs)
         raise NoRanksFound(
-            f"no job '{wanted}' on this host", f"Running here: {names}. Pick one with --job."
+            f"no job '{wanted}' on this host", f"Running here: {names}. Choose one with --job."
         )
     # Of several users' under one name, the one with most ranks: a process that only borrows the
     # name is alone.
@@ -297,17 +297,17 @@ def select_job(jobs: list[Job], wanted: str = "") -> tuple[Job, list[str]]:
     ]
     notes = list(job.notes)
     if others:
-        how = "--job" if wanted else "the newest; pick another with --job"
-        notes.append(f"job {job.key} is shown ({how}); also on this host: {', '.join(others)}")
+        how = "--job" if wanted else "the newest; choose another with --job"
+        notes.append(f"captured job {job.key} ({how}); also on this host: {', '.join(others)}")
     return job, notes
 
 
 def here_now(keys: Sequence[str]) -> str:
-    """Which jobs are on this host, for a person who has named another one."""
+    """The jobs on this host, for a person who gave the name of another one."""
     named = ", ".join(keys[:_NAMED]) + (
         f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
     )
-    return f"here now: {named}" if keys else "no other job is here"
+    return f"jobs on this host: {named}" if keys else "no other job is on this host"
 
 
 def to_capture(found: Found, node: str) -> RankCapture:

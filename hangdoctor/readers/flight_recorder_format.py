@@ -122,7 +122,7 @@ def parse(data: bytes) -> Dump:
 
 def _load(data: bytes) -> dict[Any, Any]:
     if not data.strip(b"\0 \n"):
-        raise BadInput("empty file")
+        raise BadInput("the file is empty")
     if data[:1] == b"{":
         try:
             raw: object = msgspec.json.decode(data)
@@ -137,7 +137,7 @@ def _load(data: bytes) -> dict[Any, Any]:
         or "version" not in raw
         or not ({"entries", "pg_config", "pg_status"} & raw.keys())
     ):
-        raise BadInput("no Flight Recorder dump: it has no version or no entries")
+        raise BadInput("not a Flight Recorder dump: it has no version or no entries")
     return raw
 
 
@@ -147,17 +147,19 @@ def _dump(raw: dict[Any, Any], size: int) -> Dump:
     """
     version = _text(raw["version"])
     if not re.match(r"^2(\.\d+)?$", version):
-        raise BadInput(f"Flight Recorder dump of version {version[:20]}: versions 2.x are read")
+        raise BadInput(
+            f"Flight Recorder dump of version {version[:20]}; only versions 2.x can be read"
+        )
     rows = raw.get("entries") or []
     if not isinstance(rows, list | tuple) or len(rows) > min(
         MAX_ENTRIES, max(16, size // _ENTRY_BYTES)
     ):
-        raise BadInput("damaged dump: its entries are no list, or too many")
+        raise BadInput("damaged dump: its entries are not a list, or too many")
     members, names, unnamed = _groups(raw.get("pg_config"), size)
     dump = Dump(version, [], members, names, unnamed=unnamed)
     for row in rows:
         if not isinstance(row, dict):
-            raise BadInput("damaged dump: an entry is no record")
+            raise BadInput("damaged dump: an entry is not a record")
         entry = _entry(row, names)
         dump.entries.append(entry)
     if rows:
@@ -216,11 +218,11 @@ def _check_members(members: dict[str, list[int]], size: int) -> None:
     """Raises BadInput: more members than the file has bytes for, or a rank that no job has."""
     lists = {id(ranks): ranks for ranks in members.values() if ranks}
     if sum(map(len, lists.values())) > size:
-        raise BadInput("damaged dump: its groups have more members than the file has room for")
+        raise BadInput("damaged dump: its groups have more members than fit into the file")
     highest = max((ranks[-1] for ranks in lists.values()), default=0)
     if highest >= MAX_RANKS or any(ranks[0] < 0 for ranks in lists.values()):
         raise BadInput(
-            f"damaged dump: a group of it has rank {highest}; a job has at most {MAX_RANKS:,} ranks"
+            f"damaged dump: a group has rank {highest}; a job has at most {MAX_RANKS:,} ranks"
         )
 
 

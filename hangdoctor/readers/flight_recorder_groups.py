@@ -54,7 +54,7 @@ class Membership:
             layout = infer_layout(
                 [ranks for ranks in unknown.values() if len(ranks) < world_size], world_size
             )
-            origin = "the regular layout that alone explains which dumps mention which group"
+            origin = "the only regular layout that explains which dumps mention which group"
         else:
             origin = "the job's layout"
         guessed: dict[tuple[str, str], tuple[list[int], str]] = {}
@@ -156,7 +156,7 @@ def _guess(
             return min(fits, key=len), f"from {origin}{doubt}"
     how = "from the ranks whose dumps mention it"
     if size > len(holders):
-        how += f"; it has {size} members, so {size - len(holders)} are not known"
+        how += f"; it has {size} members, so {size - len(holders)} are unknown"
     return holders, how
 
 

@@ -60,7 +60,9 @@ def _operations(dumps: list[Path], boxes: list[Path]) -> JobCapture:
         ]
         capture.notes += [f"skipped: {Path(name).name}: {why}" for name, why in result.skipped]
         if result.missing:
-            capture.silent.append(SilentNode("", "there is no dump of these ranks", result.missing))
+            capture.silent.append(
+                SilentNode("", "no dump of these ranks was given", result.missing)
+            )
     known = {r.rank for r in node.ranks}
     for path in boxes:
         try:
@@ -100,7 +102,7 @@ def _add_stacks(capture: JobCapture, files: list[Path]) -> None:
     by_rank = {r.rank: r for r in stacks.ranks()}
     if len(by_rank) != capture.world_size:
         capture.notes.append(
-            f"stacks of {len(by_rank)} processes beside dumps of {capture.world_size} ranks: not joined"
+            f"stacks of {len(by_rank)} processes and dumps of {capture.world_size} ranks do not match and are not joined"
         )
         return
     for rank in capture.ranks():

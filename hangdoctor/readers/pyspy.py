@@ -90,7 +90,7 @@ def dump(
     command = [program, "dump", "--json", "--locals", "--pid", str(pid)]
     command += ["--native"] if native else ([] if blocking else ["--nonblocking"])
     begin = time.monotonic()
-    result = StackResult([], "no time left")
+    result = StackResult([], "no time was left to read it")
     for attempt in range(_ATTEMPTS):
         left = deadline_s - (time.monotonic() - begin)
         if left <= 0:
@@ -186,12 +186,12 @@ def explain(stderr: str) -> str:
             "(sudo sysctl kernel.yama.ptrace_scope=0, or give py-spy CAP_SYS_PTRACE)"
         )
     if "executable name" in text:
-        return "the process is gone or a zombie"
+        return "the process has ended or is a zombie"
     if "find python version" in text:
         return "not a Python process"
     if "Failed to suspend" in text:
         return "the process cannot be suspended: it is stopped, or a debugger holds it"
-    return text[:200] or "py-spy said nothing"
+    return text[:200] or "py-spy printed nothing"
 
 
 def parse_json(data: bytes) -> list[ThreadSample]:

@@ -49,7 +49,7 @@ def read_files(paths: Sequence[Path]) -> JobCapture:
         notes += _notes_of(path, found)
     if not processes:
         raise BadInput(
-            "no stack of any process in " + ", ".join(str(p) for p in paths[:5]),
+            "no stack of any process found in " + ", ".join(str(p) for p in paths[:5]),
             "\n  ".join(notes[:10]),
         )
     return _join(processes, notes, errors)
@@ -77,7 +77,7 @@ def _join(processes: list[TextProcess], notes: list[str], errors: int) -> JobCap
     if left_out:
         counts = Counter(what for _, what in left_out)
         kinds = ", ".join(f"{n} {what}" for what, n in sorted(counts.items()))
-        notes.append(f"not ranks, and left out: {kinds}")
+        notes.append(f"left out because they are not ranks: {kinds}")
     numbered = _number(ranks)
     nodes: dict[str, NodeCapture] = {}
     for rank, process in numbered:
@@ -85,12 +85,12 @@ def _join(processes: list[TextProcess], notes: list[str], errors: int) -> JobCap
         node.ranks.append(_capture(rank, process, len(numbered)))
     by_node = "node, then by " if any(nodes) else ""
     notes.append(
-        f"py-spy's text has no ranks: they are numbered by {by_node}local rank or process id"
+        f"py-spy's text does not show ranks: they are numbered by {by_node}local rank or process id"
     )
     if errors:
         notes.append(
-            f"{errors} errors stand in these files: "
-            "processes that py-spy could not read are not in this diagnosis"
+            f"these files have {errors} errors: "
+            "processes that py-spy could not read are missing from this diagnosis"
         )
     argv = _words(numbered[0][1].command)
     return JobCapture(

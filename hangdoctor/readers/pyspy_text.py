@@ -160,7 +160,7 @@ _NO_THREADS = (
 def _whole(digits: str) -> int:
     number = number_in(digits.removeprefix("-"))
     if number < 0:
-        raise ValueError("a number of more digits than any thread, line or process has")
+        raise ValueError("a number has more digits than any thread, line or process id")
     return -number if digits.startswith("-") else number
 
 
@@ -169,7 +169,7 @@ def _process_of(threads: list[dict[str, Any]]) -> tuple[int, str]:
     pid, info = threads[0]["pid"], threads[0].get("process_info") or {}
     command = info.get("command_line", "")
     if not isinstance(pid, int) or not isinstance(command, str):
-        raise TypeError("a process without a number")
+        raise TypeError("a process has no number")
     return pid, command
 
 

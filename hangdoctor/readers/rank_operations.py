@@ -109,7 +109,7 @@ def _put(rank: RankCapture, box: blackbox.BlackBox, first: bool) -> list[str]:
         )
         ops = contents.ops
         if (contents.box.pid, contents.box.rank) != (box.pid, box.rank):
-            raise BadInput(f"{box.path} is another process's by now")
+            raise BadInput(f"{box.path} now belongs to another process")
     except BadInput as error:
         return [f"rank {rank.rank}: {error}"]
     if first:
@@ -192,7 +192,7 @@ def _recorder_of(
         files = worker_server.dump_files(environ, rank.rank)
         if not nccl_dump:
             return None, [
-                f"its Flight Recorder was not asked: with --nccl-dump it writes a dump to {files[0]}"
+                f"its Flight Recorder was not asked for a dump; with --nccl-dump it writes one to {files[0]}"
             ]
         pipe = _own(
             worker_server.seen_by(rank.pid, Path(f"{environ[_PIPE]}{rank.rank}.pipe")), users
@@ -217,7 +217,5 @@ def _own(path: Path, users: Collection[int]) -> Path:
     except OSError:
         return path  # the one who opens it says what is wrong
     if users and not is_of(owner, users):
-        raise BadInput(
-            f"{path} belongs to user {owner}, not to the user of the rank: it is left out"
-        )
+        raise BadInput(f"{path} is left out: it belongs to user {owner}, not to the rank's user")
     return path

@@ -32,20 +32,17 @@ _PROTOCOL = 2
 class NoRas(HangdoctorError):
     """RAS could not be asked."""
 
-    default_help = (
-        "RAS is in NCCL 2.24 and later and listens on the nodes of the job, at NCCL_RAS_ADDR (localhost:28028); "
-        "NCCL_RAS_ENABLE=0 switches it off."
-    )
+    default_help = "NCCL 2.24 and later has RAS. It listens on the job's nodes at NCCL_RAS_ADDR (default localhost:28028), unless NCCL_RAS_ENABLE=0."
 
 
 _IN_PROGRESS = 7  # ncclInProgress
 
 
 def query(host: str = "127.0.0.1", port: int = PORT, timeout_s: float = 8.0) -> RasReport:
-    """Ask RAS: JSON where it can, else text. `timeout_s` is for all of it.
+    """Ask RAS for JSON if it can, else for text. `timeout_s` is for all of it.
 
     Raises:
-        NoRas: nobody listens, it is no RAS, or it does not finish in time.
+        NoRas: no server listens, it does not speak RAS, or it does not finish in time.
     """
     deadline = time.monotonic() + timeout_s
     try:
@@ -62,7 +59,7 @@ def query(host: str = "127.0.0.1", port: int = PORT, timeout_s: float = 8.0) -> 
     report = parse(text)
     report.notes += notes
     if report.form != form:
-        report.notes.append(f"RAS was asked for {form} and answered in {report.form}")
+        report.notes.append(f"RAS was asked for {form} but answered in {report.form}")
     return report
 
 
@@ -72,12 +69,15 @@ def _handshake(sock: socket.socket, deadline: float, patience_s: int) -> tuple[l
     sock.sendall(f"CLIENT PROTOCOL {_PROTOCOL}\n".encode())
     answer = _line(sock, deadline)
     if not answer.upper().startswith("SERVER PROTOCOL "):
-        raise NoRas(f"what listens is no RAS: it said {answer[:60]!r}")
+        port = sock.getpeername()[1]
+        raise NoRas(
+            f"the server on port {port} does not speak NCCL RAS; it answered {answer[:60]!r}"
+        )
     if answer.split()[-1] != str(_PROTOCOL):
-        notes.append(f"RAS speaks protocol {answer.split()[-1]}, this reader {_PROTOCOL}")
+        notes.append(f"RAS speaks protocol {answer.split()[-1]}, this reader needs {_PROTOCOL}")
     sock.sendall(f"TIMEOUT {patience_s}\n".encode())
     if _line(sock, deadline) != "OK":
-        notes.append("RAS did not take the time-out")
+        notes.append("RAS did not accept the timeout")
     sock.sendall(b"SET FORMAT json\n")
     return notes, "json" if _line(sock, deadline) == "OK" else "text"
 
@@ -89,7 +89,7 @@ def _line(sock: socket.socket, deadline: float) -> str:
         sock.settimeout(_left(deadline))
         byte = sock.recv(1)
         if not byte or len(line) > 4096:
-            raise NoRas(f"RAS closed the connection or speaks without end: {line[:60]!r}")
+            raise NoRas(f"RAS closed the connection, or its answer did not end: {line[:60]!r}")
         line += byte
     return line.decode(errors="replace").strip()
 
@@ -146,11 +146,11 @@ def parse(data: bytes) -> RasReport:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as e:
             raise BadInput(f"damaged or truncated RAS JSON: {e}") from e
         if not isinstance(raw, dict) or not isinstance(raw.get("communicators"), list):
-            raise BadInput("no RAS JSON: it has no list of communicators")
+            raise BadInput("not RAS JSON: it has no list of communicators")
         return _from_json(raw)
     text = data.decode(errors="replace")
     if "Job summary" not in text and "Communicators..." not in text:
-        raise BadInput("no RAS output: it has neither a job summary nor communicators")
+        raise BadInput("not RAS output: it has neither a job summary nor communicators")
     return parse_text(text)
 
 

@@ -50,10 +50,10 @@ _LONG_STRING = re.compile(rb"(?:X(?P<four>.{4})|\x8c(?P<one>.))", re.DOTALL)
 
 class _PlainUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> object:
-        raise BadInput(f"the pickle asks for {module}.{name}: refused, only plain data is read")
+        raise BadInput(f"refused: the pickle refers to {module}.{name}; only plain data is read")
 
     def persistent_load(self, pid: object) -> object:
-        raise BadInput("the pickle asks for a persistent object: refused, only plain data is read")
+        raise BadInput("refused: the pickle refers to a persistent object; only plain data is read")
 
 
 def loads(data: bytes) -> object:
@@ -63,7 +63,7 @@ def loads(data: bytes) -> object:
         BadInput: it is too large, damaged or truncated, or asks for anything but plain data.
     """
     if len(data) > MAX_BYTES:
-        raise BadInput(f"{len(data)} bytes: larger than the {MAX_BYTES} that are read")
+        raise BadInput(f"{len(data)} bytes: larger than the limit of {MAX_BYTES}")
     _scan(data)
     try:
         return _PlainUnpickler(io.BytesIO(data)).load()
@@ -79,7 +79,7 @@ def loads(data: bytes) -> object:
     ) as e:
         raise BadInput(f"damaged pickle: {e}") from e
     except (MemoryError, RecursionError) as e:
-        raise BadInput(f"the pickle does not fit: {type(e).__name__}") from e
+        raise BadInput(f"the pickle is not consistent: {type(e).__name__}") from e
 
 
 def _scan(data: bytes) -> None:

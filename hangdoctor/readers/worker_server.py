@@ -42,10 +42,7 @@ _POLL_S = 0.05
 class NoAnswer(HangdoctorError):
     """A rank's socket or pipe did not answer in time, or with nothing usable."""
 
-    default_help = (
-        "The rank may be stopped or gone, which the rest of the capture tells. It can be asked only if it was started "
-        "with the probe (hangdoctor run) or with TORCH_WORKER_SERVER_SOCKET and torch's worker_main."
-    )
+    default_help = "The rank may be stopped or dead; see the rest of the capture. It has a worker server only if it was started with the probe (hangdoctor run) or with TORCH_WORKER_SERVER_SOCKET and torch's worker_main."
 
 
 class LiveDump(Struct):
@@ -104,7 +101,7 @@ def fetch(path: Path, handler: str, timeout_s: float = 2.0, method: str = "POST"
         # end.
         if size > MAX_BYTES or (response.length or 0) > 0:
             raise NoAnswer(
-                f"{path}: the answer to {handler or 'the list of handlers'} is too large or cut off"
+                f"{path}: the answer to {handler or 'the list of handlers'} is too large or truncated"
             )
     except TimeoutError as e:
         raise NoAnswer(f"{path}: no answer within {timeout_s:g} s") from e
@@ -129,7 +126,7 @@ def handlers(path: Path, timeout_s: float = 2.0) -> list[str]:
     try:
         return sorted(msgspec.json.decode(body, type=list[str]))
     except msgspec.DecodeError as e:
-        raise NoAnswer(f"{path}: no worker server of torch: {e}") from e
+        raise NoAnswer(f"{path}: not a torch worker server: {e}") from e
 
 
 def read_rank(path: Path, timeout_s: float = 3.0) -> LiveDump:
@@ -217,12 +214,12 @@ def ask_pipe(
         fd = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             if not stat.S_ISFIFO(os.fstat(fd).st_mode):
-                raise NoAnswer(f"{pipe} is no pipe")
+                raise NoAnswer(f"{pipe} is not a pipe")
             os.write(fd, b"1\n")
         finally:
             os.close(fd)
     except OSError as e:
-        raise NoAnswer(f"{pipe}: nobody listens: {e.strerror}") from e
+        raise NoAnswer(f"{pipe}: no process reads it: {e.strerror}") from e
     why = "no dump file appeared"
     while time.monotonic() < deadline:
         for file in (f for f in files if f.exists()):
@@ -244,7 +241,7 @@ def _whole(path: Path) -> bytes:
     with os.fdopen(fd, "rb") as file:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BYTES:
-            raise BadInput("no regular file, or too large")
+            raise BadInput("not a regular file, or too large")
         return file.read()
 
 
@@ -258,11 +255,11 @@ def _refuse_to_write_over(file: Path) -> None:
         return
     except OSError as error:
         raise NoAnswer(
-            f"{file}: whether a dump is there already cannot be seen: {error.strerror}"
+            f"{file}: cannot check whether a dump exists already: {error.strerror}"
         ) from error
     raise NoAnswer(
-        f"{file} is there already, and the rank would write over it: it was not asked",
-        "Read it: hangdoctor diagnose.",
+        f"{file} exists already and the rank would overwrite it: no dump was requested",
+        f"Read it with: hangdoctor diagnose {file}",
     )
 
 

@@ -136,7 +136,7 @@ def _missing(diagnosis: Diagnosis) -> Iterator[str]:
     for missing in diagnosis.missing[:_MAX_CAUSES]:
         at = f" on {missing.node}" if missing.node else ""
         ranks = f"ranks {_cut(format_ranks(missing.ranks))}" if missing.ranks else "ranks unknown"
-        why = f": {missing.why}" if missing.why not in told else ", as said above"
+        why = f": {missing.why}" if missing.why not in told else ", see above"
         yield f"[yellow]missing[/] {missing.what} of {ranks}{escape(at + why)}"
         told += missing.why
     if len(diagnosis.missing) > _MAX_CAUSES:
@@ -171,12 +171,12 @@ def _calls(diagnosis: Diagnosis) -> Iterator[str]:
     yield ""
     yield "[bold]last Python calls[/] (hangdoctor trace)"
     if parting.common:
-        yield f"  both     {parting.common} events alike, until they {escape(parting.alike)}"
+        yield f"  both     the same {parting.common} events, until they {escape(parting.alike)}"
     for of, colour in ((parting.culprit, "bold red"), (parting.peer, "cyan")):
         if of is not None:
             label = f"rank {of.rank}"
             then = "then " if parting.common else ""
-            yield f"  [{colour}]{label:<8}[/] {then}{escape('; '.join(of.calls) or 'made no further call')}"
+            yield f"  [{colour}]{label:<8}[/] {then}{escape('; '.join(of.calls) or 'no further call')}"
             if of.inside:
                 age = f", no call for {of.last_s:.0f} s" if of.last_s >= 1 else ""
                 yield f"           still in {escape(' > '.join(of.inside[-4:]))}{age}"

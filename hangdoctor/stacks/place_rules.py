@@ -137,7 +137,7 @@ def _rules_of(text: str, origin: str) -> list[Rule]:
         OverflowError,
     ) as error:
         raise BadInput(
-            f"{origin} holds no usable rules: {error}",
+            f"{origin} has no usable rules: {error}",
             f"Its form is described at the top of {_BUILT_IN}.",
         ) from error
 

@@ -93,7 +93,7 @@ def save(
             shutil.rmtree(staging, ignore_errors=True)
         raise BundleError(
             f"the bundle cannot be written to {path}: {error.strerror or error}",
-            "Name another place with --bundle DIR.",
+            "Choose another folder with --bundle DIR.",
         ) from error
 
 
@@ -208,7 +208,7 @@ def load(path: Path) -> JobCapture:
         nodes = read_regular(path / _NODES, _MAX_FILE) if _NODES in manifest.files else b""
     except OSError as error:
         raise BadInput(
-            f"{path} is no readable bundle: {error.filename}: {error.strerror}"
+            f"{path} is not a readable bundle: {error.filename}: {error.strerror}"
         ) from error
     except _DAMAGED as error:
         raise BadInput(f"{path}/manifest.json is damaged: {str(error)[:200]}") from error
@@ -220,7 +220,9 @@ def load(path: Path) -> JobCapture:
     for name, content in (("capture.json", data), (_OPERATIONS, operations), (_NODES, nodes)):
         listed = manifest.files.get(name)
         if (content or listed) and "sha256:" + hashlib.sha256(content).hexdigest() != listed:
-            raise BadInput(f"{path}/{name} is not what the manifest lists: it was cut or changed")
+            raise BadInput(
+                f"{path}/{name} does not match the manifest: it was truncated or changed"
+            )
     try:
         capture = msgspec.json.decode(data, type=JobCapture)
     except _DAMAGED as error:

@@ -67,8 +67,8 @@ class Incidents:
         self.folder = folder / "incidents"
         if not create and not (self.folder / "index.sqlite").is_file():
             raise BadInput(
-                f"{folder} holds no incidents",
-                "Name the folder that the collector was given: --folder DIR",
+                f"{folder} has no incidents",
+                "Pass the folder that the collector was given: --folder DIR",
             )
         with self._trouble():
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -53,13 +53,11 @@ def parse_ranks(text: str) -> list[int]:
     """``0-3,8`` -> ``[0, 1, 2, 3, 8]``.
 
     Raises:
-        UsageError: the text is no list of ranges, or names more ranks than a job can have.
+        UsageError: the text is not a list of ranges, or has more ranks than a job can have.
     """
     runs = list(parse_runs(text))
     if sum(last - first + 1 for first, last in runs) > MAX_RANKS:
-        raise UsageError(
-            f"'{_short(text)}' names more than {MAX_RANKS:,} ranks", "Name those that are meant."
-        )
+        raise UsageError(f"'{_short(text)}' has more than {MAX_RANKS:,} ranks", "Write fewer.")
     return sorted({rank for first, last in runs for rank in range(first, last + 1)})
 
 
@@ -67,19 +65,20 @@ def parse_runs(text: str) -> Iterator[tuple[int, int]]:
     """``0-3,8`` -> ``(0, 3), (8, 8)``.
 
     Raises:
-        UsageError: the text is no list of ranges.
+        UsageError: the text is not a list of ranges.
     """
     for part in filter(None, (p.strip() for p in text.split(","))):
         match = _RANGE.fullmatch(part)
         if match is None:
             raise UsageError(
-                f"'{_short(text)}' is no list of ranks",
+                f"'{_short(text)}' is not a list of ranks",
                 "Write ranks as ranges, for example 0-3,8,12-15.",
             )
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first or last - first > 10_000_000:
             raise UsageError(
-                f"'{part}' is no range of ranks", "Write the smaller rank first, for example 0-3."
+                f"'{part}' is not a range of ranks",
+                "Write the smaller rank first, for example 0-3.",
             )
         yield first, last
 
@@ -136,8 +135,8 @@ def parse_hosts(text: str) -> list[str]:
     """Expand a Slurm host list: ``r7i6n[0-1,04],login`` -> names in the order written.
 
     Raises:
-        UsageError: brackets do not match, a range is no range, or it stands for more than
-            `MAX_HOSTS` names.
+        UsageError: brackets do not match, a range is no range, or it has more than
+        `MAX_HOSTS` names.
     """
     hosts: list[str] = []
     room = _MAX_TEXT
@@ -147,8 +146,8 @@ def parse_hosts(text: str) -> list[str]:
         room -= count * len(part)
         if len(hosts) + count > MAX_HOSTS or room < 0:
             raise UsageError(
-                f"'{_short(text)}' stands for more than {MAX_HOSTS:,} hosts",
-                "Name those that are meant.",
+                f"'{_short(text)}' has more than {MAX_HOSTS:,} hosts",
+                "Write fewer.",
             )
         hosts += _expand(pieces)
     return hosts
@@ -162,7 +161,7 @@ def _split_outside_brackets(text: str) -> Iterator[str]:
             yield text[begin:i]
             begin = i + 1
     if depth:
-        raise UsageError(f"'{_short(text)}' is no host list: brackets do not match")
+        raise UsageError(f"'{_short(text)}' is not a host list: brackets do not match")
     yield text[begin:]
 
 
@@ -182,12 +181,12 @@ def _pieces(part: str) -> Iterator[tuple[str, _Runs]]:
 def _run(piece: str, part: str) -> tuple[range, int]:
     match = _RANGE.fullmatch(piece.strip())
     if match is None:
-        raise UsageError(f"'{_short(part)}' is no host list: '{_short(piece)}' is no range")
+        raise UsageError(f"'{_short(part)}' is not a host list: '{_short(piece)}' is not a range")
     run = range(int(match[1]), int(match[2] or match[1]) + 1)
     if len(run) > MAX_HOSTS:
         raise UsageError(
-            f"'{_short(part)}' stands for more than {MAX_HOSTS:,} hosts",
-            "Name those that are meant.",
+            f"'{_short(part)}' has more than {MAX_HOSTS:,} hosts",
+            "Write fewer.",
         )
     return run, len(match[1])
 

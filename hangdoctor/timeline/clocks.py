@@ -103,7 +103,7 @@ def solve(members: dict[str, list[int]], bounds: list[Bound]) -> list[Correction
 def _why(clock: str, first: str, edges: Edges, correction: Correction) -> str:
     reach, backward = _paths(first, edges, True), _paths(first, edges, False)
     if reach is None or backward is None:
-        return f"the operations contradict one another: was a clock set during the run? Its own readings are used; aligned with {correction.reference} only"
+        return f"the operations contradict one another, perhaps because a clock was set during the run: aligned only by its own readings, with {correction.reference}"
     if clock in reach or clock in backward:
         return f"bounded on one side only: no operation went both ways between it and {first}"
     return f"no finished operation links it with {first}"

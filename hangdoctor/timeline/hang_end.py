@@ -29,23 +29,23 @@ class Hang(Struct):
     group: str
     ranks: list[int]  # that are in it
     missing: list[int]  # members that never entered it
-    unseen: list[int]  # members of which there is no record at all
+    unseen: list[int]  # members without any record
     for_ms: float
-    others: int = 0  # operations that stand, too
+    others: int = 0  # operations that are unfinished, too
 
     def words(self) -> str:
         """One sentence."""
         what = f"{self.op} #{self.seq} of {self.group}"
         ranks = f"rank{'s' if len(self.ranks) > 1 else ''} {format_ranks(self.ranks)}"
-        told = f"The job hangs at the end: {ranks} {'are' if len(self.ranks) > 1 else 'is'} in {what} for {self.for_ms / 1e3:.0f} s"
+        told = f"The job hangs at the end: {ranks} {'have' if len(self.ranks) > 1 else 'has'} been in {what} for {self.for_ms / 1e3:.0f} s"
         if self.missing:
             told += f"; rank{'s' if len(self.missing) > 1 else ''} {format_ranks(self.missing)} never entered it"
         if self.unseen:
-            told += f"; of rank{'s' if len(self.unseen) > 1 else ''} {format_ranks(self.unseen)} there is no record"
+            told += f"; rank{'s' if len(self.unseen) > 1 else ''} {format_ranks(self.unseen)} left no record"
         if not self.missing and not self.unseen:
-            told += "; no member is missing"
+            told += "; all members are in it"
         others = (
-            f" {self.others} other operation{'s stand' if self.others > 1 else ' stands'}, too."
+            f" {self.others} other operation{'s are' if self.others > 1 else ' is'} unfinished, too."
             if self.others
             else ""
         )

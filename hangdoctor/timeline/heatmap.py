@@ -39,7 +39,7 @@ def svg(found: LateArrivals) -> bytes:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height:.0f}" width="{_WIDTH}" height="{height:.0f}" '
         f'font-family="system-ui, sans-serif" font-size="13" fill="{_INK}">',
         f'<rect width="{_WIDTH}" height="{height:.0f}" fill="#ffffff"/>',
-        f'<text x="{_LEFT}" y="32" font-size="18" font-weight="600">Who held the others up, step by step</text>',
+        f'<text x="{_LEFT}" y="32" font-size="18" font-weight="600">How long the others waited for each rank, step by step</text>',
         f'<text x="{_LEFT}" y="54" fill="{_FAINT}">{escape(_subtitle(found, len(cells), len(column_labels)))}</text>',
         f'<rect x="{_LEFT}" y="{_TOP}" width="{plot_w:.1f}" height="{plot_h:.1f}" fill="{_CALM}"/>',
         *_cells(cells, limits, wide, high, row_labels, column_labels),
@@ -62,7 +62,7 @@ def _subtitle(found: LateArrivals, rows: int, columns: int) -> str:
         if shown < total
     ]
     job = f"{found.job}: " if found.job else ""
-    return f"{job}milliseconds that the others waited for a rank in a step" + "".join(
+    return f"{job}time that the other ranks waited for this rank in this step" + "".join(
         f"; {j}" for j in joined
     )
 
@@ -239,7 +239,7 @@ def _sums(found: LateArrivals, rows: list[tuple[int, int]], high: float, left: f
 
 def _legend(limits: list[float], gaps: bool, top: float) -> list[str]:
     boxes = [(_NOTHING, "no operations")] if gaps else []
-    boxes += [(_CALM, f"below {_ms(limits[0])}" if limits else "nobody waited")]
+    boxes += [(_CALM, f"below {_ms(limits[0])}" if limits else "no rank waited")]
     for n, limit in enumerate(limits):
         words = (
             f"{_ms(limit)} to {_ms(limits[n + 1])}"

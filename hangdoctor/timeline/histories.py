@@ -27,8 +27,8 @@ def load(place: Path | None, job: str = "") -> Trace:
         return from_capture(bundle.load(place))
     if place is not None and not place.is_dir():
         raise BadInput(
-            f"{place} is no folder",
-            "Name a bundle, or the folder of a job's black boxes (HANGDOCTOR_DIR).",
+            f"{place} is not a folder",
+            "Pass a bundle, or the folder of a job's black boxes (HANGDOCTOR_DIR).",
         )
     return from_boxes(place, job)
 
@@ -53,7 +53,7 @@ def from_capture(capture: JobCapture) -> Trace:
             ranks.append(RankTrace(rank.rank, ops, where, rank.pid, clock, names, rank.calls))
     if not ranks:
         raise NoRanksFound(
-            "the bundle holds no operations, so there is no timeline",
+            "the bundle has no recorded operations, so there is no timeline",
             "Start the job with: hangdoctor run -- CMD",
         )
     notes = [*capture.notes, *(f"{s.node} did not answer: {s.why}" for s in capture.silent)]
@@ -72,7 +72,7 @@ def from_boxes(folder: Path | None, job: str = "") -> Trace:
         {b.job for b in boxes}, key=lambda j: max(b.created_s for b in boxes if b.job == j)
     )
     notes = (
-        [f"several jobs are here; this is {jobs[-1]}, the newest of {len(jobs)}"]
+        [f"found {len(jobs)} jobs; using the newest, {jobs[-1]} (choose with --job)"]
         if len(jobs) > 1
         else []
     )
@@ -100,14 +100,15 @@ def from_boxes(folder: Path | None, job: str = "") -> Trace:
             )
         )
     if not ranks:
-        where = f"in {folder}" if folder else "where boxes of this user lie"
+        where = f"in {folder}" if folder else "in the folders of this user"
         if here and not boxes:
             raise NoRanksFound(
-                f"no job '{job}' {where}", f"There are: {', '.join(sorted({b.job for b in here}))}."
+                f"no job '{job}' {where}",
+                f"Jobs with black boxes: {', '.join(sorted({b.job for b in here}))}.",
             )
         raise NoRanksFound(
-            f"no black box of a rank {where}",
-            "Start the job with: hangdoctor run -- CMD; name the folder where HANGDOCTOR_DIR was set, or a bundle.",
+            f"no black boxes {where}",
+            "Start the job with: hangdoctor run -- CMD. If HANGDOCTOR_DIR was set, pass that folder; or pass a bundle.",
         )
     return Trace(_sorted(ranks), _groups(ranks), jobs[-1], 0.0, notes)
 

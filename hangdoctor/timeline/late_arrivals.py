@@ -112,11 +112,11 @@ class _Analysis:
         known = [i for i in whole if all(self._op(m).left_s for m in i.members)]
         if len(known) < len(whole):
             self.notes.append(
-                f"of {len(whole) - len(known)} operations the recorder did not keep when they ended: not counted"
+                f"{len(whole) - len(known)} operations have no recorded end and are not counted"
             )
         if any(r.ops.runs_ahead for r in self.timeline.trace.ranks):
             self.notes.append(
-                "the backend enqueues and returns: these are times of the hosts, not of the GPUs"
+                "the backend returns after enqueueing: these are times on the hosts, not on the GPUs"
             )
         for instance in sorted(known, key=self._last_entry):
             self._count(instance)
@@ -283,7 +283,7 @@ def _steps(timeline: Timeline, notes: list[str]) -> list[list[int]]:
         return told
     (group, op), _ = widest.most_common(1)[0]  # not the barrier that the set-up made once
     notes.append(
-        f"the job tells no iterations (hangdoctor.probe.iteration); a step ends with each {op} of {timeline.group_words(group)}"
+        f"the job does not report iterations (hangdoctor.probe.iteration), so each {op} of {timeline.group_words(group)} ends a step"
     )
     ends = {
         m: i.seq for i in timeline.instances if i.group == group and i.op == op for m in i.members

@@ -20,7 +20,7 @@ def render(found: LateArrivals, console: Console) -> None:
         console.print(Text(found.hang.words(), style="bold red"), soft_wrap=True)
         console.print(
             Text(
-                "hangdoctor dump says why, of a bundle hangdoctor diagnose. The ranking is of the finished steps before:"
+                "For the cause run hangdoctor dump, or hangdoctor diagnose on a bundle. The table is about the steps that finished before:"
             )
         )
     console.print(Text(headline(found), style="bold"), soft_wrap=True)
@@ -39,18 +39,18 @@ def headline(found: LateArrivals) -> str:
     """Who held the others up, if anybody did, against how long the steps took."""
     worst = max(found.ranks, key=lambda r: r.held_up_ms, default=None)
     if not found.groups:
-        return f"{len(found.ranks)} ranks: nothing to compare, no operation of which two ranks recorded when they entered and left it."
+        return f"{len(found.ranks)} ranks: nothing to compare; there is no operation that two ranks both recorded from start to end."
     if not found.steps or worst is None or worst.held_up_ms <= 0 or not found.elapsed_ms:
-        return f"{len(found.ranks)} ranks, {len(found.steps)} steps: no rank held the others up."
+        return f"{len(found.ranks)} ranks, {len(found.steps)} steps: no rank made the others wait."
     share = worst.held_up_ms / found.elapsed_ms
     where = f" (node {worst.node})" if worst.node else ""
     last = f"{worst.steps_last} of them" if worst.steps_last != 1 else "one of them"
-    told = f"Rank {worst.rank}{where} held the others up most: {seconds(worst.held_up_ms)}, {share:.0%} of {len(found.steps)} steps, and was the last in {last}."
+    told = f"Rank {worst.rank}{where} made the others wait most: {seconds(worst.held_up_ms)}, {share:.0%} of the time of {len(found.steps)} steps, and arrived last in {last}."
     following = max(
         (r for r in found.ranks if r is not worst), key=lambda r: r.held_up_ms, default=worst
     )
     if following is not worst and following.held_up_ms > 0.5 * worst.held_up_ms:
-        told += f" Rank {following.rank} comes near it: {seconds(following.held_up_ms)}, last in {following.steps_last}."
+        told += f" Rank {following.rank} is close: {seconds(following.held_up_ms)}, last in {following.steps_last}."
     return told
 
 
@@ -73,7 +73,7 @@ def _ranks(found: LateArrivals) -> Table:
     table = _table(
         _title("ranks", len(shown), len(found.ranks)),
         "rank",
-        "held others up",
+        "made others wait",
         "last in",
         "waited",
         "communication",
@@ -98,7 +98,7 @@ def _steps(found: LateArrivals) -> Table:
         "step",
         "took",
         "last",
-        "held others up",
+        "made others wait",
         "longest wait",
         "communication",
     )
@@ -124,7 +124,7 @@ def _groups(found: LateArrivals) -> Table:
         "moving data",
         "bytes",
         "last",
-        "held others up",
+        "made others wait",
         "group",
     )
     for g in shown:

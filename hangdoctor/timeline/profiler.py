@@ -81,8 +81,8 @@ def tracks_of_folder(folder: Path, timeline: Timeline) -> tuple[dict[int, list[T
     )
     if not paths:
         raise BadInput(
-            f"{folder} holds no .json or .json.gz",
-            "Name the folder that tensorboard_trace_handler was given.",
+            f"{folder} has no .json or .json.gz files",
+            "Pass the folder that tensorboard_trace_handler was given.",
         )
     by_rank = {lane.trace.rank: lane.trace for lane in timeline.lanes}
     slices: dict[int, dict[str, list[Slice]]] = {}
@@ -97,7 +97,7 @@ def tracks_of_folder(folder: Path, timeline: Timeline) -> tuple[dict[int, list[T
                 + (
                     f"rank {rank} is not in the timeline"
                     if rank >= 0
-                    else "does not say of which rank it is"
+                    else "does not say which rank it is from"
                 )
             )
             continue
@@ -131,14 +131,14 @@ def _read(path: Path) -> _File:
             with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
                 data = packed.read(_MAX_BYTES + 1)
             if len(data) > _MAX_BYTES:
-                raise BadInput(f"{path} holds more than the {_MAX_BYTES >> 20} MiB that are read")
+                raise BadInput(f"{path} is larger than {_MAX_BYTES >> 20} MiB")
         return msgspec.json.decode(data, type=_File)
     except (OSError, EOFError, zlib.error) as error:
         raise BadInput(f"{path}: {error}", "Copy the file again.") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput(
-            f"{path} is no trace of torch.profiler: {error}",
-            "Was the rank killed while it wrote it?",
+            f"{path} is not a torch.profiler trace: {error}",
+            "Was the rank killed while writing it?",
         ) from error
 
 
@@ -187,9 +187,9 @@ def _facts(args: dict[str, Any]) -> dict[str, int | str]:
 def _away(found: dict[str, list[Slice]], timeline: Timeline) -> str:
     begins = [s.begin for slices in found.values() for s in slices]
     if not begins:
-        return "no kernels and no operators in it"
+        return "it has no kernels and no operators"
     if max(begins) < -_NEAR_NS or min(begins) > timeline.end_ns + _NEAR_NS:
-        return "lies more than an hour away from what the ranks recorded: of another run?"
+        return "is more than an hour away from the recorded operations: is it from another run?"
     return ""
 
 

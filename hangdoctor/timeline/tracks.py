@@ -184,7 +184,7 @@ def _operation(timeline: Timeline, lane: Lane, j: int, flows: Flows) -> Slice:
     if op.failed:
         facts["outcome"] = "failed"
     elif op.state == "done" and not op.left_s:
-        facts["outcome"] = "finished, nothing recorded when"
+        facts["outcome"] = "finished, time not recorded"
     category = "operation"
     if lane.end[j] < 0:
         facts["open_ms"] = (timeline.end_ns - lane.begin[j]) // 1_000_000

@@ -100,7 +100,7 @@ class LocalSource:
         picture = look(rows, self.watched.job, max(self.watched.world_size, len(rows)))
         if self.job and not rows:
             picture.sentence = (
-                f"No rank of job {self.job} is here; {discover.here_now(self.watched.others)}"
+                f"No rank of job {self.job} on this host; {discover.here_now(self.watched.others)}"
             )
         pace_s = self._pace.step(time.monotonic(), picture.iteration[0])
         mark_lag(rows, self._waits)
@@ -144,7 +144,7 @@ class LocalSource:
             )
         except subprocess.TimeoutExpired:
             raise CollectorError(
-                "the capture did not end", "Try: hangdoctor dump --local"
+                "the capture did not finish", "Try: hangdoctor dump --local"
             ) from None
         said = done.stdout.decode(errors="replace").strip()
         if done.returncode or not said:
@@ -154,14 +154,14 @@ class LocalSource:
 
     def detail(self, row: RankRow) -> list[str]:
         if not row.pid or row.state in ("gone", "finished"):
-            return ["its process is over"]
+            return ["its process has ended"]
         return [*_process_lines(row.pid), *_operation_lines(row.pid), *_stack_lines(row.pid)]
 
 
 def _process_lines(pid: int) -> list[str]:
     status, fields = proc.status_fields(pid), proc.stat_fields(pid)
     if not fields:
-        return ["its process is over"]
+        return ["its process has ended"]
     memory = status.get("VmRSS", "").split()
     size = f"{int(memory[0]) / 1024:.0f} MB" if memory and memory[0].isdigit() else "?"
     with contextlib.suppress(OSError):
@@ -234,8 +234,8 @@ class RemoteSource:
             picture = look(rows, status["job"], status["world_size"])
         except (KeyError, TypeError, msgspec.ValidationError) as error:
             raise CollectorError(
-                f"{self.address} answers something else: {error}",
-                "Is it a collector of this version?",
+                f"the answer of {self.address} could not be read: {error}",
+                "Is it a collector, and of this version?",
             ) from error
         nodes = f"{status['agents']} of {status['nodes']} agents"
         if status["capturing"]:
@@ -253,16 +253,16 @@ class RemoteSource:
                 return (
                     f"{incidents[0]['summary']} ({incidents[0]['id']})"
                     if incidents
-                    else "captured; nothing was kept"
+                    else "captured; no incident was saved"
                 )
             time.sleep(0.5)
-        raise CollectorError("no verdict came", "The collector's log says why.")
+        raise CollectorError("no verdict", "See the collector's log.")
 
     def detail(self, row: RankRow) -> list[str]:
         told = self._get(f"/api/v1/ranks/{row.rank}")
-        lag = f"comes {told['lag_s'] * 1e3:.0f} ms later than the first" if told["lag_s"] else ""
+        lag = f"arrives {told['lag_s'] * 1e3:.0f} ms later than the first" if told["lag_s"] else ""
         behind = (
-            f"others have waited for {told['behind_s']:.0f} s while it is not there"
+            f"the others have been waiting for it for {told['behind_s']:.0f} s"
             if told["behind_s"]
             else ""
         )
@@ -272,7 +272,7 @@ class RemoteSource:
                 f"process {told['pid']} on {told['node']}",
                 lag,
                 behind,
-                "its stack: c captures all ranks",
+                "press c to capture all ranks with their stacks",
             )
             if x
         ]
@@ -292,7 +292,8 @@ class RemoteSource:
             with error:
                 said = error.read(4000)
             raise CollectorError(
-                _words(said) or f"{self.address} answers {error.code}", _help(error.code)
+                _words(said) or f"{self.address} answered with status {error.code}",
+                _help(error.code),
             ) from error
         except (
             urllib.error.URLError,
@@ -315,5 +316,7 @@ def _words(said: bytes) -> str:
 
 def _help(code: int) -> str:
     return (
-        "Its token is in FOLDER/web.json: --folder FOLDER, or --token-file." if code == 401 else ""
+        "Its token is in FOLDER/web.json: pass --folder FOLDER or --token-file FILE."
+        if code == 401
+        else ""
     )

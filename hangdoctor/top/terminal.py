@@ -106,9 +106,9 @@ class Terminal:
             ready, _, _ = select.select([self.input], [], [], seconds)
             data = os.read(self.input, 256) if ready else None
         except OSError as error:
-            raise Cancelled("the terminal is gone") from error
+            raise Cancelled("the terminal was closed") from error
         if data == b"":
-            raise Cancelled("the terminal is gone")
+            raise Cancelled("the terminal was closed")
         return split_keys(data.decode("utf-8", "replace")) if data else []
 
 

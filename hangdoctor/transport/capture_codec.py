@@ -205,16 +205,16 @@ def unpack_capture(body: bytes, shared: Shared | None = None) -> NodeCapture:
     try:
         data = inflater.decompress(body, MAX_INFLATED)
         if inflater.unconsumed_tail or not inflater.eof:
-            raise WireError("a capture that is cut off or too large")
+            raise WireError("the capture is truncated or too large")
         capture = _Unpacker(_decoder.decode(data), shared).capture()
         check_node(capture)
         return capture
     except BadInput as error:
         raise WireError(str(error)) from error
     except (zlib.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise WireError(f"a damaged capture: {str(error)[:120]}") from error
+        raise WireError(f"the capture is damaged: {str(error)[:120]}") from error
     except (IndexError, ValueError, OverflowError) as error:
-        raise WireError("a capture that points beyond its own tables") from error
+        raise WireError("the capture is damaged: it points beyond its own tables") from error
 
 
 def name_node(capture: NodeCapture, node: str) -> None:
@@ -339,12 +339,12 @@ def from_runs(runs: Runs, room: int = MAX_RANKS) -> list[int]:
         WireError: more members than there is room for, or than a job can have ranks.
     """
     if sum(max(0, count) for _, _, count in runs) > min(room, MAX_RANKS):
-        raise WireError("a group with more members than a job has ranks")
+        raise WireError("the capture is damaged: a group has more members than the job has ranks")
     if any(
         not 0 <= number < MAX_RANKS
         for first, step, count in runs
         if count > 0
         for number in (first, first + step * (count - 1))
     ):
-        raise WireError("a group with a member that no job has")
+        raise WireError("the capture is damaged: a group has a member that no job can have")
     return [first + step * i for first, step, count in runs for i in range(count)]

@@ -219,7 +219,7 @@ def encode(message: FromAgent | FromCollector) -> list[bytes]:
 
 def _body(frames: list[bytes], limit: int) -> bytes:
     if len(frames) != 2:
-        raise WireError(f"a message of {len(frames)} frames instead of 2")
+        raise WireError(f"a message with {len(frames)} frames instead of 2")
     if frames[0] != PROTOCOL:
         theirs = frames[0][:40].decode("ascii", "replace")
         if not frames[0].startswith(b"hangdoctor/"):
@@ -241,7 +241,7 @@ def from_agent(frames: list[bytes]) -> FromAgent:
     try:
         message = _from_agent.decode(body)
     except _NO_MESSAGE as error:
-        raise WireError(f"no message: {str(error)[:120]}") from error
+        raise WireError(f"not a valid message: {str(error)[:120]}") from error
     if not isinstance(message, Captured) and len(body) > (
         MAX_MERGED if isinstance(message, Relayed) else MAX_SMALL
     ):
@@ -258,4 +258,4 @@ def from_collector(frames: list[bytes]) -> FromCollector:
     try:
         return _from_collector.decode(_body(frames, MAX_SMALL))
     except _NO_MESSAGE as error:
-        raise WireError(f"no message: {str(error)[:120]}") from error
+        raise WireError(f"not a valid message: {str(error)[:120]}") from error

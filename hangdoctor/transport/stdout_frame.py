@@ -62,7 +62,7 @@ def unpack(output: str) -> NodeReply:
         raise WireError("no report came")
     stop = next((i for i in range(start, len(lines)) if lines[i].strip().startswith(END)), None)
     if stop is None:
-        raise WireError("the report was cut off before its end")
+        raise WireError("the report was truncated")
     try:
         told, checksum = lines[start].split()[1:3]
         body = b"".join(
@@ -73,7 +73,7 @@ def unpack(output: str) -> NodeReply:
     except (ValueError, binascii.Error) as error:
         raise WireError(f"the report is damaged: {error}") from error
     if len(body) != number_in(told) or f"{zlib.crc32(body):08x}" != checksum:
-        raise WireError("the report is damaged: its checksum does not fit")
+        raise WireError("the report is damaged: its checksum does not match")
     return _decode(body)
 
 
@@ -89,7 +89,7 @@ def _decode(body: bytes) -> NodeReply:
         if inflater.unconsumed_tail:
             raise WireError(f"the report is larger than {MAX_BYTES >> 20} MiB")
         if data.count(b"{") + data.count(b"[") > MAX_OBJECTS:
-            raise WireError(f"the report holds more than {MAX_OBJECTS:,} lists and records")
+            raise WireError(f"the report has more than {MAX_OBJECTS:,} lists and records")
         reply = msgspec.json.decode(data, type=NodeReply)
         if reply.capture is not None:
             check_node(reply.capture)

@@ -163,7 +163,7 @@ def sentence(standings: Sequence[Standing], counts: Counter[str], blind: bool = 
     if holders:
         return f"{_who(holders[0])} {BY_NAME[holders[0].state].phrase}; {_waiters(waits)}"
     if waits and not counts["moving"] and not counts["working"]:
-        return f"Nobody moves: {_waiters(waits)}"
+        return f"No rank moves: {_waiters(waits)}"
     if waits:
         return f"{_waiters(waits)}; {_go_on(counts['moving'] + counts['working'])}"
     lost = sum(counts[s] for s in SUSPECT)
@@ -174,12 +174,14 @@ def sentence(standings: Sequence[Standing], counts: Counter[str], blind: bool = 
         return "The job has ended" if counts["finished"] else "No rank has been seen yet"
     alive = total - counts["unseen"] - counts["finished"]
     all_ = f"All {_go_on(alive, ' ranks', blind)}" if alive != 1 else _go_on(alive, " rank", blind)
-    return f"{all_}; without black boxes a glance cannot tell work from waiting" if blind else all_
+    return (
+        f"{all_}; without black boxes it is not known whether they work or wait" if blind else all_
+    )
 
 
 def _go_on(number: int, of_what: str = "", blind: bool = False) -> str:
-    """Of ranks whose progress nobody can see it is only said that they run."""
-    verb = ("runs" if number == 1 else "run") if blind else "goes on" if number == 1 else "go on"
+    """Ranks whose progress cannot be seen are only said to run."""
+    verb = ("runs" if number == 1 else "run") if blind else "moves" if number == 1 else "move"
     return f"{number}{of_what} {verb}"
 
 
@@ -201,7 +203,7 @@ def _waiters(waits: Sequence[Standing]) -> str:
         else ""
     )
     longest = max((w.for_s for w in waits), default=0.0)
-    return f"{number} rank{'s wait' if number != 1 else ' waits'}{where} for {longest:.0f} s"
+    return f"{number} rank{'s have' if number != 1 else ' has'} been waiting{where} for {longest:.0f} s"
 
 
 def _short(ranks: str, room: int = 40) -> str:

@@ -1,4 +1,5 @@
-"""The states of a rank as a watching person sees them: one table, from which the terminal, the page and its JavaScript take theirs.
+"""The states of a rank as the live views show them: one table for the terminal, the page and its
+JavaScript.
 
 `scripts/states_js.py` writes `web/static/states.js`; a test compares the two.
 """
@@ -32,9 +33,9 @@ TABLE = (
         4,
         "!",
         "!",
-        "outside of any operation",
-        "is outside of any operation",
-        "outside of any operation",
+        "not in any operation",
+        "is not in any operation",
+        "not in any operation",
     ),
     RankState(
         "still",
@@ -46,9 +47,23 @@ TABLE = (
         "without progress",
     ),
     RankState(
-        "silent", 2, "?", "?", "its node is silent", "is silent: its node does not answer", "silent"
+        "silent",
+        2,
+        "?",
+        "?",
+        "its node does not answer",
+        "cannot be seen: its node does not answer",
+        "on nodes that do not answer",
     ),
-    RankState("gone", 1, "x", "\u00d7", "process gone", "is gone", "gone"),
+    RankState(
+        "gone",
+        1,
+        "x",
+        "\u00d7",
+        "process has ended or was killed",
+        "is dead: its process has ended or was killed",
+        "dead",
+    ),
     RankState("finished", 9, "", "✓", "finished"),
     RankState("stopped", 0, "T", "■", "its process is stopped", "is stopped", "stopped"),
     RankState(

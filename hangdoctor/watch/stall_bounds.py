@@ -62,7 +62,7 @@ def bound(
     least = max(limit_s, _TIMES_SEEN * high_s)
     if found <= least:
         return found, why
-    return least, f"{why}; the process groups' own time-out comes soon"
+    return least, f"{why}; the process groups' own timeout comes soon"
 
 
 def _learned(
@@ -76,7 +76,7 @@ def _learned(
     rhythm = learned.of(label)
     if label == WORKING:
         most = max(s.working_s, floor, s.factor * rhythm.high_s)
-        return most, "ranks work outside of operations"
+        return most, "ranks work outside of collectives"
     if not learned.warm:
         return s.start_s, "the job is still starting"
     if finished:
@@ -85,4 +85,4 @@ def _learned(
         return max(s.unknown_s, floor), "this phase was not seen before"
     slower = s.factor * rhythm.high_s + 2 * s.interval_s
     most = max(floor, slower, _TIMES_SEEN * rhythm.longest_s)
-    return most, f"up to {rhythm.longest_s:.1f} s between steps is normal here"
+    return most, f"up to {rhythm.longest_s:.1f} s between steps is normal for this job"

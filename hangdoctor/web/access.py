@@ -144,11 +144,11 @@ class Guard:
         if not access.knows_host(headers):
             return (
                 403,
-                "this server does not go by that name",
-                "Use the address that it printed, or name it: --web-host NAME.",
+                "this server does not answer to that host name",
+                "Use the address that it printed, or start it with --web-host NAME.",
             )
         if method not in ("GET", "HEAD", "POST"):
-            return 405, "only GET, HEAD and POST are understood", ""
+            return 405, "only GET, HEAD and POST are supported", ""
         if not 0 <= number_in(headers.get("content-length", "0")) <= 16_384:
             return 413, "the request is too large", ""
         told = access.bearer(headers)
@@ -162,8 +162,8 @@ class Guard:
                 if good
                 else (
                     401,
-                    "the metrics need their token",
-                    "Authorization: Bearer, from FOLDER/metrics.token",
+                    "the metrics need a token",
+                    "Send the token in FOLDER/metrics.token as Authorization: Bearer.",
                 )
             )
         by_token = bool(told) and access.is_token(told)
@@ -184,7 +184,7 @@ class Guard:
             return (
                 401,
                 "the token is missing or wrong",
-                "It stands in FOLDER/web.json and was printed when the collector began.",
+                "It is in web.json in the collector's folder.",
             )
         return 303, "/login", ""
 

@@ -133,11 +133,11 @@ class Api:
     async def rank(self, request: Request) -> Response:
         number, rows = number_in(request.path_params["rank"]), self.board.look().rows
         if number < 0:
-            return answer(
-                Trouble("that is no number of a rank", "For example /api/v1/ranks/3."), 400
-            )
+            return answer(Trouble("that is not a rank number", "For example /api/v1/ranks/3."), 400)
         if number >= len(rows):
-            return answer(Trouble(f"there is no rank {number}", f"The job has {len(rows)}."), 404)
+            return answer(
+                Trouble(f"there is no rank {number}", f"The job has {len(rows)} ranks."), 404
+            )
         return answer(rank_now(rows[number]))
 
     async def incidents(self, request: Request) -> Response:
@@ -158,7 +158,7 @@ class Api:
         """The incident's report. What is in it comes from the job: it gets no cookie and no access to this page."""
         found = self._incident(request)
         if found is None or found.state != "saved" or safe_name(found.id) != found.id:
-            return answer(Trouble("there is no such incident, or its bundle is not there"), 404)
+            return answer(Trouble("there is no such incident, or its bundle was removed"), 404)
         path = self.board.incidents.folder / found.id
         try:
             async with self._reports:
@@ -172,7 +172,7 @@ class Api:
     async def capture(self, request: Request) -> Response:
         """Ask all agents for a capture now."""
         concluded = self.board.view.concluded
-        self.board.doors.ask("asked for on the page")
+        self.board.doors.ask("requested on the page")
         return answer(Asked(True, concluded), 202)
 
     async def trace(self, request: Request) -> Response:
@@ -220,14 +220,14 @@ class Route(Struct, frozen=True):
 
 
 ROUTES = (
-    Route("GET", "/api/v1/status", Api.status, {200: StatusAnswer}, about="The job in one sentence, and who holds up whom."),
+    Route("GET", "/api/v1/status", Api.status, {200: StatusAnswer}, about="The job in one sentence, and which ranks are blocked by which."),
     Route("GET", "/api/v1/ranks", Api.ranks, {200: RanksAnswer, 400: Trouble}, ("ranks", "state", "node"),
           about="Where the ranks are; `ranks` as ranges (0-3,8)."),
     Route("GET", "/api/v1/ranks/{rank:int}", Api.rank, {200: RankNow, 400: Trouble, 404: Trouble}, about="One rank."),
-    Route("GET", "/api/v1/incidents", Api.incidents, {200: IncidentsAnswer}, about="What was kept, newest first."),
+    Route("GET", "/api/v1/incidents", Api.incidents, {200: IncidentsAnswer}, about="Saved incidents, newest first."),
     Route("GET", "/api/v1/incidents/{id}", Api.incident, {200: Incident, 404: Trouble}, about="One incident."),
     Route("GET", "/api/v1/incidents/{id}/report", Api.report, {200: str, 404: Trouble, 500: Trouble}, media="text/html",
-          about="Its report: HTML, or plain text where that cannot be made."),
+          about="Its report: HTML, or plain text if that cannot be made."),
     Route("POST", "/api/v1/capture", Api.capture, {202: Asked}, about="Capture all ranks now."),
     Route("POST", "/api/v1/trace", Api.trace, {202: TraceAnswer, 400: Trouble, 409: Trouble}, body=TraceWanted,
           about="Switch the tracing of Python calls on or off."),

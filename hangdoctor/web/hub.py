@@ -79,7 +79,7 @@ class Hub:
                     self.step()
                 except Exception:
                     _LOG.exception(
-                        "a frame of the page could not be made"
+                        "an update of the page could not be made"
                     )  # the next one may; the watch goes on
             self.step_s = time.monotonic() - begin
             # Of 100,000 ranks a frame is most of a second's work: as long again is for those who ask.

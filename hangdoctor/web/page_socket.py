@@ -45,12 +45,14 @@ def parse_bind(text: str, anywhere: bool) -> tuple[str, int]:
     """
     match = _FORM.match(text)
     if match is None or int(match[2]) > 65_535:
-        raise UsageError(f"'{text}' is no address for the page", "For example --web 127.0.0.1:8470")
+        raise UsageError(
+            f"'{text}' is not an address for the page", "For example --web 127.0.0.1:8470"
+        )
     host = (match[1] or "127.0.0.1").strip("[]")
     if not anywhere and not _LOOPBACK.match(host):
         raise UsageError(
-            f"the page would be open to the network at {text}",
-            "From another machine: ssh -L 8470:127.0.0.1:8470 HOST. If the network itself is meant: --web-anywhere.",
+            f"{text} would make the page reachable from the network",
+            "To open it from another machine: ssh -L 8470:127.0.0.1:8470 HOST. To allow the network: --web-anywhere.",
         )
     return host, int(match[2])
 
@@ -105,7 +107,7 @@ class Front:
             return token
         except (OSError, UnicodeDecodeError) as error:
             raise CollectorError(
-                f"{path} cannot be read: {error}", "Name another file: --metrics-token FILE"
+                f"{path} cannot be read: {error}", "Choose another file: --metrics-token FILE"
             ) from error
 
     def publish(self) -> None:
@@ -113,10 +115,12 @@ class Front:
         token, folder = self.opening.token, self.options.folder
         told = Published(self.address, token, os.getpid(), os.uname().nodename)
         write_private(make_folder(folder) / FILE, msgspec.json.encode(told))
-        _LOG.info("page: %s  (its token is in %s, for you alone)", self.address, folder / FILE)
+        _LOG.info(
+            "page: %s  (its token is in %s, readable only by you)", self.address, folder / FILE
+        )
         if self.options.anywhere:
             _LOG.warning(
-                "the page is open to the network, and http can be listened to: an ssh tunnel is safer"
+                "the page is reachable from the network over plain http, which is not encrypted: an ssh tunnel is safer"
             )
 
     def close(self) -> None:
@@ -136,7 +140,7 @@ def _listen(host: str, port: int) -> socket.socket:
         found.close()
         raise CollectorError(
             f"the page cannot listen on {host}:{port}: {error.strerror}",
-            "Name another port: --web 127.0.0.1:0 takes a free one.",
+            "Choose another port; --web 127.0.0.1:0 takes a free one.",
         ) from error
     return found
 
@@ -144,7 +148,7 @@ def _listen(host: str, port: int) -> socket.socket:
 def _no_token(path: Path) -> str:
     raise CollectorError(
         f"{path} is empty",
-        "Remove it: a token is then made. Or name another file: --metrics-token FILE",
+        "Remove it to have a new token made, or choose another file: --metrics-token FILE",
     )
 
 

@@ -53,7 +53,7 @@ ROUND = ">step >load <load >forward >layer <layer <forward >reduce >sync <sync <
         ("=main >step >log <log >load <load >forward <forward >stuck", "=main >step >load <load >forward <forward >reduce",
          "called stuck", "called reduce"),
         # An exception on the way.
-        ("=main >step >load !load >recover", "=main >step >load <load >reduce", "was thrown out of load; called recover", "returned from load; called reduce"),
+        ("=main >step >load !load >recover", "=main >step >load <load >reduce", "left by an exception load; called recover", "returned from load; called reduce"),
         # In the same place: nothing parts them.
         ("=main >step >load <load >reduce", "=main >step >load <load >reduce", "", ""),
         # Tracing was switched on again: what was before does not count.

@@ -37,7 +37,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 def trace_of(stage: Stage, rank: int) -> CallTrace:
     [box] = [b for b in find_boxes(stage.folder / BOXES) if b.rank == rank and b.status != "stale"]
     trace = last_calls(calls_path(box.path), 200)
-    assert trace is not None, f"rank {rank} was never traced"
+    assert trace is not None, f"rank {rank} was not traced"
     return trace
 
 
@@ -160,6 +160,6 @@ def test_a_rank_hangs_and_dies_and_its_last_calls_are_right(stage: Stage) -> Non
     stage.processes[3].wait(timeout=20)
     assert inside(stage, 3)[-2:] == ["play", "save_checkpoint"]
     tail = control(stage, "tail", "--rank", "3", "-n", "3")
-    assert "> save_checkpoint (jobs/stage.py:" in tail and "the process is gone" in tail
+    assert "> save_checkpoint (jobs/stage.py:" in tail and "the process has ended" in tail
     [row] = [r for r in status(stage) if r["rank"] == 3]
     assert row["process"] == "dead" and row["events"] > 10 and row["last_call_s"] < time.monotonic()

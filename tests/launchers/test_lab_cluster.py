@@ -104,10 +104,10 @@ def test_lost_nodes_do_not_cost_the_deadline(cluster: Cluster, job: LabJob) -> N
         "n4": [6, 7],
     }
     for node in ("n2", "n4"):
-        assert whys[node][1].startswith("it did not answer a knock on ports 6818 and 22 for ")
-    assert whys["n3"][1].startswith("its slurmd does not run: port 6818 refused connections for ")
+        assert whys[node][1].startswith("it did not answer on ports 6818 and 22 for ")
+    assert whys["n3"][1].startswith("its slurmd is not running: port 6818 refused connections for ")
     assert all(
-        "n1 reported within" in why and "Slurm still takes the node for up" in why
+        "n1 reported within" in why and "Slurm still lists the node as up" in why
         for _, why in whys.values()
     )
     assert cause(diagnosis) == ("unreachable", [2, 3, 4, 5, 6, 7], ["n2", "n3", "n4"])
@@ -249,7 +249,7 @@ def test_over_ssh(cluster: Cluster, job: LabJob, tmp_path: Path) -> None:
     diagnosis = cluster.dump("--hostfile", str(hosts))
     assert cause(diagnosis) == ("not_entered", [5], ["n3"])
     assert ranks_seen(diagnosis) == list(range(8))
-    assert any("are one host" in n for n in diagnosis["notes"])
+    assert any("are the same host" in n for n in diagnosis["notes"])
 
 
 def test_a_dead_node_over_other_launchers(cluster: Cluster, job: LabJob, tmp_path: Path) -> None:
@@ -310,9 +310,9 @@ def test_jobs_that_cannot_be_captured(cluster: Cluster, job: LabJob) -> None:
         )
         assert f"job {foreign} belongs to tester" in cluster.refusal("--jobid", foreign)
         assert f"{array}_1" in cluster.refusal("--jobid", array)
-        assert f"job {job.id} runs no step 77" in cluster.refusal("--jobid", f"{job.id}.77")
-        assert "none can show a rank" in cluster.refusal("--jobid", empty)
-        assert "'seven' is no Slurm job" in cluster.refusal("--jobid", "seven", code=2)
+        assert f"job {job.id} has no running step 77" in cluster.refusal("--jobid", f"{job.id}.77")
+        assert "none has a rank of the job" in cluster.refusal("--jobid", empty)
+        assert "'seven' is not a Slurm job" in cluster.refusal("--jobid", "seven", code=2)
     finally:
         cluster.login("scancel", foreign, held, array, empty, check=False)
 
@@ -322,7 +322,7 @@ def test_what_is_missing_around_it(cluster: Cluster, job: LabJob) -> None:
     assert "squeue is not here" in cluster.refusal(
         "--jobid", job.id, before=["env", "PATH=/nonexistent"]
     )
-    assert "that Python is not there" in cluster.refusal(
+    assert "there is no such Python" in cluster.refusal(
         "--jobid", job.id, "--python", "/nonexistent/python"
     )
     assert "cannot import hangdoctor" in cluster.refusal(

@@ -66,7 +66,7 @@ def test_the_switch_reaches_every_node(cluster: Cluster, traced: LabJob) -> None
         cluster.login("scancel", traced.id)
         said = tail.communicate(timeout=80)[1]
         assert tail.returncode == 0 and "Traceback" not in said, said
-        assert "the process is gone" in said or "the job ended" in said, said
+        assert "the process has ended" in said or "the job ended" in said, said
 
 
 def tail_from_the_login_node(cluster: Cluster, traced: LabJob) -> None:

@@ -212,7 +212,7 @@ def test_bundle_replays_byte_for_byte_and_refuses_what_was_altered(tmp_path: Pat
     assert again == (kept / "diagnosis.json").read_bytes()
     (kept / "capture.json").write_bytes((kept / "capture.json").read_bytes()[:-20])
     done = hangdoctor("diagnose", "kept", cwd=tmp_path, code=1)
-    assert "not what the manifest lists" in done.stderr
+    assert "does not match the manifest" in done.stderr
     shutil.copytree(tmp_path / "kept-2", tmp_path / "newer")
     manifest = (
         (tmp_path / "newer" / "manifest.json")

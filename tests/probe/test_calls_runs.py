@@ -256,7 +256,7 @@ def test_what_start_says_of_packages() -> None:
         TracedRank(1, 11, "live", "waiting", True, unseen="b"),
     ]
     assert [line for line in outcome_lines(asked, ranks) if "imported" in line] == [
-        "no traced rank has imported b: misspelt, or a package that is imported later (trace status tells)"
+        "no traced rank has imported b: misspelt, or imported later; check with: hangdoctor trace status"
     ]
     ranks[1].obeyed, ranks[1].state = False, "never traced"
     assert "imported a, b: " in " ".join(outcome_lines(asked, ranks))

@@ -157,7 +157,7 @@ def test_another_user_has_taken_the_default_place(tmp_path: Path) -> None:
     )
     assert (
         said.startswith("/dev/shm/hangdoctor-0-1/run-")
-        and "/dev/shm/hangdoctor-0 is another user's" in said
+        and "/dev/shm/hangdoctor-0 belongs to another user" in said
     )
     (tmp_path / "t").rmdir()
     said = in_a_machine_of_its_own(
@@ -173,7 +173,7 @@ def test_nowhere_at_all_is_a_warning(tmp_path: Path) -> None:
         + RUN.replace(SHOW, "print(5)")
     )
     said = in_a_machine_of_its_own(tmp_path, script)
-    assert said.startswith("5\nhangdoctor: no place for black boxes on this machine")
+    assert said.startswith("5\nhangdoctor: no folder for black boxes can be made on this machine")
 
 
 @as_root

@@ -76,7 +76,7 @@ def test_json_is_asked_for_and_read(server: FakeRasServer) -> None:
 def test_text_is_read_from_an_older_nccl(server: FakeRasServer) -> None:
     report = ras.query(port=server.port, timeout_s=10)
     assert report.form == "text" and report.communicators[0].hash == "cf264af53edbe986"
-    assert report.notes == ["RAS speaks protocol 1, this reader 2"]
+    assert report.notes == ["RAS speaks protocol 1, this reader needs 2"]
 
 
 @pytest.mark.parametrize("server", [{"answers": False}], indirect=True)
@@ -256,7 +256,10 @@ class Peer:
 
 
 def test_what_listens_may_be_something_else() -> None:
-    with Peer(b"220 mail\n") as port, pytest.raises(ras.NoRas, match="no RAS: it said '220 mail'"):
+    with (
+        Peer(b"220 mail\n") as port,
+        pytest.raises(ras.NoRas, match="does not speak NCCL RAS; it answered '220 mail'"),
+    ):
         ras.query(port=port, timeout_s=10)
     with Peer(b"") as port, pytest.raises(ras.NoRas, match="closed the connection"):
         ras.query(port=port, timeout_s=10)
@@ -268,7 +271,7 @@ def test_what_it_does_not_take_is_noted() -> None:
     said = (DATA / JSON).read_bytes()
     with Peer(b"SERVER PROTOCOL 2\n", b"ERROR\n", b"ERROR\n", said) as port:
         assert ras.query(port=port, timeout_s=10).notes == [
-            "RAS did not take the time-out", "RAS was asked for text and answered in json",
+            "RAS did not accept the timeout", "RAS was asked for text but answered in json",
         ]  # fmt: skip
 
 

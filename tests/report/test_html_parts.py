@@ -191,9 +191,9 @@ def test_calls_of_one_rank_alone_and_of_none(tmp_path: Path) -> None:
     text = as_bytes(capture, diagnosis, folder).decode()
     shown = text[text.index('<section id="calls"') : text.index('<section id="waits"')]
     assert (
-        "where they part" not in shown
-        and "made no further call" in shown
-        and "No other rank was traced" in shown
+        "where they differ" not in shown
+        and "no further call" in shown
+        and "No other traced rank" in shown
     )
     assert "Still in, without a call for 31 s" in shown and "&lt;lambda&gt; (a.py:2)" in shown
 

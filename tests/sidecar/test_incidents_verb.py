@@ -33,7 +33,7 @@ def run(home: Path, *words: str, code: int = 0) -> subprocess.CompletedProcess[s
 def test_without_a_folder_it_is_the_newest_job_and_that_is_said(tmp_path: Path) -> None:
     jobs = tmp_path / ".hangdoctor" / "jobs"
     (jobs / "without-incidents").mkdir(parents=True)
-    assert "there is none of a collector" in run(tmp_path, "list", code=2).stderr
+    assert "has no folder of a collector" in run(tmp_path, "list", code=2).stderr
     keep(jobs / "slurm-1", [1], 1e9)
     alone = run(tmp_path, "list")
     assert (
@@ -69,7 +69,7 @@ def test_nothing_is_removed_from_a_folder_that_nobody_named(tmp_path: Path) -> N
     keep(folder, [1, 2], 1e9)
     refused = run(tmp_path, "prune", "--keep", "1", code=2).stderr
     assert (
-        "Name it: --job NAME (or --folder DIR). There are: slurm-1" in refused
+        "Choose it with --job NAME or --folder DIR. There are: slurm-1" in refused
         and len(Incidents(folder).rows()) == 2
     )
     assert "removed" in run(tmp_path, "prune", "--keep", "1", "--job", "slurm-1").stdout
@@ -77,7 +77,7 @@ def test_nothing_is_removed_from_a_folder_that_nobody_named(tmp_path: Path) -> N
 
 
 def test_the_last_line_of_a_collector_is_what_is_not_zero() -> None:
-    assert farewell(Counters(), 0) == "ended; no agent has reported"
+    assert farewell(Counters(), 0) == "stopped; no agent has reported"
     told = Counters(
         reports=812, incidents=1, false_alarms=2, malformed=1, messages=900, bytes=12345
     )

@@ -131,7 +131,7 @@ def test_agents_by_ssh_and_by_mpiexec_come_go_and_leave_nothing(
         env={"PBS_NODEFILE": str(hosts)},
     )
     wait_until(
-        lambda: "its agent is here (4 nodes)" in log.read_text(),
+        lambda: "its agent has connected (4 nodes)" in log.read_text(),
         f"all agents: {log.read_text()}",
         60,
     )

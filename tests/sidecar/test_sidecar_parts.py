@@ -215,7 +215,7 @@ def test_keys_are_private_made_once_and_refused_when_they_are_not_private(tmp_pa
     assert {f.stat().st_mode & 0o777 for f in files} == {0o600}
     assert (tmp_path / "job").stat().st_mode & 0o777 == 0o700
     files[0].chmod(0o640)
-    with pytest.raises(CollectorError, match="not private"):
+    with pytest.raises(CollectorError, match="other users can read"):
         keys.load(tmp_path / "job")
     with pytest.raises(CollectorError, match="cannot be read"):
         keys.load(tmp_path / "other")

@@ -46,7 +46,8 @@ def test_a_request_reaches_the_ranks_through_collector_and_agent_also_those_that
     }  # fmt: skip
     (job.folder / "trace.json").write_text("{}")
     wait_until(
-        lambda: job.said("collector", "is no request for traces") == 1, "nonsense is said to be it"
+        lambda: job.said("collector", "is not a valid trace request") == 1,
+        "nonsense is said to be it",
     )
     assert rank.poll() is None
 

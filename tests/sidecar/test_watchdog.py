@@ -292,7 +292,7 @@ def test_a_capture_comes_before_the_process_groups_give_up() -> None:
         job.dog.heard(0.0, "n1", 7200.0)
         job.dog.heard(0.0, "n2", timeout)
         [stall] = job.run(2000)
-        assert stall.bound_s == latest and "time-out comes soon" in stall.why
+        assert stall.bound_s == latest and "timeout comes soon" in stall.why
     [stall] = FakeJob(then_stuck(0.5, 3), StallWatch(Settings(start_s=1e6))).run(2000)
     assert stall.bound_s == 480  # nobody tells: NCCL's default
 

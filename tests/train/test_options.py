@@ -110,7 +110,7 @@ def test_fp16_with_stages_needs_zero_1() -> None:
         (["--optimizer.lr", "inf"], "valid range"),
         (["--parallel.timeout_s", "1e15"], "valid range"),
         (["--model.layers"], "needs a value"),
-        (["model.layers=3"], "is no flag"),
+        (["model.layers=3"], "is not a flag"),
         (["--config", "/nowhere.yaml"], "/nowhere.yaml"),
     ],
 )

@@ -59,7 +59,7 @@ def test_who_is_not_there_holds_up_those_who_wait() -> None:
     assert [(s.ranks, s.holds) for s in picture.standings] == [("5", 7), ("0-4,6-7", 0)]
     assert (
         picture.sentence
-        == "Rank 5 (n1) is outside of any operation; 7 ranks wait in all_reduce for 12 s"
+        == "Rank 5 (n1) is not in any operation; 7 ranks have been waiting in all_reduce for 12 s"
     )
     assert (picture.counts, picture.iteration) == ({"waiting": 7, "outside": 1}, (4, 4))
 
@@ -68,16 +68,16 @@ def test_where_all_wait_the_few_come_first() -> None:
     rows = [row(r, "waiting", op="send" if r == 3 else "all_reduce", seq=2) for r in range(8)]
     picture = look(rows, "j", 8)
     assert [s.ranks for s in picture.standings] == ["3", "0-2,4-7"]
-    assert picture.sentence.startswith("Nobody moves: 8 ranks wait in 2 operations")
+    assert picture.sentence.startswith("No rank moves: 8 ranks have been waiting in 2 operations")
 
 
 @pytest.mark.parametrize(
     ("states", "sentence"),
     [
-        (["moving"] * 4, "All 4 ranks go on"), (["finished"] * 4, "The job has ended"), ([], "No rank has been seen yet"),
-        (["moving", "moving", "gone"], "2 of 3 ranks go on, 1 gone"), (["unseen"] * 3, "No rank has been seen yet"),
-        (["waiting", "moving"], "1 rank waits for 12 s; 1 goes on"), (["outside", "waiting", "moving", "moving"], "1 rank waits for 12 s; 2 go on"), (["silent", "waiting"], "Rank 0 (n0) is silent"),
-        (["moving"], "1 rank goes on"), (["moving", "gone"], "1 of 2 ranks goes on, 1 gone"),
+        (["moving"] * 4, "All 4 ranks move"), (["finished"] * 4, "The job has ended"), ([], "No rank has been seen yet"),
+        (["moving", "moving", "gone"], "2 of 3 ranks move, 1 dead"), (["unseen"] * 3, "No rank has been seen yet"),
+        (["waiting", "moving"], "1 rank has been waiting for 12 s; 1 moves"), (["outside", "waiting", "moving", "moving"], "1 rank has been waiting for 12 s; 2 move"), (["silent", "waiting"], "Rank 0 (n0) cannot be seen: its node does not answer"),
+        (["moving"], "1 rank moves"), (["moving", "gone"], "1 of 2 ranks moves, 1 dead"),
     ],
 )  # fmt: skip
 def test_sentences(states: list[str], sentence: str) -> None:
@@ -132,7 +132,7 @@ def test_one_look_lasts_until_a_rank_that_stands_is_not_taken_for_one_that_moves
     stuck = FakeSource(FakeClock(), moves=False)
     assert settled(stuck, stuck.clock).picture.counts == {"outside": 1, "still": 2}
     half = FakeSource(FakeClock(), moves=True)
-    assert settled(half, half.clock).picture.sentence == "1 of 3 ranks goes on, 2 without progress"
+    assert settled(half, half.clock).picture.sentence == "1 of 3 ranks moves, 2 without progress"
     nobody = FakeSource(FakeClock(), moves=False, world=0)
     assert not settled(nobody, nobody.clock).rows and nobody.looks == 1
 

@@ -82,11 +82,11 @@ def _schedule(saved: Saved, now: dict[str, Any]) -> Iterator[str]:
     for name, old in saved.meta["learning_rate"].items():
         value = now["learning_rate"][name]
         if value != old:
-            yield f"  learning rate: {name} is {value}, the checkpoint has {old} (--checkpoint.override true takes the new one)"
+            yield f"  learning rate: {name} is {value}, the checkpoint has {old} (--checkpoint.override true uses the new one)"
 
 
 def _chosen(saved: Saved, now: dict[str, Any]) -> Iterator[str]:
     for section, name in _CHOSEN:
         old, value = saved.meta["config"][section].get(name), now["config"][section][name]
         if old != value:
-            yield f"  --{section}.{name} is {value}, the checkpoint has {old} (--checkpoint.override true takes the new one)"
+            yield f"  --{section}.{name} is {value}, the checkpoint has {old} (--checkpoint.override true uses the new one)"

@@ -45,7 +45,7 @@ class Samples:
         self.per_epoch = (tokens - 1) // seq_length
         if self.per_epoch < 1:
             raise ConfigError(
-                f"{dataset.prefix}: documents {documents.start} to {documents.stop} hold {tokens} tokens, and one sample "
+                f"{dataset.prefix}: documents {documents.start} to {documents.stop} have {tokens} tokens, and one sample "
                 f"needs --model.seq_length + 1 = {seq_length + 1}: use more text or another --data.split"
             )
         self._epochs: OrderedDict[int, _Epoch] = OrderedDict()
@@ -133,7 +133,7 @@ class Within:
         if tokens.max() >= self.vocab or tokens.min() < 0:
             raise ValueError(
                 f"sample {i} of --data.path holds token {tokens.max() if tokens.min() >= 0 else tokens.min()}, and the vocabulary "
-                f"of --data.tokenizer ends at {self.vocab - 1}: name the tokenizer that the data was prepared with"
+                f"of --data.tokenizer ends at {self.vocab - 1}: use the tokenizer that the data was prepared with"
             )
         return tokens
 

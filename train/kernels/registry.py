@@ -114,7 +114,7 @@ def choose(wanted: str, device: torch.device) -> Kernels:
     if wanted == "triton":
         if no_triton:
             raise ConfigError(f"--kernels triton: {no_triton}")
-        where = "in Triton's interpreter, slow" if triton_support.interpreted() else "asked for"
+        where = "in Triton's interpreter, slow" if triton_support.interpreted() else "requested"
         return _build(("triton",), f"--kernels triton, {where}")
     if wanted == "apex":
         no_apex = apex_support.unavailable()

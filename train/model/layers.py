@@ -199,4 +199,4 @@ def attention_flavour(context: ModelContext) -> str:
     m = context.config.model
     if m.position == "alibi":
         return "core (ALiBi needs its bias)"
-    return "core (asked for)" if m.attention == "core" else "torch sdpa"
+    return "core (requested)" if m.attention == "core" else "torch sdpa"

@@ -1,4 +1,4 @@
-"""The sub-verbs of `trace` on the nodes of a job or host file: the same one there, and what it answers, by rows or lines."""
+"""The sub-verbs of `trace` on the nodes of a job or host file: run the same one there and read its rows or lines."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ...text.plain import escape_hidden
 from .. import pipes
 from .target import TracedRank, jobid_flag, target_flags
 
-MARK = "HANGDOCTOR-TRACE/1 "  # one line: what a scheduler or a shell prints around it does no harm
-_SAID = "hangdoctor: "  # of a line that a person is to read
+MARK = "HANGDOCTOR-TRACE/1 "  # one line: other output of a scheduler or shell around it is ignored
+_SAID = "hangdoctor: "  # the longest line that is printed
 _SPARE_S = 10.0  # for a scheduler to start a step, beyond the time that the sub-verb itself waits
 
 
 class Where(Struct):
-    """What the flags name: ranks of this host, or nodes that are asked."""
+    """What the flags choose: ranks of this host, or nodes."""
 
     local: bool = False
     job: str = ""
@@ -47,7 +47,8 @@ class Where(Struct):
         named = [w for w in words if w]
         if len(named) > 1:
             raise UsageError(
-                "more than one target named", "Name one: --local, --jobid J, --hostfile F or --pbs."
+                "more than one target was given",
+                "Choose one of --local, --jobid J, --hostfile F and --pbs.",
             )
         return "" if self.local else "".join(named)
 
@@ -55,15 +56,17 @@ class Where(Struct):
 def where_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     """The fields of `Where` as flags."""
     flags = [
-        jobid_flag("on all of its nodes."),
+        jobid_flag("all of its nodes."),
         click.option(
             "--hostfile",
             metavar="F",
             type=click.Path(path_type=Path),
-            help="Hosts, one a line, by ssh: on all of them.",
+            help="The hosts in file F, one per line, reached by ssh.",
         ),
         click.option(
-            "--pbs", is_flag=True, help="On the nodes of this PBS job (PBS_NODEFILE), by mpiexec."
+            "--pbs",
+            is_flag=True,
+            help="The nodes of this PBS job (PBS_NODEFILE), reached by mpiexec.",
         ),
     ]
     for flag in reversed(flags):
@@ -79,7 +82,7 @@ def answer(rows: Sequence[TracedRank]) -> str:
 def ask(
     where: Where, arguments: Sequence[str], wait_s: float, say: Callable[[str], None]
 ) -> list[TracedRank]:
-    """Rows of all nodes; who did not answer is said.
+    """Rows of all nodes; prints which nodes did not answer.
 
     Raises:
         LauncherError: the job is not there, or not ours.
@@ -102,7 +105,7 @@ def ask(
         line = next((text for text in outcome.output.splitlines() if text.startswith(MARK)), None)
         if line is None:
             said = outcome.errors.strip().splitlines()
-            say(f"node {outcome.node} did not answer: {said[0] if said else 'the time was over'}")
+            say(f"node {outcome.node} did not answer: {said[0] if said else 'no answer in time'}")
             continue
         for row in msgspec.json.decode(line[len(MARK) :], type=list[TracedRank]):
             row.node = outcome.node
@@ -111,7 +114,8 @@ def ask(
 
 
 def follow(jobid: str, node: str, arguments: Sequence[str], say: Callable[[str], None]) -> None:
-    """Hand on what the sub-verb says on one node, until it ends there or nobody reads it here.
+    """Print the output of the sub-verb on one node, until it ends there or the reader here has
+    gone.
 
     Raises:
         LauncherError: the job is not there, or not ours; the node does not answer.
@@ -138,11 +142,11 @@ def follow(jobid: str, node: str, arguments: Sequence[str], say: Callable[[str],
             return
         if (
             "Invalid generic resource" not in errors
-        ):  # a cluster without GPUs in its configuration does not know the word
+        ):  # a cluster without GPUs in its configuration does not know this flag
             break
     if re.search(rf"{ENDED}|CANCELLED AT", errors):
         say(f"the job ended on node {node}")
         return
     raise LauncherError(
-        f"node {node} tells no more: {gather.last_words(errors) or f'exit code {stream.code}'}"
+        f"the connection to node {node} ended: {gather.last_words(errors) or f'exit code {stream.code}'}"
     )

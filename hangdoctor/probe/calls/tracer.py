@@ -221,7 +221,7 @@ class Tracer:
             error.__context__ = second
         if self.ring is not None:
             self.ring.note(
-                f"switched off: {type(error).__name__}: {error} at {place(error.__traceback__)}",
+                f"switched off by an internal error: {type(error).__name__}: {error} at {place(error.__traceback__)}",
                 fmt.SWITCHED_OFF,
             )
 

@@ -220,11 +220,5 @@ def why_none(diagnosis: Diagnosis, origin: str, recorded: int) -> str:
     if recorded:
         return "No rank was inside a recorded operation when it was captured."
     if origin == "files":
-        return (
-            "What was collected holds no records of operations: stacks say where a rank stands, not which call of it. "
-            "Dumps of PyTorch's Flight Recorder beside them (TORCH_FR_BUFFER_SIZE=2000), or a job started with hangdoctor run -- CMD, would."
-        )
-    return (
-        "This job carries no black box: nobody counted its operations. Started with hangdoctor run -- CMD it shows here, group by "
-        "group, who has entered which operation and who has not."
-    )
+        return "These files have no recorded operations: stacks show where a rank is, not which call it is in. To see calls, add Flight Recorder dumps (TORCH_FR_BUFFER_SIZE=2000) or start the job with hangdoctor run -- CMD."
+    return "This job has no black boxes, so its operations were not recorded. If it is started with hangdoctor run -- CMD, this shows for each group which ranks have entered which operation."

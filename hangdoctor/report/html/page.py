@@ -50,7 +50,7 @@ def as_bytes(capture: JobCapture, diagnosis: Diagnosis, folder: Path) -> bytes:
     if layout is None:
         layout = layout_of(names.all_members(), diagnosis.job.world_size)
         names = GroupNames(ops.values(), diagnosis.job.world_size, layout)
-    everybody = ranks.all_ranks(diagnosis)
+    all_ranks = ranks.all_ranks(diagnosis)
     found, left_out = lanes.build(diagnosis, ops, names)
     packed = raw.pack(folder)
     context = {
@@ -58,10 +58,10 @@ def as_bytes(capture: JobCapture, diagnosis: Diagnosis, folder: Path) -> bytes:
         "capture": capture,
         "status": _STATUS[diagnosis.status],
         "facts": _facts(diagnosis, capture, layout, inferred),
-        "everybody": everybody,
-        "counts": _counts(everybody),
-        "arrangements": arrangements(everybody, layout),
-        "size": _size(len(everybody)),
+        "all_ranks": all_ranks,
+        "counts": _counts(all_ranks),
+        "arrangements": arrangements(all_ranks, layout),
+        "size": _size(len(all_ranks)),
         "graph": graph.build(diagnosis) if diagnosis.status != "healthy" else None,
         "lanes": found,
         "more_lanes": left_out,
@@ -75,7 +75,7 @@ def as_bytes(capture: JobCapture, diagnosis: Diagnosis, folder: Path) -> bytes:
         "command": _command(folder),
         "sources": _SOURCES,
         "wheres": [_where(c) for c in diagnosis.causes],
-        "data": _data(diagnosis, capture, layout, names, everybody),
+        "data": _data(diagnosis, capture, layout, names, all_ranks),
     }
     return _render(context).encode()
 
@@ -130,11 +130,11 @@ def _data(
     capture: JobCapture,
     layout: Layout | None,
     names: GroupNames,
-    everybody: list[ranks.Rank],
+    all_ranks: list[ranks.Rank],
 ) -> Markup:
     """What the script needs, as JSON."""
     frames = ranks.Frames()
-    data = ranks.details(everybody, capture, layout, names, frames)
+    data = ranks.details(all_ranks, capture, layout, names, frames)
     data["tree"], data["cut"] = stacktree.rows(diagnosis.stacks, frames)
     data["own"] = [
         [format_ranks(g.ranks), [frames.frame(f.name, f.file, f.line) for f in g.frames], g.thread]
@@ -154,14 +154,14 @@ def _facts(
 ) -> list[tuple[str, str]]:
     job = diagnosis.job
     nodes = (
-        f"{len(job.nodes)}: {cut_list(format_hosts(job.nodes), 120)}" if job.nodes else "not known"
+        f"{len(job.nodes)}: {cut_list(format_hosts(job.nodes), 120)}" if job.nodes else "unknown"
     )
     facts = [("Job", job.id), ("Ranks", f"{job.world_size:,}"), ("Nodes", nodes)]
     if layout is not None:
         how = " (read from its groups)" if inferred else ""
         facts.append(("Layout", f"dp {layout.dp} \u00d7 pp {layout.pp} \u00d7 tp {layout.tp}{how}"))
     if capture.taken:
-        looks = f", two looks {capture.settle_s:g} s apart" if capture.settle_s else ""
+        looks = f", two samples {capture.settle_s:g} s apart" if capture.settle_s else ""
         facts.append(
             ("Captured", time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(capture.taken)) + looks)
         )
@@ -169,8 +169,7 @@ def _facts(
         facts.append(
             (
                 "From",
-                "files that somebody collected"
-                + (", ranks numbered by node and pid" if capture.numbered else ""),
+                "saved files" + (", ranks numbered by node and pid" if capture.numbered else ""),
             )
         )
     absent = sorted(
@@ -191,8 +190,8 @@ def _where(cause: Cause) -> list[tuple[str, str]]:
     at = cause.where
     members = f" ({cut_list(format_ranks(at.group_ranks), 60)})" if at.group_ranks else ""
     said = [
-        ("stands at", at.frame),
-        ("held up", at.op and at.op + (f" #{at.seq}" if at.seq is not None else "")),
+        ("is in", at.frame),
+        ("blocks", at.op and at.op + (f" #{at.seq}" if at.seq is not None else "")),
         ("group", at.group and f"{at.group}{members}"),
         ("iteration", str(at.iteration) if at.iteration is not None else None),
         ("phase", at.phase),
@@ -201,12 +200,12 @@ def _where(cause: Cause) -> list[tuple[str, str]]:
     return [(label, text) for label, text in said if text]
 
 
-def _counts(everybody: list[ranks.Rank]) -> list[tuple[str, str, int]]:
+def _counts(all_ranks: list[ranks.Rank]) -> list[tuple[str, str, int]]:
     """(class, words, number) of each state that some rank is in; culprits first."""
-    blamed = sum(r.cause >= 0 for r in everybody)
+    blamed = sum(r.cause >= 0 for r in all_ranks)
     found = [("cause", "culprit" if blamed == 1 else "culprits", blamed)] if blamed else []
     for state, words in ranks.STATES.items():
-        number = sum(r.state == state and r.cause < 0 for r in everybody)
+        number = sum(r.state == state and r.cause < 0 for r in all_ranks)
         if number:
             found.append((state, words, number))
     return found

@@ -22,7 +22,7 @@ STATES: dict[State, str] = {
     "move": "moving",
     "stop": "stopped",
     "gone": "gone",
-    "miss": "missing: nothing was captured",
+    "miss": "missing: not captured",
     "other": "elsewhere, not in a communication",
 }
 _MOVES = frozenset({"moved", "looping", "running", "stirred"})
@@ -173,7 +173,7 @@ def _operations(own: RankCapture | None, taken: float, names: GroupNames) -> lis
     opened = [o for o in operations if o.state != "done"]
     said = [f"in {_spell(o, names)}{_since(o, taken)}" for o in opened[:_OPEN_OPS]]
     if len(opened) > _OPEN_OPS:
-        said.append(f"and {len(opened) - _OPEN_OPS} more under way")
+        said.append(f"and {len(opened) - _OPEN_OPS} more unfinished")
     last = next((o for o in reversed(operations) if o.state == "done"), None)
     return said + ([f"last finished: {_spell(last, names)}"] if last is not None else [])
 

@@ -39,10 +39,10 @@ def pack(folder: Path) -> Raw:
         raw.total += len(data)
         texts[name] = data.decode("utf-8", "replace")
     if not names:
-        raw.why_not = "The bundle holds no raw captures."
+        raw.why_not = "The bundle has no raw captures."
     elif raw.total >= _MAX_READ:
         raw.why_not = (
-            "The raw captures are too large for a page; they lie in the bundle's folder raw/."
+            "The raw captures are too large for a page; they are in the bundle's folder raw/."
         )
     else:
         # mtime 0: the same bundle gives the same page, to the byte.
@@ -50,7 +50,7 @@ def pack(folder: Path) -> Raw:
         if len(packed) <= _MAX_PACKED:
             raw.packed = packed
         else:
-            raw.why_not = f"The raw captures ({raw.total / 1e6:.0f} MB) are too large for a page; they lie in the bundle's folder raw/."
+            raw.why_not = f"The raw captures ({raw.total / 1e6:.0f} MB) are too large for a page; they are in the bundle's folder raw/."
     return raw
 
 

@@ -43,7 +43,8 @@ def test_a_wait_in_a_group_that_nothing_names_accuses_nobody(named_by: str) -> N
         verdict = diagnose_ops(OpsEvidence(ops, earlier, world_size=4))
         assert (verdict.status, verdict.findings) == ("unknown", [])
         assert any(
-            "0-1 wait in operations of groups that no record names (rank 0: all_reduce #7)" in n
+            "0-1 wait in operations of groups without a record of their members (rank 0: all_reduce #7)"
+            in n
             for n in notes(verdict)
         )
 
