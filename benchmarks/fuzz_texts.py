@@ -245,7 +245,7 @@ def _page() -> Any:
     )
     access = Access("token", "metrics", ["localhost"], "cookie")
     hub = Hub(board)
-    return application(Api(board), Pages(access), hub, Exporter(board, hub, 8), access)
+    return application(Api(board), Pages(access), hub, Exporter(board, hub, 8), access=access)
 
 
 def _read_page(data: bytes) -> None:

@@ -79,7 +79,7 @@ class _Finder:
 
     def add(self, node: ast.expr | ast.stmt, new: str) -> None:
         begin, end = self.span(node)
-        self.found.append(Change(self.path, node.lineno, begin, end, new, self.statement))
+        self.found.append(Change(self.path, node.lineno, begin, end, new=new, body=self.statement))
 
     def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
         assert node.end_lineno is not None and node.end_col_offset is not None

@@ -88,4 +88,4 @@ def discover(environ: Mapping[str, str] = os.environ) -> Launch:
             _free_port() if size == 1 else 29500 + (int(job) % 10000 if job.isdigit() else 0),
         )
     )
-    return Launch(rank, size, local, address or "127.0.0.1", port)
+    return Launch(rank, size, local, address or "127.0.0.1", port=port)

@@ -96,5 +96,5 @@ def learning_rate(optimizer: OptimizerConfig, total_samples: int) -> LearningRat
         optimizer.min_lr,
         optimizer.warmup_samples,
         optimizer.decay_samples or total_samples,
-        optimizer.decay_style,
+        style=optimizer.decay_style,
     )

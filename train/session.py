@@ -72,7 +72,7 @@ def check_data(config: Config, rank: int) -> None:
     if d.path == "stdlib":
         d.path = prepared_standard_library(d.cache, d.tokenizer)
     for share in (0, 1) if config.evaluate.interval else (0,):
-        build_samples(d.path, d.split, share, config.model.seq_length, config.train.seed)
+        build_samples(d.path, d.split, share, config.model.seq_length, seed=config.train.seed)
 
 
 def join(config: Config, launch: Launch, has_gpu: bool, deepspeed: Any) -> Topology:
@@ -107,9 +107,13 @@ def leave(topology: Topology) -> None:
 def build_context(config: Config, topology: Topology, tokens: int) -> ModelContext:
     at, p = topology.layout.coordinates(topology.rank), config.parallel
     rows = padded_vocab(tokens, config.model.vocab_multiple, p.tp)
-    random = RandomState(config.train.seed, at["pp"], at["dp"], at["tp"], topology.device)
+    random = RandomState(config.train.seed, at["pp"], at["dp"], at["tp"], device=topology.device)
     return ModelContext(
-        config, topology.tensor, choose(config.run.kernels, topology.device), random, (tokens, rows)
+        config,
+        topology.tensor,
+        choose(config.run.kernels, topology.device),
+        random,
+        vocab=(tokens, rows),
     )
 
 
@@ -124,10 +128,10 @@ def train(config: Config, topology: Topology, extra: Sequence[Callback] = ()) ->
     batch = batch_size(config.train)
     rate = learning_rate(config.optimizer, batch.samples_after(config.train.iterations))
     engine = build_engine(config, topology, context, batch.at(0))
-    store = Store(config, topology, engine, context.random, tokenizer.vocab_size)
+    store = Store(config, topology, engine, context.random, vocab=tokenizer.vocab_size)
     state = store.load(rate)
     callbacks = build_callbacks(config, topology, context, store)
-    trainer = Trainer(config, engine, state, (rate, batch), [*extra, *callbacks])
+    trainer = Trainer(config, engine, state, (rate, batch), callbacks=[*extra, *callbacks])
     trainer.run(_batches(config, topology, state, 0, context.vocab[0]))
     if topology.rank == 0 and trainer.stop:
         print(f"stopped: {trainer.stop}", flush=True)
@@ -142,14 +146,20 @@ def _batches(
         return None
     samples = Within(
         build_samples(
-            config.data.path, config.data.split, share, config.model.seq_length, config.train.seed
+            config.data.path,
+            config.data.split,
+            share,
+            config.model.seq_length,
+            seed=config.train.seed,
         ),
         vocab,
     )
     batch = batch_size(config.train)
     start = (state.iteration, state.consumed_samples)
     order = MicroBatches(batch, config.train.micro_batch, (topology.dp, topology.layout.dp), start)
-    return rank_batches(samples, order, topology, config.data.workers, config.model.seq_length)
+    return rank_batches(
+        samples, order, topology, config.data.workers, seq_length=config.model.seq_length
+    )
 
 
 def build_callbacks(

@@ -84,7 +84,7 @@ def measure_files(seed: int = 1) -> Size:
         case.layout.world_size,
         ours,
         peer.took_s if known else 0.0,
-        name if known else "",
+        peer=name if known else "",
         right=right,
     )
 
@@ -99,7 +99,7 @@ def run_simulated(found: report.Findings, quick: bool, seeds: range) -> None:
         found.results += simulated.run_files(layouts, seeds, silent, say)
         if not quick:
             theirs = simulated.run_files(
-                PEER_LAYOUTS, seeds[:1], silent, lambda _: None, judge_peers
+                PEER_LAYOUTS, seeds[:1], silent, lambda _: None, peers=judge_peers
             )
             found.results += [r for r in theirs if r.peer]
     if not quick:

@@ -121,7 +121,7 @@ class Stem:
             folder,
             port,
             dict(zip(ranks, self.order(order), strict=True)),
-            self.boxes if probe else None,
+            boxes=self.boxes if probe else None,
         )
 
     def order(self, what: dict[str, Any]) -> list[int]:

@@ -310,7 +310,11 @@ def two_faults(
     for replica in (one, other):
         among = [r for r in ranks if layout.coordinates(r)["dp"] == replica]
         drawn = _draw(
-            s, rng, iteration, lambda step: _recorded(step) and step.axis in ("tp", "pp"), among
+            s,
+            rng,
+            iteration,
+            lambda step: _recorded(step) and step.axis in ("tp", "pp"),
+            among=among,
         )
         if not drawn:
             return None

@@ -153,8 +153,8 @@ def _case(
         sorted(placed.ranks),
         kinds,
         _alternatives(placed, silent),
-        placed.visible,
-        placed.detail,
+        visible=placed.visible,
+        detail=placed.detail,
     )
     case.exporter = Exporter(snapshots[1])
     return case

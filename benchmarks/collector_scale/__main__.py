@@ -98,7 +98,7 @@ def operations(rank: int, layout: Layout, stuck: bool) -> RankOps:
                 i // 2 + 1,
                 "all_reduce",
                 "entered" if last else "done",
-                "sum",
+                reduce_op="sum",
                 shapes="[4096, 1024]",
                 dtype="bfloat16",
                 site="train_step (train.py:77)",
@@ -131,9 +131,9 @@ def capture(node: int, layout: Layout) -> NodeCapture:
                     "MainThread",
                     "S",
                     "futex_wait",
-                    "futex",
-                    100 + chance.random(),
-                    chance.randrange(9000),
+                    syscall="futex",
+                    cpu_s=100 + chance.random(),
+                    switches=chance.randrange(9000),
                     frames=stack(stuck),
                 )
             ]
@@ -143,9 +143,9 @@ def capture(node: int, layout: Layout) -> NodeCapture:
                     f"Thread-{i}",
                     "S",
                     "futex_wait",
-                    "futex",
-                    chance.random(),
-                    chance.randrange(900),
+                    syscall="futex",
+                    cpu_s=chance.random(),
+                    switches=chance.randrange(900),
                     frames=stack(False)[-8:],
                 )
                 for i in range(4)

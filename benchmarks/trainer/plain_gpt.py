@@ -85,9 +85,9 @@ def yardstick(vocab: int, hidden: int, heads: int, layers: int, length: int) -> 
     """nanoGPT's model where NANOGPT names a copy of its model.py, else the plain GPT of this file."""
     file = os.environ.get("NANOGPT", "")
     return (
-        NanoGPT(file, vocab, hidden, heads, layers, length)
+        NanoGPT(file, vocab, hidden, heads, layers=layers, length=length)
         if file
-        else PlainGPT(vocab, hidden, heads, layers, length)
+        else PlainGPT(vocab, hidden, heads, layers, length=length)
     )
 
 

@@ -31,8 +31,12 @@ __all__ = ["choose_folder", "command"]
     type=click.FloatRange(0),
     help="Exit S seconds after the last agent has left (default: never).",
 )
-@click.option("--parent", default="", metavar="ADDRESS|auto",
-              help="Report to this collector instead of diagnosing (auto: the collector of the folder).")  # fmt: skip
+@click.option(
+    "--parent",
+    default="",
+    metavar="ADDRESS|auto",
+    help="Report to this collector instead of diagnosing (auto: the collector of the folder).",
+)
 @click.option(
     "--name",
     default="",

@@ -39,8 +39,12 @@ class DemoError(HangdoctorError):
 
 
 @click.command("demo")
-@click.option("--script", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
-              help="Start this script with torchrun instead; it must print `fault: ...` when it hangs.")  # fmt: skip
+@click.option(
+    "--script",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Start this script with torchrun instead; it must print `fault: ...` when it hangs.",
+)
 @click.option(
     "--fault",
     default="",
@@ -101,7 +105,7 @@ def _conclude(capture: JobCapture) -> None:
         diagnosis,
         Path(tempfile.gettempdir(), bundle.default_path(capture.job, capture.taken).name),
     )
-    deliver(diagnosis, None, False, False, saved)
+    deliver(diagnosis, None, False, False, saved=saved)
     if trouble is not None:
         raise trouble
     program = Path(sys.argv[0])
@@ -115,9 +119,14 @@ def _conclude(capture: JobCapture) -> None:
 
 def _command(script: str | None, fault: str, ranks: int) -> list[str]:
     launch = [
-        sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={ranks}", "--master_addr=127.0.0.1",
-        f"--master_port={_free_port()}", f"--rdzv_id={_RUN_ID}-{os.getpid()}",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        f"--nproc_per_node={ranks}",
+        "--master_addr=127.0.0.1",
+        f"--master_port={_free_port()}",
+        f"--rdzv_id={_RUN_ID}-{os.getpid()}",
+    ]
     if script is not None:
         return [*launch, script, *(["--fault", fault] if fault else [])]
     package = importlib.util.find_spec("hangdoctor.train")

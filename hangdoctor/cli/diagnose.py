@@ -51,7 +51,7 @@ def command(
                 Path(bundle_dir), capture, diagnosis, plain(diagnosis), bundle.command_line()
             )
         )
-    deliver(diagnosis, json_file, quiet, no_color, saved)
+    deliver(diagnosis, json_file, quiet, no_color, saved=saved)
     exit_with(diagnosis, exit_code)
 
 

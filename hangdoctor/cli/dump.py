@@ -67,10 +67,22 @@ _PAUSE_AT_MOST_S = (
 @click.option(
     "--user", default="", help="Only ranks of this user (default: you; as root all users)."
 )
-@click.option("--settle", default=1.0, show_default=True, type=click.FloatRange(0, 3600), metavar="S",
-              help="Seconds between the two samples of each rank. Without the flag a longer third sample is added if only that can tell slow from stuck.")  # fmt: skip
-@click.option("--timeout", default=20.0, show_default=True, type=click.FloatRange(0.5, 3600), metavar="S",
-              help="Seconds for the whole capture; ranks and nodes that have not answered by then are reported as missing.")  # fmt: skip
+@click.option(
+    "--settle",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(0, 3600),
+    metavar="S",
+    help="Seconds between the two samples of each rank. Without the flag a longer third sample is added if only that can tell slow from stuck.",
+)
+@click.option(
+    "--timeout",
+    default=20.0,
+    show_default=True,
+    type=click.FloatRange(0.5, 3600),
+    metavar="S",
+    help="Seconds for the whole capture; ranks and nodes that have not answered by then are reported as missing.",
+)
 @click.option(
     "--native",
     is_flag=True,
@@ -82,9 +94,10 @@ _PAUSE_AT_MOST_S = (
     help="Stop each process while its stack is read, for consistent stacks; except those in state D or T.",
 )
 @click.option(
-    "--nccl-dump", is_flag=True,
+    "--nccl-dump",
+    is_flag=True,
     help="Ask ranks without a black box for a Flight Recorder dump (TORCH_NCCL_DEBUG_INFO_PIPE_FILE), unless that would overwrite one.",
-)  # fmt: skip
+)
 @click.option(
     "--python",
     "python",
@@ -113,11 +126,16 @@ def command(**flags: object) -> None:
     --hostfile or --pbs.
     """
     options = CaptureOptions(
-        job=str(flags["job"]), user=str(flags["user"]), pids=list(flags["pids"]),  # type: ignore[call-overload]
-        settle_s=flags["settle"], timeout_s=flags["timeout"],  # type: ignore[arg-type]
-        native=bool(flags["native"]), blocking=bool(flags["blocking"]), keep_raw=not flags["no_bundle"],
+        job=str(flags["job"]),
+        user=str(flags["user"]),
+        pids=list(flags["pids"]),  # type: ignore[call-overload]
+        settle_s=flags["settle"],  # type: ignore[arg-type]
+        timeout_s=flags["timeout"],  # type: ignore[arg-type]
+        native=bool(flags["native"]),
+        blocking=bool(flags["blocking"]),
+        keep_raw=not flags["no_bundle"],
         nccl_dump=bool(flags["nccl_dump"]),
-    )  # fmt: skip
+    )
     quiet = bool(flags["quiet"])
     launcher, options = choose_launcher(flags, options)
     told = click.get_current_context().get_parameter_source
@@ -136,7 +154,7 @@ def command(**flags: object) -> None:
     saved, trouble = (
         ("", None) if flags["no_bundle"] else keep(capture, diagnosis, flags["bundle_dir"])
     )
-    deliver(diagnosis, flags["json_file"], quiet, bool(flags["no_color"]), saved)  # type: ignore[arg-type]
+    deliver(diagnosis, flags["json_file"], quiet, bool(flags["no_color"]), saved=saved)  # type: ignore[arg-type]
     if trouble is not None:
         raise trouble  # after the verdict, which matters more than the bundle
     exit_with(diagnosis, bool(flags["exit_code"]))

@@ -46,13 +46,20 @@ def _note(ctx: click.Context, option: click.Parameter, value: str | None) -> Non
 def _which(command: Callable[..., Any]) -> Callable[..., Any]:
     """--folder and --job."""
     folder = click.option(
-        "--folder", metavar="DIR", type=click.Path(), expose_value=False, callback=_note,
+        "--folder",
+        metavar="DIR",
+        type=click.Path(),
+        expose_value=False,
+        callback=_note,
         help="The job's folder, as given to the collector (default: the newest in ~/.hangdoctor/jobs).",
-    )  # fmt: skip
+    )
     job = click.option(
-        "--job", metavar="NAME", expose_value=False, callback=_note,
+        "--job",
+        metavar="NAME",
+        expose_value=False,
+        callback=_note,
         help="Use the default folder of this job, ~/.hangdoctor/jobs/NAME.",
-    )  # fmt: skip
+    )
     return folder(job(command))
 
 
@@ -80,8 +87,10 @@ def _open(ctx: click.Context, changes: bool = False) -> Incidents:
         f"{', '.join(jobs[:_JOBS])}{f' and {len(jobs) - _JOBS} more' if len(jobs) > _JOBS else ''}"
     )
     if not jobs:
-        raise UsageError("no folder was given, and ~/.hangdoctor/jobs has no folder of a collector",
-                         "Pass the folder that the collector was given: --folder DIR")  # fmt: skip
+        raise UsageError(
+            "no folder was given, and ~/.hangdoctor/jobs has no folder of a collector",
+            "Pass the folder that the collector was given: --folder DIR",
+        )
     if changes:
         raise UsageError(
             "prune needs the folder to remove from",
@@ -135,7 +144,7 @@ def show(ctx: click.Context, id: str, json_file: str | None, no_color: bool) -> 
     pipes.say(f"{row.id}: {row.reason}", err=True)
     for line in filter(None, row.actions.splitlines()):
         pipes.say(f"action {line}", err=True)
-    deliver(diagnose(bundle.load(path)), json_file, False, no_color, str(path))
+    deliver(diagnose(bundle.load(path)), json_file, False, no_color, saved=str(path))
 
 
 @command.command("prune")

@@ -61,7 +61,9 @@ def command(
     if environ.get("HANGDOCTOR_DISABLE", "") in ("", "0"):
         prepare(environ)
         if trace:
-            asked = requests.Request(time.time_ns(), True, follow, ignore, from_iteration)
+            asked = requests.Request(
+                time.time_ns(), True, follow, ignore, from_iteration=from_iteration
+            )
             environ[requests.VARIABLE] = requests.encode(asked)
         pass_on_by_open_mpi(environ, cmd)
     try:

@@ -55,8 +55,12 @@ _SETTLED_S = (
     type=click.Path(path_type=Path),
     help="A collector's folder, which has its address and token.",
 )
-@click.option("--token-file", metavar="FILE", type=click.Path(path_type=Path),
-              help="File with the collector's token, or its web.json (default: the token in HANGDOCTOR_TOKEN).")  # fmt: skip
+@click.option(
+    "--token-file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="File with the collector's token, or its web.json (default: the token in HANGDOCTOR_TOKEN).",
+)
 @click.option(
     "--job",
     default="",

@@ -77,7 +77,7 @@ def compare(culprit: RankView, peer: RankView | None) -> CallsParting:
     of_peer = _shown(peer, _since(others, b, common)) if peer is not None else None
     alike = wording.step(*theirs[a - 1][0]) if common else ""
     says = wording.parting(of_culprit, of_peer, alike)
-    return CallsParting(says, of_culprit, of_peer, common, alike)
+    return CallsParting(says, of_culprit, of_peer, common, alike=alike)
 
 
 def _since(steps: Steps, parted: int, common: int) -> Steps:

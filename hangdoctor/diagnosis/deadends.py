@@ -77,7 +77,9 @@ def _full(case: Case, instance: Instance, views: Views) -> Finding:
         return _different_roots(case, roots, views)
     ranks = ranks_of(held)
     story = f.AllIn(op_of(held), ranks, counted=False)
-    finding = finding_on(case, "in_communication", held, story, sure(Ground.MEMBERS_IN_STACKS))
+    finding = finding_on(
+        case, "in_communication", held, story, confidence=sure(Ground.MEMBERS_IN_STACKS)
+    )
     finding.where = where_held(case, held, held[0])
     finding.clues = [in_op(held)]
     finding.against = [Against("order", ranks, Why.NOT_COUNTED)]
@@ -243,7 +245,7 @@ def _either(case: Case, odd: Odd, views: Views) -> Finding:
     ahead, behind = [views[r] for r in odd.ranks], [views[r] for r in odd.or_else]
     story = f.InOther(Apart.EITHER, op_of(ahead), ranks_of(behind), op_of(behind))
     both = sorted(ahead + behind, key=lambda v: v.rank)
-    finding = finding_on(case, odd.kind, both, story, sure(odd.ground))
+    finding = finding_on(case, odd.kind, both, story, confidence=sure(odd.ground))
     finding.where = where_held(case, behind, ahead[0])
     finding.clues = [in_op([v]) for v in (ahead + behind)[:_SHOWN]]
     return finding
@@ -255,7 +257,7 @@ def _finding(case: Case, odd: Odd, views: Views) -> Finding:
     mine = [views[r] for r in odd.ranks]
     rest = [views[r] for r in odd.instead if r in views and r not in odd.ranks]
     story = f.InOther(odd.how, op_of(mine), ranks_of(rest), op_of(rest) if rest else None)
-    finding = finding_on(case, odd.kind, mine, story, sure(odd.ground))
+    finding = finding_on(case, odd.kind, mine, story, confidence=sure(odd.ground))
     finding.where = where_held(case, rest or mine, mine[0])
     finding.clues = [in_op([v]) for v in (mine + rest)[:_SHOWN]]
     return finding

@@ -77,7 +77,9 @@ def _dead_alike(case: Case, end: End, views: list[RankView]) -> Finding:
 
 
 def _stopped(case: Case, view: RankView) -> Finding:
-    finding = finding_on(case, "stopped", [view], _stop_story(view.capture), sure(Ground.STOPPED))
+    finding = finding_on(
+        case, "stopped", [view], _stop_story(view.capture), confidence=sure(Ground.STOPPED)
+    )
     finding.clues = [Clue("proc", (view.rank,), f.StoppedState(view.state or "frozen"))]
     if view.path:
         finding.clues.append(Clue("stack", (view.rank,), f.CannotRun(view.path[-1])))
@@ -112,7 +114,7 @@ def _io_wait(case: Case, view: RankView) -> Finding:
     thread = view.thread or (threads[0] if threads else None)
     call = thread.syscall if thread is not None else ""
     wchan = thread.wchan if thread is not None else ""
-    finding = finding_on(case, "io_wait", [view], f.InputOutput(call, wchan), 0.0)
+    finding = finding_on(case, "io_wait", [view], f.InputOutput(call, wchan), confidence=0.0)
     finding.confidence = sure(Ground.IO if finding.waiters is not None else Ground.IO_ALONE)
     finding.clues = [Clue("proc", (view.rank,), f.IdleState(call, wchan))]
     return finding
@@ -183,7 +185,7 @@ def _waits_for_lock(thread: ThreadSample) -> bool:
 
 def _interpreter_lock(case: Case, view: RankView) -> Finding:
     story = _lock_story(view)
-    finding = finding_on(case, "interpreter_lock", [view], story, 0.0)
+    finding = finding_on(case, "interpreter_lock", [view], story, confidence=0.0)
     finding.confidence = sure(Ground.GIL if finding.waiters is not None else Ground.GIL_ALONE)
     finding.clues = [Clue("stack", (view.rank,), story)]
     if story.frame is not None:

@@ -54,7 +54,7 @@ def _late_ranks(case: Case, explained: set[int]) -> list[RankView]:
 
 def _late(case: Case, joining: list[RankView], view: RankView) -> Finding:
     finding = finding_on(
-        case, "start_stall", [view], f.NotJoined(op_of(joining)), sure(Ground.NOT_JOINED)
+        case, "start_stall", [view], f.NotJoined(op_of(joining)), confidence=sure(Ground.NOT_JOINED)
     )
     finding.where = where_held(case, joining, view)
     finding.clues = [stack_clue([view]), in_op(joining)]
@@ -87,7 +87,7 @@ def _not_started(case: Case, joining: list[RankView], unseen: list[int]) -> Find
 def _stuck_together(case: Case, views: list[RankView], starting: bool) -> Finding:
     story = f.NoneLeaves(op_of(views), starting)
     kind: Kind = "start_stall" if starting else "end_stall"
-    finding = finding_on(case, kind, views, story, sure(Ground.NONE_LEAVES))
+    finding = finding_on(case, kind, views, story, confidence=sure(Ground.NONE_LEAVES))
     finding.where = where_held(case, views, views[0])
     finding.clues = [in_op(views)]
     finding.against = [Against("not_entered", (), Why.ALL_JOINED)] if starting else []
@@ -130,7 +130,7 @@ def _end_finding(
         leaving_op=op_of(alive) if alive else None,
         left=left,
     )
-    finding = finding_on(case, "end_stall", culprits, story, sure(Ground.LEAVING))
+    finding = finding_on(case, "end_stall", culprits, story, confidence=sure(Ground.LEAVING))
     finding.nodes = nodes_of(culprits)
     finding.where = where_held(case, alive or culprits, view)
     finding.waiters = None

@@ -168,7 +168,7 @@ def _finding(case: Case, group: list[RankView], waiting: list[RankView]) -> Find
     kind = kind_of(group[0])
     held = case.held_up([v.rank for v in group])
     story = f.NeverReached(op_of(held) if held and waiting else None)
-    finding = finding_on(case, kind, group, story, _confidence(case, group, waiting))
+    finding = finding_on(case, kind, group, story, confidence=_confidence(case, group, waiting))
     finding.doing = doing_of(group[0])
     finding.holding = held_by(kind, group)
     finding.clues = _clues(group, waiting)

@@ -125,7 +125,7 @@ def view_rank(capture: RankCapture) -> RankView:
     """Reduce a rank's capture to its view. Stacks of the last sample count; the first fills in
     where it failed.
     """
-    view = RankView(capture.rank, capture.node, capture.pid, capture, Place(""))
+    view = RankView(capture.rank, capture.node, capture.pid, capture, place=Place(""))
     sample = _last_with_stacks(capture.samples)
     if sample is None or capture.gone:
         return view

@@ -99,7 +99,9 @@ def _may_answer(view: RankView, peer: RankView) -> bool:
 def peer_finding(case: Case, waiter: RankView, peer: RankView) -> Finding:
     """`waiter` sends to or receives from `peer`, which is elsewhere."""
     story = f.PeerElsewhere(waiter.rank, op_of([waiter]), op_of([peer]))
-    finding = finding_on(case, "p2p_unmatched", [peer], story, sure(Ground.PEER_ELSEWHERE))
+    finding = finding_on(
+        case, "p2p_unmatched", [peer], story, confidence=sure(Ground.PEER_ELSEWHERE)
+    )
     finding.where = where_held(case, [waiter], peer)
     finding.clues = [in_op([waiter]), in_op([peer])]
     finding.against = [Against("in_communication", (waiter.rank, peer.rank), Why.NOT_HALVES)]
@@ -113,7 +115,7 @@ def _in_communication(case: Case, held: list[RankView], beyond: list[RankView]) 
     if everyone or not past:
         story = f.AllIn(op_of(held), ranks, counted=False)
     ground = Ground.ALL_IN_STACKS if everyone else Ground.MEMBERS_IN_STACKS
-    finding = finding_on(case, "in_communication", held, story, sure(ground))
+    finding = finding_on(case, "in_communication", held, story, confidence=sure(ground))
     finding.where = where_held(case, held, held[0])
     finding.waiters = None
     finding.clues = [in_op(held)]
@@ -131,7 +133,7 @@ def _in_communication(case: Case, held: list[RankView], beyond: list[RankView]) 
 
 def _order(case: Case, odd: list[RankView], others: list[RankView], how: Apart) -> Finding:
     story = f.InOther(how, op_of(odd), ranks_of(others), op_of(others))
-    finding = finding_on(case, "order", odd, story, sure(Ground.ORDER_OF_LINES))
+    finding = finding_on(case, "order", odd, story, confidence=sure(Ground.ORDER_OF_LINES))
     finding.where = where_held(case, others, odd[0])
     finding.clues = [in_op(odd), in_op(others)]
     finding.against = [Against("in_communication", ranks_of(others), Why.NOT_ONE_OPERATION)]
@@ -149,7 +151,7 @@ def _odd_one(case: Case, groups: list[list[RankView]]) -> Finding:
     else:
         odd, ground = majority + rest, Ground.NO_ORDER
         story = f.InOther(Apart.NO_ORDER, op_of(odd))
-    finding = finding_on(case, "order", odd, story, sure(ground))
+    finding = finding_on(case, "order", odd, story, confidence=sure(ground))
     finding.where = where_held(case, majority, odd[0])
     finding.clues = [in_op(g) for g in groups]
     finding.against = [Against("in_communication", ranks_of(majority), Why.NOT_ONE_OPERATION)]

@@ -111,8 +111,8 @@ class _Running:
             self.output.decode(errors="replace"),
             self.errors.decode(errors="replace"),
             code,
-            round(time.monotonic() - self.begin, 3),
-            self.whole_at,
+            took_s=round(time.monotonic() - self.begin, 3),
+            whole=self.whole_at,
             started_s=self.here_at - self.begin if self.here_at else None,
             lost=lost,
         )

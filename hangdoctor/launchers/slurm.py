@@ -193,7 +193,9 @@ class SlurmLauncher:
             gather.own_command([*arguments, "--job", f"slurm-{self.job}.{step}"], self.python),
             self._overlap(),
         )
-        return [step_command(self.job, node, command, overlap, gres) for gres in ("gpu:0", "none")]
+        return [
+            step_command(self.job, node, command, overlap, gres=gres) for gres in ("gpu:0", "none")
+        ]
 
     # ----------------------------------------------------------------- what Slurm knows
 
@@ -315,7 +317,7 @@ class SlurmLauncher:
         outcomes = run_all(commands, deadline, self.env, progress, watch=watch)
         if all("Invalid generic resource" in o.errors for o in outcomes):
             # A cluster without GPUs in its configuration does not know the word.
-            commands = [step_command(self.job, n, agent, overlap, "none") for n in nodes]
+            commands = [step_command(self.job, n, agent, overlap, gres="none") for n in nodes]
             outcomes = run_all(commands, deadline, self.env, progress, watch=watch)
         return outcomes
 

@@ -156,7 +156,7 @@ def contents_of(path: Path, first: bytes, second: bytes, last: int | None = None
         side=sorted(row.tid for i, row in enumerate(rows) if row.tid and not flow.has(i)),
     )
     threads = [_thread(row, by_serial) for row in rows if row.tid]
-    return Contents(box, ops, threads, torn, newest)
+    return Contents(box, ops, threads, torn, last_serial=newest)
 
 
 def moved(before: Contents, after: Contents) -> bool:

@@ -386,7 +386,7 @@ def children_of(pid: int, family: Mapping[int, Sequence[int]]) -> list[Process]:
                     process.ppid(),
                     readable(process.name()),
                     argv,
-                    process.create_time(),
+                    started=process.create_time(),
                 )
             )
         except psutil.Error:

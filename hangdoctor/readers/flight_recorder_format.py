@@ -93,12 +93,12 @@ class Dump(Struct):
     overwritten: bool = False
     unnamed: list[int] = []  # members of a group that the dump does not name (gloo)
     groups_seen: int = 0
-    hidden_p2p: dict[
-        str, int
-    ] = {}  # group -> sends and recvs after its last record (gloo counts but omits them)
+    # Group -> sends and recvs after its last record (gloo counts but omits them).
+    hidden_p2p: dict[str, int] = {}
 
     @property
     def newest_ns(self) -> int:
+        """When the last thing happened that it recorded, by its own wall clock; 0 without any."""
         return max((max(e.entered_ns, e.left_ns) for e in self.entries), default=0)
 
 
@@ -241,21 +241,21 @@ def _entry(row: dict[Any, Any], names: dict[str, str]) -> Entry:
         names.setdefault(group, description)
     backend, op, peer, coalesced = _name(_text(row.get("profiling_name")))
     return Entry(
-        group,
-        _number(row.get("collective_seq_id", row.get("seq_id"))),
-        op,
-        _state(row, backend),
-        peer >= 0 or row.get("is_p2p") is True,
-        _number(row.get("p2p_seq_id")),
-        peer,
-        _shapes(row.get("input_sizes")),
-        _dtypes(row.get("input_dtypes")),
-        _site(row.get("frames")),
-        _number(row.get("thread_id")),
-        _number(row.get("time_created_ns")),
-        _number(row.get("time_discovered_completed_ns")),
-        _size(row) if op in ("all_gather", "gather") else 0,
-        coalesced,
+        group=group,
+        seq=_number(row.get("collective_seq_id", row.get("seq_id"))),
+        op=op,
+        state=_state(row, backend),
+        p2p=peer >= 0 or row.get("is_p2p") is True,
+        p2p_seq=_number(row.get("p2p_seq_id")),
+        peer=peer,
+        shapes=_shapes(row.get("input_sizes")),
+        dtype=_dtypes(row.get("input_dtypes")),
+        site=_site(row.get("frames")),
+        thread=_number(row.get("thread_id")),
+        entered_ns=_number(row.get("time_created_ns")),
+        left_ns=_number(row.get("time_discovered_completed_ns")),
+        size=_size(row) if op in ("all_gather", "gather") else 0,
+        coalesced=coalesced,
     )
 
 

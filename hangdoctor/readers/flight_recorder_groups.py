@@ -63,7 +63,7 @@ class Membership:
         # others.
         for k, ranks in sorted(unknown.items(), key=lambda item: -len(item[1])):
             guessed[k] = _guess(
-                dumps, k, ranks, layout, origin, [g for r in ranks for g in taken[r]]
+                dumps, k, ranks, layout, origin=origin, taken=[g for r in ranks for g in taken[r]]
             )
             for r in ranks:
                 taken[r].append(guessed[k][0])

@@ -158,32 +158,31 @@ def _from_json(raw: dict[Any, Any]) -> RasReport:
     ras = raw.get("ras")
     report = RasReport(version=_text(raw.get("nccl_version")), form="json")
     report.timeouts = _int(ras.get("timeouts_count")) if isinstance(ras, dict) else 0
-    for row in (r for r in raw["communicators"] if isinstance(r, dict)):
-        comm = RasCommunicator(
-            _text(row.get("hash")).removeprefix("0x"), size_of(_int(row.get("size")))
-        )
-        comm.ranks = [_rank(r) for r in _rows(row.get("ranks"))]
-        comm.missing = [_missing(r) for r in _rows(row.get("missing_ranks"))]
-        comm.differences = differences(comm.ranks)
-        comm.problems = [
-            name
-            for name, holds in (
-                ("INCOMPLETE", comm.missing),
-                ("ERROR", any(r.state == "error" for r in comm.ranks)),
-                ("MISMATCH", comm.differences or len({r.state for r in comm.ranks}) > 1),
-            )
-            if holds
-        ]
-        report.communicators.append(comm)
-        report.dead += [
-            r.process for r in comm.missing if r.state == "dead" and r.process not in report.dead
-        ]
-        report.silent += [
-            r.process
-            for r in comm.missing
-            if r.state == "unresponsive" and r.process not in report.silent
-        ]
+    for row in _rows(raw["communicators"]):
+        communicator = _communicator(row)
+        report.communicators.append(communicator)
+        for rank in communicator.missing:
+            if rank.state == "dead" and rank.process not in report.dead:
+                report.dead.append(rank.process)
+            if rank.state == "unresponsive" and rank.process not in report.silent:
+                report.silent.append(rank.process)
     return report
+
+
+def _communicator(row: dict[Any, Any]) -> RasCommunicator:
+    name = _text(row.get("hash")).removeprefix("0x")
+    found = RasCommunicator(name, size_of(_int(row.get("size"))))
+    found.ranks = [_rank(r) for r in _rows(row.get("ranks"))]
+    found.missing = [_missing(r) for r in _rows(row.get("missing_ranks"))]
+    found.differences = differences(found.ranks)
+    states = {rank.state for rank in found.ranks}
+    if found.missing:
+        found.problems.append("INCOMPLETE")
+    if "error" in states:
+        found.problems.append("ERROR")
+    if found.differences or len(states) > 1:
+        found.problems.append("MISMATCH")
+    return found
 
 
 def _rows(value: object) -> list[dict[Any, Any]]:
@@ -209,28 +208,31 @@ def _rank(row: dict[Any, Any]) -> RasRank:
     if isinstance(counts, dict):
         rank.launched = {op_name(_text(k)): _int(v) for k, v in counts.items()}
     if isinstance(status, dict):
-        errors = {k: _int(status.get(k)) for k in ("init_state", "async_error")}
-        failed = [f"{k} {v}" for k, v in errors.items() if v not in (0, _IN_PROGRESS)]
-        rank.error = ", ".join(failed)
-        if failed:
-            rank.state = "error"
-        elif status.get("abort_flag"):
-            rank.state = "abort"
-        elif status.get("finalize_called") or status.get("destroy_flag"):
-            rank.state = "finalize"
-        elif errors["init_state"] == _IN_PROGRESS:
-            rank.state = "init"
+        _add_status(rank, status)
     return rank
+
+
+def _add_status(rank: RasRank, status: dict[Any, Any]) -> None:
+    errors = {k: _int(status.get(k)) for k in ("init_state", "async_error")}
+    failed = [f"{k} {v}" for k, v in errors.items() if v not in (0, _IN_PROGRESS)]
+    rank.error = ", ".join(failed)
+    if failed:
+        rank.state = "error"
+    elif status.get("abort_flag"):
+        rank.state = "abort"
+    elif status.get("finalize_called") or status.get("destroy_flag"):
+        rank.state = "finalize"
+    elif errors["init_state"] == _IN_PROGRESS:
+        rank.state = "init"
 
 
 def _missing(row: dict[Any, Any]) -> RasRank:
     status = row.get("status")
-    status = status if isinstance(status, dict) else {}
-    state = (
-        "dead"
-        if status.get("considered_dead")
-        else "unresponsive"
-        if status.get("unresponsive")
-        else "nocomm"
-    )
+    flags = status if isinstance(status, dict) else {}
+    if flags.get("considered_dead"):
+        state = "dead"
+    elif flags.get("unresponsive"):
+        state = "unresponsive"
+    else:
+        state = "nocomm"
     return RasRank(_int(row.get("rank")), _process(row), state=state)

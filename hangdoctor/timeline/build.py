@@ -23,7 +23,7 @@ def build(trace: Trace) -> Timeline:
     for lane in lanes:
         lane.begin = [at - base for at in lane.begin]
         lane.end = [at - base if at >= 0 else -1 for at in lane.end]
-    return Timeline(trace, lanes, instances, clocks, base, last - base)
+    return Timeline(trace, lanes, instances, clocks, base_ns=base, end_ns=last - base)
 
 
 def _lane(trace: RankTrace, correction: Correction) -> Lane:

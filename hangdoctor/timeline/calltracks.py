@@ -94,6 +94,6 @@ class _Thread:
             at,
             -1,
             "call",
-            {"module": function.module} if function.module else {},
-            (function.name, function.file, function.line),
+            facts={"module": function.module} if function.module else {},
+            site=(function.name, function.file, function.line),
         )

@@ -78,7 +78,7 @@ def align(ranks: Sequence[RankTrace], instances: Iterable[OperationInstance]) ->
         members.setdefault(trace.clock, []).append(trace.rank)
     if len(members) == 1:
         clock = next(iter(members))
-        return [Correction(clock, members[clock], clock, 0, 0)]
+        return [Correction(clock, members[clock], clock, 0, bound_ns=0)]
     return solve(members, bounds_of(instances, ranks))
 
 
@@ -152,11 +152,11 @@ def _around(
     fit = _fit(reference, edges)
     if fit is not None:
         return {
-            c: Correction(c, members[c], reference, offset, bound)
+            c: Correction(c, members[c], reference, offset, bound_ns=bound)
             for c, (offset, bound) in fit.items()
         }
     return _drifting(reference, bounds, members) or {
-        reference: Correction(reference, members[reference], reference, 0, 0)
+        reference: Correction(reference, members[reference], reference, 0, bound_ns=0)
     }
 
 
@@ -227,7 +227,16 @@ def _joined(
     middle = knots[len(knots) // 2][1]
     span = knots[-1][0] - knots[0][0]
     drift = (knots[-1][1] - knots[0][1]) / span * 1e6 if span else 0.0
-    return Correction(clock, ranks, reference, middle, bound, round(drift, 3), "", knots)
+    return Correction(
+        clock,
+        ranks,
+        reference,
+        middle,
+        bound_ns=bound,
+        drift_ppm=round(drift, 3),
+        why="",
+        knots=knots,
+    )
 
 
 def _halve(

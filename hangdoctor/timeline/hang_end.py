@@ -80,10 +80,10 @@ def find_hang(timeline: Timeline) -> Hang | None:
         first[2],
         timeline.group_words(first[0]),
         sorted(open_[first]),
-        [r for r in missing[first] if r in recorded],
-        [r for r in missing[first] if r not in recorded],
-        round(end - min(open_[first].values()), 1),
-        len(open_) - 1,
+        missing=[r for r in missing[first] if r in recorded],
+        unseen=[r for r in missing[first] if r not in recorded],
+        for_ms=round(end - min(open_[first].values()), 1),
+        others=len(open_) - 1,
     )
 
 

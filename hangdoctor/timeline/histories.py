@@ -50,7 +50,11 @@ def from_capture(capture: JobCapture) -> Trace:
             # Dumps that somebody collected do not say where they are from: each may be of a clock
             # of its own.
             clock = ops.clock or where or f"rank {rank.rank}"
-            ranks.append(RankTrace(rank.rank, ops, where, rank.pid, clock, names, rank.calls))
+            ranks.append(
+                RankTrace(
+                    rank.rank, ops, where, rank.pid, clock=clock, threads=names, calls=rank.calls
+                )
+            )
     if not ranks:
         raise NoRanksFound(
             "the bundle has no recorded operations, so there is no timeline",
@@ -93,10 +97,10 @@ def from_boxes(folder: Path | None, job: str = "") -> Trace:
                 contents.ops,
                 box.host,
                 box.pid,
-                contents.ops.clock,
-                names,
-                None,
-                str(calls.calls_path(box.path)),
+                clock=contents.ops.clock,
+                threads=names,
+                calls=None,
+                calls_path=str(calls.calls_path(box.path)),
             )
         )
     if not ranks:

@@ -140,11 +140,11 @@ class _Analysis:
             steps,
             [self._rank(i, steps, busy[i], spans[i]) for i in range(len(self.lanes))],
             sorted(self._group_shares(), key=lambda g: -g.waited_ms),
-            held,
-            round(_elapsed(spans), 4),
-            clock_lines(self.timeline.clocks),
-            self.notes,
-            find_hang(self.timeline),
+            held_up_ms=held,
+            elapsed_ms=round(_elapsed(spans), 4),
+            clocks=clock_lines(self.timeline.clocks),
+            notes=self.notes,
+            hang=find_hang(self.timeline),
         )
 
     # ----------------------------------------------------------------- instances
@@ -171,7 +171,7 @@ class _Analysis:
                 caused = max(caused, own)
         for i, wait in waits.items():
             self.waited[i][place] += wait
-        self._count_group(instance, members, sum(waits.values()), culprit, caused)
+        self._count_group(instance, members, sum(waits.values()), culprit, caused=caused)
 
     def _waits(
         self, instance: OperationInstance, members: list[Member]
@@ -203,7 +203,15 @@ class _Analysis:
     ) -> None:
         share = self.groups.setdefault(
             instance.group,
-            GroupShare(self.timeline.group_words(instance.group), 0, 0.0, 0.0, 0, -1, 0.0),
+            GroupShare(
+                self.timeline.group_words(instance.group),
+                0,
+                0.0,
+                0.0,
+                bytes=0,
+                last=-1,
+                held_up_ms=0.0,
+            ),
         )
         share.operations += 1
         share.waited_ms += waited
@@ -241,9 +249,9 @@ class _Analysis:
             round(min((b for b, _, _ in known), default=0) / 1e6, 4),
             round(statistics.median(d for _, d, _ in known), 4) if known else 0.0,
             self.lanes[worst].trace.rank if held > 0 else -1,
-            round(held, 4),
-            round(max((row[n] for row in self.waited), default=0.0), 4),
-            round(statistics.median(shares), 4) if shares else 0.0,
+            held_up_ms=round(held, 4),
+            waited_ms=round(max((row[n] for row in self.waited), default=0.0), 4),
+            communication=round(statistics.median(shares), 4) if shares else 0.0,
         )
 
     def _rank(
@@ -258,8 +266,8 @@ class _Analysis:
             trace.node,
             round(sum(self.held[i]), 4),
             last,
-            round(sum(self.waited[i]), 4),
-            share,
+            waited_ms=round(sum(self.waited[i]), 4),
+            communication=share,
         )
 
 

@@ -111,6 +111,7 @@ class Timeline(Struct):
         return known
 
     def correction(self, trace: RankTrace) -> Correction:
+        """What makes readings of the rank's clock those of the common axis."""
         return next(c for c in self.clocks if c.clock == trace.clock)
 
     def at(self, trace: RankTrace, reading_s: float) -> int:
@@ -119,4 +120,5 @@ class Timeline(Struct):
 
 
 def nanoseconds(seconds: float) -> int:
+    """Whole nanoseconds of so many seconds."""
     return round(seconds * 1e9)

@@ -94,6 +94,7 @@ def _flows(timeline: Timeline) -> dict[int, dict[int, tuple[int, bool]]]:
 
 
 def uuid_of(rank: int) -> int:
+    """The first of the track ids that belong to a rank."""
     return (rank + 1) * _ROOM
 
 
@@ -126,7 +127,7 @@ class _Writer:
         yield _framed(packet)
         for correction in timeline.clocks:
             yield self._instant(
-                _CLOCKS, 0, clock_words(correction), "clock", _clock_facts(correction)
+                _CLOCKS, 0, clock_words(correction), "clock", facts=_clock_facts(correction)
             )
 
     def rank(self, timeline: Timeline, lane: Lane, cause: Cause | None) -> Iterator[bytes]:
@@ -145,7 +146,7 @@ class _Writer:
         if cause is not None:
             facts: dict[str, int | str] = {"summary": cause.summary, "advice": cause.advice}
             yield self._instant(
-                track.uuid, timeline.end_ns, f"culprit: {cause.kind}", "diagnosis", facts
+                track.uuid, timeline.end_ns, f"culprit: {cause.kind}", "diagnosis", facts=facts
             )
 
     def track(self, rank: int, number: int, track: Track) -> Iterator[bytes]:

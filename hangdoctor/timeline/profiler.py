@@ -143,8 +143,11 @@ def _read(path: Path) -> _File:
 
 
 def _rank_in(name: str, ranks: int) -> int:
+    """The rank that a file's name says; 0 where there is only one, else -1."""
     match = re.search(r"rank[-_]?([0-9]{1,9})", name)
-    return int(match[1]) if match else 0 if ranks == 1 else -1
+    if match is not None:
+        return int(match[1])
+    return 0 if ranks == 1 else -1
 
 
 def _slices(read: _File, timeline: Timeline, trace: RankTrace) -> dict[str, list[Slice]]:
@@ -168,7 +171,7 @@ def _slices(read: _File, timeline: Timeline, trace: RankTrace) -> dict[str, list
                 begin,
                 begin + max(0, round(event.dur * 1000)),
                 category,
-                _facts(event.args),
+                facts=_facts(event.args),
             )
         )
     return found

@@ -106,7 +106,11 @@ def _mark_slices(timeline: Timeline, lane: Lane, kind: str) -> list[Slice]:
         elif mark.kind == kind and kind != "phase":
             found.append(
                 Slice(
-                    f"{kind.replace('_', '-')} {mark.number}", at, -1, kind, {"number": mark.number}
+                    f"{kind.replace('_', '-')} {mark.number}",
+                    at,
+                    -1,
+                    kind,
+                    facts={"number": mark.number},
                 )
             )
     return found
@@ -189,7 +193,17 @@ def _operation(timeline: Timeline, lane: Lane, j: int, flows: Flows) -> Slice:
     if lane.end[j] < 0:
         facts["open_ms"] = (timeline.end_ns - lane.begin[j]) // 1_000_000
         name, category = f"UNFINISHED {name} #{op.seq}", "operation,unfinished"
-    return Slice(name, lane.begin[j], lane.end[j], category, facts, site, flows.get(j), [], fixed)
+    return Slice(
+        name,
+        lane.begin[j],
+        lane.end[j],
+        category,
+        facts=facts,
+        site=site,
+        flow=flows.get(j),
+        inner=[],
+        kind=fixed,
+    )
 
 
 def _kind(

@@ -49,27 +49,54 @@ _quiet_flag = click.option("--quiet", "-q", is_flag=True, help="Print only error
     metavar="MB",
     help="Size of each rank's ring buffer in MB (default: 16).",
 )
-@click.option("--wait", "wait_s", default=5.0, show_default=True, type=click.FloatRange(0), metavar="S",
-              help="Seconds to wait until the ranks have started tracing.")  # fmt: skip
+@click.option(
+    "--wait",
+    "wait_s",
+    default=5.0,
+    show_default=True,
+    type=click.FloatRange(0),
+    metavar="S",
+    help="Seconds to wait until the ranks have started tracing.",
+)
 @where_flags
 @_quiet_flag
 @_rows_flag
 def start(
-    follow: tuple[str, ...], ignore: tuple[str, ...], from_iteration: int | None, ranks: str | None, size_mb: float | None,
+    follow: tuple[str, ...],
+    ignore: tuple[str, ...],
+    from_iteration: int | None,
+    ranks: str | None,
+    size_mb: float | None,
     **where: object,
-) -> None:  # fmt: skip
+) -> None:
     """Trace Python calls in a running job that was started with `hangdoctor run`.
 
     Every rank records its last calls in a ring buffer until `trace stop` or the end of the job.
     `trace tail` and `dump` read them, also while the rank hangs or is stopped and after it
     died. A second `start` replaces the settings of the first.
     """
-    _switch(Request(time.time_ns(), True, follow, ignore, from_iteration, ranks, size_mb), **where)  # type: ignore[arg-type]
+    request = Request(
+        serial=time.time_ns(),
+        on=True,
+        follow=follow,
+        ignore=ignore,
+        from_iteration=from_iteration,
+        ranks=ranks,
+        size_mb=size_mb,
+    )
+    _switch(request, **where)  # type: ignore[arg-type]
 
 
 @click.command("stop")
-@click.option("--wait", "wait_s", default=5.0, show_default=True, type=click.FloatRange(0), metavar="S",
-              help="Seconds to wait until the ranks have stopped tracing.")  # fmt: skip
+@click.option(
+    "--wait",
+    "wait_s",
+    default=5.0,
+    show_default=True,
+    type=click.FloatRange(0),
+    metavar="S",
+    help="Seconds to wait until the ranks have stopped tracing.",
+)
 @where_flags
 @_quiet_flag
 @_rows_flag
@@ -88,24 +115,28 @@ def _switch(request: Request, wait_s: float, quiet: bool, rows: bool, **named: A
                 "Start the job with: hangdoctor run -- CMD",
             )
     else:
-        ranks = [r for r in find(where.folder, where.job, say) if r.box.status == "live"]
-        if not ranks:
-            raise UsageError(
-                "no rank of this job is running",
-                "To read what they recorded: hangdoctor trace tail --rank R",
-            )
-        for folder in sorted({r.folder for r in ranks}):
-            requests.write(folder, request)
-        concerned = [
-            r
-            for r in ranks
-            if requests.concerns(request, r.box.rank) and (request.on or r.trace is not None)
-        ]
-        answers = [row_of(r, request.serial) for r in _wait(concerned, request.serial, wait_s)]
+        answers = _switch_here(request, where, wait_s, say)
     if rows:
         pipes.say(trace_nodes.answer(answers))
     for line in outcome_lines(request, answers):
         say(line)
+
+
+def _switch_here(
+    request: Request, where: Where, wait_s: float, say: Callable[[str], None]
+) -> list[TracedRank]:
+    """Ask the running ranks of this host, and what each has done after at most `wait_s` seconds."""
+    ranks = [r for r in find(where.folder, where.job, say) if r.box.status == "live"]
+    if not ranks:
+        raise UsageError(
+            "no rank of this job is running",
+            "To read what they recorded: hangdoctor trace tail --rank R",
+        )
+    for folder in sorted({r.folder for r in ranks}):
+        requests.write(folder, request)
+    meant = [r for r in ranks if requests.concerns(request, r.box.rank)]
+    concerned = [r for r in meant if request.on or r.trace is not None]
+    return [row_of(r, request.serial) for r in _wait(concerned, request.serial, wait_s)]
 
 
 def _as_arguments(request: Request, wait_s: float) -> list[str]:

@@ -30,13 +30,27 @@ def choice_flags(prefix: str = "") -> Callable[[_Command], _Command]:
 
     def add(command: _Command) -> _Command:
         flags = [
-            click.option("--follow", multiple=True, callback=_names, metavar="NAMES",
-                         help=f"{prefix}Packages and modules to trace, by import name, comma-separated (default: all but the standard library; * is all)."),
-            click.option("--ignore", multiple=True, callback=_names, metavar="NAMES",
-                         help=f"{prefix}Packages and modules not to trace; if both match, the longer name wins."),
-            click.option("--from-iteration", type=click.IntRange(0), metavar="N",
-                         help=f"{prefix}Start tracing at iteration N, as reported by hangdoctor.probe.iteration, else counted in optimizer steps (default: now)."),
-        ]  # fmt: skip
+            click.option(
+                "--follow",
+                multiple=True,
+                callback=_names,
+                metavar="NAMES",
+                help=f"{prefix}Packages and modules to trace, by import name, comma-separated (default: all but the standard library; * is all).",
+            ),
+            click.option(
+                "--ignore",
+                multiple=True,
+                callback=_names,
+                metavar="NAMES",
+                help=f"{prefix}Packages and modules not to trace; if both match, the longer name wins.",
+            ),
+            click.option(
+                "--from-iteration",
+                type=click.IntRange(0),
+                metavar="N",
+                help=f"{prefix}Start tracing at iteration N, as reported by hangdoctor.probe.iteration, else counted in optimizer steps (default: now).",
+            ),
+        ]
         for flag in reversed(flags):
             command = flag(command)
         return command

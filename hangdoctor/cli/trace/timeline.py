@@ -35,10 +35,21 @@ _JOB = click.option(
     metavar="FILE|-",
     help="File to write.",
 )
-@click.option("--torch-profiler", "profiler", metavar="DIR", type=click.Path(path_type=Path),
-              help="Add GPU kernels from torch.profiler traces in DIR (.json or .json.gz, one per rank).")  # fmt: skip
-@click.option("--calls", default=100_000, show_default=True, type=click.IntRange(0), metavar="N",
-              help="Number of last call events to include of each rank that traces calls.")  # fmt: skip
+@click.option(
+    "--torch-profiler",
+    "profiler",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Add GPU kernels from torch.profiler traces in DIR (.json or .json.gz, one per rank).",
+)
+@click.option(
+    "--calls",
+    default=100_000,
+    show_default=True,
+    type=click.IntRange(0),
+    metavar="N",
+    help="Number of last call events to include of each rank that traces calls.",
+)
 @_JOB
 @click.option("--quiet", "-q", is_flag=True, help="Print only errors.")
 def export(

@@ -86,7 +86,7 @@ def find_ends(scene: Scene, graph: WaitGraph) -> Ends:
         if not new:
             break
         for rank in new:
-            waits = likely_waits(scene, layout, rank, missed.get(rank, []), present)
+            waits = likely_waits(scene, layout, rank, missed.get(rank, []), present=present)
             guesses[rank] = waits or set()
             if waits is not None and not waits:
                 idle.add(rank)
@@ -108,7 +108,7 @@ def sort_ends(
         inside = [ranks[m] for m in members if m < first]
         instances = [graph.instances[m - first] for m in members if m >= first]
         if len(members) > 1:
-            _sort_ring(scene, inside, instances, missed, ends)
+            _sort_ring(scene, inside, instances, missed, ends=ends)
         elif instances:
             ends.full += instances
         else:

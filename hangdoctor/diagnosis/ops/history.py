@@ -94,12 +94,12 @@ def compare(mine: History, theirs: History, sites: bool = False) -> Divergence |
     other.
     """
     if not mine.overwritten and not theirs.overwritten:
-        return _walk(mine, 0, theirs, 0, sites)
+        return _walk(mine, 0, theirs, 0, sites=sites)
     # A group that both are in counts the same thing; corresponding groups merely should count
     # alike.
     for shared in (True, False):
         start = _anchor(mine, theirs, shared)
-        found = _walk(mine, start[0], theirs, start[1], sites) if start is not None else None
+        found = _walk(mine, start[0], theirs, start[1], sites=sites) if start is not None else None
         if found is not None:
             return found
     return None
@@ -109,7 +109,7 @@ def _walk(mine: History, i: int, theirs: History, j: int, sites: bool) -> Diverg
     while i < len(mine.tokens) and j < len(theirs.tokens):
         a, b = mine.operations[i], theirs.operations[j]
         if not _same(mine, i, theirs, j, sites):
-            how = _how(mine, i, theirs, j, sites)
+            how = _how(mine, i, theirs, j, sites=sites)
             return Divergence(mine.rank, theirs.rank, how, a, theirs=b, position=i)
         numbered = a.op not in P2P_NAMES and mine.tokens[i] is not _ELSEWHERE
         if numbered and a.seq != b.seq:

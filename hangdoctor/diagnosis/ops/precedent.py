@@ -50,8 +50,8 @@ def one_ahead(scene: Scene, rank: int, instance: Instance) -> Divergence | None:
     layout = working_layout(scene)
     like = [r for r, _ in references(scene, layout, rank, {rank})]
     for other in like + kin(scene, layout, rank, {rank}):
-        here = _corresponding(scene, rank, other, mine, 0)
-        following = _corresponding(scene, rank, other, mine, 1)
+        here = _corresponding(scene, rank, other, mine, later=0)
+        following = _corresponding(scene, rank, other, mine, later=1)
         if here is None or following is None:
             continue
         differs_here = differing(own, _relative(scene, here))
@@ -166,7 +166,7 @@ def _of_own_past(scene: Scene, rank: int, here: Operation, members: set[int]) ->
 
 def _expected(scene: Scene, rank: int, other: int, here: Operation) -> Signature | None:
     """The signature that `other` used for the operation that corresponds to `here`."""
-    found = _corresponding(scene, rank, other, here, 0)
+    found = _corresponding(scene, rank, other, here, later=0)
     return _relative(scene, found) if found is not None else None
 
 

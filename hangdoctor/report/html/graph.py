@@ -163,7 +163,11 @@ def _boxes(diagnosis: Diagnosis, key_of: dict[int, _Key], waits: list[Wait]) -> 
         label = f"{'rank' if len(ranks) == 1 else 'ranks'} {format_ranks(ranks)}"
         level = key[0] if isinstance(key[0], int) else 0
         boxes[key] = WaitBox(
-            ranks, level, max(cause, -1), [cut(s, 24) for s in shown], "\n".join([label, *lines])
+            ranks,
+            level,
+            max(cause, -1),
+            [cut(s, 24) for s in shown],
+            whole="\n".join([label, *lines]),
         )
         boxes[key].height = 14 + _LINE * (1 + len(shown))
     return boxes
@@ -171,21 +175,28 @@ def _boxes(diagnosis: Diagnosis, key_of: dict[int, _Key], waits: list[Wait]) -> 
 
 def _reason(op: str, group: str, seqs: set[object]) -> list[str]:
     """What they wait in, and on a line of its own in which kind of group."""
-    numbers = sorted(s for s in seqs if isinstance(s, int))
-    number = (
-        f" #{numbers[0]}"
-        if len(seqs) == 1 and numbers
-        else f" ({len(seqs)} of them)"
-        if len(seqs) > 1
-        else ""
-    )
-    named = _AXES.get(group) or (
-        "" if group.isdigit() or _UID.fullmatch(group) else f"group {group}" if group else ""
-    )
-    return [
-        cut(op or "an operation", 23 - len(number)) + number,
-        *([named] if named and op not in ("send", "recv") else []),
-    ]
+    number = _number(seqs)
+    lines = [cut(op or "an operation", 23 - len(number)) + number]
+    named = _group_words(group)
+    if named and op not in ("send", "recv"):
+        lines.append(named)
+    return lines
+
+
+def _number(seqs: set[object]) -> str:
+    """`` #12`` of one operation, how many there are of several."""
+    if len(seqs) > 1:
+        return f" ({len(seqs)} of them)"
+    numbers = [seq for seq in seqs if isinstance(seq, int)]
+    return f" #{numbers[0]}" if numbers else ""
+
+
+def _group_words(group: str) -> str:
+    """The axis or the name of a group; "" where it has a number or a hash only."""
+    if group in _AXES:
+        return _AXES[group]
+    nameless = not group or group.isdigit() or _UID.fullmatch(group)
+    return "" if nameless else f"group {group}"
 
 
 def _links(waits: list[Wait], key_of: dict[int, _Key]) -> dict[tuple[_Key, _Key], int]:

@@ -35,9 +35,11 @@ class GroupNames:
             self._members.setdefault(uid, sorted(some))
 
     def members(self, uid: str) -> Sequence[int]:
+        """Members of a group, in order; none where no rank knows it."""
         return self._members.get(uid, ())
 
     def all_members(self) -> Iterable[Sequence[int]]:
+        """The members of each group."""
         return self._members.values()
 
     def axis(self, uid: str) -> str:

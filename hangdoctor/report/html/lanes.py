@@ -191,8 +191,13 @@ def _cell(
     op = found.get(number)
     if op is None:
         return Cell("lost" if found and number < max(found) else "not")
-    mark: Mark = "failed" if op.failed else "left" if op.state == "done" else "in"
-    return Cell(mark, _difference(op, usual) if usual is not None else "")
+    return Cell(_mark(op), _difference(op, usual) if usual is not None else "")
+
+
+def _mark(op: Operation) -> Mark:
+    if op.failed:
+        return "failed"
+    return "left" if op.state == "done" else "in"
 
 
 def _difference(op: Operation, usual: tuple[str, str, str, str, int]) -> str:

@@ -134,7 +134,7 @@ def _data(
 ) -> Markup:
     """What the script needs, as JSON."""
     frames = ranks.Frames()
-    data = ranks.details(all_ranks, capture, layout, names, frames)
+    data = ranks.details(all_ranks, capture, layout, names, frames=frames)
     data["tree"], data["cut"] = stacktree.rows(diagnosis.stacks, frames)
     data["own"] = [
         [format_ranks(g.ranks), [frames.frame(f.name, f.file, f.line) for f in g.frames], g.thread]
@@ -153,36 +153,25 @@ def _facts(
     diagnosis: Diagnosis, capture: JobCapture, layout: Layout | None, inferred: bool
 ) -> list[tuple[str, str]]:
     job = diagnosis.job
-    nodes = (
-        f"{len(job.nodes)}: {cut_list(format_hosts(job.nodes), 120)}" if job.nodes else "unknown"
-    )
+    named = cut_list(format_hosts(job.nodes), 120)
+    nodes = f"{len(job.nodes)}: {named}" if job.nodes else "unknown"
     facts = [("Job", job.id), ("Ranks", f"{job.world_size:,}"), ("Nodes", nodes)]
     if layout is not None:
         how = " (read from its groups)" if inferred else ""
         facts.append(("Layout", f"dp {layout.dp} \u00d7 pp {layout.pp} \u00d7 tp {layout.tp}{how}"))
     if capture.taken:
-        looks = f", two samples {capture.settle_s:g} s apart" if capture.settle_s else ""
-        facts.append(
-            ("Captured", time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(capture.taken)) + looks)
-        )
+        when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(capture.taken))
+        samples = f", two samples {capture.settle_s:g} s apart" if capture.settle_s else ""
+        facts.append(("Captured", when + samples))
     if capture.origin == "files":
-        facts.append(
-            (
-                "From",
-                "saved files" + (", ranks numbered by node and pid" if capture.numbered else ""),
-            )
-        )
-    absent = sorted(
-        {r for m in diagnosis.missing if m.what in ("node", "ranks", "dumps") for r in m.ranks}
-    )
-    return (
-        [
-            *facts,
-            ("Missing", f"{plural(len(absent), 'rank')}: {cut_list(format_ranks(absent), 80)}"),
-        ]
-        if absent
-        else facts
-    )
+        numbered = ", ranks numbered by node and pid" if capture.numbered else ""
+        facts.append(("From", "saved files" + numbered))
+    missing = [m for m in diagnosis.missing if m.what in ("node", "ranks", "dumps")]
+    absent = sorted({rank for m in missing for rank in m.ranks})
+    if absent:
+        shown = cut_list(format_ranks(absent), 80)
+        facts.append(("Missing", f"{plural(len(absent), 'rank')}: {shown}"))
+    return facts
 
 
 def _where(cause: Cause) -> list[tuple[str, str]]:
@@ -212,7 +201,11 @@ def _counts(all_ranks: list[ranks.Rank]) -> list[tuple[str, str, int]]:
 
 
 def _size(n: int) -> str:
-    return "large" if n <= 16 else "medium" if n <= 64 else "small" if n <= 256 else "tiny"
+    """The class of a grid of so many ranks."""
+    for most, name in ((16, "large"), (64, "medium"), (256, "small")):
+        if n <= most:
+            return name
+    return "tiny"
 
 
 def _command(folder: Path) -> str:

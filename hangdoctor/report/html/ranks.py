@@ -55,7 +55,7 @@ def all_ranks(diagnosis: Diagnosis) -> list[Rank]:
                 state,
                 blamed.get(rank, -1),
                 (line.node if line else "") or homes.get(rank, ""),
-                line,
+                line=line,
             )
         )
     return found
@@ -84,6 +84,7 @@ class Table:
         self.rows: list[Any] = []
 
     def add(self, value: Hashable, row: Any = None) -> int:
+        """The number of a value; a new one gets a row: `row`, else the value itself."""
         found = self._ids.get(value)
         if found is None:
             found = self._ids[value] = len(self.rows)
@@ -98,10 +99,10 @@ class Frames:
         self.files, self.frames, self.stacks = Table(), Table(), Table()
 
     def frame(self, name: str, file: str, line: int, code: str = "") -> int:
+        """The number of a frame; the line of code is that of the first that had one."""
         at = self.files.add(file, [file, short_file(file)])
-        return self.frames.add(
-            (name, at, line), [name, at, line, code] if code else [name, at, line]
-        )
+        row = [name, at, line, code] if code else [name, at, line]
+        return self.frames.add((name, at, line), row)
 
     def stack(self, thread: ThreadSample) -> int:
         """Outermost frame first."""
