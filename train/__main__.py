@@ -17,6 +17,7 @@ from .options import ConfigError
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Train as the command line says; returns the exit code."""
     words = sys.argv[1:] if argv is None else argv
     # The deepspeed launcher passes this to every rank.
     words = [w for w in words if not w.startswith("--local_rank")]

@@ -221,10 +221,12 @@ class Config:
         return {**named, "": self.run}
 
     def as_dict(self) -> dict[str, Any]:
+        """All sections as plain data."""
         return dataclasses.asdict(self)
 
     @property
     def ffn_hidden_size(self) -> int:
+        """Width of the MLP: as configured, else four times the hidden size."""
         return self.model.ffn_hidden_size or 4 * self.model.hidden_size
 
     @property
@@ -245,6 +247,7 @@ The same under srun, mpiexec and deepspeed. A value on the command line wins ove
 
 
 def help_text() -> str:
+    """What `--help` prints: usage, and all options by section with default and range."""
     return "\n".join([USAGE, *help_lines(Config().sections())])
 
 

@@ -47,6 +47,7 @@ class Timers:
         self._spent: dict[str, float] = {}
 
     def run(self, name: str, action: Callable[[], Any]) -> Any:
+        """Run `action` and add its seconds to `name`, where timers are on; returns its result."""
         if not self.enabled:
             return action()
         start = self._now()
@@ -61,6 +62,7 @@ class Timers:
         return time.perf_counter()
 
     def take(self) -> dict[str, float]:
+        """Seconds by name since the last call."""
         spent, self._spent = self._spent, {}
         return spent
 
@@ -253,11 +255,13 @@ def clip_gradients(engine: Any, limit: float) -> None:
 
 
 def loss_scale(engine: Any) -> float:
+    """The scale of the loss in fp16, 1.0 in other precisions."""
     if not engine.fp16_enabled():
         return 1.0
     return float(engine.optimizer.loss_scale)
 
 
 def set_learning_rate(engine: Any, value: float) -> None:
+    """Set it in all parameter groups."""
     for group in engine.optimizer.param_groups:
         group["lr"] = value

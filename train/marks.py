@@ -20,6 +20,7 @@ def phase(name: str) -> AbstractContextManager[Any]:
 
 
 def iteration(number: int) -> None:
+    """Tell the probe which iteration begins; nothing without a probe."""
     if _probe is not None:
         _probe.iteration(number)
 

@@ -73,6 +73,9 @@ def convert(value: Any, default: Any, flag: str) -> Any:
 
 
 def check_range(field: dataclasses.Field, value: Any, flag: str) -> None:
+    """Raises ConfigError: the value is none of the choices, or outside of the range; it names the
+    flag.
+    """
     meta = field.metadata
     if meta["choices"] and value not in meta["choices"]:
         raise ConfigError(
@@ -85,6 +88,7 @@ def check_range(field: dataclasses.Field, value: Any, flag: str) -> None:
 
 
 def valid_range(field: dataclasses.Field) -> str:
+    """The choices or the range of an option, as `--help` writes them."""
     meta = field.metadata
     if meta["choices"]:
         return " | ".join(map(str, meta["choices"]))
@@ -104,6 +108,7 @@ def flags(sections: Mapping[str, Any]) -> Iterator[tuple[str, str, dataclasses.F
 
 
 def unknown(name: str, known: Sequence[str], where: str) -> ConfigError:
+    """The error for an option that does not exist, with the nearest one that does."""
     near = difflib.get_close_matches(name, known, 1, 0.6)
     hint = (
         f"; did you mean '{near[0]}'?"

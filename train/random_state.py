@@ -55,6 +55,7 @@ class RandomState:
             self._set(outside)
 
     def state(self) -> dict[str, torch.Tensor]:
+        """All generators' states, for a checkpoint."""
         return {
             "default": self._get().clone(),
             "tensor_parallel": self._tensor.clone(),
@@ -62,6 +63,7 @@ class RandomState:
         }
 
     def restore(self, state: dict[str, torch.Tensor]) -> None:
+        """Set all generators as `state` had them."""
         torch.set_rng_state(state["cpu"])
         self._set(state["default"])
         self._tensor = state["tensor_parallel"].clone()

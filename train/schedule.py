@@ -43,6 +43,7 @@ class BatchSize:
     ramp_samples: int = 0
 
     def at(self, samples: int) -> int:
+        """Batch size after so many samples; Megatron's `--rampup-batch-size`."""
         if not self.increment or samples >= self.ramp_samples:
             return self.final
         steps = (self.final - self.start) // self.increment
@@ -91,6 +92,9 @@ def batch_size(train: TrainConfig) -> BatchSize:
 
 
 def learning_rate(optimizer: OptimizerConfig, total_samples: int) -> LearningRate:
+    """The schedule of a configuration; it decays over the whole training where nothing else is
+    said.
+    """
     return LearningRate(
         optimizer.lr,
         optimizer.min_lr,

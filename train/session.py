@@ -105,6 +105,7 @@ def leave(topology: Topology) -> None:
 
 
 def build_context(config: Config, topology: Topology, tokens: int) -> ModelContext:
+    """What all layers of this rank share: groups, kernels, vocabulary and random state."""
     at, p = topology.layout.coordinates(topology.rank), config.parallel
     rows = padded_vocab(tokens, config.model.vocab_multiple, p.tp)
     random = RandomState(config.train.seed, at["pp"], at["dp"], at["tp"], device=topology.device)
@@ -165,6 +166,7 @@ def _batches(
 def build_callbacks(
     config: Config, topology: Topology, context: ModelContext, store: Store
 ) -> list[Callback]:
+    """The callbacks of this rank, in the order in which they run."""
     callbacks: list[Callback] = [Log(topology.rank, context.vocab[1])]
     if config.log.metrics and topology.rank == 0:
         callbacks.append(Metrics(config.log.metrics))

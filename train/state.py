@@ -19,6 +19,7 @@ class TrainState:
     nan_iterations: int = 0
 
     def as_dict(self) -> dict[str, int]:
+        """The counters as plain data."""
         return dataclasses.asdict(self)
 
 

@@ -10,7 +10,7 @@ import re
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -192,14 +192,13 @@ def join(
     empty_nodes = [n for n in order if n in gathered.empty]
     # A node that answered without a rank has lost its own, or never had one: the first where the
     # numbers fit it.
-    behind = ranks_behind(order, reported, silent_nodes + empty_nodes, world) or ranks_behind(
-        order, reported, silent_nodes, world
-    )
+    behind = ranks_behind(order, reported, silent_nodes + empty_nodes, world)
+    if not behind:
+        behind = ranks_behind(order, reported, silent_nodes, world)
     nodes = list(captures.values()) + _emptied(gathered, behind, world, notes)
-    silent = [SilentNode(n, whys[n], behind.get(n, [])) for n in order if n in gathered.silent]
-    keys = Counter(c.job for c in captures.values())
+    silent = [SilentNode(n, whys[n], behind.get(n, [])) for n in silent_nodes]
     return JobCapture(
-        job=job or (keys.most_common(1)[0][0] if keys else "unknown"),
+        job=job or _most_common_job(captures.values()),
         nodes=nodes,
         silent=_merge_unplaced(silent, behind, reported, world),
         world_size=world,
@@ -207,6 +206,11 @@ def join(
         settle_s=options.settle_s,
         notes=notes,
     )
+
+
+def _most_common_job(captures: Iterable[NodeCapture]) -> str:
+    keys = Counter(capture.job for capture in captures).most_common(1)
+    return keys[0][0] if keys else "unknown"
 
 
 def _refuse_nothing(gathered: Gathered, order: Sequence[str]) -> None:
@@ -269,8 +273,7 @@ def ranks_behind(
     cyclic one (rank % nodes), where the nodes that did report fit it.
     https://slurm.schedmd.com/srun.html, --distribution
     """
-    seen = {r for ranks in reported.values() for r in ranks}
-    lost = [r for r in range(world) if r not in seen]
+    lost = _unreported(reported, world)
     if not lost or not unasked:
         return {}
     if len(unasked) == 1:
@@ -279,13 +282,19 @@ def ranks_behind(
     if not holders or world % len(holders):
         return {}
     each = world // len(holders)
-    for plan in (
-        {n: list(range(i * each, (i + 1) * each)) for i, n in enumerate(holders)},
-        {n: list(range(i, world, len(holders))) for i, n in enumerate(holders)},
-    ):
-        if all(set(ranks) <= set(plan[n]) for n, ranks in reported.items() if n in plan):
-            return {n: [r for r in plan[n] if r in lost] for n in unasked}
+    block = {n: range(i * each, (i + 1) * each) for i, n in enumerate(holders)}
+    cyclic = {n: range(i, world, len(holders)) for i, n in enumerate(holders)}
+    for plan in (block, cyclic):
+        planned = {n: ranks for n, ranks in reported.items() if n in plan}
+        if all(set(ranks) <= set(plan[n]) for n, ranks in planned.items()):
+            return {n: [r for r in lost if r in plan[n]] for n in unasked}
     return {}
+
+
+def _unreported(reported: Mapping[str, list[int]], world: int) -> list[int]:
+    """Ranks that no node has."""
+    seen = {rank for ranks in reported.values() for rank in ranks}
+    return [rank for rank in range(world) if rank not in seen]
 
 
 def _emptied(
@@ -323,8 +332,7 @@ def _merge_unplaced(
     """Where it cannot be told which silent node has which ranks, they are behind all of these nodes
     together.
     """
-    seen = {r for ranks in reported.values() for r in ranks}
-    lost = [r for r in range(world) if r not in seen]
+    lost = _unreported(reported, world)
     if not lost or behind or len(silent) < 2:
         return silent
     why = "; ".join(f"{s.node}: {s.why}" for s in silent[:4]) + (
@@ -336,15 +344,13 @@ def _merge_unplaced(
 def summary(gathered: Gathered, total: int) -> str:
     """One line of progress."""
     ranks = [r.rank for c in gathered.captures.values() for r in c.ranks]
+    found = ""
+    if ranks:
+        found = f", ranks {format_ranks(ranks)}"
+    elif gathered.captures:
+        found = ", none has a rank"
     silent = f"; no answer from {format_hosts(gathered.silent)}" if gathered.silent else ""
-    told = (
-        f", ranks {format_ranks(ranks)}"
-        if ranks
-        else ", none has a rank"
-        if gathered.captures
-        else ""
-    )
-    return f"{len(gathered.captures)} of {total} nodes reported{told}{silent}"
+    return f"{len(gathered.captures)} of {total} nodes reported{found}{silent}"
 
 
 def refused(

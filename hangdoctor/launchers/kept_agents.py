@@ -64,6 +64,7 @@ class Beside:
         self.thread = threading.Thread(target=self._run, name="agents", daemon=True)
 
     def start(self) -> None:
+        """Start the agents, and keep them running until `stop`."""
         self.thread.start()
 
     def stop(self) -> None:

@@ -12,6 +12,11 @@ class LocalLauncher:
     """Captures the ranks of this host, in this process."""
 
     def capture(self, options: CaptureOptions, progress: Progress) -> JobCapture:
+        """Capture this host.
+
+        Raises:
+            NoRanksFound: nothing here looks like a rank of that job.
+        """
         clock = SystemClock()
         begin, taken = clock.monotonic(), clock.wall()
         progress("capturing the ranks of this host")

@@ -37,6 +37,11 @@ class PbsLauncher:
         self.clock = SystemClock()
 
     def capture(self, options: CaptureOptions, progress: Progress) -> JobCapture:
+        """Capture the nodes of this PBS job by its own mpiexec; see `base.Launcher`.
+
+        Raises:
+            UsageError, BadInput, LauncherError: as `commands`.
+        """
         begin, taken = self.clock.monotonic(), self.clock.wall()
         hosts, make = self.nodes(), self._flavour()
         progress(f"asking {len(hosts)} nodes by mpiexec: {format_hosts(hosts)}")

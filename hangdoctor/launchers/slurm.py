@@ -33,6 +33,7 @@ from .lost_nodes import Watch
 from .remote import Command, Outcome, query, run_all
 
 _JOB = re.compile(r"^(\d+(?:_\d+)?)(?:\.(\d+))?$")
+_SQUEUE = ("squeue", "-h")
 _QUERY_S = (
     10.0  # for one question to Slurm's controller; milliseconds, unless the machine is overloaded
 )
@@ -114,6 +115,12 @@ class SlurmLauncher:
         self.clock = SystemClock()
 
     def capture(self, options: CaptureOptions, progress: Progress) -> JobCapture:
+        """Capture the nodes of the training's step by overlapping steps; see `base.Launcher`.
+
+        Raises:
+            LauncherError: the job is not there, not running, or another user's; or Slurm does not
+                answer.
+        """
         begin, taken = self.clock.monotonic(), self.clock.wall()
         deadline = begin + options.timeout_s
         self.job, job_nodes = self._running_job()
@@ -189,17 +196,15 @@ class SlurmLauncher:
         """
         self.job, job_nodes = self._running_job()
         _, step, _ = self._choose(job_nodes)
-        command, overlap = (
-            gather.own_command([*arguments, "--job", f"slurm-{self.job}.{step}"], self.python),
-            self._overlap(),
-        )
+        words = [*arguments, "--job", f"slurm-{self.job}.{step}"]
+        command, overlap = gather.own_command(words, self.python), self._overlap()
         return [
             step_command(self.job, node, command, overlap, gres=gres) for gres in ("gpu:0", "none")
         ]
 
     # ----------------------------------------------------------------- what Slurm knows
 
-    def _slurm(self, *argv: str) -> Outcome:
+    def _slurm(self, argv: Sequence[str]) -> Outcome:
         """One question to Slurm.
 
         Raises:
@@ -230,7 +235,7 @@ class SlurmLauncher:
             JobNotFound, JobNotRunning, NotPermitted: it cannot be captured, and why.
         """
         job = self.job
-        answer = self._slurm("squeue", "-h", "-t", "all", "-j", job, "-o", "%A|%T|%U|%u|%i|%r|%N")
+        answer = self._slurm([*_SQUEUE, "-t", "all", "-j", job, "-o", "%A|%T|%U|%u|%i|%r|%N"])
         rows = [line.split("|", 6) for line in answer.output.splitlines() if line.count("|") >= 6]
         if not rows:
             said = gather.last_words(answer.errors)
@@ -262,7 +267,7 @@ class SlurmLauncher:
         return number, parse_hosts(hosts)
 
     def _steps(self) -> list[Step]:
-        answer = self._slurm("squeue", "-h", "-s", "-j", self.job, "-o", "%i|%A|%N|%j")
+        answer = self._slurm([*_SQUEUE, "-s", "-j", self.job, "-o", "%i|%A|%N|%j"])
         steps: list[Step] = []
         for line in answer.output.splitlines():
             if line.count("|") >= 3:
@@ -325,7 +330,7 @@ class SlurmLauncher:
         """True where this srun has --overlap (20.11); before, steps shared their resources without
         it.
         """
-        match = re.search(r"(\d+)\.(\d+)", self._slurm("srun", "--version").output)
+        match = re.search(r"(\d+)\.(\d+)", self._slurm(["srun", "--version"]).output)
         return match is None or (int(match[1]), int(match[2])) >= (20, 11)
 
     def _refuse(self, silent: Sequence[Outcome], asked: int) -> None:
@@ -359,7 +364,7 @@ class SlurmLauncher:
 
     def _has_ended(self) -> bool:
         """True where Slurm says so now; a srun to a dead node can wait on past the end of its job."""
-        answer = query(("squeue", "-h", "-t", "all", "-j", self.job, "-o", "%T"), 2.0, self.env)
+        answer = query([*_SQUEUE, "-t", "all", "-j", self.job, "-o", "%T"], 2.0, self.env)
         return (
             answer.code is not None
             and "RUNNING" not in answer.output.split()

@@ -77,6 +77,11 @@ class SshLauncher:
         self.clock = SystemClock()
 
     def capture(self, options: CaptureOptions, progress: Progress) -> JobCapture:
+        """Capture the hosts of the file by ssh or pdsh; see `base.Launcher`.
+
+        Raises:
+            BadInput, LauncherError: the file cannot be read, or the remote shell is not here.
+        """
         begin, taken = self.clock.monotonic(), self.clock.wall()
         hosts = read_hostfile(self.hostfile)
         if shutil.which(self.shell) is None:

@@ -22,6 +22,7 @@ _STEP = re.compile(r"^global_step(\d+)$")
 
 
 def tag(iteration: int) -> str:
+    """Name of an iteration's folder, as DeepSpeed calls it."""
     return f"global_step{iteration}"
 
 
@@ -37,6 +38,9 @@ def write_durably(path: Path, text: str) -> None:
 
 
 def sync_folder(folder: Path) -> None:
+    """Have the folder's own entries on disk: a renamed file is only then sure to be there after a
+    crash.
+    """
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -50,6 +54,7 @@ def leave_marker(folder: Path, rank: int, files: dict[str, int]) -> None:
 
 
 def markers(folder: Path) -> list[Path]:
+    """The files by which ranks say that they have written all of theirs."""
     return sorted(folder.glob("rank_*.done"))
 
 

@@ -41,6 +41,7 @@ class Store:
 
     @property
     def folder(self) -> Path:
+        """Where the checkpoints lie."""
         return Path(self.config.checkpoint.dir)
 
     def save(self, state: TrainState, rate: LearningRate) -> None:
@@ -80,9 +81,13 @@ class Store:
         dist.barrier()
 
     def wait(self) -> None:
+        """Wait until what is written in the background is on disk."""
         self.writer.wait()
 
     def describe(self, state: TrainState, rate: LearningRate) -> dict[str, Any]:
+        """What is saved beside the tensors, as plain data: progress, layout, schedule, vocabulary,
+        configuration.
+        """
         layout = self.topology.layout
         return {
             "format": 1,

@@ -136,6 +136,7 @@ def _load_whole(load: Any, folder: str, _rank: int, _size: int, **options: Any) 
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Convert a checkpoint as the command line says; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m hangdoctor.train.checkpoint.universal",
         description=(__doc__ or "").splitlines()[0],

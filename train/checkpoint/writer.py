@@ -55,9 +55,11 @@ class Writer:
             threading.Thread(target=self._work, name="checkpoint-writer", daemon=True).start()
 
     def begin(self, iteration: int) -> None:
+        """A new checkpoint begins: sizes are collected for it."""
         self._sizes, self._iteration = {}, iteration
 
     def save(self, state_dict: Any, path: str) -> None:
+        """Write one file of DeepSpeed's, in the background where that was asked for."""
         sizes, iteration = self._sizes, self._iteration
         if self.background:
             state_dict = _copied(state_dict)
@@ -117,28 +119,37 @@ class Writer:
             raise error
 
     # What DeepSpeed asks of a checkpoint engine beside save and load.
-    def create(self, info: Any) -> None: ...
+    def create(self, info: Any) -> None:
+        """Part of DeepSpeed's interface (`CheckpointEngine`); `begin` does it."""
 
     def commit(self, info: Any) -> bool:
+        """Part of DeepSpeed's interface; completeness is marked by `files.markers`."""
         return True
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        """Make a folder, with those above it."""
         Path(path).mkdir(parents=True, exist_ok=exist_ok)
 
     def is_data_parallel_writer(self, dp_rank: int) -> bool:
+        """Part of DeepSpeed's interface: the first replica writes the model."""
         return dp_rank == 0
 
     def is_decoupled(self) -> bool:
+        """Part of DeepSpeed's interface: it need not commit for us."""
         return False
 
     def preserves_storage_sharing(self) -> bool:
+        """Part of DeepSpeed's interface: `torch.save` keeps tied weights tied."""
         return True
 
-    def cleanup(self) -> None: ...
+    def cleanup(self) -> None:
+        """Part of DeepSpeed's interface; there is nothing to clean up."""
 
-    def set_commit_info(self, info: Any) -> None: ...
+    def set_commit_info(self, info: Any) -> None:
+        """Part of DeepSpeed's interface; nothing is committed by it."""
 
     def get_commit_info(self) -> None:
+        """Part of DeepSpeed's interface; nothing is committed by it."""
         return None
 
     @staticmethod

@@ -108,6 +108,7 @@ class IndexedWriter:
         self._documents.append(len(self._lengths))
 
     def close(self) -> None:
+        """Write the index beside the tokens, in Megatron's format, and close both."""
         self._binary.close()
         lengths = np.asarray(self._lengths, dtype="<i4")
         offsets = np.zeros(len(lengths), dtype="<i8")
@@ -126,6 +127,7 @@ class IndexedWriter:
 def write_documents(
     prefix: str, documents: Iterable[np.ndarray | list[int]], vocab_size: int
 ) -> None:
+    """Write token lists as one data set in the smallest dtype that holds the vocabulary."""
     writer = IndexedWriter(prefix, smallest_dtype(vocab_size))
     for tokens in documents:
         writer.add(tokens)

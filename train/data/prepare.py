@@ -149,6 +149,7 @@ def prepared_standard_library(cache: str, tokenizer: str) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Make a data set as the command line says; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m hangdoctor.train.data.prepare", description=(__doc__ or "").splitlines()[0]
     )

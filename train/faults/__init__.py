@@ -29,6 +29,7 @@ def arm(faults: list[Fault], rank: int) -> None:
 
 
 def at_iteration(number: int) -> None:
+    """Tell the faults which iteration begins: they count calls from there."""
     global _iteration
     _iteration = number
     _calls_before.clear()

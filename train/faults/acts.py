@@ -31,6 +31,7 @@ def announce(fault: Fault) -> None:
 
 
 def strike(fault: Fault, context: dict[str, Any]) -> bool:
+    """Do what the fault does; True where the caller must leave its own call out."""
     if fault.kind != "slow" or not _slow_told:
         announce(fault)
     if fault.kind in COLLECTIVE_ACTS:

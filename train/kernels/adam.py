@@ -84,6 +84,7 @@ class AdamW(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:
+        """Update all parameters from their gradients."""
         for group in self.param_groups:
             for p in group["params"]:
                 if p.grad is None:
@@ -99,10 +100,12 @@ class AdamW(torch.optim.Optimizer):
 
 
 def reference(groups: Any, **options: Any) -> torch.optim.Optimizer:
+    """The optimizer in plain torch operations, one parameter at a time."""
     return AdamW(groups, reference_step, **options)
 
 
 def fused(groups: Any, **options: Any) -> torch.optim.Optimizer:
+    """The optimizer with the Triton kernel: one launch a parameter."""
     return AdamW(groups, fused_step, **options)
 
 
@@ -112,6 +115,7 @@ def torch_fused(groups: Any, **options: Any) -> torch.optim.Optimizer:
 
 
 def apex(groups: Any, **options: Any) -> torch.optim.Optimizer:
+    """NVIDIA apex's FusedAdam with decoupled weight decay; raises ImportError without apex."""
     from apex.optimizers import FusedAdam
 
     return FusedAdam(groups, adam_w_mode=True, **options)

@@ -38,10 +38,12 @@ def rms_norm_reference(x: torch.Tensor, weight: torch.Tensor, eps: float) -> tor
 def layer_norm_torch(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float
 ) -> torch.Tensor:
+    """Layer norm over the last dimension by torch's own operation; shape of `x`."""
     return F.layer_norm(x, (x.shape[-1],), weight, bias, eps)
 
 
 def rms_norm_torch(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """RMS norm over the last dimension by torch's own operation; shape of `x`."""
     return F.rms_norm(x, (x.shape[-1],), weight, eps)
 
 
@@ -189,12 +191,14 @@ def rms_norm_fused(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.T
 def layer_norm_apex(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float
 ) -> torch.Tensor:
+    """Layer norm over the last dimension by NVIDIA apex; raises ImportError without it."""
     from apex.normalization.fused_layer_norm import fused_layer_norm_affine
 
     return fused_layer_norm_affine(x, weight, bias, (x.shape[-1],), eps)
 
 
 def rms_norm_apex(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """RMS norm over the last dimension by NVIDIA apex; raises ImportError without it."""
     from apex.normalization.fused_layer_norm import fused_rms_norm_affine
 
     return fused_rms_norm_affine(x, weight, (x.shape[-1],), eps)

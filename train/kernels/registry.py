@@ -86,6 +86,7 @@ class Kernels:
 
     @property
     def fuses_bias(self) -> bool:
+        """Whether the bias of the MLP is added inside the GELU kernel."""
         return self.used["bias_gelu"] != "torch"
 
     def line(self) -> str:

@@ -56,10 +56,12 @@ def unavailable(device: torch.device) -> str:
 
 
 def grid(elements: int, block: int = BLOCK) -> tuple[int]:
+    """Programs to launch: one for each block of elements."""
     return ((elements + block - 1) // block,)
 
 
 def next_power_of_two(n: int) -> int:
+    """The smallest power of two that is at least `n`; Triton's blocks have such sizes."""
     return 1 << max(0, n - 1).bit_length()
 
 

@@ -25,14 +25,19 @@ class ModelContext:
 
     @property
     def weights(self) -> TensorGroup:
+        """The group over which weights are split: of one rank under Ulysses, which splits
+        sequences.
+        """
         return TensorGroup() if self.config.parallel.ulysses else self.tensor
 
     @property
     def ulysses(self) -> TensorGroup:
+        """The group that exchanges heads for sequence parts; of one rank without Ulysses."""
         return self.tensor if self.config.parallel.ulysses else TensorGroup()
 
     @property
     def split_sequence(self) -> bool:
+        """Whether activations between layers are split along the sequence."""
         return self.config.split_sequence
 
     @property

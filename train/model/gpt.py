@@ -46,6 +46,9 @@ class WordEmbedding(VocabParallelEmbedding):
             mark_partial(self)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """[batch, sequence] of token ids -> [sequence, batch, hidden]; under sequence parallelism
+        this rank's part.
+        """
         if self.context.config.parallel.ulysses:
             tokens = split_sequence(tokens.t(), self.context.tensor).t()
         return super().forward(tokens).transpose(0, 1).contiguous()
@@ -63,6 +66,7 @@ def project_out(
 
 
 def tied_output(embedding: WordEmbedding, hidden: torch.Tensor) -> torch.Tensor:
+    """Logits by the word embedding of the first stage, which the last one shares."""
     return project_out(embedding, hidden, embedding.context)
 
 
@@ -93,6 +97,7 @@ class InputLayer(nn.Module):
         return self.position[length * group.rank : length * (group.rank + 1)].unsqueeze(1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[batch, sequence] of token ids -> [sequence, batch, hidden], with positions and dropout."""
         if self.position is not None:
             x = x + self._positions(x.shape[0])
         if self.norm is not None:
@@ -133,6 +138,7 @@ class OutputEmbedding(VocabParallelEmbedding):
             mark_partial(self)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """[sequence, batch, hidden] -> this rank's part of the logits."""
         return project_out(self, hidden, self.context)
 
 

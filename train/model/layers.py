@@ -29,6 +29,7 @@ class Norm(nn.Module):
             mark_partial(self)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Normalize the last dimension; shape of `x`."""
         if self.bias is None:
             return self.kernels.rms_norm(x, self.weight, self.eps)
         return self.kernels.layer_norm(x, self.weight, self.bias, self.eps)
@@ -61,6 +62,7 @@ class Attention(nn.Module):
         return torch.tensor(slopes[share * self.context.tensor.rank :][:share], dtype=torch.float32)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Causal self-attention: [sequence, batch, hidden] -> the same shape."""
         qkv = self.qkv(x)
         s, b, _ = qkv.shape
         q, k, v = qkv.view(s, b, -1, 3, self.width).unbind(dim=3)
@@ -134,6 +136,7 @@ class MLP(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[sequence, batch, hidden] -> the same shape, by way of the wider inner one."""
         if self.exact:  # no fused kernel has it
             return self.down(F.gelu(self.up(x)), self.bias_in_product)
         if not self.kernels.fuses_bias:
@@ -161,6 +164,9 @@ class TransformerLayer(nn.Module):
                 mark_partial(module)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """One layer: [sequence, batch, hidden] -> the same; computed again in backward where that
+        was asked for.
+        """
         if self.context.config.model.recompute and self.training and torch.is_grad_enabled():
             return self.context.random.recompute(self._block, x)
         return self._block(x)
@@ -196,6 +202,7 @@ class TransformerLayer(nn.Module):
 
 
 def attention_flavour(context: ModelContext) -> str:
+    """Which attention runs, and why where it is the core one; for the log."""
     m = context.config.model
     if m.position == "alibi":
         return "core (ALiBi needs its bias)"

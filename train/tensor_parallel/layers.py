@@ -60,6 +60,9 @@ class ColumnParallelLinear(nn.Module):
         self.bias = split_parameter(torch.zeros(size_out), 0, tp)
 
     def forward(self, x: torch.Tensor, skip_bias: bool = False) -> torch.Tensor:
+        """[sequence, batch, in] -> [sequence, batch, this rank's part of out]; gathers a split
+        sequence first.
+        """
         x = gather_sequence(x, self.tp) if self.sequence else copy_to_tensor(x, self.tp)
         return F.linear(x, self.weight, None if skip_bias else self.bias)
 
@@ -126,6 +129,9 @@ class VocabParallelEmbedding(nn.Module):
         self.real = max(0, min(self.weight.shape[0], vocab[0] - self.first))  # of this rank's rows
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Token ids -> hidden vectors: each rank looks its rows up, and the sum over ranks is
+        whole.
+        """
         if self.tp.size == 1:
             return F.embedding(tokens, self.weight)
         local = tokens - self.first
