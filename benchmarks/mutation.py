@@ -1,10 +1,12 @@
-"""Small changes in our own modules, one at a time, and whether a test notices: `python -m
-benchmarks.mutation --area readers`.
+"""Small changes in our own modules, one at a time, and whether a test notices.
 
-    --area NAME | --module FILE... --tests PATH...    what is changed, and the tests that should
-    notice --limit N    changes of each module, drawn by chance --seed S     the same changes for
-    the same number --again FILE only those that survived by what an earlier run printed into this
-    file
+    python -m benchmarks.mutation --area readers
+
+    --area NAME | --module FILE... --tests PATH...
+                 what is changed, and the tests that should notice
+    --limit N    changes of each module, drawn by chance
+    --seed S     the same changes for the same number
+    --again FILE only those that survived by what an earlier run printed into this file
 
 The tests run once unchanged, so that it is known which of them come to which line, and how long
 they take. Then each change is made in a copy of the tree, in a process of its own with a time

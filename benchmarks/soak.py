@@ -2,9 +2,11 @@
 none is named.
 
 hours      72 simulated hours of a restless but healthy job against the real core: false alarms,
-lost reports, memory captures   1,000 captures of a running job of four gloo ranks with the probe:
-ranks stopped or killed, step times beside those without hostile    10,000 hostile messages, with
-the job's keys and without, to a real collector with a real agent: who gets in, what is lost
+           lost reports, memory
+captures   1,000 captures of a running job of four gloo ranks with the probe: ranks stopped or
+           killed, step times beside those without
+hostile    10,000 hostile messages, with the job's keys and without, to a real collector with a real
+           agent: who gets in, what is lost
 """
 
 from __future__ import annotations

@@ -4,19 +4,17 @@ names.
 Neither prints a verdict for a machine, so that what it names is taken from its output by a rule:
 
 torch   `torch.distributed.flight_recorder.fr_trace` with --allow-incomplete-ranks (without it, it
-refuses
-        a folder with one dump missing). It reports collective after collective. A report's ranks
-        are its "missing ranks: {...}", else every "Culprit rank N"; where no report names a rank,
-        the ranks whose dumps it says it missed. Readings: the first report, the ranks named most
-        often, all ranks named.
+        refuses a folder with one dump missing). It reports collective after collective. A report's
+        ranks are its "missing ranks: {...}", else every "Culprit rank N"; where no report names a
+        rank, the ranks whose dumps it says it missed. Readings: the first report, the ranks named
+        most often, all ranks named.
 nvrx    nvidia-resiliency-ext's `fr_attribution` (CollectiveAnalyzer) without a language model.
-Readings: the
-        "Missing Ranks" of the first row of its table, the same rows' union, which is its own
-        `hanging ranks`.
+        Readings: the "Missing Ranks" of the first row of its table, the same rows' union, which is
+        its own `hanging ranks`.
 
 A peer is right if ANY of its readings is right, the kind of fault aside: a person who knew which to
 take would have been. It is wrong to name ranks of a healthy job. A peer that fails or runs out of
-time names nobody. nvidia-resiliency-ext is never installed here; `--install-nvrx FOLDER` unpacks
+time names no one. nvidia-resiliency-ext is never installed here; `--install-nvrx FOLDER` unpacks
 it, without what it depends on, for this benchmark only.
 """
 

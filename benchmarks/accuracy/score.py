@@ -1,9 +1,9 @@
 """What counts as right: one verdict against one truth.
 
 exact    the ranks of all causes together are the culprits, or one of the sets that the evidence
-cannot tell from them victim   a rank is named that is in no such set, nor in a wider one that holds
-the culprit and that this evidence cannot
-         narrow: it merely waits
+         cannot tell from them
+victim   a rank is named that is in no such set, nor in a wider one that holds the culprit and that
+         this evidence cannot narrow: it merely waits
 kind     every cause bears a name that fits the fault
 status   hang for a hang; for a job that is none, anything but hang
 """

@@ -1,7 +1,7 @@
 """Imports torch once and forks the ranks of one job after another.
 
-    python -m benchmarks.accuracy.stem --tensor-model-parallel-size 2 --pipeline-model-parallel-size
-    2
+    python -m benchmarks.accuracy.stem \\
+        --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2
 
 Eight imports of torch take half a minute on a small machine, a fork nothing. What makes a process a
 rank to the outside is its environment in /proc/PID/environ, which the kernel reads from the

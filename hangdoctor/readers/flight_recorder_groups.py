@@ -6,9 +6,8 @@ name. What is missing is found, in this order, and each group's way is noted in 
 1. the dump's own `pg_config`; for gloo the one nameless list, where the dump knows one group only;
 2. `default_pg` is the world;
 3. the layout: the ranks whose dumps mention a group lie inside one tensor, data or pipeline
-parallel
-   group of it. Without a layout the one that explains most groups exactly is taken, if it is the
-   only one. So a member that never used its group is still found to belong to it;
+   parallel group of it. Without a layout the one that explains most groups exactly is taken, if
+   it is the only one. So a member that never used its group is still found to belong to it;
 4. the ranks whose dumps mention the group.
 
 In steps 3 and 4 the names that processes gave a group are compared, since nothing else is there;

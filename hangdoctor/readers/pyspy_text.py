@@ -1,7 +1,7 @@
 """Text and JSON that people collected with `py-spy dump`: many processes a file, errors in between.
 
-    srun --jobid=J --overlap --gres=gpu:0 --output=trace-%N.out sh -c '... xargs -I {} py-spy dump
-    --pid {}' || echo failed
+    srun --jobid=J --overlap --gres=gpu:0 --output=trace-%N.out \\
+        sh -c '... xargs -I {} py-spy dump --pid {}' || echo failed
 
 Which of the processes are ranks is said by `pyspy_ranks`.
 """

@@ -1,7 +1,7 @@
 """Text or JSONL to Megatron's indexed format, in parallel.
 
-    python -m hangdoctor.train.data.prepare --input FILE_OR_FOLDER... --output PREFIX [--tokenizer
-    byte] [--workers N]
+    python -m hangdoctor.train.data.prepare --input FILE_OR_FOLDER... --output PREFIX \\
+        [--tokenizer byte] [--workers N]
 
 A .jsonl file gives one document a line (its key "text"); any other file is one document.
 """

@@ -1,7 +1,8 @@
 """AdamW (Loshchilov and Hutter 2019): plain, torch's fused, Triton, apex.
 
-m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  p = p (1 - lr wd) - lr (m / (1 - b1^t)) / (sqrt(v
-/ (1 - b2^t)) + eps)
+m = b1 m + (1 - b1) g
+v = b2 v + (1 - b2) g^2
+p = p (1 - lr wd) - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
 """
 
 from __future__ import annotations
