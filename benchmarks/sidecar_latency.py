@@ -7,7 +7,7 @@ frozen node, data loader, node cut off (for 30 s, then restored: nothing of its 
 SIGKILL and a crashed node on a job of their own each. Printed: seconds from the fault to the row in the index. Target: at
 most 5 at this rhythm. With --slow also a rank that is 0.4 s late in every step, with a window of 30 s.
 
-With --attach after, each fault is made in a job of its own that nobody watches, and the sidecar is started 10 s later:
+With --attach after, each fault is made in a job of its own that no one watches, and the sidecar is started 10 s later:
 seconds from its start to the row. Target: at most 10.
 """
 
@@ -30,7 +30,7 @@ from benchmarks.progress import say
 from hangdoctor.storage.incidents import Incident
 
 RANKS = 8
-STEPS = 40  # before a fault that nobody watches
+STEPS = 40  # before a fault that no one watches
 STOOD_S = 10.0  # the job, when the sidecar is started
 
 

@@ -2,7 +2,8 @@
 
 Two nodes of four ranks report each second. Beside steps there are a compilation at the start, an evaluation each hour, a checkpoint each
 half hour that rank 0 writes while the others wait, data hiccups, loaders that refill, agents that start anew, a network that goes and comes
-back with late reports, a wall clock that jumps, a collector that stands still, and one that is started anew. Every capture that the
+back with late reports, a wall clock that jumps, a collector that does not move, and one that is
+started anew. Every capture that the
 core asks for counts as a false alarm, whatever a diagnosis would say of it.
 """
 
@@ -33,7 +34,7 @@ from hangdoctor.watch.stall_watch import Settings as Bounds
 
 NODES, RANKS = 2, 4
 HOUR = 3600.0
-_SPOOL = 600  # reports that a node keeps while nobody takes them
+_SPOOL = 600  # reports that a node keeps while no one takes them
 
 
 class Result(Struct):

@@ -20,7 +20,7 @@ def open_regular(
     """A descriptor of a regular file; never waits at a FIFO or a device.
 
     Args:
-        owners: users one of whom, or root, must own it; None takes anybody's.
+        owners: users, one of which (or root) must own it; None allows any owner.
         links: whether `path` itself may be a symbolic link.
 
     Raises:
@@ -43,7 +43,7 @@ def open_regular(
 
 
 def is_of(uid: int, owners: Collection[int]) -> bool:
-    """Whether a file of `uid` can be one of these users': root's can, since nobody else has made it."""
+    """Whether a file of `uid` can be one of these users': root's can, since no one else has made it."""
     return uid in owners or uid == _ROOT
 
 
@@ -101,7 +101,7 @@ def users_of(pid: int) -> frozenset[int]:
 
 
 def of_one_user(folder: Path, files: Sequence[Path]) -> tuple[list[Path], list[str]]:
-    """(the files of one user, a note on those of others): in a folder that all may write to, anybody can add to a job's dumps.
+    """(the files of one user, a note on those of others): in a folder that all may write to, anyone can add to a job's dumps.
 
     The user's own where there are some, else those of the user with the most; the folder's owner and root are believed anywhere.
     """

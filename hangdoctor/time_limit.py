@@ -22,7 +22,7 @@ def within(seconds: float, work: Callable[[], T]) -> T:
     """What `work` returns.
 
     Raises:
-        OutOfTime: it has not ended after so many seconds.
+        OutOfTime: it has not ended after N seconds.
         Exception: what it raised itself.
     """
     results: list[T] = []
@@ -45,7 +45,7 @@ def within(seconds: float, work: Callable[[], T]) -> T:
 
 
 def each(items: Iterable[T], work: Callable[[T], object], workers: int, seconds: float) -> bool:
-    """Do `work` for each item, so many at a time; True where all have ended in time. What it raises ends that item only."""
+    """Do `work` for each item, N at a time; True where all have ended in time. What it raises ends that item only."""
     waiting = list(items)[::-1]
     lock = threading.Lock()
 

@@ -2,7 +2,7 @@
 
 Three moments: `prepare` before anything of DeepSpeed runs, `engine_config` for what its configuration
 must say, `check_engine` for what the finished engine must look like. A newer DeepSpeed is refused until
-somebody has compared its losses and gradient norms with the reference (`python -m benchmarks.trainer_parity`).
+someone has compared its losses and gradient norms with the reference (`python -m benchmarks.trainer_parity`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from .config import Config
 from .options import ConfigError
 
-VERSIONS = ("0.19.8", "0.20")  # first that trains right here, first that nobody has tried
+VERSIONS = ("0.19.8", "0.20")  # first that trains right here, first that no one has tried
 
 
 def prepare(has_gpu: bool) -> Any:
@@ -219,7 +219,7 @@ def allow_ranks_without_slices() -> None:
 
 
 def mute_warnings() -> None:
-    """Warnings of DeepSpeed's calls into torch that nobody here can act on, once a rank each."""
+    """Warnings of DeepSpeed's calls into torch that no one here can act on, once a rank each."""
     for text in (
         ".*is deprecated. Please use `torch.distributed.*",
         "c10d::.*an autograd kernel was not registered.*",

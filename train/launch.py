@@ -51,17 +51,17 @@ def _first_slurm_host(nodelist: str) -> str:
 
 
 def _free_port() -> int:
-    """Alone, nobody else has to know the port: trainings side by side on a host do not meet in one place."""
+    """Alone, no one else has to know the port: trainings side by side on a host do not meet in one place."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return int(s.getsockname()[1])
 
 
 def discover(environ: Mapping[str, str] = os.environ) -> Launch:
-    """The launch from the environment; alone, where nothing tells otherwise.
+    """The launch from the environment; alone, if unknown otherwise.
 
     Raises:
-        ConfigError: several ranks on nodes that nobody named a meeting place for.
+        ConfigError: several ranks on nodes that no one named a meeting place for.
     """
     told = [names for names in _NAMES if names[0] in environ and names[1] in environ]
     rank_name, size_name, local_name = told[0] if told else _NAMES[0]

@@ -11,7 +11,7 @@ nvrx    nvidia-resiliency-ext's `fr_attribution` (CollectiveAnalyzer) without a 
 
 A peer is right if ANY of its readings is right, the kind of fault aside: a person who knew which to take
 would have been. It is wrong to name ranks of a healthy job. A peer that fails or runs out of time names
-nobody. nvidia-resiliency-ext is never installed here; `--install-nvrx FOLDER` unpacks it, without what it
+no one. nvidia-resiliency-ext is never installed here; `--install-nvrx FOLDER` unpacks it, without what it
 depends on, for this benchmark only.
 """
 
@@ -49,7 +49,7 @@ class PeerResult:
     detail: str = ""
 
     def right(self, acceptable: Sequence[Sequence[int]]) -> bool:
-        """Whether one of the readings is one of the acceptable sets of ranks; naming nobody is the empty set."""
+        """Whether one of the readings is one of the acceptable sets of ranks; naming no rank is the empty set."""
         wanted = {frozenset(ranks) for ranks in acceptable}
         return self.status != "not measured" and any(
             frozenset(r) in wanted for r in self.readings or [[]]
@@ -105,7 +105,7 @@ def _run(
     peer: str, command: list[str], timeout_s: float, environ: dict[str, str], stderr: bool = True
 ) -> tuple[PeerResult, str]:
     began = time.monotonic()
-    # To files: a pipe that nobody reads would stop a talkative analyzer.
+    # To files: a pipe that no one reads would stop a talkative analyzer.
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen(
             command, stdout=out, stderr=out if stderr else err, env={**os.environ, **environ}
@@ -133,7 +133,7 @@ _REPORT = re.compile(
 
 
 def read_torch(output: str) -> list[list[int]]:
-    """Readings of fr_trace's output by the rule above; none where it names nobody."""
+    """Readings of fr_trace's output by the rule above; none where it names no rank."""
     reports: list[tuple[int, ...]] = []
     for text in _REPORT.split(output)[1:]:
         missing = re.search(r"^missing ranks: \{([\d, ]+)\}", text, re.MULTILINE)

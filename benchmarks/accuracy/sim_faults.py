@@ -31,7 +31,7 @@ class Placed:
         default_factory=dict
     )  # culprit -> members of what it keeps waiting
     visible: bool = True
-    # All members of it have entered and nobody sees why it does not end: a silent one of them might as well be missing.
+    # All members of it have entered and no one sees why it does not end: a silent one of them might as well be missing.
     complete: list[int] = field(default_factory=list)
     stopped: list[int] = field(
         default_factory=list
@@ -42,7 +42,7 @@ Fault = Callable[[Simulation, Programs, random.Random, int], "Placed | None"]
 
 
 def shows(s: Simulation, placed: Placed) -> bool:
-    """Somebody hangs, and every culprit has come to its own fault instead of being held up by another's."""
+    """Someone hangs, and every culprit has come to its own fault instead of being blocked by another's."""
     return s.hung and all(s.drained(r) for r in placed.stopped)
 
 
@@ -223,7 +223,7 @@ def wrong_reduce_op(
 def wrong_root(
     s: Simulation, programs: Programs, rng: random.Random, iteration: int
 ) -> Placed | None:
-    """A broadcast from somebody else. No Flight Recorder keeps the root."""
+    """A broadcast from someone else. No Flight Recorder keeps the root."""
     drawn = _draw(s, rng, iteration, lambda step: step.root >= 0)
     if not drawn or s.members.layout.tp < 2:
         return None
@@ -275,7 +275,7 @@ def missing_recv(
 def in_communication(
     s: Simulation, programs: Programs, rng: random.Random, iteration: int
 ) -> Placed | None:
-    """Everybody has entered, nobody leaves: link, network, GPU."""
+    """Everyone has entered, no one leaves: link, network, GPU."""
     drawn = _draw(s, rng, iteration, _collective)
     if not drawn:
         return None
@@ -321,7 +321,7 @@ def healthy(s: Simulation, programs: Programs, rng: random.Random, iteration: in
 
 
 def slow(s: Simulation, programs: Programs, rng: random.Random, iteration: int) -> Placed | None:
-    """One rank computes eight times slower: the job moves, and everybody waits for it."""
+    """One rank computes eight times slower: the job moves, and everyone waits for it."""
     rank = rng.randrange(len(s.programs))
     s.slowness[rank] = 8.0
     return Placed([rank], ["slow"], f"rank {rank} is 8 times slower")

@@ -173,7 +173,7 @@ def _snapshots(
 
 
 def _alternatives(placed: Placed, silent: set[int]) -> list[list[int]]:
-    """With a silent culprit, all silent members of the operation that it holds up are equally suspect."""
+    """With a silent culprit, all silent members of the operation that it blocks are equally suspect."""
     out = [sorted(a) for a in placed.alternatives]
     for rank, others in placed.holds_up.items():
         suspects = silent & set(others)

@@ -58,7 +58,7 @@ def find(case: Case, waiting: list[RankView]) -> list[Finding]:
 
 
 def _apart(case: Case, instance: Instance, views: Views) -> Finding:
-    """An operation whose other members wait in something else, for whom their stacks do not show."""
+    """An operation whose other members wait in something else; their stacks do not show for which rank."""
     here, there = (
         [r for r in instance.present if r in views],
         [r for r in instance.absent if r in views],
@@ -235,7 +235,7 @@ def _minority(case: Case, end: End, views: Views) -> Odd | None:
 
 def _either(case: Case, odd: Odd, views: Views) -> Finding:
     """One of two sides made different calls; calls are left out more often than made twice, but
-    that is no evidence.
+    that is not evidence.
     """
     ahead, behind = [views[r] for r in odd.ranks], [views[r] for r in odd.or_else]
     story = f.InOther(Apart.EITHER, op_of(ahead), ranks_of(behind), op_of(behind))

@@ -34,7 +34,7 @@ def run(case: Case, draft: Draft) -> None:
         and not draft.facts
         and not any(c.kind == "end_stall" for c in draft.by_stacks)
     ):
-        # Silence is no sign of health: who was not seen may be the one that hangs.
+        # Silence is not a sign of health: who was not seen may be the one that hangs.
         draft.status = "unknown" if case.unseen else "healthy"
     elif all(v.thread is None for v in case.views):
         draft.status = ops.status  # dumps alone: there are no stacks to fall back on

@@ -76,7 +76,7 @@ class StackGraph(Struct):
 
     instances: list[Instance]
     waits_in: dict[int, list[int]]
-    unplaced: list[int]  # ranks that wait in something whose members nothing tells
+    unplaced: list[int]  # ranks that wait in something with unknown members
 
 
 class End(Struct):
@@ -138,7 +138,7 @@ def members_of(case: Case, view: RankView) -> list[int]:
     if layout is None and place.op == GRADIENTS:
         return list(
             range(case.world_size)
-        )  # DistributedDataParallel alone: it reduces over everybody
+        )  # DistributedDataParallel alone: it reduces over everyone
     if layout is None or layout.world_size != case.world_size:
         return []
     axis = place.group if place.group in _AXIS_WORDS else axis_of(view)
@@ -174,7 +174,7 @@ def _only_choice(layout: Layout, rank: int) -> list[int]:
 
 def ends(graph: StackGraph) -> list[End]:
     """Where waits end. A rank whose operation has no known members ends nothing: it waits too, only
-    for whom is unknown.
+    for which rank, is unknown.
 
     What waits for such a rank alone is left out with it, unless nothing else is left.
     """

@@ -59,7 +59,7 @@ class PbsLauncher:
         """The same command for each node.
 
         Raises:
-            UsageError: this is no PBS job.
+            UsageError: this is not a PBS job.
             BadInput, LauncherError: its file of nodes or mpiexec is not here.
         """
         hosts, make = self.nodes(), self._flavour()
@@ -100,7 +100,7 @@ def _address(host: str) -> Address:
 
 
 def flavour(version: str) -> Callable[[str], list[str]]:
-    """How this mpiexec is told to run one process on one node, by what it says of itself with --version."""
+    """The options that make this mpiexec run one process on one node, by its --version."""
     if "HYDRA" in version or "Intel(R) MPI" in version or "MVAPICH" in version:
         return hydra
     if "OpenRTE" in version or "Open MPI" in version or "PRRTE" in version:

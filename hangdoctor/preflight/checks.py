@@ -1,7 +1,7 @@
 """One node before a job: what would make a training fail, or its hang hard to diagnose. Each check is one function.
 
 A check reads, changes nothing, and says what it read, what that means and what to do. One that does not answer in time,
-as a file system may not, is a finding of its own and keeps nobody else waiting.
+as a file system may not, is a finding of its own and does not delay the others.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _run(checks: dict[str, Callable[[], Check]], timeout_s: float) -> list[Check
 
 
 def check_gpus(expected: int, gpus: Gpus) -> Check:
-    """NVIDIA's GPUs, by nvidia-smi: their number, errors, and whether somebody uses them already."""
+    """NVIDIA's GPUs, by nvidia-smi: their number, errors, and whether someone uses them already."""
     why_not = preflight_gpu.read(gpus)
     if why_not:
         if expected == 0:

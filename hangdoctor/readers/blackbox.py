@@ -90,7 +90,7 @@ _STATES = {
 def read_box(
     path: str | Path, last: int | None = None, owners: Collection[int] | None = None
 ) -> Contents:
-    """Read one black box; with `last`, only so many of its latest operations beside all unfinished ones.
+    """Read one black box; with `last`, only N of its latest operations beside all unfinished ones.
 
     With `owners`, only one that a user of these (or root) has written: a path can be another's file a moment later.
 
@@ -161,7 +161,7 @@ def find_boxes(
     folder: str | Path | None = None, *, pids: Iterable[int] | None = None, job: str = "", live_only: bool = False,
     notes: list[str] | None = None,
 ) -> list[BlackBox]:  # fmt: skip
-    """Boxes in a folder and two levels below it, by rank; what is no box of this version is left out.
+    """Boxes in a folder and two levels below it, by rank; what is not a box of this version is left out.
 
     Args:
         folder: HANGDOCTOR_DIR of a job, or None for the default places.
@@ -243,7 +243,7 @@ def _found(path: Path) -> BlackBox:
 
 
 def _not_its_own(box: BlackBox) -> str:
-    """Why a box is not believed, "" for a sound one: anybody can write any number of a process into a file of theirs.
+    """Why a box is not believed, "" for a sound one: anyone can write any number of a process into a file of theirs.
 
     The owner of a process that runs is known. A box of one that has ended must be of the user whose folder it is in: the
     probe uses no other.

@@ -1,4 +1,4 @@
-"""A glance at a black box: where its rank is now, in a few small reads, for who looks every second.
+"""A sample of a black box: where its rank is now, in a few small reads, made every second.
 
 `blackbox.read_box` copies and parses the whole file; this reads the header, the thread table and the record of each
 thread's last operation, some 8 KiB. Torn records are passed over: the next glance comes soon.
@@ -23,7 +23,7 @@ _HEAD = fmt.HEADER_BYTES + fmt.THREADS * fmt.THREAD.size
 _TABLES = ((fmt.H_THREADS, fmt.THREAD.size), (fmt.H_STRINGS, 1), (fmt.H_RING, fmt.RECORD_BYTES))
 _WIDEST = 4096  # bytes of one entry
 _SAMPLE = 64  # newest records, for the share of waiting
-_STORE_CALL = "store_wait"  # anybody may poll a store: that is no progress of the training
+_STORE_CALL = "store_wait"  # anyone may poll a store: that is not progress of the training
 _STATES = {
     fmt.RUNNING: "running",
     fmt.FINISHED: "finished",
@@ -52,10 +52,10 @@ class Glance(Struct):
 
 
 class BoxWatch:
-    """One box that stays open. `removed` once its rank has taken it away: the end in good order."""
+    """One box that stays open. `removed` once its rank has removed it, at a clean end."""
 
     def __init__(self, path: str | Path) -> None:
-        """Raises BadInput: it cannot be opened, or is no box of this version."""
+        """Raises BadInput: it cannot be opened, or is not a box of this version."""
         self.path = str(path)
         try:
             self._fd = open_regular(path, links=False)
@@ -121,8 +121,8 @@ class BoxWatch:
     def age_s(self, event_s: float, wall: float, mono: float) -> float:
         """Seconds since an event of this box's rank, by wall and monotonic clock of its host; before its first the box's own making.
 
-        Either clock tells it: the wall clock, and the monotonic one by what lay between the two when the box was made. They differ
-        where somebody has set the wall clock since: then the smaller age, so that no stall comes from it.
+        Either clock shows it: the wall clock, and the monotonic one by what lay between the two when the box was made. They differ
+        where someone has set the wall clock since: then the smaller age, so that no stall comes from it.
         """
         made_wall, made_mono = (
             _number(self._head, place) / 1e9 for place in (fmt.H_CREATED_WALL, fmt.H_CREATED_MONO)
@@ -131,7 +131,7 @@ class BoxWatch:
         return max(0.0, min(wall - event_s, mono - made_mono - (event_s - made_wall)))
 
     def waiting_share(self, since_ns: int, now_ns: int) -> float:
-        """Of the time between, the share that the rank spent inside operations that block; -1 where nothing tells.
+        """Of the time between, the share that the rank spent inside operations that block; -1 if unknown.
 
         By the times of its own clock and the newest records: where there were more, the share of the time that they cover.
         A backend that runs ahead does not block where the rank enters, so that nothing can be told.

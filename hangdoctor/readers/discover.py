@@ -44,7 +44,7 @@ _LAUNCHER_MODULES = re.compile(
 )
 _PYTHON = re.compile(r"^(python|pypy)[\d.]*$|^pt_main_thread$")
 _NAMED = 6  # jobs in one line
-_MAX_BELOW = 512  # processes that a rank has started, of which the capture tells
+_MAX_BELOW = 512  # processes that a rank has started, that the capture lists
 _WORDS, _CHILD_WORDS = 200, 60  # of a command line, of a rank and of what it has started
 _MOST_ON_HOST = 4096  # ranks: a host that is said to have more has a wrong variable
 _LOOPBACK = {"127.0.0.1", "localhost", "::1", "0.0.0.0"}
@@ -89,7 +89,7 @@ class Job(Struct):
 
 
 def rank_of(environ: Mapping[str, str]) -> tuple[int, int, int, int] | None:
-    """(rank, world size, local rank, local world size) as the environment tells; None without a rank.
+    """(rank, world size, local rank, local world size) as the environment shows; None without a rank.
 
     World size is 0, the local ones -1 and 0, where they are not told.
     """
@@ -105,13 +105,13 @@ def rank_of(environ: Mapping[str, str]) -> tuple[int, int, int, int] | None:
 
 
 def _number(environ: Mapping[str, str], name: str, otherwise: int) -> int:
-    """A number below `MAX_RANKS`. Anybody's program may use these names for something else: a date, a score."""
+    """A number below `MAX_RANKS`. Anyone's program may use these names for something else: a date, a score."""
     number = number_in(environ.get(name, "").strip())
     return number if 0 <= number < MAX_RANKS else otherwise
 
 
 def is_launcher(argv: list[str]) -> bool:
-    """True for torchrun, srun, mpiexec and their like, also as ``python -m torch.distributed.run``."""
+    """True for torchrun, srun, mpiexec and similar launchers, also as ``python -m torch.distributed.run``."""
     words = argv[:4]
     if not words:
         return False
@@ -171,7 +171,7 @@ def _candidates(uid: int | None) -> list[Found]:
 
 
 def uid_of(user: str) -> int | None:
-    """The numeric id of `user`; "" means this user, or everybody for root.
+    """The numeric id of `user`; "" means this user, or everyone for root.
 
     Raises:
         UsageError: there is no such user.
@@ -220,7 +220,7 @@ def _above(found: Found, by_pid: dict[int, Found]) -> Found | None:
 
 def find_jobs(user: str = "") -> list[Job]:
     """All jobs with ranks on this host, newest first."""
-    # By user, too: anybody can start a process with the variables of another user's job.
+    # By user, too: anyone can start a process with the variables of another user's job.
     groups: dict[tuple[str, str], list[Found]] = defaultdict(list)
     for found in _topmost(_candidates(uid_of(user))):
         groups[found.job, found.user].append(found)
@@ -229,7 +229,7 @@ def find_jobs(user: str = "") -> list[Job]:
 
 
 def _split(key: str, ranks: list[Found]) -> Iterable[Job]:
-    """One job, or several that share a key (two runs on the same port): told apart by their launcher."""
+    """One job, or several that share a key (two runs on the same port): distinguished by their launcher."""
     by_rank: dict[int, list[Found]] = defaultdict(list)
     for found in ranks:
         by_rank[found.rank].append(found)
@@ -352,7 +352,7 @@ def children_of(pid: int, family: Mapping[int, Sequence[int]]) -> list[Process]:
                 [readable(word) for word in process.cmdline()[:_CHILD_WORDS]]
             )
         except psutil.ZombieProcess:
-            argv = []  # a dead worker that nobody has waited for explains its parent's wait
+            argv = []  # a dead worker that no one has waited for explains its parent's wait
         except psutil.Error:
             continue
         try:
@@ -379,7 +379,7 @@ def lost_ranks(job: Job, node: str) -> list[RankCapture]:
         return []
     zombies = _zombies({f.ppid for f in job.ranks if f.ppid > 1})
     world = max(f.world_size for f in job.ranks)
-    # A zombie keeps no environment. Launchers start ranks in order, so where the numbers agree the order tells which is which.
+    # A zombie keeps no environment. Launchers start ranks in order, so where the numbers agree the order shows which is which.
     matched = dict(zip(absent, zombies, strict=True)) if len(zombies) == len(absent) else {}
     lost = []
     for rank in absent:
@@ -408,7 +408,7 @@ def _expected(ranks: list[Found]) -> set[int]:
         elif found.environ.get("MASTER_ADDR") in _LOOPBACK:
             expected.update(
                 range(min(found.world_size, _MOST_ON_HOST + 1))
-            )  # nobody from another host can meet at a loopback address
+            )  # no one from another host can meet at a loopback address
     if len(expected) > _MOST_ON_HOST:
         return set()
     world = max(f.world_size for f in ranks)

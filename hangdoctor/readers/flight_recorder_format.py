@@ -69,7 +69,7 @@ class Entry(Struct, gc=False):
     thread: int = 0
     entered_ns: int = 0
     left_ns: int = 0
-    size: int = 0  # members of the group as the shape of an all_gather's output tells it, 0 where it does not
+    size: int = 0  # members of the group as the shape of an all_gather's output shows it, 0 where it does not
     coalesced: bool = False  # the end mark of a batch, which alone has the batch's state
 
 
@@ -78,7 +78,7 @@ class Dump(Struct):
 
     version: str
     entries: list[Entry]
-    members: dict[str, list[int]]  # of the groups whose member set the dump tells
+    members: dict[str, list[int]]  # of the groups whose member set the dump shows
     names: dict[str, str]  # group -> description
     backend: str = ""
     overwritten: bool = False
@@ -176,7 +176,7 @@ def _hidden_p2p(rows: list[Any] | tuple[Any, ...], status: dict[Any, Any]) -> di
 
 
 def _groups(config: object, size: int) -> tuple[dict[str, list[int]], dict[str, str], list[int]]:
-    """Member sets and descriptions by group, and the members that gloo tells without a name."""
+    """Member sets and descriptions by group, and the members that gloo shows without a name."""
     members: dict[str, list[int]] = {}
     names: dict[str, str] = {}
     if not isinstance(config, dict):
@@ -215,7 +215,7 @@ def _check_members(members: dict[str, list[int]], size: int) -> None:
 
 @lru_cache(maxsize=1024)
 def _ranks(text: str) -> list[int]:
-    """ "[0, 1]" -> [0, 1]. All dumps of a job tell the same lists: one object each, which nobody changes."""
+    """ "[0, 1]" -> [0, 1]. All dumps of a job tell the same lists: one object each, which no one changes."""
     return sorted({int(r) for r in re.findall(r"[0-9]{1,9}", text)})
 
 

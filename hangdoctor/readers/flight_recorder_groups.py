@@ -90,7 +90,7 @@ class Membership:
                     how or "the dump and this rank, which the dump leaves out",
                 )
             group = self._group(ranks, 0)
-            # Equal member sets are told apart by the order in which the process made them.
+            # Equal member sets are distinguished by the order in which the process made them.
             instances[id(group)] += 1
             uid = self._group(ranks, instances[id(group)] - 1).uid
             self.groups[rank][name] = Group(uid, group.ranks, description or name)
@@ -125,7 +125,7 @@ def _told(dump: Dump, name: str, description: str, world_size: int) -> list[int]
 
 @lru_cache(maxsize=2)
 def _everybody(world_size: int) -> list[int]:
-    """One list, which nobody changes, for all dumps and groups."""
+    """One list, which no one changes, for all dumps and groups."""
     return list(range(world_size))
 
 
@@ -133,7 +133,7 @@ def _guess(
     dumps: Mapping[int, Dump], key: tuple[str, str], holders: list[int], layout: Layout | None, origin: str,
     taken: list[list[int]],
 ) -> tuple[list[int], str]:  # fmt: skip
-    """Members of a group that no dump tells, and how they were found. `taken`: other groups of the same ranks."""
+    """Members of a group that no dump shows, and how they were found. `taken`: other groups of the same ranks."""
     size = max((e.size for r in holders for e in dumps[r].entries if e.group == key[0]), default=0)
     if layout is not None:
         fits = [_members(layout, axes, holders[0]) for axes, _ in _around(layout, holders)]
@@ -187,7 +187,7 @@ def infer_layout(holders: list[list[int]], world_size: int) -> Layout | None:
 
 
 def _strides(layout: Layout) -> frozenset[tuple[int, int]]:
-    """(step, size) along each axis with more than one rank: what tells which ranks are grouped, whatever the axes are called."""
+    """(step, size) along each axis with more than one rank: what shows which ranks are grouped, whatever the axes are called."""
     steps = ((1, layout.tp), (layout.tp, layout.dp), (layout.tp * layout.dp, layout.pp))
     return frozenset((step, size) for step, size in steps if size > 1)
 

@@ -4,12 +4,12 @@ Worker server (torch 2.4 and later, `torch._C._distributed_c10d._WorkerServer`, 
 `torch.distributed.elastic.control_plane.worker_main` or the probe): HTTP over a Unix socket,
 `GET /handler/` lists handlers, `POST /handler/NAME` calls one in a C++ thread of the rank. Its answer
 does not need the rank's main thread, and without stacks not the interpreter lock either, so a rank that
-blocks answers and one that works is not held up. What a version offers differs: 2.13 has
+blocks answers, and one that works is not delayed. What a version offers differs: 2.13 has
 `fr_trace_json` for gloo; builds with NCCL add `dump_nccl_trace_json` and `dump_nccl_trace_pickle`.
 
 Debug pipe (TORCH_NCCL_DEBUG_INFO_PIPE_FILE): a rank with NCCL makes the FIFO `PREFIX<rank>.pipe`; a
 byte written there makes its monitor thread write the usual dump file, over an earlier one of the same name. So a rank is
-asked that way only where somebody wished it and no such file is there.
+asked that way only where it was requested and no such file is there.
 
 Every wait here ends at its deadline.
 """
@@ -198,7 +198,7 @@ def ask_pipe(
         files: where the dump may appear, see `dump_files`.
 
     Raises:
-        NoAnswer: a dump is there already, nobody listens at the pipe, or no readable new dump appeared in time.
+        NoAnswer: a dump is there already, no one listens at the pipe, or no readable new dump appeared in time.
     """
     deadline = time.monotonic() + timeout_s
     for file in files:
@@ -230,7 +230,7 @@ def _whole(path: Path) -> bytes:
     """All of a dump; never waits at a FIFO or a device.
 
     Raises:
-        BadInput: it is no file, or larger than any dump.
+        BadInput: it is not a file, or larger than any dump.
     """
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(fd, "rb") as file:

@@ -109,7 +109,7 @@ def _stacks(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _table(diagnosis: Diagnosis) -> Iterator[str]:
-    """Rank, node, process and GPU of everybody in a small job, else of the culprits."""
+    """Rank, node, process and GPU of everyone in a small job, else of the culprits."""
     culprits = {r for c in diagnosis.causes for r in c.ranks}
     everybody = len(diagnosis.ranks) <= _MAX_TABLE
     rows = [r for r in diagnosis.ranks if everybody or r.rank in culprits][:_MAX_TABLE]

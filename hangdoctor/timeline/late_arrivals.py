@@ -2,8 +2,9 @@
 
 Waiting is passed on: a rank that waited in its tensor-parallel group comes late to its data-parallel one, though it is not
 slow. So of the time that a member waited for the last one, what the last one had itself waited longer than that member in the
-same step is not its doing: it is *held up*, not *holding up*. And one delay is felt by many, one after another: how long a rank
-held the others up in a step is what the one of them that lost most by it lost, not the sum over all.
+same step is not its fault: it *had to wait*, it did not *make others wait*. And one delay is felt by many, one after another: how long a rank
+made the others wait in a step is what the one of them that lost most by it lost, not the sum over
+all.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ SCHEMA = "hangdoctor.stragglers/1"
 
 
 class StepShare(Struct):
-    """One step. Times in milliseconds; `last` is the rank that held the others up most, -1 where nobody did."""
+    """One step. Times in milliseconds; `last` is the rank that made the others wait most, -1 if none."""
 
     step: int
     begin_ms: float  # since the timeline's beginning
@@ -40,8 +41,8 @@ class StepShare(Struct):
 class RankShare(Struct):
     rank: int
     node: str
-    held_up_ms: float  # how long it held others up, over all steps
-    steps_last: int  # in how many steps it was the one that held the others up most
+    held_up_ms: float  # how long it made others wait, over all steps
+    steps_last: int  # in how many steps it was the one that made the others wait most
     waited_ms: float
     communication: float
 
@@ -52,7 +53,7 @@ class GroupShare(Struct):
     waited_ms: float  # summed over members
     moving_ms: float  # from the last one's entering to its leaving, summed over operations
     bytes: int  # of one member's inputs, summed over operations
-    last: int  # the rank that held it up most, -1 where nobody did
+    last: int  # the rank that it waited for most, -1 if none
     held_up_ms: float
 
 
@@ -87,7 +88,7 @@ class _Analysis:
         self.place = [[place.get(s, -1) for s in steps] for steps in self.step_of]
         self.lost: dict[
             tuple[int, int], dict[int, float]
-        ] = {}  # (who, step) -> whom -> milliseconds
+        ] = {}  # (who, step) -> which -> milliseconds
         self.held = [[0.0] * len(self.steps) for _ in self.lanes]
         self.waited = [[0.0] * len(self.steps) for _ in self.lanes]
         self.groups: dict[str, GroupShare] = {}
@@ -255,7 +256,7 @@ def _elapsed(spans: list[list[tuple[int, int] | None]]) -> float:
 
 
 def _steps(timeline: Timeline, notes: list[str]) -> list[list[int]]:
-    """Of each rank's each operation the step it belongs to, -1 for none: what the job tells, else what its widest group does."""
+    """Of each rank's each operation the step it belongs to, -1 for none: what the job reports, else what its widest group does."""
     told = [[op.iteration for op in lane.trace.ops.operations] for lane in timeline.lanes]
     if any(n >= 0 for row in told for n in row):
         return told

@@ -74,7 +74,7 @@ def test_a_folder_of_black_boxes_that_does_not_answer(tmp_path: Path) -> None:
 
 
 def test_a_place_for_the_bundle_that_does_not_answer(tmp_path: Path) -> None:
-    """The verdict is told all the same; then what went wrong."""
+    """The verdict is given all the same; then what went wrong."""
     with stuck(tmp_path / "stuck") as folder, processes(SLEEPS, rank(0, 1)) as (process,):
         words = (
             "dump",

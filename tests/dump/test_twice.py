@@ -1,4 +1,4 @@
-"""Two captures of one job joined to one: what each rank did between the first look and the last."""
+"""Two captures of one job joined to one: what each rank did between the first sample and the last."""
 
 from __future__ import annotations
 

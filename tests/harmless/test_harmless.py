@@ -49,7 +49,7 @@ def test_a_program_cannot_be_told_from_the_plain_one(program: str, short: Path) 
         for at, s in one.probes.items()
         if "off" in s and at not in NO_BOX
     ]
-    assert not off, off  # the probe is no use to a job in which it gave up
+    assert not off, off  # the probe is of no use to a job in which it gave up
     if program not in WITHOUT:
         assert "records" in states["run"] | states["traced"] or "traces" in states["traced"], states
 

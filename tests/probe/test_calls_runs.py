@@ -1,4 +1,4 @@
-"""Call tracing over the life of a job: packages that nobody imports, ranks that come late, restarts, and what a crash leaves behind."""
+"""Call tracing over the life of a job: packages that no one imports, ranks that come late, restarts, and what a crash leaves behind."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SCRIPT = SCRIPTS / "calls_told.py"
 
 
 class Told:
-    """A rank that does what it is told."""
+    """A rank that does what it is told to."""
 
     def __init__(self, folder: Path, rank: int) -> None:
         env = {

@@ -1,4 +1,4 @@
-"""A sidecar that comes late: the boxes' own history tells the rhythm, and what is not in it is judged patiently."""
+"""A sidecar that comes late: the boxes' own history shows the rhythm, and what is not in it is judged patiently."""
 
 from __future__ import annotations
 
@@ -296,6 +296,6 @@ def test_ranks_without_a_box_are_told_by_two_stacks_and_a_healthy_job_is_left_al
 
 
 def watched_for(job: Job, seconds: float) -> None:
-    """Let the agent report for so long: past the second stack of each rank."""
+    """Let the agent report for this long: past the second stack of each rank."""
     before = steps(job)
     wait_until(lambda: steps(job) > before + seconds / 0.15, "it goes on", 3 * seconds)

@@ -195,7 +195,7 @@ def test_a_node_that_never_answers_is_waited_for_until_the_deadline_only() -> No
 
 
 def test_a_rank_that_came_up_again_on_another_node_is_neither_gone_nor_silent() -> None:
-    """A node is replaced, or ranks are numbered anew: what is told of the places of before accuses nobody."""
+    """A node is replaced, or ranks are numbered anew: what is reported about earlier places accuses no rank."""
     talk = Talk()
     talk.hello("dead")
     talk.report("dead", ranks=(2, 3))
@@ -286,7 +286,7 @@ def hostile(chance: random.Random) -> list[bytes]:
         lambda: msgspec.msgpack.encode({"type": "Exec", "command": "rm"}),
         lambda: msgspec.msgpack.encode({"type": "Hello", "agent": "a", "node": "n" * 5000}),
         lambda: b"\xdd\xff\xff\xff\xff" + b"\0" * 50,
-        lambda: b"\x82\xa4type\xa3Bye\xa3why\xa2\xff\xfe",  # text that is no UTF-8
+        lambda: b"\x82\xa4type\xa3Bye\xa3why\xa2\xff\xfe",  # text that is not UTF-8
         lambda: msg.encode(msg.Hello("good", "n9"))[1][: chance.randrange(1, 12)],
         lambda: b"x" * (msg.MAX_SMALL + 1),
     ]  # fmt: skip

@@ -143,7 +143,7 @@ def test_the_share_of_waiting_is_read_from_the_newest_records_of_a_box(tmp_path:
     assert share(100, 101) == -1  # no operation yet
     put_record(box, 1, 100.0, 100.2)
     put_record(box, 2, 100.5, 100.6)
-    put_record(box, 3, 100.6, 100.9, fmt.ASYNC)  # what runs beside the computation is no waiting
+    put_record(box, 3, 100.6, 100.9, fmt.ASYNC)  # what runs beside the computation is not a waiting
     assert share(100, 101) == 0.3
     put_record(box, 4, 100.9, 0.0)  # still inside
     assert share(101, 102) == 1.0

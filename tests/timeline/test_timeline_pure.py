@@ -211,7 +211,7 @@ def test_sizes_are_told_as_they_are() -> None:
 
 
 def test_a_recorder_that_keeps_no_ends_is_not_taken_for_calm_nor_for_a_hang() -> None:
-    """As Flight Recorder dumps of gloo: finished operations without an end, from nobody knows which node."""
+    """As Flight Recorder dumps of gloo: finished operations without an end, from an unknown node."""
     line = history(
         2,
         [

@@ -1,4 +1,4 @@
-"""Who holds up whom, the frames of the page, and a reader that does not keep up; no processes here."""
+"""What blocks which ranks, the frames of the page, and a reader that does not keep up; no processes here."""
 
 from __future__ import annotations
 
@@ -102,14 +102,14 @@ def test_of_ranks_without_black_boxes_nobody_says_that_they_go_on(
 
 
 class FakeSource:
-    """Two ranks without black boxes that stand since before anybody looked, and one with a box that moves if it is told to."""
+    """Two ranks without black boxes that were stuck before the first sample, and one with a box that moves on request."""
 
     def __init__(self, clock: FakeClock, moves: bool, world: int = 3) -> None:
         self.clock, self.moves, self.world, self.looks = clock, moves, world, 0
 
     def look(self) -> LiveRanks:
         self.looks += 1
-        since = self.clock.monotonic()  # from the first look on: more is not known of them
+        since = self.clock.monotonic()  # from the first sample on: more is not known of them
         told = [
             RankNow(0, idle_s=since),
             RankNow(1, idle_s=since),
@@ -141,7 +141,7 @@ def test_one_look_lasts_until_a_rank_that_stands_is_not_taken_for_one_that_moves
 
 
 class Pair:
-    """The collector's view and the page's mirror of it; a look crosses as over the channel."""
+    """The collector's view and the page's mirror of it; a state crosses as over the channel."""
 
     def __init__(self, core: Core) -> None:
         self.view, self.mirror = View(core), Mirror()

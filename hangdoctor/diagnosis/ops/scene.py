@@ -71,7 +71,7 @@ class Scene:
         return ops is not None and ops.finished
 
     def known(self, rank: int) -> bool:
-        """Whether anything tells where the rank is; of a dead or stopped rank that is enough to
+        """Whether anything shows where the rank is; of a dead or stopped rank that is enough to
         know.
         """
         return rank in self.held or (rank in self.ops and not self.frontiers[rank].lost)
@@ -90,7 +90,7 @@ class Scene:
         if key.store_op and key.store_op not in _OF_THE_GROUP:
             return range(
                 self.world_size
-            )  # set-up is everybody's, also of ranks that will not be in the group
+            )  # set-up is everyone's, also of ranks that will not be in the group
         found = self.groups.members(key.group, rank)
         return found if isinstance(found, (list, range)) else list(found)
 

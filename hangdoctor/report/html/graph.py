@@ -1,4 +1,4 @@
-"""Who waits for whom, condensed: ranks at the same distance from a culprit and in the same operations are one box.
+"""Which ranks wait for which, condensed: ranks at the same distance from a culprit and in the same operations are one box.
 
 Boxes stand in columns by that distance, culprits on the right; the drawing is plain SVG with its places worked out here.
 """
@@ -60,7 +60,7 @@ _Key = tuple[object, ...]
 
 
 def build(diagnosis: Diagnosis) -> Graph | None:
-    """The drawing, None where nobody waits for anybody."""
+    """The drawing, None if no rank waits for another."""
     waits = [w for w in diagnosis.waits if w.ranks]
     if not waits:
         return None
@@ -91,7 +91,7 @@ def build(diagnosis: Diagnosis) -> Graph | None:
 
 
 def _levels(waits: list[Wait], blamed: Iterable[int]) -> dict[int, int]:
-    """Steps from each rank to the nearest one that is to blame, or that waits for nobody."""
+    """Steps from each rank to the nearest one that is to blame, or that waits for no one."""
     waiting = {r for w in waits for r in w.ranks}
     targets = {r for w in waits for r in w.for_}
     roots = sorted({*blamed} & (waiting | targets) or targets - waiting)
@@ -112,7 +112,7 @@ def _levels(waits: list[Wait], blamed: Iterable[int]) -> dict[int, int]:
                 if waiter not in level:
                     level[waiter] = min(level[rank] + 1, _FAR)
                     queue.append(waiter)
-    for rank in waiting | targets:  # in a ring without a culprit, or for somebody unknown
+    for rank in waiting | targets:  # in a ring without a culprit, or for someone unknown
         level.setdefault(rank, 0 if not roots else 1)
     return level
 

@@ -1,6 +1,6 @@
 """The operations around the frontier of a group: who has entered and left which number, rank by rank.
 
-Only groups in which somebody stands are shown, first those of the causes, and of groups that look alike a few.
+Only groups in which a rank is stuck are shown, first those of the causes, and of groups that look alike a few.
 Ranks with the same row share it, so that a group of 128 ranks takes as many lines as it has different ones.
 """
 
@@ -49,14 +49,14 @@ class Lane(Struct):
     columns: list[tuple[int, str]]  # number and operation
     rows: list[LaneRow]
     waiters: int
-    later: int = 0  # numbers beyond the last column that somebody has come to
+    later: int = 0  # numbers beyond the last column that someone has come to
     alike: int = 0  # further groups that look the same
 
 
 def build(
     diagnosis: Diagnosis, ops: dict[int, RankOps], names: GroupNames
 ) -> tuple[list[Lane], int]:
-    """(lanes, further groups in which somebody stands)."""
+    """(lanes, further groups in which a rank is stuck)."""
     fronts = _fronts(ops)
     blamed = {r: i for i, cause in reversed(list(enumerate(diagnosis.causes))) for r in cause.ranks}
     order = sorted(fronts, key=lambda k: _weight(k, fronts[k], diagnosis.causes, names))
@@ -85,7 +85,7 @@ def _key(op: Operation, rank: int) -> Key:
 
 
 def _fronts(ops: dict[int, RankOps]) -> dict[Key, dict[int, int]]:
-    """Of each counter on which somebody stands: rank -> the earliest number that it has entered and not left."""
+    """Of each counter on which a rank is stuck: rank -> the earliest number that it has entered and not left."""
     fronts: dict[Key, dict[int, int]] = {}
     for rank, one in ops.items():
         if one.finished:

@@ -12,7 +12,7 @@ from hangdoctor.model.operations import Group, Operation, RankOps, group_uid
 
 
 def pairs_of_two() -> Job:
-    """Two tensor-parallel pairs that reduce twice among themselves, then over everybody."""
+    """Two tensor-parallel pairs that reduce twice among themselves, then over everyone."""
     job = Job(4, Layout(dp=2, pp=1, tp=2))
     job.group("tp", [0, 1])
     job.group("tp", [2, 3])
@@ -289,7 +289,7 @@ def test_a_kernel_that_never_ends():
 
 
 def test_an_overtaken_operation_holds_nobody():
-    """Reductions of gradients run beside the rest; that nobody waits for them shows in what completed after them."""
+    """Reductions of gradients run beside the rest; that no one waits for them shows in what completed after them."""
     job = Job(4)
     job.group("tp", [0, 1])
     job.group("tp", [2, 3])
