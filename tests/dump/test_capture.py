@@ -296,7 +296,7 @@ def test_without_the_right_to_read_it_says_what_to_do(tmp_path: Path) -> None:
     assert verdict["ranks"][0]["state"].startswith("S")  # /proc alone still shows the state
 
 
-def test_a_dead_rank_is_told_from_its_zombie(tmp_path: Path) -> None:
+def test_a_dead_rank_is_distinguished_from_its_zombie(tmp_path: Path) -> None:
     environs = ranks(PORT + 8, 3, LOCAL_WORLD_SIZE="3")
     with processes(tmp_path, [(e, SLEEPER) for e in environs]) as pids:
         os.kill(pids[1], signal.SIGSEGV)

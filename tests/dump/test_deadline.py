@@ -92,7 +92,7 @@ def test_a_place_for_the_bundle_that_does_not_answer(tmp_path: Path) -> None:
     assert "did not answer" in done.stderr and str(folder) in done.stderr
 
 
-def test_a_world_that_nobody_has(tmp_path: Path) -> None:
+def test_a_world_that_no_job_has(tmp_path: Path) -> None:
     loopback = rank(0, 1_999_999, MASTER_ADDR="127.0.0.1", MASTER_PORT="28899")
     with processes(SLEEPS, loopback):
         target = (

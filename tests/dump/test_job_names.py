@@ -128,7 +128,7 @@ def test_quiet_is_the_sentence_alone_where_there_was_a_choice(tmp_path: Path) ->
     assert told in loud.stderr
 
 
-def test_quiet_still_says_why_nobody_answered(tmp_path: Path) -> None:
+def test_quiet_still_says_why_no_node_answered(tmp_path: Path) -> None:
     ssh = tmp_path / "bin" / "ssh"
     ssh.parent.mkdir()
     ssh.write_text(

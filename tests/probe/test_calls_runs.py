@@ -141,7 +141,7 @@ def test_the_program_itself_goes_by_its_own_name(tmp_path: Path) -> None:
         assert ast.literal_eval(done.stdout) == unseen, done.stderr
 
 
-def test_what_more_names_than_fit_are_told_whole(tmp_path: Path) -> None:
+def test_what_more_names_than_fit_are_shown_whole(tmp_path: Path) -> None:
     names = [f"package_{i:03}" for i in range(100)]
     with told(tmp_path / "job", 0):
         trace(tmp_path / "job", "start", "--follow", ",".join(names), "--wait", "30")

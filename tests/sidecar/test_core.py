@@ -135,7 +135,7 @@ def test_a_collector_that_restarts_asks_who_it_is_and_goes_on_where_it_was() -> 
     assert replies(talk.hello("n1")) == [msg.Welcome(41, 1.0)]
 
 
-def test_a_stall_is_captured_joined_and_told_once() -> None:
+def test_a_stall_is_captured_joined_and_reported_once() -> None:
     talk = Talk()
     id, out = talk.stall()
     assert {i.peer for i in out if isinstance(i, Send) and isinstance(i.message, msg.Capture)} == {
@@ -175,7 +175,7 @@ def test_silence_and_refusal_and_ended_ranks_each_say_what_they_are() -> None:
     [done] = of(Conclude, talk.say("a-n2", msg.Captured(id, error="no rank", no_ranks=True)))
     assert isinstance(done, Conclude)
     assert [(s.node, s.ranks) for s in done.capture.silent] == [("n1", [0, 1])]
-    assert "declined: busy" in done.capture.silent[0].why
+    assert "refused to capture: busy" in done.capture.silent[0].why
     assert [(r.rank, r.gone) for r in done.capture.ranks()] == [(2, True), (3, True)]
 
 
@@ -239,7 +239,7 @@ def test_progress_during_the_capture_takes_it_back() -> None:
     talk.captured("n1", id, (0, 1))
     talk.report("n2", 0.0, (2, 3))
     out = talk.captured("n2", id, (2, 3))
-    assert of(Conclude, out) == [] and "goes on" in out[-1].text  # type: ignore[union-attr]
+    assert of(Conclude, out) == [] and "makes progress" in out[-1].text  # type: ignore[union-attr]
 
 
 def test_a_healthy_capture_is_no_incident() -> None:
@@ -251,7 +251,7 @@ def test_a_healthy_capture_is_no_incident() -> None:
     assert (talk.core.counters.incidents, talk.core.counters.false_alarms) == (0, 1)
 
 
-def test_another_version_is_told_so_once() -> None:
+def test_another_version_says_so_once() -> None:
     talk = Talk()
     first = talk.raw("old", b"hangdoctor/99", b"anything")
     [answer] = replies(first)

@@ -168,7 +168,7 @@ def test_a_clock_that_is_set_by_an_hour_is_no_progress_and_no_age(tmp_path: Path
         assert now.idle_s < 1.3 and -1 <= now.waits <= 100
 
 
-def test_a_rank_that_stands_already_is_as_old_as_its_box_says(tmp_path: Path) -> None:
+def test_a_rank_that_is_stuck_already_is_as_old_as_its_box_says(tmp_path: Path) -> None:
     def found(set_by: float = 0.0) -> float:
         """The age at the first sample: the job began 100 s ago, its last event was 85 s ago, and its clock was set in between."""
         node = Node(tmp_path, os.getpid())

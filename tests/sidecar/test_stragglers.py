@@ -59,7 +59,7 @@ def watch(training: FakeTraining, found: StragglerWatch, seconds: int) -> list[S
     return told
 
 
-def test_random_jitter_names_nobody_in_hours() -> None:
+def test_random_jitter_names_no_rank_in_hours() -> None:
     for seed in range(3):
         for ranks, step, jitter in ((2, 0.2, 0.9), (2, 4.0, 0.9), (8, 1.0, 0.9), (3, 12.0, 0.9)):
             training = FakeTraining(seed, ranks, step, jitter)

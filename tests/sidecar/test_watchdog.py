@@ -202,7 +202,7 @@ def test_ranks_without_a_box_are_judged_slowly() -> None:
     assert stall.bound_s == Settings().floor_blind_s
 
 
-def test_when_nobody_reports_nothing_is_said() -> None:
+def test_when_no_agent_reports_nothing_is_said() -> None:
     job = FakeJob(steady(), StallWatch(Settings()))
     job.run(60)
     job.deaf = {0, 1, 2, 3}
@@ -344,7 +344,7 @@ def test_a_collector_that_was_cut_off_takes_no_report_of_the_past_for_a_pause_of
     assert stall.age_s < 9
 
 
-def test_ranks_that_stood_before_anybody_looked_are_a_stall_but_not_before_the_other_nodes_are_heard() -> (
+def test_ranks_that_were_stuck_before_the_first_sample_are_a_stall_but_not_before_the_other_nodes_are_heard() -> (
     None
 ):
     dog = StallWatch(Settings())

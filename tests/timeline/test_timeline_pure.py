@@ -184,7 +184,7 @@ def test_an_operation_under_way_is_no_hang() -> None:
     )
 
 
-def test_of_several_operations_that_stand_the_one_is_told_whose_missing_rank_waits_nowhere() -> (
+def test_of_several_unfinished_operations_the_one_is_named_whose_missing_rank_waits_nowhere() -> (
     None
 ):
     stuck = [(r, WORLD, 5, "all_reduce", 4, 40.0, -1.0) for r in (0, 1)] + [
@@ -205,7 +205,7 @@ def test_of_several_operations_that_stand_the_one_is_told_whose_missing_rank_wai
     assert "rank 4 left no record. 1 other operation is unfinished, too." in hang.words()
 
 
-def test_sizes_are_told_as_they_are() -> None:
+def test_sizes_are_shown_as_they_are() -> None:
     told = [size_words(n) for n in (0, 812, 1000, 4200, 1_900_000, 42_100_000, 3_500_000_000, 2e13)]
     assert told == ["0 B", "812 B", "1.0 kB", "4.2 kB", "1.9 MB", "42 MB", "3.5 GB", "20.0 TB"]
 

@@ -30,7 +30,7 @@ def done(group: str, seq: int = 1, op: str = "all_reduce") -> Operation:
     ["no record", "one uid"],
     ids=["a full table of version 1", "more groups than the table holds"],
 )
-def test_a_wait_in_a_group_that_nothing_names_accuses_nobody(named_by: str) -> None:
+def test_a_wait_in_a_group_that_nothing_names_accuses_no_rank(named_by: str) -> None:
     uid = (
         (lambda r: unknown_group(r, 1))
         if named_by == "no record"
