@@ -1,4 +1,4 @@
-"""The node agent: looks at this node's ranks each second, tells the collector what changed, captures when asked.
+"""The node agent: looks at this node's ranks each second, reports changes to the collector, captures when asked.
 
 It runs until SIGTERM or until its job has gone, keeps what it cannot send, and never runs anything that a message names.
 """
@@ -37,7 +37,7 @@ from .ranks import Ranks
 
 _LOG = logging.getLogger("hangdoctor.agent")
 _HEARTBEAT_S = 2.0  # a report without news
-_STANDS_S = 12.0  # so long a report goes out with every look: that nothing changes is news
+_STANDS_S = 12.0  # for this long a report is sent with every sample: that nothing changes matters
 _ANSWER_S = 5.0  # for the way of a capture; the collector waits no longer
 
 
@@ -73,10 +73,10 @@ class NodeAgent:
         self._reported_at = 0.0
         self._changed_at = time.monotonic()
         self._usual_s = 0.0  # without news, of late
-        self._introduced = ("", 0)  # job and its size, as the collector was told
+        self._introduced = ("", 0)  # job and its size, as the collector knows them
         self._told: dict[int, tuple[object, ...]] = {}
-        self._boxes = 0  # that were there when their past was told
-        self._began = 0  # the conversation with the collector in which that was told
+        self._boxes = 0  # that were there when their past was reported
+        self._began = 0  # the conversation with the collector in which that was reported
         self._trace: msg.Trace | None = None
         self._traced: set[Path] = set()  # folders that hold it
         self._capturing: asyncio.Task[None] | None = None

@@ -142,7 +142,7 @@ def _read_folder(data: bytes) -> None:
         capture = load([Path(folder)])
         if (
             capture.world_size <= 4096
-        ):  # how long a verdict over more ranks takes is no matter of reading
+        ):  # how long a verdict over more ranks takes is not a matter of reading
             diagnose(capture)
 
 

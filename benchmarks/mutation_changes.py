@@ -232,7 +232,7 @@ class _Finder:
 
 
 def _sets_a_limit(node: ast.stmt) -> bool:
-    """``LIMIT = 4096``: whether it is the right number is no question for a test."""
+    """``LIMIT = 4096``: whether it is the right number is not a question for a test."""
     match node:
         case (
             ast.Assign(targets=[ast.Name(id=name)], value=value)

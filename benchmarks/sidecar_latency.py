@@ -32,7 +32,7 @@ from benchmarks.progress import say
 from hangdoctor.storage.incidents import Incident
 
 RANKS = 8
-STEPS = 40  # before a fault that nobody watches
+STEPS = 40  # before a fault that no one watches
 STOOD_S = 10.0  # the job, when the sidecar is started
 
 

@@ -30,7 +30,7 @@ from hangdoctor.storage.incidents import Incidents
 from hangdoctor.transport import address, keys
 from hangdoctor.transport import messages as msg
 
-_EACH = 10  # messages of one peer: after so many bad ones it is cut off
+_EACH = 10  # messages of one peer: after N bad ones it is cut off
 _JOB = "soak-hostile"
 _RANK = "import time; time.sleep(3600)"
 

@@ -35,7 +35,7 @@ from hangdoctor.watch.stall_watch import Settings as Bounds
 
 NODES, RANKS = 2, 4
 HOUR = 3600.0
-_SPOOL = 600  # reports that a node keeps while nobody takes them
+_SPOOL = 600  # reports that a node keeps while no one takes them
 
 
 class Result(Struct):

@@ -90,7 +90,7 @@ def train(folder: Path, steps: int, watched: bool) -> tuple[float, float]:
                 )
             )
         wait_for(lambda: (folder / port / "collector.json").exists())
-        time.sleep(3)  # their own start is no part of it
+        time.sleep(3)  # their own start is not a part of it
     ranks = [
         subprocess.Popen(
             [sys.executable, "-c", TRAIN, str(steps)],

@@ -22,7 +22,7 @@ def open_regular(
     """A descriptor of a regular file; never waits at a FIFO or a device.
 
     Args:
-        owners: users one of whom, or root, must own it; None takes anybody's.
+        owners: users, one of which (or root) must own it; None allows any owner.
         links: whether `path` itself may be a symbolic link.
 
     Raises:

@@ -23,7 +23,7 @@ def within(seconds: float, work: Callable[[], T]) -> T:
     """What `work` returns.
 
     Raises:
-        OutOfTime: it has not ended after so many seconds.
+        OutOfTime: it has not ended after N seconds.
         Exception: what it raised itself.
     """
     results: list[T] = []

@@ -1,4 +1,4 @@
-"""Files that somebody else may have put there: kinds, owners, sizes and holes."""
+"""Files that someone else may have put there: kinds, owners, sizes and holes."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from typing import Any
 from .config import Config
 from .options import ConfigError
 
-VERSIONS = ("0.19.8", "0.20")  # first that trains right here, first that nobody has tried
+VERSIONS = ("0.19.8", "0.20")  # first that trains right here, first that no one has tried
 
 
 def prepare(has_gpu: bool) -> Any:
@@ -235,7 +235,7 @@ def allow_ranks_without_slices() -> None:
 
 
 def mute_warnings() -> None:
-    """Warnings of DeepSpeed's calls into torch that nobody here can act on, once a rank each."""
+    """Warnings of DeepSpeed's calls into torch that no one here can act on, once a rank each."""
     for text in (
         ".*is deprecated. Please use `torch.distributed.*",
         "c10d::.*an autograd kernel was not registered.*",

@@ -68,7 +68,7 @@ class Timers:
 
 
 def parameter_groups(module: torch.nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Matrices decay, vectors do not: a norm or bias is told by its shape, never by its class.
+    """Matrices decay, vectors do not: a norm or bias is recognized by its shape, never by its class.
 
     A class test missed every LayerNorm that was not the one class asked for; the embedding's norm
     was decayed, and training jumped at each restart.
@@ -148,7 +148,7 @@ def _instrument(engine: Any, config: Config, topology: Topology) -> None:
     methods = dict(engine._INSTRUCTION_MAP)
     if (
         config.parallel.dp == 1 and config.parallel.zero_stage == 0
-    ):  # flattens all gradients to reduce them over nobody
+    ):  # flattens all gradients to reduce them over no one
         methods = {k: (_nothing if k.__name__ == "ReduceGrads" else m) for k, m in methods.items()}
     engine._INSTRUCTION_MAP = {
         kind: _wrapped(method, *_INSTRUCTIONS[kind.__name__], extra.get(kind.__name__))

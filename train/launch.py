@@ -64,10 +64,10 @@ def _free_port() -> int:
 
 
 def discover(environ: Mapping[str, str] = os.environ) -> Launch:
-    """The launch from the environment; alone, where nothing tells otherwise.
+    """The launch from the environment; alone, if unknown otherwise.
 
     Raises:
-        ConfigError: several ranks on nodes that nobody named a meeting place for.
+        ConfigError: several ranks on nodes that no one named a meeting place for.
     """
     told = [names for names in _NAMES if names[0] in environ and names[1] in environ]
     rank_name, size_name, local_name = told[0] if told else _NAMES[0]

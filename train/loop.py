@@ -50,7 +50,7 @@ class Engine(Protocol):
 
 
 class Trainer:
-    """Owns the state; runs steps until the wanted iterations are done or somebody asks to `stop`."""
+    """Owns the state; runs steps until the wanted iterations are done or someone asks to `stop`."""
 
     def __init__(
         self,

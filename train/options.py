@@ -158,7 +158,7 @@ def assign_arguments(sections: Mapping[str, Any], argv: Sequence[str]) -> None:
     """Set options from `--name value` and `--name=value` words.
 
     Raises:
-        ConfigError: see `assign`; also for a word that is no flag or a flag without a value.
+        ConfigError: see `assign`; also for a word that is not a flag or a flag without a value.
     """
     words = list(argv)
     while words:

@@ -97,7 +97,7 @@ def join(config: Config, launch: Launch, has_gpu: bool, deepspeed: Any) -> Topol
 
 
 def leave(topology: Topology) -> None:
-    """Tear the groups down; a fault may hold this rank in a collective that nobody else is in."""
+    """Tear the groups down; a fault may hold this rank in a collective that no one else is in."""
     if not dist.is_initialized():
         return
     faults.point("destroy", tensor=torch.ones(16, device=topology.device), group=None)

@@ -143,7 +143,7 @@ class Samples(torch.utils.data.Dataset):  # type: ignore[type-arg]
 
 
 def read_sample(path: Path) -> bytes:
-    with path.open("rb") as file:  # a FIFO that nobody writes to
+    with path.open("rb") as file:  # a FIFO that no one writes to
         return file.read()
 
 
@@ -246,7 +246,7 @@ def uninterruptible(fault: Fault) -> None:
 
 
 def full_queue(fault: Fault) -> None:
-    """A logger that nobody empties."""
+    """A logger that no one empties."""
     lines: queue.Queue[int] = queue.Queue(maxsize=1)
     lines.put(1)
     lines.put(2)

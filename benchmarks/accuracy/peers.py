@@ -110,7 +110,7 @@ def _run(
     peer: str, command: list[str], timeout_s: float, environ: dict[str, str], stderr: bool = True
 ) -> tuple[PeerResult, str]:
     began = time.monotonic()
-    # To files: a pipe that nobody reads would stop a talkative analyzer.
+    # To files: a pipe that no one reads would stop a talkative analyzer.
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen(
             command, stdout=out, stderr=out if stderr else err, env={**os.environ, **environ}
@@ -138,7 +138,7 @@ _REPORT = re.compile(
 
 
 def read_torch(output: str) -> list[list[int]]:
-    """Readings of fr_trace's output by the rule above; none where it names nobody."""
+    """Readings of fr_trace's output by the rule above; none where it names no rank."""
     reports: list[tuple[int, ...]] = []
     for text in _REPORT.split(output)[1:]:
         missing = re.search(r"^missing ranks: \{([\d, ]+)\}", text, re.MULTILINE)

@@ -167,7 +167,7 @@ class Running:
         self.case, self.folder, self.port, self.pids, self.boxes = case, folder, port, pids, boxes
 
     def wait_hung(self) -> None:
-        """Until the fault has struck and everybody else has come to rest.
+        """Until the fault has struck and everyone else has come to rest.
 
         Raises:
             NoHang: the job runs to its end in spite of the fault.

@@ -83,7 +83,7 @@ def judge(result: Result, diagnosis: Diagnosis, truth: Expected) -> Result:
     sets = [set(truth.ranks), *map(set, truth.alternatives)]
     named_all = (
         [*sets, set(truth.wider)] if set(truth.ranks) <= named else sets
-    )  # a pair without the culprit is no pair
+    )  # a pair without the culprit is not a pair
     result.exact = diagnosis.status == "hang" and named in sets
     result.victim = bool(named) and not any(named <= s for s in named_all)
     result.kind_right = bool(result.named) and all(kind in truth.kinds for kind, _ in result.named)

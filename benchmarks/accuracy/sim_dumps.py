@@ -86,7 +86,7 @@ class Exporter:
         self.groups: list[Group] = []
         seen: dict[str, int] = {}
         for ranks, axis in zip(members.ranks, members.axis, strict=True):
-            # Equal member sets (dp == world, say) are told apart by the order of creation.
+            # Equal member sets (dp == world, say) are distinguished by the order of creation.
             instance = seen.get(group_uid(ranks), 0)
             seen[group_uid(ranks)] = instance + 1
             self.groups.append(Group(group_uid(ranks, instance), ranks, GROUP_NAMES[axis]))

@@ -1,4 +1,4 @@
-"""Runs the ranks' programs with NCCL's semantics and tells where each of them ends up.
+"""Runs the ranks' programs with NCCL's semantics and shows where each of them ends up.
 
 A host enqueues and returns; it stops only where it reads a result back, where its run-ahead is used
 up, or where a fault stops it. A device takes its operations in order, except that an asynchronous
@@ -98,7 +98,7 @@ class Simulation:
         return at == self.stop_host[rank] < len(self.programs[rank]) and not self._streams[rank]
 
     def _advance(self, rank: int) -> None:
-        """Let one device go on until it waits for somebody."""
+        """Let one device go on until it waits for someone."""
         steps, ends, starts = self.programs[rank], self.ends[rank], self.starts[rank]
         stop = min(self.stop_host[rank], self.stop_device[rank])
         i, now = self.at[rank], self._clock[rank]

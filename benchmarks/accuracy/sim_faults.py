@@ -232,7 +232,7 @@ def wrong_reduce_op(
 def wrong_root(
     s: Simulation, programs: Programs, rng: random.Random, iteration: int
 ) -> Placed | None:
-    """A broadcast from somebody else. No Flight Recorder keeps the root."""
+    """A broadcast from someone else. No Flight Recorder keeps the root."""
     drawn = _draw(s, rng, iteration, lambda step: step.root >= 0)
     if not drawn or s.members.layout.tp < 2:
         return None
@@ -284,7 +284,7 @@ def missing_recv(
 def in_communication(
     s: Simulation, programs: Programs, rng: random.Random, iteration: int
 ) -> Placed | None:
-    """Everybody has entered, nobody leaves: link, network, GPU."""
+    """Everyone has entered, no one leaves: link, network, GPU."""
     drawn = _draw(s, rng, iteration, _collective)
     if not drawn:
         return None
@@ -334,7 +334,7 @@ def healthy(s: Simulation, programs: Programs, rng: random.Random, iteration: in
 
 
 def slow(s: Simulation, programs: Programs, rng: random.Random, iteration: int) -> Placed | None:
-    """One rank computes eight times slower: the job moves, and everybody waits for it."""
+    """One rank computes eight times slower: the job moves, and everyone waits for it."""
     rank = rng.randrange(len(s.programs))
     s.slowness[rank] = 8.0
     return Placed([rank], ["slow"], f"rank {rank} is 8 times slower")

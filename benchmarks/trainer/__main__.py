@@ -26,7 +26,7 @@ from benchmarks.trainer_parity.__main__ import ROOT, free_port
 # As nanoGPT and the plain GPT have it; its tanh formula costs twice as much on a CPU.
 EXACT = "--model.activation gelu"
 ONE = "--model.layers 4 --model.hidden_size 128 --model.heads 4 --model.seq_length 64 --train.micro_batch 12 --train.global_batch 12"
-ALONE = " --parallel.zero_stage 0"  # one rank has nobody to share an optimizer with
+ALONE = " --parallel.zero_stage 0"  # one rank has no one to share an optimizer with
 BIG = "--model.layers 6 --model.hidden_size 384 --model.heads 6 --model.seq_length 256 --train.micro_batch 4 --train.global_batch 8"
 MANY = "--model.layers 4 --model.hidden_size 128 --model.heads 4 --model.seq_length 128 --train.micro_batch 2 --train.global_batch 16"
 # name, ranks, what, flags

@@ -17,7 +17,7 @@ from .evidence_capture import Early
 from .instructions import Conclude, Counters, Instruction, Log, Node, Settings
 
 KEEP_LEAST = 16  # operations of a rank in a capture, however many ranks there are
-_SETTLE_S = 0.5  # of a capture on evidence: the ranks have stood for seconds
+_SETTLE_S = 0.5  # of a capture on evidence: the ranks have been stuck for seconds
 
 
 class Captures:

@@ -13,7 +13,7 @@ class Settings(Struct, frozen=True):
     settle_s: float = 1.0
     capture_s: float = 6.0  # what an agent gets for its capture
     patience_s: float = 2.0  # beyond that, for the way
-    silent_s: float = 5.0  # not heard for so long: silent
+    silent_s: float = 5.0  # not heard for this long: silent
     keep_ops: int = 80  # of a rank in a capture
     keep_all_ops: int = 400_000  # of all ranks together: a large job sends fewer of each
     strikes: int = 10  # bad messages before a peer is cut off
@@ -104,7 +104,7 @@ class Conclude(Struct, frozen=True):
     id: str
     capture: JobCapture
     reason: str
-    early: bool = False  # on evidence: whatever is no hang is not kept
+    early: bool = False  # on evidence: whatever is not a hang is not kept
 
 
 Instruction = Send | Log | Remember | Conclude

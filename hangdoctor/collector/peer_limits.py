@@ -17,7 +17,7 @@ class Peer(Struct):
 
 
 class Door:
-    """The books of all peers. `node_of` tells the node of an agent, for the log."""
+    """The books of all peers. `node_of` returns the node of an agent, for the log."""
 
     def __init__(
         self, settings: Settings, counters: Counters, node_of: Callable[[str], str]
@@ -29,7 +29,7 @@ class Door:
         self.shut: dict[bytes, None] = {}
 
     def admit(self, peer: bytes, now: float) -> tuple[Peer | None, list[Instruction]]:
-        """The peer's books, or None where it is cut off or sends more than anybody may."""
+        """The peer's books, or None where it is cut off or sends more than anyone may."""
         if peer in self.shut:
             return None, []
         state = self.peers.get(peer)

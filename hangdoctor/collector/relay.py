@@ -83,7 +83,7 @@ class Relay(Core):
     def tell_all(self) -> None:
         """The next report says everything, not only what has changed: the one above begins anew."""
         for name, known in self._last.items():
-            # What a rank waited then tells nothing of now.
+            # What a rank waited then says nothing about now.
             old = {
                 number: (structs.replace(rank, waits=-1), at)
                 for number, (rank, at) in known.ranks.items()

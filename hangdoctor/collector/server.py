@@ -30,7 +30,7 @@ from .state import Core
 from .uplink import Uplink
 
 _AGAIN_S = 5.0
-_BATCH = 500  # messages between two looks at the clock
+_BATCH = 500  # messages between two readings of the clock
 _LOG = logging.getLogger("hangdoctor.collector")
 
 
@@ -40,16 +40,16 @@ class Memory(Protocol):
     def load(self) -> tuple[dict[str, Position], Learned]: ...
 
     def writing(self, positions: dict[str, Position], learned: Learned) -> Callable[[], None]:
-        """What keeps them as they are now: called in a thread, where a lock or a slow disk holds up nobody."""
+        """What keeps them as they are now: called in a thread, where a lock or a slow disk blocks nothing else."""
 
 
 class CollectorOptions(Struct, frozen=True):
     folder: Path
     bind: str = ""  # "" is a free port on all interfaces
     insecure: bool = False
-    for_s: float = 0.0  # end after so many seconds; 0 never
-    lonely_s: float = 0.0  # end when the last agent has left, after so many seconds; 0 never
-    dismiss: bool = False  # at the end tell the agents that nobody will come back
+    for_s: float = 0.0  # end after N seconds; 0 never
+    lonely_s: float = 0.0  # end when the last agent has left, after N seconds; 0 never
+    dismiss: bool = False  # at the end tell the agents that no one will come back
     keys_from: Path | None = (
         None  # the job's folder, where it is another one: keys are read there and not made
     )

@@ -39,7 +39,7 @@ from .instructions import Counters, Instruction, Log, Node, Position, Remember, 
 from .peer_limits import Door, Peer
 
 __all__ = ["KEEP_LEAST", "Core", "Counters", "Settings"]
-_EMPTY_S = 10.0  # agents without a rank for so long are worth a line
+_EMPTY_S = 10.0  # agents without a rank for this long are worth a line
 _TOLD = -1.0
 _STANDS_S = 1.5  # without progress, before it is asked how well the nodes are heard
 _CLOSE_S = 0.25  # between two ticks while the job pauses
@@ -62,7 +62,7 @@ class Core:
         self.relays: dict[str, Node] = {}  # collectors below this one, by their names
         self.counters = Counters()
         self.captures = Captures(settings, watchdog, self.counters, self.nodes, session)
-        self.trace: Trace | None = None  # what the agents were told last
+        self.trace: Trace | None = None  # what the agents were sent last
         self._door = Door(settings, self.counters, self._node_of)
         self._unacked: dict[str, bytes] = {}
         self._rounds = 0
@@ -140,12 +140,12 @@ class Core:
             and not known.left
             and now - known.heard < self.settings.silent_s
         ):
-            # Two agents of one node: the first stays, so that nobody can push a living one aside.
+            # Two agents of one node: the first stays, so that no one can push a living one aside.
             why = f"node {hello.node} already has an agent"
             return [Send(peer, Rejected(why)), *self._door.strike(peer, state, why)]
         if (
             len(self.positions) > 2 * self.settings.max_nodes
-        ):  # agents come and go; of some nobody will speak again
+        ):  # agents come and go; some never come back
             speaking = {n.agent for n in (*self.nodes.values(), *self.relays.values())}
             self.positions = {
                 a: p for a, p in self.positions.items() if a in speaking or a in self._unacked
@@ -165,7 +165,7 @@ class Core:
         return out
 
     def _ranks_of(self, known: Node | None, job: str, world_size: int) -> dict[int, bool]:
-        """The ranks of a node that says hello: none where another run has begun on it, whose ranks it tells after that."""
+        """The ranks of a node that says hello: none where another run has begun on it, whose ranks it reports after that."""
         if (
             known is None
             or not known.job
@@ -366,7 +366,7 @@ class Core:
         return [Send(peer, Dismissed()) for peer in self._direct()]
 
     def _direct(self) -> list[bytes]:
-        """Everybody who speaks with this collector itself."""
+        """Everyone who speaks with this collector itself."""
         nodes = [*self.relays.values(), *(n for n in self.nodes.values() if not n.via)]
         return [n.peer for n in nodes if not n.left]
 

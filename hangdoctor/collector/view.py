@@ -22,9 +22,7 @@ class LastWord(Struct, frozen=True, array_like=True):
     node: str
     told: RankNow
     event: float
-    waits: float = (
-        -1.0
-    )  # percent of its time that it waits for its peers, smoothed; -1 where nothing tells
+    waits: float = -1.0  # percent of its time that it waits for its peers, smoothed; -1 if unknown
 
 
 class NodeNow(Struct):
@@ -91,7 +89,7 @@ class View:
             )
 
     def changes(self) -> dict[int, LastWord]:
-        """The ranks that were told of since the call before."""
+        """The ranks that were reported since the call before."""
         fresh, self._dirty = self._dirty, {}
         return fresh
 

@@ -51,7 +51,7 @@ def _traced(view: RankView) -> bool:
 
 
 def _peer(case: Case, culprit: RankView, blamed: set[int]) -> RankView | None:
-    """A rank that is not to blame: of the same role in another replica where the layout tells, else
+    """A rank that is not to blame: of the same role in another replica where the layout shows, else
     the nearest.
     """
     innocent = [v for v in case.views if v.rank not in blamed and not v.gone and not v.stopped]
@@ -91,7 +91,7 @@ def part(a: Steps, b: Steps) -> tuple[int, int]:
 
     Both ranks are at the end inside some of the same calls. What they did since they entered the
     innermost one that they share is compared from its beginning, because the rounds of a loop
-    around it cannot be told apart. Where they share none, of all stretches that are the same in
+    around it cannot be distinguished. Where they share none, of all stretches that are the same in
     both the one that happened at the same time is taken.
     """
     shared = _shared_call(a, b)

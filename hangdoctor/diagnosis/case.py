@@ -39,7 +39,7 @@ class Case(Struct):
 
     @property
     def unseen(self) -> list[int]:
-        """Ranks of which nothing is known."""
+        """Ranks without any information."""
         return sorted({*self.absent, *self.silent})
 
     def held_up(self, but: Iterable[int] = ()) -> list[RankView]:

@@ -240,7 +240,7 @@ def _minority(case: Case, end: End, views: Views) -> Odd | None:
 
 def _either(case: Case, odd: Odd, views: Views) -> Finding:
     """One of two sides made different calls; calls are left out more often than made twice, but
-    that is no evidence.
+    that is not evidence.
     """
     ahead, behind = [views[r] for r in odd.ranks], [views[r] for r in odd.or_else]
     story = f.InOther(Apart.EITHER, op_of(ahead), ranks_of(behind), op_of(behind))

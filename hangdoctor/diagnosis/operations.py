@@ -25,7 +25,7 @@ def run(case: Case, draft: Draft) -> None:
 
 
 def leave_out_unasked(case: Case, draft: Draft) -> None:
-    """Of processes given by their ids (--pid), who was not asked for is no culprit for not being
+    """Of processes given by their ids (--pid), who was not asked for is not a culprit for not being
     captured.
     """
     if draft.ops is None or not case.capture.job.startswith("pids:"):

@@ -35,7 +35,7 @@ def outside(case: Case, blamed: set[int]) -> list[RankView]:
 
 
 def passed_on(case: Case, free: list[RankView], blamed: set[int]) -> set[int]:
-    """Those of `free` that are ahead of everybody who waits: they wait too, in something that no
+    """Those of `free` that are ahead of everyone who waits: they wait too, in something that no
     rule knows.
 
     One rank alone that is ahead may have skipped the operation, so it takes company: at least as

@@ -52,7 +52,7 @@ def counters(path: Sequence[Frame]) -> tuple[tuple[str, int], ...]:
 
 
 def iteration(path: Sequence[Frame]) -> int | None:
-    """The training iteration that a stack is in, where a local variable tells."""
+    """The training iteration that a stack is in, where a local variable shows."""
     for frame in path:
         for name in _ITERATIONS:
             if name in frame.values:

@@ -61,7 +61,7 @@ def _summary(case: Case, status: Status, causes: list[Cause]) -> str:
 
 
 def _waits(case: Case, blamed: set[int]) -> list[Wait]:
-    """Who waits on what, and for whom as far as the causes show."""
+    """Which ranks wait on what, and for which ranks, as far as the causes show."""
     waits = []
     for group in group_by_operation([v for v in case.waiting if v.rank not in blamed]):
         place = group[0].place

@@ -76,7 +76,7 @@ class StackGraph(Struct):
 
     instances: list[Instance]
     waits_in: dict[int, list[int]]
-    unplaced: list[int]  # ranks that wait in something whose members nothing tells
+    unplaced: list[int]  # ranks that wait in something with unknown members
 
 
 class End(Struct):
@@ -179,7 +179,7 @@ def _only_choice(layout: Layout, rank: int) -> list[int]:
 
 def ends(graph: StackGraph) -> list[End]:
     """Where waits end. A rank whose operation has no known members ends nothing: it waits too, only
-    for whom is unknown.
+    for which rank, is unknown.
 
     What waits for such a rank alone is left out with it, unless nothing else is left.
     """

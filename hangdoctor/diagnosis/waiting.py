@@ -26,7 +26,7 @@ def find(case: Case, blamed: set[int]) -> list[Finding]:
     """The cause among ranks that all wait, or among those that could not be seen."""
     waiting = [v for v in case.waiting if v.rank not in blamed]
     if not waiting or blamed or (len(case.views) == 1 and not case.silent):
-        return []  # one rank alone shows whom it waits with, not who blocks it
+        return []  # one rank alone shows which ranks it waits with, not which blocks it
     if case.silent:
         return [_unreachable(case, waiting)]
     if case.absent:
@@ -142,7 +142,7 @@ def _order(case: Case, odd: list[RankView], others: list[RankView], how: Apart) 
 
 def _odd_one(case: Case, groups: list[list[RankView]]) -> Finding:
     """Different operations whose order is unknown: the small group, where there is one, else
-    everybody.
+    everyone.
     """
     majority, rest = groups[0], [v for g in groups[1:] for v in g]
     if len(rest) * 2 < len(majority):

@@ -1,4 +1,4 @@
-"""One command on one node whose lines are wanted as they come, until it ends or nobody wants more."""
+"""One command on one node whose lines are wanted as they come, until it ends or no one wants more."""
 
 from __future__ import annotations
 

@@ -19,9 +19,7 @@ _LATE_S = (
     0.7  # after the start of its command: then a node whose agent has not started is knocked at
 )
 _CONTROLS = 2  # nodes that are there, knocked at to see whether a knock can be answered at all
-_MULTIPLE = (
-    4.0  # a node may take so many times as long to start its agent as the slowest of the others
-)
+_MULTIPLE = 4.0  # a node may take N times as long to start its agent as the slowest of the others
 _STUCK_S = (
     3 * KNOCK_S
 )  # its kernel answers and its service does not: it may be short of memory or of processors

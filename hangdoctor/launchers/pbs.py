@@ -64,7 +64,7 @@ class PbsLauncher:
         """The same command for each node.
 
         Raises:
-            UsageError: this is no PBS job.
+            UsageError: this is not a PBS job.
             BadInput, LauncherError: its file of nodes or mpiexec is not here.
         """
         hosts, make = self.nodes(), self._flavour()

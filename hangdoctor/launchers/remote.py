@@ -31,9 +31,9 @@ MAX_YOUNG = (
 )
 _YOUNG_S = 3.0  # a silent node does not keep the others waiting for their turn
 _LINGER_S = 1.0  # for a command to end by itself once its report is whole
-_MAX_OUTPUT = 128 << 20  # bytes of one node, compressed and in base64: more is no report
+_MAX_OUTPUT = 128 << 20  # bytes of one node, compressed and in base64: more is not a report
 _MAX_ERRORS = 64 << 10
-_SLOW_S = 3.0  # after that long the user is told who has not answered yet
+_SLOW_S = 3.0  # after that long the user is shown which nodes have not answered yet
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
@@ -103,7 +103,7 @@ class _Running:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(
                 timeout=1.0
-            )  # longer only in uninterruptible I/O, and then nobody can help
+            )  # longer only in uninterruptible I/O, and then no one can help
 
     def outcome(self, code: int | None, lost: str = "") -> Outcome:
         return Outcome(

@@ -35,7 +35,7 @@ class Everywhere:
     def __init__(self, target: Target) -> None:
         """
         Raises:
-            UsageError: this is no PBS job.
+            UsageError: this is not a PBS job.
             BadInput: the host file, or PBS's, is none.
             LauncherError: the job is not there.
         """

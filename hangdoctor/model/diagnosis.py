@@ -37,7 +37,7 @@ Source = Literal["stack", "ops", "proc", "ras", "gpu", "log", "silence", "trace"
 
 
 class Where(Struct):
-    """Where a cause sits: the operation that is held up, and the culprit's own frame."""
+    """Where a cause sits: the operation that is blocked, and the culprit's own frame."""
 
     group: str | None = None
     group_ranks: list[int] | None = None

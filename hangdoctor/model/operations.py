@@ -43,7 +43,7 @@ def is_unknown(uid: str) -> bool:
 
 
 class Group(Struct, omit_defaults=True):
-    """A process group. `ranks` are global ranks, empty where nothing tells them."""
+    """A process group. `ranks` are global ranks, empty if unknown."""
 
     uid: str
     ranks: list[int] = []
@@ -106,13 +106,13 @@ class RankOps(Struct, omit_defaults=True):
     steps: int = 0  # that the job's optimizers have made
     phase: str = ""
     heartbeat_s: float = 0.0  # wall clock of the last sign of life
-    finished: bool = False  # left its training in good order
+    finished: bool = False  # left its training cleanly
     # NCCL enqueues and returns: what a rank has entered it may not have reached on its device.
     runs_ahead: bool = False
     notes: list[str] = []
     layout: Layout | None = None  # as the job itself has said it
     marks: list[Mark] = []  # oldest first, as far back as the operations
-    clock: str = ""  # which clock the times are of: host and boot; "" where nothing tells
+    clock: str = ""  # which clock the times are of: host and boot; "" if unknown
     side: list[int] = []  # threads that are not the training: they only poll beside it
 
     def training(self) -> list[Operation]:

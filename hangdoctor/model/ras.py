@@ -1,4 +1,4 @@
-"""What NCCL's RAS tells, in one form for its text and its JSON."""
+"""What NCCL's RAS shows, in one form for its text and its JSON."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class RasCounts(Struct):
 
 class RasCommunicator(Struct):
     hash: str
-    size: int = 0  # 0 where the text does not tell
+    size: int = 0  # 0 if unknown
     ranks: list[RasRank] = []  # those that are named
     missing: list[RasRank] = []
     differences: list[RasCounts] = []

@@ -124,7 +124,7 @@ def _run(checks: dict[str, Callable[[], Check]], timeout_s: float) -> list[Check
 
 
 def check_gpus(expected: int, gpus: Gpus) -> Check:
-    """NVIDIA's GPUs, by nvidia-smi: their number, errors, and whether somebody uses them already."""
+    """NVIDIA's GPUs, by nvidia-smi: their number, errors, and whether someone uses them already."""
     why_not = preflight_gpu.read(gpus)
     if why_not:
         if expected == 0:

@@ -20,7 +20,7 @@ from .whose_error import suppress
 
 REQUEST = "hangdoctor-trace.json"  # of calls.request, which is not imported before there is one
 _OTHERS_WRITE = 0o022
-_SPARE = 3  # more names for the default place, where somebody else has taken it
+_SPARE = 3  # more names for the default place, where someone else has taken it
 
 
 class FolderRefused(OSError):

@@ -19,7 +19,7 @@ _FIRST_STEPS = 3  # of the job: compilation and warm-up teach nothing of the oth
 _FIRST_S = 8.0  # ... where the job names no steps
 _CALLS = 3  # of a step, where the job names none
 _FEW = 3  # pauses that may be longer than the usual ones, or
-_SHARE = 50  # one in so many steps
+_SHARE = 50  # one in N steps
 _PHASES = 16
 Event = tuple[int, str]  # when, and what phase begins with it
 

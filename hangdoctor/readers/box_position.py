@@ -1,4 +1,4 @@
-"""A glance at a black box: where its rank is now, in a few small reads, for who looks every second.
+"""A sample of a black box: where its rank is now, in a few small reads, made every second.
 
 `blackbox.read_box` copies and parses the whole file; this reads the header, the thread table and
 the record of each thread's last operation, some 8 KiB. Torn records are passed over: the next
@@ -56,10 +56,10 @@ class Glance(Struct):
 
 
 class BoxWatch:
-    """One box that stays open. `removed` once its rank has taken it away: the end in good order."""
+    """One box that stays open. `removed` once its rank has removed it, at a clean end."""
 
     def __init__(self, path: str | Path) -> None:
-        """Raises BadInput: it cannot be opened, or is no box of this version."""
+        """Raises BadInput: it cannot be opened, or is not a box of this version."""
         self.path = str(path)
         try:
             self._fd = open_regular(path, links=False)

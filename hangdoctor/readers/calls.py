@@ -87,7 +87,7 @@ class CallsReader:
         self._functions: dict[int, Function] = {}
 
     def _is_whole(self) -> bool:
-        """All offsets come from the header: the tables that it tells of must lie in the file."""
+        """All offsets come from the header: the tables that it describes must be in the file."""
         size = os.fstat(self._fd).st_size
         tables = [(place, *struct.unpack_from(place[1], self._head, place[0])) for place in _WIDTHS]
         inside = all(
@@ -324,7 +324,7 @@ class CallsReader:
 
 
 def read_calls(path: str | Path, last: int | None = None) -> CallTrace:
-    """The calls in one file: all that the ring holds, or the last so many.
+    """The calls in one file: all that the ring holds, or the last N.
 
     Raises:
         BadInput: no file of calls.

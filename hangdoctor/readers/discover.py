@@ -45,7 +45,7 @@ _LAUNCHER_MODULES = re.compile(
 )
 _PYTHON = re.compile(r"^(python|pypy)[\d.]*$|^pt_main_thread$")
 _NAMED = 6  # jobs in one line
-_MAX_BELOW = 512  # processes that a rank has started, of which the capture tells
+_MAX_BELOW = 512  # processes that a rank has started, that the capture lists
 _WORDS, _CHILD_WORDS = 200, 60  # of a command line, of a rank and of what it has started
 _MOST_ON_HOST = 4096  # ranks: a host that is said to have more has a wrong variable
 _LOOPBACK = {"127.0.0.1", "localhost", "::1", "0.0.0.0"}
@@ -116,7 +116,7 @@ def _number(environ: Mapping[str, str], name: str, otherwise: int) -> int:
 
 
 def is_launcher(argv: list[str]) -> bool:
-    """True for torchrun, srun, mpiexec and their like, also as ``python -m torch.distributed.run``."""
+    """True for torchrun, srun, mpiexec and similar launchers, also as ``python -m torch.distributed.run``."""
     words = argv[:4]
     if not words:
         return False
@@ -176,7 +176,7 @@ def _candidates(uid: int | None) -> list[Found]:
 
 
 def uid_of(user: str) -> int | None:
-    """The numeric id of `user`; "" means this user, or everybody for root.
+    """The numeric id of `user`; "" means this user, or everyone for root.
 
     Raises:
         UsageError: there is no such user.
@@ -229,7 +229,7 @@ def _above(found: Found, by_pid: dict[int, Found]) -> Found | None:
 
 def find_jobs(user: str = "") -> list[Job]:
     """All jobs with ranks on this host, newest first."""
-    # By user, too: anybody can start a process with the variables of another user's job.
+    # By user, too: anyone can start a process with the variables of another user's job.
     groups: dict[tuple[str, str], list[Found]] = defaultdict(list)
     for found in _topmost(_candidates(uid_of(user))):
         groups[found.job, found.user].append(found)
@@ -377,7 +377,7 @@ def children_of(pid: int, family: Mapping[int, Sequence[int]]) -> list[Process]:
                 [readable(word) for word in process.cmdline()[:_CHILD_WORDS]]
             )
         except psutil.ZombieProcess:
-            argv = []  # a dead worker that nobody has waited for explains its parent's wait
+            argv = []  # a dead worker that no one has waited for explains its parent's wait
         except psutil.Error:
             continue
         try:
@@ -436,7 +436,7 @@ def _expected(ranks: list[Found]) -> set[int]:
         elif found.environ.get("MASTER_ADDR") in _LOOPBACK:
             expected.update(
                 range(min(found.world_size, _MOST_ON_HOST + 1))
-            )  # nobody from another host can meet at a loopback address
+            )  # no one from another host can meet at a loopback address
     if len(expected) > _MOST_ON_HOST:
         return set()
     world = max(f.world_size for f in ranks)

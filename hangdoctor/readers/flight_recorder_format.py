@@ -87,7 +87,7 @@ class Dump(Struct):
 
     version: str
     entries: list[Entry]
-    members: dict[str, list[int]]  # of the groups whose member set the dump tells
+    members: dict[str, list[int]]  # of the groups whose member set the dump shows
     names: dict[str, str]  # group -> description
     backend: str = ""
     overwritten: bool = False
@@ -189,7 +189,7 @@ def _hidden_p2p(rows: list[Any] | tuple[Any, ...], status: dict[Any, Any]) -> di
 
 
 def _groups(config: object, size: int) -> tuple[dict[str, list[int]], dict[str, str], list[int]]:
-    """Member sets and descriptions by group, and the members that gloo tells without a name."""
+    """Member sets and descriptions by group, and the members that gloo shows without a name."""
     members: dict[str, list[int]] = {}
     names: dict[str, str] = {}
     if not isinstance(config, dict):

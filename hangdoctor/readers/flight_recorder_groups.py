@@ -94,7 +94,7 @@ class Membership:
                     how or "the dump and this rank, which the dump leaves out",
                 )
             group = self._group(ranks, 0)
-            # Equal member sets are told apart by the order in which the process made them.
+            # Equal member sets are distinguished by the order in which the process made them.
             instances[id(group)] += 1
             uid = self._group(ranks, instances[id(group)] - 1).uid
             self.groups[rank][name] = Group(uid, group.ranks, description or name)
@@ -129,7 +129,7 @@ def _told(dump: Dump, name: str, description: str, world_size: int) -> list[int]
 
 @lru_cache(maxsize=2)
 def _everybody(world_size: int) -> list[int]:
-    """One list, which nobody changes, for all dumps and groups."""
+    """One list, which no one changes, for all dumps and groups."""
     return list(range(world_size))
 
 

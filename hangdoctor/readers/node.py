@@ -121,7 +121,7 @@ def _find_job(options: CaptureOptions, node: str) -> tuple[NodeCapture, list[Ran
 
 
 def _find_pids(pids: list[int], node: str) -> tuple[NodeCapture, list[RankCapture]]:
-    """Processes by number: their rank where the environment tells, else their place in the list."""
+    """Processes by number: their rank where the environment shows, else their place in the list."""
     import psutil
 
     ranks: list[RankCapture] = []

@@ -1,4 +1,4 @@
-"""Files that a person collected, told apart by what is in them, as one capture."""
+"""Files that a person collected, distinguished by what is in them, as one capture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What /proc tells of a process without its help: state, waits, CPU time, what it is blocked on.
+"""What /proc shows of a process without its help: state, waits, CPU time, what it is blocked on.
 
 All of it works on ranks that are stopped, dead or in uninterruptible I/O. Formats: proc(5).
 """
@@ -171,7 +171,7 @@ def thread_ids(pid: int) -> list[int]:
         return []
 
 
-# Beyond this many threads only their state is read: the rest would cost more than it tells.
+# Beyond this many threads only their state is read: the rest would cost more than it shows.
 _DETAILED_THREADS = 64
 
 
@@ -227,7 +227,7 @@ def is_frozen(pid: int) -> bool:
 
 
 def oom_kills(pid: int) -> int:
-    """Processes that the kernel killed for memory in the cgroup of `pid`; 0 where nothing tells."""
+    """Processes that the kernel killed for memory in the cgroup of `pid`; 0 if unknown."""
     for line in _read(f"/proc/{pid}/cgroup").splitlines():
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
         base = f"/sys/fs/cgroup{path}" if not controllers else f"/sys/fs/cgroup/memory{path}"

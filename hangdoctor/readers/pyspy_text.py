@@ -59,7 +59,7 @@ def _is_json(head: str) -> bool:
 
 
 def node_of(path: Path) -> str:
-    """The node that a file tells of: ``trace-r7i6n0.out`` -> ``r7i6n0``."""
+    """The node that a file is from: ``trace-r7i6n0.out`` -> ``r7i6n0``."""
     match = _NODE_FILE.match(path.name)
     return readable(match[1] if match else path.stem)
 

@@ -48,7 +48,7 @@ def attach(ranks: Sequence[RankCapture], first: bool = False, nccl_dump: bool = 
     everybody = frozenset().union(*users.values())
     live: list[tuple[RankCapture, dict[str, str]]] = []
     for rank in ranks:
-        # Of a rank that is gone nothing tells whose it was: the other ranks of its job do.
+        # The owner of a rank that has ended is unknown; the other ranks of its job show it.
         box = _box_of(rank, found, users.get(rank.pid) or everybody)
         if box is not None:
             notes += _put(rank, box, first)
@@ -89,7 +89,7 @@ def _box_of(
     rank on this host.
     """
     boxes = [b for b in boxes if is_of(b.owner, users)] if users else boxes
-    # A number can be a later process's: what was made before this one began is somebody else's.
+    # A number can be a later process's: what was made before this one began is someone else's.
     own = [b for b in boxes if b.pid == rank.pid and b.status != "stale" and rank.pid]
     own = [b for b in own if b.status == "live" or b.created_s > rank.started - _CLOCK_S]
     if not own and rank.gone:

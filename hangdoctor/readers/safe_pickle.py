@@ -100,7 +100,7 @@ def _scan(data: bytes) -> None:
 
 
 def _refusal(data: bytes, position: int) -> str:
-    """What stands at the place where the scan stopped, by name."""
+    """What is at the place where the scan stopped, by name."""
     opcode = next((o for o in pickletools.opcodes if o.code == chr(data[position])), None)
     if opcode is None:
         return f"damaged pickle: no opcode at byte {position}"

@@ -235,7 +235,7 @@ def _whole(path: Path) -> bytes:
     """All of a dump; never waits at a FIFO or a device.
 
     Raises:
-        BadInput: it is no file, or larger than any dump.
+        BadInput: it is not a file, or larger than any dump.
     """
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(fd, "rb") as file:

@@ -3,7 +3,7 @@ time limit.
 
     [actions]
     dry_run = false       # true: only log what would be done
-    cooldown_s = 600      # no further action for so many seconds after one
+    cooldown_s = 600      # no further action for N seconds after one
 
     [[action]]
     kind = "command"      # command | webhook | requeue | scancel | signal
@@ -153,7 +153,7 @@ class Actor:
         planned = [(a, *_plan(a, verdict)) for a in due]
         if not self.dry_run and not all(
             why for _, why, _ in planned
-        ):  # what was left out is no act
+        ):  # a skipped action does not count
             self.acted_at = now
             self.acting()
         return [

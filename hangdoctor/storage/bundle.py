@@ -195,7 +195,7 @@ def load(path: Path) -> JobCapture:
     """The capture of a bundle.
 
     Raises:
-        BadInput: it is no bundle, of another version, incomplete or altered.
+        BadInput: it is not a bundle, of another version, incomplete or altered.
     """
     try:
         manifest = msgspec.json.decode(

@@ -92,7 +92,7 @@ class Incidents:
         db = sqlite3.connect(self.folder / "index.sqlite", timeout=5)
         end = time.monotonic() + _QUERY_S
         try:
-            # A view in somebody's file can go on for ever.
+            # A view in someone's file can go on for ever.
             db.set_progress_handler(lambda: time.monotonic() > end, 100_000)
             with db:
                 yield db
@@ -114,7 +114,7 @@ class Incidents:
             if i not in there and (r.state == "saved" or (r.state == "open" and now - r.at > 600))
         ]
         found = [i for i in there if i not in rows or rows[i].state != "saved"]
-        if lost or found:  # a reader must not hold up the collector that writes
+        if lost or found:  # a reader must not block the collector that writes
             with self._open() as db:
                 db.execute("BEGIN IMMEDIATE")
                 db.executemany(

@@ -20,7 +20,7 @@ from ..model.operations import Group, Mark, Operation, RankOps
 
 # Parts of a second that times are counted in: what a float of today's wall clock resolves, and microseconds.
 _UNITS = (float(1 << 22), 1e6)
-# As objects the operations take up to so many times the bytes that they are packed in. Nothing in a file tells a large job from
+# As objects the operations take up to N times the bytes that they are packed in. Nothing in a file distinguishes a large job from
 # one that was made to fill the memory, so that the limit is what this machine has.
 _SPREAD = 64
 _LEAST_INFLATED, _MAX_INFLATED = 64 << 20, 1 << 30

@@ -29,7 +29,7 @@ _COLOUR = re.compile(r"(\x1b\[[0-9;:]{0,32}m)")  # what `rich` writes for colour
 
 
 def readable(text: str) -> str:
-    """`text` with U+FFFD for every byte that is no UTF-8.
+    """`text` with U+FFFD for every byte that is not UTF-8.
 
     Python reads such bytes of command lines, paths and variables as lone surrogates, which no
     encoder takes.

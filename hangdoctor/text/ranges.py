@@ -135,7 +135,7 @@ def parse_hosts(text: str) -> list[str]:
     """Expand a Slurm host list: ``r7i6n[0-1,04],login`` -> names in the order written.
 
     Raises:
-        UsageError: brackets do not match, a range is no range, or it has more than
+        UsageError: brackets do not match, a range is not valid, or it has more than
         `MAX_HOSTS` names.
     """
     hosts: list[str] = []

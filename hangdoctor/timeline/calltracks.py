@@ -8,7 +8,7 @@ from ..readers.calls import read_calls
 from .model import RankTrace, Timeline
 from .tracks import Edge, Slice, Track
 
-CALLS = 100_000  # events of a rank that are shown when nobody says how many
+CALLS = 100_000  # events of a rank that are shown when no one says how many
 
 
 def call_tracks(timeline: Timeline, trace: RankTrace, last: int) -> list[Track]:
@@ -41,7 +41,7 @@ def call_tracks(timeline: Timeline, trace: RankTrace, last: int) -> list[Track]:
     found = []
     for index, thread in threads.items():
         if calls.state != "tracing":
-            thread.close(latest)  # nobody saw how they went on
+            thread.close(latest)  # no one saw how they went on
         name = calls.threads[index].name or f"thread {calls.threads[index].tid}"
         found.append(Track(f"calls, {name}", edges=thread.edges()))
     return found

@@ -100,7 +100,7 @@ def _open(lane: Lane) -> Iterator[tuple[Operation, Key, float]]:
             yield op, key, lane.begin[j] / 1e6
         elif (
             lane.begin[j] == last
-        ):  # nobody may ever wait for it; where nothing follows it, it is where the rank is
+        ):  # no one may ever wait for it; where nothing follows it, it is where the rank is
             yield op, key, last / 1e6
 
 

@@ -118,7 +118,7 @@ def _limits(values: list[float]) -> list[float]:
 
 
 def _colour(n: int, classes: int) -> str:
-    """The n-th of so many classes, light to dark."""
+    """The n-th of N classes, light to dark."""
     at = (n + 0.6) / classes
     one, other, share = (
         (_LIGHT, _MIDDLE, at / 0.5) if at < 0.5 else (_MIDDLE, _DARK, (at - 0.5) / 0.5)

@@ -95,7 +95,7 @@ def orders(
         return [], []
     everybody = [m for m, _ in known]
     if len({o.op for _, o in known}) > 1 and instance.op != "message":
-        return [], []  # members disagree: this is no operation that took place
+        return [], []  # members disagree: this is not an operation that took place
     if instance.op in ALL_TO_ALL:
         return everybody, everybody
     if instance.op == "message":
@@ -107,7 +107,7 @@ def orders(
 
 
 def _empty(shapes: str) -> bool:
-    """Nothing is sent for a tensor without elements, so nobody waits for it."""
+    """Nothing is sent for a tensor without elements, so no one waits for it."""
     return bool(shapes) and any(
         "0" in s.strip("[] ").replace(" ", "").split(",") for s in shapes.split("],")
     )

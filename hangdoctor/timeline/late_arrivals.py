@@ -45,8 +45,8 @@ class StepShare(Struct):
 class RankShare(Struct):
     rank: int
     node: str
-    held_up_ms: float  # how long it held others up, over all steps
-    steps_last: int  # in how many steps it was the one that held the others up most
+    held_up_ms: float  # how long it made others wait, over all steps
+    steps_last: int  # in how many steps it was the one that made the others wait most
     waited_ms: float
     communication: float
 
@@ -57,7 +57,7 @@ class GroupShare(Struct):
     waited_ms: float  # summed over members
     moving_ms: float  # from the last one's entering to its leaving, summed over operations
     bytes: int  # of one member's inputs, summed over operations
-    last: int  # the rank that held it up most, -1 where nobody did
+    last: int  # the rank that it waited for most, -1 if none
     held_up_ms: float
 
 
@@ -92,7 +92,7 @@ class _Analysis:
         self.place = [[place.get(s, -1) for s in steps] for steps in self.step_of]
         self.lost: dict[
             tuple[int, int], dict[int, float]
-        ] = {}  # (who, step) -> whom -> milliseconds
+        ] = {}  # (who, step) -> which -> milliseconds
         self.held = [[0.0] * len(self.steps) for _ in self.lanes]
         self.waited = [[0.0] * len(self.steps) for _ in self.lanes]
         self.groups: dict[str, GroupShare] = {}

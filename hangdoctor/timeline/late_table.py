@@ -38,7 +38,7 @@ def render(found: LateArrivals, console: Console) -> None:
 
 
 def headline(found: LateArrivals) -> str:
-    """Who held the others up, if anybody did, against how long the steps took."""
+    """Which rank made the others wait, if one did, as a share of the time of the steps."""
     worst = max(found.ranks, key=lambda r: r.held_up_ms, default=None)
     if not found.groups:
         return f"{len(found.ranks)} ranks: nothing to compare; there is no operation that two ranks both recorded from start to end."

@@ -32,9 +32,9 @@ class Trace(Struct):
     """The histories of a job, ordered by rank."""
 
     ranks: list[RankTrace]
-    groups: dict[str, Group] = {}  # by uid, with their members where any rank tells them
+    groups: dict[str, Group] = {}  # by uid, with their members where any rank shows them
     job: str = ""
-    taken_s: float = 0.0  # when it was captured, by the clock of who did it; 0 where nothing tells
+    taken_s: float = 0.0  # when it was captured, by the clock of who did it; 0 if unknown
     notes: list[str] = []
 
 

@@ -64,7 +64,7 @@ def encode(
         timeline: the histories on one axis.
         causes: what a diagnosis found: marked on the ranks' own tracks.
         more: rank -> further tracks of it (GPU streams).
-        calls: so many of the last events of each rank's ring of Python calls.
+        calls: N of the last events of each rank's ring of Python calls.
     """
     writer = _Writer()
     yield from writer.head(timeline)

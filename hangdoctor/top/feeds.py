@@ -55,7 +55,8 @@ class Source(Protocol):
 def settled(source: Source, clock: Clock) -> LiveRanks:
     """One look that can be trusted: so late that a rank which has come to a stand is not taken for one that moves.
 
-    From a single look nobody can tell whether a rank uses its processor, or, without a black box, whether it moves at all.
+    From a single sample no one can tell whether a rank uses its processor, or, without a black
+    box, whether it moves at all.
     """
     begin, seen = clock.monotonic(), source.look()
     while seen.rows and clock.monotonic() - begin <= STILL_S:

@@ -67,7 +67,7 @@ def seconds(value: float) -> str:
 
 
 def chosen(seen: LiveRanks, wanted: str) -> list[RankRow]:
-    """The rows that a filter lets through, those first that hold others up or wait longest."""
+    """The rows that a filter lets through, those first that make others wait or wait longest."""
     wanted = wanted.strip().lower()
     rows = [r for r in seen.rows if r.state != "unseen"]
     if wanted:

@@ -97,7 +97,7 @@ class Terminal:
         self._write("\x1b[H" + "\x1b[0m\x1b[K\r\n".join(lines) + "\x1b[0m\x1b[K\x1b[J")
 
     def keys(self, seconds: float) -> list[str]:
-        """What was pressed within so long.
+        """What was pressed within this long.
 
         Raises:
             Cancelled: the terminal is gone.

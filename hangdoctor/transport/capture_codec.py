@@ -53,7 +53,7 @@ class _Ops(Struct, array_like=True):
     threads: list[int]
     iterations: list[int]
     times: list[int]  # microseconds: since the one before was entered, and until it was left
-    same: int = -1  # of the first sample: it was the last so many operations of the second
+    same: int = -1  # of the first sample: it was the last N operations of the second
 
 
 class _Signature(Struct, array_like=True, frozen=True, gc=False):
@@ -240,7 +240,7 @@ class _Unpacker:
         return self.shared.stacks.setdefault(tuple(map(id, frames)), frames)
 
     def _group(self, bare: Group) -> tuple[Group, Group]:
-        """The group with its members, where nobody has them yet, and without."""
+        """The group with its members, where no one has them yet, and without."""
         if bare.uid in self.shared.members or bare.uid not in self.packed.members:
             return bare, bare
         members = from_runs(self.packed.members[bare.uid], self.room)

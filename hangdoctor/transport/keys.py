@@ -34,7 +34,7 @@ def make_folder(folder: Path) -> Path:
     """The job's folder, private to its user.
 
     Raises:
-        CollectorError: it cannot be made, or belongs to somebody else.
+        CollectorError: it cannot be made, or belongs to someone else.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

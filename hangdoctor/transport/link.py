@@ -97,7 +97,7 @@ class Line:
             raise CollectorError(
                 f"cannot connect to {found}: {error}", "For example tcp://node1:7511"
             ) from error
-        # ZeroMQ's descriptor tells of a change only; whoever waits reads until there is nothing more (`read`).
+        # ZeroMQ's descriptor signals changes only; whoever waits reads until there is nothing more (`read`).
         asyncio.get_running_loop().add_reader(int(socket.getsockopt(zmq.FD)), self.wake.set)
         self.socket, self.address, self._keys = socket, found, pairs
         self.welcome, self._hello_at, self._heard_at = False, -1e9, now

@@ -47,7 +47,7 @@ class RankNow(Struct, array_like=True):
     busy: bool = False  # works outside any operation: processor time or I/O grows
     box: bool = False
     over: bool = False  # left its training, or its process is gone
-    finished: bool = False  # ... in good order
+    finished: bool = False  # ... cleanly
     waits: Percent = (
         -1
     )  # of its time since the last look, how much it waited in operations; -1 where it is not known
@@ -170,7 +170,7 @@ class Capture(Struct, tag=True, omit_defaults=True):
 
 
 class Level(Struct, tag=True):
-    """Report every so many seconds."""
+    """Report every N seconds."""
 
     interval_s: Annotated[float, Meta(ge=0.1, le=600)]
 
@@ -206,7 +206,7 @@ class Rejected(Struct, tag=True):
 FromAgent = Hello | Report | Relayed | Captured | Declined | Bye
 FromCollector = Welcome | Ack | Capture | Level | Trace | Dismissed | WhoAreYou | Rejected
 
-# msgspec's own errors; text that is no UTF-8 (a UnicodeDecodeError); nesting without end.
+# msgspec's own errors; text that is not UTF-8 (a UnicodeDecodeError); nesting without end.
 _NO_MESSAGE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _encoder = msgspec.msgpack.Encoder()
 _from_agent: msgspec.msgpack.Decoder[FromAgent] = msgspec.msgpack.Decoder(FromAgent)
@@ -235,7 +235,7 @@ def from_agent(frames: list[bytes]) -> FromAgent:
 
     Raises:
         OtherProtocol: it speaks another version.
-        WireError: it is no message, too large, or has fields out of range.
+        WireError: it is not a message, too large, or has fields out of range.
     """
     body = _body(frames, MAX_CAPTURE + MAX_SMALL)
     try:

@@ -1,6 +1,7 @@
-"""Where every rank of a running job stands, and who holds up whom, from what agents report each second.
+"""Where every rank of a running job stands, and which ranks are blocked and by what, from what agents report each second.
 
-A glance, not a diagnosis: no stacks and no groups are looked at. It says whom to look at first; a capture says why.
+A sample, not a diagnosis: no stacks and no groups are looked at. It says which rank to look at
+first; a capture says why.
 Pure functions over `RankRow`; the page, the terminal view and the metrics share them.
 """
 
@@ -16,7 +17,7 @@ from ..transport.messages import RankNow
 from .rank_states import BY_NAME, STATES, SUSPECT
 
 STILL_S = (
-    3.0  # without progress for so long a rank stands; reports come every second and may be late
+    3.0  # without progress for this long a rank is stuck; reports come every second and may be late
 )
 
 _MAX_NODES = 6  # named in one line
@@ -40,7 +41,7 @@ class RankRow(Struct, omit_defaults=True):
 
 
 class Standing(Struct):
-    """Ranks that stand at the same place; `holds` is how many others wait while they are not there."""
+    """Ranks that are at the same place; `holds` is how many others wait for them."""
 
     state: str
     ranks: str  # as ranges
@@ -62,7 +63,7 @@ class Picture(Struct):
     world_size: int
     counts: dict[str, int]
     standings: list[Standing]
-    iteration: tuple[int, int]  # lowest and highest; -1 where no rank tells
+    iteration: tuple[int, int]  # lowest and highest; -1 if unknown
     idle_s: float = 0.0  # since the last progress of any rank
 
 
@@ -84,7 +85,7 @@ def state_of(told: RankNow, idle_s: float, silent: bool) -> str:
 
 
 def stand(rows: Iterable[RankRow]) -> list[Standing]:
-    """Ranks at the same place together, those first that hold the others up, then who waits longest."""
+    """Ranks at the same place together, those first that make the others wait, then who waits longest."""
     places: dict[tuple[object, ...], list[RankRow]] = {}
     waiting = going = 0
     for row in rows:
@@ -100,7 +101,7 @@ def stand(rows: Iterable[RankRow]) -> list[Standing]:
                 row.iteration,
             )
         places.setdefault(key, []).append(row)
-    # Where most ranks go on, nobody can say from a glance which of the others wait for one another.
+    # Where most ranks go on, no one can say from a sample which of the others wait for one another.
     found = [_standing(same, waiting if waiting >= going else 0) for same in places.values()]
     return sorted(found, key=_order)
 

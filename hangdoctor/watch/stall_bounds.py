@@ -20,14 +20,14 @@ class Settings(Struct, frozen=True):
 
     stall_after_s: float = 0.0  # fixed by the user; 0 learns
     interval_s: float = 1.0  # between reports
-    factor: float = 6.0  # a step five times as slow as the slowest seen is no stall
+    factor: float = 6.0  # a step five times as slow as the slowest seen is not a stall
     floor_s: float = 6.0
     floor_blind_s: float = 300.0  # ranks without a black box: stacks every 30 s are coarse evidence
     start_s: float = 300.0  # until the job has a rhythm
     unknown_s: float = 180.0  # a phase that was not seen often enough
     working_s: float = 120.0
     end_s: float = 60.0
-    timeout_s: float = 600.0  # of the process groups, where nobody tells: NCCL's
+    timeout_s: float = 600.0  # of the process groups, if unknown: NCCL's
     capture_s: float = 10.0  # what a capture needs before such a time-out ends the job
     deaf_s: float = 4.0  # without a report from any node nothing can be said
     incomplete_s: float = 2.0  # longer for nodes that may still come, where a job stood already

@@ -39,7 +39,7 @@ DIED_EARLY = Evidence("a rank has died while the job was starting", 10.0, 15.0)
 
 
 def find(ranks: Roster, hearing: Hearing) -> Evidence | None:
-    """The strongest evidence of now; None where a rank works, some have left, or nothing tells."""
+    """The strongest evidence of now; None where a rank works, some have left, or nothing shows it."""
     if ranks.finished or not hearing.fresh:
         return None
     if ranks.lost and len(ranks.lost) < len(ranks.living):

@@ -1,4 +1,4 @@
-"""Finds the rank that holds the others up while all go on: it never waits, and everybody else always does.
+"""Finds the rank that makes the others wait while all make progress: it never waits, and all others always do.
 
 Each report says how much of its time a rank waited in operations, by its own clock: clocks of nodes are not compared. A
 window is made of slices. The slowest of a slice is the rank that waited least, where it stands out: the next one waited at
@@ -19,7 +19,7 @@ from ..transport.messages import RankNow
 
 
 class SlowSettings(Struct, frozen=True):
-    window_s: float = 150.0  # 0: nobody is called slow
+    window_s: float = 150.0  # 0: no rank is called slow
     slices: int = 30
     share: float = 0.9  # of the slices
     stands_out: float = 15.0  # percent of the time
@@ -45,7 +45,7 @@ class Straggler(Struct, frozen=True):
 
 
 class _Slice(Struct):
-    rank: int  # the slowest, -1 where nobody stands out
+    rank: int  # the slowest, -1 if none differs
     waits: dict[int, float]
 
 
@@ -71,7 +71,7 @@ class StragglerWatch:
                 known[1] += 1
 
     def forget(self) -> None:
-        """The job stands still, or began anew: what was seen tells nothing any more."""
+        """The job does not move, or began anew: what was seen no longer counts."""
         self._sums.clear()
         self._slices.clear()
         self._begun = None
@@ -81,7 +81,7 @@ class StragglerWatch:
         s = self.settings
         if (
             self._begun is None or now - self._begun > 4 * s.slice_s
-        ):  # the first, or this machine stood still
+        ):  # the first, or this machine was suspended
             self._begun = now
             self._sums.clear()
             return None

@@ -44,7 +44,7 @@ class Access:
 
     def __init__(self, token: str, metrics_token: str, hosts: Iterable[str], cookie: str) -> None:
         self.token = token
-        self.metrics_token = metrics_token  # "" lets everybody read the metrics
+        self.metrics_token = metrics_token  # "" lets everyone read the metrics
         self.hosts = {*_LOOPBACK, *(h.lower() for h in hosts)}
         self.refused = 0
         self.cookie = cookie
@@ -93,7 +93,7 @@ class Access:
 
 
 def host_name(host: str) -> str:
-    """``[::1]:80`` -> ``::1``; "" where it is no host."""
+    """``[::1]:80`` -> ``::1``; "" where it is not a host."""
     try:
         return (urlsplit(f"//{host}").hostname or "").lower()
     except ValueError:

@@ -211,7 +211,7 @@ class Route(Struct, frozen=True):
 
     method: str
     path: str
-    handler: Handler | None  # None: the stream, which is no plain request
+    handler: Handler | None  # None: the stream, which is not a plain request
     answers: dict[int, Any]
     query: tuple[str, ...] = ()
     body: Any = None

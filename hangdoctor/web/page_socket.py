@@ -41,7 +41,7 @@ def parse_bind(text: str, anywhere: bool) -> tuple[str, int]:
     """(host, port).
 
     Raises:
-        UsageError: it is none, or not the loopback, and nobody said that this is meant.
+        UsageError: it is none, or not the loopback, and no one said that this is meant.
     """
     match = _FORM.match(text)
     if match is None or int(match[2]) > 65_535:
@@ -79,7 +79,7 @@ class Front:
         name = f"[{host}]" if ":" in host else host
         self.address = f"http://{name}:{self.socket.getsockname()[1]}"
         hosts = [host, *map(host_name, options.names)]
-        # Cookies do not tell ports apart: two collectors on one host must not take each other's.
+        # Cookies do not distinguish ports: two collectors on one host must not take each other's.
         cookie = f"hangdoctor_{secrets.token_hex(4)}"
         self.opening = Opening(
             str(options.folder),

@@ -24,7 +24,7 @@ from .channel import MAX_ASK, Ask, frame, read_frame
 from .collector_mirror import Snapshot, encode
 from .page_socket import Front
 
-_STUCK_S = 30.0  # a page that takes no snapshot for so long is started anew
+_STUCK_S = 30.0  # a page that takes no snapshot for this long is started anew
 _AGAIN_S = (1.0, 2.0, 5.0, 15.0, 30.0)  # before another try, when it ended soon after it began
 _SOON_S = 60.0
 _END_S = 4.0

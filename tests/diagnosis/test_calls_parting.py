@@ -67,7 +67,7 @@ def test_where_two_ranks_part(culprit: str, peer: str, own: str, theirs: str) ->
         assert said(found.culprit.calls) == own and said(found.peer.calls) == theirs
 
 
-def test_without_a_common_call_the_time_tells_the_rounds_apart() -> None:
+def test_without_a_common_call_the_time_separates_the_rounds() -> None:
     flat = ">a <a >b <b >c <c "
     found = parting(flat * 6 + ">a <a >stuck", flat * 6 + ">a <a >b <b >reduce")
     assert said(found.culprit.calls) == "called stuck" and found.peer is not None

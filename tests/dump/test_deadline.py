@@ -74,7 +74,7 @@ def test_a_folder_of_black_boxes_that_does_not_answer(tmp_path: Path) -> None:
 
 
 def test_a_place_for_the_bundle_that_does_not_answer(tmp_path: Path) -> None:
-    """The verdict is told all the same; then what went wrong."""
+    """The verdict is given all the same; then what went wrong."""
     with stuck(tmp_path / "stuck") as folder, processes(SLEEPS, rank(0, 1)) as (process,):
         words = (
             "dump",
@@ -92,7 +92,7 @@ def test_a_place_for_the_bundle_that_does_not_answer(tmp_path: Path) -> None:
     assert "did not answer" in done.stderr and str(folder) in done.stderr
 
 
-def test_a_world_that_nobody_has(tmp_path: Path) -> None:
+def test_a_world_that_no_job_has(tmp_path: Path) -> None:
     loopback = rank(0, 1_999_999, MASTER_ADDR="127.0.0.1", MASTER_PORT="28899")
     with processes(SLEEPS, loopback):
         target = (

@@ -115,8 +115,8 @@ def test_a_job_that_moves_is_healthy(stage: Stage) -> None:
     assert (verdict["status"], verdict["causes"]) == ("healthy", []), verdict["summary"]
 
 
-def test_ranks_that_wait_for_nobody_are_no_hang_and_not_called_healthy(stage: Stage) -> None:
-    # Between scenarios all ranks poll for the next one: nobody is in a communication.
+def test_ranks_that_wait_for_no_rank_are_no_hang_and_not_called_healthy(stage: Stage) -> None:
+    # Between scenarios all ranks poll for the next one: no one is in a communication.
     verdict = stage.dump()
     assert (verdict["status"], verdict["causes"]) == ("unknown", []), verdict["summary"]
     assert "Could not tell" in verdict["summary"]

@@ -70,7 +70,7 @@ def test_preflight_asks_every_node_and_sees_who_is_there(cluster: Cluster, job: 
 
 
 def test_silent_nodes_explain_the_wait(cluster: Cluster, job: LabJob) -> None:
-    """Nobody who can be seen is guilty: the ranks behind the silent nodes are named, and what did report is there."""
+    """No one who can be seen is guilty: the ranks behind the silent nodes are named, and what did report is there."""
     job.hang(5)
     before = job.states()
     with (
@@ -89,7 +89,7 @@ def test_silent_nodes_explain_the_wait(cluster: Cluster, job: LabJob) -> None:
 
 
 def test_lost_nodes_do_not_cost_the_deadline(cluster: Cluster, job: LabJob) -> None:
-    """A knock tells what happened to each, long before srun gives up: the deadline would end the test."""
+    """A knock shows what happened to each, long before srun gives up: the deadline would end the test."""
     job.hang(5)
     with (
         cluster.broken("n2", "link-down", "link-up", job.id),
@@ -114,7 +114,7 @@ def test_lost_nodes_do_not_cost_the_deadline(cluster: Cluster, job: LabJob) -> N
 
 
 def test_a_node_that_is_only_slow_is_waited_for(cluster: Cluster, job: LabJob) -> None:
-    """It stands still until the others have reported; its kernel answers meanwhile, and then its agent starts."""
+    """It does not move until the others have reported; its kernel answers meanwhile, and then its agent starts."""
     job.hang(5)
     command = [
         LAB / "cluster-node",

@@ -144,13 +144,13 @@ def test_a_knock_that_even_the_living_do_not_answer_proves_nothing() -> None:
     assert lost(LATE, door("gone", 60.0), control=Door()) == {}
 
 
-def test_where_all_are_slow_everybody_gets_more_time() -> None:
+def test_where_all_are_slow_every_node_gets_more_time() -> None:
     slow = [Standing("n1", 9.0, 3.0, 5.0), Standing("n2", 9.0, 2.0, 6.0)]
     assert lost(Standing("n3", 9.0), door("gone", 7.0), slow) == {}
     assert lost(Standing("n3", 12.1), door("gone", 10.0), slow)
 
 
-def test_nobody_is_given_up_while_another_may_still_report() -> None:
+def test_no_node_is_given_up_while_another_may_still_report() -> None:
     others = [OTHERS[0], Standing("n2", 3.5, 0.5)]
     assert lost(LATE, door("gone", 2.0), others) == {}
 
@@ -222,7 +222,7 @@ def test_a_slow_node_that_answers_the_knock_is_waited_for(tmp_path: Path) -> Non
     assert [(o.lost, o.reported) for o in outcomes] == [("", True), ("", True)]
 
 
-def test_an_agent_that_started_and_fell_silent_is_told_so(tmp_path: Path) -> None:
+def test_an_agent_that_started_and_fell_silent_says_so(tmp_path: Path) -> None:
     commands = [
         report("n1", [0, 1], tmp_path),
         Command("n2", ["sh", "-c", f"echo {HERE}; sleep 1000"]),

@@ -70,7 +70,7 @@ def test_the_switch_reaches_every_node(cluster: Cluster, traced: LabJob) -> None
 
 
 def tail_from_the_login_node(cluster: Cluster, traced: LabJob) -> None:
-    """The rank is found on its node; what it says comes line by line, and nothing is left behind when nobody reads it."""
+    """The rank is found on its node; what it says comes line by line, and nothing is left behind when no one reads it."""
     shown = trace(cluster, "tail", "--jobid", traced.id, "--rank", "3", "-n", "5", "--no-wait")
     assert (
         "> stay_away (" in shown

@@ -176,7 +176,7 @@ def test_what_became_of_a_request_is_said() -> None:
     assert said[5:] == ["rank 4: no call tracing: no room"]
 
 
-def test_ranks_that_are_told_later_begin_when_they_join(tmp_path: Path) -> None:
+def test_ranks_that_learn_later_that_they_are_ranks_begin_when_they_join(tmp_path: Path) -> None:
     """As torch.multiprocessing starts them: RANK is set by the program itself."""
     code = (
         "import os; os.environ.update(RANK='1', WORLD_SIZE='2')\n"
@@ -196,7 +196,7 @@ def test_ranks_that_are_told_later_begin_when_they_join(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_without_room_the_job_goes_on_and_is_told(tmp_path: Path) -> None:
+def test_without_room_the_job_goes_on_and_says_so(tmp_path: Path) -> None:
     code = (
         "import os; from hangdoctor.probe.state import probe\n"
         "recorder = probe.begin()\n"

@@ -128,7 +128,7 @@ def test_the_command_starts_and_another_place_is_taken(tmp_path: Path, kind: str
 
 
 def in_a_machine_of_its_own(tmp_path: Path, script: str, **more: str) -> str:
-    """What a shell script says whose /dev/shm and /tmp are empty, as on a node that nobody has used yet."""
+    """What a shell script says whose /dev/shm and /tmp are empty, as on a node that no one has used yet."""
     lines = f"mount -t tmpfs x /dev/shm && mkdir -m 1777 {tmp_path}/t && export TMPDIR={tmp_path}/t\n{script}"
     env = {k: v for k, v in environment(tmp_path).items() if k != "HANGDOCTOR_DIR"} | {
         "PYTHONPATH": str(ROOT),

@@ -65,7 +65,7 @@ def test_gloo_pickle_and_json_say_the_same() -> None:
     assert b.ops[0].operations[-1].site == ""
 
 
-def test_gloo_frontier_tells_who_has_not_entered() -> None:
+def test_gloo_frontier_shows_who_has_not_entered() -> None:
     ops = read_folder(DATA / "gloo-pickle").ops
     for rank in (0, 1, 3):
         last = ops[rank].operations[-1]
@@ -248,7 +248,7 @@ def test_whatever_is_no_dump_is_named_and_the_rest_is_read(tmp_path: Path) -> No
         "nccl_trace_rank_10": "empty",
         "nccl_trace_rank_11.json": "truncated",
         "nccl_trace_rank_12": "it has 4 ranks",
-        "nccl_trace_rank_99": "has no rank 99",
+        "nccl_trace_rank_99": "so no rank 99",
         "nccl_trace_rank_13": "25 hours",
         "nccl_trace_rank_14": "version 1.5",
         "nccl_trace_rank_15": "posix getcwd",

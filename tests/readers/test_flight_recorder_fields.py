@@ -280,7 +280,7 @@ def test_a_batch_has_the_state_of_its_end() -> None:
     ] * 2
 
 
-def test_members_that_no_dump_tells() -> None:
+def test_members_that_no_dump_shows() -> None:
     def dumps(*holders: int, size: int = 0) -> dict[int, fr_format.Dump]:
         row = {"process_group": ["1", "x"]} | (
             {"profiling_name": "gloo:all_gather", "input_sizes": [[4]], "output_sizes": [[size, 4]]}

@@ -85,7 +85,7 @@ def test_silence_ends_at_the_deadline(server: FakeRasServer) -> None:
         ras.query(port=server.port, timeout_s=0.3)
 
 
-def test_nobody_listens() -> None:
+def test_no_server_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with pytest.raises(ras.NoRas, match="refused") as e:
@@ -263,7 +263,7 @@ def test_what_listens_may_be_something_else() -> None:
         ras.query(port=port, timeout_s=10)
     with Peer(b"") as port, pytest.raises(ras.NoRas, match="closed the connection"):
         ras.query(port=port, timeout_s=10)
-    with Peer(b"x" * 5000) as port, pytest.raises(ras.NoRas, match="without end"):
+    with Peer(b"x" * 5000) as port, pytest.raises(ras.NoRas, match="its answer did not end"):
         ras.query(port=port, timeout_s=10)
 
 

@@ -113,7 +113,7 @@ def test_a_handler_that_the_rank_lacks(job: Path) -> None:
 
 
 def test_a_rank_that_does_not_answer_costs_the_deadline_only(tmp_path: Path) -> None:
-    """A stopped process still has its socket: the kernel takes the connection, nobody answers."""
+    """A stopped process still has its socket: the kernel takes the connection, no one answers."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "s"))
         listener.listen(1)
@@ -219,7 +219,7 @@ def test_a_pipe_without_a_rank(tmp_path: Path) -> None:
 
 
 def test_only_a_pipe_is_written_to(tmp_path: Path) -> None:
-    """The pipe's name comes from the rank's environment, and root asks ranks of everybody."""
+    """The pipe's name comes from the rank's environment, and root asks ranks of everyone."""
     (tmp_path / "a0.pipe").write_text("precious")
     (tmp_path / "b0.pipe").symlink_to(tmp_path / "a0.pipe")
     for name in ("a0.pipe", "b0.pipe"):

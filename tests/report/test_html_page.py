@@ -318,6 +318,7 @@ def test_a_hostile_job_neither_breaks_nor_scripts_the_page(browser: Browser, hos
     for name in NAMES[:4]:
         assert name in tree
     assert "load_\\u{202e}hctab\\u{202c}_good" in tree and "\u202e" not in hostile.read_text()
+    browser.js("document.getElementById('ranks').scrollIntoView()")  # not below the header
     for cell in browser.all(".grid:not([hidden]) .c"):
         cell.click()
     browser.js("for (const d of document.querySelectorAll('details')) d.open = true")

@@ -217,7 +217,7 @@ def luminance(colour: str) -> float:
 
 
 @pytest.mark.parametrize("scheme", [0, 1, 2], ids=["light", "dark by media", "dark by choice"])
-def test_text_contrasts_with_what_it_stands_on(scheme: int) -> None:
+def test_text_contrasts_with_its_background(scheme: int) -> None:
     blocks = re.findall(r"\{([^{}]*--paper:[^{}]*)\}", (STATIC / "base.css").read_text())
     assert len(blocks) == 3
     colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]+);", blocks[scheme]))

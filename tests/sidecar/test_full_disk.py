@@ -78,7 +78,7 @@ def test_collector_and_agents_on_a_full_disk_lose_nothing(small: Path, start: St
     assert all((p.received, p.lost) == (p.seq, 0) for p in job.positions().values())
 
 
-def test_a_disk_that_becomes_read_only_ends_nobody(small: Path) -> None:
+def test_a_disk_that_becomes_read_only_ends_no_one(small: Path) -> None:
     spool = Spool(small / "spool")
     for _ in range(3):
         spool.put(b"before")

@@ -64,7 +64,7 @@ def test_the_folder_may_stand_before_and_behind_the_verb(tmp_path: Path) -> None
     assert "no incidents" in run(tmp_path, "list", "--folder", str(tmp_path), code=1).stderr
 
 
-def test_nothing_is_removed_from_a_folder_that_nobody_named(tmp_path: Path) -> None:
+def test_nothing_is_removed_from_a_folder_that_no_one_named(tmp_path: Path) -> None:
     folder = tmp_path / ".hangdoctor" / "jobs" / "slurm-1"
     keep(folder, [1, 2], 1e9)
     refused = run(tmp_path, "prune", "--keep", "1", code=2).stderr

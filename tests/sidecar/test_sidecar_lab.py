@@ -80,7 +80,7 @@ def test_a_stopped_rank_is_named_and_the_signal_of_the_configuration_continues_i
     wait_until(lambda: bool(watched.incidents()[0].actions), "what the actions said is kept")
     assert "signal: srun ended with 0" in watched.incidents()[0].actions
     assert (watched.cluster.folder / "acted").read_text() == "2 stopped\n"
-    watched.wait_progress()  # nobody else has continued it
+    watched.wait_progress()  # no one else has continued it
 
 
 @pytest.mark.timeout(240)

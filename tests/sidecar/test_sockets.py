@@ -302,7 +302,7 @@ def test_a_collector_that_is_restarted_hears_of_ranks_that_stand_still(
 
 
 def test_a_locked_index_does_not_hold_up_the_watch(job: Job) -> None:
-    """Somebody else's lock on incidents/index.sqlite keeps the collector from writing, not from seeing the stall."""
+    """Someone else's lock on incidents/index.sqlite keeps the collector from writing, not from seeing the stall."""
     job.collector("--stall-after", "2")
     with job.peer() as socket:
         greet(socket, "n1")

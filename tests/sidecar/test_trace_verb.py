@@ -71,7 +71,7 @@ def test_a_request_that_comes_before_a_box_reaches_it(job: Job) -> None:
     )
 
 
-def test_every_agent_is_told_once_and_a_new_one_at_its_hello() -> None:
+def test_every_agent_hears_it_once_and_a_new_one_at_its_hello() -> None:
     core = Core(Settings(), StallWatch(Bounds()))
     hello = [
         core.received(n, msg.encode(msg.Hello(f"a-{n.decode()}", n.decode())), 1.0, 0.0)

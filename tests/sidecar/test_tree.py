@@ -160,7 +160,7 @@ def test_a_collector_in_between_speaks_for_its_own_nodes_only_and_a_second_captu
     assert isinstance(late, msg.Captured) and late.node == "n0" and "in time" in late.error
 
 
-def test_a_parent_that_was_restarted_is_told_of_ranks_that_stand_still_too() -> None:
+def test_a_parent_that_was_restarted_learns_of_ranks_that_do_not_move_too() -> None:
     tree = Tree()
     tree.agent("r0", "n0", 0, 1)
     tree.lift()

@@ -161,7 +161,7 @@ def test_members_of_one_operation_are_joined_by_a_flow_that_ends_at_the_last(
     assert [sorted(rank for rank, _, _ in m) for m in hang] == [[0, 2, 3]]
 
 
-def test_on_the_axis_nobody_leaves_an_all_reduce_before_the_last_has_entered(
+def test_on_the_axis_no_rank_leaves_an_all_reduce_before_the_last_has_entered(
     reported: Read,
 ) -> None:
     """With clocks an hour apart this holds only where they are aligned."""

@@ -184,7 +184,7 @@ def test_an_operation_under_way_is_no_hang() -> None:
     )
 
 
-def test_of_several_operations_that_stand_the_one_is_told_whose_missing_rank_waits_nowhere() -> (
+def test_of_several_unfinished_operations_the_one_is_named_whose_missing_rank_waits_nowhere() -> (
     None
 ):
     stuck = [(r, WORLD, 5, "all_reduce", 4, 40.0, -1.0) for r in (0, 1)] + [
@@ -205,13 +205,13 @@ def test_of_several_operations_that_stand_the_one_is_told_whose_missing_rank_wai
     assert "rank 4 left no record. 1 other operation is unfinished, too." in hang.words()
 
 
-def test_sizes_are_told_as_they_are() -> None:
+def test_sizes_are_shown_as_they_are() -> None:
     told = [size_words(n) for n in (0, 812, 1000, 4200, 1_900_000, 42_100_000, 3_500_000_000, 2e13)]
     assert told == ["0 B", "812 B", "1.0 kB", "4.2 kB", "1.9 MB", "42 MB", "3.5 GB", "20.0 TB"]
 
 
 def test_a_recorder_that_keeps_no_ends_is_not_taken_for_calm_nor_for_a_hang() -> None:
-    """As Flight Recorder dumps of gloo: finished operations without an end, from nobody knows which node."""
+    """As Flight Recorder dumps of gloo: finished operations without an end, from an unknown node."""
     line = history(
         2,
         [

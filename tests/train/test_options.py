@@ -162,7 +162,7 @@ def test_file_then_command_line(tmp_path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "says"),
-    [(b"- model\n- train\n", "holds no sections"), (b"\xff\xfe", "can't decode")],
+    [(b"- model\n- train\n", "it has no sections"), (b"\xff\xfe", "can't decode")],
 )
 def test_a_file_that_is_no_configuration_is_refused(content, says, tmp_path) -> None:
     (tmp_path / "c.yaml").write_bytes(content)

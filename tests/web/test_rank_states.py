@@ -32,7 +32,7 @@ def test_each_state_has_a_colour_on_the_page_and_in_the_terminal() -> None:
     assert STYLES.keys() == set(STATES)
 
 
-def test_states_are_told_apart() -> None:
+def test_states_are_distinguished() -> None:
     assert len({s.name for s in TABLE}) == len({s.legend for s in TABLE}) == len(TABLE)
     assert sorted(s.concern for s in TABLE) == list(range(len(TABLE)))
     for marks in ([s.glyph for s in TABLE if s.glyph], [s.sign for s in TABLE if s.sign]):

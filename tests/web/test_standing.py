@@ -1,4 +1,4 @@
-"""Who holds up whom, the frames of the page, and a reader that does not keep up; no processes here."""
+"""What blocks which ranks, the frames of the page, and a reader that does not keep up; no processes here."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_states() -> None:
     assert state_of(RankNow(0, over=True), 1.0, True) == "gone"
 
 
-def test_who_is_not_there_holds_up_those_who_wait() -> None:
+def test_who_is_not_there_blocks_those_who_wait() -> None:
     rows = [row(r, "waiting", op="all_reduce", seq=9, iteration=4) for r in range(8) if r != 5] + [
         row(5, "outside", 13.0, op="recv")
     ]
@@ -90,10 +90,10 @@ def test_sentences(states: list[str], sentence: str) -> None:
     ("states", "sentence"),
     [
         (["moving"] * 4, "All 4 ranks run; without black boxes"), (["moving"], "1 rank runs; without black boxes"),
-        (["working"] * 2, "All 2 ranks run; without black boxes"), (["moving", "moving", "gone"], "2 of 3 ranks run, 1 gone"),
+        (["working"] * 2, "All 2 ranks run; without black boxes"), (["moving", "moving", "gone"], "2 of 3 ranks run, 1 dead"),
     ],
 )  # fmt: skip
-def test_of_ranks_without_black_boxes_nobody_says_that_they_go_on(
+def test_of_ranks_without_black_boxes_no_one_says_that_they_go_on(
     states: list[str], sentence: str
 ) -> None:
     assert look([row(i, s) for i, s in enumerate(states)], "j", len(states)).sentence.startswith(
@@ -102,14 +102,14 @@ def test_of_ranks_without_black_boxes_nobody_says_that_they_go_on(
 
 
 class FakeSource:
-    """Two ranks without black boxes that stand since before anybody looked, and one with a box that moves if it is told to."""
+    """Two ranks without black boxes that were stuck before the first sample, and one with a box that moves on request."""
 
     def __init__(self, clock: FakeClock, moves: bool, world: int = 3) -> None:
         self.clock, self.moves, self.world, self.looks = clock, moves, world, 0
 
     def look(self) -> LiveRanks:
         self.looks += 1
-        since = self.clock.monotonic()  # from the first look on: more is not known of them
+        since = self.clock.monotonic()  # from the first sample on: more is not known of them
         told = [
             RankNow(0, idle_s=since),
             RankNow(1, idle_s=since),
@@ -128,7 +128,7 @@ class FakeSource:
         raise NotImplementedError
 
 
-def test_one_look_lasts_until_a_rank_that_stands_is_not_taken_for_one_that_moves() -> None:
+def test_one_sample_lasts_until_a_rank_that_is_stuck_is_not_taken_for_one_that_moves() -> None:
     stuck = FakeSource(FakeClock(), moves=False)
     assert settled(stuck, stuck.clock).picture.counts == {"outside": 1, "still": 2}
     half = FakeSource(FakeClock(), moves=True)
@@ -141,7 +141,7 @@ def test_one_look_lasts_until_a_rank_that_stands_is_not_taken_for_one_that_moves
 
 
 class Pair:
-    """The collector's view and the page's mirror of it; a look crosses as over the channel."""
+    """The collector's view and the page's mirror of it; a state crosses as over the channel."""
 
     def __init__(self, core: Core) -> None:
         self.view, self.mirror = View(core), Mirror()
@@ -178,7 +178,7 @@ def test_a_world_that_is_claimed_too_large_costs_no_memory() -> None:
     assert len(rows) == MAX_ROWS
 
 
-def test_the_lag_is_the_same_however_seldom_somebody_looks() -> None:
+def test_the_lag_is_the_same_however_seldom_it_is_sampled() -> None:
     now = time.monotonic()
     often, seldom = (core_with([], 3, now) for _ in range(2))
     for number in range(2, 40):
@@ -407,7 +407,7 @@ def test_the_columns_of_top_fit_80_columns_with_the_lag_in_them() -> None:
     assert shown["2"].endswith("all_reduce #123456") and "1234567 evaluation" in shown["0"]
 
 
-def test_keys_are_told_apart() -> None:
+def test_keys_are_distinguished() -> None:
     assert split_keys("j\x1b[A\x1b[5~q") == ["j", "up", "page up", "q"]
     assert split_keys("\x1b") == ["escape"]
     assert split_keys("\x1bc\x1b\x1b[B") == ["escape", "c", "escape", "down"]

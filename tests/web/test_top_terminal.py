@@ -52,7 +52,9 @@ class Top:
         wait_until(lambda: "code=" not in self.tmux.screen(), "a clear screen")
 
 
-def test_local_shows_who_holds_up_whom_and_leaves_with_q(live: LiveJob, tmux: Any) -> None:
+def test_local_shows_which_rank_is_blocked_and_by_what_and_leaves_with_q(
+    live: LiveJob, tmux: Any
+) -> None:
     top = Top(tmux, "--local", "--job", live.run_id)
     top.shows("4 ranks", "iteration", "All 4 ranks move")
     assert all(len(line) <= 80 for line in tmux.screen().splitlines())
@@ -140,7 +142,7 @@ def test_without_a_terminal_it_is_one_look(live: LiveJob, tmp_path: Path) -> Non
     assert [r["rank"] for r in told["rows"]] == [0, 1, 2, 3] and told["picture"]["world_size"] == 4
 
 
-def test_one_look_at_a_job_that_hangs_says_so(live: LiveJob, tmp_path: Path) -> None:
+def test_one_sample_at_a_job_that_hangs_says_so(live: LiveJob, tmp_path: Path) -> None:
     os.kill(live.pid(1), signal.SIGSTOP)
     try:
         wait_until(

@@ -115,7 +115,7 @@ def test_the_trace_button_reaches_both_nodes(page: Any, tree: TreeJob) -> None:
 def test_a_node_behind_a_lost_collector_is_silent_and_comes_back(page: Any, tree: TreeJob) -> None:
     tree.lose("r1")
     soon(page, "sentence", lambda t: "silent" in t)
-    assert "silent: n1" in figures(page)["nodes"]
+    assert "no answer from n1" in figures(page)["nodes"]
     tree.relay(1)
     soon(page, "sentence", lambda t: t == "All 4 ranks move.")
 

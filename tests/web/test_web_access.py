@@ -20,7 +20,7 @@ pytestmark = pytest.mark.torch
 DOCUMENT = json.loads((ROOT / "docs" / "openapi.json").read_text())
 
 
-def test_nothing_is_told_without_the_token(live: LiveJob) -> None:
+def test_nothing_is_reported_without_the_token(live: LiveJob) -> None:
     for path in DOCUMENT["paths"]:
         path = path.replace("{rank}", "0").replace("{id}", "x")
         method = "POST" if "post" in DOCUMENT["paths"].get(path, {}) else "GET"

@@ -97,7 +97,7 @@ def test_a_page_that_dies_comes_again_at_the_same_address(page: LiveJob) -> None
     assert page.processes["collector"].poll() is None
 
 
-def test_a_page_that_hangs_delays_nobody_and_a_dead_collector_leaves_no_page(page: LiveJob) -> None:
+def test_a_page_that_hangs_delays_no_one_and_a_dead_collector_leaves_no_page(page: LiveJob) -> None:
     process = page_process(page)
     process.suspend()
     collector = page.processes["collector"]

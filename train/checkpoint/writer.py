@@ -160,7 +160,7 @@ class Writer:
 
 
 def _deepspeed_types() -> list[Any]:
-    """The classes of DeepSpeed that stand in its own files."""
+    """The classes of DeepSpeed that are in its own files."""
     from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler, LossScaler
     from deepspeed.runtime.zero.config import ZeroStageEnum
     from deepspeed.utils.tensor_fragment import fragment_address

@@ -98,7 +98,7 @@ def _io_wait() -> None:
 
 
 def _gil() -> None:
-    """PyDLL calls keep the interpreter lock; every Python thread of the process stands still."""
+    """PyDLL calls keep the interpreter lock; no Python thread of the process runs."""
     libc = ctypes.PyDLL(None)
     libc.usleep.argtypes = [ctypes.c_uint]
     while True:

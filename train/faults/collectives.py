@@ -78,7 +78,7 @@ def _hang_as_nccl_does() -> None:
 
 
 def _wrong_root(context: dict[str, Any]) -> bool:
-    """The root waits for a peer's broadcast, the peers for the root's: nobody sends."""
+    """The root waits for a peer's broadcast, the peers for the root's: no one sends."""
     peer = next(r for r in context["ranks"] if r != dist.get_rank())
     dist.broadcast(context["tensor"].clone(), src=peer, group=context["group"])
     return True

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ..options import ConfigError
 
-# Places in an iteration where a rank can be held up, in the order in which it passes them.
+# Places in an iteration where a rank can be blocked, in the order in which it passes them.
 PLACES = {
     "step": "at the start of the iteration, outside of any operation",
     "data": "in the rank, before it takes a micro-batch from its loader",

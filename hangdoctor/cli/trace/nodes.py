@@ -86,7 +86,7 @@ def ask(
 
     Raises:
         LauncherError: the job is not there, or not ours.
-        BadInput, UsageError: the host file is none, or this is no PBS job.
+        BadInput, UsageError: the host file is none, or this is not a PBS job.
     """
     from ...launchers.slurm import SlurmLauncher, parse_job
     from ...launchers.verb_on_nodes import Everywhere, Target

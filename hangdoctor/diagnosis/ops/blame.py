@@ -1,4 +1,4 @@
-"""Who left the program: ranks whose history differs from that of most ranks of the same role."""
+"""Which ranks made different calls: ranks whose history differs from that of most ranks of the same role."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SUSPECTS = 256  # more are not compared: a fault that moves so many is none of 
 
 
 def blame(scene: Scene, suspects: Iterable[int]) -> dict[int, Divergence]:
-    """Of `suspects`, those that most of their like disagree with, each with its earliest
+    """Of `suspects`, those that most ranks with the same role disagree with, each with its earliest
     divergence.
 
     Votes are taken on what was called first, and on the lines of the calls then: two branches of a

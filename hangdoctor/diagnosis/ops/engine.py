@@ -36,7 +36,7 @@ class Ends(Struct):
     silent: dict[int, list[Instance]] = {}
     idle: set[int] = set()  # of these, those that wait for no rank as far as their peers show
     left: list[Sink] = []  # finished cleanly
-    full: list[Instance] = []  # operations that everybody has come to
+    full: list[Instance] = []  # operations that everyone has come to
     rings: list[tuple[list[int], list[Instance]]] = []
 
 
@@ -70,7 +70,7 @@ def in_passing(scene: Scene, causes: list[Finding]) -> bool:
 
 
 def find_ends(scene: Scene, graph: WaitGraph) -> Ends:
-    """Sinks of the wait-for graph; where they are ranks of which nothing is known, with their
+    """Sinks of the wait-for graph; where they are ranks without any information, with their
     likely waits added.
     """
     missed = missing_at(graph)
@@ -98,7 +98,7 @@ def find_ends(scene: Scene, graph: WaitGraph) -> Ends:
 def sort_ends(
     scene: Scene, graph: WaitGraph, missed: dict[int, list[Instance]], guesses: dict[int, set[int]]
 ) -> Ends:
-    """Sinks of the condensed wait-for graph; `guesses`: whom silent ranks are thought to wait for."""
+    """Sinks of the condensed wait-for graph; `guesses`: the ranks that silent ranks are thought to wait for."""
     guessed = {r for waits in guesses.values() for r in waits}
     ranks = sorted({*graph.waits_in, *missed, *guesses, *guessed})
     first = len(ranks)  # nodes of the graph: first all ranks, then all instances
@@ -155,7 +155,7 @@ def _sort_rank(scene: Scene, rank: int, instances: list[Instance], ends: Ends) -
     if rank in scene.moving:
         return  # it goes on, and so will those that wait for it
     if rank in scene.obscured and rank not in scene.held:
-        return  # it waits itself, and nothing shows for whom
+        return  # it waits itself, and nothing shows for which rank
     if not scene.known(rank):
         ends.silent[rank] = instances
     elif scene.finished(rank) and rank not in scene.held:
@@ -198,7 +198,7 @@ def _full_finding(scene: Scene, instance: Instance) -> Finding:
 
 
 def _behind_silence(scene: Scene, ends: Ends) -> list[Finding]:
-    """Waits end at ranks of which nothing is known: a known one may keep them, else one of them is
+    """Waits end at ranks without any information: a known one may block them, else one of them is
     the candidate.
     """
     missed = ends.silent

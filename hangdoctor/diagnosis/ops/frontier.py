@@ -51,7 +51,7 @@ def device_frontier(
     """The frontier of a rank whose host enqueues and goes on.
 
     A device takes the operations of one group in order, and over all groups what the program waits
-    for; `beside` tells which operations it does not wait for. `starts_known`: the recorder sees
+    for; `beside` shows which operations it does not wait for. `starts_known`: the recorder sees
     operations start on the device.
     """
     if not opened:

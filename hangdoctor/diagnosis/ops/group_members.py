@@ -129,7 +129,7 @@ class GroupTable:
         return found
 
     def _ordinal(self, uid: str) -> int:
-        """0 for the first group of a member set, 1 for the second: equal sets are told apart by
+        """0 for the first group of a member set, 1 for the second: equal sets are distinguished by
         their order.
         """
         if self._ordinals is None:

@@ -1,7 +1,7 @@
-"""Where a rank of which nothing is known must be, from what its peers did with it.
+"""Where a rank without any information must be, from what its peers did with it.
 
 What a known peer completed with it, it has passed; what a known peer waits in for it, it has not
-reached. A rank of the same role tells which calls lie between. At the first of those for which
+reached. A rank of the same role shows which calls lie between. At the first of those for which
 another rank is missing too, it may wait; if there is none, it waits for no rank.
 """
 

@@ -20,7 +20,7 @@ _WAY = 64  # calls that may lie between two of one kind
 def against_precedent(
     scene: Scene, instance: Instance, signatures: dict[int, Signature]
 ) -> list[int]:
-    """Ranks whose signature most of their like, or they themselves before, did not use in that
+    """Ranks whose signature most ranks with the same role, or they themselves before, did not use in that
     place.
     """
     records = {r: op for r in signatures if (op := scene.find(r, instance.key)) is not None}
@@ -42,7 +42,7 @@ def _most_differ(voices: list[Signature], own: Signature) -> bool:
 
 
 def one_ahead(scene: Scene, rank: int, instance: Instance) -> Divergence | None:
-    """What the rank entered is what its like enter one call later: it left one out."""
+    """What the rank entered is what ranks with the same role enter one call later: it skipped one."""
     mine = scene.find(rank, instance.key)
     if mine is None:
         return None

@@ -67,7 +67,8 @@ def _by_repetition(calls: Sequence[Call]) -> bool:
     records do.
     """
     _, end, period = _longest_stretch(calls)
-    # A stretch of like calls within one iteration is no rhythm: that has several kinds of calls in
+    # A stretch of like calls within one iteration is not a rhythm: that has several kinds of
+    # calls in
     # it.
     kinds = {c[0] for c in calls[end - period : end]}
     return len(kinds) > 2 and end < len(calls)

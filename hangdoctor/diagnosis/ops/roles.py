@@ -118,7 +118,7 @@ def _alike(scene: Scene, rank: int, suspects: set[int]) -> list[int]:
 
 
 def _partners(ops: RankOps) -> set[tuple[str, int]]:
-    """To whom a rank sends and from whom it receives, as distances: the stages of a pipeline differ
+    """To which rank a rank sends and from which rank it receives, as distances: the stages of a pipeline differ
     in that.
     """
     return {(o.op, o.peer - ops.rank) for o in ops.operations if o.op in P2P_NAMES and o.peer >= 0}

@@ -69,7 +69,7 @@ class Scene:
         return ops is not None and ops.finished
 
     def known(self, rank: int) -> bool:
-        """Whether anything tells where the rank is; of a dead or stopped rank that is enough to
+        """Whether anything shows where the rank is; of a dead or stopped rank that is enough to
         know.
         """
         return rank in self.held or (rank in self.ops and not self.frontiers[rank].lost)

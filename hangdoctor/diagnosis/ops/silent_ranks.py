@@ -1,4 +1,4 @@
-"""Ranks of which nothing is known, at which waits end."""
+"""Ranks without any information, at which waits end."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The wait-for graph: rank -> operation instance -> members that are not at it.
 
-Bipartite, so that its size is the sum of the sizes of the groups that somebody waits in, not of
+Bipartite, so that its size is the sum of the sizes of the groups that someone waits in, not of
 their squares.
 """
 
@@ -21,14 +21,14 @@ class Instance:
     def __init__(self, key: Key, sample: Operation) -> None:
         self.key = key
         self.sample = sample  # the record of its first waiter
-        self.waiters: list[int] = []  # held up by it
+        self.waiters: list[int] = []  # blocked by it
         self.present: set[int] = set()  # arrived, also those that go on meanwhile
         self.absent: list[int] = []  # not arrived, or unable to take part
-        self.unknown: list[int] = []  # nothing tells
+        self.unknown: list[int] = []  # nothing shows where they are
 
     @property
     def targets(self) -> list[int]:
-        """Whom its waiters wait for: a rank of which nothing is known only where no other is
+        """Which ranks its waiters wait for: a rank without any information only where no other is
         missing.
         """
         return self.absent or self.unknown

@@ -46,7 +46,7 @@ def decode(text: str) -> Request | None:
         request = _request(json.loads(text))
         concerns(request, -1)  # which reads all of its list
     except (ValueError, RecursionError):
-        return None  # damaged: whoever wrote it sees that nobody answers
+        return None  # damaged: whoever wrote it sees that no one answers
     return request
 
 
@@ -99,7 +99,7 @@ def concerns(request: Request, rank: int) -> bool:
         return True
     for part in filter(None, request.ranks.split(",")):
         first, _, last = part.partition("-")
-        # Both are read, whatever the rank: `decode` finds by this what is no list.
+        # Both are read, whatever the rank: `decode` finds by this what is not a list.
         begin, end = int(first), int(last or first)
         if begin <= rank <= end:
             return True

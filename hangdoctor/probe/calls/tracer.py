@@ -163,7 +163,7 @@ class Tracer:
         ring.header(fmt.H_STATE, fmt.TRACING)
 
     def _write_open_frames(self, ring: Ring) -> None:
-        """What each thread is in already, outermost first; threads of C++ are told only from their next call on."""
+        """What each thread is in already, outermost first; threads of C++ only from their next call on."""
         known = list(threading._active.items())  # type: ignore[attr-defined]
         tids = {ident: (thread.native_id, thread.name) for ident, thread in known}
         for ident, frame in sys._current_frames().items():

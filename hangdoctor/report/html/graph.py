@@ -62,7 +62,7 @@ _Key = tuple[object, ...]
 
 
 def build(diagnosis: Diagnosis) -> Graph | None:
-    """The drawing, None where nobody waits for anybody."""
+    """The drawing, None if no rank waits for another."""
     waits = [w for w in diagnosis.waits if w.ranks]
     if not waits:
         return None
@@ -93,7 +93,7 @@ def build(diagnosis: Diagnosis) -> Graph | None:
 
 
 def _levels(waits: list[Wait], blamed: Iterable[int]) -> dict[int, int]:
-    """Steps from each rank to the nearest one that is to blame, or that waits for nobody."""
+    """Steps from each rank to the nearest one that is to blame, or that waits for no one."""
     waiting = {r for w in waits for r in w.ranks}
     targets = {r for w in waits for r in w.for_}
     roots = sorted({*blamed} & (waiting | targets) or targets - waiting)
@@ -114,7 +114,7 @@ def _levels(waits: list[Wait], blamed: Iterable[int]) -> dict[int, int]:
                 if waiter not in level:
                     level[waiter] = min(level[rank] + 1, _FAR)
                     queue.append(waiter)
-    for rank in waiting | targets:  # in a ring without a culprit, or for somebody unknown
+    for rank in waiting | targets:  # in a ring without a culprit, or for someone unknown
         level.setdefault(rank, 0 if not roots else 1)
     return level
 

@@ -51,14 +51,14 @@ class Lane(Struct):
     columns: list[tuple[int, str]]  # number and operation
     rows: list[LaneRow]
     waiters: int
-    later: int = 0  # numbers beyond the last column that somebody has come to
+    later: int = 0  # numbers beyond the last column that someone has come to
     alike: int = 0  # further groups that look the same
 
 
 def build(
     diagnosis: Diagnosis, ops: dict[int, RankOps], names: GroupNames
 ) -> tuple[list[Lane], int]:
-    """(lanes, further groups in which somebody stands)."""
+    """(lanes, further groups in which a rank is stuck)."""
     fronts = _fronts(ops)
     blamed = {r: i for i, cause in reversed(list(enumerate(diagnosis.causes))) for r in cause.ranks}
     order = sorted(fronts, key=lambda k: _weight(k, fronts[k], diagnosis.causes, names))

@@ -30,11 +30,11 @@ _OPEN_OPS = 4  # operations under way that a rank's details name
 
 
 class Rank(Struct):
-    """One rank of the job, also one that nobody saw."""
+    """One rank of the job, also one that no one saw."""
 
     rank: int
     state: State
-    cause: int  # index into the diagnosis's causes, -1 for a rank that is no culprit
+    cause: int  # index into the diagnosis's causes, -1 for a rank that is not a culprit
     node: str = ""
     line: RankLine | None = None
 
