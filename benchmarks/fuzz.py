@@ -184,8 +184,8 @@ class Child:
             now = self._current()
             if now[0] != number or not now[1]:
                 number, since, worked = now[0], time.monotonic(), _processor_s(child)
-            # Other work on the machine is no fault of the reader's; one that waits for ever uses no
-            # processor at all.
+            # Other work on the machine is not a fault of the reader's; one that waits for ever uses
+            # no processor at all.
             if _processor_s(child) - worked > _STUCK_S or time.monotonic() - since > 20 * _STUCK_S:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)

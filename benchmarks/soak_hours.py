@@ -1,11 +1,10 @@
-"""Simulated hours of a restless but healthy job against the real core of the collector, on a fake
-clock.
+"""Simulated hours of a restless but healthy job against the real core of the collector, on a fake clock.
 
-Two nodes of four ranks report each second. Beside steps there are a compilation at the start, an
-evaluation each hour, a checkpoint each half hour that rank 0 writes while the others wait, data
-hiccups, loaders that refill, agents that start anew, a network that goes and comes back with late
-reports, a wall clock that jumps, a collector that stands still, and one that is started anew. Every
-capture that the core asks for counts as a false alarm, whatever a diagnosis would say of it.
+Two nodes of four ranks report each second. Beside steps there are a compilation at the start, an evaluation each hour, a checkpoint each
+half hour that rank 0 writes while the others wait, data hiccups, loaders that refill, agents that start anew, a network that goes and comes
+back with late reports, a wall clock that jumps, a collector that does not move, and one that is
+started anew. Every capture that the
+core asks for counts as a false alarm, whatever a diagnosis would say of it.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def open_regular(
 
 
 def is_of(uid: int, owners: Collection[int]) -> bool:
-    """Whether a file of `uid` can be one of these users': root's can, since nobody else has made
+    """Whether a file of `uid` can be one of these users': root's can, since no one else has made
     it.
     """
     return uid in owners or uid == _ROOT
@@ -107,11 +107,9 @@ def users_of(pid: int) -> frozenset[int]:
 
 
 def of_one_user(folder: Path, files: Sequence[Path]) -> tuple[list[Path], list[str]]:
-    """(the files of one user, a note on those of others): in a folder that all may write to,
-    anybody can add to a job's dumps.
+    """(the files of one user, a note on those of others): in a folder that all may write to, anyone can add to a job's dumps.
 
-    The user's own where there are some, else those of the user with the most; the folder's owner
-    and root are believed anywhere.
+    The user's own where there are some, else those of the user with the most; the folder's owner and root are believed anywhere.
     """
     try:
         shared = folder.stat()

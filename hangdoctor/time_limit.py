@@ -46,9 +46,8 @@ def within(seconds: float, work: Callable[[], T]) -> T:
 
 
 def each(items: Iterable[T], work: Callable[[T], object], workers: int, seconds: float) -> bool:
-    """Do `work` for each item, so many at a time; True where all have ended in time.
-
-    What it raises ends that item only.
+    """Do `work` for each item, N at a time; True where all have ended in time. What it raises ends
+    that item only.
     """
     waiting = list(items)[::-1]
     lock = threading.Lock()

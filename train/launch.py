@@ -55,7 +55,7 @@ def _first_slurm_host(nodelist: str) -> str:
 
 
 def _free_port() -> int:
-    """Alone, nobody else has to know the port: trainings side by side on a host do not meet in one
+    """Alone, no one else has to know the port: trainings side by side on a host do not meet in one
     place.
     """
     with socket.socket() as s:

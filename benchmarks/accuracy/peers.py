@@ -52,7 +52,7 @@ class PeerResult:
     detail: str = ""
 
     def right(self, acceptable: Sequence[Sequence[int]]) -> bool:
-        """Whether one of the readings is one of the acceptable sets of ranks; naming nobody is the
+        """Whether one of the readings is one of the acceptable sets of ranks; naming no rank is the
         empty set.
         """
         wanted = {frozenset(ranks) for ranks in acceptable}

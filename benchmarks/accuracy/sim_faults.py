@@ -32,7 +32,7 @@ class Placed:
         default_factory=dict
     )  # culprit -> members of what it keeps waiting
     visible: bool = True
-    # All members of it have entered and nobody sees why it does not end: a silent one of them might
+    # All members of it have entered and no one sees why it does not end: a silent one of them might
     # as well be missing.
     complete: list[int] = field(default_factory=list)
     stopped: list[int] = field(
@@ -44,7 +44,7 @@ Fault = Callable[[Simulation, Programs, random.Random, int], "Placed | None"]
 
 
 def shows(s: Simulation, placed: Placed) -> bool:
-    """Somebody hangs, and every culprit has come to its own fault instead of being held up by
+    """Someone hangs, and every culprit has come to its own fault instead of being blocked by
     another's.
     """
     return s.hung and all(s.drained(r) for r in placed.stopped)

@@ -183,7 +183,7 @@ def _snapshots(
 
 
 def _alternatives(placed: Placed, silent: set[int]) -> list[list[int]]:
-    """With a silent culprit, all silent members of the operation that it holds up are equally
+    """With a silent culprit, all silent members of the operation that it blocks are equally
     suspect.
     """
     out = [sorted(a) for a in placed.alternatives]

@@ -1,13 +1,11 @@
-"""Simulated agents over real sockets on one machine, 8 ranks each, against a real collector process
-with its keys.
+"""Simulated agents over real sockets on one machine, 8 ranks each, against a real collector process with its keys.
 
-Every agent reports each second; then one rank stands still and all reports stop changing. Measured,
-from the collector's first request for a capture on: seconds until every node has answered and until
-the verdict is saved, bytes of the captures for each rank, processor time and memory of the
-collector. The simulated agents share the machine with it; their own processor time between trigger
-and verdict stands beside the collector's. `python -m benchmarks.collector_scale --nodes 128 512
-2048`; with `--relays 8` the agents report to so many collectors below the first, and the busiest of
-these is measured, too.
+Every agent reports each second; then one rank does not move and all reports stop changing.
+Measured, from the collector's
+first request for a capture on: seconds until every node has answered and until the verdict is saved, bytes of the captures
+for each rank, processor time and memory of the collector. The simulated agents share the machine with it; their own processor
+time between trigger and verdict stands beside the collector's. `python -m benchmarks.collector_scale --nodes 128 512 2048`; with
+`--relays 8` the agents report to N collectors below the first, and the busiest of these is measured, too.
 """
 
 from __future__ import annotations

@@ -60,7 +60,9 @@ def find(case: Case, waiting: list[RankView]) -> list[Finding]:
 
 
 def _apart(case: Case, instance: Instance, views: Views) -> Finding:
-    """An operation whose other members wait in something else, for whom their stacks do not show."""
+    """An operation whose other members wait in something else; their stacks do not show for which
+    rank.
+    """
     here = [r for r in instance.present if r in views]
     there = [r for r in instance.absent if r in views]
     if len(here) == len(there):

@@ -31,7 +31,7 @@ def run(case: Case, draft: Draft) -> None:
         blocked = any(c.kind != "slow" for c in draft.findings)
         draft.status = "hang" if blocked else ops.status
     elif ops.status == "healthy" and not _contradicted(draft):
-        # Silence is no sign of health: who was not seen may be the one that hangs.
+        # Silence is not a sign of health: who was not seen may be the one that hangs.
         draft.status = "unknown" if case.unseen else "healthy"
     elif all(v.thread is None for v in case.views):
         draft.status = ops.status  # dumps alone: there are no stacks to fall back on

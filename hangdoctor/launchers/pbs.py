@@ -108,9 +108,7 @@ def _address(host: str) -> Address:
 
 
 def flavour(version: str) -> Callable[[str], list[str]]:
-    """How this mpiexec is told to run one process on one node, by what it says of itself with
-    --version.
-    """
+    """The options that make this mpiexec run one process on one node, by its --version."""
     if "HYDRA" in version or "Intel(R) MPI" in version or "MVAPICH" in version:
         return hydra
     if "OpenRTE" in version or "Open MPI" in version or "PRRTE" in version:

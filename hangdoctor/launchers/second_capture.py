@@ -1,4 +1,4 @@
-"""A job captured once more: the first look of the one capture and the last look of the other, as
+"""A job captured once more: the first sample of the one capture and the last look of the other, as
 one capture.
 """
 

@@ -41,7 +41,7 @@ class Layout(msgspec.Struct, frozen=True):
 
     def group(self, axis: str, rank: int) -> list[int]:
         """Ranks that differ from `rank` along `axis` only: its tp, dp or pp group; `world` is
-        everybody.
+        everyone.
         """
         if axis == "world":
             return list(range(self.world_size))
@@ -100,9 +100,7 @@ def _flag(argv: Sequence[str], names: Sequence[str]) -> int | None:
 
 
 def guess_layout(argv: Sequence[str], environ: Mapping[str, str], world_size: int) -> Layout | None:
-    """Layout from a rank's command line or environment, or None where neither tells or it does not
-    divide.
-    """
+    """Layout from a rank's command line or environment, or None if unknown or it does not divide."""
     sizes: dict[str, int] = {}
     for axis in ("tp", "pp"):
         size = _flag(argv, _FLAGS[axis])

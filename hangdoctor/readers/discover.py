@@ -90,8 +90,7 @@ class Job(Struct):
 
 
 def rank_of(environ: Mapping[str, str]) -> tuple[int, int, int, int] | None:
-    """(rank, world size, local rank, local world size) as the environment tells; None without a
-    rank.
+    """(rank, world size, local rank, local world size) as the environment shows; None without a rank.
 
     World size is 0, the local ones -1 and 0, where they are not told.
     """
@@ -107,9 +106,8 @@ def rank_of(environ: Mapping[str, str]) -> tuple[int, int, int, int] | None:
 
 
 def _number(environ: Mapping[str, str], name: str, otherwise: int) -> int:
-    """A number below `MAX_RANKS`.
-
-    Anybody's program may use these names for something else: a date, a score.
+    """A number below `MAX_RANKS`. Anyone's program may use these names for something else: a date,
+    a score.
     """
     number = number_in(environ.get(name, "").strip())
     return number if 0 <= number < MAX_RANKS else otherwise
@@ -238,7 +236,7 @@ def find_jobs(user: str = "") -> list[Job]:
 
 
 def _split(key: str, ranks: list[Found]) -> Iterable[Job]:
-    """One job, or several that share a key (two runs on the same port): told apart by their
+    """One job, or several that share a key (two runs on the same port): distinguished by their
     launcher.
     """
     by_rank: dict[int, list[Found]] = defaultdict(list)
@@ -407,7 +405,7 @@ def lost_ranks(job: Job, node: str) -> list[RankCapture]:
     zombies = _zombies({f.ppid for f in job.ranks if f.ppid > 1})
     world = max(f.world_size for f in job.ranks)
     # A zombie keeps no environment. Launchers start ranks in order, so where the numbers agree the
-    # order tells which is which.
+    # order shows which is which.
     matched = dict(zip(absent, zombies, strict=True)) if len(zombies) == len(absent) else {}
     lost = []
     for rank in absent:

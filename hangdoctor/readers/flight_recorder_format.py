@@ -77,7 +77,7 @@ class Entry(Struct, gc=False):
     thread: int = 0
     entered_ns: int = 0
     left_ns: int = 0
-    # Members of the group as the shape of an all_gather's output tells it, 0 where it does not.
+    # members of the group as the shape of an all_gather's output shows it, 0 where it does not
     size: int = 0
     coalesced: bool = False  # the end mark of a batch, which alone has the batch's state
 
@@ -228,9 +228,8 @@ def _check_members(members: dict[str, list[int]], size: int) -> None:
 
 @lru_cache(maxsize=1024)
 def _ranks(text: str) -> list[int]:
-    """ "[0, 1]" -> [0, 1].
-
-    All dumps of a job tell the same lists: one object each, which nobody changes.
+    """ "[0, 1]" -> [0, 1]. All dumps of a job tell the same lists: one object each, which no one
+    changes.
     """
     return sorted({int(r) for r in re.findall(r"[0-9]{1,9}", text)})
 

@@ -141,9 +141,8 @@ def _guess(
     origin: str,
     taken: list[list[int]],
 ) -> tuple[list[int], str]:
-    """Members of a group that no dump tells, and how they were found.
-
-    `taken`: other groups of the same ranks.
+    """Members of a group that no dump shows, and how they were found. `taken`: other groups of the
+    same ranks.
     """
     size = max((e.size for r in holders for e in dumps[r].entries if e.group == key[0]), default=0)
     if layout is not None:
@@ -203,7 +202,7 @@ def infer_layout(holders: list[list[int]], world_size: int) -> Layout | None:
 
 
 def _strides(layout: Layout) -> frozenset[tuple[int, int]]:
-    """(step, size) along each axis with more than one rank: what tells which ranks are grouped,
+    """(step, size) along each axis with more than one rank: what shows which ranks are grouped,
     whatever the axes are called.
     """
     steps = ((1, layout.tp), (layout.tp, layout.dp), (layout.tp * layout.dp, layout.pp))

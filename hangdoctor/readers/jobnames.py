@@ -13,7 +13,7 @@ import psutil
 from ..probe import identity
 from ..text.plain import readable
 
-# What a key says about its own kind, and what tells two launchers apart: boxes of ranks that have
+# What a key says about its own kind, and what distinguishes two launchers: boxes of ranks that have
 # ended carry neither.
 _ONLY_IN_KEYS = re.compile(r"^(?:torchrun|mpi|pals|parent):|/\d+$")
 

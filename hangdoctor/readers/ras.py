@@ -47,7 +47,7 @@ def query(host: str = "127.0.0.1", port: int = PORT, timeout_s: float = 8.0) -> 
     deadline = time.monotonic() + timeout_s
     try:
         with socket.create_connection((host, port), timeout=timeout_s) as sock:
-            # NCCL waits for its peers for so long; what it has by then arrives before our own
+            # NCCL waits for its peers for this long; what it has by then arrives before our own
             # deadline.
             notes, form = _handshake(sock, deadline, max(1, int(timeout_s / 2)))
             sock.sendall(b"VERBOSE STATUS\n")

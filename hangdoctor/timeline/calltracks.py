@@ -12,9 +12,7 @@ CALLS = 100_000  # events of a rank that are shown when no one says how many
 
 
 def call_tracks(timeline: Timeline, trace: RankTrace, last: int) -> list[Track]:
-    """Tracks of the last so many events; none where the rank was never traced or its ring cannot be
-    read.
-    """
+    """Tracks of the last N events; none where the rank was never traced or its ring cannot be read."""
     calls = trace.calls
     if calls is None and trace.calls_path and last:
         try:

@@ -53,7 +53,7 @@ def _lines(stacks: Iterable[tuple[str, Stack, int]]) -> bytes:
 
 
 def speedscope(capture: JobCapture, diagnosis: Diagnosis, folder: Path) -> bytes:
-    """One profile of all ranks together, then one of each: a stack weighs as many ranks as stand in
+    """One profile of all ranks together, then one of each: a stack weighs as many ranks as are in
     it.
     """
     frames: dict[tuple[str, str, int], int] = {}
@@ -103,7 +103,7 @@ def _profile(
 
 
 def _merged(capture: JobCapture) -> dict[Stack, list[int]]:
-    """Stack -> the ranks that stand in it (a rank once for each of its threads), the most frequent
+    """Stack -> the ranks that are in it (a rank once for each of its threads), the most frequent
     first.
     """
     found: dict[Stack, list[int]] = {}

@@ -47,8 +47,8 @@ def from_capture(capture: JobCapture) -> Trace:
                 continue
             names = {t.tid: t.name for sample in rank.samples for t in sample.threads if t.name}
             where = rank.node or node.node
-            # Dumps that somebody collected do not say where they are from: each may be of a clock
-            # of its own.
+            # Dumps that someone collected do not say where they are from: each may be of a clock of
+            # its own.
             clock = ops.clock or where or f"rank {rank.rank}"
             ranks.append(
                 RankTrace(

@@ -1,11 +1,10 @@
-"""Who arrived last, how long the others waited for it, and how much of the time went into
-communication.
+"""Who arrived last, how long the others waited for it, and how much of the time went into communication.
 
-Waiting is passed on: a rank that waited in its tensor-parallel group comes late to its
-data-parallel one, though it is not slow. So of the time that a member waited for the last one, what
-the last one had itself waited longer than that member in the same step is not its doing: it is
-*held up*, not *holding up*. And one delay is felt by many, one after another: how long a rank held
-the others up in a step is what the one of them that lost most by it lost, not the sum over all.
+Waiting is passed on: a rank that waited in its tensor-parallel group comes late to its data-parallel one, though it is not
+slow. So of the time that a member waited for the last one, what the last one had itself waited longer than that member in the
+same step is not its fault: it *had to wait*, it did not *make others wait*. And one delay is felt by many, one after another: how long a rank
+made the others wait in a step is what the one of them that lost most by it lost, not the sum over
+all.
 """
 
 from __future__ import annotations
@@ -28,9 +27,8 @@ SCHEMA = "hangdoctor.stragglers/1"
 
 
 class StepShare(Struct):
-    """One step.
-
-    Times in milliseconds; `last` is the rank that held the others up most, -1 where nobody did.
+    """One step. Times in milliseconds; `last` is the rank that made the others wait most, -1 if
+    none.
     """
 
     step: int
@@ -277,7 +275,7 @@ def _elapsed(spans: list[list[tuple[int, int] | None]]) -> float:
 
 
 def _steps(timeline: Timeline, notes: list[str]) -> list[list[int]]:
-    """Of each rank's each operation the step it belongs to, -1 for none: what the job tells, else
+    """Of each rank's each operation the step it belongs to, -1 for none: what the job reports, else
     what its widest group does.
     """
     told = [[op.iteration for op in lane.trace.ops.operations] for lane in timeline.lanes]

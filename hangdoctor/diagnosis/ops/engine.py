@@ -32,7 +32,7 @@ class Ends(Struct):
     """What the waits end in, sorted by what it is."""
 
     alone: list[Sink] = []
-    # Nothing is known of these ranks; with the instances that lack them.
+    # Nothing is known about these ranks; with the instances that lack them.
     silent: dict[int, list[Instance]] = {}
     idle: set[int] = set()  # of these, those that wait for no rank as far as their peers show
     left: list[Sink] = []  # finished cleanly

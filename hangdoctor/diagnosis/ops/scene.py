@@ -86,7 +86,7 @@ class Scene:
                 return [rank]
             return [transfer.source, transfer.destination]
         if key.store_op and key.store_op not in _OF_THE_GROUP:
-            # Set-up is everybody's, also of ranks that will not be in the group.
+            # set-up is everyone's, also of ranks that will not be in the group
             return range(self.world_size)
         found = self.groups.members(key.group, rank)
         return found if isinstance(found, (list, range)) else list(found)

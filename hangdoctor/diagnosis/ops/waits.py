@@ -92,7 +92,7 @@ def _has_left(scene: Scene, rank: int) -> bool:
 
 
 def list_waits(scene: Scene, graph: WaitGraph) -> list[Wait]:
-    """Who waits in what for whom, for the report."""
+    """Which ranks wait in what and for which, for the report."""
     found: list[Wait] = []
     for instance in graph.instances:
         if instance.waiters:

@@ -1,9 +1,7 @@
-"""The operations around the frontier of a group: who has entered and left which number, rank by
-rank.
+"""The operations around the frontier of a group: who has entered and left which number, rank by rank.
 
-Only groups in which somebody stands are shown, first those of the causes, and of groups that look
-alike a few. Ranks with the same row share it, so that a group of 128 ranks takes as many lines as
-it has different ones.
+Only groups in which a rank is stuck are shown, first those of the causes, and of groups that look alike a few.
+Ranks with the same row share it, so that a group of 128 ranks takes as many lines as it has different ones.
 """
 
 from __future__ import annotations
@@ -89,7 +87,7 @@ def _key(op: Operation, rank: int) -> Key:
 
 
 def _fronts(ops: dict[int, RankOps]) -> dict[Key, dict[int, int]]:
-    """Of each counter on which somebody stands: rank -> the earliest number that it has entered and
+    """Of each counter on which a rank is stuck: rank -> the earliest number that it has entered and
     not left.
     """
     fronts: dict[Key, dict[int, int]] = {}

@@ -20,7 +20,7 @@ _MAX_PACKED = 600_000  # characters of base64
 
 class Raw(Struct):
     """`packed`: gzip over a JSON object {file: text}, in base64; "" where it would be too large,
-    and `names` tells of it.
+    and `names` says so.
     """
 
     packed: str = ""
