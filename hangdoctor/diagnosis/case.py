@@ -63,7 +63,7 @@ def open_case(capture: JobCapture) -> Case:
     seen = {v.rank for v in views}
     silent: dict[int, str] = {}
     for node in capture.silent:
-        why = f"node {node.node} did not report ({node.why})"
+        why = f"node {node.node} did not report ({node.why})" if node.node else node.why
         silent.update({rank: why for rank in node.ranks if rank not in seen})
     absent = [r for r in range(world) if r not in seen and r not in silent]
     return Case(capture, views, world, silent, absent)
