@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from ..model.capture import Frame, JobCapture
+from ..model.capture import Frame, JobCapture, SilentNode
 from ..model.diagnosis import Kind, Where
 from .findings import Clue, Finding, Home, InOp, Op, Story, Waiters
 from .position import group_by_operation, iteration
@@ -59,7 +59,7 @@ def open_case(capture: JobCapture) -> Case:
     views = view_job(capture)
     world = max([capture.world_size, *(v.capture.world_size for v in views)], default=0)
     world = max(world, 1 + max((v.rank for v in views), default=-1))
-    silent = {r: f"node {s.node} did not report ({s.why})" for s in capture.silent for r in s.ranks}
+    silent = {r: _why_silent(s) for s in capture.silent for r in s.ranks}
     seen = {v.rank for v in views}
     for rank in seen:
         silent.pop(rank, None)
@@ -137,3 +137,8 @@ def finding_on(
         waiters=waiters(case, ranks),
         children=any(v.capture.children for v in views),
     )
+
+
+def _why_silent(silent: SilentNode) -> str:
+    """Why its ranks are missing; dumps come from no node that is known."""
+    return f"node {silent.node} did not report ({silent.why})" if silent.node else silent.why
