@@ -14,8 +14,8 @@ from hangdoctor.cli.main import program
 
 ROOT = Path(__file__).parents[1]
 VOICE = ROOT / "docs" / "voice.md"
-CODE = ("hangdoctor", "agents", "train", "examples")
-PAGES = (".html", ".j2", ".js")
+CODE = ("hangdoctor", "agents", "train", "examples", "benchmarks", "scripts")
+PAGES = (".html", ".j2", ".js", ".toml", ".yml", ".sbatch")
 
 
 def words() -> list[str]:

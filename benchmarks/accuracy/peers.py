@@ -236,7 +236,7 @@ def main() -> None:
         "--simulated",
         type=int,
         metavar="SEEDS",
-        help="score them on so many simulated cases a kind",
+        help="number of simulated cases of each kind to score them on",
     )
     parser.add_argument(
         "--silent", type=float, default=0.0, help="share of ranks without a dump in these"

@@ -124,7 +124,7 @@ def main() -> None:
         type=int,
         default=0,
         metavar="EVENTS",
-        help="also write so many events and watch the memory",
+        help="also write N events and watch the memory",
     )
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from ..model.capture import Frame, JobCapture
+from ..model.capture import Frame, JobCapture, SilentNode
 from ..model.diagnosis import Kind, Where
 from .findings import Clue, Finding, Home, InOp, Op, Story, Waiters
 from .position import group_by_operation, iteration
@@ -63,7 +63,7 @@ def open_case(capture: JobCapture) -> Case:
     seen = {v.rank for v in views}
     silent: dict[int, str] = {}
     for node in capture.silent:
-        why = f"node {node.node} did not report ({node.why})" if node.node else node.why
+        why = _why_silent(node)
         silent.update({rank: why for rank in node.ranks if rank not in seen})
     absent = [r for r in range(world) if r not in seen and r not in silent]
     return Case(capture, views, world, silent, absent)
@@ -139,3 +139,8 @@ def finding_on(
         waiters=waiters(case, ranks),
         children=any(v.capture.children for v in views),
     )
+
+
+def _why_silent(silent: SilentNode) -> str:
+    """Why its ranks are missing; dumps come from no node that is known."""
+    return f"node {silent.node} did not report ({silent.why})" if silent.node else silent.why

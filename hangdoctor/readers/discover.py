@@ -290,7 +290,7 @@ def select_job(jobs: list[Job], wanted: str = "") -> tuple[Job, list[str]]:
     job = max(alike, key=lambda j: len(j.ranks))
     several = len({j.user for j in jobs}) > 1
     others = [
-        f"{j.key} ({f'of {j.user}, ' if several else ''}{len(j.ranks)} ranks)"
+        f"{j.key} ({f'of {j.user}, ' if several else ''}{_counted(len(j.ranks))})"
         for j in jobs
         if j is not job
     ]
@@ -299,6 +299,10 @@ def select_job(jobs: list[Job], wanted: str = "") -> tuple[Job, list[str]]:
         how = "--job" if wanted else "the newest; choose another with --job"
         notes.append(f"captured job {job.key} ({how}); also on this host: {', '.join(others)}")
     return job, notes
+
+
+def _counted(ranks: int) -> str:
+    return f"{ranks} rank{'s' if ranks != 1 else ''}"
 
 
 def here_now(keys: Sequence[str]) -> str:

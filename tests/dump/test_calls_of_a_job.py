@@ -37,7 +37,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 def trace_of(stage: Stage, rank: int) -> CallTrace:
     [box] = [b for b in find_boxes(stage.folder / BOXES) if b.rank == rank and b.status != "stale"]
     trace = last_calls(calls_path(box.path), 200)
-    assert trace is not None, f"rank {rank} was not traced"
+    assert trace is not None, f"rank {rank} was never traced"
     return trace
 
 

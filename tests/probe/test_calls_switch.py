@@ -170,7 +170,7 @@ def test_what_became_of_a_request_is_said() -> None:
     assert said[1] == "ranks 0-1: tracing" and said[2].startswith(
         "rank 2: tracing starts at iteration 9"
     )
-    assert said[3].startswith("rank 1: in pure Python") and said[4].startswith(
+    assert said[3].startswith("rank 1: tracing in pure Python") and said[4].startswith(
         "rank 3: no answer yet"
     )
     assert said[5:] == ["rank 4: no call tracing: no room"]

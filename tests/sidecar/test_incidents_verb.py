@@ -83,5 +83,5 @@ def test_the_last_line_of_a_collector_is_what_is_not_zero() -> None:
     )
     assert (
         farewell(told, 3)
-        == "ended: 1 incident, 2 false alarms, 812 reports, 1 malformed message, 3 unknown keys refused"
+        == "stopped: 1 incident, 2 false alarms, 812 reports, 1 malformed message, 3 unknown keys refused"
     )

@@ -271,7 +271,7 @@ def test_wrong_addresses_are_refused_with_a_way_out(live: LiveJob, tmp_path: Pat
     where = ("collect", "--folder", str(tmp_path / "f"), "--web")
     open_one = hangdoctor(*where, "0.0.0.0:0", cwd=tmp_path, code=2)
     assert "reachable from the network" in open_one.stderr and "ssh -L" in open_one.stderr
-    assert "no address" in hangdoctor(*where, "http://x", cwd=tmp_path, code=2).stderr
+    assert "not an address" in hangdoctor(*where, "http://x", cwd=tmp_path, code=2).stderr
     taken = hangdoctor(*where, live.address.removeprefix("http://"), cwd=tmp_path, code=1)
     assert "cannot listen" in taken.stderr and "127.0.0.1:0" in taken.stderr
     refused = hangdoctor(

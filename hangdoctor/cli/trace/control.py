@@ -175,7 +175,7 @@ def outcome_lines(request: Request, rows: Sequence[TracedRank]) -> Iterator[str]
     waits = f"tracing starts at iteration {request.from_iteration}"
     words = {
         "waiting": waits,
-        "off": "off after an internal error; details: hangdoctor trace status",
+        "switched off": "off after an internal error; details: hangdoctor trace status",
     }
     for state in sorted({r.state for r in rows if r.obeyed}):
         yield f"{_named(rows, lambda r, s=state: r.obeyed and r.state == s)}: {words.get(state, state)}"  # type: ignore[misc]
@@ -233,7 +233,7 @@ def status(as_json: bool, rows: bool, **named: Any) -> None:
 
 def _table(rows: Sequence[TracedRank]) -> Iterator[str]:
     for follow, ignore in sorted(
-        {(r.follow, r.ignore) for r in rows if r.state not in ("not traced", "stopped")}
+        {(r.follow, r.ignore) for r in rows if r.state not in ("never traced", "stopped")}
     ):
         yield f"follows {follow or 'all but the standard library'}{f', ignores {ignore}' if ignore else ''}"
     yield from _unseen_lines(rows)

@@ -145,7 +145,7 @@ def _rank(ranks: list[Traced], rank: int) -> Traced:
 
 def _never_traced(rank: int, where: str = "") -> UsageError:
     return UsageError(
-        f"rank {rank} was not traced",
+        f"rank {rank} was never traced",
         f"Start tracing: hangdoctor trace start{where} --follow PACKAGES",
     )
 

@@ -142,7 +142,7 @@ class TracedRank(Struct):
     rank: int
     pid: int
     process: str  # live or dead
-    state: str = "not traced"
+    state: str = "never traced"
     obeyed: bool = False  # the request that was asked about
     events: int = 0
     follow: str = ""
