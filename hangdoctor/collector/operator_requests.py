@@ -48,5 +48,5 @@ class TraceRequests:
         self._seen = changed
         wanted = requests.decode(data[: _MAX_BYTES + 1].decode("utf-8", "replace"))
         if wanted is None:
-            raise BadInput(f"{self.path} is no request for traces")
+            raise BadInput(f"{self.path} is not a valid trace request")
         return wanted
