@@ -19,7 +19,7 @@ from ..model.layout import Layout
 from ..stacks.place_rules import GRADIENTS
 from .case import Case
 from .ops.components import components, sinks
-from .position import counters, program
+from .position import counts, steps
 from .view import RankView
 
 _AXIS_WORDS = {
@@ -112,7 +112,7 @@ def operation_of(view: RankView) -> StackOperation:
     """The operation that a rank is in, as its stack shows it."""
     frame = view.place.frame
     at = (frame.name, frame.file, frame.line) if frame else None
-    return StackOperation(view.place.kind, view.place.op, at, counters(program(view.path)))
+    return StackOperation(view.place.kind, view.place.op, at, counts(view))
 
 
 def _instance_key(view: RankView, members: list[int]) -> Collective | Transfer:
@@ -163,10 +163,10 @@ def axis_of(view: RankView) -> str:
 
 def _around_call(view: RankView) -> list[Frame]:
     """The frames of the program that may name the axis of the call, outermost first."""
-    path = program(view.path)
+    path = steps(view)
     call = len(path) - 1
     for at in range(len(path) - 1, -1, -1):
-        if path[at] == view.place.frame:
+        if path[at] is view.place.frame or path[at] == view.place.frame:
             call = at
             break
     return path[max(0, call - _NEAR + 1) : call + 1]

@@ -19,11 +19,12 @@ from ..stacks import place_rules
 from ..text import redaction
 from ..text.plain import readable
 from ..time_limit import OutOfTime, each, within
-from . import blackbox, discover, proc, pyspy, ras
+from . import blackbox, discover, proc, pyspy, ras, turns
 from . import rank_operations as boxes
 
 _FIND_S = 10.0  # at least, to look through the processes of this host
 _WORKERS = 32
+_GENTLE_S = 0.5  # so long a reader of stacks leaves the processors to the ranks
 _OVERTIME_S = 4.0  # for a reader to end once its time is over
 _FIRST_SHARE = 0.5
 _BOXES_S = 5.0  # for the black boxes of all ranks; milliseconds, unless their file system hangs
@@ -174,6 +175,10 @@ class _Session:
         # Of the time that is left: a reader that hangs must leave some for the second sample.
         self.share = _FIRST_SHARE
         self.boxes_hang = False
+        # Never all ranks of a node at once, and half of its processors at most.
+        limit = min(turns.processors() // 2, len(capture.ranks) - 1, _WORKERS)
+        self.turns = turns.Turns(limit)
+        self.gentle_s = _GENTLE_S
 
     def left(self) -> float:
         return max(0.0, self.options.timeout_s - (time.monotonic() - self.begin))
@@ -214,12 +219,16 @@ class _Session:
             )
             return
         hold = (self.options.native or self.options.blocking) and may_attach(sample)
-        result = pyspy.dump(
-            process.pid,
-            self.left() * self.share,
-            blocking=hold and self.options.blocking,
-            native=hold and self.options.native,
-        )
+        with self.turns.one(self.left() * self.share):
+            result = pyspy.dump(
+                process.pid,
+                self.left() * self.share,
+                blocking=hold and self.options.blocking,
+                native=hold and self.options.native,
+                gentle_s=self.gentle_s,
+            )
+        if result.hurried:
+            self.gentle_s = 0.0  # the machine is full: whoever waits for room would wait for long
         if (self.options.native or self.options.blocking) and not hold:
             self.capture.notes.append(
                 f"process {process.pid} is in state {sample.state} and was read without stopping it"

@@ -20,6 +20,8 @@ _FORM = re.compile(r"^(ipc://.{1,90}|tcp://[A-Za-z0-9.:\[\]_*-]{1,200}:(\d{1,5}|
 
 
 class Address(Struct):
+    """collector.json: where the collector listens, and its process."""
+
     address: str
     pid: int = 0
     host: str = ""
@@ -52,6 +54,11 @@ def check(address: str, insecure: bool) -> str:
 
 
 def publish(folder: Path, address: str) -> None:
+    """Write the address down in the job's folder.
+
+    Raises:
+        CollectorError: the folder takes no file.
+    """
     write_private(
         folder / FILE, msgspec.json.encode(Address(address, os.getpid(), socket.gethostname()))
     )
@@ -102,9 +109,8 @@ def own_host() -> str:
         return found
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(
-                ("192.0.2.1", 9)
-            )  # nothing is sent: the kernel only chooses the interface
+            # Nothing is sent: the kernel only chooses the interface.
+            probe.connect(("192.0.2.1", 9))
             return str(probe.getsockname()[0])
         except OSError:
             return found

@@ -21,11 +21,15 @@ from ..errors import CollectorError
 
 
 class Pair(Struct, frozen=True):
+    """A key and its public half, in Z85 (https://rfc.zeromq.org/spec/32/)."""
+
     public: bytes
     secret: bytes
 
 
 class Keys(Struct, frozen=True):
+    """The two pairs of a job."""
+
     collector: Pair
     agent: Pair
 

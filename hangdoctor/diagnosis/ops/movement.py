@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from statistics import median
 
-from ...model.operations import Operation, RankOps
+from ...model.operations import RankOps
 from ..confidence import Ground, sure
 from ..findings import Clue, Finding, Pace, SlowByPace, SlowByWaiting
 from .facts import nodes_of, place
@@ -22,20 +22,12 @@ def moved(earlier: RankOps, later: RankOps) -> bool:
     """Whether a rank completed or entered anything between the captures."""
     if later.iteration != earlier.iteration or later.finished != earlier.finished:
         return True
-    before, after = earlier.training(), later.training()
-    if not before or not after:
-        return bool(before) != bool(after)
-    if _where(before[-1]) != _where(after[-1]):
+    a, b = earlier.newest_in_training(), later.newest_in_training()
+    if a is None or b is None:
+        return a is not b
+    if (a.group, a.seq, a.op, a.state, a.peer) != (b.group, b.seq, b.op, b.state, b.peer):
         return True
-    return _unfinished(before) != _unfinished(after)
-
-
-def _where(op: Operation) -> tuple[str, int, str, str, int]:
-    return (op.group, op.seq, op.op, op.state, op.peer)
-
-
-def _unfinished(operations: Sequence[Operation]) -> int:
-    return sum(op.state != "done" for op in operations)
+    return len(earlier.unfinished_in_training()) != len(later.unfinished_in_training())
 
 
 def moved_ranks(earlier: dict[int, RankOps], later: dict[int, RankOps]) -> set[int]:
