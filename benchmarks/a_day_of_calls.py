@@ -9,17 +9,13 @@ each took and kept, and what differs between them; exits with 1 where something 
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 from benchmarks.progress import say
-
-sys.path[:0] = [str(Path(__file__).parents[1] / "tests" / name) for name in ("harmless", "")]
-
-from compare import differences  # noqa: E402
-from observe import PLAIN, PROGRAMS, RUN, TRACED, Observation, Running  # noqa: E402
+from tests.support.harmless.compare import differences
+from tests.support.harmless.observe import PLAIN, PROGRAMS, RUN, TRACED, Observation, Running
 
 
 def main() -> None:

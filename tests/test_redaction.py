@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
-from stage import hangdoctor
 
 from hangdoctor.text.redaction import REDACTED, arguments, code, text
+from tests.support.stage import hangdoctor
 
 HEX = "9f8a7c6b5d4e3f2a1b0c9d8e7f6a5b4c3d2e1f0a"
 B64 = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"

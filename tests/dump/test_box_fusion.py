@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from stage import Stage, interrupt, switches, wait_until
 
 import hangdoctor.probe
+from tests.support.stage import Stage, interrupt, switches, wait_until
 
 pytestmark = pytest.mark.torch
 STARTUP = Path(hangdoctor.probe.__file__).parent / "startup"

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stage import Stage, hangdoctor, wait_until
 
 from hangdoctor.cli.run import STARTUP
 from hangdoctor.diagnosis.calls import main_tid, open_calls, thread_events
 from hangdoctor.model.calls import CallTrace
 from hangdoctor.readers.blackbox import find_boxes
 from hangdoctor.readers.calls import calls_path, last_calls
+from tests.support.stage import Stage, hangdoctor, wait_until
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 BOXES = "boxes"

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stage import hangdoctor, switches, wait_until
+
+from tests.support.stage import hangdoctor, switches, wait_until
 
 PORT = (
     2000 + os.getpid() % 2000

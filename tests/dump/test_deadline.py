@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stage import hangdoctor
-from stuck_files import stuck
 
 from hangdoctor.readers import pyspy
+from tests.support.stage import hangdoctor
+from tests.support.stuck_files import stuck
 
 pytestmark = pytest.mark.timeout(200)
 

@@ -8,7 +8,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from stage import hangdoctor
+
+from tests.support.stage import hangdoctor
 
 JOB = """
 import os, time

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from stage import hangdoctor
-from test_capture import PORT, SLEEPER, processes, ranks
 
 from hangdoctor.readers.discover import Found, Job
 from hangdoctor.readers.jobnames import is_exactly, names_job
+from tests.dump.test_capture import PORT, SLEEPER, processes, ranks
+from tests.support.stage import hangdoctor
 
 RUN = f"livejob{PORT}"
 RANK = """

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stage import Stage, interrupt, switches, wait_until
+
+from tests.support.stage import Stage, interrupt, switches, wait_until
 
 pytestmark = pytest.mark.torch
 

@@ -9,8 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from stage import hangdoctor, wait_until
-from test_capture import PORT, SLEEPER, dump, processes, ranks
 
 from hangdoctor.cli.trace.target import Traced, row_of
 from hangdoctor.model.calls import CallTrace
@@ -21,6 +19,8 @@ from hangdoctor.readers import rank_operations as boxes
 from hangdoctor.readers.blackbox import BlackBox, find_boxes, named_folder
 from hangdoctor.readers.discover import find_jobs, lost_ranks, rank_of
 from hangdoctor.readers.source_lines import Sources
+from tests.dump.test_capture import PORT, SLEEPER, dump, processes, ranks
+from tests.support.stage import hangdoctor, wait_until
 
 STARTS_RANKS = f"""
 import os, subprocess, sys

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from stage import Stage
 
 from hangdoctor.cli.run import STARTUP
+from tests.support.stage import Stage
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from compare import differences
-from observe import PLAIN, PROGRAMS, RUN, TRACED, Running
+
+from tests.support.harmless.compare import differences
+from tests.support.harmless.observe import PLAIN, PROGRAMS, RUN, TRACED, Running
 
 # Programs in which no probe is at work on purpose, and why.
 WITHOUT = {

@@ -6,8 +6,9 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from compare import differences
-from observe import HERE, PLAIN, Observation, Running
+
+from tests.support.harmless.compare import differences
+from tests.support.harmless.observe import HERE, PLAIN, Observation, Running
 
 VICTIM = """
 import os, subprocess, sys, witness

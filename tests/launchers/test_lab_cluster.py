@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab import LAB, Cluster, LabJob, wait_until
+
+from tests.support.lab import LAB, Cluster, LabJob, wait_until
 
 pytestmark = [
     pytest.mark.slurm,

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stage import hangdoctor
+
+from tests.support.stage import hangdoctor
 
 DATA = Path(__file__).parents[1] / "data"
 

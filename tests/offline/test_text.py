@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stage import hangdoctor
 
 from hangdoctor.errors import BadInput
 from hangdoctor.readers import pyspy_ranks
+from tests.support.stage import hangdoctor
 
 DATA = Path(__file__).parents[1] / "data" / "pyspy"
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from hostile_fields import ESCAPES, EVIL, FORBIDDEN, LINES, TURNED, filled, texts_of
 from rich.console import Console
 
 from hangdoctor.diagnosis import diagnose
@@ -33,6 +32,7 @@ from hangdoctor.timeline.late_arrivals import LateArrivals
 from hangdoctor.top.feeds import LiveRanks
 from hangdoctor.top.screen import Mode, plain, screen
 from hangdoctor.watch.live_ranks import RankRow
+from tests.support.hostile_fields import ESCAPES, EVIL, FORBIDDEN, LINES, TURNED, filled, texts_of
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 SHOWN = "owned"

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from probe_ranks import SCRIPTS, STARTUP, environment
 
 from hangdoctor.probe.whose_error import is_ours, said, suppress
 from hangdoctor.readers.blackbox import find_boxes
+from tests.support.probe_ranks import SCRIPTS, STARTUP, environment
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from probe_ranks import environment, ranks
 
 from hangdoctor.model.group_id import group_uid
 from hangdoctor.model.operations import is_unknown
@@ -19,6 +18,7 @@ from hangdoctor.probe.group_table import GroupEntry, as_range, in_order
 from hangdoctor.probe.record_core import Thread
 from hangdoctor.probe.recorder import Recorder, local
 from hangdoctor.readers.blackbox import read_box
+from tests.support.probe_ranks import environment, ranks
 
 BOX_OF_VERSION_1 = Path(__file__).parents[1] / "data" / "boxes" / "version-1.blackbox.gz"
 

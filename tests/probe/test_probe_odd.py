@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from probe_ranks import environment, ranks
 
 from hangdoctor.probe.identity import megabytes
+from tests.support.probe_ranks import environment, ranks
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "launchers"))
-
-from sidecar_stage import Job, Start, starting
+from tests.support.sidecar_stage import Job, Start, starting
 
 
 @pytest.fixture

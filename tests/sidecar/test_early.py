@@ -7,9 +7,9 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from simulated import FOREVER, Pause, Plan, Simulation
 
 from hangdoctor.collector.instructions import Conclude
+from tests.support.simulated import FOREVER, Pause, Plan, Simulation
 
 STEP = 0.2
 FAULTS = {

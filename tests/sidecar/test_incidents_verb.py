@@ -6,12 +6,11 @@ import os
 import subprocess
 from pathlib import Path
 
-from stage import hangdoctor
-
 from hangdoctor.collector.instructions import Counters, farewell
 from hangdoctor.model.capture import JobCapture
 from hangdoctor.model.diagnosis import Cause, Diagnosis, Job
 from hangdoctor.storage.incidents import Incidents
+from tests.support.stage import hangdoctor
 
 
 def keep(folder: Path, ranks: list[int], at: float) -> None:

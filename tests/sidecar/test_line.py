@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import zmq
-from ports import free_port
 
 from hangdoctor.transport import link as lines
 from hangdoctor.transport import messages as msg
 from hangdoctor.transport.link import Line
 from hangdoctor.transport.spool import Spool
+from tests.support.ports import free_port
 
 
 class Ends:

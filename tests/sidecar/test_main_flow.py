@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ports import free_port
-from sidecar_stage import Job, Start
-from stage import wait_until
 
 from hangdoctor.storage.incidents import Incident, Incidents
+from tests.support.ports import free_port
+from tests.support.sidecar_stage import Job, Start
+from tests.support.stage import wait_until
 
-SCRIPT = Path(__file__).with_name("polling_job.py")
+SCRIPT = Path(__file__).parents[1] / "support" / "jobs" / "polling_job.py"
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 
 

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from stage import wait_until
 
 from hangdoctor.agents.ranks import Ranks, Tracked
 from hangdoctor.clock import FakeClock
@@ -21,6 +20,7 @@ from hangdoctor.readers import blackbox
 from hangdoctor.readers.box_position import BoxWatch
 from hangdoctor.readers.discover import Found, Job
 from hangdoctor.transport.messages import RankNow, Report, encode, from_agent
+from tests.support.stage import wait_until
 
 SPIN = "import time; print(flush=True); end = time.monotonic() + 600\nwhile time.monotonic() < end: pass"
 GROUPS = """

@@ -7,8 +7,9 @@ of the agents.
 from __future__ import annotations
 
 import pytest
-from simulated import FOREVER, NODES, Pause, Simulation
-from test_early import FAULTS, stuck
+
+from tests.sidecar.test_early import FAULTS, stuck
+from tests.support.simulated import FOREVER, NODES, Pause, Simulation
 
 SEEDS = range(4)
 EXPECTED = frozenset(f"n{node}" for node in range(NODES))

@@ -16,7 +16,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 LAB = ROOT / "scripts" / "lab"
-JOB = Path(__file__).with_name("lab_job.py")
+JOB = Path(__file__).with_name("jobs") / "lab_job.py"
 NODES = 4
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from ops_programs import Call, Job, training, variant
-
 from hangdoctor.diagnosis.findings import End
 from hangdoctor.diagnosis.ops import OpsEvidence
 from hangdoctor.model.layout import Layout
+from tests.support.ops_programs import Call, Job, training, variant
 
 
 @dataclass

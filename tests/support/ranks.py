@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ports import free_port
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
+JOB = Path(__file__).with_name("jobs") / "trainer_job.py"
 SMALL = [
     *(
         "--model.layers",
@@ -96,7 +97,7 @@ def ranks(count: int, command: list[str], logs: Path) -> Iterator[Job]:
                 "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": str(port),
                 "OMP_NUM_THREADS": "1",
-                "PYTHONPATH": f"{ROOT}:{Path(__file__).parent}",
+                "PYTHONPATH": str(ROOT),
             }
             job.logs.append(logs / f"rank{rank}.log")
             with job.logs[-1].open("wb") as log:
@@ -120,11 +121,11 @@ def ranks(count: int, command: list[str], logs: Path) -> Iterator[Job]:
 
 
 def run_cases(count: int, cases: dict[str, list[str]], folder: Path, timeout: float = 110) -> None:
-    """Run each case's flags in turn in one job of `count` ranks; metrics land in folder/NAME.jsonl, see job.py."""
+    """Run each case's flags in turn in one job of `count` ranks; metrics land in folder/NAME.jsonl, see trainer_job.py."""
     folder.mkdir(parents=True, exist_ok=True)
     plan = folder / "cases.json"
     plan.write_text(json.dumps(cases))
-    with ranks(count, [str(Path(__file__).parent / "job.py"), str(plan)], folder / "logs") as job:
+    with ranks(count, [str(JOB), str(plan)], folder / "logs") as job:
         job.wait(timeout)
 
 
@@ -133,5 +134,5 @@ def metrics(folder: Path, name: str) -> list[dict[str, float]]:
 
 
 def observed(folder: Path, name: str, rank: int) -> list[dict[str, object]]:
-    """What job.py's observer saw on a rank after each step, and first of all before any."""
+    """What trainer_job.py's observer saw on a rank after each step, and first of all before any."""
     return json.loads((folder / f"{name}.rank{rank}.json").read_text())

@@ -13,11 +13,11 @@ from typing import Any
 
 import msgspec
 import zmq
-from stage import wait_until
 
 from hangdoctor.collector.instructions import Position
 from hangdoctor.storage.incidents import Incidents
 from hangdoctor.transport import address, keys
+from tests.support.stage import wait_until
 
 RANK = "import sys, time; print('up', flush=True); time.sleep(600)"
 PROBED = "import hangdoctor.probe as p; p.install(); p.iteration(1); " + RANK

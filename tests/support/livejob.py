@@ -13,10 +13,10 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from stage import free_port, wait_until
+from tests.support.stage import free_port, wait_until
 
 ROOT = Path(__file__).parents[2]
-JOB = ROOT / "tests" / "sidecar" / "steady_job.py"
+JOB = Path(__file__).with_name("jobs") / "steady_job.py"
 
 
 class LiveJob:

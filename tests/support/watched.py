@@ -11,13 +11,13 @@ import time
 from pathlib import Path
 
 import msgspec
-from lab import LAB, NODES, Cluster, wait_until
 
 from hangdoctor.collector.instructions import Position
 from hangdoctor.storage.incidents import Incident, Incidents
+from tests.support.lab import LAB, NODES, Cluster, wait_until
 
 ROOT = Path(__file__).parents[2]
-JOB = Path(__file__).with_name("steady_job.py")
+JOB = Path(__file__).with_name("jobs") / "steady_job.py"
 RANK_SETTINGS = {
     "OMP_NUM_THREADS": "1",
     "MASTER_ADDR": "n1",

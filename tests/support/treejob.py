@@ -9,8 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from livejob import JOB, ROOT, LiveJob
-from stage import free_port, wait_until
+from tests.support.livejob import JOB, ROOT, LiveJob
+from tests.support.stage import free_port, wait_until
 
 HERE = ["unshare", "--pid", "--mount-proc", "--fork", "--kill-child"]
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ports import free_port
+from tests.support.ports import free_port
 
 HERE = Path(__file__).parent
-PROGRAMS = HERE / "programs"
+PROGRAMS = Path(__file__).parents[2] / "harmless" / "programs"
 PLAIN: list[str] = []
 RUN = [sys.executable, "-m", "hangdoctor", "run", "--"]
 TRACED = [sys.executable, "-m", "hangdoctor", "run", "--trace", "--"]

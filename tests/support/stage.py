@@ -1,4 +1,4 @@
-"""Starting and steering `tests/jobs/stage.py`, and running the `hangdoctor` command on it."""
+"""Starting and steering `jobs/stage.py`, and running the `hangdoctor` command on it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from ports import free_port
+from tests.support.ports import free_port
 
 JOB = Path(__file__).parent / "jobs" / "stage.py"
 

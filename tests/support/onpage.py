@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from livejob import LiveJob
-from stage import wait_until
+from tests.support.livejob import LiveJob
+from tests.support.stage import wait_until
 
 
 def text(browser: Any, id: str) -> str:

@@ -7,9 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from observe import Observation
-
 import hangdoctor
+from tests.support.harmless.observe import Observation
 
 PACKAGE = str(Path(hangdoctor.__file__).parent)
 STARTUP = f"{PACKAGE}/probe/startup"

@@ -11,10 +11,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from ports import free_port
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPTS = Path(__file__).parent / "scripts"
+SCRIPTS = ROOT / "tests" / "probe" / "scripts"
 STARTUP = ROOT / "hangdoctor" / "probe" / "startup"
 
 
