@@ -23,7 +23,8 @@ from ..time_limit import OutOfTime, within
 from . import pipes
 from .output import deliver, exit_with, progress_to_stderr, result_flags
 
-_SAVE_S = 15.0  # for the bundle; the verdict waits for it
+_SAVE_S = 15.0  # for the bundle; the verdict waits for it, but no longer than for the capture
+_SAVE_AT_LEAST_S = 5.0
 _PAUSE_AT_MOST_S = (
     15.0  # a verdict in seconds, with its doubt, is worth more than a sure one in minutes
 )
@@ -131,7 +132,9 @@ def command(**flags: object) -> None:
         )  # a choice was made; with --quiet, the JSON and the bundle tell it
     diagnosis = diagnose(capture)
     saved, trouble = (
-        ("", None) if flags["no_bundle"] else keep(capture, diagnosis, flags["bundle_dir"])
+        ("", None)
+        if flags["no_bundle"]
+        else keep(capture, diagnosis, flags["bundle_dir"], _save_s(options.timeout_s))
     )
     deliver(diagnosis, flags["json_file"], quiet, bool(flags["no_color"]), saved)  # type: ignore[arg-type]
     if trouble is not None:
@@ -204,8 +207,12 @@ def choose_launcher(
     ), options
 
 
+def _save_s(timeout_s: float) -> float:
+    return min(_SAVE_S, max(_SAVE_AT_LEAST_S, timeout_s))
+
+
 def keep(
-    capture: JobCapture, diagnosis: Diagnosis, wanted: object
+    capture: JobCapture, diagnosis: Diagnosis, wanted: object, seconds: float = _SAVE_S
 ) -> tuple[str, BundleError | None]:
     """(where the bundle is, nothing), or (nothing, what went wrong)."""
     from ..report.terminal import plain
@@ -214,14 +221,14 @@ def keep(
     try:
         return str(
             within(
-                _SAVE_S,
+                seconds,
                 lambda: bundle.save(
                     path, capture, diagnosis, plain(diagnosis), bundle.command_line()
                 ),
             )
         ), None
     except OutOfTime:
-        why = f"the bundle was not written: {path.parent.absolute()} did not answer within {_SAVE_S:.0f} s"
+        why = f"the bundle was not written: {path.parent.absolute()} did not answer within {seconds:.0f} s"
         return "", BundleError(why, "Name another place with --bundle DIR.")
     except BundleError as error:
         return "", error

@@ -34,12 +34,12 @@ _COUNTERS = frozenset(
     "microbatch idx src dst group_src group_dst src_rank dst_rank dest stage_id tag".split()
 )
 _ATTEMPTS = 3
-_END_S = 1.0  # for py-spy to end after each of two signals
+_END_S = 1.0  # for py-spy to end after a signal
 MAX_NAME = 4096  # characters of a name or path that are kept
 _CODE_FRAMES = 24  # source lines are read for this many frames of a stack, from the innermost
 
 
-_running: set[subprocess.Popen[bytes]] = set()
+_running: dict[subprocess.Popen[bytes], bool] = {}  # whether it holds the process that it reads
 
 
 class StackResult(msgspec.Struct):
@@ -123,14 +123,14 @@ def _run(command: list[str], timeout_s: float, hold: bool) -> StackResult:
         subprocess.SubprocessError,
     ) as error:  # of another architecture, no memory, too many files
         return StackResult([], f"{command[0]} cannot be started: {error}")
-    _running.add(started)
+    _running[started] = hold
     try:
         out, err = started.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
-        _end(started)
+        _end([(started, hold)])
         return StackResult([], f"py-spy did not answer within its deadline of {timeout_s:.0f} s")
     finally:
-        _running.discard(started)
+        _running.pop(started, None)
     if started.returncode != 0:
         return StackResult(
             [], explain(err.decode("utf-8", "replace")), raw=err.decode("utf-8", "replace")
@@ -144,23 +144,32 @@ def _run(command: list[str], timeout_s: float, hold: bool) -> StackResult:
 
 def end_all() -> None:
     """End every py-spy that runs: the capture was cancelled."""
-    for process in list(_running):
-        _end(process)
+    _end(list(_running.items()))
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """SIGTERM lets py-spy detach; SIGKILL stands behind it, for all that it has started.
+def _end(those: list[tuple[subprocess.Popen[bytes], bool]]) -> None:
+    """SIGTERM lets a py-spy that holds a process detach; SIGKILL stands behind it, for all that it has started.
 
     One that the kernel itself holds outlives even that: it is left behind, and what it says is not waited for.
     """
-    for number in (signal.SIGTERM, signal.SIGKILL):
+    if any(holds for _, holds in those):
+        _signal([process for process, holds in those if holds], signal.SIGTERM)
+    _signal([process for process, _ in those], signal.SIGKILL)
+    for process, _ in those:
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+def _signal(those: list[subprocess.Popen[bytes]], number: signal.Signals) -> None:
+    """A signal to each and its children; returns when all have ended, or after a moment."""
+    for process in those:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
+    end = time.monotonic() + _END_S
+    for process in those:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=_END_S)
-    for pipe in (process.stdout, process.stderr):
-        if pipe is not None:
-            pipe.close()
+            process.wait(timeout=max(0.0, end - time.monotonic()))
 
 
 def explain(stderr: str) -> str:

@@ -51,8 +51,8 @@ def _and_dmesg(finding: Finding) -> str:
 @release.register
 def _(holding: f.ChildStopped, finding: Finding) -> str:
     if holding.tracer:
-        return f"Let process {holding.tracer} go on or detach{on_node(finding)}."
-    return f"Let it go on{on_node(finding)}: kill -CONT {holding.pid}."
+        return f"Let process {holding.tracer}{on_node(finding)} go on or detach."
+    return f"Continue it{on_node(finding)}: kill -CONT {holding.pid}."
 
 
 @release.register
