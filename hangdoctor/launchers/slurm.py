@@ -36,6 +36,11 @@ _JOB = re.compile(r"^(\d+(?:_\d+)?)(?:\.(\d+))?$")
 _QUERY_S = (
     10.0  # for one question to Slurm's controller; milliseconds, unless the machine is overloaded
 )
+_QUERY_AT_LEAST_S = 1.0
+_AFTERWARDS_S = (
+    2.0,
+    0.5,
+)  # at most and at least, for what is worth having and not worth waiting for
 # These lead to the cluster; all other variables of Slurm describe the caller's job or step and would be taken as options.
 _KEEP = frozenset(
     {"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_CLUSTER_NAME", "SLURM_JWT"}
@@ -109,10 +114,11 @@ class SlurmLauncher:
         self.python = python
         self.env = clean_environment(os.environ)
         self.clock = SystemClock()
+        self.deadline: float | None = None  # of what is under way, on the monotonic clock
 
     def capture(self, options: CaptureOptions, progress: Progress) -> JobCapture:
         begin, taken = self.clock.monotonic(), self.clock.wall()
-        deadline = begin + options.timeout_s
+        deadline = self.deadline = begin + options.timeout_s
         self.job, job_nodes = self._running_job()
         nodes, step, notes = self._choose(job_nodes)
         progress(f"asking {len(nodes)} nodes of job {self.job}: {format_hosts(nodes)}")
@@ -168,7 +174,7 @@ class SlurmLauncher:
         Raises:
             LauncherError: as `capture`.
         """
-        deadline = self.clock.monotonic() + timeout_s
+        deadline = self.deadline = self.clock.monotonic() + timeout_s
         self.job, job_nodes = self._running_job()
         nodes, step, _ = self._choose(job_nodes)
         progress(f"asking {len(nodes)} nodes of job {self.job}: {format_hosts(nodes)}")
@@ -192,14 +198,21 @@ class SlurmLauncher:
 
     # ----------------------------------------------------------------- what Slurm knows
 
+    def _patience(self, most: float, least: float) -> float:
+        """Seconds for one question: no more than half of what is left, so that the next one has some, too."""
+        if self.deadline is None:
+            return most
+        return min(most, max(least, (self.deadline - self.clock.monotonic()) / 2))
+
     def _slurm(self, *argv: str) -> Outcome:
         """One question to Slurm.
 
         Raises:
             LauncherError: the command is not here, or the controller does not answer.
         """
+        patience = self._patience(_QUERY_S, _QUERY_AT_LEAST_S)
         try:
-            outcome = query(argv, _QUERY_S, self.env)
+            outcome = query(argv, patience, self.env)
         except LauncherError as error:
             raise LauncherError(
                 f"{argv[0]} is not here: {error}",
@@ -207,7 +220,7 @@ class SlurmLauncher:
             ) from error
         if outcome.code is None:
             raise LauncherError(
-                f"{argv[0]} did not answer within {_QUERY_S:.0f} s: Slurm's controller is away",
+                f"{argv[0]} did not answer within {patience:.0f} s: Slurm's controller is away",
                 _CONTROLLER_HELP,
             )
         if outcome.code and re.search(_CONTROLLER, outcome.errors):
@@ -342,7 +355,8 @@ class SlurmLauncher:
 
     def _has_ended(self) -> bool:
         """True where Slurm says so now; a srun to a dead node can wait on past the end of its job."""
-        answer = query(("squeue", "-h", "-t", "all", "-j", self.job, "-o", "%T"), 2.0, self.env)
+        asked = ("squeue", "-h", "-t", "all", "-j", self.job, "-o", "%T")
+        answer = query(asked, self._patience(*_AFTERWARDS_S), self.env)
         return (
             answer.code is not None
             and "RUNNING" not in answer.output.split()
@@ -353,7 +367,7 @@ class SlurmLauncher:
         """Why each silent node is silent, with its state in Slurm."""
         if not gathered.silent:
             return {}
-        states = slurm_nodes.states(list(gathered.silent), self.env)
+        states = slurm_nodes.states(list(gathered.silent), self.env, self._patience(*_AFTERWARDS_S))
         return {
             n: gather.why_silent(
                 _in_words(o), gathered.damaged.get(n, ""), waited_s, states.get(n, "")
