@@ -1,6 +1,6 @@
 """What a person wants of a running collector, by a file in the job's folder, which is private to its user.
 
-FOLDER/trace.json    switch call traces on or off in all ranks: the fields of `messages.Trace`
+FOLDER/hangdoctor-collector-trace.json    switch call traces on or off in all ranks: the fields of `messages.Trace`
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from pathlib import Path
 import msgspec
 
 from ..errors import BadInput
-from ..transport.keys import write_private
+from ..transport.keys import renew_private
 from ..transport.messages import Trace
 
-TRACE_FILE = "trace.json"
+TRACE_FILE = "hangdoctor-collector-trace.json"  # the ranks' own is hangdoctor-trace.json
 _MAX_BYTES = 64 << 10
 
 
@@ -21,10 +21,10 @@ def put_trace(folder: Path, wanted: Trace) -> None:
     """Ask the collector of this folder; it looks once a second.
 
     Raises:
-        CollectorError: the folder cannot be written.
+        CollectorError: the folder cannot be written, or a file of somebody else's has that name.
     """
     request = {name: getattr(wanted, name) for name in Trace.__struct_fields__}
-    write_private(folder / TRACE_FILE, msgspec.json.encode(request))
+    renew_private(folder / TRACE_FILE, msgspec.json.encode(request), Trace)
 
 
 class TraceRequests:

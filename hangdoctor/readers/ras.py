@@ -174,14 +174,9 @@ def _from_json(raw: dict[Any, Any]) -> RasReport:
             if holds
         ]
         report.communicators.append(comm)
-        report.dead += [
-            r.process for r in comm.missing if r.state == "dead" and r.process not in report.dead
-        ]
-        report.silent += [
-            r.process
-            for r in comm.missing
-            if r.state == "unresponsive" and r.process not in report.silent
-        ]
+        report.dead += [r.process for r in comm.missing if r.state == "dead"]
+        report.silent += [r.process for r in comm.missing if r.state == "unresponsive"]
+    report.name_once()
     return report
 
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from ..errors import BadInput, CollectorError, UsageError
 from ..files import read_of_folder
-from .keys import write_private
+from .keys import renew_private
 
 FILE = "collector.json"
 _LOCAL = re.compile(r"^(ipc://.+|tcp://(127\.\d+\.\d+\.\d+|localhost|\[::1\]):(\d+|\*))$")
@@ -52,9 +52,13 @@ def check(address: str, insecure: bool) -> str:
 
 
 def publish(folder: Path, address: str) -> None:
-    write_private(
-        folder / FILE, msgspec.json.encode(Address(address, os.getpid(), socket.gethostname()))
-    )
+    """Write down where the collector is.
+
+    Raises:
+        CollectorError: it cannot be written, or a file of somebody else's has that name.
+    """
+    here = Address(address, os.getpid(), socket.gethostname())
+    renew_private(folder / FILE, msgspec.json.encode(here), Address)
 
 
 def published(folder: Path) -> str:

@@ -17,7 +17,10 @@ import msgspec
 import zmq
 from msgspec import Struct
 
-from ..errors import CollectorError
+from ..errors import BadInput, CollectorError
+from ..files import read_of_folder
+
+_MAX_RENEWED = 64 << 10
 
 
 class Pair(Struct, frozen=True):
@@ -99,6 +102,23 @@ def write_private(path: Path, data: bytes) -> None:
             f"{path} cannot be written: {error.strerror}",
             "Is the disk full, or the folder read-only?",
         ) from error
+
+
+def renew_private(path: Path, data: bytes, kind: type[Struct]) -> None:
+    """As `write_private`, over a file of the same `kind` only: what is no such JSON is somebody's own.
+
+    Raises:
+        CollectorError: it cannot be written, or is not ours.
+    """
+    try:
+        msgspec.json.decode(read_of_folder(path, _MAX_RENEWED), type=kind)
+    except FileNotFoundError:
+        pass
+    except (OSError, BadInput, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CollectorError(
+            f"{path} is not hangdoctor's and is left as it is", "Name another folder: --folder DIR."
+        ) from error
+    write_private(path, data)
 
 
 def _read(path: Path) -> Pair:

@@ -5,6 +5,7 @@ The tests share one job: each brings it where it needs it, and mends what it bro
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -16,6 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from lab import LAB, Cluster, LabJob, wait_until
 
@@ -142,10 +144,14 @@ def test_a_controller_that_does_not_answer(cluster: Cluster, job: LabJob) -> Non
     assert cause(cluster.dump("--jobid", job.id)) == ("not_entered", [5], ["n3"])
 
 
-def _asked(cluster: Cluster) -> list[str]:
-    """The nodes that the dump's sruns wait for; all of them or none while they are being started."""
-    commands = cluster.node("pids", "login").stdout
-    return sorted(set(re.findall(r"srun --jobid=\S+ .* -w (n\d)", commands)))
+def _asked(dump: subprocess.Popen[str]) -> list[str]:
+    """The nodes that the dump's sruns wait for."""
+    words = []
+    with contextlib.suppress(psutil.Error):
+        for child in psutil.Process(dump.pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                words.append(" ".join(child.cmdline()))
+    return sorted({node for w in words for node in re.findall(r"^srun --jobid=.* -w (n\d)", w)})
 
 
 def test_a_node_that_is_only_slow_is_waited_for(cluster: Cluster, job: LabJob) -> None:
@@ -169,7 +175,7 @@ def test_a_node_that_is_only_slow_is_waited_for(cluster: Cluster, job: LabJob) -
         ) as dump,
     ):
         waits = "the others have reported, and n3 has not"
-        wait_until(lambda: [*_asked(cluster)] == ["n3"] or dump.poll() is not None, waits)
+        wait_until(lambda: _asked(dump) == ["n3"] or dump.poll() is not None, waits)
         cluster.node("slurmd-cont", "n3")
         out, err = dump.communicate(timeout=80)
     assert dump.returncode == 0, err
