@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from xdist.scheduler import LoadFileScheduling
     from xdist.workermanage import WorkerController
 
-_MERCY_S = 30.0  # after its limit a test that is in C code, which no signal ends, takes its worker with it
+# After its limit a test that is in C code, which no signal ends, takes its worker with it.
+_MERCY_S = 30.0
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -25,7 +26,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """The limit of a test is a signal to the main thread (pyproject.toml): it fails, and the run goes on."""
     marker = item.get_closest_marker("timeout")
     limit = float(marker.args[0] if marker and marker.args else item.config.getini("timeout"))
-    faulthandler.dump_traceback_later(limit + _MERCY_S, exit=True)
+    if limit > 0:
+        faulthandler.dump_traceback_later(limit + _MERCY_S, exit=True)
     yield
     faulthandler.cancel_dump_traceback_later()
 
