@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hangdoctor.errors import BadInput, UsageError
 from hangdoctor.model import number_checks as checks
@@ -148,3 +150,30 @@ def test_numbers_that_a_job_can_have(capture: JobCapture) -> None:
 def test_numbers_that_no_job_has(capture: JobCapture) -> None:
     with pytest.raises(BadInput, match="a job has at most 2,000,000"):
         checks.check_job(capture)
+
+
+def _parts(text: str) -> list[str]:
+    """What is between the commas that are in no brackets, character by character."""
+    found, depth = [""], 0
+    for c in text:
+        depth += (c == "[") - (c == "]")
+        if c == "," and depth == 0:
+            found.append("")
+        else:
+            found[-1] += c
+    return [part for part in found if part] if depth == 0 else ["brackets do not match"]
+
+
+@given(st.text("a1,[]- ", max_size=14))
+def test_a_list_of_hosts_is_cut_at_the_commas_outside_of_brackets(text: str) -> None:
+    try:
+        found = [part for part in ranges._split_outside_brackets(text) if part]
+    except UsageError:
+        found = ["brackets do not match"]
+    assert found == _parts(text)
+
+
+def test_a_list_of_nothing_but_brackets_is_refused_unread() -> None:
+    with pytest.raises(UsageError, match="too many brackets"):
+        ranges.parse_hosts("[" * (4 * MAX_HOSTS + 1))
+    assert ranges.parse_hosts("a[1]," * 1000 + "b") == ["a1"] * 1000 + ["b"]

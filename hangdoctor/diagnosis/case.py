@@ -28,6 +28,11 @@ class Case(Struct):
         return [v for v in self.views if not v.gone]
 
     @property
+    def unread(self) -> list[RankView]:
+        """Living ranks whose stacks there was no time for: they may be in the operation that others wait in."""
+        return [v for v in self.alive if v.unread]
+
+    @property
     def gone(self) -> list[RankView]:
         """Ranks whose process has ended."""
         return [v for v in self.views if v.gone]

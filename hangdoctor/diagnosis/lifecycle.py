@@ -33,7 +33,9 @@ def find_start(case: Case, blamed: set[int]) -> list[Finding]:
         return []
     joined = {v.rank for v in joining} | blamed
     late = [
-        v for v in case.alive if v.rank not in joined and not v.stopped and v.place.kind != "end"
+        v
+        for v in case.alive
+        if v.rank not in joined and not v.stopped and not v.unread and v.place.kind != "end"
     ]
     # Past the first set-up every rank has communicated: then new_group is an operation like any
     # other.
@@ -41,7 +43,7 @@ def find_start(case: Case, blamed: set[int]) -> list[Finding]:
         return []
     unseen = case.absent + sorted(case.silent)
     if not late and not unseen:
-        return [] if blamed else [_stuck_together(case, joining, starting=True)]
+        return [] if blamed or case.unread else [_stuck_together(case, joining, starting=True)]
     found = [_late(case, joining, view) for view in late]
     return found + ([_not_started(case, joining, unseen)] if unseen else [])
 
@@ -96,7 +98,11 @@ def find_end(case: Case, blamed: set[int]) -> list[Finding]:
     ended = case.gone if left_early(case) else []
     if not leaving and not ended:
         return []
-    inside = [v for v in case.alive if v.place.kind != "end" and v.rank not in blamed]
+    inside = [
+        v for v in case.alive if v.place.kind != "end" and not v.unread and v.rank not in blamed
+    ]
+    if case.unread and all(v.waits for v in inside):
+        return []  # who is still inside may be among those whose stacks were not read
     if not inside and not ended:
         everyone = len(leaving) == len(case.views) and not case.absent and not blamed
         return [_stuck_together(case, leaving, starting=False)] if everyone else []

@@ -33,7 +33,7 @@ def outside(case: Case, blamed: set[int]) -> list[RankView]:
     return [
         v
         for v in case.alive
-        if v.rank not in blamed and not v.waits and not v.stopped and v.capture.samples
+        if v.rank not in blamed and not v.waits and not v.stopped and not v.unread
     ]
 
 
@@ -196,7 +196,7 @@ def _confidence(case: Case, group: list[RankView], waiting: list[RankView]) -> f
         doubts.append(Limit.AHEAD)
     if len(group) > len(waiting) > 0:
         doubts.append(Limit.MORE_THAN_WAIT)
-    if case.absent or case.silent:
+    if case.absent or case.silent or case.unread:
         doubts.append(Less.RANKS_UNSEEN)
     if view.motion in ("moved", "looping"):
         return sure(Ground.OUTSIDE_MOVING, *doubts)

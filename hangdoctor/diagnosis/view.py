@@ -32,6 +32,7 @@ class RankView(Struct):
     thread: ThreadSample | None = None
     path: list[Frame] = []  # the Python frames of that thread, outermost first
     stack_error: str = ""
+    unread: bool = False  # there was no time to read its stack: it may be anywhere
 
     @property
     def gone(self) -> bool:
@@ -117,9 +118,13 @@ def view_rank(capture: RankCapture) -> RankView:
         samples[-1] if samples else None,
     )
     view = RankView(capture.rank, capture.node, capture.pid, capture, Place(""))
-    if told is None or capture.gone:
+    if capture.gone:
         return view
-    view.stack_error = "" if any(t.frames for t in told.threads) else samples[-1].stack_error
+    if told is None:
+        view.unread = True
+        return view
+    if not any(t.frames for t in told.threads):
+        view.stack_error, view.unread = samples[-1].stack_error, samples[-1].unread
     thread, view.place = rank_thread(told.threads, still_threads(capture))
     if thread is None:
         return view

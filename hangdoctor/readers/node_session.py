@@ -116,7 +116,7 @@ class Session:
 
     def _stacks(self, pid: int, sample: ProcessSample, seconds: float) -> pyspy.StackResult:
         if seconds <= 0:
-            return pyspy.StackResult([], f"not read: {self.too_late}")
+            return pyspy.StackResult([], f"not read: {self.too_late}", unread=True)
         hold = may_attach(sample)
         return pyspy.dump(
             pid,
@@ -136,10 +136,11 @@ class Session:
         if error is not None:
             sample.stack_error = f"not read: {type(error).__name__}: {error}"[:200]
         elif result is None:
+            sample.unread = not sample.stack_error
             sample.stack_error = sample.stack_error or f"not read: {self.too_late}"
         else:
             self._say_not_attached(process, sample)
-            sample.stack_error = result.error
+            sample.stack_error, sample.unread = result.error, result.unread
             _join_stacks(sample, result)
             if result.raw and self.options.keep_raw:
                 kind = "err" if result.error else "json"
@@ -188,7 +189,8 @@ class Session:
             self.note(f"whether {missing} processes still live was not read: {self.too_late}")
         for process in processes:
             if not process.samples and not process.gone:
-                process.samples.append(ProcessSample(0.0, stack_error=f"not read: {self.too_late}"))
+                why = f"not read: {self.too_late}"
+                process.samples.append(ProcessSample(0.0, stack_error=why, unread=True))
 
     # ----------------------------------------------------------------- the rest
 

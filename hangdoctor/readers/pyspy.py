@@ -47,6 +47,7 @@ class StackResult(msgspec.Struct):
     error: str = ""
     raw: str = ""
     took_s: float = 0.0
+    unread: bool = False  # there was no time for it
 
 
 def find_pyspy() -> str | None:

@@ -13,6 +13,7 @@ MAX_RANKS = 2_000_000  # of one job: what claims more is damaged, or means harm
 MAX_MEMBERS = 2 * MAX_RANKS  # of all groups in one file, written out
 MAX_HOSTS = 100_000
 _MAX_TEXT = 16 << 20  # characters of the names that one list of hosts stands for
+_MAX_BRACKETS = 4 * MAX_HOSTS
 _DIGITS = "0123456789"
 _NUMBER_DIGITS = 18  # what fits 64 bits; Python itself refuses to read more than 4,300
 _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
@@ -75,6 +76,9 @@ def parse_runs(text: str) -> Iterator[tuple[int, int]]:
 
 def _runs_in(parts: Iterable[str], text: str) -> Iterator[tuple[int, int]]:
     for part in filter(None, map(str.strip, parts)):
+        if (number := number_in(part)) >= 0:
+            yield number, number
+            continue
         match = _RANGE.fullmatch(part)
         if match is None:
             raise UsageError(
@@ -152,6 +156,8 @@ def parse_hosts(text: str) -> list[str]:
     """
     hosts: list[str] = []
     room = _MAX_TEXT
+    if text.count("[") > _MAX_BRACKETS:
+        raise UsageError(f"'{_short(text)}' is no host list: it has too many brackets")
     for part in filter(str.strip, _split_outside_brackets(text)):
         pieces = list(_pieces(part)) if "[" in part else []
         count = prod(sum(len(run) for run, _ in runs) for _, runs in pieces)
@@ -170,20 +176,26 @@ def parse_hosts(text: str) -> list[str]:
 
 def _split_outside_brackets(text: str) -> Iterator[str]:
     """What is between the commas that are in no brackets; most of the empty ones are left out."""
-    depth, part = 0, ""
-    for piece in _BRACKET.split(text):
-        if piece in ("[", "]"):
-            depth += 1 if piece == "[" else -1
-        elif depth == 0 and "," in piece:
-            first, *between, last = piece.split(",")
-            yield part + first
-            yield from filter(None, between)
-            part = last
-            continue
-        part += piece
+    depth, at = 0, 0
+    held: list[str] = []  # of the part that is not over
+    for match in _BRACKET.finditer(text):
+        if depth == 0:
+            *over, begun = text[at : match.start()].split(",")
+            if over:
+                yield "".join([*held, over[0]])
+                yield from filter(None, over[1:])
+                held = []
+            held.append(begun)
+            at = match.start()
+        depth += 1 if match[0] == "[" else -1
+        if depth == 0:
+            held.append(text[at : match.end()])
+            at = match.end()
     if depth:
         raise UsageError(f"'{_short(text)}' is no host list: brackets do not match")
-    yield part
+    first, *rest = text[at:].split(",")
+    yield "".join([*held, first])
+    yield from filter(None, rest)
 
 
 _Runs = list[tuple[range, int]]  # numbers, and the width that they are written with
