@@ -14,7 +14,7 @@ AREAS: dict[str, tuple[list[str], list[str]]] = {
         [f"hangdoctor/readers/{name}.py" for name in _READERS],
         [
             "tests/readers/test_safe_pickle.py", "tests/readers/test_flight_recorder.py", "tests/readers/test_ras.py",
-            "tests/readers/test_hostile_numbers.py", "tests/readers/test_hostile_owner.py", "tests/readers/test_proc.py", "tests/readers/test_flight_recorder_fields.py", "tests/readers/test_pyspy_parts.py",
+            "tests/readers/test_hostile_numbers.py", "tests/readers/test_hostile_owner.py", "tests/readers/test_proc.py", "tests/readers/test_flight_recorder_fields.py", "tests/readers/test_pyspy_parts.py", "tests/readers/test_discover.py",
             "tests/offline", "tests/probe/test_probe_box.py", "tests/probe/test_probe_groups.py",
         ],
     ),

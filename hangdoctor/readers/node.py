@@ -98,7 +98,7 @@ def _find_job(
     if unread:
         # Whoever is missing may be among them: that is no sign of a rank that has ended.
         capture.notes.append(
-            f"{unread} processes of {node} were not looked at within {seconds:.1f} s: ranks among them are not shown"
+            f"{unread} process{'es' if unread > 1 else ''} of {node} could not be read within {seconds:.1f} s: ranks among them are not shown"
         )
         capture.ranks = ranks
     else:
