@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 _WORKERS = 32
 _BOXES_S = 5.0  # for the black boxes of all ranks; milliseconds, unless their file system hangs
-_HANGS_S = 1.0  # without an answer: then they are not asked for a second time
+_HANGS_S = 2.5  # without an answer: then they are not asked for a second time
 _RAS_S = 3.0
 _MAX_CHILDREN = 16  # of one rank whose stacks are read; the state of all is kept
 _WAITS_FOR_CHILDREN = frozenset({"data", "queue", "child"})
