@@ -167,6 +167,8 @@ def test_which_ranks_are_expected_on_a_host() -> None:
     mpi = [found(1, n, local_rank=n // 2, local_world_size=2, environ={}) for n in (0, 2)]
     assert discover._expected(mpi) == set(), "they go round the hosts"
     assert discover._expected(mpi[:1]) == {0, 1}
+    untold = found(1, 7, local_rank=-1, local_world_size=2, environ={})
+    assert discover._expected([mpi[0], untold]) == {0, 1}, "who has no local rank says nothing"
     alone = {"local_rank": -1, "local_world_size": 0, "world_size": 3}
     for address, told in (("127.0.0.1", {0, 1, 2}), ("localhost", {0, 1, 2}), ("10.0.0.1", set())):
         one = found(1, 0, environ={"RANK": "0", "MASTER_ADDR": address}, **alone)
@@ -187,7 +189,10 @@ def test_who_has_ended_on_this_host() -> None:
             while proc.stat_fields(child.pid)[:1] != ["Z"]:
                 time.sleep(0.01)
         mine = [found(os.getpid(), n, ppid=os.getpid()) for n in (0, 2)]
-        zombies = discover._zombies({os.getpid()})
+        with subprocess.Popen(["sleep", "600"]) as living:
+            zombies = discover._zombies({os.getpid()})
+            assert living.pid not in zombies and {c.pid for c in children} <= set(zombies)
+            living.kill()
         lost = discover.lost_ranks(Job("j", mine), "n1")
         assert [(r.rank, r.node, r.world_size, r.gone) for r in lost] == [
             (1, "n1", 4, True),
@@ -255,3 +260,16 @@ def test_a_process_whose_memory_is_locked_hides_no_other(monkeypatch: pytest.Mon
         for process in ranks:
             process.kill()
             process.communicate(timeout=20)
+
+
+def test_descendants_nearest_first_and_no_more_than_are_told_of() -> None:
+    most = discover._MAX_BELOW
+    family = {1: [2, 3], 2: [4], 4: [5]}
+    assert discover._below(1, family) == [2, 3, 4, 5] and discover._below(5, family) == []
+    assert len(discover._below(1, {1: list(range(2, most + 2))})) == most
+    assert len(discover._below(1, {1: list(range(2, most + 3))})) == most
+
+
+def test_a_chain_of_parents_without_end_has_one() -> None:
+    """/proc is read while processes come and go: numbers can be used again."""
+    assert discover._above(found(9, 0, ppid=7), {}, {7: 8, 8: 7}) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -161,3 +162,12 @@ def test_an_old_stat_is_no_zombie_with_a_code(texts: dict[str, str]) -> None:
     texts["/proc/7/io"] = "rchar: 5\nwchar: 6\nsyscr: 7\n"
     sample = proc.sample_process(7, 0.0)
     assert (sample.read_bytes, sample.write_bytes) == (5, 6)
+
+
+def test_system_calls_have_the_numbers_of_the_kernels_own_header() -> None:
+    header = Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h")
+    if not header.exists():
+        pytest.skip("needs the kernel's headers (linux-libc-dev)")
+    found = re.findall(r"^#define __NR_(\w+) (\d+)$", header.read_text(), re.M)
+    numbers = {int(number): name for name, number in found}
+    assert {n: numbers[n] for n in proc._CALLS_X86_64} == proc._CALLS_X86_64

@@ -374,3 +374,29 @@ def test_a_process_is_named_once() -> None:
     text = "".join(f"{name}\n{''.join(map(line.format, pids.split()))}" for name, pids in sections)
     report = ras.parse(f"Job summary\n{text}".encode())
     assert [p.pid for p in report.dead] == [7] and [p.pid for p in report.silent] == [8, 9]
+
+
+def test_what_looks_like_an_answer_of_ras() -> None:
+    both = b'{"nccl_version": "2.29", "communicators": []}'
+    assert ras.is_ras(both) and ras.is_ras(b"\n" + both) and ras.is_ras(b"x\nJob summary\n")
+    for other in (
+        b'{"nccl_version": "2.29"}',
+        b'{"communicators": []}',
+        b"a Job summary",
+        b"",
+        b"{",
+    ):
+        assert not ras.is_ras(other), other
+
+
+def test_counts_that_are_no_table_are_passed_over() -> None:
+    row = {"rank": 0, "collective_counts": [["AllReduce", 3]], "status": None}
+    answer = {"nccl_version": "2.29", "communicators": [{"hash": "1", "size": 2, "ranks": [row]}]}
+    [comm] = ras.parse(json.dumps(answer).encode()).communicators
+    assert [(r.rank, r.launched) for r in comm.ranks] == [(0, {})]
+
+
+def test_the_missing_ranks_of_an_older_nccl() -> None:
+    text = "Job summary\n#0-0 (ab) INCOMPLETE\n  The missing ranks: 3, 5\n"
+    [comm] = ras.parse(text.encode()).communicators
+    assert [(r.rank, r.state) for r in comm.missing] == [(3, "missing"), (5, "missing")]
