@@ -165,9 +165,10 @@ def _read_ras(data: bytes) -> None:
 
 
 def _read_wire(data: bytes) -> None:
+    from hangdoctor.transport import capture_codec
     from hangdoctor.transport import stdout_frame as wire
 
-    wire.unpack(data.decode("utf-8", "replace"))
+    capture_codec.unpack_capture(wire.unpack(data.decode("utf-8", "replace")).body)
 
 
 def _read_node(data: bytes) -> None:
@@ -267,10 +268,11 @@ def _folder_seeds() -> list[bytes]:
 
 def _wire_seeds() -> list[bytes]:
     from hangdoctor.transport import stdout_frame as wire
+    from hangdoctor.transport.capture_codec import pack_capture
 
     return [
-        msgspec.json.encode(wire.NodeReply("n1", seeds.node())),
-        msgspec.json.encode(wire.NodeReply("n2", error="no ranks")),
+        msgspec.msgpack.encode(wire.NodeReply("n1", pack_capture(seeds.node()))),
+        msgspec.msgpack.encode(wire.NodeReply("n2", error="no ranks")),
     ]
 
 
@@ -279,8 +281,7 @@ def _wire_case(data: bytes, chance: random.Random, other: bytes) -> bytes:
 
     from hangdoctor.transport import stdout_frame as wire
 
-    bomb = b" " * (200 << 20) if chance.random() < 0.01 else b""
-    body = zlib.compress(_json_or_bytes(data, chance, other) + bomb, 1)
+    body = spoil(data, chance, other)
     text = f"{wire.BEGIN} {len(body)} {zlib.crc32(body):08x}\n{base64.b64encode(body).decode()}\n{wire.END} {zlib.crc32(body):08x}\n"
     return text.encode() if chance.random() < 0.8 else spoil(text.encode(), chance, other)
 

@@ -32,13 +32,14 @@ _MESSAGES = (
 
 
 def _message_seeds() -> list[bytes]:
+    from hangdoctor.probe.calls.request import Request
     from hangdoctor.transport import messages as msg
 
     now = msg.RankNow(0, 7, op="all_reduce", seq=3)
     said: list[Any] = [
         msg.Hello("a1", "n1", "j", 8), msg.Report(1, 1, 0.0, [now]), msg.Relayed(1, 1, [msg.NodeNews("n1", ranks=[now])]),
         msg.Captured("c1", b"x" * 40), msg.Declined("c1", "busy"), msg.Bye(), msg.Capture("c1"),
-        msg.Trace(1, True, ["train"], ranks="0-7"), msg.Level(1.0), msg.Welcome(3),
+        msg.Trace(Request(1, True, ("train",), ranks="0-7")), msg.Level(1.0), msg.Welcome(3),
     ]  # fmt: skip
     return [msg.encode(one)[1] for one in said]
 

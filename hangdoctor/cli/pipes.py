@@ -57,6 +57,12 @@ def say(text: str, err: bool = False) -> None:
     click.echo(visible(text), err=err)
 
 
+def hand_back(frame: str) -> None:
+    """Print the framed answer of this node for the host that asked: base64, which nobody reads (`transport.stdout_frame`)."""
+    sys.stdout.write(frame)
+    sys.stdout.flush()
+
+
 def watch() -> None:
     """From now on output is tame, and a write to standard output that nobody reads raises `OutputClosed`."""
     sys.stdout, sys.stderr = _again(sys.stdout, _Output), _again(sys.stderr, _Progress)

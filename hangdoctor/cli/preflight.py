@@ -119,8 +119,7 @@ def _answer(once: str) -> None:
         text = preflight.answer(once)
     except (msgspec.DecodeError, ValueError) as error:
         raise UsageError(f"--once takes the options that a launcher made: {error}") from error
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    pipes.hand_back(text)
 
 
 def _deliver(found: Preflight, json_file: str | None, quiet: bool, no_color: bool) -> None:

@@ -21,26 +21,10 @@ class Case(Struct):
     world_size: int
     silent: dict[int, str]  # rank -> why its node said nothing
     absent: list[int]  # ranks that were not captured, and no silent node accounts for them
-
-    @property
-    def alive(self) -> list[RankView]:
-        """Ranks with a living process."""
-        return [v for v in self.views if not v.gone]
-
-    @property
-    def unread(self) -> list[RankView]:
-        """Living ranks whose stacks there was no time for: they may be in the operation that others wait in."""
-        return [v for v in self.alive if v.unread]
-
-    @property
-    def gone(self) -> list[RankView]:
-        """Ranks whose process has ended."""
-        return [v for v in self.views if v.gone]
-
-    @property
-    def waiting(self) -> list[RankView]:
-        """Ranks in a communication that did not get on, and whose process is free to run."""
-        return [v for v in self.alive if v.waits and not v.stopped]
+    alive: list[RankView]  # ranks with a living process
+    gone: list[RankView]  # ranks whose process has ended
+    waiting: list[RankView]  # in a communication without getting on, and free to run
+    unread: list[RankView]  # living, and there was no time for their stacks: they may be anywhere
 
     @property
     def unseen(self) -> list[int]:
@@ -69,7 +53,21 @@ def open_case(capture: JobCapture) -> Case:
     for rank in seen:
         silent.pop(rank, None)
     absent = [r for r in range(world) if r not in seen and r not in silent]
-    return Case(capture, views, world, silent, absent)
+    alive = [v for v in views if not v.gone]
+    gone = [v for v in views if v.gone]
+    waiting = [v for v in alive if v.waits and not v.stopped]
+    unread = [v for v in alive if v.unread]
+    return Case(
+        capture,
+        views,
+        world,
+        silent,
+        absent,
+        alive=alive,
+        gone=gone,
+        waiting=waiting,
+        unread=unread,
+    )
 
 
 def nodes_of(views: Iterable[RankView]) -> list[str]:

@@ -19,7 +19,7 @@ from . import stackgraph
 from .case import Case, finding_on, in_op, op_of, ranks_of, where_held
 from .confidence import Ground, sure
 from .findings import Against, Apart, Finding, Why
-from .position import compare, counters, program
+from .position import compare, counters, steps
 from .stackgraph import End, Instance, StackGraph, Transfer
 from .view import RankView
 
@@ -150,7 +150,7 @@ def _other_way(case: Case, end: End, views: Views) -> Odd | None:
 
 
 def _way(view: RankView) -> tuple[tuple[str, str, int], ...]:
-    return tuple((f.name, f.file, f.line) for f in program(view.path))
+    return tuple((f.name, f.file, f.line) for f in steps(view))
 
 
 def _passed(case: Case, end: End, views: Views) -> Odd | None:
@@ -200,7 +200,7 @@ def is_ahead(case: Case, view: RankView, other: RankView, views: Views) -> bool:
     stage = {r: layout.coordinates(r)["pp"] for r in (view.rank, other.rank)}
     if stage[view.rank] == stage[other.rank]:
         return True
-    for depth, (a, b) in enumerate(zip(program(view.path), program(other.path), strict=False)):
+    for depth, (a, b) in enumerate(zip(steps(view), steps(other), strict=False)):
         if counters([a]) != counters([b]):
             return True
         if a.line != b.line:
@@ -216,7 +216,7 @@ def is_ahead(case: Case, view: RankView, other: RankView, views: Views) -> bool:
 
 def _on_line(some: list[RankView], depth: int, frame: Frame) -> bool:
     """Whether one of them is on the frame's line."""
-    at = [program(v.path)[depth : depth + 1] for v in some]
+    at = [steps(v)[depth : depth + 1] for v in some]
     return any(
         (f.name, f.file, f.line) == (frame.name, frame.file, frame.line)
         for path in at

@@ -82,7 +82,7 @@ def _moves(view: RankView, outside: dict[int, str]) -> bool:
 def _waits_for_handle(view: RankView) -> bool:
     """True where the rank's own record says that it waits for an asynchronous operation to end."""
     ops = view.capture.ops
-    return ops is not None and any(o.waited and o.state != "done" for o in ops.operations)
+    return ops is not None and any(o.waited for o in ops.unfinished())
 
 
 def all_go_on(case: Case) -> bool:

@@ -58,18 +58,41 @@ def compare(a: Sequence[Frame], b: Sequence[Frame]) -> int | None:
     return 0 if len(one) == len(two) else None
 
 
+def steps(view: RankView) -> list[Frame]:
+    """`program` of the stack that a rank is in."""
+    look = view.look
+    if look.steps is None:
+        look.steps = program(look.path)
+    return look.steps
+
+
+def counts(view: RankView) -> tuple[tuple[str, int], ...]:
+    """`counters` of these."""
+    look = view.look
+    if look.counts is None:
+        look.counts = counters(steps(view))
+    return look.counts
+
+
 def operation_key(view: RankView) -> tuple[object, ...]:
     """Ranks with one key are in the same operation: same call, same line, same loop counters."""
-    frame = view.place.frame
-    at = (frame.name, frame.file, frame.line) if frame else None
-    return (view.place.kind, view.place.op, at, counters(program(view.path)))
+    look = view.look
+    if look.operation is None:
+        frame = view.place.frame
+        at = (frame.name, frame.file, frame.line) if frame else None
+        look.operation = (view.place.kind, view.place.op, at, counts(view))
+    return look.operation
 
 
 def group_by_operation(views: Sequence[RankView]) -> list[list[RankView]]:
     """Waiting ranks by the operation that they are in, largest group first."""
     groups: dict[tuple[object, ...], list[RankView]] = {}
+    looks: dict[int, list[RankView]] = {}  # a key is long: each look's is used once
     for view in views:
-        groups.setdefault(operation_key(view), []).append(view)
+        group = looks.get(id(view.look))
+        if group is None:
+            group = looks[id(view.look)] = groups.setdefault(operation_key(view), [])
+        group.append(view)
     return sorted(groups.values(), key=lambda g: (-len(g), g[0].rank))
 
 
@@ -89,5 +112,6 @@ def is_behind(view: RankView, others: Sequence[RankView]) -> bool:
 
 def _orders(view: RankView, others: Sequence[RankView]) -> set[int]:
     """How `view` compares to `others`; one of each stack is enough."""
-    stacks = {tuple((f.name, f.line) for f in o.path) + counters(o.path): o for o in others}
+    looks = {id(o.look): o for o in others}.values()
+    stacks = {tuple((f.name, f.line) for f in o.path) + counters(o.path): o for o in looks}
     return {order for o in stacks.values() if (order := compare(view.path, o.path)) is not None}

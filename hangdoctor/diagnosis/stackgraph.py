@@ -18,7 +18,7 @@ from ..model.layout import Layout
 from ..stacks.place_rules import GRADIENTS
 from .case import Case
 from .ops.components import components, sinks
-from .position import counters, program
+from .position import counts, steps
 from .view import RankView
 
 _AXIS_WORDS = {
@@ -113,7 +113,7 @@ def operation_of(view: RankView) -> StackOperation:
     """The operation that a rank is in, as its stack shows it."""
     frame = view.place.frame
     at = (frame.name, frame.file, frame.line) if frame else None
-    return StackOperation(view.place.kind, view.place.op, at, counters(program(view.path)))
+    return StackOperation(view.place.kind, view.place.op, at, counts(view))
 
 
 def _instance_key(
@@ -151,7 +151,7 @@ def axis_of(view: RankView) -> str:
     """The axis that the call's line, its function or its file names, the nearest first; "" where
     none or several do.
     """
-    path = program(view.path)
+    path = steps(view)
     frame = view.place.frame
     innermost = next(
         (i for i in range(len(path) - 1, -1, -1) if path[i] is frame or path[i] == frame),

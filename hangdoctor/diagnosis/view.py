@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from ..model.capture import Frame, JobCapture, Process, ProcessSample, RankCapture, ThreadSample
-from ..stacks.place_rules import Place, find_place, python_frames, rank_thread
+from ..stacks.place_rules import Place, PlaceFinder, find_place, python_frames, rank_thread
 
 # still: the thread did not run once between the samples. stirred: it ran and is where it was.
 # looping: other lines or counters of the same functions. moved: other functions. running: it used
@@ -18,6 +18,18 @@ Motion = Literal["still", "stirred", "looping", "moved", "running", "unknown"]
 _RUNNING_SHARE = (
     0.2  # of the time between the samples; a share, since eight busy ranks may share two cores
 )
+
+
+class Look(Struct):
+    """What one stack comes to: the same object for all ranks of a job with that stack.
+
+    The last three are worked out when a pass first asks (`position`, `stacks`).
+    """
+
+    path: list[Frame] = []  # its Python frames, outermost first
+    steps: list[Frame] | None = None
+    counts: tuple[tuple[str, int], ...] | None = None
+    operation: tuple[object, ...] | None = None
 
 
 class RankView(Struct):
@@ -30,9 +42,14 @@ class RankView(Struct):
     place: Place
     motion: Motion = "unknown"
     thread: ThreadSample | None = None
-    path: list[Frame] = []  # the Python frames of that thread, outermost first
+    look: Look = field(default_factory=Look)
     stack_error: str = ""
     unread: bool = False  # there was no time to read its stack: it may be anywhere
+
+    @property
+    def path(self) -> list[Frame]:
+        """The Python frames of that thread, outermost first."""
+        return self.look.path
 
     @property
     def gone(self) -> bool:
@@ -99,19 +116,40 @@ def _lines(frames: Sequence[Frame]) -> list[tuple[str, str, int, tuple[tuple[str
     return [(f.name, f.file, f.line, tuple(sorted(f.values.items()))) for f in frames]
 
 
-def still_threads(process: Process) -> frozenset[int]:
-    """Ids of the threads that did not run between the samples."""
-    if not process.samples:
-        return frozenset()
-    return frozenset(
-        t.tid for t in process.samples[-1].threads if motion_of(process, t.tid) == "still"
-    )
+class StillThreads(Container[object]):
+    """Ids of the threads that did not run between the samples, each looked at when it is asked for."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+
+    def __contains__(self, tid: object) -> bool:
+        last = self.process.samples[-1] if self.process.samples else None
+        known = last is not None and any(t.tid == tid for t in last.threads)
+        return known and isinstance(tid, int) and motion_of(self.process, tid) == "still"
 
 
-def view_rank(capture: RankCapture) -> RankView:
+class Looks:
+    """The looks of one job: thousands of ranks have few stacks."""
+
+    def __init__(self) -> None:
+        self.places = PlaceFinder()
+        self._found: dict[tuple[int, int], tuple[list[Frame], Place, Look]] = {}
+
+    def of(self, frames: list[Frame], place: Place) -> Look:
+        """The look of a stack, which is in this place."""
+        key = (id(frames), id(place))
+        found = self._found.get(key)
+        if found is None:  # both are kept, so that no other object gets their ids
+            look = Look(python_frames(frames)[::-1])
+            found = self._found[key] = frames, place, look
+        return found[2]
+
+
+def view_rank(capture: RankCapture, looks: Looks | None = None) -> RankView:
     """Reduce a rank's capture to its view. Stacks of the last sample count; the first fills in
-    where it failed.
+    where it failed. `looks` are those of the job's other ranks.
     """
+    looks = looks or Looks()
     samples = capture.samples
     told = next(
         (s for s in reversed(samples) if any(t.frames for t in s.threads)),
@@ -125,14 +163,15 @@ def view_rank(capture: RankCapture) -> RankView:
         return view
     if not any(t.frames for t in told.threads):
         view.stack_error, view.unread = samples[-1].stack_error, samples[-1].unread
-    thread, view.place = rank_thread(told.threads, still_threads(capture))
+    still = StillThreads(capture)
+    thread, view.place = rank_thread(told.threads, still, looks.places)
     if thread is None:
         return view
     view.thread = thread
     view.motion = motion_of(capture, thread.tid)
     if view.motion in ("moved", "looping") and view.place.communicates:
         view.motion = _same_wait(capture, thread, view)
-    view.path = list(reversed(python_frames(thread.frames)))
+    view.look = looks.of(thread.frames, view.place)
     return view
 
 
@@ -157,4 +196,5 @@ def view_job(capture: JobCapture) -> list[RankView]:
         known = by_rank.get(rank.rank)
         if known is None or known.gone:
             by_rank[rank.rank] = rank
-    return [view_rank(r) for _, r in sorted(by_rank.items())]
+    looks = Looks()
+    return [view_rank(r, looks) for _, r in sorted(by_rank.items())]

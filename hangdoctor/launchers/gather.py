@@ -17,6 +17,7 @@ from ..errors import HangdoctorError, LauncherError, NoRanksFound, WireError
 from ..model.capture import JobCapture, NodeCapture, RankCapture, SilentNode
 from ..readers.node import CaptureOptions
 from ..text.ranges import format_hosts, format_ranks
+from ..transport.capture_codec import unpack_capture
 from ..transport.stdout_frame import NodeReply, unpack
 from .remote import Outcome
 
@@ -99,15 +100,15 @@ def sort_out(outcomes: Sequence[Outcome]) -> Gathered:
     for outcome in outcomes:
         try:
             reply = unpack(outcome.output)
+            if reply.body:
+                # Each with its own tables: a node may be left out, and groups must not go with it.
+                gathered.captures[outcome.node] = unpack_capture(reply.body)
+            else:
+                gathered.empty[outcome.node] = reply
         except WireError as error:
             gathered.silent[outcome.node] = outcome
             if outcome.output.strip() and "no report" not in str(error):
                 gathered.damaged[outcome.node] = str(error)
-            continue
-        if reply.capture is not None:
-            gathered.captures[outcome.node] = reply.capture
-        else:
-            gathered.empty[outcome.node] = reply
     return gathered
 
 

@@ -8,6 +8,8 @@ between processes, and sequence numbers count the collectives of one member set.
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -86,6 +88,22 @@ class Mark(Struct, omit_defaults=True):
     text: str = ""  # of the phase; "" where one ends and none follows
 
 
+class Records(Sequence[Operation]):
+    """Operations that are unpacked when they are looked at, except those that every pass needs."""
+
+    @abstractmethod
+    def unfinished(self) -> list[Operation]:
+        """Those that have not ended, oldest first."""
+
+    @abstractmethod
+    def newest(self) -> Operation | None:
+        """The last one of the training's own threads."""
+
+    @abstractmethod
+    def groups(self) -> set[str]:
+        """Uids of their groups."""
+
+
 class RankOps(Struct, omit_defaults=True):
     """The operations of one rank, oldest first; a ring, so the oldest may be gone."""
 
@@ -93,7 +111,7 @@ class RankOps(Struct, omit_defaults=True):
     world_size: int = 0
     source: Literal["blackbox", "flight_recorder", "simulated"] = "blackbox"
     groups: list[Group] = []
-    operations: list[Operation] = []
+    operations: Sequence[Operation] = []
     overwritten: bool = False  # older operations than these existed
     iteration: int = -1
     steps: int = 0  # that the job's optimizers have made
@@ -108,12 +126,27 @@ class RankOps(Struct, omit_defaults=True):
     clock: str = ""  # which clock the times are of: host and boot; "" where nothing tells
     side: list[int] = []  # threads that are not the training: they only poll beside it
 
-    def training(self) -> list[Operation]:
-        """The operations of the training's own threads."""
-        if not self.side:
-            return self.operations
-        side = set(self.side)
-        return [o for o in self.operations if o.thread not in side]
+    def unfinished(self) -> list[Operation]:
+        """The operations that have not ended."""
+        if isinstance(self.operations, Records):
+            return self.operations.unfinished()
+        return [o for o in self.operations if o.state != "done"]
+
+    def unfinished_in_training(self) -> list[Operation]:
+        """Those of the training's own threads."""
+        return [o for o in self.unfinished() if o.thread not in self.side]
+
+    def newest_in_training(self) -> Operation | None:
+        """The last operation of the training's own threads."""
+        if isinstance(self.operations, Records):
+            return self.operations.newest()
+        return next((o for o in reversed(self.operations) if o.thread not in self.side), None)
+
+    def groups_in_use(self) -> set[str]:
+        """Uids of the groups of its operations."""
+        if isinstance(self.operations, Records):
+            return self.operations.groups()
+        return {o.group for o in self.operations}
 
     def newest(self, keep: int) -> list[Operation]:
         """The newest of the training and of other threads, `keep` of each, and all unfinished."""

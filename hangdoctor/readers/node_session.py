@@ -17,13 +17,14 @@ from ..model.capture import NodeCapture, Process, ProcessSample, RankCapture
 from ..model.ras import RasReport
 from ..stacks import place_rules
 from ..time_limit import OutOfTime, in_time, within
-from . import discover, proc, pyspy, ras
+from . import discover, proc, pyspy, ras, turns
 from . import rank_operations as boxes
 from .capture_options import CaptureOptions
 
 T = TypeVar("T")
 
 _WORKERS = 32
+_GENTLE_S = 0.5  # so long a reader of stacks leaves the processors to the ranks
 _BOXES_S = 5.0  # for the black boxes of all ranks; milliseconds, unless their file system hangs
 _HANGS_S = 2.5  # without an answer: then they are not asked for a second time
 _RAS_S = 3.0
@@ -63,6 +64,10 @@ class Session:
         self.capture = capture
         self.round = 0
         self.boxes_hang = False
+        # Never all ranks of a node at once, and half of its processors at most.
+        limit = min(turns.processors() // 2, len(capture.ranks) - 1, _WORKERS)
+        self.turns = turns.Turns(limit)
+        self.gentle_s = _GENTLE_S
 
     def left(self, share: float = 1.0) -> float:
         """Seconds, of that share of the time until the deadline."""
@@ -92,7 +97,7 @@ class Session:
             states[place] = sample
             if sample.stack_error:
                 return None
-            return self._stacks(process.pid, sample, stacks_end - time.monotonic())
+            return self._stacks(process.pid, sample, stacks_end)
 
         try:
             done, failed = in_time(enumerate(ordered), read, _WORKERS, self.left(share.all))
@@ -114,16 +119,22 @@ class Session:
             )
         return sample
 
-    def _stacks(self, pid: int, sample: ProcessSample, seconds: float) -> pyspy.StackResult:
-        if seconds <= 0:
-            return pyspy.StackResult([], f"not read: {self.too_late}", unread=True)
+    def _stacks(self, pid: int, sample: ProcessSample, end: float) -> pyspy.StackResult:
         hold = may_attach(sample)
-        return pyspy.dump(
-            pid,
-            seconds,
-            blocking=hold and self.options.blocking,
-            native=hold and self.options.native,
-        )
+        with self.turns.one(end - time.monotonic()):
+            left = end - time.monotonic()
+            if left <= 0:
+                return pyspy.StackResult([], f"not read: {self.too_late}", unread=True)
+            result = pyspy.dump(
+                pid,
+                left,
+                blocking=hold and self.options.blocking,
+                native=hold and self.options.native,
+                gentle_s=self.gentle_s,
+            )
+        if result.hurried:
+            self.gentle_s = 0.0  # the machine is full: whoever waits for room would wait for long
+        return result
 
     def _take(
         self,

@@ -34,12 +34,14 @@ _COUNTERS = frozenset(
     "microbatch idx src dst group_src group_dst src_rank dst_rank dest stage_id tag".split()
 )
 _ATTEMPTS = 3
+_LOWEST = 19  # nice
 _END_S = 1.0  # for py-spy to end after a signal
 MAX_NAME = 4096  # characters of a name or path that are kept
 _CODE_FRAMES = 24  # source lines are read for this many frames of a stack, from the innermost
 
 
 _running: dict[subprocess.Popen[bytes], bool] = {}  # whether it holds the process that it reads
+_dying: list[subprocess.Popen[bytes]] = []
 
 
 class StackResult(msgspec.Struct):
@@ -48,6 +50,7 @@ class StackResult(msgspec.Struct):
     raw: str = ""
     took_s: float = 0.0
     unread: bool = False  # there was no time for it
+    hurried: bool = False  # what the others left of the processors was not enough
 
 
 def find_pyspy() -> str | None:
@@ -75,31 +78,50 @@ def _die_with_parent() -> None:
 
 
 def dump(
-    pid: int, deadline_s: float, *, blocking: bool = False, native: bool = False
+    pid: int,
+    deadline_s: float,
+    *,
+    blocking: bool = False,
+    native: bool = False,
+    gentle_s: float = 0.0,
 ) -> StackResult:
-    """Stacks of all Python threads of `pid`, or why there are none. Never raises, never outlasts the deadline by much."""
+    """Stacks of all Python threads of `pid`, or why there are none. Never raises, never outlasts the deadline by much.
+
+    For so long as `gentle_s` it takes only what other processes leave of the processors; then it is done anew as usual.
+    """
     program = find_pyspy()
     if program is None:
         return StackResult([], "py-spy is not installed beside this Python: pip install py-spy")
     command = [program, "dump", "--json", "--locals", "--pid", str(pid)]
     command += ["--native"] if native else ([] if blocking else ["--nonblocking"])
     begin = time.monotonic()
+    hold = blocking or native
+    gently = 0 < gentle_s < deadline_s and not hold  # what holds a process must not be slow
+    result = _run(command, gentle_s, gentle=True) if gently else None
+    hurried = result is not None and result.hurried
+    if result is None or hurried or _may_pass(result.error):
+        result = _insist(command, begin + deadline_s, hold)
+    result.took_s, result.hurried = time.monotonic() - begin, hurried
+    return result
+
+
+def _insist(command: list[str], end: float, hold: bool) -> StackResult:
+    """Some attempts until `end`, by the monotonic clock."""
     result = StackResult([], "no time left")
     for attempt in range(_ATTEMPTS):
-        left = deadline_s - (time.monotonic() - begin)
+        left = end - time.monotonic()
         if left <= 0:
             break
-        result = _run(command, left, hold=blocking or native)
-        if not result.error or not _may_pass(result.error):
+        result = _run(command, left, hold=hold)
+        if not _may_pass(result.error):
             break
         time.sleep(0.02 * attempt)
-    result.took_s = time.monotonic() - begin
     return result
 
 
 def _may_pass(error: str) -> bool:
     """A process that runs while it is read can be caught in an inconsistent moment; a second look often works."""
-    return not any(
+    return bool(error) and not any(
         word in error
         for word in (
             "Permission",
@@ -112,7 +134,9 @@ def _may_pass(error: str) -> bool:
     )
 
 
-def _run(command: list[str], timeout_s: float, hold: bool) -> StackResult:
+def _run(
+    command: list[str], timeout_s: float, hold: bool = False, gentle: bool = False
+) -> StackResult:
     before: Callable[[], None] | None = _die_with_parent if hold else None
     try:
         started = subprocess.Popen(
@@ -125,11 +149,17 @@ def _run(command: list[str], timeout_s: float, hold: bool) -> StackResult:
     ) as error:  # of another architecture, no memory, too many files
         return StackResult([], f"{command[0]} cannot be started: {error}")
     _running[started] = hold
+    if gentle:
+        _stand_back(started.pid)
     try:
         out, err = started.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
-        _end([(started, hold)])
-        return StackResult([], f"py-spy did not answer within its deadline of {timeout_s:.0f} s")
+        if gentle:
+            _let_go(started)
+        else:
+            _end([(started, hold)])
+        why = f"py-spy did not answer within its deadline of {timeout_s:.0f} s"
+        return StackResult([], why, hurried=gentle)
     finally:
         _running.pop(started, None)
     if started.returncode != 0:
@@ -141,6 +171,18 @@ def _run(command: list[str], timeout_s: float, hold: bool) -> StackResult:
     except BadInput as error:
         return StackResult([], str(error))
     return StackResult(dumped, raw=msgspec.json.encode(dumped).decode())
+
+
+def _stand_back(pid: int) -> None:
+    """Let a process that we have started run only where no other one wants to.
+
+    The lowest weight, not SCHED_IDLE: it reads a rank's memory, and what is never scheduled may never let go of that.
+    """
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, pid, _LOWEST)
+    # Its session is a group of its own to the scheduler, where that makes groups (sched(7), "The autogroup feature").
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/autogroup").write_text(str(_LOWEST))
 
 
 def end_all() -> None:
@@ -171,6 +213,16 @@ def _signal(those: list[subprocess.Popen[bytes]], number: signal.Signals) -> Non
     for process in those:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=max(0.0, end - time.monotonic()))
+
+
+def _let_go(process: subprocess.Popen[bytes]) -> None:
+    """End one that holds nothing, and do not wait: with the lowest weight it may take long even to die."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+    _dying[:] = [p for p in (*_dying, process) if p.poll() is None]
 
 
 def explain(stderr: str) -> str:

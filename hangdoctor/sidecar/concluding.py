@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from ..collector.capture_reason import Trigger
 from ..collector.instructions import Conclude, Position
 from ..diagnosis import diagnose
 from ..errors import BundleError
@@ -33,6 +34,7 @@ class Memory:
         self.incidents = incidents
 
     def load(self) -> tuple[dict[str, Position], Learned]:
+        """What an earlier collector has kept; empty where there was none."""
         positions, learned = self.incidents.get("positions"), self.incidents.get("learned")
         return (
             msgspec.json.decode(positions, type=dict[str, Position]) if positions else {},
@@ -40,6 +42,7 @@ class Memory:
         )
 
     def writing(self, positions: dict[str, Position], learned: Learned) -> Callable[[], None]:
+        """What writes them as they are now; it raises BundleError where the disk does not take them."""
         values = {
             "positions": msgspec.json.encode(positions),
             "learned": msgspec.json.encode(learned),
@@ -64,9 +67,8 @@ class Handler:
         self.actor = actor
         self.after: Callable[[], object] | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
-        self.captured: Callable[[float, float], None] = lambda capture_s, diagnose_s: (
-            None
-        )  # seconds; for who counts them
+        # Seconds of a capture and of its diagnosis, for who counts them.
+        self.captured: Callable[[float, float], None] = lambda capture_s, diagnose_s: None
         self._waiting: list[_Kept] = []
         self._lock = threading.Lock()
         actor.acting = self._note_act
@@ -88,6 +90,7 @@ class Handler:
             _LOG.error("%s", error)
 
     def __call__(self, one: Conclude) -> str:
+        """Diagnose, keep and act; returns the status of the diagnosis."""
         begin = time.monotonic()
         try:
             return self._deal_with(one, begin)
@@ -98,7 +101,7 @@ class Handler:
         from ..report.terminal import plain
 
         diagnosis = diagnose(one.capture)
-        if diagnosis.status == "healthy" and one.reason.startswith("stall"):
+        if diagnosis.status == "healthy" and one.reason.trigger is Trigger.STALL:
             return "healthy"
         if one.early and diagnosis.status != "hang":
             return diagnosis.status
@@ -123,7 +126,7 @@ class Handler:
         """Its id; "" where the disk does not take it: the verdict is in the log and goes to the actions all the same."""
         try:
             row = self.incidents.save(
-                kept.one.capture, kept.diagnosis, kept.report, kept.one.reason
+                kept.one.capture, kept.diagnosis, kept.report, str(kept.one.reason)
             )
         except BundleError as error:
             _LOG.error("%s %s It will be tried again.", error, error.help)
@@ -154,13 +157,11 @@ class Handler:
             self._waiting = []
 
     def _keep_elsewhere(self, kept: _Kept) -> None:
-        place = Path(tempfile.gettempdir()) / bundle.default_path(
-            kept.one.capture.job, kept.one.capture.taken
-        )
+        capture = kept.one.capture
+        place = Path(tempfile.gettempdir()) / bundle.default_path(capture.job, capture.taken)
+        command = bundle.command_line()
         try:
-            path = bundle.save(
-                place, kept.one.capture, kept.diagnosis, kept.report, bundle.command_line()
-            )
+            path = bundle.save(place, capture, kept.diagnosis, kept.report, command=command)
         except BundleError as error:
             _LOG.error("an incident is lost: %s", error)
             return

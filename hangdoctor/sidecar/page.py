@@ -23,15 +23,43 @@ _KEEP = 4  # documents
 def web_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     """--web and what belongs to it."""
     flags = [
-        click.option("--web", default="", metavar="[HOST:]PORT", help="Serve the live page and the metrics, e.g. 127.0.0.1:8470."),
-        click.option("--web-anywhere", is_flag=True, help="Allow --web an address that other machines reach (it is plain http)."),
-        click.option("--web-host", multiple=True, metavar="NAME", help="Another name that the page is reached by."),
-        click.option("--metrics-ranks", default=1024, show_default=True, type=click.IntRange(0), metavar="N",
-                     help="Metrics for each rank up to so many ranks."),
-        click.option("--metrics-token", metavar="FILE", type=click.Path(path_type=Path),
-                     help="The scraper's token (default: FOLDER/metrics.token, made if missing)."),
-        click.option("--metrics-open", is_flag=True, help="Metrics without a token, on the loopback only."),
-    ]  # fmt: skip
+        click.option(
+            "--web",
+            default="",
+            metavar="[HOST:]PORT",
+            help="Serve the live page and metrics on this address, for example 127.0.0.1:8470.",
+        ),
+        click.option(
+            "--web-anywhere",
+            is_flag=True,
+            help="Allow --web to use an address that other machines can reach (plain http, not encrypted).",
+        ),
+        click.option(
+            "--web-host",
+            multiple=True,
+            metavar="NAME",
+            help="Another host name under which the page is opened.",
+        ),
+        click.option(
+            "--metrics-ranks",
+            default=1024,
+            show_default=True,
+            type=click.IntRange(0),
+            metavar="N",
+            help="Serve metrics of single ranks only up to N ranks.",
+        ),
+        click.option(
+            "--metrics-token",
+            metavar="FILE",
+            type=click.Path(path_type=Path),
+            help="File with the token for reading metrics (default: FOLDER/metrics.token, created if missing).",
+        ),
+        click.option(
+            "--metrics-open",
+            is_flag=True,
+            help="Serve metrics without a token, only on the loopback.",
+        ),
+    ]
     for flag in reversed(flags):
         command = flag(command)
     return command
@@ -51,9 +79,14 @@ class Page:
         from ..web.page_supervisor import Beside
 
         options = WebOptions(
-            folder, str(flags["web"]), bool(flags["web_anywhere"]), tuple(flags["web_host"]), int(flags["metrics_ranks"]),
-            flags["metrics_token"], bool(flags["metrics_open"]),
-        )  # fmt: skip
+            folder=folder,
+            bind=flags["web"],
+            anywhere=flags["web_anywhere"],
+            names=tuple(flags["web_host"]),
+            metrics_ranks=flags["metrics_ranks"],
+            metrics_token=flags["metrics_token"],
+            metrics_open=flags["metrics_open"],
+        )
         if options.metrics_open and options.anywhere:
             raise UsageError(
                 "--metrics-open is for the loopback",
@@ -90,14 +123,13 @@ class Reports:
             BadInput: it cannot be made.
         """
         if bundle.name not in self._made:
-            kind, media = "html", "text/html"
             while len(self._made) >= _KEEP:
                 self._made.pop(next(iter(self._made)))
-            self._made[bundle.name] = (_make(bundle, kind), f"{media}; charset=utf-8")
+            self._made[bundle.name] = (_make(bundle), "text/html; charset=utf-8")
         return self._made[bundle.name]
 
 
-def _make(bundle: Path, kind: str) -> bytes:
+def _make(bundle: Path) -> bytes:
     # Not in this process: for a large job it is seconds of work, and the collector has other things to do meanwhile.
     here = str(Path(__file__).parents[2])
     environ = os.environ | {
@@ -109,7 +141,7 @@ def _make(bundle: Path, kind: str) -> bytes:
         "hangdoctor",
         "report",
         str(bundle),
-        f"--{kind}",
+        "--html",
         "-",
         "--quiet",
     ]

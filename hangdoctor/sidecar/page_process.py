@@ -18,8 +18,8 @@ import msgspec
 from ..collector.operator_requests import put_trace
 from ..errors import CollectorError
 from ..logs import to_stderr
+from ..probe.calls.request import Request
 from ..storage.incidents import Incidents
-from ..transport.messages import Trace
 from ..web.channel import MAX_ASK, MAX_SNAPSHOT, Ask, frame, read_frame
 from ..web.collector_mirror import Mirror
 from ..web.page_socket import Opening
@@ -48,7 +48,7 @@ class Channel:
         Raises:
             CollectorError: the folder cannot be written.
         """
-        put_trace(self.folder, Trace(time.time_ns(), on))
+        put_trace(self.folder, Request(time.time_ns(), on))
         return f"Tracing of Python calls was switched {'on' if on else 'off'} in all ranks that carry the probe."
 
 

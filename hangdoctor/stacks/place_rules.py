@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -268,8 +268,25 @@ def is_users(frame: Frame) -> bool:
     return not _STANDARD.search(frame.file) and not _PACKAGES.search(frame.file)
 
 
+class PlaceFinder:
+    """`find_place`, once for each stack: equal stacks of a large job are one object."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[int, bool], tuple[Sequence[Frame], Place]] = {}
+
+    def __call__(self, frames: Sequence[Frame], blocked: bool) -> Place:
+        """The place of a stack."""
+        key = (id(frames), blocked)
+        found = self._found.get(key)
+        if found is None:  # the stack is kept, so that no other one gets its id
+            found = self._found[key] = frames, find_place(frames, blocked)
+        return found[1]
+
+
 def rank_thread(
-    threads: Sequence[ThreadSample], blocked: frozenset[int] = frozenset()
+    threads: Sequence[ThreadSample],
+    blocked: Container[object] = frozenset(),
+    find: Callable[[Sequence[Frame], bool], Place] = find_place,
 ) -> tuple[ThreadSample | None, Place]:
     """The thread that says where a rank stands, and its place.
 
@@ -280,12 +297,10 @@ def rank_thread(
     main = next((t for t in threads if t.name == "MainThread"), threads[0] if threads else None)
     if main is None:
         return None, Place("")
-    place = find_place(main.frames, main.tid in blocked)
+    place = find(main.frames, main.tid in blocked)
     if not place.delegated:
         return main, place
-    others = [
-        (t, find_place(t.frames, t.tid in blocked)) for t in threads if t is not main and t.frames
-    ]
+    others = [(t, find(t.frames, t.tid in blocked)) for t in threads if t is not main and t.frames]
     for thread, other in others:
         if other.communicates or other.kind in ("data", "checkpoint"):
             return thread, other

@@ -20,6 +20,8 @@ _FORM = re.compile(r"^(ipc://.{1,90}|tcp://[A-Za-z0-9.:\[\]_*-]{1,200}:(\d{1,5}|
 
 
 class Address(Struct):
+    """collector.json: where the collector listens, and its process."""
+
     address: str
     pid: int = 0
     host: str = ""
@@ -58,7 +60,15 @@ def publish(folder: Path, address: str) -> None:
         CollectorError: it cannot be written, or a file of somebody else's has that name.
     """
     here = Address(address, os.getpid(), socket.gethostname())
-    renew_private(folder / FILE, msgspec.json.encode(here), Address)
+    renew_private(folder / FILE, msgspec.json.encode(here), _is_address)
+
+
+def _is_address(data: bytes) -> bool:
+    try:
+        msgspec.json.decode(data, type=Address)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
 
 
 def published(folder: Path) -> str:
@@ -105,9 +115,8 @@ def own_host() -> str:
         return found
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(
-                ("192.0.2.1", 9)
-            )  # nothing is sent: the kernel only chooses the interface
+            # Nothing is sent: the kernel only chooses the interface.
+            probe.connect(("192.0.2.1", 9))
             return str(probe.getsockname()[0])
         except OSError:
             return found

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -24,11 +25,15 @@ _MAX_RENEWED = 64 << 10
 
 
 class Pair(Struct, frozen=True):
+    """A key and its public half, in Z85 (https://rfc.zeromq.org/spec/32/)."""
+
     public: bytes
     secret: bytes
 
 
 class Keys(Struct, frozen=True):
+    """The two pairs of a job."""
+
     collector: Pair
     agent: Pair
 
@@ -104,20 +109,22 @@ def write_private(path: Path, data: bytes) -> None:
         ) from error
 
 
-def renew_private(path: Path, data: bytes, kind: type[Struct]) -> None:
-    """As `write_private`, over a file of the same `kind` only: what is no such JSON is somebody's own.
+def renew_private(path: Path, data: bytes, is_ours: Callable[[bytes], bool]) -> None:
+    """As `write_private`, where no file of that name is there, or one that `is_ours`.
 
     Raises:
         CollectorError: it cannot be written, or is not ours.
     """
     try:
-        msgspec.json.decode(read_of_folder(path, _MAX_RENEWED), type=kind)
+        ours = is_ours(read_of_folder(path, _MAX_RENEWED))
     except FileNotFoundError:
-        pass
-    except (OSError, BadInput, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        ours = True
+    except (OSError, BadInput):
+        ours = False
+    if not ours:
         raise CollectorError(
             f"{path} is not hangdoctor's and is left as it is", "Name another folder: --folder DIR."
-        ) from error
+        )
     write_private(path, data)
 
 

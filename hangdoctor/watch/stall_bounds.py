@@ -30,7 +30,7 @@ class Settings(Struct, frozen=True):
     timeout_s: float = 600.0  # of the process groups, where nobody tells: NCCL's
     capture_s: float = 10.0  # what a capture needs before such a time-out ends the job
     deaf_s: float = 4.0  # without a report from any node nothing can be said
-    incomplete_s: float = 2.0  # longer for nodes that may still come, where a job stood already
+    incomplete_s: float = 1.5  # longer for nodes that may still come, where a job stood already
     warm_steps: int = 8  # samples with progress before the rhythm counts
     warm_s: float = 8.0
 
@@ -54,7 +54,7 @@ def bound(
 
     `label` is the phase, or `WORKING`; `boxes`: some rank has one; `finished`: some rank has left.
     """
-    found, why = _learned(settings, learned, label, boxes, finished)
+    found, why = _learned(settings, learned, label, boxes=boxes, finished=finished)
     if found <= limit_s:
         return found, why
     # A pause that is longer and was seen to be normal cannot be what the time-out is about.
@@ -69,6 +69,7 @@ def _learned(
     s: Settings,
     learned: Learned,
     label: str,
+    *,
     boxes: bool,
     finished: bool,
 ) -> tuple[float, str]:

@@ -88,20 +88,23 @@ class StallWatch:
         A late one tells of the past: an age until now would be that of the network, not of the job.
         """
         told = list(ranks)
-        self._arrive(now, told)
+        first_word = self._arrive(now, told)
         for one in told:
             # Meeting each other and making groups is no rhythm yet.
             self._training = self._training or one.op not in STORE or one.iteration > 0
             self._ranks.put(one, now - late_s - one.idle_s)
-        if late_s > self.settings.deaf_s:
+        if late_s > self.settings.deaf_s and not first_word:
             self._wait(now)
         if late_s < self.settings.interval_s * 2:
             if told:
                 self._heard_at = now
             self._sample(now)
 
-    def _arrive(self, now: float, told: list[RankNow]) -> None:
-        """Ranks that have stood for long when seen first: those of other nodes may be moving."""
+    def _arrive(self, now: float, told: list[RankNow]) -> bool:
+        """Ranks that have stood for long when seen first: those of other nodes may be moving.
+
+        Returns whether all of these are new: what they say may be old, and no word of theirs is missing before it.
+        """
         fresh = [one for one in told if one.rank not in self._ranks.ranks]
         if self._came is None and told:
             self._came = now
@@ -109,6 +112,7 @@ class StallWatch:
         if fresh and stood and min(one.idle_s for one in fresh) > self.settings.deaf_s:
             self._arriving_until = now + self.settings.deaf_s
             self._recovering_until = max(self._recovering_until, now)
+        return bool(told) and len(fresh) == len(told)
 
     def recall(self, now: float, past: Past) -> None:
         """What the boxes of a node remember: a job that stands already shows its rhythm no more."""
@@ -234,8 +238,13 @@ class StallWatch:
         if age < max(found.begin_s, least / 2):
             return None
         commit = max(found.commit_s, least) if found.commit_s else 0.0
-        phase = label.removeprefix("phase:")
-        return Suspicion(self._last_event, age, commit, phase, found.why)
+        return Suspicion(
+            event=self._last_event,
+            age_s=age,
+            commit_s=commit,
+            phase=label.removeprefix("phase:"),
+            why=found.why,
+        )
 
     def _evidence(self, now: float, label: str, hearing: Hearing) -> evidence.Evidence | None:
         ranks = self._ranks
@@ -305,12 +314,18 @@ class StallWatch:
 
     @property
     def stalled(self) -> bool:
+        """Whether a stall was declared, and nothing has moved or been taken back since."""
         return self._stalled
 
     @property
     def ranks(self) -> int:
         """How many are known."""
         return len(self._ranks.ranks)
+
+    @property
+    def blind(self) -> bool:
+        """Whether no rank has a black box."""
+        return not self._ranks.boxes
 
     @property
     def living(self) -> int:

@@ -36,12 +36,16 @@ class Exporter:
         self.registry.register(self)
 
     def text(self) -> bytes:
+        """All metrics in Prometheus' text format
+        (https://prometheus.io/docs/instrumenting/exposition_formats/)."""
         return bytes(generate_latest(self.registry))
 
     def describe(self) -> Iterable[Metric]:
+        """Nothing: a registry that asked `collect` for it would have the job looked at."""
         return []
 
     def collect(self) -> Iterator[Metric]:
+        """The job, its ranks where they are not too many, the watch and its traffic, as of one look."""
         look = self.board.look()
         self.board.rows()
         yield from self._job(look)
@@ -84,9 +88,10 @@ class Exporter:
             look.pace_s,
         )
         yield GaugeMetricFamily(
-            "hangdoctor_arrival_lag_max_seconds", "The arrival lag of the latest rank.",
+            "hangdoctor_arrival_lag_max_seconds",
+            "The arrival lag of the latest rank.",
             max((lag_of(r) for r in rows), default=0.0),
-        )  # fmt: skip
+        )
 
     def _watch(self, look: Look) -> Iterator[Metric]:
         now, captures = look.now, self.board.view.captures

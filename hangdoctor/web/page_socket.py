@@ -28,6 +28,8 @@ _LOG = logging.getLogger("hangdoctor.web")
 
 
 class WebOptions(Struct, frozen=True):
+    """The flags of the page (`--web` and what belongs to it)."""
+
     folder: Path
     bind: str  # HOST:PORT; port 0 is a free one
     anywhere: bool = False
@@ -80,12 +82,12 @@ class Front:
         # Cookies do not tell ports apart: two collectors on one host must not take each other's.
         cookie = f"hangdoctor_{secrets.token_hex(4)}"
         self.opening = Opening(
-            str(options.folder),
-            secrets.token_urlsafe(24),
-            self._metrics_token(),
-            hosts,
-            cookie,
-            options.metrics_ranks,
+            folder=str(options.folder),
+            token=secrets.token_urlsafe(24),
+            metrics_token=self._metrics_token(),
+            hosts=hosts,
+            cookie=cookie,
+            metrics_ranks=options.metrics_ranks,
         )
 
     def _metrics_token(self) -> str:
@@ -120,6 +122,7 @@ class Front:
             )
 
     def close(self) -> None:
+        """Give the address back, and take `web.json` away where it is still ours."""
         self.socket.close()
         _withdraw(self.options.folder / FILE)
 

@@ -120,7 +120,14 @@ class Beside:
     def _snapshot(self, whole: bool) -> bytes:
         view = self.view
         ranks = view.everything() if whole else view.changes()
-        return encode(Snapshot(view.now, view.captures, view.concluded, whole, ranks))
+        snapshot = Snapshot(
+            now=view.now,
+            captures=view.captures,
+            concluded=view.concluded,
+            whole=whole,
+            ranks=ranks,
+        )
+        return encode(snapshot)
 
     async def _hear(self, reader: asyncio.StreamReader) -> None:
         """Until the page closes the channel."""

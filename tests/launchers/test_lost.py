@@ -18,6 +18,7 @@ from hangdoctor.launchers.lost_nodes import Standing, Watch, decide
 from hangdoctor.launchers.remote import Command, run_all
 from hangdoctor.launchers.slurm_nodes import addresses
 from hangdoctor.model.capture import NodeCapture, RankCapture
+from hangdoctor.transport.capture_codec import pack_capture
 from hangdoctor.transport.stdout_frame import HERE, NodeReply, pack
 
 ENV = dict(os.environ)
@@ -192,7 +193,7 @@ def test_addresses_out_of_sinfo() -> None:
 def report(node: str, ranks: list[int], folder: Path) -> Command:
     captured = [RankCapture(pid=100 + r, rank=r, node=node, world_size=4) for r in ranks]
     path = folder / node
-    path.write_text(pack(NodeReply(node, NodeCapture(node, "slurm:7.0", captured))))
+    path.write_text(pack(NodeReply(node, pack_capture(NodeCapture(node, "slurm:7.0", captured)))))
     return Command(node, ["sh", "-c", f"echo {HERE}; cat {path}"])
 
 

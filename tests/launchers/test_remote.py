@@ -16,6 +16,7 @@ from hangdoctor.launchers import gather
 from hangdoctor.launchers.remote import Command, Outcome, query, run_all
 from hangdoctor.model.capture import NodeCapture, RankCapture
 from hangdoctor.readers.node import CaptureOptions
+from hangdoctor.transport.capture_codec import pack_capture, unpack_capture
 from hangdoctor.transport.stdout_frame import NodeReply, pack, unpack
 
 OPTIONS = CaptureOptions()
@@ -24,7 +25,7 @@ ENV = dict(os.environ)
 
 def reply(node: str, ranks: list[int], world: int = 8, job: str = "slurm:7.0") -> str:
     captured = [RankCapture(pid=100 + r, rank=r, node=node, world_size=world) for r in ranks]
-    return pack(NodeReply(node, NodeCapture(node, job, captured)))
+    return pack(NodeReply(node, pack_capture(NodeCapture(node, job, captured))))
 
 
 def shell(node: str, script: str) -> Command:
@@ -142,18 +143,31 @@ def damaged(kind: str) -> str:
         "a letter lost": "\n".join([begin, first[1:], *body[1:], end]),
         "no sizes": "\n".join([begin.split()[0], *body, end]),
         "two reports mixed": "\n".join([begin, first, begin, *body, end]),
-        "not JSON": pack(NodeReply("n1")).replace("REPORT/1 ", "REPORT/1 9"),
+        "another length": pack(NodeReply("n1")).replace("REPORT/2 ", "REPORT/2 9"),
+        "another version": pack(NodeReply("n1")).replace("REPORT/2 ", "REPORT/1 "),
+        "no capture": pack(NodeReply("n1", b"x")),
     }[kind]
 
 
 @pytest.mark.parametrize(
     "kind",
-    ["empty", "noise only", "cut before its end", "cut in the body", "a letter changed", "a letter lost", "no sizes",
-     "two reports mixed", "not JSON"],
-)  # fmt: skip
+    [
+        "empty",
+        "noise only",
+        "cut before its end",
+        "cut in the body",
+        "a letter changed",
+        "a letter lost",
+        "no sizes",
+        "two reports mixed",
+        "another length",
+        "another version",
+        "no capture",
+    ],
+)
 def test_a_damaged_report_is_an_error_and_never_a_capture(kind: str) -> None:
     with pytest.raises(WireError):
-        unpack(damaged(kind))
+        unpack_capture(unpack(damaged(kind)).body)
     gathered = gather.sort_out([Outcome("n1", damaged(kind), "", 0)])
     assert list(gathered.silent) == ["n1"]
     assert not gathered.captures

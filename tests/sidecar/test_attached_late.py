@@ -51,6 +51,15 @@ def test_when_all_expected_nodes_have_come_no_other_is_waited_for(fault: str) ->
     assert one_is_away >= unknown
 
 
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_node_whose_first_report_is_long_under_way_is_not_waited_for_twice(fault: str) -> None:
+    """It says itself how old it is, and what comes after it is of now."""
+    job = Simulation(stuck(FAULTS[fault]), unwatched_s=100, expected=EXPECTED, slow={2: 4.6})
+    begun = job.now
+    assert len(job.run(60, until_verdict=True)) == 1
+    assert job.now - begun < 4.6 + 3
+
+
 def test_one_that_hangs_in_one_operation_too() -> None:
     job = Simulation(stuck(Pause(FOREVER)), unwatched_s=100)
     begun = job.now

@@ -120,6 +120,19 @@ def test_only_acknowledgements_depend_on_what_is_kept() -> None:
     assert [type(m) for m in replies(out)] == [msg.Capture]
 
 
+@pytest.mark.parametrize("words", ["stall of my own", "slow today"])
+def test_a_persons_words_are_no_reason_of_the_watchdogs(words: str) -> None:
+    """Whoever asks gets a capture, whatever the words begin with; also while the job goes on."""
+    talk = Talk()
+    talk.hello("n1")
+    talk.report("n1", ranks=(0, 1, 2, 3))
+    talk.core.ask(words)
+    [wanted] = [m for m in replies(talk.tick()) if isinstance(m, msg.Capture)]
+    [done] = of(Conclude, talk.captured("n1", wanted.id, (0, 1, 2, 3)))
+    assert isinstance(done, Conclude)
+    assert (str(done.reason), done.capture.notes) == (words, [words])
+
+
 def test_a_gap_is_asked_for_again_unless_the_spool_has_lost_it() -> None:
     talk = Talk()
     talk.hello("n1")

@@ -13,6 +13,7 @@ import pytest
 from sidecar_stage import Job, Start
 from stage import wait_until
 
+from hangdoctor.collector import capture_reason
 from hangdoctor.collector.instructions import Conclude
 from hangdoctor.errors import CollectorError
 from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture
@@ -107,7 +108,7 @@ def test_an_incident_that_finds_no_room_until_the_end_is_kept_elsewhere(
                 taken=1_700_000_000.0,
                 world_size=1,
             ),
-            "asked",
+            capture_reason.asked("asked"),
         )
     )
     handler.again()

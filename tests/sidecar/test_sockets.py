@@ -226,7 +226,7 @@ class FakeCollector:
         self.socket.send_multipart([self.peer, *msg.encode(message)])
 
 
-def test_one_agent_captures_declines_survives_nonsense_and_ends_with_its_job(
+def test_one_agent_captures_once_more_survives_nonsense_and_ends_with_its_job(
     job: Job, start: Start
 ) -> None:
     collector = FakeCollector()
@@ -243,10 +243,13 @@ def test_one_agent_captures_declines_survives_nonsense_and_ends_with_its_job(
         report = collector.next(msg.Report)
     assert [(r.rank, r.pid, r.box, r.over) for r in report.ranks] == [(3, rank.pid, False, False)]
     collector.say(msg.Capture("c1", settle_s=2.0, timeout_s=20.0))
-    collector.say(msg.Capture("c2"))
-    assert collector.next(msg.Declined).id == "c2"
+    collector.say(msg.Capture("c2", settle_s=0.1, timeout_s=20.0))
+    collector.say(msg.Capture("c3", settle_s=0.1, timeout_s=20.0))
+    assert collector.next(msg.Declined).id == "c2"  # one waits: the newest
     captured = collector.next(msg.Captured)
     assert (captured.id, captured.error) == ("c1", "")
+    asked_meanwhile = collector.next(msg.Captured)
+    assert (asked_meanwhile.id, asked_meanwhile.error) == ("c3", "")
     capture = capture_codec.unpack_capture(captured.body)
     assert [(r.rank, len(r.samples)) for r in capture.ranks] == [(3, 2)]
     for frames in (
@@ -329,7 +332,8 @@ def test_sigterm_ends_an_agent_in_the_middle_of_a_capture(job: Job, start: Start
         pass
     collector.say(msg.Capture("c1", settle_s=60.0, timeout_s=100.0))
     collector.say(msg.Capture("c2"))
-    collector.next(msg.Declined)  # the first is under way
+    collector.say(msg.Capture("c3"))
+    collector.next(msg.Declined)  # the first is under way, and the third waits
     agent.terminate()
     assert agent.wait(timeout=20) == 0  # the capture alone would last a minute
     collector.context.destroy(linger=0)

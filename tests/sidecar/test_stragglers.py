@@ -185,7 +185,7 @@ def test_a_straggler_is_captured_and_becomes_a_verdict_that_its_bundle_repeats()
         for i in core.received(b"p", encode(Captured(asked[0].message.id, body)), training.now, 0.0)
         if isinstance(i, Conclude)
     ]
-    assert done.reason.startswith("slow: rank 2") and done.capture.slowest == 2
+    assert str(done.reason).startswith("slow: rank 2") and done.capture.slowest == 2
     diagnosis = diagnose(done.capture)
     assert (diagnosis.status, diagnosis.causes[0].kind, diagnosis.causes[0].ranks) == (
         "slow",

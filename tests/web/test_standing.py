@@ -22,7 +22,7 @@ from hangdoctor.top.feeds import LiveRanks, settled
 from hangdoctor.top.screen import Mode, screen
 from hangdoctor.top.terminal import split_keys
 from hangdoctor.transport.messages import Hello, RankNow, Report, encode
-from hangdoctor.watch.live_ranks import RankRow, look, state_of
+from hangdoctor.watch.live_ranks import RankRow, look, row_of, state_of
 from hangdoctor.watch.rank_states import STATES
 from hangdoctor.watch.stall_watch import Settings as WatchSettings
 from hangdoctor.watch.stall_watch import StallWatch
@@ -104,21 +104,24 @@ def test_of_ranks_without_black_boxes_nobody_says_that_they_go_on(
 class FakeSource:
     """Two ranks without black boxes that stand since before anybody looked, and one with a box that moves if it is told to."""
 
-    def __init__(self, clock: FakeClock, moves: bool, world: int = 3) -> None:
+    def __init__(
+        self, clock: FakeClock, moves: bool, world: int = 3, first_look_s: float = 0.0
+    ) -> None:
         self.clock, self.moves, self.world, self.looks = clock, moves, world, 0
+        self.first_look_s = first_look_s
 
     def look(self) -> LiveRanks:
         self.looks += 1
-        since = self.clock.monotonic()  # from the first look on: more is not known of them
+        if self.looks == 1:
+            self.clock.sleep(self.first_look_s)
+        # From the first look on: more is not known of them.
+        since = self.clock.monotonic() - self.first_look_s
         told = [
             RankNow(0, idle_s=since),
             RankNow(1, idle_s=since),
             RankNow(2, idle_s=0.1 if self.moves else since, box=True),
         ]
-        rows = [
-            RankRow(t.rank, state_of(t, t.idle_s, False), "n0", t.idle_s, box=t.box)
-            for t in told[: self.world]
-        ]
+        rows = [row_of(t, "n0", t.idle_s) for t in told[: self.world]]
         return LiveRanks(look(rows, "j", self.world), rows, "j on n0")
 
     def capture(self) -> str:
@@ -133,6 +136,8 @@ def test_one_look_lasts_until_a_rank_that_stands_is_not_taken_for_one_that_moves
     assert settled(stuck, stuck.clock).picture.counts == {"outside": 1, "still": 2}
     half = FakeSource(FakeClock(), moves=True)
     assert settled(half, half.clock).picture.sentence == "1 of 3 ranks goes on, 2 without progress"
+    busy_machine = FakeSource(FakeClock(), moves=False, first_look_s=5.0)
+    assert settled(busy_machine, busy_machine.clock).picture.counts == {"outside": 1, "still": 2}
     nobody = FakeSource(FakeClock(), moves=False, world=0)
     assert not settled(nobody, nobody.clock).rows and nobody.looks == 1
 

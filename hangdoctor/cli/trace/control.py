@@ -100,7 +100,7 @@ def _switch(request: Request, wait_s: float, quiet: bool, rows: bool, **named: A
         ]
         answers = [row_of(r, request.serial) for r in _wait(concerned, request.serial, wait_s)]
     if rows:
-        pipes.say(trace_nodes.answer(answers))
+        trace_nodes.answer(answers)
     for line in outcome_lines(request, answers):
         say(line)
 
@@ -188,7 +188,7 @@ def status(as_json: bool, rows: bool, **named: Any) -> None:
         say(f"job {ranks[0].box.job} in {', '.join(sorted({str(r.folder) for r in ranks})[:3])}")
         found = [row_of(r) for r in ranks]
     if rows:
-        pipes.say(trace_nodes.answer(found))
+        trace_nodes.answer(found)
     elif as_json:
         sys.stdout.buffer.write(printable.as_json(found))
         sys.stdout.flush()

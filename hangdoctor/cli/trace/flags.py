@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from ...errors import UsageError
+from ...probe.calls.request import MAX_NAME
 
 _Command = Callable[..., Any]
 
@@ -17,7 +18,8 @@ def _names(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
         dict.fromkeys(name.strip() for text in value for name in text.split(",") if name.strip())
     )
     for name in names:
-        if name != "*" and not all(part.isidentifier() for part in name.split(".")):
+        known = len(name) <= MAX_NAME and all(part.isidentifier() for part in name.split("."))
+        if name != "*" and not known:
             raise UsageError(
                 f"'{name}' is no import name",
                 "Write it as in an import statement: megatron.model,deepspeed",

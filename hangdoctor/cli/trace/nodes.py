@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import platform
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 from msgspec import Struct
 
-from ...errors import LauncherError, UsageError
-from ...text.plain import escape_hidden
+from ...errors import LauncherError, UsageError, WireError
+from ...transport.stdout_frame import NodeReply, pack, unpack
 from .. import pipes
 from .target import TracedRank, jobid_flag, target_flags
 
-MARK = "HANGDOCTOR-TRACE/1 "  # one line: what a scheduler or a shell prints around it does no harm
+if TYPE_CHECKING:
+    from ...launchers.remote import Outcome
+
 _SAID = "hangdoctor: "  # of a line that a person is to read
 _SPARE_S = 10.0  # for a scheduler to start a step, beyond the time that the sub-verb itself waits
 
@@ -71,9 +74,9 @@ def where_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     return target_flags(command)
 
 
-def answer(rows: Sequence[TracedRank]) -> str:
-    """The line that a node answers."""
-    return MARK + escape_hidden(msgspec.json.encode(rows).decode())
+def answer(rows: Sequence[TracedRank]) -> None:
+    """Print what a node answers: the rows, for `ask` on another node."""
+    pipes.hand_back(pack(NodeReply(platform.node(), msgspec.msgpack.encode(rows))))
 
 
 def ask(
@@ -99,15 +102,23 @@ def ask(
         )
     rows: list[TracedRank] = []
     for outcome in outcomes:
-        line = next((text for text in outcome.output.splitlines() if text.startswith(MARK)), None)
-        if line is None:
-            said = outcome.errors.strip().splitlines()
-            say(f"node {outcome.node} did not answer: {said[0] if said else 'the time was over'}")
+        try:
+            found = msgspec.msgpack.decode(unpack(outcome.output).body, type=list[TracedRank])
+        except (WireError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            why = _why_silent(outcome, str(error))
+            say(f"node {outcome.node} did not answer: {why}")
             continue
-        for row in msgspec.json.decode(line[len(MARK) :], type=list[TracedRank]):
+        for row in found:
             row.node = outcome.node
             rows.append(row)
     return sorted(rows, key=lambda row: (row.rank, row.node))
+
+
+def _why_silent(outcome: Outcome, trouble: str) -> str:
+    said = outcome.errors.strip().splitlines()
+    if said:
+        return said[0]
+    return trouble if outcome.output.strip() else "the time was over"
 
 
 def follow(jobid: str, node: str, arguments: Sequence[str], say: Callable[[str], None]) -> None:

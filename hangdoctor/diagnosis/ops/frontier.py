@@ -27,7 +27,7 @@ def open_operations(ops: RankOps) -> list[Operation]:
     """What the rank has begun and not ended."""
     if ops.finished:
         return []
-    return [o for o in ops.operations if o.state != "done"]
+    return ops.unfinished()
 
 
 def find_frontier(ops: RankOps, opened: list[Operation], runs: bool) -> Frontier:

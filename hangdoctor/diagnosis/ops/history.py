@@ -48,10 +48,10 @@ class History:
     def __init__(self, scene: Scene, rank: int) -> None:
         ops = scene.ops[rank]
         self.rank = rank
-        self.operations: list[Operation] = ops.operations
+        self.operations: list[Operation] = list(ops.operations)
         self.overwritten = ops.overwritten
         self.roles: set[Role] = {scene.groups.role(g.uid) for g in ops.groups}  # of its groups
-        self.tokens: list[Token] = [_token(scene, rank, op) for op in ops.operations]
+        self.tokens: list[Token] = [_token(scene, rank, op) for op in self.operations]
 
     def only(self, roles: set[Role], mark_others: bool = False) -> History:
         """The collectives on groups of these roles alone; of all else at most a mark that there was

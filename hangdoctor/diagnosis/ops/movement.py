@@ -21,13 +21,12 @@ def moved(earlier: RankOps, later: RankOps) -> bool:
     """Whether a rank completed or entered anything between the captures."""
     if later.iteration != earlier.iteration or later.finished != earlier.finished:
         return True
-    before, after = earlier.training(), later.training()
-    if not before or not after:
-        return bool(before) != bool(after)
-    a, b = before[-1], after[-1]
+    a, b = earlier.newest_in_training(), later.newest_in_training()
+    if a is None or b is None:
+        return a is not b
     if (a.group, a.seq, a.op, a.state, a.peer) != (b.group, b.seq, b.op, b.state, b.peer):
         return True
-    return sum(o.state != "done" for o in before) != sum(o.state != "done" for o in after)
+    return len(earlier.unfinished_in_training()) != len(later.unfinished_in_training())
 
 
 def moved_ranks(earlier: dict[int, RankOps], later: dict[int, RankOps]) -> set[int]:

@@ -41,7 +41,7 @@ def _unnamed(ops: RankOps) -> set[str]:
     if ops.source != "blackbox":
         return set()
     bare = {group.uid for group in ops.groups if not group.ranks and not group.name}
-    return bare | {op.group for op in ops.operations if is_unknown(op.group)}
+    return bare | {uid for uid in ops.groups_in_use() if is_unknown(uid)}
 
 
 def note_of(waits: dict[int, Operation]) -> list[Note]:

@@ -1,7 +1,7 @@
 // The live page. Everything that comes from the job is put in as text, never as markup.
 
 import { Grid, clip } from "./grid.js";
-import { GLYPHS, Model, SAYS, STATES, rangesOf, seconds } from "./model.js";
+import { DARK_INK, GLYPHS, Model, SAYS, STATES, SUSPECT, rangesOf, seconds } from "./model.js";
 
 const $ = (id) => document.getElementById(id);
 const model = new Model();
@@ -91,7 +91,7 @@ function legend(status) {
     place.replaceChildren(...wanted.map((state) => {
       const item = element("li"), swatch = element("span", GLYPHS[STATES.indexOf(state)], "swatch");
       swatch.style.background = `var(--${state})`;
-      swatch.style.color = ["waiting", "finished", "unseen", "working"].includes(state) ? "var(--on-light)" : state === "gone" ? "var(--card)" : "var(--on-dark)";
+      swatch.style.color = DARK_INK.includes(state) ? "var(--on-light)" : state === "gone" ? "var(--card)" : "var(--on-dark)";
       item.append(swatch, element("b"), element("span", state));
       item.title = SAYS[state];
       return item;
@@ -127,9 +127,9 @@ function standings() {
 }
 
 function place(one) {
-  if (one.state === "waiting") return `${GLYPHS[3]} waiting in ${clip(one.op || "an operation", 60)}${one.seq ? ` #${one.seq}` : ""}`;
   const glyph = GLYPHS[STATES.indexOf(one.state)];
-  return `${glyph ? `${glyph} ` : ""}${SAYS[one.state]}${["outside", "stopped", "blocked"].includes(one.state) && one.op ? `, after ${clip(one.op, 60)}` : ""}`;
+  if (one.state === "waiting") return `${glyph} waiting in ${clip(one.op || "an operation", 60)}${one.seq ? ` #${one.seq}` : ""}`;
+  return `${glyph ? `${glyph} ` : ""}${SAYS[one.state]}${SUSPECT.includes(one.state) && one.op ? `, after ${clip(one.op, 60)}` : ""}`;
 }
 
 function stragglers() {
