@@ -221,6 +221,8 @@ TABLE: dict[str, tuple[JobCapture, str, Causes]] = {
     "half are fewer by RAS": (job(BLIND, ras=fewer(4, RasCounts("", 9, 2), RasCounts("", 8, 2, [2, 3]))), "unknown", []),
     "fewer, and not named": (job(BLIND, ras=fewer(4, FEW[0], RasCounts("all_reduce", 8, 1))), "unknown", []),
     "straggler": (job([moves(r, OTHER, LOAD) for r in range(4)], slowest=0, waited={0: 4, 1: 61, 2: 60, 3: 65}, waited_s=30.0), "slow", [("slow", [0])]),
+    "straggler in a checkpoint": (job([*(moves(r, OTHER, LOAD) for r in range(3)), moves(3, OTHER, SAVE)], slowest=3, waited={0: 60, 1: 61, 2: 89, 3: 4}, waited_s=30.0), "slow", [("slow", [3])]),
+    "two ways without members": (four({0: WAIT, 1: WAIT, 2: WAIT, 3: call("broadcast", 40)}), "hang", [("order", [3])]),
     "straggler alone": (job([moves(r, OTHER, LOAD) for r in range(4)], slowest=2, waited={2: 4}, waited_s=30.0), "healthy", []),
     "straggler in a hang": (job([*ALL, still(3, LOAD)], slowest=0, waited={0: 4, 1: 61}, waited_s=30.0), "hang", [("not_entered", [3])]),
 }  # fmt: skip
