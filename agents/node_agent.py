@@ -1,4 +1,4 @@
-"""The node agent: looks at this node's ranks each second, tells the collector what changed, captures when asked.
+"""The node agent: looks at this node's ranks each second, reports changes to the collector, captures when asked.
 
 It runs until SIGTERM or until its job has gone, keeps what it cannot send, and never runs anything that a message names.
 """
@@ -38,7 +38,7 @@ from .ranks import Ranks
 
 _LOG = logging.getLogger("hangdoctor.agent")
 _HEARTBEAT_S = 2.0  # a report without news
-_STANDS_S = 12.0  # so long a report goes out with every look: that nothing changes is news
+_STANDS_S = 12.0  # for this long a report is sent with every sample: that nothing changes matters
 
 
 class AgentOptions(Struct, frozen=True):
@@ -82,10 +82,10 @@ class NodeAgent:
         self._reported_at = 0.0
         self._changed_at = time.monotonic()
         self._usual_s = 0.0  # without news, of late
-        self._introduced = ("", 0)  # job and its size, as the collector was told
+        self._introduced = ("", 0)  # job and its size, as the collector knows them
         self._told: dict[int, tuple[object, ...]] = {}
-        self._boxes = 0  # that were there when their past was told
-        self._began = 0  # the conversation with the collector in which that was told
+        self._boxes = 0  # that were there when their past was reported
+        self._began = 0  # the conversation with the collector in which that was reported
         self._trace: Request | None = None
         self._traced: set[Path] = set()  # folders that hold it
         self._begin = time.monotonic()
@@ -109,7 +109,7 @@ class NodeAgent:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if signal.getsignal(number) != signal.SIG_IGN:  # nohup
                 loop.add_signal_handler(
-                    number, self._stop, f"ended by {signal.Signals(number).name}"
+                    number, self._stop, f"stopped by {signal.Signals(number).name}"
                 )
         try:
             while not self.stopping and not self._job_over():
@@ -153,7 +153,7 @@ class NodeAgent:
         self.ranks.close()
         if len(self.spool) and not self._job_over():
             _LOG.info(
-                "%d reports wait in %s for the next agent of this node",
+                "%d reports were not sent and are kept in %s for the next agent of this node",
                 len(self.spool),
                 self.spool.folder,
             )
@@ -292,7 +292,7 @@ def main(options: AgentOptions) -> None:
     """Run an agent in this process; ends within a second of SIGTERM, whatever a capture does.
 
     Raises:
-        CollectorError: nothing says where the collector is, or the keys cannot be read.
+        CollectorError: the address of the collector is not known, or the keys cannot be read.
     """
     to_stderr("hangdoctor agent: %(message)s")
     if (
@@ -301,7 +301,7 @@ def main(options: AgentOptions) -> None:
         and not (options.collector or os.environ.get("HANGDOCTOR_COLLECTOR"))
     ):
         raise CollectorError(
-            "nothing says where the collector is", "Name its folder with --folder DIR."
+            "the address of the collector is not known", "Pass its folder with --folder DIR."
         )
 
     async def whole_life() -> None:

@@ -24,14 +24,14 @@ _TICK = os.sysconf("SC_CLK_TCK")
 _BUSY_CPU = 0.3  # of one core
 _BUSY_BYTES = 1 << 20  # written or read in a second
 _SEARCH_S = 5.0  # at most so often, and only when processes have come
-_SEARCH_SHARE = 1000.0  # searches may cost one part in so many of a core
+_SEARCH_SHARE = 1000.0  # searches may cost one part in N of a core
 _SEARCH_SHARE_EARLY = 100.0  # ... until the ranks are there
 _EARLY_S = 60.0
 _STACKS_S = 30.0
 _LONGEST_S = 1e9  # of a time-out: a job says "for ever" by any number, and a message has limits
 # torch's defaults, https://docs.pytorch.org/docs/stable/distributed.html
 _NCCL_S, _GLOO_S = 600.0, 1800.0
-_SPIN_S = 3.0  # without progress, before a stack tells whether a rank works or waits for its device
+_SPIN_S = 3.0  # without progress, before a stack shows whether a rank works or waits for its device
 _STACK_LIMIT_S = 5.0
 
 
@@ -134,7 +134,7 @@ class Ranks:
                 self._timeouts.pop(number, None)
 
     def _all_here(self) -> bool:
-        """Whether as many ranks were found as a node of this job has, where the environment tells how many."""
+        """Whether as many ranks were found as a node of this job has, where the environment shows how many."""
         expected = max(
             (t.found.local_world_size or self.world_size for t in self.tracked.values()), default=0
         )
@@ -195,7 +195,7 @@ class Ranks:
     def _gone(self, tracked: Tracked, mono: float) -> RankNow:
         tracked.dead = True
         if tracked.box is not None:
-            # A box is taken away at a good end; one that stays behind tells of another end.
+            # A box is taken away at a good end; one that stays behind shows another end.
             tracked.now.finished = tracked.now.finished or tracked.box.removed
             tracked.box.close()
             tracked.box = None
@@ -216,8 +216,8 @@ class Ranks:
         event = (seen.event_s, seen.iteration, seen.micro_batch, seen.phase)
         wall = self.wall()
         if event != tracked.event:
-            # The rank's own time of its last step, where the wall clock has not been set meanwhile. At the first look it may
-            # have stood for long already: what follows it was not there to see it begin.
+            # The rank's own time of its last step, where the wall clock has not been set meanwhile. At the first sample it may
+            # have been stuck for long already: what follows it was not there to see it begin.
             if tracked.event is None:
                 age = tracked.box.age_s(seen.event_s, wall, mono)
             else:
@@ -245,7 +245,7 @@ class Ranks:
         return now
 
     def _blind(self, tracked: Tracked, mono: float, fields: list[str]) -> RankNow:
-        """Without a box: a main thread that has not run has made no progress; one that ran has, unless its stack stands still."""
+        """Without a box: a main thread that has not run has made no progress; one that ran has, unless its stack does not move."""
         main = proc.sample_thread(tracked.found.pid, tracked.found.pid)
         ran = main is not None and main.switches != tracked.switches
         if main is not None:

@@ -1,7 +1,9 @@
-"""Every reader of something that another program, user or machine has made, with what it is tried on.
+"""Every reader of something that another program, user or machine has made, with what it is tried
+on.
 
-A `Target` makes its case from a seed and a generator of chance, and reads it. The case is bytes: what failed can be saved and
-read again. An error of `hangdoctor.errors` is the right answer to nonsense; any other exception is a defect.
+A `Target` makes its case from a seed and a generator of chance, and reads it. The case is bytes:
+what failed can be saved and read again. An error of `hangdoctor.errors` is the right answer to
+nonsense; any other exception is a defect.
 """
 
 from __future__ import annotations
@@ -140,7 +142,7 @@ def _read_folder(data: bytes) -> None:
         capture = load([Path(folder)])
         if (
             capture.world_size <= 4096
-        ):  # how long a verdict over more ranks takes is no matter of reading
+        ):  # how long a verdict over more ranks takes is not a matter of reading
             diagnose(capture)
 
 
@@ -151,10 +153,10 @@ def _read_pyspy_json(data: bytes) -> None:
 
 
 def _read_pyspy_text(data: bytes) -> None:
-    from hangdoctor.readers import pyspy_text
+    from hangdoctor.readers import pyspy_ranks
 
     with _as_file(data, "trace-n1.out") as path:
-        pyspy_text.read_files([path])
+        pyspy_ranks.read_files([path])
 
 
 def _read_ras(data: bytes) -> None:

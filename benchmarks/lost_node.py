@@ -2,9 +2,9 @@
 
     python -m benchmarks.lost_node
 
-Starts the lab cluster (scripts/lab, needs root) with a gloo job whose rank 5 never enters an all_reduce, breaks its
-node n3 in turn, and measures from start to verdict with the default deadline of 20 s. A healthy cluster stands first.
-The target is 5 s for each of them.
+Starts the lab cluster (scripts/lab, needs root) with a gloo job whose rank 5 never enters an
+all_reduce, breaks its node n3 in turn, and measures from start to verdict with the default deadline
+of 20 s. A healthy cluster stands first. The target is 5 s for each of them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Hostile messages to a real collector with a real agent beside: who gets in, what is lost.
 
 With the job's keys (a rank's code could read them): noise, cut messages, wrong versions, other nodes' names, claims without bound, reports
-that nobody announced. Without them: a stranger's key, no key, and bytes that are no ZeroMQ at all.
+that no one announced. Without them: a stranger's key, no key, and bytes that are no ZeroMQ at all.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hangdoctor.storage.incidents import Incidents
 from hangdoctor.transport import address, keys
 from hangdoctor.transport import messages as msg
 
-_EACH = 10  # messages of one peer: after so many bad ones it is cut off
+_EACH = 10  # messages of one peer: after N bad ones it is cut off
 _JOB = "soak-hostile"
 _RANK = "import time; time.sleep(3600)"
 
@@ -192,7 +192,9 @@ def _dealer(folder: Path, own: bool, name: bytes) -> Any:
 
 
 def _raw(folder: Path, chance: random.Random) -> int:
-    """Ten connections with bytes that are no ZeroMQ, or half a greeting; an answer beyond the greeting would be one too many."""
+    """Ten connections with bytes that are no ZeroMQ, or half a greeting; an answer beyond the
+    greeting would be one too many.
+    """
     port = int(address.published(folder).rpartition(":")[2])
     answered = 0
     for _ in range(_EACH):

@@ -1,7 +1,8 @@
 """Work that may never end, given so much time and no more.
 
-A file system without its server, or /proc of a process whose memory is locked, holds whoever reads it. Such work runs in
-a thread that is left behind when its time is over; it ends with the program, since the kernel lets go of the dying.
+A file system without its server, or /proc of a process whose memory is locked, holds whoever reads
+it. Such work runs in a thread that is left behind when its time is over; it ends with the program,
+since the kernel lets go of the dying.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def within(seconds: float, work: Callable[[], T]) -> T:
     """What `work` returns.
 
     Raises:
-        OutOfTime: it has not ended after so many seconds.
+        OutOfTime: it has not ended after N seconds.
         Exception: what it raised itself.
     """
     results: list[T] = []
@@ -48,10 +49,10 @@ def within(seconds: float, work: Callable[[], T]) -> T:
 def in_time(
     items: Iterable[T], work: Callable[[T], R], workers: int, seconds: float
 ) -> tuple[dict[int, R], dict[int, Exception]]:
-    """Do `work` for each item, so many at a time, in order, and begin none after so many seconds.
+    """Do `work` for each item, N at a time, in order, and begin none after so many seconds.
 
-    Returns ({place among the items: what `work` returned}, {place: what it raised}) of those that have ended in time. What
-    comes later is dropped.
+    Returns ({place among the items: what `work` returned}, {place: what it raised}) of those that
+    have ended in time. What comes later is dropped.
     """
     waiting = list(enumerate(items))[::-1]
     lock = threading.Lock()

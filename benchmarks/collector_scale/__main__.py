@@ -1,6 +1,7 @@
 """Simulated agents over real sockets on one machine, 8 ranks each, against a real collector process with its keys.
 
-Every agent reports each second; then one rank stands still and all reports stop changing. Measured, from the collector's
+Every agent reports each second; then one rank does not move and all reports stop changing.
+Measured, from the collector's
 first request for a capture on: seconds until every node has answered and until the verdict is saved, bytes of the captures
 for each rank, processor time and memory of the collector. The simulated agents share the machine with it; their own processor
 time between trigger and verdict stands beside the collector's. `python -m benchmarks.collector_scale --nodes 128 512 2048`; with
@@ -56,7 +57,7 @@ def main() -> None:
     parser.add_argument(
         "--crowd", type=int, default=0, help="nodes beside these, behind simulated collectors"
     )
-    parser.add_argument("--collectors", type=int, default=8, help="so many of these")
+    parser.add_argument("--collectors", type=int, default=8, help="at most this many of these")
     flags = parser.parse_args()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 16_384)), hard))
@@ -69,9 +70,14 @@ def main() -> None:
 
 
 def stack(stuck: bool) -> list[Frame]:
-    top = [Frame("read_batch", "/job/data.py", 41)] if stuck else [
-        Frame("all_reduce", "/env/torch/distributed/distributed_c10d.py", 2991), Frame("wrapper", "/env/torch/distributed/c10d_logger.py", 83),
-    ]  # fmt: skip
+    top = (
+        [Frame("read_batch", "/job/data.py", 41)]
+        if stuck
+        else [
+            Frame("all_reduce", "/env/torch/distributed/distributed_c10d.py", 2991),
+            Frame("wrapper", "/env/torch/distributed/c10d_logger.py", 83),
+        ]
+    )
     return (
         top
         + [Frame(f"level_{i}", f"/job/model_{i % 5}.py", 10 * i) for i in range(18)]
@@ -101,10 +107,21 @@ def operations(rank: int, layout: Layout, stuck: bool, keep: int = OPERATIONS) -
             break
         group, begin = groups[2 if last else i % 2], 1000.0 + i * 0.01 + 0.005 * chance.random()
         found.append(
-            Operation(group.uid, i // 2 + 1, "all_reduce", "entered" if last else "done", "sum", shapes="[4096, 1024]", dtype="bfloat16",
-                      site="train_step (train.py:77)", thread=rank + 100, entered_s=begin, left_s=0.0 if last else begin + 0.004 * chance.random(),
-                      iteration=i // 10)
-        )  # fmt: skip
+            Operation(
+                group.uid,
+                i // 2 + 1,
+                "all_reduce",
+                "entered" if last else "done",
+                reduce_op="sum",
+                shapes="[4096, 1024]",
+                dtype="bfloat16",
+                site="train_step (train.py:77)",
+                thread=rank + 100,
+                entered_s=begin,
+                left_s=0.0 if last else begin + 0.004 * chance.random(),
+                iteration=i // 10,
+            )
+        )
     return RankOps(
         rank,
         layout.world_size,
@@ -128,9 +145,9 @@ def capture(node: int, layout: Layout, keep: int = OPERATIONS) -> NodeCapture:
                     "MainThread",
                     "S",
                     "futex_wait",
-                    "futex",
-                    100 + chance.random(),
-                    chance.randrange(9000),
+                    syscall="futex",
+                    cpu_s=100 + chance.random(),
+                    switches=chance.randrange(9000),
                     frames=stack(stuck),
                 )
             ]
@@ -140,9 +157,9 @@ def capture(node: int, layout: Layout, keep: int = OPERATIONS) -> NodeCapture:
                     f"Thread-{i}",
                     "S",
                     "futex_wait",
-                    "futex",
-                    chance.random(),
-                    chance.randrange(900),
+                    syscall="futex",
+                    cpu_s=chance.random(),
+                    switches=chance.randrange(900),
                     frames=stack(False)[-8:],
                 )
                 for i in range(4)
@@ -150,9 +167,18 @@ def capture(node: int, layout: Layout, keep: int = OPERATIONS) -> NodeCapture:
             samples.append(ProcessSample(at, "S", 100.0, threads=threads))
         ops = operations(rank, layout, stuck, keep)
         ranks.append(
-            RankCapture(pid=rank + 100, argv=["python", "train.py"], samples=samples, rank=rank, world_size=layout.world_size,
-                        local_rank=rank % RANKS, local_world_size=RANKS, ops=ops, ops_before=ops)
-        )  # fmt: skip
+            RankCapture(
+                pid=rank + 100,
+                argv=["python", "train.py"],
+                samples=samples,
+                rank=rank,
+                world_size=layout.world_size,
+                local_rank=rank % RANKS,
+                local_world_size=RANKS,
+                ops=ops,
+                ops_before=ops,
+            )
+        )
     return NodeCapture(f"n{node}", "slurm:1.0", ranks, layout)
 
 
@@ -298,7 +324,9 @@ def start(folder: Path, log_name: str, *more: str) -> subprocess.Popen[bytes]:
 
 
 def of_relays(relays: list[psutil.Process], before: list[float]) -> str:
-    """The most that any collector below the first needed: processor seconds from trigger to verdict, memory."""
+    """The most that any collector below the first needed: processor seconds from trigger to
+    verdict, memory.
+    """
     if not relays:
         return ""
     spent = max(sum(p.cpu_times()[:2]) - b for p, b in zip(relays, before, strict=True))

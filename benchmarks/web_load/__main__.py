@@ -1,4 +1,5 @@
-"""200 readers of the page and 2,000 simulated agents at once, against one real collector: `python -m benchmarks.web_load`.
+"""200 readers of the page and 2,000 simulated agents at once, against one real collector: `python
+-m benchmarks.web_load`.
 
 The agents (8 ranks each, every rank in an operation, phase and iteration of its own, reports each second) run in this process, the
 readers, the prober and Chromium in others; all share the machine with the collector. Measured without and with readers: processor time of
@@ -74,7 +75,8 @@ def place(folder: Path) -> Published:
     return found
 
 
-# --------------------------------------------------------------------------- the others, each a process
+# --------------------------------------------------------------------------- the others, each a
+# process
 
 
 async def readers(folder: Path, count: int, seconds: float) -> None:
@@ -87,7 +89,9 @@ async def readers(folder: Path, count: int, seconds: float) -> None:
     largest = 0
 
     async def one(unpack: bool) -> tuple[int, int, int]:
-        """(frames, bytes on the way, bytes of text); only some unpack, or this process would take what the others measure."""
+        """(frames, bytes on the way, bytes of text); only some unpack, or this process would take
+        what the others measure.
+        """
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(ask)
         await reader.readuntil(b"\r\n\r\n")
@@ -194,7 +198,9 @@ def uses_of(driver: Any) -> dict[str, float]:
 
 
 def log_in(driver: Any, told: Published) -> None:
-    """Until the page is open: leaving before the answer to the form has come would leave without the session, for the form again."""
+    """Until the page is open: leaving before the answer to the form has come would leave without
+    the session, for the form again.
+    """
     driver.get(told.address + "/login")
     driver.find_element("id", "token").send_keys(told.token)
     driver.find_element("css selector", "form button").click()
@@ -231,14 +237,27 @@ def state_of(driver: Any) -> str:
 async def role(name: str, folder: Path, flags: argparse.Namespace) -> Any:
     """Run one of the above beside us; what it printed."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "benchmarks.web_load", "--role", name, "--folder", str(folder), "--readers", str(flags.readers), "--seconds",
-        str(flags.seconds), stdout=asyncio.subprocess.PIPE, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+        sys.executable,
+        "-m",
+        "benchmarks.web_load",
+        "--role",
+        name,
+        "--folder",
+        str(folder),
+        "--readers",
+        str(flags.readers),
+        "--seconds",
+        str(flags.seconds),
+        stdout=asyncio.subprocess.PIPE,
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
     said, _ = await process.communicate()
     return json.loads(said) if said else None
 
 
-# --------------------------------------------------------------------------- the agents, and the measurement
+# --------------------------------------------------------------------------- the agents, and the
+# measurement
 
 
 def motley(node: int, seq: int, rng: random.Random) -> list[msg.RankNow]:
@@ -252,7 +271,9 @@ def motley(node: int, seq: int, rng: random.Random) -> list[msg.RankNow]:
 
 
 class Motley(Fleet):
-    """Agents whose ranks are all in different places: the most that a frame of the page can have to say."""
+    """Agents whose ranks are all in different places: the most that a frame of the page can have to
+    say.
+    """
 
     async def report(self, socket: Any, node: int) -> None:
         rng, seq = random.Random(node), 0
@@ -268,9 +289,24 @@ class Motley(Fleet):
 async def measure(folder: Path, flags: argparse.Namespace) -> None:
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "hangdoctor", "collect", "--folder", str(folder), "--bind", "tcp://127.0.0.1:*", "--capture-timeout",
-             "60", "--web", "127.0.0.1:0"], stderr=log, env=os.environ | {"PYTHONPATH": str(ROOT)}, cwd=ROOT,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-m",
+                "hangdoctor",
+                "collect",
+                "--folder",
+                str(folder),
+                "--bind",
+                "tcp://127.0.0.1:*",
+                "--capture-timeout",
+                "60",
+                "--web",
+                "127.0.0.1:0",
+            ],
+            stderr=log,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            cwd=ROOT,
+        )
     try:
         while published(folder) is None or not address.published(folder):
             await asyncio.sleep(0.1)

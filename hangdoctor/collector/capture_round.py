@@ -61,7 +61,7 @@ class Round:
         """Put one answer in; returns what is worth a line in the log."""
         self.answered(node)
         if isinstance(answer, Declined):
-            self.without[node] = f"its agent declined: {answer.why[:200]}"
+            self.without[node] = f"its agent refused to capture: {answer.why[:200]}"
             return f"{node}: {self.without[node]}"
         if answer.no_ranks:
             self.empty[node] = answer.error[:300]
@@ -154,5 +154,5 @@ class Round:
         if node.left:
             return "its agent has left"
         if name in self.silent_before:
-            return f"its agent has not been heard for {now - node.heard:.0f} s"
+            return f"no message from its agent for {now - node.heard:.0f} s"
         return f"its agent did not answer within {now - self.begun:.0f} s"

@@ -19,7 +19,7 @@ from .evidence_capture import Early
 from .instructions import Conclude, Counters, Instruction, Log, Node, Settings
 
 KEEP_LEAST = 16  # operations of a rank in a capture, however many ranks there are
-_SETTLE_S = 0.5  # of a stall that boxes tell of: the ranks have stood for seconds
+_SETTLE_S = 0.5  # of a stall that boxes tell of: the ranks have been stuck for seconds
 
 
 class Captures:
@@ -79,7 +79,7 @@ class Captures:
         self._straggler = slow
         least = min(share for rank, share in slow.shares.items() if rank != slow.rank)
         waited = f"it waited {slow.shares[slow.rank]}% of {slow.window_s:.0f} s"
-        what = f"rank {slow.rank} comes last: {waited}, the others {least}% or more"
+        what = f"rank {slow.rank} arrives last: {waited}, the others {least}% or more"
         return [Log(f"{what}: capturing"), *self.begin(capture_reason.slow(what), now)]
 
     def stalled(self, stall: Stall, now: float) -> list[Instruction]:
@@ -125,7 +125,7 @@ class Captures:
         self.counters.dropped += 1
         self.watchdog.dropped(now, suspicion)
         passed = f"a pause of {suspicion.age_s:.1f} s ({suspicion.why})"
-        return [Log(f"{passed} was looked at and is none: the capture is dropped")]
+        return [Log(f"{passed} turned out not to be a hang: the capture is dropped")]
 
     def begin(
         self, reason: CaptureReason, now: float, hears: Hearing | None = None
@@ -158,7 +158,7 @@ class Captures:
             self.early.held = done.join(self.nodes.values(), now, wall)
             return self.go_on(now)
         if done.reason.trigger is Trigger.STALL and not self.watchdog.stalled:
-            return [Log("the job goes on; the capture is dropped")]
+            return [Log("the job makes progress again; the capture is dropped")]
         capture = done.join(self.nodes.values(), now, wall)
         slow, self._straggler = self._straggler, None
         if slow is not None and done.reason.trigger is Trigger.SLOW:
@@ -188,7 +188,7 @@ class Captures:
         if status == "healthy" and self.watchdog.stalled:
             self.counters.false_alarms += 1
             self.watchdog.false_alarm(now)
-            said = "the capture shows that the job goes on: no incident"
-            return [Log(f"{said}, and so long a pause is normal from now on")]
+            said = "the capture shows that the job makes progress: no incident"
+            return [Log(f"{said}; pauses of this length count as normal from now on")]
         self.counters.incidents += 1
         return []

@@ -31,7 +31,9 @@ class Gate:
             if not good:
                 self.refused += 1
                 if self.refused <= 3 or self.refused % 1000 == 0:
-                    _LOG.warning("an unknown key was refused (%d so far)", self.refused)
+                    _LOG.warning(
+                        "a connection with an unknown key was refused (%d so far)", self.refused
+                    )
             said = [b"200", b"OK"] if good else [b"400", b"no"]
             user, metadata = b"", b""
             await self.socket.send_multipart([version, number, *said, user, metadata])

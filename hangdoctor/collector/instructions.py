@@ -16,7 +16,7 @@ class Settings(Struct, frozen=True):
     settle_s: float = 1.0  # between the two samples of a capture
     capture_s: float = 6.0  # what an agent gets for its capture
     patience_s: float = 2.0  # beyond that, for the way
-    silent_s: float = 5.0  # not heard for so long: silent
+    silent_s: float = 5.0  # not heard for this long: silent
     keep_ops: int = 80  # of a rank in a capture
     keep_all_ops: int = 400_000  # of all ranks together: a large job sends fewer of each
     strikes: int = 10  # bad messages before a peer is cut off
@@ -49,9 +49,12 @@ _COUNTED = {
     "false_alarms": ("false alarm", "false alarms"),
     "reports": ("report", "reports"),
     "malformed": ("malformed message", "malformed messages"),
-    "other_protocol": ("message of another protocol", "messages of another protocol"),
+    "other_protocol": (
+        "message of another protocol version",
+        "messages of another protocol version",
+    ),
     "unknown": ("message of an unknown peer", "messages of unknown peers"),
-    "flooded": ("message too many", "messages too many"),
+    "flooded": ("message above the limit", "messages above the limit"),
     "cut_off": ("peer cut off", "peers cut off"),
 }
 
@@ -64,7 +67,7 @@ def farewell(counters: Counters, keys_refused: int) -> str:
     for number, one, many in counts:
         if number:
             told.append(f"{number} {one if number == 1 else many}")
-    return f"ended: {', '.join(told)}" if told else "ended; no agent has reported"
+    return f"stopped: {', '.join(told)}" if told else "stopped; no agent has reported"
 
 
 class Position(Struct):
@@ -120,7 +123,7 @@ class Conclude(Struct, frozen=True):
     id: str
     capture: JobCapture
     reason: CaptureReason
-    early: bool = False  # on evidence: whatever is no hang is not kept
+    early: bool = False  # on evidence: whatever is not a hang is not kept
 
 
 Instruction = Send | Log | Remember | Conclude

@@ -56,5 +56,5 @@ class TraceRequests:
         self._seen = changed
         wanted = _decoded(data)
         if wanted is None:
-            raise BadInput(f"{self.path} is no request for traces")
+            raise BadInput(f"{self.path} is not a valid trace request")
         return wanted

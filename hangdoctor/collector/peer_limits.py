@@ -19,7 +19,7 @@ class Peer(Struct):
 
 
 class Door:
-    """The books of all peers. `node_of` tells the node of an agent, for the log."""
+    """The books of all peers. `node_of` returns the node of an agent, for the log."""
 
     def __init__(
         self, settings: Settings, counters: Counters, node_of: Callable[[str], str]
@@ -31,7 +31,7 @@ class Door:
         self.shut: dict[bytes, None] = {}
 
     def admit(self, peer: bytes, now: float) -> tuple[Peer | None, list[Instruction]]:
-        """The peer's books, or None where it is cut off or sends more than anybody may."""
+        """The peer's books, or None where it is cut off or sends more than anyone may."""
         if peer in self.shut:
             return None, []
         state = self.peers.get(peer)
@@ -62,10 +62,10 @@ class Door:
         """One bad message; the peer is cut off after some."""
         state.strikes += 1
         if state.strikes >= self.settings.strikes:
-            return self.cut(peer, why or "messages that make no sense")
+            return self.cut(peer, why or "invalid messages")
         if not why or state.strikes > 1:
             return []
-        return [Log(f"a message of {self.who(peer)} is dropped: {why}")]
+        return [Log(f"a message from {self.who(peer)} is dropped: {why}")]
 
     def cut(self, peer: bytes, why: str) -> list[Instruction]:
         """Deal with this peer no more; one line for the log."""
@@ -78,7 +78,7 @@ class Door:
         # Whoever makes a new identity for each message must not fill the log.
         if self.counters.cut_off > 100:
             return []
-        return [Log(f"{who} is cut off: {why}")]
+        return [Log(f"{who} is disconnected: {why}")]
 
     def who(self, peer: bytes) -> str:
         """The peer in words: its node, once it has said hello."""

@@ -102,7 +102,7 @@ class Relay(Core):
         self._open.discard(name)
         message.node = name
         if not self.up(message):
-            return [Log(f"{name}: its answer could not be sent up")]
+            return [Log(f"{name}: its answer could not be forwarded")]
         return []
 
     # ----------------------------------------------------------------- from above
@@ -128,7 +128,7 @@ class Relay(Core):
                 self._give_up(name, "its agent has left")
             elif not node.speaks(now, self.settings.silent_s):
                 quiet = f"{now - node.heard:.0f} s"
-                self._give_up(name, f"its agent has not been heard for {quiet}")
+                self._give_up(name, f"no message from its agent for {quiet}")
         below = structs.replace(wanted, timeout_s=max(1.0, wanted.timeout_s - 0.5))
         return [Send(peer, below) for peer in self._direct()]
 

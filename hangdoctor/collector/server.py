@@ -30,7 +30,7 @@ from .state import Core
 from .uplink import Uplink
 
 _AGAIN_S = 5.0
-_BATCH = 500  # messages between two looks at the clock
+_BATCH = 500  # messages between two readings of the clock
 _OPTIONS = {
     zmq.MAXMSGSIZE: MAX_CAPTURE + MAX_SMALL,
     zmq.RCVHWM: 2000,
@@ -52,7 +52,7 @@ class Memory(Protocol):
         """What a collector before this one has kept; empty where there was none."""
 
     def writing(self, positions: dict[str, Position], learned: Learned) -> Callable[[], None]:
-        """What keeps them as they are now: called in a thread, where a lock or a slow disk holds up nobody."""
+        """What keeps them as they are now: called in a thread, where a lock or a slow disk blocks nothing else."""
 
 
 class CollectorOptions(Struct, frozen=True):
@@ -61,9 +61,9 @@ class CollectorOptions(Struct, frozen=True):
     folder: Path
     bind: str = ""  # "" is a free port on all interfaces
     insecure: bool = False
-    for_s: float = 0.0  # end after so many seconds; 0 never
-    lonely_s: float = 0.0  # end when the last agent has left, after so many seconds; 0 never
-    dismiss: bool = False  # at the end tell the agents that nobody will come back
+    for_s: float = 0.0  # end after N seconds; 0 never
+    lonely_s: float = 0.0  # end when the last agent has left, after N seconds; 0 never
+    dismiss: bool = False  # at the end tell the agents that no one will come back
     # The job's folder, where it is another one: keys are read there and not made.
     keys_from: Path | None = None
 
@@ -118,7 +118,7 @@ class Server:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if signal.getsignal(number) != signal.SIG_IGN:  # nohup
                 loop.add_signal_handler(number, self.stopping.set)
-        loop.add_signal_handler(signal.SIGUSR1, lambda: self.core.ask("asked for by SIGUSR1"))
+        loop.add_signal_handler(signal.SIGUSR1, lambda: self.core.ask("requested by SIGUSR1"))
         socket = self._open()
         _LOG.info("listening on %s, folder %s", self.address, self.options.folder)
         always = [self._begin(work) for work in self._always(socket)]
@@ -130,7 +130,7 @@ class Server:
             for task in always:
                 task.cancel()
             if self.uplink is not None:
-                await self.uplink.line.leave("it was ended")
+                await self.uplink.line.leave("it was stopped")
             await asyncio.to_thread(self.conclude.again, True)
             self._keep(self._writing())
             socket.close(linger=200)
@@ -203,7 +203,7 @@ class Server:
             return str(bound.replace("0.0.0.0", address.own_host()))
         raise CollectorError(
             f"cannot listen on {wanted}: {trouble}",
-            "Is another collector running? Name another address: --bind",
+            "Is another collector running? Choose another address: --bind",
         )
 
     # ----------------------------------------------------------------- work
@@ -215,8 +215,8 @@ class Server:
             try:
                 out = self.core.received(peer, frames, time.monotonic(), time.time())
                 self._carry_out(socket, out)
-            except Exception:  # one peer must not end the watch
-                _LOG.exception("a message could not be dealt with and is dropped")
+            except Exception:  # one peer must not end it
+                _LOG.exception("a message could not be processed and is dropped")
             handled += 1
             if handled % _BATCH == 0:
                 await asyncio.sleep(0)  # a flood must not keep the clock from ticking
@@ -242,7 +242,7 @@ class Server:
             await asyncio.sleep(BUSY_S if shut else PERIOD_S)
             if shut := crowd.thin_out(len(self.core.nodes) + len(self.core.relays)):
                 _LOG.warning(
-                    "%d connections without a handshake were cut off (%d so far)", shut, crowd.shut
+                    "%d connections without a handshake were closed (%d so far)", shut, crowd.shut
                 )
 
     def _look_around(self, socket: Any, now: float) -> None:
@@ -318,8 +318,8 @@ class Server:
         except HangdoctorError as error:
             _LOG.error("%s %s", error, error.help)
             status = "unknown"
-        except Exception:  # one bad capture must not end the watch
-            _LOG.exception("the diagnosis failed; the watch goes on")
+        except Exception:  # one bad capture must not end it
+            _LOG.exception("the diagnosis failed; the collector keeps watching")
             status = "unknown"
         self._carry_out(socket, self.core.concluded(one.id, status, time.monotonic()))
 

@@ -39,7 +39,7 @@ from .instructions import Counters, Instruction, Log, Node, Position, Remember, 
 from .peer_limits import Door, Peer
 
 __all__ = ["KEEP_LEAST", "Core", "Counters", "Settings"]
-_EMPTY_S = 10.0  # agents without a rank for so long are worth a line
+_EMPTY_S = 10.0  # agents without a rank for this long are worth a line
 _TOLD = -1.0
 _STANDS_S = 1.5  # without progress, before it is asked how well the nodes are heard
 _CLOSE_S = 0.25  # between two ticks while the job pauses
@@ -71,7 +71,7 @@ class Core:
         self.captures = Captures(
             settings, watchdog, self.counters, nodes=self.nodes, session=session
         )
-        self.trace: Trace | None = None  # what the agents were told last
+        self.trace: Trace | None = None  # what the agents were sent last
         self._door = Door(settings, self.counters, self._node_of)
         self._unacked: dict[str, bytes] = {}
         self._remembered_at = -1e18
@@ -99,7 +99,7 @@ class Core:
             struck = self._door.strike(peer, state, "")
             if not first:
                 return struck
-            refusal = Log(f"an agent is refused: {error}")
+            refusal = Log(f"an agent was refused: {error}")
             return [Send(peer, Rejected(str(error))), refusal, *struck]
         except WireError as error:
             self.counters.malformed += 1
@@ -114,7 +114,7 @@ class Core:
         node.heard = now
         if isinstance(message, Report | Relayed):
             if isinstance(message, Relayed) != (node.name in self.relays):
-                return self._door.strike(peer, state, "a report that is not its to make")
+                return self._door.strike(peer, state, "a report about a node that is not its own")
             return self._report(node, message, now)
         if isinstance(message, Bye):
             node.left = True
@@ -142,12 +142,12 @@ class Core:
         known = table.get(hello.node)
         full = known is None and len(table) >= self.settings.max_nodes
         if full or hello.node in other:
-            why = f"more than {self.settings.max_nodes} nodes, or a name that is taken"
+            why = f"more than {self.settings.max_nodes} nodes, or the name is already used"
             return [Send(peer, Rejected(why)), *self._door.strike(peer, state, why)]
         speaks = known is not None and known.speaks(now, self.settings.silent_s)
         if known is not None and known.agent != hello.agent and speaks:
-            # Two agents of one node: the first stays, so that nobody can push a living one aside.
-            why = f"node {hello.node} has an agent that reports already"
+            # Two agents of one node: the first stays, so that no one can push a living one aside.
+            why = f"node {hello.node} already has an agent"
             return [Send(peer, Rejected(why)), *self._door.strike(peer, state, why)]
         self._forget_positions()
         position = self.positions.setdefault(hello.agent, Position())
@@ -167,7 +167,7 @@ class Core:
             out.append(Send(peer, self.trace))
         if known is None or known.agent != hello.agent or known.left:
             what = "a collector" if hello.relay else "its agent"
-            out.append(Log(f"{hello.node}: {what} is here ({len(self.nodes)} nodes)"))
+            out.append(Log(f"{hello.node}: {what} has connected ({len(self.nodes)} nodes)"))
         return out
 
     def _forget_positions(self) -> None:
@@ -179,7 +179,7 @@ class Core:
         self.positions = {a: p for a, p in self.positions.items() if a in kept}
 
     def _ranks_of(self, known: Node | None, job: str, world_size: int) -> dict[int, bool]:
-        """The ranks of a node that says hello: none where another run has begun on it, whose ranks it tells after that."""
+        """The ranks of a node that says hello: none where another run has begun on it, whose ranks it reports after that."""
         if known is None:
             return {}
         same = (job, world_size) == (known.job, known.world_size)
@@ -239,7 +239,11 @@ class Core:
         self._news(fresh, news, late_s, now)
         if node is not None:
             return []
-        return [Log(f"{news.node} is here, behind {relay.name} ({len(self.nodes)} nodes)")]
+        return [
+            Log(
+                f"{news.node}: its agent has connected through {relay.name} ({len(self.nodes)} nodes)"
+            )
+        ]
 
     def _news(self, node: Node, news: NodeNews, late_s: float, now: float) -> None:
         for rank in news.ranks:
@@ -338,9 +342,13 @@ class Core:
             return []
         self._empty_since = _TOLD
         count = len(self.nodes)
-        where = "1 node is here and has" if count == 1 else f"{count} nodes are here and have"
-        how = "the log of an agent names the jobs of its node"
-        return [Log(f"waiting for ranks: {where} none of the job yet; {how}")]
+        where = (
+            "1 node has connected and has"
+            if count == 1
+            else f"{count} nodes have connected and have"
+        )
+        how = "the agents' logs list the jobs on their nodes"
+        return [Log(f"waiting for ranks: {where} no rank of the job yet; {how}")]
 
     def _slow(self, now: float) -> Straggler | None:
         if not self.captures.free or self.watchdog.stalled:
@@ -358,7 +366,7 @@ class Core:
         return [Send(peer, Dismissed()) for peer in self._direct()]
 
     def _direct(self) -> list[bytes]:
-        """Everybody who speaks with this collector itself."""
+        """Everyone who speaks with this collector itself."""
         nodes = [*self.relays.values(), *(n for n in self.nodes.values() if not n.via)]
         return [n.peer for n in nodes if not n.left]
 

@@ -81,7 +81,7 @@ class View:
             self._dirty[told.rank] = self._seen[told.rank] = word
 
     def changes(self) -> dict[int, LastWord]:
-        """The ranks that were told of since the call before."""
+        """The ranks that were reported since the call before."""
         fresh, self._dirty = self._dirty, {}
         return fresh
 

@@ -15,9 +15,10 @@ from ..stacks.place_rules import Place, PlaceFinder, find_place, python_frames, 
 # the CPU.
 Motion = Literal["still", "stirred", "looping", "moved", "running", "unknown"]
 
-_RUNNING_SHARE = (
-    0.2  # of the time between the samples; a share, since eight busy ranks may share two cores
-)
+# Of the time between the samples; a share, since eight busy ranks may share two cores.
+_RUNNING_SHARE = 0.2
+_TWO_TICKS_S = 0.02  # of the kernel's clock: less says nothing on a short interval
+_SHORTEST_S = 1e-3  # between two samples
 
 
 class Look(Struct):
@@ -69,7 +70,12 @@ class RankView(Struct):
     @property
     def waits(self) -> bool:
         """True where it is in a communication and did not get on."""
-        return not self.gone and self.place.communicates and self.motion not in ("moved", "looping")
+        return not self.gone and self.place.communicates and not self.got_on
+
+    @property
+    def got_on(self) -> bool:
+        """True where its thread went on in its program between the samples."""
+        return self.motion in ("moved", "looping")
 
 
 def all_states(process: Process, states: str) -> bool:
@@ -89,23 +95,32 @@ def motion_of(process: Process, tid: int) -> Motion:
     before, after = _thread(first, tid), _thread(last, tid)
     if before is None or after is None:
         return "unknown"
-    seconds = max(last.at_s - first.at_s, 1e-3)
-    used = after.cpu_s - before.cpu_s
-    ran = after.switches - before.switches if min(before.switches, after.switches) >= 0 else None
-    differ = before.frames is not after.frames and bool(
-        before.frames and after.frames
-    )  # equal stacks are often one object
-    path_before, path_after = (python_frames(t.frames) if differ else [] for t in (before, after))
-    if differ and _functions(path_before) != _functions(path_after):
+    path_before, path_after = _paths_to_compare(before, after)
+    if _functions(path_before) != _functions(path_after):
         return "moved"
-    # A clock tick is 10 ms: less than two of them say nothing on a short interval.
-    if used >= max(_RUNNING_SHARE * seconds, 0.02) or (before.state == after.state == "R"):
+    if _runs(before, after, last.at_s - first.at_s):
         return "running"
-    if differ and _lines(path_before) != _lines(path_after):
+    if _lines(path_before) != _lines(path_after):
         return "looping"
-    if ran == 0 or (ran is None and used == 0):
-        return "still"
-    return "unknown" if ran is None else "stirred"
+    if min(before.switches, after.switches) < 0:  # not counted on this system
+        return "still" if after.cpu_s == before.cpu_s else "unknown"
+    return "still" if after.switches == before.switches else "stirred"
+
+
+def _paths_to_compare(before: ThreadSample, after: ThreadSample) -> tuple[list[Frame], list[Frame]]:
+    """The Python frames of both; none where they are equal, or one is missing."""
+    # Equal stacks are often one object.
+    if before.frames is after.frames or not before.frames or not after.frames:
+        return [], []
+    return python_frames(before.frames), python_frames(after.frames)
+
+
+def _runs(before: ThreadSample, after: ThreadSample, seconds: float) -> bool:
+    """Whether it used the CPU for a good part of the time between the samples."""
+    if before.state == after.state == "R":
+        return True
+    enough = _RUNNING_SHARE * max(seconds, _SHORTEST_S)
+    return after.cpu_s - before.cpu_s >= max(enough, _TWO_TICKS_S)
 
 
 def _functions(frames: Sequence[Frame]) -> list[tuple[str, str]]:
@@ -169,10 +184,22 @@ def view_rank(capture: RankCapture, looks: Looks | None = None) -> RankView:
         return view
     view.thread = thread
     view.motion = motion_of(capture, thread.tid)
-    if view.motion in ("moved", "looping") and view.place.communicates:
+    if view.got_on and view.place.communicates:
         view.motion = _same_wait(capture, thread, view)
     view.look = looks.of(thread.frames, view.place)
     return view
+
+
+def _has_stacks(sample: ProcessSample) -> bool:
+    return any(thread.frames for thread in sample.threads)
+
+
+def _last_with_stacks(samples: Sequence[ProcessSample]) -> ProcessSample | None:
+    """The last sample with a stack; the last of all where none has one."""
+    for sample in reversed(samples):
+        if _has_stacks(sample):
+            return sample
+    return samples[-1] if samples else None
 
 
 def _same_wait(capture: RankCapture, thread: ThreadSample, view: RankView) -> Motion:
@@ -182,8 +209,8 @@ def _same_wait(capture: RankCapture, thread: ThreadSample, view: RankView) -> Mo
     before = _thread(capture.samples[0], thread.tid)
     if before is None or view.place.kind not in ("start", "end", "store"):
         return view.motion
-    place = find_place(before.frames)
-    same = (place.kind, place.op, place.frame) == (view.place.kind, view.place.op, view.place.frame)
+    then, now = find_place(before.frames), view.place
+    same = (then.kind, then.op, then.frame) == (now.kind, now.op, now.frame)
     return "stirred" if same else view.motion
 
 

@@ -19,9 +19,11 @@ from .layout import Layout
 
 OpState = Literal["entered", "started", "done"]
 
-# Point-to-point operations are matched by (source, destination, tag-free order), not by a group's sequence number.
+# Point-to-point operations are matched by (source, destination, tag-free order), not by a group's
+# sequence number.
 P2P = frozenset({"send", "recv"})
-# Operations of the store or of set-up and tear-down: waits, but no collectives of a group's sequence.
+# Operations of the store or of set-up and tear-down: waits, but no collectives of a group's
+# sequence.
 STORE = frozenset(
     {"store_wait", "init_process_group", "new_group", "destroy_process_group", "monitored_barrier"}
 )
@@ -31,7 +33,9 @@ _UNKNOWN_GROUP = "?"
 
 
 def unknown_group(rank: int, pid: int) -> str:
-    """A stand-in for the uid of a group that a rank's record does not name: equal to that of no other rank."""
+    """A stand-in for the uid of a group that a rank's record does not name: equal to that of no
+    other rank.
+    """
     return f"{_UNKNOWN_GROUP}{rank}" if rank >= 0 else f"{_UNKNOWN_GROUP}pid{pid}"
 
 
@@ -41,7 +45,7 @@ def is_unknown(uid: str) -> bool:
 
 
 class Group(Struct, omit_defaults=True):
-    """A process group. `ranks` are global ranks, empty where nothing tells them."""
+    """A process group. `ranks` are global ranks, empty if unknown."""
 
     uid: str
     ranks: list[int] = []
@@ -49,7 +53,10 @@ class Group(Struct, omit_defaults=True):
 
 
 class Operation(Struct, omit_defaults=True, gc=False):
-    """One operation of one rank. Signature fields are empty where the recorder did not keep them."""
+    """One operation of one rank.
+
+    Signature fields are empty where the recorder did not keep them.
+    """
 
     group: str  # Group.uid
     seq: (
@@ -117,13 +124,13 @@ class RankOps(Struct, omit_defaults=True):
     steps: int = 0  # that the job's optimizers have made
     phase: str = ""
     heartbeat_s: float = 0.0  # wall clock of the last sign of life
-    finished: bool = False  # left its training in good order
+    finished: bool = False  # left its training cleanly
     # NCCL enqueues and returns: what a rank has entered it may not have reached on its device.
     runs_ahead: bool = False
     notes: list[str] = []
     layout: Layout | None = None  # as the job itself has said it
     marks: list[Mark] = []  # oldest first, as far back as the operations
-    clock: str = ""  # which clock the times are of: host and boot; "" where nothing tells
+    clock: str = ""  # which clock the times are of: host and boot; "" if unknown
     side: list[int] = []  # threads that are not the training: they only poll beside it
 
     def unfinished(self) -> list[Operation]:

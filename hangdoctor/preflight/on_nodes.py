@@ -33,7 +33,7 @@ def remote(target: Target, options: PreflightOptions, progress: Progress) -> Pre
 
     Raises:
         LauncherError: the nodes cannot be asked at all.
-        BadInput, UsageError: the host file is none, or this is no PBS job.
+        BadInput, UsageError: the host file is none, or this is not a PBS job.
     """
     wall = time.time() - time.monotonic()  # our wall clock at monotonic 0
     hosts, outcomes = _ask(target, options, progress)

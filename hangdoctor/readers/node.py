@@ -1,4 +1,6 @@
-"""Capturing one node: all ranks in parallel, twice, under one deadline, with whatever each of them still gives."""
+"""Capturing one node: all ranks in parallel, twice, under one deadline, with whatever each of them
+still gives.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ def capture_node(options: CaptureOptions, node: str = "") -> NodeCapture:
         capture, ranks = within(patience, lambda: _find(options, node, _SEARCH_PART * patience))
     except OutOfTime:
         raise NoRanksFound(
-            f"the processes of {node} could not be looked through within {patience:.0f} s"
+            f"the processes of {node} could not be listed within {patience:.0f} s"
         ) from None
     session = Session(options, begin, capture)
     session.sample(ranks, FIRST)
@@ -72,7 +74,7 @@ def _find(
             else []
         )
         if ended:
-            error.help = f"Ranks of it that have ended left black boxes here: hangdoctor diagnose {ended[0]}. {error.help}"
+            error.help = f"Ranks of it that have ended left black boxes here. Read them: hangdoctor diagnose {ended[0]}. {error.help}"
         raise
 
 
@@ -107,7 +109,7 @@ def _find_job(
 
 
 def _find_pids(pids: list[int], node: str) -> tuple[NodeCapture, list[RankCapture]]:
-    """Processes by number: their rank where the environment tells, else their place in the list."""
+    """Processes by number: their rank where the environment shows, else their place in the list."""
     import psutil
 
     ranks: list[RankCapture] = []
@@ -121,14 +123,14 @@ def _find_pids(pids: list[int], node: str) -> tuple[NodeCapture, list[RankCaptur
             notes.append(f"there is no process {pid} on this host")
             continue
         except psutil.Error:
-            notes.append(f"process {pid} may not be looked at")
+            notes.append(f"no permission to read process {pid}")
             continue
         try:
             numbers, why = discover.rank_of(process.environ()), "has no rank in its environment"
         except psutil.Error:
-            numbers, why = None, "does not let its environment be read"
+            numbers, why = None, "does not allow its environment to be read"
         if numbers is None:
-            notes.append(f"process {pid} {why}; it is shown as rank {i}")
+            notes.append(f"process {pid} {why}; it is reported as rank {i}")
         rank, world, local, local_world = numbers or (i, len(pids), -1, 0)
         ranks.append(
             RankCapture(
@@ -145,7 +147,7 @@ def _find_pids(pids: list[int], node: str) -> tuple[NodeCapture, list[RankCaptur
             )
         )
     if not ranks:
-        raise NoRanksFound("; ".join(notes), "Look it up with: ps -u $USER -o pid,args")
+        raise NoRanksFound("; ".join(notes), "List your processes: ps -u $USER -o pid,args")
     return NodeCapture(node, "pids:" + ",".join(map(str, pids)), ranks, notes=notes), ranks
 
 
@@ -156,6 +158,8 @@ def _ptrace_note(ranks: list[RankCapture]) -> list[str]:
         return []
     scope = Path("/proc/sys/kernel/yama/ptrace_scope")
     told = (
-        f" (kernel.yama.ptrace_scope is {scope.read_text().strip()} here)" if scope.exists() else ""
+        f" (kernel.yama.ptrace_scope is {scope.read_text().strip()} on this node)"
+        if scope.exists()
+        else ""
     )
     return [f"stacks could not be read: {errors.pop()}{told}; the verdict rests on /proc alone"]

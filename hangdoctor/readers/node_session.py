@@ -115,7 +115,7 @@ class Session:
         sample = proc.sample_process(pid, round(time.monotonic() - self.begin, 4))
         if sample.state in ("", "Z", "X"):
             sample.stack_error = (
-                "the process is gone" if not sample.state else "the process is a zombie"
+                "the process has ended" if not sample.state else "the process is a zombie"
             )
         return sample
 
@@ -159,8 +159,8 @@ class Session:
 
     def _say_not_attached(self, process: Process, sample: ProcessSample) -> None:
         if (self.options.native or self.options.blocking) and not may_attach(sample):
-            why = f"(state {sample.state}): read without stopping it"
-            self.note(f"process {process.pid} is not attached to {why}")
+            how = f"in state {sample.state} and was read without stopping it"
+            self.note(f"process {process.pid} is {how}")
 
     def _say_unread(self, unread: Sequence[Process]) -> None:
         if not unread:
@@ -217,9 +217,9 @@ class Session:
             notes = within(patience, lambda: boxes.attach(copies, first=first, nccl_dump=dump))
         except OutOfTime:
             self.boxes_hang = patience >= _HANGS_S
-            why = "does the file system of HANGDOCTOR_DIR hang?" if self.boxes_hang else ""
+            why = "is the file system of HANGDOCTOR_DIR hanging?" if self.boxes_hang else ""
             self.note(
-                f"the black boxes did not answer within {patience:.1f} s: {why or self.too_late}"
+                f"the black boxes could not be read within {patience:.1f} s: {why or self.too_late}"
             )
             return
         for rank, copy in zip(self.capture.ranks, copies, strict=True):

@@ -28,7 +28,8 @@ from ..text import redaction
 from ..text.ranges import number_in
 from . import source_lines as sources
 
-# Locals worth reading are whole numbers that place a frame; strings and objects are never kept: they may be secrets.
+# Locals worth reading are whole numbers that place a frame; strings and objects are never kept:
+# they may be secrets.
 _COUNTERS = frozenset(
     "step steps_done global_step iteration iter it epoch batch_idx batch_id batch i j k n micro_batch micro_batch_id mb "
     "microbatch idx src dst group_src group_dst src_rank dst_rank dest stage_id tag".split()
@@ -54,8 +55,11 @@ class StackResult(msgspec.Struct):
 
 
 def find_pyspy() -> str | None:
-    """Path of py-spy: beside this interpreter first (a bare remote shell has no PATH worth the name), then PATH."""
-    # Not Path.home(): a user without an entry in passwd and without HOME, as in containers, has none.
+    """Path of py-spy: beside this interpreter first (a bare remote shell has no PATH worth the
+    name), then PATH.
+    """
+    # Not Path.home(): a user without an entry in passwd and without HOME, as in containers, has
+    # none.
     home = os.environ.get("HOME", "")
     for folder in (
         str(Path(sys.executable).parent),
@@ -87,7 +91,7 @@ def dump(
 ) -> StackResult:
     """Stacks of all Python threads of `pid`, or why there are none. Never raises, never outlasts the deadline by much.
 
-    For so long as `gentle_s` it takes only what other processes leave of the processors; then it is done anew as usual.
+    For the first `gentle_s` seconds it takes only what other processes leave of the processors; then it is done anew as usual.
     """
     program = find_pyspy()
     if program is None:
@@ -107,7 +111,7 @@ def dump(
 
 def _insist(command: list[str], end: float, hold: bool) -> StackResult:
     """Some attempts until `end`, by the monotonic clock."""
-    result = StackResult([], "no time left")
+    result = StackResult([], "no time was left to read it")
     for attempt in range(_ATTEMPTS):
         left = end - time.monotonic()
         if left <= 0:
@@ -120,7 +124,7 @@ def _insist(command: list[str], end: float, hold: bool) -> StackResult:
 
 
 def _may_pass(error: str) -> bool:
-    """A process that runs while it is read can be caught in an inconsistent moment; a second look often works."""
+    """A process that runs while it is read can be caught in an inconsistent moment; a second sample often works."""
     return bool(error) and not any(
         word in error
         for word in (
@@ -140,9 +144,13 @@ def _run(
     before: Callable[[], None] | None = _die_with_parent if hold else None
     try:
         started = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=before,
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            preexec_fn=before,
             start_new_session=True,
-        )  # fmt: skip
+        )
     except (
         OSError,
         subprocess.SubprocessError,
@@ -193,7 +201,8 @@ def end_all() -> None:
 def _end(those: list[tuple[subprocess.Popen[bytes], bool]]) -> None:
     """SIGTERM lets a py-spy that holds a process detach; SIGKILL stands behind it, for all that it has started.
 
-    One that the kernel itself holds outlives even that: it is left behind, and what it says is not waited for.
+    One that the kernel itself holds outlives even that: it is left behind, and what it says is not
+    waited for.
     """
     if any(holds for _, holds in those):
         _signal([process for process, holds in those if holds], signal.SIGTERM)
@@ -234,12 +243,12 @@ def explain(stderr: str) -> str:
             "(sudo sysctl kernel.yama.ptrace_scope=0, or give py-spy CAP_SYS_PTRACE)"
         )
     if "executable name" in text:
-        return "the process is gone or a zombie"
+        return "the process has ended or is a zombie"
     if "find python version" in text:
         return "not a Python process"
     if "Failed to suspend" in text:
         return "the process cannot be suspended: it is stopped, or a debugger holds it"
-    return text[:200] or "py-spy said nothing"
+    return text[:200] or "py-spy printed nothing"
 
 
 def parse_json(data: bytes) -> list[ThreadSample]:
@@ -268,9 +277,12 @@ def _thread(thread: dict[str, Any]) -> ThreadSample:
     for frame in frames[:_CODE_FRAMES]:
         frame.code = source_line(frame.file, frame.line)
     return ThreadSample(
-        tid=_number(thread.get("os_thread_id") or thread["thread_id"]), name=_text(thread.get("thread_name") or ""),
-        gil=bool(thread.get("owns_gil")), active=bool(thread.get("active")), frames=frames,
-    )  # fmt: skip
+        tid=_number(thread.get("os_thread_id") or thread["thread_id"]),
+        name=_text(thread.get("thread_name") or ""),
+        gil=bool(thread.get("owns_gil")),
+        active=bool(thread.get("active")),
+        frames=frames,
+    )
 
 
 def _frame(frame: dict[str, Any]) -> Frame:
@@ -289,7 +301,9 @@ def _frame(frame: dict[str, Any]) -> Frame:
 
 
 def _text(value: object) -> str:
-    """Names as py-spy writes them; a path has at most 4,096 characters, and no text costs more later."""
+    """Names as py-spy writes them; a path has at most 4,096 characters, and no text costs more
+    later.
+    """
     if not isinstance(value, str):
         raise TypeError(f"a name is {type(value).__name__}")
     return value[:MAX_NAME]
@@ -307,7 +321,9 @@ def _number(value: object) -> int:
 
 
 def _group_of(local_values: list[dict[str, Any]]) -> str:
-    """torch's logging wrapper still holds the call's own arguments: no process group among them means the world."""
+    """torch's logging wrapper still holds the call's own arguments: no process group among them
+    means the world.
+    """
     shown = {_text(v["name"]): _text(v.get("repr") or "") for v in local_values}
     if "args" not in shown or "kwargs" not in shown:
         return ""

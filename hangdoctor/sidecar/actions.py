@@ -1,8 +1,9 @@
-"""What to do after a verdict: only what the operator wrote into hangdoctor.toml, each under a time limit.
+"""Actions after a verdict: only those that the operator wrote into hangdoctor.toml, each with a
+time limit.
 
     [actions]
-    dry_run = false       # true: say what would be done
-    cooldown_s = 600      # after an incident that was acted on, so long nothing
+    dry_run = false       # true: only log what would be done
+    cooldown_s = 600      # no further action for N seconds after one
 
     [[action]]
     kind = "command"      # command | webhook | requeue | scancel | signal
@@ -93,7 +94,7 @@ def load(path: Path) -> Config:
     """The actions in a hangdoctor.toml.
 
     Raises:
-        BadInput: it cannot be read, or holds something else; the message has the place.
+        BadInput: it cannot be read, or is not in this form; the message says where.
     """
     try:
         config = msgspec.convert(tomllib.loads(path.read_text()), Config)
@@ -104,24 +105,22 @@ def load(path: Path) -> Config:
         RecursionError,
         msgspec.ValidationError,
     ) as error:  # no TOML, no UTF-8, numbers without end
-        raise BadInput(
-            f"{path}: {error}", "The form of hangdoctor.toml is in docs/sidecar.md."
-        ) from error
+        raise BadInput(f"{path}: {error}", "docs/sidecar.md describes hangdoctor.toml.") from error
     for action in config.action:
         if action.kind == "command" and not action.command:
             raise BadInput(
-                f"{path}: an action of kind command has no command",
+                f"{path}: an action of kind `command` has no command",
                 'For example: command = ["/bin/page", "{summary}"]',
             )
         if action.kind == "webhook" and not re.match(r"^https?://", action.url):
-            raise BadInput(f"{path}: a webhook needs a url that begins with http:// or https://")
+            raise BadInput(f"{path}: a webhook needs a url that starts with http:// or https://")
         if action.kind == "signal" and action.signal not in signal.Signals.__members__:
-            raise BadInput(f"{path}: '{action.signal}' is no signal", "For example: SIGABRT")
+            raise BadInput(f"{path}: '{action.signal}' is not a signal", "For example: SIGABRT")
     return config
 
 
 class Verdict(Struct):
-    """What the actions are told."""
+    """What the actions get to know."""
 
     id: str
     job: str
@@ -157,7 +156,7 @@ class Verdict(Struct):
 
 
 class Actor:
-    """Carries the actions out, and keeps quiet during the cool-down."""
+    """Runs the actions, and none during the cool-down."""
 
     def __init__(self, config: Config, dry_run: bool = False) -> None:
         self.config = config
@@ -175,7 +174,7 @@ class Actor:
         if since < cooldown_s:
             return [f"no action: {since:.0f} s after the last one (cool-down {cooldown_s:.0f} s)"]
         planned = [(a, *_plan(a, verdict)) for a in due]
-        acts = any(not why for _, why, _ in planned)  # what was left out is no act
+        acts = any(not why for _, why, _ in planned)  # a skipped action does not count
         if acts and not self.dry_run:
             self.acted_at = now
             self.acting()
@@ -193,17 +192,17 @@ class Actor:
 
 
 def _plan(action: Action, verdict: Verdict) -> tuple[str, list[list[str]]]:
-    """(why it is left out, the commands that it is)."""
+    """(why it is skipped, the commands to run)."""
     if verdict.confidence < action.min_confidence:
         return (
-            f"left out: confidence {verdict.confidence:.0%} is below {action.min_confidence:.0%}",
+            f"skipped: confidence {verdict.confidence:.0%} is below {action.min_confidence:.0%}",
             [],
         )
     if action.kind == "webhook":
         return "", []
     commands = _commands(action, verdict)
     return (
-        "" if commands else "left out: it needs a Slurm job, or a culprit whose process is known"
+        "" if commands else "skipped: needs a Slurm job, or a culprit with a known process"
     ), commands
 
 
@@ -279,7 +278,7 @@ def _run(command: list[str], timeout_s: float, verdict: Verdict) -> str:
             process.stderr.close()
         return f"{command[0]} was killed after {timeout_s:.0f} s"
     words = said.decode(errors="replace").strip()[:200]
-    return f"{command[0]} ended with {process.returncode}" + (
+    return f"{command[0]} exited with code {process.returncode}" + (
         f": {words}" if process.returncode and words else ""
     )
 

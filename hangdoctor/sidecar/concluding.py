@@ -1,4 +1,4 @@
-"""What the collector does with a capture: diagnose, keep, act; and what it must know after a restart."""
+"""What the collector does with a capture: diagnose, save, act; and what it must know after a restart."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Memory:
 
 
 class _Kept(msgspec.Struct):
-    """An incident that waits for room on the disk."""
+    """An incident that waits for space on the disk."""
 
     one: Conclude
     diagnosis: Diagnosis
@@ -60,7 +60,7 @@ class _Kept(msgspec.Struct):
 
 
 class Handler:
-    """Diagnoses a capture, keeps the incident, acts. Runs in threads of the collector."""
+    """Diagnoses a capture, saves the incident, acts. Runs in threads of the collector."""
 
     def __init__(self, incidents: Incidents, actor: actions.Actor) -> None:
         self.incidents = incidents
@@ -75,7 +75,7 @@ class Handler:
         actor.acted_at = self._acted_before()
 
     def _acted_before(self) -> float:
-        """When was acted last, also by a collector before this one: the cool-down outlives it, as the stall does."""
+        """The time of the last action, also by an earlier collector: cool-down and stall outlive it."""
         try:
             told = self.incidents.get(_ACTED)
             return time.monotonic() - max(0.0, time.time() - float(told)) if told else float("-inf")
@@ -83,7 +83,7 @@ class Handler:
             return float("-inf")
 
     def _note_act(self) -> None:
-        """Before anything is done: an action may end the collector's own job."""
+        """Before any action: it may end the collector's own job."""
         try:
             self.incidents.put({_ACTED: b"%.3f" % time.time()})
         except BundleError as error:
@@ -123,17 +123,17 @@ class Handler:
         return diagnosis.status
 
     def _keep(self, kept: _Kept) -> str:
-        """Its id; "" where the disk does not take it: the verdict is in the log and goes to the actions all the same."""
+        """Its id; "" if it cannot be saved: the verdict is still logged and passed to the actions."""
         try:
             row = self.incidents.save(
                 kept.one.capture, kept.diagnosis, kept.report, str(kept.one.reason)
             )
         except BundleError as error:
-            _LOG.error("%s %s It will be tried again.", error, error.help)
+            _LOG.error("%s %s Will try again.", error, error.help)
             with self._lock:
                 self._waiting = [*self._waiting, kept][-_WAITING:]
             return ""
-        _LOG.info("kept in %s", self.incidents.folder / row.id)
+        _LOG.info("saved in %s", self.incidents.folder / row.id)
         return row.id
 
     def _note(self, id: str, kept: _Kept) -> None:
@@ -145,7 +145,7 @@ class Handler:
             _LOG.error("%s", error)
 
     def again(self, last: bool = False) -> None:
-        """Keep what the disk did not take before; at the last try, where it still does not, in the folder for temporary files."""
+        """Save what could not be saved before; at the last try, in the folder for temporary files if it still fails."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
         for kept in waiting:
@@ -163,7 +163,7 @@ class Handler:
         try:
             path = bundle.save(place, capture, kept.diagnosis, kept.report, command=command)
         except BundleError as error:
-            _LOG.error("an incident is lost: %s", error)
+            _LOG.error("an incident could not be saved and is lost: %s", error)
             return
         _LOG.warning(
             "the disk of %s is still full: the incident is in %s", self.incidents.folder, path

@@ -21,7 +21,7 @@ _KEEP = 4  # documents
 
 
 def web_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """--web and what belongs to it."""
+    """--web and the flags that belong to it."""
     flags = [
         click.option(
             "--web",
@@ -66,7 +66,7 @@ def web_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Page:
-    """The page of one collector, or nothing where none is wanted."""
+    """The page of one collector, or none."""
 
     def __init__(self, folder: Path, flags: dict[str, Any], core: Core) -> None:
         """Raises UsageError, CollectorError: the address cannot be used, or the tokens cannot be kept."""
@@ -89,8 +89,8 @@ class Page:
         )
         if options.metrics_open and options.anywhere:
             raise UsageError(
-                "--metrics-open is for the loopback",
-                "With --web-anywhere let the scraper send the token.",
+                "--metrics-open works only on the loopback",
+                "With --web-anywhere the metrics need a token.",
             )
         self._view = View(core)
         self._beside = Beside(Front(options), self._view, core.ask, _PROCESS)
@@ -111,7 +111,7 @@ class Page:
 
 
 class Reports:
-    """An incident's report: as HTML where this hangdoctor makes it, else as text. Made by a process of its own."""
+    """An incident's report as HTML, else as text; made by a separate process."""
 
     def __init__(self) -> None:
         self._made: dict[str, tuple[bytes, str]] = {}
@@ -152,12 +152,12 @@ def _make(bundle: Path) -> bytes:
     except subprocess.TimeoutExpired:
         raise BadInput(
             f"the report was not ready after {_REPORT_S:.0f} s",
-            f"hangdoctor report {bundle} makes it",
+            f"Make it with: hangdoctor report {bundle} --html report.html",
         ) from None
     if done.returncode or not done.stdout:
         said = done.stderr.decode(errors="replace").strip().splitlines()
         raise BadInput(
-            f"the report cannot be made: {said[-1][:300] if said else 'nothing came'}",
-            f"hangdoctor report {bundle}",
+            f"the report cannot be made: {said[-1][:300] if said else 'no output'}",
+            f"Try: hangdoctor report {bundle} --html report.html",
         )
     return done.stdout

@@ -1,4 +1,4 @@
-"""The flags of `collect` and `sidecar`, which are the same, and the collector that they start."""
+"""The flags shared by `collect` and `sidecar`, and the collector that they start."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ def choose_folder(folder: str | None, job: str) -> Path:
     if job:
         return address.job_folder(job)
     raise UsageError(
-        "no folder named",
-        "Name the job's folder: --folder DIR (or --job NAME for ~/.hangdoctor/jobs/NAME).",
+        "no folder was given",
+        "Pass the job's folder: --folder DIR (or --job NAME for ~/.hangdoctor/jobs/NAME).",
     )
 
 
@@ -162,10 +162,10 @@ def collect(folder: Path, flags: dict[str, Any]) -> None:
 
 
 def relay(folder: Path, name: str, parent: str, flags: dict[str, Any]) -> None:
-    """Run a collector with another one above it, until it is ended.
+    """Run a collector that reports to a parent, until it is stopped.
 
     Raises:
-        CollectorError: the job's keys are not there yet: its first collector makes them.
+        CollectorError: the job's keys do not exist yet: its first collector makes them.
     """
     to_stderr()
     allow_connections()
@@ -198,7 +198,7 @@ class _NothingToConclude:
 
 
 def allow_connections() -> None:
-    """Each agent is an open file. The limit that is usual, 1,024, is a soft one: what a process may have if it asks is more."""
+    """Each agent is an open file. The usual limit of 1,024 is a soft one and can be raised."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -99,7 +99,7 @@ def save(
             shutil.rmtree(staging, ignore_errors=True)
         raise BundleError(
             f"the bundle cannot be written to {path}: {error.strerror or error}",
-            "Name another place with --bundle DIR.",
+            "Choose another folder with --bundle DIR.",
         ) from error
 
 
@@ -203,7 +203,7 @@ def load(path: Path) -> JobCapture:
     """The capture of a bundle.
 
     Raises:
-        BadInput: it is no bundle, of another version, incomplete or altered.
+        BadInput: it is not a bundle, of another version, incomplete or altered.
     """
     manifest = _manifest(path)
     data = _listed_file(path, "capture.json", manifest)

@@ -68,8 +68,8 @@ class Incidents:
         self.folder = folder / "incidents"
         if not create and not (self.folder / "index.sqlite").is_file():
             raise BadInput(
-                f"{folder} holds no incidents",
-                "Name the folder that the collector was given: --folder DIR",
+                f"{folder} has no incidents",
+                "Pass the folder that the collector was given: --folder DIR",
             )
         with self._trouble():
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -93,7 +93,7 @@ class Incidents:
         db = sqlite3.connect(self.folder / "index.sqlite", timeout=5)
         end = time.monotonic() + _QUERY_S
         try:
-            # A view in somebody's file can go on for ever.
+            # A view in someone's file can go on for ever.
             db.set_progress_handler(lambda: time.monotonic() > end, 100_000)
             with db:
                 yield db
@@ -106,7 +106,7 @@ class Incidents:
         there = self._bundles()
         lost = [i for i, row in rows.items() if i not in there and _should_be_there(row)]
         found = [i for i in there if i not in rows or rows[i].state != "saved"]
-        if lost or found:  # a reader must not hold up the collector that writes
+        if lost or found:  # a reader must not block the collector that writes
             with self._open() as db:
                 db.execute("BEGIN IMMEDIATE")
                 db.executemany(

@@ -20,7 +20,7 @@ from ..model.operations import Group, Mark, Operation, RankOps
 
 # Parts of a second that times are counted in: what a float of today's wall clock resolves, and microseconds.
 _UNITS = (float(1 << 22), 1e6)
-# As objects the operations take up to so many times the bytes that they are packed in. Nothing in a file tells a large job from
+# As objects the operations take up to N times the bytes that they are packed in. Nothing in a file distinguishes a large job from
 # one that was made to fill the memory, so that the limit is what this machine has.
 _SPREAD = 64
 _LEAST_INFLATED, _MAX_INFLATED = 64 << 20, 1 << 30
@@ -156,11 +156,11 @@ def unpack(data: bytes) -> dict[Key, RankOps]:
         plain = inflater.decompress(data, limit)
         if inflater.unconsumed_tail:
             raise BadInput(
-                f"the operations of the bundle need more than {limit * _SPREAD >> 30} GiB of memory, and this machine has not that much free",
-                "Diagnose it on a larger machine, if it is of a job of thousands of ranks.",
+                f"the operations in the bundle need more than {limit * _SPREAD >> 30} GiB of memory, and this machine has less free",
+                "If the job has thousands of ranks, diagnose it on a machine with more memory.",
             )
         if not inflater.eof:
-            raise BadInput("the operations of the bundle are cut off")
+            raise BadInput("the operations in the bundle are truncated")
         whole = msgspec.msgpack.decode(plain, type=_All)
         fixed = [_checked(dict(zip(_FIXED, kind, strict=True))) for kind in whole.kinds]
         return {one.of: _unpack_one(one, fixed, whole.groups) for one in whole.histories}
@@ -174,7 +174,7 @@ def unpack(data: bytes) -> dict[Key, RankOps]:
         RecursionError,
     ) as error:
         raise BadInput(
-            f"the operations of the bundle are damaged: {str(error)[:200]}",
+            f"the operations in the bundle are damaged: {str(error)[:200]}",
             "Copy the bundle again.",
         ) from error
 

@@ -24,7 +24,8 @@ _MEMBERS = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18})(?::([0-9]{1,18}))?)?")
 def number_in(text: str, otherwise: int = -1) -> int:
     """The number that `text` is: plain digits that fit 64 bits, else `otherwise`.
 
-    `str.isdigit` and `str.isdecimal` say yes to texts that `int` refuses, or that no program of ours has written.
+    `str.isdigit` and `str.isdecimal` say yes to texts that `int` refuses, or that no program of
+    ours has written.
     """
     known = len(text) <= _NUMBER_DIGITS and text.isascii() and text.isdigit()
     return int(text) if known else otherwise
@@ -54,14 +55,12 @@ def parse_ranks(text: str) -> list[int]:
     """``0-3,8`` -> ``[0, 1, 2, 3, 8]``.
 
     Raises:
-        UsageError: the text is no list of ranges, or names more ranks than a job can have.
+        UsageError: the text is not a list of ranges, or has more ranks than a job can have.
     """
     # The same part again, a million times, is read once.
     runs = list(_runs_in(dict.fromkeys(text.split(",")), text))
     if sum(last - first + 1 for first, last in runs) > MAX_RANKS:
-        raise UsageError(
-            f"'{_short(text)}' names more than {MAX_RANKS:,} ranks", "Name those that are meant."
-        )
+        raise UsageError(f"'{_short(text)}' has more than {MAX_RANKS:,} ranks", "Write fewer.")
     return sorted({rank for first, last in runs for rank in range(first, last + 1)})
 
 
@@ -69,7 +68,7 @@ def parse_runs(text: str) -> Iterator[tuple[int, int]]:
     """``0-3,8`` -> ``(0, 3), (8, 8)``.
 
     Raises:
-        UsageError: the text is no list of ranges.
+        UsageError: the text is not a list of ranges.
     """
     return _runs_in(text.split(","), text)
 
@@ -82,19 +81,21 @@ def _runs_in(parts: Iterable[str], text: str) -> Iterator[tuple[int, int]]:
         match = _RANGE.fullmatch(part)
         if match is None:
             raise UsageError(
-                f"'{_short(text)}' is no list of ranks",
+                f"'{_short(text)}' is not a list of ranks",
                 "Write ranks as ranges, for example 0-3,8,12-15.",
             )
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first or last - first > 10_000_000:
             raise UsageError(
-                f"'{part}' is no range of ranks", "Write the smaller rank first, for example 0-3."
+                f"'{part}' is not a range of ranks",
+                "Write the smaller rank first, for example 0-3.",
             )
         yield first, last
 
 
 def member_runs(text: str) -> list[range] | None:
-    """Members of a group as a black box has them: ``0-3,8-20:4`` -> ``[range(0, 4), range(8, 21, 4)]``.
+    """Members of a group as a black box has them: ``0-3,8-20:4`` -> ``[range(0, 4), range(8, 21,
+    4)]``.
 
     None for what is no such text, or names a rank that no job has.
     """
@@ -115,7 +116,9 @@ def _short(text: str) -> str:
 
 
 def format_hosts(hosts: Iterable[str]) -> str:
-    """``[n1, n2, n3, login]`` -> ``login,n[1-3]``: names with a common stem and number width share brackets."""
+    """``[n1, n2, n3, login]`` -> ``login,n[1-3]``: names with a common stem and number width share
+    brackets.
+    """
     plain: list[str] = []
     numbers: dict[tuple[str, int], list[int]] = {}  # by stem and number of digits
     padded: set[tuple[str, int]] = set()
@@ -135,7 +138,7 @@ def format_hosts(hosts: Iterable[str]) -> str:
 def _in_brackets(
     numbers: dict[tuple[str, int], list[int]], padded: set[tuple[str, int]]
 ) -> Iterator[str]:
-    """Slurm keeps leading zeros: n01 and n1 are two names. Where there is n08, n10 is written as wide as it is."""
+    """Slurm keeps leading zeros: n01 and n1 are two names. Where there is n08, n10 joins it."""
     grouped: dict[tuple[str, int], list[int]] = {}
     for (stem, width), found in numbers.items():
         written = width if (stem, width) in padded else 0
@@ -152,20 +155,21 @@ def parse_hosts(text: str) -> list[str]:
     """Expand a Slurm host list: ``r7i6n[0-1,04],login`` -> names in the order written.
 
     Raises:
-        UsageError: brackets do not match, a range is no range, or it stands for more than `MAX_HOSTS` names.
+        UsageError: brackets do not match, a range is not valid, or it has more than
+        `MAX_HOSTS` names.
     """
     hosts: list[str] = []
     room = _MAX_TEXT
     if text.count("[") > _MAX_BRACKETS:
-        raise UsageError(f"'{_short(text)}' is no host list: it has too many brackets")
+        raise UsageError(f"'{_short(text)}' is not a host list: it has too many brackets")
     for part in filter(str.strip, _split_outside_brackets(text)):
         pieces = list(_pieces(part)) if "[" in part else []
         count = prod(sum(len(run) for run, _ in runs) for _, runs in pieces)
         room -= count * len(part)
         if len(hosts) + count > MAX_HOSTS or room < 0:
             raise UsageError(
-                f"'{_short(text)}' stands for more than {MAX_HOSTS:,} hosts",
-                "Name those that are meant.",
+                f"'{_short(text)}' has more than {MAX_HOSTS:,} hosts",
+                "Write fewer.",
             )
         if pieces:
             hosts += _expand(pieces)
@@ -192,7 +196,7 @@ def _split_outside_brackets(text: str) -> Iterator[str]:
             held.append(text[at : match.end()])
             at = match.end()
     if depth:
-        raise UsageError(f"'{_short(text)}' is no host list: brackets do not match")
+        raise UsageError(f"'{_short(text)}' is not a host list: brackets do not match")
     first, *rest = text[at:].split(",")
     yield "".join([*held, first])
     yield from filter(None, rest)
@@ -214,12 +218,12 @@ def _pieces(part: str) -> Iterator[tuple[str, _Runs]]:
 def _run(piece: str, part: str) -> tuple[range, int]:
     match = _RANGE.fullmatch(piece.strip())
     if match is None:
-        raise UsageError(f"'{_short(part)}' is no host list: '{_short(piece)}' is no range")
+        raise UsageError(f"'{_short(part)}' is not a host list: '{_short(piece)}' is not a range")
     run = range(int(match[1]), int(match[2] or match[1]) + 1)
     if len(run) > MAX_HOSTS:
         raise UsageError(
-            f"'{_short(part)}' stands for more than {MAX_HOSTS:,} hosts",
-            "Name those that are meant.",
+            f"'{_short(part)}' has more than {MAX_HOSTS:,} hosts",
+            "Write fewer.",
         )
     return run, len(match[1])
 

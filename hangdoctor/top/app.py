@@ -1,4 +1,4 @@
-"""The loop of `top`: looks in one thread, keys and drawing in this one, so that no slow answer holds up a key."""
+"""The loop of `top`: looks in one thread, keys and drawing in this one, so that no slow answer blocks a key."""
 
 from __future__ import annotations
 

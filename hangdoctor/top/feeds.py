@@ -56,7 +56,8 @@ class Source(Protocol):
 def settled(source: Source, clock: Clock) -> LiveRanks:
     """One look that can be trusted: so late that a rank which has come to a stand is not taken for one that moves.
 
-    From a single look nobody can tell whether a rank uses its processor, or, without a black box, whether it moves at all.
+    From a single sample no one can tell whether a rank uses its processor, or, without a black
+    box, whether it moves at all.
     """
     seen = source.look()
     begin = clock.monotonic()  # not before: on a busy machine the first look can take seconds
@@ -108,7 +109,7 @@ class LocalSource:
         picture = look(rows, self.watched.job, max(self.watched.world_size, len(rows)))
         if self.job and not rows:
             picture.sentence = (
-                f"No rank of job {self.job} is here; {discover.here_now(self.watched.others)}"
+                f"No rank of job {self.job} on this host; {discover.here_now(self.watched.others)}"
             )
         pace_s = self._pace.step(time.monotonic(), picture.iteration[0])
         mark_lag(rows, self._waits)
@@ -142,7 +143,7 @@ class LocalSource:
             )
         except subprocess.TimeoutExpired:
             raise CollectorError(
-                "the capture did not end", "Try: hangdoctor dump --local"
+                "the capture did not finish", "Try: hangdoctor dump --local"
             ) from None
         said = done.stdout.decode(errors="replace").strip()
         if done.returncode or not said:
@@ -153,14 +154,14 @@ class LocalSource:
     def detail(self, row: RankRow) -> list[str]:
         """Its process, its last operations and the stack of its main thread, read now."""
         if not row.pid or row.state in ("gone", "finished"):
-            return ["its process is over"]
+            return ["its process has ended"]
         return [*_process_lines(row.pid), *_operation_lines(row.pid), *_stack_lines(row.pid)]
 
 
 def _process_lines(pid: int) -> list[str]:
     status, fields = proc.status_fields(pid), proc.stat_fields(pid)
     if not fields:
-        return ["its process is over"]
+        return ["its process has ended"]
     memory = status.get("VmRSS", "").split()
     size = f"{int(memory[0]) / 1024:.0f} MB" if memory and memory[0].isdigit() else "?"
     with contextlib.suppress(OSError):
@@ -253,7 +254,7 @@ class RemoteSource:
                     return "captured; nothing was kept"
                 return f"{incidents[0]['summary']} ({incidents[0]['id']})"
             time.sleep(0.5)
-        raise CollectorError("no verdict came", "The collector's log says why.")
+        raise CollectorError("no verdict", "See the collector's log.")
 
     def detail(self, row: RankRow) -> list[str]:
         """What the collector knows of one rank; its stack needs a capture.
@@ -293,7 +294,8 @@ class RemoteSource:
             with error:
                 said = error.read(4000)
             raise CollectorError(
-                _words(said) or f"{self.address} answers {error.code}", _help(error.code)
+                _words(said) or f"{self.address} answered with status {error.code}",
+                _help(error.code),
             ) from error
         except (
             urllib.error.URLError,
@@ -316,5 +318,7 @@ def _words(said: bytes) -> str:
 
 def _help(code: int) -> str:
     return (
-        "Its token is in FOLDER/web.json: --folder FOLDER, or --token-file." if code == 401 else ""
+        "Its token is in FOLDER/web.json: pass --folder FOLDER or --token-file FILE."
+        if code == 401
+        else ""
     )

@@ -20,19 +20,19 @@ _MAX_STANDINGS = 6
 _NOTE_LINES = 4
 HELP = (
     "c        capture all ranks now and diagnose",
-    "/        filter: ranks (0-7,12), or a part of a node, state, phase or operation",
+    "/        filter: ranks (0-7,12), or text in node, state, phase or operation",
     "Enter    details of the rank under the cursor",
     "arrows, j k, PgUp PgDn, Home End   move",
-    "Esc      back, or drop the filter",
-    "r        look again now",
-    "q        quit (Ctrl-C too)",
+    "Esc      back, or clear the filter",
+    "r        refresh now",
+    "q        quit (also Ctrl-C)",
     "",
     "moving   made progress within 3 s        waiting  inside an operation for longer",
-    "outside  in no operation while time passes: whom the waiting ones wait for",
-    "working  uses the processor or reads and writes outside of operations",
-    "LAG      how much later than the others it comes to operations, each iteration",
-    "still    no progress, and no black box that would tell more",
-    "silent   its node's agent is not heard   gone     its process is over, not well",
+    "outside  not in any operation: the waiting ranks wait for it",
+    "working  computes, reads or writes outside of operations",
+    "LAG      how much later than the others it enters operations, per iteration",
+    "still    no progress (without a black box nothing more is known)",
+    "silent   its node does not answer     gone     its process has ended or was killed",
     "stopped  SIGSTOP or a debugger           blocked  in uninterruptible I/O (state D)",
 )
 
@@ -61,7 +61,7 @@ def seconds(value: float) -> str:
 
 
 def chosen(seen: LiveRanks, wanted: str) -> list[RankRow]:
-    """The rows that a filter lets through, those first that hold others up or wait longest."""
+    """The rows that a filter lets through, those first that make others wait or wait longest."""
     wanted = wanted.strip().lower()
     rows = [r for r in seen.rows if r.state != "unseen"]
     if wanted:
@@ -117,7 +117,7 @@ def _head(seen: LiveRanks | None, trouble: str, width: int) -> Iterator[Text]:
     title = Text("hangdoctor top", style="bold")
     if seen is None:
         yield title
-        yield Text(trouble or "looking ...", style="red" if trouble else "")
+        yield Text(trouble or "reading ...", style="red" if trouble else "")
         return
     picture = seen.picture
     low, high = picture.iteration
@@ -136,7 +136,7 @@ def _head(seen: LiveRanks | None, trouble: str, width: int) -> Iterator[Text]:
     yield counts
     yield Text()
     standings = [s for s in picture.standings if s.state not in ("unseen",)][:_MAX_STANDINGS]
-    yield Text(f"{'RANKS':<16}{'N':>6} {'STATE':<9}{'FOR':>7} {'HOLDS UP':>9}  WHERE", style="dim")
+    yield Text(f"{'RANKS':<16}{'N':>6} {'STATE':<9}{'FOR':>7} {'BLOCKS':>9}  WHERE", style="dim")
     for one in standings:
         yield _standing(one)
     yield Text()
@@ -213,7 +213,9 @@ def _note(mode: Mode, width: int) -> list[Text]:
     if mode.view == "filter":
         return [Text(f"filter: {mode.filter}_", style="bold")]
     lines = (
-        [Text(f"filter: {visible(mode.filter)} (Esc drops it)", style="dim")] if mode.filter else []
+        [Text(f"filter: {visible(mode.filter)} (Esc clears it)", style="dim")]
+        if mode.filter
+        else []
     )
     wrapped = textwrap.wrap(visible(mode.note), width, break_on_hyphens=False)[:_NOTE_LINES]
     return lines + [Text(line, style="red" if mode.bad else "") for line in wrapped]
@@ -221,7 +223,7 @@ def _note(mode: Mode, width: int) -> list[Text]:
 
 def _keys(mode: Mode) -> Text:
     if mode.view == "filter":
-        return Text("Enter keeps the filter, Esc drops it", style="dim")
+        return Text("Enter keeps the filter, Esc clears it", style="dim")
     if mode.view in ("detail", "help"):
         return Text("Esc back   c capture   q quit", style="dim")
     return Text("c capture   / filter   Enter details   ? help   q quit", style="dim")

@@ -98,7 +98,7 @@ class Terminal:
         self._write("\x1b[H" + "\x1b[0m\x1b[K\r\n".join(lines) + "\x1b[0m\x1b[K\x1b[J")
 
     def keys(self, seconds: float) -> list[str]:
-        """What was pressed within so long.
+        """What was pressed within this long.
 
         Raises:
             Cancelled: the terminal is gone.
@@ -107,9 +107,9 @@ class Terminal:
             ready, _, _ = select.select([self.input], [], [], seconds)
             data = os.read(self.input, 256) if ready else None
         except OSError as error:
-            raise Cancelled("the terminal is gone") from error
+            raise Cancelled("the terminal was closed") from error
         if data == b"":
-            raise Cancelled("the terminal is gone")
+            raise Cancelled("the terminal was closed")
         return split_keys(data.decode("utf-8", "replace")) if data else []
 
 

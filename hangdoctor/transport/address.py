@@ -42,12 +42,12 @@ def check(address: str, insecure: bool) -> str:
     """
     if not _FORM.match(address):
         raise UsageError(
-            f"'{address}' is no address",
+            f"'{address}' is not an address",
             "For example tcp://node1:7511 or ipc:///run/user/1000/hangdoctor",
         )
     if insecure and not _LOCAL.match(address):
         raise UsageError(
-            f"--insecure is for this machine only, and {address} is not",
+            f"--insecure works only on this machine, and {address} is not local",
             "Use tcp://127.0.0.1:PORT or ipc://PATH",
         )
     return address
@@ -88,19 +88,20 @@ def relay_folder(folder: Path, name: str) -> Path:
 
 
 def find(folder: Path | None, told: str = "", via: str = "") -> str:
-    """The collector's address: as told, from HANGDOCTOR_COLLECTOR, or from the folder (there of the one that is named `via`,
+    """The collector's address: as given, from HANGDOCTOR_COLLECTOR, or from the folder (there
+    of the one that is named `via`,
     where it is a tree); "" where it is not there yet.
 
     Raises:
-        CollectorError: nothing says where to look.
+        CollectorError: the address is not known.
     """
     address = told or ("" if via else os.environ.get("HANGDOCTOR_COLLECTOR", ""))
     if address:
         return address
     if folder is None:
         raise CollectorError(
-            "nothing says where the collector is",
-            "Name its folder with --folder DIR, or set HANGDOCTOR_COLLECTOR.",
+            "the address of the collector is not known",
+            "Pass its folder with --folder DIR, or set HANGDOCTOR_COLLECTOR.",
         )
     return published(relay_folder(folder, via) if via else folder)
 

@@ -190,9 +190,9 @@ def unpack_capture(body: bytes, shared: Shared | None = None) -> NodeCapture:
     except BadInput as error:
         raise WireError(str(error)) from error
     except (zlib.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise WireError(f"a damaged capture: {str(error)[:120]}") from error
+        raise WireError(f"the capture is damaged: {str(error)[:120]}") from error
     except (IndexError, ValueError, OverflowError) as error:
-        raise WireError("a capture that points beyond its own tables") from error
+        raise WireError("the capture is damaged: it points beyond its own tables") from error
 
 
 def name_node(capture: NodeCapture, node: str) -> None:
@@ -218,7 +218,7 @@ class _Unpacker:
         return self.shared.stacks.setdefault(tuple(map(id, frames)), frames)
 
     def _group(self, bare: Group) -> tuple[Group, Group]:
-        """The group with its members, where nobody has them yet, and without."""
+        """The group with its members, where no one has them yet, and without."""
         if bare.uid in self.shared.members or bare.uid not in self.packed.members:
             return bare, bare
         members = from_runs(self.packed.members[bare.uid], self.room)
@@ -316,12 +316,12 @@ def from_runs(runs: Runs, room: int = MAX_RANKS) -> list[int]:
         WireError: more members than there is room for, or than a job can have ranks.
     """
     if sum(max(0, count) for _, _, count in runs) > min(room, MAX_RANKS):
-        raise WireError("a group with more members than a job has ranks")
+        raise WireError("the capture is damaged: a group has more members than the job has ranks")
     if any(
         not 0 <= number < MAX_RANKS
         for first, step, count in runs
         if count > 0
         for number in (first, first + step * (count - 1))
     ):
-        raise WireError("a group with a member that no job has")
+        raise WireError("the capture is damaged: a group has a member that no job can have")
     return [first + step * i for first, step, count in runs for i in range(count)]

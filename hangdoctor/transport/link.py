@@ -98,9 +98,9 @@ class Line:
         except zmq.ZMQError as error:
             socket.close(linger=0)
             raise CollectorError(
-                f"nothing can be reached at {found}: {error}", "For example tcp://node1:7511"
+                f"cannot connect to {found}: {error}", "For example tcp://node1:7511"
             ) from error
-        # ZeroMQ's descriptor tells of a change only; whoever waits reads until there is nothing more (`read`).
+        # ZeroMQ's descriptor signals changes only; whoever waits reads until there is nothing more (`read`).
         asyncio.get_running_loop().add_reader(int(socket.getsockopt(zmq.FD)), self.wake.set)
         self.socket, self.address, self._keys = socket, found, pairs
         self.welcome, self._hello_at, self._heard_at = False, -1e9, now
@@ -197,7 +197,7 @@ class Line:
         try:
             message = msg.from_collector(frames)
         except WireError as error:
-            _LOG.warning("the collector is not understood: %s", error)
+            _LOG.warning("a message of the collector could not be read: %s", error)
             return None
         self._heard_at = time.monotonic()
         if isinstance(message, msg.Welcome):
@@ -212,7 +212,7 @@ class Line:
             self.talk()
         elif isinstance(message, msg.Rejected):
             self.welcome = False
-            _LOG.warning("the collector refuses this agent: %s", message.why)
+            _LOG.warning("the collector refused this agent: %s", message.why)
         else:
             return message
         return None

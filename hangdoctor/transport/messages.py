@@ -177,7 +177,7 @@ class Capture(Struct, tag=True, omit_defaults=True):
 
 
 class Level(Struct, tag=True):
-    """Report every so many seconds."""
+    """Report every N seconds."""
 
     interval_s: Annotated[float, Meta(ge=0.1, le=600)]
 
@@ -205,7 +205,7 @@ class Rejected(Struct, tag=True):
 FromAgent = Hello | Report | Relayed | Captured | Declined | Bye
 FromCollector = Welcome | Ack | Capture | Level | Trace | Dismissed | WhoAreYou | Rejected
 
-# msgspec's own errors; text that is no UTF-8 (a UnicodeDecodeError); nesting without end.
+# msgspec's own errors; text that is not UTF-8 (a UnicodeDecodeError); nesting without end.
 _NO_MESSAGE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _encoder = msgspec.msgpack.Encoder()
 _from_agent: msgspec.msgpack.Decoder[FromAgent] = msgspec.msgpack.Decoder(FromAgent)
@@ -219,7 +219,7 @@ def encode(message: FromAgent | FromCollector) -> list[bytes]:
 
 def _body(frames: list[bytes], limit: int) -> bytes:
     if len(frames) != 2:
-        raise WireError(f"a message of {len(frames)} frames instead of 2")
+        raise WireError(f"a message with {len(frames)} frames instead of 2")
     if frames[0] != PROTOCOL:
         theirs = frames[0][:40].decode("ascii", "replace")
         if not frames[0].startswith(b"hangdoctor/"):
@@ -235,7 +235,7 @@ def from_agent(frames: list[bytes]) -> FromAgent:
 
     Raises:
         OtherProtocol: it speaks another version.
-        WireError: it is no message, too large, or has fields out of range.
+        WireError: it is not a message, too large, or has fields out of range.
     """
     body = _body(frames, MAX_CAPTURE + MAX_SMALL)
     try:

@@ -118,7 +118,7 @@ class Spool:
             self.disk_error = error.strerror or str(error)
 
     def clear(self) -> None:
-        """Take the files away: everything was acknowledged, or nobody will come for the rest."""
+        """Take the files away: everything was acknowledged, or no one will come for the rest."""
         while self._segments:
             _remove(self._segments.popleft()[0])
         self._records.clear()

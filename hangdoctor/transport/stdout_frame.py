@@ -63,7 +63,7 @@ def unpack(output: str) -> NodeReply:
         raise WireError("no report came")
     stop = next((i for i in range(start, len(lines)) if lines[i].strip().startswith(END)), None)
     if stop is None:
-        raise WireError("the report was cut off before its end")
+        raise WireError("the report was truncated")
     try:
         version, told, checksum = lines[start].split()[:3]
         data = b"".join(

@@ -1,6 +1,7 @@
-"""Where every rank of a running job stands, and who holds up whom, from what agents report each second.
+"""Where every rank of a running job stands, and which ranks are blocked and by what, from what agents report each second.
 
-A glance, not a diagnosis: no stacks and no groups are looked at. It says whom to look at first; a capture says why.
+A sample, not a diagnosis: no stacks and no groups are looked at. It says which rank to look at
+first; a capture says why.
 Pure functions over `RankRow`; the page, the terminal view and the metrics share them.
 """
 
@@ -52,7 +53,7 @@ class RankRow(Struct):
 
 
 class Standing(Struct):
-    """Ranks that stand at the same place; `holds` is how many others wait while they are not there."""
+    """Ranks that are at the same place; `holds` is how many others wait for them."""
 
     state: str
     ranks: str  # as ranges
@@ -74,7 +75,7 @@ class Picture(Struct):
     world_size: int
     counts: dict[str, int]
     standings: list[Standing]
-    iteration: tuple[int, int]  # lowest and highest; -1 where no rank tells
+    iteration: tuple[int, int]  # lowest and highest; -1 if unknown
     idle_s: float = 0.0  # since the last progress of any rank
 
 
@@ -115,7 +116,7 @@ def row_of(told: RankNow, node: str, idle_s: float, silent: bool = False) -> Ran
 
 
 def stand(rows: Iterable[RankRow]) -> list[Standing]:
-    """Ranks at the same place together, those first that hold the others up, then who waits longest."""
+    """Ranks at the same place together, those first that make the others wait, then who waits longest."""
     places: dict[tuple[object, ...], list[RankRow]] = {}
     waiting = going = 0
     for row in rows:
@@ -131,7 +132,7 @@ def stand(rows: Iterable[RankRow]) -> list[Standing]:
                 row.iteration,
             )
         places.setdefault(key, []).append(row)
-    # Where most ranks go on, nobody can say from a glance which of the others wait for one another.
+    # Where most ranks go on, no one can say from a sample which of the others wait for one another.
     found = [_standing(same, waiting if waiting >= going else 0) for same in places.values()]
     return sorted(found, key=_order)
 
@@ -194,7 +195,7 @@ def sentence(standings: Sequence[Standing], counts: Counter[str], blind: bool = 
     if holders:
         return f"{_who(holders[0])} {BY_NAME[holders[0].state].phrase}; {_waiters(waits)}"
     if waits and not counts["moving"] and not counts["working"]:
-        return f"Nobody moves: {_waiters(waits)}"
+        return f"No rank moves: {_waiters(waits)}"
     if waits:
         return f"{_waiters(waits)}; {_go_on(counts['moving'] + counts['working'])}"
     lost = sum(counts[s] for s in SUSPECT)
@@ -205,7 +206,9 @@ def sentence(standings: Sequence[Standing], counts: Counter[str], blind: bool = 
         return "The job has ended" if counts["finished"] else "No rank has been seen yet"
     alive = total - counts["unseen"] - counts["finished"]
     all_ = f"All {_go_on(alive, ' ranks', blind)}" if alive != 1 else _go_on(alive, " rank", blind)
-    return f"{all_}; without black boxes a glance cannot tell work from waiting" if blind else all_
+    return (
+        f"{all_}; without black boxes it is not known whether they work or wait" if blind else all_
+    )
 
 
 def _go_on(number: int, of_what: str = "", blind: bool = False) -> str:
@@ -228,7 +231,7 @@ def _waiters(waits: Sequence[Standing]) -> str:
         what = operations[0] if len(operations) == 1 else f"{len(operations)} operations"
         where = f" in {what}"
     longest = max((w.for_s for w in waits), default=0.0)
-    return f"{number} rank{'s wait' if number != 1 else ' waits'}{where} for {longest:.0f} s"
+    return f"{number} rank{'s have' if number != 1 else ' has'} been waiting{where} for {longest:.0f} s"
 
 
 def _short(ranks: str, room: int = 40) -> str:

@@ -1,4 +1,4 @@
-"""Tells a stall from a slow step, without a timeout from anybody: learns how long a job goes without progress.
+"""Distinguishes a stall from a slow step, without a configured timeout: learns how long a job goes without progress.
 
 Progress is any operation that a rank enters or leaves, a step of its optimizer, or a new iteration, micro-batch or phase. The job's *age* is the
 time since the last progress of any rank. Ages are sampled with every report; the largest between two steps of progress
@@ -27,7 +27,7 @@ from .stall_evidence import Hearing
 
 
 class Stall(Struct, frozen=True):
-    """Nobody makes progress."""
+    """No rank makes progress."""
 
     age_s: float
     bound_s: float
@@ -47,7 +47,7 @@ class Suspicion(Struct, frozen=True):
 
 _TIMES_EVIDENT = 3.0  # of the longest pause that was normal
 _TIMES_CERTAIN = 2.0  # ... where a process or a node is gone
-_LOOKS_S = 2.2  # two looks of each agent: whether a rank works is known from the second
+_LOOKS_S = 2.2  # two samples of each agent: whether a rank works is known from the second
 _FIRST_STACKS_S = 60.0  # the first two stacks of ranks without a box have come by then
 _DROPPED_S = 30.0  # patience after evidence that came to nothing; twice as long each time
 _DROPPED_MOST_S = 1800.0
@@ -76,7 +76,7 @@ class StallWatch:
         self._training = False
         self._recalled = False
         self._silent: frozenset[int] = frozenset()
-        self._refused = -1e18  # the last progress before a look on evidence that showed no hang
+        self._refused = -1e18  # the last progress before a capture on evidence that showed no hang
         self._patient_until = -1e18
         self._dropped = 0
 
@@ -85,12 +85,12 @@ class StallWatch:
     def report(self, now: float, ranks: Iterable[RankNow], late_s: float = 0.0) -> None:
         """What one node says of its ranks; `late_s` is how long the report was on its way.
 
-        A late one tells of the past: an age until now would be that of the network, not of the job.
+        A late one is about the past: an age until now would be that of the network, not of the job.
         """
         told = list(ranks)
         first_word = self._arrive(now, told)
         for one in told:
-            # Meeting each other and making groups is no rhythm yet.
+            # Meeting each other and making groups is not a rhythm yet.
             self._training = self._training or one.op not in STORE or one.iteration > 0
             self._ranks.put(one, now - late_s - one.idle_s)
         if late_s > self.settings.deaf_s and not first_word:
@@ -145,7 +145,9 @@ class StallWatch:
         label = self._label()
         # Of a long age, the share that was work must not be taken for a normal pause between operations.
         age = now - last if label == WORKING else now - max(last, self._quiet_since)
-        if now - age >= self._recovering_until:  # a network comes back haltingly: that is no rhythm
+        if (
+            now - age >= self._recovering_until
+        ):  # a network comes back haltingly: that is not a rhythm
             self._pending[label] = max(self._pending.get(label, 0.0), age)
 
     def _progress(self, now: float, last: float) -> None:
@@ -188,7 +190,7 @@ class StallWatch:
     # ----------------------------------------------------------------- what comes out
 
     def tick(self, now: float, hearing: Hearing = Hearing()) -> Stall | None:  # noqa: B008 - frozen
-        """Call it every interval: a tick that comes late says that this machine stood still."""
+        """Call it every interval: a tick that comes late says that this machine was suspended."""
         before, self._ticked = self._ticked, now
         self._silent = hearing.silent
         if before is not None and now - before > max(5.0, 5 * self.settings.interval_s):
@@ -343,7 +345,7 @@ class StallWatch:
         self._recovering_until = max(self._recovering_until, now)
 
     def _shift(self, gap: float) -> None:
-        """This machine stood still, or slept: nobody made progress meanwhile, and nobody was to."""
+        """This machine was suspended, or slept: no rank made progress meanwhile, and none could."""
         self._ranks.shift(gap)
         self._heard_at += gap
         self._last_event += gap

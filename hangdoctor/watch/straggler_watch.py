@@ -1,4 +1,4 @@
-"""Finds the rank that holds the others up while all go on: it never waits, and everybody else always does.
+"""Finds the rank that makes the others wait while all make progress: it never waits, and all others always do.
 
 Each report says how much of its time a rank waited in operations, by its own clock: clocks of nodes are not compared. A
 window is made of slices. The slowest of a slice is the rank that waited least, where it stands out: the next one waited at
@@ -48,7 +48,7 @@ class Straggler(Struct, frozen=True):
 
 
 class _Slice(Struct):
-    rank: int  # the slowest, -1 where nobody stands out
+    rank: int  # the slowest, -1 if none differs
     waits: dict[int, float]
 
 
@@ -74,7 +74,7 @@ class StragglerWatch:
                 known[1] += 1
 
     def forget(self) -> None:
-        """The job stands still, or began anew: what was seen tells nothing any more."""
+        """The job does not move, or began anew: what was seen no longer counts."""
         self._sums.clear()
         self._slices.clear()
         self._begun = None

@@ -44,7 +44,7 @@ class Access:
 
     def __init__(self, token: str, metrics_token: str, hosts: Iterable[str], cookie: str) -> None:
         self.token = token
-        self.metrics_token = metrics_token  # "" lets everybody read the metrics
+        self.metrics_token = metrics_token  # "" lets everyone read the metrics
         self.hosts = {*_LOOPBACK, *(h.lower() for h in hosts)}
         self.refused = 0
         self.cookie = cookie
@@ -99,7 +99,7 @@ class Access:
 
 
 def host_name(host: str) -> str:
-    """``[::1]:80`` -> ``::1``; "" where it is no host."""
+    """``[::1]:80`` -> ``::1``; "" where it is not a host."""
     try:
         return (urlsplit(f"//{host}").hostname or "").lower()
     except ValueError:
@@ -151,11 +151,11 @@ class Guard:
         if not access.knows_host(headers):
             return (
                 403,
-                "this server does not go by that name",
-                "Use the address that it printed, or name it: --web-host NAME.",
+                "this server does not answer to that host name",
+                "Use the address that it printed, or start it with --web-host NAME.",
             )
         if method not in ("GET", "HEAD", "POST"):
-            return 405, "only GET, HEAD and POST are understood", ""
+            return 405, "only GET, HEAD and POST are supported", ""
         if not 0 <= number_in(headers.get("content-length", "0")) <= 16_384:
             return 413, "the request is too large", ""
         if path == "/metrics":
@@ -175,7 +175,7 @@ class Guard:
             return (
                 401,
                 "the token is missing or wrong",
-                "It stands in FOLDER/web.json and was printed when the collector began.",
+                "It is in web.json in the collector's folder.",
             )
         return 303, "/login", ""
 

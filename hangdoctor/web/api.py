@@ -136,9 +136,7 @@ class Api:
         """One rank; 404 for a number that the job does not have."""
         number, rows = number_in(request.path_params["rank"]), self.board.look().rows
         if number < 0:
-            return answer(
-                Trouble("that is no number of a rank", "For example /api/v1/ranks/3."), 400
-            )
+            return answer(Trouble("that is not a rank number", "For example /api/v1/ranks/3."), 400)
         if number >= len(rows):
             return answer(Trouble(f"there is no rank {number}", f"The job has {len(rows)}."), 404)
         return answer(_rounded(rows[number]))
@@ -161,7 +159,7 @@ class Api:
         """The incident's report. What is in it comes from the job: it gets no cookie and no access to this page."""
         found = self._incident(request)
         if found is None or found.state != "saved" or safe_name(found.id) != found.id:
-            return answer(Trouble("there is no such incident, or its bundle is not there"), 404)
+            return answer(Trouble("there is no such incident, or its bundle was removed"), 404)
         path = self.board.incidents.folder / found.id
         try:
             async with self._reports:
@@ -175,7 +173,7 @@ class Api:
     async def capture(self, request: Request) -> Response:
         """Ask all agents for a capture now."""
         concluded = self.board.view.concluded
-        self.board.doors.ask("asked for on the page")
+        self.board.doors.ask("requested on the page")
         return answer(Asked(True, concluded), 202)
 
     async def trace(self, request: Request) -> Response:
@@ -214,7 +212,7 @@ class Route(Struct, frozen=True):
 
     method: str
     path: str
-    handler: Handler | None  # None: the stream, which is no plain request
+    handler: Handler | None  # None: the stream, which is not a plain request
     answers: dict[int, Any]
     query: tuple[str, ...] = ()
     body: Any = None
@@ -228,7 +226,7 @@ ROUTES = (
         "/api/v1/status",
         Api.status,
         {200: StatusAnswer},
-        about="The job in one sentence, and who holds up whom.",
+        about="The job in one sentence, and which ranks block which.",
     ),
     Route(
         "GET",

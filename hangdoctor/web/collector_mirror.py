@@ -16,7 +16,7 @@ from ..watch.live_ranks import LastWord, RankRow, row_of
 
 
 class Snapshot(Struct, array_like=True):
-    """The collector at one moment, and the ranks that were told of since the last one."""
+    """The collector at one moment, and the ranks that were reported since the last one."""
 
     now: Now
     captures: CaptureTimes
@@ -57,7 +57,7 @@ class Mirror:
             self._seen.update(told.ranks)
 
     def rows(self) -> tuple[list[RankRow], Now]:
-        """Every rank from 0 on, those that nobody has reported too, and the collector of the last second."""
+        """Every rank from 0 on, those that no one has reported too, and the collector of the last second."""
         now = self.now
         # Between two snapshots time goes on: a rank that reported since must not appear to be of the future.
         mono = max(now.mono, time.monotonic()) if now.mono else 0.0

@@ -57,7 +57,7 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def admit(self) -> None:
-        """It is no stranger's any more."""
+        """It is not a stranger's any more."""
         self.admitted = True
         self.strangers.went(self)
         if self._stay is not None:

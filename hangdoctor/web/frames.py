@@ -203,7 +203,7 @@ def _tenths(at: float, row: RankRow) -> int:
 
 
 def _clip(one: Standing) -> Standing:
-    """A sparse set of thousands of ranks is long as ranges, and nobody reads it."""
+    """A sparse set of thousands of ranks is long as ranges, and no one reads it."""
     if len(one.ranks) > 400:
         one.ranks = one.ranks[: one.ranks.rfind(",", 0, 400)] + ",..."
     one.op, one.phase = one.op[:_MAX_NAME], one.phase[:_MAX_NAME]

@@ -60,7 +60,7 @@ class Packer:
 
 
 class Hub:
-    """Makes a frame each second while somebody reads."""
+    """Makes a frame each second while someone reads."""
 
     def __init__(self, board: Board) -> None:
         self.board = board

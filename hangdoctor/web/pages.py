@@ -74,7 +74,7 @@ class Pages:
             self.access.refused += 1
             page = self.files["login.html"][0].decode()
             words = html.escape(
-                "That is not the token of this start. It is printed when the collector starts, and is in web.json."
+                "This is not the current token. It is in web.json in the collector's folder."
             )
             page = page.replace("<!--trouble-->", f'<p class="trouble" role="alert">{words}</p>')
             return Response(page, 401, headers={"content-type": _MEDIA[".html"]})

@@ -26,7 +26,7 @@ def test_the_simulation_can_fail() -> None:
 
 
 @pytest.mark.torch
-def test_captures_of_a_running_job_stop_nobody() -> None:
+def test_captures_of_a_running_job_stop_no_rank() -> None:
     found = captures(6, block=3)
     assert (found.captures, found.failed, found.stopped, found.ended_well) == (6, 0, 0, True)
     assert found.alone_s and found.captured_s

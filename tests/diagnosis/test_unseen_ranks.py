@@ -1,4 +1,4 @@
-"""Silence is no sign of health: where ranks were not seen, the others' progress does not make the job a healthy one."""
+"""Silence is not a sign of health: where ranks were not seen, the others' progress does not make the job a healthy one."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_job_of_which_some_ranks_were_not_seen_is_not_called_healthy(finished:
     )
     assert (
         silent.status == "unknown"
-        and "ranks 2-3 were not (n2: no answer within 20 s)" in silent.summary
+        and "ranks 2-3 were not captured (n2: no answer within 20 s)" in silent.summary
     )
     absent = diagnose(JobCapture("j", half, world_size=4))
     assert (

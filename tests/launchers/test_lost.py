@@ -109,14 +109,14 @@ LATE = Standing("n3", 3.5)
 
 def test_who_is_lost() -> None:
     assert lost(LATE, door("gone", 2.0)) == {
-        "n3": "it did not answer a knock on ports 6818 and 22 for 2.0 s; n[1-2] reported within 1.9 s"
+        "n3": "it did not answer on ports 6818 and 22 for 2.0 s; n[1-2] reported within 1.9 s"
     }
     assert (
-        "its slurmd does not run: port 6818 refused connections for 2.5 s"
+        "its slurmd is not running: port 6818 refused connections for 2.5 s"
         in lost(LATE, door("closed", 2.5))["n3"]
     )
     assert (
-        "its slurmd does not answer: port 6818 was silent for 3.0 s, but its kernel"
+        "its slurmd does not answer on port 6818 for 3.0 s, but its kernel"
         in lost(LATE, door("stuck", 3.0))["n3"]
     )
     assert lost(LATE, door("stuck", 2.5, DOUBTED))  # Slurm has given it up as well
@@ -145,7 +145,7 @@ def test_a_knock_that_even_the_living_do_not_answer_proves_nothing() -> None:
     assert lost(LATE, door("gone", 60.0), control=Door()) == {}
 
 
-def test_where_all_are_slow_everybody_gets_more_time() -> None:
+def test_where_all_are_slow_every_node_gets_more_time() -> None:
     slow = [Standing("n1", 9.0, 3.0, 5.0), Standing("n2", 9.0, 2.0, 6.0)]
     assert lost(Standing("n3", 9.0), door("gone", 7.0), slow) == {}
     assert lost(Standing("n3", 12.1), door("gone", 10.0), slow)
@@ -158,7 +158,7 @@ def test_where_the_others_answer_a_knock_slowly_a_silent_service_gets_more_time(
     assert lost(LATE, door("gone", 2.0), control=busy), "a node without power is as silent"
 
 
-def test_nobody_is_given_up_while_another_may_still_report() -> None:
+def test_no_node_is_given_up_while_another_may_still_report() -> None:
     others = [OTHERS[0], Standing("n2", 3.5, 0.5)]
     assert lost(LATE, door("gone", 2.0), others) == {}
 
@@ -205,10 +205,10 @@ def test_a_lost_node_is_not_waited_for(tmp_path: Path) -> None:
     assert [bool(o.lost) for o in outcomes] == [False, True]
     gathered = gather.sort_out(outcomes)
     assert list(gathered.captures) == ["n1"]
-    why = gather.why_silent(gathered.silent["n2"], "", 50, "Slurm still takes the node for up")
-    assert why.startswith(f"it did not answer a knock on port {dark} for ")
+    why = gather.why_silent(gathered.silent["n2"], "", 50, "Slurm still lists the node as up")
+    assert why.startswith(f"it did not answer on port {dark} for ")
     assert "n1 reported within" in why
-    assert why.endswith("Slurm still takes the node for up")
+    assert why.endswith("Slurm still lists the node as up")
 
 
 def test_a_stopped_service_is_given_up_after_one_knock(tmp_path: Path) -> None:
@@ -221,8 +221,8 @@ def test_a_stopped_service_is_given_up_after_one_knock(tmp_path: Path) -> None:
         stopped.settimeout(0)
         with stopped.accept()[0], pytest.raises(BlockingIOError):
             stopped.accept()
-    assert f"port {port} was silent for 3." in outcomes[1].lost
-    assert "its kernel answers; n1 reported within" in outcomes[1].lost
+    assert f"does not answer on port {port} for 3." in outcomes[1].lost
+    assert "its kernel does; n1 reported within" in outcomes[1].lost
 
 
 def test_a_service_that_answers_late_is_waited_for(tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_a_slow_node_that_answers_the_knock_is_waited_for(tmp_path: Path) -> Non
     assert [(o.lost, o.reported) for o in outcomes] == [("", True), ("", True)]
 
 
-def test_an_agent_that_started_and_fell_silent_is_told_so(tmp_path: Path) -> None:
+def test_an_agent_that_started_and_fell_silent_says_so(tmp_path: Path) -> None:
     commands = [
         report("n1", [0, 1], tmp_path),
         Command("n2", ["sh", "-c", f"echo {HERE}; sleep 1000"]),

@@ -246,7 +246,7 @@ def test_a_node_outside_the_job_is_a_note() -> None:
     ]
     capture = joined(outcomes, ["n1", "n2"])
     assert [n.node for n in capture.nodes] == ["n1"]
-    assert capture.notes == ["n2 answered without a rank: no rank processes found"]
+    assert capture.notes == ["n2 answered but have no rank of the job: no rank processes found"]
 
 
 def test_ranks_of_another_job_are_left_out() -> None:
@@ -257,7 +257,7 @@ def test_ranks_of_another_job_are_left_out() -> None:
     ]
     capture = joined(outcomes, ["n1", "n2", "n3"])
     assert [r.rank for r in capture.ranks()] == [0, 1, 2, 3]
-    assert "n3 shows another job (10.0.0.3:29500)" in capture.notes[0]
+    assert "n3 runs another job (10.0.0.3:29500)" in capture.notes[0]
 
 
 def test_no_rank_anywhere_and_no_agent_anywhere_are_errors() -> None:
@@ -266,7 +266,7 @@ def test_no_rank_anywhere_and_no_agent_anywhere_are_errors() -> None:
         for n in ("n1", "n2")
     ]
     with pytest.raises(
-        NoRanksFound, match=r"all 2 nodes answered \(n\[1-2\]\), and none can show a rank"
+        NoRanksFound, match=r"all 2 nodes answered \(n\[1-2\]\), and none has a rank of the job"
     ):
         joined(empty, ["n1", "n2"])
     missing = [
@@ -281,6 +281,6 @@ def test_progress_names_ranks_only_where_there_are_some() -> None:
     none = gather.Gathered()
     assert gather.summary(none, 2) == "0 of 2 nodes reported"
     empty = gather.Gathered({"n1": NodeCapture("n1", "slurm:7.0")})
-    assert gather.summary(empty, 2) == "1 of 2 nodes reported, none with a rank"
+    assert gather.summary(empty, 2) == "1 of 2 nodes reported, none has a rank"
     some = gather.sort_out([Outcome("n1", reply("n1", [0, 1]), "", 0)])
     assert gather.summary(some, 2) == "1 of 2 nodes reported, ranks 0-1"

@@ -141,10 +141,10 @@ JOBS = [Job("b:1", [found(1, 0)], 9.0), Job("a:10", [found(2, 0), found(3, 1)], 
 def test_which_job_is_shown() -> None:
     job, notes = discover.select_job(JOBS)
     assert job.key == "b:1" and notes == [
-        "job b:1 is shown (the newest; pick another with --job); also on this host: a:10 (of me, 2 ranks), a:1 (of x, 1 ranks)"
+        "captured job b:1 (the newest; choose another with --job); also on this host: a:10 (of me, 2 ranks), a:1 (of x, 1 rank)"
     ]
     job, notes = discover.select_job(JOBS, "a:1")
-    assert job.key == "a:1" and "job a:1 is shown (--job)" in notes[0]
+    assert job.key == "a:1" and "captured job a:1 (--job)" in notes[0]
     assert discover.select_job(JOBS, "10")[0].key == "a:10"
     assert discover.select_job(JOBS[:1]) == (JOBS[0], [])
     alike = [Job("a", [found(1, 0)], 9.0), Job("a", [found(2, 0), found(3, 1)], 5.0)]
@@ -217,7 +217,7 @@ def test_a_user_by_name_and_number() -> None:
     me = psutil.Process().username()
     assert discover.uid_of(me) == os.geteuid() and discover.uid_of("4242") == 4242
     assert discover.uid_of("") == (None if os.geteuid() == 0 else os.geteuid())
-    with pytest.raises(UsageError, match="there is no user 'no-such-user' here"):
+    with pytest.raises(UsageError, match="there is no user 'no-such-user' on this host"):
         discover.uid_of("no-such-user")
 
 

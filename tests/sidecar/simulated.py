@@ -183,7 +183,7 @@ class Simulation:
         return self.verdicts[before:]
 
     def jump(self, seconds: float) -> None:
-        """The collector's machine stands still, alone: its clock goes on."""
+        """The collector's machine does not move, alone: its clock goes on."""
         self.now += seconds
         self.event += seconds
         self.due = [at + seconds for at in self.due]

@@ -1,4 +1,4 @@
-"""A sidecar that comes late: the boxes' own history tells the rhythm, and what is not in it is judged patiently."""
+"""A sidecar that comes late: the boxes' own history shows the rhythm, and what is not in it is judged patiently."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class Ring:
         self.put(fmt.NO_GROUP, name, fmt.MARK, fmt.PHASE)
 
 
-def test_the_past_of_a_box_is_told_by_phase_without_the_first_steps(tmp_path: Path) -> None:
+def test_the_past_of_a_box_is_known_by_phase_without_the_first_steps(tmp_path: Path) -> None:
     ring = Ring(tmp_path)
     ring.step(70.0)  # compiling
     for number in range(200):
@@ -277,7 +277,7 @@ def rests(job: Job) -> bool:
 
 @pytest.mark.torch
 @pytest.mark.timeout(240)
-def test_ranks_without_a_box_are_told_by_two_stacks_and_a_healthy_job_is_left_alone(
+def test_ranks_without_a_box_are_judged_by_two_stacks_and_a_healthy_job_is_left_alone(
     job: Job, start: Start
 ) -> None:
     environ = polling_environment(job) | {"BARE": "1"}
@@ -305,6 +305,6 @@ def test_ranks_without_a_box_are_told_by_two_stacks_and_a_healthy_job_is_left_al
 
 
 def watched_for(job: Job, seconds: float) -> None:
-    """Let the agent report for so long: past the second stack of each rank."""
+    """Let the agent report for this long: past the second stack of each rank."""
     before = steps(job)
     wait_until(lambda: steps(job) > before + seconds / 0.15, "it goes on", 3 * seconds)

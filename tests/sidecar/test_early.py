@@ -97,7 +97,7 @@ def test_a_rank_that_works_is_waited_for() -> None:
     assert seconds > 119
 
 
-def test_a_pause_that_ends_is_dropped_and_nobody_hears_of_it() -> None:
+def test_a_pause_that_ends_is_dropped_and_no_one_hears_of_it() -> None:
     def plan() -> Plan:
         yield from steady(60)
         yield Pause(3.8, outside=(7,))

@@ -67,7 +67,7 @@ def test_it_can_be_saved_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert bundle.load(second) == again
 
 
-def test_damage_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damage_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     large = joined(0, monkeypatch)
     large.packed["n0"] = large.packed["n0"][:-9]
     saved = bundle.save(tmp_path / "a", large, diagnose(large), "", [])

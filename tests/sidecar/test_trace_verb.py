@@ -60,7 +60,8 @@ def test_a_request_reaches_the_ranks_through_collector_and_agent_also_those_that
     }
     (job.folder / TRACE_FILE).write_text("{}")
     wait_until(
-        lambda: job.said("collector", "is no request for traces") == 1, "nonsense is said to be it"
+        lambda: job.said("collector", "is not a valid trace request") == 1,
+        "nonsense is said to be it",
     )
     assert rank.poll() is None
 
@@ -84,7 +85,7 @@ def test_a_request_that_comes_before_a_box_reaches_it(job: Job) -> None:
     )
 
 
-def test_every_agent_is_told_once_and_a_new_one_at_its_hello() -> None:
+def test_every_agent_hears_it_once_and_a_new_one_at_its_hello() -> None:
     core = Core(Settings(), StallWatch(Bounds()))
     hello = [
         core.received(n, msg.encode(msg.Hello(f"a-{n.decode()}", n.decode())), 1.0, 0.0)

@@ -41,7 +41,7 @@ def test_each_state_has_a_colour_on_the_page_and_in_the_terminal() -> None:
         Style.parse(state.style)
 
 
-def test_states_are_told_apart() -> None:
+def test_states_are_distinguished() -> None:
     assert len({s.name for s in TABLE}) == len({s.legend for s in TABLE}) == len(TABLE)
     for order in ([s.concern for s in TABLE], [s.unblamed for s in TABLE]):
         assert sorted(order) == list(range(len(TABLE)))

@@ -1,4 +1,4 @@
-"""The sub-verbs of `trace` on the nodes of a job or host file: the same one there, and what it answers, by rows or lines."""
+"""The sub-verbs of `trace` on the nodes of a job or host file: run the same one there and read its rows or lines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SPARE_S = 10.0  # for a scheduler to start a step, beyond the time that the sub
 
 
 class Where(Struct):
-    """What the flags name: ranks of this host, or nodes that are asked."""
+    """What the flags choose: ranks of this host, or nodes."""
 
     local: bool = False
     job: str = ""
@@ -50,7 +50,8 @@ class Where(Struct):
         named = [w for w in words if w]
         if len(named) > 1:
             raise UsageError(
-                "more than one target named", "Name one: --local, --jobid J, --hostfile F or --pbs."
+                "more than one target was given",
+                "Choose one of --local, --jobid J, --hostfile F and --pbs.",
             )
         return "" if self.local else "".join(named)
 
@@ -58,15 +59,17 @@ class Where(Struct):
 def where_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     """The fields of `Where` as flags."""
     flags = [
-        jobid_flag("on all of its nodes."),
+        jobid_flag("all of its nodes."),
         click.option(
             "--hostfile",
             metavar="F",
             type=click.Path(path_type=Path),
-            help="Hosts, one a line, by ssh: on all of them.",
+            help="The hosts in file F, one per line, reached by ssh.",
         ),
         click.option(
-            "--pbs", is_flag=True, help="On the nodes of this PBS job (PBS_NODEFILE), by mpiexec."
+            "--pbs",
+            is_flag=True,
+            help="The nodes of this PBS job (PBS_NODEFILE), reached by mpiexec.",
         ),
     ]
     for flag in reversed(flags):
@@ -82,11 +85,11 @@ def answer(rows: Sequence[TracedRank]) -> None:
 def ask(
     where: Where, arguments: Sequence[str], wait_s: float, say: Callable[[str], None]
 ) -> list[TracedRank]:
-    """Rows of all nodes; who did not answer is said.
+    """Rows of all nodes; prints which nodes did not answer.
 
     Raises:
         LauncherError: the job is not there, or not ours.
-        BadInput, UsageError: the host file is none, or this is no PBS job.
+        BadInput, UsageError: the host file is none, or this is not a PBS job.
     """
     from ...launchers.slurm import SlurmLauncher, parse_job
     from ...launchers.verb_on_nodes import Everywhere, Target
@@ -122,7 +125,8 @@ def _why_silent(outcome: Outcome, trouble: str) -> str:
 
 
 def follow(jobid: str, node: str, arguments: Sequence[str], say: Callable[[str], None]) -> None:
-    """Hand on what the sub-verb says on one node, until it ends there or nobody reads it here.
+    """Print the output of the sub-verb on one node, until it ends there or the reader here has
+    gone.
 
     Raises:
         LauncherError: the job is not there, or not ours; the node does not answer.
@@ -149,11 +153,11 @@ def follow(jobid: str, node: str, arguments: Sequence[str], say: Callable[[str],
             return
         if (
             "Invalid generic resource" not in errors
-        ):  # a cluster without GPUs in its configuration does not know the word
+        ):  # a cluster without GPUs in its configuration does not know this flag
             break
     if re.search(rf"{ENDED}|CANCELLED AT", errors):
         say(f"the job ended on node {node}")
         return
     raise LauncherError(
-        f"node {node} tells no more: {gather.last_words(errors) or f'exit code {stream.code}'}"
+        f"the connection to node {node} ended: {gather.last_words(errors) or f'exit code {stream.code}'}"
     )

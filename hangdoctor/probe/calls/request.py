@@ -49,7 +49,7 @@ def decode(text: str) -> Request | None:
     try:
         return checked(_request(json.loads(text)))
     except (ValueError, RecursionError):
-        return None  # damaged: whoever wrote it sees that nobody answers
+        return None  # damaged: whoever wrote it sees that no one answers
 
 
 def checked(request: Request) -> Request:
@@ -125,7 +125,7 @@ def concerns(request: Request, rank: int) -> bool:
         return True
     for part in filter(None, request.ranks.split(",")):
         first, _, last = part.partition("-")
-        # Both are read, whatever the rank: `decode` finds by this what is no list.
+        # Both are read, whatever the rank: `decode` finds by this what is not a list.
         begin, end = int(first), int(last or first)
         if begin <= rank <= end:
             return True
