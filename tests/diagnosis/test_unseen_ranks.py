@@ -51,5 +51,6 @@ def test_a_job_of_which_some_ranks_were_not_seen_is_not_called_healthy(finished:
     )
     absent = diagnose(JobCapture("j", half, world_size=4))
     assert (
-        absent.status == "unknown" and "ranks 2-3 were not: capture the whole job" in absent.summary
+        absent.status == "unknown"
+        and "ranks 2-3 were not captured: capture the whole job" in absent.summary
     )
