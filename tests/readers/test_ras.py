@@ -211,6 +211,8 @@ def test_missing_ranks_are_counted_once() -> None:
     ]
     # In one communicator silent, in another given up, and in both of them more than once.
     assert report.dead == [RasProcess("h", 7, "0")] and report.silent == []
+    assert (report.communicators[0].size, report.timeouts, report.version) == (0, 0, "")
+    assert report.communicators[0].problems == ["INCOMPLETE"]
 
 
 def test_numbers_that_fit_no_field_are_zero() -> None:
