@@ -13,7 +13,7 @@ import pytest
 
 from hangdoctor.readers.discover import Found, Job
 from hangdoctor.readers.jobnames import is_exactly, names_job
-from tests.dump.test_capture import PORT, SLEEPER, processes, ranks
+from tests.support.plain_ranks import PORT, SLEEPER, processes, ranks
 from tests.support.stage import hangdoctor
 
 RUN = f"livejob{PORT}"

@@ -19,7 +19,7 @@ from hangdoctor.readers import rank_operations as boxes
 from hangdoctor.readers.blackbox import BlackBox, find_boxes, named_folder
 from hangdoctor.readers.discover import find_jobs, lost_ranks, rank_of
 from hangdoctor.readers.source_lines import Sources
-from tests.dump.test_capture import PORT, SLEEPER, dump, processes, ranks
+from tests.support.plain_ranks import PORT, SLEEPER, dump, processes, ranks
 from tests.support.stage import hangdoctor, wait_until
 
 STARTS_RANKS = f"""

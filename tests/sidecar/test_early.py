@@ -4,31 +4,11 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
 
 import pytest
 
 from hangdoctor.collector.instructions import Conclude
-from tests.support.simulated import FOREVER, Pause, Plan, Simulation
-
-STEP = 0.2
-FAULTS = {
-    "died": Pause(FOREVER, dead=(5,)),
-    "stopped": Pause(FOREVER, stopped=(4,)),
-    "outside": Pause(FOREVER, outside=(7,)),
-    "apart": Pause(FOREVER, apart=(3,)),
-}
-
-
-def steady(seconds: float) -> Iterator[Pause]:
-    """Steps, in each of which another rank comes last."""
-    for number in range(int(seconds / STEP)):
-        yield Pause(STEP, outside=(number % 8,))
-
-
-def stuck(fault: Pause, after: float = 60.0) -> Plan:
-    yield from steady(after)
-    yield fault
+from tests.support.simulated import FAULTS, FOREVER, STEP, Pause, Plan, Simulation, steady, stuck
 
 
 def restless(seed: int, hours: float, marks: bool, hiccups: float = 3.5) -> Plan:

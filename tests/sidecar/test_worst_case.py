@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sidecar.test_early import FAULTS, stuck
-from tests.support.simulated import FOREVER, NODES, Pause, Simulation
+from tests.support.simulated import FAULTS, FOREVER, NODES, Pause, Simulation, stuck
 
 SEEDS = range(4)
 EXPECTED = frozenset(f"n{node}" for node in range(NODES))

@@ -36,6 +36,24 @@ class Pause(Struct, frozen=True):
 
 
 Plan = Iterator[Pause]
+STEP = 0.2
+FAULTS = {
+    "died": Pause(FOREVER, dead=(5,)),
+    "stopped": Pause(FOREVER, stopped=(4,)),
+    "outside": Pause(FOREVER, outside=(7,)),
+    "apart": Pause(FOREVER, apart=(3,)),
+}
+
+
+def steady(seconds: float) -> Iterator[Pause]:
+    """Steps, in each of which another rank comes last."""
+    for number in range(int(seconds / STEP)):
+        yield Pause(STEP, outside=(number % 8,))
+
+
+def stuck(fault: Pause, after: float = 60.0) -> Plan:
+    yield from steady(after)
+    yield fault
 
 
 class Simulation:
