@@ -9,8 +9,8 @@ AREAS: dict[str, tuple[list[str], list[str]]] = {
     "messages": (
         ["hangdoctor/transport/messages.py", "hangdoctor/transport/keys.py"],
         [
-            "tests/sidecar/test_messages.py",
-            "tests/sidecar/test_keys.py",
+            "tests/transport/test_messages.py",
+            "tests/transport/test_keys.py",
             "tests/sidecar/test_sidecar_parts.py",
             "tests/readers/test_hostile_numbers.py",
         ],
@@ -27,7 +27,8 @@ AREAS: dict[str, tuple[list[str], list[str]]] = {
             "tests/readers/test_flight_recorder_fields.py",
             "tests/readers/test_pyspy_parts.py",
             "tests/readers/test_discover.py",
-            "tests/offline",
+            "tests/cli/test_diagnose_dumps.py",
+            "tests/cli/test_diagnose_text.py",
             "tests/probe/test_probe_box.py",
             "tests/probe/test_probe_groups.py",
         ],
@@ -38,14 +39,15 @@ AREAS: dict[str, tuple[list[str], list[str]]] = {
             for n in "text/ranges text/redaction text/printable files model/number_checks".split()
         ],
         [
-            "tests/test_place_rules.py",
-            "tests/test_redaction.py",
-            "tests/test_ranges.py",
+            "tests/stacks/test_place_rules.py",
+            "tests/text/test_redaction.py",
+            "tests/text/test_ranges.py",
             "tests/test_files.py",
             "tests/readers/test_hostile_numbers.py",
             "tests/readers/test_hostile_owner.py",
-            "tests/printed",
-            "tests/offline",
+            "tests/test_printed.py",
+            "tests/cli/test_diagnose_dumps.py",
+            "tests/cli/test_diagnose_text.py",
             "tests/launchers/test_targets.py",
         ],
     ),
@@ -62,7 +64,12 @@ AREAS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "passes": (
         ["hangdoctor/diagnosis/*.py", "hangdoctor/diagnosis/ops/*.py"],
-        ["tests/diagnosis", "tests/offline", "tests/sidecar/test_core.py"],
+        [
+            "tests/diagnosis",
+            "tests/cli/test_diagnose_dumps.py",
+            "tests/cli/test_diagnose_text.py",
+            "tests/collector/test_core.py",
+        ],
     ),
     "wording": (
         ["hangdoctor/diagnosis/wording/*.py", "hangdoctor/diagnosis/findings/*.py"],
@@ -72,7 +79,8 @@ AREAS: dict[str, tuple[list[str], list[str]]] = {
             "tests/diagnosis/test_calls_parting.py",
             "tests/diagnosis/test_unseen_ranks.py",
             "tests/diagnosis/ops/test_ops_passes.py",
-            "tests/offline",
+            "tests/cli/test_diagnose_dumps.py",
+            "tests/cli/test_diagnose_text.py",
         ],
     ),
 }

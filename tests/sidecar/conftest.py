@@ -1,4 +1,4 @@
-"""Fixtures of the sidecar's tests. The lab cluster of tests/launchers is used a second time: its tests end with a broken node."""
+"""Fixtures of the sidecar's tests."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from typing import Any
 from tests.support.ports import free_port
 
 HERE = Path(__file__).parent
-PROGRAMS = Path(__file__).parents[2] / "harmless" / "programs"
+PROGRAMS = Path(__file__).parents[2] / "probe" / "harmless" / "programs"
 PLAIN: list[str] = []
 RUN = [sys.executable, "-m", "hangdoctor", "run", "--"]
 TRACED = [sys.executable, "-m", "hangdoctor", "run", "--trace", "--"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SAMPLE = """
 test_all_gather test_all_reduce_sum_async test_batch_isend_irecv_gloo test_scatter_object_list
 test_send_recv_any_source test_monitored_barrier_gloo_subgroup test_DistributedDataParallelCPU
