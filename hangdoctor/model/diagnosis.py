@@ -13,7 +13,7 @@ DIAGNOSIS_SCHEMA = "hangdoctor.diagnosis/1"
 Status = Literal["hang", "slow", "healthy", "unknown"]
 Kind = Literal[
     "not_entered", "stopped", "io_wait", "data_wait", "checkpoint_wait", "dead", "unreachable", "mismatch", "order",
-    "p2p_unmatched", "interpreter_lock", "busy", "device_wait", "in_communication", "start_stall", "end_stall", "slow",
+    "p2p_unmatched", "interpreter_lock", "busy", "device_wait", "in_communication", "start_stall", "end_stall", "error", "slow",
 ]  # fmt: skip
 Source = Literal["stack", "ops", "proc", "ras", "gpu", "log", "silence", "trace"]
 
@@ -133,6 +133,18 @@ class RankLine(Struct):
     place: str
 
 
+class Happening(Struct):
+    """One line of what happened, in the order of time, as the job's logs tell it."""
+
+    role: Literal["progress", "cause", "wait", "consequence", "end"]
+    ranks: list[int]
+    node: str | None
+    at: str  # the stamp of the line, "" where it has none
+    file: str
+    line: int
+    says: str
+
+
 class Diagnosis(Struct):
     """The verdict, as CONTRACT's `--json` has it, with the table of ranks added."""
 
@@ -147,4 +159,5 @@ class Diagnosis(Struct):
     notes: list[str] = []
     took: Took = field(default_factory=Took)
     calls: CallsParting | None = None  # where call tracing was on
+    chain: list[Happening] = []  # from job logs: at most ten lines
     schema: str = DIAGNOSIS_SCHEMA
