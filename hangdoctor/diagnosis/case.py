@@ -64,6 +64,8 @@ def open_case(capture: JobCapture) -> Case:
     for rank in seen:
         silent.pop(rank, None)
     absent = [r for r in range(world) if r not in seen and r not in silent]
+    if not views and capture.logs is not None:
+        absent = []  # logs alone: no rank was looked for
     return Case(capture, views, world, silent, absent)
 
 

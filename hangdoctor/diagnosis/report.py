@@ -10,7 +10,7 @@ from .health import why_healthy, why_unknown
 from .position import group_by_operation
 from .stacks import group_stacks
 from .view import RankView
-from .wording import remaining
+from .wording import log_words, remaining
 from .wording.terms import long_frame
 
 
@@ -22,12 +22,14 @@ def report(case: Case, draft: Draft) -> Diagnosis:
     causes = [wording.cause(finding) for finding in draft.findings]
     blamed = {r for c in causes for r in c.ranks}
     capture = case.capture
-    nodes = sorted(({n.node for n in capture.nodes} | {s.node for s in capture.silent}) - {""})
+    logged = set(capture.logs.homes.values()) if capture.logs is not None else set()
+    named = {n.node for n in capture.nodes} | {s.node for s in capture.silent} | logged
+    nodes = sorted(named - {""})
     notes = [remaining.note(note) for note in draft.notes]
     return Diagnosis(
         status=status,
         job=Job(capture.job, case.world_size, nodes, capture.layout),
-        summary=_summary(case, status, causes),
+        summary=_summary(case, draft, status, causes),
         causes=causes,
         waits=draft.waits or _waits(case, blamed),
         stacks=group_stacks(case.views),
@@ -38,12 +40,15 @@ def report(case: Case, draft: Draft) -> Diagnosis:
         + sorted({note for n in capture.nodes for note in n.notes}),
         took=Took(capture_s=round(capture.took_s, 3)),
         calls=draft.calls,
+        chain=[log_words.happening(event) for event in draft.chain],
     )
 
 
-def _summary(case: Case, status: Status, causes: list[Cause]) -> str:
+def _summary(case: Case, draft: Draft, status: Status, causes: list[Cause]) -> str:
     if causes:
         return causes[0].summary
+    if draft.remaining is not None:
+        return log_words.remaining(draft.remaining)
     if status == "healthy":
         return remaining.healthy(why_healthy(case))
     return remaining.unknown(why_unknown(case))

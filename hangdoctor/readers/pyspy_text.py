@@ -9,6 +9,7 @@ processes are numbered by node and process id, and the capture says so (`JobCapt
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 from collections import Counter
@@ -21,7 +22,7 @@ from msgspec import Struct
 from msgspec import json as msgjson
 
 from ..errors import BadInput
-from ..files import read_regular
+from ..files import open_regular, read_regular
 from ..model.capture import Frame, JobCapture, NodeCapture, ProcessSample, RankCapture, ThreadSample
 from ..model.layout import guess_layout
 from ..text.plain import readable
@@ -47,6 +48,7 @@ _WORKER = re.compile(
     r"torch/utils/data/_utils/(worker|pin_memory)\.py|multiprocessing/(spawn|popen_\w+|resource_tracker|forkserver)\.py"
 )
 MAX_FILE = 256 << 20
+_HEAD = 80_000
 _MAX_COMMAND = 16 << 10
 
 
@@ -72,6 +74,16 @@ def looks_like_dump(text: str) -> bool:
     return bool(
         re.search(r"^(?:[\w.-]+: )?(?:Process \d+: |Thread \S+ \()", head, re.M)
     ) or _is_json(head)
+
+
+def is_dump(path: Path) -> bool:
+    """Whether a file is py-spy's output, as far as its beginning shows."""
+    try:
+        fd = open_regular(path)
+        with os.fdopen(fd, "rb") as file:
+            return looks_like_dump(file.read(_HEAD).decode("utf-8", "replace"))
+    except (OSError, BadInput):
+        return False
 
 
 def _is_json(head: str) -> bool:

@@ -9,6 +9,7 @@ from msgspec import Struct
 from ...model.capture import Frame
 from ...model.diagnosis import Kind, Source
 from .holdings import ChildStopped
+from .log_stories import Quote
 from .named import Doing, End, Op
 from .stories import FewerByRas, ForkedLock, HoldsGil, LostByRas, SlowByPace, SlowByWaiting
 
@@ -193,7 +194,7 @@ class Quoted(Struct, frozen=True):
 Fact = (
     At | NoStack | CannotRun | ThreadState | StoppedState | IdleState | Ended | InOp | WaitsIn | DidNotRun | IsPast | LastOp
     | HasGil | ChildDied | ChildAt | Threads | Silence | WaitsFor | PartedAt | Signed | SameSignature | EndedCleanly
-    | OldestUnstarted | RasSays | WaitedShare | Pace | WaitsInKey | Quoted | HoldsGil | ForkedLock | ChildStopped
+    | OldestUnstarted | RasSays | WaitedShare | Pace | WaitsInKey | Quoted | Quote | HoldsGil | ForkedLock | ChildStopped
 )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from ...model.capture import Frame
+from .log_stories import LogStory
 from .named import End, Op
 
 
@@ -249,4 +250,5 @@ Story = (
     NeverReached | NeverPosted | NeverStarted | NotJoined | Died | Stopped | InputOutput | HoldsGil | ForkedLock | AllIn
     | HeldBehind | NoneLeaves | StillIn | LeftWithout | PeerElsewhere | InOther | NotSeen | NoRecords | LostByRas
     | FewerByRas | UnsetKey | Disagrees | Diverged | Ring | OneOf | SlowByWaiting | SlowByPace | SlowByHistory
+    | LogStory
 )  # fmt: skip

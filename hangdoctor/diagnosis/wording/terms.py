@@ -73,6 +73,12 @@ def who(some: Sequence[int], homes: Sequence[Home], nodes: Sequence[str] = ()) -
     return f"{name} ({inner})" if inner else name
 
 
+def host_names(names: Iterable[str]) -> str:
+    """``n[2-3]``; of many, how many."""
+    known = sorted(set(names))
+    return format_hosts(known) if len(known) <= _NODES else count(len(known), "node")
+
+
 def duration(seconds: float) -> str:
     """``0.4 s``, ``41 s``, ``12 min``, ``3.2 h``."""
     if seconds < 1:

@@ -222,12 +222,13 @@ class FileScan:
     def _error(self, error: PythonError, said: Said, text: str) -> None:
         """A Python error, with what a rule knows of it."""
         line = f"{error.error}: {error.message}"
-        for rule in self.rules.of(line):
+        for rule in self.rules.of(said.text):
             if rule.fact is not KnownError:
-                self._apply(rule, said, line, text)
+                self._apply(rule, said, said.text, text)
         rule_of = self.rules.known(line)
         if rule_of is not None:
             error.rule, error.role = rule_of.id, rule_of.role
+            _name(error, rule_of, said.text)
         self._keep(error, said, text)
 
     # ------------------------------------------------------------------ keeping
@@ -286,6 +287,14 @@ class FileScan:
         for fact, iteration in self._errors:
             if fact.attempt == self.attempt and 0 <= iteration < self._iteration - 1:
                 fact.survived = True
+
+
+def _name(error: PythonError, rule: Rule, text: str) -> None:
+    """Rank and node, where the error's own words tell them."""
+    match = rule.pattern.search(text) if rule.pattern is not None else None
+    told = match.groupdict() if match is not None else {}
+    error.rank = int(told["rank"]) if told.get("rank") else error.rank
+    error.node = told.get("node") or error.node
 
 
 def _text(raw: bytes) -> str:
