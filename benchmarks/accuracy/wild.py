@@ -43,7 +43,8 @@ class Judged(msgspec.Struct):
 def kinds_of(truth: dict[str, Any]) -> list[str]:
     """The kinds that are right."""
     kinds = truth["kind"]
-    return [kinds] if isinstance(kinds, str) else list(kinds)
+    told = [kinds] if isinstance(kinds, str) else list(kinds)
+    return told + list(truth.get("acceptable_kinds", []))
 
 
 def judge(diagnosis: Diagnosis, truth: dict[str, Any]) -> str:
@@ -51,26 +52,29 @@ def judge(diagnosis: Diagnosis, truth: dict[str, Any]) -> str:
     kinds = kinds_of(truth)
     named = {r for c in diagnosis.causes for r in c.ranks}
     nodes = {n.split(".")[0] for c in diagnosis.causes for n in c.nodes}
-    ranks = set(truth["ranks"])
-    good_ranks = ranks | set(truth.get("acceptable_ranks", []))
+    right = [set(ranks) for ranks in truth.get("accept", [truth["ranks"]])]
     good_nodes = {n.split(".")[0] for n in [*truth["nodes"], *truth.get("acceptable_nodes", [])]}
     if not diagnosis.causes:
-        if "unknown" in kinds or (truth["status"] == "healthy" and diagnosis.status == "healthy"):
-            return "exact" if diagnosis.status != "healthy" or truth["status"] == "healthy" else "wrong"
-        return "unknown"
-    if not named <= good_ranks:
+        return _without_causes(diagnosis, truth, kinds)
+    if not named <= set().union(*right):
         return "innocent"
-    if not named and nodes and good_nodes and not nodes & good_nodes:
+    if not named and good_nodes and nodes and not nodes & good_nodes:
         return "innocent"
     if diagnosis.status == "healthy":
         return "wrong"
-    right_kind = all(c.kind in kinds for c in diagnosis.causes)
-    if not right_kind:
-        return "partly" if named or (nodes & good_nodes) else "wrong"
-    if ranks and not named:
-        return "partly"
-    complete = named >= ranks or bool(named & set(truth.get("acceptable_ranks", [])))
-    return "exact" if complete else "partly"
+    if not all(c.kind in kinds for c in diagnosis.causes):
+        return "partly" if named or nodes & good_nodes else "wrong"
+    missing_node = not named and truth["nodes"] and not nodes
+    return "exact" if named in right and not missing_node else "partly"
+
+
+def _without_causes(diagnosis: Diagnosis, truth: dict[str, Any], kinds: list[str]) -> str:
+    """Nobody named: right where nothing shows who it was."""
+    status = truth["status"]
+    allowed = [status] if isinstance(status, str) else status
+    if diagnosis.status == "healthy" and "healthy" not in allowed:
+        return "wrong"
+    return "exact" if "unknown" in kinds else "unknown"
 
 
 def run(folder: Path) -> list[Judged]:
@@ -109,7 +113,10 @@ def main() -> None:
             print(f"{piece.name}  {piece.verdict:<9} {piece.category[:34]:<34} {piece.said[:150]}")
             if piece.verdict != "exact":
                 print(f"{'':<16}{'truth':<35}{piece.truth}")
-    for title, some in (("all", pieces), ("logs", [p for p in pieces if p.category.startswith("log")])):
+    for title, some in (
+        ("all", pieces),
+        ("logs", [p for p in pieces if p.category.startswith("log")]),
+    ):
         counts = Counter(p.verdict for p in some)
         shown = ", ".join(f"{name} {counts[name]}" for name in ORDER if counts[name])
         print(f"{title}: {len(some)} pieces in {sum(p.took_s for p in some):.1f} s: {shown}")

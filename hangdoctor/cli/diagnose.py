@@ -8,9 +8,9 @@ import click
 
 from ..diagnosis import diagnose
 from ..errors import BadInput
-from ..files import of_one_user
 from ..model.capture import JobCapture
 from ..readers import offline
+from ..readers.folders import files_under
 from ..storage import bundle
 from .output import deliver, exit_with, result_flags
 
@@ -71,7 +71,7 @@ def load(paths: list[Path]) -> JobCapture:
         if path.is_dir() and bundle.is_bundle(path):
             raise BadInput(f"{path} is a bundle: diagnose one bundle at a time")
         if path.is_dir():
-            here, more = of_one_user(path, sorted(p for p in path.iterdir() if p.is_file()))
+            here, more = files_under(path)
             notes += more
             files += here
         else:

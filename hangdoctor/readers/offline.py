@@ -9,9 +9,9 @@ from pathlib import Path
 from ..errors import BadInput
 from ..files import open_regular
 from ..model.capture import JobCapture, NodeCapture, RankCapture, SilentNode
+from ..model.log_facts import JobLogs
 from ..probe.format import SUFFIX
 from ..text.plain import readable
-from ..model.log_facts import JobLogs
 from . import blackbox, flight_recorder, job_logs, pyspy_text, ras
 from .rank_operations import told_layout
 

@@ -25,7 +25,7 @@ from ..findings.log_stories import LogRemaining, Quote, Undecided
 from . import by_torch, counters
 from .chain import chain
 from .first import First, failure, lost_node, quotes
-from .scene import Scene, open_scene, op_of
+from .scene import Scene, op_of, open_scene
 
 _CRASH = frozenset({"dead", "error", "unreachable"})
 
@@ -148,7 +148,8 @@ def _without_waits(scene: Scene) -> LogRemaining:
         return LogRemaining(Undecided.VICTIMS_ONLY, ranks)
     if ends:
         return LogRemaining(Undecided.ABORTS_ONLY, ranks, code=ends[0].code)
-    if scene.of(Finished) and not _troubled(scene.facts):
+    complete = any(0 < f.total <= f.iteration for f in scene.of(Progress))
+    if (scene.of(Finished) or complete) and not _troubled(scene.facts):
         return LogRemaining(Undecided.ENDED_CLEANLY, iteration=iteration)
     if iteration >= 0:
         return LogRemaining(Undecided.GOES_ON, iteration=iteration)

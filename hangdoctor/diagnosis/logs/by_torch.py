@@ -67,7 +67,10 @@ def mismatch(scene: Scene) -> First | None:
     runs: dict[int, tuple[str, str, str, int]] = {}
     for fact in facts:
         runs[fact.one] = (fact.one_op, fact.one_shape, fact.one_dtype, fact.seq)
-        runs[fact.other] = (fact.other_op, fact.other_shape, fact.other_dtype, fact.other_seq)
+        if fact.other >= 0:
+            runs[fact.other] = (fact.other_op, fact.other_shape, fact.other_dtype, fact.other_seq)
+    if len(runs) < 2:
+        return None
     (usual, most), *rest = Counter(runs.values()).most_common()
     odd = sorted(r for r, run in runs.items() if run != usual)
     pair = most * 2 <= len(runs) or not rest
@@ -77,8 +80,8 @@ def mismatch(scene: Scene) -> First | None:
     story = OtherCall(
         Op(op_name(mine[0]), mine[3]),
         Op(op_name(differs[0]), differs[3]),
-        f"[{mine[1]}] {mine[2]}",
-        f"[{differs[1]}] {differs[2]}",
+        f"[{mine[1]}] {mine[2]}" if mine[1] else "",
+        f"[{differs[1]}] {differs[2]}" if differs[1] else "",
         pair,
     )
     ground = Ground.LOG_MISMATCH_PAIR if pair else Ground.LOG_MISMATCH

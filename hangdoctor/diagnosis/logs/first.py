@@ -175,10 +175,11 @@ def _first_death(scene: Scene) -> First | None:
         return _killed_for_memory(scene, kills) if kills else _silent_exit(scene)
     deaths.sort(key=lambda f: (not f.first, f.at if f.at > 0 else 0.0))
     first = deaths[0]
+    _name_silent(scene, first)
     alike: list[AnyFact] = [f for f in deaths if _together(first, f)]
     ranks = sorted({f.rank for f in alike if f.rank >= 0})
     nodes = sorted({*scene.nodes(ranks), *(f.node for f in alike if f.node)} - {"localhost"})
-    memory = bool(kills) and first.code == -9 or "memory" in first.by
+    memory = (bool(kills) and first.code == -9) or "memory" in first.by
     story = LoggedDeath(End(first.code, 1 if memory else 0), someone(first), memory)
     known = bool(ranks or nodes)
     ground = Ground.LOG_DEATH if ranks else Ground.LOG_DEATH_SOMEONE
@@ -186,9 +187,22 @@ def _first_death(scene: Scene) -> First | None:
     return First(finding, [*alike, *kills], known)
 
 
+def _name_silent(scene: Scene, death: Ended) -> None:
+    """A death without a name is that of the only rank which is not among the victims."""
+    if death.rank >= 0 or not scene.whole:
+        return
+    victims = {f.rank for f in scene.of(PythonError) if f.role == "consequence"}
+    others = [r for r in scene.everyone if r not in victims]
+    if len(others) == 1 and len(scene.everyone) > 1:
+        death.rank = others[0]
+
+
 def _together(first: Ended, other: Ended) -> bool:
     """Ends of one kind at one moment: which came first does not show."""
-    return other.code == first.code and abs(other.at - first.at) < 1.0 and bool(other.at)
+    if other is first:
+        return True
+    dated = other.at > 0 and abs(other.at - first.at) < 1.0
+    return other.code == first.code and (dated or other.line == first.line)
 
 
 def _is_own_death(scene: Scene, fact: Ended) -> bool:

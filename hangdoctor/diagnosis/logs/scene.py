@@ -60,7 +60,7 @@ class Scene(Struct):
 
     def nodes(self, ranks: Iterable[int]) -> list[str]:
         """Where ranks ran, as far as the logs tell."""
-        return sorted({self.homes[r] for r in ranks if r in self.homes and self.homes[r]})
+        return sorted({self.homes[r] for r in ranks if self.homes.get(r)})
 
     def told_to_end(self) -> set[int]:
         """Processes that the launcher ended."""

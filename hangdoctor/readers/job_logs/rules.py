@@ -18,7 +18,6 @@ import msgspec
 from msgspec import Struct
 
 from ...errors import BadInput
-
 from ...model.diagnosis import Kind
 from ...model.log_facts import AnyFact, KnownError, Role, RuleText
 
@@ -55,6 +54,7 @@ class Rule(Struct, frozen=True):
     fixed: dict[str, Any]  # fields of the fact that the rule itself sets
     wraps: bool  # the line may have been broken in the middle
     beside: bool = False  # its lines hold one of `COMMON` as well
+    negative: tuple[str, ...] = ()
     id: str = ""
     role: Role = "cause"
     text: RuleText | None = None
@@ -72,7 +72,9 @@ class Rule(Struct, frozen=True):
     def _fields(self, told: dict[str, str]) -> dict[str, Any]:
         if self.fact is KnownError:
             return {**self.fixed, "values": {k: v[:120] for k, v in told.items()}}
-        return {**self.fixed, **{k: _value(k, v) for k, v in told.items()}}
+        values = {k: _value(k, v) for k, v in told.items()}
+        values |= {k: f"-{values[k]}" for k in self.negative if k in values}
+        return {**self.fixed, **values}
 
 
 class Rules(Struct, frozen=True):
@@ -161,6 +163,7 @@ _FIELDS = {
     "set",
     "wraps",
     "beside",
+    "negative",
     "id",
     "role",
     "kind",
@@ -183,6 +186,7 @@ def _rule(entry: dict[str, Any]) -> Rule:
         return Rule(
             kind, anchors, pattern, fixed,
             wraps=bool(entry.get("wraps", False)), beside=bool(entry.get("beside", False)),
+            negative=tuple(entry.get("negative", ())),
         )  # fmt: skip
     return _error_rule(entry, anchors, pattern, fixed)
 

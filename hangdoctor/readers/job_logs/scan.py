@@ -62,6 +62,8 @@ class FileScan:
         self._ending = False
         self._errors: list[tuple[PythonError | KnownError, int]] = []
         self._block = b""
+        # Errors that no rule knew: their message may go on in the next lines.
+        self._unknown: dict[tuple[int, int, int, str, int], tuple[PythonError, int]] = {}
 
     def run(self, name: str, stream: IO[bytes]) -> LogFile:
         """Read the stream to its end."""
@@ -170,7 +172,21 @@ class FileScan:
             self._by_rules(said, text)
             self._progress(said, text)
 
+    def _go_on(self, said: Said) -> None:
+        """A message of several lines: what a later one tells of the error."""
+        waiting = self._unknown.pop(said.speaker(), None)
+        if waiting is None:
+            return
+        error, left = waiting
+        known = self.rules.known(said.text)
+        if known is not None:
+            error.rule, error.role = known.id, known.role
+        elif left > 1:
+            self._unknown[said.speaker()] = (error, left - 1)
+
     def _by_rules(self, said: Said, text: str) -> None:
+        if self._unknown:
+            self._go_on(said)
         self.marks.look(said)
         found = False
         wanted = [*self.rules.of(said.text)] if len(said.text) > 3 else []
@@ -229,11 +245,13 @@ class FileScan:
         if rule_of is not None:
             error.rule, error.role = rule_of.id, rule_of.role
             _name(error, rule_of, said.text)
-        self._keep(error, said, text)
+        kept = self._keep(error, said, text)
+        if rule_of is None and isinstance(kept, PythonError):
+            self._unknown[said.speaker()] = (kept, _TORN)
 
     # ------------------------------------------------------------------ keeping
 
-    def _keep(self, fact: AnyFact, said: Said, text: str) -> None:
+    def _keep(self, fact: AnyFact, said: Said, text: str) -> AnyFact:
         fact.file, fact.line, fact.attempt = self.index, self._line, self.attempt
         fact.says = fact.says or text
         for name in ("rank", "local", "task", "pid", "group_rank"):
@@ -249,6 +267,7 @@ class FileScan:
             self.marks.agents.setdefault(said.agent, []).append(self._line)
         kept = self.facts.add(fact)
         self._remember(fact, kept, said)
+        return kept
 
     def _stamp(self, fact: AnyFact, said: Said) -> None:
         if fact.at > 0:

@@ -64,7 +64,7 @@ def is_text(data: bytes) -> bool:
     """Whether bytes may be a log: most are printable, or it is UTF-16."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return True
-    odd = sum(data.count(bytes([c])) for c in (*range(0, 7), 14, 15))
+    odd = sum(data.count(bytes([c])) for c in (*range(7), 14, 15))
     return bool(data) and odd * 50 <= len(data)
 
 

@@ -115,6 +115,8 @@ class Tracebacks:
             return _BELONGS
         # Frames without a head: the log begins in the middle of a traceback.
         begun = self._open.setdefault(key, [])
+        if not begun and ", in " not in said.text:
+            return _NOTHING  # a frame of some other list of stacks
         if not begun:
             begun.append(_Open(said, line))
         begun[-1].frames.append(frame)
