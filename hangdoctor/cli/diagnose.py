@@ -7,16 +7,22 @@ from pathlib import Path
 import click
 
 from ..diagnosis import diagnose
-from ..errors import BadInput
+from ..errors import BadInput, UsageError
 from ..model.capture import JobCapture
-from ..readers import offline
+from ..model.log_facts import JobLogs
+from ..readers import job_logs, offline
 from ..readers.folders import files_under
 from ..storage import bundle
 from .output import deliver, exit_with, result_flags
 
 
 @click.command("diagnose")
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
+@click.argument("paths", nargs=-1, metavar="PATH...", type=click.Path())
+@click.option(
+    "--jobid",
+    metavar="J",
+    help="A Slurm job that is over: its own output, and Slurm's account of how it ended.",
+)
 @click.option(
     "--bundle",
     "bundle_dir",
@@ -27,6 +33,7 @@ from .output import deliver, exit_with, result_flags
 @result_flags
 def command(
     paths: tuple[str, ...],
+    jobid: str | None,
     bundle_dir: str | None,
     json_file: str | None,
     quiet: bool,
@@ -35,11 +42,16 @@ def command(
 ) -> None:
     """The same diagnosis offline, from what was saved.
 
-    PATH is a bundle of `hangdoctor dump`; or files, or folders of files: Flight Recorder dumps (pickle or JSON),
-    black boxes, NCCL RAS output, and what `py-spy dump` printed (text or --json, one or many processes a file, as
-    the srun recipe leaves them: trace-<node>.out). Damaged and foreign files are named and skipped.
+    PATH is a bundle of `hangdoctor dump`; or files, or folders of files: job logs (slurm-*.out, what torchrun,
+    DeepSpeed or srun printed, a --log-dir tree, packed or not; - is standard input), Flight Recorder dumps (pickle or
+    JSON), black boxes, NCCL RAS output, and what `py-spy dump` printed (text or --json, one or many processes a file,
+    as the srun recipe leaves them: trace-<node>.out). Damaged and foreign files are named and skipped.
     """
-    capture = load([Path(p) for p in paths])
+    if not paths and not jobid:
+        raise UsageError(
+            "nothing to diagnose", "Name a bundle, logs or dumps, or a job: --jobid J."
+        )
+    capture = load_job(jobid, [Path(p) for p in paths]) if jobid else load([Path(p) for p in paths])
     diagnosis = diagnose(capture)
     saved = ""
     if bundle_dir:
@@ -54,6 +66,36 @@ def command(
     exit_with(diagnosis, exit_code)
 
 
+def load_job(jobid: str, paths: list[Path]) -> JobCapture:
+    """The capture of a Slurm job's own output, with Slurm's account of it.
+
+    Raises:
+        HangdoctorError: Slurm does not know the job, or it has no output that can be read.
+    """
+    from ..launchers.slurm_account import account_of
+
+    account = account_of(jobid)
+    found = [p for p in account.outputs if p not in paths]
+    if not found and not paths:
+        raise BadInput(
+            f"no output of job {jobid} was found ({account.sentence()})",
+            "Name its files: hangdoctor diagnose --jobid J PATH...",
+        )
+    capture = load([*paths, *found])
+    capture.job = f"slurm:{jobid}"
+    if capture.logs is None:
+        capture.logs = JobLogs()
+    job_logs.with_account(
+        capture.logs, f"Slurm's account of job {jobid}", account.sentence(), account.facts(),
+        account.ended,
+    )  # fmt: skip
+    if not account.over:
+        capture.notes.append(
+            f"job {jobid} is {account.state.lower()}: hangdoctor dump --jobid {jobid} sees its processes"
+        )
+    return capture
+
+
 def load(paths: list[Path]) -> JobCapture:
     """The capture that some paths hold.
 
@@ -61,7 +103,7 @@ def load(paths: list[Path]) -> JobCapture:
         BadInput: a path does not exist, or nothing in them can be diagnosed.
     """
     for path in paths:
-        if not path.exists():
+        if path != job_logs.STDIN and not path.exists():
             raise BadInput(f"{path} does not exist")
     if len(paths) == 1 and paths[0].is_dir() and bundle.is_bundle(paths[0]):
         return bundle.load(paths[0])

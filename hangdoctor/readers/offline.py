@@ -27,6 +27,8 @@ def read(files: Sequence[Path]) -> JobCapture:
     answers = [f for f in files if f not in boxes and f not in dumps and ras.is_ras(_head(f))]
     rest = [f for f in files if f not in boxes and f not in dumps and f not in answers]
     logs, rest = _logs(rest)
+    if logs is None:
+        logs, rest = _logs(rest, stacks=True)  # gdb's output looks like py-spy's at first
     if not boxes and not dumps and not answers:
         capture = _stacks_or_logs(rest, logs)
     else:
@@ -40,28 +42,33 @@ def read(files: Sequence[Path]) -> JobCapture:
     return capture
 
 
-def _logs(files: list[Path]) -> tuple[tuple[JobLogs, list[str]] | None, list[Path]]:
+def _logs(
+    files: list[Path], stacks: bool = False
+) -> tuple[tuple[JobLogs, list[str]] | None, list[Path]]:
     """(what is told by those of the files that are job logs, the other files)."""
-    wanted = [f for f in files if not pyspy_text.is_dump(f) and job_logs.is_log(f)]
+    dumps = [] if stacks else [f for f in files if pyspy_text.is_dump(f)]
+    wanted = [f for f in files if f not in dumps and job_logs.is_log(f)]
     if not wanted:
         return None, files
     logs, silent, notes = job_logs.read(wanted)
     if not logs.facts:
         return None, files
     rest = [f for f in files if f not in wanted]
-    notes += [f"{readable(f.name)}: no line of it is known" for f in silent if f.stat().st_size]
+    notes += [f"{readable(f.name)}: no line of it is known" for f in silent if f.exists()]
     return (logs, notes), rest
 
 
 def _stacks_or_logs(rest: list[Path], logs: tuple[JobLogs, list[str]] | None) -> JobCapture:
     """py-spy output; beside logs it may be missing, and be something else."""
-    if logs is None:
-        return pyspy_text.read_files(rest)
-    if not rest:
+    if logs is not None and not rest:
         return JobCapture(job="logs", origin="files")
     try:
         return pyspy_text.read_files(rest)
     except BadInput as error:
+        if logs is None:
+            raise BadInput(
+                f"{error}, and no line of a job log that is known", error.help
+            ) from error
         return JobCapture(job="logs", origin="files", notes=[f"skipped: {error}"])
 
 

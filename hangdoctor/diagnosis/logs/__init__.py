@@ -13,6 +13,7 @@ from ...model.log_facts import (
     Ended,
     Finished,
     GlooTimeout,
+    JobLogs,
     PeerClosed,
     Progress,
     PythonError,
@@ -27,6 +28,7 @@ from .chain import chain
 from .first import First, failure, lost_node, quotes
 from .scene import Scene, op_of, open_scene
 
+_SETTLED = frozenset({Undecided.ENDED_CLEANLY, Undecided.GOES_ON, Undecided.CANCELLED})
 _CRASH = frozenset({"dead", "error", "unreachable"})
 
 
@@ -35,8 +37,7 @@ def run(case: Case, draft: Draft) -> None:
     logs = case.capture.logs
     if logs is None:
         return
-    scene = open_scene(logs)
-    found = decide(scene)
+    scene, found = _judged(logs)
     draft.chain = chain(scene, found)
     if found is not None:
         found.finding.clues += _clues(scene, found)
@@ -51,6 +52,20 @@ def run(case: Case, draft: Draft) -> None:
     draft.findings = [found.finding]
     draft.over = found.finding.kind in _CRASH
     draft.status = "unknown" if draft.over else "hang"
+
+
+def _judged(logs: JobLogs) -> tuple[Scene, First | None]:
+    """The last attempt; where that shows consequences only, the one before it, and so on."""
+    last = open_scene(logs, logs.attempts - 1)
+    found = decide(last)
+    if found is not None or why_none(last).reason in _SETTLED:
+        return last, found
+    for attempt in range(logs.attempts - 2, -1, -1):
+        scene = open_scene(logs, attempt)
+        earlier = decide(scene)
+        if earlier is not None:
+            return scene, earlier
+    return last, None
 
 
 def decide(scene: Scene) -> First | None:
@@ -125,7 +140,7 @@ def why_none(scene: Scene) -> LogRemaining:
         one = {(w.op, w.seq) for w in waits}
         reason = Undecided.EQUAL_COUNTERS if len(one) == 1 else Undecided.WAITERS_ONLY
         return LogRemaining(reason, ranks, op_of(waits) if len(one) == 1 else None)
-    if waits or scene.of(GlooTimeout):
+    if waits or any(isinstance(f, GlooTimeout) for f in scene.facts):
         op = op_of(waits) if waits else None
         return LogRemaining(Undecided.ONE_WAITER, ranks, op)
     return _without_waits(scene)
@@ -144,7 +159,7 @@ def _without_waits(scene: Scene) -> LogRemaining:
     ends = [f for f in scene.of(Ended) if f.code]
     iteration = max((f.iteration for f in scene.of(Progress)), default=-1)
     ranks = tuple(sorted({f.rank for f in (*victims, *ends) if f.rank >= 0}))
-    if victims or scene.of(PeerClosed):
+    if victims or any(isinstance(f, PeerClosed) for f in scene.facts):
         return LogRemaining(Undecided.VICTIMS_ONLY, ranks)
     if ends:
         return LogRemaining(Undecided.ABORTS_ONLY, ranks, code=ends[0].code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeGuard
 
 from ...model.log_facts import (
     AnyFact,
@@ -56,7 +57,13 @@ def chain(scene: Scene, found: First | None) -> list[Event]:
     causes = {id(f) for f in found.facts} if found is not None else set()
     shown = set(found.finding.ranks) if found is not None else set()
     events: dict[tuple[object, ...], list[AnyFact]] = {}
+    told = {(f.file, f.line) for f in scene.of(PythonError)}
     for fact in scene.facts:
+        if (
+            isinstance(fact, PeerClosed | GlooTimeout | KnownError)
+            and (fact.file, fact.line) in told
+        ):
+            continue  # the error on that line says it
         role = _role(fact, causes, shown)
         if role:
             events.setdefault((role, *_likeness(fact)), []).append(fact)
@@ -90,6 +97,8 @@ def _likeness(fact: AnyFact) -> tuple[object, ...]:
         return (kind, fact.error, fact.rule, fact.role)
     if isinstance(fact, KnownError):
         return (kind, fact.rule)
+    if isinstance(fact, GlooTimeout):
+        return (kind, fact.limit_ms)
     if isinstance(fact, PeerClosed):
         return (kind, fact.library)
     if isinstance(fact, Told):
@@ -111,11 +120,15 @@ def _event(scene: Scene, role: str, facts: list[AnyFact]) -> Event:
         ranks=ranks,
         node=nodes[0] if len(nodes) == 1 else "",
         fact=type(first).__name__,
-        says=first.says,
+        says=f"{first.error}: {first.message}" if _worded(first) else first.says,
         seconds=_seconds(facts),
         op=Op(op_name(first.op), first.seq) if isinstance(first, TimedOut) else None,
         end=End(first.code) if isinstance(first, Ended) else None,
     )
+
+
+def _worded(fact: AnyFact) -> TypeGuard[PythonError]:
+    return isinstance(fact, PythonError) and bool(fact.error)
 
 
 def _seconds(facts: Iterable[AnyFact]) -> float:

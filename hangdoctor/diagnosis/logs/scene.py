@@ -67,10 +67,9 @@ class Scene(Struct):
         return {f.pid for f in self.of(KilledByLauncher)}
 
 
-def open_scene(logs: JobLogs) -> Scene:
-    """The last attempt; what is of no attempt belongs to it."""
-    last = max((f.attempt for f in logs.facts), default=0)
-    facts = [f for f in logs.facts if f.attempt == last]
+def open_scene(logs: JobLogs, attempt: int) -> Scene:
+    """One attempt of the job, counted from 0."""
+    facts = [f for f in logs.facts if f.attempt == attempt]
     waits = [i for i, f in enumerate(facts) if isinstance(f, TimedOut | GlooTimeout)]
     everyone = _everyone(logs, facts)
     return Scene(

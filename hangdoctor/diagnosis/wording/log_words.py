@@ -34,7 +34,10 @@ _NEXT_TIME = "Next time start it with TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NC
 _NO_YEAR = 978_307_200.0  # the end of the year that stands for an unknown one
 
 
-def _who(finding: Finding, someone: Someone = Someone()) -> str:
+_NOBODY = Someone()
+
+
+def _who(finding: Finding, someone: Someone = _NOBODY) -> str:
     """The ranks; else what is known of the process instead."""
     if finding.ranks:
         return subject(finding)

@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import IO
 
 from ...errors import BadInput
-from ...model.log_facts import JobLogs, KnownError, LogFile, PythonError, Restarted, RuleText
+from ...model.log_facts import (
+    AnyFact,
+    JobLogs,
+    KnownError,
+    LogFile,
+    PythonError,
+    Restarted,
+    RuleText,
+)
 from ...text.plain import readable
 from . import resolve, source
 from .collect import Facts
@@ -60,6 +68,16 @@ def read(paths: Sequence[Path]) -> tuple[JobLogs, list[Path], list[str]]:
     told = {f.file for f in facts.all}
     silent = [path for index, path in enumerate(taken) if index not in told]
     return _joined(facts, files, scans, [_origin(p) for p in taken]), silent, notes
+
+
+def with_account(logs: JobLogs, name: str, says: str, facts: list[AnyFact], at: float) -> JobLogs:
+    """The logs with what the scheduler says of the job, as a file of one line."""
+    for fact in facts:
+        fact.file, fact.line, fact.at, fact.says = len(logs.files), 1, at, says
+        fact.attempt = logs.attempts - 1
+    logs.files.append(LogFile(name, 1, len(says)))
+    logs.facts += facts
+    return logs
 
 
 def _read_one(

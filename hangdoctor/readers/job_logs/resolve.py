@@ -117,9 +117,9 @@ def _one_node(facts: Sequence[AnyFact], of_files: Sequence[Marks], world: int) -
 
 def attempts(facts: list[AnyFact], of_files: Sequence[Marks]) -> int:
     """Number the attempts of launchers that started again in the same file; how many there are."""
-    for fact in [f for f in facts if isinstance(f, Restarted)]:
+    for again_at in [f for f in facts if isinstance(f, Restarted)]:
         for other in facts:
-            if other.file == fact.file and other.line > fact.line:
+            if other.file == again_at.file and other.line > again_at.line:
                 other.attempt += 1
     for index, marks in enumerate(of_files):
         again = [sorted(set(lines)) for lines in marks.agents.values() if len(set(lines)) > 1]

@@ -90,9 +90,10 @@ class Rules(Struct, frozen=True):
     def known(self, text: str) -> Rule | None:
         """The first rule on errors that matches."""
         for rule in self.rules:
-            if rule.fact is KnownError and any(a in text for a in rule.anchors):
-                if rule.pattern is None or rule.pattern.search(text):
-                    return rule
+            if rule.fact is not KnownError or not any(a in text for a in rule.anchors):
+                continue
+            if rule.pattern is None or rule.pattern.search(text):
+                return rule
         return None
 
 

@@ -7,9 +7,9 @@ import gzip
 import lzma
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from msgspec import Struct
 
@@ -20,7 +20,12 @@ BLOCK = 1 << 20
 _EDGE = 1 << 18  # bytes at both ends of a file that are read line by line
 _LONGEST = 8 * BLOCK  # a line that is longer is cut
 _HEAD = 1 << 16
-_PACKED = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
+_Unpack = Callable[[IO[bytes]], IO[bytes]]
+_PACKED: dict[bytes, _Unpack] = {
+    b"\x1f\x8b": lambda raw: cast(IO[bytes], gzip.GzipFile(fileobj=raw)),  # noqa: SIM115
+    b"BZh": lambda raw: cast(IO[bytes], bz2.BZ2File(raw)),
+    b"\xfd7zXZ": lambda raw: cast(IO[bytes], lzma.LZMAFile(raw)),
+}
 _TORN = (EOFError, zlib.error, lzma.LZMAError)
 
 
@@ -46,8 +51,7 @@ def opened(path: Path) -> IO[bytes]:
     raw.seek(0)
     for magic, unpack in _PACKED.items():
         if head.startswith(magic):
-            unpacked: IO[bytes] = unpack(raw, "rb")
-            return unpacked
+            return unpack(raw)
     return raw
 
 

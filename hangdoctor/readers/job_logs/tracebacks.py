@@ -85,7 +85,7 @@ class Tracebacks:
             return _BELONGS
         if key in self._recorded:
             return self._of_recorder(key, text)
-        if text.startswith(("  ", "\t")) or text.startswith(("File ", "#")):
+        if text.startswith(("  ", "\t", "File ", "#")):
             return self._indented(key, said, line)
         if key in self._stacks or "recent call first" in text or "Fatal Python" in text:
             return self._thread(key, said, line)
@@ -141,7 +141,7 @@ class Tracebacks:
             return _NOTHING
         if not match[1].endswith(_ENDS) and not begun[-1].frames:
             return _NOTHING
-        if not begun and not match[2]:
+        if not begun and (not match[2] or match[1] in ("Error", "Exception")):
             return _NOTHING
         opened = begun.pop() if begun else _Open(said, line)
         error = PythonError(
