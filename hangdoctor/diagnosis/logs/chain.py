@@ -49,6 +49,7 @@ _ROLES: dict[type[AnyFact], str] = {
     NodeLost: "end",
     Cancelled: "end",
 }
+_WAITED = ("gloo_timeout", "store_timeout")  # rules: its message says that it waited to the limit
 _KEEP = {"cause": 0, "end": 2, "wait": 1, "consequence": 3, "progress": 4}
 
 
@@ -83,6 +84,8 @@ def _role(fact: AnyFact, causes: set[int], shown: set[int]) -> str:
         return "wait"
     if isinstance(fact, PythonError) and fact.survived:
         return ""
+    if isinstance(fact, PythonError) and fact.rule in _WAITED:
+        return "wait"
     return "cause" if id(fact) in causes else _ROLES[type(fact)]
 
 

@@ -113,7 +113,8 @@ def _common(paths: Sequence[Path]) -> Path | None:
     """The folder that all files lie in, where there are several."""
     if len(paths) < 2 or STDIN in paths:
         return None
-    folders = [p.parent for p in paths]
+    trees = [(p, _TREE.search(p.as_posix())) for p in paths]
+    folders = [Path(p.as_posix()[: t.start()]) if t is not None else p.parent for p, t in trees]
     top = folders[0]
     while not all(top == f or top in f.parents for f in folders):
         if top == top.parent:

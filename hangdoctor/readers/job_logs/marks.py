@@ -10,7 +10,8 @@ from .prefix import Said
 # Megatron, DeepSpeed, torchtitan, Lightning, Hugging Face, and what people print themselves.
 _PROGRESS = (
     re.compile(r"\biteration:?\s+(\d{1,12})\s?/\s*(\d{1,12})\b"),
-    re.compile(r"\b(?:steps?|iter(?:ation)?|global[_ ]step)\s?[:=#]?\s{0,8}(\d{1,12})(?:\s?/\s?(\d{1,12}))?\b", re.I),
+    re.compile(r"\b(?:[Ss]teps?|[Ii]ter(?:ation)?s?|global[_ ]step|train_step)\s?[:=#]\s{0,8}(\d{1,12})(?:\s?/\s?(\d{1,12}))?\b"),
+    re.compile(r"\b(?:[Ss]tep|[Ii]ter(?:ation)?)\s{1,8}(\d{1,12})(?:\s?/\s?(\d{1,12})|\s?[:|,])"),
     re.compile(r"\|\s{0,4}(\d{1,12})/(\d{1,12}) \["),
     re.compile(r"'epoch': (\d{1,6}(?:\.\d{1,6})?)"),
 )  # fmt: skip

@@ -33,6 +33,7 @@ _POD = re.compile(r"\s*\[pod/([^/\]]{1,128})/[^\]]{1,128}\]\s?")
 _STREAM = re.compile(r"([A-Za-z][\w.-]{0,127}) \[std(?:err|out)\] ")
 _HOST = re.compile(r"([A-Za-z][\w.-]{0,127}): ")
 _NCCL = re.compile(r"\s*([A-Za-z0-9][\w.-]{0,127}):(\d{1,9}):\d{1,9} (?:\[(-?\d{1,4})\] )?")
+_TAG = re.compile(r"\s*\[[EWIF] [\w./-]{1,120}:\d{1,6}\]\s*")
 _GROUP = re.compile(r"\s*\[PG (?P<group>[^\[\]]{0,200}?) ?Rank (?P<rank>\d{1,7})\]:?\s*")
 _GROUP_RANK = re.compile(r"\s*\[Rank (\d{1,7})\]:?\s*")
 _SOURCE = re.compile(r"\s*(?:(\d{1,9}) )?[\w./-]{1,120}\.(?:cpp|hpp|cc|py):\d{1,6}\]\s*")
@@ -43,6 +44,7 @@ _RECORD = re.compile(
     r"(?=\[rank\d{1,7}\[?\]:)|(?<!\]:)(?<!\]: )(?=\[[EWF](?:\d{3,4} [\d:.]{8,20})? ?ProcessGroup)"
 )
 _ELASTIC = re.compile(r"(?<=\S)(?=(?:ERROR|WARNING):torch\.distributed\.elastic)")
+_PREFIXES = re.compile(r"(?:\s+|\[[^\[\]]{0,160}\]:?|\([^()]{0,160}\)|\d[\d:.,T_-]{0,40}s?)+")
 _SAMPLE = 200  # lines that show a file's habits
 
 
@@ -97,8 +99,14 @@ def records(line: str) -> list[str]:
         line = _ANSI.sub("", line)
     if "[" not in line and "ERROR:torch" not in line:
         return [line]
-    pieces = [part for piece in _RECORD.split(line) for part in _ELASTIC.split(piece)]
-    return [piece for piece in pieces if piece.strip()] or [line]
+    whole: list[str] = []
+    held = ""
+    for piece in (part for record in _RECORD.split(line) for part in _ELASTIC.split(record)):
+        held += piece
+        if held.strip() and _PREFIXES.fullmatch(held) is None:
+            whole.append(held)
+            held = ""
+    return whole or [line]
 
 
 def strip(line: str, of_file: Said, usual: Habits, clock: Clock) -> Said:
@@ -170,7 +178,12 @@ def _take_group_rank(said: Said, match: re.Match[str]) -> None:
     said.group_rank = int(match[1])
 
 
+def _take_nothing(said: Said, match: re.Match[str]) -> None:
+    """A tag that tells nothing of the speaker."""
+
+
 _BRACKETS = (
+    (_TAG, _take_nothing),
     (_RANK, _take_rank),
     (_SPOKEN, _take_rank),
     (_MPI, _take_rank),

@@ -30,18 +30,10 @@ ENVIRONMENT = "HANGDOCTOR_LOG_RULES"
 _FORM = "Its form is described at the top of log_rules.toml."
 # On nearly every line of a failure: always searched for.
 COMMON = (
-    "rror",
-    "xception",
-    "ailed",
-    "ailure",
-    "WARN",
-    "imeout",
-    "signal",
-    "raceback",
-    "recent call",
-)
+    "rror", "xception", "ailed", "ailure", "imeout", "imed out", "signal", "exit", "raceback", "recent call", "NCCL WARN",
+)  # fmt: skip
 # Short texts that most of the other anchors contain; an anchor without any of them becomes one itself.
-_BROAD = (*COMMON, "imed out", "ollective", "exit", "kill", "Kill", "uccess", "monitoredBarrier")
+_BROAD = (*COMMON, "Kill", "collective #")
 _FACTS: dict[str, type[AnyFact]] = {kind.__name__: kind for kind in get_args(AnyFact)}
 
 
@@ -82,9 +74,12 @@ class Rules(Struct, frozen=True):
 
     rules: tuple[Rule, ...]
     broad: tuple[bytes, ...]
+    any_anchor: re.Pattern[str]
 
     def of(self, text: str) -> list[Rule]:
         """The rules that one of their anchors calls for."""
+        if self.any_anchor.search(text) is None:
+            return []
         return [r for r in self.rules if any(a in text for a in r.anchors)]
 
     def known(self, text: str) -> Rule | None:
@@ -134,7 +129,8 @@ def rules() -> Rules:
             ) from error
     built_in = resources.files(__package__).joinpath("log_rules.toml").read_text("utf-8")
     every = tuple(mine + parse(built_in, "log_rules.toml"))
-    return Rules(every, broad_anchors(every))
+    anchors = sorted({a for rule in every for a in rule.anchors})
+    return Rules(every, broad_anchors(every), re.compile("|".join(map(re.escape, anchors))))
 
 
 def broad_anchors(every: tuple[Rule, ...]) -> tuple[bytes, ...]:

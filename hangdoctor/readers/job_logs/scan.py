@@ -32,7 +32,7 @@ from .rules import Rule, Rules, fact_of
 from .stamps import ANYWHERE, Clock
 from .tracebacks import Tracebacks, own_frame
 
-_TAIL = 1 << 14  # of each block: where the last iteration is looked for
+_TAIL = 1 << 12  # of each block: where the last iteration is looked for
 _HEARD = re.compile(rb"\[rank(\d{1,7})\]")
 _ATTENTION = 12  # lines after one that a stack or table may go on in
 _DENSE = 400  # bytes a find; where finds are closer, the block is read line by line
@@ -188,13 +188,13 @@ class FileScan:
         if self._unknown:
             self._go_on(said)
         self.marks.look(said)
-        found = False
-        wanted = [*self.rules.of(said.text)] if len(said.text) > 3 else []
-        for rule in wanted:
-            found = self._apply(rule, said, said.text, text) or found
+        torn = False
+        for rule in self.rules.of(said.text):
+            if not self._apply(rule, said, said.text, text) and rule.wraps:
+                torn = True
         for fact in tasks.ends(said.text):
             self._keep(fact, said, text)
-        self._join_torn(said, wanted, found)
+        self._join_torn(said, torn)
 
     def _apply(self, rule: Rule, said: Said, text: str, line: str) -> bool:
         """Keep what a rule finds; whether it found anything."""
@@ -206,16 +206,15 @@ class FileScan:
                 self._keep(fact, said, line)
         return found
 
-    def _join_torn(self, said: Said, wanted: list[Rule], found: bool) -> None:
+    def _join_torn(self, said: Said, torn: bool) -> None:
         """A long line that was broken in two: its halves, tried together."""
-        for head, first, left in self._torn:
+        waiting, self._torn = self._torn, []
+        for head, first, left in waiting:
             whole = head + said.text
-            for rule in (r for r in self.rules.of(whole) if r.wraps):
-                found = self._apply(rule, first, whole, whole) or found
-            if found:
-                left = 0
-            self._torn = [(whole, first, left - 1)] if left > 1 else []
-        if any(r.wraps for r in wanted) and not found:
+            joined = [r for r in self.rules.of(whole) if r.wraps]
+            if not any([self._apply(rule, first, whole, whole) for rule in joined]) and left > 1:
+                self._torn.append((whole, first, left - 1))
+        if torn:
             self._torn = [(said.text, said, _TORN)]
             self._attention = max(self._attention, _TORN)
 
