@@ -1,10 +1,13 @@
-"""What the probe costs: no probe, pure Python, C: ``python -m benchmarks.probe_cost [--steps 400] [--long-steps 40]``.
+"""What the probe costs: no probe, pure Python, C: ``python -m benchmarks.probe_cost [--steps 400]
+[--long-steps 40]``.
 
-For each way of recording two gloo ranks of their own, measured inside of rank 0 by the processor time of its main thread.
-Calls: the wrapper around a function that does nothing, warm (in a loop) and cold (after a forward and backward of a small
-model, which turns the caches over). Steps: the training of `benchmarks.training_overhead` with eight all_reduces, and the
-same lengthened by work to 250 ms; steps with the probe and with torch's own functions take turns in one process (on, off,
-off, on), so that the machine's mood falls on both. Prints a table. Needs torch.
+For each way of recording two gloo ranks of their own, measured inside of rank 0 by the processor
+time of its main thread.
+Calls: the wrapper around a function that does nothing, warm (in a loop) and cold (after a forward
+and backward of a small model, which turns the caches over). Steps: the training of
+`benchmarks.training_overhead` with eight all_reduces, and the same lengthened by work to 250 ms;
+steps with the probe and with torch's own functions take turns in one process (on, off, off, on), so
+that the machine's mood falls on both. Prints a table. Needs torch.
 """
 
 from __future__ import annotations
@@ -120,12 +123,18 @@ def _measure(steps: int, long_steps: int) -> None:
 
 
 def measure(way: str, steps: int, long_steps: int) -> list[float]:
-    """Nanoseconds: a call warm, cold; added by the probe to a short step, that step; to a long one, that step."""
+    """Nanoseconds: a call warm, cold; added by the probe to a short step, that step; to a long one,
+    that step.
+    """
     with tempfile.TemporaryDirectory() as folder:
         environ = os.environ | {
-            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1",
-            "HANGDOCTOR_DIR": folder, "HANGDOCTOR_RECORD_PURE": WAYS[way],
-        }  # fmt: skip
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(free_port()),
+            "WORLD_SIZE": "2",
+            "OMP_NUM_THREADS": "1",
+            "HANGDOCTOR_DIR": folder,
+            "HANGDOCTOR_RECORD_PURE": WAYS[way],
+        }
         command = [
             sys.executable,
             "-m",
@@ -135,10 +144,15 @@ def measure(way: str, steps: int, long_steps: int) -> list[float]:
             f"--long-steps={long_steps}",
         ]
         ranks = [
-            subprocess.Popen(command, env=environ | {"RANK": str(r)}, cwd=Path(__file__).parents[1], text=True,
-                             stdout=subprocess.PIPE)
+            subprocess.Popen(
+                command,
+                env=environ | {"RANK": str(r)},
+                cwd=Path(__file__).parents[1],
+                text=True,
+                stdout=subprocess.PIPE,
+            )
             for r in range(2)
-        ]  # fmt: skip
+        ]
         try:
             told = ranks[0].communicate(timeout=900)[0]
         finally:

@@ -47,7 +47,7 @@ class GroupEntry(Entry):
 class Groups(Directory):
     """All groups that this rank is in: `default`, and `by_id` for all of them by the id of torch's object.
 
-    Equal member sets are told apart by the order of their creation.
+    Equal member sets are distinguished by the order of their creation.
     """
 
     def __init__(self, box: BoxWriter) -> None:
@@ -82,7 +82,7 @@ class Groups(Directory):
             self._expected = None
 
     def find(self, pg: Any) -> GroupEntry | None:
-        """The entry of a group that was not known a moment ago; None where this rank is no member of it."""
+        """The entry of a group that was not known a moment ago; None where this rank is not a member of it."""
         self.sync()
         return self.default if pg is None else self.by_id.get(id(pg))
 

@@ -85,7 +85,7 @@ def live_groups() -> list[tuple[Any, dict[int, int]]]:
     """All groups that this rank is in, in the order of their creation, with torch's {global rank: rank in the group}."""
     world = getattr(c10d(), "_world", None)
     ranks = getattr(world, "pg_group_ranks", None) or {}
-    # Where this rank is no member, torch keeps the last such group's ranks under a stand-in.
+    # Where this rank is not a member, torch keeps the last such group's ranks under a placeholder.
     stand_in = getattr(getattr(c10d(), "GroupMember", None), "NON_GROUP_MEMBER", None)
     return [(pg, of) for pg, of in list(ranks.items()) if of and pg is not stand_in]
 
@@ -139,7 +139,7 @@ def _as_torch_says(pg: Any, name: str, otherwise: Any, *arguments: Any) -> Any:
 
 
 def plain_tensor_types() -> frozenset[type]:
-    """Types whose shape and dtype can be read without running anybody's code."""
+    """Types whose shape and dtype can be read without running anyone's code."""
     module = torch()
     found = [
         getattr(module, "Tensor", None),
@@ -149,7 +149,7 @@ def plain_tensor_types() -> frozenset[type]:
 
 
 def tensor_getters() -> tuple[Any, ...] | None:
-    """The plain types, what reads a tensor's shape and dtype, and what tells whether a function mode of the job is on."""
+    """The plain types, what reads a tensor's shape and dtype, and what shows whether a function mode of the job is on."""
     module = torch()
     kind, core = getattr(module, "Tensor", None), getattr(module, "_C", None)
     parameter = getattr(getattr(module, "nn", None), "Parameter", None)
@@ -196,7 +196,7 @@ def p2p_fields(op: Any) -> tuple[str, Any, Any, Any, Any]:
 
 
 def source_rank(work: Any) -> int | None:
-    """Group rank that a finished receive from anybody came from."""
+    """Group rank that a finished receive from anyone came from."""
     with suppress(AttributeError, RuntimeError, TypeError, ValueError):
         return int(work._source_rank())
     return None

@@ -1,4 +1,4 @@
-"""Files that a person collected, told apart by what is in them, as one capture."""
+"""Files that a person collected, distinguished by what is in them, as one capture."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..model.capture import JobCapture, NodeCapture, RankCapture, SilentNode
 from ..model.log_facts import JobLogs
 from ..probe.format import SUFFIX
 from ..text.plain import readable
-from . import blackbox, flight_recorder, job_logs, pyspy_text, ras
+from . import blackbox, flight_recorder, job_logs, pyspy_ranks, pyspy_text, ras
 from .rank_operations import told_layout
 
 
@@ -63,7 +63,7 @@ def _stacks_or_logs(rest: list[Path], logs: tuple[JobLogs, list[str]] | None) ->
     if logs is not None and not rest:
         return JobCapture(job="logs", origin="files")
     try:
-        return pyspy_text.read_files(rest)
+        return pyspy_ranks.read_files(rest)
     except BadInput as error:
         if logs is None:
             raise BadInput(
@@ -103,7 +103,9 @@ def _operations(dumps: list[Path], boxes: list[Path]) -> JobCapture:
         ]
         capture.notes += [f"skipped: {Path(name).name}: {why}" for name, why in result.skipped]
         if result.missing:
-            capture.silent.append(SilentNode("", "there is no dump of these ranks", result.missing))
+            capture.silent.append(
+                SilentNode("", "no dump of these ranks was given", result.missing)
+            )
     known = {r.rank for r in node.ranks}
     for path in boxes:
         try:
@@ -129,11 +131,13 @@ def _operations(dumps: list[Path], boxes: list[Path]) -> JobCapture:
 
 
 def _add_stacks(capture: JobCapture, files: list[Path]) -> None:
-    """py-spy output beside dumps: its ranks are only numbered, so it is joined where the numbers agree in count."""
+    """py-spy output beside dumps: its ranks are only numbered, so it is joined where the numbers
+    agree in count.
+    """
     if not files:
         return
     try:
-        stacks = pyspy_text.read_files(files)
+        stacks = pyspy_ranks.read_files(files)
     except BadInput as error:
         capture.notes.append(f"skipped: {error}")
         return
@@ -141,7 +145,7 @@ def _add_stacks(capture: JobCapture, files: list[Path]) -> None:
     by_rank = {r.rank: r for r in stacks.ranks()}
     if len(by_rank) != capture.world_size:
         capture.notes.append(
-            f"stacks of {len(by_rank)} processes beside dumps of {capture.world_size} ranks: not joined"
+            f"stacks of {len(by_rank)} processes and dumps of {capture.world_size} ranks do not match and are not joined"
         )
         return
     for rank in capture.ranks():

@@ -18,7 +18,7 @@ from stage import hangdoctor, switches, wait_until
 
 PORT = (
     2000 + os.getpid() % 2000
-) * 10  # jobs are told by it: another run of these tests beside this one has another
+) * 10  # jobs are distinguished by it: another run of these tests beside this one has another
 SLEEPER = "import sys, time; open(sys.argv[1], 'w').close(); time.sleep(3600)"
 FORKING = """
 import multiprocessing, os, sys, time
@@ -115,6 +115,9 @@ def test_launchers_are_no_ranks() -> None:
     assert is_launcher(["/usr/bin/python3", "-m", "hangdoctor", "agent", "--once", "x"])
     assert not is_launcher(["python", "train.py", "torchrun"])
     assert not is_launcher(["python", "-m", "train", "--config", "srun"])
+    assert not is_launcher(["python", "-u", "-m", "hangdoctor.train", "--config", "x.yaml"])
+    assert not is_launcher(["python", "-m", "agents.train"])
+    assert is_launcher(["python", "-m", "hangdoctor.agents"])
 
 
 def test_children_of_a_rank_are_no_ranks(tmp_path: Path) -> None:
@@ -293,10 +296,10 @@ def test_without_the_right_to_read_it_says_what_to_do(tmp_path: Path) -> None:
         verdict["notes"]
     )
     assert verdict["missing"][0]["what"] == "stack"
-    assert verdict["ranks"][0]["state"].startswith("S")  # /proc alone still tells the state
+    assert verdict["ranks"][0]["state"].startswith("S")  # /proc alone still shows the state
 
 
-def test_a_dead_rank_is_told_from_its_zombie(tmp_path: Path) -> None:
+def test_a_dead_rank_is_distinguished_from_its_zombie(tmp_path: Path) -> None:
     environs = ranks(PORT + 8, 3, LOCAL_WORLD_SIZE="3")
     with processes(tmp_path, [(e, SLEEPER) for e in environs]) as pids:
         os.kill(pids[1], signal.SIGSEGV)

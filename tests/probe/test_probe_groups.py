@@ -108,7 +108,7 @@ def test_more_groups_at_once_than_the_table_holds(recorder: Recorder, torch: Tor
 def test_a_group_at_a_dead_ones_address_is_another(recorder: Recorder, torch: Torch) -> None:
     group = torch.make([1, 2])
     operate(recorder, group)
-    torch.table[group] = {1: 0, 2: 1}  # the same object, as far as its id tells
+    torch.table[group] = {1: 0, 2: 1}  # the same object, as far as its id shows
     operate(recorder, group)
     uids = [op.group for op in read_box(recorder.box.path).ops.operations]
     assert uids == [group_uid([1, 2], 0), group_uid([1, 2], 1)]

@@ -192,10 +192,39 @@ class Quoted(Struct, frozen=True):
 
 
 Fact = (
-    At | NoStack | CannotRun | ThreadState | StoppedState | IdleState | Ended | InOp | WaitsIn | DidNotRun | IsPast | LastOp
-    | HasGil | ChildDied | ChildAt | Threads | Silence | WaitsFor | PartedAt | Signed | SameSignature | EndedCleanly
-    | OldestUnstarted | RasSays | WaitedShare | Pace | WaitsInKey | Quoted | Quote | HoldsGil | ForkedLock | ChildStopped
-)  # fmt: skip
+    At
+    | NoStack
+    | CannotRun
+    | ThreadState
+    | StoppedState
+    | IdleState
+    | Ended
+    | InOp
+    | WaitsIn
+    | DidNotRun
+    | IsPast
+    | LastOp
+    | HasGil
+    | ChildDied
+    | ChildAt
+    | Threads
+    | Silence
+    | WaitsFor
+    | PartedAt
+    | Signed
+    | SameSignature
+    | EndedCleanly
+    | OldestUnstarted
+    | RasSays
+    | WaitedShare
+    | Pace
+    | WaitsInKey
+    | Quoted
+    | Quote
+    | HoldsGil
+    | ForkedLock
+    | ChildStopped
+)
 
 
 class Clue(Struct, frozen=True):
