@@ -257,8 +257,9 @@ def register_step_hook() -> Any:
 
 
 def is_compiling() -> Any:
-    """torch's own function that says whether a compiler traces its caller, or None."""
-    return getattr(getattr(torch(), "compiler", None), "is_compiling", None)
+    """torch's own function that says whether a compiler traces its caller, or None; first the one that asks no other."""
+    module = getattr(torch(), "compiler", None)
+    return getattr(module, "is_dynamo_compiling", None) or getattr(module, "is_compiling", None)
 
 
 def skip_when_compiling(codes: Iterable[CodeType]) -> None:

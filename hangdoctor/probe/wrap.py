@@ -293,7 +293,7 @@ def handle_wait(function: Function) -> Function:
         _finish(item[1])
         return result
 
-    return _like(wait, function, "wait")
+    return _method(function, _like(wait, function, "wait"))
 
 
 def handle_is_completed(function: Function) -> Function:
@@ -308,7 +308,16 @@ def handle_is_completed(function: Function) -> Function:
                 _finish(item[1])
         return result
 
-    return _like(is_completed, function, "is_completed")
+    return _method(function, _like(is_completed, function, "is_completed"))
+
+
+def _method(function: Function, recorded: Function) -> Function:
+    """The same by the extension: torch waits by a handle's method in every synchronous operation, too."""
+    kind = torchnames.work_class()
+    if hot.native is None or not isinstance(kind, type):
+        return recorded
+    method: Function = hot.native.Method(function, recorded, probe, kind)
+    return _like(method, function, recorded.__name__)
 
 
 def coalescing(function: Function) -> Function:
