@@ -102,9 +102,10 @@ def _came_back(
     token: Token, entry: GroupEntry, result: Any, asynchronous: bool, anybody: bool
 ) -> None:
     """For the extension: a call returned something that must be followed, or inside a coalescing manager."""
-    if anybody and isinstance(result, int) and probe.recorder is not None:
-        probe.recorder.resolve_source(token, entry, result)
-    _returned((token,), None if isinstance(result, int) else result, asynchronous)
+    source = result if issubclass(type(result), int) else None
+    if anybody and source is not None and probe.recorder is not None:
+        probe.recorder.resolve_source(token, entry, source)
+    _returned((token,), None if source is not None else result, asynchronous)
 
 
 def _directed(function: Function, describe: Describe, direction: int) -> Function:
@@ -134,9 +135,10 @@ def _directed(function: Function, describe: Describe, direction: int) -> Functio
             thread.depth = 0
         try:
             anybody = direction == fmt.RECV and described[2] is None and described[3] is None
-            if anybody and isinstance(result, int):
-                recorder.resolve_source(entered[0], entered[1], result)
-            _returned((entered[0],), None if isinstance(result, int) else result, described[4])
+            source = result if issubclass(type(result), int) else None
+            if anybody and source is not None:
+                recorder.resolve_source(entered[0], entered[1], source)
+            _returned((entered[0],), None if source is not None else result, described[4])
         except Exception as error:
             probe.fail(error)
         return result
@@ -179,12 +181,13 @@ def batch(function: Function) -> Function:
         finally:
             thread.depth = 0
         try:
-            if isinstance(works, list) and len(works) == len(tokens):
-                for token, work in zip(tokens, works, strict=True):
+            handles = works if type(works) is list else []
+            if len(handles) == len(tokens):
+                for token, work in zip(tokens, handles, strict=True):
                     _returned((token,), work, True)
             elif tokens:
                 # One handle for the whole batch, as NCCL's coalescing returns.
-                _returned(tuple(tokens), works[0] if works else None, True)
+                _returned(tuple(tokens), handles[0] if handles else None, True)
         except Exception as error:
             probe.fail(error)
         return works
@@ -406,12 +409,21 @@ def _returned(tokens: tuple[Token, ...], result: Any, asynchronous: bool = False
         if thread.coalesced is not None:
             thread.coalesced.extend(tokens)
         return
-    if hasattr(type(result), "is_completed"):
+    if _has(type(result), "is_completed"):
         recorder.follow(result, tokens)
     elif asynchronous:
         recorder.follow(None, tokens)
     else:
         recorder.finish(tokens)
+
+
+_bases = type.__dict__["__mro__"].__get__
+_attributes = type.__dict__["__dict__"].__get__
+
+
+def _has(kind: type, name: str) -> bool:
+    """`hasattr` of a class, without running code of the job: its metaclass is not asked."""
+    return any(name in _attributes(base) for base in _bases(kind))
 
 
 def _finish(tokens: tuple[Token, ...], outcome: int = 0) -> None:
