@@ -7,6 +7,7 @@ torch is never imported here: whoever calls has found it in `sys.modules`.
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from types import ModuleType
 
@@ -295,6 +296,20 @@ def teach_compiler(pairs: Iterable[tuple[Callable[..., Any], Callable[..., Any]]
 def worker_server() -> Any:
     module = getattr(getattr(torch(), "_C", None), "_distributed_c10d", None)
     return getattr(module, "_WorkerServer", None)
+
+
+LOG_ERRORS = 2  # of torch's log in C++: warnings are 1, errors 2
+
+
+def log_level() -> Any:
+    """The least severity that torch's C++ prints, as a number that can be changed; None where it has another log (glog)."""
+    import ctypes
+
+    try:
+        library = ctypes.CDLL("libc10.so", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+        return ctypes.c_int.in_dll(library, "FLAGS_caffe2_log_level")
+    except (AttributeError, OSError, ValueError):
+        return None
 
 
 RECORDER_SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
