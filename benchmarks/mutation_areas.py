@@ -29,7 +29,7 @@ AREAS: dict[str, tuple[list[str], list[str]]] = {
         [f"hangdoctor/probe/{name}.py" for name in _PROBE] + [f"hangdoctor/probe/calls/{n}.py" for n in ("format", "ring", "request")],
         [
             "tests/probe/test_probe_box.py", "tests/probe/test_probe_groups.py", "tests/probe/test_calls_recorder.py",
-            "tests/probe/test_retention.py", "tests/probe/test_probe_parts.py",
+            "tests/probe/test_retention.py", "tests/probe/test_probe_parts.py", "tests/probe/test_probe_edges.py",
         ],
     ),
     "passes": (

@@ -40,7 +40,9 @@ if what == "beginning":  # a handler that says what it does, while the probe mak
     signal.signal(signal.SIGUSR1, say)
     folders.prepare = prepare  # type: ignore[assignment]
 
-if what == "meanwhile":  # another thread writes, and starts a program, while torch's server is being made
+if (
+    what == "meanwhile"
+):  # another thread writes, and starts a program, while torch's server is being made
     real = torchnames.worker_server()
 
     def slowly(path: str) -> object:
@@ -53,7 +55,8 @@ if what == "meanwhile":  # another thread writes, and starts a program, while to
         os.write(2, b"half a line, ")
         late = ["/bin/sh", "-c", "read go; echo from a program >&2"]
         started.append(subprocess.Popen(late, stdin=subprocess.PIPE))
-        os.write(1, f"stderr is a {'file' if os.path.isfile('/proc/self/fd/2') else 'pipe'}\n".encode())
+        kind = "file" if Path("/proc/self/fd/2").is_file() else "pipe"
+        os.write(1, f"stderr is a {kind}\n".encode())
 
     started: list[subprocess.Popen[bytes]] = []
     torchnames.worker_server = lambda: slowly
