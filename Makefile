@@ -33,7 +33,7 @@ layers:
 test: setup check
 	@scripts/setup-slurm
 	@scripts/setup-web
-	@.venv/bin/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+	@WORKERS=$(WORKERS) scripts/run-tests $(PYTEST_ARGS)
 
 clean:
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -30,7 +30,11 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60.0) 
 
 
 def hangdoctor(
-    *args: str, cwd: Path, code: int | None = 0, env: dict[str, str] | None = None
+    *args: str,
+    cwd: Path,
+    code: int | None = 0,
+    env: dict[str, str] | None = None,
+    timeout: float = 90,
 ) -> subprocess.CompletedProcess[str]:
     """Run the command as a user would; the exit code is checked unless `code` is None."""
     done = subprocess.run(
@@ -38,7 +42,7 @@ def hangdoctor(
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=timeout,
         env=env or os.environ.copy(),
     )
     if code is not None and done.returncode != code:

@@ -40,7 +40,8 @@ _LAUNCHERS = re.compile(
     r"accelerate|hangdoctor|pdsh|ssh|nohup|timeout|tee|py-spy)$"
 )
 _LAUNCHER_MODULES = re.compile(
-    r"^(torch\.distributed\.(run|launch|elastic\S*)|deepspeed\.launcher\.\S+|accelerate\.commands\.\S+|hangdoctor\S*|agents\S*)$"
+    r"^(torch\.distributed\.(run|launch|elastic\S*)|deepspeed\.launcher\.\S+|accelerate\.commands\.\S+|"
+    r"hangdoctor(?!\.train\b)\S*)$"
 )
 _PYTHON = re.compile(r"^(python|pypy)[\d.]*$|^pt_main_thread$")
 _NAMED = 6  # jobs in one line

@@ -115,6 +115,9 @@ def test_launchers_are_no_ranks() -> None:
     assert is_launcher(["/usr/bin/python3", "-m", "hangdoctor", "agent", "--once", "x"])
     assert not is_launcher(["python", "train.py", "torchrun"])
     assert not is_launcher(["python", "-m", "train", "--config", "srun"])
+    assert not is_launcher(["python", "-u", "-m", "hangdoctor.train", "--config", "x.yaml"])
+    assert not is_launcher(["python", "-m", "agents.train"])
+    assert is_launcher(["python", "-m", "hangdoctor.agents"])
 
 
 def test_children_of_a_rank_are_no_ranks(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -38,3 +39,15 @@ def test_the_demo_keeps_a_bundle_outside_of_the_current_folder_and_says_what_is_
     assert following.split()[1] == str(kept) and not list((tmp_path / "here").iterdir())
     hangdoctor(*following.split(), cwd=tmp_path / "here", env=env)
     assert (tmp_path / "here" / "demo.html").stat().st_size > 0
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(280)
+def test_the_demo_as_it_is_shown_names_the_rank_of_its_own_trainer(tmp_path: Path) -> None:
+    """What `make demo` runs: the bundled trainer with eight ranks, 2 x 2 x 2."""
+    pytest.importorskip("deepspeed")
+    # Below pytest's own folder the sockets of the data loaders' workers would get names over 108 bytes.
+    with tempfile.TemporaryDirectory() as folder:
+        env = os.environ | {"TMPDIR": folder}
+        said = hangdoctor("demo", cwd=tmp_path, env=env, timeout=270).stdout
+    assert re.search(r"^HANG Rank 5 \(", said, re.M)
