@@ -7,7 +7,7 @@ setup(
         Extension(
             f"hangdoctor.probe.{package}._{package}",
             [f"hangdoctor/probe/{package}/_{package}.c"],
-            # Small rather than fast: between two operations of a training the caches have been turned over.
+            # Small rather than fast: between two operations of a training the caches turn over.
             extra_compile_args=["-O3" if package == "calls" else "-Os", "-fno-plt", "-Wall"],
             optional=True,  # the probe and tracing then work in pure Python, slower
         )

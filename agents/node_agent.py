@@ -1,4 +1,4 @@
-"""The node agent: looks at this node's ranks each second, tells the collector what changed, captures when asked.
+"""The node agent: looks at this node's ranks each second, reports changes to the collector, captures when asked.
 
 It runs until SIGTERM or until its job has gone, keeps what it cannot send, and never runs anything that a message names.
 """
@@ -16,32 +16,34 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from msgspec import Struct, structs
 
 from hangdoctor._version import __version__
-from hangdoctor.errors import CollectorError, HangdoctorError, NoRanksFound
+from hangdoctor.errors import CollectorError
 from hangdoctor.logs import to_stderr
+from hangdoctor.probe.calls import request as requests
+from hangdoctor.probe.calls.request import Request
 from hangdoctor.readers import discover
-from hangdoctor.readers import rank_operations as boxes
-from hangdoctor.readers.node import CaptureOptions, capture_node
+from hangdoctor.readers.node import CaptureOptions
 from hangdoctor.transport import address, keys
 from hangdoctor.transport import messages as msg
-from hangdoctor.transport.capture_codec import pack_capture
 from hangdoctor.transport.link import Line, take_place
 from hangdoctor.transport.spool import Spool
 
-from . import trace_request
+from .capture_queue import CaptureQueue
 from .ranks import Ranks
 
 _LOG = logging.getLogger("hangdoctor.agent")
 _HEARTBEAT_S = 2.0  # a report without news
-_STANDS_S = 12.0  # so long a report goes out with every look: that nothing changes is news
-_ANSWER_S = 5.0  # for the way of a capture; the collector waits no longer
+_STANDS_S = 12.0  # for this long a report is sent with every sample: that nothing changes matters
 
 
 class AgentOptions(Struct, frozen=True):
+    """Whose ranks an agent follows, how often, and where its collector is."""
+
     folder: Path | None = None
     collector: str = ""
     via: str = ""  # a collector of the tree, by its name
@@ -67,19 +69,25 @@ class NodeAgent:
         self.ranks = Ranks(self._wanted)
         self.interval_s = options.interval_s
         self.spool = Spool(place)
-        self.line = Line(self.agent, self.spool, self._find, self._pairs, self._hello)
+        self.line = Line(
+            name=self.agent,
+            spool=self.spool,
+            find=self._find,
+            pairs=self._pairs,
+            hello=self._hello,
+        )
+        self.captures = CaptureQueue(_ranks_to_capture(options), self.node, self.line.send)
         self.stopping = False
         self.why = "its job has ended"
         self._reported_at = 0.0
         self._changed_at = time.monotonic()
         self._usual_s = 0.0  # without news, of late
-        self._introduced = ("", 0)  # job and its size, as the collector was told
+        self._introduced = ("", 0)  # job and its size, as the collector knows them
         self._told: dict[int, tuple[object, ...]] = {}
-        self._boxes = 0  # that were there when their past was told
-        self._began = 0  # the conversation with the collector in which that was told
-        self._trace: msg.Trace | None = None
+        self._boxes = 0  # that were there when their past was reported
+        self._began = 0  # the conversation with the collector in which that was reported
+        self._trace: Request | None = None
         self._traced: set[Path] = set()  # folders that hold it
-        self._capturing: asyncio.Task[None] | None = None
         self._begin = time.monotonic()
         self._alone_since: float | None = None
         self._told_empty = False
@@ -101,7 +109,7 @@ class NodeAgent:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if signal.getsignal(number) != signal.SIG_IGN:  # nohup
                 loop.add_signal_handler(
-                    number, self._stop, f"ended by {signal.Signals(number).name}"
+                    number, self._stop, f"stopped by {signal.Signals(number).name}"
                 )
         try:
             while not self.stopping and not self._job_over():
@@ -145,7 +153,7 @@ class NodeAgent:
         self.ranks.close()
         if len(self.spool) and not self._job_over():
             _LOG.info(
-                "%d reports wait in %s for the next agent of this node",
+                "%d reports were not sent and are kept in %s for the next agent of this node",
                 len(self.spool),
                 self.spool.folder,
             )
@@ -159,7 +167,11 @@ class NodeAgent:
 
     def _hello(self) -> msg.Hello:
         return msg.Hello(
-            self.agent, self.node, self.ranks.job[:200], self.ranks.world_size, __version__
+            agent=self.agent,
+            node=self.node,
+            job=self.ranks.job[:200],
+            world_size=self.ranks.world_size,
+            version=__version__,
         )
 
     def _find(self) -> str:
@@ -170,11 +182,11 @@ class NodeAgent:
 
     def _obey(self, message: msg.FromCollector) -> None:
         if isinstance(message, msg.Capture):
-            self._begin_capture(message)
+            self.captures.ask(message)
         elif isinstance(message, msg.Level):
             self.interval_s = message.interval_s
         elif isinstance(message, msg.Trace):
-            self._trace, self._traced = message, set()
+            self._trace, self._traced = message.wanted, set()
             self._pass_trace_on()
         elif isinstance(message, msg.Dismissed):
             self._stop("its collector has ended")
@@ -185,7 +197,7 @@ class NodeAgent:
             return
         fresh = [f for f in self.ranks.folders() if f not in self._traced]
         self._traced.update(fresh)
-        for trouble in trace_request.put(self._trace, fresh):
+        for trouble in pass_trace_on(self._trace, fresh):
             _LOG.warning("%s", trouble)
 
     # ----------------------------------------------------------------- watching and capturing
@@ -221,45 +233,44 @@ class NodeAgent:
             return
         self._reported_at = now
         self._told = {r.rank: _news(r) for r in told}
-        report = msg.Report(0, 0, time.time(), changed, now, self.ranks.timeout_s)
+        report = msg.Report(
+            seq=0,
+            oldest=0,
+            at=time.time(),
+            ranks=changed,
+            late_s=now,
+            timeout_s=self.ranks.timeout_s,
+        )
         if boxes > self._boxes:
             report.past = self.ranks.past()
         self._boxes = boxes
         self.line.put(report)
 
-    def _begin_capture(self, wanted: msg.Capture) -> None:
-        if self._capturing is not None and not self._capturing.done():
-            self.line.send(msg.Declined(wanted.id, "a capture is under way on this node"))
-            return
-        self._capturing = asyncio.create_task(self._capture(wanted))
 
-    async def _capture(self, wanted: msg.Capture) -> None:
-        options = CaptureOptions(
-            job=self.options.job, slurm_job=self.options.slurm_job, slurm_step=self.options.slurm_step,
-            settle_s=min(wanted.settle_s, 60.0), timeout_s=min(max(wanted.timeout_s, 0.5), 120.0), keep_raw=False,
-        )  # fmt: skip
+def _ranks_to_capture(options: AgentOptions) -> CaptureOptions:
+    return CaptureOptions(
+        job=options.job,
+        slurm_job=options.slurm_job,
+        slurm_step=options.slurm_step,
+        keep_raw=False,
+    )
+
+
+def pass_trace_on(wanted: Request, folders: Iterable[Path]) -> list[str]:
+    """Write the request into every folder that holds a box of these ranks: the probe reads it there.
+
+    What could not be written comes back, as lines for the log. A message names no path: where it is written is decided here.
+    """
+    trouble = []
+    for folder in folders:
         try:
-            body = await asyncio.wait_for(
-                asyncio.to_thread(_captured, options, self.node, int(wanted.keep_ops)),
-                options.timeout_s + 1.0,
+            requests.write(folder, wanted)
+        except OSError as error:
+            where = folder / requests.NAME
+            trouble.append(
+                f"the request for call traces cannot be written to {where}: {error.strerror}"
             )
-            answer = msg.Captured(wanted.id, body)
-        except NoRanksFound as error:
-            answer = msg.Captured(wanted.id, error=str(error)[:300], no_ranks=True)
-        except HangdoctorError as error:
-            answer = msg.Captured(wanted.id, error=str(error)[:300])
-        except (asyncio.TimeoutError, TimeoutError):
-            answer = msg.Captured(
-                wanted.id, error=f"the capture did not end within {options.timeout_s:.0f} s"
-            )
-        except Exception as error:
-            _LOG.exception("the capture failed")
-            answer = msg.Captured(
-                wanted.id, error=f"the capture failed: {type(error).__name__}: {error}"[:300]
-            )
-        end = time.monotonic() + _ANSWER_S
-        while not self.line.send(answer) and time.monotonic() < end:
-            await asyncio.sleep(0.1)  # the connection was lost meanwhile, and comes back
+    return trouble
 
 
 def _spool_place(options: AgentOptions, node: str) -> Path:
@@ -277,20 +288,11 @@ def _news(rank: msg.RankNow) -> tuple[object, ...]:
     return (*fields[:2], *fields[3:], round(since, 1) if not rank.over else 0)
 
 
-def _captured(options: CaptureOptions, node: str, keep_ops: int) -> bytes:
-    """Runs in a thread: capture this node and pack it."""
-    capture = capture_node(options, node)
-    for rank in capture.ranks:
-        if rank.ops is not None:
-            rank.ops = boxes.trim(rank.ops, keep_ops)
-    return pack_capture(capture)
-
-
 def main(options: AgentOptions) -> None:
     """Run an agent in this process; ends within a second of SIGTERM, whatever a capture does.
 
     Raises:
-        CollectorError: nothing says where the collector is, or the keys cannot be read.
+        CollectorError: the address of the collector is not known, or the keys cannot be read.
     """
     to_stderr("hangdoctor agent: %(message)s")
     if (
@@ -299,7 +301,7 @@ def main(options: AgentOptions) -> None:
         and not (options.collector or os.environ.get("HANGDOCTOR_COLLECTOR"))
     ):
         raise CollectorError(
-            "nothing says where the collector is", "Name its folder with --folder DIR."
+            "the address of the collector is not known", "Pass its folder with --folder DIR."
         )
 
     async def whole_life() -> None:

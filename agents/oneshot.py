@@ -11,6 +11,7 @@ import sys
 
 from hangdoctor.errors import HangdoctorError
 from hangdoctor.readers.node import CaptureOptions, capture_node
+from hangdoctor.transport.capture_codec import pack_capture
 from hangdoctor.transport.stdout_frame import HERE, NodeReply, pack
 
 
@@ -18,12 +19,13 @@ def answer(options: CaptureOptions) -> NodeReply:
     """Capture this node; a failure becomes part of the answer, so that the launcher can tell it from silence."""
     node = os.environ.get("SLURMD_NODENAME") or platform.node()
     try:
-        return NodeReply(node, capture_node(options, node))
+        return NodeReply(node, pack_capture(capture_node(options, node)))
     except HangdoctorError as error:
         return NodeReply(node, error=str(error), help=error.help)
 
 
 def main(options: CaptureOptions) -> None:
+    """Say that the agent runs here, then print its answer."""
     sys.stdout.write(f"{HERE}\n")
     sys.stdout.flush()
     sys.stdout.write(pack(answer(options)))

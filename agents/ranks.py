@@ -24,16 +24,14 @@ _TICK = os.sysconf("SC_CLK_TCK")
 _BUSY_CPU = 0.3  # of one core
 _BUSY_BYTES = 1 << 20  # written or read in a second
 _SEARCH_S = 5.0  # at most so often, and only when processes have come
-_SEARCH_SHARE = 1000.0  # searches may cost one part in so many of a core
+_SEARCH_SHARE = 1000.0  # searches may cost one part in N of a core
 _SEARCH_SHARE_EARLY = 100.0  # ... until the ranks are there
 _EARLY_S = 60.0
 _STACKS_S = 30.0
 _LONGEST_S = 1e9  # of a time-out: a job says "for ever" by any number, and a message has limits
-_NCCL_S, _GLOO_S = (
-    600.0,
-    1800.0,
-)  # torch's defaults, https://docs.pytorch.org/docs/stable/distributed.html
-_SPIN_S = 3.0  # without progress, before a stack tells whether a rank works or waits for its device
+# torch's defaults, https://docs.pytorch.org/docs/stable/distributed.html
+_NCCL_S, _GLOO_S = 600.0, 1800.0
+_SPIN_S = 3.0  # without progress, before a stack shows whether a rank works or waits for its device
 _STACK_LIMIT_S = 5.0
 
 
@@ -62,9 +60,11 @@ class Ranks:
     """All ranks of one job on this node."""
 
     def __init__(
-        self, wanted: Callable[[discover.Job], bool], clock: Callable[[], float] = time.monotonic,
+        self,
+        wanted: Callable[[discover.Job], bool],
+        clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.wanted = wanted
         self.clock, self.wall = clock, wall
         self._timeouts: dict[int, float] = {}
@@ -100,10 +100,11 @@ class Ranks:
         if jobs:
             self._take(jobs[0])
         cost = time.thread_time() - begin
-        early = not self.seen_any or (now - self._came_at < _EARLY_S and not self._all_here())
-        self._next_search = now + max(
-            1.0 if early else _SEARCH_S, cost * (_SEARCH_SHARE_EARLY if early else _SEARCH_SHARE)
-        )
+        if not self.seen_any or (now - self._came_at < _EARLY_S and not self._all_here()):
+            rest_s, share = 1.0, _SEARCH_SHARE_EARLY
+        else:
+            rest_s, share = _SEARCH_S, _SEARCH_SHARE
+        self._next_search = now + max(rest_s, cost * share)
 
     def _take(self, job: discover.Job) -> None:
         world_size = max(f.world_size for f in job.ranks)
@@ -112,11 +113,8 @@ class Ranks:
         self.job, self.seen_any, self.world_size = job.key, True, world_size
         for found in job.ranks:
             known = self.tracked.get(found.rank)
-            if (
-                known is not None
-                and known.found.pid == found.pid
-                and known.found.started == found.started
-            ):
+            process = (found.pid, found.started)
+            if known is not None and process == (known.found.pid, known.found.started):
                 continue
             if known is not None and known.box is not None:
                 known.box.close()
@@ -136,7 +134,7 @@ class Ranks:
                 self._timeouts.pop(number, None)
 
     def _all_here(self) -> bool:
-        """Whether as many ranks were found as a node of this job has, where the environment tells how many."""
+        """Whether as many ranks were found as a node of this job has, where the environment shows how many."""
         expected = max(
             (t.found.local_world_size or self.world_size for t in self.tracked.values()), default=0
         )
@@ -146,35 +144,29 @@ class Ranks:
         without = [t for t in self.tracked.values() if t.box is None and not t.dead]
         if not without:
             return
-        folders = {
-            blackbox.named_folder(e, t.found.pid)
-            for t in without
-            if (e := t.found.environ.get("HANGDOCTOR_DIR"))
-        }
         pids = {t.found.pid for t in without}
-        boxes = [
-            b for f in sorted(folders) if f.is_dir() for b in blackbox.find_boxes(f, pids=pids)
-        ]
+        boxes: list[blackbox.BlackBox] = []
+        for folder in sorted(_named_folders(without)):
+            if folder.is_dir():
+                boxes += blackbox.find_boxes(folder, pids=pids)
         # The folder that is named may have been refused on this node.
         without_box = pids - {b.pid for b in boxes}
         boxes += blackbox.find_boxes(pids=without_box) if without_box else []
         for tracked in without:
             own = [b for b in boxes if b.pid == tracked.found.pid and b.status == "live"]
             if own:
-                with contextlib.suppress(
-                    BadInput
-                ):  # it went away again: looked for at the next search
+                # Where it went away again, it is looked for at the next search.
+                with contextlib.suppress(BadInput):
                     tracked.box = BoxWatch(max(own, key=lambda b: b.created_s).path)
 
     @property
     def others(self) -> list[str]:
         """Jobs that are here now and are not meant."""
-        return sorted(
-            j.key for j in self._others if any(Path(f"/proc/{f.pid}").exists() for f in j.ranks)
-        )
+        return sorted(job.key for job in self._others if _runs(job))
 
     @property
     def alive(self) -> int:
+        """How many ranks have not ended."""
         return sum(not t.now.over for t in self.tracked.values())
 
     # ----------------------------------------------------------------- looking
@@ -203,7 +195,7 @@ class Ranks:
     def _gone(self, tracked: Tracked, mono: float) -> RankNow:
         tracked.dead = True
         if tracked.box is not None:
-            # A box is taken away at a good end; one that stays behind tells of another end.
+            # A box is taken away at a good end; one that stays behind shows another end.
             tracked.now.finished = tracked.now.finished or tracked.box.removed
             tracked.box.close()
             tracked.box = None
@@ -224,37 +216,42 @@ class Ranks:
         event = (seen.event_s, seen.iteration, seen.micro_batch, seen.phase)
         wall = self.wall()
         if event != tracked.event:
-            # The rank's own time of its last step, where the wall clock has not been set meanwhile. At the first look it may
-            # have stood for long already: what follows it was not there to see it begin.
-            age = (
-                tracked.box.age_s(seen.event_s, wall, mono)
-                if tracked.event is None
-                else min(max(0.0, wall - seen.event_s), gap)
-            )
+            # The rank's own time of its last step, where the wall clock has not been set meanwhile. At the first sample it may
+            # have been stuck for long already: what follows it was not there to see it begin.
+            if tracked.event is None:
+                age = tracked.box.age_s(seen.event_s, wall, mono)
+            else:
+                age = min(max(0.0, wall - seen.event_s), gap)
             tracked.event, tracked.changed_at = event, mono - age
         if seen.timeout_s:
             self._timeouts[tracked.found.rank] = seen.timeout_s
         tracked.ahead = seen.runs_ahead
         tracked.pending = seen.pending
-        share = (
-            tracked.box.waiting_share(round((wall - gap) * 1e9), round(wall * 1e9)) if gap else -1.0
+        now = RankNow(
+            rank=tracked.found.rank,
+            pid=tracked.found.pid,
+            idle_s=max(0.0, mono - tracked.changed_at),
+            iteration=max(-1, seen.iteration),
+            phase=seen.phase[:200],
+            op=seen.op,
+            seq=max(0, seen.seq),
+            inside=seen.inside,
+            box=True,
+            finished=seen.state == "finished",
         )
-        return RankNow(
-            tracked.found.rank, tracked.found.pid, max(0.0, mono - tracked.changed_at), max(-1, seen.iteration), seen.phase[:200],
-            seen.op, max(0, seen.seq), seen.inside, box=True, finished=seen.state == "finished", waits=round(share * 100) if share >= 0 else -1,
-        )  # fmt: skip
+        if gap:
+            share = tracked.box.waiting_share(round((wall - gap) * 1e9), round(wall * 1e9))
+            now.waits = round(share * 100) if share >= 0 else -1
+        return now
 
     def _blind(self, tracked: Tracked, mono: float, fields: list[str]) -> RankNow:
-        """Without a box: a main thread that has not run has made no progress; one that ran has, unless its stack stands still."""
+        """Without a box: a main thread that has not run has made no progress; one that ran has, unless its stack does not move."""
         main = proc.sample_thread(tracked.found.pid, tracked.found.pid)
         ran = main is not None and main.switches != tracked.switches
         if main is not None:
             tracked.switches = main.switches
-        if (
-            mono - tracked.stack_at >= _STACKS_S
-            and (ran or not tracked.stacks)
-            and fields[0] in "RS"
-        ):
+        due = mono - tracked.stack_at >= _STACKS_S and (ran or not tracked.stacks)
+        if due and fields[0] in "RS":
             tracked.stack_at = mono
             stack = _main_stack(tracked.found.pid)
             tracked.stacks = [*tracked.stacks[-1:], stack] if stack else tracked.stacks
@@ -277,18 +274,14 @@ class Ranks:
         if mono - tracked.stack_at >= _STACKS_S or tracked.stack_at < tracked.changed_at:
             tracked.stack_at = mono
             thread = _main_thread(tracked.found.pid)
-            place = (
-                place_rules.find_place(thread.frames, blocked=True) if thread is not None else None
-            )
-            tracked.spins = place is not None and (place.communicates or place.kind == "device")
+            tracked.spins = thread is not None and _waits_for_device(thread)
         return tracked.spins
 
     @property
     def timeout_s(self) -> float:
         """After which the first process group gives up: as recorded, else torch's default; 0 where there is no box."""
-        told = [s for t in self.tracked.values() if (s := _timeout_of(t.found.environ))] + list(
-            self._timeouts.values()
-        )
+        named = [_timeout_of(t.found.environ) for t in self.tracked.values()]
+        told = [seconds for seconds in named if seconds] + list(self._timeouts.values())
         boxes = [t for t in self.tracked.values() if t.box is not None]
         if not self._timeouts and boxes:
             told.append(_NCCL_S if any(t.ahead for t in boxes) else _GLOO_S)
@@ -299,9 +292,8 @@ class Ranks:
         told = []
         for tracked in self.tracked.values():
             if tracked.box is not None:
-                with contextlib.suppress(
-                    OSError, struct.error
-                ):  # the look after this deals with it
+                # Where it cannot be read, the look after this deals with it.
+                with contextlib.suppress(OSError, struct.error):
                     told.append(history.past_of(tracked.box))
         return history.merged(told)
 
@@ -318,10 +310,28 @@ class Ranks:
         return known and (used > _BUSY_CPU * gap or moved > _BUSY_BYTES * gap)
 
     def close(self) -> None:
+        """Give all boxes back."""
         for tracked in self.tracked.values():
             if tracked.box is not None:
                 tracked.box.close()
                 tracked.box = None
+
+
+def _named_folders(ranks: list[Tracked]) -> set[Path]:
+    """Where the probes of these ranks were told to put their boxes."""
+    named = [(t.found.environ.get("HANGDOCTOR_DIR"), t.found.pid) for t in ranks]
+    return {blackbox.named_folder(name, pid) for name, pid in named if name}
+
+
+def _runs(job: discover.Job) -> bool:
+    """Whether a process of this job is still there."""
+    return any(Path(f"/proc/{found.pid}").exists() for found in job.ranks)
+
+
+def _waits_for_device(thread: ThreadSample) -> bool:
+    """Whether its stack is in a wait for communication or for the device, which uses the processor."""
+    place = place_rules.find_place(thread.frames, blocked=True)
+    return place is not None and (place.communicates or place.kind == "device")
 
 
 def _io_bytes(pid: int) -> int:

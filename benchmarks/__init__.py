@@ -1,1 +1,1 @@
-"""Measurements that anybody can repeat with one command each."""
+"""Measurements that anyone can repeat with one command each."""

@@ -1,7 +1,9 @@
-"""What an agent costs while nothing happens: `python -m benchmarks.agent_idle [--ranks 8] [--seconds 60] [--steady]`.
+"""What an agent costs while nothing happens: `python -m benchmarks.agent_idle [--ranks 8]
+[--seconds 60] [--steady]`.
 
-The ranks are processes that carry a real black box and sleep; with --steady each records an operation every 0.2 s. No torch.
-Processor time is that of the agent process itself, after its first ten seconds.
+The ranks are processes that carry a real black box and sleep; with --steady each records an
+operation every 0.2 s. No torch. Processor time is that of the agent process itself, after its first
+ten seconds.
 """
 
 from __future__ import annotations
@@ -34,10 +36,18 @@ def make_boxes(folder: Path, pids: list[int]) -> None:
 
         ring = (1_079_296, 16_384, fmt.RECORD_BYTES)
         for place, value in (
-            (fmt.H_MAGIC, fmt.MAGIC), (fmt.H_VERSION, fmt.VERSION), (fmt.H_FILE_BYTES, len(data)), (fmt.H_PID, pid),
-            (fmt.H_RANK, rank), (fmt.H_WORLD, len(pids)), (fmt.H_STARTED_TICKS, start_ticks(pid)), (fmt.H_BOOT_ID, boot_id()),
-            (fmt.H_STATE, fmt.RUNNING), (fmt.H_ITERATION, 1), (fmt.H_CREATED_WALL, time.time_ns()),
-        ):  # fmt: skip
+            (fmt.H_MAGIC, fmt.MAGIC),
+            (fmt.H_VERSION, fmt.VERSION),
+            (fmt.H_FILE_BYTES, len(data)),
+            (fmt.H_PID, pid),
+            (fmt.H_RANK, rank),
+            (fmt.H_WORLD, len(pids)),
+            (fmt.H_STARTED_TICKS, start_ticks(pid)),
+            (fmt.H_BOOT_ID, boot_id()),
+            (fmt.H_STATE, fmt.RUNNING),
+            (fmt.H_ITERATION, 1),
+            (fmt.H_CREATED_WALL, time.time_ns()),
+        ):
             put(place, value)
         put(fmt.H_THREADS, 4096, fmt.THREADS, 64)
         put(fmt.H_GROUPS, 8192, 512, fmt.GROUP_BYTES)

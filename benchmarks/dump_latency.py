@@ -1,9 +1,10 @@
-"""Time from the start of `hangdoctor dump --local` to its verdict, on 8 hung torch ranks, and py-spy's share of it.
+"""Time from the start of `hangdoctor dump --local` to its verdict, on 8 hung torch ranks, and
+py-spy's share of it.
 
     python -m benchmarks.dump_latency [--rounds 7]
 
-Beside it, in the same rounds: a bare `py-spy dump` of each of the 8 processes, one after the other, as people did by
-hand. And the diagnosis of 1,024 synthetic ranks from py-spy text.
+Beside it, in the same rounds: a bare `py-spy dump` of each of the 8 processes, one after the other,
+as people did by hand. And the diagnosis of 1,024 synthetic ranks from py-spy text.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""Spoilt input for every reader: `python -m benchmarks.fuzz [--minutes 60] [--reader NAME]... [--save DIR] [--seed N] [--atheris]`.
+"""Spoilt input for every reader: `python -m benchmarks.fuzz [--minutes 60] [--reader NAME]...
+[--save DIR] [--seed N] [--atheris]`.
 
-Each reader runs in a process of its own with a limit on its memory. A case is a seed (tests/data, or what our own writers make)
-with a few changes. Counted as defects: an exception other than our own errors, more than DEADLINE_S of processor time, more
-memory than LIMIT_MB, and a process that dies or does not end. Such cases are saved under --save, and `--replay FILE --reader NAME`
-reads one again. With --atheris (pip install atheris) the changes are led by coverage. Prints a table.
+Each reader runs in a process of its own with a limit on its memory. A case is a seed (tests/data,
+or what our own writers make) with a few changes. Counted as defects: an exception other than our
+own errors, more than DEADLINE_S of processor time, more memory than LIMIT_MB, and a process that
+dies or does not end. Such cases are saved under --save, and `--replay FILE --reader NAME` reads one
+again. With --atheris (pip install atheris) the changes are led by coverage. Prints a table.
 """
 
 from __future__ import annotations
@@ -182,7 +184,8 @@ class Child:
             now = self._current()
             if now[0] != number or not now[1]:
                 number, since, worked = now[0], time.monotonic(), _processor_s(child)
-            # Other work on the machine is no fault of the reader's; one that waits for ever uses no processor at all.
+            # Other work on the machine is not a fault of the reader's; one that waits for ever uses
+            # no processor at all.
             if _processor_s(child) - worked > _STUCK_S or time.monotonic() - since > 20 * _STUCK_S:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
@@ -226,11 +229,18 @@ def by_coverage(target: Target, seconds: float, save: Path) -> None:
         atheris.instrument_all()
         atheris.Setup(
             [
-                "fuzz", str(corpus), f"-max_total_time={int(seconds)}", "-timeout=10", f"-rss_limit_mb={_HARD_MB}",
-                f"-artifact_prefix={save}/{target.name}.atheris.", "-verbosity=0", "-print_final_stats=1", "-max_len=100000",
+                "fuzz",
+                str(corpus),
+                f"-max_total_time={int(seconds)}",
+                "-timeout=10",
+                f"-rss_limit_mb={_HARD_MB}",
+                f"-artifact_prefix={save}/{target.name}.atheris.",
+                "-verbosity=0",
+                "-print_final_stats=1",
+                "-max_len=100000",
             ],
             one,
-        )  # fmt: skip
+        )
         atheris.Fuzz()
         os._exit(0)
     os.waitpid(pid, 0)

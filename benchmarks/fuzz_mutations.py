@@ -1,4 +1,6 @@
-"""Spoils what a reader is given: bytes by chance, numbers and nesting on purpose, trees by replacing what is in them."""
+"""Spoils what a reader is given: bytes by chance, numbers and nesting on purpose, trees by
+replacing what is in them.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,53 @@ from collections.abc import Callable
 from typing import Any
 
 _NUMBERS = (
-    "9" * 5000, "0", "-1", "1e999", "NaN", "2147483647", "2147483648", "4294967295", "999999999", "9223372036854775807",
-    "9223372036854775808", "18446744073709551616", "0-10000000", "0-999999999", "00000000000000000001", "\u00b2", "\u0663", "0x",
-)  # fmt: skip
+    "9" * 5000,
+    "0",
+    "-1",
+    "1e999",
+    "NaN",
+    "2147483647",
+    "2147483648",
+    "4294967295",
+    "999999999",
+    "9223372036854775807",
+    "9223372036854775808",
+    "18446744073709551616",
+    "0-10000000",
+    "0-999999999",
+    "00000000000000000001",
+    "\u00b2",
+    "\u0663",
+    "0x",
+)
 _WORDS = (
-    b"\0", b"\xff\xfe", b"\xed\xa0\x80", b"\n", b"\r\n", b" ", b"(", b")", b"[", b"]", b"{", b"}", b'"', b"'", b":", b",", b"-",
-    b"--", b" -- GPU ", b" managed by process 1 on node ", b"..", b"/", b"\\", b"\x1b[2J", b"n[0-999999999]", b"[0-9]",
-)  # fmt: skip
+    b"\0",
+    b"\xff\xfe",
+    b"\xed\xa0\x80",
+    b"\n",
+    b"\r\n",
+    b" ",
+    b"(",
+    b")",
+    b"[",
+    b"]",
+    b"{",
+    b"}",
+    b'"',
+    b"'",
+    b":",
+    b",",
+    b"-",
+    b"--",
+    b" -- GPU ",
+    b" managed by process 1 on node ",
+    b"..",
+    b"/",
+    b"\\",
+    b"\x1b[2J",
+    b"n[0-999999999]",
+    b"[0-9]",
+)
 _INTEGERS = (
     0,
     1,
@@ -32,10 +74,38 @@ _INTEGERS = (
     (1 << 64) - 1,
 )
 _HOSTILE: tuple[Any, ...] = (
-    None, True, 0, -1, 1, 1 << 31, 999_999_999, (1 << 63) - 1, (1 << 64) - 1, 1.5, -0.0, 1e308, "", "0", "9" * 5000, "0-10000000",
-    "[0, 999999999]", "n[0-999999999]", "\u00b2", "\ud7ff\x1b[2J", " (" * 2000, ":" * 2000, "/" * 4000, "a.py", [], {}, [[]], [0, 999_999_999],
-    {"": 0}, [-1], "x" * 20_000,
-)  # fmt: skip
+    None,
+    True,
+    0,
+    -1,
+    1,
+    1 << 31,
+    999_999_999,
+    (1 << 63) - 1,
+    (1 << 64) - 1,
+    1.5,
+    -0.0,
+    1e308,
+    "",
+    "0",
+    "9" * 5000,
+    "0-10000000",
+    "[0, 999999999]",
+    "n[0-999999999]",
+    "\u00b2",
+    "\ud7ff\x1b[2J",
+    " (" * 2000,
+    ":" * 2000,
+    "/" * 4000,
+    "a.py",
+    [],
+    {},
+    [[]],
+    [0, 999_999_999],
+    {"": 0},
+    [-1],
+    "x" * 20_000,
+)
 
 
 def spoil(data: bytes, chance: random.Random, other: bytes = b"") -> bytes:
@@ -102,12 +172,21 @@ def _number(data: bytes, chance: random.Random, _: bytes) -> bytes:
 
 
 _CHANGES: tuple[Callable[[bytes, random.Random, bytes], bytes], ...] = (
-    _flip, _cut, _repeat, _insert, _lend, _integer, _number, _number,
-)  # fmt: skip
+    _flip,
+    _cut,
+    _repeat,
+    _insert,
+    _lend,
+    _integer,
+    _number,
+    _number,
+)
 
 
 def spoil_tree(tree: Any, chance: random.Random) -> Any:
-    """A plain tree of dicts, lists, texts and numbers with one to four of its places replaced; `tree` itself may change."""
+    """A plain tree of dicts, lists, texts and numbers with one to four of its places replaced;
+    `tree` itself may change.
+    """
     whole = [tree]
     for _ in range(chance.choice((1, 1, 2, 4))):
         holder: Any = whole
@@ -155,7 +234,9 @@ def _nested(depth: int) -> Any:
 
 
 def spoil_json(data: bytes, chance: random.Random) -> bytes:
-    """JSON with places of its tree replaced; what is none, or cannot be written again, is spoilt as bytes."""
+    """JSON with places of its tree replaced; what is none, or cannot be written again, is spoilt as
+    bytes.
+    """
     try:
         return json.dumps(spoil_tree(json.loads(data), chance)).encode("utf-8", "replace")
     except (ValueError, RecursionError):

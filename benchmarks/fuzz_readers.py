@@ -1,7 +1,9 @@
-"""Every reader of something that another program, user or machine has made, with what it is tried on.
+"""Every reader of something that another program, user or machine has made, with what it is tried
+on.
 
-A `Target` makes its case from a seed and a generator of chance, and reads it. The case is bytes: what failed can be saved and
-read again. An error of `hangdoctor.errors` is the right answer to nonsense; any other exception is a defect.
+A `Target` makes its case from a seed and a generator of chance, and reads it. The case is bytes:
+what failed can be saved and read again. An error of `hangdoctor.errors` is the right answer to
+nonsense; any other exception is a defect.
 """
 
 from __future__ import annotations
@@ -140,7 +142,7 @@ def _read_folder(data: bytes) -> None:
         capture = load([Path(folder)])
         if (
             capture.world_size <= 4096
-        ):  # how long a verdict over more ranks takes is no matter of reading
+        ):  # how long a verdict over more ranks takes is not a matter of reading
             diagnose(capture)
 
 
@@ -151,10 +153,10 @@ def _read_pyspy_json(data: bytes) -> None:
 
 
 def _read_pyspy_text(data: bytes) -> None:
-    from hangdoctor.readers import pyspy_text
+    from hangdoctor.readers import pyspy_ranks
 
     with _as_file(data, "trace-n1.out") as path:
-        pyspy_text.read_files([path])
+        pyspy_ranks.read_files([path])
 
 
 def _read_ras(data: bytes) -> None:
@@ -165,9 +167,10 @@ def _read_ras(data: bytes) -> None:
 
 
 def _read_wire(data: bytes) -> None:
+    from hangdoctor.transport import capture_codec
     from hangdoctor.transport import stdout_frame as wire
 
-    wire.unpack(data.decode("utf-8", "replace"))
+    capture_codec.unpack_capture(wire.unpack(data.decode("utf-8", "replace")).body)
 
 
 def _read_node(data: bytes) -> None:
@@ -267,10 +270,11 @@ def _folder_seeds() -> list[bytes]:
 
 def _wire_seeds() -> list[bytes]:
     from hangdoctor.transport import stdout_frame as wire
+    from hangdoctor.transport.capture_codec import pack_capture
 
     return [
-        msgspec.json.encode(wire.NodeReply("n1", seeds.node())),
-        msgspec.json.encode(wire.NodeReply("n2", error="no ranks")),
+        msgspec.msgpack.encode(wire.NodeReply("n1", pack_capture(seeds.node()))),
+        msgspec.msgpack.encode(wire.NodeReply("n2", error="no ranks")),
     ]
 
 
@@ -279,8 +283,7 @@ def _wire_case(data: bytes, chance: random.Random, other: bytes) -> bytes:
 
     from hangdoctor.transport import stdout_frame as wire
 
-    bomb = b" " * (200 << 20) if chance.random() < 0.01 else b""
-    body = zlib.compress(_json_or_bytes(data, chance, other) + bomb, 1)
+    body = spoil(data, chance, other)
     text = f"{wire.BEGIN} {len(body)} {zlib.crc32(body):08x}\n{base64.b64encode(body).decode()}\n{wire.END} {zlib.crc32(body):08x}\n"
     return text.encode() if chance.random() < 0.8 else spoil(text.encode(), chance, other)
 

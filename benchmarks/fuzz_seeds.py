@@ -1,4 +1,6 @@
-"""What the mutations start from: the files under tests/data, and what the writers of this project make."""
+"""What the mutations start from: the files under tests/data, and what the writers of this project
+make.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +44,8 @@ def box() -> bytes:
     """A black box of 512 KiB with threads, groups, texts and operations."""
     with tempfile.TemporaryDirectory() as folder:
         made = BoxWriter(Path(folder), "job", 512 << 10)
-        made.add_group("00" * 8, 8, "0-7", "default_pg", 0)
-        made.add_group("11" * 8, 4, "0-6:2,9", "dp", 0)
+        made.add_group("00" * 8, 8, "0-7", "default_pg", instance=0)
+        made.add_group("11" * 8, 4, "0-6:2,9", "dp", instance=0)
         made.add_thread(0, os.getpid(), "MainThread")
         begin, slots, width = made.regions["ring"]
         signature, site = (
@@ -114,7 +116,7 @@ def history(rank: int) -> RankOps:
             n,
             "all_reduce",
             "done",
-            "sum",
+            reduce_op="sum",
             shapes="[4, 8]",
             dtype="float32",
             site="f (a.py:3)",

@@ -1,4 +1,6 @@
-"""The smaller readers: messages, lists of ranks and hosts, settings, requests, environments, and the page's addresses."""
+"""The smaller readers: messages, lists of ranks and hosts, settings, requests, environments, and
+the page's addresses.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +34,14 @@ _MESSAGES = (
 
 
 def _message_seeds() -> list[bytes]:
+    from hangdoctor.probe.calls.request import Request
     from hangdoctor.transport import messages as msg
 
     now = msg.RankNow(0, 7, op="all_reduce", seq=3)
     said: list[Any] = [
         msg.Hello("a1", "n1", "j", 8), msg.Report(1, 1, 0.0, [now]), msg.Relayed(1, 1, [msg.NodeNews("n1", ranks=[now])]),
         msg.Captured("c1", b"x" * 40), msg.Declined("c1", "busy"), msg.Bye(), msg.Capture("c1"),
-        msg.Trace(1, True, ["train"], ranks="0-7"), msg.Level(1.0), msg.Welcome(3),
+        msg.Trace(Request(1, True, ("train",), ranks="0-7")), msg.Level(1.0), msg.Welcome(3),
     ]  # fmt: skip
     return [msg.encode(one)[1] for one in said]
 
@@ -111,7 +114,9 @@ def _read_request(data: bytes) -> None:
 
 
 def _read_state(data: bytes) -> None:
-    """What a collector leaves in its folder: address, page, key, and what an agent has not got rid of."""
+    """What a collector leaves in its folder: address, page, key, and what an agent has not got rid
+    of.
+    """
     from hangdoctor.errors import CollectorError
     from hangdoctor.transport import address, keys
     from hangdoctor.transport.spool import Spool
@@ -234,11 +239,14 @@ def _page() -> Any:
     )
     access = Access("token", "metrics", ["localhost"], "cookie")
     hub = Hub(board)
-    return application(Api(board), Pages(access), hub, Exporter(board, hub, 8), access)
+    return application(Api(board), Pages(access), hub, Exporter(board, hub, 8), access=access)
 
 
 def _read_page(data: bytes) -> None:
-    """One request: method, path and query in the first line, a body behind it. Any status below 500 is an answer."""
+    """One request: method, path and query in the first line, a body behind it.
+
+    Any status below 500 is an answer.
+    """
     line, _, body = data.partition(b"\n")
     method, _, address = line.decode("latin-1").partition(" ")
     path, _, query = address.partition("?")
@@ -259,10 +267,19 @@ async def _ask(method: str, path: str, query: bytes, body: bytes) -> int:
         (b"content-length", str(len(body)).encode()),
     ]
     scope = {
-        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "path": path, "raw_path": path.encode(),
-        "query_string": query, "headers": headers, "scheme": "http", "server": ("localhost", 80), "client": ("127.0.0.1", 1),
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": query,
+        "headers": headers,
+        "scheme": "http",
+        "server": ("localhost", 80),
+        "client": ("127.0.0.1", 1),
         "root_path": "",
-    }  # fmt: skip
+    }
     said: list[int] = []
 
     async def receive() -> dict[str, Any]:
@@ -277,20 +294,48 @@ async def _ask(method: str, path: str, query: bytes, body: bytes) -> int:
 
 
 _REQUESTS = [
-    b"GET /api/v1/ranks?ranks=0-3,8&state=idle&node=n1\n", b"GET /api/v1/ranks/12\n", b"GET /api/v1/incidents/20261121-1/report\n",
-    b'POST /api/v1/trace\n{"on": true}', b"GET /api/v1/status\n", b"POST /login\ntoken=x", b"GET /static/page.js\n", b"GET /metrics\n",
-]  # fmt: skip
+    b"GET /api/v1/ranks?ranks=0-3,8&state=idle&node=n1\n",
+    b"GET /api/v1/ranks/12\n",
+    b"GET /api/v1/incidents/20261121-1/report\n",
+    b'POST /api/v1/trace\n{"on": true}',
+    b"GET /api/v1/status\n",
+    b"POST /login\ntoken=x",
+    b"GET /static/page.js\n",
+    b"GET /metrics\n",
+]
 
 SMALL = [
     Target("messages", _message_seeds, _read_message, _message_case),
-    Target("lists", lambda: [b"0-3,8,12-15", b"r7i6n[0-1,04],login", b"n1,n02,n003", b"n1 slots=4\nn[2-3]:22\n"], _read_lists),
+    Target(
+        "lists",
+        lambda: [
+            b"0-3,8,12-15",
+            b"r7i6n[0-1,04],login",
+            b"n1,n02,n003",
+            b"n1 slots=4\nn[2-3]:22\n",
+        ],
+        _read_lists,
+    ),
     Target("settings", lambda: [_SETTINGS], _read_settings),
-    Target("trace_request", lambda: [b'{"serial": 3, "on": true, "follow": ["a"], "ranks": "0-7", "from_iteration": 3, "size_mb": 4}'],
-           _read_request, _json_or_bytes),
-    Target("collector_state", lambda: [b'{"address": "tcp://n1:1", "pid": 3, "host": "n1"}', b'{"public": "YQ==", "secret": "YQ=="}'],
-           _read_state, _json_or_bytes),
+    Target(
+        "trace_request",
+        lambda: [
+            b'{"serial": 3, "on": true, "follow": ["a"], "ranks": "0-7", "from_iteration": 3, "size_mb": 4}'
+        ],
+        _read_request,
+        _json_or_bytes,
+    ),
+    Target(
+        "collector_state",
+        lambda: [
+            b'{"address": "tcp://n1:1", "pid": 3, "host": "n1"}',
+            b'{"public": "YQ==", "secret": "YQ=="}',
+        ],
+        _read_state,
+        _json_or_bytes,
+    ),
     Target("incidents", _incident_seeds, _read_incidents, _incident_case),
     Target("environment", lambda: [_ENVIRONMENT], _read_environment),
     Target("launcher_output", lambda: [_LAUNCHER], _read_launcher),
     Target("page", lambda: _REQUESTS, _read_page),
-]  # fmt: skip
+]

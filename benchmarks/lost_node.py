@@ -2,9 +2,10 @@
 
     python -m benchmarks.lost_node
 
-Starts the lab cluster (scripts/lab, needs root) with a gloo job whose rank 5 never enters an all_reduce, breaks its
-node n3 in turn, and measures from start to verdict with the default deadline of 20 s. A healthy cluster stands first.
-The target is 5 s where the node's link or power is gone; where its kernel still answers, it is waited for longer.
+Starts the lab cluster (scripts/lab, needs root) with a gloo job whose rank 5 never enters an
+all_reduce, breaks its node n3 in turn, and measures from start to verdict with the default deadline
+of 20 s. A healthy cluster stands first. The target is 5 s where the node's link or power is gone;
+where its kernel still answers, it is waited for longer.
 """
 
 from __future__ import annotations

@@ -1,14 +1,18 @@
-"""Small changes in our own modules, one at a time, and whether a test notices: `python -m benchmarks.mutation --area readers`.
+"""Small changes in our own modules, one at a time, and whether a test notices.
 
-    --area NAME | --module FILE... --tests PATH...    what is changed, and the tests that should notice
+    python -m benchmarks.mutation --area readers
+
+    --area NAME | --module FILE... --tests PATH...
+                 what is changed, and the tests that should notice
     --limit N    changes of each module, drawn by chance
     --seed S     the same changes for the same number
     --again FILE only those that survived by what an earlier run printed into this file
 
-The tests run once unchanged, so that it is known which of them come to which line, and how long they take. Then each change
-is made in a copy of the tree, in a process of its own with a time limit, and the tests that come to it run until one fails.
-Prints every change that survives and a table. What changes nothing that could be seen is listed, with the reason, in
-`mutation_equal.txt`. Only what a test's own process runs is seen, not the commands that it starts.
+The tests run once unchanged, so that it is known which of them come to which line, and how long
+they take. Then each change is made in a copy of the tree, in a process of its own with a time
+limit, and the tests that come to it run until one fails. Prints every change that survives and a
+table. What changes nothing that could be seen is listed, with the reason, in `mutation_equal.txt`.
+Only what a test's own process runs is seen, not the commands that it starts.
 """
 
 from __future__ import annotations
@@ -50,7 +54,8 @@ class Result:
 def chosen(change: Change, tests: list[Test]) -> list[Test]:
     """The tests that come to a change, the quickest first, as many as have the time."""
 
-    # What is done at import is in use wherever the module is: by all tests of a file that comes to it.
+    # What is done at import is in use wherever the module is: by all tests of a file that comes to
+    # it.
     files = {test.name.partition("::")[0] for test in tests if change.path in test.lines}
 
     def comes(test: Test) -> bool:
@@ -117,7 +122,9 @@ def equal_ones() -> set[str]:
 
 
 def draw(module: str, limit: int, seed: int, again: str) -> list[Change]:
-    """Some changes of a module, the same for the same seed; `again` is what an earlier run printed, if anything."""
+    """Some changes of a module, the same for the same seed; `again` is what an earlier run printed,
+    if anything.
+    """
     source = (ROOT / module).read_bytes()
     found = [c for c in changes(source, module) if not again or f": {c.key(source)}\n" in again]
     random.Random(f"{seed} {module}").shuffle(found)

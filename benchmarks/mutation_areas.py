@@ -2,34 +2,62 @@
 
 from __future__ import annotations
 
-_READERS = "safe_pickle blackbox flight_recorder flight_recorder_format flight_recorder_groups ras ras_text pyspy_text discover proc".split()
+_READERS = "safe_pickle blackbox box_header box_tables box_folders flight_recorder flight_recorder_format flight_recorder_groups ras ras_text pyspy_text pyspy_ranks discover proc".split()
 _PROBE = "box call_forms flight folder format group_table identity retention signatures sites steps still_written whose_error".split()
 
 AREAS: dict[str, tuple[list[str], list[str]]] = {
     "messages": (
         ["hangdoctor/transport/messages.py", "hangdoctor/transport/keys.py"],
-        ["tests/sidecar/test_messages.py", "tests/sidecar/test_keys.py", "tests/sidecar/test_sidecar_parts.py", "tests/readers/test_hostile_numbers.py"],
+        [
+            "tests/sidecar/test_messages.py",
+            "tests/sidecar/test_keys.py",
+            "tests/sidecar/test_sidecar_parts.py",
+            "tests/readers/test_hostile_numbers.py",
+        ],
     ),
     "readers": (
         [f"hangdoctor/readers/{name}.py" for name in _READERS],
         [
-            "tests/readers/test_safe_pickle.py", "tests/readers/test_flight_recorder.py", "tests/readers/test_ras.py",
-            "tests/readers/test_hostile_numbers.py", "tests/readers/test_hostile_owner.py", "tests/readers/test_proc.py", "tests/readers/test_flight_recorder_fields.py", "tests/readers/test_pyspy_parts.py",
-            "tests/offline", "tests/probe/test_probe_box.py", "tests/probe/test_probe_groups.py",
+            "tests/readers/test_safe_pickle.py",
+            "tests/readers/test_flight_recorder.py",
+            "tests/readers/test_ras.py",
+            "tests/readers/test_hostile_numbers.py",
+            "tests/readers/test_hostile_owner.py",
+            "tests/readers/test_proc.py",
+            "tests/readers/test_flight_recorder_fields.py",
+            "tests/readers/test_pyspy_parts.py",
+            "tests/offline",
+            "tests/probe/test_probe_box.py",
+            "tests/probe/test_probe_groups.py",
         ],
     ),
     "base": (
-        [f"hangdoctor/{n}.py" for n in "text/ranges text/redaction text/printable files model/number_checks".split()],
         [
-            "tests/test_places.py", "tests/test_redaction.py", "tests/test_ranges.py", "tests/test_files.py", "tests/readers/test_hostile_numbers.py",
-            "tests/readers/test_hostile_owner.py", "tests/printed", "tests/offline", "tests/launchers/test_targets.py",
+            f"hangdoctor/{n}.py"
+            for n in "text/ranges text/redaction text/printable files model/number_checks".split()
+        ],
+        [
+            "tests/test_place_rules.py",
+            "tests/test_redaction.py",
+            "tests/test_ranges.py",
+            "tests/test_files.py",
+            "tests/readers/test_hostile_numbers.py",
+            "tests/readers/test_hostile_owner.py",
+            "tests/printed",
+            "tests/offline",
+            "tests/launchers/test_targets.py",
         ],
     ),
     "probe": (
-        [f"hangdoctor/probe/{name}.py" for name in _PROBE] + [f"hangdoctor/probe/calls/{n}.py" for n in ("format", "ring", "request")],
+        [f"hangdoctor/probe/{name}.py" for name in _PROBE]
+        + [f"hangdoctor/probe/calls/{n}.py" for n in ("format", "ring", "request")],
         [
-            "tests/probe/test_probe_box.py", "tests/probe/test_probe_groups.py", "tests/probe/test_calls_recorder.py",
-            "tests/probe/test_retention.py", "tests/probe/test_probe_parts.py", "tests/probe/test_probe_edges.py",
+            "tests/probe/test_probe_box.py",
+            "tests/probe/test_probe_groups.py",
+            "tests/probe/test_calls_recorder.py",
+            "tests/probe/test_retention.py",
+            "tests/probe/test_probe_parts.py",
+            "tests/probe/test_probe_edges.py",
         ],
     ),
     "passes": (
@@ -39,8 +67,12 @@ AREAS: dict[str, tuple[list[str], list[str]]] = {
     "wording": (
         ["hangdoctor/diagnosis/wording/*.py", "hangdoctor/diagnosis/findings/*.py"],
         [
-            "tests/diagnosis/test_wording.py", "tests/diagnosis/test_every_sentence.py", "tests/diagnosis/test_calls_parting.py",
-            "tests/diagnosis/test_unseen_ranks.py", "tests/diagnosis/ops/test_ops_passes.py", "tests/offline",
+            "tests/diagnosis/test_wording.py",
+            "tests/diagnosis/test_every_sentence.py",
+            "tests/diagnosis/test_calls_parting.py",
+            "tests/diagnosis/test_unseen_ranks.py",
+            "tests/diagnosis/ops/test_ops_passes.py",
+            "tests/offline",
         ],
     ),
-}  # fmt: skip
+}

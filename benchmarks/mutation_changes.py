@@ -1,4 +1,6 @@
-"""The small changes that a test should notice: each is a text in place of another one in a module's source."""
+"""The small changes that a test should notice: each is a text in place of another one in a module's
+source.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,7 @@ class _Finder:
 
     def add(self, node: ast.expr | ast.stmt, new: str) -> None:
         begin, end = self.span(node)
-        self.found.append(Change(self.path, node.lineno, begin, end, new, self.statement))
+        self.found.append(Change(self.path, node.lineno, begin, end, new=new, body=self.statement))
 
     def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
         assert node.end_lineno is not None and node.end_col_offset is not None
@@ -230,7 +232,7 @@ class _Finder:
 
 
 def _sets_a_limit(node: ast.stmt) -> bool:
-    """``LIMIT = 4096``: whether it is the right number is no question for a test."""
+    """``LIMIT = 4096``: whether it is the right number is not a question for a test."""
     match node:
         case (
             ast.Assign(targets=[ast.Name(id=name)], value=value)

@@ -1,4 +1,6 @@
-"""Running tests for `benchmarks.mutation`: in a copy of the tree, in a process of its own, and which lines they come to."""
+"""Running tests for `benchmarks.mutation`: in a copy of the tree, in a process of its own, and
+which lines they come to.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +121,9 @@ def enter(tree: Path) -> None:
 
 
 def forked(seconds: float, work: Callable[[], int]) -> int:
-    """The exit code of `work` in a child that is a process group; -9 where it was ended by the clock."""
+    """The exit code of `work` in a child that is a process group; -9 where it was ended by the
+    clock.
+    """
     pid = os.fork()
     if pid == 0:
         code = 99

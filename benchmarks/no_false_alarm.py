@@ -1,9 +1,11 @@
-"""A healthy but restless training beside the sidecar for half an hour: `python -m benchmarks.no_false_alarm [--minutes 30]`.
+"""A healthy but restless training beside the sidecar for half an hour: `python -m
+benchmarks.no_false_alarm [--minutes 30]`.
 
-Two torch ranks on gloo, a step of 0.2 s of which some take five times as long at random; every minute an evaluation, every two
-minutes a checkpoint that rank 0 writes while the others wait, with phase marks in the first half and without them in the
-second; and once, in the middle, everything (ranks, agent, collector) is stopped for a minute together and goes on. Incidents
-must be none; looks that were taken back (a capture that showed the job going on) are counted, too.
+Two torch ranks on gloo, a step of 0.2 s of which some take five times as long at random; every
+minute an evaluation, every two minutes a checkpoint that rank 0 writes while the others wait, with
+phase marks in the first half and without them in the second; and once, in the middle, everything
+(ranks, agent, collector) is stopped for a minute together and goes on. Incidents must be none;
+looks that were taken back (a capture that showed the job going on) are counted, too.
 """
 
 from __future__ import annotations
@@ -75,14 +77,41 @@ def free_port() -> str:
 def start(folder: Path, minutes: float) -> list[subprocess.Popen[bytes]]:
     """[rank 0, rank 1, collector, agent]."""
     port = free_port()
-    environ = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1",
-                            "HANGDOCTOR_DIR": str(folder / "boxes"), "TORCHELASTIC_RUN_ID": f"calm-{port}"}  # fmt: skip
+    environ = os.environ | {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+        "WORLD_SIZE": "2",
+        "OMP_NUM_THREADS": "1",
+        "HANGDOCTOR_DIR": str(folder / "boxes"),
+        "TORCHELASTIC_RUN_ID": f"calm-{port}",
+    }
     running = []
-    for i, command in enumerate((
-        ["-c", TRAIN, str(minutes), str(folder)], ["-c", TRAIN, str(minutes), str(folder)],
-        ["-m", "hangdoctor", "collect", "--folder", str(folder / "job"), "--bind", "tcp://127.0.0.1:*"],
-        ["-m", "hangdoctor", "agent", "--folder", str(folder / "job"), "--job", f"calm-{port}", "--linger", "2"],
-    )):  # fmt: skip
+    for i, command in enumerate(
+        (
+            ["-c", TRAIN, str(minutes), str(folder)],
+            ["-c", TRAIN, str(minutes), str(folder)],
+            [
+                "-m",
+                "hangdoctor",
+                "collect",
+                "--folder",
+                str(folder / "job"),
+                "--bind",
+                "tcp://127.0.0.1:*",
+            ],
+            [
+                "-m",
+                "hangdoctor",
+                "agent",
+                "--folder",
+                str(folder / "job"),
+                "--job",
+                f"calm-{port}",
+                "--linger",
+                "2",
+            ],
+        )
+    ):
         own = {"RANK": str(i), "LOCAL_RANK": str(i)} if i < 2 else {}
         with (folder / f"{('rank0', 'rank1', 'collector', 'agent')[i]}.log").open("wb") as log:
             running.append(

@@ -1,12 +1,15 @@
-"""What the probe costs: no probe, pure Python, C: ``python -m benchmarks.probe_cost [--steps 400] [--long-steps 40]``.
+"""What the probe costs: no probe, pure Python, C: ``python -m benchmarks.probe_cost [--steps 400]
+[--long-steps 40]``.
 
-For each way of recording two gloo ranks of their own, measured inside of rank 0 by the processor time of its main thread.
-Calls: the wrapper around a function that does nothing, warm (in a loop) and cold (after a forward and backward of a small
-model, which turns the caches over). Steps: the training of `benchmarks.training_overhead` with eight all_reduces, and the
-same lengthened by work to 250 ms; two steps with the probe and two with all of torch's own (functions, the handle's wait, no
-hook, no iteration()) take turns in one process, so that the machine's mood falls on both. A step's ratio is that of the
-main thread's processor time; the share is what the probe adds to it, of the time that the step takes by the clock, waiting
-included. Parts: what a step calls, each alone after an all_reduce of gloo, medians by the clock. Prints a table. Needs torch.
+For each way of recording two gloo ranks of their own, measured inside of rank 0 by the processor
+time of its main thread. Calls: the wrapper around a function that does nothing, warm (in a loop)
+and cold (after a forward and backward of a small model, which turns the caches over). Steps: the
+training of `benchmarks.training_overhead` with eight all_reduces, and the same lengthened by work
+to 250 ms; two steps with the probe and two with all of torch's own (functions, the handle's wait,
+no hook, no iteration()) take turns in one process, so that the machine's mood falls on both. A
+step's ratio is that of the main thread's processor time; the share is what the probe adds to it, of
+the time that the step takes by the clock, waiting included. Parts: what a step calls, each alone
+after an all_reduce of gloo, medians by the clock. Prints a table. Needs torch.
 """
 
 from __future__ import annotations
@@ -60,7 +63,10 @@ def _warm_ns(call: Callable[[], object]) -> float:
 def _by_the_clock(
     one: Callable[[], object], other: Callable[[], object], before: Callable[[], object]
 ) -> float:
-    """Nanoseconds that one call takes more than another, both after `before`, in turns; all ranks call it."""
+    """Nanoseconds that one call takes more than another, in turns, each after `before`.
+
+    All ranks call it.
+    """
     took: dict[bool, list[int]] = {True: [], False: []}
     for number in range(600):
         first = number % 4 in (0, 3)
@@ -170,12 +176,18 @@ def _measure(steps: int, long_steps: int) -> None:
 
 
 def measure(way: str, steps: int, long_steps: int) -> list[float]:
-    """Nanoseconds: a call warm, cold; the parts; added to a short step, its processor time, its time; a long one's three."""
+    """Nanoseconds: a call warm, cold; the parts; added to a short step, its processor time, its
+    time; a long one's three.
+    """
     with tempfile.TemporaryDirectory() as folder:
         environ = os.environ | {
-            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1",
-            "HANGDOCTOR_DIR": folder, "HANGDOCTOR_RECORD_PURE": WAYS[way],
-        }  # fmt: skip
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(free_port()),
+            "WORLD_SIZE": "2",
+            "OMP_NUM_THREADS": "1",
+            "HANGDOCTOR_DIR": folder,
+            "HANGDOCTOR_RECORD_PURE": WAYS[way],
+        }
         command = [
             sys.executable,
             "-m",
@@ -185,10 +197,15 @@ def measure(way: str, steps: int, long_steps: int) -> list[float]:
             f"--long-steps={long_steps}",
         ]
         ranks = [
-            subprocess.Popen(command, env=environ | {"RANK": str(r)}, cwd=Path(__file__).parents[1], text=True,
-                             stdout=subprocess.PIPE)
+            subprocess.Popen(
+                command,
+                env=environ | {"RANK": str(r)},
+                cwd=Path(__file__).parents[1],
+                text=True,
+                stdout=subprocess.PIPE,
+            )
             for r in range(2)
-        ]  # fmt: skip
+        ]
         try:
             told = ranks[0].communicate(timeout=900)[0]
         finally:
@@ -214,7 +231,8 @@ def table(measured: dict[str, list[float]]) -> list[str]:
         off = statistics.median(row[at + 1] for row in measured.values()) / 1e6
         clock = statistics.median(row[at + 2] for row in measured.values()) / 1e6
         cells = [
-            f"{row[at] / 1e3:.0f} µs, ratio {1 + row[at] / row[at + 1]:.4f}, share {row[at] / row[at + 2]:.4%}"
+            f"{row[at] / 1e3:.0f} µs, ratio {1 + row[at] / row[at + 1]:.4f},"
+            f" share {row[at] / row[at + 2]:.4%}"
             for row in measured.values()
         ]
         lines.append(

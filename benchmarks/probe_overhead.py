@@ -1,8 +1,9 @@
 """What the probe costs an operation: ``python -m benchmarks.probe_overhead [--rounds N]``.
 
-Two ranks on this machine, gloo, all_reduce of 4 floats, blocks with the probe on and off interleaved in the same
-processes, so that the machine's mood falls on both. Beside it the wrapper alone around a function that does nothing,
-which is the exact cost in Python; and the share of a step of 20 ms with 50 operations. Prints a table.
+Two ranks on this machine, gloo, all_reduce of 4 floats, blocks with the probe on and off
+interleaved in the same processes, so that the machine's mood falls on both. Beside it the wrapper
+alone around a function that does nothing, which is the exact cost in Python; and the share of a
+step of 20 ms with 50 operations. Prints a table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The line that tells what a long benchmark is at, beside its results: those go to stdout."""
+"""The line that shows how far a long benchmark is, beside its results: those go to stdout."""
 
 from __future__ import annotations
 

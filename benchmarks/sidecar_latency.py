@@ -7,7 +7,7 @@ frozen node, data loader, node cut off (for 30 s, then restored: nothing of its 
 SIGKILL and a crashed node on a job of their own each. Printed: seconds from the fault to the row in the index. Target: at
 most 5 at this rhythm. With --slow also a rank that is 0.4 s late in every step, with a window of 30 s.
 
-With --attach after, each fault is made in a job of its own that nobody watches, and the sidecar is started 10 s later:
+With --attach after, each fault is made in a job of its own that no one watches, and the sidecar is started 10 s later:
 seconds from its start to the row. Target: at most 10.
 """
 
@@ -30,7 +30,7 @@ from benchmarks.progress import say
 from hangdoctor.storage.incidents import Incident
 
 RANKS = 8
-STEPS = 40  # before a fault that nobody watches
+STEPS = 40  # before a fault that no one watches
 STOOD_S = 10.0  # the job, when the sidecar is started
 
 
@@ -147,17 +147,36 @@ def drag(bench: Bench) -> None:
 def measure(bench: Bench, only: set[str], slow: bool) -> None:
     cluster = bench.cluster
     faults: dict[str, Callable[[], None]] = {
-        "stopped": lambda: bench.fault("SIGSTOP", lambda j: j.signal(4, "STOP"), lambda j: j.signal(4, "CONT"), ("stopped", "4")),
-        "frozen": lambda: bench.fault("node frozen", lambda j: cluster.node("freeze", "n2"), lambda j: cluster.node("thaw", "n2"),
-                                      ("unreachable", "2-3")),
-        "loader": lambda: bench.fault("data loader", lambda j: (j.control / "loader").write_text("7"),
-                                      lambda j: (j.control / "loader").unlink(), ("", "7")),
+        "stopped": lambda: bench.fault(
+            "SIGSTOP",
+            lambda j: j.signal(4, "STOP"),
+            lambda j: j.signal(4, "CONT"),
+            ("stopped", "4"),
+        ),
+        "frozen": lambda: bench.fault(
+            "node frozen",
+            lambda j: cluster.node("freeze", "n2"),
+            lambda j: cluster.node("thaw", "n2"),
+            ("unreachable", "2-3"),
+        ),
+        "loader": lambda: bench.fault(
+            "data loader",
+            lambda j: (j.control / "loader").write_text("7"),
+            lambda j: (j.control / "loader").unlink(),
+            ("", "7"),
+        ),
         "cut": lambda: cut_off(bench),
         "slow": lambda: drag(bench) if slow and not bench.after else None,
-        "skipped": lambda: bench.fault("skipped collective", lambda j: (j.control / "skip").write_text("3"), None, ("", "3")),
-        "killed": lambda: bench.fault("SIGKILL", lambda j: j.signal(5, "KILL"), None, ("dead", "5")),
-        "crashed": lambda: bench.fault("node crashed", lambda j: cluster.node("crash", "n3"), None, ("unreachable", "4-5")),
-    }  # fmt: skip
+        "skipped": lambda: bench.fault(
+            "skipped collective", lambda j: (j.control / "skip").write_text("3"), None, ("", "3")
+        ),
+        "killed": lambda: bench.fault(
+            "SIGKILL", lambda j: j.signal(5, "KILL"), None, ("dead", "5")
+        ),
+        "crashed": lambda: bench.fault(
+            "node crashed", lambda j: cluster.node("crash", "n3"), None, ("unreachable", "4-5")
+        ),
+    }
     for name, run in faults.items():
         if not only or name in only:
             say(f"fault: {name}")

@@ -2,9 +2,9 @@
 
     python -m benchmarks.slurm_latency
 
-Starts the lab cluster (scripts/lab, needs root), a gloo job whose rank 5 never enters an all_reduce, and
-then measures in turn: one `srun ... true`, four of them at once, and `dump --jobid J --settle 0` from start
-to verdict. The target is at most 2 s over the bare step beside it.
+Starts the lab cluster (scripts/lab, needs root), a gloo job whose rank 5 never enters an
+all_reduce, and then measures in turn: one `srun ... true`, four of them at once, and `dump --jobid
+J --settle 0` from start to verdict. The target is at most 2 s over the bare step beside it.
 """
 
 from __future__ import annotations
@@ -81,9 +81,11 @@ def measure(cluster: Cluster, job: LabJob) -> dict[str, list[float]]:
 def show(taken: dict[str, list[float]]) -> bool:
     """Print the table; True where the target is met."""
     names = {
-        "one": "srun ... true, one node", "four": "srun ... true, four at once",
-        "dump": "dump --jobid, to the verdict", "capture": "  of it the capture",
-    }  # fmt: skip
+        "one": "srun ... true, one node",
+        "four": "srun ... true, four at once",
+        "dump": "dump --jobid, to the verdict",
+        "capture": "  of it the capture",
+    }
     print(f"{'seconds, ' + str(ROUNDS) + ' rounds':<32} {'median':>8} {'min':>8} {'max':>8}")
     for key, values in taken.items():
         print(

@@ -1,8 +1,12 @@
-"""Does it hold for days? `python -m benchmarks.soak [hours] [captures] [hostile]`, all three where none is named.
+"""Does it hold for days? `python -m benchmarks.soak [hours] [captures] [hostile]`, all three where
+none is named.
 
-hours      72 simulated hours of a restless but healthy job against the real core: false alarms, lost reports, memory
-captures   1,000 captures of a running job of four gloo ranks with the probe: ranks stopped or killed, step times beside those without
-hostile    10,000 hostile messages, with the job's keys and without, to a real collector with a real agent: who gets in, what is lost
+hours      72 simulated hours of a restless but healthy job against the real core: false alarms,
+           lost reports, memory
+captures   1,000 captures of a running job of four gloo ranks with the probe: ranks stopped or
+           killed, step times beside those without
+hostile    10,000 hostile messages, with the job's keys and without, to a real collector with a real
+           agent: who gets in, what is lost
 """
 
 from __future__ import annotations
@@ -62,12 +66,16 @@ class Captured(Struct):
     ended_well: bool
     alone_s: list[float]  # steps beside no capture: median, 99 %, longest
     captured_s: list[float]  # steps during captures
-    slow: float  # percent of steps during captures that took more than `LIMIT_S` beyond the median of those alone
+    # Percent of steps during captures that took more than `LIMIT_S` beyond the median of those
+    # alone.
+    slow: float
     slow_alone: float
 
     @property
     def good(self) -> bool:
-        """A busy machine makes slow steps by itself: what counts is how many more there are during captures."""
+        """A busy machine makes slow steps by itself: what counts is how many more there are during
+        captures.
+        """
         return (
             not (self.failed or self.stopped)
             and self.ended_well
@@ -86,9 +94,13 @@ def training(folder: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Four ranks that train until the file `folder/end` is there."""
     port = free_port()
     environ = os.environ | {
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(RANKS), "OMP_NUM_THREADS": "1",
-        "HANGDOCTOR_DIR": str(folder / "boxes"), "TORCHELASTIC_RUN_ID": f"soak-{port}",
-    }  # fmt: skip
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+        "WORLD_SIZE": str(RANKS),
+        "OMP_NUM_THREADS": "1",
+        "HANGDOCTOR_DIR": str(folder / "boxes"),
+        "TORCHELASTIC_RUN_ID": f"soak-{port}",
+    }
     command = [sys.executable, "-c", TRAIN, str(folder / "end")]
     ranks = [
         subprocess.Popen(command, env=environ | {"RANK": str(r), "LOCAL_RANK": str(r)})
@@ -152,9 +164,16 @@ def captures(count: int, block: int = 25) -> Captured:
         alone, during = _apart(folder, spans)
     usual = statistics.median(alone) + LIMIT_S
     return Captured(
-        len(took), failed, statistics.median(took), stopped, ended_well, _figures(alone), _figures(during),
-        _percent_above(during, usual), _percent_above(alone, usual),
-    )  # fmt: skip
+        len(took),
+        failed,
+        statistics.median(took),
+        stopped,
+        ended_well,
+        _figures(alone),
+        _figures(during),
+        _percent_above(during, usual),
+        _percent_above(alone, usual),
+    )
 
 
 def _apart(folder: Path, spans: list[tuple[float, float]]) -> tuple[list[float], list[float]]:

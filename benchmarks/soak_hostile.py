@@ -1,7 +1,7 @@
 """Hostile messages to a real collector with a real agent beside: who gets in, what is lost.
 
 With the job's keys (a rank's code could read them): noise, cut messages, wrong versions, other nodes' names, claims without bound, reports
-that nobody announced. Without them: a stranger's key, no key, and bytes that are no ZeroMQ at all.
+that no one announced. Without them: a stranger's key, no key, and bytes that are no ZeroMQ at all.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hangdoctor.storage.incidents import Incidents
 from hangdoctor.transport import address, keys
 from hangdoctor.transport import messages as msg
 
-_EACH = 10  # messages of one peer: after so many bad ones it is cut off
+_EACH = 10  # messages of one peer: after N bad ones it is cut off
 _JOB = "soak-hostile"
 _RANK = "import time; time.sleep(3600)"
 
@@ -37,7 +37,7 @@ _RANK = "import time; time.sleep(3600)"
 class Attacked(Struct):
     messages: int = 0
     answered: int = 0  # to those without the job's keys
-    nodes: list[str] = []  # that the collector knows at the end
+    nodes: list[str] = []  # that the collector has kept reports or a hello of, by its own books
     honest: Position = msgspec.field(default_factory=Position)
     alive: bool = False
     log_bytes: int = 0
@@ -116,11 +116,15 @@ def scene(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
             process.wait(timeout=30)
 
 
+def kept(folder: Path) -> dict[str, Position]:
+    """Each agent that the collector has let in, as its books on the disk say."""
+    told = Incidents(folder / "job").get("positions")
+    return msgspec.json.decode(told, type=dict[str, Position]) if told else {}
+
+
 def position(folder: Path) -> Position:
     """Of the honest agent."""
-    kept = Incidents(folder / "job").get("positions")
-    told = msgspec.json.decode(kept, type=dict[str, Position]) if kept else {}
-    return next((p for p in told.values() if p.node == "honest"), Position())
+    return next((p for p in kept(folder).values() if p.node == "honest"), Position())
 
 
 def attack(count: int, seed: int = 5) -> Attacked:
@@ -143,15 +147,8 @@ def attack(count: int, seed: int = 5) -> Attacked:
             found.alive = collector.poll() is None
             found.rss_mb = (round(before, 1), round(watched.memory_info().rss / 1e6, 1))
         found.honest = position(folder)
+        found.nodes = sorted({p.node for p in kept(folder).values()} - {"probe"})
         log = (folder / "collector.log").read_text()
-        found.nodes = sorted(
-            {
-                line.split()[2].rstrip(":")
-                for line in log.splitlines()
-                if "its agent is here" in line
-            }
-            - {"probe"}
-        )
         found.log_bytes, found.tracebacks = len(log), log.count("Traceback")
     return found
 
@@ -173,9 +170,9 @@ def _one_peer(folder: Path, kind: str, chance: random.Random) -> int:
     if kind == "stranger":
         with contextlib.suppress(zmq.Again):
             socket_.send_multipart(msg.encode(msg.Hello("stranger", "stranger")), zmq.DONTWAIT)
-    answers = 0
-    if socket_.poll(200 if kind == "stranger" else 30):
-        answers = int(kind == "stranger")
+    # Each has time for its handshake: who is let in would have its answer by then.
+    answered = socket_.poll(200 if kind == "stranger" else 30)
+    answers = int(bool(answered) and kind == "stranger")
     socket_.close(linger=100)
     return answers
 
@@ -195,7 +192,9 @@ def _dealer(folder: Path, own: bool, name: bytes) -> Any:
 
 
 def _raw(folder: Path, chance: random.Random) -> int:
-    """Ten connections with bytes that are no ZeroMQ, or half a greeting; an answer beyond the greeting would be one too many."""
+    """Ten connections with bytes that are no ZeroMQ, or half a greeting; an answer beyond the
+    greeting would be one too many.
+    """
     port = int(address.published(folder).rpartition(":")[2])
     answered = 0
     for _ in range(_EACH):
@@ -249,4 +248,7 @@ def _noise(chance: random.Random) -> list[bytes]:
         lambda: msg.encode(msg.Relayed(1, 1, [msg.NodeNews("honest", ranks=[msg.RankNow(0, over=True)])])),
         lambda: msg.encode(msg.Bye("as if I were honest")),
         lambda: [msg.PROTOCOL] * chance.randrange(3, 50),
+        # Well made, and of somebody else: the first that says hello for a node stays its agent.
+        lambda: msg.encode(msg.Hello(f"liar{chance.getrandbits(32)}", "honest", _JOB, 1)),
+        lambda: msg.encode(msg.Report(1, 1, 0.0, [msg.RankNow(0, over=True)])),
     ))()  # fmt: skip

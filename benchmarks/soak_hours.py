@@ -2,7 +2,8 @@
 
 Two nodes of four ranks report each second. Beside steps there are a compilation at the start, an evaluation each hour, a checkpoint each
 half hour that rank 0 writes while the others wait, data hiccups, loaders that refill, agents that start anew, a network that goes and comes
-back with late reports, a wall clock that jumps, a collector that stands still, and one that is started anew. Every capture that the
+back with late reports, a wall clock that jumps, a collector that does not move, and one that is
+started anew. Every capture that the
 core asks for counts as a false alarm, whatever a diagnosis would say of it.
 """
 
@@ -33,7 +34,7 @@ from hangdoctor.watch.stall_watch import Settings as Bounds
 
 NODES, RANKS = 2, 4
 HOUR = 3600.0
-_SPOOL = 600  # reports that a node keeps while nobody takes them
+_SPOOL = 600  # reports that a node keeps while no one takes them
 
 
 class Result(Struct):
@@ -71,9 +72,11 @@ class Job:
     def _begin_something(self, now: float) -> None:
         chance = self.chance
         for kind, every, length in (
-            ("evaluation", HOUR, chance.uniform(120, 300)), ("checkpoint", HOUR / 2, chance.uniform(15, 80)),
-            ("hiccup", 300.0, chance.uniform(1.0, 4.5)), ("refill", 2 * HOUR, chance.uniform(10, 70)),
-        ):  # fmt: skip
+            ("evaluation", HOUR, chance.uniform(120, 300)),
+            ("checkpoint", HOUR / 2, chance.uniform(15, 80)),
+            ("hiccup", 300.0, chance.uniform(1.0, 4.5)),
+            ("refill", 2 * HOUR, chance.uniform(10, 70)),
+        ):
             if chance.random() < 1.0 / every:
                 self.kind, self.until = kind, now + length
                 self.seen[kind] = self.seen.get(kind, 0) + 1
@@ -88,15 +91,26 @@ class Job:
             busy = kind in ("compile", "refill") or writes
             waits = {"checkpoint": 0 if writes else 100}.get(kind, chance.randrange(10, 60))
             told = msg.RankNow(
-                rank, 100 + rank, idle + chance.uniform(0.0, 0.05), self.iteration, "", "all_reduce", self.iteration * 4,
-                inside=not busy, busy=busy, box=True, waits=waits,
-            )  # fmt: skip
+                rank,
+                100 + rank,
+                idle + chance.uniform(0.0, 0.05),
+                self.iteration,
+                "",
+                "all_reduce",
+                self.iteration * 4,
+                inside=not busy,
+                busy=busy,
+                box=True,
+                waits=waits,
+            )
             found.append(told)
         return found
 
 
 class Agent:
-    """One node's: says hello until welcome, numbers its reports, keeps them until they are acknowledged."""
+    """One node's: says hello until welcome, numbers its reports, keeps them until they are
+    acknowledged.
+    """
 
     def __init__(self, node: int) -> None:
         self.node = node
@@ -219,14 +233,18 @@ class Soak:
             if agent.peer == sent.peer:
                 agent.hear(sent.message)
 
-    # ----------------------------------------------------------------- what goes wrong beside a healthy job
+    # ----------------------------------------------------------------- what goes wrong beside a
+    # healthy job
 
     def _mishaps(self, now: float) -> None:
         chance = self.chance
         for what, every in (
-            ("agent restart", HOUR), ("network away", 6 * HOUR), ("wall clock jump", 3 * HOUR), ("collector stood still", 12 * HOUR),
+            ("agent restart", HOUR),
+            ("network away", 6 * HOUR),
+            ("wall clock jump", 3 * HOUR),
+            ("collector stood still", 12 * HOUR),
             ("collector restart", 8 * HOUR),
-        ):  # fmt: skip
+        ):
             if chance.random() >= 1.0 / every:
                 continue
             self.result.events[what] = self.result.events.get(what, 0) + 1

@@ -1,11 +1,15 @@
-"""The same training with and without probe and agent: `python -m benchmarks.training_overhead [--pairs 10] [--steps 300]`.
+"""The same training with and without probe and agent: `python -m benchmarks.training_overhead
+[--pairs 10] [--steps 300]`.
 
-Two gloo ranks train a small model with all_reduce of each gradient. Pairs are interleaved: each runs once plain and once with
-the probe, an agent and a collector, in alternating order. Reported: the median over pairs of the ratio of seconds a step,
-measured by rank 0 after the first tenth of the steps, and of its main thread's processor seconds, which other work on the machine disturbs
-less (what agent and collector use themselves is `benchmarks.agent_idle`). The main thread works in a fifth of the step and waits in the rest,
-so that its processor seconds are given in two ways: as ratio to those without the probe, and what is added to them as a share of the
-step by the clock. `benchmarks.probe_cost` tells the second more exactly: both ways take turns in one process. Needs torch.
+Two gloo ranks train a small model with all_reduce of each gradient. Pairs are interleaved: each
+runs once plain and once with the probe, an agent and a collector, in alternating order. Reported:
+the median over pairs of the ratio of seconds a step, measured by rank 0 after the first tenth of
+the steps, and of its main thread's processor seconds, which other work on the machine disturbs less
+(what agent and collector use themselves is `benchmarks.agent_idle`). The main thread works in a
+fifth of the step and waits in the rest, so that its processor seconds are given in two ways: as
+ratio to those without the probe, and what is added to them as a share of the step by the clock.
+`benchmarks.probe_cost` tells the second more exactly: both ways take turns in one process. Needs
+torch.
 """
 
 from __future__ import annotations
@@ -90,12 +94,17 @@ def train(folder: Path, steps: int, watched: bool) -> tuple[float, float]:
                 )
             )
         wait_for(lambda: (folder / port / "collector.json").exists())
-        time.sleep(3)  # their own start is no part of it
+        time.sleep(3)  # their own start is not a part of it
     ranks = [
-        subprocess.Popen([sys.executable, "-c", TRAIN, str(steps)], env=environ | {"RANK": str(r), "LOCAL_RANK": str(r)},
-                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", TRAIN, str(steps)],
+            env=environ | {"RANK": str(r), "LOCAL_RANK": str(r)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
         for r in range(2)
-    ]  # fmt: skip
+    ]
     try:
         said = [r.communicate(timeout=300)[0] for r in ranks]
         wall, used = said[0].split()

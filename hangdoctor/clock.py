@@ -30,7 +30,7 @@ class SystemClock:
 
 
 class FakeClock:
-    """Stands still until somebody sleeps on it or sets it."""
+    """Does not move until someone sleeps on it or sets it."""
 
     def __init__(self, wall: float = 1_700_000_000.0) -> None:
         self._wall = wall

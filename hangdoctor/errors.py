@@ -1,20 +1,21 @@
 """Every error that hangdoctor raises on purpose, in one tree.
 
-    HangdoctorError                 exit code 1: it could not; `help` says what to do
-    |-- UsageError                  exit code 2: the command line cannot be meant
-    |-- NoRanksFound                nothing here looks like a rank
-    |-- LauncherError               the scheduler or the remote shell said no
+    HangdoctorError                 exit code 1: failed; `help` says what to do
+    |-- UsageError                  exit code 2: wrong usage
+    |-- NoRanksFound                no process here looks like a rank
+    |-- LauncherError               the scheduler or the remote shell refused
     |   |-- JobNotFound
     |   |-- JobNotRunning
     |   `-- NotPermitted
-    |-- BadInput                    a file that is not what it should be
+    |-- BadInput                    a file that cannot be used
     |-- BundleError                 a bundle cannot be written or read
-    |-- WireError                   a node's report did not arrive whole
+    |-- WireError                   a node's report did not arrive completely
     |   `-- OtherProtocol           the other side speaks another version
-    |-- CollectorError              the collector or an agent cannot start or go on
+    |-- CollectorError              the collector or an agent cannot start or continue
     `-- Cancelled                   exit code 130: Ctrl-C
 
-There is one `except HangdoctorError`, in `hangdoctor.cli.main`. `OutputClosed` stands beside the tree: it is no failure.
+There is one `except HangdoctorError`, in `hangdoctor.cli.main`. `OutputClosed` is outside of the
+tree: it is not a failure.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class UsageError(HangdoctorError):
 
 class NoRanksFound(HangdoctorError):
     default_help = (
-        "Looked for processes whose environment has RANK and WORLD_SIZE (or SLURM_PROCID, OMPI_COMM_WORLD_RANK, "
-        "PMI_RANK, PALS_RANKID). Is the job on this host and yours? For a Slurm job: hangdoctor dump --jobid J; "
+        "Searched for processes with RANK and WORLD_SIZE (or SLURM_PROCID, OMPI_COMM_WORLD_RANK, "
+        "PMI_RANK, PALS_RANKID) in their environment. Is the job on this host, and is it yours? For a Slurm job: hangdoctor dump --jobid J; "
         "for a process without these variables: hangdoctor dump --pid P."
     )
 
@@ -84,4 +85,6 @@ class Cancelled(HangdoctorError):
 
 
 class OutputClosed(Exception):
-    """Whoever read our standard output has gone (`| head`): the verb ends quietly, exit code 0."""
+    """The reader of our standard output has gone (`| head`): the verb ends quietly with exit code
+    0.
+    """

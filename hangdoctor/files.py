@@ -1,4 +1,6 @@
-"""Reads files that another user may have put there: regular ones, of a bounded size, and whose they are."""
+"""Reads files that another user may have put there: regular ones, of a bounded size, and whose they
+are.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ def open_regular(
     """A descriptor of a regular file; never waits at a FIFO or a device.
 
     Args:
-        owners: users one of whom, or root, must own it; None takes anybody's.
+        owners: users, one of which (or root) must own it; None allows any owner.
         links: whether `path` itself may be a symbolic link.
 
     Raises:
@@ -31,10 +33,10 @@ def open_regular(
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
-            raise BadInput(f"{path} is no regular file")
+            raise BadInput(f"{path} is not a regular file")
         if owners is not None and not is_of(status.st_uid, owners):
             raise BadInput(
-                f"{path} belongs to user {status.st_uid}, and what it tells of does not: it is left out"
+                f"{path} is left out: it belongs to user {status.st_uid}, not to the user of its process"
             )
     except BaseException:
         os.close(fd)
@@ -43,7 +45,9 @@ def open_regular(
 
 
 def is_of(uid: int, owners: Collection[int]) -> bool:
-    """Whether a file of `uid` can be one of these users': root's can, since nobody else has made it."""
+    """Whether a file of `uid` can be one of these users': root's can, since no one else has made
+    it.
+    """
     return uid in owners or uid == _ROOT
 
 
@@ -60,10 +64,10 @@ def read_regular(
     with os.fdopen(fd, "rb") as file:
         status = os.fstat(fd)
         if status.st_size > limit:
-            raise BadInput(f"{path} is larger than the {limit >> 20} MiB that are read")
+            raise BadInput(f"{path} is larger than {limit >> 20} MiB")
         if status.st_size > _HOLES and status.st_blocks * 512 < status.st_size // 2:
             raise BadInput(
-                f"{path} says that it is {status.st_size >> 20} MiB, and most of it was never written"
+                f"{path} has a size of {status.st_size >> 20} MiB, but most of it was never written"
             )
         return file.read(status.st_size)  # not the limit: so much would be reserved
 
@@ -79,7 +83,7 @@ def read_of_folder(path: Path, limit: int) -> bytes:
 
 
 def free_memory() -> int:
-    """Bytes that can be had without swapping; 1 GiB where the kernel does not tell."""
+    """Bytes that can be had without swapping; 1 GiB if the kernel does not say."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
@@ -91,7 +95,9 @@ def free_memory() -> int:
 
 
 def users_of(pid: int) -> frozenset[int]:
-    """The users that a process runs as: real, effective, saved, and for files; none where it is gone."""
+    """The users that a process runs as: real, effective, saved, and for files; none where it is
+    gone.
+    """
     try:
         lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
     except OSError:
@@ -101,7 +107,7 @@ def users_of(pid: int) -> frozenset[int]:
 
 
 def of_one_user(folder: Path, files: Sequence[Path]) -> tuple[list[Path], list[str]]:
-    """(the files of one user, a note on those of others): in a folder that all may write to, anybody can add to a job's dumps.
+    """(the files of one user, a note on those of others): in a folder that all may write to, anyone can add to a job's dumps.
 
     The user's own where there are some, else those of the user with the most; the folder's owner and root are believed anywhere.
     """
@@ -121,7 +127,4 @@ def of_one_user(folder: Path, files: Sequence[Path]) -> tuple[list[Path], list[s
 def _left_out(folder: Path, others: Iterable[Path], chosen: int) -> str:
     names = [path.name for path in others]
     shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-    return (
-        f"everybody can write to {folder}: the files of user {chosen} are read, those of other users are not ({shown}). "
-        "Name the files themselves where they are meant."
-    )
+    return f"all users can write to {folder}: only files of user {chosen} are read, not those of others ({shown}). To read those, pass the files themselves."

@@ -1,7 +1,8 @@
-"""The log of long-lived processes, on stderr: one line a fact, and no more of one kind than a person reads.
+"""The log of long-lived processes, on stderr: one line a fact, and only a few of one kind.
 
-Lines that differ only in their numbers are of one kind. Of a kind so many are written in `_WINDOW_S`; those beyond that are
-counted, and the count is said once, when the window is over. Whatever floods a process, its log stays small.
+Lines that differ only in their numbers are of one kind. A few of a kind are written in each
+`_WINDOW_S`; the others are counted, and the count is logged when the window is over. Whatever
+floods a process, its log stays small.
 """
 
 from __future__ import annotations
@@ -80,9 +81,7 @@ class Sparing(logging.Handler):
         for name in over:
             kind = self._kinds.pop(name)
             if kind.left_out:
-                said = (
-                    f"{kind.left_out} more lines like this were left out of the log: {kind.first}"
-                )
+                said = f"{kind.left_out} more lines like this were not logged: {kind.first}"
                 self.to.handle(
                     logging.makeLogRecord(
                         {"msg": said, "levelno": logging.WARNING, "levelname": "WARNING"}
@@ -99,7 +98,9 @@ class _OneLine(logging.Formatter):
 
 
 def to_stderr(form: str = "%(asctime)s hangdoctor: %(message)s") -> None:
-    """Log to stderr, sparingly; as `logging.basicConfig` this changes nothing where a log is set up already."""
+    """Log to stderr, sparingly; as `logging.basicConfig` this changes nothing where a log is set up
+    already.
+    """
     stream = logging.StreamHandler(sys.stderr)
     stream.setFormatter(_OneLine(form, "%H:%M:%S"))
     logging.basicConfig(level=logging.INFO, handlers=[Sparing(stream)])

@@ -1,7 +1,8 @@
 """Work that may never end, given so much time and no more.
 
-A file system without its server, or /proc of a process whose memory is locked, holds whoever reads it. Such work runs in
-a thread that is left behind when its time is over; it ends with the program, since the kernel lets go of the dying.
+A file system without its server, or /proc of a process whose memory is locked, holds whoever reads
+it. Such work runs in a thread that is left behind when its time is over; it ends with the program,
+since the kernel lets go of the dying.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def within(seconds: float, work: Callable[[], T]) -> T:
     """What `work` returns.
 
     Raises:
-        OutOfTime: it has not ended after so many seconds.
+        OutOfTime: it has not ended after N seconds.
         Exception: what it raised itself.
     """
     results: list[T] = []
@@ -45,7 +46,9 @@ def within(seconds: float, work: Callable[[], T]) -> T:
 
 
 def each(items: Iterable[T], work: Callable[[T], object], workers: int, seconds: float) -> bool:
-    """Do `work` for each item, so many at a time; True where all have ended in time. What it raises ends that item only."""
+    """Do `work` for each item, N at a time; True where all have ended in time. What it raises ends
+    that item only.
+    """
     waiting = list(items)[::-1]
     lock = threading.Lock()
 

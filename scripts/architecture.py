@@ -1,10 +1,12 @@
-"""Draw docs/images/architecture.svg: the way of the data through the rooms, and the layers of imports.
+"""Draw docs/images/architecture.svg: the way of the data through the rooms, and the layers of
+imports.
 
     python scripts/architecture.py            writes the picture
     python scripts/architecture.py --check    exits with 1 where picture and code no longer fit
 
-Rooms and layers come from the import contract in pyproject.toml, a room's line from the docstring of
-its package. A flow names a type of ours; it is wrong where one of its two rooms never mentions it.
+Rooms and layers come from the import contract in pyproject.toml, a room's line from the docstring
+of its package. A flow names a type of ours; it is wrong where one of its two rooms never mentions
+it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The pictures of the live page and of `top`: a real 8-rank training with one rank asleep, watched by a real sidecar."""
+"""The pictures of the live page and of `top`: a real 8-rank training with one rank asleep, watched
+by a real sidecar.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Makes the pictures of docs/images: each from a run of its own, in a headless Chromium. Started by scripts/screenshots."""
+"""Makes the pictures of docs/images: each from a run of its own, in a headless Chromium.
+
+Started by scripts/screenshots.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,9 @@ def hangdoctor(*arguments: str) -> None:
 
 
 def report(browser: Browser, here: Path) -> None:
-    """The demo's job with the black box: eight ranks, one asleep in a tensor-parallel all_reduce; light and dark."""
+    """The demo's job with the black box: eight ranks, one asleep in a tensor-parallel all_reduce;
+    light and dark.
+    """
     os.environ["HANGDOCTOR_DIR"] = str(here / "boxes")
     prepare(os.environ)
     with demo.running_job(demo._command(None, "", 8), str(here)) as job:

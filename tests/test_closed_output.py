@@ -1,4 +1,4 @@
-"""Whoever reads the output may go away (`| head`): every verb then ends quietly, and its exit code still tells the verdict."""
+"""Whoever reads the output may go away (`| head`): every verb then ends quietly, and its exit code still shows the verdict."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUIET = "def step(n): return n\nfor n in range(50): step(n)\nprint('ready', flus
 
 
 def unread(*words: str, cwd: Path, both: bool = False, unbuffered: bool = False) -> tuple[int, str]:
-    """The command with a standard output that nobody reads, with `both` its standard error too: exit code, what it says."""
+    """The command with a standard output that no one reads, with `both` its standard error too: exit code, what it says."""
     reading, writing = os.pipe()
     os.close(reading)
     env = os.environ | ({"PYTHONUNBUFFERED": "1"} if unbuffered else {})

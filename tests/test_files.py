@@ -1,4 +1,4 @@
-"""Files that somebody else may have put there: kinds, owners, sizes and holes."""
+"""Files that someone else may have put there: kinds, owners, sizes and holes."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_half_of_a_large_file_must_be_there(
     if is_read:
         assert files.read_regular(path, 1 << 30) == b"text"
         return
-    with pytest.raises(BadInput, match="says that it is 128 MiB"):
+    with pytest.raises(BadInput, match="has a size of 128 MiB"):
         files.read_regular(path, 1 << 30)
 
 
@@ -137,7 +137,7 @@ def test_of_which_user_files_are_read_in_a_folder_for_all(
     kept, [note] = files.of_one_user(tmp_path, made)
     assert (
         kept == made[2:]
-        and "the files of user 65532" in note
+        and "only files of user 65532" in note
         and "65531-0, 65531-1)" in note
         and "more" not in note
     )

@@ -1,4 +1,7 @@
-"""python -m hangdoctor.train: one rank of a training. Start N of them with torchrun, srun, mpiexec or deepspeed."""
+"""python -m hangdoctor.train: one rank of a training.
+
+Start N of them with torchrun, srun, mpiexec or deepspeed.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from .options import ConfigError
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Train as the command line says; returns the exit code."""
     words = sys.argv[1:] if argv is None else argv
     # The deepspeed launcher passes this to every rank.
     words = [w for w in words if not w.startswith("--local_rank")]
@@ -39,8 +43,9 @@ def main(argv: list[str] | None = None) -> int:
 def end(code: int) -> NoReturn:
     """Leave without tearing the interpreter down, after everything that is registered for its end.
 
-    One of gloo's threads that still holds the last operation's tensor ends the process with SIGABRT when it drops it in
-    an interpreter that is half gone (github.com/pytorch/pytorch/pull/179291): a finished training would count as failed.
+    One of gloo's threads that still holds the last operation's tensor ends the process with SIGABRT
+    when it drops it in an interpreter that is half gone (github.com/pytorch/pytorch/pull/179291): a
+    finished training would count as failed.
     """
     threading._shutdown()  # type: ignore[attr-defined]  # waits for threads that are not daemons, as an ordinary end does
     atexit._run_exitfuncs()

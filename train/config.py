@@ -35,7 +35,7 @@ class ParallelConfig:
         choices=("auto", "gloo", "nccl"),
     )
     timeout_s: float = option(
-        1800.0, "time limit of every process group, set on each of them", "seconds", 1, 1e9
+        1800.0, "time limit of every process group, set on each of them", "seconds", 1, high=1e9
     )
 
 
@@ -54,7 +54,7 @@ class ModelConfig:
     normalization: str = option(
         "layernorm", "normalization of the blocks", choices=("layernorm", "rmsnorm")
     )
-    norm_eps: float = option(1e-5, "epsilon of the normalization", "", 0, 1)
+    norm_eps: float = option(1e-5, "epsilon of the normalization", "", 0, high=1)
     activation: str = option(
         "gelu_tanh",
         "gelu_tanh: GELU by its tanh formula; gelu: exact",
@@ -63,13 +63,13 @@ class ModelConfig:
     parallel_block: bool = option(False, "attention and MLP side by side on one normalized input")
     embedding_norm: bool = option(False, "LayerNorm after the embedding")
     tie_embeddings: bool = option(True, "the output projection is the word embedding")
-    init_std: float = option(0.02, "standard deviation of the weights at the start", "", 0, 10)
+    init_std: float = option(0.02, "standard deviation of the weights at the start", "", 0, high=10)
     scaled_init: bool = option(True, "divide the std of the output projections by sqrt(2 x layers)")
     hidden_dropout: float = option(
-        0.0, "dropout on the residual branches and the embedding", "probability", 0, 1
+        0.0, "dropout on the residual branches and the embedding", "probability", 0, high=1
     )
     attention_dropout: float = option(
-        0.0, "dropout on the attention probabilities", "probability", 0, 1
+        0.0, "dropout on the attention probabilities", "probability", 0, high=1
     )
     attention: str = option(
         "auto",
@@ -97,10 +97,10 @@ class TrainConfig:
         0, "leave after this many iterations of this run, saving; 0 never", "", 0
     )
     precision: str = option("fp32", "fp16 needs a GPU", choices=("fp32", "bf16", "fp16"))
-    seed: int = option(1234, "seed of weights, dropout and data order", "", 0, 2**31 - 1)
+    seed: int = option(1234, "seed of weights, dropout and data order", "", 0, high=2**31 - 1)
     clip_grad: float = option(1.0, "largest global gradient norm; 0 does not clip", "", 0)
     initial_loss_scale_power: int = option(
-        16, "fp16: the first loss scale is 2 to this power", "", 0, 32
+        16, "fp16: the first loss scale is 2 to this power", "", 0, high=32
     )
     loss_scale_window: int = option(
         1000, "fp16: clean iterations before the scale doubles", "iterations", 1
@@ -112,7 +112,7 @@ class TrainConfig:
         0, "stop after this many NaN or Inf losses in a row; 0 never", "iterations", 0
     )
     signal_interval: int = option(
-        1, "iterations between two looks at SIGTERM and SIGUSR1", "iterations", 1
+        1, "iterations between two checks for SIGTERM and SIGUSR1", "iterations", 1
     )
 
 
@@ -122,9 +122,9 @@ class OptimizerConfig:
 
     lr: float = option(1e-3, "highest learning rate", "", 0)
     min_lr: float = option(0.0, "lowest learning rate after the decay", "", 0)
-    beta1: float = option(0.9, "Adam's first beta", "", 0, 1)
-    beta2: float = option(0.95, "Adam's second beta", "", 0, 1)
-    eps: float = option(1e-8, "Adam's epsilon", "", 0, 1)
+    beta1: float = option(0.9, "Adam's first beta", "", 0, high=1)
+    beta2: float = option(0.95, "Adam's second beta", "", 0, high=1)
+    eps: float = option(1e-8, "Adam's epsilon", "", 0, high=1)
     weight_decay: float = option(0.1, "decoupled weight decay, matrices only", "", 0)
     warmup_samples: int = option(0, "samples of linear warm-up", "samples", 0)
     decay_samples: int = option(
@@ -146,7 +146,7 @@ class DataConfig:
     split: str = option("949,50,1", "train, valid, test shares")
     tokenizer: str = option("byte", "byte, or a `tokenizers` JSON file")
     workers: int = option(
-        1, "data loader processes a loading rank; 0 loads in the rank", "processes", 0, 64
+        1, "data loader processes a loading rank; 0 loads in the rank", "processes", 0, high=64
     )
     cache: str = option("", "folder for prepared text and sample orders; empty: next to the data")
 
@@ -221,10 +221,12 @@ class Config:
         return {**named, "": self.run}
 
     def as_dict(self) -> dict[str, Any]:
+        """All sections as plain data."""
         return dataclasses.asdict(self)
 
     @property
     def ffn_hidden_size(self) -> int:
+        """Width of the MLP: as configured, else four times the hidden size."""
         return self.model.ffn_hidden_size or 4 * self.model.hidden_size
 
     @property
@@ -245,6 +247,7 @@ The same under srun, mpiexec and deepspeed. A value on the command line wins ove
 
 
 def help_text() -> str:
+    """What `--help` prints: usage, and all options by section with default and range."""
     return "\n".join([USAGE, *help_lines(Config().sections())])
 
 
@@ -268,7 +271,7 @@ def load_config(argv: Sequence[str]) -> Config:
             raise ConfigError(f"--config {name}: {error}") from error
         if not isinstance(data or {}, dict):
             raise ConfigError(
-                f"--config {name}: it holds no sections, write 'model:' and the like, options indented under them"
+                f"--config {name}: it has no sections; write 'model:' and the like, options indented under them"
             )
         assign_mapping(config.sections(), data or {}, name)
     assign_arguments(config.sections(), rest)

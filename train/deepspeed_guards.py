@@ -2,7 +2,7 @@
 
 Three moments: `prepare` before anything of DeepSpeed runs, `engine_config` for what its configuration
 must say, `check_engine` for what the finished engine must look like. A newer DeepSpeed is refused until
-somebody has compared its losses and gradient norms with the reference (`python -m benchmarks.trainer_parity`).
+someone has compared its losses and gradient norms with the reference (`python -m benchmarks.trainer_parity`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from .config import Config
 from .options import ConfigError
 
-VERSIONS = ("0.19.8", "0.20")  # first that trains right here, first that nobody has tried
+VERSIONS = ("0.19.8", "0.20")  # first that trains right here, first that no one has tried
 
 
 def prepare(has_gpu: bool) -> Any:
@@ -36,7 +36,7 @@ def prepare(has_gpu: bool) -> Any:
         deepspeed = importlib.import_module("deepspeed")
     except ImportError as error:
         raise ConfigError(
-            f"DeepSpeed is not here ({error}): DS_BUILD_OPS=0 pip install --no-build-isolation deepspeed==0.19.8"
+            f"DeepSpeed is not installed ({error}): DS_BUILD_OPS=0 pip install --no-build-isolation deepspeed==0.19.8"
         ) from error
     check_version(deepspeed.__version__)
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
@@ -57,7 +57,7 @@ def check_version(version: str) -> None:
     if not _version(low) <= _version(version) < _version(high):
         raise ConfigError(
             f"DeepSpeed {version} is installed; this trainer needs >={low},<{high}. Earlier ones train wrong with "
-            f"pipelines (gradient norms off by up to 5 orders), later ones are untried: pip install deepspeed=={low}"
+            f"pipelines (gradient norms off by up to 5 orders), later ones are untested: pip install deepspeed=={low}"
         )
 
 
@@ -69,10 +69,13 @@ def engine_config(config: Config, batch_size: int) -> dict[str, Any]:
         "train_micro_batch_size_per_gpu": t.micro_batch,
         "gradient_clipping": t.clip_grad if own_clipping_unneeded(config) else 0.0,
         "zero_optimization": {"stage": config.parallel.zero_stage},
-        "zero_allow_untested_optimizer": True,  # torch's fused AdamW; its own would compile for a minute
-        # Partitioned sends assume whole sequences: with sequence parallelism the loss is wrong, silently.
+        # Torch's fused AdamW; its own would compile for a minute.
+        "zero_allow_untested_optimizer": True,
+        # Partitioned sends assume whole sequences: with sequence parallelism the loss is wrong,
+        # silently.
         "pipeline": {"pipe_partitioned": False, "grad_partitioned": False, "use_reentrant": False},
-        # Asserts on timers that exist on the last stage only; the trainer has its own timers and FLOP count.
+        # Asserts on timers that exist on the last stage only; the trainer has its own timers and
+        # FLOP count.
         "wall_clock_breakdown": False,
         "flops_profiler": {"enabled": False},
         "steps_per_print": 2**31,
@@ -95,12 +98,16 @@ def engine_config(config: Config, batch_size: int) -> dict[str, Any]:
 
 
 def own_clipping_unneeded(config: Config) -> bool:
-    """ZeRO-0 in fp32 clips each stage by its own norm, tied and replicated weights counted twice: the trainer clips."""
+    """ZeRO-0 in fp32 clips each stage by its own norm, tied and replicated weights counted twice:
+    the trainer clips.
+    """
     return config.parallel.zero_stage == 1 or config.train.precision != "fp32"
 
 
 def set_group_timeout(seconds: float) -> None:
-    """Give every group that DeepSpeed makes the job's time limit; it passes none, and gets 30 minutes."""
+    """Give every group that DeepSpeed makes the job's time limit; it passes none, and gets 30
+    minutes.
+    """
     from datetime import timedelta
 
     import torch.distributed as dist
@@ -121,7 +128,9 @@ def set_group_timeout(seconds: float) -> None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep DeepSpeed's prints (topology, stages, timers) off stdout: the trainer prints its own summary."""
+    """Keep DeepSpeed's prints (topology, stages, timers) off stdout: the trainer prints its own
+    summary.
+    """
     with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
         yield
 
@@ -151,7 +160,7 @@ def check_engine(engine: Any, config: Config) -> None:
         )
     if engine.wall_clock_breakdown() or engine.flops_profiler_enabled():
         raise ConfigError(
-            "wall_clock_breakdown and flops_profiler fail on all stages but the last: switch them off"
+            "wall_clock_breakdown and flops_profiler fail on all stages except the last: switch them off"
         )
     if config.train.precision == "bf16" and not engine.using_bf16_optimizer:
         raise ConfigError("bf16 without DeepSpeed's BF16 optimizer would add up gradients in bf16")
@@ -161,7 +170,7 @@ def check_engine(engine: Any, config: Config) -> None:
         )
     if engine.zero_optimization_stage() > 1:
         raise ConfigError(
-            "ZeRO stages 2 and 3 do not go with pipelines: --parallel.zero_stage 0 or 1"
+            "ZeRO stages 2 and 3 do not work with pipelines: --parallel.zero_stage 0 or 1"
         )
     tied = getattr(engine.module, "tied_comms", {})
     if (
@@ -177,9 +186,11 @@ def check_engine(engine: Any, config: Config) -> None:
 
 
 def norm_in_one_reduction(optimizer: Any) -> None:
-    """ZeRO-1 reduces the norm over all stages once a parameter group, and a stage without vectors has a group less.
+    """ZeRO-1 reduces the norm over all stages once a parameter group, and a stage without vectors
+    has a group less.
 
-    The last of four stages may hold the output projection alone: the ranks would wait for each other in the first step.
+    The last of four stages may hold the output projection alone: the ranks would wait for each
+    other in the first step.
     """
     from deepspeed.runtime.utils import combine_grad_norm_groups
 
@@ -200,7 +211,9 @@ def norm_in_one_reduction(optimizer: Any) -> None:
 
 
 def allow_ranks_without_slices() -> None:
-    """With Ulysses the ranks beyond the first hold no weight slice of their own, and the bf16 norm fails on an empty list."""
+    """With Ulysses the ranks beyond the first hold no weight slice of their own, and the bf16 norm
+    fails on an empty list.
+    """
     import torch
     from deepspeed.accelerator import get_accelerator
     from deepspeed.runtime import bf16_optimizer
@@ -219,7 +232,7 @@ def allow_ranks_without_slices() -> None:
 
 
 def mute_warnings() -> None:
-    """Warnings of DeepSpeed's calls into torch that nobody here can act on, once a rank each."""
+    """Warnings of DeepSpeed's calls into torch that no one here can act on, once a rank each."""
     for text in (
         ".*is deprecated. Please use `torch.distributed.*",
         "c10d::.*an autograd kernel was not registered.*",

@@ -47,6 +47,7 @@ class Timers:
         self._spent: dict[str, float] = {}
 
     def run(self, name: str, action: Callable[[], Any]) -> Any:
+        """Run `action` and add its seconds to `name`, where timers are on; returns its result."""
         if not self.enabled:
             return action()
         start = self._now()
@@ -61,15 +62,16 @@ class Timers:
         return time.perf_counter()
 
     def take(self) -> dict[str, float]:
+        """Seconds by name since the last call."""
         spent, self._spent = self._spent, {}
         return spent
 
 
 def parameter_groups(module: torch.nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Matrices decay, vectors do not: a norm or bias is told by its shape, never by its class.
+    """Matrices decay, vectors do not: a norm or bias is recognized by its shape, never by its class.
 
-    A class test missed every LayerNorm that was not the one class asked for; the embedding's norm was
-    decayed, and training jumped at each restart.
+    A class test missed every LayerNorm that was not the one class asked for; the embedding's norm
+    was decayed, and training jumped at each restart.
     """
     decayed = [p for p in module.parameters() if p.requires_grad and p.dim() >= 2]
     rest = [p for p in module.parameters() if p.requires_grad and p.dim() < 2]
@@ -96,7 +98,8 @@ def build_engine(config: Config, topology: Topology, context: ModelContext, batc
             topology=PipeModelDataParallelTopology(num_pp=p.pp, num_mp=p.tp, num_dp=p.dp),
             loss_fn=Loss(context),
             partition_method=p.partition,
-            activation_checkpoint_interval=0,  # layers recompute themselves, see RandomState.recompute
+            # Layers recompute themselves, see RandomState.recompute.
+            activation_checkpoint_interval=0,
         )
         deepspeed_guards.repair_grid(module.mpu())
         module.universal_checkpoint_info = universal_info(
@@ -121,7 +124,9 @@ def build_engine(config: Config, topology: Topology, context: ModelContext, batc
 
 @contextmanager
 def _beside_the_step(engine: Any) -> Iterator[None]:
-    """Forward passes of an evaluation: they are none of the next step's, neither in its timers nor in its micro-batches."""
+    """Forward passes of an evaluation: they are none of the next step's, neither in its timers nor
+    in its micro-batches.
+    """
     enabled, engine.timed.enabled = engine.timed.enabled, False
     try:
         yield
@@ -143,7 +148,7 @@ def _instrument(engine: Any, config: Config, topology: Topology) -> None:
     methods = dict(engine._INSTRUCTION_MAP)
     if (
         config.parallel.dp == 1 and config.parallel.zero_stage == 0
-    ):  # flattens all gradients to reduce them over nobody
+    ):  # flattens all gradients to reduce them over no one
         methods = {k: (_nothing if k.__name__ == "ReduceGrads" else m) for k, m in methods.items()}
     engine._INSTRUCTION_MAP = {
         kind: _wrapped(method, *_INSTRUCTIONS[kind.__name__], extra.get(kind.__name__))
@@ -209,7 +214,9 @@ def gradient(engine: Any, parameter: torch.nn.Parameter) -> torch.Tensor | None:
 def reduce_partial_gradients(
     engine: Any, parameters: Iterable[torch.nn.Parameter], topology: Topology
 ) -> None:
-    """Sum over the tensor parallel ranks what each computed from its part of the sequence, in one message."""
+    """Sum over the tensor parallel ranks what each computed from its part of the sequence, in one
+    message.
+    """
     grads = [g for g in (gradient(engine, p) for p in parameters) if g is not None]
     if not grads:
         return
@@ -220,7 +227,9 @@ def reduce_partial_gradients(
 
 
 def clip_gradients(engine: Any, limit: float) -> None:
-    """Global norm over tensor and pipeline ranks, each weight counted once; scales the gradients down to `limit`."""
+    """Global norm over tensor and pipeline ranks, each weight counted once; scales the gradients
+    down to `limit`.
+    """
     grid, grads, counted = engine.grid, [], []
     for p in engine.module.parameters():
         if p.grad is None:
@@ -246,11 +255,13 @@ def clip_gradients(engine: Any, limit: float) -> None:
 
 
 def loss_scale(engine: Any) -> float:
+    """The scale of the loss in fp16, 1.0 in other precisions."""
     if not engine.fp16_enabled():
         return 1.0
     return float(engine.optimizer.loss_scale)
 
 
 def set_learning_rate(engine: Any, value: float) -> None:
+    """Set it in all parameter groups."""
     for group in engine.optimizer.param_groups:
         group["lr"] = value

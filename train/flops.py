@@ -1,8 +1,9 @@
-"""Floating point operations of a step, by the formula of Megatron-DeepSpeed, and model FLOPs utilization.
+"""Floating point operations of a step, by the formula of Megatron-DeepSpeed, and model FLOPs
+utilization.
 
-Narayanan et al. 2021 (arXiv:2104.04473), equation 3: 96 B s l h^2 (1 + s/6h + V/16lh) with recomputation of
-the activations, 72 B s l h^2 (...) with the forward counted once; Megatron-DeepSpeed writes them as
-24 c B s l h^2 (1 + s/6h + V/16lh), c = 4 or 3.
+Narayanan et al. 2021 (arXiv:2104.04473), equation 3: 96 B s l h^2 (1 + s/6h + V/16lh) with
+recomputation of the activations, 72 B s l h^2 (...) with the forward counted once;
+Megatron-DeepSpeed writes them as 24 c B s l h^2 (1 + s/6h + V/16lh), c = 4 or 3.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from .config import ModelConfig
 
 
 def step_flops(model: ModelConfig, vocab: int, samples: int, recompute: bool) -> float:
-    """FLOPs of forward and backward (and, with `recompute`, of the second forward) over `samples` samples."""
+    """FLOPs of forward and backward (and, with `recompute`, of the second forward) over `samples`
+    samples.
+    """
     h, layers, s = model.hidden_size, model.layers, model.seq_length
     passes = 4 if recompute else 3
     return (
@@ -32,7 +35,9 @@ def tflops(flops: float, seconds: float, devices: int) -> float:
 
 
 def utilization(model_flops: float, seconds: float, devices: int, peak_tflops: float) -> float:
-    """MFU (Chowdhery et al. 2022): FLOPs of the model, recomputation not counted, over what the devices could do."""
+    """MFU (Chowdhery et al. 2022): FLOPs of the model, recomputation not counted, over what the
+    devices could do.
+    """
     return tflops(model_flops, seconds, devices) / peak_tflops
 
 

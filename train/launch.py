@@ -32,11 +32,15 @@ class Launch:
     port: int
 
     def device(self, devices: int) -> int:
-        """This rank's GPU among those that it sees: where srun binds one to each task, that is 0 for all of them."""
+        """This rank's GPU among those that it sees: where srun binds one to each task, that is 0
+        for all of them.
+        """
         return self.local_rank % devices
 
     def export(self, devices: int = 0, environ: MutableMapping[str, str] = os.environ) -> None:
-        """Set torch's names, which DeepSpeed reads too; it takes LOCAL_RANK for the number of the GPU."""
+        """Set torch's names, which DeepSpeed reads too; it takes LOCAL_RANK for the number of the
+        GPU.
+        """
         environ["RANK"], environ["WORLD_SIZE"] = str(self.rank), str(self.world_size)
         environ["LOCAL_RANK"] = str(self.device(devices) if devices else self.local_rank)
         if "OMPI_COMM_WORLD_LOCAL_RANK" in environ:  # DeepSpeed insists that the two agree
@@ -51,17 +55,19 @@ def _first_slurm_host(nodelist: str) -> str:
 
 
 def _free_port() -> int:
-    """Alone, nobody else has to know the port: trainings side by side on a host do not meet in one place."""
+    """Alone, no one else has to know the port: trainings side by side on a host do not meet in one
+    place.
+    """
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return int(s.getsockname()[1])
 
 
 def discover(environ: Mapping[str, str] = os.environ) -> Launch:
-    """The launch from the environment; alone, where nothing tells otherwise.
+    """The launch from the environment; alone, if unknown otherwise.
 
     Raises:
-        ConfigError: several ranks on nodes that nobody named a meeting place for.
+        ConfigError: several ranks on nodes that no one named a meeting place for.
     """
     told = [names for names in _NAMES if names[0] in environ and names[1] in environ]
     rank_name, size_name, local_name = told[0] if told else _NAMES[0]
@@ -82,4 +88,4 @@ def discover(environ: Mapping[str, str] = os.environ) -> Launch:
             _free_port() if size == 1 else 29500 + (int(job) % 10000 if job.isdigit() else 0),
         )
     )
-    return Launch(rank, size, local, address or "127.0.0.1", port)
+    return Launch(rank, size, local, address or "127.0.0.1", port=port)

@@ -18,13 +18,17 @@ from .state import Step, TrainState
 class Callback:
     """What happens beside the steps; every method does nothing unless a subclass says otherwise."""
 
-    def on_start(self, trainer: Trainer) -> None: ...
+    def on_start(self, trainer: Trainer) -> None:
+        """Before the first step."""
 
-    def before_step(self, trainer: Trainer) -> None: ...
+    def before_step(self, trainer: Trainer) -> None:
+        """Before each step."""
 
-    def after_step(self, trainer: Trainer, step: Step) -> None: ...
+    def after_step(self, trainer: Trainer, step: Step) -> None:
+        """After each step, with what it gave."""
 
-    def on_end(self, trainer: Trainer) -> None: ...
+    def on_end(self, trainer: Trainer) -> None:
+        """After the last step, also where the training was ended early."""
 
 
 class Engine(Protocol):
@@ -32,17 +36,21 @@ class Engine(Protocol):
 
     skipped_steps: int
 
-    def train_batch(self, data_iter: Any) -> Any: ...
+    def train_batch(self, data_iter: Any) -> Any:
+        """One step over all micro-batches of a batch; returns the mean loss."""
 
-    def train_batch_size(self) -> int: ...
+    def train_batch_size(self) -> int:
+        """Samples of a batch, over all replicas."""
 
-    def set_train_batch_size(self, size: int) -> None: ...
+    def set_train_batch_size(self, size: int) -> None:
+        """Change it, for the ramp-up."""
 
-    def get_global_grad_norm(self) -> Any: ...
+    def get_global_grad_norm(self) -> Any:
+        """Norm of the last step's gradients before clipping, over all ranks."""
 
 
 class Trainer:
-    """Owns the state; runs steps until the wanted iterations are done or somebody asks to `stop`."""
+    """Owns the state; runs steps until the wanted iterations are done or someone asks to `stop`."""
 
     def __init__(
         self,
@@ -59,6 +67,7 @@ class Trainer:
         self.diverged = False
 
     def run(self, batches: Iterator[Batch] | None) -> None:
+        """Train until the configured iteration, or until a callback sets `stop`."""
         for callback in self.callbacks:
             callback.on_start(self)
         while self.state.iteration < self.config.train.iterations and not self.stop:

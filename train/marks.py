@@ -13,11 +13,14 @@ _NOTHING = nullcontext()
 
 
 def phase(name: str) -> AbstractContextManager[Any]:
-    """Mark what the rank is doing: data, forward, backward, reduce, pipeline, optimizer, checkpoint, evaluate."""
+    """Mark what the rank is doing: data, forward, backward, reduce, pipeline, optimizer,
+    checkpoint, evaluate.
+    """
     return _NOTHING if _probe is None else _probe.phase(name)
 
 
 def iteration(number: int) -> None:
+    """Tell the probe which iteration begins; nothing without a probe."""
     if _probe is not None:
         _probe.iteration(number)
 

@@ -1,4 +1,5 @@
-"""Options as typed dataclasses: one declaration gives the YAML key, the flag, its help line and its check.
+"""Options as typed dataclasses: one declaration gives the YAML key, the flag, its help line and its
+check.
 
 A section is a dataclass whose fields are made by `option`. `parse` turns a YAML mapping and a
 command line into sections; whatever it does not know it refuses, with the nearest name it knows.
@@ -25,7 +26,10 @@ def option(
     high: float | None = None,
     choices: Sequence = (),
 ) -> Any:
-    """A dataclass field with what --help and the range check need. `low` and `high` are inclusive."""
+    """A dataclass field with what --help and the range check need.
+
+    `low` and `high` are inclusive.
+    """
     meta = {"help": help, "unit": unit, "low": low, "high": high, "choices": tuple(choices)}
     return dataclasses.field(default=default, metadata=meta)
 
@@ -69,6 +73,9 @@ def convert(value: Any, default: Any, flag: str) -> Any:
 
 
 def check_range(field: dataclasses.Field, value: Any, flag: str) -> None:
+    """Raises ConfigError: the value is none of the choices, or outside of the range; it names the
+    flag.
+    """
     meta = field.metadata
     if meta["choices"] and value not in meta["choices"]:
         raise ConfigError(
@@ -81,6 +88,7 @@ def check_range(field: dataclasses.Field, value: Any, flag: str) -> None:
 
 
 def valid_range(field: dataclasses.Field) -> str:
+    """The choices or the range of an option, as `--help` writes them."""
     meta = field.metadata
     if meta["choices"]:
         return " | ".join(map(str, meta["choices"]))
@@ -100,6 +108,7 @@ def flags(sections: Mapping[str, Any]) -> Iterator[tuple[str, str, dataclasses.F
 
 
 def unknown(name: str, known: Sequence[str], where: str) -> ConfigError:
+    """The error for an option that does not exist, with the nearest one that does."""
     near = difflib.get_close_matches(name, known, 1, 0.6)
     hint = (
         f"; did you mean '{near[0]}'?"
@@ -149,13 +158,13 @@ def assign_arguments(sections: Mapping[str, Any], argv: Sequence[str]) -> None:
     """Set options from `--name value` and `--name=value` words.
 
     Raises:
-        ConfigError: see `assign`; also for a word that is no flag or a flag without a value.
+        ConfigError: see `assign`; also for a word that is not a flag or a flag without a value.
     """
     words = list(argv)
     while words:
         word = words.pop(0)
         if not word.startswith("--"):
-            raise ConfigError(f"'{word}' is no flag; options are written --section.name VALUE")
+            raise ConfigError(f"'{word}' is not a flag; options are written --section.name VALUE")
         name, equals, value = word[2:].partition("=")
         if not equals:
             if not words:

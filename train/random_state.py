@@ -55,6 +55,7 @@ class RandomState:
             self._set(outside)
 
     def state(self) -> dict[str, torch.Tensor]:
+        """All generators' states, for a checkpoint."""
         return {
             "default": self._get().clone(),
             "tensor_parallel": self._tensor.clone(),
@@ -62,12 +63,14 @@ class RandomState:
         }
 
     def restore(self, state: dict[str, torch.Tensor]) -> None:
+        """Set all generators as `state` had them."""
         torch.set_rng_state(state["cpu"])
         self._set(state["default"])
         self._tensor = state["tensor_parallel"].clone()
 
     def recompute(self, function: Callable[..., Any], *inputs: torch.Tensor) -> Any:
-        """Activation checkpointing: run `function` now and again in the backward pass, with the same dropout.
+        """Activation checkpointing: run `function` now and again in the backward pass, with the
+        same dropout.
 
         torch keeps the default stream; the second stream is kept here.
         """

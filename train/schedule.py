@@ -33,7 +33,9 @@ class LearningRate:
 
 @dataclass(frozen=True)
 class BatchSize:
-    """Global batch size: from `start` in steps of `increment`, evenly over `ramp_samples`, then `final`."""
+    """Global batch size: from `start` in steps of `increment`, evenly over `ramp_samples`, then
+    `final`.
+    """
 
     final: int
     start: int = 0
@@ -41,6 +43,7 @@ class BatchSize:
     ramp_samples: int = 0
 
     def at(self, samples: int) -> int:
+        """Batch size after so many samples; Megatron's `--rampup-batch-size`."""
         if not self.increment or samples >= self.ramp_samples:
             return self.final
         steps = (self.final - self.start) // self.increment
@@ -89,10 +92,13 @@ def batch_size(train: TrainConfig) -> BatchSize:
 
 
 def learning_rate(optimizer: OptimizerConfig, total_samples: int) -> LearningRate:
+    """The schedule of a configuration; it decays over the whole training where nothing else is
+    said.
+    """
     return LearningRate(
         optimizer.lr,
         optimizer.min_lr,
         optimizer.warmup_samples,
         optimizer.decay_samples or total_samples,
-        optimizer.decay_style,
+        style=optimizer.decay_style,
     )

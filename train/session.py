@@ -59,7 +59,8 @@ def run(config: Config, launch: Launch) -> int:
 
 
 def check_data(config: Config, rank: int) -> None:
-    """Open what this rank will read: too little validation text would else end the training at its first evaluation.
+    """Open what this rank will read: too little validation text would else end the training at its
+    first evaluation.
 
     Raises:
         ConfigError: no such tokenizer or data, or not one whole sample in it.
@@ -71,7 +72,7 @@ def check_data(config: Config, rank: int) -> None:
     if d.path == "stdlib":
         d.path = prepared_standard_library(d.cache, d.tokenizer)
     for share in (0, 1) if config.evaluate.interval else (0,):
-        build_samples(d.path, d.split, share, config.model.seq_length, config.train.seed)
+        build_samples(d.path, d.split, share, config.model.seq_length, seed=config.train.seed)
 
 
 def join(config: Config, launch: Launch, has_gpu: bool, deepspeed: Any) -> Topology:
@@ -96,7 +97,7 @@ def join(config: Config, launch: Launch, has_gpu: bool, deepspeed: Any) -> Topol
 
 
 def leave(topology: Topology) -> None:
-    """Tear the groups down; a fault may hold this rank in a collective that nobody else is in."""
+    """Tear the groups down; a fault may hold this rank in a collective that no one else is in."""
     if not dist.is_initialized():
         return
     faults.point("destroy", tensor=torch.ones(16, device=topology.device), group=None)
@@ -104,11 +105,16 @@ def leave(topology: Topology) -> None:
 
 
 def build_context(config: Config, topology: Topology, tokens: int) -> ModelContext:
+    """What all layers of this rank share: groups, kernels, vocabulary and random state."""
     at, p = topology.layout.coordinates(topology.rank), config.parallel
     rows = padded_vocab(tokens, config.model.vocab_multiple, p.tp)
-    random = RandomState(config.train.seed, at["pp"], at["dp"], at["tp"], topology.device)
+    random = RandomState(config.train.seed, at["pp"], at["dp"], at["tp"], device=topology.device)
     return ModelContext(
-        config, topology.tensor, choose(config.run.kernels, topology.device), random, (tokens, rows)
+        config,
+        topology.tensor,
+        choose(config.run.kernels, topology.device),
+        random,
+        vocab=(tokens, rows),
     )
 
 
@@ -123,10 +129,10 @@ def train(config: Config, topology: Topology, extra: Sequence[Callback] = ()) ->
     batch = batch_size(config.train)
     rate = learning_rate(config.optimizer, batch.samples_after(config.train.iterations))
     engine = build_engine(config, topology, context, batch.at(0))
-    store = Store(config, topology, engine, context.random, tokenizer.vocab_size)
+    store = Store(config, topology, engine, context.random, vocab=tokenizer.vocab_size)
     state = store.load(rate)
     callbacks = build_callbacks(config, topology, context, store)
-    trainer = Trainer(config, engine, state, (rate, batch), [*extra, *callbacks])
+    trainer = Trainer(config, engine, state, (rate, batch), callbacks=[*extra, *callbacks])
     trainer.run(_batches(config, topology, state, 0, context.vocab[0]))
     if topology.rank == 0 and trainer.stop:
         print(f"stopped: {trainer.stop}", flush=True)
@@ -141,19 +147,26 @@ def _batches(
         return None
     samples = Within(
         build_samples(
-            config.data.path, config.data.split, share, config.model.seq_length, config.train.seed
+            config.data.path,
+            config.data.split,
+            share,
+            config.model.seq_length,
+            seed=config.train.seed,
         ),
         vocab,
     )
     batch = batch_size(config.train)
     start = (state.iteration, state.consumed_samples)
     order = MicroBatches(batch, config.train.micro_batch, (topology.dp, topology.layout.dp), start)
-    return rank_batches(samples, order, topology, config.data.workers, config.model.seq_length)
+    return rank_batches(
+        samples, order, topology, config.data.workers, seq_length=config.model.seq_length
+    )
 
 
 def build_callbacks(
     config: Config, topology: Topology, context: ModelContext, store: Store
 ) -> list[Callback]:
+    """The callbacks of this rank, in the order in which they run."""
     callbacks: list[Callback] = [Log(topology.rank, context.vocab[1])]
     if config.log.metrics and topology.rank == 0:
         callbacks.append(Metrics(config.log.metrics))

@@ -1,4 +1,6 @@
-"""Where a training stands: counts only, so that a checkpoint can hold it and a resumed run can check it."""
+"""Where a training stands: counts only, so that a checkpoint can hold it and a resumed run can
+check it.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +19,7 @@ class TrainState:
     nan_iterations: int = 0
 
     def as_dict(self) -> dict[str, int]:
+        """The counters as plain data."""
         return dataclasses.asdict(self)
 
 

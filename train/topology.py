@@ -35,18 +35,22 @@ class Topology:
 
     @property
     def pp(self) -> int:
+        """Pipeline stage of this rank."""
         return self.layout.coordinates(self.rank)["pp"]
 
     @property
     def dp(self) -> int:
+        """Replica of this rank."""
         return self.layout.coordinates(self.rank)["dp"]
 
     @property
     def is_first_stage(self) -> bool:
+        """Whether it has the word embedding."""
         return self.pp == 0
 
     @property
     def is_last_stage(self) -> bool:
+        """Whether it computes the loss."""
         return self.pp == self.layout.pp - 1
 
     @property

@@ -1,4 +1,6 @@
-"""Checks across options, made before any process group exists; every message carries its arithmetic."""
+"""Checks across options, made before any process group exists; every message carries its
+arithmetic.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +108,9 @@ def _stages(config: Config, _: Machine) -> Iterator[str]:
 
 
 def _regex(config: Config) -> Iterator[str]:
-    """DeepSpeed gives each stage the same number of layers whose class matches; a stage without a layer would be left."""
+    """DeepSpeed gives each stage the same number of layers whose class matches; a stage without a
+    layer would be left.
+    """
     how, pp, m = config.parallel.partition, config.parallel.pp, config.model
     last = "WordEmbedding" if m.tie_embeddings else "OutputEmbedding"
     names = ["WordEmbedding", "InputLayer", *["TransformerLayer"] * m.layers, "FinalNorm", last]

@@ -1,4 +1,6 @@
-"""python -m benchmarks.accuracy [--quick] [--real] [--simulated] [--seeds N]: measure, and write docs/ACCURACY.md."""
+"""python -m benchmarks.accuracy [--quick] [--real] [--simulated] [--seeds N]: measure, and write
+docs/ACCURACY.md.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ def judge_peers(case: Case, folder: Path) -> list[Result]:
 
 
 def measure_files(seed: int = 1) -> Size:
-    """1,024 ranks' dumps: reading and diagnosing the folder in a process of its own, and torch's analyzer on it."""
+    """1,024 ranks' dumps: reading and diagnosing the folder in a process of its own, and torch's
+    analyzer on it.
+    """
     case = simulate("skipped", simulated.MANY, seed, in_memory=False)
     with tempfile.TemporaryDirectory(prefix="accuracy-") as name:
         folder = Path(name) / "dumps"
@@ -80,7 +84,7 @@ def measure_files(seed: int = 1) -> Size:
         case.layout.world_size,
         ours,
         peer.took_s if known else 0.0,
-        name if known else "",
+        peer=name if known else "",
         right=right,
     )
 
@@ -95,7 +99,7 @@ def run_simulated(found: report.Findings, quick: bool, seeds: range) -> None:
         found.results += simulated.run_files(layouts, seeds, silent, say)
         if not quick:
             theirs = simulated.run_files(
-                PEER_LAYOUTS, seeds[:1], silent, lambda _: None, judge_peers
+                PEER_LAYOUTS, seeds[:1], silent, lambda _: None, peers=judge_peers
             )
             found.results += [r for r in theirs if r.peer]
     if not quick:
@@ -141,9 +145,11 @@ def join(files: list[Path]) -> report.Findings:
     """The results of several runs as one."""
     parts = [msgspec.json.decode(f.read_bytes(), type=report.Findings) for f in files]
     return report.Findings(
-        [r for p in parts for r in p.results], [s for p in parts for s in p.sizes], sum(p.took_s for p in parts),
+        [r for p in parts for r in p.results],
+        [s for p in parts for s in p.sizes],
+        sum(p.took_s for p in parts),
         list(dict.fromkeys(n for p in parts for n in p.notes)),
-    )  # fmt: skip
+    )
 
 
 def main() -> None:

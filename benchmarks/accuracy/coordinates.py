@@ -1,7 +1,9 @@
-"""Which faults the real job is given, where each of them may strike, and what a diagnosis should then say.
+"""Which faults the real job is given, where each of them may strike, and what a diagnosis should
+then say.
 
-A seed draws rank, step and place. The truth is stated for each kind of evidence: dumps hold no stacks, so that of a rank
-that sleeps they can only tell that it did not enter; gloo's dumps hold neither roots nor sends and receives.
+A seed draws rank, step and place. The truth is stated for each kind of evidence: dumps hold no
+stacks, so that of a rank that sleeps they can only tell that it did not enter; gloo's dumps hold
+neither roots nor sends and receives.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ _ANYWHERE = [
 ]
 _REPLICA = [*_MICRO, *_SEND, *_RECEIVE]  # before anything that the replicas share
 _COUNTED = [*_MICRO, "batch", "grad", "params", "share", *_WORLDWIDE]
-# Faults that stacks alone can pin on two ranks only: one left a call out, or the other made one of its own.
+# Faults that stacks alone can pin on two ranks only: one left a call out, or the other made one of
+# its own.
 _EITHER = set(
     "exception_swallowed skipped one_too_many wrong_operation wrong_root missing_send missing_receive".split()
 )
@@ -171,7 +174,9 @@ def _partners(case: Case) -> list[int]:
 
 
 def _members(case: Case) -> list[int]:
-    """The group that a call with a wrong root is made on: all that evidence without roots can single out."""
+    """The group that a call with a wrong root is made on: all that evidence without roots can
+    single out.
+    """
     rank = case.ranks[0]
     return (
         sorted([rank, rank ^ 1]) if case.faults[0]["where"] == "batch" else sorted([rank, rank ^ 4])

@@ -1,7 +1,8 @@
-"""Faults of the real job by coordinate: kind, rank, step and place, `fault(kind, rank, step, where)`.
+"""Faults of the real job by coordinate: kind, rank, step and place, `fault(kind, rank, step,
+where)`.
 
-`Fault` sits in every rank and answers "as usual" wherever it is asked, but at its own coordinate. A rank writes
-`at.RANK` just before it strikes, so that whoever watches knows.
+`Fault` sits in every rank and answers "as usual" wherever it is asked, but at its own coordinate. A
+rank writes `at.RANK` just before it strikes, so that whoever watches knows.
 """
 
 from __future__ import annotations
@@ -104,7 +105,9 @@ class Fault:
         )
 
     def make_loader(self) -> Iterator[torch.Tensor]:
-        """In this process, as most of the cases need no other; by worker processes where the fault is in one."""
+        """In this process, as most of the cases need no other; by worker processes where the fault
+        is in one.
+        """
         if "loader_worker_stuck" in self.kinds:
             return batches_by_torch(self)
         if "loader_worker_dead" in self.kinds:
@@ -140,7 +143,7 @@ class Samples(torch.utils.data.Dataset):  # type: ignore[type-arg]
 
 
 def read_sample(path: Path) -> bytes:
-    with path.open("rb") as file:  # a FIFO that nobody writes to
+    with path.open("rb") as file:  # a FIFO that no one writes to
         return file.read()
 
 
@@ -243,7 +246,7 @@ def uninterruptible(fault: Fault) -> None:
 
 
 def full_queue(fault: Fault) -> None:
-    """A logger that nobody empties."""
+    """A logger that no one empties."""
     lines: queue.Queue[int] = queue.Queue(maxsize=1)
     lines.put(1)
     lines.put(2)
@@ -292,10 +295,22 @@ def save_shard(path: Path) -> None:
 
 
 STRIKES = {
-    "sleep": sleep, "infinite_loop": infinite_loop, "blocked_read": blocked_read, "lock": lock,
-    "exception_swallowed": swallowed, "early_exit": early_exit, "stopped": stopped, "killed": killed,
-    "fork_with_lock": fork_with_lock, "gil_held": gil_held, "uninterruptible": uninterruptible, "full_queue": full_queue,
-    "late_at_rendezvous": sleep, "stuck_in_destroy": stuck_at_exit, "slow_rank": slow_rank,
-    "long_evaluation": long_evaluation, "long_checkpoint": long_checkpoint,
-}  # fmt: skip
+    "sleep": sleep,
+    "infinite_loop": infinite_loop,
+    "blocked_read": blocked_read,
+    "lock": lock,
+    "exception_swallowed": swallowed,
+    "early_exit": early_exit,
+    "stopped": stopped,
+    "killed": killed,
+    "fork_with_lock": fork_with_lock,
+    "gil_held": gil_held,
+    "uninterruptible": uninterruptible,
+    "full_queue": full_queue,
+    "late_at_rendezvous": sleep,
+    "stuck_in_destroy": stuck_at_exit,
+    "slow_rank": slow_rank,
+    "long_evaluation": long_evaluation,
+    "long_checkpoint": long_checkpoint,
+}
 LASTING = frozenset({"slow_rank"})

@@ -3,7 +3,7 @@
 It is a training loop of the usual build: a batch broadcast to the tensor-parallel group, micro-batches through the
 pipeline, two tensor-parallel reductions for each forward and backward, gradients over the replicas, a norm and a loss
 over the world, parameters gathered, a checkpoint and an evaluation every few steps. What a fault changes is asked of
-`faults` beside the call that it changes; the calls themselves stand in the lines of the training.
+`faults` beside the call that it changes; the calls themselves are in the lines of the training.
 """
 
 from __future__ import annotations
@@ -234,7 +234,9 @@ class Job:
 
 
 def hold(error: BaseException) -> None:
-    """After an error, wait for the launcher's decision, as elastic launchers do, instead of ending the job."""
+    """After an error, wait for the launcher's decision, as elastic launchers do, instead of ending
+    the job.
+    """
     print(f"held after {type(error).__name__}: {error}", flush=True)
     store = dist.distributed_c10d._get_default_store()
     store.wait(["restart"])

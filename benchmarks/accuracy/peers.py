@@ -1,18 +1,21 @@
-"""Other analyzers of Flight Recorder dumps, run on the same folders, and which ranks each of them names.
+"""Other analyzers of Flight Recorder dumps, run on the same folders, and which ranks each of them
+names.
 
 Neither prints a verdict for a machine, so that what it names is taken from its output by a rule:
 
-torch   `torch.distributed.flight_recorder.fr_trace` with --allow-incomplete-ranks (without it, it refuses
-        a folder with one dump missing). It reports collective after collective. A report's ranks are its
-        "missing ranks: {...}", else every "Culprit rank N"; where no report names a rank, the ranks whose dumps
-        it says it missed. Readings: the first report, the ranks named most often, all ranks named.
-nvrx    nvidia-resiliency-ext's `fr_attribution` (CollectiveAnalyzer) without a language model. Readings: the
-        "Missing Ranks" of the first row of its table, the same rows' union, which is its own `hanging ranks`.
+torch   `torch.distributed.flight_recorder.fr_trace` with --allow-incomplete-ranks (without it, it
+        refuses a folder with one dump missing). It reports collective after collective. A report's
+        ranks are its "missing ranks: {...}", else every "Culprit rank N"; where no report names a
+        rank, the ranks whose dumps it says it missed. Readings: the first report, the ranks named
+        most often, all ranks named.
+nvrx    nvidia-resiliency-ext's `fr_attribution` (CollectiveAnalyzer) without a language model.
+        Readings: the "Missing Ranks" of the first row of its table, the same rows' union, which is
+        its own `hanging ranks`.
 
-A peer is right if ANY of its readings is right, the kind of fault aside: a person who knew which to take
-would have been. It is wrong to name ranks of a healthy job. A peer that fails or runs out of time names
-nobody. nvidia-resiliency-ext is never installed here; `--install-nvrx FOLDER` unpacks it, without what it
-depends on, for this benchmark only.
+A peer is right if ANY of its readings is right, the kind of fault aside: a person who knew which to
+take would have been. It is wrong to name ranks of a healthy job. A peer that fails or runs out of
+time names no one. nvidia-resiliency-ext is never installed here; `--install-nvrx FOLDER` unpacks
+it, without what it depends on, for this benchmark only.
 """
 
 from __future__ import annotations
@@ -49,7 +52,9 @@ class PeerResult:
     detail: str = ""
 
     def right(self, acceptable: Sequence[Sequence[int]]) -> bool:
-        """Whether one of the readings is one of the acceptable sets of ranks; naming nobody is the empty set."""
+        """Whether one of the readings is one of the acceptable sets of ranks; naming no rank is the
+        empty set.
+        """
         wanted = {frozenset(ranks) for ranks in acceptable}
         return self.status != "not measured" and any(
             frozenset(r) in wanted for r in self.readings or [[]]
@@ -105,7 +110,7 @@ def _run(
     peer: str, command: list[str], timeout_s: float, environ: dict[str, str], stderr: bool = True
 ) -> tuple[PeerResult, str]:
     began = time.monotonic()
-    # To files: a pipe that nobody reads would stop a talkative analyzer.
+    # To files: a pipe that no one reads would stop a talkative analyzer.
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen(
             command, stdout=out, stderr=out if stderr else err, env={**os.environ, **environ}
@@ -133,7 +138,7 @@ _REPORT = re.compile(
 
 
 def read_torch(output: str) -> list[list[int]]:
-    """Readings of fr_trace's output by the rule above; none where it names nobody."""
+    """Readings of fr_trace's output by the rule above; none where it names no rank."""
     reports: list[tuple[int, ...]] = []
     for text in _REPORT.split(output)[1:]:
         missing = re.search(r"^missing ranks: \{([\d, ]+)\}", text, re.MULTILINE)
@@ -164,7 +169,9 @@ def read_nvrx(output: str) -> list[list[int]]:
 
 
 def on_case(case: Case, timeout_s: float = 120.0) -> list[PeerResult]:
-    """Both analyzers on the dumps of one simulated case, which are pickles: torch's reads nothing else."""
+    """Both analyzers on the dumps of one simulated case, which are pickles: torch's reads nothing
+    else.
+    """
     with tempfile.TemporaryDirectory(prefix="dumps-") as folder:
         case.write(Path(folder))
         return [torch_analyzer(Path(folder), timeout_s), nvrx_analyzer(Path(folder), timeout_s)]
@@ -194,7 +201,10 @@ def _row(name: str, cases: int, right: Counter[str]) -> str:
 
 
 def install_nvrx(target: Path) -> None:
-    """Unpack the analyzer into a folder of its own. Its wheel asks for a newer C library than its Python part needs."""
+    """Unpack the analyzer into a folder of its own.
+
+    Its wheel asks for a newer C library than its Python part needs.
+    """
     python = f"{sys.version_info.major}{sys.version_info.minor}"
     command = [
         sys.executable,
@@ -226,7 +236,7 @@ def main() -> None:
         "--simulated",
         type=int,
         metavar="SEEDS",
-        help="score them on so many simulated cases a kind",
+        help="number of simulated cases of each kind to score them on",
     )
     parser.add_argument(
         "--silent", type=float, default=0.0, help="share of ranks without a dump in these"

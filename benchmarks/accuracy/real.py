@@ -1,6 +1,6 @@
 """The real part: each job is hung once and judged three times from the same hang.
 
-stacks only   what `hangdoctor dump` finds in a job that nobody prepared: the capture without its operations
+stacks only   what `hangdoctor dump` finds in a job that no one prepared: the capture without its operations
 black box     the same capture with what the probe recorded
 dumps only    Flight Recorder dumps, asked of the ranks through the socket that the probe opens, and nothing else
 
@@ -120,7 +120,7 @@ class Stem:
             folder,
             port,
             dict(zip(ranks, self.order(order), strict=True)),
-            self.boxes if probe else None,
+            boxes=self.boxes if probe else None,
         )
 
     def order(self, what: dict[str, Any]) -> list[int]:
@@ -164,7 +164,7 @@ class Running:
         self.case, self.folder, self.port, self.pids, self.boxes = case, folder, port, pids, boxes
 
     def wait_hung(self) -> None:
-        """Until the fault has struck and everybody else has come to rest.
+        """Until the fault has struck and everyone else has come to rest.
 
         Raises:
             NoHang: the job runs to its end in spite of the fault.

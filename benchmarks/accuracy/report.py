@@ -14,9 +14,15 @@ from .score import Result, Said, Tally
 from .simulated import Size
 
 TARGETS = {
-    "black box": 0.95, "dumps only": 0.95, "two captures": 0.95, "dump files": 0.95, "stacks only": 0.80, "stacks only, no probe": 0.80,
-    "two captures, 10% silent": 0.90, "dump files, 10% silent": 0.90,
-}  # fmt: skip
+    "black box": 0.95,
+    "dumps only": 0.95,
+    "two captures": 0.95,
+    "dump files": 0.95,
+    "stacks only": 0.80,
+    "stacks only, no probe": 0.80,
+    "two captures, 10% silent": 0.90,
+    "dump files, 10% silent": 0.90,
+}
 
 
 @dataclass
@@ -37,7 +43,7 @@ def lines(found: Findings) -> Iterator[str]:
     ours = [r for r in found.results if not r.peer]
     yield "# Accuracy"
     yield ""
-    yield "Written by `python -m benchmarks.accuracy`; do not edit. How it is measured is told at the end."
+    yield "Written by `python -m benchmarks.accuracy`; do not edit. How it is measured is described at the end."
     yield ""
     yield f"hangdoctor {__version__}, Python {platform.python_version()}, torch {_torch()}, {platform.system()} {platform.machine()}, "
     yield f"{time.strftime('%Y-%m-%d')}, {found.took_s / 60:.0f} minutes. Seeds: {_seeds(found.results)}."
@@ -127,13 +133,15 @@ _BANDS = (
 
 
 def _reliability(results: list[Result]) -> Iterator[str]:
-    """What a stated confidence is worth: of the causes that say 90 %, about 90 % should hold."""
+    """How often a stated confidence is right: of the causes that say 90 %, about 90 % should be
+    right.
+    """
     said = [s for r in results for s in r.said]
     if not said:
         return
-    yield "## What a confidence is worth"
+    yield "## How often a confidence is right"
     yield ""
-    yield "Each cause of each verdict by itself: what it says of its own certainty, and how often it holds (its kind and its ranks)."
+    yield "For each cause of each verdict: its stated confidence, and how often it is right (kind and ranks)."
     yield ""
     by_band = [
         (f"{low:.0%} and more", [s for s in said if low <= s.confidence < high])
@@ -237,8 +245,8 @@ def _misses(results: list[Result]) -> Iterator[str]:
     if not missed:
         yield "None."
     for r in missed:
-        named = ", ".join(f"{kind} {ranks}" for kind, ranks in r.named) or "nobody"
-        nothing = " (this evidence holds nothing of such a case)" if r.no_evidence else ""
+        named = ", ".join(f"{kind} {ranks}" for kind, ranks in r.named) or "no rank"
+        nothing = " (this evidence shows nothing of it)" if r.no_evidence else ""
         yield f"- {r.part}, {r.mode}: {r.kind}, seed {r.seed}, {r.place}: culprits {r.expected or 'none'}, said {r.status}: {named}{nothing}"
     yield ""
 
@@ -246,22 +254,27 @@ def _misses(results: list[Result]) -> Iterator[str]:
 def _method(found: Findings) -> Iterator[str]:
     yield "## How it is measured"
     yield ""
-    yield "- Exact: the status is hang and the ranks of all causes together are the culprits, no more and no fewer; of a job that does not"
-    yield "  hang, the status is another and nobody but the slow rank is named. A victim: a rank is named that is neither a culprit nor in"
-    yield "  a set that this evidence cannot tell from the culprits (a silent member of the group, a wrong root where no root is recorded,"
-    yield "  with stacks alone the two ranks of which one left a call out or the other made one more)."
-    yield "- Real: eight gloo ranks, TP2 x PP2 x DP2 with a 1F1B pipeline (`job.py`); a seed draws rank, step and place of each fault"
-    yield "  (`coordinates.py`, `faults.py`). Each job is hung once and judged in three modes from the same hang: stacks and /proc only, with the"
-    yield "  black box, and from Flight Recorder dumps alone. Unprobed jobs show that stacks tell the same without the probe. Ranks are forked"
-    yield "  from one process that has imported torch. After an error of gloo a rank waits for its launcher, as under elastic launchers."
-    yield "- gloo ends the process that is sent more than it expects, so that a wrong shape or dtype kills its rank: `dead` is right there."
-    yield "- gloo's recorder keeps neither sends and receives nor roots and reduce operations, and nothing exists before the first group: real dumps"
-    yield "  alone cannot tell a rank that waits for its neighbour stage from one that never called. Of a case with a wrong root the whole group counts as"
-    yield "  right there. NCCL's recorder has sends and receives; the simulated part shows it."
-    yield "- Simulated: every rank's program is run with NCCL's semantics, run-ahead and short rings (`simulate.py`); a fault that does not hang the job is"
-    yield "  put elsewhere. `two captures` is judged in memory, `dump files` from pickles of one moment read back, without anything else known."
-    yield "- Stacks do not count operations. Where one of two ranks has left an operation behind in which the other waits, either it left a call out or"
-    yield "  the other made one too many: both are named. Of two ranks in two different calls, or with two roots, nothing tells which is wrong."
-    yield "- Time and memory of the largest case are of the diagnosis alone, the fastest of three; of 1,024 ranks' files, of a whole process each."
+    yield "- Exact: the status is hang, and the ranks of all causes together are the culprits, no more and no fewer. For a job that"
+    yield "  does not hang: the status is another one, and no rank but the slow one is named. A victim: a rank is named that is"
+    yield "  neither a culprit nor in a set that this evidence does not separate from the culprits (a silent member of the group, a"
+    yield "  wrong root where no root is recorded, with stacks alone the two ranks of which one skipped a call or the other made"
+    yield "  one more)."
+    yield "- Real: eight gloo ranks, TP2 x PP2 x DP2 with a 1F1B pipeline (`job.py`); a seed draws rank, step and place of each"
+    yield "  fault (`coordinates.py`, `faults.py`). Each job hangs once and is judged in three modes from the same hang: with"
+    yield "  stacks and /proc only, with the black box, and from Flight Recorder dumps only. Jobs without a probe show that stacks"
+    yield "  are the same without it. Ranks are forked from one process that has imported torch. After an error of gloo a rank"
+    yield "  waits for its launcher, as with elastic launchers."
+    yield "- gloo aborts the process that is sent more than it expects, so a wrong shape or dtype kills its rank: `dead` is right."
+    yield "- gloo's recorder has no sends and receives, no roots and no reduce operations, and nothing before the first group. Real"
+    yield "  dumps alone do not separate a rank that waits for its neighbour stage from one that never made the call. With a wrong"
+    yield "  root, naming the whole group counts as right. NCCL's recorder has sends and receives; see the simulated part."
+    yield "- Simulated: every rank's program runs with NCCL's semantics, run-ahead and short rings (`simulate.py`); a fault that"
+    yield "  does not hang the job is put elsewhere. `two captures` is judged in memory, `dump files` from pickles of one moment"
+    yield "  that are read back, without other knowledge."
+    yield "- Stacks do not show operation numbers. If one of two ranks has passed an operation in which the other waits, either it"
+    yield "  skipped a call or the other made one too many: both are named. If two ranks are in two different calls, or have two"
+    yield "  roots, nothing shows which is wrong."
+    yield "- Time and memory of the largest case are those of the diagnosis alone, the fastest of three; for the files of 1,024"
+    yield "  ranks, of a whole process each."
     for note in found.notes:
         yield f"- {note}"

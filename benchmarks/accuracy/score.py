@@ -1,8 +1,9 @@
 """What counts as right: one verdict against one truth.
 
-exact    the ranks of all causes together are the culprits, or one of the sets that the evidence cannot tell from them
-victim   a rank is named that is in no such set, nor in a wider one that holds the culprit and that this evidence cannot
-         narrow: it merely waits
+exact    the ranks of all causes together are the culprits, or one of the sets that the evidence
+         cannot tell from them
+victim   a rank is named that is in no such set, nor in a wider one that holds the culprit and that
+         this evidence cannot narrow: it merely waits
 kind     every cause bears a name that fits the fault
 status   hang for a hang; for a job that is none, anything but hang
 """
@@ -82,7 +83,7 @@ def judge(result: Result, diagnosis: Diagnosis, truth: Expected) -> Result:
     sets = [set(truth.ranks), *map(set, truth.alternatives)]
     named_all = (
         [*sets, set(truth.wider)] if set(truth.ranks) <= named else sets
-    )  # a pair without the culprit is no pair
+    )  # a pair without the culprit is not a pair
     result.exact = diagnosis.status == "hang" and named in sets
     result.victim = bool(named) and not any(named <= s for s in named_all)
     result.kind_right = bool(result.named) and all(kind in truth.kinds for kind, _ in result.named)
@@ -90,9 +91,11 @@ def judge(result: Result, diagnosis: Diagnosis, truth: Expected) -> Result:
 
 
 def is_right(cause: Cause, truth: Expected) -> bool:
-    """Whether a cause holds by itself: its kind, and no rank in it that the evidence shows to be innocent.
+    """Whether a cause holds by itself: its kind, and no rank in it that the evidence shows to be
+    innocent.
 
-    A cause that names two sides, one of which it says to be at fault, holds where the culprit is one of them.
+    A cause that names two sides, one of which it says to be at fault, holds where the culprit is
+    one of them.
     """
     ranks = set(cause.ranks)
     if not truth.hang:

@@ -1,4 +1,5 @@
-"""A simulated rank's evidence: as `RankOps` in memory, or as a Flight Recorder dump file like NCCL's.
+"""A simulated rank's evidence: as `RankOps` in memory, or as a Flight Recorder dump file like
+NCCL's.
 
 The dump's fields are those of version 2.10 (torch/csrc/distributed/c10d/FlightRecorder.hpp of torch
 2.13). Without TORCH_NCCL_ENABLE_TIMING the recorder learns of no start: an operation is `scheduled`
@@ -75,7 +76,9 @@ def _size_text(shape: tuple[int, ...]) -> str:
 
 
 class Exporter:
-    """Turns one snapshot into evidence; groups are shared between the ranks to keep 16,384 of them small."""
+    """Turns one snapshot into evidence; groups are shared between the ranks to keep 16,384 of them
+    small.
+    """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
@@ -83,7 +86,7 @@ class Exporter:
         self.groups: list[Group] = []
         seen: dict[str, int] = {}
         for ranks, axis in zip(members.ranks, members.axis, strict=True):
-            # Equal member sets (dp == world, say) are told apart by the order of creation.
+            # Equal member sets (dp == world, say) are distinguished by the order of creation.
             instance = seen.get(group_uid(ranks), 0)
             seen[group_uid(ranks)] = instance + 1
             self.groups.append(Group(group_uid(ranks, instance), ranks, GROUP_NAMES[axis]))
@@ -243,7 +246,10 @@ def _as_json(dump: dict[str, Any]) -> bytes:
 def write(
     exporter: Exporter, ranks: list[int], folder: Path, kind: str = "pickle", prefix: str = ""
 ) -> Iterator[Path]:
-    """Write the dumps of some ranks, `kind` pickle or json; yields each file. The default prefix is torch's."""
+    """Write the dumps of some ranks, `kind` pickle or json; yields each file.
+
+    The default prefix is torch's.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for rank in ranks:
         dump = exporter.dump(rank)

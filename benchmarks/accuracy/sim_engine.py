@@ -1,11 +1,12 @@
-"""Runs the ranks' programs with NCCL's semantics and tells where each of them ends up.
+"""Runs the ranks' programs with NCCL's semantics and shows where each of them ends up.
 
 A host enqueues and returns; it stops only where it reads a result back, where its run-ahead is used
-up, or where a fault stops it. A device takes its operations in order, except that an asynchronous one
-runs on its group's own stream. An operation completes when every member has started it with one
-signature: NCCL does not compare signatures, and sides that disagree never meet. A send completes with
-the n-th recv of the other side. Nothing decides beforehand who hangs: the programs are run, by a
-worklist, until nobody can go on. Times are virtual seconds that follow from the work between operations.
+up, or where a fault stops it. A device takes its operations in order, except that an asynchronous
+one runs on its group's own stream. An operation completes when every member has started it with one
+signature: NCCL does not compare signatures, and sides that disagree never meet. A send completes
+with the n-th recv of the other side. Nothing decides beforehand who hangs: the programs are run, by
+a worklist, until nobody can go on. Times are virtual seconds that follow from the work between
+operations.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class Simulation:
         return at == self.stop_host[rank] < len(self.programs[rank]) and not self._streams[rank]
 
     def _advance(self, rank: int) -> None:
-        """Let one device go on until it waits for somebody."""
+        """Let one device go on until it waits for someone."""
         steps, ends, starts = self.programs[rank], self.ends[rank], self.starts[rank]
         stop = min(self.stop_host[rank], self.stop_device[rank])
         i, now = self.at[rank], self._clock[rank]
@@ -186,7 +187,9 @@ class Simulation:
             self._work.append(rank)
 
     def entered_by(self, rank: int, when: float) -> int:
-        """How many steps the host has enqueued at a finite time; also those that the device has not come to."""
+        """How many steps the host has enqueued at a finite time; also those that the device has not
+        come to.
+        """
         steps, ends, times = self.programs[rank], self.ends[rank], self.enters[rank]
         limit = min(self.stop_host[rank], self.stop_device[rank])
         known = bisect_right(times, when)

@@ -1,7 +1,8 @@
-"""Faults for the simulation: each changes one rank's program, its host or its device, by coordinate.
+"""Faults for the simulation: each changes one rank's program, its host or its device, by
+coordinate.
 
-A fault function gets the simulation before it runs, a random generator and the iteration to strike in;
-it returns what it did, or None where the rank that it drew has no such place.
+A fault function gets the simulation before it runs, a random generator and the iteration to strike
+in; it returns what it did, or None where the rank that it drew has no such place.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class Placed:
         default_factory=dict
     )  # culprit -> members of what it keeps waiting
     visible: bool = True
-    # All members of it have entered and nobody sees why it does not end: a silent one of them might as well be missing.
+    # All members of it have entered and no one sees why it does not end: a silent one of them might
+    # as well be missing.
     complete: list[int] = field(default_factory=list)
     stopped: list[int] = field(
         default_factory=list
@@ -42,7 +44,9 @@ Fault = Callable[[Simulation, Programs, random.Random, int], "Placed | None"]
 
 
 def shows(s: Simulation, placed: Placed) -> bool:
-    """Somebody hangs, and every culprit has come to its own fault instead of being held up by another's."""
+    """Someone hangs, and every culprit has come to its own fault instead of being blocked by
+    another's.
+    """
     return s.hung and all(s.drained(r) for r in placed.stopped)
 
 
@@ -76,7 +80,9 @@ def _waiting_for(s: Simulation, rank: int, step: Step) -> list[int]:
 
 
 def _rewrite(s: Simulation, programs: Programs, rank: int, steps: list[Step]) -> None:
-    """Give one rank a program of its own; its later operations are renumbered as the process would count them."""
+    """Give one rank a program of its own; its later operations are renumbered as the process would
+    count them.
+    """
     layout = s.members.layout
     stage = rank // (layout.dp * layout.tp)
     mine = programs.renumber(stage, steps)
@@ -212,7 +218,10 @@ def wrong_dtype(
 def wrong_reduce_op(
     s: Simulation, programs: Programs, rng: random.Random, iteration: int
 ) -> Placed | None:
-    """NCCL picks the algorithm by reduce op too, so the two sides wait in different ones. No recorder keeps it."""
+    """NCCL picks the algorithm by reduce op too, so the two sides wait in different ones.
+
+    No recorder keeps it.
+    """
     drawn = _draw(s, rng, iteration, lambda step: step.reduce_op == "sum")
     if not drawn:
         return None
@@ -223,7 +232,7 @@ def wrong_reduce_op(
 def wrong_root(
     s: Simulation, programs: Programs, rng: random.Random, iteration: int
 ) -> Placed | None:
-    """A broadcast from somebody else. No Flight Recorder keeps the root."""
+    """A broadcast from someone else. No Flight Recorder keeps the root."""
     drawn = _draw(s, rng, iteration, lambda step: step.root >= 0)
     if not drawn or s.members.layout.tp < 2:
         return None
@@ -275,7 +284,7 @@ def missing_recv(
 def in_communication(
     s: Simulation, programs: Programs, rng: random.Random, iteration: int
 ) -> Placed | None:
-    """Everybody has entered, nobody leaves: link, network, GPU."""
+    """Everyone has entered, no one leaves: link, network, GPU."""
     drawn = _draw(s, rng, iteration, _collective)
     if not drawn:
         return None
@@ -301,7 +310,11 @@ def two_faults(
     for replica in (one, other):
         among = [r for r in ranks if layout.coordinates(r)["dp"] == replica]
         drawn = _draw(
-            s, rng, iteration, lambda step: _recorded(step) and step.axis in ("tp", "pp"), among
+            s,
+            rng,
+            iteration,
+            lambda step: _recorded(step) and step.axis in ("tp", "pp"),
+            among=among,
         )
         if not drawn:
             return None
@@ -321,7 +334,7 @@ def healthy(s: Simulation, programs: Programs, rng: random.Random, iteration: in
 
 
 def slow(s: Simulation, programs: Programs, rng: random.Random, iteration: int) -> Placed | None:
-    """One rank computes eight times slower: the job moves, and everybody waits for it."""
+    """One rank computes eight times slower: the job moves, and everyone waits for it."""
     rank = rng.randrange(len(s.programs))
     s.slowness[rank] = 8.0
     return Placed([rank], ["slow"], f"rank {rank} is 8 times slower")
@@ -330,7 +343,22 @@ def slow(s: Simulation, programs: Programs, rng: random.Random, iteration: int) 
 KINDS: dict[str, Fault] = {
     f.__name__: f
     for f in (
-        not_entered, dead, skipped, extra, swapped, wrong_op, wrong_shape, wrong_dtype, wrong_reduce_op, wrong_root,
-        wrong_group, missing_send, missing_recv, in_communication, two_faults, healthy, slow,
+        not_entered,
+        dead,
+        skipped,
+        extra,
+        swapped,
+        wrong_op,
+        wrong_shape,
+        wrong_dtype,
+        wrong_reduce_op,
+        wrong_root,
+        wrong_group,
+        missing_send,
+        missing_recv,
+        in_communication,
+        two_faults,
+        healthy,
+        slow,
     )
-}  # fmt: skip
+}

@@ -1,4 +1,5 @@
-"""The program that every simulated rank runs: tensor, pipeline and data parallel training with 1F1B.
+"""The program that every simulated rank runs: tensor, pipeline and data parallel training with
+1F1B.
 
 One iteration of a rank at pipeline stage s, with M micro-batches, in the order of
 "PipeDream-Flush" (1F1B, Narayanan et al. 2021, https://arxiv.org/abs/2104.04473, figure 4):
@@ -30,7 +31,10 @@ HIDDEN, TOKENS = 1024, 2048
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One call of one rank. `wait` is a host-side wait for asynchronous steps and leaves no record."""
+    """One call of one rank.
+
+    `wait` is a host-side wait for asynchronous steps and leaves no record.
+    """
 
     op: str  # torch.distributed's name, or "wait"
     axis: Axis

@@ -1,12 +1,14 @@
-"""Simulated NCCL jobs of any TP x PP x DP with a fault in them, and the truth about it. Same seed, same case.
+"""Simulated NCCL jobs of any TP x PP x DP with a fault in them, and the truth about it.
+
+Same seed, same case.
 
     case = simulate("skipped", Layout(dp=128, pp=16, tp=8), seed=7)
     case.before, case.after     # list[RankOps]: two captures; the same list where nothing moved
     case.write(folder)          # Flight Recorder dumps as NCCL's ranks write them
 
-A fault is put into one rank's program and the programs are run (`sim_engine`); a fault that does not
-hang the job, or of which nothing shows, is put somewhere else. `python -m benchmarks.accuracy.simulate`
-writes one case to a folder.
+A fault is put into one rank's program and the programs are run (`sim_engine`); a fault that does
+not hang the job, or of which nothing shows, is put somewhere else. `python -m
+benchmarks.accuracy.simulate` writes one case to a folder.
 """
 
 from __future__ import annotations
@@ -51,7 +53,10 @@ class Settings:
 
 @dataclass(frozen=True)
 class Truth:
-    """What a diagnosis should say. `kinds` are all right names for it, `alternatives` other right sets of ranks."""
+    """What a diagnosis should say.
+
+    `kinds` are all right names for it, `alternatives` other right sets of ranks.
+    """
 
     kind: str  # the fault as it was put in
     ranks: list[int]
@@ -88,10 +93,13 @@ class Case:
 def simulate(
     kind: str, layout: Layout, seed: int, settings: Settings | None = None, in_memory: bool = True
 ) -> Case:
-    """Simulate one case. `in_memory=False` leaves `before` and `after` empty, for those who only write dumps.
+    """Simulate one case.
+
+    `in_memory=False` leaves `before` and `after` empty, for those who only write dumps.
 
     Raises:
-        ValueError: the kind is unknown, or this layout has no place for it (no pipeline, no replicas ...).
+        ValueError: the kind is unknown, or this layout has no place for it (no pipeline, no
+            replicas ...).
     """
     settings = settings or Settings()
     if kind not in KINDS:
@@ -145,8 +153,8 @@ def _case(
         sorted(placed.ranks),
         kinds,
         _alternatives(placed, silent),
-        placed.visible,
-        placed.detail,
+        visible=placed.visible,
+        detail=placed.detail,
     )
     case.exporter = Exporter(snapshots[1])
     return case
@@ -165,7 +173,9 @@ def _fill(case: Case, snapshots: tuple[Snapshot, Snapshot]) -> Case:
 def _snapshots(
     kind: str, s: Simulation, programs: Programs, settings: Settings
 ) -> tuple[Snapshot, Snapshot]:
-    """The two captures: of a moving job at two moments of its run, of a hung one long after its last event."""
+    """The two captures: of a moving job at two moments of its run, of a hung one long after its
+    last event.
+    """
     last = max(max((e for e in ends if e != NEVER), default=0.0) for ends in s.ends)
     moments = (last * 0.45, last * 0.85) if kind in MOVING else (last + PATIENCE_S,) * 2
     one, two = (Snapshot(s, programs, when, settings.ring, settings.timing) for when in moments)
@@ -173,7 +183,9 @@ def _snapshots(
 
 
 def _alternatives(placed: Placed, silent: set[int]) -> list[list[int]]:
-    """With a silent culprit, all silent members of the operation that it holds up are equally suspect."""
+    """With a silent culprit, all silent members of the operation that it blocks are equally
+    suspect.
+    """
     out = [sorted(a) for a in placed.alternatives]
     for rank, others in placed.holds_up.items():
         suspects = silent & set(others)

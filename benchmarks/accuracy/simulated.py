@@ -1,4 +1,6 @@
-"""The simulated part: faults x layouts x seeds, with all ranks' dumps and with a tenth of the ranks silent."""
+"""The simulated part: faults x layouts x seeds, with all ranks' dumps and with a tenth of the ranks
+silent.
+"""
 
 from __future__ import annotations
 
@@ -147,7 +149,9 @@ class Size:
 
 
 def measure_memory(layout: Layout = HUGE, kind: str = "skipped", seed: int = 1) -> Size:
-    """Time of the diagnosis of 16,384 ranks that are in memory, and the process's largest size while it ran."""
+    """Time of the diagnosis of 16,384 ranks that are in memory, and the process's largest size
+    while it ran.
+    """
     case = simulate(kind, layout, seed)
     capture = capture_of(case.after, world=layout.world_size)
     wanted = expected(case)

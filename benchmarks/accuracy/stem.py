@@ -1,12 +1,14 @@
 """Imports torch once and forks the ranks of one job after another.
 
-    python -m benchmarks.accuracy.stem --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2
+    python -m benchmarks.accuracy.stem \\
+        --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2
 
-Eight imports of torch take half a minute on a small machine, a fork nothing. What makes a process a rank to the
-outside is its environment in /proc/PID/environ, which the kernel reads from the process's own memory: each rank writes
-its RANK there, so that it is found as one that a launcher has started. Steered by lines of JSON on stdin:
-{"ranks": [...], "folder": ..., "port": ..., "probe": ..., "faults": [...]} starts a job and is answered with the pids;
-{} ends it and is answered when nothing of it is left.
+Eight imports of torch take half a minute on a small machine, a fork nothing. What makes a process a
+rank to the outside is its environment in /proc/PID/environ, which the kernel reads from the
+process's own memory: each rank writes its RANK there, so that it is found as one that a launcher
+has started. Steered by lines of JSON on stdin: {"ranks": [...], "folder": ..., "port": ...,
+"probe": ..., "faults": [...]} starts a job and is answered with the pids; {} ends it and is
+answered when nothing of it is left.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ PLACEHOLDERS = {"R_NK": "0", "L_CAL_RANK": "0", "MASTER_PORT": "00000"}
 
 
 def write_environ(rank: int, port: int) -> None:
-    """Put rank and port into this process's environment, as Python and as the kernel see it (proc(5), stat fields 50-51)."""
+    """Put rank and port into this process's environment, as Python and as the kernel see it
+    (proc(5), stat fields 50-51).
+    """
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), MASTER_PORT=str(port))
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     start, end = int(fields[47]), int(fields[48])
@@ -64,7 +68,9 @@ def run_rank(rank: int, order: dict[str, Any]) -> None:
 
 
 def serve_store(port: int) -> NoReturn:
-    """The rendezvous store, outside of all ranks as torchrun's agent keeps it: no rank's death takes it away."""
+    """The rendezvous store, outside of all ranks as torchrun's agent keeps it: no rank's death
+    takes it away.
+    """
     import torch.distributed as dist
 
     store = dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)

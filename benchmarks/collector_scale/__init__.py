@@ -1,1 +1,3 @@
-"""From trigger to verdict with very many nodes: `python -m benchmarks.collector_scale [--nodes 128 512]`."""
+"""From trigger to verdict with very many nodes: `python -m benchmarks.collector_scale [--nodes 128
+512]`.
+"""

@@ -1,16 +1,23 @@
 """Simulated agents over real sockets on one machine, 8 ranks each, against a real collector process with its keys.
 
-Every agent reports each second; then one rank stands still and all reports stop changing. Measured, from the collector's
+Every agent reports each second; then one rank does not move and all reports stop changing.
+Measured, from the collector's
 first request for a capture on: seconds until every node has answered and until the verdict is saved, bytes of the captures
 for each rank, processor time and memory of the collector. The simulated agents share the machine with it; their own processor
 time between trigger and verdict stands beside the collector's. `python -m benchmarks.collector_scale --nodes 128 512 2048`; with
 `--relays 8` the agents report to so many collectors below the first, and the busiest of these is measured, too.
+
+100,000 ranks: `python -m benchmarks.collector_scale --nodes 500 --relays 2 --crowd 12000 --collectors 8`. Of the 12,500 nodes 500 are
+agents as above; of the others 8 simulated collectors speak, so that the first collector gets from real sockets all that it would get.
+They answer 0.5 s after the time between the two samples, as a quiet node does.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
+import multiprocessing
 import os
 import random
 import resource
@@ -25,6 +32,7 @@ import psutil
 import zmq
 import zmq.asyncio
 
+from benchmarks.collector_scale.crowd import Crowd
 from benchmarks.progress import say
 from hangdoctor.collector.instructions import Settings
 from hangdoctor.collector.state import KEEP_LEAST
@@ -46,21 +54,30 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--nodes", type=int, nargs="+", default=[128])
     parser.add_argument("--relays", type=int, default=0)
+    parser.add_argument(
+        "--crowd", type=int, default=0, help="nodes beside these, behind simulated collectors"
+    )
+    parser.add_argument("--collectors", type=int, default=8, help="at most this many of these")
     flags = parser.parse_args()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 16_384)), hard))
     for nodes in flags.nodes:
         with tempfile.TemporaryDirectory() as name:
-            asyncio.run(measure(Path(name), nodes, flags.relays))
+            asyncio.run(measure(Path(name), nodes, flags))
 
 
 # --------------------------------------------------------------------------- what a node answers
 
 
 def stack(stuck: bool) -> list[Frame]:
-    top = [Frame("read_batch", "/job/data.py", 41)] if stuck else [
-        Frame("all_reduce", "/env/torch/distributed/distributed_c10d.py", 2991), Frame("wrapper", "/env/torch/distributed/c10d_logger.py", 83),
-    ]  # fmt: skip
+    top = (
+        [Frame("read_batch", "/job/data.py", 41)]
+        if stuck
+        else [
+            Frame("all_reduce", "/env/torch/distributed/distributed_c10d.py", 2991),
+            Frame("wrapper", "/env/torch/distributed/c10d_logger.py", 83),
+        ]
+    )
     return (
         top
         + [Frame(f"level_{i}", f"/job/model_{i % 5}.py", 10 * i) for i in range(18)]
@@ -68,25 +85,43 @@ def stack(stuck: bool) -> list[Frame]:
     )
 
 
-def operations(rank: int, layout: Layout, stuck: bool) -> RankOps:
-    """The same history on all ranks, at times of each one's own; the stuck one has not entered the last operation."""
+@functools.lru_cache(maxsize=64)
+def group_of(layout: Layout, axis: str, rank: int) -> Group:
+    """The group of an axis that its lowest rank is in: those of a large job are long to make."""
+    members = layout.group(axis, rank)
+    return Group(group_uid(members), members, axis)
+
+
+def operations(rank: int, layout: Layout, stuck: bool, keep: int = OPERATIONS) -> RankOps:
+    """The end of the same history on all ranks, at times of each one's own; the stuck one has not entered the last operation."""
     chance = random.Random(rank)
     groups = [
-        Group(group_uid(m), m, axis)
-        for axis in ("tp", "dp", "world")
-        for m in [layout.group(axis, rank)]
+        group_of(layout, "tp", rank // RANKS * RANKS),
+        group_of(layout, "dp", rank % RANKS),
+        group_of(layout, "world", 0),
     ]
     found = []
-    for i in range(OPERATIONS):
+    for i in range(max(0, OPERATIONS - 2 * keep), OPERATIONS):
         last = i == OPERATIONS - 1
         if stuck and last:
             break
         group, begin = groups[2 if last else i % 2], 1000.0 + i * 0.01 + 0.005 * chance.random()
         found.append(
-            Operation(group.uid, i // 2 + 1, "all_reduce", "entered" if last else "done", "sum", shapes="[4096, 1024]", dtype="bfloat16",
-                      site="train_step (train.py:77)", thread=rank + 100, entered_s=begin, left_s=0.0 if last else begin + 0.004 * chance.random(),
-                      iteration=i // 10)
-        )  # fmt: skip
+            Operation(
+                group.uid,
+                i // 2 + 1,
+                "all_reduce",
+                "entered" if last else "done",
+                reduce_op="sum",
+                shapes="[4096, 1024]",
+                dtype="bfloat16",
+                site="train_step (train.py:77)",
+                thread=rank + 100,
+                entered_s=begin,
+                left_s=0.0 if last else begin + 0.004 * chance.random(),
+                iteration=i // 10,
+            )
+        )
     return RankOps(
         rank,
         layout.world_size,
@@ -97,7 +132,7 @@ def operations(rank: int, layout: Layout, stuck: bool) -> RankOps:
     )
 
 
-def capture(node: int, layout: Layout) -> NodeCapture:
+def capture(node: int, layout: Layout, keep: int = OPERATIONS) -> NodeCapture:
     ranks = []
     chance = random.Random(node)
     for rank in range(node * RANKS, (node + 1) * RANKS):
@@ -110,9 +145,9 @@ def capture(node: int, layout: Layout) -> NodeCapture:
                     "MainThread",
                     "S",
                     "futex_wait",
-                    "futex",
-                    100 + chance.random(),
-                    chance.randrange(9000),
+                    syscall="futex",
+                    cpu_s=100 + chance.random(),
+                    switches=chance.randrange(9000),
                     frames=stack(stuck),
                 )
             ]
@@ -122,20 +157,48 @@ def capture(node: int, layout: Layout) -> NodeCapture:
                     f"Thread-{i}",
                     "S",
                     "futex_wait",
-                    "futex",
-                    chance.random(),
-                    chance.randrange(900),
+                    syscall="futex",
+                    cpu_s=chance.random(),
+                    switches=chance.randrange(900),
                     frames=stack(False)[-8:],
                 )
                 for i in range(4)
             ]
             samples.append(ProcessSample(at, "S", 100.0, threads=threads))
-        ops = operations(rank, layout, stuck)
+        ops = operations(rank, layout, stuck, keep)
         ranks.append(
-            RankCapture(pid=rank + 100, argv=["python", "train.py"], samples=samples, rank=rank, world_size=layout.world_size,
-                        local_rank=rank % RANKS, local_world_size=RANKS, ops=ops, ops_before=ops)
-        )  # fmt: skip
+            RankCapture(
+                pid=rank + 100,
+                argv=["python", "train.py"],
+                samples=samples,
+                rank=rank,
+                world_size=layout.world_size,
+                local_rank=rank % RANKS,
+                local_world_size=RANKS,
+                ops=ops,
+                ops_before=ops,
+            )
+        )
     return NodeCapture(f"n{node}", "slurm:1.0", ranks, layout)
+
+
+def packed(what: tuple[int, Layout, int]) -> bytes:
+    """What a node answers, trimmed to as many operations as the collector asks for."""
+    node, layout, keep = what
+    taken = capture(node, layout, keep)
+    for rank in taken.ranks:
+        assert rank.ops is not None and rank.ops_before is not None
+        rank.ops = boxes.trim(rank.ops, keep)
+        rank.ops_before = boxes.trim(rank.ops_before, KEEP_LEAST)
+    return pack_capture(taken)
+
+
+def news_of(node: int, seq: int) -> list[msg.RankNow]:
+    """Where its ranks are, while the job goes on."""
+    return [
+        msg.RankNow(r, idle_s=0.1, iteration=seq, op="all_reduce", seq=seq, inside=True, box=True)
+        for r in range(node * RANKS, (node + 1) * RANKS)
+    ]
 
 
 # --------------------------------------------------------------------------- agents
@@ -144,9 +207,10 @@ def capture(node: int, layout: Layout) -> NodeCapture:
 class Fleet:
     """All simulated agents in one process."""
 
-    def __init__(self, nodes: int, folder: Path, relays: int = 0) -> None:
-        self.nodes, self.folder, self.relays = nodes, folder, relays
-        self.layout = Layout(dp=nodes, tp=RANKS)
+    def __init__(self, nodes: int, folder: Path, relays: int = 0, crowd: int = 0) -> None:
+        """`crowd` more nodes are in the job and not here."""
+        self.nodes, self.folder, self.relays, self.total = nodes, folder, relays, nodes + crowd
+        self.layout = Layout(dp=self.total, tp=RANKS)
         self.context = zmq.asyncio.Context()
         self.context.set(zmq.MAX_SOCKETS, nodes + 100)
         self.stalled_at = 0.0
@@ -161,23 +225,16 @@ class Fleet:
         self.bytes = 0
         settings = Settings()
         self.keep = max(
-            KEEP_LEAST, min(settings.keep_ops, settings.keep_all_ops // (nodes * RANKS))
+            KEEP_LEAST, min(settings.keep_ops, settings.keep_all_ops // (self.total * RANKS))
         )
-        self.packed: list[bytes] = [
-            self.pack(n) for n in range(nodes)
-        ]  # a real node does this on its own processor
+        self.packed: list[bytes] = []
         self.welcome = 0
 
-    def pack(self, node: int) -> bytes:
-        """What this node answers, trimmed to as many operations as the collector will ask for."""
-        taken = capture(node, self.layout)
-        for rank in taken.ranks:
-            assert rank.ops is not None and rank.ops_before is not None
-            rank.ops, rank.ops_before = (
-                boxes.trim(rank.ops, self.keep),
-                boxes.trim(rank.ops_before, KEEP_LEAST),
-            )
-        return pack_capture(taken)
+    def pack(self) -> None:
+        """Make the answers of all nodes of the job."""
+        with multiprocessing.Pool(2) as pool:  # a real node does this on its own processor
+            wanted = [(n, self.layout, self.keep) for n in range(self.total)]
+            self.packed = pool.map(packed, wanted, chunksize=64)
 
     async def agent(self, node: int) -> None:
         made = keys.load(self.folder)
@@ -193,7 +250,7 @@ class Fleet:
         )
         socket.connect(address.published(where))
         await socket.send_multipart(
-            msg.encode(msg.Hello(f"agent{node}", f"n{node}", "slurm:1.0", self.nodes * RANKS))
+            msg.encode(msg.Hello(f"agent{node}", f"n{node}", "slurm:1.0", self.total * RANKS))
         )
         reporting = asyncio.create_task(self.report(socket, node))
         try:
@@ -223,15 +280,13 @@ class Fleet:
         while True:
             if self.welcome >= self.nodes:
                 seq += 1
-                news = [] if self.stalled_at else [
-                    msg.RankNow(r, idle_s=0.1, iteration=seq, op="all_reduce", seq=seq, inside=True, box=True)
-                    for r in range(node * RANKS, (node + 1) * RANKS)
-                ]  # fmt: skip
+                news = [] if self.stalled_at else news_of(node, seq)
                 await socket.send_multipart(msg.encode(msg.Report(seq, 1, time.time(), news)))
             await asyncio.sleep(2.0 if self.stalled_at else 1.0)
 
 
-async def measure(folder: Path, nodes: int, relays: int) -> None:
+async def measure(folder: Path, nodes: int, flags: argparse.Namespace) -> None:
+    relays: int = flags.relays
     collectors = [start(folder, "log", "--capture-timeout", "60")]
     try:
         while not address.published(folder):
@@ -244,7 +299,7 @@ async def measure(folder: Path, nodes: int, relays: int) -> None:
             address.published(address.relay_folder(folder, f"r{n}")) for n in range(relays)
         ):
             await asyncio.sleep(0.1)
-        await run(folder, nodes, collectors)
+        await run(folder, nodes, collectors, flags)
     finally:
         for process in collectors:
             process.terminate()
@@ -269,7 +324,9 @@ def start(folder: Path, log_name: str, *more: str) -> subprocess.Popen[bytes]:
 
 
 def of_relays(relays: list[psutil.Process], before: list[float]) -> str:
-    """The most that any collector below the first needed: processor seconds from trigger to verdict, memory."""
+    """The most that any collector below the first needed: processor seconds from trigger to
+    verdict, memory.
+    """
     if not relays:
         return ""
     spent = max(sum(p.cpu_times()[:2]) - b for p, b in zip(relays, before, strict=True))
@@ -283,16 +340,33 @@ def peak_mb(pid: int) -> float:
     return int(line.split()[1]) / 1024
 
 
-async def run(folder: Path, nodes: int, collectors: list[subprocess.Popen[bytes]]) -> None:
-    say(f"{nodes} agents come, and the collector learns their rhythm")
+def crowd_of(folder: Path, fleet: Fleet, collectors: int) -> Crowd | None:
+    """The nodes of the job that the fleet has no agents for."""
+    others = list(range(fleet.nodes, fleet.total))
+    if not others:
+        return None
+    bodies = {n: fleet.packed[n] for n in others}
+    crowd = Crowd(folder, others, collectors, fleet.total * RANKS, news_of, bodies)
+    crowd.capture_s = 0.5
+    return crowd
+
+
+async def run(
+    folder: Path, nodes: int, collectors: list[subprocess.Popen[bytes]], flags: argparse.Namespace
+) -> None:
     watched, *relays = (psutil.Process(p.pid) for p in collectors)
-    fleet = Fleet(nodes, folder, len(relays))
+    say(f"the answers of {nodes + flags.crowd} nodes are made")
+    fleet = Fleet(nodes, folder, len(relays), flags.crowd)
+    fleet.pack()
     fleet.watched = watched
+    crowd = crowd_of(folder, fleet, flags.collectors)
+    say(f"{nodes} agents come, and the collector learns their rhythm")
     tasks = [asyncio.create_task(fleet.agent(n)) for n in range(nodes)]
+    tasks += [asyncio.create_task(crowd.run())] if crowd else []
     begin = time.monotonic()
     while "rhythm is known" not in (folder / "log").read_text():
         await asyncio.sleep(0.5)
-        assert time.monotonic() - begin < 300, (folder / "log").read_text()[-2000:]
+        assert time.monotonic() - begin < 900, (folder / "log").read_text()[-2000:]
     say("all report for 10 s")
     steady = sum(watched.cpu_times()[:2])
     await asyncio.sleep(10)
@@ -300,6 +374,8 @@ async def run(folder: Path, nodes: int, collectors: list[subprocess.Popen[bytes]
     say("all stand still: until the verdict is saved")
     before = [sum(p.cpu_times()[:2]) for p in relays]
     fleet.stalled_at = time.monotonic()
+    if crowd is not None:
+        crowd.stands = True
     incidents = Incidents(folder)
     while not (rows := [r for r in await asyncio.to_thread(incidents.rows) if r.state == "saved"]):
         await asyncio.sleep(0.5)
@@ -309,12 +385,15 @@ async def run(folder: Path, nodes: int, collectors: list[subprocess.Popen[bytes]
         time.process_time() - fleet.asked_cpu[0],
         sum(watched.cpu_times()[:2]) - fleet.asked_cpu[1],
     )
+    answered_at = max(fleet.answered_at, crowd.answered_at if crowd else 0.0)
+    size = fleet.bytes + (crowd.bytes if crowd else 0)
+    count = fleet.answered + (crowd.answered if crowd else 0)
     print(
-        f"{nodes} nodes, {nodes * RANKS} ranks: {fleet.answered_at - fleet.asked_at:.1f} s until all have answered, "
-        f"{done - fleet.asked_at:.1f} s from trigger to saved verdict, {fleet.bytes / nodes / RANKS:.0f} bytes a rank, "
+        f"{fleet.total} nodes, {fleet.total * RANKS} ranks: {answered_at - fleet.asked_at:.1f} s until all have answered, "
+        f"{done - fleet.asked_at:.1f} s from trigger to saved verdict, {size / fleet.total / RANKS:.0f} bytes a rank, "
         f"collector {steady:.0%} of a core while all report, {peak_mb(watched.pid):.0f} MB at most; processor seconds from "
-        f"trigger to verdict: collector {spent[1]:.1f}, simulated agents {spent[0]:.1f}; load {os.getloadavg()[0]:.0f}; "
-        f"{rows[0].kind} {rows[0].ranks} ({fleet.answered} answers){of_relays(relays, before)}",
+        f"trigger to verdict: collector {spent[1]:.1f}, simulated nodes {spent[0]:.1f}; load {os.getloadavg()[0]:.0f}; "
+        f"{rows[0].kind} {rows[0].ranks} ({count} answers){of_relays(relays, before)}",
         flush=True,
     )
     for task in tasks:

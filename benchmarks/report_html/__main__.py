@@ -1,9 +1,11 @@
-"""The HTML report of a large job: seconds of `hangdoctor report --html`, start to end, and the size of the page.
+"""The HTML report of a large job: seconds of `hangdoctor report --html`, start to end, and the size
+of the page.
 
     python -m benchmarks.report_html [--rounds 5] [--keep FOLDER]
 
-1,024 ranks on 128 nodes, dp 16 x pp 8 x tp 8, 50 operations, nine threads and py-spy's output of every rank. Beside it the same
-command with --json, which reads and diagnoses the same bundle and writes no page: the difference is the page's own share.
+1,024 ranks on 128 nodes, dp 16 x pp 8 x tp 8, 50 operations, nine threads and py-spy's output of
+every rank. Beside it the same command with --json, which reads and diagnoses the same bundle and
+writes no page: the difference is the page's own share.
 """
 
 from __future__ import annotations

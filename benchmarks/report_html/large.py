@@ -1,4 +1,6 @@
-"""A simulated capture of a large job: operations from the accuracy benchmark's simulator, stacks and /proc made up around them."""
+"""A simulated capture of a large job: operations from the accuracy benchmark's simulator, stacks
+and /proc made up around them.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ _PIPE = "/env/lib/python3.11/site-packages/deepspeed/runtime/pipe/engine.py"
 def capture(
     layout: Layout, kind: str = "not_entered", seed: int = 1, silent_nodes: int = 1
 ) -> JobCapture:
-    """Every rank with operations, two samples, nine threads, and what py-spy printed; the last nodes say nothing."""
+    """Every rank with operations, two samples, nine threads, and what py-spy printed; the last
+    nodes say nothing.
+    """
     case = simulate(kind, layout, seed, Settings(ring=50))
     before = {o.rank: o for o in case.before}
     culprits = (
@@ -51,9 +55,15 @@ def capture(
         node.ranks.append(_rank(ops, before.get(ops.rank), name, ops.rank in culprits, rng))
         node.raw[f"{node.ranks[-1].pid}.1.json"] = _printed(node.ranks[-1])
     return JobCapture(
-        "slurm:2180718.0", list(nodes.values()), [SilentNode(n, "no answer within 20 s", r) for n, r in silent.items()],
-        world_size=layout.world_size, layout=layout, settle_s=1.0, taken=max(o.entered_s for ops in case.after for o in ops.operations) + 600, took_s=4.2,
-    )  # fmt: skip
+        "slurm:2180718.0",
+        list(nodes.values()),
+        [SilentNode(n, "no answer within 20 s", r) for n, r in silent.items()],
+        world_size=layout.world_size,
+        layout=layout,
+        settle_s=1.0,
+        taken=max(o.entered_s for ops in case.after for o in ops.operations) + 600,
+        took_s=4.2,
+    )
 
 
 def _rank(
@@ -70,21 +80,37 @@ def _rank(
         switches=100,
     )
     idle = [
-        ThreadSample(pid + 1 + i, f"Thread-{i} (_run)", "S", frames=[
-            Frame("wait", "/usr/lib/python3.11/threading.py", 324), Frame("_run", "/job/lib/background.py", 20 + i % 3),
-            Frame("run", "/usr/lib/python3.11/threading.py", 982),
-        ])
+        ThreadSample(
+            pid + 1 + i,
+            f"Thread-{i} (_run)",
+            "S",
+            frames=[
+                Frame("wait", "/usr/lib/python3.11/threading.py", 324),
+                Frame("_run", "/job/lib/background.py", 20 + i % 3),
+                Frame("run", "/usr/lib/python3.11/threading.py", 982),
+            ],
+        )
         for i in range(8)
-    ]  # fmt: skip
+    ]
     samples = [ProcessSample(at, "S", 900.0, threads=[main, *idle]) for at in (0.1, 1.2)]
     return RankCapture(
-        pid=pid, rank=ops.rank, node=node, world_size=ops.world_size, local_rank=ops.rank % PER_NODE, gpu=str(ops.rank % PER_NODE),
-        local_world_size=PER_NODE, samples=samples, ops=ops, ops_before=before,
-    )  # fmt: skip
+        pid=pid,
+        rank=ops.rank,
+        node=node,
+        world_size=ops.world_size,
+        local_rank=ops.rank % PER_NODE,
+        gpu=str(ops.rank % PER_NODE),
+        local_world_size=PER_NODE,
+        samples=samples,
+        ops=ops,
+        ops_before=before,
+    )
 
 
 def _stack(ops: RankOps, culprit: bool) -> list[Frame]:
-    """Innermost first: what leads to the operation that the rank is in, through some layers that depend on it."""
+    """Innermost first: what leads to the operation that the rank is in, through some layers that
+    depend on it.
+    """
     now = next((o for o in reversed(ops.operations) if o.state != "done"), ops.operations[-1])
     top = [
         Frame("read_shard", "/job/data/shards.py", 88, code="block = self.file.read(size)"),
@@ -123,8 +149,19 @@ def _stack(ops: RankOps, culprit: bool) -> list[Frame]:
 def _printed(rank: RankCapture) -> str:
     """What `py-spy dump --json` prints of a process."""
     threads = rank.samples[-1].threads
-    return json.dumps([
-        {"pid": rank.pid, "thread_id": t.tid, "thread_name": t.name, "active": False, "owns_gil": False,
-         "frames": [{"name": f.name, "filename": f.file, "line": f.line, "locals": None} for f in t.frames]}
-        for t in threads
-    ])  # fmt: skip
+    return json.dumps(
+        [
+            {
+                "pid": rank.pid,
+                "thread_id": t.tid,
+                "thread_name": t.name,
+                "active": False,
+                "owns_gil": False,
+                "frames": [
+                    {"name": f.name, "filename": f.file, "line": f.line, "locals": None}
+                    for f in t.frames
+                ],
+            }
+            for t in threads
+        ]
+    )

@@ -1,8 +1,9 @@
 """torch's own distributed tests with and without the probe: `python -m benchmarks.torch_suite`.
 
-Each of the 285 tests that torch's wheel ships runs on gloo three times: plain, below `hangdoctor run`, and below
-`hangdoctor run --trace`. It must end the same. A test that did not is run again, `--again` times in each mode, for some
-of them depend on time; what differs each time is a fault. Prints a table; exits with 1 where something differs.
+Each of the 285 tests that torch's wheel ships runs on gloo three times: plain, below `hangdoctor
+run`, and below `hangdoctor run --trace`. It must end the same. A test that did not is run again,
+`--again` times in each mode, for some of them depend on time; what differs each time is a fault.
+Prints a table; exits with 1 where something differs.
 
 With `--results FOLDER` a run that was interrupted goes on where it was. Needs torch and expecttest.
 """
@@ -31,9 +32,14 @@ def environment(folder: Path, ranks: int) -> dict[str, str]:
     for name in ("barrier", "test_dir", "init_dir"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     return os.environ | {
-        "BACKEND": "gloo", "WORLD_SIZE": str(ranks), "TEMP_DIR": str(folder), "OMP_NUM_THREADS": "1",
-        "MASTER_ADDR": "127.0.0.1", "DISTRIBUTED_TESTS_DEFAULT_TIMEOUT": "120", "HANGDOCTOR_DIR": str(folder / "boxes"),
-    }  # fmt: skip
+        "BACKEND": "gloo",
+        "WORLD_SIZE": str(ranks),
+        "TEMP_DIR": str(folder),
+        "OMP_NUM_THREADS": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "DISTRIBUTED_TESTS_DEFAULT_TIMEOUT": "120",
+        "HANGDOCTOR_DIR": str(folder / "boxes"),
+    }
 
 
 def run(mode: str, tests: list[str], results: Path, options: argparse.Namespace) -> None:
@@ -64,7 +70,9 @@ def read(results: Path) -> dict[str, dict[str, Any]]:
 def go_on(
     mode: str, tests: list[str], results: Path, options: argparse.Namespace
 ) -> dict[str, dict[str, Any]]:
-    """All outcomes of one mode; a test that took the runner's process with it is written down as such."""
+    """All outcomes of one mode; a test that took the runner's process with it is written down as
+    such.
+    """
     while missing := [name for name in tests if name not in read(results)]:
         say(f"{mode}: {len(missing)} of {len(tests)} tests to run")
         run(mode, missing, results, options)

@@ -1,7 +1,9 @@
-"""Runs tests of torch's own distributed suite, which its wheel ships, on gloo, and writes down how each ended.
+"""Runs tests of torch's own distributed suite, which its wheel ships, on gloo, and writes down how
+each ended.
 
-`python -m benchmarks.torch_suite.in_one_mode RESULTS START [TEST ...]`, plain or below `hangdoctor run`. START is the
-start method of the ranks. Each test is a line of JSON in RESULTS; ranks say there too whether a probe recorded them.
+`python -m benchmarks.torch_suite.in_one_mode RESULTS START [TEST ...]`, plain or below `hangdoctor
+run`. START is the start method of the ranks. Each test is a line of JSON in RESULTS; ranks say
+there too whether a probe recorded them.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ class Suite(distributed_test.TestDistBackend, distributed_test.DistributedTest._
 
 
 def probe_here() -> str:
-    """What the probe does in this process: "none", "records", "traces", "waits" for a group, or "switched off"."""
+    """What the probe does in this process: "none", "records", "traces", "waits" for a group, or
+    "switched off".
+    """
     state = sys.modules.get("hangdoctor.probe.state")
     if state is None:
         return "none"

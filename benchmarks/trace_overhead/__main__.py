@@ -1,9 +1,11 @@
-"""What tracing a Python call costs: ``python -m benchmarks.trace_overhead [--rounds N] [--calls N]``.
+"""What tracing a Python call costs: ``python -m benchmarks.trace_overhead [--rounds N] [--calls
+N]``.
 
-Side by side in one process, taking turns, so that the machine's mood falls on all alike: nothing, hangdoctor's extension,
-its pure-Python variant, VizTracer, and `trace.Trace` with its output through a Tee as people do it by hand. Medians of
-the added nanoseconds for a call that is followed and for one that is ignored, and bytes for each event. An empty profile
-function in C stands beside them where the interpreter uses one: what no tracer can go below. Prints a table.
+Side by side in one process, taking turns, so that the machine's mood falls on all alike: nothing,
+hangdoctor's extension, its pure-Python variant, VizTracer, and `trace.Trace` with its output
+through a Tee as people do it by hand. Medians of the added nanoseconds for a call that is followed
+and for one that is ignored, and bytes for each event. An empty profile function in C stands beside
+them where the interpreter uses one: what no tracer can go below. Prints a table.
 """
 
 from __future__ import annotations
@@ -122,7 +124,7 @@ def main() -> None:
         type=int,
         default=0,
         metavar="EVENTS",
-        help="also write so many events and watch the memory",
+        help="also write N events and watch the memory",
     )
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:

@@ -1,4 +1,6 @@
-"""The tracers that are compared: each runs a function with itself switched on, and says how many bytes an event took."""
+"""The tracers that are compared: each runs a function with itself switched on, and says how many
+bytes an event took.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,9 @@ class Ours:
 
 
 class VizTracer:
-    """Keeps calls in memory and writes JSON at the end; it ignores by folders, and is given none here."""
+    """Keeps calls in memory and writes JSON at the end; it ignores by folders, and is given none
+    here.
+    """
 
     slower = 1
 
@@ -104,7 +108,9 @@ class VizTracer:
 
 
 class TraceAndTee:
-    """`trace.Trace` with its lines to a file by way of a Tee in place of standard output, flushed line by line."""
+    """`trace.Trace` with its lines to a file by way of a Tee in place of standard output, flushed
+    line by line.
+    """
 
     slower = 100
 

@@ -2,9 +2,9 @@
 
     python -m benchmarks.trainer [--seconds 20] [--only NAME ...]
 
-tokens per second of one process against a plain GPT of the same sizes (in turns, same process; nanoGPT's own where
-NANOGPT=/path/to/its/model.py is set); against
-DeepSpeed's minimal pipeline; what TP, PP and DP cost; memory a rank. Prints Markdown.
+tokens per second of one process against a plain GPT of the same sizes (in turns, same process;
+nanoGPT's own where NANOGPT=/path/to/its/model.py is set); against DeepSpeed's minimal pipeline;
+what TP, PP and DP cost; memory a rank. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from benchmarks.progress import say
 from benchmarks.trainer_parity.__main__ import ROOT, free_port
 
 # The sizes that nanoGPT gives for a CPU: 4 layers, 4 heads, width 128, 64 tokens, batches of 12.
-EXACT = "--model.activation gelu"  # as nanoGPT and the plain GPT have it; its tanh formula costs twice as much on a CPU
+# As nanoGPT and the plain GPT have it; its tanh formula costs twice as much on a CPU.
+EXACT = "--model.activation gelu"
 ONE = "--model.layers 4 --model.hidden_size 128 --model.heads 4 --model.seq_length 64 --train.micro_batch 12 --train.global_batch 12"
-ALONE = " --parallel.zero_stage 0"  # one rank has nobody to share an optimizer with
+ALONE = " --parallel.zero_stage 0"  # one rank has no one to share an optimizer with
 BIG = "--model.layers 6 --model.hidden_size 384 --model.heads 6 --model.seq_length 256 --train.micro_batch 4 --train.global_batch 8"
 MANY = "--model.layers 4 --model.hidden_size 128 --model.heads 4 --model.seq_length 128 --train.micro_batch 2 --train.global_batch 16"
 # name, ranks, what, flags

@@ -1,8 +1,10 @@
 """Each kernel, forward and backward, in every flavour that works here, and through torch.compile.
 
-    python -m benchmarks.trainer.kernels [--device cuda] [--hidden 4096] [--tokens 8192] [--no-compile]
+    python -m benchmarks.trainer.kernels [--device cuda] [--hidden 4096] \\
+        [--tokens 8192] [--no-compile]
 
-Milliseconds, best of the repeated medians. On a CPU without TRITON_INTERPRET the Triton column is empty.
+Milliseconds, best of the repeated medians. On a CPU without TRITON_INTERPRET the Triton column is
+empty.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A small plain GPT and its training step, as a tutorial would write them: the yardstick for one process.
+"""A small plain GPT and its training step, as a tutorial would write them: the yardstick for one
+process.
 
 Learned positions, pre-norm blocks, fused attention, tied output, AdamW, clipping: the sizes and the
 arithmetic of the trainer's default model, none of its layers.
@@ -55,7 +56,9 @@ class PlainGPT(nn.Module):
 
 
 class NanoGPT(nn.Module):
-    """nanoGPT's own model, from a copy of its `model.py` (https://github.com/karpathy/nanoGPT) that the caller names."""
+    """nanoGPT's own model, from a copy of its `model.py` (https://github.com/karpathy/nanoGPT) that
+    the caller names.
+    """
 
     def __init__(
         self, file: str, vocab: int, hidden: int, heads: int, layers: int, length: int
@@ -82,9 +85,9 @@ def yardstick(vocab: int, hidden: int, heads: int, layers: int, length: int) -> 
     """nanoGPT's model where NANOGPT names a copy of its model.py, else the plain GPT of this file."""
     file = os.environ.get("NANOGPT", "")
     return (
-        NanoGPT(file, vocab, hidden, heads, layers, length)
+        NanoGPT(file, vocab, hidden, heads, layers=layers, length=length)
         if file
-        else PlainGPT(vocab, hidden, heads, layers, length)
+        else PlainGPT(vocab, hidden, heads, layers, length=length)
     )
 
 

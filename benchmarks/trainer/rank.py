@@ -75,7 +75,7 @@ def trainer_step(config: Config, topology: Topology) -> Callable[[], Any]:
 def plain_step(config: Config) -> Callable[[], Any]:
     m, t = config.model, config.train
     training = PlainTraining(
-        yardstick(VOCAB, m.hidden_size, m.heads, m.layers, m.seq_length), t.micro_batch
+        yardstick(VOCAB, m.hidden_size, m.heads, m.layers, length=m.seq_length), t.micro_batch
     )
     batch = torch.randint(VOCAB, (t.global_batch, m.seq_length + 1))
     return lambda: training.step(batch)

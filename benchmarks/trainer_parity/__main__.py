@@ -117,7 +117,9 @@ def reference_run(work: Path, flags: list[str]) -> list[dict[str, float]]:
         if config.data.path != "stdlib"
         else prepared_standard_library(config.data.cache, "byte")
     )
-    samples = build_samples(path, config.data.split, 0, config.model.seq_length, config.train.seed)
+    samples = build_samples(
+        path, config.data.split, 0, config.model.seq_length, seed=config.train.seed
+    )
     return reference.train(config.as_dict(), weights, samples)
 
 

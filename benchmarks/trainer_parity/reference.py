@@ -1,6 +1,8 @@
-"""A GPT in plain torch on one process: no DeepSpeed, no pipeline, none of the trainer's layers or schedules.
+"""A GPT in plain torch on one process: no DeepSpeed, no pipeline, none of the trainer's layers or
+schedules.
 
-Weights come from the layer files of a checkpoint (plain tensors on disk), tokens from the same data set.
+Weights come from the layer files of a checkpoint (plain tensors on disk), tokens from the same data
+set.
 """
 
 from __future__ import annotations
@@ -63,7 +65,9 @@ class Reference:
         return F.linear(x, self.weights[f"{name}.weight"], self.weights[f"{name}.bias"])
 
     def _ends_branch(self, x: torch.Tensor, name: str, residual: torch.Tensor) -> torch.Tensor:
-        """residual + (x W^T + b), with bf16's roundings where any tensor parallel layer has them: b comes after the sum."""
+        """residual + (x W^T + b), with bf16's roundings where any tensor parallel layer has them: b
+        comes after the sum.
+        """
         return residual + (
             F.linear(x, self.weights[f"{name}.weight"]) + self.weights[f"{name}.bias"]
         )

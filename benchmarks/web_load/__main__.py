@@ -1,9 +1,12 @@
-"""200 readers of the page and 2,000 simulated agents at once, against one real collector: `python -m benchmarks.web_load`.
+"""200 readers of the page and 2,000 simulated agents at once, against one real collector: `python
+-m benchmarks.web_load`.
 
 The agents (8 ranks each, every rank in an operation, phase and iteration of its own, reports each second) run in this process, the
 readers, the prober and Chromium in others; all share the machine with the collector. Measured without and with readers: processor time of
 the collector, and its answer time to an agent's hello, which waits for nothing else. Of the readers: frames, bytes, and whether
 those that take nothing are cut off. Then first paint of the page in Chromium, and a capture of all ranks asked for by the API.
+
+100,000 ranks: `--nodes 500 --crowd 12000 --readers 3`. Simulated collectors speak for the nodes beside the agents, and no capture is asked for.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ import psutil
 import zmq
 
 from benchmarks.collector_scale.__main__ import RANKS, Fleet
+from benchmarks.collector_scale.crowd import Crowd
 from benchmarks.progress import say
 from hangdoctor.transport import address, keys
 from hangdoctor.transport import messages as msg
@@ -44,6 +48,9 @@ _PAGE_S = 20.0
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--nodes", type=int, default=2000)
+    parser.add_argument(
+        "--crowd", type=int, default=0, help="nodes beside these, behind simulated collectors"
+    )
     parser.add_argument("--readers", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=15.0, help="of each measurement")
     parser.add_argument("--role", choices=("readers", "prober", "browser"), help=argparse.SUPPRESS)
@@ -68,7 +75,8 @@ def place(folder: Path) -> Published:
     return found
 
 
-# --------------------------------------------------------------------------- the others, each a process
+# --------------------------------------------------------------------------- the others, each a
+# process
 
 
 async def readers(folder: Path, count: int, seconds: float) -> None:
@@ -78,11 +86,16 @@ async def readers(folder: Path, count: int, seconds: float) -> None:
         f"GET /api/v1/stream HTTP/1.1\r\nHost: {host}:{port}\r\nAuthorization: Bearer {told.token}\r\nAccept-Encoding: gzip\r\n\r\n"
     ).encode()
 
+    largest = 0
+
     async def one(unpack: bool) -> tuple[int, int, int]:
-        """(frames, bytes on the way, bytes of text); only some unpack, or this process would take what the others measure."""
+        """(frames, bytes on the way, bytes of text); only some unpack, or this process would take
+        what the others measure.
+        """
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(ask)
         await reader.readuntil(b"\r\n\r\n")
+        nonlocal largest
         frames = size = text = 0
         inflate, end = zlib.decompressobj(31), time.monotonic() + seconds
         with contextlib.suppress(asyncio.TimeoutError):
@@ -91,6 +104,7 @@ async def readers(folder: Path, count: int, seconds: float) -> None:
                 data = await reader.readexactly(length + 2)
                 text += len(inflate.decompress(data[:-2])) if unpack else 0
                 frames, size = frames + 1, size + length
+                largest = max(largest, length)
         writer.close()
         return frames, size, text
 
@@ -105,6 +119,7 @@ async def readers(folder: Path, count: int, seconds: float) -> None:
                 "frames": [f for f, _, _ in found],
                 "bytes": sum(b for _, b, _ in found),
                 "times": times,
+                "largest": largest,
             }
         )
     )
@@ -152,16 +167,40 @@ def browser(folder: Path) -> None:
         for i in range(_PAINTS):
             say(f"Chromium opens the page, {i + 1} of {_PAINTS}")
             driver.get(told.address + "/")
-            found.append(marks_of(driver))
+            found.append([round(mark) for mark in marks_of(driver)])
+        use = uses_of(driver)
         if os.environ.get("SHOT"):
             driver.save_screenshot(os.environ["SHOT"])
     finally:
         driver.quit()
-    print(json.dumps(found))
+    print(json.dumps({"first paint, grid (ms)": found, **use}))
+
+
+_USES = """
+const done = arguments[arguments.length - 1], found = {};
+const timed = (name, work) => { const begin = performance.now(); work(); found[name + ' (ms)'] = Math.round(performance.now() - begin); };
+const type = text => { const box = document.getElementById('filter'); box.value = text; box.dispatchEvent(new Event('input')); };
+timed('filter by ranks', () => type('5000-5100'));
+timed('filter by node', () => type('n77'));
+timed('filter by operation', () => type('op7'));
+timed('no filter', () => type(''));
+timed('resize', () => window.dispatchEvent(new Event('resize')));
+const sizes = performance.getEntriesByType('resource').map(e => e.transferSize || e.encodedBodySize);
+found['largest request but the stream (kB)'] = Math.round(Math.max(0, ...sizes) / 1000);
+requestAnimationFrame(() => requestAnimationFrame(() => done(found)));
+"""
+
+
+def uses_of(driver: Any) -> dict[str, float]:
+    """Milliseconds that the page needs for what a person does on it."""
+    driver.set_script_timeout(_PAGE_S)
+    return dict(driver.execute_async_script(_USES))
 
 
 def log_in(driver: Any, told: Published) -> None:
-    """Until the page is open: leaving before the answer to the form has come would leave without the session, for the form again."""
+    """Until the page is open: leaving before the answer to the form has come would leave without
+    the session, for the form again.
+    """
     driver.get(told.address + "/login")
     driver.find_element("id", "token").send_keys(told.token)
     driver.find_element("css selector", "form button").click()
@@ -198,18 +237,43 @@ def state_of(driver: Any) -> str:
 async def role(name: str, folder: Path, flags: argparse.Namespace) -> Any:
     """Run one of the above beside us; what it printed."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "benchmarks.web_load", "--role", name, "--folder", str(folder), "--readers", str(flags.readers), "--seconds",
-        str(flags.seconds), stdout=asyncio.subprocess.PIPE, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+        sys.executable,
+        "-m",
+        "benchmarks.web_load",
+        "--role",
+        name,
+        "--folder",
+        str(folder),
+        "--readers",
+        str(flags.readers),
+        "--seconds",
+        str(flags.seconds),
+        stdout=asyncio.subprocess.PIPE,
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
     said, _ = await process.communicate()
     return json.loads(said) if said else None
 
 
-# --------------------------------------------------------------------------- the agents, and the measurement
+# --------------------------------------------------------------------------- the agents, and the
+# measurement
+
+
+def motley(node: int, seq: int, rng: random.Random) -> list[msg.RankNow]:
+    """Ranks of one node, each somewhere else."""
+    return [
+        msg.RankNow(r, idle_s=0.1 if rng.random() < 0.95 else rng.uniform(4, 30), iteration=seq - rng.randrange(3),
+                    phase=f"phase{rng.randrange(6)}", op=f"op{rng.randrange(12)}", seq=seq, inside=rng.random() < 0.7, box=True,
+                    waits=rng.randrange(90))
+        for r in range(node * RANKS, (node + 1) * RANKS)
+    ]  # fmt: skip
 
 
 class Motley(Fleet):
-    """Agents whose ranks are all in different places: the most that a frame of the page can have to say."""
+    """Agents whose ranks are all in different places: the most that a frame of the page can have to
+    say.
+    """
 
     async def report(self, socket: Any, node: int) -> None:
         rng, seq = random.Random(node), 0
@@ -217,12 +281,7 @@ class Motley(Fleet):
         while True:
             if self.welcome >= self.nodes:
                 seq += 1
-                news = [] if self.stalled_at else [
-                    msg.RankNow(r, idle_s=0.1 if rng.random() < 0.95 else rng.uniform(4, 30), iteration=seq - rng.randrange(3),
-                                phase=f"phase{rng.randrange(6)}", op=f"op{rng.randrange(12)}", seq=seq, inside=rng.random() < 0.7, box=True,
-                                waits=rng.randrange(90))
-                    for r in range(node * RANKS, (node + 1) * RANKS)
-                ]  # fmt: skip
+                news = [] if self.stalled_at else motley(node, seq, rng)
                 await socket.send_multipart(msg.encode(msg.Report(seq, 1, time.time(), news)))
             await asyncio.sleep(1.0)
 
@@ -230,9 +289,24 @@ class Motley(Fleet):
 async def measure(folder: Path, flags: argparse.Namespace) -> None:
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "hangdoctor", "collect", "--folder", str(folder), "--bind", "tcp://127.0.0.1:*", "--capture-timeout",
-             "60", "--web", "127.0.0.1:0"], stderr=log, env=os.environ | {"PYTHONPATH": str(ROOT)}, cwd=ROOT,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-m",
+                "hangdoctor",
+                "collect",
+                "--folder",
+                str(folder),
+                "--bind",
+                "tcp://127.0.0.1:*",
+                "--capture-timeout",
+                "60",
+                "--web",
+                "127.0.0.1:0",
+            ],
+            stderr=log,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            cwd=ROOT,
+        )
     try:
         while published(folder) is None or not address.published(folder):
             await asyncio.sleep(0.1)
@@ -245,14 +319,21 @@ async def measure(folder: Path, flags: argparse.Namespace) -> None:
 
 
 async def run(folder: Path, flags: argparse.Namespace, watched: psutil.Process) -> None:
+    nodes = flags.nodes + flags.crowd
     print(
-        f"load {os.getloadavg()[0]:.1f}; {flags.nodes} agents, {flags.nodes * RANKS} ranks, {flags.readers} readers",
+        f"load {os.getloadavg()[0]:.1f}; {nodes} nodes, {nodes * RANKS} ranks, {flags.readers} readers",
         flush=True,
     )
-    say(f"waiting for {flags.nodes} agents to be here")
-    fleet = Motley(flags.nodes, folder)
+    say(f"waiting for {nodes} nodes to be here")
+    fleet = Motley(flags.nodes, folder, crowd=flags.crowd)
+    if not flags.crowd:
+        fleet.pack()
     tasks = [asyncio.create_task(fleet.agent(n)) for n in range(flags.nodes)]
-    while (await status(folder))["status"]["nodes"] < flags.nodes:
+    if flags.crowd:
+        rng, others = random.Random(7), list(range(flags.nodes, nodes))
+        crowd = Crowd(folder, others, 8, nodes * RANKS, lambda n, seq: motley(n, seq, rng), {})
+        tasks.append(asyncio.create_task(crowd.run()))
+    while (await status(folder))["status"]["nodes"] < nodes:
         await asyncio.sleep(0.5)
     await asyncio.sleep(3)
     for what in ("without readers", f"with {flags.readers} readers and {_STUCK} that take nothing"):
@@ -270,13 +351,18 @@ async def run(folder: Path, flags: argparse.Namespace, watched: psutil.Process) 
     )
     if shutil.which("chromium"):
         painted = await role("browser", folder, flags)
-        told = (
-            [(round(a), round(b)) for a, b in painted] if painted else "not measured, as said above"
-        )
-        print(
-            f"Chromium, milliseconds to (first paint, grid of {flags.nodes * RANKS} ranks): {told}",
-            flush=True,
-        )
+        told = json.dumps(painted) if painted else "not measured, as said above"
+        print(f"Chromium, grid of {nodes * RANKS} ranks: {told}", flush=True)
+    if not flags.crowd:
+        await ask_for_a_capture(folder, fleet)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    fleet.context.destroy(linger=0)
+
+
+async def ask_for_a_capture(folder: Path, fleet: Fleet) -> None:
+    """By the API, of all nodes: until it was dealt with."""
     say("a capture of all nodes, asked for by the API")
     begin = time.monotonic()
     before = (await status(folder))["concluded"]
@@ -286,10 +372,6 @@ async def run(folder: Path, flags: argparse.Namespace, watched: psutil.Process) 
     print(
         f"capture asked for by the API: {time.monotonic() - begin:.1f} s until it was dealt with, {fleet.answered} nodes answered"
     )
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    fleet.context.destroy(linger=0)
 
 
 async def one_measurement(
@@ -312,7 +394,7 @@ async def one_measurement(
         rate = read[0]["bytes"] / len(frames) / flags.seconds / 1e3
         text += (
             f"; frames a reader: {min(frames)} to {max(frames)} in {flags.seconds:.0f} s, {rate:.0f} KB/s each "
-            f"({read[0]['times']:.1f} times that unpacked)"
+            f"({read[0]['times']:.1f} times that unpacked), the largest frame {read[0]['largest'] / 1e6:.2f} MB"
         )
     return text
 

@@ -1,4 +1,4 @@
-"""`hangdoctor agent`: what runs beside the ranks of a node."""
+"""`hangdoctor agent`: runs beside the ranks of a node."""
 
 from __future__ import annotations
 
@@ -27,38 +27,38 @@ _TIDY_S = 2.0
     "--once",
     "once",
     metavar="OPTIONS",
-    help="Capture this node once; OPTIONS come from `hangdoctor dump`.",
+    help="Capture this node once and exit; `hangdoctor dump` passes OPTIONS.",
 )
 @click.option(
     "--folder",
     metavar="DIR",
     type=click.Path(),
-    help="The job's folder on the shared file system: address and keys.",
+    help="The job's folder on the shared file system, with the collector's address and keys.",
 )
 @click.option(
     "--collector",
     default="",
     metavar="ADDRESS",
-    help="The collector (default: HANGDOCTOR_COLLECTOR, or the folder).",
+    help="Address of the collector (default: HANGDOCTOR_COLLECTOR, else the one in the folder).",
 )
 @click.option(
     "--via",
     default="",
     metavar="NAME",
-    help="Report to this collector of the tree (`collect --parent auto --name NAME`).",
+    help="Report to this collector in a tree of collectors (`collect --parent auto --name NAME`).",
 )
 @click.option(
-    "--insecure", is_flag=True, help="Plaintext, without keys: tcp on the loopback or ipc only."
+    "--insecure", is_flag=True, help="Do not encrypt; only for tcp on the loopback and for ipc."
 )
-@click.option("--jobid", default="", metavar="J[.STEP]", help="Ranks of this Slurm job only.")
+@click.option("--jobid", default="", metavar="J[.STEP]", help="Only ranks of this Slurm job.")
 @click.option(
-    "--job", default="", metavar="KEY", help="Ranks of this job only, by its key or a part of it."
+    "--job", default="", metavar="KEY", help="Only ranks of this job, by its key or a part of it."
 )
 @click.option(
     "--node",
     default="",
     metavar="NAME",
-    help="Name of this node (default: Slurm's, else the host's).",
+    help="Name of this node (default: Slurm's name, else the host name).",
 )
 @click.option(
     "--interval",
@@ -66,7 +66,7 @@ _TIDY_S = 2.0
     show_default=True,
     type=click.FloatRange(0.1, 60),
     metavar="S",
-    help="Between two looks.",
+    help="Seconds between two samples of the ranks.",
 )
 @click.option(
     "--linger",
@@ -74,19 +74,20 @@ _TIDY_S = 2.0
     show_default=True,
     type=click.FloatRange(0),
     metavar="S",
-    help="End so long after the last rank.",
+    help="Exit S seconds after the last rank has ended.",
 )
 @click.option(
     "--spool",
     metavar="DIR",
     type=click.Path(),
-    help="Where to keep what cannot be sent (default: in TMPDIR).",
+    help="Folder for messages that cannot be sent yet (default: in TMPDIR).",
 )
 def command(once: str | None, **flags: Any) -> None:
-    """The node agent: looks at the ranks of this node and tells the collector.
+    """Sample the ranks of this node and report them to the collector.
 
-    With --once, as `hangdoctor dump` starts it, it captures its node, prints its report and ends. Otherwise it runs until
-    SIGTERM or until its job has gone, and answers the collector's wish for a capture. One a node: `hangdoctor sidecar`.
+    With --once (used by `hangdoctor dump`) it captures its node, prints the capture and exits.
+    Otherwise it runs until SIGTERM or the end of its job, and captures when the collector asks.
+    `hangdoctor sidecar` starts one on each node.
     """
     if once is None:
         _stay(flags)
@@ -94,7 +95,9 @@ def command(once: str | None, **flags: Any) -> None:
     try:
         options = msgspec.json.decode(base64.urlsafe_b64decode(once), type=CaptureOptions)
     except (binascii.Error, msgspec.DecodeError) as error:
-        raise UsageError(f"--once takes the options that a launcher made: {error}") from error
+        raise UsageError(
+            f"--once takes the options that `hangdoctor dump` passes: {error}"
+        ) from error
     from ..agents import oneshot
 
     oneshot.main(options)

@@ -22,43 +22,49 @@ __all__ = ["choose_folder", "command"]
 )
 @watch_flags
 @click.option(
-    "--insecure", is_flag=True, help="Plaintext, without keys: tcp on the loopback or ipc only."
+    "--insecure", is_flag=True, help="Do not encrypt; only for tcp on the loopback and for ipc."
 )
 @click.option(
     "--lonely",
     default=0.0,
     metavar="S",
     type=click.FloatRange(0),
-    help="End so long after the last agent has left.",
+    help="Exit S seconds after the last agent has left (default: never).",
 )
-@click.option("--parent", default="", metavar="ADDRESS|auto",
-              help="Pass all on to this collector (auto: the first one of the folder), as a node of a tree.")  # fmt: skip
+@click.option(
+    "--parent",
+    default="",
+    metavar="ADDRESS|auto",
+    help="Report to this collector instead of diagnosing (auto: the collector of the folder).",
+)
 @click.option(
     "--name",
     default="",
     metavar="NAME",
-    help="Of a node of the tree; agents choose it by --via NAME (default: this host).",
+    help="Name of this collector in the tree, for `agent --via NAME` (default: this host).",
 )
 def command(folder: str | None, job: str, parent: str, name: str, **flags: Any) -> None:
-    """The collector: hears the agents, watches for a stall, captures, diagnoses and keeps the incident.
+    """Collect from the agents, detect stalls, capture, diagnose and save incidents.
 
-    It needs no timeout: it learns how long the job goes without progress. SIGUSR1 captures now. Incidents are kept in the
-    folder: hangdoctor incidents list --folder DIR.
+    It needs no timeout: it learns how long this job normally goes without progress. SIGUSR1
+    makes it capture now. Incidents are saved in the folder; list them with: hangdoctor
+    incidents list --folder DIR.
 
-    With --parent it is a node of a tree: agents (or further collectors) report to it, it merges what changed and passes it
-    on, hands requests for captures down and the answers up. It makes no verdict itself.
+    With --parent it only relays: agents (or other collectors) report to it, and it forwards
+    changes and captures to its parent. It diagnoses nothing itself.
     """
     place = choose_folder(folder, job)
     if not parent:
         if name:
             raise UsageError(
-                "--name is for a node of a tree", "Name the collector above it, too: --parent auto"
+                "--name needs --parent",
+                "Add --parent auto, or the address of the parent collector.",
             )
         collect(place, flags)
         return
     if flags["config"] or flags["once"] or flags["web"]:
         raise UsageError(
-            "a node of a tree makes no verdict",
-            "Give --config, --once and --web to the first collector.",
+            "with --parent a collector does not diagnose",
+            "Pass --config, --once and --web to the collector without --parent.",
         )
     relay(place, name or os.uname().nodename.split(".")[0], parent, flags)

@@ -1,4 +1,4 @@
-"""`hangdoctor demo`: a real job here, a fault in it, the diagnosis, and nothing left behind."""
+"""`hangdoctor demo`: starts a real job here, makes it hang, diagnoses it and cleans up."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from . import pipes
 from .dump import keep
 from .output import deliver, progress_to_stderr
 
-_REST_S = 1.0  # a rank that has not run for this long has come to rest
+_REST_S = 1.0  # a rank that has not run for this long is blocked
 _RUN_ID = "hangdoctor-demo"
-_FAULT = "sleep@5:6"  # rank 5 never comes to a tensor parallel all_reduce of iteration 6
+_FAULT = "sleep@5:6"  # rank 5 never reaches a tensor parallel all_reduce of iteration 6
 
 
 class DemoError(HangdoctorError):
@@ -39,13 +39,17 @@ class DemoError(HangdoctorError):
 
 
 @click.command("demo")
-@click.option("--script", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
-              help="Start this script under torchrun instead; it prints `fault: ...` when it hangs.")  # fmt: skip
+@click.option(
+    "--script",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Start this script with torchrun instead; it must print `fault: ...` when it hangs.",
+)
 @click.option(
     "--fault",
     default="",
     metavar="SPEC",
-    help="The fault: KIND@RANK:ITERATION[:WHERE], see python -m hangdoctor.train --help.",
+    help="The fault as KIND@RANK:ITERATION[:WHERE]; for kinds see: python -m hangdoctor.train --help.",
 )
 @click.option(
     "--ranks",
@@ -53,7 +57,7 @@ class DemoError(HangdoctorError):
     show_default=True,
     type=click.IntRange(2, 64),
     metavar="N",
-    help="Ranks to start; the bundled trainer takes 8.",
+    help="Number of ranks to start; the bundled trainer needs 8.",
 )
 @click.option(
     "--wait",
@@ -61,14 +65,16 @@ class DemoError(HangdoctorError):
     default=100.0,
     show_default=True,
     metavar="S",
-    help="Give up where the job does not hang by then.",
+    help="Give up if the job does not hang within S seconds.",
 )
 def command(script: str | None, fault: str, ranks: int, limit: float) -> None:
-    """Hang one rank of a real 8-rank 3D-parallel training on this machine, and diagnose it.
+    """Hang one rank of a real 8-rank 3D-parallel training on this machine and diagnose it.
 
     The bundled trainer (tensor x pipeline x data parallel, DeepSpeed, gloo) trains on the Python standard library's
-    source until its fault strikes; then `hangdoctor dump --local` runs. Needs torch (pip install 'hangdoctor[train]').
-    The job is ended and its files are removed; a bundle stays in the temporary folder, and its place is told.
+    source until the fault is injected; then `hangdoctor dump --local` runs. Needs torch (pip
+    install 'hangdoctor[train]').
+    At the end the job is killed and its files are removed; the bundle stays in the temporary
+    folder, and its path is printed.
     """
     if importlib.util.find_spec("torch") is None:
         raise DemoError(
@@ -83,23 +89,23 @@ def command(script: str | None, fault: str, ranks: int, limit: float) -> None:
         lines = follow(job)
         say(f"started {ranks} ranks; waiting for the fault")
         struck = _wait_for_fault(job, lines, limit)
-        say(f"it struck: {struck}")
+        say(f"fault injected: {struck}")
         key = _rest(limit)
-        say("all ranks have come to rest: now `hangdoctor dump --local`")
+        say("all ranks are blocked; running `hangdoctor dump --local`")
         capture: JobCapture = LocalLauncher().capture(CaptureOptions(job=key), say)
         pipes.say("")
         _conclude(capture)
 
 
 def _conclude(capture: JobCapture) -> None:
-    """The verdict, a bundle outside of the current folder, and what to do with it next."""
+    """Print the verdict, save a bundle outside of the current folder, and suggest what to do with it."""
     diagnosis = diagnose(capture)
     saved, trouble = keep(
         capture,
         diagnosis,
         Path(tempfile.gettempdir(), bundle.default_path(capture.job, capture.taken).name),
     )
-    deliver(diagnosis, None, False, False, saved)
+    deliver(diagnosis, None, False, False, saved=saved)
     if trouble is not None:
         raise trouble
     program = Path(sys.argv[0])
@@ -113,16 +119,21 @@ def _conclude(capture: JobCapture) -> None:
 
 def _command(script: str | None, fault: str, ranks: int) -> list[str]:
     launch = [
-        sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={ranks}", "--master_addr=127.0.0.1",
-        f"--master_port={_free_port()}", f"--rdzv_id={_RUN_ID}-{os.getpid()}",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        f"--nproc_per_node={ranks}",
+        "--master_addr=127.0.0.1",
+        f"--master_port={_free_port()}",
+        f"--rdzv_id={_RUN_ID}-{os.getpid()}",
+    ]
     if script is not None:
         return [*launch, script, *(["--fault", fault] if fault else [])]
     package = importlib.util.find_spec("hangdoctor.train")
     if package is None or not package.submodule_search_locations:
         raise DemoError(
             "the bundled trainer is not installed",
-            "pip install 'hangdoctor[train]', or name a --script.",
+            "pip install 'hangdoctor[train]', or use --script FILE.",
         )
     config = Path(package.submodule_search_locations[0]) / "configs" / "cpu_2x2x2.yaml"
     return [*launch, "-m", "hangdoctor.train", "--config", str(config), "--fault", fault or _FAULT]
@@ -191,18 +202,19 @@ def _wait_for_fault(
             continue
         if line is None:
             raise DemoError(
-                f"the job ended with code {job.wait()} before its fault", _what_went_wrong(tail)
+                f"the job ended with exit code {job.wait()} before the fault",
+                _what_went_wrong(tail),
             )
         tail.append(line)
         if "fault:" in line:
             return line.strip()
         if "iteration" in line:
             pipes.say(line)
-    raise DemoError(f"no fault within {limit:.0f} s", _what_went_wrong(tail))
+    raise DemoError(f"the job did not hang within {limit:.0f} s", _what_went_wrong(tail))
 
 
 def _what_went_wrong(tail: list[str]) -> str:
-    """The first lines that speak of an error: torchrun's own account of it, at the end, hides them."""
+    """The first lines that mention an error: the summary that torchrun prints at the end hides them."""
     errors = [line for line in tail if "rror" in line]
     return "\n  ".join(errors[:6] or tail[-15:])
 
@@ -223,4 +235,4 @@ def _rest(limit: float) -> str:
         elif time.monotonic() - since > _REST_S:
             return jobs[0].key
         time.sleep(0.1)
-    raise DemoError(f"the job did not come to rest within {limit:.0f} s")
+    raise DemoError(f"after the fault the ranks were still running for {limit:.0f} s")

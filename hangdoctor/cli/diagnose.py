@@ -1,4 +1,4 @@
-"""`hangdoctor diagnose`: the same diagnosis offline."""
+"""`hangdoctor diagnose`: diagnoses saved files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .output import deliver, exit_with, result_flags
     "bundle_dir",
     metavar="DIR",
     type=click.Path(),
-    help="Keep a new bundle of what was read.",
+    help="Save what was read as a new bundle in DIR.",
 )
 @result_flags
 def command(
@@ -33,11 +33,12 @@ def command(
     no_color: bool,
     exit_code: bool,
 ) -> None:
-    """The same diagnosis offline, from what was saved.
+    """Diagnose saved files: a bundle, py-spy output, dumps or black boxes.
 
     PATH is a bundle of `hangdoctor dump`; or files, or folders of files: Flight Recorder dumps (pickle or JSON),
-    black boxes, NCCL RAS output, and what `py-spy dump` printed (text or --json, one or many processes a file, as
-    the srun recipe leaves them: trace-<node>.out). Damaged and foreign files are named and skipped.
+    black boxes, NCCL RAS output, and output of `py-spy dump` (text or --json, one or many
+    processes in a file, such as trace-<node>.out). Damaged and unknown files are listed and
+    skipped.
     """
     capture = load([Path(p) for p in paths])
     diagnosis = diagnose(capture)
@@ -50,7 +51,7 @@ def command(
                 Path(bundle_dir), capture, diagnosis, plain(diagnosis), bundle.command_line()
             )
         )
-    deliver(diagnosis, json_file, quiet, no_color, saved)
+    deliver(diagnosis, json_file, quiet, no_color, saved=saved)
     exit_with(diagnosis, exit_code)
 
 
@@ -69,7 +70,7 @@ def load(paths: list[Path]) -> JobCapture:
     notes: list[str] = []
     for path in paths:
         if path.is_dir() and bundle.is_bundle(path):
-            raise BadInput(f"{path} is a bundle: diagnose one bundle at a time")
+            raise BadInput(f"{path} is a bundle, and a bundle must be the only path")
         if path.is_dir():
             here, more = of_one_user(path, sorted(p for p in path.iterdir() if p.is_file()))
             notes += more
@@ -77,7 +78,7 @@ def load(paths: list[Path]) -> JobCapture:
         else:
             files.append(path)
     if not files:
-        raise BadInput(f"{paths[0]} holds no files")
+        raise BadInput(f"{paths[0]} has no files in it")
     capture = offline.read(files)
     capture.notes += notes
     return capture

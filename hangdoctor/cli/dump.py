@@ -1,4 +1,4 @@
-"""`hangdoctor dump`: capture once, diagnose, report, keep a bundle."""
+"""`hangdoctor dump`: captures once, diagnoses, prints the report, saves a bundle."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from ..time_limit import OutOfTime, within
 from . import pipes
 from .output import deliver, exit_with, progress_to_stderr, result_flags
 
-_SAVE_S = 15.0  # for the bundle; the verdict waits for it
+_SAVE_S = 15.0  # to write the bundle; the program does not wait longer than this
 _PAUSE_AT_MOST_S = (
-    15.0  # a verdict in seconds, with its doubt, is worth more than a sure one in minutes
+    15.0  # a verdict with some doubt in seconds is worth more than a certain one in minutes
 )
 
 
@@ -34,7 +34,7 @@ _PAUSE_AT_MOST_S = (
     "--local",
     "local",
     is_flag=True,
-    help="All rank processes of this user on this host (root: of everybody).",
+    help="All ranks of this user on this host (as root: of all users).",
 )
 @click.option(
     "--pid",
@@ -42,79 +42,100 @@ _PAUSE_AT_MOST_S = (
     type=click.IntRange(min=1),
     multiple=True,
     metavar="P",
-    help="This process; repeat for more.",
+    help="The process P; can be repeated.",
 )
 @click.option(
     "--jobid",
     metavar="J[.STEP]",
-    help="A running Slurm job: one short step beside the training on each node.",
+    help="A running Slurm job; starts one short step on each of its nodes.",
 )
 @click.option(
     "--hostfile",
     metavar="F",
     type=click.Path(),
-    help="Hosts, one a line (`host [slots=n]`), by ssh or pdsh.",
+    help="The hosts in file F, one per line (`host [slots=n]`), reached by ssh or pdsh.",
 )
-@click.option("--pbs", is_flag=True, help="The nodes of this PBS job (PBS_NODEFILE), by mpiexec.")
+@click.option(
+    "--pbs", is_flag=True, help="The nodes of this PBS job (PBS_NODEFILE), reached by mpiexec."
+)
 @click.option(
     "--job",
     default="",
     metavar="KEY",
-    help="Which job, where a host runs several; otherwise the newest.",
+    help="The job, if a host runs several (default: the newest).",
 )
 @click.option(
-    "--user", default="", help="Ranks of this user (default: yours; for root everybody's)."
+    "--user", default="", help="Only ranks of this user (default: you; as root all users)."
 )
-@click.option("--settle", default=1.0, show_default=True, type=click.FloatRange(0, 3600), metavar="S",
-              help="Seconds between the two captures: what moved is not stuck. Not given: a longer look where that alone tells slow from stuck.")  # fmt: skip
-@click.option("--timeout", default=20.0, show_default=True, type=click.FloatRange(0.5, 3600), metavar="S",
-              help="Deadline of the whole capture; what has not answered by then is missing.")  # fmt: skip
+@click.option(
+    "--settle",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(0, 3600),
+    metavar="S",
+    help="Seconds between the two samples of each rank. Without the flag a longer third sample is added if only that can tell slow from stuck.",
+)
+@click.option(
+    "--timeout",
+    default=20.0,
+    show_default=True,
+    type=click.FloatRange(0.5, 3600),
+    metavar="S",
+    help="Seconds for the whole capture; ranks and nodes that have not answered by then are reported as missing.",
+)
 @click.option(
     "--native",
     is_flag=True,
-    help="Native frames too. Stops each process for about 0.6 s; never one in state D or T.",
+    help="Include native (C++) frames. Stops each process for about 0.6 s, except those in state D or T.",
 )
 @click.option(
     "--blocking",
     is_flag=True,
-    help="Stop each process while it is read (consistent stacks); never one in state D or T.",
+    help="Stop each process while its stack is read, for consistent stacks; except those in state D or T.",
 )
 @click.option(
-    "--nccl-dump", is_flag=True,
-    help="Make ranks without a black box write NCCL's own dump (TORCH_NCCL_DEBUG_INFO_PIPE_FILE), where that overwrites none.",
-)  # fmt: skip
+    "--nccl-dump",
+    is_flag=True,
+    help="Ask ranks without a black box for a Flight Recorder dump (TORCH_NCCL_DEBUG_INFO_PIPE_FILE), unless that would overwrite one.",
+)
 @click.option(
     "--python",
     "python",
     metavar="PATH",
-    help="Python on the nodes that can import hangdoctor (default: this one).",
+    help="Python on the nodes that can import hangdoctor (default: the Python running this).",
 )
 @click.option(
     "--remote-shell",
     type=click.Choice(["ssh", "pdsh"]),
     default="ssh",
     show_default=True,
-    help="How --hostfile reaches hosts.",
+    help="Command that reaches the hosts of --hostfile.",
 )
 @click.option(
     "--bundle",
     "bundle_dir",
-    metavar="DIR",  # no click.Path: it would look at a file system that may not answer
-    help="Where to keep everything (default hangdoctor-<job>-<time>/).",
+    metavar="DIR",  # no click.Path: it would access a file system that may not answer
+    help="Folder for the bundle (default: hangdoctor-<job>-<time>/).",
 )
-@click.option("--no-bundle", is_flag=True, help="Keep nothing.")
+@click.option("--no-bundle", is_flag=True, help="Do not save a bundle.")
 @result_flags
 def command(**flags: object) -> None:
     """Capture a hung job once and name the culprit rank.
 
-    Needs no preparation of the job and never stops it. Name one target: --local, --pid, --jobid, --hostfile or --pbs.
+    The job needs no preparation and is not stopped. Choose one target: --local, --pid, --jobid,
+    --hostfile or --pbs.
     """
     options = CaptureOptions(
-        job=str(flags["job"]), user=str(flags["user"]), pids=list(flags["pids"]),  # type: ignore[call-overload]
-        settle_s=flags["settle"], timeout_s=flags["timeout"],  # type: ignore[arg-type]
-        native=bool(flags["native"]), blocking=bool(flags["blocking"]), keep_raw=not flags["no_bundle"],
+        job=str(flags["job"]),
+        user=str(flags["user"]),
+        pids=list(flags["pids"]),  # type: ignore[call-overload]
+        settle_s=flags["settle"],  # type: ignore[arg-type]
+        timeout_s=flags["timeout"],  # type: ignore[arg-type]
+        native=bool(flags["native"]),
+        blocking=bool(flags["blocking"]),
+        keep_raw=not flags["no_bundle"],
         nccl_dump=bool(flags["nccl_dump"]),
-    )  # fmt: skip
+    )
     quiet = bool(flags["quiet"])
     launcher, options = choose_launcher(flags, options)
     told = click.get_current_context().get_parameter_source
@@ -128,21 +149,21 @@ def command(**flags: object) -> None:
     ):
         pipes.say(
             f"hangdoctor: {note}", err=True
-        )  # a choice was made; with --quiet, the JSON and the bundle tell it
+        )  # a choice was made; with --quiet it is only in the JSON and the bundle
     diagnosis = diagnose(capture)
     saved, trouble = (
         ("", None) if flags["no_bundle"] else keep(capture, diagnosis, flags["bundle_dir"])
     )
-    deliver(diagnosis, flags["json_file"], quiet, bool(flags["no_color"]), saved)  # type: ignore[arg-type]
+    deliver(diagnosis, flags["json_file"], quiet, bool(flags["no_color"]), saved=saved)  # type: ignore[arg-type]
     if trouble is not None:
-        raise trouble  # after the verdict, which is worth more than the bundle
+        raise trouble  # after the verdict, which matters more than the bundle
     exit_with(diagnosis, bool(flags["exit_code"]))
 
 
 def _look(
     launcher: Launcher, options: CaptureOptions, progress: Progress, whole_s: float
 ) -> JobCapture:
-    """Capture; a second time where only that tells a slow rank from one that hangs, and both fit into `whole_s`."""
+    """Capture; and once more if only that can tell a slow rank from a stuck one and both fit into `whole_s`."""
     clock = SystemClock()
     begin = clock.monotonic()
     capture = launcher.capture(options, progress)
@@ -152,18 +173,18 @@ def _look(
         return capture
     if 2 * first_s + pause > whole_s:
         capture.notes.append(
-            f"a later look, in {pause:.0f} s, tells slow from stuck here; --timeout left no time for it"
+            f"another capture {pause:.0f} s later would tell slow from stuck, but --timeout leaves no time for it"
         )
         return capture
     progress(
-        f"such waits are usual in this job: looking again in {pause:.0f} s, to tell slow from stuck"
+        f"waits this long are usual in this job; capturing again in {pause:.0f} s to tell slow from stuck"
     )
     time.sleep(pause)
     apart = clock.monotonic() - begin
     try:
         return join_looks(capture, launcher.capture(options, progress), apart)
     except HangdoctorError as error:
-        capture.notes.append(f"a later look failed: {error}")
+        capture.notes.append(f"the second capture failed: {error}")
         return capture
 
 
@@ -177,9 +198,9 @@ def choose_launcher(
     """
     named = [name for name in ("local", "pids", "jobid", "hostfile", "pbs") if flags[name]]
     if len(named) != 1:
-        what = "no target" if not named else "more than one target"
+        what = "no target was given" if not named else "more than one target was given"
         raise UsageError(
-            f"{what} named", "Name one: --local, --pid P, --jobid J, --hostfile F or --pbs."
+            f"{what} named", "Choose one of --local, --pid P, --jobid J, --hostfile F and --pbs."
         )
     python = flags["python"]
     if named[0] in ("local", "pids"):
@@ -207,7 +228,7 @@ def choose_launcher(
 def keep(
     capture: JobCapture, diagnosis: Diagnosis, wanted: object
 ) -> tuple[str, BundleError | None]:
-    """(where the bundle is, nothing), or (nothing, what went wrong)."""
+    """(path of the bundle, "") or ("", what went wrong)."""
     from ..report.terminal import plain
 
     path = Path(str(wanted)) if wanted else bundle.default_path(capture.job, capture.taken)
@@ -222,6 +243,6 @@ def keep(
         ), None
     except OutOfTime:
         why = f"the bundle was not written: {path.parent.absolute()} did not answer within {_SAVE_S:.0f} s"
-        return "", BundleError(why, "Name another place with --bundle DIR.")
+        return "", BundleError(why, "Choose another folder with --bundle DIR.")
     except BundleError as error:
         return "", error

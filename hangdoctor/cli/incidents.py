@@ -1,4 +1,4 @@
-"""`hangdoctor incidents`: what the collector has kept."""
+"""`hangdoctor incidents`: lists, shows and removes saved incidents."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _JOBS = 6  # named in one line
 
 
 class Named(Struct):
-    """The folder as the command line names it, before or behind the sub-verb; what is behind counts."""
+    """The folder of the command line, given before or after the sub-verb; the one after it wins."""
 
     folder: str = ""
     job: str = ""
@@ -46,31 +46,38 @@ def _note(ctx: click.Context, option: click.Parameter, value: str | None) -> Non
 def _which(command: Callable[..., Any]) -> Callable[..., Any]:
     """--folder and --job."""
     folder = click.option(
-        "--folder", metavar="DIR", type=click.Path(), expose_value=False, callback=_note,
-        help="The job's folder, as given to the collector (default: the newest below ~/.hangdoctor/jobs).",
-    )  # fmt: skip
+        "--folder",
+        metavar="DIR",
+        type=click.Path(),
+        expose_value=False,
+        callback=_note,
+        help="The job's folder, as given to the collector (default: the newest in ~/.hangdoctor/jobs).",
+    )
     job = click.option(
-        "--job", metavar="NAME", expose_value=False, callback=_note,
-        help="The default folder of this job: ~/.hangdoctor/jobs/NAME.",
-    )  # fmt: skip
+        "--job",
+        metavar="NAME",
+        expose_value=False,
+        callback=_note,
+        help="Use the default folder of this job, ~/.hangdoctor/jobs/NAME.",
+    )
     return folder(job(command))
 
 
 @click.group("incidents")
 @_which
 def command() -> None:
-    """What the collector has kept: list, show, prune.
+    """List, show or remove the incidents that the collector saved.
 
-    Folder and index are brought to agree when they are opened, whatever was interrupted.
+    Opening the folder also repairs its index if a collector was interrupted.
     """
 
 
 def _open(ctx: click.Context, changes: bool = False) -> Incidents:
-    """Raises UsageError: no folder is named, and there is none, or what follows removes something (`changes`)."""
+    """Raises UsageError: no folder is given, and there is none or the sub-verb removes something (`changes`)."""
     named = ctx.ensure_object(Named)
     if named.folder or named.job:
         return Incidents(choose_folder(named.folder, named.job), create=False)
-    # A collector writes the index as long as it runs, so that it tells which job is the newest.
+    # A collector writes the index while it runs, so its time shows which job is the newest.
     kept = sorted(
         address.job_folder("-").parent.glob("*/incidents/index.sqlite"),
         key=lambda p: -p.stat().st_mtime,
@@ -80,12 +87,14 @@ def _open(ctx: click.Context, changes: bool = False) -> Incidents:
         f"{', '.join(jobs[:_JOBS])}{f' and {len(jobs) - _JOBS} more' if len(jobs) > _JOBS else ''}"
     )
     if not jobs:
-        raise UsageError("no folder named, and below ~/.hangdoctor/jobs there is none of a collector",
-                         "Name the folder that the collector was given: --folder DIR")  # fmt: skip
+        raise UsageError(
+            "no folder was given, and ~/.hangdoctor/jobs has no folder of a collector",
+            "Pass the folder that the collector was given: --folder DIR",
+        )
     if changes:
         raise UsageError(
-            "prune removes only from a folder that is named",
-            f"Name it: --job NAME (or --folder DIR). There are: {there}",
+            "prune needs the folder to remove from",
+            f"Choose it with --job NAME or --folder DIR. There are: {there}",
         )
     other = f"; there are {there} (--job NAME)" if len(jobs) > 1 else ""
     pipes.say(
@@ -97,10 +106,10 @@ def _open(ctx: click.Context, changes: bool = False) -> Incidents:
 
 @command.command("list")
 @_which
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def list_them(ctx: click.Context, as_json: bool) -> None:
-    """All incidents, oldest first."""
+    """List all incidents, oldest first."""
     rows = _open(ctx).rows()
     if as_json:
         sys.stdout.buffer.write(printable.as_json(rows))
@@ -119,18 +128,23 @@ def list_them(ctx: click.Context, as_json: bool) -> None:
 @command.command("show")
 @_which
 @click.argument("id")
-@click.option("--json", "json_file", metavar="FILE|-", help="The diagnosis as JSON.")
-@click.option("--no-color", is_flag=True, help="No colours.")
+@click.option(
+    "--json",
+    "json_file",
+    metavar="FILE|-",
+    help="Write the diagnosis as JSON; - is standard output.",
+)
+@click.option("--no-color", is_flag=True, help="Print without colours.")
 @click.pass_context
 def show(ctx: click.Context, id: str, json_file: str | None, no_color: bool) -> None:
-    """One incident (its id, a part of it, or `last`), diagnosed again from its bundle."""
+    """Diagnose one incident again from its bundle; ID is its id, a part of it, or `last`."""
     incidents = _open(ctx)
     row = incidents.find(id)
     path = incidents.folder / row.id
     pipes.say(f"{row.id}: {row.reason}", err=True)
     for line in filter(None, row.actions.splitlines()):
         pipes.say(f"action {line}", err=True)
-    deliver(diagnose(bundle.load(path)), json_file, False, no_color, str(path))
+    deliver(diagnose(bundle.load(path)), json_file, False, no_color, saved=str(path))
 
 
 @command.command("prune")
@@ -141,14 +155,14 @@ def show(ctx: click.Context, id: str, json_file: str | None, no_color: bool) -> 
     show_default=True,
     type=click.IntRange(0),
     metavar="N",
-    help="Keep the newest so many.",
+    help="Number of newest incidents to keep.",
 )
 @click.option(
     "--older-than",
     default=0.0,
     type=click.FloatRange(0),
     metavar="DAYS",
-    help="Of the rest remove only what is older.",
+    help="Of the others, remove only those older than this.",
 )
 @click.pass_context
 def prune(ctx: click.Context, keep: int, older_than: float) -> None:

@@ -1,4 +1,4 @@
-"""The `hangdoctor` command: finds the verb, runs it, and turns every known error into one line and an exit code."""
+"""The `hangdoctor` command: finds the verb, runs it, and prints every known error as one line with an exit code."""
 
 from __future__ import annotations
 
@@ -15,34 +15,38 @@ from .._version import __version__
 from ..errors import Cancelled, HangdoctorError, OutputClosed
 from . import pipes
 
-# verb -> (module beside this one, its line in --help). The help lines stand here so that --help imports no verb.
+# verb -> (module beside this one, its line in --help). The help lines are here so that --help
+# imports no verb.
 VERBS: dict[str, tuple[str, str]] = {
     "dump": ("dump", "Capture a hung job once and name the culprit rank."),
-    "diagnose": ("diagnose", "The same diagnosis offline, from a bundle or from py-spy output."),
-    "run": ("run", "Start a training with the probe in every rank, without a code change."),
-    "agent": ("agent", "The node agent: what runs beside the ranks."),
+    "diagnose": (
+        "diagnose",
+        "Diagnose offline, from a bundle, py-spy output, Flight Recorder dumps or RAS output.",
+    ),
+    "run": ("run", "Start a training with the probe in every rank; needs no code change."),
+    "agent": ("agent", "Run the agent of one node (started by dump and sidecar)."),
     "collect": (
         "collect",
-        "The collector: hears the agents, sees a stall, captures and keeps the verdict.",
+        "Run the collector: detect stalls, capture, diagnose, save incidents.",
     ),
-    "sidecar": ("sidecar", "Agents on every node of a running job, and the collector beside them."),
-    "top": ("top", "Who holds up whom, live in the terminal."),
+    "sidecar": ("sidecar", "Watch a running job: one agent on each node, and the collector."),
+    "top": ("top", "Show blocked ranks and what blocks them, live."),
     "trace": (
         "trace.verb",
-        "Python calls of running ranks, switched on and off; one timeline of all ranks.",
+        "Trace Python calls in running ranks; export one timeline of all ranks.",
     ),
-    "report": ("report", "Files to look at, to share or to load elsewhere, from a bundle."),
+    "report": ("report", "Write reports from a bundle: HTML, text, JSON, Perfetto, flame graphs."),
     "preflight": (
         "preflight",
         "Check nodes before a job: GPUs, network, ptrace, clocks, disks, versions.",
     ),
-    "incidents": ("incidents", "What the collector has kept: list, show, prune."),
-    "demo": ("demo", "Hang one rank of a real 8-rank job here, and diagnose it."),
+    "incidents": ("incidents", "List, show or remove the incidents that the collector saved."),
+    "demo": ("demo", "Hang one rank of a real 8-rank job on this machine and diagnose it."),
 }
 
 
 class Verbs(click.Group):
-    """A group whose commands are imported when they are asked for."""
+    """A group that imports a command when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -64,29 +68,29 @@ class Verbs(click.Group):
 )
 @click.version_option(__version__, prog_name="hangdoctor")
 def program() -> None:
-    """Names the rank that hangs a distributed training, in seconds, with its evidence.
+    """Find the rank that hangs a distributed training, with evidence, in seconds.
 
     \b
     hangdoctor dump --local          all ranks of this host
-    hangdoctor dump --jobid 12345    a running Slurm job, from the login node or from inside
-    hangdoctor diagnose BUNDLE       again, offline
+    hangdoctor dump --jobid 12345    a running Slurm job, from the login node or from inside it
+    hangdoctor diagnose BUNDLE       a saved bundle, offline
     """
 
 
 def _terminated(signum: int, frame: FrameType | None) -> None:
-    raise Cancelled(f"ended by {signal.Signals(signum).name}")
+    raise Cancelled(f"stopped by {signal.Signals(signum).name}")
 
 
 def main() -> None:
-    """Entry point. Exit codes: 0 done, also where nobody reads the output; 1 could not, 2 wrong usage, 130 Ctrl-C."""
+    """Entry point. Exit codes: 0 done, even if the reader of the output has gone; 1 failed, 2 wrong usage, 130 Ctrl-C."""
     for stream in (sys.stdout, sys.stderr):
-        # A character that the terminal's encoding lacks must not cost the verdict.
+        # A character that the terminal cannot encode must not lose the verdict.
         if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
             stream.reconfigure(errors="replace")
     for number in (signal.SIGTERM, signal.SIGHUP):
         if (
             signal.getsignal(number) == signal.SIG_DFL
-        ):  # what is ignored stays so, as under nohup; also for `run`'s command
+        ):  # ignored signals stay ignored, as under nohup; also for the command of `run`
             signal.signal(number, _terminated)
     pipes.watch()
     code = 0
@@ -100,13 +104,13 @@ def main() -> None:
         if error.errno != errno.ENOSPC:
             raise
         pipes.drop()
-        pipes.say(f"hangdoctor: there is no room left for the output: {error.strerror}", err=True)
+        pipes.say(f"hangdoctor: the output cannot be written: {error.strerror}", err=True)
         code = 1
     sys.exit(code)
 
 
 def _run() -> int:
-    """The verb that the command line names; its exit code."""
+    """Run the verb of the command line; returns its exit code."""
     try:
         result = program.main(standalone_mode=False)
         return result if isinstance(result, int) else 0

@@ -1,4 +1,4 @@
-"""What the verbs with a diagnosis share: their flags, and where results go."""
+"""Flags and output shared by the verbs that diagnose."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ def result_flags(command: Callable[..., Any]) -> Callable[..., Any]:
             "--json",
             "json_file",
             metavar="FILE|-",
-            help="Write the diagnosis as JSON; - is standard output, instead of the report.",
+            help="Write the diagnosis as JSON to FILE; - writes it to standard output instead of the report.",
         ),
         click.option(
             "--quiet",
             "-q",
             is_flag=True,
-            help="Print the verdict's sentence only, and no progress.",
+            help="Print only the verdict's sentence and no progress.",
         ),
         click.option(
             "--no-color",
             is_flag=True,
-            help="No colours (also NO_COLOR, and where the output is no terminal).",
+            help="Print without colours (also with NO_COLOR, or if the output is not a terminal).",
         ),
         click.option(
             "--exit-code",
             is_flag=True,
-            help="Exit with 10 for a hang, 11 slow, 12 could not tell, 0 healthy.",
+            help="Exit with 0 healthy, 10 hang, 11 slow, 12 could not tell (default: 0 for all).",
         ),
     ]
     for flag in reversed(flags):
@@ -54,15 +54,15 @@ def result_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 def deliver(
     diagnosis: Diagnosis, json_file: str | None, quiet: bool, no_color: bool, saved: str = ""
 ) -> None:
-    """The result to standard output, as a report or as JSON; JSON to a file as well."""
-    with pipes.shown():  # `| head` has seen enough; the exit code still tells the verdict
+    """Print the result as a report or as JSON, and write JSON to a file as well."""
+    with pipes.shown():  # `| head` has closed the pipe; the exit code still shows the verdict
         if json_file == "-":
             sys.stdout.buffer.write(bundle.encode_diagnosis(diagnosis))
         else:
             _show(diagnosis, quiet, no_color, saved)
     if (
         json_file and json_file != "-"
-    ):  # after the report: a file that cannot be written must not cost the verdict
+    ):  # after the report: a file that cannot be written must not lose the verdict
         try:
             within(
                 _WRITE_S, lambda: Path(json_file).write_bytes(bundle.encode_diagnosis(diagnosis))
@@ -96,9 +96,11 @@ def exit_with(diagnosis: Diagnosis, wanted: bool) -> None:
 
 
 def write_file(target: str, pieces: Iterable[bytes]) -> int:
-    """All pieces to standard output (-), or to a file, whole or not at all; how many bytes.
+    """Write all pieces to standard output (-), or to a file, completely or not at all; returns
+    the bytes.
 
-    What is no ordinary file (/dev/null, a FIFO) is written to, never replaced; of a link, what it leads to is replaced.
+    A special file (/dev/null, a FIFO) is written to, never replaced; of a link, its target is
+    replaced.
 
     Raises:
         BundleError: the file cannot be written.
@@ -119,7 +121,7 @@ def write_file(target: str, pieces: Iterable[bytes]) -> int:
             staging.replace(path)
     except OSError as error:
         raise BundleError(
-            f"{target} cannot be written: {error.strerror}", "Name another place."
+            f"{target} cannot be written: {error.strerror}", "Choose another path."
         ) from error
     finally:
         if not special:

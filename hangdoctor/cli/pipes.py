@@ -1,8 +1,8 @@
 """Standard output and standard error, in one place for all verbs: nothing on them steers the reader's terminal, and the
 reader may go away (`| head`).
 
-A broken pipe of ours is told from every other one (a node's, a socket's), which click and rich do not do: they end the
-program at any of them, with exit code 1.
+Only a broken pipe of ours counts, not every other one (of a node, of a socket); click and rich do
+not make this difference: they end the program at any of them, with exit code 1.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _STDOUT = 1
 
 
 class _Output(io.FileIO):
-    """Standard output: the verb has nobody left to tell."""
+    """Standard output: the reader of the verb has gone."""
 
     def write(self, data: Any) -> int:
         try:
@@ -35,7 +35,7 @@ class _Output(io.FileIO):
 
 
 class _Progress(io.FileIO):
-    """Standard error: what nobody reads is left out, and the work goes on."""
+    """Standard error: if it has no reader, the text is dropped and the work goes on."""
 
     def write(self, data: Any) -> int:
         try:
@@ -57,8 +57,14 @@ def say(text: str, err: bool = False) -> None:
     click.echo(visible(text), err=err)
 
 
+def hand_back(frame: str) -> None:
+    """Print the framed answer of this node for the host that asked: base64, which nobody reads (`transport.stdout_frame`)."""
+    sys.stdout.write(frame)
+    sys.stdout.flush()
+
+
 def watch() -> None:
-    """From now on output is tame, and a write to standard output that nobody reads raises `OutputClosed`."""
+    """From now on output is tame, and a write to standard output without a reader raises `OutputClosed`."""
     sys.stdout, sys.stderr = _again(sys.stdout, _Output), _again(sys.stderr, _Progress)
 
 
@@ -90,7 +96,7 @@ def drop() -> None:
 
 @contextlib.contextmanager
 def shown() -> Iterator[None]:
-    """For output after which there is more to do: a file to write, a verdict as exit code. Nobody reading does not stop that."""
+    """For output with more work after it: a file to write, a verdict as exit code. A missing reader does not stop that."""
     try:
         yield
         sys.stdout.flush()
@@ -99,13 +105,14 @@ def shown() -> Iterator[None]:
 
 
 def pause(seconds: float) -> None:
-    """Sleep, but not on after the reader of standard output has gone: who writes nothing would never learn of it.
+    """Sleep, but stop when the reader of standard output has gone: a program that writes
+    nothing would not notice.
 
     Raises:
         OutputClosed: it has gone.
     """
     poll = select.poll()
-    poll.register(_STDOUT, 0)  # errors and hang-ups are always told
+    poll.register(_STDOUT, 0)  # errors and hang-ups are always reported
     told = sum(event for _, event in poll.poll(seconds * 1000))
     if told & (select.POLLERR | select.POLLHUP):
         raise OutputClosed

@@ -1,4 +1,4 @@
-"""`hangdoctor preflight`: what would keep a job from running, or its hang from being diagnosed, before it starts."""
+"""`hangdoctor preflight`: finds what would stop a job from running or a hang from being diagnosed."""
 
 from __future__ import annotations
 
@@ -24,38 +24,40 @@ EXIT_CODES = {"ok": 0, "fail": 10, "warn": 11, "unknown": 12}
 
 
 @click.command("preflight")
-@click.option("--local", is_flag=True, help="This host (the default).")
+@click.option("--local", is_flag=True, help="This host (default).")
 @click.option(
     "--jobid",
     metavar="J[.STEP]",
-    help="The nodes of a Slurm job, an allocation without a training included.",
+    help="The nodes of a Slurm job or allocation; a training need not run in it.",
 )
 @click.option(
     "--hostfile",
     metavar="F",
     type=click.Path(path_type=Path),
-    help="Hosts, one a line (`host [slots=n]`), by ssh.",
+    help="The hosts in file F, one per line (`host [slots=n]`), reached by ssh.",
 )
-@click.option("--pbs", is_flag=True, help="The nodes of this PBS job (PBS_NODEFILE), by mpiexec.")
+@click.option(
+    "--pbs", is_flag=True, help="The nodes of this PBS job (PBS_NODEFILE), reached by mpiexec."
+)
 @click.option(
     "--gpus",
     default=-1,
     type=click.IntRange(-1, 64),
     metavar="N",
-    help="GPUs that each node must have; 0 for none.",
+    help="Number of GPUs that each node must have; 0 for none (default: at least one).",
 )
 @click.option(
     "--path",
     "paths",
     multiple=True,
     metavar="DIR",
-    help="A folder that the job writes to; repeat for more.",
+    help="A folder that the job writes to; can be repeated.",
 )
 @click.option(
     "--python",
     default="",
     metavar="PATH",
-    help="Python on the nodes that can import hangdoctor (default: this one).",
+    help="Python on the nodes that can import hangdoctor (default: the Python running this).",
 )
 @click.option(
     "--timeout",
@@ -63,42 +65,47 @@ EXIT_CODES = {"ok": 0, "fail": 10, "warn": 11, "unknown": 12}
     show_default=True,
     type=click.FloatRange(1, 600),
     metavar="S",
-    help="Deadline of a node's checks.",
+    help="Seconds for the checks of a node.",
 )
 @click.option(
     "--json",
     "json_file",
     metavar="FILE|-",
-    help="Write the findings as JSON; - is standard output, instead of the table.",
+    help="Write the findings as JSON to FILE; - writes it to standard output instead of the table.",
 )
 @click.option(
-    "--quiet", "-q", is_flag=True, help="No progress, and of the table only what is not in order."
+    "--quiet",
+    "-q",
+    is_flag=True,
+    help="Print no progress, and only the rows of the table with a warning or failure.",
 )
 @click.option(
     "--no-color",
     is_flag=True,
-    help="No colours (also NO_COLOR, and where the output is no terminal).",
+    help="Print without colours (also with NO_COLOR, or if the output is not a terminal).",
 )
 @click.option(
     "--exit-code",
     is_flag=True,
-    help="Exit with 10 where something fails, 11 for warnings, 12 could not tell, 0 ready.",
+    help="Exit with 0 ready, 10 failures, 11 warnings, 12 could not tell (default: 0 for all).",
 )
 @click.option(
-    "--once", hidden=True, help="Check this node for another host; OPTIONS come from there."
+    "--once", hidden=True, help="Check this node and exit; `hangdoctor preflight` passes OPTIONS."
 )
 def command(**flags: Any) -> None:
     """Check nodes before a job: GPUs, network, ptrace, clocks, disks, limits, versions, ranks left over.
 
-    Each check tells what it read, whether that is in order, and what to do. With several nodes the versions, GPUs and
-    clocks are compared between them. Nothing is changed; the files it writes to see whether it can are gone at once.
+    Each check prints what it read, whether that is a problem, and what to do. Versions, GPUs
+    and clocks are compared between the nodes. Nothing is changed; test files are removed at
+    once.
     """
     if flags["once"]:
         _answer(str(flags["once"]))
         return
     if sum(bool(flags[name]) for name in ("local", "jobid", "hostfile", "pbs")) > 1:
         raise UsageError(
-            "more than one target named", "Name one: --local, --jobid J, --hostfile F or --pbs."
+            "more than one target was given",
+            "Choose one of --local, --jobid J, --hostfile F and --pbs.",
         )
     options = PreflightOptions(
         paths=list(flags["paths"]), gpus=flags["gpus"], timeout_s=flags["timeout"]
@@ -119,15 +126,12 @@ def _answer(once: str) -> None:
         text = preflight.answer(once)
     except (msgspec.DecodeError, ValueError) as error:
         raise UsageError(f"--once takes the options that a launcher made: {error}") from error
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    pipes.hand_back(text)
 
 
 def _deliver(found: Preflight, json_file: str | None, quiet: bool, no_color: bool) -> None:
     data = as_json(found)
-    with (
-        pipes.shown()
-    ):  # the exit code tells the verdict also where nobody reads the table to its end
+    with pipes.shown():  # the exit code shows the verdict even if the reader of the table has gone
         if json_file == "-":
             sys.stdout.buffer.write(data)
         else:

@@ -1,4 +1,4 @@
-"""`hangdoctor report`: files to look at, from a bundle."""
+"""`hangdoctor report`: writes reports from a bundle."""
 
 from __future__ import annotations
 
@@ -23,30 +23,42 @@ class Writer(Protocol):
     def __call__(self, capture: JobCapture, diagnosis: Diagnosis, folder: Path) -> bytes: ...
 
 
-# flag -> (module of hangdoctor, its function, what --help says); imported when it is asked for.
+# flag -> (module of hangdoctor, its function, what --help says); imported when it is used.
 FORMATS: dict[str, tuple[str, str, str]] = {
-    "text": ("report.terminal", "as_bytes", "The report as a terminal shows it, without colours."),
+    "text": (
+        "report.terminal",
+        "as_bytes",
+        "The report as printed in a terminal, without colours.",
+    ),
     "perfetto": (
         "timeline.pftrace",
         "as_bytes",
-        "All ranks on one time axis, for Perfetto's viewer (ui.perfetto.dev).",
+        "Timeline of all ranks, for https://ui.perfetto.dev.",
     ),
     "folded": (
         "timeline.folded",
         "folded",
-        "Stacks of all ranks, merged, as flame graph tools read them.",
+        "Stacks of all ranks merged, in the folded format of flame graph tools.",
     ),
-    "folded-by-rank": ("timeline.folded", "folded_by_rank", "The same, each rank by itself."),
+    "folded-by-rank": (
+        "timeline.folded",
+        "folded_by_rank",
+        "Stacks of each rank, in the folded format of flame graph tools.",
+    ),
     "speedscope": (
         "timeline.folded",
         "speedscope",
-        "Stacks, merged and of each rank, for www.speedscope.app.",
+        "Stacks merged and of each rank, for https://www.speedscope.app.",
     ),
-    "json": ("storage.bundle", "as_bytes", "The diagnosis as JSON, as `diagnose --json` gives it."),
+    "json": (
+        "storage.bundle",
+        "as_bytes",
+        "The diagnosis as JSON, the same as of `diagnose --json`.",
+    ),
     "html": (
         "report.html",
         "as_bytes",
-        "One page to look at and to send around; loads nothing from anywhere.",
+        "One HTML page to send to others; loads nothing from the network.",
     ),
 }
 
@@ -58,20 +70,21 @@ def _add_flags(command: click.Command) -> None:
 
 @click.command("report")
 @click.argument("folder", metavar="BUNDLE", type=click.Path(path_type=Path))
-@click.option("--quiet", "-q", is_flag=True, help="No line on stderr for each file written.")
+@click.option("--quiet", "-q", is_flag=True, help="Do not print a line for each file.")
 def command(folder: Path, quiet: bool, **wanted: str | None) -> None:
-    """Files to look at, to share or to load elsewhere, from a saved bundle.
+    """Write reports from a saved bundle, one file for each flag.
 
-    Several at once is fine; FILE may be - for standard output. A file that exists is replaced, whole or not at all.
-    The diagnosis is made again from what was captured; nothing but the bundle is read.
+    FILE may be - for standard output. An existing file is replaced, completely or not at all.
+    The bundle is diagnosed again; nothing else is read.
     """
     chosen = {name.replace("_", "-"): target for name, target in wanted.items() if target}
     if not chosen:
         raise UsageError(
-            "name at least one file to write: " + ", ".join(f"--{name} FILE" for name in FORMATS)
+            "no file to write was given; choose at least one of "
+            + ", ".join(f"--{name} FILE" for name in FORMATS)
         )
     if sum(target == "-" for target in chosen.values()) > 1:
-        raise UsageError("only one of the files can be standard output")
+        raise UsageError("only one file can be standard output")
     capture = bundle.load(folder)
     diagnosis = diagnose(capture)
     failed: list[HangdoctorError] = []
@@ -81,7 +94,7 @@ def command(folder: Path, quiet: bool, **wanted: str | None) -> None:
         try:
             data = writer(capture, diagnosis, folder)
             write_file(target, [data])
-        except HangdoctorError as error:  # the other files are written all the same
+        except HangdoctorError as error:  # the other files are still written
             failed.append(error)
             continue
         if not quiet and target != "-":

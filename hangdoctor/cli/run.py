@@ -26,7 +26,7 @@ __all__ = ["STARTUP", "command", "prepare"]
     "--trace",
     "trace",
     is_flag=True,
-    help="Trace Python calls from the start, in every rank (hangdoctor trace).",
+    help="Trace Python calls in every rank from the start (see hangdoctor trace).",
 )
 @choice_flags("With --trace: ")
 @click.argument("cmd", nargs=-1, type=click.UNPROCESSED, metavar="-- CMD...")
@@ -37,48 +37,51 @@ def command(
     ignore: tuple[str, ...],
     from_iteration: int | None,
 ) -> None:
-    """Start a training command with the probe inside it, without a change to its code.
+    """Start a training command with the probe in every rank; needs no code change.
 
-    CMD is whatever starts the job: torchrun, python, srun, mpiexec, deepspeed. Every Python below it loads the probe at
-    its start (through PYTHONPATH) and each rank keeps a black box of its operations in HANGDOCTOR_DIR, by default a new
-    folder under /dev/shm, which `hangdoctor dump` reads. CMD gets all else as it is and is started in any case: where
-    there is no place for boxes, a warning says so. The exit code is CMD's own. HANGDOCTOR_DISABLE=1 starts CMD without
+    CMD is the command that starts the job: torchrun, python, srun, mpiexec, deepspeed. Every
+    Python process that it starts loads the probe (through PYTHONPATH), and each rank records
+    its operations in a black box in HANGDOCTOR_DIR (default: a new folder under /dev/shm),
+    which `hangdoctor dump` reads. Nothing else about CMD changes, and it is always started: if
+    black boxes cannot be written, a warning says so. The exit code is CMD's own.
+    HANGDOCTOR_DISABLE=1 starts CMD without
     the probe.
     """
     if not cmd:
         raise UsageError(
-            "no command to run",
+            "no command was given",
             "For example: hangdoctor run -- torchrun --nproc_per_node 8 train.py",
         )
     program = shutil.which(cmd[0])
     if program is None:
-        raise UsageError(f"'{cmd[0]}' is no command on PATH", _advice(cmd[0]))
+        raise UsageError(f"command not found: '{cmd[0]}'", _advice(cmd[0]))
     if not trace and (follow or ignore or from_iteration is not None):
-        raise UsageError(
-            "--follow, --ignore and --from-iteration say what to trace", "Add --trace."
-        )
+        raise UsageError("--follow, --ignore and --from-iteration need --trace", "Add --trace.")
     environ = without_ours(os.environ)
     if environ.get("HANGDOCTOR_DISABLE", "") in ("", "0"):
         prepare(environ)
         if trace:
-            asked = requests.Request(time.time_ns(), True, follow, ignore, from_iteration)
+            asked = requests.Request(
+                time.time_ns(), True, follow, ignore, from_iteration=from_iteration
+            )
             environ[requests.VARIABLE] = requests.encode(asked)
         pass_on_by_open_mpi(environ, cmd)
     try:
         _become(program, cmd, environ)
     except OSError as error:
         raise HangdoctorError(
-            f"{program} cannot be started: {error.strerror}", "Is it executable here?"
+            f"{program} cannot be started: {error.strerror}",
+            "Is it an executable file for this machine?",
         ) from error
 
 
 def _become(program: str, words: Sequence[str], environ: dict[str, str]) -> None:
-    """Put CMD in the place of this process, as the shell would have started it.
+    """Replace this process by CMD, as the shell would have started it.
 
     Raises:
         OSError: it cannot be started.
     """
-    # Python ignores these two for itself, and what is ignored stays so in the program that comes after it.
+    # Python ignores these two, and ignored signals stay ignored in the next program.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     try:
@@ -93,7 +96,7 @@ def _become(program: str, words: Sequence[str], environ: dict[str, str]) -> None
 
 def _advice(program: str) -> str:
     if program.endswith(".py"):
-        return f"Put the interpreter in front: hangdoctor run -- python {program}"
+        return f"Write the interpreter before it: hangdoctor run -- python {program}"
     if program.startswith("-"):
-        return "Options of the training go behind its command: hangdoctor run -- CMD --option"
-    return "Is its environment activated, and the name written right?"
+        return "Options of the training go after its command: hangdoctor run -- CMD --option"
+    return "Is its environment activated, and is the name spelled correctly?"

@@ -1,7 +1,7 @@
-"""What `hangdoctor run` puts into the environment of a command: its own two variables, and nothing else.
+"""What `hangdoctor run` adds to the environment of a command: its own two variables, nothing else.
 
-All that the user has set is passed on byte for byte. Nothing here keeps the command from starting: what cannot be had is
-said on standard error, and the job runs without it.
+All that the user has set is passed on unchanged. Nothing here stops the command from starting: what
+fails is printed on standard error, and the job runs without it.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ def without_ours(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def prepare(environ: MutableMapping[str, str]) -> None:
-    """Set PYTHONPATH and HANGDOCTOR_DIR for the job, and make the folder; what cannot be done is said and left out."""
+    """Set PYTHONPATH and HANGDOCTOR_DIR for the job, and make the folder; what fails is printed and left out."""
     before = environ.get("PYTHONPATH", "")
     if os.pathsep in str(STARTUP):
         _warn(
-            f"{STARTUP} has a colon in its name, which PYTHONPATH cannot carry: the command runs without the probe"
+            f"{STARTUP} has a colon in its path, which PYTHONPATH does not allow: the command runs without the probe"
         )
         return
     if before.split(os.pathsep)[0] != str(STARTUP):
-        # Every entry behind ours stays, the empty ones too: they mean the current folder.
+        # All entries after ours stay, also empty ones: they mean the current folder.
         environ["PYTHONPATH"] = f"{STARTUP}{os.pathsep}{before}" if before else str(STARTUP)
     told = environ.get("HANGDOCTOR_DIR", "")
     name = _run_name(environ)
@@ -57,7 +57,9 @@ def prepare(environ: MutableMapping[str, str]) -> None:
         wanted = Path(told).absolute() if told else folders.root() / name
         where, why = folders.take(wanted, name)
     except OSError as error:
-        _warn(f"no place for black boxes on this machine ({error}): ranks on it run without one")
+        _warn(
+            f"no folder for black boxes can be made on this machine ({error}): its ranks run without one"
+        )
         return
     if why:
         _warn(f"{why}: black boxes go to {where}")
@@ -66,22 +68,24 @@ def prepare(environ: MutableMapping[str, str]) -> None:
     _warn_of_room(where)
     folders.remove_if_empty(
         where
-    )  # the first rank with a box makes it again; a command without ranks leaves nothing
+    )  # the first rank with a box makes it again; a command without ranks leaves nothing behind
     if why or not told:
         environ["HANGDOCTOR_DIR"] = str(where)
-    elif not told.startswith("/"):  # ranks and readers have other current folders
+    elif not told.startswith("/"):  # ranks and readers have a different current folder
         environ["HANGDOCTOR_DIR"] = str(wanted)
 
 
 def pass_on_by_open_mpi(environ: MutableMapping[str, str], words: Sequence[str]) -> None:
-    """Name our variables to Open MPI, which alone does not pass the environment on to other nodes unless told so.
+    """Pass our variables to Open MPI, the only launcher that does not forward the environment
+    to other nodes.
 
-    It ends a job where variables are named both here and by -x, and warns of each that is named and not set.
+    It aborts a job that names variables both here and with -x, and warns about each that is not
+    set.
     """
     if os.path.basename(words[0]).partition(".")[0] not in _OPEN_MPI:  # noqa: PTH119
         return
     if any(word in ("-x", "--x") or word.endswith(_LIST) for word in words[1:]):
-        _warn("where Open MPI starts ranks on other nodes, add: -x PYTHONPATH -x HANGDOCTOR_DIR")
+        _warn("if Open MPI starts ranks on other nodes, add: -x PYTHONPATH -x HANGDOCTOR_DIR")
         return
     between = environ.get(f"OMPI_MCA_{_LIST}_delimiter") or ";"
     named = [environ.get(f"OMPI_MCA_{_LIST}", "")] + [name for name in _OWN if name in environ]
@@ -89,12 +93,14 @@ def pass_on_by_open_mpi(environ: MutableMapping[str, str], words: Sequence[str])
 
 
 def _warn(text: str) -> None:
-    with contextlib.suppress(OSError, ValueError):  # nobody can read it: still no reason to stop
+    with contextlib.suppress(
+        OSError, ValueError
+    ):  # standard error is closed: still no reason to stop
         pipes.say(f"hangdoctor: {text}", err=True)
 
 
 def _warn_of_room(where: Path) -> None:
-    """A rank without room for its box trains on without one and says nothing: this is the place to say it."""
+    """A rank without space for its box trains without one and prints nothing, so this prints it."""
     try:
         space = os.statvfs(where)
     except OSError:
@@ -102,8 +108,7 @@ def _warn_of_room(where: Path) -> None:
     free = space.f_bavail * space.f_frsize
     if free < _ROOM:
         _warn(
-            f"{free / 1e6:.0f} MB are free in {where}, and each rank's black box takes 4 MB: ranks without room go without"
-            " one (HANGDOCTOR_DIR names another place)"
+            f"only {free / 1e6:.0f} MB are free in {where}, and each rank's black box takes 4 MB: ranks without space run without one. Set HANGDOCTOR_DIR to use another folder"
         )
 
 

@@ -1,4 +1,4 @@
-"""`hangdoctor sidecar`: agents on every node of a running job, and the collector here."""
+"""`hangdoctor sidecar`: starts agents on every node of a running job, and the collector here."""
 
 from __future__ import annotations
 
@@ -23,16 +23,23 @@ from . import pipes
 
 @click.command("sidecar")
 @click.option(
-    "--jobid", metavar="J[.STEP]", help="A running Slurm job: one step a node beside the training."
+    "--jobid", metavar="J[.STEP]", help="A running Slurm job; starts one step on each of its nodes."
 )
-@click.option("--hostfile", metavar="F", type=click.Path(), help="Hosts, one a line, by ssh.")
-@click.option("--pbs", is_flag=True, help="The nodes of this PBS job (PBS_NODEFILE), by mpiexec.")
-@click.option("--local", "here", is_flag=True, help="This host only.")
+@click.option(
+    "--hostfile",
+    metavar="F",
+    type=click.Path(),
+    help="The hosts in file F, one per line, reached by ssh.",
+)
+@click.option(
+    "--pbs", is_flag=True, help="The nodes of this PBS job (PBS_NODEFILE), reached by mpiexec."
+)
+@click.option("--local", "here", is_flag=True, help="Only this host.")
 @click.option(
     "--job",
     default="",
     metavar="KEY",
-    help="Which job, where a host runs several; otherwise the newest.",
+    help="The job, if a host runs several (default: the newest).",
 )
 @watch_flags
 @click.option(
@@ -40,13 +47,13 @@ from . import pipes
     "python",
     default="",
     metavar="PATH",
-    help="Python on the nodes that can import hangdoctor.",
+    help="Python on the nodes that can import hangdoctor (default: the Python running this).",
 )
 def command(**flags: Any) -> None:
-    """Watch a running job: one agent a node, and the collector in this process.
+    """Watch a running job: one agent on each node, and the collector in this process.
 
-    Sees a stall, captures, diagnoses and keeps the incident, before anybody wakes up. Ends with the job, or by Ctrl-C; the
-    job itself is never touched. Name one target: --jobid, --hostfile, --pbs or --local.
+    Detects stalls, captures, diagnoses and saves incidents. Ends with the job or with Ctrl-C
+    and does not change the job. Choose one target: --jobid, --hostfile, --pbs or --local.
     """
     folder = _folder(flags)
     keys.make(folder)
@@ -70,11 +77,11 @@ def command(**flags: Any) -> None:
     finally:
         agents.stop()
     if agents.trouble:
-        raise LauncherError(agents.trouble, f"What the agents said is in {folder / 'logs'}.")
+        raise LauncherError(agents.trouble, f"See the agents' logs in {folder / 'logs'}.")
 
 
 def _say_who_is_missing(job: str) -> None:
-    """A sidecar may be started before its job: it waits, but not in silence, since a name can be misspelt."""
+    """A sidecar may be started before its job. It prints that it waits, since a name can be misspelt."""
     found = discover.find_jobs()
     if not any(j.is_named(job) for j in found):
         named = f" of job {job}" if job else ""
@@ -85,7 +92,7 @@ def _say_who_is_missing(job: str) -> None:
 
 
 def _end() -> None:
-    """As from outside: the collector keeps what it has and ends."""
+    """End like on SIGTERM: the collector saves what it has and exits."""
     os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -111,8 +118,10 @@ def _commands(flags: dict[str, object], words: list[str]) -> list[Command]:
     """
     named = [name for name in ("jobid", "hostfile", "pbs", "here") if flags[name]]
     if len(named) != 1:
-        what = "no target" if not named else "more than one target"
-        raise UsageError(f"{what} named", "Name one: --jobid J, --hostfile F, --pbs or --local.")
+        what = "no target was given" if not named else "more than one target was given"
+        raise UsageError(
+            f"{what} named", "Choose one of --jobid J, --hostfile F, --pbs and --local."
+        )
     python = str(flags["python"])
     if named[0] == "jobid":
         job, step = parse_job(str(flags["jobid"]))
@@ -122,5 +131,8 @@ def _commands(flags: dict[str, object], words: list[str]) -> list[Command]:
     if named[0] == "pbs":
         return over_mpiexec(words, python)
     if python and python != sys.executable:
-        raise UsageError("--python is for other nodes", "--local uses this Python.")
+        raise UsageError(
+            "--python cannot be used with --local",
+            "Leave it out: --local uses the Python running this.",
+        )
     return local(words)

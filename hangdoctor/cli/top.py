@@ -1,4 +1,4 @@
-"""`hangdoctor top`: who holds up whom, live in the terminal."""
+"""`hangdoctor top`: blocked ranks and what blocks them, live in the terminal."""
 
 from __future__ import annotations
 
@@ -29,57 +29,71 @@ from . import pipes
 _START_S = 30.0
 _SETTLED_S = (
     STILL_S + 2.0
-)  # until a rank that stands can be told from one that goes on; agents report every second or two
+)  # until a stuck rank can be told from a moving one; agents report every second or two
 
 
 @click.command("top")
 @click.option(
     "--jobid",
     metavar="J[.STEP]",
-    help="A running Slurm job: its sidecar, or one that is started for as long as this runs.",
+    help="A running Slurm job; uses its sidecar, or starts one until top ends.",
 )
 @click.option(
     "--collector",
     metavar="ADDRESS",
-    help="A collector that serves its page, as http://127.0.0.1:8470.",
+    help="Address of a collector with a live page, for example http://127.0.0.1:8470.",
 )
 @click.option(
     "--local",
     "here",
     is_flag=True,
-    help="The ranks of this host, without a collector (also without a target).",
+    help="The ranks of this host, without a collector (default).",
 )
 @click.option(
     "--folder",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="The folder of a collector: its address and token.",
-)
-@click.option("--token-file", metavar="FILE", type=click.Path(path_type=Path),
-              help="The collector's token, or its web.json (default: HANGDOCTOR_TOKEN).")  # fmt: skip
-@click.option(
-    "--job", default="", metavar="KEY", help="With --local: which job, where there are several."
+    help="A collector's folder, which has its address and token.",
 )
 @click.option(
-    "--once", is_flag=True, help="Print one look and end (also where the output is no terminal)."
+    "--token-file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="File with the collector's token, or its web.json (default: the token in HANGDOCTOR_TOKEN).",
 )
-@click.option("--json", "json_file", metavar="FILE|-", help="One look as JSON.")
+@click.option(
+    "--job",
+    default="",
+    metavar="KEY",
+    help="With --local: the job, if there are several (default: the newest).",
+)
+@click.option(
+    "--once",
+    is_flag=True,
+    help="Print the ranks once and exit (also if the output is not a terminal).",
+)
+@click.option(
+    "--json",
+    "json_file",
+    metavar="FILE|-",
+    help="Write the ranks once as JSON and exit; - is standard output.",
+)
 @click.option(
     "--interval",
     default=1.0,
     show_default=True,
     type=click.FloatRange(0.2, 60),
     metavar="S",
-    help="Between two looks.",
+    help="Seconds between two updates.",
 )
 @click.option(
     "--filter",
     "wanted",
     default="",
     metavar="TEXT",
-    help="Ranks as ranges, or a part of a node, state, phase or operation.",
+    help="Show only these ranks (as 0-7,12), or rows with this text in node, state, phase or operation.",
 )
-@click.option("--no-color", is_flag=True, help="No colours (also NO_COLOR).")
+@click.option("--no-color", is_flag=True, help="Print without colours (also with NO_COLOR).")
 def command(
     json_file: str | None,
     once: bool,
@@ -88,9 +102,10 @@ def command(
     no_color: bool,
     **target: object,
 ) -> None:
-    """Who holds up whom, live: ranks sorted by it, with keys to capture (c), filter (/) and look at a rank (Enter).
+    """Show blocked ranks and what blocks them, live, the most important first.
 
-    Without a target it shows the ranks of this host, from their black boxes and from /proc.
+    Keys: c captures, / filters, Enter shows one rank, q quits. Without a target it shows the
+    ranks of this host, from their black boxes and /proc.
     """
     with open_source(target) as source:
         if json_file or once or not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -118,13 +133,13 @@ def _print(source: Source, json_file: str | None, wanted: str) -> None:
         Path(json_file).write_bytes(data)
     except OSError as error:
         raise BadInput(
-            f"{json_file} cannot be written: {error.strerror}", "Name another file."
+            f"{json_file} cannot be written: {error.strerror}", "Choose another file."
         ) from error
 
 
 @contextlib.contextmanager
 def open_source(target: dict[str, object]) -> Iterator[Source]:
-    """Where to look, by the flags.
+    """The target that the flags choose.
 
     Raises:
         UsageError: more than one target.
@@ -133,8 +148,8 @@ def open_source(target: dict[str, object]) -> Iterator[Source]:
     named = [n for n in ("jobid", "collector", "here", "folder") if target[n]]
     if len(named) > 1:
         raise UsageError(
-            "more than one target named",
-            "Name one: --jobid J, --collector ADDRESS, --folder DIR or --local.",
+            "more than one target was given",
+            "Choose one of --jobid J, --collector ADDRESS, --folder DIR and --local.",
         )
     if target["collector"]:
         yield RemoteSource(_checked(str(target["collector"])), _token(target["token_file"]))
@@ -159,15 +174,16 @@ def _token(file: object) -> str:
         token = os.environ.get("HANGDOCTOR_TOKEN", "")
         if not token:
             raise UsageError(
-                "the collector wants its token",
-                "Name its file: --token-file FOLDER/web.json, or set HANGDOCTOR_TOKEN.",
+                "the collector asks for its token",
+                "Pass --token-file FOLDER/web.json, or set HANGDOCTOR_TOKEN.",
             )
         return token
     try:
         data = Path(str(file)).read_bytes()[:4096]
     except OSError as error:
         raise BadInput(
-            f"{file} cannot be read: {error.strerror}", "It is web.json in the collector's folder."
+            f"{file} cannot be read: {error.strerror}",
+            "The file is web.json in the collector's folder.",
         ) from error
     try:
         return msgspec.json.decode(data, type=Published).token
@@ -179,7 +195,8 @@ def _of_folder(folder: Path) -> RemoteSource:
     found = published(folder)
     if found is None:
         raise CollectorError(
-            f"no collector serves its page from {folder}", "Start it with --web 127.0.0.1:8470."
+            f"no collector with a live page runs in {folder}",
+            "Start the collector with --web 127.0.0.1:8470.",
         )
     source = RemoteSource(found.address, found.token)
     if found.host not in ("", os.uname().nodename):
@@ -206,7 +223,7 @@ def _answering(folder: Path) -> RemoteSource | None:
 
 @contextlib.contextmanager
 def _of_job(jobid: str) -> Iterator[RemoteSource]:
-    """The job's sidecar where it has one with a page, else one that is started now and ends with us."""
+    """The job's sidecar if it has a page, else one that is started now and ends with top."""
     folder = address.job_folder(f"slurm-{jobid}")
     running = _answering(folder)
     if running is not None:
@@ -247,7 +264,7 @@ def _of_job(jobid: str) -> Iterator[RemoteSource]:
 
 
 def _until_seen(source: RemoteSource, process: subprocess.Popen[bytes]) -> None:
-    """Until no further rank has reported for a while: the first look of a collector that has just begun is empty."""
+    """Wait until no further rank reports for a while: the first sample of a new collector is empty."""
     end, since, before = time.monotonic() + _START_S, time.monotonic(), 0
     while time.monotonic() < end and process.poll() is None:
         count = len(source.look().rows)
@@ -270,5 +287,5 @@ def _wait(process: subprocess.Popen[bytes], folder: Path) -> RemoteSource:
         if "hangdoctor: " in line
     ]
     raise CollectorError(
-        f"the sidecar could not be started: {said[-1][:300] if said else 'it said nothing'}"
+        f"the sidecar could not be started: {said[-1][:300] if said else 'it printed nothing'}"
     )

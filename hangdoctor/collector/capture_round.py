@@ -8,6 +8,7 @@ from ..errors import WireError
 from ..model.capture import JobCapture, NodeCapture, RankCapture, SilentNode
 from ..transport.capture_codec import Shared, name_node, unpack_capture
 from ..transport.messages import Capture, Captured, Declined
+from .capture_reason import CaptureReason
 from .instructions import Node, Send
 
 LARGE = 4096  # ranks; to write more of them out as JSON takes longer than to diagnose them
@@ -16,7 +17,9 @@ LARGE = 4096  # ranks; to write more of them out as JSON takes longer than to di
 class Round:
     """Complete when every node that is expected to has answered, or at its deadline."""
 
-    def __init__(self, id: str, reason: str, now: float, limit_s: float, settle_s: float) -> None:
+    def __init__(
+        self, id: str, reason: CaptureReason, now: float, limit_s: float, settle_s: float
+    ) -> None:
         self.id = id
         self.reason = reason
         self.begun = now
@@ -25,19 +28,12 @@ class Round:
         self.early = False  # begun on evidence: held until it is a stall
         self.captures: dict[str, NodeCapture] = {}
         self.without: dict[str, str] = {}  # node -> why it answered without a capture
-        self.empty: dict[
-            str, str
-        ] = {}  # node that answered and has no rank any more -> what it said
-        self.silent_before: dict[
-            str, float
-        ] = {}  # node -> for how long nothing came from it when the round began
+        self.empty: dict[str, str] = {}  # node that has no rank any more -> what it said
+        # node -> for how long nothing came from it when the round began
+        self.silent_before: dict[str, float] = {}
         self._expected: set[str] = set()
         self._bodies: dict[str, bytes] = {}  # as they came, in this order
         self._shared = Shared()  # what is equal in several captures is kept once for the whole job
-
-    @property
-    def is_stall(self) -> bool:
-        return self.reason.startswith("stall")
 
     def begin(
         self,
@@ -50,7 +46,9 @@ class Round:
         """Ask all; answers are expected of who was heard within `silent_s` and is not `silent`."""
         wanted = Capture(self.id, self.settle_s, max(1.0, self.limit_s - 2.0), keep_ops)
         asked: set[bytes] = set()
-        for node in nodes:
+        known = list(nodes)
+        self._shared = Shared(lazy=sum(len(n.ranks) for n in known) > LARGE)
+        for node in known:
             if now - node.heard > silent_s or node.left or node.name in silent:
                 self.silent_before[node.name] = now - node.heard
             else:
@@ -61,9 +59,9 @@ class Round:
 
     def take(self, node: str, answer: Captured | Declined) -> str:
         """Put one answer in; returns what is worth a line in the log."""
-        self._expected.discard(node)
+        self.answered(node)
         if isinstance(answer, Declined):
-            self.without[node] = f"its agent declined: {answer.why[:200]}"
+            self.without[node] = f"its agent refused to capture: {answer.why[:200]}"
             return f"{node}: {self.without[node]}"
         if answer.no_ranks:
             self.empty[node] = answer.error[:300]
@@ -81,49 +79,74 @@ class Round:
         self._bodies[node] = answer.body
         return ""
 
+    def expects(self, node: str) -> bool:
+        """Whether it was asked and has not answered."""
+        return node in self._expected
+
+    def answered(self, node: str) -> None:
+        """It captures no more for this round, whatever it said."""
+        self._expected.discard(node)
+
+    @property
+    def answers(self) -> int:
+        """Nodes that have answered so far, with a capture or without."""
+        return len(self.captures) + len(self.without) + len(self.empty)
+
     def complete(self, now: float) -> bool:
+        """Whether all have answered of whom that is expected, or the time is over."""
         return not self._expected or now - self.begun > self.limit_s
 
     def join(self, nodes: Iterable[Node], now: float, wall: float) -> JobCapture:
         """All answers as one capture. A rank that its node no longer has is gone; a node without an answer is silent."""
         known = {n.name: n for n in nodes}
-        world = max(
-            [r.world_size for c in self.captures.values() for r in c.ranks]
-            + [n.world_size for n in known.values()]
-            + [0]
-        )
+        captured = [r for c in self.captures.values() for r in c.ranks]
+        sizes = [r.world_size for r in captured] + [n.world_size for n in known.values()]
+        world = max(sizes, default=0)
+        present = {r.rank for r in captured if not r.gone}
         captures = dict(self.captures)
-        present = {r.rank for c in captures.values() for r in c.ranks if not r.gone}
         silent: list[SilentNode] = []
         for name, node in known.items():
             seen = {r.rank for r in captures[name].ranks} if name in captures else set()
-            lost = sorted(
-                set(node.ranks) - seen - present
-            )  # a rank may have come up again on another node
-            if name not in captures and name not in self.empty:
-                if lost or not node.ranks:  # else it is no longer a node of this job
-                    silent.append(SilentNode(name, self._why_silent(name, node, now), lost))
-                continue
-            gone = lost if name in self.empty else [r for r in lost if node.ranks[r]]
-            if gone:
-                note = (
-                    f"{name} answered and runs no rank: {self.empty[name]}"
-                    if name in self.empty
-                    else ""
-                )
-                capture = captures.setdefault(name, NodeCapture(name, node.job, notes=[note]))
-                capture.ranks += [
-                    RankCapture(pid=0, rank=r, node=name, world_size=world, gone=True) for r in gone
-                ]
-        keys = [c.job for c in captures.values() if c.job] or [
-            n.job for n in known.values() if n.job
-        ]
+            # A rank may have come up again on another node.
+            lost = sorted(set(node.ranks) - seen - present)
+            if name in captures or name in self.empty:
+                self._add_gone(captures, node, lost, world)
+            elif lost or not node.ranks:  # else it is no longer a node of this job
+                silent.append(SilentNode(name, self._why_silent(name, node, now), lost))
         return JobCapture(
-            job=max(set(keys), key=keys.count) if keys else "unknown", nodes=[captures[n] for n in sorted(captures)],
-            silent=silent, world_size=world, layout=next((c.layout for c in captures.values() if c.layout), None),
-            settle_s=self.settle_s, taken=wall, took_s=now - self.begun, notes=[self.reason],
+            job=self._job(known.values()),
+            nodes=[captures[n] for n in sorted(captures)],
+            silent=silent,
+            world_size=world,
+            layout=next((c.layout for c in captures.values() if c.layout), None),
+            settle_s=self.settle_s,
+            taken=wall,
+            took_s=now - self.begun,
+            notes=[str(self.reason)],
             packed=self._bodies if world > LARGE else {},
-        )  # fmt: skip
+        )
+
+    def _job(self, known: Iterable[Node]) -> str:
+        """The job that most captures are of, else that most nodes have said to run."""
+        keys = [c.job for c in self.captures.values() if c.job]
+        keys = keys or [n.job for n in known if n.job]
+        return max(set(keys), key=keys.count) if keys else "unknown"
+
+    def _add_gone(
+        self, captures: dict[str, NodeCapture], node: Node, lost: list[int], world: int
+    ) -> None:
+        """Ranks that a node which answered no longer has: all of an empty one, else those that it said were over."""
+        note = ""
+        if node.name in self.empty:
+            note = f"{node.name} answered and runs no rank: {self.empty[node.name]}"
+        else:
+            lost = [r for r in lost if node.ranks[r]]
+        if not lost:
+            return
+        capture = captures.setdefault(node.name, NodeCapture(node.name, node.job, notes=[note]))
+        for rank in lost:
+            gone = RankCapture(pid=0, rank=rank, node=node.name, world_size=world, gone=True)
+            capture.ranks.append(gone)
 
     def _why_silent(self, name: str, node: Node, now: float) -> str:
         if name in self.without:
@@ -131,5 +154,5 @@ class Round:
         if node.left:
             return "its agent has left"
         if name in self.silent_before:
-            return f"its agent has not been heard for {now - node.heard:.0f} s"
+            return f"no message from its agent for {now - node.heard:.0f} s"
         return f"its agent did not answer within {now - self.begun:.0f} s"

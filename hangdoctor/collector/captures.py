@@ -12,12 +12,14 @@ from ..model.capture import JobCapture
 from ..watch.stall_evidence import Hearing
 from ..watch.stall_watch import Stall, StallWatch, Suspicion
 from ..watch.straggler_watch import Straggler
+from . import capture_reason
+from .capture_reason import CaptureReason, Trigger
 from .capture_round import Round
 from .evidence_capture import Early
 from .instructions import Conclude, Counters, Instruction, Log, Node, Settings
 
 KEEP_LEAST = 16  # operations of a rank in a capture, however many ranks there are
-_SETTLE_S = 0.5  # of a capture on evidence: the ranks have stood for seconds
+_SETTLE_S = 0.5  # of a stall that boxes tell of: the ranks have been stuck for seconds
 
 
 class Captures:
@@ -38,25 +40,36 @@ class Captures:
         self.early = Early()
         self.concluding = ""  # id of the one that is diagnosed now
         self._straggler: Straggler | None = None
-        self._asked: deque[str] = deque(maxlen=8)
+        self._asked: deque[CaptureReason] = deque(maxlen=8)
         self._rounds = 0
+        self._left: Round | None = None  # dropped, while agents may still be capturing for it
 
     @property
     def free(self) -> bool:
         """Whether another one may begin."""
         return self.round is None and not self.concluding
 
-    def ask(self, reason: str) -> None:
-        """Make one as soon as may be."""
-        self._asked.append(reason)
+    def ask(self, words: str) -> None:
+        """A person wants one, as soon as may be, and says why."""
+        self._asked.append(capture_reason.asked(words))
 
     def asked(self, now: float) -> list[Instruction]:
-        """Begin what was asked for first."""
-        return self.begin(self._asked.popleft(), now) if self._asked and self.free else []
+        """Begin what was asked for first, when no agent captures for a round that was dropped."""
+        if not self._asked or not self.free:
+            return []
+        if self._left is not None and not self._left.complete(now):
+            return []
+        self._left = None
+        return self.begin(self._asked.popleft(), now)
+
+    def late(self, node: str, id: str) -> None:
+        """A node has answered to a round that is no more."""
+        if self._left is not None and self._left.id == id:
+            self._left.answered(node)
 
     def suspect(self, suspicion: Suspicion, hears: Hearing, now: float) -> list[Instruction]:
         """Begin one on evidence."""
-        out = self.begin(f"stall: {suspicion.why}", now, hears)
+        out = self.begin(capture_reason.stall(suspicion.why), now, hears)
         if self.round is not None:
             self.early.begin(suspicion, self.round.id, hears, now)
         return out
@@ -66,13 +79,15 @@ class Captures:
         self._straggler = slow
         least = min(share for rank, share in slow.shares.items() if rank != slow.rank)
         waited = f"it waited {slow.shares[slow.rank]}% of {slow.window_s:.0f} s"
-        what = f"rank {slow.rank} comes last: {waited}, the others {least}% or more"
-        return [Log(f"{what}: capturing"), *self.begin(f"slow: {what}", now)]
+        what = f"rank {slow.rank} arrives last: {waited}, the others {least}% or more"
+        return [Log(f"{what}: capturing"), *self.begin(capture_reason.slow(what), now)]
 
     def stalled(self, stall: Stall, now: float) -> list[Instruction]:
         """A capture of it; the one that is under way or held on evidence serves as well."""
         said = Log(f"no rank has made progress for {stall.age_s:.1f} s ({stall.why}): capturing")
-        reason = f"stall: no progress for {stall.age_s:.1f} s, bound {stall.bound_s:.1f} s"
+        reason = capture_reason.stall(
+            f"no progress for {stall.age_s:.1f} s, bound {stall.bound_s:.1f} s"
+        )
         early, id = self.early.held, self.early.id
         self.early.end()
         if early is not None:
@@ -95,7 +110,7 @@ class Captures:
         stall = self.watchdog.declare(now, suspicion)
         said = Log(f"no rank has made progress for {stall.age_s:.1f} s: {stall.why}")
         passed = f"no progress for {stall.age_s:.1f} s, bound {stall.bound_s:.1f} s"
-        reason = f"stall: {passed}: {stall.why}"
+        reason = capture_reason.stall(f"{passed}: {stall.why}")
         capture, early.held = early.held, None
         return [said, *self._conclude(early.id, capture, reason, early=True)]
 
@@ -104,29 +119,34 @@ class Captures:
         suspicion, id = self.early.suspicion, self.early.id
         self.early.end()
         if self.round is not None and self.round.id == id:
-            self.round = None
+            self._left, self.round = self.round, None
         if suspicion is None:
             return []
         self.counters.dropped += 1
         self.watchdog.dropped(now, suspicion)
         passed = f"a pause of {suspicion.age_s:.1f} s ({suspicion.why})"
-        return [Log(f"{passed} was looked at and is none: the capture is dropped")]
+        return [Log(f"{passed} turned out not to be a hang: the capture is dropped")]
 
-    def begin(self, reason: str, now: float, hears: Hearing | None = None) -> list[Instruction]:
+    def begin(
+        self, reason: CaptureReason, now: float, hears: Hearing | None = None
+    ) -> list[Instruction]:
         """Ask all nodes for a capture; `hears` is given where it rests on evidence."""
         if self.round is not None or self.concluding:
             self._asked.append(reason)
             return []
         s = self.settings
         self._rounds += 1
-        settle_s = s.settle_s if hears is None else min(s.settle_s, _SETTLE_S)
+        of_stall = reason.trigger is Trigger.STALL and not self.watchdog.blind
+        stood = hears is not None or of_stall
+        settle_s = min(s.settle_s, _SETTLE_S) if stood else s.settle_s
         id = f"{self.session}-{self._rounds}"
-        self.round = Round(id, reason, now, s.capture_s + s.patience_s, settle_s)
+        self.round = Round(id, reason, now, limit_s=s.capture_s + s.patience_s, settle_s=settle_s)
         self.round.early = hears is not None
         ranks = sum(len(n.ranks) for n in self.nodes.values())
         keep = max(KEEP_LEAST, min(s.keep_ops, s.keep_all_ops // max(1, ranks)))
         silent = hears.nodes if hears is not None else ()
-        return list(self.round.begin(self.nodes.values(), now, s.silent_s, keep, silent))
+        nodes = self.nodes.values()
+        return list(self.round.begin(nodes, now, s.silent_s, keep_ops=keep, silent=silent))
 
     def finish(self, now: float, wall: float) -> list[Instruction]:
         """Hand the round that is under way on, if it is complete."""
@@ -137,27 +157,24 @@ class Captures:
         if done.early:
             self.early.held = done.join(self.nodes.values(), now, wall)
             return self.go_on(now)
-        if done.is_stall and not self.watchdog.stalled:
-            return [Log("the job goes on; the capture is dropped")]
+        if done.reason.trigger is Trigger.STALL and not self.watchdog.stalled:
+            return [Log("the job makes progress again; the capture is dropped")]
         capture = done.join(self.nodes.values(), now, wall)
         slow, self._straggler = self._straggler, None
-        if slow is not None and done.reason.startswith("slow"):
-            capture.slowest, capture.waited, capture.waited_s = (
-                slow.rank,
-                slow.shares,
-                slow.window_s,
-            )
+        if slow is not None and done.reason.trigger is Trigger.SLOW:
+            capture.slowest, capture.waited = slow.rank, slow.shares
+            capture.waited_s = slow.window_s
         return self._conclude(done.id, capture, done.reason)
 
     def _conclude(
         self,
         id: str,
         capture: JobCapture,
-        reason: str,
+        reason: CaptureReason,
         early: bool = False,
     ) -> list[Instruction]:
         self.concluding = id
-        capture.notes = [reason]
+        capture.notes = [str(reason)]
         return [Conclude(id, capture, reason, early)]
 
     def concluded(self, id: str, status: str, now: float) -> list[Instruction]:
@@ -171,7 +188,7 @@ class Captures:
         if status == "healthy" and self.watchdog.stalled:
             self.counters.false_alarms += 1
             self.watchdog.false_alarm(now)
-            said = "the capture shows that the job goes on: no incident"
-            return [Log(f"{said}, and so long a pause is normal from now on")]
+            said = "the capture shows that the job makes progress: no incident"
+            return [Log(f"{said}; pauses of this length count as normal from now on")]
         self.counters.incidents += 1
         return []

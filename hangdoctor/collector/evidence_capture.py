@@ -87,6 +87,14 @@ def hearing(
         complete=arrived or ranks >= world,
         arrived=arrived,
         fresh=fresh and heard > len(silent),
-        silent=frozenset(r for n in silent for r, over in n.ranks.items() if not over),
+        silent=alive(silent),
         nodes=tuple(n.name for n in silent),
     )
+
+
+def alive(nodes: Iterable[Node]) -> frozenset[int]:
+    """The ranks of these nodes that had not ended when they were heard last."""
+    found: set[int] = set()
+    for node in nodes:
+        found.update(rank for rank, over in node.ranks.items() if not over)
+    return frozenset(found)

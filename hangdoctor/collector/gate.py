@@ -22,6 +22,7 @@ class Gate:
         self.socket.bind("inproc://zeromq.zap.01")
 
     async def run(self) -> None:
+        """Answer ZeroMQ until it is cancelled."""
         while True:
             version, number, _, _, _, mechanism, *credentials = await self.socket.recv_multipart()
             good = mechanism == b"CURVE" and secrets.compare_digest(
@@ -30,13 +31,9 @@ class Gate:
             if not good:
                 self.refused += 1
                 if self.refused <= 3 or self.refused % 1000 == 0:
-                    _LOG.warning("an unknown key was refused (%d so far)", self.refused)
-            answer = [
-                version,
-                number,
-                b"200" if good else b"400",
-                b"OK" if good else b"no",
-                b"",
-                b"",
-            ]
-            await self.socket.send_multipart(answer)
+                    _LOG.warning(
+                        "a connection with an unknown key was refused (%d so far)", self.refused
+                    )
+            said = [b"200", b"OK"] if good else [b"400", b"no"]
+            user, metadata = b"", b""
+            await self.socket.send_multipart([version, number, *said, user, metadata])

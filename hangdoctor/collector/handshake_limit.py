@@ -23,7 +23,7 @@ AN_ADDRESS = 64
 IN_ALL = 512
 _HANDSHAKE = 500  # bytes: greeting (64), HELLO (202) and INITIATE (more than 259) of CURVE
 _MOMENT_MS = 1000
-_FEW_FILES = 128  # more open files than that beside the agents are worth a look
+_FEW_FILES = 128  # more open files than that beside the agents are worth a check
 _MOST_FILES = 1 << 20
 _INFO_BYTES = 136
 _LAST_DATA = (
@@ -117,7 +117,7 @@ def _of(info: bytes, place: tuple[int, str]) -> int:
 
 
 def _lowest_free() -> int:
-    """The lowest number that is no open file: all below it are. A high number where none can be opened."""
+    """The lowest number that is not an open file: all below it are. A high number where none can be opened."""
     try:
         number = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -6,14 +6,17 @@ from msgspec import Struct
 
 from ..model.capture import JobCapture
 from ..transport.messages import FromCollector
+from .capture_reason import CaptureReason
 
 
 class Settings(Struct, frozen=True):
-    interval_s: float = 1.0
-    settle_s: float = 1.0
+    """What a collector allows and waits for."""
+
+    interval_s: float = 1.0  # between two reports of an agent
+    settle_s: float = 1.0  # between the two samples of a capture
     capture_s: float = 6.0  # what an agent gets for its capture
     patience_s: float = 2.0  # beyond that, for the way
-    silent_s: float = 5.0  # not heard for so long: silent
+    silent_s: float = 5.0  # not heard for this long: silent
     keep_ops: int = 80  # of a rank in a capture
     keep_all_ops: int = 400_000  # of all ranks together: a large job sends fewer of each
     strikes: int = 10  # bad messages before a peer is cut off
@@ -21,9 +24,8 @@ class Settings(Struct, frozen=True):
     burst: float = 2000.0
     max_nodes: int = 16_384
     max_peers: int = 40_000
-    expected: frozenset[str] = (
-        frozenset()
-    )  # nodes that the launcher started agents on; empty: unknown
+    # Nodes that the launcher started agents on; empty: unknown.
+    expected: frozenset[str] = frozenset()
 
 
 class Counters(Struct):
@@ -43,20 +45,29 @@ class Counters(Struct):
 
 
 _COUNTED = {
-    "incidents": ("incident", "incidents"), "false_alarms": ("false alarm", "false alarms"), "reports": ("report", "reports"),
+    "incidents": ("incident", "incidents"),
+    "false_alarms": ("false alarm", "false alarms"),
+    "reports": ("report", "reports"),
     "malformed": ("malformed message", "malformed messages"),
-    "other_protocol": ("message of another protocol", "messages of another protocol"),
+    "other_protocol": (
+        "message of another protocol version",
+        "messages of another protocol version",
+    ),
     "unknown": ("message of an unknown peer", "messages of unknown peers"),
-    "flooded": ("message too many", "messages too many"), "cut_off": ("peer cut off", "peers cut off"),
-}  # fmt: skip
+    "flooded": ("message above the limit", "messages above the limit"),
+    "cut_off": ("peer cut off", "peers cut off"),
+}
 
 
 def farewell(counters: Counters, keys_refused: int) -> str:
     """What a collector has to say at its end: all that is not zero."""
     counts = [(getattr(counters, name), *words) for name, words in _COUNTED.items()]
     counts.append((keys_refused, "unknown key refused", "unknown keys refused"))
-    told = [f"{number} {one if number == 1 else many}" for number, one, many in counts if number]
-    return f"ended: {', '.join(told)}" if told else "ended; no agent has reported"
+    told = []
+    for number, one, many in counts:
+        if number:
+            told.append(f"{number} {one if number == 1 else many}")
+    return f"stopped: {', '.join(told)}" if told else "stopped; no agent has reported"
 
 
 class Position(Struct):
@@ -82,13 +93,21 @@ class Node(Struct):
     left: bool = False
     via: str = ""  # the collector of the tree that it is behind
 
+    def speaks(self, now: float, silent_s: float) -> bool:
+        """Whether its agent is there and was heard within `silent_s`."""
+        return not self.left and now - self.heard < silent_s
+
 
 class Send(Struct, frozen=True):
+    """Send this to one peer; what it does not take is lost, and it will ask again."""
+
     peer: bytes
     message: FromCollector
 
 
 class Log(Struct, frozen=True):
+    """A line for people."""
+
     text: str
 
 
@@ -103,8 +122,8 @@ class Conclude(Struct, frozen=True):
 
     id: str
     capture: JobCapture
-    reason: str
-    early: bool = False  # on evidence: whatever is no hang is not kept
+    reason: CaptureReason
+    early: bool = False  # on evidence: whatever is not a hang is not kept
 
 
 Instruction = Send | Log | Remember | Conclude

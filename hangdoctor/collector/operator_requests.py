@@ -1,30 +1,28 @@
 """What a person wants of a running collector, by a file in the job's folder, which is private to its user.
 
-FOLDER/trace.json    switch call traces on or off in all ranks: the fields of `messages.Trace`
+FOLDER/trace.json    switch call traces on or off in all ranks: `probe.calls.request.Request` as JSON
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
-
 from ..errors import BadInput
+from ..probe.calls import request as requests
+from ..probe.calls.request import Request
 from ..transport.keys import write_private
-from ..transport.messages import Trace
 
 TRACE_FILE = "trace.json"
 _MAX_BYTES = 64 << 10
 
 
-def put_trace(folder: Path, wanted: Trace) -> None:
+def put_trace(folder: Path, wanted: Request) -> None:
     """Ask the collector of this folder; it looks once a second.
 
     Raises:
         CollectorError: the folder cannot be written.
     """
-    request = {name: getattr(wanted, name) for name in Trace.__struct_fields__}
-    write_private(folder / TRACE_FILE, msgspec.json.encode(request))
+    write_private(folder / TRACE_FILE, requests.encode(wanted).encode())
 
 
 class TraceRequests:
@@ -34,7 +32,7 @@ class TraceRequests:
         self.path = folder / TRACE_FILE
         self._seen = 0
 
-    def fresh(self) -> Trace | None:
+    def fresh(self) -> Request | None:
         """The request, where it is another one than before.
 
         Raises:
@@ -48,7 +46,7 @@ class TraceRequests:
         except OSError:
             return None  # where it was there a moment ago, the next look reads it
         self._seen = changed
-        try:
-            return msgspec.json.decode(data[: _MAX_BYTES + 1], type=Trace)
-        except (UnicodeDecodeError, msgspec.DecodeError) as error:
-            raise BadInput(f"{self.path} is no request for traces: {error}") from error
+        wanted = requests.decode(data[: _MAX_BYTES + 1].decode("utf-8", "replace"))
+        if wanted is None:
+            raise BadInput(f"{self.path} is not a valid trace request")
+        return wanted

@@ -23,7 +23,8 @@ from ..transport.messages import (
     RankNow,
     Relayed,
     Trace,
-)  # fmt: skip
+)
+from ..watch.live_ranks import LastWord
 from ..watch.stall_watch import Settings as Bounds
 from ..watch.stall_watch import StallWatch
 from .instructions import Instruction, Log, Node, Position, Send, Settings
@@ -37,7 +38,7 @@ _SIGN_OF_LIFE_S = 2.0
 class _News(Struct):
     """What changed on one node since the last flush."""
 
-    ranks: dict[int, tuple[RankNow, float]] = {}  # and when it was so
+    ranks: dict[int, LastWord] = {}
     timeout_s: float = 0.0
     past: Past | None = None
 
@@ -55,9 +56,8 @@ class Relay(Core):
         super().__init__(settings, StallWatch(Bounds()), positions)
         self.keep, self.up = keep, up
         self._fresh: dict[str, _News] = {}
-        self._last: dict[
-            str, _News
-        ] = {}  # all that is known of each node, for a parent that was restarted
+        # All that is known of each node, for a parent that was restarted.
+        self._last: dict[str, _News] = {}
         self._flushed_at = -1e18
         self._wanted = ""  # id of the capture under way
         self._open: set[str] = set()  # nodes that have not answered
@@ -66,13 +66,13 @@ class Relay(Core):
     # ----------------------------------------------------------------- from below
 
     def _news(self, node: Node, news: NodeNews, late_s: float, now: float) -> None:
-        for known in (
-            self._fresh.setdefault(node.name, _News()),
-            self._last.setdefault(node.name, _News()),
-        ):
+        at = now - late_s
+        words = {told.rank: LastWord(node.name, told, at - told.idle_s) for told in news.ranks}
+        for table in (self._fresh, self._last):
+            known = table.setdefault(node.name, _News())
             known.timeout_s = news.timeout_s
             known.past = news.past or known.past
-            known.ranks.update({rank.rank: (rank, now - late_s) for rank in news.ranks})
+            known.ranks.update(words)
         node.ranks.update({rank.rank: rank.over for rank in news.ranks})
 
     def _forget(self, node: str, ranks: set[int]) -> None:
@@ -83,11 +83,7 @@ class Relay(Core):
     def tell_all(self) -> None:
         """The next report says everything, not only what has changed: the one above begins anew."""
         for name, known in self._last.items():
-            # What a rank waited then tells nothing of now.
-            old = {
-                number: (structs.replace(rank, waits=-1), at)
-                for number, (rank, at) in known.ranks.items()
-            }
+            old = {number: _of_the_past(word) for number, word in known.ranks.items()}
             fresh = self._fresh.get(name, _News())
             self._fresh[name] = _News(old | fresh.ranks, known.timeout_s, known.past)
 
@@ -106,7 +102,7 @@ class Relay(Core):
         self._open.discard(name)
         message.node = name
         if not self.up(message):
-            return [Log(f"{name}: its answer could not be sent up")]
+            return [Log(f"{name}: its answer could not be forwarded")]
         return []
 
     # ----------------------------------------------------------------- from above
@@ -116,26 +112,23 @@ class Relay(Core):
         if isinstance(message, Capture):
             return self._fan_out(message, now)
         if isinstance(message, Trace):
-            return self.switch_trace(message)
+            return self.switch_trace(message.wanted)
         if isinstance(message, Level):
             return [Send(peer, message) for peer in self._direct()]
         return self.dismiss() if isinstance(message, Dismissed) else []
 
     def _fan_out(self, wanted: Capture, now: float) -> list[Instruction]:
-        if self._open and now < self._deadline:
-            for name in self.nodes:
-                self.up(Declined(wanted.id, "a capture is under way", name))
-            return []
+        # One that is under way is no longer waited for above; agents begin this one after it.
         self._wanted, self._deadline = wanted.id, now + wanted.timeout_s + 0.5
         self._open = set(self.nodes)
         for name, node in self.nodes.items():
-            if not node.via and (node.left or now - node.heard > self.settings.silent_s):
-                self._give_up(
-                    name,
-                    "its agent has left"
-                    if node.left
-                    else f"its agent has not been heard for {now - node.heard:.0f} s",
-                )
+            if node.via:
+                continue
+            if node.left:
+                self._give_up(name, "its agent has left")
+            elif not node.speaks(now, self.settings.silent_s):
+                quiet = f"{now - node.heard:.0f} s"
+                self._give_up(name, f"no message from its agent for {quiet}")
         below = structs.replace(wanted, timeout_s=max(1.0, wanted.timeout_s - 0.5))
         return [Send(peer, below) for peer in self._direct()]
 
@@ -162,27 +155,39 @@ class Relay(Core):
         batch: list[NodeNews] = []
         count = 0
         for node in self.nodes.values():
-            fresh = self._fresh.get(node.name)
-            # A copy: the age is that of the sending, and `late_s` adds what it lies here.
-            ranks = (
-                [
-                    structs.replace(r, idle_s=max(0.0, r.idle_s + now - at))
-                    for r, at in fresh.ranks.values()
-                ]
-                if fresh
-                else []
-            )
-            silent = max(0.0, now - node.heard)
-            news = NodeNews(node.name, node.job, node.world_size, silent, node.left, ranks)
-            if fresh is not None:
-                news.timeout_s, news.past = fresh.timeout_s, fresh.past
+            news = self._news_of(node, now)
             batch.append(news)
-            count += len(ranks) + (len(news.past.phases) if news.past is not None else 0)
+            count += len(news.ranks) + (len(news.past.phases) if news.past is not None else 0)
             if count >= _RANKS or len(batch) >= _NODES:
                 yield batch
                 batch, count = [], 0
         if batch:
             yield batch
 
+    def _news_of(self, node: Node, now: float) -> NodeNews:
+        """What is new of one node, ages as of now: `late_s` adds what the report lies here."""
+        news = NodeNews(
+            node=node.name,
+            job=node.job,
+            world_size=node.world_size,
+            silent_s=max(0.0, now - node.heard),
+            left=node.left,
+        )
+        fresh = self._fresh.get(node.name)
+        if fresh is not None:
+            news.timeout_s, news.past = fresh.timeout_s, fresh.past
+            news.ranks = [_aged(word, now) for word in fresh.ranks.values()]
+        return news
+
     def _acknowledge(self) -> list[Instruction]:
         return [self._remember()] if self._unacked else []
+
+
+def _aged(word: LastWord, now: float) -> RankNow:
+    """A copy with the age of now: the word itself stays as it was said."""
+    return structs.replace(word.told, idle_s=max(0.0, now - word.event))
+
+
+def _of_the_past(word: LastWord) -> LastWord:
+    """Said again later: what the rank waited then tells nothing of now."""
+    return structs.replace(word, told=structs.replace(word.told, waits=-1))

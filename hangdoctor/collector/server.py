@@ -9,7 +9,7 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from ..errors import CollectorError, HangdoctorError
 from ..transport import address, keys
-from ..transport.messages import MAX_CAPTURE, MAX_SMALL, encode
+from ..transport.messages import MAX_CAPTURE, MAX_SMALL, FromCollector, encode
 from ..watch.stall_watch import Learned
 from .gate import Gate
 from .handshake_limit import BUSY_S, PERIOD_S, Crowd
@@ -30,29 +30,42 @@ from .state import Core
 from .uplink import Uplink
 
 _AGAIN_S = 5.0
-_BATCH = 500  # messages between two looks at the clock
+_BATCH = 500  # messages between two readings of the clock
+_OPTIONS = {
+    zmq.MAXMSGSIZE: MAX_CAPTURE + MAX_SMALL,
+    zmq.RCVHWM: 2000,
+    zmq.SNDHWM: 200,
+    zmq.ROUTER_HANDOVER: 1,
+    zmq.HEARTBEAT_IVL: 5000,
+    zmq.HEARTBEAT_TIMEOUT: 20_000,
+    zmq.HANDSHAKE_IVL: 10_000,
+    zmq.BACKLOG: 4096,
+    zmq.TCP_KEEPALIVE: 1,
+}
 _LOG = logging.getLogger("hangdoctor.collector")
 
 
 class Memory(Protocol):
     """What outlives the collector."""
 
-    def load(self) -> tuple[dict[str, Position], Learned]: ...
+    def load(self) -> tuple[dict[str, Position], Learned]:
+        """What a collector before this one has kept; empty where there was none."""
 
     def writing(self, positions: dict[str, Position], learned: Learned) -> Callable[[], None]:
-        """What keeps them as they are now: called in a thread, where a lock or a slow disk holds up nobody."""
+        """What keeps them as they are now: called in a thread, where a lock or a slow disk blocks nothing else."""
 
 
 class CollectorOptions(Struct, frozen=True):
+    """Where a collector listens, and when it ends."""
+
     folder: Path
     bind: str = ""  # "" is a free port on all interfaces
     insecure: bool = False
-    for_s: float = 0.0  # end after so many seconds; 0 never
-    lonely_s: float = 0.0  # end when the last agent has left, after so many seconds; 0 never
-    dismiss: bool = False  # at the end tell the agents that nobody will come back
-    keys_from: Path | None = (
-        None  # the job's folder, where it is another one: keys are read there and not made
-    )
+    for_s: float = 0.0  # end after N seconds; 0 never
+    lonely_s: float = 0.0  # end when the last agent has left, after N seconds; 0 never
+    dismiss: bool = False  # at the end tell the agents that no one will come back
+    # The job's folder, where it is another one: keys are read there and not made.
+    keys_from: Path | None = None
 
 
 class Handler(Protocol):
@@ -105,24 +118,10 @@ class Server:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if signal.getsignal(number) != signal.SIG_IGN:  # nohup
                 loop.add_signal_handler(number, self.stopping.set)
-        loop.add_signal_handler(signal.SIGUSR1, lambda: self.core.ask("asked for by SIGUSR1"))
+        loop.add_signal_handler(signal.SIGUSR1, lambda: self.core.ask("requested by SIGUSR1"))
         socket = self._open()
         _LOG.info("listening on %s, folder %s", self.address, self.options.folder)
-        always = [
-            self._begin(self._receive(socket)),
-            *([self._begin(self.gate.run())] if self.gate else []),
-        ]
-        if self.address.startswith("tcp://"):
-            always.append(self._begin(self._thin_out(Crowd(int(self.address.rpartition(":")[2])))))
-        if self.uplink is not None and isinstance(self.core, Relay):
-            relay = self.core
-            always.append(
-                self._begin(
-                    self.uplink.run(
-                        lambda m: self._carry_out(socket, relay.told(m, time.monotonic()))
-                    )
-                )
-            )
+        always = [self._begin(work) for work in self._always(socket)]
         try:
             await self._tick(socket)
         finally:
@@ -131,7 +130,7 @@ class Server:
             for task in always:
                 task.cancel()
             if self.uplink is not None:
-                await self.uplink.line.leave("it was ended")
+                await self.uplink.line.leave("it was stopped")
             await asyncio.to_thread(self.conclude.again, True)
             self._keep(self._writing())
             socket.close(linger=200)
@@ -140,6 +139,22 @@ class Server:
             self.context.destroy(linger=200)
         if self._failure is not None:
             raise self._failure
+
+    def _always(self, socket: Any) -> Iterator[Coroutine[Any, Any, None]]:
+        """What runs beside the tick until the end."""
+        yield self._receive(socket)
+        if self.gate is not None:
+            yield self.gate.run()
+        if self.address.startswith("tcp://"):
+            port = int(self.address.rpartition(":")[2])
+            yield self._thin_out(Crowd(port))
+        if self.uplink is not None and isinstance(self.core, Relay):
+            relay = self.core
+
+            def obey(message: FromCollector) -> None:
+                self._carry_out(socket, relay.told(message, time.monotonic()))
+
+            yield self.uplink.run(obey)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -155,22 +170,15 @@ class Server:
     def _open(self) -> Any:
         folder = keys.make_folder(self.options.folder)
         socket = self.context.socket(zmq.ROUTER)
-        for option, value in (
-            (zmq.MAXMSGSIZE, MAX_CAPTURE + MAX_SMALL), (zmq.RCVHWM, 2000), (zmq.SNDHWM, 200), (zmq.ROUTER_HANDOVER, 1),
-            (zmq.HEARTBEAT_IVL, 5000), (zmq.HEARTBEAT_TIMEOUT, 20_000), (zmq.HANDSHAKE_IVL, 10_000), (zmq.BACKLOG, 4096),
-            (zmq.TCP_KEEPALIVE, 1),
-        ):  # fmt: skip
+        for option, value in _OPTIONS.items():
             socket.setsockopt(option, value)
         if not self.options.insecure:
-            pairs = (
-                keys.load(self.options.keys_from) if self.options.keys_from else keys.make(folder)
-            )
+            other = self.options.keys_from
+            pairs = keys.load(other) if other else keys.make(folder)
             self.gate = Gate(self.context, pairs.agent.public)
             socket.curve_server = True
-            socket.curve_publickey, socket.curve_secretkey = (
-                pairs.collector.public,
-                pairs.collector.secret,
-            )
+            socket.curve_publickey = pairs.collector.public
+            socket.curve_secretkey = pairs.collector.secret
             socket.zap_domain = b"hangdoctor"
         self.address = self._bind(socket)
         address.publish(folder, self.address)
@@ -178,17 +186,14 @@ class Server:
 
     def _bind(self, socket: Any) -> str:
         """Bind where told, else where this folder's collector was before, else to a free port."""
-        wanted = self.options.bind or (
-            "tcp://127.0.0.1:*" if self.options.insecure else "tcp://*:*"
-        )
+        anywhere = "tcp://127.0.0.1:*" if self.options.insecure else "tcp://*:*"
+        wanted = self.options.bind or anywhere
+        tries = [wanted]
         before = address.published(self.options.folder).rpartition(":")[2]
-        tries = (
-            [wanted.replace(":*", f":{before}")]
-            if wanted.endswith(":*") and before.isdigit()
-            else []
-        )
+        if wanted.endswith(":*") and before.isdigit():
+            tries.insert(0, wanted.replace(":*", f":{before}"))
         trouble: zmq.ZMQError | None = None
-        for endpoint in [*tries, wanted]:
+        for endpoint in tries:
             try:
                 socket.bind(endpoint)
             except zmq.ZMQError as error:
@@ -198,7 +203,7 @@ class Server:
             return str(bound.replace("0.0.0.0", address.own_host()))
         raise CollectorError(
             f"cannot listen on {wanted}: {trouble}",
-            "Is another collector running? Name another address: --bind",
+            "Is another collector running? Choose another address: --bind",
         )
 
     # ----------------------------------------------------------------- work
@@ -206,15 +211,12 @@ class Server:
     async def _receive(self, socket: Any) -> None:
         handled = 0
         while True:
-            frames = await socket.recv_multipart()
+            peer, *frames = await socket.recv_multipart()
             try:
-                self._carry_out(
-                    socket, self.core.received(frames[0], frames[1:], time.monotonic(), time.time())
-                )
-            except Exception:
-                _LOG.exception(
-                    "a message could not be dealt with and is dropped"
-                )  # one peer must not end the watch
+                out = self.core.received(peer, frames, time.monotonic(), time.time())
+                self._carry_out(socket, out)
+            except Exception:  # one peer must not end it
+                _LOG.exception("a message could not be processed and is dropped")
             handled += 1
             if handled % _BATCH == 0:
                 await asyncio.sleep(0)  # a flood must not keep the clock from ticking
@@ -231,10 +233,8 @@ class Server:
                 await asyncio.wait_for(self.stopping.wait(), self.core.rest_s(now))
             except (asyncio.TimeoutError, TimeoutError):
                 continue
-        if self._tasks:
-            await asyncio.wait(
-                self._tasks, timeout=20
-            )  # a verdict that is being made is worth the wait
+        if self._tasks:  # a verdict that is being made is worth the wait
+            await asyncio.wait(self._tasks, timeout=20)
 
     async def _thin_out(self, crowd: Crowd) -> None:
         shut = 0
@@ -242,7 +242,7 @@ class Server:
             await asyncio.sleep(BUSY_S if shut else PERIOD_S)
             if shut := crowd.thin_out(len(self.core.nodes) + len(self.core.relays)):
                 _LOG.warning(
-                    "%d connections without a handshake were cut off (%d so far)", shut, crowd.shut
+                    "%d connections without a handshake were closed (%d so far)", shut, crowd.shut
                 )
 
     def _look_around(self, socket: Any, now: float) -> None:
@@ -276,10 +276,8 @@ class Server:
             if isinstance(one, Send):
                 try:
                     socket.send_multipart([one.peer, *encode(one.message)], flags=zmq.DONTWAIT)
-                except zmq.ZMQError as error:
-                    _LOG.debug(
-                        "not sent: %s", error
-                    )  # a peer that does not read; it will ask again
+                except zmq.ZMQError as error:  # a peer that does not read; it will ask again
+                    _LOG.debug("not sent: %s", error)
             elif isinstance(one, Log):
                 _LOG.info("%s", one.text)
             elif isinstance(one, Remember):
@@ -320,13 +318,12 @@ class Server:
         except HangdoctorError as error:
             _LOG.error("%s %s", error, error.help)
             status = "unknown"
-        except Exception:
-            _LOG.exception(
-                "the diagnosis failed; the watch goes on"
-            )  # one bad capture must not end it
+        except Exception:  # one bad capture must not end it
+            _LOG.exception("the diagnosis failed; the collector keeps watching")
             status = "unknown"
         self._carry_out(socket, self.core.concluded(one.id, status, time.monotonic()))
 
 
 def session_name() -> str:
+    """A name for this run of the collector, in the ids of its captures: no answer to an earlier run fits it."""
     return f"{os.getpid()}-{secrets.token_hex(4)}"

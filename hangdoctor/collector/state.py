@@ -8,10 +8,10 @@ a test calls the methods and looks at what comes back.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 
 from ..errors import OtherProtocol, WireError
+from ..probe.calls.request import Request
 from ..transport.messages import (
     Ack,
     Bye,
@@ -28,31 +28,38 @@ from ..transport.messages import (
     Welcome,
     WhoAreYou,
     from_agent,
-)  # fmt: skip
+)
 from ..watch.stall_evidence import Hearing
 from ..watch.stall_watch import StallWatch
 from ..watch.straggler_watch import SlowSettings, Straggler, StragglerWatch
 from .capture_round import Round
 from .captures import KEEP_LEAST, Captures
-from .evidence_capture import hearing
+from .evidence_capture import alive, hearing
 from .instructions import Counters, Instruction, Log, Node, Position, Remember, Send, Settings
 from .peer_limits import Door, Peer
 
 __all__ = ["KEEP_LEAST", "Core", "Counters", "Settings"]
-_EMPTY_S = 10.0  # agents without a rank for so long are worth a line
+_EMPTY_S = 10.0  # agents without a rank for this long are worth a line
 _TOLD = -1.0
 _STANDS_S = 1.5  # without progress, before it is asked how well the nodes are heard
 _CLOSE_S = 0.25  # between two ticks while the job pauses
 _GATHER_S = 10.0  # for ranks that are missing, before it is said how many are watched
 
 
+Observer = Callable[[str, list[RankNow], float, float], None]  # node, ranks, late_s, now
+
+
 class Core:
     """All decisions of the collector."""
 
     def __init__(
-        self, settings: Settings, watchdog: StallWatch, positions: dict[str, Position] | None = None, session: str = "c",
+        self,
+        settings: Settings,
+        watchdog: StallWatch,
+        positions: dict[str, Position] | None = None,
+        session: str = "c",
         slow: SlowSettings | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.settings = settings
         self.watchdog = watchdog
         self.stragglers = StragglerWatch(slow)
@@ -61,19 +68,17 @@ class Core:
         self.nodes: dict[str, Node] = {}
         self.relays: dict[str, Node] = {}  # collectors below this one, by their names
         self.counters = Counters()
-        self.captures = Captures(settings, watchdog, self.counters, self.nodes, session)
-        self.trace: Trace | None = None  # what the agents were told last
+        self.captures = Captures(
+            settings, watchdog, self.counters, nodes=self.nodes, session=session
+        )
+        self.trace: Trace | None = None  # what the agents were sent last
         self._door = Door(settings, self.counters, self._node_of)
         self._unacked: dict[str, bytes] = {}
-        self._rounds = 0
-        self._asked: deque[str] = deque(maxlen=8)
         self._remembered_at = -1e18
         self._warm_since: float | None = None
         self._told_warm = False
         self._empty_since: float | None = None  # agents are here, and none has a rank
-        self.observer: Callable[[str, list[RankNow], float, float], None] | None = (
-            None  # sees all news that are taken
-        )
+        self.observer: Observer | None = None  # sees all news that are taken
 
     # ----------------------------------------------------------------- from the network
 
@@ -91,29 +96,25 @@ class Core:
         except OtherProtocol as error:
             self.counters.other_protocol += 1
             first = state.strikes == 0
-            out = self._door.strike(peer, state, "")
-            told: list[Instruction] = [
-                Send(peer, Rejected(str(error))),
-                Log(f"an agent is refused: {error}"),
-            ]
-            return (told if first else []) + out
+            struck = self._door.strike(peer, state, "")
+            if not first:
+                return struck
+            refusal = Log(f"an agent was refused: {error}")
+            return [Send(peer, Rejected(str(error))), refusal, *struck]
         except WireError as error:
             self.counters.malformed += 1
             return self._door.strike(peer, state, str(error))
         if isinstance(message, Hello):
             return self._hello(peer, state, message, now)
-        sender = self._node_of(state.agent)
-        node = next(
-            (n for n in (self.nodes.get(sender), self.relays.get(sender)) if n and n.peer == peer),
-            None,
-        )
+        node = self._sender(peer, state)
         if node is None:
-            self.counters.unknown += 1  # no harm is meant: this collector was restarted, perhaps, and reports were under way
+            # No harm is meant: this collector was restarted, perhaps, and reports were under way.
+            self.counters.unknown += 1
             return [Send(peer, WhoAreYou())]
         node.heard = now
         if isinstance(message, Report | Relayed):
             if isinstance(message, Relayed) != (node.name in self.relays):
-                return self._door.strike(peer, state, "a report that is not its to make")
+                return self._door.strike(peer, state, "a report about a node that is not its own")
             return self._report(node, message, now)
         if isinstance(message, Bye):
             node.left = True
@@ -122,64 +123,69 @@ class Core:
             ]
         return self._answer(node, message, now, wall)
 
+    def _sender(self, peer: bytes, state: Peer) -> Node | None:
+        """The node, or the collector below, that has said hello over this connection."""
+        name = self._node_of(state.agent)
+        for known in (self.nodes.get(name), self.relays.get(name)):
+            if known is not None and known.peer == peer:
+                return known
+        return None
+
     def _node_of(self, agent: str) -> str:
         position = self.positions.get(agent)
         return position.node if position else ""
 
     def _hello(self, peer: bytes, state: Peer, hello: Hello, now: float) -> list[Instruction]:
-        table = self.relays if hello.relay else self.nodes
+        table, other = self.nodes, self.relays
+        if hello.relay:
+            table, other = other, table
         known = table.get(hello.node)
-        if (known is None and len(table) >= self.settings.max_nodes) or hello.node in (
-            self.nodes if hello.relay else self.relays
-        ):
-            why = f"more than {self.settings.max_nodes} nodes, or a name that is taken"
+        full = known is None and len(table) >= self.settings.max_nodes
+        if full or hello.node in other:
+            why = f"more than {self.settings.max_nodes} nodes, or the name is already used"
             return [Send(peer, Rejected(why)), *self._door.strike(peer, state, why)]
-        if (
-            known is not None
-            and known.agent != hello.agent
-            and not known.left
-            and now - known.heard < self.settings.silent_s
-        ):
-            # Two agents of one node: the first stays, so that nobody can push a living one aside.
-            why = f"node {hello.node} has an agent that reports already"
+        speaks = known is not None and known.speaks(now, self.settings.silent_s)
+        if known is not None and known.agent != hello.agent and speaks:
+            # Two agents of one node: the first stays, so that no one can push a living one aside.
+            why = f"node {hello.node} already has an agent"
             return [Send(peer, Rejected(why)), *self._door.strike(peer, state, why)]
-        if (
-            len(self.positions) > 2 * self.settings.max_nodes
-        ):  # agents come and go; of some nobody will speak again
-            speaking = {n.agent for n in (*self.nodes.values(), *self.relays.values())}
-            self.positions = {
-                a: p for a, p in self.positions.items() if a in speaking or a in self._unacked
-            }
+        self._forget_positions()
         position = self.positions.setdefault(hello.agent, Position())
         position.node = hello.node
         state.agent = hello.agent
-        ranks = self._ranks_of(known, hello.job, hello.world_size)
-        node = Node(hello.node, peer, hello.agent, now, hello.job, hello.world_size, ranks)
-        table[hello.node] = node
+        table[hello.node] = Node(
+            name=hello.node,
+            peer=peer,
+            agent=hello.agent,
+            heard=now,
+            job=hello.job,
+            world_size=hello.world_size,
+            ranks=self._ranks_of(known, hello.job, hello.world_size),
+        )
         out: list[Instruction] = [Send(peer, Welcome(position.seq, self.settings.interval_s))]
         if self.trace is not None:
             out.append(Send(peer, self.trace))
         if known is None or known.agent != hello.agent or known.left:
             what = "a collector" if hello.relay else "its agent"
-            out.append(Log(f"{hello.node}: {what} is here ({len(self.nodes)} nodes)"))
+            out.append(Log(f"{hello.node}: {what} has connected ({len(self.nodes)} nodes)"))
         return out
 
+    def _forget_positions(self) -> None:
+        """Agents come and go: of some nobody will speak again."""
+        if len(self.positions) <= 2 * self.settings.max_nodes:
+            return
+        speaking = {n.agent for n in (*self.nodes.values(), *self.relays.values())}
+        kept = speaking | self._unacked.keys()
+        self.positions = {a: p for a, p in self.positions.items() if a in kept}
+
     def _ranks_of(self, known: Node | None, job: str, world_size: int) -> dict[int, bool]:
-        """The ranks of a node that says hello: none where another run has begun on it, whose ranks it tells after that."""
-        if (
-            known is None
-            or not known.job
-            or not job
-            or (job, world_size) == (known.job, known.world_size)
-        ):
-            return known.ranks if known is not None else {}
-        elsewhere = {
-            r
-            for n in self.nodes.values()
-            if n is not known
-            for r, over in n.ranks.items()
-            if not over
-        }
+        """The ranks of a node that says hello: none where another run has begun on it, whose ranks it reports after that."""
+        if known is None:
+            return {}
+        same = (job, world_size) == (known.job, known.world_size)
+        if same or not known.job or not job:
+            return known.ranks
+        elsewhere = alive(node for node in self.nodes.values() if node is not known)
         self._forget(known.name, set(known.ranks) - elsewhere)
         return {}
 
@@ -193,53 +199,51 @@ class Core:
             self._unacked[node.agent] = node.peer
             return []
         if report.seq > position.seq + 1:
-            if report.oldest <= position.seq + 1:
-                return [
-                    Send(node.peer, Welcome(position.seq, self.settings.interval_s))
-                ]  # from there again, in order
+            if report.oldest <= position.seq + 1:  # from there again, in order
+                return [Send(node.peer, Welcome(position.seq, self.settings.interval_s))]
             position.lost += report.seq - position.seq - 1
         position.seq = report.seq
         position.received += 1
         self.counters.reports += 1
         self._unacked[node.agent] = node.peer
         if isinstance(report, Report):
-            self._news(
-                node,
-                NodeNews(
-                    node.name, ranks=report.ranks, timeout_s=report.timeout_s, past=report.past
-                ),
-                report.late_s,
-                now,
-            )
+            news = NodeNews(node.name, ranks=report.ranks)
+            news.timeout_s, news.past = report.timeout_s, report.past
+            self._news(node, news, report.late_s, now)
             return []
         return [i for news in report.nodes for i in self._relayed(node, news, report.late_s, now)]
 
     def _relayed(self, relay: Node, news: NodeNews, late_s: float, now: float) -> list[Instruction]:
         """What a collector below says of one node."""
         node = self.nodes.get(news.node)
-        if (
-            node is not None
-            and node.via != relay.name
-            and not node.left
-            and now - node.heard < self.settings.silent_s
-        ):
+        ours = node is not None and node.via == relay.name
+        if node is not None and not ours and node.speaks(now, self.settings.silent_s):
             return []  # it has an agent here, or behind another collector: that one speaks for it
-        if node is None and (
-            len(self.nodes) >= self.settings.max_nodes or news.node in self.relays
-        ):
+        full = len(self.nodes) >= self.settings.max_nodes
+        if node is None and (full or news.node in self.relays):
             return []
-        ranks = self._ranks_of(node, news.job, news.world_size)
-        fresh = Node(news.node, relay.peer, relay.agent, now - late_s - news.silent_s, news.job, news.world_size, ranks,
-                     news.left, relay.name)  # fmt: skip
-        if node is not None and node.via == relay.name:
+        fresh = Node(
+            name=news.node,
+            peer=relay.peer,
+            agent=relay.agent,
+            heard=now - late_s - news.silent_s,
+            job=news.job,
+            world_size=news.world_size,
+            ranks=self._ranks_of(node, news.job, news.world_size),
+            left=news.left,
+            via=relay.name,
+        )
+        if node is not None and ours:
             fresh.heard = max(fresh.heard, node.heard)
         self.nodes[news.node] = fresh
         self._news(fresh, news, late_s, now)
-        return (
-            [Log(f"{news.node} is here, behind {relay.name} ({len(self.nodes)} nodes)")]
-            if node is None
-            else []
-        )
+        if node is not None:
+            return []
+        return [
+            Log(
+                f"{news.node}: its agent has connected through {relay.name} ({len(self.nodes)} nodes)"
+            )
+        ]
 
     def _news(self, node: Node, news: NodeNews, late_s: float, now: float) -> None:
         for rank in news.ranks:
@@ -257,13 +261,16 @@ class Core:
     def _answer(
         self, node: Node, message: Captured | Declined, now: float, wall: float
     ) -> list[Instruction]:
-        if self.round is None or message.id != self.round.id:
-            return []
         if node.name in self.relays:
             behind = self.nodes.get(message.node or "")
             if behind is None or behind.via != node.name:
                 return []
             node = behind
+        if self.round is None or message.id != self.round.id:
+            self.captures.late(node.name, message.id)
+            return []
+        if self.round.expects(node.name):
+            self._door.give_back(node.peer)
         note = self.round.take(node.name, message)
         return ([Log(note)] if note else []) + self.captures.finish(now, wall)
 
@@ -335,12 +342,13 @@ class Core:
             return []
         self._empty_since = _TOLD
         count = len(self.nodes)
-        where = "1 node is here and has" if count == 1 else f"{count} nodes are here and have"
-        return [
-            Log(
-                f"waiting for ranks: {where} none of the job yet; the log of an agent names the jobs of its node"
-            )
-        ]
+        where = (
+            "1 node has connected and has"
+            if count == 1
+            else f"{count} nodes have connected and have"
+        )
+        how = "the agents' logs list the jobs on their nodes"
+        return [Log(f"waiting for ranks: {where} no rank of the job yet; {how}")]
 
     def _slow(self, now: float) -> Straggler | None:
         if not self.captures.free or self.watchdog.stalled:
@@ -348,36 +356,28 @@ class Core:
             return None
         return self.stragglers.tick(now, self.watchdog.living)
 
-    def switch_trace(self, trace: Trace) -> list[Instruction]:
+    def switch_trace(self, wanted: Request) -> list[Instruction]:
         """Have all agents, also those that come later, switch the call traces of their ranks."""
-        self.trace = trace
-        return [Send(peer, trace) for peer in self._direct()]
+        self.trace = Trace(wanted)
+        return [Send(peer, self.trace) for peer in self._direct()]
 
     def dismiss(self) -> list[Instruction]:
         """The collector will not come back: the agents may end."""
         return [Send(peer, Dismissed()) for peer in self._direct()]
 
     def _direct(self) -> list[bytes]:
-        """Everybody who speaks with this collector itself."""
+        """Everyone who speaks with this collector itself."""
         nodes = [*self.relays.values(), *(n for n in self.nodes.values() if not n.via)]
         return [n.peer for n in nodes if not n.left]
 
     def _remember(self) -> Remember:
         unacked, self._unacked = self._unacked, {}
-        return Remember(
-            [Send(peer, Ack(self.positions[agent].seq)) for agent, peer in unacked.items()]
-        )
+        acks = [Send(peer, Ack(self.positions[agent].seq)) for agent, peer in unacked.items()]
+        return Remember(acks)
 
-    def ask(self, reason: str) -> None:
-        """A person wants a capture."""
-        self.captures.ask(reason)
-
-    def silent_nodes(self, now: float) -> list[str]:
-        return sorted(
-            n.name
-            for n in self.nodes.values()
-            if not n.left and now - n.heard > self.settings.silent_s
-        )
+    def ask(self, words: str) -> None:
+        """A person wants a capture, and says why."""
+        self.captures.ask(words)
 
     @property
     def round(self) -> Round | None:

@@ -11,23 +11,16 @@ from msgspec import Struct, field, structs
 
 from ..transport.messages import RankNow
 from ..watch.arrival_lag import smoothed
+from ..watch.live_ranks import LastWord
+from .instructions import Node
 from .state import Core, Counters
 
 MAX_ROWS = 131_072  # a peer that claims a larger world must not fill the memory
 
 
-class LastWord(Struct, frozen=True, array_like=True):
-    """The last word of a rank; `event` is its last progress by the collector's clock."""
-
-    node: str
-    told: RankNow
-    event: float
-    waits: float = (
-        -1.0
-    )  # percent of its time that it waits for its peers, smoothed; -1 where nothing tells
-
-
 class NodeNow(Struct):
+    """One node; `ranks` is how many it has reported so far."""
+
     name: str
     ranks: int
     silent_s: float = 0.0  # 0 while it is heard
@@ -49,10 +42,9 @@ class Now(Struct):
     capture_asked: int = 0
     capture_answered: int = 0
     counters: Counters = field(default_factory=Counters)
-    learned_s: float = 0.0  # the longest pause that the job showed to be normal
 
 
-class Captures(Struct):
+class CaptureTimes(Struct):
     """How long captures took: from the first request until all have answered, and diagnosis with saving."""
 
     count: int = 0
@@ -67,7 +59,7 @@ class View:
     def __init__(self, core: Core) -> None:
         self.core = core
         self.now = Now()
-        self.captures = Captures()
+        self.captures = CaptureTimes()
         self.concluded = 0  # changes with every capture that was dealt with
         self._seen: dict[int, LastWord] = {}
         self._dirty: dict[int, LastWord] = {}
@@ -83,15 +75,13 @@ class View:
             if told.rank >= MAX_ROWS:
                 continue
             # Here, not where it is read: how late a rank is must not depend on who looks, and how often.
-            share = self._waits[told.rank] = smoothed(
-                self._waits.get(told.rank, -1.0), float(told.waits)
-            )
-            self._dirty[told.rank] = self._seen[told.rank] = LastWord(
-                node, told, came - told.idle_s, share
-            )
+            before = self._waits.get(told.rank, -1.0)
+            share = self._waits[told.rank] = smoothed(before, float(told.waits))
+            word = LastWord(node, told, came - told.idle_s, share)
+            self._dirty[told.rank] = self._seen[told.rank] = word
 
     def changes(self) -> dict[int, LastWord]:
-        """The ranks that were told of since the call before."""
+        """The ranks that were reported since the call before."""
         fresh, self._dirty = self._dirty, {}
         return fresh
 
@@ -102,31 +92,40 @@ class View:
 
     def look(self, now: float, wall: float) -> None:
         """Once a second: the nodes and the core's own state."""
-        core, silent_s = self.core, self.core.settings.silent_s
-        nodes = [
-            NodeNow(
-                n.name,
-                len(n.ranks),
-                now - n.heard if now - n.heard > silent_s and not n.left else 0.0,
-                n.left,
-            )
-            for n in core.nodes.values()
-        ]
-        round = core.round
-        rhythms = core.watchdog.learned.rhythms.values()
+        core = self.core
+        known = core.nodes.values()
+        nodes = [_node_now(n, now, core.settings.silent_s) for n in known]
         self.now = Now(
-            now, wall, dict(Counter(n.job for n in core.nodes.values() if n.job)),
-            max((n.world_size for n in core.nodes.values()), default=0), nodes,
-            sum(not n.left and not n.silent_s for n in nodes), core.watchdog.stalled, core.watchdog.learned.warm,
-            round.reason if round is not None else "", len(core.nodes) if round is not None else 0,
-            len(round.captures) + len(round.without) + len(round.empty) if round is not None else 0,
-            structs.replace(core.counters), max((r.high_s for r in rhythms), default=0.0),
-        )  # fmt: skip
+            mono=now,
+            wall=wall,
+            jobs=dict(Counter(n.job for n in known if n.job)),
+            world_size=max((n.world_size for n in known), default=0),
+            nodes=nodes,
+            agents=sum(not n.left and not n.silent_s for n in nodes),
+            stalled=core.watchdog.stalled,
+            warm=core.watchdog.learned.warm,
+            counters=structs.replace(core.counters),
+        )
+        if core.round is not None:
+            self.now.capturing = str(core.round.reason)
+            self.now.capture_asked = len(core.nodes)
+            self.now.capture_answered = core.round.answers
 
     def captured(self, capture_s: float, diagnose_s: float) -> None:
         """A capture was diagnosed and dealt with; called from the thread that did it."""
         old = self.captures
-        self.captures = Captures(
-            old.count + 1, old.capture_s + capture_s, old.diagnose_s + diagnose_s, capture_s
+        # A new one, whole at any moment: the collector's loop may be sending the old one.
+        self.captures = CaptureTimes(
+            count=old.count + 1,
+            capture_s=old.capture_s + capture_s,
+            diagnose_s=old.diagnose_s + diagnose_s,
+            last_s=capture_s,
         )
         self.concluded += 1
+
+
+def _node_now(node: Node, now: float, silent_s: float) -> NodeNow:
+    known = NodeNow(node.name, len(node.ranks), left=node.left)
+    if not node.left and not node.speaks(now, silent_s):
+        known.silent_s = now - node.heard
+    return known

@@ -4,6 +4,7 @@ part. Pure.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from difflib import Match, SequenceMatcher
 
@@ -19,11 +20,8 @@ from .wording import calls as wording
 from .wording.terms import long_frame
 
 _SHOWN = 6  # calls after the parting that are shown of each rank
-_ENOUGH = (
-    8,
-    4,
-    2,
-)  # events in a row that make two histories the same one: the longest of these that is found
+# Events in a row that make two histories the same one: the longest of these that is found.
+_ENOUGH = (8, 4, 2)
 _RESUMED = 4  # events in a row after which two ranks count as together again
 Step = tuple[str, Function]  # what happened ("call", "return", "exception") to which function
 Steps = Sequence[tuple[Step, Event]]  # with the event, whose time is by the rank's own clock
@@ -53,7 +51,7 @@ def _traced(view: RankView) -> bool:
 
 
 def _peer(case: Case, culprit: RankView, blamed: set[int]) -> RankView | None:
-    """A rank that is not to blame: of the same role in another replica where the layout tells, else
+    """A rank that is not to blame: of the same role in another replica where the layout shows, else
     the nearest.
     """
     innocent = [v for v in case.views if v.rank not in blamed and not v.gone and not v.stopped]
@@ -79,7 +77,7 @@ def compare(culprit: RankView, peer: RankView | None) -> CallsParting:
     of_peer = _shown(peer, _since(others, b, common)) if peer is not None else None
     alike = wording.step(*theirs[a - 1][0]) if common else ""
     says = wording.parting(of_culprit, of_peer, alike)
-    return CallsParting(says, of_culprit, of_peer, common, alike)
+    return CallsParting(says, of_culprit, of_peer, common, alike=alike)
 
 
 def _since(steps: Steps, parted: int, common: int) -> Steps:
@@ -93,7 +91,7 @@ def part(a: Steps, b: Steps) -> tuple[int, int]:
 
     Both ranks are at the end inside some of the same calls. What they did since they entered the
     innermost one that they share is compared from its beginning, because the rounds of a loop
-    around it cannot be told apart. Where they share none, of all stretches that are the same in
+    around it cannot be distinguished. Where they share none, of all stretches that are the same in
     both the one that happened at the same time is taken.
     """
     shared = _shared_call(a, b)
@@ -117,32 +115,27 @@ def _shared_call(a: Steps, b: Steps) -> tuple[int, int] | None:
     """The innermost call that both histories are still in, as places of the two; the calls around
     it agree too.
     """
-    mine, theirs = (
-        [k for k, (_, e) in enumerate(steps) if e in opened] for steps, opened in _opened(a, b)
-    )
+    mine, theirs = _open_places(a), _open_places(b)
     for x in range(len(mine) - 1, -1, -1):
         for y in range(len(theirs) - 1, -1, -1):
-            around = x == 0 or y == 0 or a[mine[x - 1]][0] == b[theirs[y - 1]][0]
+            outermost = x == 0 or y == 0
+            around = outermost or a[mine[x - 1]][0] == b[theirs[y - 1]][0]
             if around and a[mine[x]][0] == b[theirs[y]][0]:
                 return mine[x], theirs[y]
     return None
 
 
-def _opened(*histories: Steps) -> list[tuple[Steps, list[Event]]]:
-    return [(steps, open_calls([e for _, e in steps])) for steps in histories]
+def _open_places(steps: Steps) -> list[int]:
+    """Places of the calls in a history that have not returned."""
+    opened = open_calls([event for _, event in steps])
+    return [place for place, (_, event) in enumerate(steps) if event in opened]
 
 
 def _same_time(a: Steps, b: Steps) -> tuple[int, int]:
-    ends: list[tuple[int, int, int]] = []
-    before = [0] * (len(b) + 1)
-    for i in range(1, len(a) + 1):
-        row = [0] * (len(b) + 1)
-        for j in range(1, len(b) + 1):
-            if a[i - 1][0] == b[j - 1][0]:
-                row[j] = before[j - 1] + 1
-                if i == len(a) or j == len(b) or a[i][0] != b[j][0]:
-                    ends.append((row[j], i, j))
-        before = row
+    """The ends, nearest in time, of a stretch that is the same in both; (0, 0) where none is long
+    enough.
+    """
+    ends = _common_stretches(a, b)
     for enough in _ENOUGH:
         long = [
             (abs(a[i - 1][1].at_ns - b[j - 1][1].at_ns), -run, i, j)
@@ -150,8 +143,26 @@ def _same_time(a: Steps, b: Steps) -> tuple[int, int]:
             if run >= enough
         ]
         if long:
-            return min(long)[2:]
+            _, _, i, j = min(long)
+            return i, j
     return 0, 0
+
+
+def _common_stretches(a: Steps, b: Steps) -> list[tuple[int, int, int]]:
+    """(length, end in `a`, end in `b`) of all stretches of steps that are the same in both."""
+    found: list[tuple[int, int, int]] = []
+    before = [0] * (len(b) + 1)
+    for i in range(1, len(a) + 1):
+        row = [0] * (len(b) + 1)
+        for j in range(1, len(b) + 1):
+            if a[i - 1][0] != b[j - 1][0]:
+                continue
+            row[j] = before[j - 1] + 1
+            at_end = i == len(a) or j == len(b)
+            if at_end or a[i][0] != b[j][0]:
+                found.append((row[j], i, j))
+        before = row
+    return found
 
 
 def thread_events(trace: CallTrace, tid: int) -> list[Event]:
@@ -174,23 +185,28 @@ def open_calls(events: Sequence[Event]) -> list[Event]:
         if event.kind in ("call", "open"):
             stack.append(event)
             continue
-        place = next(
-            (i for i in range(len(stack) - 1, -1, -1) if stack[i].function == event.function), None
-        )
+        place = _last_place([inside.function for inside in stack], event.function)
         if place is not None:
             del stack[place:]
     return stack
 
 
+def _last_place(things: Sequence[object], wanted: object) -> int | None:
+    """The place of the last of `things` that equals `wanted`."""
+    for place in range(len(things) - 1, -1, -1):
+        if things[place] == wanted:
+            return place
+    return None
+
+
 def main_tid(trace: CallTrace) -> int:
     """The main thread's id is the process's; a thread of that number or name, else the busiest."""
-    named = [t.tid for t in trace.threads if t.tid == trace.pid or t.name == "MainThread"]
-    if named or not trace.events:
-        return named[0] if named else trace.pid
-    counts: dict[int, int] = {}
-    for event in trace.events:
-        tid = trace.threads[event.thread].tid
-        counts[tid] = counts.get(tid, 0) + 1
+    for thread in trace.threads:
+        if thread.tid == trace.pid or thread.name == "MainThread":
+            return thread.tid
+    if not trace.events:
+        return trace.pid
+    counts = Counter(trace.threads[event.thread].tid for event in trace.events)
     return max(counts, key=lambda tid: (counts[tid], tid))
 
 
@@ -199,13 +215,12 @@ def _steps(view: RankView) -> Steps:
     assert trace is not None
     wanted = view.thread.tid if view.thread is not None else main_tid(trace)
     events = thread_events(trace, wanted) or thread_events(trace, main_tid(trace))
-    return [
-        (
-            ("call" if e.kind == "open" else e.kind, trace.functions[e.function]),
-            replace(e, at_ns=e.at_ns + trace.base_ns),
-        )
-        for e in events
-    ]
+    steps: list[tuple[Step, Event]] = []
+    for event in events:
+        kind = "call" if event.kind == "open" else event.kind
+        timed = replace(event, at_ns=event.at_ns + trace.base_ns)
+        steps.append(((kind, trace.functions[event.function]), timed))
+    return steps
 
 
 def _shown(view: RankView, steps: Steps) -> CallsOf:
@@ -224,10 +239,8 @@ def _briefly(steps: Sequence[Step]) -> list[Step]:
     """Calls that have come back are one step each, without what they called."""
     brief: list[Step] = []
     for kind, function in steps:
-        begun = next(
-            (i for i in range(len(brief) - 1, -1, -1) if brief[i] == ("call", function)), None
-        )
-        if kind == "return" and begun is not None:
+        begun = _last_place(brief, ("call", function)) if kind == "return" else None
+        if begun is not None:
             brief[begun:] = [("ran", function)]
         else:
             brief.append((kind, function))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from ..model.capture import Frame, JobCapture
+from ..model.capture import Frame, JobCapture, SilentNode
 from ..model.diagnosis import Kind, Where
 from .findings import Clue, Finding, Home, InOp, Op, Story, Waiters
 from .position import group_by_operation, iteration
@@ -21,25 +21,13 @@ class Case(Struct):
     world_size: int
     silent: dict[int, str]  # rank -> why its node said nothing
     absent: list[int]  # ranks that were not captured, and no silent node accounts for them
-
-    @property
-    def alive(self) -> list[RankView]:
-        """Ranks with a living process."""
-        return [v for v in self.views if not v.gone]
-
-    @property
-    def gone(self) -> list[RankView]:
-        """Ranks whose process has ended."""
-        return [v for v in self.views if v.gone]
-
-    @property
-    def waiting(self) -> list[RankView]:
-        """Ranks in a communication that did not get on, and whose process is free to run."""
-        return [v for v in self.alive if v.waits and not v.stopped]
+    alive: list[RankView]  # ranks with a living process
+    gone: list[RankView]  # ranks whose process has ended
+    waiting: list[RankView]  # in a communication without getting on, and free to run
 
     @property
     def unseen(self) -> list[int]:
-        """Ranks of which nothing is known."""
+        """Ranks without any information."""
         return sorted({*self.absent, *self.silent})
 
     def held_up(self, but: Iterable[int] = ()) -> list[RankView]:
@@ -57,14 +45,19 @@ class Case(Struct):
 def open_case(capture: JobCapture) -> Case:
     """The capture as the passes read it."""
     views = view_job(capture)
-    world = max([capture.world_size, *(v.capture.world_size for v in views)], default=0)
-    world = max(world, 1 + max((v.rank for v in views), default=-1))
-    silent = {r: f"node {s.node} did not report ({s.why})" for s in capture.silent for r in s.ranks}
+    sizes = [capture.world_size, *(v.capture.world_size for v in views)]
+    beyond_last = 1 + max((v.rank for v in views), default=-1)
+    world = max(*sizes, beyond_last)
     seen = {v.rank for v in views}
-    for rank in seen:
-        silent.pop(rank, None)
+    silent: dict[int, str] = {}
+    for node in capture.silent:
+        why = _why_silent(node)
+        silent.update({rank: why for rank in node.ranks if rank not in seen})
     absent = [r for r in range(world) if r not in seen and r not in silent]
-    return Case(capture, views, world, silent, absent)
+    alive = [v for v in views if not v.gone]
+    gone = [v for v in views if v.gone]
+    waiting = [v for v in alive if v.waits and not v.stopped]
+    return Case(capture, views, world, silent, absent, alive=alive, gone=gone, waiting=waiting)
 
 
 def nodes_of(views: Iterable[RankView]) -> list[str]:
@@ -99,9 +92,9 @@ def where_held(case: Case, group: Sequence[RankView], culprit: RankView | None) 
     where = Where()
     if group:
         place = group[0].place
-        world = place.group == "world" and case.world_size > 0
         where.op, where.group = place.op or None, place.group or None
-        where.group_ranks = list(range(case.world_size)) if world else None
+        if place.group == "world" and case.world_size > 0:
+            where.group_ranks = list(range(case.world_size))
         where.iteration = iteration(group[0].path)
     if culprit is not None:
         frame = frame_of(culprit)
@@ -137,3 +130,8 @@ def finding_on(
         waiters=waiters(case, ranks),
         children=any(v.capture.children for v in views),
     )
+
+
+def _why_silent(silent: SilentNode) -> str:
+    """Why its ranks are missing; dumps come from no node that is known."""
+    return f"node {silent.node} did not report ({silent.why})" if silent.node else silent.why

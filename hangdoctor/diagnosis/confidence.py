@@ -26,24 +26,24 @@ class Ground(Enum):
     )
     GIL_ALONE = (0.70, "the same, but no other rank is seen to wait for it")
     # Stacks.
-    OUTSIDE = (0.94, "alive, outside the communication that all others wait in")
-    OUTSIDE_ALONE = (0.55, "outside any communication, and no rank is seen to wait for it")
-    OUTSIDE_MOVING = (0.75, "outside, and it moved between the samples: it may only be late")
-    NOT_JOINED = (0.90, "others wait in set-up, it has not come to it")
+    OUTSIDE = (0.94, "alive, but not in the communication that all others wait in")
+    OUTSIDE_ALONE = (0.55, "not in any communication, but no rank is seen to wait for it")
+    OUTSIDE_MOVING = (0.75, "not in it, but it moved between the samples: it may only be late")
+    NOT_JOINED = (0.90, "others wait in set-up, it has not reached it")
     NOT_JOINED_UNSEEN = (0.80, "others wait in set-up and no process of that rank was found")
     NOT_JOINED_SILENT = (
         0.70,
         "others wait in set-up and its node does not report: it may wait there too",
     )
     NONE_LEAVES = (0.50, "all are in set-up or teardown: the stacks show no reason")
-    LEAVING = (0.85, "few are inside while most have left, or the other way round")
+    LEAVING = (0.85, "a few are inside while most have left, or the other way round")
     PEER_ELSEWHERE = (
         0.70,
-        "a send or receive names a peer that is in something else, which may itself wait",
+        "the peer of a send or receive is in something else, which may itself wait",
     )
     ALL_IN_STACKS = (
         0.55,
-        "all stacks show one operation: a rank that made a call more or less looks the same",
+        "all stacks show one operation: a rank that made one call more or less looks the same",
     )
     MEMBERS_IN_STACKS = (
         0.50,
@@ -54,46 +54,49 @@ class Ground(Enum):
     FEW_ELSEWHERE = (0.45, "a minority in another operation: a minority alone is not guilt")
     FEW_OF_MEMBERS = (
         0.50,
-        "few members are not at an operation that most wait in, in no known order",
+        "a few members are not in an operation that most wait in; the order is unknown",
     )
-    NO_ORDER = (0.25, "several operations, and nothing orders them")
+    NO_ORDER = (0.25, "several operations in unknown order")
     RING_BY_STACKS = (0.40, "ranks wait for one another, and the stacks show no reason")
     ROOTS = (0.80, "members name different roots of one collective")
     OTHER_GROUP = (0.65, "the same call on another group")
-    OTHER_LINES = (0.60, "it came to the operation by other lines than all others")
+    OTHER_LINES = (0.60, "it reached the operation by other lines than all others")
     NODE_SILENT = (0.80, "a node did not report, and every rank that was seen waits")
     # Operations.
     NOT_AT_OPERATION = (0.95, "counted: all others of the group are at the operation")
     NOT_AT_INFERRED = (0.80, "the same, but the members of the group were inferred")
     LAST_IN_TEARDOWN = (0.85, "in teardown when no other rank is missing there")
     LEFT_CLEANLY = (0.85, "ended cleanly while others wait in an operation")
-    STILL_AT_END = (0.80, "few are in an operation while most have ended")
+    STILL_AT_END = (0.80, "a few are in an operation while most have ended")
     SIGNATURE_MAJORITY = (0.96, "three or more members agree against it")
     SIGNATURE_PAIR = (0.94, "two members agree against it")
-    SIGNATURE_ROLE = (0.94, "ranks with the same role in other replicas call it otherwise")
+    SIGNATURE_ROLE = (0.94, "ranks with the same role in other replicas call it differently")
     SIGNATURE_PRECEDENT = (
         0.90,
-        "its own earlier calls, or ranks with the same role, say otherwise",
+        "its own earlier calls, or those of ranks with the same role, differ",
     )
-    SIGNATURE_PARTLY = (0.70, "its own earlier calls say otherwise, and other members are not seen")
-    SIGNATURE_OPEN = (0.50, "two sides disagree and nothing decides")
-    HISTORY = (0.94, "its history parts from that of ranks with the same role")
+    SIGNATURE_PARTLY = (0.70, "its own earlier calls differ, and other members are not seen")
+    SIGNATURE_OPEN = (0.50, "two sides disagree, and nothing shows which is right")
+    HISTORY = (0.94, "its history differs from that of ranks with the same role")
     HISTORY_BEFORE_RECORDS = (0.75, "only the sequence numbers show it: the records begin later")
-    HISTORY_OWN = (0.65, "it left its own rhythm, and no other rank runs the same program")
-    ALL_ENTERED_TWICE = (0.88, "all members entered alike, in two captures")
-    ALL_ENTERED_ONCE = (0.75, "all members entered alike, in one capture: it may be moving")
+    HISTORY_OWN = (0.65, "it broke its own pattern, and no other rank runs the same program")
+    ALL_ENTERED_TWICE = (0.88, "all members entered it with the same call, in two captures")
+    ALL_ENTERED_ONCE = (
+        0.75,
+        "all members entered it with the same call, in one capture: it may be moving",
+    )
     RING_BY_RECORDS = (0.50, "a ring of waits, and no history shows who began it")
-    UNSET_KEY = (0.50, "a key of the store is not set, and no record says by whom it should be")
+    UNSET_KEY = (0.50, "a store key is not set, and no record shows which rank should set it")
     NOT_ANSWERING = (0.85, "two captures: all waits end at ranks that did not answer")
     NOT_ANSWERING_ONCE = (0.75, "the same in one capture: the job may be moving")
     WITHOUT_RECORDS = (0.50, "all waits end at ranks without records, for no known reason")
     BEYOND_RECORDS = (0.40, "the ring of records is too short to show where the device is")
     ONE_OF_THEM = (
         0.40,
-        "several are outside of all that gloo's recorder keeps, and one may wait for another",
+        "several are in nothing that gloo's recorder records, and one may wait for another",
     )
-    SLOW_BY_WAITING = (0.85, "it hardly waits while all others do")
-    SLOW_BY_PACE = (0.80, "it takes longest in every call, by completions alone")
+    SLOW_BY_WAITING = (0.85, "it hardly waits, while all others do")
+    SLOW_BY_PACE = (0.80, "it takes longest in every call, judged by completion times only")
     SLOW_BY_HISTORY = (0.85, "the collector saw over minutes that the others wait for it")
     # NCCL RAS.
     RAS_LOST = (0.75, "RAS lost the process, and the communicator spans the job")

@@ -14,16 +14,18 @@ from msgspec import Struct
 
 from ..model.capture import Frame
 from ..model.diagnosis import Kind
+from ..model.layout import Layout
 from . import findings as f
 from . import stackgraph
 from .case import Case, finding_on, in_op, op_of, ranks_of, where_held
 from .confidence import Ground, sure
 from .findings import Against, Apart, Finding, Why
-from .position import compare, counters, program
+from .position import compare, counters, steps
 from .stackgraph import End, Instance, StackGraph, Transfer
 from .view import RankView
 
 _SHOWN = 8  # ranks whose operation is evidence
+_NAMES_OF_ROOT = {"broadcast": "src", "scatter": "src", "reduce": "dst", "gather": "dst"}
 Views = dict[int, RankView]
 
 
@@ -58,11 +60,11 @@ def find(case: Case, waiting: list[RankView]) -> list[Finding]:
 
 
 def _apart(case: Case, instance: Instance, views: Views) -> Finding:
-    """An operation whose other members wait in something else, for whom their stacks do not show."""
-    here, there = (
-        [r for r in instance.present if r in views],
-        [r for r in instance.absent if r in views],
-    )
+    """An operation whose other members wait in something else; their stacks do not show for which
+    rank.
+    """
+    here = [r for r in instance.present if r in views]
+    there = [r for r in instance.absent if r in views]
     if len(here) == len(there):
         both = Odd("order", sorted(here + there), [], Apart.NO_ORDER, Ground.RING_BY_STACKS)
         return _finding(case, both, views)
@@ -77,7 +79,9 @@ def _full(case: Case, instance: Instance, views: Views) -> Finding:
         return _different_roots(case, roots, views)
     ranks = ranks_of(held)
     story = f.AllIn(op_of(held), ranks, counted=False)
-    finding = finding_on(case, "in_communication", held, story, sure(Ground.MEMBERS_IN_STACKS))
+    finding = finding_on(
+        case, "in_communication", held, story, confidence=sure(Ground.MEMBERS_IN_STACKS)
+    )
     finding.where = where_held(case, held, held[0])
     finding.clues = [in_op(held)]
     finding.against = [Against("order", ranks, Why.NOT_COUNTED)]
@@ -86,28 +90,23 @@ def _full(case: Case, instance: Instance, views: Views) -> Finding:
 
 def _different_roots(case: Case, roots: dict[int, int], views: Views) -> Finding:
     (usual, most), (_, second) = Counter(roots.values()).most_common(2)
-    odd = [r for r in sorted(roots) if most == second or roots[r] != usual]
+    undecided = most == second
+    odd = [r for r in sorted(roots) if undecided or roots[r] != usual]
     finding = _finding(case, Odd("mismatch", odd, sorted(roots), Apart.ROOTS, Ground.ROOTS), views)
-    finding.story = f.InOther(
-        Apart.ROOTS, op_of([views[odd[0]]]), roots=tuple(sorted(roots.items()))
-    )
+    op = op_of([views[odd[0]]])
+    finding.story = f.InOther(Apart.ROOTS, op, roots=tuple(sorted(roots.items())))
     return finding
 
 
 def _root(view: RankView) -> int | None:
     """The root that a rank's call names; only its own frames in the library say it."""
-    names_of_root = {"broadcast": "src", "scatter": "src", "reduce": "dst", "gather": "dst"}
-    name = names_of_root.get(view.place.op)
+    name = _NAMES_OF_ROOT.get(view.place.op)
     if name is None:
         return None
-    return next(
-        (
-            f.values[name]
-            for f in reversed(view.path)
-            if f.name.endswith(view.place.op) and name in f.values
-        ),
-        None,
-    )
+    for frame in reversed(view.path):
+        if frame.name.endswith(view.place.op) and name in frame.values:
+            return frame.values[name]
+    return None
 
 
 def _ring(case: Case, graph: StackGraph, end: End, views: Views) -> Finding:
@@ -125,9 +124,8 @@ def _other_group(case: Case, end: End, views: Views) -> Odd | None:
     """Ranks at the very call that others wait in, on another group."""
     for instance in end.instances:
         here = stackgraph.operation_of(views[instance.present[0]])
-        strange = [
-            r for r in instance.absent if r in views and stackgraph.operation_of(views[r]) == here
-        ]
+        seen = [r for r in instance.absent if r in views]
+        strange = [r for r in seen if stackgraph.operation_of(views[r]) == here]
         if strange and len(strange) < len(instance.present):
             return Odd("mismatch", strange, instance.present, Apart.OTHER_GROUP, Ground.OTHER_GROUP)
     return None
@@ -138,11 +136,12 @@ def _other_way(case: Case, end: End, views: Views) -> Odd | None:
     branch.
     """
     for instance in end.instances:
-        ways = Counter(_way(views[r]) for r in instance.present)
-        (usual, count), *rest = ways.most_common()
-        if count < 3 or not rest or sum(n for _, n in rest) * 3 > count:
+        ways = {r: _way(views[r]) for r in instance.present}
+        usual, count = Counter(ways.values()).most_common(1)[0]
+        strange = [r for r in instance.present if ways[r] != usual]
+        if count < 3 or not strange or len(strange) * 3 > count:
             continue
-        odd = [r for r in instance.present if _way(views[r]) != usual and r in end.ranks]
+        odd = [r for r in strange if r in end.ranks]
         if odd:
             others = [r for r in instance.present if r not in odd]
             return Odd("order", odd, others, Apart.OTHER_LINES, Ground.OTHER_LINES)
@@ -150,29 +149,36 @@ def _other_way(case: Case, end: End, views: Views) -> Odd | None:
 
 
 def _way(view: RankView) -> tuple[tuple[str, str, int], ...]:
-    return tuple((f.name, f.file, f.line) for f in program(view.path))
+    return tuple((f.name, f.file, f.line) for f in steps(view))
 
 
 def _passed(case: Case, end: End, views: Views) -> Odd | None:
     """Of an operation that some wait in and others are past, the smaller side; the narrowest
     operation decides.
     """
-    if case.capture.layout is None and any(isinstance(i.key, Transfer) for i in end.instances):
+    transfers = any(isinstance(i.key, Transfer) for i in end.instances)
+    if case.capture.layout is None and transfers:
         # Stages of a pipeline run different branches: the order of their lines says nothing.
         return None
     best: Odd | None = None
     size = 0
     for instance in sorted(end.instances, key=lambda i: len(i.members)):
-        behind = views[instance.present[0]]
-        ahead = [
-            r for r in instance.absent if r in end.ranks and is_ahead(case, views[r], behind, views)
-        ]
-        if not ahead or (best is not None and len(instance.members) > size):
+        if best is not None and len(instance.members) > size:
+            break
+        ahead = _past_it(case, instance, end, views)
+        if not ahead:
             continue
-        found = _smaller_side(instance, sorted(ahead))
+        found = _smaller_side(instance, ahead)
         if best is None or (best.or_else and not found.or_else):  # one side is better than either
             best, size = found, len(instance.members)
     return best
+
+
+def _past_it(case: Case, instance: Instance, end: End, views: Views) -> list[int]:
+    """Members that are further in the program than those who wait in the operation."""
+    behind = views[instance.present[0]]
+    others = [r for r in instance.absent if r in end.ranks]
+    return sorted(r for r in others if is_ahead(case, views[r], behind, views))
 
 
 def _smaller_side(instance: Instance, ahead: list[int]) -> Odd:
@@ -197,26 +203,27 @@ def is_ahead(case: Case, view: RankView, other: RankView, views: Views) -> bool:
     layout = case.capture.layout
     if layout is None or layout.pp == 1:
         return True
-    stage = {r: layout.coordinates(r)["pp"] for r in (view.rank, other.rank)}
-    if stage[view.rank] == stage[other.rank]:
+    mine = layout.coordinates(view.rank)["pp"]
+    theirs = layout.coordinates(other.rank)["pp"]
+    if mine == theirs:
         return True
-    for depth, (a, b) in enumerate(zip(program(view.path), program(other.path), strict=False)):
+    for depth, (a, b) in enumerate(zip(steps(view), steps(other), strict=False)):
         if counters([a]) != counters([b]):
             return True
         if a.line != b.line:
-            theirs = [
-                v for v in views.values() if layout.coordinates(v.rank)["pp"] == stage[other.rank]
-            ]
-            mine = [
-                v for v in views.values() if layout.coordinates(v.rank)["pp"] == stage[view.rank]
-            ]
-            return _on_line(theirs, depth, a) or _on_line(mine, depth, b)
+            of_theirs = _of_stage(layout, theirs, views)
+            of_mine = _of_stage(layout, mine, views)
+            return _on_line(of_theirs, depth, a) or _on_line(of_mine, depth, b)
     return False
+
+
+def _of_stage(layout: Layout, stage: int, views: Views) -> list[RankView]:
+    return [v for v in views.values() if layout.coordinates(v.rank)["pp"] == stage]
 
 
 def _on_line(some: list[RankView], depth: int, frame: Frame) -> bool:
     """Whether one of them is on the frame's line."""
-    at = [program(v.path)[depth : depth + 1] for v in some]
+    at = [steps(v)[depth : depth + 1] for v in some]
     return any(
         (f.name, f.file, f.line) == (frame.name, frame.file, frame.line)
         for path in at
@@ -235,12 +242,12 @@ def _minority(case: Case, end: End, views: Views) -> Odd | None:
 
 def _either(case: Case, odd: Odd, views: Views) -> Finding:
     """One of two sides made different calls; calls are left out more often than made twice, but
-    that is no evidence.
+    that is not evidence.
     """
     ahead, behind = [views[r] for r in odd.ranks], [views[r] for r in odd.or_else]
     story = f.InOther(Apart.EITHER, op_of(ahead), ranks_of(behind), op_of(behind))
     both = sorted(ahead + behind, key=lambda v: v.rank)
-    finding = finding_on(case, odd.kind, both, story, sure(odd.ground))
+    finding = finding_on(case, odd.kind, both, story, confidence=sure(odd.ground))
     finding.where = where_held(case, behind, ahead[0])
     finding.clues = [in_op([v]) for v in (ahead + behind)[:_SHOWN]]
     return finding
@@ -252,7 +259,7 @@ def _finding(case: Case, odd: Odd, views: Views) -> Finding:
     mine = [views[r] for r in odd.ranks]
     rest = [views[r] for r in odd.instead if r in views and r not in odd.ranks]
     story = f.InOther(odd.how, op_of(mine), ranks_of(rest), op_of(rest) if rest else None)
-    finding = finding_on(case, odd.kind, mine, story, sure(odd.ground))
+    finding = finding_on(case, odd.kind, mine, story, confidence=sure(odd.ground))
     finding.where = where_held(case, rest or mine, mine[0])
     finding.clues = [in_op([v]) for v in (mine + rest)[:_SHOWN]]
     return finding

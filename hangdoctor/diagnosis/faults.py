@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import signal
 
-from ..model.capture import Process
+from ..model.capture import Process, ProcessSample, RankCapture, ThreadSample
 from . import findings as f
 from .case import Case, finding_on, nodes_of, ranks_of, waiters, where_held
 from .confidence import Ground, sure
@@ -77,14 +77,9 @@ def _dead_alike(case: Case, end: End, views: list[RankView]) -> Finding:
 
 
 def _stopped(case: Case, view: RankView) -> Finding:
-    capture = view.capture
-    if capture.frozen:
-        story = f.Stopped("freezer")
-    elif capture.tracer > 0 or all_states(capture, "t"):
-        story = f.Stopped("debugger", capture.tracer)
-    else:
-        story = f.Stopped("signal")
-    finding = finding_on(case, "stopped", [view], story, sure(Ground.STOPPED))
+    finding = finding_on(
+        case, "stopped", [view], _stop_story(view.capture), confidence=sure(Ground.STOPPED)
+    )
     finding.clues = [Clue("proc", (view.rank,), f.StoppedState(view.state or "frozen"))]
     if view.path:
         finding.clues.append(Clue("stack", (view.rank,), f.CannotRun(view.path[-1])))
@@ -92,12 +87,26 @@ def _stopped(case: Case, view: RankView) -> Finding:
     return finding
 
 
+def _stop_story(capture: RankCapture) -> f.Stopped:
+    if capture.frozen:
+        return f.Stopped("freezer")
+    if capture.tracer > 0 or all_states(capture, "t"):
+        return f.Stopped("debugger", capture.tracer)
+    return f.Stopped("signal")
+
+
 def in_io(view: RankView) -> bool:
     """True where the rank's thread was in uninterruptible I/O throughout."""
-    samples = view.capture.samples
+    if view.motion not in ("still", "unknown"):
+        return False
     tid = view.thread.tid if view.thread is not None else view.pid
-    states = [next((t.state for t in s.threads if t.tid == tid), s.state) for s in samples]
-    return bool(states) and all(s == "D" for s in states) and view.motion in ("still", "unknown")
+    samples = view.capture.samples
+    return bool(samples) and all(_state_of(sample, tid) == "D" for sample in samples)
+
+
+def _state_of(sample: ProcessSample, tid: int) -> str:
+    """The state of a thread; the process's where the sample does not have it."""
+    return next((t.state for t in sample.threads if t.tid == tid), sample.state)
 
 
 def _io_wait(case: Case, view: RankView) -> Finding:
@@ -105,54 +114,51 @@ def _io_wait(case: Case, view: RankView) -> Finding:
     thread = view.thread or (threads[0] if threads else None)
     call = thread.syscall if thread is not None else ""
     wchan = thread.wchan if thread is not None else ""
-    finding = finding_on(case, "io_wait", [view], f.InputOutput(call, wchan), 0.0)
+    finding = finding_on(case, "io_wait", [view], f.InputOutput(call, wchan), confidence=0.0)
     finding.confidence = sure(Ground.IO if finding.waiters is not None else Ground.IO_ALONE)
     finding.clues = [Clue("proc", (view.rank,), f.IdleState(call, wchan))]
     return finding
 
 
 def _gil_holder(view: RankView) -> tuple[int, bool] | None:
-    """(thread, asleep): the thread that held the GIL in every sample."""
+    """(thread, asleep): the thread that held the GIL in every sample, at the same lines."""
     samples = [s for s in view.capture.samples if any(t.frames for t in s.threads)]
-    holders = [next((t for t in s.threads if t.gil), None) for s in samples]
-    first = holders[0] if holders else None
-    if first is None or any(h is None or h.tid != first.tid for h in holders) or len(holders) < 2:
+    holders: list[ThreadSample] = []
+    for sample in samples:
+        holder = next((t for t in sample.threads if t.gil), None)
+        if holder is None:
+            return None
+        holders.append(holder)
+    if len(holders) < 2 or len({h.tid for h in holders}) > 1:
         return None
-    same = (
-        len(
-            {
-                tuple((f.name, f.line) for f in h.frames) + counters(h.frames)
-                for h in holders
-                if h is not None
-            }
-        )
-        == 1
-    )
-    if not same:
+    places = {tuple((f.name, f.line) for f in h.frames) + counters(h.frames) for h in holders}
+    if len(places) > 1:
         return None
-    asleep = all(h is not None and h.state in ("S", "D") for h in holders) and all(
-        h is not None and h.switches == first.switches for h in holders
-    )
-    return first.tid, asleep
+    blocked = all(h.state in ("S", "D") for h in holders)
+    never_ran = len({h.switches for h in holders}) == 1
+    return holders[0].tid, blocked and never_ran
 
 
 def _holds_lock(view: RankView) -> bool:
     holder = _gil_holder(view)
     if holder is not None:
         tid, asleep = holder
-        others = view.thread is not None and tid != view.thread.tid
-        if not others and view.place.kind in ("checkpoint", "data"):
-            # It blocks in the file, lock in hand (torch.save opens its file that way): the file is the cause.
+        another = view.thread is not None and tid != view.thread.tid
+        if not another and view.place.kind in ("checkpoint", "data"):
+            # It blocks in the file, lock in hand (torch.save opens its file that way): the file is
+            # the cause.
             return False
         # A thread that runs holds the GIL by right; asleep, or against another that never gets it,
         # it does not.
-        if asleep or (others and view.motion == "still" and not view.place.communicates):
+        starved = another and view.motion == "still" and not view.place.communicates
+        if asleep or starved:
             return True
     return forked_with_lock(view) is not None
 
 
 def forked_with_lock(view: RankView) -> Process | None:
-    """The child, forked without exec, whose only Python thread waits for a lock that no thread in it
+    """The child, forked without exec, whose only Python thread waits for a lock that no thread in
+    it
     can release.
     """
     if view.place.communicates:
@@ -160,24 +166,26 @@ def forked_with_lock(view: RankView) -> Process | None:
     for child in view.capture.children:
         last = child.samples[-1] if child.samples else None
         threads = [t for t in last.threads if t.frames] if last is not None else []
-        if len(threads) != 1 or child.argv[:3] != view.capture.argv[:3]:
-            continue
-        inner = threads[0].frames[0]
-        code = inner.code
-        waits = threads[0].syscall in ("futex", "") and threads[0].state in ("S", "")
-        lock = (
-            code.startswith("with ")
-            or "acquire" in code
-            or inner.name in ("acquire", "_acquireLock")
-        )
-        if waits and lock and not ("queues.py" in inner.file or "synchronize.py" in inner.file):
+        forked = child.argv[:3] == view.capture.argv[:3]
+        if forked and len(threads) == 1 and _waits_for_lock(threads[0]):
             return child
     return None
 
 
+def _waits_for_lock(thread: ThreadSample) -> bool:
+    """Whether it is asleep in a lock of its own program, not in one of multiprocessing's queues."""
+    inner = thread.frames[0]
+    if "queues.py" in inner.file or "synchronize.py" in inner.file:
+        return False
+    by_name = inner.name in ("acquire", "_acquireLock")
+    by_code = inner.code.startswith("with ") or "acquire" in inner.code
+    asleep = thread.syscall in ("futex", "") and thread.state in ("S", "")
+    return asleep and (by_name or by_code)
+
+
 def _interpreter_lock(case: Case, view: RankView) -> Finding:
     story = _lock_story(view)
-    finding = finding_on(case, "interpreter_lock", [view], story, 0.0)
+    finding = finding_on(case, "interpreter_lock", [view], story, confidence=0.0)
     finding.confidence = sure(Ground.GIL if finding.waiters is not None else Ground.GIL_ALONE)
     finding.clues = [Clue("stack", (view.rank,), story)]
     if story.frame is not None:
@@ -190,8 +198,10 @@ def _lock_story(view: RankView) -> f.HoldsGil | f.ForkedLock:
     if child is not None:
         return f.ForkedLock(child.pid, child.samples[-1].threads[0].frames[0])
     tid, _ = _gil_holder(view) or (0, False)
-    thread = next((t for t in view.capture.samples[-1].threads if t.tid == tid), view.thread)
-    return f.HoldsGil(tid, thread.frames[0] if thread is not None and thread.frames else None)
+    threads = view.capture.samples[-1].threads
+    thread = next((t for t in threads if t.tid == tid), view.thread)
+    innermost = thread.frames[0] if thread is not None and thread.frames else None
+    return f.HoldsGil(tid, innermost)
 
 
 def left_early(case: Case) -> bool:

@@ -28,18 +28,20 @@ def run(case: Case, draft: Draft) -> None:
     elif ops.findings:
         draft.findings = ordered(join(case, draft, ops.findings))
         # A process that is stopped or dead is a hang, whatever still moves.
-        draft.status = "hang" if any(c.kind != "slow" for c in draft.findings) else ops.status
-    elif (
-        ops.status == "healthy"
-        and not draft.facts
-        and not any(c.kind == "end_stall" for c in draft.by_stacks)
-    ):
-        # Silence is no sign of health: who was not seen may be the one that hangs.
+        blocked = any(c.kind != "slow" for c in draft.findings)
+        draft.status = "hang" if blocked else ops.status
+    elif ops.status == "healthy" and not _contradicted(draft):
+        # Silence is not a sign of health: who was not seen may be the one that hangs.
         draft.status = "unknown" if case.unseen else "healthy"
     elif all(v.thread is None for v in case.views):
         draft.status = ops.status  # dumps alone: there are no stacks to fall back on
     else:
         draft.findings = draft.by_stacks
+
+
+def _contradicted(draft: Draft) -> bool:
+    """Whether processes or stacks show a fault that the operations cannot see."""
+    return bool(draft.facts) or any(c.kind == "end_stall" for c in draft.by_stacks)
 
 
 def join(case: Case, draft: Draft, by_ops: list[Finding]) -> list[Finding]:
@@ -51,17 +53,22 @@ def join(case: Case, draft: Draft, by_ops: list[Finding]) -> list[Finding]:
                 _support(finding, other)
         _add_what_holds(case, finding)
     named = {r for c in found for r in c.ranks}
-    others = [c for c in draft.by_stacks if not set(c.ranks) & named and c.kind not in _FACTS]
-    contrary = [c for c in others if c.confidence >= CLEAR]
+    contrary = [c for c in draft.by_stacks if _contradicts(c, named)]
     for other in contrary:
         blamed = tuple(sorted(named))
-        draft.notes.append(
-            Note(Remark.STACKS_DISAGREE, tuple(other.ranks), frame=other.frame, blamed=blamed)
-        )
+        note = Note(Remark.STACKS_DISAGREE, tuple(other.ranks), frame=other.frame, blamed=blamed)
+        draft.notes.append(note)
     if contrary:
         for finding in found:
             finding.confidence = lowered(finding.confidence, Less.STACKS_DISAGREE)
     return found + [c for c in draft.facts if not set(c.ranks) & named]
+
+
+def _contradicts(by_stacks: Finding, named: set[int]) -> bool:
+    """Whether the stacks clearly name other ranks, by more than a fact about their processes."""
+    if by_stacks.kind in _FACTS or by_stacks.confidence < CLEAR:
+        return False
+    return not set(by_stacks.ranks) & named
 
 
 def _credible(case: Case, draft: Draft, by_ops: list[Finding]) -> list[Finding]:
@@ -72,13 +79,14 @@ def _credible(case: Case, draft: Draft, by_ops: list[Finding]) -> list[Finding]:
     """
     unable = {r for c in draft.facts for r in c.ranks}
     waits = {v.rank for v in case.waiting}
+    other_causes = len(by_ops) + len(draft.facts) > 1
     kept: list[Finding] = []
     for finding in by_ops:
+        ranks = set(finding.ranks)
         everyone = finding.kind == "in_communication"
-        at_key = finding.where.op == "store_wait" and (everyone or set(finding.ranks) <= waits)
-        if at_key and len(by_ops) + len(draft.facts) > 1:
-            continue
-        if everyone and set(finding.ranks) & unable:
+        at_key = finding.where.op == "store_wait" and (everyone or ranks <= waits)
+        refuted = everyone and ranks & unable
+        if refuted or (at_key and other_causes):
             continue
         kept.append(_seen_by_stacks(case, draft, finding) or finding)
     return kept

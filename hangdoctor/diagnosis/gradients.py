@@ -45,4 +45,4 @@ def run(case: Case, draft: Draft) -> None:
 
 
 def _shows_nothing(ops: RankOps) -> bool:
-    return ops.source == "blackbox" and all(o.state == "done" for o in ops.operations)
+    return ops.source == "blackbox" and not ops.unfinished()

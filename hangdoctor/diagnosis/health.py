@@ -12,6 +12,7 @@ from .case import Case, op_of, ranks_of
 from .draft import Draft
 from .findings import Finding, Op
 from .position import group_by_operation
+from .view import RankView
 
 _GOING_ON = ("moved", "looping")
 _AT_WORK = ("running", "looping", "moved", "stirred")
@@ -68,14 +69,7 @@ def why_healthy(case: Case) -> Remaining | None:
     moved = [v for v in alive if v.motion in _GOING_ON]
     if len(moved) == len(alive):
         return Remaining(Reason.ALL_MOVED, number=len(alive))
-    settled = [v for v in alive if v.motion in ("still", "unknown") or v.stopped or v.stack_error]
-    idle = [
-        v
-        for v in alive
-        if not v.place.communicates and v.motion not in ("moved", "running", "looping")
-    ]
-    starting = [v for v in alive if v.place.kind in ("start", "end")]
-    if settled or idle or starting:
+    if any(_in_doubt(v) for v in alive):
         return None
     if moved and len(moved) * 2 >= len(alive):
         return Remaining(Reason.MOST_MOVED, ranks_of(moved), number=len(alive))
@@ -85,13 +79,24 @@ def why_healthy(case: Case) -> Remaining | None:
     return None
 
 
+def _in_doubt(view: RankView) -> bool:
+    """Whether a rank that did not move, or was in set-up or teardown, may be stuck."""
+    if view.stopped or view.stack_error or view.place.kind in ("start", "end"):
+        return True
+    if view.motion in ("still", "unknown"):
+        return True
+    return view.motion == "stirred" and not view.place.communicates
+
+
 def why_unknown(case: Case) -> Remaining:
     """The first reason that applies, by how much it explains."""
+    silent = case.capture.silent
     if not case.views:
-        whys = [f"{s.node}: {s.why}" if s.node else s.why for s in case.capture.silent]
+        whys = [f"{s.node}: {s.why}" if s.node else s.why for s in silent]
         return Remaining(Reason.NOT_CAPTURED, whys=tuple(whys))
     if case.unseen and operations.all_go_on(case):
-        whys = sorted({f"{s.node}: {s.why}" for s in case.capture.silent if s.node})
+        of_nodes = {f"{s.node}: {s.why}" for s in silent if s.node}
+        whys = sorted(of_nodes)
         return Remaining(Reason.SOME_NOT_SEEN, tuple(case.unseen), whys=tuple(whys))
     blind = [v for v in case.alive if v.stack_error]
     if blind:
@@ -101,16 +106,20 @@ def why_unknown(case: Case) -> Remaining:
 
 def _by_motion(case: Case) -> Remaining:
     groups = group_by_operation(case.waiting)
-    first = groups[0] if groups else []
-    if first and case.absent:
-        return Remaining(
-            Reason.SOME_NOT_CAPTURED, ranks_of(first), tuple(case.absent), op_of(first)
-        )
+    if groups:
+        return _by_waits(case, groups[0])
     at_work = [v for v in case.alive if v.motion in _AT_WORK]
-    if at_work and not first:
+    if at_work:
         return Remaining(Reason.NONE_WAITS, ranks_of(at_work))
-    if first and len(case.views) == 1:
-        return Remaining(Reason.ONE_RANK, ranks_of(first), op=op_of(first))
-    if not first and any(v.motion == "unknown" for v in case.alive):
+    if any(v.motion == "unknown" for v in case.alive):
         return Remaining(Reason.ONE_SAMPLE)
+    return Remaining(Reason.NOTHING_STANDS_OUT)
+
+
+def _by_waits(case: Case, waiting: list[RankView]) -> Remaining:
+    ranks, op = ranks_of(waiting), op_of(waiting)
+    if case.absent:
+        return Remaining(Reason.SOME_NOT_CAPTURED, ranks, tuple(case.absent), op)
+    if len(case.views) == 1:
+        return Remaining(Reason.ONE_RANK, ranks, op=op)
     return Remaining(Reason.NOTHING_STANDS_OUT)

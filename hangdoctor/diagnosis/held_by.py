@@ -92,7 +92,7 @@ def _child(view: RankView) -> Holding | None:
     command = shlex.join(child.argv)[:_COMMAND] or child.name
     frame, blocked = _where(child)
     by_subprocess = any(frame.file.endswith("/subprocess.py") for frame in view.path)
-    return f.OnChild(child.pid, command, frame, blocked, by_subprocess)
+    return f.OnChild(child.pid, command, frame, blocked, by_subprocess=by_subprocess)
 
 
 def _where(process: Process) -> tuple[Frame | None, str]:

@@ -31,24 +31,30 @@ def find_start(case: Case, blamed: set[int]) -> list[Finding]:
     joining = [v for v in case.waiting if v.place.kind == "start" and v.rank not in blamed]
     if not joining:
         return []
-    joined = {v.rank for v in joining} | blamed
-    late = [
-        v for v in case.alive if v.rank not in joined and not v.stopped and v.place.kind != "end"
-    ]
+    late = _late_ranks(case, {v.rank for v in joining} | blamed)
     # Past the first set-up every rank has communicated: then new_group is an operation like any
     # other.
-    if any(v.place.kind in ("collective", "p2p") for v in late) and len(late) >= len(joining):
+    set_up = any(v.place.kind in ("collective", "p2p") for v in late)
+    if set_up and len(late) >= len(joining):
         return []
     unseen = case.absent + sorted(case.silent)
     if not late and not unseen:
         return [] if blamed else [_stuck_together(case, joining, starting=True)]
     found = [_late(case, joining, view) for view in late]
-    return found + ([_not_started(case, joining, unseen)] if unseen else [])
+    if unseen:
+        found.append(_not_started(case, joining, unseen))
+    return found
+
+
+def _late_ranks(case: Case, explained: set[int]) -> list[RankView]:
+    """Living ranks that could join and have not; those in teardown are beyond it."""
+    able = [v for v in case.alive if not v.stopped and v.place.kind != "end"]
+    return [v for v in able if v.rank not in explained]
 
 
 def _late(case: Case, joining: list[RankView], view: RankView) -> Finding:
     finding = finding_on(
-        case, "start_stall", [view], f.NotJoined(op_of(joining)), sure(Ground.NOT_JOINED)
+        case, "start_stall", [view], f.NotJoined(op_of(joining)), confidence=sure(Ground.NOT_JOINED)
     )
     finding.where = where_held(case, joining, view)
     finding.clues = [stack_clue([view]), in_op(joining)]
@@ -63,9 +69,9 @@ def stack_clue(views: list[RankView]) -> Clue:
 
 def _not_started(case: Case, joining: list[RankView], unseen: list[int]) -> Finding:
     whys = tuple(sorted({case.silent[r] for r in unseen if r in case.silent}))
-    whys = whys or (
-        f"no process of {'that rank' if len(unseen) == 1 else 'these ranks'} was found",
-    )
+    if not whys:
+        missing = "that rank" if len(unseen) == 1 else "these ranks"
+        whys = (f"no process of {missing} was found",)
     return Finding(
         kind="start_stall",
         ranks=unseen,
@@ -81,7 +87,7 @@ def _not_started(case: Case, joining: list[RankView], unseen: list[int]) -> Find
 def _stuck_together(case: Case, views: list[RankView], starting: bool) -> Finding:
     story = f.NoneLeaves(op_of(views), starting)
     kind: Kind = "start_stall" if starting else "end_stall"
-    finding = finding_on(case, kind, views, story, sure(Ground.NONE_LEAVES))
+    finding = finding_on(case, kind, views, story, confidence=sure(Ground.NONE_LEAVES))
     finding.where = where_held(case, views, views[0])
     finding.clues = [in_op(views)]
     finding.against = [Against("not_entered", (), Why.ALL_JOINED)] if starting else []
@@ -92,25 +98,23 @@ def find_end(case: Case, blamed: set[int]) -> list[Finding]:
     """At the end of a job: the few that are still inside while the others leave, or the few that
     left too soon.
     """
-    leaving = [v for v in case.alive if v.place.kind == "end" and v.rank not in blamed]
+    free = [v for v in case.alive if v.rank not in blamed]
+    leaving = [v for v in free if v.place.kind == "end"]
     ended = case.gone if left_early(case) else []
     if not leaving and not ended:
         return []
-    inside = [v for v in case.alive if v.place.kind != "end" and v.rank not in blamed]
+    inside = [v for v in free if v.place.kind != "end"]
     if not inside and not ended:
         everyone = len(leaving) == len(case.views) and not case.absent and not blamed
         return [_stuck_together(case, leaving, starting=False)] if everyone else []
-    if any(not v.waits for v in inside):
-        inside = [
-            v for v in inside if not v.waits
-        ]  # who is not in a communication blocks those who are
-    elif len(leaving) + len(ended) < len(inside):
+    outside = [v for v in inside if not v.waits]
+    if not outside and len(leaving) + len(ended) < len(inside):
         return [_end_finding(case, leaving, inside, left=True)]
-    if not inside:
-        inside = leaving
-    if not inside:
+    # Who is not in a communication blocks those who are.
+    culprits = outside or inside or leaving
+    if not culprits:
         return []  # all have left cleanly
-    return [_end_finding(case, inside, leaving + ended, left=False)]
+    return [_end_finding(case, culprits, leaving + ended, left=False)]
 
 
 def _end_finding(
@@ -126,7 +130,7 @@ def _end_finding(
         leaving_op=op_of(alive) if alive else None,
         left=left,
     )
-    finding = finding_on(case, "end_stall", culprits, story, sure(Ground.LEAVING))
+    finding = finding_on(case, "end_stall", culprits, story, confidence=sure(Ground.LEAVING))
     finding.nodes = nodes_of(culprits)
     finding.where = where_held(case, alive or culprits, view)
     finding.waiters = None

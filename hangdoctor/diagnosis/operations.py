@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from ..model.capture import Frame
+from ..model.operations import RankOps
 from . import faults, outsiders
 from .case import Case
 from .draft import Draft
-from .findings import Finding
+from .findings import Doing, Finding
 from .ops import OpsEvidence, diagnose_ops
 from .ops.movement import moved_ranks
 from .view import RankView
@@ -23,7 +25,7 @@ def run(case: Case, draft: Draft) -> None:
 
 
 def leave_out_unasked(case: Case, draft: Draft) -> None:
-    """Of processes given by their ids (--pid), who was not asked for is no culprit for not being
+    """Of processes given by their ids (--pid), who was not asked for is not a culprit for not being
     captured.
     """
     if draft.ops is None or not case.capture.job.startswith("pids:"):
@@ -34,32 +36,55 @@ def leave_out_unasked(case: Case, draft: Draft) -> None:
 
 def gather(case: Case, facts: list[Finding]) -> OpsEvidence:
     """The records of all ranks with what stacks and /proc know."""
-    known = {v.rank: v for v in case.views}
+    ops, before = _records(case)
     outside = _kinds_outside(case, facts)
     not_found = {r: "no process found" for r in case.absent}
-    dead = [v for v in case.gone if not (v.capture.ops is not None and v.capture.ops.finished)]
-    coded = [v for v in case.alive if v.place.frame is not None and not v.place.communicates]
+    dead = [v for v in case.gone if v.rank not in ops or not ops[v.rank].finished]
     return OpsEvidence(
-        ops={r: v.capture.ops for r, v in known.items() if v.capture.ops is not None},
-        earlier={
-            r: v.capture.ops_before for r, v in known.items() if v.capture.ops_before is not None
-        },
+        ops=ops,
+        earlier=before,
         world_size=case.world_size,
         layout=case.capture.layout,
         silent=dict(case.silent) | not_found,
         dead={v.rank: faults.end_of(v, 0) for v in dead},
         stopped={v.rank for v in case.alive if v.stopped},
-        places={v.rank: v.place.frame for v in coded if v.place.frame is not None},
-        doing={
-            v.rank: doing
-            for v in case.alive
-            if not v.stopped and (doing := outsiders.doing_of(v)) is not None
-        },
+        places=_places(case),
+        doing=_doings(case),
         outside=outside,
         moving={v.rank for v in case.alive if _moves(v, outside)},
         nodes={v.rank: v.node for v in case.views},
         taken_s=case.capture.taken,
     )
+
+
+def _records(case: Case) -> tuple[dict[int, RankOps], dict[int, RankOps]]:
+    """The records of the last capture and those of the one before, by rank."""
+    now: dict[int, RankOps] = {}
+    before: dict[int, RankOps] = {}
+    for view in case.views:
+        if view.capture.ops is not None:
+            now[view.rank] = view.capture.ops
+        if view.capture.ops_before is not None:
+            before[view.rank] = view.capture.ops_before
+    return now, before
+
+
+def _places(case: Case) -> dict[int, Frame]:
+    """Where ranks are that are in no communication."""
+    found: dict[int, Frame] = {}
+    for view in case.alive:
+        if view.place.frame is not None and not view.place.communicates:
+            found[view.rank] = view.place.frame
+    return found
+
+
+def _doings(case: Case) -> dict[int, Doing]:
+    found: dict[int, Doing] = {}
+    for view in case.alive:
+        doing = None if view.stopped else outsiders.doing_of(view)
+        if doing is not None:
+            found[view.rank] = doing
+    return found
 
 
 def _kinds_outside(case: Case, facts: list[Finding]) -> dict[int, str]:
@@ -74,21 +99,22 @@ def _kinds_outside(case: Case, facts: list[Finding]) -> dict[int, str]:
 
 
 def _moves(view: RankView, outside: dict[int, str]) -> bool:
-    return not view.place.communicates and (
-        view.motion == "moved" or outside.get(view.rank) == "slow"
-    )
+    if view.place.communicates:
+        return False
+    return view.motion == "moved" or outside.get(view.rank) == "slow"
 
 
 def _waits_for_handle(view: RankView) -> bool:
     """True where the rank's own record says that it waits for an asynchronous operation to end."""
     ops = view.capture.ops
-    return ops is not None and any(o.waited and o.state != "done" for o in ops.operations)
+    return ops is not None and any(o.waited for o in ops.unfinished())
 
 
 def all_go_on(case: Case) -> bool:
     """Whether the operations of every captured rank moved between the samples, or ended cleanly."""
-    told = {v.rank: v.capture.ops for v in case.alive if v.capture.ops is not None}
-    before = {v.rank: v.capture.ops_before for v in case.alive if v.capture.ops_before is not None}
-    over = {rank for rank, ops in told.items() if ops.finished}
-    everyone = told.keys() == {v.rank for v in case.alive}
-    return bool(told) and everyone and over | moved_ranks(before, told) == told.keys()
+    now, before = _records(case)
+    alive = {v.rank for v in case.alive}
+    now = {rank: ops for rank, ops in now.items() if rank in alive}
+    before = {rank: ops for rank, ops in before.items() if rank in alive}
+    over = {rank for rank, ops in now.items() if ops.finished}
+    return bool(now) and now.keys() == alive and over | moved_ranks(before, now) == alive

@@ -30,30 +30,25 @@ def outside(case: Case, blamed: set[int]) -> list[RankView]:
     """Living ranks that are in no communication, or got on in one, and that no pass has explained
     yet.
     """
-    return [
-        v
-        for v in case.alive
-        if v.rank not in blamed and not v.waits and not v.stopped and v.capture.samples
-    ]
+    seen = [v for v in case.alive if v.capture.samples and v.rank not in blamed]
+    return [v for v in seen if not v.waits and not v.stopped]
 
 
 def passed_on(case: Case, free: list[RankView], blamed: set[int]) -> set[int]:
-    """Those of `free` that are ahead of everybody who waits: they wait too, in something that no
+    """Those of `free` that are ahead of everyone who waits: they wait too, in something that no
     rule knows.
 
     One rank alone that is ahead may have skipped the operation, so it takes company: at least as
     many ranks at one line as wait behind, or another cause that explains the wait.
     """
     waiting = [v for v in case.waiting if v.rank not in blamed]
-    ahead = [
-        v
-        for v in free
-        if v.motion in ("still", "stirred", "unknown", "running") and is_ahead(v, waiting)
-    ]
+    ahead = [v for v in free if not v.got_on and is_ahead(v, waiting)]
+    if blamed:
+        return {v.rank for v in ahead}
     together: set[int] = set()
     for view in ahead:
         company = [o for o in ahead if compare(o.path, view.path) == 0]
-        if (len(company) > 1 and len(company) >= len(waiting)) or blamed:
+        if len(company) >= max(2, len(waiting)):
             together.add(view.rank)
     return together
 
@@ -72,43 +67,48 @@ def find(case: Case, blamed: set[int]) -> list[Finding]:
     excused = passed_on(case, free, blamed)
     suspects = [v for v in free if v.rank not in excused]
     if not waiting:
-        # No rank waits for another: only a rank that has not run at all is worth a word.
-        suspects = [v for v in suspects if v.motion == "still" and v.path]
-        if len(suspects) < len(case.alive) and len(suspects) * 2 > len(case.alive):
-            return []
-        if len(suspects) > 1 and all(compare(v.path, suspects[0].path) == 0 for v in case.alive):
-            # All at one place, so none blocks another: a job that is through, or between its steps.
-            return []
-    groups: dict[tuple[object, ...], list[RankView]] = {}
+        suspects = _idle_alone(case, suspects)
+    groups: dict[tuple[Kind, str, str, int], list[RankView]] = {}
     for view in suspects:
         frame = view.place.frame
-        key = (
-            kind_of(view),
-            frame.name if frame else "",
-            frame.file if frame else "",
-            frame.line if frame else 0,
-        )
-        groups.setdefault(key, []).append(view)
+        at = (frame.name, frame.file, frame.line) if frame else ("", "", 0)
+        groups.setdefault((kind_of(view), *at), []).append(view)
     return ordered(_finding(case, group, waiting) for group in groups.values())
+
+
+def _idle_alone(case: Case, suspects: list[RankView]) -> list[RankView]:
+    """Where no rank waits for another, only a rank that has not run at all is worth a word."""
+    idle = [v for v in suspects if v.motion == "still" and v.path]
+    most = 2 * len(idle) > len(case.alive)
+    if most and len(idle) < len(case.alive):
+        return []
+    if len(idle) > 1 and all(compare(v.path, idle[0].path) == 0 for v in case.alive):
+        # All at one place, so none blocks another: a job that is through, or between its steps.
+        return []
+    return idle
 
 
 def kind_of(view: RankView) -> Kind:
     """What a rank outside does instead."""
-    if view.place.kind == "checkpoint":
+    place = view.place.kind
+    if place == "checkpoint":
         return "slow" if gets_on(view) else "checkpoint_wait"
-    if view.motion in ("running",) or (
-        view.place.kind == "code" and view.motion == "looping" and _is_busy_loop(view)
-    ):
+    busy_loop = place == "code" and view.motion == "looping" and _is_busy_loop(view)
+    if view.motion == "running" or busy_loop:
         return "busy"
-    if view.place.kind == "data":
-        return "data_wait"
-    if view.place.kind in ("queue", "child") and view.capture.children and _data_by_name(view):
-        return "data_wait"
-    if view.place.kind == "queue" and _has_workers(view):
+    if place == "data" or _waits_for_data(view):
         return "data_wait"
     if view.motion == "moved" or counts_on(view):
         return "slow"
     return "not_entered"
+
+
+def _waits_for_data(view: RankView) -> bool:
+    """Whether the queue or the child that it waits on feeds the training."""
+    place = view.place.kind
+    if place in ("queue", "child") and view.capture.children and _data_by_name(view):
+        return True
+    return place == "queue" and _has_workers(view)
 
 
 def counts_on(view: RankView) -> bool:
@@ -116,7 +116,9 @@ def counts_on(view: RankView) -> bool:
     if view.motion != "looping" or view.thread is None:
         return False
     before = next((t for t in view.capture.samples[0].threads if t.tid == view.thread.tid), None)
-    first = dict(counters(list(reversed(before.frames)))) if before is not None else {}
+    if before is None:
+        return False
+    first = dict(counters(list(reversed(before.frames))))
     return any(first.get(name, count) < count for name, count in counters(view.path))
 
 
@@ -125,11 +127,12 @@ def gets_on(view: RankView) -> bool:
     or read.
     """
     samples = view.capture.samples
-    if view.motion in ("moved", "looping") or len(samples) < 2:
-        return view.motion in ("moved", "looping")
+    if view.got_on or len(samples) < 2:
+        return view.got_on
     first, last = samples[0], samples[-1]
-    pairs = [(first.read_bytes, last.read_bytes), (first.write_bytes, last.write_bytes)]
-    return any(0 <= before < after for before, after in pairs)
+    reads = 0 <= first.read_bytes < last.read_bytes
+    writes = 0 <= first.write_bytes < last.write_bytes
+    return reads or writes
 
 
 def _is_busy_loop(view: RankView) -> bool:
@@ -144,11 +147,9 @@ def _data_by_name(view: RankView) -> bool:
 
 def _has_workers(view: RankView) -> bool:
     """True where a child was made by multiprocessing: it feeds the queue that the rank waits on."""
-    return any(
-        any("multiprocessing" in f.file for t in s.threads for f in t.frames)
-        for c in view.capture.children
-        for s in c.samples
-    )
+    samples = [s for child in view.capture.children for s in child.samples]
+    threads = [t for s in samples for t in s.threads]
+    return any("multiprocessing" in frame.file for t in threads for frame in t.frames)
 
 
 def doing_of(view: RankView) -> Doing | None:
@@ -156,7 +157,7 @@ def doing_of(view: RankView) -> Doing | None:
     thread = view.thread
     if view.motion == "running":
         return Doing("running")
-    if view.motion in ("moved", "looping"):
+    if view.got_on:
         return Doing("working")
     if thread is None or not thread.syscall:
         return Doing("still") if view.motion == "still" else None
@@ -167,7 +168,7 @@ def _finding(case: Case, group: list[RankView], waiting: list[RankView]) -> Find
     kind = kind_of(group[0])
     held = case.held_up([v.rank for v in group])
     story = f.NeverReached(op_of(held) if held and waiting else None)
-    finding = finding_on(case, kind, group, story, _confidence(case, group, waiting))
+    finding = finding_on(case, kind, group, story, confidence=_confidence(case, group, waiting))
     finding.doing = doing_of(group[0])
     finding.holding = held_by(kind, group)
     finding.clues = _clues(group, waiting)
@@ -198,7 +199,7 @@ def _confidence(case: Case, group: list[RankView], waiting: list[RankView]) -> f
         doubts.append(Limit.MORE_THAN_WAIT)
     if case.absent or case.silent:
         doubts.append(Less.RANKS_UNSEEN)
-    if view.motion in ("moved", "looping"):
+    if view.got_on:
         return sure(Ground.OUTSIDE_MOVING, *doubts)
     return sure(Ground.OUTSIDE if waiting else Ground.OUTSIDE_ALONE, *doubts)
 
@@ -211,17 +212,25 @@ def _clues(group: list[RankView], waiting: list[RankView]) -> list[Clue]:
         found.append(Clue("stack", ranks, f.At(frames, view.path[-1].code)))
     elif view.stack_error:
         found.append(Clue("stack", ranks, f.NoStack(view.stack_error)))
-    thread = view.thread
-    if thread is not None and thread.state:
-        state = f.ThreadState(thread.state, view.motion, thread.wchan, doing_of(view))
-        found.append(Clue("proc", ranks, state))
-    if thread is not None and thread.gil:
-        found.append(Clue("stack", ranks, f.HasGil()))
+    found += _thread_clues(view, ranks)
     for child in view.capture.children:
         found += _child_clues(ranks, child)
     if waiting:
         still = tuple(v.rank for v in waiting if v.motion == "still")
         found.append(Clue("stack", ranks_of(waiting), f.WaitsIn(still)))
+    return found
+
+
+def _thread_clues(view: RankView, ranks: tuple[int, ...]) -> list[Clue]:
+    thread = view.thread
+    if thread is None:
+        return []
+    found: list[Clue] = []
+    if thread.state:
+        state = f.ThreadState(thread.state, view.motion, thread.wchan, doing_of(view))
+        found.append(Clue("proc", ranks, state))
+    if thread.gil:
+        found.append(Clue("stack", ranks, f.HasGil()))
     return found
 
 

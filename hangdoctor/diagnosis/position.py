@@ -14,8 +14,24 @@ from ..model.capture import Frame
 from .view import RankView
 
 # Names that count what a training repeats, in the order in which they are believed.
-_COUNTERS = ("epoch", "global_step", "iteration", "step", "steps_done", "iter", "it", "batch_idx", "batch_id", "batch",
-             "micro_batch", "micro_batch_id", "microbatch", "mb", "i")  # fmt: skip
+_COUNTERS = (
+    "epoch",
+    "global_step",
+    "iteration",
+    "step",
+    "steps_done",
+    "iter",
+    "it",
+    "batch_idx",
+    "batch_id",
+    "batch",
+    "micro_batch",
+    "micro_batch_id",
+    "microbatch",
+    "mb",
+    "i",
+)
+_ITERATIONS = ("iteration", "global_step", "step", "it", "iter", "steps_done")
 _WRAPPERS = re.compile(
     r"torch/distributed/c10d_logger\.py$|torch/utils/_contextlib\.py$|hangdoctor/probe/"
 )
@@ -28,15 +44,17 @@ def program(path: Sequence[Frame]) -> list[Frame]:
 
 def counters(path: Sequence[Frame]) -> tuple[tuple[str, int], ...]:
     """All loop counters on a path, outermost first."""
-    return tuple(
-        (name, f.values[name]) for f in path if f.values for name in _COUNTERS if name in f.values
-    )
+    found: list[tuple[str, int]] = []
+    for frame in path:
+        if frame.values:
+            found += [(name, frame.values[name]) for name in _COUNTERS if name in frame.values]
+    return tuple(found)
 
 
 def iteration(path: Sequence[Frame]) -> int | None:
-    """The training iteration that a stack is in, where a local variable tells."""
+    """The training iteration that a stack is in, where a local variable shows."""
     for frame in path:
-        for name in ("iteration", "global_step", "step", "it", "iter", "steps_done"):
+        for name in _ITERATIONS:
             if name in frame.values:
                 return frame.values[name]
     return None
@@ -50,26 +68,47 @@ def compare(a: Sequence[Frame], b: Sequence[Frame]) -> int | None:
     for x, y in zip(one, two, strict=False):
         if (x.name, x.file) != (y.name, y.file):
             return None
-        for name in _COUNTERS:
-            if name in x.values and name in y.values and x.values[name] != y.values[name]:
-                return -1 if x.values[name] < y.values[name] else 1
-        if x.line != y.line:
-            return -1 if x.line < y.line else 1
+        order = _order_by_counters(x, y) or _order(x.line, y.line)
+        if order:
+            return order
     return 0 if len(one) == len(two) else None
+
+
+def steps(view: RankView) -> list[Frame]:
+    """`program` of the stack that a rank is in."""
+    look = view.look
+    if look.steps is None:
+        look.steps = program(look.path)
+    return look.steps
+
+
+def counts(view: RankView) -> tuple[tuple[str, int], ...]:
+    """`counters` of these."""
+    look = view.look
+    if look.counts is None:
+        look.counts = counters(steps(view))
+    return look.counts
 
 
 def operation_key(view: RankView) -> tuple[object, ...]:
     """Ranks with one key are in the same operation: same call, same line, same loop counters."""
-    frame = view.place.frame
-    at = (frame.name, frame.file, frame.line) if frame else None
-    return (view.place.kind, view.place.op, at, counters(program(view.path)))
+    look = view.look
+    if look.operation is None:
+        frame = view.place.frame
+        at = (frame.name, frame.file, frame.line) if frame else None
+        look.operation = (view.place.kind, view.place.op, at, counts(view))
+    return look.operation
 
 
 def group_by_operation(views: Sequence[RankView]) -> list[list[RankView]]:
     """Waiting ranks by the operation that they are in, largest group first."""
     groups: dict[tuple[object, ...], list[RankView]] = {}
+    looks: dict[int, list[RankView]] = {}  # a key is long: each look's is used once
     for view in views:
-        groups.setdefault(operation_key(view), []).append(view)
+        group = looks.get(id(view.look))
+        if group is None:
+            group = looks[id(view.look)] = groups.setdefault(operation_key(view), [])
+        group.append(view)
     return sorted(groups.values(), key=lambda g: (-len(g), g[0].rank))
 
 
@@ -81,13 +120,20 @@ def is_ahead(view: RankView, others: Sequence[RankView]) -> bool:
     return bool(told) and all(o > 0 for o in told)
 
 
-def is_behind(view: RankView, others: Sequence[RankView]) -> bool:
-    """True where the rank is earlier than every one of `others` whose order to it is known."""
-    told = _orders(view, others)
-    return bool(told) and all(o < 0 for o in told)
-
-
 def _orders(view: RankView, others: Sequence[RankView]) -> set[int]:
     """How `view` compares to `others`; one of each stack is enough."""
-    stacks = {tuple((f.name, f.line) for f in o.path) + counters(o.path): o for o in others}
+    looks = {id(o.look): o for o in others}.values()
+    stacks = {tuple((f.name, f.line) for f in o.path) + counters(o.path): o for o in looks}
     return {order for o in stacks.values() if (order := compare(view.path, o.path)) is not None}
+
+
+def _order_by_counters(x: Frame, y: Frame) -> int:
+    """The order of two frames of one function by the first loop counter that differs, else 0."""
+    for name in _COUNTERS:
+        if name in x.values and name in y.values and x.values[name] != y.values[name]:
+            return _order(x.values[name], y.values[name])
+    return 0
+
+
+def _order(x: int, y: int) -> int:
+    return (x > y) - (x < y)

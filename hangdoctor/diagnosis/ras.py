@@ -7,13 +7,14 @@ communicator's own: they are the job's where the communicator spans the job.
 from __future__ import annotations
 
 from ..model.diagnosis import Where
-from ..model.ras import RasCommunicator, RasCounts, RasReport
+from ..model.ras import RasCommunicator, RasCounts, RasRank, RasReport
 from .case import Case
 from .confidence import Ground, sure
 from .draft import Draft
 from .findings import Against, Clue, FewerByRas, Finding, LostByRas, RasSays, Why
 
 _LOST = frozenset({"missing", "dead", "unresponsive"})
+_UNKNOWN_SIZE = 1 << 30  # any number of ranks is few of so many
 
 
 def run(case: Case, draft: Draft) -> None:
@@ -42,8 +43,7 @@ def _of_report(case: Case, report: RasReport) -> list[Finding]:
         ours = communicator.size in (0, case.world_size) or not case.views
         gone = [r for r in communicator.missing if r.state in _LOST]
         if gone:
-            hosts = sorted({r.process.host for r in gone if r.process.host})
-            return [_lost(communicator, sorted(r.rank for r in gone), hosts, ours)]
+            return [_lost(communicator, gone, ours)]
         fewer = [_fewer(communicator, row, ours) for row in _behind(communicator)]
         if fewer:
             return fewer
@@ -56,10 +56,13 @@ def _behind(communicator: RasCommunicator) -> list[RasCounts]:
     for row in communicator.differences:
         by_op.setdefault(row.op, []).append(row)
     fewest = [min(rows, key=lambda r: r.launched) for rows in by_op.values() if len(rows) > 1]
-    return [row for row in fewest if row.ranks and 2 * row.number < (communicator.size or 1 << 30)]
+    size = communicator.size or _UNKNOWN_SIZE
+    return [row for row in fewest if row.ranks and 2 * row.number < size]
 
 
-def _lost(communicator: RasCommunicator, ranks: list[int], hosts: list[str], ours: bool) -> Finding:
+def _lost(communicator: RasCommunicator, gone: list[RasRank], ours: bool) -> Finding:
+    ranks = sorted(r.rank for r in gone)
+    hosts = sorted({r.process.host for r in gone if r.process.host})
     story = LostByRas("" if ours else communicator.hash, tuple(hosts))
     return Finding(
         kind="unreachable",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..model.capture import JobCapture
 from ..model.diagnosis import Cause, Diagnosis, Job, Missing, RankLine, Status, Took, Wait, WaitOn
 from . import wording
 from .case import Case
@@ -22,23 +23,33 @@ def report(case: Case, draft: Draft) -> Diagnosis:
     causes = [wording.cause(finding) for finding in draft.findings]
     blamed = {r for c in causes for r in c.ranks}
     capture = case.capture
-    nodes = sorted(({n.node for n in capture.nodes} | {s.node for s in capture.silent}) - {""})
-    notes = [remaining.note(note) for note in draft.notes]
     return Diagnosis(
         status=status,
-        job=Job(capture.job, case.world_size, nodes, capture.layout),
+        job=Job(capture.job, case.world_size, _nodes(capture), capture.layout),
         summary=_summary(case, status, causes),
         causes=causes,
         waits=draft.waits or _waits(case, blamed),
         stacks=group_stacks(case.views),
         missing=_missing(case),
         ranks=[_line(v) for v in case.views],
-        notes=notes
-        + sorted(set(capture.notes))
-        + sorted({note for n in capture.nodes for note in n.notes}),
+        notes=_notes(capture, draft),
         took=Took(capture_s=round(capture.took_s, 3)),
         calls=draft.calls,
     )
+
+
+def _nodes(capture: JobCapture) -> list[str]:
+    """All nodes of the job that are known by name, silent ones too."""
+    answered = {n.node for n in capture.nodes}
+    silent = {s.node for s in capture.silent}
+    return sorted((answered | silent) - {""})
+
+
+def _notes(capture: JobCapture, draft: Draft) -> list[str]:
+    """Notes of the diagnosis, of the capture, and of its nodes, each once."""
+    own = [remaining.note(note) for note in draft.notes]
+    of_nodes = {note for n in capture.nodes for note in n.notes}
+    return own + sorted(set(capture.notes)) + sorted(of_nodes)
 
 
 def _summary(case: Case, status: Status, causes: list[Cause]) -> str:
@@ -50,7 +61,7 @@ def _summary(case: Case, status: Status, causes: list[Cause]) -> str:
 
 
 def _waits(case: Case, blamed: set[int]) -> list[Wait]:
-    """Who waits on what, and for whom as far as the causes show."""
+    """Which ranks wait on what, and for which ranks, as far as the causes show."""
     waits = []
     for group in group_by_operation([v for v in case.waiting if v.rank not in blamed]):
         place = group[0].place
@@ -75,10 +86,14 @@ def _missing(case: Case) -> list[Missing]:
 
 def _line(view: RankView) -> RankLine:
     capture = view.capture
-    state = "gone" if capture.gone else _state(view)
-    where = "" if capture.gone else _where(view)
     return RankLine(
-        view.rank, view.node, view.pid, capture.gpu, capture.local_rank, state=state, place=where
+        view.rank,
+        view.node,
+        view.pid,
+        capture.gpu,
+        local_rank=capture.local_rank,
+        state="gone" if capture.gone else _state(view),
+        place="" if capture.gone else _where(view),
     )
 
 

@@ -14,11 +14,12 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from ..model.capture import Frame
 from ..model.layout import Layout
 from ..stacks.place_rules import GRADIENTS
 from .case import Case
 from .ops.components import components, sinks
-from .position import counters, program
+from .position import counts, steps
 from .view import RankView
 
 _AXIS_WORDS = {
@@ -34,7 +35,6 @@ _AXIS_WORDS = {
     ),
 }
 _NEAR = 4  # frames of the program around a call that may name its axis
-_OPPOSITE = {"send": "recv", "recv": "send", "isend": "irecv", "irecv": "isend"}
 
 
 class StackOperation(Struct, frozen=True):
@@ -76,7 +76,7 @@ class StackGraph(Struct):
 
     instances: list[Instance]
     waits_in: dict[int, list[int]]
-    unplaced: list[int]  # ranks that wait in something whose members nothing tells
+    unplaced: list[int]  # ranks that wait in something with unknown members
 
 
 class End(Struct):
@@ -91,13 +91,12 @@ def build(case: Case, waiting: Iterable[RankView]) -> StackGraph:
     views = {v.rank: v for v in waiting}
     graph = StackGraph([], {}, [])
     index: dict[Collective | Transfer, int] = {}
-    keys = {r: operation_of(v) for r, v in views.items()}
     for rank, view in views.items():
         members = members_of(case, view)
         if len(members) < 2:
             graph.unplaced.append(rank)
             continue
-        key = _instance_key(view, keys[rank], members)
+        key = _instance_key(view, members)
         at = index.get(key)
         if at is None:
             at = index[key] = len(graph.instances)
@@ -113,33 +112,33 @@ def operation_of(view: RankView) -> StackOperation:
     """The operation that a rank is in, as its stack shows it."""
     frame = view.place.frame
     at = (frame.name, frame.file, frame.line) if frame else None
-    return StackOperation(view.place.kind, view.place.op, at, counters(program(view.path)))
+    return StackOperation(view.place.kind, view.place.op, at, counts(view))
 
 
-def _instance_key(
-    view: RankView, operation: StackOperation, members: list[int]
-) -> Collective | Transfer:
-    if view.place.kind != "p2p" or view.place.peer < 0:
-        return Collective(operation, tuple(members))
-    if "send" in view.place.op:
-        return Transfer(view.rank, view.place.peer)
-    return Transfer(view.place.peer, view.rank)
+def _instance_key(view: RankView, members: list[int]) -> Collective | Transfer:
+    place = view.place
+    if place.kind != "p2p" or place.peer < 0:
+        return Collective(operation_of(view), tuple(members))
+    if "send" in place.op:
+        return Transfer(view.rank, place.peer)
+    return Transfer(place.peer, view.rank)
 
 
 def members_of(case: Case, view: RankView) -> list[int]:
     """Members of the operation that a rank is in; [] where nothing shows them."""
-    place, layout = view.place, case.capture.layout
+    place, world = view.place, case.world_size
     if place.kind == "p2p":
-        return sorted({view.rank, place.peer}) if 0 <= place.peer < case.world_size else []
-    if place.kind not in ("collective", "start", "end") or place.op == "store wait":
+        return sorted({view.rank, place.peer}) if 0 <= place.peer < world else []
+    of_lifecycle = place.kind in ("start", "end")
+    if place.op == "store wait" or not (of_lifecycle or place.kind == "collective"):
         return []
-    if place.group == "world" or (place.group == "" and place.kind in ("start", "end")):
-        return list(range(case.world_size))
+    if place.group == "world" or (of_lifecycle and not place.group):
+        return list(range(world))
+    layout = case.capture.layout
     if layout is None and place.op == GRADIENTS:
-        return list(
-            range(case.world_size)
-        )  # DistributedDataParallel alone: it reduces over everybody
-    if layout is None or layout.world_size != case.world_size:
+        # DistributedDataParallel alone: it reduces over all ranks.
+        return list(range(world))
+    if layout is None or layout.world_size != world:
         return []
     axis = place.group if place.group in _AXIS_WORDS else axis_of(view)
     if axis:
@@ -151,20 +150,26 @@ def axis_of(view: RankView) -> str:
     """The axis that the call's line, its function or its file names, the nearest first; "" where
     none or several do.
     """
-    path = program(view.path)
-    frame = view.place.frame
-    innermost = next(
-        (i for i in range(len(path) - 1, -1, -1) if path[i] is frame or path[i] == frame),
-        len(path) - 1,
-    )
-    for f in reversed(path[max(0, innermost - _NEAR + 1) : innermost + 1]):
-        for text in (f.code, f.name, "/".join(f.file.split("/")[-2:])):
+    for frame in reversed(_around_call(view)):
+        folder_and_file = "/".join(frame.file.split("/")[-2:])
+        for text in (frame.code, frame.name, folder_and_file):
             named = [axis for axis, words in _AXIS_WORDS.items() if words.search(text)]
             if len(named) == 1:
                 return named[0]
             if named:
                 break  # a line that names two axes says nothing, but the function around it may
     return ""
+
+
+def _around_call(view: RankView) -> list[Frame]:
+    """The frames of the program that may name the axis of the call, outermost first."""
+    path = steps(view)
+    call = len(path) - 1
+    for at in range(len(path) - 1, -1, -1):
+        if path[at] is view.place.frame or path[at] == view.place.frame:
+            call = at
+            break
+    return path[max(0, call - _NEAR + 1) : call + 1]
 
 
 def _only_choice(layout: Layout, rank: int) -> list[int]:
@@ -174,7 +179,7 @@ def _only_choice(layout: Layout, rank: int) -> list[int]:
 
 def ends(graph: StackGraph) -> list[End]:
     """Where waits end. A rank whose operation has no known members ends nothing: it waits too, only
-    for whom is unknown.
+    for which rank, is unknown.
 
     What waits for such a rank alone is left out with it, unless nothing else is left.
     """
@@ -183,20 +188,17 @@ def ends(graph: StackGraph) -> list[End]:
 
 def _sinks(graph: StackGraph, without: list[int]) -> list[End]:
     """Sinks of the condensed graph (`components`), each with its ranks and operations."""
-    ranks = sorted(
-        {*graph.waits_in, *graph.unplaced, *(r for i in graph.instances for r in i.absent)}
-        - set(without)
-    )
-    number = {rank: n for n, rank in enumerate(ranks)}
+    absent = {r for i in graph.instances for r in i.absent}
+    concerned = {*graph.waits_in, *graph.unplaced, *absent}
+    ranks = sorted(concerned - set(without))
+    # Nodes of the graph: first all ranks, then all operations.
     first = len(ranks)
-    edges: list[list[int]] = [[first + at for at in graph.waits_in.get(rank, ())] for rank in ranks]
+    number = {rank: n for n, rank in enumerate(ranks)}
+    edges = [[first + at for at in graph.waits_in.get(rank, ())] for rank in ranks]
     edges += [[number[r] for r in i.absent if r in number] for i in graph.instances]
     found = []
     for nodes in sinks(edges, components(edges)):
-        found.append(
-            End(
-                [ranks[n] for n in nodes if n < first],
-                [graph.instances[n - first] for n in nodes if n >= first],
-            )
-        )
+        inside = [ranks[n] for n in nodes if n < first]
+        operations = [graph.instances[n - first] for n in nodes if n >= first]
+        found.append(End(inside, operations))
     return found

@@ -30,7 +30,7 @@ def _finding(case: Case) -> Finding:
     finding = Finding(
         kind="slow",
         ranks=[rank],
-        story=SlowByHistory(capture.waited_s, own, min(shares), median(shares), max(shares)),
+        story=SlowByHistory(capture.waited_s, own, min(shares), median(shares), most=max(shares)),
         confidence=sure(Ground.SLOW_BY_HISTORY),
         nodes=nodes_of(views),
         clues=[

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from ..model.capture import Frame, JobCapture, Process, ProcessSample, RankCapture, ThreadSample
-from ..stacks.place_rules import Place, find_place, python_frames, rank_thread
+from ..stacks.place_rules import Place, PlaceFinder, find_place, python_frames, rank_thread
 
 # still: the thread did not run once between the samples. stirred: it ran and is where it was.
 # looping: other lines or counters of the same functions. moved: other functions. running: it used
 # the CPU.
 Motion = Literal["still", "stirred", "looping", "moved", "running", "unknown"]
 
-_RUNNING_SHARE = (
-    0.2  # of the time between the samples; a share, since eight busy ranks may share two cores
-)
+# Of the time between the samples; a share, since eight busy ranks may share two cores.
+_RUNNING_SHARE = 0.2
+_TWO_TICKS_S = 0.02  # of the kernel's clock: less says nothing on a short interval
+_SHORTEST_S = 1e-3  # between two samples
+
+
+class Look(Struct):
+    """What one stack comes to: the same object for all ranks of a job with that stack.
+
+    The last three are worked out when a pass first asks (`position`, `stacks`).
+    """
+
+    path: list[Frame] = []  # its Python frames, outermost first
+    steps: list[Frame] | None = None
+    counts: tuple[tuple[str, int], ...] | None = None
+    operation: tuple[object, ...] | None = None
 
 
 class RankView(Struct):
@@ -30,8 +43,13 @@ class RankView(Struct):
     place: Place
     motion: Motion = "unknown"
     thread: ThreadSample | None = None
-    path: list[Frame] = []  # the Python frames of that thread, outermost first
+    look: Look = field(default_factory=Look)
     stack_error: str = ""
+
+    @property
+    def path(self) -> list[Frame]:
+        """The Python frames of that thread, outermost first."""
+        return self.look.path
 
     @property
     def gone(self) -> bool:
@@ -51,7 +69,12 @@ class RankView(Struct):
     @property
     def waits(self) -> bool:
         """True where it is in a communication and did not get on."""
-        return not self.gone and self.place.communicates and self.motion not in ("moved", "looping")
+        return not self.gone and self.place.communicates and not self.got_on
+
+    @property
+    def got_on(self) -> bool:
+        """True where its thread went on in its program between the samples."""
+        return self.motion in ("moved", "looping")
 
 
 def all_states(process: Process, states: str) -> bool:
@@ -71,23 +94,32 @@ def motion_of(process: Process, tid: int) -> Motion:
     before, after = _thread(first, tid), _thread(last, tid)
     if before is None or after is None:
         return "unknown"
-    seconds = max(last.at_s - first.at_s, 1e-3)
-    used = after.cpu_s - before.cpu_s
-    ran = after.switches - before.switches if min(before.switches, after.switches) >= 0 else None
-    differ = before.frames is not after.frames and bool(
-        before.frames and after.frames
-    )  # equal stacks are often one object
-    path_before, path_after = (python_frames(t.frames) if differ else [] for t in (before, after))
-    if differ and _functions(path_before) != _functions(path_after):
+    path_before, path_after = _paths_to_compare(before, after)
+    if _functions(path_before) != _functions(path_after):
         return "moved"
-    # A clock tick is 10 ms: less than two of them say nothing on a short interval.
-    if used >= max(_RUNNING_SHARE * seconds, 0.02) or (before.state == after.state == "R"):
+    if _runs(before, after, last.at_s - first.at_s):
         return "running"
-    if differ and _lines(path_before) != _lines(path_after):
+    if _lines(path_before) != _lines(path_after):
         return "looping"
-    if ran == 0 or (ran is None and used == 0):
-        return "still"
-    return "unknown" if ran is None else "stirred"
+    if min(before.switches, after.switches) < 0:  # not counted on this system
+        return "still" if after.cpu_s == before.cpu_s else "unknown"
+    return "still" if after.switches == before.switches else "stirred"
+
+
+def _paths_to_compare(before: ThreadSample, after: ThreadSample) -> tuple[list[Frame], list[Frame]]:
+    """The Python frames of both; none where they are equal, or one is missing."""
+    # Equal stacks are often one object.
+    if before.frames is after.frames or not before.frames or not after.frames:
+        return [], []
+    return python_frames(before.frames), python_frames(after.frames)
+
+
+def _runs(before: ThreadSample, after: ThreadSample, seconds: float) -> bool:
+    """Whether it used the CPU for a good part of the time between the samples."""
+    if before.state == after.state == "R":
+        return True
+    enough = _RUNNING_SHARE * max(seconds, _SHORTEST_S)
+    return after.cpu_s - before.cpu_s >= max(enough, _TWO_TICKS_S)
 
 
 def _functions(frames: Sequence[Frame]) -> list[tuple[str, str]]:
@@ -98,19 +130,40 @@ def _lines(frames: Sequence[Frame]) -> list[tuple[str, str, int, tuple[tuple[str
     return [(f.name, f.file, f.line, tuple(sorted(f.values.items()))) for f in frames]
 
 
-def still_threads(process: Process) -> frozenset[int]:
-    """Ids of the threads that did not run between the samples."""
-    if not process.samples:
-        return frozenset()
-    return frozenset(
-        t.tid for t in process.samples[-1].threads if motion_of(process, t.tid) == "still"
-    )
+class StillThreads(Container[object]):
+    """Ids of the threads that did not run between the samples, each looked at when it is asked for."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+
+    def __contains__(self, tid: object) -> bool:
+        last = self.process.samples[-1] if self.process.samples else None
+        known = last is not None and any(t.tid == tid for t in last.threads)
+        return known and isinstance(tid, int) and motion_of(self.process, tid) == "still"
 
 
-def view_rank(capture: RankCapture) -> RankView:
+class Looks:
+    """The looks of one job: thousands of ranks have few stacks."""
+
+    def __init__(self) -> None:
+        self.places = PlaceFinder()
+        self._found: dict[tuple[int, int], tuple[list[Frame], Place, Look]] = {}
+
+    def of(self, frames: list[Frame], place: Place) -> Look:
+        """The look of a stack, which is in this place."""
+        key = (id(frames), id(place))
+        found = self._found.get(key)
+        if found is None:  # both are kept, so that no other object gets their ids
+            look = Look(python_frames(frames)[::-1])
+            found = self._found[key] = frames, place, look
+        return found[2]
+
+
+def view_rank(capture: RankCapture, looks: Looks | None = None) -> RankView:
     """Reduce a rank's capture to its view. Stacks of the last sample count; the first fills in
-    where it failed.
+    where it failed. `looks` are those of the job's other ranks.
     """
+    looks = looks or Looks()
     samples = capture.samples
     told = next(
         (s for s in reversed(samples) if any(t.frames for t in s.threads)),
@@ -120,15 +173,28 @@ def view_rank(capture: RankCapture) -> RankView:
     if told is None or capture.gone:
         return view
     view.stack_error = "" if any(t.frames for t in told.threads) else samples[-1].stack_error
-    thread, view.place = rank_thread(told.threads, still_threads(capture))
+    still = StillThreads(capture)
+    thread, view.place = rank_thread(told.threads, still, looks.places)
     if thread is None:
         return view
     view.thread = thread
     view.motion = motion_of(capture, thread.tid)
-    if view.motion in ("moved", "looping") and view.place.communicates:
+    if view.got_on and view.place.communicates:
         view.motion = _same_wait(capture, thread, view)
-    view.path = list(reversed(python_frames(thread.frames)))
+    view.look = looks.of(thread.frames, view.place)
     return view
+
+
+def _has_stacks(sample: ProcessSample) -> bool:
+    return any(thread.frames for thread in sample.threads)
+
+
+def _last_with_stacks(samples: Sequence[ProcessSample]) -> ProcessSample | None:
+    """The last sample with a stack; the last of all where none has one."""
+    for sample in reversed(samples):
+        if _has_stacks(sample):
+            return sample
+    return samples[-1] if samples else None
 
 
 def _same_wait(capture: RankCapture, thread: ThreadSample, view: RankView) -> Motion:
@@ -138,8 +204,8 @@ def _same_wait(capture: RankCapture, thread: ThreadSample, view: RankView) -> Mo
     before = _thread(capture.samples[0], thread.tid)
     if before is None or view.place.kind not in ("start", "end", "store"):
         return view.motion
-    place = find_place(before.frames)
-    same = (place.kind, place.op, place.frame) == (view.place.kind, view.place.op, view.place.frame)
+    then, now = find_place(before.frames), view.place
+    same = (then.kind, then.op, then.frame) == (now.kind, now.op, now.frame)
     return "stirred" if same else view.motion
 
 
@@ -152,4 +218,5 @@ def view_job(capture: JobCapture) -> list[RankView]:
         known = by_rank.get(rank.rank)
         if known is None or known.gone:
             by_rank[rank.rank] = rank
-    return [view_rank(r) for _, r in sorted(by_rank.items())]
+    looks = Looks()
+    return [view_rank(r, looks) for _, r in sorted(by_rank.items())]

@@ -26,7 +26,7 @@ def find(case: Case, blamed: set[int]) -> list[Finding]:
     """The cause among ranks that all wait, or among those that could not be seen."""
     waiting = [v for v in case.waiting if v.rank not in blamed]
     if not waiting or blamed or (len(case.views) == 1 and not case.silent):
-        return []  # one rank alone shows whom it waits with, not who blocks it
+        return []  # one rank alone shows which ranks it waits with, not which blocks it
     if case.silent:
         return [_unreachable(case, waiting)]
     if case.absent:
@@ -36,22 +36,22 @@ def find(case: Case, blamed: set[int]) -> list[Finding]:
 
 def _by_lines(case: Case, waiting: list[RankView]) -> list[Finding]:
     """Without known members of operations: by the order of the lines that ranks are at."""
-    ahead = passed(case)
-    groups = group_by_operation(waiting)
     peer = _unanswered(waiting)
     if peer is not None:
         return [peer_finding(case, *peer)]
-    if len(groups) == 1 and not ahead:
-        return [_in_communication(case, groups[0], ahead)]
+    groups = group_by_operation(waiting)
+    beyond = passed(case)
+    if len(groups) == 1 and not beyond:
+        return [_in_communication(case, groups[0], beyond)]
     earliest = _earliest(groups)
     if earliest is None:
         return [_odd_one(case, groups)] if groups else []
-    others = [g for g in groups if g is not earliest]
-    rest = [v for g in others for v in g]
-    if len(earliest) <= len(rest) + len(ahead) and (len(earliest) > 1 or not others):
-        return [_in_communication(case, earliest, ahead + rest)]
+    rest = [v for g in groups if g is not earliest for v in g]
+    few = len(earliest) <= len(rest) + len(beyond)
+    if few and (len(earliest) > 1 or not rest):
+        return [_in_communication(case, earliest, beyond + rest)]
     if len(earliest) == 1:
-        return [_order(case, earliest, rest + ahead, Apart.BEHIND)]
+        return [_order(case, earliest, rest + beyond, Apart.BEHIND)]
     return [_order(case, rest, earliest, Apart.AHEAD)]
 
 
@@ -79,23 +79,29 @@ def _unanswered(waiting: list[RankView]) -> tuple[RankView, RankView] | None:
     found: list[tuple[RankView, RankView]] = []
     for view in waiting:
         peer = by_rank.get(view.place.peer)
-        if view.place.kind != "p2p" or peer is None:
-            continue
-        if peer.place.kind == "p2p" and peer.place.peer not in (-1, view.rank):
-            continue  # it waits for a third rank: follow that one instead
-        answers = peer.place.kind == "p2p" and ("send" in peer.place.op) != (
-            "send" in view.place.op
-        )
-        if not answers:
+        if view.place.kind == "p2p" and peer is not None and not _may_answer(view, peer):
             found.append((view, peer))
     # Several waits on one peer agree; on several peers they do not single one out.
     return found[0] if len({p.rank for _, p in found}) == 1 else None
 
 
+def _may_answer(view: RankView, peer: RankView) -> bool:
+    """Whether the peer is in the other half of a transfer, or waits for a third rank: then that one
+    is to be followed instead.
+    """
+    if peer.place.kind != "p2p":
+        return False
+    if peer.place.peer not in (-1, view.rank):
+        return True
+    return ("send" in peer.place.op) != ("send" in view.place.op)
+
+
 def peer_finding(case: Case, waiter: RankView, peer: RankView) -> Finding:
     """`waiter` sends to or receives from `peer`, which is elsewhere."""
     story = f.PeerElsewhere(waiter.rank, op_of([waiter]), op_of([peer]))
-    finding = finding_on(case, "p2p_unmatched", [peer], story, sure(Ground.PEER_ELSEWHERE))
+    finding = finding_on(
+        case, "p2p_unmatched", [peer], story, confidence=sure(Ground.PEER_ELSEWHERE)
+    )
     finding.where = where_held(case, [waiter], peer)
     finding.clues = [in_op([waiter]), in_op([peer])]
     finding.against = [Against("in_communication", (waiter.rank, peer.rank), Why.NOT_HALVES)]
@@ -109,7 +115,7 @@ def _in_communication(case: Case, held: list[RankView], beyond: list[RankView]) 
     if everyone or not past:
         story = f.AllIn(op_of(held), ranks, counted=False)
     ground = Ground.ALL_IN_STACKS if everyone else Ground.MEMBERS_IN_STACKS
-    finding = finding_on(case, "in_communication", held, story, sure(ground))
+    finding = finding_on(case, "in_communication", held, story, confidence=sure(ground))
     finding.where = where_held(case, held, held[0])
     finding.waiters = None
     finding.clues = [in_op(held)]
@@ -127,7 +133,7 @@ def _in_communication(case: Case, held: list[RankView], beyond: list[RankView]) 
 
 def _order(case: Case, odd: list[RankView], others: list[RankView], how: Apart) -> Finding:
     story = f.InOther(how, op_of(odd), ranks_of(others), op_of(others))
-    finding = finding_on(case, "order", odd, story, sure(Ground.ORDER_OF_LINES))
+    finding = finding_on(case, "order", odd, story, confidence=sure(Ground.ORDER_OF_LINES))
     finding.where = where_held(case, others, odd[0])
     finding.clues = [in_op(odd), in_op(others)]
     finding.against = [Against("in_communication", ranks_of(others), Why.NOT_ONE_OPERATION)]
@@ -136,18 +142,16 @@ def _order(case: Case, odd: list[RankView], others: list[RankView], how: Apart) 
 
 def _odd_one(case: Case, groups: list[list[RankView]]) -> Finding:
     """Different operations whose order is unknown: the small group, where there is one, else
-    everybody.
+    everyone.
     """
     majority, rest = groups[0], [v for g in groups[1:] for v in g]
-    clear = len(rest) * 2 < len(majority)
-    odd = rest if clear else [v for g in groups for v in g]
-    if clear:
+    if len(rest) * 2 < len(majority):
+        odd, ground = rest, Ground.FEW_ELSEWHERE
         story = f.InOther(Apart.SMALLER_SIDE, op_of(odd), ranks_of(majority), op_of(majority))
     else:
+        odd, ground = majority + rest, Ground.NO_ORDER
         story = f.InOther(Apart.NO_ORDER, op_of(odd))
-    finding = finding_on(
-        case, "order", odd, story, sure(Ground.FEW_ELSEWHERE if clear else Ground.NO_ORDER)
-    )
+    finding = finding_on(case, "order", odd, story, confidence=sure(ground))
     finding.where = where_held(case, majority, odd[0])
     finding.clues = [in_op(g) for g in groups]
     finding.against = [Against("in_communication", ranks_of(majority), Why.NOT_ONE_OPERATION)]

@@ -1,4 +1,4 @@
-"""What every launcher does: answer with the captures of all nodes, and name the nodes that did not answer."""
+"""What every launcher does: return the captures of all nodes and the nodes that did not answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Launcher(Protocol):
         """Capture all nodes under `options.timeout_s`.
 
         Raises:
-            LauncherError: the job cannot be captured at all; nodes that are silent are no error.
+            LauncherError: the job cannot be captured at all; silent nodes are not an error.
             NoRanksFound: the nodes answered and there is no rank on any of them.
         """
         ...

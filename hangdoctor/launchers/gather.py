@@ -1,4 +1,6 @@
-"""From what came back to one capture: reports joined, and silence put into words with the ranks behind it."""
+"""Joins the reports of all nodes to one capture, and says which nodes and ranks are missing and
+why.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import re
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -17,6 +19,7 @@ from ..errors import HangdoctorError, LauncherError, NoRanksFound, WireError
 from ..model.capture import JobCapture, NodeCapture, RankCapture, SilentNode
 from ..readers.node import CaptureOptions
 from ..text.ranges import format_hosts, format_ranks
+from ..transport.capture_codec import unpack_capture
 from ..transport.stdout_frame import NodeReply, unpack
 from .remote import Outcome
 
@@ -24,7 +27,7 @@ _ROOT = (
     Path(__file__).resolve().parents[2]
 )  # what must be on the path for `import hangdoctor` and `import hangdoctor.agents`
 
-# What the remote side says on stderr when the agent never ran, in plain words; {} is the node.
+# What the remote side prints on stderr if the agent could not run, in plain words; {} is the node.
 # A line of stderr has to hold the first, and behind it one of the second.
 _STARTERS = r"execve\(\)|env|exec|sh"
 _SET_UP = (
@@ -33,10 +36,10 @@ _SET_UP = (
         ("",),
         "the Python there cannot import hangdoctor",
     ),
-    (_STARTERS, ("No such file or directory", "not found"), "that Python is not there"),
-    (_STARTERS, ("Permission denied",), "that Python may not be run there"),
+    (_STARTERS, ("No such file or directory", "not found"), "there is no such Python"),
+    (_STARTERS, ("Permission denied",), "there is no permission to run that Python"),
 )
-SET_UP_HELP = "hangdoctor must be readable at the same path on the nodes, or name a Python there that has it: --python PATH."
+SET_UP_HELP = "Install hangdoctor at the same path on the nodes, or choose a Python there that can import it: --python PATH."
 _NOISE = re.compile(
     r"cluster configuration lacks support for cpu binding|Exited with exit code|Terminating StepId|Force Terminated|"
     r"Timed out waiting for job step|^Warning: Permanently added|^\s*$|^[-=+]+$|Job step aborted|Check SLURM_JOB_ID"
@@ -44,7 +47,9 @@ _NOISE = re.compile(
 
 
 def agent_command(options: CaptureOptions, python: str = "") -> list[str]:
-    """The one-shot agent as a command that needs no login-shell set-up: by path, with this package on its path."""
+    """The one-shot agent as a command that needs no login-shell set-up: by path, with this package
+    on its path.
+    """
     return [
         *_agent(python),
         "--once",
@@ -63,7 +68,8 @@ def _agent(python: str) -> list[str]:
 
 def own_command(words: Sequence[str], python: str = "") -> list[str]:
     """``hangdoctor WORDS`` on a node; another `python` brings its own hangdoctor."""
-    # Whatever the training's environment starts in every Python (a probe, too) must stay away from the agent.
+    # Whatever the training's environment starts in every Python (a probe, too) must stay away from
+    # the agent.
     settings = ["HANGDOCTOR_DISABLE=1"]
     if not python:
         inherited = [p for p in os.environ.get("PYTHONPATH", "").split(":") if p]
@@ -72,7 +78,9 @@ def own_command(words: Sequence[str], python: str = "") -> list[str]:
 
 
 def shell_command(argv: Sequence[str]) -> str:
-    """The command for a remote login shell, whichever it is; away from a home folder that may not answer."""
+    """The command for a remote login shell, whichever it is; away from a home folder that may not
+    answer.
+    """
     return "cd /; exec " + shlex.join(argv)
 
 
@@ -94,20 +102,22 @@ class Gathered(msgspec.Struct):
 
 
 def sort_out(outcomes: Sequence[Outcome]) -> Gathered:
-    """Unpack every report; a report counts when its end marker came and its checksum fits, whatever the exit code."""
+    """Unpack every report; a report counts when its end marker came and its checksum fits, whatever
+    the exit code.
+    """
     gathered = Gathered()
     for outcome in outcomes:
         try:
             reply = unpack(outcome.output)
+            if reply.body:
+                # Each with its own tables: a node may be left out, and groups must not go with it.
+                gathered.captures[outcome.node] = unpack_capture(reply.body)
+            else:
+                gathered.empty[outcome.node] = reply
         except WireError as error:
             gathered.silent[outcome.node] = outcome
             if outcome.output.strip() and "no report" not in str(error):
                 gathered.damaged[outcome.node] = str(error)
-            continue
-        if reply.capture is not None:
-            gathered.captures[outcome.node] = reply.capture
-        else:
-            gathered.empty[outcome.node] = reply
     return gathered
 
 
@@ -137,7 +147,9 @@ def _in_order(line: str, first: str, then: Sequence[str]) -> bool:
 
 
 def why_silent(outcome: Outcome, damaged: str, waited_s: float, state: str = "") -> str:
-    """Why a node did not report, for a person: what happened, and what the scheduler knows about the node."""
+    """Why a node did not report, for a person: what happened, and what the scheduler knows about
+    the node.
+    """
     said = last_words(outcome.errors)
     if damaged:
         why = damaged
@@ -150,7 +162,7 @@ def why_silent(outcome: Outcome, damaged: str, waited_s: float, state: str = "")
         what = (
             "no answer"
             if begun is None
-            else f"its agent started after {begun:.1f} s, and sent no report"
+            else f"its agent started after {begun:.1f} s but sent no report"
         )
         why = f"{what} within {waited_s:.0f} s" + (f" ({said})" if said else "")
     else:
@@ -179,18 +191,27 @@ def join(
     reported = {node: sorted(r.rank for r in captures[node].ranks) for node in captures}
     silent_nodes = [n for n in order if n in gathered.silent]
     empty_nodes = [n for n in order if n in gathered.empty]
-    # A node that answered without a rank has lost its own, or never had one: the first where the numbers fit it.
-    behind = ranks_behind(order, reported, silent_nodes + empty_nodes, world) or ranks_behind(
-        order, reported, silent_nodes, world
-    )
+    # A node that answered without a rank has lost its own, or never had one: the first where the
+    # numbers fit it.
+    behind = ranks_behind(order, reported, silent_nodes + empty_nodes, world)
+    if not behind:
+        behind = ranks_behind(order, reported, silent_nodes, world)
     nodes = list(captures.values()) + _emptied(gathered, behind, world, notes)
-    silent = [SilentNode(n, whys[n], behind.get(n, [])) for n in order if n in gathered.silent]
-    keys = Counter(c.job for c in captures.values())
+    silent = [SilentNode(n, whys[n], behind.get(n, [])) for n in silent_nodes]
     return JobCapture(
-        job=job or (keys.most_common(1)[0][0] if keys else "unknown"), nodes=nodes,
-        silent=_merge_unplaced(silent, behind, reported, world), world_size=world,
-        layout=next((c.layout for c in captures.values() if c.layout), None), settle_s=options.settle_s, notes=notes,
-    )  # fmt: skip
+        job=job or _most_common_job(captures.values()),
+        nodes=nodes,
+        silent=_merge_unplaced(silent, behind, reported, world),
+        world_size=world,
+        layout=next((c.layout for c in captures.values() if c.layout), None),
+        settle_s=options.settle_s,
+        notes=notes,
+    )
+
+
+def _most_common_job(captures: Iterable[NodeCapture]) -> str:
+    keys = Counter(capture.job for capture in captures).most_common(1)
+    return keys[0][0] if keys else "unknown"
 
 
 def _refuse_nothing(gathered: Gathered, order: Sequence[str]) -> None:
@@ -201,7 +222,7 @@ def _refuse_nothing(gathered: Gathered, order: Sequence[str]) -> None:
     if gathered.empty and not gathered.silent:
         first = next(iter(gathered.empty.values()))
         raise NoRanksFound(
-            f"all {len(order)} nodes answered ({where}), and none can show a rank: {first.error}",
+            f"all {len(order)} nodes answered ({where}), and none has a rank of the job: {first.error}",
             first.help,
         )
     troubles = {set_up_trouble(o.errors) for o in gathered.silent.values()}
@@ -219,7 +240,7 @@ def _one_host_once(captures: Mapping[str, NodeCapture], notes: list[str]) -> dic
     for name, capture in captures.items():
         identity = (capture.node, *sorted((r.pid, r.started) for r in capture.ranks))
         if identity in seen:
-            notes.append(f"{seen[identity]} and {name} are one host ({capture.node})")
+            notes.append(f"{seen[identity]} and {name} are the same host ({capture.node})")
             continue
         seen[identity] = name
         kept[name] = capture
@@ -239,7 +260,7 @@ def _one_job(captures: dict[str, NodeCapture], notes: list[str]) -> dict[str, No
     kept = counts.most_common(1)[0][0]
     for key in sorted(set(counts) - {kept}):
         names = format_hosts(n for n, c in captures.items() if _key(c) == key)
-        notes.append(f"{names} shows another job ({key}) and is left out; pick one with --job")
+        notes.append(f"{names} runs another job ({key}) and is left out; choose a job with --job")
     return {n: c for n, c in captures.items() if _key(c) == kept}
 
 
@@ -248,12 +269,11 @@ def ranks_behind(
 ) -> dict[str, list[int]]:
     """The ranks of each node in `unasked`, as far as they can be told.
 
-    What nobody reported belongs to the one node that did not answer. Behind several, the numbering is
+    What no one reported belongs to the one node that did not answer. Behind several, the numbering is
     taken for Slurm's and mpiexec's block distribution (rank // ranks per node), else for the cyclic one
     (rank % nodes), where the nodes that did report fit it. https://slurm.schedmd.com/srun.html, --distribution
     """
-    seen = {r for ranks in reported.values() for r in ranks}
-    lost = [r for r in range(world) if r not in seen]
+    lost = _unreported(reported, world)
     if not lost or not unasked:
         return {}
     if len(unasked) == 1:
@@ -262,13 +282,19 @@ def ranks_behind(
     if not holders or world % len(holders):
         return {}
     each = world // len(holders)
-    for plan in (
-        {n: list(range(i * each, (i + 1) * each)) for i, n in enumerate(holders)},
-        {n: list(range(i, world, len(holders))) for i, n in enumerate(holders)},
-    ):
-        if all(set(ranks) <= set(plan[n]) for n, ranks in reported.items() if n in plan):
-            return {n: [r for r in plan[n] if r in lost] for n in unasked}
+    block = {n: range(i * each, (i + 1) * each) for i, n in enumerate(holders)}
+    cyclic = {n: range(i, world, len(holders)) for i, n in enumerate(holders)}
+    for plan in (block, cyclic):
+        planned = {n: ranks for n, ranks in reported.items() if n in plan}
+        if all(set(ranks) <= set(plan[n]) for n, ranks in planned.items()):
+            return {n: [r for r in lost if r in plan[n]] for n in unasked}
     return {}
+
+
+def _unreported(reported: Mapping[str, list[int]], world: int) -> list[int]:
+    """Ranks that no node has."""
+    seen = {rank for ranks in reported.values() for rank in ranks}
+    return [rank for rank in range(world) if rank not in seen]
 
 
 def _emptied(
@@ -284,13 +310,15 @@ def _emptied(
         if ranks:
             nodes.append(
                 NodeCapture(
-                    name, ranks=ranks, notes=[f"{name} answered and runs no rank: {reply.error}"]
+                    name,
+                    ranks=ranks,
+                    notes=[f"{name} answered but has no rank of the job: {reply.error}"],
                 )
             )
     rest = [n for n in gathered.empty if not behind.get(n)]
     if rest:
         notes.append(
-            f"{format_hosts(rest)} answered without a rank: {gathered.empty[rest[0]].error}"
+            f"{format_hosts(rest)} answered but have no rank of the job: {gathered.empty[rest[0]].error}"
         )
     return nodes
 
@@ -301,9 +329,10 @@ def _merge_unplaced(
     reported: Mapping[str, list[int]],
     world: int,
 ) -> list[SilentNode]:
-    """Where it cannot be told which silent node has which ranks, they are behind all of these nodes together."""
-    seen = {r for ranks in reported.values() for r in ranks}
-    lost = [r for r in range(world) if r not in seen]
+    """Where it cannot be told which silent node has which ranks, they are behind all of these nodes
+    together.
+    """
+    lost = _unreported(reported, world)
     if not lost or behind or len(silent) < 2:
         return silent
     why = "; ".join(f"{s.node}: {s.why}" for s in silent[:4]) + (
@@ -315,15 +344,13 @@ def _merge_unplaced(
 def summary(gathered: Gathered, total: int) -> str:
     """One line of progress."""
     ranks = [r.rank for c in gathered.captures.values() for r in c.ranks]
+    found = ""
+    if ranks:
+        found = f", ranks {format_ranks(ranks)}"
+    elif gathered.captures:
+        found = ", none has a rank"
     silent = f"; no answer from {format_hosts(gathered.silent)}" if gathered.silent else ""
-    told = (
-        f", ranks {format_ranks(ranks)}"
-        if ranks
-        else ", none with a rank"
-        if gathered.captures
-        else ""
-    )
-    return f"{len(gathered.captures)} of {total} nodes reported{told}{silent}"
+    return f"{len(gathered.captures)} of {total} nodes reported{found}{silent}"
 
 
 def refused(

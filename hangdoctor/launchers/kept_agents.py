@@ -1,4 +1,6 @@
-"""Agents that stay: one command a node, kept running as long as the collector, started again when it fails."""
+"""Agents that stay: one command a node, kept running as long as the collector, started again when
+it fails.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +41,8 @@ class _Agent(Struct):
 class Beside:
     """Starts the agents, in a thread of its own.
 
-    `ended` is called when all have done their work, because their job is over, or when none can be started: then
-    `trouble` says why.
+    `ended` is called when all have done their work, because their job is over, or when none can be
+    started: then `trouble` says why.
     """
 
     def __init__(
@@ -57,10 +59,12 @@ class Beside:
         self.ended = ended
         self.trouble = ""
         self.stopping = threading.Event()
-        # Commands die with the thread that started them (PR_SET_PDEATHSIG): it lives as long as the collector.
+        # Commands die with the thread that started them (PR_SET_PDEATHSIG): it lives as long as the
+        # collector.
         self.thread = threading.Thread(target=self._run, name="agents", daemon=True)
 
     def start(self) -> None:
+        """Start the agents, and keep them running until `stop`."""
         self.thread.start()
 
     def stop(self) -> None:
@@ -113,9 +117,14 @@ class Beside:
             with agent.log.open("ab") as log:
                 agent.said_before = log.tell()
                 agent.process = subprocess.Popen(
-                    agent.command.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.env,
-                    start_new_session=True, preexec_fn=lambda: _prepare(mask),
-                )  # fmt: skip
+                    agent.command.argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=self.env,
+                    start_new_session=True,
+                    preexec_fn=lambda: _prepare(mask),
+                )
         except OSError as error:
             self.trouble = f"{agent.command.argv[0]} cannot be started: {error.strerror}"
             agent.failures = _GIVE_UP

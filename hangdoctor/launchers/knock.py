@@ -1,8 +1,10 @@
-"""A knock on the door of a node that has not answered: a TCP connection to what starts our commands there.
+"""A knock on the door of a node that has not answered: a TCP connection to what starts our commands
+there.
 
-A node without power or link does not answer. One whose kernel runs answers, and a service that runs says a word or hangs
-up when we have nothing to say; a stopped one does neither. sshd greets; slurmd closes a connection without a message
-and writes one line of its own log, so only nodes that are late are knocked at.
+A node without power or link does not answer. One whose kernel runs answers, and a service that runs
+says a word or hangs up when we have nothing to say; a stopped one does neither. sshd greets; slurmd
+closes a connection without a message and writes one line of its own log, so only nodes that are
+late are knocked at.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ _NO_WAY = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ETIMEDO
 
 
 class Address(Struct, frozen=True):
-    """Where to knock: the port of the service that starts our commands first, then others of the node."""
+    """Where to knock: the port of the service that starts our commands first, then others of the
+    node.
+    """
 
     host: str
     ports: tuple[int, ...]
@@ -47,7 +51,9 @@ Find = Callable[[str], Address | None]  # the address of a node; None where it c
 
 
 def knock(address: Address, timeout_s: float = KNOCK_S) -> Presence:
-    """Whether the node is there, within `timeout_s` and the time that its name needs to be looked up."""
+    """Whether the node is there, within `timeout_s` and the time that its name needs to be looked
+    up.
+    """
     answers: list[Answer] = ["unknown"] * len(address.ports)
 
     def ask(place: int) -> None:
@@ -64,7 +70,9 @@ def knock(address: Address, timeout_s: float = KNOCK_S) -> Presence:
 
 
 def presence(answers: list[Answer]) -> Presence:
-    """What the answers of a node's ports say together; the first is that of the service that we need."""
+    """What the answers of a node's ports say together; the first is that of the service that we
+    need.
+    """
     service = answers[0] if answers else "unknown"
     if service == "served":
         return "alive"

@@ -1,4 +1,4 @@
-"""One command on one node whose lines are wanted as they come, until it ends or nobody wants more."""
+"""One command on one node whose lines are wanted as they come, until it ends or no one wants more."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ class Line(Struct, frozen=True):
 
 
 class Stream:
-    """A context manager; iterate it for the lines, `None` in between where nothing comes. Leaving it ends the command."""
+    """A context manager; iterate it for the lines, `None` in between where nothing comes.
+
+    Leaving it ends the command.
+    """
 
     def __init__(self, command: Command, env: Mapping[str, str]) -> None:
         """Start the command.
@@ -38,9 +41,14 @@ class Stream:
         with _signals_held() as mask:  # no signal between the start and the block that ends it
             try:
                 self._process = subprocess.Popen(
-                    command.argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(env),
-                    start_new_session=True, preexec_fn=lambda: _prepare(mask),
-                )  # fmt: skip
+                    command.argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    env=dict(env),
+                    start_new_session=True,
+                    preexec_fn=lambda: _prepare(mask),
+                )
             except OSError as error:
                 raise LauncherError(
                     f"{command.argv[0]} cannot be started: {error.strerror}"

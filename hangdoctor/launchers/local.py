@@ -12,12 +12,22 @@ class LocalLauncher:
     """Captures the ranks of this host, in this process."""
 
     def capture(self, options: CaptureOptions, progress: Progress) -> JobCapture:
+        """Capture this host.
+
+        Raises:
+            NoRanksFound: nothing here looks like a rank of that job.
+        """
         clock = SystemClock()
         begin, taken = clock.monotonic(), clock.wall()
         progress("capturing the ranks of this host")
         node = capture_node(options)
         world = max((r.world_size for r in node.ranks), default=0)
         return JobCapture(
-            job=node.job, nodes=[node], world_size=world, layout=node.layout, settle_s=options.settle_s,
-            taken=taken, took_s=clock.monotonic() - begin,
-        )  # fmt: skip
+            job=node.job,
+            nodes=[node],
+            world_size=world,
+            layout=node.layout,
+            settle_s=options.settle_s,
+            taken=taken,
+            took_s=clock.monotonic() - begin,
+        )

@@ -1,8 +1,9 @@
 """Which nodes need not be waited for any more, decided from what is known; no I/O.
 
-A node is given up where its agent has not started, knocking shows again and again that the node or its service is not
-there, all others have reported, and a node that did start its agent answers the same knock: else the knock proves nothing.
-A node that answers the knock is waited for until the deadline, however slow it is.
+A node is given up where its agent has not started, knocking shows again and again that the node or
+its service is not there, all others have reported, and a node that did start its agent answers the
+same knock: else the knock proves nothing. A node that answers the knock is waited for until the
+deadline, however slow it is.
 """
 
 from __future__ import annotations
@@ -18,9 +19,7 @@ _LATE_S = (
     0.7  # after the start of its command: then a node whose agent has not started is knocked at
 )
 _CONTROLS = 2  # nodes that are there, knocked at to see whether a knock can be answered at all
-_MULTIPLE = (
-    4.0  # a node may take so many times as long to start its agent as the slowest of the others
-)
+_MULTIPLE = 4.0  # a node may take N times as long to start its agent as the slowest of the others
 _STUCK_S = (
     3 * KNOCK_S
 )  # its kernel answers and its service does not: it may be short of memory or of processors
@@ -63,7 +62,9 @@ def is_late(standing: Standing) -> bool:
 
 
 def decide(standings: Sequence[Standing], doors: Mapping[str, Door]) -> dict[str, str]:
-    """The lost nodes and why, by what knocking has shown; none as long as any other node may still report."""
+    """The lost nodes and why, by what knocking has shown; none as long as any other node may still
+    report.
+    """
     there = [s for s in standings if s.started_s is not None]
     if not any(door.presence == "alive" for s in there if (door := doors.get(s.node)) is not None):
         return {}
@@ -99,12 +100,10 @@ def _words(door: Door) -> str:
     for_s = f"for {door.until - door.since:.1f} s"
     service = door.address.service
     if door.presence == "gone":
-        return f"it did not answer a knock on {where} {for_s}"
+        return f"it did not answer on {where} {for_s}"
     if door.presence == "closed":
-        return f"its {service} does not run: port {ports[0]} refused connections {for_s}"
-    return (
-        f"its {service} does not answer: port {ports[0]} was silent {for_s}, but its kernel answers"
-    )
+        return f"its {service} is not running: port {ports[0]} refused connections {for_s}"
+    return f"its {service} does not answer on port {ports[0]} {for_s}, but its kernel does"
 
 
 def _others(standings: Sequence[Standing]) -> str:

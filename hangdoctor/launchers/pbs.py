@@ -1,7 +1,7 @@
 """The nodes of a PBS job (PBS_NODEFILE), by mpiexec: one mpiexec a node.
 
-A single mpiexec over all nodes prints what the healthy ones say and then waits for the dead one for good,
-and mixes the lines of all ranks; one a node does neither.
+A single mpiexec over all nodes prints what the healthy ones say and then waits for the dead one for
+good, and mixes the lines of all ranks; one a node does neither.
 """
 
 from __future__ import annotations
@@ -37,6 +37,11 @@ class PbsLauncher:
         self.clock = SystemClock()
 
     def capture(self, options: CaptureOptions, progress: Progress) -> JobCapture:
+        """Capture the nodes of this PBS job by its own mpiexec; see `base.Launcher`.
+
+        Raises:
+            UsageError, BadInput, LauncherError: as `commands`.
+        """
         begin, taken = self.clock.monotonic(), self.clock.wall()
         hosts, make = self.nodes(), self._flavour()
         progress(f"asking {len(hosts)} nodes by mpiexec: {format_hosts(hosts)}")
@@ -59,7 +64,7 @@ class PbsLauncher:
         """The same command for each node.
 
         Raises:
-            UsageError: this is no PBS job.
+            UsageError: this is not a PBS job.
             BadInput, LauncherError: its file of nodes or mpiexec is not here.
         """
         hosts, make = self.nodes(), self._flavour()
@@ -75,11 +80,11 @@ class PbsLauncher:
         if not name:
             raise UsageError(
                 "PBS_NODEFILE is not set",
-                "--pbs works inside a PBS job (qsub -I, or its script). Elsewhere: --hostfile F.",
+                "--pbs works only inside a PBS job (qsub -I, or its script). Elsewhere use --hostfile F.",
             )
         if not Path(name).exists():
             raise BadInput(
-                f"PBS_NODEFILE names {name}, which is not here",
+                f"the file in PBS_NODEFILE, {name}, does not exist here",
                 "Run on the first node of the job: PBS writes the file there.",
             )
         return read_hostfile(Path(name))
@@ -87,20 +92,23 @@ class PbsLauncher:
     def _flavour(self) -> Callable[[str], list[str]]:
         if shutil.which("mpiexec") is None:
             raise LauncherError(
-                "mpiexec is not here",
-                "Load the job's MPI module. For nodes that ssh can reach: --hostfile $PBS_NODEFILE.",
+                "mpiexec was not found",
+                "Load the job's MPI module. If ssh reaches the nodes: --hostfile $PBS_NODEFILE.",
             )
         told = query(("mpiexec", "--version"), _VERSION_S, self.env)
         return flavour(told.output + told.errors)
 
 
 def _address(host: str) -> Address:
-    """sshd's port: most mpiexec start their processes by ssh. A node without one is waited for until the deadline."""
+    """sshd's port: most mpiexec start their processes by ssh.
+
+    A node without one is waited for until the deadline.
+    """
     return Address(host, (_SSH,), "sshd")
 
 
 def flavour(version: str) -> Callable[[str], list[str]]:
-    """How this mpiexec is told to run one process on one node, by what it says of itself with --version."""
+    """The options that make this mpiexec run one process on one node, by its --version."""
     if "HYDRA" in version or "Intel(R) MPI" in version or "MVAPICH" in version:
         return hydra
     if "OpenRTE" in version or "Open MPI" in version or "PRRTE" in version:
@@ -116,7 +124,9 @@ def hydra(host: str) -> list[str]:
 
 
 def openmpi(host: str) -> list[str]:
-    """https://docs.open-mpi.org/en/main/man-openmpi/man1/mpirun.1.html; root is refused unless allowed."""
+    """https://docs.open-mpi.org/en/main/man-openmpi/man1/mpirun.1.html; root is refused unless
+    allowed.
+    """
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     return ["mpiexec", *root, "--host", host, "-np", "1", "--bind-to", "none", "--wdir", "/"]
 

@@ -1,7 +1,9 @@
-"""One bounded command per node, all at once, each in a process group of its own with SIGKILL behind it.
+"""One bounded command per node, all at once, each in a process group of its own with SIGKILL behind
+it.
 
 A single step over all nodes dies with its worst node and takes the healthy reports along, so every
-launcher starts one command a node. Nothing that is started here outlives `run_all`, whatever ends it.
+launcher starts one command a node. Nothing that is started here outlives `run_all`, whatever ends
+it.
 """
 
 from __future__ import annotations
@@ -29,9 +31,9 @@ MAX_YOUNG = (
 )
 _YOUNG_S = 3.0  # a silent node does not keep the others waiting for their turn
 _LINGER_S = 1.0  # for a command to end by itself once its report is whole
-_MAX_OUTPUT = 128 << 20  # bytes of one node, compressed and in base64: more is no report
+_MAX_OUTPUT = 128 << 20  # bytes of one node, compressed and in base64: more is not a report
 _MAX_ERRORS = 64 << 10
-_SLOW_S = 3.0  # after that long the user is told who has not answered yet
+_SLOW_S = 3.0  # after that long the user is shown which nodes have not answered yet
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
@@ -93,20 +95,27 @@ class _Running:
         return Standing(self.node, now - self.begin, started, reported)
 
     def kill(self) -> None:
-        """SIGKILL to the whole group: a srun that waits for a dead node takes seconds to obey SIGTERM."""
+        """SIGKILL to the whole group: a srun that waits for a dead node takes seconds to obey
+        SIGTERM.
+        """
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(
                 timeout=1.0
-            )  # longer only in uninterruptible I/O, and then nobody can help
+            )  # longer only in uninterruptible I/O, and then no one can help
 
     def outcome(self, code: int | None, lost: str = "") -> Outcome:
         return Outcome(
-            self.node, self.output.decode(errors="replace"), self.errors.decode(errors="replace"),
-            code, round(time.monotonic() - self.begin, 3), self.whole_at,
-            started_s=self.here_at - self.begin if self.here_at else None, lost=lost,
-        )  # fmt: skip
+            self.node,
+            self.output.decode(errors="replace"),
+            self.errors.decode(errors="replace"),
+            code,
+            took_s=round(time.monotonic() - self.begin, 3),
+            whole=self.whole_at,
+            started_s=self.here_at - self.begin if self.here_at else None,
+            lost=lost,
+        )
 
 
 def run_all(
@@ -117,7 +126,8 @@ def run_all(
     *,
     watch: Watch | None = None,
 ) -> list[Outcome]:
-    """Run every command until it ends or `deadline` (of time.monotonic) has come; outcomes in the order of `commands`.
+    """Run every command until it ends or `deadline` (of time.monotonic) has come; outcomes in the
+    order of `commands`.
 
     With a `watch`, nodes that it gives up are not waited for: `Outcome.lost` says why.
 
@@ -131,7 +141,8 @@ def run_all(
     finally:
         fleet.close()
     return [
-        fleet.done.get(c.node) or Outcome(c.node, errors="not asked: the deadline came first")
+        fleet.done.get(c.node)
+        or Outcome(c.node, errors="not asked: the time was over before its turn")
         for c in commands
     ]
 
@@ -172,9 +183,14 @@ class _Fleet:
         with _signals_held() as mask:
             try:
                 process = subprocess.Popen(
-                    command.argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                    env=dict(self.env), start_new_session=True, preexec_fn=lambda: _prepare(mask),
-                )  # fmt: skip
+                    command.argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    env=dict(self.env),
+                    start_new_session=True,
+                    preexec_fn=lambda: _prepare(mask),
+                )
             except OSError as error:
                 raise LauncherError(
                     f"{command.argv[0]} cannot be started: {error.strerror}"
@@ -242,7 +258,7 @@ class _Fleet:
         late = [r.node for r in self.running if not r.whole_at] + [c.node for c in self.waiting]
         if late:
             answered = f"{self.total - len(late)} of {self.total} nodes have answered"
-            self.progress(f"{answered}; waiting up to {left:.0f} s more for {format_hosts(late)}")
+            self.progress(f"{answered}; waiting up to {left:.0f} s for {format_hosts(late)}")
 
     def close(self) -> None:
         """End what is left; a second Ctrl-C does not cut it short."""
@@ -257,7 +273,9 @@ class _Fleet:
 
 @contextlib.contextmanager
 def _signals_held() -> Iterator[set[int]]:
-    """Hold SIGINT and SIGTERM back; yields the mask to give to children, which must not inherit ours."""
+    """Hold SIGINT and SIGTERM back; yields the mask to give to children, which must not inherit
+    ours.
+    """
     old = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield {int(s) for s in old}

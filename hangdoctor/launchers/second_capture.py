@@ -1,4 +1,6 @@
-"""A job captured once more: the first look of the one capture and the last look of the other, as one capture."""
+"""A job captured once more: the first sample of the one capture and the last look of the other, as
+one capture.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +8,16 @@ from msgspec import structs
 
 from ..model.capture import JobCapture, NodeCapture, RankCapture
 
-_SAME_START_S = 1.0  # a clock that is stepped moves the start of a process by less, or the number is of another one
+# A clock that is stepped moves the start of a process by less, or the number is of another one.
+_SAME_START_S = 1.0
 
 
 def join_looks(first: JobCapture, later: JobCapture, apart_s: float) -> JobCapture:
-    """What `later` shows, measured against what `first` saw; `apart_s`: seconds between the beginnings of the two.
+    """What `later` shows, measured against what `first` saw; `apart_s`: seconds between the
+    beginnings of the two.
 
-    A process of `first` that `later` no longer has is kept as gone. One that is new stays as `later` has it.
+    A process of `first` that `later` no longer has is kept as gone. One that is new stays as
+    `later` has it.
     """
     before = {(r.node, r.pid): r for r in first.ranks()}
     for rank in later.ranks():

@@ -33,10 +33,12 @@ from .lost_nodes import Watch
 from .remote import Command, Outcome, query, run_all
 
 _JOB = re.compile(r"^(\d+(?:_\d+)?)(?:\.(\d+))?$")
+_SQUEUE = ("squeue", "-h")
 _QUERY_S = (
     10.0  # for one question to Slurm's controller; milliseconds, unless the machine is overloaded
 )
-# These lead to the cluster; all other variables of Slurm describe the caller's job or step and would be taken as options.
+# These lead to the cluster; all other variables of Slurm describe the caller's job or step and
+# would be taken as options.
 _KEEP = frozenset(
     {"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_CLUSTER_NAME", "SLURM_JWT"}
 )
@@ -51,7 +53,9 @@ _CONTROLLER = (
     r"[Uu]nable to contact slurm controller|Unable to establish control|Could not establish a configuration source|"
     r"Connection refused|Socket timed out"
 )
-_CONTROLLER_HELP = "Try: scontrol ping. Without Slurm the nodes can be reached by ssh: hangdoctor dump --hostfile F."
+_CONTROLLER_HELP = (
+    "Try: scontrol ping. To reach the nodes by ssh instead: hangdoctor dump --hostfile F."
+)
 ENDED = (
     r"Invalid job id|already completing or completed|Expired or invalid job|has expired|Job is not running|"
     r"Requested job step [^\n]{0,200}not|Job/step"
@@ -67,7 +71,7 @@ _WORDS = (
         r"Node failure on|[Nn]ode \S+ is not responding|Job credential|Zero Bytes were transmitted",
         "Slurm lost the node ({})",
     ),
-    (_BUSY, "Slurm starts no step on it ({})"),
+    (_BUSY, "Slurm cannot start a step on it ({})"),
 )
 
 
@@ -89,8 +93,8 @@ def parse_job(text: str) -> tuple[str, str]:
     match = _JOB.match(text.strip())
     if match is None:
         raise UsageError(
-            f"'{text}' is no Slurm job",
-            "Give a job id, or a job and its step: --jobid 12345, --jobid 12345.0",
+            f"'{text}' is not a Slurm job id",
+            "Give a job id, or a job id and a step: --jobid 12345, --jobid 12345.0",
         )
     return match[1], match[2] or ""
 
@@ -111,6 +115,12 @@ class SlurmLauncher:
         self.clock = SystemClock()
 
     def capture(self, options: CaptureOptions, progress: Progress) -> JobCapture:
+        """Capture the nodes of the training's step by overlapping steps; see `base.Launcher`.
+
+        Raises:
+            LauncherError: the job is not there, not running, or another user's; or Slurm does not
+                answer.
+        """
         begin, taken = self.clock.monotonic(), self.clock.wall()
         deadline = begin + options.timeout_s
         self.job, job_nodes = self._running_job()
@@ -163,7 +173,8 @@ class SlurmLauncher:
     def on_nodes(
         self, arguments: Sequence[str], timeout_s: float, progress: Progress
     ) -> list[Outcome]:
-        """Run ``hangdoctor ARGUMENTS --job slurm-J.STEP`` once on every node of the training, under a deadline.
+        """Run ``hangdoctor ARGUMENTS --job slurm-J.STEP`` once on every node of the training, under
+        a deadline.
 
         Raises:
             LauncherError: as `capture`.
@@ -177,22 +188,23 @@ class SlurmLauncher:
         return [_in_words(o) for o in outcomes]
 
     def on_node(self, node: str, arguments: Sequence[str]) -> list[Command]:
-        """``hangdoctor ARGUMENTS --job slurm-J.STEP`` on one node, to be run by the caller; the second where Slurm refuses the first.
+        """``hangdoctor ARGUMENTS --job slurm-J.STEP`` on one node, to be run by the caller; the
+        second where Slurm refuses the first.
 
         Raises:
             LauncherError: as `capture`.
         """
         self.job, job_nodes = self._running_job()
         _, step, _ = self._choose(job_nodes)
-        command, overlap = (
-            gather.own_command([*arguments, "--job", f"slurm-{self.job}.{step}"], self.python),
-            self._overlap(),
-        )
-        return [step_command(self.job, node, command, overlap, gres) for gres in ("gpu:0", "none")]
+        words = [*arguments, "--job", f"slurm-{self.job}.{step}"]
+        command, overlap = gather.own_command(words, self.python), self._overlap()
+        return [
+            step_command(self.job, node, command, overlap, gres=gres) for gres in ("gpu:0", "none")
+        ]
 
     # ----------------------------------------------------------------- what Slurm knows
 
-    def _slurm(self, *argv: str) -> Outcome:
+    def _slurm(self, argv: Sequence[str]) -> Outcome:
         """One question to Slurm.
 
         Raises:
@@ -202,17 +214,17 @@ class SlurmLauncher:
             outcome = query(argv, _QUERY_S, self.env)
         except LauncherError as error:
             raise LauncherError(
-                f"{argv[0]} is not here: {error}",
-                "Run on a login node, or load Slurm's module. For nodes that ssh can reach: hangdoctor dump --hostfile F.",
+                f"{argv[0]} cannot be started: {error}",
+                "Run this on a login node, or load Slurm's module. If ssh reaches the nodes: hangdoctor dump --hostfile F.",
             ) from error
         if outcome.code is None:
             raise LauncherError(
-                f"{argv[0]} did not answer within {_QUERY_S:.0f} s: Slurm's controller is away",
+                f"{argv[0]} did not answer within {_QUERY_S:.0f} s: Slurm's controller is down or overloaded",
                 _CONTROLLER_HELP,
             )
         if outcome.code and re.search(_CONTROLLER, outcome.errors):
             raise LauncherError(
-                f"Slurm cannot be asked: {gather.last_words(outcome.errors)}", _CONTROLLER_HELP
+                f"the query to Slurm failed: {gather.last_words(outcome.errors)}", _CONTROLLER_HELP
             )
         return outcome
 
@@ -223,39 +235,39 @@ class SlurmLauncher:
             JobNotFound, JobNotRunning, NotPermitted: it cannot be captured, and why.
         """
         job = self.job
-        answer = self._slurm("squeue", "-h", "-t", "all", "-j", job, "-o", "%A|%T|%U|%u|%i|%r|%N")
+        answer = self._slurm([*_SQUEUE, "-t", "all", "-j", job, "-o", "%A|%T|%U|%u|%i|%r|%N"])
         rows = [line.split("|", 6) for line in answer.output.splitlines() if line.count("|") >= 6]
         if not rows:
             said = gather.last_words(answer.errors)
             if answer.code and "Invalid job id" not in said:
                 raise LauncherError(
                     f"squeue -j {job} failed: {said or f'exit code {answer.code}'}",
-                    "Try it by hand.",
+                    "Run this command by hand.",
                 )
             raise JobNotFound(
                 f"Slurm knows no job {job}",
-                "It ended a while ago or never was. Running jobs: squeue --me; ended ones: sacct -j "
+                "It ended a while ago, or the id is wrong. Running jobs: squeue --me; ended jobs: sacct -j "
                 + job,
             )
         running = [row for row in rows if row[1] == "RUNNING"]
         if len(running) > 1:
             names = ", ".join(row[4] for row in running[:8])
             raise JobNotFound(
-                f"job {job} is an array or a group of {len(running)} running jobs",
-                f"Name one of them: {names}",
+                f"job {job} is an array or group of {len(running)} running jobs",
+                f"Choose one of them: {names}",
             )
         number, state, uid, user, _, reason, hosts = (running or rows)[0]
         if state != "RUNNING":
             raise _not_running(job, state, reason)
         if number_in(uid) >= 0 and number_in(uid) != os.getuid():
             raise NotPermitted(
-                f"job {job} belongs to {user}, and Slurm lets nobody else start a step in it, root neither",
+                f"job {job} belongs to {user}, and only that user may start a step in it, not even root",
                 f"Run it as that user: sudo -u {user} hangdoctor dump --jobid {job}",
             )
         return number, parse_hosts(hosts)
 
     def _steps(self) -> list[Step]:
-        answer = self._slurm("squeue", "-h", "-s", "-j", self.job, "-o", "%i|%A|%N|%j")
+        answer = self._slurm([*_SQUEUE, "-s", "-j", self.job, "-o", "%i|%A|%N|%j"])
         steps: list[Step] = []
         for line in answer.output.splitlines():
             if line.count("|") >= 3:
@@ -277,8 +289,8 @@ class SlurmLauncher:
             if not wanted:
                 there = ", ".join(f"{self.job}.{s.id} ({s.name})" for s in steps) or "none"
                 raise JobNotFound(
-                    f"job {self.job} runs no step {self.step}",
-                    f"It has ended, or never was. Running now: {there}",
+                    f"job {self.job} has no running step {self.step}",
+                    f"It has ended, or the number is wrong. Running now: {there}",
                 )
             return wanted[0].nodes, self.step, []
         own = [s for s in steps if s.id not in _NOT_TRAINING and s.name != STEP_NAME]
@@ -291,7 +303,7 @@ class SlurmLauncher:
                 f"{self.job}.{s.id} ({s.name}, {s.tasks} tasks)" for s in own if s is not best
             )
             notes.append(
-                f"step {self.job}.{best.id} ({best.name}, {best.tasks} tasks) is shown; also running: {others}"
+                f"step {self.job}.{best.id} ({best.name}, {best.tasks} tasks) is captured; also running: {others}"
             )
         return best.nodes, best.id, notes
 
@@ -310,13 +322,15 @@ class SlurmLauncher:
         outcomes = run_all(commands, deadline, self.env, progress, watch=watch)
         if all("Invalid generic resource" in o.errors for o in outcomes):
             # A cluster without GPUs in its configuration does not know the word.
-            commands = [step_command(self.job, n, agent, overlap, "none") for n in nodes]
+            commands = [step_command(self.job, n, agent, overlap, gres="none") for n in nodes]
             outcomes = run_all(commands, deadline, self.env, progress, watch=watch)
         return outcomes
 
     def _overlap(self) -> bool:
-        """True where this srun has --overlap (20.11); before, steps shared their resources without it."""
-        match = re.search(r"(\d+)\.(\d+)", self._slurm("srun", "--version").output)
+        """True where this srun has --overlap (20.11); before, steps shared their resources without
+        it.
+        """
+        match = re.search(r"(\d+)\.(\d+)", self._slurm(["srun", "--version"]).output)
         return match is None or (int(match[1]), int(match[2])) >= (20, 11)
 
     def _refuse(self, silent: Sequence[Outcome], asked: int) -> None:
@@ -328,12 +342,20 @@ class SlurmLauncher:
                 f"job {self.job} ended while it was being captured", f"See: sacct -j {self.job}"
             )
         table: list[tuple[str, type[HangdoctorError], str, str]] = [
-            (r"[Pp]ermission denied|not authorized|Access denied", NotPermitted,
-             f"Slurm does not let you start a step in job {self.job}", f"Only the job's own user may: squeue -j {self.job}"),
+            (
+                r"[Pp]ermission denied|not authorized|Access denied",
+                NotPermitted,
+                f"Slurm does not allow you to start a step in job {self.job}",
+                f"Only the job's own user may do that: squeue -j {self.job}",
+            ),
             (_CONTROLLER, LauncherError, "Slurm's controller stopped answering", _CONTROLLER_HELP),
-            (r"unrecognized option|invalid option", LauncherError,
-             f"this srun does not take our options: {gather.last_words(silent[0].errors)}", "Slurm 19.05 or later is needed."),
-        ]  # fmt: skip
+            (
+                r"unrecognized option|invalid option",
+                LauncherError,
+                f"this srun does not know an option that we use: {gather.last_words(silent[0].errors)}",
+                "Slurm 19.05 or later is needed.",
+            ),
+        ]
         error = gather.refused(
             [o.errors if not gather.set_up_trouble(o.errors) else "" for o in silent], table
         )
@@ -342,7 +364,7 @@ class SlurmLauncher:
 
     def _has_ended(self) -> bool:
         """True where Slurm says so now; a srun to a dead node can wait on past the end of its job."""
-        answer = query(("squeue", "-h", "-t", "all", "-j", self.job, "-o", "%T"), 2.0, self.env)
+        answer = query([*_SQUEUE, "-t", "all", "-j", self.job, "-o", "%T"], 2.0, self.env)
         return (
             answer.code is not None
             and "RUNNING" not in answer.output.split()
@@ -365,9 +387,26 @@ class SlurmLauncher:
 def step_command(
     job: str, node: str, agent: Sequence[str], overlap: bool = True, gres: str = "gpu:0"
 ) -> Command:
-    """The srun for one node. Memory and GPUs stay with the training, no MPI is set up, and no folder but / is needed."""
-    srun = ["srun", f"--jobid={job}", *(["--overlap"] if overlap else []), f"--gres={gres}", "-w", node, "-N1", "-n1",
-            "--mem=0", "--mpi=none", "--input=none", "--export=ALL", "--chdir=/", f"--job-name={STEP_NAME}"]  # fmt: skip
+    """The srun for one node.
+
+    Memory and GPUs stay with the training, no MPI is set up, and no folder but / is needed.
+    """
+    srun = [
+        "srun",
+        f"--jobid={job}",
+        *(["--overlap"] if overlap else []),
+        f"--gres={gres}",
+        "-w",
+        node,
+        "-N1",
+        "-n1",
+        "--mem=0",
+        "--mpi=none",
+        "--input=none",
+        "--export=ALL",
+        "--chdir=/",
+        f"--job-name={STEP_NAME}",
+    ]
     return Command(node, [*srun, *agent])
 
 
@@ -385,8 +424,8 @@ def _not_running(job: str, state: str, reason: str) -> JobNotRunning:
         )
     if state in ("SUSPENDED", "STOPPED"):
         return JobNotRunning(
-            f"job {job} is {words} by Slurm: all of its processes stand still, and that is why it hangs",
-            f"Let it go on: scontrol resume {job}",
+            f"job {job} is {words} by Slurm: all of its processes are stopped, which is why it hangs",
+            f"Resume it: scontrol resume {job}",
         )
     if state in ("COMPLETING", "STAGE_OUT", "SIGNALING"):
         return JobNotRunning(f"job {job} is ending ({words})", f"See: sacct -j {job}")

@@ -10,7 +10,8 @@ from ..text.ranges import format_hosts
 from .knock import Address
 from .remote import query
 
-_QUERY_S = 2.0  # for one question to Slurm's controller: what it says is worth having, not worth waiting for
+# For one question to Slurm's controller: what it says is worth having, not worth waiting for.
+_QUERY_S = 2.0
 _COLUMNS = (("NodeList", 256), ("NodeAddr", 256), ("Port", 16), ("StateLong", 64))
 _SSH = 22
 
@@ -44,8 +45,8 @@ def describe_state(state: str, reason: str) -> str:
     name = state.rstrip("*~#%$@^!-+")
     cause = "" if reason.strip().lower() in ("", "none") else f" ({reason.strip()})"
     if name in ("allocated", "mixed", "idle", "completing") and not sign:
-        return f"Slurm still takes the node for up{cause}"
-    return f"Slurm has it as {name}{cause}" + (f", {sign}" if sign else "")
+        return f"Slurm still lists the node as up{cause}"
+    return f"Slurm lists it as {name}{cause}" + (f", {sign}" if sign else "")
 
 
 class Addresses:

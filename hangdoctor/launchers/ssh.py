@@ -1,4 +1,6 @@
-"""Hosts from a file, by ssh or by pdsh over ssh: for clusters without a scheduler, or past one that does not answer."""
+"""Hosts from a file, by ssh or by pdsh over ssh: for clusters without a scheduler, or past one that
+does not answer.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ _HOST = re.compile(r"^(?:[\w.-]+@)?[A-Za-z0-9][\w.:-]*$")
 _SLOTS = re.compile(r"^slots=\d+$")
 _ASK_S = 1.0  # for ssh to print its own settings
 _CONNECT_S = 5  # to reach a host; a dead one is known after that
-_HELP = "One host a line, as `n1` or `n1 slots=8`; # starts a comment."
+_HELP = "Write one host per line, as `n1` or `n1 slots=8`; # starts a comment."
 
 
 def read_hostfile(path: Path) -> list[str]:
@@ -45,12 +47,12 @@ def read_hostfile(path: Path) -> list[str]:
             continue
         hosts += _hosts_of(words, path, number, line)
     if not hosts:
-        raise BadInput(f"the host file {path} names no host", _HELP)
+        raise BadInput(f"the host file {path} has no host in it", _HELP)
     return list(dict.fromkeys(hosts))
 
 
 def _hosts_of(words: list[str], path: Path, number: int, line: str) -> list[str]:
-    wrong = BadInput(f"{path}, line {number} is no host: {line.strip()[:80]!r}", _HELP)
+    wrong = BadInput(f"{path}, line {number}, is not a host: {line.strip()[:80]!r}", _HELP)
     if any("=" not in w for w in words[1:]) or any(
         w.startswith("slots=") and not _SLOTS.match(w) for w in words[1:]
     ):
@@ -75,13 +77,18 @@ class SshLauncher:
         self.clock = SystemClock()
 
     def capture(self, options: CaptureOptions, progress: Progress) -> JobCapture:
+        """Capture the hosts of the file by ssh or pdsh; see `base.Launcher`.
+
+        Raises:
+            BadInput, LauncherError: the file cannot be read, or the remote shell is not here.
+        """
         begin, taken = self.clock.monotonic(), self.clock.wall()
         hosts = read_hostfile(self.hostfile)
         if shutil.which(self.shell) is None:
             other = "pdsh" if self.shell == "ssh" else "ssh"
             raise LauncherError(
-                f"{self.shell} is not here",
-                f"Install it, or use the other one: --remote-shell {other}.",
+                f"{self.shell} was not found",
+                f"Install it, or use --remote-shell {other}.",
             )
         progress(f"asking {len(hosts)} hosts by {self.shell}: {format_hosts(hosts)}")
         agent = gather.agent_command(gather.node_options(options, options.timeout_s), self.python)
@@ -107,7 +114,9 @@ class SshLauncher:
 
 
 def ssh_command(host: str, command: str, timeout_s: float) -> Command:
-    """No question is ever asked: a host that wants a password, or whose key is unknown, is silent and says why."""
+    """No question is ever asked: a host that wants a password, or whose key is unknown, is silent
+    and says why.
+    """
     connect = max(1, min(_CONNECT_S, int(timeout_s)))
     options = [
         "-o",
@@ -123,7 +132,9 @@ def ssh_command(host: str, command: str, timeout_s: float) -> Command:
 
 
 def ssh_address(host: str) -> Address | None:
-    """Where ssh would connect for this host; None where it goes by way of another one, or does not say."""
+    """Where ssh would connect for this host; None where it goes by way of another one, or does not
+    say.
+    """
     try:
         told = query(("ssh", "-G", "--", host), _ASK_S, clean_environment(os.environ)).output
     except LauncherError:
@@ -139,7 +150,9 @@ def ssh_address(host: str) -> Address | None:
 
 
 def pdsh_command(host: str, command: str, timeout_s: float) -> Command:
-    """One pdsh a host, so that its labels (it cuts domains off) are not needed; -S for an exit code."""
+    """One pdsh a host, so that its labels (it cuts domains off) are not needed; -S for an exit
+    code.
+    """
     connect = max(1, min(_CONNECT_S, int(timeout_s)))
     # pdsh replaces %h, %u and %n in the command by itself.
     escaped = command.replace("%", "%%")

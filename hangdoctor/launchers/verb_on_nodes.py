@@ -1,4 +1,6 @@
-"""One command of hangdoctor on every node of a job or host file, once, under a deadline: not a capture, any verb."""
+"""One command of hangdoctor on every node of a job or host file, once, under a deadline: not a
+capture, any verb.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ class Everywhere:
     def __init__(self, target: Target) -> None:
         """
         Raises:
-            UsageError: this is no PBS job.
+            UsageError: this is not a PBS job.
             BadInput: the host file, or PBS's, is none.
             LauncherError: the job is not there.
         """

@@ -1,4 +1,7 @@
-"""Python calls of one rank, as read from its ring: what a capture keeps and a diagnosis reads. Plain data."""
+"""Python calls of one rank, as read from its ring: what a capture keeps and a diagnosis reads.
+
+Plain data.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +31,12 @@ class CallThread(Struct, frozen=True, omit_defaults=True):
 
 
 class Event(Struct, frozen=True, array_like=True):
-    """One event: nanoseconds after the trace's `base_ns`, what, and places in `functions` and `threads`.
+    """One event: nanoseconds after the trace's `base_ns`, what, and places in `functions` and
+    `threads`.
 
-    `call` includes a generator's being resumed, `return` its yield; `exception` is a function left by one; `open` was
-    running already when tracing began; `begin` marks where tracing was switched on, between what is unrelated.
+    `call` includes a generator's being resumed, `return` its yield; `exception` is a function left
+    by one; `open` was running already when tracing began; `begin` marks where tracing was switched
+    on, between what is unrelated.
     """
 
     at_ns: int

@@ -12,9 +12,24 @@ DIAGNOSIS_SCHEMA = "hangdoctor.diagnosis/1"
 
 Status = Literal["hang", "slow", "healthy", "unknown"]
 Kind = Literal[
-    "not_entered", "stopped", "io_wait", "data_wait", "checkpoint_wait", "dead", "unreachable", "mismatch", "order",
-    "p2p_unmatched", "interpreter_lock", "busy", "device_wait", "in_communication", "start_stall", "end_stall", "slow",
-]  # fmt: skip
+    "not_entered",
+    "stopped",
+    "io_wait",
+    "data_wait",
+    "checkpoint_wait",
+    "dead",
+    "unreachable",
+    "mismatch",
+    "order",
+    "p2p_unmatched",
+    "interpreter_lock",
+    "busy",
+    "device_wait",
+    "in_communication",
+    "start_stall",
+    "end_stall",
+    "slow",
+]
 Source = Literal["stack", "ops", "proc", "ras", "gpu", "log", "silence", "trace"]
 
 
@@ -22,7 +37,7 @@ Source = Literal["stack", "ops", "proc", "ras", "gpu", "log", "silence", "trace"
 
 
 class Where(Struct):
-    """Where a cause sits: the operation that is held up, and the culprit's own frame."""
+    """Where a cause sits: the operation that is blocked, and the culprit's own frame."""
 
     group: str | None = None
     group_ranks: list[int] | None = None
@@ -103,7 +118,9 @@ class Took(Struct):
 
 
 class CallsOf(Struct):
-    """The last recorded calls of one rank, from where it parts with another on, and the calls that it is still in."""
+    """The last recorded calls of one rank, from where it parts with another on, and the calls that
+    it is still in.
+    """
 
     rank: int
     calls: list[str]
@@ -112,7 +129,9 @@ class CallsOf(Struct):
 
 
 class CallsParting(Struct):
-    """The culprit beside a healthy rank: `common` events alike, the last of them `alike`, then each its own."""
+    """The culprit beside a healthy rank: `common` events alike, the last of them `alike`, then each
+    its own.
+    """
 
     says: str
     culprit: CallsOf

@@ -26,6 +26,7 @@ class Layout(msgspec.Struct, frozen=True):
 
     @property
     def world_size(self) -> int:
+        """Ranks of the job."""
         return self.dp * self.pp * self.tp
 
     def coordinates(self, rank: int) -> dict[str, int]:
@@ -35,10 +36,13 @@ class Layout(msgspec.Struct, frozen=True):
         return {"pp": rank // (self.tp * self.dp), "dp": dp, "tp": tp}
 
     def rank(self, pp: int, dp: int, tp: int) -> int:
+        """The rank at these coordinates: Megatron's order, tensor slices innermost."""
         return (pp * self.dp + dp) * self.tp + tp
 
     def group(self, axis: str, rank: int) -> list[int]:
-        """Ranks that differ from `rank` along `axis` only: its tp, dp or pp group; `world` is everybody."""
+        """Ranks that differ from `rank` along `axis` only: its tp, dp or pp group; `world` is
+        everyone.
+        """
         if axis == "world":
             return list(range(self.world_size))
         at = self.coordinates(rank)
@@ -48,11 +52,11 @@ class Layout(msgspec.Struct, frozen=True):
     def groups(self, axis: str) -> list[list[int]]:
         """All groups along one axis."""
         others = [a for a in AXES if a != axis]
-        first = product(*(range(getattr(self, a)) for a in others))
-        return [
-            self.group(axis, self.rank(**{axis: 0, **dict(zip(others, at, strict=True))}))
-            for at in first
-        ]
+        found: list[list[int]] = []
+        for at in product(*(range(getattr(self, a)) for a in others)):
+            first = {axis: 0, **dict(zip(others, at, strict=True))}
+            found.append(self.group(axis, self.rank(**first)))
+        return found
 
     def same_role(self, rank: int) -> list[int]:
         """The ranks of the other replicas at the same pipeline stage and tensor slice."""
@@ -83,18 +87,20 @@ _VARIABLES = {
 
 
 def _flag(argv: Sequence[str], names: Sequence[str]) -> int | None:
-    for i, word in enumerate(argv):
+    """The first positive number of a flag of these names, as ``--tp=2`` or ``--tp 2``."""
+    following = [*argv[1:], ""]
+    for word, after in zip(argv, following, strict=False):
         name, equals, value = word.lstrip("-").partition("=")
         if not word.startswith("--") or name not in names:
             continue
-        text = value if equals else (argv[i + 1] if i + 1 < len(argv) else "")
-        if number_in(text) > 0:
-            return number_in(text)
+        number = number_in(value if equals else after)
+        if number > 0:
+            return number
     return None
 
 
 def guess_layout(argv: Sequence[str], environ: Mapping[str, str], world_size: int) -> Layout | None:
-    """Layout from a rank's command line or environment, or None where neither tells or it does not divide."""
+    """Layout from a rank's command line or environment, or None if unknown or it does not divide."""
     sizes: dict[str, int] = {}
     for axis in ("tp", "pp"):
         size = _flag(argv, _FLAGS[axis])

@@ -1,4 +1,6 @@
-"""Checks what was decoded: numbers that no job has would be written out as lists by whoever reads on."""
+"""Checks what was decoded: numbers that no job has would be written out as lists by whoever reads
+on.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,7 @@ def _check_ras(report: RasReport) -> None:
 
 def _check_world(number: int, of: str) -> None:
     if not -1 <= number <= MAX_RANKS:
-        raise BadInput(f"{of} tells of {number} ranks; a job has at most {MAX_RANKS:,}")
+        raise BadInput(f"{of} has {number} ranks; a job has at most {MAX_RANKS:,}")
 
 
 def _check_layout(layout: Layout | None) -> None:

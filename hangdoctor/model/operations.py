@@ -8,6 +8,8 @@ between processes, and sequence numbers count the collectives of one member set.
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -17,9 +19,11 @@ from .layout import Layout
 
 OpState = Literal["entered", "started", "done"]
 
-# Point-to-point operations are matched by (source, destination, tag-free order), not by a group's sequence number.
+# Point-to-point operations are matched by (source, destination, tag-free order), not by a group's
+# sequence number.
 P2P = frozenset({"send", "recv"})
-# Operations of the store or of set-up and tear-down: waits, but no collectives of a group's sequence.
+# Operations of the store or of set-up and tear-down: waits, but no collectives of a group's
+# sequence.
 STORE = frozenset(
     {"store_wait", "init_process_group", "new_group", "destroy_process_group", "monitored_barrier"}
 )
@@ -29,7 +33,9 @@ _UNKNOWN_GROUP = "?"
 
 
 def unknown_group(rank: int, pid: int) -> str:
-    """A stand-in for the uid of a group that a rank's record does not name: equal to that of no other rank."""
+    """A stand-in for the uid of a group that a rank's record does not name: equal to that of no
+    other rank.
+    """
     return f"{_UNKNOWN_GROUP}{rank}" if rank >= 0 else f"{_UNKNOWN_GROUP}pid{pid}"
 
 
@@ -39,7 +45,7 @@ def is_unknown(uid: str) -> bool:
 
 
 class Group(Struct, omit_defaults=True):
-    """A process group. `ranks` are global ranks, empty where nothing tells them."""
+    """A process group. `ranks` are global ranks, empty if unknown."""
 
     uid: str
     ranks: list[int] = []
@@ -47,7 +53,10 @@ class Group(Struct, omit_defaults=True):
 
 
 class Operation(Struct, omit_defaults=True, gc=False):
-    """One operation of one rank. Signature fields are empty where the recorder did not keep them."""
+    """One operation of one rank.
+
+    Signature fields are empty where the recorder did not keep them.
+    """
 
     group: str  # Group.uid
     seq: (
@@ -86,6 +95,22 @@ class Mark(Struct, omit_defaults=True):
     text: str = ""  # of the phase; "" where one ends and none follows
 
 
+class Records(Sequence[Operation]):
+    """Operations that are unpacked when they are looked at, except those that every pass needs."""
+
+    @abstractmethod
+    def unfinished(self) -> list[Operation]:
+        """Those that have not ended, oldest first."""
+
+    @abstractmethod
+    def newest(self) -> Operation | None:
+        """The last one of the training's own threads."""
+
+    @abstractmethod
+    def groups(self) -> set[str]:
+        """Uids of their groups."""
+
+
 class RankOps(Struct, omit_defaults=True):
     """The operations of one rank, oldest first; a ring, so the oldest may be gone."""
 
@@ -93,27 +118,42 @@ class RankOps(Struct, omit_defaults=True):
     world_size: int = 0
     source: Literal["blackbox", "flight_recorder", "simulated"] = "blackbox"
     groups: list[Group] = []
-    operations: list[Operation] = []
+    operations: Sequence[Operation] = []
     overwritten: bool = False  # older operations than these existed
     iteration: int = -1
     steps: int = 0  # that the job's optimizers have made
     phase: str = ""
     heartbeat_s: float = 0.0  # wall clock of the last sign of life
-    finished: bool = False  # left its training in good order
+    finished: bool = False  # left its training cleanly
     # NCCL enqueues and returns: what a rank has entered it may not have reached on its device.
     runs_ahead: bool = False
     notes: list[str] = []
     layout: Layout | None = None  # as the job itself has said it
     marks: list[Mark] = []  # oldest first, as far back as the operations
-    clock: str = ""  # which clock the times are of: host and boot; "" where nothing tells
+    clock: str = ""  # which clock the times are of: host and boot; "" if unknown
     side: list[int] = []  # threads that are not the training: they only poll beside it
 
-    def training(self) -> list[Operation]:
-        """The operations of the training's own threads."""
-        if not self.side:
-            return self.operations
-        side = set(self.side)
-        return [o for o in self.operations if o.thread not in side]
+    def unfinished(self) -> list[Operation]:
+        """The operations that have not ended."""
+        if isinstance(self.operations, Records):
+            return self.operations.unfinished()
+        return [o for o in self.operations if o.state != "done"]
+
+    def unfinished_in_training(self) -> list[Operation]:
+        """Those of the training's own threads."""
+        return [o for o in self.unfinished() if o.thread not in self.side]
+
+    def newest_in_training(self) -> Operation | None:
+        """The last operation of the training's own threads."""
+        if isinstance(self.operations, Records):
+            return self.operations.newest()
+        return next((o for o in reversed(self.operations) if o.thread not in self.side), None)
+
+    def groups_in_use(self) -> set[str]:
+        """Uids of the groups of its operations."""
+        if isinstance(self.operations, Records):
+            return self.operations.groups()
+        return {o.group for o in self.operations}
 
     def newest(self, keep: int) -> list[Operation]:
         """The newest of the training and of other threads, `keep` of each, and all unfinished."""

@@ -1,4 +1,4 @@
-"""What NCCL's RAS tells, in one form for its text and its JSON."""
+"""What NCCL's RAS shows, in one form for its text and its JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ class RasProcess(Struct, frozen=True):
 
 
 class RasRank(Struct):
-    """One rank of one communicator. `launched` counts operations by torch's names, where it is known."""
+    """One rank of one communicator.
+
+    `launched` counts operations by torch's names, where it is known.
+    """
 
     rank: int
     process: RasProcess = RasProcess()
@@ -27,7 +30,9 @@ class RasRank(Struct):
 
 
 class RasCounts(Struct):
-    """Ranks that have launched equally many of one operation, while others have launched more or fewer."""
+    """Ranks that have launched equally many of one operation, while others have launched more or
+    fewer.
+    """
 
     op: str  # "" before NCCL 2.26, which counts all operations together
     launched: int
@@ -37,7 +42,7 @@ class RasCounts(Struct):
 
 class RasCommunicator(Struct):
     hash: str
-    size: int = 0  # 0 where the text does not tell
+    size: int = 0  # 0 if unknown
     ranks: list[RasRank] = []  # those that are named
     missing: list[RasRank] = []
     differences: list[RasCounts] = []
@@ -57,9 +62,12 @@ class RasReport(Struct):
 
 
 _NAMES = {
-    "AllReduce": "all_reduce", "AllGather": "all_gather", "ReduceScatter": "reduce_scatter", "Broadcast": "broadcast",
+    "AllReduce": "all_reduce",
+    "AllGather": "all_gather",
+    "ReduceScatter": "reduce_scatter",
+    "Broadcast": "broadcast",
     "Reduce": "reduce",
-}  # fmt: skip
+}
 
 
 def op_name(name: str) -> str:
@@ -68,7 +76,9 @@ def op_name(name: str) -> str:
 
 
 def differences(ranks: list[RasRank]) -> list[RasCounts]:
-    """Operations that the ranks of a communicator have launched unequally often, the most ranks first."""
+    """Operations that the ranks of a communicator have launched unequally often, the most ranks
+    first.
+    """
     out: list[RasCounts] = []
     for op in dict.fromkeys(op for r in ranks for op in r.launched):
         by_count: dict[int, list[int]] = defaultdict(list)

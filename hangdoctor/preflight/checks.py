@@ -1,7 +1,7 @@
 """One node before a job: what would make a training fail, or its hang hard to diagnose. Each check is one function.
 
 A check reads, changes nothing, and says what it read, what that means and what to do. One that does not answer in time,
-as a file system may not, is a finding of its own and keeps nobody else waiting.
+as a file system may not, is a finding of its own and does not delay the others.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class PreflightOptions(Struct, frozen=True):
 
     paths: list[str] = []
     peers: list[str] = []  # names of the other nodes, to be resolved
-    gpus: int = -1  # expected on each node; -1: not told
+    gpus: int = -1  # expected on each node; -1: not given
     timeout_s: float = 15.0
 
 
@@ -114,7 +114,7 @@ def _run(checks: dict[str, Callable[[], Check]], timeout_s: float) -> list[Check
     end = time.monotonic() + timeout_s
     for thread in threads.values():
         thread.join(max(0.0, end - time.monotonic()))
-    late = "Look at what it reads, by hand: a file system or driver that does not answer hangs a job as well."
+    late = "Read the same thing by hand: a file system or driver that does not answer would also hang the job."
     return [
         done.get(name) or Check(name, "fail", f"no answer within {timeout_s:.0f} s", late)
         for name in checks
@@ -122,23 +122,23 @@ def _run(checks: dict[str, Callable[[], Check]], timeout_s: float) -> list[Check
 
 
 def check_gpus(expected: int, gpus: Gpus) -> Check:
-    """NVIDIA's GPUs, by nvidia-smi: their number, errors, and whether somebody uses them already."""
+    """NVIDIA's GPUs, by nvidia-smi: their number, errors, and whether someone uses them already."""
     why_not = preflight_gpu.read(gpus)
     if why_not:
         if expected == 0:
-            return Check("gpus", "ok", f"none, as told ({why_not})")
+            return Check("gpus", "ok", f"none, as expected ({why_not})")
         verdict: Verdict = "fail" if expected > 0 else "unknown"
         return Check(
             "gpus",
             verdict,
             why_not,
-            "On a machine without GPUs say so: --gpus 0. Else look at nvidia-smi by hand.",
+            "If the node should have none: --gpus 0. Otherwise run nvidia-smi by hand.",
         )
     if expected >= 0 and len(gpus.rows) != expected:
         return Check(
             "gpus",
             "fail",
-            f"{len(gpus.rows)} GPUs where {expected} are expected",
+            f"{len(gpus.rows)} GPUs, expected {expected}",
             "nvidia-smi -L; dmesg | grep -i xid",
         )
     broken = [g for g in gpus.rows if g.uncorrected > 0]
@@ -157,7 +157,7 @@ def check_gpus(expected: int, gpus: Gpus) -> Check:
             "gpus",
             "warn",
             f"memory in use before the job ({said})",
-            "A process of an earlier job? nvidia-smi tells its pid.",
+            "Is it a process of an earlier job? nvidia-smi shows its pid.",
         )
     return Check("gpus", "ok", gpus.facts()["GPUs"])
 
@@ -200,12 +200,12 @@ def check_names(peers: list[str]) -> Check:
         return Check(
             "names",
             "fail",
-            f"no address for {', '.join(missing[:8])}",
-            "Look at /etc/hosts, DNS (getent hosts NAME).",
+            f"these names do not resolve: {', '.join(missing[:8])}",
+            "Check /etc/hosts and DNS: getent hosts NAME.",
         )
     addresses = _addresses(own)
     if peers and all(a.startswith("127.") or a == "::1" for a in addresses):
-        advice = "Ranks of other nodes cannot reach it: name its interface (GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME), or mend /etc/hosts."
+        advice = "Ranks of other nodes cannot reach it: set GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME to its interface, or fix /etc/hosts."
         return Check(
             "names", "warn", f"{own} is {', '.join(addresses)}, a loopback address", advice
         )
@@ -234,9 +234,7 @@ def check_links(root: Path = Path("/sys/class")) -> Check:
     }
     down = sorted(name for name, state in ports.items() if "ACTIVE" not in state)
     if down:
-        advice = (
-            "ibstat; NCCL falls back to sockets or hangs. NCCL_IB_HCA leaves a port out on purpose."
-        )
+        advice = "Run ibstat; NCCL would fall back to sockets or hang. To leave a port out on purpose, set NCCL_IB_HCA."
         return Check(
             "links",
             "fail",
@@ -260,21 +258,28 @@ def check_links(root: Path = Path("/sys/class")) -> Check:
         return Check(
             "links",
             "warn",
-            "no network interface is up but loopback",
-            "ip link; one node alone needs none.",
+            "no network interface except loopback is up",
+            "Run: ip link. A job on a single node needs none.",
         )
     return Check("links", "ok", ", ".join(speeds[:6]))
 
 
 class _Timex(ctypes.Structure):
     _fields_ = [
-        ("modes", ctypes.c_uint), ("offset", ctypes.c_long), ("freq", ctypes.c_long), ("maxerror", ctypes.c_long),
-        ("esterror", ctypes.c_long), ("status", ctypes.c_int), ("rest", ctypes.c_long * 32),
-    ]  # fmt: skip
+        ("modes", ctypes.c_uint),
+        ("offset", ctypes.c_long),
+        ("freq", ctypes.c_long),
+        ("maxerror", ctypes.c_long),
+        ("esterror", ctypes.c_long),
+        ("status", ctypes.c_int),
+        ("rest", ctypes.c_long * 32),
+    ]
 
 
 def check_clock() -> Check:
-    """adjtimex(2) without a change: whether something keeps the clock right, and how far off it may be."""
+    """adjtimex(2) without a change: whether something keeps the clock right, and how far off it may
+    be.
+    """
     state = _Timex()
     if ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(state)) < 0:
         raise OSError(ctypes.get_errno(), "adjtimex")
@@ -282,17 +287,17 @@ def check_clock() -> Check:
         return Check(
             "clock",
             "warn",
-            "nothing keeps the clock right",
-            "Start chronyd or ntpd: times of several nodes cannot be compared.",
+            "the clock is not synchronized",
+            "Start chronyd or ntpd: otherwise times of different nodes cannot be compared.",
         )
-    return Check("clock", "ok", f"kept right, at most {state.maxerror / 1000:.0f} ms off")
+    return Check("clock", "ok", f"synchronized, at most {state.maxerror / 1000:.0f} ms off")
 
 
 def check_folder(name: str, path: Path, least_mb: int) -> Check:
     """Room, and a small file written through to the disk and removed again."""
     if not path.is_dir():
         return Check(
-            name, "fail", f"{path} is no folder here", "Is the file system mounted on this node?"
+            name, "fail", f"{path} is not a folder here", "Is the file system mounted on this node?"
         )
     free = shutil.disk_usage(path).free // _MB
     begin = time.monotonic()
@@ -306,14 +311,14 @@ def check_folder(name: str, path: Path, least_mb: int) -> Check:
             name,
             "fail" if free < least_mb // 8 else "warn",
             f"{free} MB free",
-            f"Make room: {least_mb} MB at least.",
+            f"Free at least {least_mb} MB.",
         )
     if took > _SLOW_WRITE_S:
         return Check(
             name,
             "warn",
             f"4 kB took {took:.1f} s to write",
-            "Checkpoints will take long: is the file system overloaded?",
+            "Checkpoints will be slow: is the file system overloaded?",
         )
     return Check(name, "ok", f"{free / 1024:.0f} GB free, 4 kB written in {took * 1000:.0f} ms")
 
@@ -326,7 +331,7 @@ def check_memory() -> Check:
             "memory",
             "warn",
             said,
-            "Who holds it? ps aux --sort=-rss | head; a job of before may be left.",
+            "Find what uses it: ps aux --sort=-rss | head. An earlier job may still be running.",
         )
     return Check("memory", "ok", said)
 
@@ -339,14 +344,14 @@ def check_limits() -> Check:
             "limits",
             "warn",
             f"{files} open files",
-            f"ulimit -n {_FILES}: data loaders and sockets of many ranks need more.",
+            f"ulimit -n {_FILES}: data loaders and sockets of many ranks need more open files.",
         )
     locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     if any(Path("/sys/class/infiniband").glob("*")) and locked != resource.RLIM_INFINITY:
         return Check(
             "limits",
             "warn",
-            f"{locked // 1024} kB of locked memory, beside InfiniBand",
+            f"only {locked // 1024} kB of locked memory, and InfiniBand needs more",
             "ulimit -l unlimited",
         )
     return Check(
@@ -358,13 +363,13 @@ def check_left_over() -> Check:
     """Ranks that run already: of a job before, or of one that shares the node."""
     jobs = discover.find_jobs()
     if not jobs:
-        return Check("left over", "ok", "no rank runs here")
+        return Check("left over", "ok", "no rank is running here")
     said = "; ".join(f"{j.key}: {len(j.ranks)} ranks, pid {j.ranks[0].pid}" for j in jobs[:4])
     return Check(
         "left over",
         "warn",
         said,
-        "These ranks hold GPUs and ports. Are they of an earlier job of yours? Then end them; another's job on a shared node goes on.",
+        "These ranks use GPUs and ports. If they are left over from your earlier job, kill them; do not touch another user's job on a shared node.",
     )
 
 

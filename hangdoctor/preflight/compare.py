@@ -1,4 +1,6 @@
-"""The readings of all nodes as one list of findings: alike ones joined, and what should be equal between nodes compared."""
+"""The readings of all nodes as one list of findings: alike ones joined, and what should be equal
+between nodes compared.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ class Finding(Struct):
 
 
 class Preflight(Struct):
-    """What `hangdoctor preflight --json` writes; findings are ordered, what keeps a job from starting first."""
+    """What `hangdoctor preflight --json` writes; findings are ordered, what keeps a job from
+    starting first.
+    """
 
     verdict: Verdict
     nodes: list[str]
@@ -42,9 +46,12 @@ def conclude(
     silent: Mapping[str, str],
     skews: Mapping[str, float],
 ) -> Preflight:
-    """One verdict on all nodes. `silent`: node -> why it did not answer; `skews`: node -> seconds its clock is ahead of ours."""
+    """One verdict on all nodes.
+
+    `silent`: node -> why it did not answer; `skews`: node -> seconds its clock is ahead of ours.
+    """
     findings = [
-        Finding("reached", "fail", [n], why, "Leave the node out, or mend it.")
+        Finding("reached", "fail", [n], why, "Leave the node out of the job, or repair it.")
         for n, why in silent.items()
     ]
     findings += _joined(readings)
@@ -58,7 +65,9 @@ def conclude(
 
 
 def _joined(readings: Mapping[str, NodeReadings]) -> list[Finding]:
-    """One finding for each check and verdict, with what the nodes read: of 128 nodes, not 128 lines."""
+    """One finding for each check and verdict, with what the nodes read: of 128 nodes, not 128
+    lines.
+    """
     found: dict[tuple[str, str, str], dict[str, list[str]]] = {}
     for node, own in readings.items():
         for check in own.checks:
@@ -77,7 +86,7 @@ def _spell(said: Mapping[str, list[str]], verdict: str) -> str:
     if len(said) == 1:
         return first
     if verdict == "ok":
-        return f"{first}; alike on the others"
+        return f"{first}; the same on the others"
     shown = [f"{format_hosts(nodes)} {reading}" for reading, nodes in list(said.items())[:_SHOWN]]
     rest = sum(len(nodes) for nodes in list(said.values())[_SHOWN:])
     return "; ".join(shown) + (f"; and {rest} more nodes" if rest else "")
@@ -104,7 +113,7 @@ def _compared(readings: Mapping[str, NodeReadings]) -> list[Finding]:
                 verdict,
                 odd,
                 said,
-                "Ranks of one job must agree: install the same on all nodes.",
+                "All ranks of a job must have the same version: install it on all nodes.",
             )
         )
     if not findings:
@@ -120,7 +129,9 @@ def _compared(readings: Mapping[str, NodeReadings]) -> list[Finding]:
 
 
 def _clocks(skews: Mapping[str, float]) -> Finding:
-    """Seconds between the clock that is most ahead and the one most behind; a reply's way takes part of a second."""
+    """Seconds between the clock that is most ahead and the one most behind; a reply's way takes
+    part of a second.
+    """
     first, last = min(skews, key=lambda n: skews[n]), max(skews, key=lambda n: skews[n])
     spread = skews[last] - skews[first]
     if spread > _SPREAD_S:
@@ -129,11 +140,11 @@ def _clocks(skews: Mapping[str, float]) -> Finding:
             "warn",
             [first, last],
             f"{last} is {spread:.1f} s ahead of {first}",
-            "chronyc tracking, or ntpq -p, there.",
+            "Run there: chronyc tracking, or ntpq -p.",
         )
     return Finding(
         "same clock",
         "ok",
         list(skews),
-        f"within {max(spread, 0.1):.1f} s, as far as one reply tells",
+        f"within {max(spread, 0.1):.1f} s, measured by one reply per node",
     )

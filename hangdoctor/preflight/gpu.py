@@ -65,5 +65,5 @@ def parse(text: str) -> list[Gpu]:
         cells = [c.strip() for c in line.split(",")]
         if len(cells) == 5 and number_in(cells[0]) >= 0:
             used, uncorrected = (number_in(c, 0) for c in cells[3:])
-            rows.append(Gpu(number_in(cells[0]), cells[1], cells[2], used, uncorrected))
+            rows.append(Gpu(number_in(cells[0]), cells[1], cells[2], used, uncorrected=uncorrected))
     return rows

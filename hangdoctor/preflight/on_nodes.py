@@ -33,7 +33,7 @@ def remote(target: Target, options: PreflightOptions, progress: Progress) -> Pre
 
     Raises:
         LauncherError: the nodes cannot be asked at all.
-        BadInput, UsageError: the host file is none, or this is no PBS job.
+        BadInput, UsageError: the host file is none, or this is not a PBS job.
     """
     wall = time.time() - time.monotonic()  # our wall clock at monotonic 0
     hosts, outcomes = _ask(target, options, progress)
@@ -43,7 +43,7 @@ def remote(target: Target, options: PreflightOptions, progress: Progress) -> Pre
     for outcome in outcomes:
         try:
             reply = unpack(outcome.output)
-            readings[outcome.node] = msgspec.json.decode(reply.preflight, type=NodeReadings)
+            readings[outcome.node] = msgspec.msgpack.decode(reply.body, type=NodeReadings)
         except (WireError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             damaged = "" if "no report" in str(error) else str(error)
             silent[outcome.node] = gather.why_silent(outcome, damaged, options.timeout_s + _REPLY_S)
@@ -83,4 +83,4 @@ def answer(once: str) -> str:
         msgspec.DecodeError, ValueError: they are none.
     """
     own = read_node(msgspec.json.decode(base64.urlsafe_b64decode(once), type=PreflightOptions))
-    return pack(NodeReply(own.node, preflight=msgspec.json.encode(own).decode()))
+    return pack(NodeReply(own.node, msgspec.msgpack.encode(own)))

@@ -1,4 +1,6 @@
-"""Preflight's findings on a terminal: the verdict first, then what is to be done, then what is in order."""
+"""Preflight's findings on a terminal: the verdict first, then what is to be done, then what is in
+order.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,9 @@ from .compare import Preflight
 _COLOURS = {"fail": "bold red", "warn": "bold yellow", "unknown": "bold magenta", "ok": "green"}
 _WORDS = {"fail": "FAIL", "warn": "WARN", "unknown": "?", "ok": "ok"}
 _SENTENCES = {
-    "fail": "Not ready: a job started here would fail, or its hang could not be seen.",
+    "fail": "Not ready: a job started here would fail, or a hang could not be diagnosed.",
     "warn": "Ready, with warnings.",
-    "unknown": "Ready as far as could be told; some things could not be read.",
+    "unknown": "Ready, but some checks could not be made.",
     "ok": "Ready.",
 }
 

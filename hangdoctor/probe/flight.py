@@ -1,8 +1,9 @@
 """Flight Recorder and worker server of torch: switched on where the user has not decided otherwise.
 
-`torch._C._distributed_c10d._WorkerServer` logs a line when it starts and three when it is destroyed. The first does not come
-because torch's log is told to print errors alone for the millisecond in which the server is made (a warning of torch's C++
-that another thread has just then is not printed); the others never come, because the server is left to end with the process.
+`torch._C._distributed_c10d._WorkerServer` logs a line when it starts and three when it is destroyed.
+The first is not printed, because torch's log prints errors alone for the millisecond in which the
+server is made (nor is a warning that torch's C++ has for another thread just then). The others never
+come, because the server is left to end with the process.
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ def remove_socket(folder: Path, pid: int) -> None:
 def _quietly(server: Any, path: str) -> Any:
     """Make the server without its line of log.
 
-    Standard error is left alone: it is the whole process's, and what another thread writes or starts meanwhile has it, too.
+    Standard error is left alone: it is the whole process's, and what another thread writes or
+    starts meanwhile has it, too.
 
     Raises:
         RuntimeError: this torch's log cannot be silenced, so that the job would print a line more.

@@ -20,7 +20,7 @@ from .whose_error import suppress
 
 REQUEST = "hangdoctor-trace.json"  # of calls.request, which is not imported before there is one
 _OTHERS_WRITE = 0o022
-_SPARE = 3  # more names for the default place, where somebody else has taken it
+_SPARE = 3  # more names for the default place, where someone else has taken it
 
 
 class FolderRefused(OSError):
@@ -88,13 +88,15 @@ def prepare(folder: Path) -> Path:
         return folder
     if found.st_uid in (os.getuid(), 0) or found.st_mode & stat.S_ISVTX:  # a pool of a group, /tmp
         return _own(folder / f"hangdoctor-{os.getuid()}")
-    raise FolderRefused(f"{folder} is another user's: set HANGDOCTOR_DIR to a folder of yours")
+    raise FolderRefused(
+        f"{folder} belongs to another user: set HANGDOCTOR_DIR to a folder of your own"
+    )
 
 
 def _own(folder: Path) -> Path:
     found = _made(folder)
     if found.st_uid != os.getuid() or found.st_mode & _OTHERS_WRITE:
-        raise FolderRefused(f"{folder} is another user's, or others can write into it")
+        raise FolderRefused(f"{folder} belongs to another user, or others can write to it")
     return folder
 
 
@@ -105,10 +107,10 @@ def _made(folder: Path) -> os.stat_result:
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode):
         raise FolderRefused(
-            f"{folder} is a link, or no folder: set HANGDOCTOR_DIR to a folder of yours"
+            f"{folder} is a symbolic link or not a folder: set HANGDOCTOR_DIR to a folder of your own"
         )
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise PermissionError(13, "no right to write", str(folder))
+        raise PermissionError(13, "no permission to write", str(folder))
     return found
 
 

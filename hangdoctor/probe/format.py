@@ -87,7 +87,8 @@ NO_GROUP = (
     0xFFFFFFFF  # no operation of a group, or (with a uid) of one that has no entry in the table
 )
 ASYNC, SEND, RECV, INLINE_SIGNATURE, INLINE_DETAIL = 1, 2, 4, 8, 16
-# A record that is no operation but a mark: its number in `seq`, its text in `signature`, its kind in `root or peer`.
+# A record that is not an operation but a mark: its number in `seq`, its text in `signature`, its
+# kind in `root or peer`.
 MARK = 32
 PHASE, ITERATION, MICRO_BATCH = 1, 2, 3
 STARTED, FAILED, DROPPED = 1, 3, 4

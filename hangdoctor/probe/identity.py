@@ -38,7 +38,7 @@ def megabytes(environ: Mapping[str, str], name: str, usual: float) -> float:
 
 
 def ranks_from(environ: Mapping[str, str]) -> tuple[int, int, int]:
-    """Rank, world size and local rank; -1 for what nothing tells."""
+    """Rank, world size and local rank; -1 if unknown."""
     for rank, world, local in _RANK_VARIABLES:
         if _number(environ.get(rank)) >= 0:
             return _number(environ[rank]), _number(environ.get(world)), _number(environ.get(local))
@@ -97,7 +97,7 @@ def boot_offset_ticks() -> int:
 
 
 def boot_id() -> bytes:
-    """16 bytes that change with every boot; zeros where the kernel does not tell."""
+    """16 bytes that change with every boot; zeros if unknown."""
     try:
         return bytes.fromhex(
             Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip().replace("-", "")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Holder:
-    """Whether anything is recorded now: `recorder`, or None; and what the job counts, handed to who writes it down."""
+    """Whether anything is recorded now: `recorder`, or None; and what the job itself counts."""
 
     recorder: Any
     tracer: Any

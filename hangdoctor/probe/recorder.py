@@ -244,7 +244,7 @@ class Recorder(Core):
             self.mark(fmt.ITERATION, self.steps)
 
     def resolve_source(self, token: Token, entry: GroupEntry, source: int | None) -> None:
-        """A receive from anybody has found its sender: count it where the sender counts it."""
+        """A receive from anyone has found its sender: count it where the sender counts it."""
         at, serial = token
         if source is None or self.words[at] != serial:
             return
@@ -317,7 +317,7 @@ class Recorder(Core):
     def describe_call(
         self, describe: Describe, args: Any, kwargs: Any, reduce: Any
     ) -> tuple[Any, ...] | None:
-        """(signature, group, root, group_root, async_op, whether to remember the signature); None where it is no operation."""
+        """(signature, group, root, group_root, async_op, whether to remember the signature); None where it is not an operation."""
         try:
             key, group, root, group_root, async_op = describe(*args, **kwargs)
         except NotAnOperation:

@@ -43,7 +43,7 @@ def tidy(root: Path, now_ns: int, seconds: float = 0.2) -> None:
     with suppress(OSError):
         found = root.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
-            return  # somebody else has taken the place
+            return  # someone else has taken the place
         # The folder itself is the lock: a file would stay there, and show.
         lock = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
@@ -89,7 +89,7 @@ def _ended(folder: Path, now_ns: int) -> Ended | None:
 
 
 def _last_beat(box: Path, now_ns: int) -> int | None:
-    """When the process of this box last showed that it lives; None where it may still do, and for what is no box."""
+    """When the process of this box last showed that it lives; None where it may still do, and for what is not a box."""
     held = has_writer(box)
     with box.open("rb") as file:
         head = file.read(fmt.HEADER_BYTES)
@@ -103,7 +103,7 @@ def _last_beat(box: Path, now_ns: int) -> int | None:
 
 
 def trim(path: Path) -> int:
-    """Free the pages of zeros of a file that nobody writes to; how many bytes that were.
+    """Free the pages of zeros of a file that no one writes to; how many bytes that were.
 
     Raises:
         OSError: it cannot be read, or there is no room for the copy; the file is then as before.
@@ -151,7 +151,7 @@ def _remove_oldest(root: Path, ended: list[Ended], now_ns: int) -> None:
         share = SHARE if len(ended) >= KEEP_RUNS else SHARE_OF_NEWEST
         too_much = (
             total_before > share * room and len(ended) > 0
-        )  # the last one is why somebody comes to look
+        )  # the last one is why someone comes to look
         if age_ns > _SETTLED_NS and (too_much or age_ns > _FORGOTTEN_NS):
             _remove(oldest)
 
@@ -160,4 +160,4 @@ def _remove(run: Ended) -> None:
     with suppress(OSError):
         for path in [*run.files, run.folder / REQUEST, run.folder / "trace.json"]:
             path.unlink(missing_ok=True)
-        run.folder.rmdir()  # unless something of somebody else's lies in it
+        run.folder.rmdir()  # unless something of someone else's lies in it

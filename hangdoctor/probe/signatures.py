@@ -72,7 +72,7 @@ def _of_even(tensors: Any, like: Any) -> tuple[Any, Any]:
 
 
 def _uneven(splits: Any) -> bool:
-    """Whether sizes are told: an array of them says no more of itself than that it is there."""
+    """Whether sizes are given: an array of them says no more of itself than that it is there."""
     return splits is not None and (type(splits) not in _LISTS or bool(splits))
 
 
@@ -287,7 +287,7 @@ def destroy_process_group(group: Any = None) -> Described:
 def describe_known(
     describe: Describe, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Described | None:
-    """Describe a call with parameters that this torch has and this file has not; None if it is no valid call."""
+    """Describe a call with parameters that this torch has and this file has not; None if it is not a valid call."""
     code = describe.__code__
     names = code.co_varnames[: code.co_argcount]
     try:

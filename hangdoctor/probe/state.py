@@ -33,7 +33,7 @@ _NO_REQUEST = (0, 0)
 
 
 class Beats:
-    """How the heartbeat's thread is told to end, so that none of ours is left when the interpreter is taken down."""
+    """How the heartbeat's thread is stopped, so that none of ours is left when the interpreter is taken down."""
 
     def __init__(self) -> None:
         self.begun, self.stop, self.stopped = (_thread.allocate_lock() for _ in range(3))
@@ -60,7 +60,7 @@ class Probe(Holder):
         self._phase = ""
         self.tracer: Tracer | None = None  # from the first request on
         self._heard: tuple[int, int] | None = (
-            None  # which request was heard last, None before the first look
+            None  # which request was heard last, None before the first sample
         )
 
     # ----------------------------------------------------------------- begin
@@ -179,7 +179,7 @@ class Probe(Holder):
     def trace_from_start(self) -> None:
         """Begin before anything is imported: in ranks, not in what they start, nor in launchers.
 
-        A process that is told only later that it is a rank begins when it joins a group.
+        A process that learns only later that it is a rank starts when it joins a group.
         """
         try:
             from .calls import request
@@ -211,7 +211,10 @@ class Probe(Holder):
         return before
 
     def learn_iteration(self, n: Any) -> None:
-        """What the extension leaves to Python: the first one of a thread, a count that is no int, calls being traced."""
+        """What the extension leaves to Python.
+
+        The first one of a thread, a count that is not an int, and all while calls are traced.
+        """
         n = _whole(n)
         recorder = self.recorder or self.begin()
         if recorder is not None:
@@ -284,7 +287,7 @@ class Probe(Holder):
     def _end(self, kept: Recorder) -> None:
         if self._beats is not None:
             self._beats.end()
-        with suppress(OSError):  # a folder that somebody has changed meanwhile
+        with suppress(OSError):  # a folder that someone has changed meanwhile
             flight.remove_socket(kept.box.path.parent, kept.box.pid)
         error = getattr(sys, "last_value", None) or sys.exc_info()[1]
         if _ended_well(error):
@@ -299,7 +302,7 @@ class Probe(Holder):
             kept.box.note(f"ended by {said(error)}", fmt.CRASHED)
 
     def finished(self) -> None:
-        """The default group was destroyed in good order."""
+        """The default group was destroyed cleanly."""
         if self.recorder is not None:
             self.recorder.box.put(fmt.H_STATE, fmt.FINISHED)
 
@@ -324,7 +327,7 @@ def _ended_well(error: BaseException | None) -> bool:
 
 
 def _whole(n: Any) -> int:
-    """A count as the box keeps it, from whatever the job counts with (a float, a tensor); -1 for what is no number."""
+    """A count as the box keeps it, from whatever the job counts with (a float, a tensor); -1 for what is not a number."""
     if type(n) is int:
         return n if -(1 << 63) <= n < 1 << 63 else -1
     try:

@@ -82,11 +82,25 @@ def default_group() -> Any:
     return getattr(getattr(c10d(), "_world", None), "default_pg", None)
 
 
+def how_many_groups() -> int:
+    """Entries of torch's table of groups; one may be the stand-in for groups without this rank."""
+    return len(getattr(getattr(c10d(), "_world", None), "pg_group_ranks", None) or ())
+
+
+def newest_group() -> tuple[Any, dict[int, int]] | None:
+    """The group that was made last, as `live_groups` has it; None where this rank is not in it."""
+    ranks = getattr(getattr(c10d(), "_world", None), "pg_group_ranks", None) or {}
+    for pg, of in reversed(ranks.items()):
+        stand_in = getattr(getattr(c10d(), "GroupMember", None), "NON_GROUP_MEMBER", None)
+        return (pg, of) if of and pg is not stand_in else None
+    return None
+
+
 def live_groups() -> list[tuple[Any, dict[int, int]]]:
     """All groups that this rank is in, in the order of their creation, with torch's {global rank: rank in the group}."""
     world = getattr(c10d(), "_world", None)
     ranks = getattr(world, "pg_group_ranks", None) or {}
-    # Where this rank is no member, torch keeps the last such group's ranks under a stand-in.
+    # Where this rank is not a member, torch keeps the last such group's ranks under a placeholder.
     stand_in = getattr(getattr(c10d(), "GroupMember", None), "NON_GROUP_MEMBER", None)
     return [(pg, of) for pg, of in list(ranks.items()) if of and pg is not stand_in]
 
@@ -140,7 +154,7 @@ def _as_torch_says(pg: Any, name: str, otherwise: Any, *arguments: Any) -> Any:
 
 
 def plain_tensor_types() -> frozenset[type]:
-    """Types whose shape and dtype can be read without running anybody's code."""
+    """Types whose shape and dtype can be read without running anyone's code."""
     module = torch()
     found = [
         getattr(module, "Tensor", None),
@@ -150,7 +164,7 @@ def plain_tensor_types() -> frozenset[type]:
 
 
 def tensor_getters() -> tuple[Any, ...] | None:
-    """The plain types, what reads a tensor's shape and dtype, and what tells whether a function mode of the job is on."""
+    """The plain types, what reads a tensor's shape and dtype, and what shows whether a function mode of the job is on."""
     module = torch()
     kind, core = getattr(module, "Tensor", None), getattr(module, "_C", None)
     parameter = getattr(getattr(module, "nn", None), "Parameter", None)
@@ -197,7 +211,7 @@ def p2p_fields(op: Any) -> tuple[str, Any, Any, Any, Any]:
 
 
 def source_rank(work: Any) -> int | None:
-    """Group rank that a finished receive from anybody came from."""
+    """Group rank that a finished receive from anyone came from."""
     with suppress(AttributeError, RuntimeError, TypeError, ValueError):
         return int(work._source_rank())
     return None
@@ -258,7 +272,10 @@ def register_step_hook() -> Any:
 
 
 def is_compiling() -> Any:
-    """torch's own function that says whether a compiler traces its caller, or None; first the one that asks no other."""
+    """torch's own function that says whether a compiler traces its caller, or None.
+
+    First the one that calls no other.
+    """
     module = getattr(torch(), "compiler", None)
     return getattr(module, "is_dynamo_compiling", None) or getattr(module, "is_compiling", None)
 
@@ -302,7 +319,7 @@ LOG_ERRORS = 2  # of torch's log in C++: warnings are 1, errors 2
 
 
 def log_level() -> Any:
-    """The least severity that torch's C++ prints, as a number that can be changed; None where it has another log (glog)."""
+    """The least severity that torch's C++ prints, to be changed; None where its log is another."""
     import ctypes
 
     try:

@@ -17,7 +17,7 @@ from . import flight, steps, torchnames
 from . import format as fmt
 from . import record_core as hot
 from .call_forms import form_of
-from .group_table import GroupEntry
+from .group_table import GroupEntry, Groups
 from .identity import ranks_from
 from .record_core import Thread
 from .recorder import Token, global_rank, local
@@ -205,7 +205,7 @@ def set_up(function: Function, op: str) -> Function:
         thread = local.thread
         if recorder is None or thread.depth:
             return function(*args, **kwargs)
-        token = None
+        token = group = None
         try:
             entry = recorder.groups.default
             if beginning:
@@ -214,7 +214,7 @@ def set_up(function: Function, op: str) -> Function:
             if op in NAMED:
                 described = _describe(NAMED[op], args, kwargs)
                 group = None if described is None else described[1]
-                entry = entry if group is None else recorder.groups.find(group)
+                entry = entry if group is None else recorder.groups.named(group)
             if beginning or entry is not None:
                 token = recorder.enter_named(op, entry, _frame().f_back or _frame())
         except Exception as error:
@@ -234,7 +234,7 @@ def set_up(function: Function, op: str) -> Function:
                 if beginning:
                     probe.joined(recorder)
                     steps.watch()
-                recorder.groups.sync()
+                _groups_changed(recorder.groups, op, group)
                 if op == "destroy_process_group" and recorder.groups.default is None:
                     probe.finished()
         except Exception as error:
@@ -315,7 +315,7 @@ def handle_is_completed(function: Function) -> Function:
 
 
 def _method(function: Function, recorded: Function) -> Function:
-    """The same by the extension: torch waits by a handle's method in every synchronous operation, too."""
+    """The same by the extension: torch calls it in every synchronous operation, too."""
     kind = torchnames.work_class()
     if hot.native is None or not isinstance(kind, type):
         return recorded
@@ -450,6 +450,15 @@ def _refused(token: Token, entry: Any, error: BaseException) -> None:
 def _world_size(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     told = args[3] if len(args) > 3 else kwargs.get("world_size", -1)
     return told if isinstance(told, int) and told > 0 else max(ranks_from(os.environ)[1], 1)
+
+
+def _groups_changed(groups: Groups, op: str, group: Any) -> None:
+    if op == "new_group":
+        groups.one_came()
+    elif op == "destroy_process_group" and group is not None:
+        groups.one_went(group)
+    else:
+        groups.sync()
 
 
 def _like(wrapper: Function, function: Function, name: str) -> Function:

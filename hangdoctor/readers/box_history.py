@@ -13,12 +13,13 @@ from collections.abc import Iterable, Iterator
 from ..probe import format as fmt
 from ..transport.messages import Past, PastPhase
 from .box_position import BoxWatch
+from .box_records import Record, record_at
 
 _FIRST_STEPS = 3  # of the job: compilation and warm-up teach nothing of the others
 _FIRST_S = 8.0  # ... where the job names no steps
 _CALLS = 3  # of a step, where the job names none
 _FEW = 3  # pauses that may be longer than the usual ones, or
-_SHARE = 50  # one in so many steps
+_SHARE = 50  # one in N steps
 _PHASES = 16
 Event = tuple[int, str]  # when, and what phase begins with it
 
@@ -31,18 +32,19 @@ def past_of(watch: BoxWatch) -> Past:
     """
     records = sorted(_records(watch))
     watch.learn(records)
-    marks = [r for r in records if r[9] & fmt.MARK]
-    iterations = [r[2] for r in marks if r[7] == fmt.ITERATION]
+    marks = [record for record in records if record.is_mark]
+    iterations = [mark.entered_ns for mark in marks if mark.peer == fmt.ITERATION]
     steps = max(len(iterations), watch.steps)
     if not records:
         return Past(steps)
-    if not steps and records[-1][2] - records[0][2] > 2e9 * _FIRST_S:
+    first, last = records[0], records[-1]
+    if not steps and last.entered_ns - first.entered_ns > 2e9 * _FIRST_S:
         steps = len(records) // _CALLS
-    begin = records[0][2]
-    if records[-1][0] < watch.region(fmt.H_RING)[1]:  # the ring reaches back to the first of all
+    begin = first.entered_ns
+    if last.serial < watch.region(fmt.H_RING)[1]:  # the ring reaches back to the first of all
         late = iterations[_FIRST_STEPS] if len(iterations) > _FIRST_STEPS else 0
         begin = late or begin + round(_FIRST_S * 1e9)
-    phase = "" if any(r[7] == fmt.PHASE for r in marks) else watch.phase
+    phase = "" if any(mark.peer == fmt.PHASE for mark in marks) else watch.phase
     events = sorted(_events(watch, records))
     few = max(_FEW, len(iterations) // _SHARE)
     return Past(steps, _phases(_pauses(events, begin, phase), few))
@@ -63,27 +65,28 @@ def merged(told: Iterable[Past]) -> Past | None:
     return Past(steps, most[:_PHASES]) if steps else None
 
 
-def _records(watch: BoxWatch) -> Iterator[tuple[int, ...]]:
+def _records(watch: BoxWatch) -> Iterator[Record]:
     """All whole records of the ring."""
     begin, slots, width = watch.region(fmt.H_RING)
+    if width < fmt.RECORD_BYTES:
+        return
     data = os.pread(watch.fd, slots * width, begin)
-    for slot in range(len(data) // width if width >= fmt.RECORD_BYTES else 0):
-        record = fmt.RECORD.unpack_from(data, slot * width)
-        serial = record[0]
-        if serial and serial % slots == slot and record[13] == serial & 0xFFFFFFFF:
+    for slot in range(len(data) // width):
+        record = record_at(data, slot * width)
+        if record.serial and record.serial % slots == slot and record.closed:
             yield record
 
 
-def _events(watch: BoxWatch, records: Iterable[tuple[int, ...]]) -> Iterator[Event]:
+def _events(watch: BoxWatch, records: Iterable[Record]) -> Iterator[Event]:
     """Each progress of the main flow; a phase's name with the mark that begins it."""
     for record in records:
-        if record[9] & fmt.MARK:
-            begins = record[7] == fmt.PHASE
-            yield record[2], (watch.text(record[4]) or "-") if begins else ""
-        elif watch.flow.has(record[6]) and not watch.is_store_call(record):
-            yield record[2], ""
-            if record[11]:
-                yield record[11], ""
+        if record.is_mark:
+            begins = record.peer == fmt.PHASE
+            yield record.entered_ns, (watch.text(record.signature) or "-") if begins else ""
+        elif watch.flow.has(record.thread) and not watch.is_store_call(record):
+            yield record.entered_ns, ""
+            if record.left_ns:
+                yield record.left_ns, ""
 
 
 def _pauses(events: list[Event], begin: int, phase: str) -> dict[str, list[float]]:

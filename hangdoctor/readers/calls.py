@@ -1,4 +1,6 @@
-"""Reads a rank's ring of Python calls (docs/tracing.md) without the rank's help, also after its death."""
+"""Reads a rank's ring of Python calls (docs/tracing.md) without the rank's help, also after its
+death.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,18 @@ from ..model.calls import CallThread, CallTrace, Event, Function, Kind, State
 from ..probe.calls import format as fmt
 
 _STATES: dict[int, State] = {
-    fmt.TRACING: "tracing", fmt.STOPPED: "stopped", fmt.SWITCHED_OFF: "switched_off", fmt.WAITING: "waiting",
-}  # fmt: skip
+    fmt.TRACING: "tracing",
+    fmt.STOPPED: "stopped",
+    fmt.SWITCHED_OFF: "switched_off",
+    fmt.WAITING: "waiting",
+}
 _KINDS: dict[int, Kind] = {
-    fmt.CALL: "call", fmt.RETURN: "return", fmt.EXCEPTION: "exception", fmt.OPEN: "open", fmt.BEGIN: "begin",
-}  # fmt: skip
+    fmt.CALL: "call",
+    fmt.RETURN: "return",
+    fmt.EXCEPTION: "exception",
+    fmt.OPEN: "open",
+    fmt.BEGIN: "begin",
+}
 _MARGIN = 16  # slots behind the oldest event that may be half overwritten already
 _THREADS = (
     16  # of a rank that are read for their last events: the main one, and those that called last
@@ -61,7 +70,7 @@ class CallsReader:
         try:
             self._head = os.pread(self._fd, fmt.HEADER_BYTES, 0)
             if len(self._head) < fmt.HEADER_BYTES or not self._head.startswith(fmt.MAGIC):
-                raise BadInput(f"{path} is no file of Python calls")
+                raise BadInput(f"{path} is not a file of Python calls")
             if self._get(fmt.H_VERSION) != fmt.VERSION:
                 raise BadInput(
                     f"{path} was written by another version of hangdoctor (format {self._get(fmt.H_VERSION)})"
@@ -70,7 +79,7 @@ class CallsReader:
                 fmt.H_RING[1], self._head, fmt.H_RING[0]
             )
             if not self.capacity or not self._is_whole():
-                raise BadInput(f"{path} is cut short, or damaged: its tables reach beyond its end")
+                raise BadInput(f"{path} is truncated or damaged: its tables reach beyond its end")
         except BaseException:
             os.close(self._fd)
             raise
@@ -78,7 +87,7 @@ class CallsReader:
         self._functions: dict[int, Function] = {}
 
     def _is_whole(self) -> bool:
-        """All offsets come from the header: the tables that it tells of must lie in the file."""
+        """All offsets come from the header: the tables that it describes must be in the file."""
         size = os.fstat(self._fd).st_size
         tables = [(place, *struct.unpack_from(place[1], self._head, place[0])) for place in _WIDTHS]
         inside = all(
@@ -125,16 +134,28 @@ class CallsReader:
             for p in (fmt.H_FOLLOW, fmt.H_IGNORE, fmt.H_UNSEEN)
         ]
         return CallTrace(
-            rank=self._get(fmt.H_RANK), pid=self._get(fmt.H_PID), state=_STATES.get(self._get(fmt.H_STATE), "stopped"),
-            path=str(self.path), python=self._get(fmt.H_VARIANT) == fmt.PYTHON,
-            monitoring=self._get(fmt.H_MEANS) == fmt.MONITORING, follow=names[0], ignore=names[1], unseen=names[2],
-            from_iteration=self._get(fmt.H_FROM_ITERATION), request=self._get(fmt.H_REQUEST),
-            began_s=self._get(fmt.H_BEGAN_WALL) / 1e9, note=self._header_text(fmt.H_NOTE), written=self._get(fmt.H_HEAD),
-            capacity=self.capacity, read_s=time.time(),
-        )  # fmt: skip
+            rank=self._get(fmt.H_RANK),
+            pid=self._get(fmt.H_PID),
+            state=_STATES.get(self._get(fmt.H_STATE), "stopped"),
+            path=str(self.path),
+            python=self._get(fmt.H_VARIANT) == fmt.PYTHON,
+            monitoring=self._get(fmt.H_MEANS) == fmt.MONITORING,
+            follow=names[0],
+            ignore=names[1],
+            unseen=names[2],
+            from_iteration=self._get(fmt.H_FROM_ITERATION),
+            request=self._get(fmt.H_REQUEST),
+            began_s=self._get(fmt.H_BEGAN_WALL) / 1e9,
+            note=self._header_text(fmt.H_NOTE),
+            written=self._get(fmt.H_HEAD),
+            capacity=self.capacity,
+            read_s=time.time(),
+        )
 
     def read(self, last: int | None = None, since: int | None = None) -> CallTrace:
-        """All events that the ring holds, or the `last` so many, or those from serial number `since` on."""
+        """All events that the ring holds, or the `last` so many, or those from serial number
+        `since` on.
+        """
         trace = self.summary()
         first = max(0, trace.written - self.capacity) if since is None else since
         if last is not None:
@@ -148,9 +169,11 @@ class CallsReader:
         return self._filled(trace, self._events(first, min(first + 1, trace.written), trace))
 
     def read_last(self, each: int) -> CallTrace:
-        """The last `each` events of every thread, as far as they are near the end of the ring or of the thread.
+        """The last `each` events of every thread, as far as they are near the end of the ring or of
+        the thread.
 
-        A thread that hangs wrote its last event long before others that go on: its entry says where to look.
+        A thread that hangs wrote its last event long before others that go on: its entry says where
+        to look.
         """
         trace = self.summary()
         found: dict[int, tuple[int, int, int, int]] = {}
@@ -184,7 +207,9 @@ class CallsReader:
     def _events(
         self, first: int, end: int, trace: CallTrace
     ) -> list[tuple[int, tuple[int, int, int, int]]]:
-        """(serial, (time, code, thread, kind)) from `first` to before `end`; what was overwritten meanwhile is left out."""
+        """(serial, (time, code, thread, kind)) from `first` to before `end`; what was overwritten
+        meanwhile is left out.
+        """
         first = max(first, end - self.capacity, 0)
         events: list[tuple[int, tuple[int, int, int, int]]] = []
         parts: Iterable[tuple[int, bytes]] = self._slots(first, end)
@@ -214,7 +239,9 @@ class CallsReader:
         return max(0, sure)
 
     def _slots(self, first: int, end: int) -> Iterator[tuple[int, bytes]]:
-        """(serial of the first, bytes) of a run of events, which may go round the ring's end, in parts: a ring may be gigabytes of nothing."""
+        """(serial of the first, bytes) of a run of events, which may go round the ring's end, in
+        parts: a ring may be gigabytes of nothing.
+        """
         at = first
         while at < end:
             slot = at % self.capacity
@@ -297,7 +324,7 @@ class CallsReader:
 
 
 def read_calls(path: str | Path, last: int | None = None) -> CallTrace:
-    """The calls in one file: all that the ring holds, or the last so many.
+    """The calls in one file: all that the ring holds, or the last N.
 
     Raises:
         BadInput: no file of calls.
@@ -310,7 +337,9 @@ def read_calls(path: str | Path, last: int | None = None) -> CallTrace:
 def last_calls(
     path: str | Path, each: int, owners: Collection[int] | None = None
 ) -> CallTrace | None:
-    """The last events of every thread; None where the rank was never traced. `owners` as of `CallsReader`.
+    """The last events of every thread; None where the rank was never traced.
+
+    `owners` as of `CallsReader`.
 
     Raises:
         BadInput: no file of calls.

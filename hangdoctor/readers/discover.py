@@ -45,7 +45,7 @@ _LAUNCHER_MODULES = re.compile(
 )
 _PYTHON = re.compile(r"^(python|pypy)[\d.]*$|^pt_main_thread$")
 _NAMED = 6  # jobs in one line
-_MAX_BELOW = 512  # processes that a rank has started, of which the capture tells
+_MAX_BELOW = 512  # processes that a rank has started, that the capture lists
 _WORDS, _CHILD_WORDS = 200, 60  # of a command line, of a rank and of what it has started
 _MOST_ON_HOST = 4096  # ranks: a host that is said to have more has a wrong variable
 _LOOPBACK = {"127.0.0.1", "localhost", "::1", "0.0.0.0"}
@@ -90,7 +90,7 @@ class Job(Struct):
 
 
 def rank_of(environ: Mapping[str, str]) -> tuple[int, int, int, int] | None:
-    """(rank, world size, local rank, local world size) as the environment tells; None without a rank.
+    """(rank, world size, local rank, local world size) as the environment shows; None without a rank.
 
     World size is 0, the local ones -1 and 0, where they are not told.
     """
@@ -106,13 +106,15 @@ def rank_of(environ: Mapping[str, str]) -> tuple[int, int, int, int] | None:
 
 
 def _number(environ: Mapping[str, str], name: str, otherwise: int) -> int:
-    """A number below `MAX_RANKS`. Anybody's program may use these names for something else: a date, a score."""
+    """A number below `MAX_RANKS`. Anyone's program may use these names for something else: a date,
+    a score.
+    """
     number = number_in(environ.get(name, "").strip())
     return number if 0 <= number < MAX_RANKS else otherwise
 
 
 def is_launcher(argv: list[str]) -> bool:
-    """True for torchrun, srun, mpiexec and their like, also as ``python -m torch.distributed.run``."""
+    """True for torchrun, srun, mpiexec and similar launchers, also as ``python -m torch.distributed.run``."""
     words = argv[:4]
     if not words:
         return False
@@ -172,7 +174,7 @@ def _candidates(uid: int | None) -> list[Found]:
 
 
 def uid_of(user: str) -> int | None:
-    """The numeric id of `user`; "" means this user, or everybody for root.
+    """The numeric id of `user`; "" means this user, or everyone for root.
 
     Raises:
         UsageError: there is no such user.
@@ -185,11 +187,13 @@ def uid_of(user: str) -> int | None:
     try:
         return number_in(user) if number_in(user) >= 0 else pwd.getpwnam(user).pw_uid
     except (KeyError, ValueError):
-        raise UsageError(f"there is no user '{user}' here") from None
+        raise UsageError(f"there is no user '{user}' on this host") from None
 
 
 def _topmost(candidates: list[Found]) -> list[Found]:
-    """Leave out launchers that no list knows, and who descends from a candidate of the same job and rank: helpers."""
+    """Leave out launchers that no list knows, and who descends from a candidate of the same job and
+    rank: helpers.
+    """
     by_pid = {c.pid: c for c in candidates}
     for found in candidates:
         while (above := _above(found, by_pid)) is not None and _gives_ranks(above, found):
@@ -202,7 +206,9 @@ def _topmost(candidates: list[Found]) -> list[Found]:
 
 
 def _gives_ranks(above: Found, below: Found) -> bool:
-    """Whether `above` started `below` as a rank: a scheduler numbered it itself, and it gave the other one its RANK."""
+    """Whether `above` started `below` as a rank: a scheduler numbered it itself, and it gave the
+    other one its RANK.
+    """
     given = "RANK" in below.environ and "RANK" not in above.environ and below.world_size > 1
     return given and (above.rank, above.world_size) != (below.rank, below.world_size)
 
@@ -221,7 +227,7 @@ def _above(found: Found, by_pid: dict[int, Found]) -> Found | None:
 
 def find_jobs(user: str = "") -> list[Job]:
     """All jobs with ranks on this host, newest first."""
-    # By user, too: anybody can start a process with the variables of another user's job.
+    # By user, too: anyone can start a process with the variables of another user's job.
     groups: dict[tuple[str, str], list[Found]] = defaultdict(list)
     for found in _topmost(_candidates(uid_of(user))):
         groups[found.job, found.user].append(found)
@@ -230,7 +236,9 @@ def find_jobs(user: str = "") -> list[Job]:
 
 
 def _split(key: str, ranks: list[Found]) -> Iterable[Job]:
-    """One job, or several that share a key (two runs on the same port): told apart by their launcher."""
+    """One job, or several that share a key (two runs on the same port): distinguished by their
+    launcher.
+    """
     by_rank: dict[int, list[Found]] = defaultdict(list)
     for found in ranks:
         by_rank[found.rank].append(found)
@@ -245,7 +253,8 @@ def _split(key: str, ranks: list[Found]) -> Iterable[Job]:
         for parent, fs in by_parent.items():
             yield _job(f"{key}/{parent}", fs)
         return
-    # A rank's orphan keeps its environment: the process with a living launcher is the rank, else the oldest.
+    # A rank's orphan keeps its environment: the process with a living launcher is the rank, else
+    # the oldest.
     chosen = [min(same, key=lambda f: (f.ppid == 1, f.started)) for same in by_rank.values()]
     job = _job(key, chosen)
     job.notes.append(
@@ -259,7 +268,8 @@ def _job(key: str, ranks: list[Found]) -> Job:
 
 
 def select_job(jobs: list[Job], wanted: str = "") -> tuple[Job, list[str]]:
-    """The job that `wanted` names (its key, or a part of it), otherwise the newest; with a note where there was a choice.
+    """The job that `wanted` names (its key, or a part of it), otherwise the newest; with a note
+    where there was a choice.
 
     Raises:
         NoRanksFound: there is none, or none of that name.
@@ -272,43 +282,59 @@ def select_job(jobs: list[Job], wanted: str = "") -> tuple[Job, list[str]]:
     if not matching:
         names = ", ".join(j.key for j in jobs)
         raise NoRanksFound(
-            f"no job '{wanted}' on this host", f"Running here: {names}. Pick one with --job."
+            f"no job '{wanted}' on this host", f"Running here: {names}. Choose one with --job."
         )
-    # Of several users' under one name, the one with most ranks: a process that only borrows the name is alone.
+    # Of several users' under one name, the one with most ranks: a process that only borrows the
+    # name is alone.
     alike = [j for j in matching if j.key == matching[0].key]
     job = max(alike, key=lambda j: len(j.ranks))
     several = len({j.user for j in jobs}) > 1
     others = [
-        f"{j.key} ({f'of {j.user}, ' if several else ''}{len(j.ranks)} ranks)"
+        f"{j.key} ({f'of {j.user}, ' if several else ''}{_counted(len(j.ranks))})"
         for j in jobs
         if j is not job
     ]
     notes = list(job.notes)
     if others:
-        how = "--job" if wanted else "the newest; pick another with --job"
-        notes.append(f"job {job.key} is shown ({how}); also on this host: {', '.join(others)}")
+        how = "--job" if wanted else "the newest; choose another with --job"
+        notes.append(f"captured job {job.key} ({how}); also on this host: {', '.join(others)}")
     return job, notes
 
 
+def _counted(ranks: int) -> str:
+    return f"{ranks} rank{'s' if ranks != 1 else ''}"
+
+
 def here_now(keys: Sequence[str]) -> str:
-    """Which jobs are on this host, for a person who has named another one."""
+    """The jobs on this host, for a person who gave the name of another one."""
     named = ", ".join(keys[:_NAMED]) + (
         f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
     )
-    return f"here now: {named}" if keys else "no other job is here"
+    return f"jobs on this host: {named}" if keys else "no other job is on this host"
 
 
 def to_capture(found: Found, node: str) -> RankCapture:
     """The rank as a capture without samples."""
     return RankCapture(
-        pid=found.pid, ppid=found.ppid, name=Path(found.argv[0]).name if found.argv else "", argv=redaction.arguments(found.argv[:_WORDS]),
-        started=found.started, user=found.user, rank=found.rank, node=node, world_size=found.world_size,
-        local_rank=found.local_rank, local_world_size=found.local_world_size, gpu=readable(gpu_of(found.environ, found.local_rank)),
-    )  # fmt: skip
+        pid=found.pid,
+        ppid=found.ppid,
+        name=Path(found.argv[0]).name if found.argv else "",
+        argv=redaction.arguments(found.argv[:_WORDS]),
+        started=found.started,
+        user=found.user,
+        rank=found.rank,
+        node=node,
+        world_size=found.world_size,
+        local_rank=found.local_rank,
+        local_world_size=found.local_world_size,
+        gpu=readable(gpu_of(found.environ, found.local_rank)),
+    )
 
 
 def gpu_of(environ: Mapping[str, str], local_rank: int) -> str:
-    """The GPU that a rank most likely uses: its entry of CUDA_VISIBLE_DEVICES, else its local rank; "" without one."""
+    """The GPU that a rank most likely uses: its entry of CUDA_VISIBLE_DEVICES, else its local rank;
+    "" without one.
+    """
     visible = environ.get("CUDA_VISIBLE_DEVICES", environ.get("HIP_VISIBLE_DEVICES"))
     if visible is None:
         return ""
@@ -353,7 +379,7 @@ def children_of(pid: int, family: Mapping[int, Sequence[int]]) -> list[Process]:
                 [readable(word) for word in process.cmdline()[:_CHILD_WORDS]]
             )
         except psutil.ZombieProcess:
-            argv = []  # a dead worker that nobody has waited for explains its parent's wait
+            argv = []  # a dead worker that no one has waited for explains its parent's wait
         except psutil.Error:
             continue
         try:
@@ -363,7 +389,7 @@ def children_of(pid: int, family: Mapping[int, Sequence[int]]) -> list[Process]:
                     process.ppid(),
                     readable(process.name()),
                     argv,
-                    process.create_time(),
+                    started=process.create_time(),
                 )
             )
         except psutil.Error:
@@ -372,7 +398,9 @@ def children_of(pid: int, family: Mapping[int, Sequence[int]]) -> list[Process]:
 
 
 def lost_ranks(job: Job, node: str) -> list[RankCapture]:
-    """Ranks that were started on this host and are no more: zombies of the same launcher, or gaps among the local ranks."""
+    """Ranks that were started on this host and are no more: zombies of the same launcher, or gaps
+    among the local ranks.
+    """
     present = {f.rank for f in job.ranks}
     expected = _expected(job.ranks)
     absent = sorted(expected - present)
@@ -380,7 +408,8 @@ def lost_ranks(job: Job, node: str) -> list[RankCapture]:
         return []
     zombies = _zombies({f.ppid for f in job.ranks if f.ppid > 1})
     world = max(f.world_size for f in job.ranks)
-    # A zombie keeps no environment. Launchers start ranks in order, so where the numbers agree the order tells which is which.
+    # A zombie keeps no environment. Launchers start ranks in order, so where the numbers agree the
+    # order shows which is which.
     matched = dict(zip(absent, zombies, strict=True)) if len(zombies) == len(absent) else {}
     lost = []
     for rank in absent:
@@ -409,7 +438,7 @@ def _expected(ranks: list[Found]) -> set[int]:
         elif found.environ.get("MASTER_ADDR") in _LOOPBACK:
             expected.update(
                 range(min(found.world_size, _MOST_ON_HOST + 1))
-            )  # nobody from another host can meet at a loopback address
+            )  # no one from another host can meet at a loopback address
     if len(expected) > _MOST_ON_HOST:
         return set()
     world = max(f.world_size for f in ranks)

@@ -2,7 +2,8 @@
 
 File names end in the rank: `nccl_trace_rank_0` (TORCH_NCCL_DEBUG_INFO_TEMP_FILE), `comm_lib_trace_rank_0`
 (TORCH_FR_DUMP_TEMP_FILE), `_dump_0` and others, with or without `.json`, `.pickle` or `.pkl`.
-Whatever in a folder is no readable dump of this job is skipped with its reason, and ranks without a
+Whatever in a folder is not a readable dump of this job is skipped with its reason, and ranks
+without a
 dump are `missing`: the rest is read all the same.
 """
 
@@ -41,7 +42,9 @@ class FolderResult(Struct):
 
 
 def is_dump(path: Path) -> bool:
-    """Whether a file looks like a rank's dump, by its name and its first bytes; does not read all of it."""
+    """Whether a file looks like a rank's dump, by its name and its first bytes; does not read all
+    of it.
+    """
     if _RANK.match(path.name) is None or not path.is_file():
         return False
     try:
@@ -66,7 +69,7 @@ def read_folder(folder: Path, layout: Layout | None = None, world_size: int = 0)
         files = sorted(p for p in folder.iterdir() if not p.is_dir())
     except OSError as e:
         raise BadInput(
-            f"{folder}: {e.strerror}", "Give the folder that holds the ranks' dump files."
+            f"{folder}: {e.strerror}", "Pass the folder with the ranks' dump files."
         ) from e
     return read_files(files, layout, world_size)
 
@@ -91,7 +94,7 @@ def read_files(
         )
         dumps[rank] = (keep, candidates[keep])
         skipped += [
-            (p, f"another dump of rank {rank}; the later {keep} is read")
+            (p, f"another dump of rank {rank}; only the newer one, {keep}, is read")
             for p in candidates
             if p != keep
         ]
@@ -126,7 +129,7 @@ def convert(
 def _read(path: Path) -> tuple[int, Dump]:
     match = _RANK.match(path.name)
     if match is None:
-        raise BadInput("no dump: its name does not end in a rank")
+        raise BadInput("not a dump: its name does not end in a rank")
     try:
         rank = int(match["rank"])
         if rank >= MAX_RANKS:
@@ -149,13 +152,11 @@ def _set_strangers_apart(
     for rank, (path, dump) in list(dumps.items()):
         hours = abs(dump.newest_ns - middle) / 3.6e12 if dump.newest_ns else 0.0
         if usual and worlds[rank] and worlds[rank] != usual:
-            why = f"another job's dump: a world of {worlds[rank]} ranks, this one has {usual}"
+            why = f"a dump of another job: it has {worlds[rank]} ranks, this job has {usual}"
         elif usual and rank >= usual:
-            why = f"another job's dump: this world of {usual} ranks has no rank {rank}"
+            why = f"a dump of another job: this job has {usual} ranks, so no rank {rank}"
         elif hours * 3600 > OTHER_JOB_S:
-            why = (
-                f"another job's dump: its last operation is {hours:.0f} hours away from the others'"
-            )
+            why = f"a dump of another job: its last operation is {hours:.0f} hours away from the others"
         else:
             continue
         del dumps[rank]
@@ -233,9 +234,10 @@ def _merge_batches(entries: list[Entry]) -> list[Entry]:
 def _align_p2p(ops: dict[int, RankOps]) -> None:
     """Number sends and recvs per (group, peer, direction), alike on both sides.
 
-    The recorder counts all of a group's sends and recvs of one process together. A send and its recv
-    complete together, so the last completed one of each side is the same one; from there numbers go
-    on, in both directions. A side without completed ones starts where the other's first pending is.
+    The recorder counts all of a group's sends and recvs of one process together. A send and its
+    recv complete together, so the last completed one of each side is the same one; from there
+    numbers go on, in both directions. A side without completed ones starts where the other's first
+    pending is.
     """
     lanes: dict[tuple[str, int, int], dict[str, list[Operation]]] = defaultdict(dict)
     for rank, r in ops.items():

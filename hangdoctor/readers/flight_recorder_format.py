@@ -43,9 +43,17 @@ _PUBLIC = {
     "reduce_scatter_tensor_coalesced": "reduce_scatter_tensor",
 }
 _DTYPES = {
-    "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16", "Long": "int64",
-    "Int": "int32", "Short": "int16", "Char": "int8", "Byte": "uint8", "Bool": "bool",
-}  # fmt: skip
+    "Float": "float32",
+    "Double": "float64",
+    "Half": "float16",
+    "BFloat16": "bfloat16",
+    "Long": "int64",
+    "Int": "int32",
+    "Short": "int16",
+    "Char": "int8",
+    "Byte": "uint8",
+    "Bool": "bool",
+}
 _P2P = re.compile(r"^(send|recv) ([0-9]{1,9})(?:->|<-)([0-9]{1,9})$")
 # Frames of torch itself say nothing about where the job called it.
 _TORCH = re.compile(
@@ -69,7 +77,8 @@ class Entry(Struct, gc=False):
     thread: int = 0
     entered_ns: int = 0
     left_ns: int = 0
-    size: int = 0  # members of the group as the shape of an all_gather's output tells it, 0 where it does not
+    # members of the group as the shape of an all_gather's output shows it, 0 where it does not
+    size: int = 0
     coalesced: bool = False  # the end mark of a batch, which alone has the batch's state
 
 
@@ -78,18 +87,18 @@ class Dump(Struct):
 
     version: str
     entries: list[Entry]
-    members: dict[str, list[int]]  # of the groups whose member set the dump tells
+    members: dict[str, list[int]]  # of the groups whose member set the dump shows
     names: dict[str, str]  # group -> description
     backend: str = ""
     overwritten: bool = False
     unnamed: list[int] = []  # members of a group that the dump does not name (gloo)
     groups_seen: int = 0
-    hidden_p2p: dict[
-        str, int
-    ] = {}  # group -> sends and recvs after its last record (gloo counts but omits them)
+    # Group -> sends and recvs after its last record (gloo counts but omits them).
+    hidden_p2p: dict[str, int] = {}
 
     @property
     def newest_ns(self) -> int:
+        """When the last thing happened that it recorded, by its own wall clock; 0 without any."""
         return max((max(e.entered_ns, e.left_ns) for e in self.entries), default=0)
 
 
@@ -97,9 +106,11 @@ def parse(data: bytes) -> Dump:
     """Read one dump, pickle or JSON by its first byte.
 
     Raises:
-        BadInput: empty, truncated, damaged, not a dump, of another major version, or not plain data.
+        BadInput: empty, truncated, damaged, not a dump, of another major version, or not plain
+            data.
     """
-    # Ten thousands of containers at once make the collector look at all of them again and again, for nothing.
+    # Ten thousands of containers at once make the collector look at all of them again and again,
+    # for nothing.
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -111,7 +122,7 @@ def parse(data: bytes) -> Dump:
 
 def _load(data: bytes) -> dict[Any, Any]:
     if not data.strip(b"\0 \n"):
-        raise BadInput("empty file")
+        raise BadInput("the file is empty")
     if data[:1] == b"{":
         try:
             raw: object = msgspec.json.decode(data)
@@ -126,25 +137,29 @@ def _load(data: bytes) -> dict[Any, Any]:
         or "version" not in raw
         or not ({"entries", "pg_config", "pg_status"} & raw.keys())
     ):
-        raise BadInput("no Flight Recorder dump: it has no version or no entries")
+        raise BadInput("not a Flight Recorder dump: it has no version or no entries")
     return raw
 
 
 def _dump(raw: dict[Any, Any], size: int) -> Dump:
-    """Checked; `size` is that of the file: a pickle can name one thing any number of times, for two bytes each."""
+    """Checked; `size` is that of the file: a pickle can name one thing any number of times, for two
+    bytes each.
+    """
     version = _text(raw["version"])
     if not re.match(r"^2(\.\d+)?$", version):
-        raise BadInput(f"Flight Recorder dump of version {version[:20]}: versions 2.x are read")
+        raise BadInput(
+            f"Flight Recorder dump of version {version[:20]}; only versions 2.x can be read"
+        )
     rows = raw.get("entries") or []
     if not isinstance(rows, list | tuple) or len(rows) > min(
         MAX_ENTRIES, max(16, size // _ENTRY_BYTES)
     ):
-        raise BadInput("damaged dump: its entries are no list, or too many")
+        raise BadInput("damaged dump: its entries are not a list, or too many")
     members, names, unnamed = _groups(raw.get("pg_config"), size)
     dump = Dump(version, [], members, names, unnamed=unnamed)
     for row in rows:
         if not isinstance(row, dict):
-            raise BadInput("damaged dump: an entry is no record")
+            raise BadInput("damaged dump: an entry is not a record")
         entry = _entry(row, names)
         dump.entries.append(entry)
     if rows:
@@ -174,7 +189,7 @@ def _hidden_p2p(rows: list[Any] | tuple[Any, ...], status: dict[Any, Any]) -> di
 
 
 def _groups(config: object, size: int) -> tuple[dict[str, list[int]], dict[str, str], list[int]]:
-    """Member sets and descriptions by group, and the members that gloo tells without a name."""
+    """Member sets and descriptions by group, and the members that gloo shows without a name."""
     members: dict[str, list[int]] = {}
     names: dict[str, str] = {}
     if not isinstance(config, dict):
@@ -203,17 +218,19 @@ def _check_members(members: dict[str, list[int]], size: int) -> None:
     """Raises BadInput: more members than the file has bytes for, or a rank that no job has."""
     lists = {id(ranks): ranks for ranks in members.values() if ranks}
     if sum(map(len, lists.values())) > size:
-        raise BadInput("damaged dump: its groups have more members than the file has room for")
+        raise BadInput("damaged dump: its groups have more members than fit into the file")
     highest = max((ranks[-1] for ranks in lists.values()), default=0)
     if highest >= MAX_RANKS or any(ranks[0] < 0 for ranks in lists.values()):
         raise BadInput(
-            f"damaged dump: a group of it has rank {highest}; a job has at most {MAX_RANKS:,} ranks"
+            f"damaged dump: a group has rank {highest}; a job has at most {MAX_RANKS:,} ranks"
         )
 
 
 @lru_cache(maxsize=1024)
 def _ranks(text: str) -> list[int]:
-    """ "[0, 1]" -> [0, 1]. All dumps of a job tell the same lists: one object each, which nobody changes."""
+    """ "[0, 1]" -> [0, 1]. All dumps of a job tell the same lists: one object each, which no one
+    changes.
+    """
     return sorted({int(r) for r in re.findall(r"[0-9]{1,9}", text)})
 
 
@@ -223,21 +240,21 @@ def _entry(row: dict[Any, Any], names: dict[str, str]) -> Entry:
         names.setdefault(group, description)
     backend, op, peer, coalesced = _name(_text(row.get("profiling_name")))
     return Entry(
-        group,
-        _number(row.get("collective_seq_id", row.get("seq_id"))),
-        op,
-        _state(row, backend),
-        peer >= 0 or row.get("is_p2p") is True,
-        _number(row.get("p2p_seq_id")),
-        peer,
-        _shapes(row.get("input_sizes")),
-        _dtypes(row.get("input_dtypes")),
-        _site(row.get("frames")),
-        _number(row.get("thread_id")),
-        _number(row.get("time_created_ns")),
-        _number(row.get("time_discovered_completed_ns")),
-        _size(row) if op in ("all_gather", "gather") else 0,
-        coalesced,
+        group=group,
+        seq=_number(row.get("collective_seq_id", row.get("seq_id"))),
+        op=op,
+        state=_state(row, backend),
+        p2p=peer >= 0 or row.get("is_p2p") is True,
+        p2p_seq=_number(row.get("p2p_seq_id")),
+        peer=peer,
+        shapes=_shapes(row.get("input_sizes")),
+        dtype=_dtypes(row.get("input_dtypes")),
+        site=_site(row.get("frames")),
+        thread=_number(row.get("thread_id")),
+        entered_ns=_number(row.get("time_created_ns")),
+        left_ns=_number(row.get("time_discovered_completed_ns")),
+        size=_size(row) if op in ("all_gather", "gather") else 0,
+        coalesced=coalesced,
     )
 
 
@@ -260,7 +277,10 @@ def _group_of(row: dict[Any, Any]) -> tuple[str, str]:
 
 
 def _state(row: dict[Any, Any], backend: str) -> OpState:
-    """gloo never leaves `scheduled`: there, `retired` says that it is done. NCCL retires what timed out, too."""
+    """gloo never leaves `scheduled`: there, `retired` says that it is done.
+
+    NCCL retires what timed out, too.
+    """
     state = row.get("state")
     if state == "completed" or (backend == "gloo" and row.get("retired") is True):
         return "done"

@@ -5,9 +5,9 @@ name. What is missing is found, in this order, and each group's way is noted in 
 
 1. the dump's own `pg_config`; for gloo the one nameless list, where the dump knows one group only;
 2. `default_pg` is the world;
-3. the layout: the ranks whose dumps mention a group lie inside one tensor, data or pipeline parallel
-   group of it. Without a layout the one that explains most groups exactly is taken, if it is the
-   only one. So a member that never used its group is still found to belong to it;
+3. the layout: the ranks whose dumps mention a group lie inside one tensor, data or pipeline
+   parallel group of it. Without a layout the one that explains most groups exactly is taken, if
+   it is the only one. So a member that never used its group is still found to belong to it;
 4. the ranks whose dumps mention the group.
 
 In steps 3 and 4 the names that processes gave a group are compared, since nothing else is there;
@@ -28,7 +28,8 @@ from hangdoctor.model.operations import Group, group_uid
 from .flight_recorder_format import Dump
 
 WORLD = "default_pg"
-# Single axes and the pairs that frameworks make groups of: model parallel, replicas of a stage, of a slice.
+# Single axes and the pairs that frameworks make groups of: model parallel, replicas of a stage, of
+# a slice.
 _AXES = (("tp",), ("dp",), ("pp",), ("tp", "pp"), ("dp", "tp"), ("dp", "pp"))
 
 
@@ -52,15 +53,16 @@ class Membership:
             layout = infer_layout(
                 [ranks for ranks in unknown.values() if len(ranks) < world_size], world_size
             )
-            origin = "the regular layout that alone explains which dumps mention which group"
+            origin = "the only regular layout that explains which dumps mention which group"
         else:
             origin = "the job's layout"
         guessed: dict[tuple[str, str], tuple[list[int], str]] = {}
         taken: dict[int, list[list[int]]] = defaultdict(list)
-        # Groups that most dumps mention are the surest, and leave less to choose from for the others.
+        # Groups that most dumps mention are the surest, and leave less to choose from for the
+        # others.
         for k, ranks in sorted(unknown.items(), key=lambda item: -len(item[1])):
             guessed[k] = _guess(
-                dumps, k, ranks, layout, origin, [g for r in ranks for g in taken[r]]
+                dumps, k, ranks, layout, origin=origin, taken=[g for r in ranks for g in taken[r]]
             )
             for r in ranks:
                 taken[r].append(guessed[k][0])
@@ -68,7 +70,9 @@ class Membership:
             self._add(rank, dump, guessed)
 
     def _group(self, ranks: list[int], instance: int) -> Group:
-        """One object for each member set and instance; hashing thousands of ranks for each rank would be slow."""
+        """One object for each member set and instance; hashing thousands of ranks for each rank
+        would be slow.
+        """
         found = self._by_list.get((id(ranks), instance))
         if found is None:
             fresh = Group(group_uid(ranks, instance), ranks)
@@ -90,7 +94,7 @@ class Membership:
                     how or "the dump and this rank, which the dump leaves out",
                 )
             group = self._group(ranks, 0)
-            # Equal member sets are told apart by the order in which the process made them.
+            # Equal member sets are distinguished by the order in which the process made them.
             instances[id(group)] += 1
             uid = self._group(ranks, instances[id(group)] - 1).uid
             self.groups[rank][name] = Group(uid, group.ranks, description or name)
@@ -125,15 +129,21 @@ def _told(dump: Dump, name: str, description: str, world_size: int) -> list[int]
 
 @lru_cache(maxsize=2)
 def _everybody(world_size: int) -> list[int]:
-    """One list, which nobody changes, for all dumps and groups."""
+    """One list, which no one changes, for all dumps and groups."""
     return list(range(world_size))
 
 
 def _guess(
-    dumps: Mapping[int, Dump], key: tuple[str, str], holders: list[int], layout: Layout | None, origin: str,
+    dumps: Mapping[int, Dump],
+    key: tuple[str, str],
+    holders: list[int],
+    layout: Layout | None,
+    origin: str,
     taken: list[list[int]],
-) -> tuple[list[int], str]:  # fmt: skip
-    """Members of a group that no dump tells, and how they were found. `taken`: other groups of the same ranks."""
+) -> tuple[list[int], str]:
+    """Members of a group that no dump shows, and how they were found. `taken`: other groups of the
+    same ranks.
+    """
     size = max((e.size for r in holders for e in dumps[r].entries if e.group == key[0]), default=0)
     if layout is not None:
         fits = [_members(layout, axes, holders[0]) for axes, _ in _around(layout, holders)]
@@ -144,12 +154,14 @@ def _guess(
             return min(fits, key=len), f"from {origin}{doubt}"
     how = "from the ranks whose dumps mention it"
     if size > len(holders):
-        how += f"; it has {size} members, so {size - len(holders)} are not known"
+        how += f"; it has {size} members, so {size - len(holders)} are unknown"
     return holders, how
 
 
 def _around(layout: Layout, ranks: list[int]) -> Iterator[tuple[tuple[str, ...], int]]:
-    """(axes, size) of the groups of a layout, along one axis or two, that all of `ranks` are in; those of one member left out."""
+    """(axes, size) of the groups of a layout, along one axis or two, that all of `ranks` are in;
+    those of one member left out.
+    """
     places = [layout.coordinates(r) for r in ranks]
     same = {axis for axis in ("tp", "dp", "pp") if all(p[axis] == places[0][axis] for p in places)}
     for axes in _AXES:
@@ -166,7 +178,9 @@ def _members(layout: Layout, axes: tuple[str, ...], rank: int) -> list[int]:
 
 
 def infer_layout(holders: list[list[int]], world_size: int) -> Layout | None:
-    """The only layout that explains most of these sets of ranks exactly and contradicts none, or None."""
+    """The only layout that explains most of these sets of ranks exactly and contradicts none, or
+    None.
+    """
     scores: dict[Layout, int] = {}
     # Each set of ranks once: thousands of groups of the same few dumps say the same.
     holders = [list(ranks) for ranks in dict.fromkeys(map(tuple, holders))]
@@ -181,13 +195,16 @@ def infer_layout(holders: list[list[int]], world_size: int) -> Layout | None:
             scores[layout] = score
     best = max(scores.values(), default=0)
     winners = [layout for layout, score in scores.items() if score == best]
-    # Layouts that differ only in what they call an axis group the ranks alike: the first one will do.
+    # Layouts that differ only in what they call an axis group the ranks alike: the first one will
+    # do.
     same = {_strides(layout) for layout in winners}
     return winners[0] if best and len(same) == 1 else None
 
 
 def _strides(layout: Layout) -> frozenset[tuple[int, int]]:
-    """(step, size) along each axis with more than one rank: what tells which ranks are grouped, whatever the axes are called."""
+    """(step, size) along each axis with more than one rank: what shows which ranks are grouped,
+    whatever the axes are called.
+    """
     steps = ((1, layout.tp), (layout.tp, layout.dp), (layout.tp * layout.dp, layout.pp))
     return frozenset((step, size) for step, size in steps if size > 1)
 

@@ -1,4 +1,7 @@
-"""What a job is called: its key as `dump` prints it, and the name that its black boxes carry. Either names it, or a part of one."""
+"""What a job is called: its key as `dump` prints it, and the name that its black boxes carry.
+
+Either names it, or a part of one.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,15 @@ import psutil
 from ..probe import identity
 from ..text.plain import readable
 
-# What a key says about its own kind, and what tells two launchers apart: boxes of ranks that have ended carry neither.
+# What a key says about its own kind, and what distinguishes two launchers: boxes of ranks that have
+# ended carry neither.
 _ONLY_IN_KEYS = re.compile(r"^(?:torchrun|mpi|pals|parent):|/\d+$")
 
 
 def job_key(environ: Mapping[str, str], ppid: int) -> str:
-    """Name of the job that a rank belongs to: torchrun's run id, Slurm's job and step, or the rendezvous address."""
+    """Name of the job that a rank belongs to: torchrun's run id, Slurm's job and step, or the
+    rendezvous address.
+    """
     run_id = environ.get("TORCHELASTIC_RUN_ID", "none")
     if environ.get("SLURM_JOB_ID") and environ.get("SLURM_STEP_ID"):
         return f"slurm:{environ['SLURM_JOB_ID']}.{environ['SLURM_STEP_ID']}"
@@ -41,7 +47,9 @@ def box_name(environ: Mapping[str, str]) -> str:
 
 
 def keys_of(pid: int) -> list[str]:
-    """Keys of the job that a living process belongs to, without and with its launcher; none where that may not be read."""
+    """Keys of the job that a living process belongs to, without and with its launcher; none where
+    that may not be read.
+    """
     try:
         process = psutil.Process(pid)
         ppid = process.ppid()
@@ -52,7 +60,9 @@ def keys_of(pid: int) -> list[str]:
 
 
 def names_job(wanted: str, *names: str) -> bool:
-    """Whether `wanted` is one of a job's names or a part of one, whatever stands between its words; "" names every job."""
+    """Whether `wanted` is one of a job's names or a part of one, whatever stands between its words;
+    "" names every job.
+    """
     asked = {_plain(wanted), _plain(_ONLY_IN_KEYS.sub("", wanted))} - ({""} if wanted else set())
     return any(part in _plain(name) for part in asked for name in names)
 

@@ -1,4 +1,6 @@
-"""Capturing one node: all ranks in parallel, twice, under one deadline, with whatever each of them still gives."""
+"""Capturing one node: all ranks in parallel, twice, under one deadline, with whatever each of them
+still gives.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,12 @@ from ..stacks import place_rules
 from ..text import redaction
 from ..text.plain import readable
 from ..time_limit import OutOfTime, each, within
-from . import blackbox, discover, proc, pyspy, ras
+from . import blackbox, discover, proc, pyspy, ras, turns
 from . import rank_operations as boxes
 
 _FIND_S = 10.0  # at least, to look through the processes of this host
 _WORKERS = 32
+_GENTLE_S = 0.5  # so long a reader of stacks leaves the processors to the ranks
 _OVERTIME_S = 4.0  # for a reader to end once its time is over
 _FIRST_SHARE = 0.5
 _BOXES_S = 5.0  # for the black boxes of all ranks; milliseconds, unless their file system hangs
@@ -60,7 +63,7 @@ def capture_node(options: CaptureOptions, node: str = "") -> NodeCapture:
         capture, ranks = within(patience, lambda: _find(options, node))
     except OutOfTime:
         raise NoRanksFound(
-            f"the processes of {node} could not be looked through within {patience:.0f} s"
+            f"the processes of {node} could not be listed within {patience:.0f} s"
         ) from None
     session = _Session(options, begin, capture)
     session.sample(ranks)
@@ -93,7 +96,7 @@ def _find(options: CaptureOptions, node: str) -> tuple[NodeCapture, list[RankCap
             else []
         )
         if ended:
-            error.help = f"Ranks of it that have ended left black boxes here: hangdoctor diagnose {ended[0]}. {error.help}"
+            error.help = f"Ranks of it that have ended left black boxes here. Read them: hangdoctor diagnose {ended[0]}. {error.help}"
         raise
 
 
@@ -119,7 +122,7 @@ def _find_job(options: CaptureOptions, node: str) -> tuple[NodeCapture, list[Ran
 
 
 def _find_pids(pids: list[int], node: str) -> tuple[NodeCapture, list[RankCapture]]:
-    """Processes by number: their rank where the environment tells, else their place in the list."""
+    """Processes by number: their rank where the environment shows, else their place in the list."""
     import psutil
 
     ranks: list[RankCapture] = []
@@ -133,14 +136,14 @@ def _find_pids(pids: list[int], node: str) -> tuple[NodeCapture, list[RankCaptur
             notes.append(f"there is no process {pid} on this host")
             continue
         except psutil.Error:
-            notes.append(f"process {pid} may not be looked at")
+            notes.append(f"no permission to read process {pid}")
             continue
         try:
             numbers, why = discover.rank_of(process.environ()), "has no rank in its environment"
         except psutil.Error:
-            numbers, why = None, "does not let its environment be read"
+            numbers, why = None, "does not allow its environment to be read"
         if numbers is None:
-            notes.append(f"process {pid} {why}; it is shown as rank {i}")
+            notes.append(f"process {pid} {why}; it is reported as rank {i}")
         rank, world, local, local_world = numbers or (i, len(pids), -1, 0)
         ranks.append(
             RankCapture(
@@ -157,7 +160,7 @@ def _find_pids(pids: list[int], node: str) -> tuple[NodeCapture, list[RankCaptur
             )
         )
     if not ranks:
-        raise NoRanksFound("; ".join(notes), "Look it up with: ps -u $USER -o pid,args")
+        raise NoRanksFound("; ".join(notes), "List your processes: ps -u $USER -o pid,args")
     return NodeCapture(node, "pids:" + ",".join(map(str, pids)), ranks, notes=notes), ranks
 
 
@@ -169,8 +172,13 @@ class _Session:
         self.begin = begin
         self.capture = capture
         self.round = 0
-        self.share = _FIRST_SHARE  # of the time that is left: a reader that hangs must leave some for the second sample
+        # Of the time that is left: a reader that hangs must leave some for the second sample.
+        self.share = _FIRST_SHARE
         self.boxes_hang = False
+        # Never all ranks of a node at once, and half of its processors at most.
+        limit = min(turns.processors() // 2, len(capture.ranks) - 1, _WORKERS)
+        self.turns = turns.Turns(limit)
+        self.gentle_s = _GENTLE_S
 
     def left(self) -> float:
         return max(0.0, self.options.timeout_s - (time.monotonic() - self.begin))
@@ -196,7 +204,7 @@ class _Session:
             raise
         if not ended:
             self.capture.notes.append(
-                "some processes could not be looked at in time: /proc of them does not answer"
+                "some processes could not be read in time: their /proc does not answer"
             )
         self.capture.pyspy_s = round(self.capture.pyspy_s + time.monotonic() - begin, 4)
 
@@ -207,19 +215,23 @@ class _Session:
         process.samples.append(sample)
         if sample.state in ("", "Z", "X"):
             sample.stack_error = (
-                "the process is gone" if not sample.state else "the process is a zombie"
+                "the process has ended" if not sample.state else "the process is a zombie"
             )
             return
         hold = (self.options.native or self.options.blocking) and may_attach(sample)
-        result = pyspy.dump(
-            process.pid,
-            self.left() * self.share,
-            blocking=hold and self.options.blocking,
-            native=hold and self.options.native,
-        )
+        with self.turns.one(self.left() * self.share):
+            result = pyspy.dump(
+                process.pid,
+                self.left() * self.share,
+                blocking=hold and self.options.blocking,
+                native=hold and self.options.native,
+                gentle_s=self.gentle_s,
+            )
+        if result.hurried:
+            self.gentle_s = 0.0  # the machine is full: whoever waits for room would wait for long
         if (self.options.native or self.options.blocking) and not hold:
             self.capture.notes.append(
-                f"process {process.pid} is not attached to (state {sample.state}): read without stopping it"
+                f"process {process.pid} is in state {sample.state} and was read without stopping it"
             )
         sample.stack_error = result.error
         if result.raw and self.options.keep_raw:
@@ -247,9 +259,9 @@ class _Session:
             )
         except OutOfTime:
             self.boxes_hang = True
-            why = "does the file system of HANGDOCTOR_DIR hang?"
+            why = "is the file system of HANGDOCTOR_DIR hanging?"
             self.capture.notes.append(
-                f"the black boxes did not answer within {patience:.1f} s: {why}"
+                f"the black boxes could not be read within {patience:.1f} s: {why}"
             )
             return
         for rank, copy in zip(self.capture.ranks, copies, strict=True):
@@ -277,7 +289,9 @@ class _Session:
 
 
 def may_attach(sample: ProcessSample) -> bool:
-    """True where ptrace is safe: the process sleeps or runs, and no thread of it is in uninterruptible I/O."""
+    """True where ptrace is safe: the process sleeps or runs, and no thread of it is in
+    uninterruptible I/O.
+    """
     return sample.state in ("S", "R") and not any(t.state == "D" for t in sample.threads)
 
 
@@ -295,7 +309,8 @@ def _join_stacks(sample: ProcessSample, result: pyspy.StackResult) -> None:
             stack.gil,
             stack.active,
         )
-    # Threads without Python in them (autograd's pools, gloo's, CUDA's) are kept only where they tell something.
+    # Threads without Python in them (autograd's pools, gloo's, CUDA's) are kept only where they
+    # tell something.
     sample.threads = [
         t for t in sample.threads if t.frames or t.state == "D" or not result.threads
     ][:400]
@@ -310,7 +325,9 @@ def _ask_ras(left_s: float) -> RasReport | None:
 
 
 def _close(process: Process) -> None:
-    """What only the end of a capture knows: whether it still lives, who traces it, whether it is frozen."""
+    """What only the end of a capture knows: whether it still lives, who traces it, whether it is
+    frozen.
+    """
     state = proc.stat_fields(process.pid)[:1]
     if not state or state[0] in "ZX":
         process.gone = True
@@ -327,6 +344,8 @@ def _ptrace_note(ranks: list[RankCapture]) -> list[str]:
         return []
     scope = Path("/proc/sys/kernel/yama/ptrace_scope")
     told = (
-        f" (kernel.yama.ptrace_scope is {scope.read_text().strip()} here)" if scope.exists() else ""
+        f" (kernel.yama.ptrace_scope is {scope.read_text().strip()} on this node)"
+        if scope.exists()
+        else ""
     )
     return [f"stacks could not be read: {errors.pop()}{told}; the verdict rests on /proc alone"]

@@ -1,4 +1,4 @@
-"""Files that a person collected, told apart by what is in them, as one capture."""
+"""Files that a person collected, distinguished by what is in them, as one capture."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..files import open_regular
 from ..model.capture import JobCapture, NodeCapture, RankCapture, SilentNode
 from ..probe.format import SUFFIX
 from ..text.plain import readable
-from . import blackbox, flight_recorder, pyspy_text, ras
+from . import blackbox, flight_recorder, pyspy_ranks, ras
 from .rank_operations import told_layout
 
 
@@ -26,7 +26,7 @@ def read(files: Sequence[Path]) -> JobCapture:
     answers = [f for f in files if f not in boxes and f not in dumps and ras.is_ras(_head(f))]
     rest = [f for f in files if f not in boxes and f not in dumps and f not in answers]
     if not boxes and not dumps and not answers:
-        capture = pyspy_text.read_files(rest)
+        capture = pyspy_ranks.read_files(rest)
     else:
         capture = _operations(dumps, boxes)
         _add_stacks(capture, rest)
@@ -60,7 +60,9 @@ def _operations(dumps: list[Path], boxes: list[Path]) -> JobCapture:
         ]
         capture.notes += [f"skipped: {Path(name).name}: {why}" for name, why in result.skipped]
         if result.missing:
-            capture.silent.append(SilentNode("", "there is no dump of these ranks", result.missing))
+            capture.silent.append(
+                SilentNode("", "no dump of these ranks was given", result.missing)
+            )
     known = {r.rank for r in node.ranks}
     for path in boxes:
         try:
@@ -86,11 +88,13 @@ def _operations(dumps: list[Path], boxes: list[Path]) -> JobCapture:
 
 
 def _add_stacks(capture: JobCapture, files: list[Path]) -> None:
-    """py-spy output beside dumps: its ranks are only numbered, so it is joined where the numbers agree in count."""
+    """py-spy output beside dumps: its ranks are only numbered, so it is joined where the numbers
+    agree in count.
+    """
     if not files:
         return
     try:
-        stacks = pyspy_text.read_files(files)
+        stacks = pyspy_ranks.read_files(files)
     except BadInput as error:
         capture.notes.append(f"skipped: {error}")
         return
@@ -98,7 +102,7 @@ def _add_stacks(capture: JobCapture, files: list[Path]) -> None:
     by_rank = {r.rank: r for r in stacks.ranks()}
     if len(by_rank) != capture.world_size:
         capture.notes.append(
-            f"stacks of {len(by_rank)} processes beside dumps of {capture.world_size} ranks: not joined"
+            f"stacks of {len(by_rank)} processes and dumps of {capture.world_size} ranks do not match and are not joined"
         )
         return
     for rank in capture.ranks():

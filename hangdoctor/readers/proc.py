@@ -1,4 +1,4 @@
-"""What /proc tells of a process without its help: state, waits, CPU time, what it is blocked on.
+"""What /proc shows of a process without its help: state, waits, CPU time, what it is blocked on.
 
 All of it works on ranks that are stopped, dead or in uninterruptible I/O. Formats: proc(5).
 """
@@ -15,20 +15,83 @@ from ..text.plain import readable
 _TICK = os.sysconf("SC_CLK_TCK")
 # Numbers of the system calls that a stuck process is found in; others are shown by number.
 _CALLS_X86_64 = {
-    0: "read", 1: "write", 7: "poll", 17: "pread64", 18: "pwrite64", 19: "readv", 20: "writev", 23: "select", 34: "pause",
-    35: "nanosleep", 42: "connect", 43: "accept", 44: "sendto", 45: "recvfrom", 46: "sendmsg", 47: "recvmsg", 61: "wait4",
-    72: "fcntl", 73: "flock", 74: "fsync", 75: "fdatasync", 202: "futex", 230: "clock_nanosleep", 232: "epoll_wait",
-    247: "waitid", 257: "openat", 262: "newfstatat", 270: "pselect6",
-    271: "ppoll", 281: "epoll_pwait", 288: "accept4", 2: "open",
-}  # fmt: skip
+    0: "read",
+    1: "write",
+    7: "poll",
+    17: "pread64",
+    18: "pwrite64",
+    19: "readv",
+    20: "writev",
+    23: "select",
+    34: "pause",
+    35: "nanosleep",
+    42: "connect",
+    43: "accept",
+    44: "sendto",
+    45: "recvfrom",
+    46: "sendmsg",
+    47: "recvmsg",
+    61: "wait4",
+    72: "fcntl",
+    73: "flock",
+    74: "fsync",
+    75: "fdatasync",
+    202: "futex",
+    230: "clock_nanosleep",
+    232: "epoll_wait",
+    247: "waitid",
+    257: "openat",
+    262: "newfstatat",
+    270: "pselect6",
+    271: "ppoll",
+    281: "epoll_pwait",
+    288: "accept4",
+    2: "open",
+}
 _CALLS_ARM64 = {
-    63: "read", 64: "write", 65: "readv", 66: "writev", 72: "pselect6", 73: "ppoll", 82: "fsync", 83: "fdatasync", 98: "futex",
-    101: "nanosleep", 115: "clock_nanosleep", 22: "epoll_pwait", 56: "openat", 203: "connect", 202: "accept", 206: "sendto",
-    207: "recvfrom", 211: "sendmsg", 212: "recvmsg", 260: "wait4", 95: "waitid", 32: "flock",
-}  # fmt: skip
+    63: "read",
+    64: "write",
+    65: "readv",
+    66: "writev",
+    72: "pselect6",
+    73: "ppoll",
+    82: "fsync",
+    83: "fdatasync",
+    98: "futex",
+    101: "nanosleep",
+    115: "clock_nanosleep",
+    22: "epoll_pwait",
+    56: "openat",
+    203: "connect",
+    202: "accept",
+    206: "sendto",
+    207: "recvfrom",
+    211: "sendmsg",
+    212: "recvmsg",
+    260: "wait4",
+    95: "waitid",
+    32: "flock",
+}
 _CALLS = _CALLS_X86_64 if platform.machine() == "x86_64" else _CALLS_ARM64
-_ON_FILE = {"read", "write", "pread64", "pwrite64", "readv", "writev", "fsync", "fdatasync", "flock", "fcntl", "recvfrom",
-            "sendto", "recvmsg", "sendmsg", "accept", "accept4", "connect"}  # fmt: skip
+_ON_FILE = {
+    "read",
+    "write",
+    "pread64",
+    "pwrite64",
+    "readv",
+    "writev",
+    "fsync",
+    "fdatasync",
+    "flock",
+    "fcntl",
+    "recvfrom",
+    "sendto",
+    "recvmsg",
+    "sendmsg",
+    "accept",
+    "accept4",
+    "connect",
+}
 
 
 def _read(path: str) -> str:
@@ -40,7 +103,9 @@ def _read(path: str) -> str:
 
 
 def stat_fields(pid: int, tid: int | None = None) -> list[str]:
-    """Fields of /proc/PID/stat from `state` on (index 0 is field 3 of proc(5)); empty where the process is gone."""
+    """Fields of /proc/PID/stat from `state` on (index 0 is field 3 of proc(5)); empty where the
+    process is gone.
+    """
     path = f"/proc/{pid}/stat" if tid is None else f"/proc/{pid}/task/{tid}/stat"
     # The command's name may hold spaces and parentheses: fields count from the last one.
     return _read(path).rpartition(")")[2].split()
@@ -52,7 +117,9 @@ def status_fields(pid: int) -> dict[str, str]:
 
 
 def syscall_of(pid: int, tid: int) -> str:
-    """The system call that a thread is blocked in, with the file of its descriptor: ``read(5 -> /data/x)``."""
+    """The system call that a thread is blocked in, with the file of its descriptor: ``read(5 ->
+    /data/x)``.
+    """
     words = _read(f"/proc/{pid}/task/{tid}/syscall").split()
     if len(words) < 2:
         return words[0] if words else ""
@@ -79,7 +146,10 @@ def _switches(pid: int, tid: int) -> int:
 
 
 def sample_thread(pid: int, tid: int, detail: bool = True) -> ThreadSample | None:
-    """One thread now, without its stack; None where it is gone. `detail` adds wait channel, call and switches."""
+    """One thread now, without its stack; None where it is gone.
+
+    `detail` adds wait channel, call and switches.
+    """
     fields = stat_fields(pid, tid)
     if len(fields) < 13:
         return None
@@ -101,7 +171,7 @@ def thread_ids(pid: int) -> list[int]:
         return []
 
 
-# Beyond this many threads only their state is read: the rest would cost more than it tells.
+# Beyond this many threads only their state is read: the rest would cost more than it shows.
 _DETAILED_THREADS = 64
 
 
@@ -114,9 +184,13 @@ def sample_process(pid: int, at_s: float) -> ProcessSample:
     threads = [sample_thread(pid, tid, detail=i < _DETAILED_THREADS) for i, tid in enumerate(tids)]
     read, write = _io(pid)
     return ProcessSample(
-        at_s=at_s, state=fields[0], cpu_s=(int(fields[11]) + int(fields[12])) / _TICK,
-        read_bytes=read, write_bytes=write, threads=[t for t in threads if t is not None],
-    )  # fmt: skip
+        at_s=at_s,
+        state=fields[0],
+        cpu_s=(int(fields[11]) + int(fields[12])) / _TICK,
+        read_bytes=read,
+        write_bytes=write,
+        threads=[t for t in threads if t is not None],
+    )
 
 
 def _io(pid: int) -> tuple[int, int]:
@@ -153,7 +227,7 @@ def is_frozen(pid: int) -> bool:
 
 
 def oom_kills(pid: int) -> int:
-    """Processes that the kernel killed for memory in the cgroup of `pid`; 0 where nothing tells."""
+    """Processes that the kernel killed for memory in the cgroup of `pid`; 0 if unknown."""
     for line in _read(f"/proc/{pid}/cgroup").splitlines():
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
         base = f"/sys/fs/cgroup{path}" if not controllers else f"/sys/fs/cgroup/memory{path}"

@@ -28,18 +28,21 @@ from ..text import redaction
 from ..text.ranges import number_in
 from . import source_lines as sources
 
-# Locals worth reading are whole numbers that place a frame; strings and objects are never kept: they may be secrets.
+# Locals worth reading are whole numbers that place a frame; strings and objects are never kept:
+# they may be secrets.
 _COUNTERS = frozenset(
     "step steps_done global_step iteration iter it epoch batch_idx batch_id batch i j k n micro_batch micro_batch_id mb "
     "microbatch idx src dst group_src group_dst src_rank dst_rank dest stage_id tag".split()
 )
 _ATTEMPTS = 3
+_LOWEST = 19  # nice
 _END_S = 1.0  # for py-spy to end after each of two signals
 MAX_NAME = 4096  # characters of a name or path that are kept
 _CODE_FRAMES = 24  # source lines are read for this many frames of a stack, from the innermost
 
 
 _running: set[subprocess.Popen[bytes]] = set()
+_dying: list[subprocess.Popen[bytes]] = []
 
 
 class StackResult(msgspec.Struct):
@@ -47,11 +50,15 @@ class StackResult(msgspec.Struct):
     error: str = ""
     raw: str = ""
     took_s: float = 0.0
+    hurried: bool = False  # what the others left of the processors was not enough
 
 
 def find_pyspy() -> str | None:
-    """Path of py-spy: beside this interpreter first (a bare remote shell has no PATH worth the name), then PATH."""
-    # Not Path.home(): a user without an entry in passwd and without HOME, as in containers, has none.
+    """Path of py-spy: beside this interpreter first (a bare remote shell has no PATH worth the
+    name), then PATH.
+    """
+    # Not Path.home(): a user without an entry in passwd and without HOME, as in containers, has
+    # none.
     home = os.environ.get("HOME", "")
     for folder in (
         str(Path(sys.executable).parent),
@@ -74,31 +81,50 @@ def _die_with_parent() -> None:
 
 
 def dump(
-    pid: int, deadline_s: float, *, blocking: bool = False, native: bool = False
+    pid: int,
+    deadline_s: float,
+    *,
+    blocking: bool = False,
+    native: bool = False,
+    gentle_s: float = 0.0,
 ) -> StackResult:
-    """Stacks of all Python threads of `pid`, or why there are none. Never raises, never outlasts the deadline by much."""
+    """Stacks of all Python threads of `pid`, or why there are none. Never raises, never outlasts the deadline by much.
+
+    For the first `gentle_s` seconds it takes only what other processes leave of the processors; then it is done anew as usual.
+    """
     program = find_pyspy()
     if program is None:
         return StackResult([], "py-spy is not installed beside this Python: pip install py-spy")
     command = [program, "dump", "--json", "--locals", "--pid", str(pid)]
     command += ["--native"] if native else ([] if blocking else ["--nonblocking"])
     begin = time.monotonic()
-    result = StackResult([], "no time left")
+    hold = blocking or native
+    gently = 0 < gentle_s < deadline_s and not hold  # what holds a process must not be slow
+    result = _run(command, gentle_s, gentle=True) if gently else None
+    hurried = result is not None and result.hurried
+    if result is None or hurried or _may_pass(result.error):
+        result = _insist(command, begin + deadline_s, hold)
+    result.took_s, result.hurried = time.monotonic() - begin, hurried
+    return result
+
+
+def _insist(command: list[str], end: float, hold: bool) -> StackResult:
+    """Some attempts until `end`, by the monotonic clock."""
+    result = StackResult([], "no time was left to read it")
     for attempt in range(_ATTEMPTS):
-        left = deadline_s - (time.monotonic() - begin)
+        left = end - time.monotonic()
         if left <= 0:
             break
-        result = _run(command, left, hold=blocking or native)
-        if not result.error or not _may_pass(result.error):
+        result = _run(command, left, hold=hold)
+        if not _may_pass(result.error):
             break
         time.sleep(0.02 * attempt)
-    result.took_s = time.monotonic() - begin
     return result
 
 
 def _may_pass(error: str) -> bool:
-    """A process that runs while it is read can be caught in an inconsistent moment; a second look often works."""
-    return not any(
+    """A process that runs while it is read can be caught in an inconsistent moment; a second sample often works."""
+    return bool(error) and not any(
         word in error
         for word in (
             "Permission",
@@ -111,24 +137,36 @@ def _may_pass(error: str) -> bool:
     )
 
 
-def _run(command: list[str], timeout_s: float, hold: bool) -> StackResult:
+def _run(
+    command: list[str], timeout_s: float, hold: bool = False, gentle: bool = False
+) -> StackResult:
     before: Callable[[], None] | None = _die_with_parent if hold else None
     try:
         started = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=before,
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            preexec_fn=before,
             start_new_session=True,
-        )  # fmt: skip
+        )
     except (
         OSError,
         subprocess.SubprocessError,
     ) as error:  # of another architecture, no memory, too many files
         return StackResult([], f"{command[0]} cannot be started: {error}")
     _running.add(started)
+    if gentle:
+        _stand_back(started.pid)
     try:
         out, err = started.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
-        _end(started)
-        return StackResult([], f"py-spy did not answer within its deadline of {timeout_s:.0f} s")
+        if gentle:
+            _let_go(started)
+        else:
+            _end(started)
+        why = f"py-spy did not answer within its deadline of {timeout_s:.0f} s"
+        return StackResult([], why, hurried=gentle)
     finally:
         _running.discard(started)
     if started.returncode != 0:
@@ -142,6 +180,18 @@ def _run(command: list[str], timeout_s: float, hold: bool) -> StackResult:
     return StackResult(dumped, raw=msgspec.json.encode(dumped).decode())
 
 
+def _stand_back(pid: int) -> None:
+    """Let a process that we have started run only where no other one wants to.
+
+    The lowest weight, not SCHED_IDLE: it reads a rank's memory, and what is never scheduled may never let go of that.
+    """
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, pid, _LOWEST)
+    # Its session is a group of its own to the scheduler, where that makes groups (sched(7), "The autogroup feature").
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/autogroup").write_text(str(_LOWEST))
+
+
 def end_all() -> None:
     """End every py-spy that runs: the capture was cancelled."""
     for process in list(_running):
@@ -151,7 +201,8 @@ def end_all() -> None:
 def _end(process: subprocess.Popen[bytes]) -> None:
     """SIGTERM lets py-spy detach; SIGKILL stands behind it, for all that it has started.
 
-    One that the kernel itself holds outlives even that: it is left behind, and what it says is not waited for.
+    One that the kernel itself holds outlives even that: it is left behind, and what it says is not
+    waited for.
     """
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
@@ -163,6 +214,16 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             pipe.close()
 
 
+def _let_go(process: subprocess.Popen[bytes]) -> None:
+    """End one that holds nothing, and do not wait: with the lowest weight it may take long even to die."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+    _dying[:] = [p for p in (*_dying, process) if p.poll() is None]
+
+
 def explain(stderr: str) -> str:
     """One line for a person out of py-spy's error: what it was and what to do."""
     text = " ".join(stderr.replace("Error:", "").split())
@@ -172,12 +233,12 @@ def explain(stderr: str) -> str:
             "(sudo sysctl kernel.yama.ptrace_scope=0, or give py-spy CAP_SYS_PTRACE)"
         )
     if "executable name" in text:
-        return "the process is gone or a zombie"
+        return "the process has ended or is a zombie"
     if "find python version" in text:
         return "not a Python process"
     if "Failed to suspend" in text:
         return "the process cannot be suspended: it is stopped, or a debugger holds it"
-    return text[:200] or "py-spy said nothing"
+    return text[:200] or "py-spy printed nothing"
 
 
 def parse_json(data: bytes) -> list[ThreadSample]:
@@ -206,9 +267,12 @@ def _thread(thread: dict[str, Any]) -> ThreadSample:
     for frame in frames[:_CODE_FRAMES]:
         frame.code = source_line(frame.file, frame.line)
     return ThreadSample(
-        tid=_number(thread.get("os_thread_id") or thread["thread_id"]), name=_text(thread.get("thread_name") or ""),
-        gil=bool(thread.get("owns_gil")), active=bool(thread.get("active")), frames=frames,
-    )  # fmt: skip
+        tid=_number(thread.get("os_thread_id") or thread["thread_id"]),
+        name=_text(thread.get("thread_name") or ""),
+        gil=bool(thread.get("owns_gil")),
+        active=bool(thread.get("active")),
+        frames=frames,
+    )
 
 
 def _frame(frame: dict[str, Any]) -> Frame:
@@ -227,7 +291,9 @@ def _frame(frame: dict[str, Any]) -> Frame:
 
 
 def _text(value: object) -> str:
-    """Names as py-spy writes them; a path has at most 4,096 characters, and no text costs more later."""
+    """Names as py-spy writes them; a path has at most 4,096 characters, and no text costs more
+    later.
+    """
     if not isinstance(value, str):
         raise TypeError(f"a name is {type(value).__name__}")
     return value[:MAX_NAME]
@@ -245,7 +311,9 @@ def _number(value: object) -> int:
 
 
 def _group_of(local_values: list[dict[str, Any]]) -> str:
-    """torch's logging wrapper still holds the call's own arguments: no process group among them means the world."""
+    """torch's logging wrapper still holds the call's own arguments: no process group among them
+    means the world.
+    """
     shown = {_text(v["name"]): _text(v.get("repr") or "") for v in local_values}
     if "args" not in shown or "kwargs" not in shown:
         return ""

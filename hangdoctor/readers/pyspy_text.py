@@ -1,19 +1,15 @@
 """Text and JSON that people collected with `py-spy dump`: many processes a file, errors in between.
 
-    srun --jobid=J --overlap --gres=gpu:0 --output=trace-%N.out sh -c '... xargs -I {} py-spy dump --pid {}' || echo failed
+    srun --jobid=J --overlap --gres=gpu:0 --output=trace-%N.out \\
+        sh -c '... xargs -I {} py-spy dump --pid {}' || echo failed
 
-The text has no ranks. They come from a local rank on the command line where there is one; otherwise
-processes are numbered by node and process id, and the capture says so (`JobCapture.numbered`).
+Which of the processes are ranks is said by `pyspy_ranks`.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import shlex
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +18,9 @@ from msgspec import json as msgjson
 
 from ..errors import BadInput
 from ..files import read_regular
-from ..model.capture import Frame, JobCapture, NodeCapture, ProcessSample, RankCapture, ThreadSample
-from ..model.layout import guess_layout
+from ..model.capture import Frame, ThreadSample
 from ..text.plain import readable
 from ..text.ranges import number_in
-from .discover import is_launcher
 from .pyspy import MAX_NAME, parse_json
 
 # Each of these is linear in the line: there are no two repetitions that can share what they match.
@@ -41,13 +35,7 @@ _BESIDE_PID = re.compile(
     r"(?:^|[-_.])(?:(?:traces?|stacks?|py-?spy|dump|pid|proc|process|rank\d*)(?=[-_.]|$)[-_.]?)+",
     re.I,
 )
-_LOCAL_RANK = re.compile(r"--local[-_]rank[= ]([0-9]{1,9})")
-_NODE_RANK = re.compile(r"--node[-_]rank[= ]([0-9]{1,9})")
-_WORKER = re.compile(
-    r"torch/utils/data/_utils/(worker|pin_memory)\.py|multiprocessing/(spawn|popen_\w+|resource_tracker|forkserver)\.py"
-)
 MAX_FILE = 256 << 20
-_MAX_COMMAND = 16 << 10
 
 
 class TextProcess(Struct):
@@ -66,26 +54,20 @@ class TextFile(Struct):
     errors: list[str] = []
 
 
-def looks_like_dump(text: str) -> bool:
-    """True for py-spy's text or JSON, also where only its errors are left."""
-    head = text[:20_000]
-    return bool(
-        re.search(r"^(?:[\w.-]+: )?(?:Process \d+: |Thread \S+ \()", head, re.M)
-    ) or _is_json(head)
-
-
 def _is_json(head: str) -> bool:
     return head.lstrip().startswith("[") and '"frames"' in head and '"thread' in head
 
 
 def node_of(path: Path) -> str:
-    """The node that a file tells of: ``trace-r7i6n0.out`` -> ``r7i6n0``."""
+    """The node that a file is from: ``trace-r7i6n0.out`` -> ``r7i6n0``."""
     match = _NODE_FILE.match(path.name)
     return readable(match[1] if match else path.stem)
 
 
 def _without_pid(node: str, pid: int) -> str:
-    """The node's name without the process id that a person put into the file's name; "" where nothing else is in it."""
+    """The node's name without the process id that a person put into the file's name; "" where
+    nothing else is in it.
+    """
     rest, found = re.subn(rf"(?:^|(?<=[-_.])){pid}(?:[-_.]|$)", "", node)
     return _BESIDE_PID.sub("", rest).strip("-_.") if found else node
 
@@ -115,7 +97,9 @@ def parse_text(text: str, node: str) -> TextFile:
 
 
 def frame_of(line: str) -> Frame | None:
-    """``    step (train.py:40)``, where the name itself may hold brackets and the place may lack its line; None for other lines."""
+    """``    step (train.py:40)``, where the name itself may hold brackets and the place may lack
+    its line; None for other lines.
+    """
     text = line.rstrip()
     if not text.startswith("    ") or text[4:5] == " " or not text.endswith(")"):
         return None
@@ -176,7 +160,7 @@ _NO_THREADS = (
 def _whole(digits: str) -> int:
     number = number_in(digits.removeprefix("-"))
     if number < 0:
-        raise ValueError("a number of more digits than any thread, line or process has")
+        raise ValueError("a number has more digits than any thread, line or process id")
     return -number if digits.startswith("-") else number
 
 
@@ -185,45 +169,16 @@ def _process_of(threads: list[dict[str, Any]]) -> tuple[int, str]:
     pid, info = threads[0]["pid"], threads[0].get("process_info") or {}
     command = info.get("command_line", "")
     if not isinstance(pid, int) or not isinstance(command, str):
-        raise TypeError("a process without a number")
+        raise TypeError("a process has no number")
     return pid, command
 
 
-def read_files(paths: Sequence[Path]) -> JobCapture:
-    """All processes of some files as one capture.
+def read_file(path: Path) -> TextFile:
+    """The processes and errors of one file.
 
     Raises:
-        BadInput: none of the files holds the stack of a process.
+        BadInput: it cannot be read, is empty, or is nothing of py-spy's.
     """
-    processes: list[TextProcess] = []
-    notes: list[str] = []
-    errors = 0
-    for path in paths:
-        try:
-            found = _read(path)
-        except BadInput as error:
-            notes.append(f"skipped: {error}")
-            continue
-        errors += len(found.errors)
-        processes += [p for p in found.processes if any(t.frames for t in p.threads)]
-        empty = [p.pid for p in found.processes if not any(t.frames for t in p.threads)]
-        if empty:
-            notes.append(
-                f"{path.name}: no stack of {len(empty)} processes ({', '.join(map(str, empty[:8]))})"
-            )
-        if found.errors:
-            notes.append(
-                f"{path.name}: {len(found.errors)} error lines, for example: {found.errors[0]}"
-            )
-    if not processes:
-        raise BadInput(
-            "no stack of any process in " + ", ".join(str(p) for p in paths[:5]),
-            "\n  ".join(notes[:10]),
-        )
-    return _join(processes, notes, errors)
-
-
-def _read(path: Path) -> TextFile:
     try:
         data = read_regular(path, MAX_FILE)
     except OSError as error:
@@ -238,106 +193,3 @@ def _read(path: Path) -> TextFile:
     for process in found.processes:
         process.node = _without_pid(node, process.pid) if process.node == node else process.node
     return found
-
-
-def _join(processes: list[TextProcess], notes: list[str], errors: int) -> JobCapture:
-    ranks, left_out = _select(processes)
-    if left_out:
-        kinds = ", ".join(
-            f"{n} {what}" for what, n in sorted(Counter(w for _, w in left_out).items())
-        )
-        notes.append(f"not ranks, and left out: {kinds}")
-    numbered = _number(ranks)
-    nodes: dict[str, NodeCapture] = {}
-    for rank, process in numbered:
-        node = nodes.setdefault(process.node, NodeCapture(process.node, "text"))
-        node.ranks.append(_capture(rank, process, len(numbered)))
-    by_node = "node, then by " if any(nodes) else ""
-    notes.append(
-        f"py-spy's text has no ranks: they are numbered by {by_node}local rank or process id"
-    )
-    if errors:
-        notes.append(
-            f"{errors} errors stand in these files: processes that py-spy could not read are not in this diagnosis"
-        )
-    argv = _words(numbered[0][1].command)
-    return JobCapture(
-        job="text", nodes=list(nodes.values()), world_size=len(numbered), layout=guess_layout(argv, {}, len(numbered)),
-        origin="files", numbered=True, notes=notes,
-    )  # fmt: skip
-
-
-def _capture(rank: int, process: TextProcess, world: int) -> RankCapture:
-    local = _LOCAL_RANK.search(process.command)
-    return RankCapture(
-        pid=process.pid, argv=_words(process.command)[:60], rank=rank, node=process.node, world_size=world,
-        local_rank=int(local[1]) if local else -1, samples=[ProcessSample(0.0, threads=process.threads)],
-    )  # fmt: skip
-
-
-@lru_cache(maxsize=1024)
-def _words(command: str) -> list[str]:
-    """The words of a command line, as far as they say which program it is; the time of `shlex` grows with the square of it."""
-    try:
-        return shlex.split(command[:_MAX_COMMAND])
-    except ValueError:
-        return command[:_MAX_COMMAND].split()
-
-
-def _script(process: TextProcess) -> str:
-    words = _words(process.command)
-    for i, word in enumerate(words):
-        if word.endswith(".py"):
-            return Path(word).name
-        if word == "-m" and i + 1 < len(words):
-            return words[i + 1]
-    return ""
-
-
-def _select(
-    processes: list[TextProcess],
-) -> tuple[list[TextProcess], list[tuple[TextProcess, str]]]:
-    """Split into ranks and the rest: launchers, data-loader workers, and programs other than the common one."""
-    ranks: list[TextProcess] = []
-    rest: list[tuple[TextProcess, str]] = []
-    for process in processes:
-        if is_launcher(_words(process.command)):
-            rest.append((process, "launchers"))
-        elif any(
-            _WORKER.search(f.file)
-            for t in process.threads
-            if t.name in ("MainThread", "")
-            for f in t.frames
-        ):
-            rest.append((process, "worker processes"))
-        else:
-            ranks.append(process)
-    scripts = Counter(_script(p) for p in ranks)
-    common, n = scripts.most_common(1)[0] if scripts else ("", 0)
-    if n * 2 > len(ranks) and common:
-        rest += [(p, "other programs") for p in ranks if _script(p) != common]
-        ranks = [p for p in ranks if _script(p) == common]
-    return (ranks, rest) if ranks else (processes, [])
-
-
-def _number(ranks: list[TextProcess]) -> list[tuple[int, TextProcess]]:
-    """Ranks in order of node and local rank; nodes in order of their node rank, else of the numbers in their names."""
-    ordered = sorted(ranks, key=_order)
-    return list(enumerate(ordered))
-
-
-def _order(process: TextProcess) -> tuple[int, list[tuple[int, int, str]], int, int]:
-    node_rank = _NODE_RANK.search(process.command)
-    local = _LOCAL_RANK.search(process.command)
-    return (
-        int(node_rank[1]) if node_rank else 0,
-        list(_natural(process.node)),
-        int(local[1]) if local else 0,
-        process.pid,
-    )
-
-
-def _natural(name: str) -> Iterator[tuple[int, int, str]]:
-    """``r7i6n10`` sorts after ``r7i6n9``."""
-    for part in re.findall(r"[0-9]+|[^0-9]+", name):
-        yield (0, number_in(part), "") if number_in(part) >= 0 else (1, 0, part)

@@ -1,4 +1,6 @@
-"""Puts the operations that ranks recorded on their captures: black boxes first, else the recorder of a living rank."""
+"""Puts the operations that ranks recorded on their captures: black boxes first, else the recorder
+of a living rank.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,11 @@ _PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
 
 
 def attach(ranks: Sequence[RankCapture], first: bool = False, nccl_dump: bool = False) -> list[str]:
-    """Read the operations of `ranks` (dead ones too) into their captures; what could not be read, as notes.
+    """Read the operations of `ranks` (dead ones too) into their captures; what could not be read,
+    as notes.
 
-    With `nccl_dump` ranks that have nothing else are asked to write a dump, through NCCL's debug pipe.
+    With `nccl_dump` ranks that have nothing else are asked to write a dump, through NCCL's debug
+    pipe.
     """
     environs = {r.pid: _environ(r.pid) for r in ranks if r.pid and not r.gone}
     folders = {
@@ -44,7 +48,7 @@ def attach(ranks: Sequence[RankCapture], first: bool = False, nccl_dump: bool = 
     everybody = frozenset().union(*users.values())
     live: list[tuple[RankCapture, dict[str, str]]] = []
     for rank in ranks:
-        # Of a rank that is gone nothing tells whose it was: the other ranks of its job do.
+        # The owner of a rank that has ended is unknown; the other ranks of its job show it.
         box = _box_of(rank, found, users.get(rank.pid) or everybody)
         if box is not None:
             notes += _put(rank, box, first)
@@ -65,7 +69,9 @@ def _environ(pid: int) -> dict[str, str]:
 
 
 def _boxes(folders: set[Path], pids: set[int], notes: list[str]) -> list[blackbox.BlackBox]:
-    """All boxes in the job's folders; in the default places those of these processes that have none there."""
+    """All boxes in the job's folders; in the default places those of these processes that have none
+    there.
+    """
     boxes = [b for f in sorted(folders) if f.is_dir() for b in blackbox.find_boxes(f, notes=notes)]
     without = pids - {b.pid for b in boxes if b.status == "live"}
     seen = {b.path for b in boxes}
@@ -79,9 +85,11 @@ def _boxes(folders: set[Path], pids: set[int], notes: list[str]) -> list[blackbo
 def _box_of(
     rank: RankCapture, boxes: Sequence[blackbox.BlackBox], users: Collection[int] = ()
 ) -> blackbox.BlackBox | None:
-    """The rank's own box by process; of a dead rank whose process is unknown, the newest of that rank on this host."""
+    """The rank's own box by process; of a dead rank whose process is unknown, the newest of that
+    rank on this host.
+    """
     boxes = [b for b in boxes if is_of(b.owner, users)] if users else boxes
-    # A number can be a later process's: what was made before this one began is somebody else's.
+    # A number can be a later process's: what was made before this one began is someone else's.
     own = [b for b in boxes if b.pid == rank.pid and b.status != "stale" and rank.pid]
     own = [b for b in own if b.status == "live" or b.created_s > rank.started - _CLOCK_S]
     if not own and rank.gone:
@@ -101,7 +109,7 @@ def _put(rank: RankCapture, box: blackbox.BlackBox, first: bool) -> list[str]:
         )
         ops = contents.ops
         if (contents.box.pid, contents.box.rank) != (box.pid, box.rank):
-            raise BadInput(f"{box.path} is another process's by now")
+            raise BadInput(f"{box.path} now belongs to another process")
     except BadInput as error:
         return [f"rank {rank.rank}: {error}"]
     if first:
@@ -145,7 +153,9 @@ def trim(ops: RankOps, keep: int) -> RankOps:
 
 
 def _ask(live: Sequence[tuple[RankCapture, dict[str, str]]], nccl_dump: bool) -> list[str]:
-    """The recorders of ranks without a black box that serve torch's worker socket or NCCL's debug pipe, all at once."""
+    """The recorders of ranks without a black box that serve torch's worker socket or NCCL's debug
+    pipe, all at once.
+    """
     if not live:
         return []
     with ThreadPoolExecutor(max_workers=min(64, len(live))) as pool:
@@ -170,7 +180,9 @@ def _ask(live: Sequence[tuple[RankCapture, dict[str, str]]], nccl_dump: bool) ->
 def _recorder_of(
     rank: RankCapture, environ: dict[str, str], nccl_dump: bool
 ) -> tuple[Dump | None, list[str]]:
-    """(its Flight Recorder, what went wrong): by the worker socket where there is one, else by the pipe."""
+    """(its Flight Recorder, what went wrong): by the worker socket where there is one, else by the
+    pipe.
+    """
     users = users_of(rank.pid)
     try:
         if environ.get(_SOCKET):
@@ -180,7 +192,7 @@ def _recorder_of(
         files = worker_server.dump_files(environ, rank.rank)
         if not nccl_dump:
             return None, [
-                f"its Flight Recorder was not asked: with --nccl-dump it writes a dump to {files[0]}"
+                f"its Flight Recorder was not asked for a dump; with --nccl-dump it writes one to {files[0]}"
             ]
         pipe = _own(
             worker_server.seen_by(rank.pid, Path(f"{environ[_PIPE]}{rank.rank}.pipe")), users
@@ -194,7 +206,8 @@ def _recorder_of(
 
 
 def _own(path: Path, users: Collection[int]) -> Path:
-    """The path, where it is the rank's own user's: sockets and dumps lie where others can put theirs, as in /tmp.
+    """The path, where it is the rank's own user's: sockets and dumps lie where others can put
+    theirs, as in /tmp.
 
     Raises:
         BadInput: another user's.
@@ -204,7 +217,5 @@ def _own(path: Path, users: Collection[int]) -> Path:
     except OSError:
         return path  # the one who opens it says what is wrong
     if users and not is_of(owner, users):
-        raise BadInput(
-            f"{path} belongs to user {owner}, not to the user of the rank: it is left out"
-        )
+        raise BadInput(f"{path} is left out: it belongs to user {owner}, not to the rank's user")
     return path

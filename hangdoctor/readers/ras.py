@@ -1,10 +1,10 @@
 """NCCL's RAS: what each communicator's ranks have launched, and who does not answer.
 
 RAS runs in every process with NCCL 2.24 or later and answers on one port of each node (28028,
-NCCL_RAS_ADDR). The protocol is lines of text (NVIDIA's "RAS" chapter of the NCCL user guide, client in
-NCCL's src/ras): CLIENT PROTOCOL n, TIMEOUT s, SET FORMAT json (2.28.7 and later), VERBOSE STATUS.
-The text names outliers only, the JSON every rank. Ranks are the communicator's own, from 0; host and
-process tell which rank of the job that is. Sends and receives are not counted.
+NCCL_RAS_ADDR). The protocol is lines of text (NVIDIA's "RAS" chapter of the NCCL user guide, client
+in NCCL's src/ras): CLIENT PROTOCOL n, TIMEOUT s, SET FORMAT json (2.28.7 and later), VERBOSE
+STATUS. The text names outliers only, the JSON every rank. Ranks are the communicator's own, from 0;
+host and process tell which rank of the job that is. Sends and receives are not counted.
 """
 
 from __future__ import annotations
@@ -32,25 +32,23 @@ _PROTOCOL = 2
 class NoRas(HangdoctorError):
     """RAS could not be asked."""
 
-    default_help = (
-        "RAS is in NCCL 2.24 and later and listens on the nodes of the job, at NCCL_RAS_ADDR (localhost:28028); "
-        "NCCL_RAS_ENABLE=0 switches it off."
-    )
+    default_help = "NCCL 2.24 and later has RAS. It listens on the job's nodes at NCCL_RAS_ADDR (default localhost:28028), unless NCCL_RAS_ENABLE=0."
 
 
 _IN_PROGRESS = 7  # ncclInProgress
 
 
 def query(host: str = "127.0.0.1", port: int = PORT, timeout_s: float = 8.0) -> RasReport:
-    """Ask RAS: JSON where it can, else text. `timeout_s` is for all of it.
+    """Ask RAS for JSON if it can, else for text. `timeout_s` is for all of it.
 
     Raises:
-        NoRas: nobody listens, it is no RAS, or it does not finish in time.
+        NoRas: no server listens, it does not speak RAS, or it does not finish in time.
     """
     deadline = time.monotonic() + timeout_s
     try:
         with socket.create_connection((host, port), timeout=timeout_s) as sock:
-            # NCCL waits for its peers for so long; what it has by then arrives before our own deadline.
+            # NCCL waits for its peers for this long; what it has by then arrives before our own
+            # deadline.
             notes, form = _handshake(sock, deadline, max(1, int(timeout_s / 2)))
             sock.sendall(b"VERBOSE STATUS\n")
             text = _rest(sock, deadline)
@@ -61,7 +59,7 @@ def query(host: str = "127.0.0.1", port: int = PORT, timeout_s: float = 8.0) -> 
     report = parse(text)
     report.notes += notes
     if report.form != form:
-        report.notes.append(f"RAS was asked for {form} and answered in {report.form}")
+        report.notes.append(f"RAS was asked for {form} but answered in {report.form}")
     return report
 
 
@@ -71,12 +69,15 @@ def _handshake(sock: socket.socket, deadline: float, patience_s: int) -> tuple[l
     sock.sendall(f"CLIENT PROTOCOL {_PROTOCOL}\n".encode())
     answer = _line(sock, deadline)
     if not answer.upper().startswith("SERVER PROTOCOL "):
-        raise NoRas(f"what listens is no RAS: it said {answer[:60]!r}")
+        port = sock.getpeername()[1]
+        raise NoRas(
+            f"the server on port {port} does not speak NCCL RAS; it answered {answer[:60]!r}"
+        )
     if answer.split()[-1] != str(_PROTOCOL):
-        notes.append(f"RAS speaks protocol {answer.split()[-1]}, this reader {_PROTOCOL}")
+        notes.append(f"RAS speaks protocol {answer.split()[-1]}, this reader needs {_PROTOCOL}")
     sock.sendall(f"TIMEOUT {patience_s}\n".encode())
     if _line(sock, deadline) != "OK":
-        notes.append("RAS did not take the time-out")
+        notes.append("RAS did not accept the timeout")
     sock.sendall(b"SET FORMAT json\n")
     return notes, "json" if _line(sock, deadline) == "OK" else "text"
 
@@ -88,7 +89,7 @@ def _line(sock: socket.socket, deadline: float) -> str:
         sock.settimeout(_left(deadline))
         byte = sock.recv(1)
         if not byte or len(line) > 4096:
-            raise NoRas(f"RAS closed the connection or speaks without end: {line[:60]!r}")
+            raise NoRas(f"RAS closed the connection, or its answer did not end: {line[:60]!r}")
         line += byte
     return line.decode(errors="replace").strip()
 
@@ -145,11 +146,11 @@ def parse(data: bytes) -> RasReport:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as e:
             raise BadInput(f"damaged or truncated RAS JSON: {e}") from e
         if not isinstance(raw, dict) or not isinstance(raw.get("communicators"), list):
-            raise BadInput("no RAS JSON: it has no list of communicators")
+            raise BadInput("not RAS JSON: it has no list of communicators")
         return _from_json(raw)
     text = data.decode(errors="replace")
     if "Job summary" not in text and "Communicators..." not in text:
-        raise BadInput("no RAS output: it has neither a job summary nor communicators")
+        raise BadInput("not RAS output: it has neither a job summary nor communicators")
     return parse_text(text)
 
 
@@ -157,32 +158,31 @@ def _from_json(raw: dict[Any, Any]) -> RasReport:
     ras = raw.get("ras")
     report = RasReport(version=_text(raw.get("nccl_version")), form="json")
     report.timeouts = _int(ras.get("timeouts_count")) if isinstance(ras, dict) else 0
-    for row in (r for r in raw["communicators"] if isinstance(r, dict)):
-        comm = RasCommunicator(
-            _text(row.get("hash")).removeprefix("0x"), size_of(_int(row.get("size")))
-        )
-        comm.ranks = [_rank(r) for r in _rows(row.get("ranks"))]
-        comm.missing = [_missing(r) for r in _rows(row.get("missing_ranks"))]
-        comm.differences = differences(comm.ranks)
-        comm.problems = [
-            name
-            for name, holds in (
-                ("INCOMPLETE", comm.missing),
-                ("ERROR", any(r.state == "error" for r in comm.ranks)),
-                ("MISMATCH", comm.differences or len({r.state for r in comm.ranks}) > 1),
-            )
-            if holds
-        ]
-        report.communicators.append(comm)
-        report.dead += [
-            r.process for r in comm.missing if r.state == "dead" and r.process not in report.dead
-        ]
-        report.silent += [
-            r.process
-            for r in comm.missing
-            if r.state == "unresponsive" and r.process not in report.silent
-        ]
+    for row in _rows(raw["communicators"]):
+        communicator = _communicator(row)
+        report.communicators.append(communicator)
+        for rank in communicator.missing:
+            if rank.state == "dead" and rank.process not in report.dead:
+                report.dead.append(rank.process)
+            if rank.state == "unresponsive" and rank.process not in report.silent:
+                report.silent.append(rank.process)
     return report
+
+
+def _communicator(row: dict[Any, Any]) -> RasCommunicator:
+    name = _text(row.get("hash")).removeprefix("0x")
+    found = RasCommunicator(name, size_of(_int(row.get("size"))))
+    found.ranks = [_rank(r) for r in _rows(row.get("ranks"))]
+    found.missing = [_missing(r) for r in _rows(row.get("missing_ranks"))]
+    found.differences = differences(found.ranks)
+    states = {rank.state for rank in found.ranks}
+    if found.missing:
+        found.problems.append("INCOMPLETE")
+    if "error" in states:
+        found.problems.append("ERROR")
+    if found.differences or len(states) > 1:
+        found.problems.append("MISMATCH")
+    return found
 
 
 def _rows(value: object) -> list[dict[Any, Any]]:
@@ -208,28 +208,31 @@ def _rank(row: dict[Any, Any]) -> RasRank:
     if isinstance(counts, dict):
         rank.launched = {op_name(_text(k)): _int(v) for k, v in counts.items()}
     if isinstance(status, dict):
-        errors = {k: _int(status.get(k)) for k in ("init_state", "async_error")}
-        failed = [f"{k} {v}" for k, v in errors.items() if v not in (0, _IN_PROGRESS)]
-        rank.error = ", ".join(failed)
-        if failed:
-            rank.state = "error"
-        elif status.get("abort_flag"):
-            rank.state = "abort"
-        elif status.get("finalize_called") or status.get("destroy_flag"):
-            rank.state = "finalize"
-        elif errors["init_state"] == _IN_PROGRESS:
-            rank.state = "init"
+        _add_status(rank, status)
     return rank
+
+
+def _add_status(rank: RasRank, status: dict[Any, Any]) -> None:
+    errors = {k: _int(status.get(k)) for k in ("init_state", "async_error")}
+    failed = [f"{k} {v}" for k, v in errors.items() if v not in (0, _IN_PROGRESS)]
+    rank.error = ", ".join(failed)
+    if failed:
+        rank.state = "error"
+    elif status.get("abort_flag"):
+        rank.state = "abort"
+    elif status.get("finalize_called") or status.get("destroy_flag"):
+        rank.state = "finalize"
+    elif errors["init_state"] == _IN_PROGRESS:
+        rank.state = "init"
 
 
 def _missing(row: dict[Any, Any]) -> RasRank:
     status = row.get("status")
-    status = status if isinstance(status, dict) else {}
-    state = (
-        "dead"
-        if status.get("considered_dead")
-        else "unresponsive"
-        if status.get("unresponsive")
-        else "nocomm"
-    )
+    flags = status if isinstance(status, dict) else {}
+    if flags.get("considered_dead"):
+        state = "dead"
+    elif flags.get("unresponsive"):
+        state = "unresponsive"
+    else:
+        state = "nocomm"
     return RasRank(_int(row.get("rank")), _process(row), state=state)

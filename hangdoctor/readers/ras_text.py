@@ -1,8 +1,9 @@
 """The text of `ncclras -v`, made for people, read line by line.
 
 It has a table of groups of like communicators, then sections whose titles name a communicator
-("#<group>-<number> (<hash>) MISMATCH") and whose lines name counts and outlying ranks. A majority is
-told by its number only; where all other ranks of a communicator are named, the rest is the majority.
+("#<group>-<number> (<hash>) MISMATCH") and whose lines name counts and outlying ranks. A majority
+is told by its number only; where all other ranks of a communicator are named, the rest is the
+majority.
 """
 
 from __future__ import annotations

@@ -28,7 +28,8 @@ def _sized(opcode: bytes, length_bytes: int, longest: int) -> bytes:
 
 _TOKEN = b"|".join(
     [
-        # None, True, False, (), [], {}, marks and what closes them, MEMOIZE; no SETs, no POP, no DUP
+        # None, True, False, (), [], {}, marks and what closes them, MEMOIZE; no SETs, no POP, no
+        # DUP
         rb"[N\x88\x89\)\]}\(adelstu\x85\x86\x87\x94]",
         rb"[qhK\x80].",  # BINPUT, BINGET, BININT1, PROTO
         rb"M..",  # BININT2
@@ -49,10 +50,10 @@ _LONG_STRING = re.compile(rb"(?:X(?P<four>.{4})|\x8c(?P<one>.))", re.DOTALL)
 
 class _PlainUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> object:
-        raise BadInput(f"the pickle asks for {module}.{name}: refused, only plain data is read")
+        raise BadInput(f"refused: the pickle refers to {module}.{name}; only plain data is read")
 
     def persistent_load(self, pid: object) -> object:
-        raise BadInput("the pickle asks for a persistent object: refused, only plain data is read")
+        raise BadInput("refused: the pickle refers to a persistent object; only plain data is read")
 
 
 def loads(data: bytes) -> object:
@@ -62,7 +63,7 @@ def loads(data: bytes) -> object:
         BadInput: it is too large, damaged or truncated, or asks for anything but plain data.
     """
     if len(data) > MAX_BYTES:
-        raise BadInput(f"{len(data)} bytes: larger than the {MAX_BYTES} that are read")
+        raise BadInput(f"{len(data)} bytes: larger than the limit of {MAX_BYTES}")
     _scan(data)
     try:
         return _PlainUnpickler(io.BytesIO(data)).load()
@@ -78,7 +79,7 @@ def loads(data: bytes) -> object:
     ) as e:
         raise BadInput(f"damaged pickle: {e}") from e
     except (MemoryError, RecursionError) as e:
-        raise BadInput(f"the pickle does not fit: {type(e).__name__}") from e
+        raise BadInput(f"the pickle is not consistent: {type(e).__name__}") from e
 
 
 def _scan(data: bytes) -> None:
@@ -99,7 +100,7 @@ def _scan(data: bytes) -> None:
 
 
 def _refusal(data: bytes, position: int) -> str:
-    """What stands at the place where the scan stopped, by name."""
+    """What is at the place where the scan stopped, by name."""
     opcode = next((o for o in pickletools.opcodes if o.code == chr(data[position])), None)
     if opcode is None:
         return f"damaged pickle: no opcode at byte {position}"

@@ -1,7 +1,8 @@
-"""Lines of programs, read without trust in the file system: it may be the very one that does not answer.
+"""Lines of programs, read without trust in the file system: it may be the very one that does not
+answer.
 
-A thread of its own reads each file, and only so long is waited for it. Then no further file is read for a while: a stack
-without its source lines is worth more than a capture that never ends.
+A thread of its own reads each file, and only so long is waited for it. Then no further file is read
+for a while: a stack without its source lines is worth more than a capture that never ends.
 """
 
 from __future__ import annotations

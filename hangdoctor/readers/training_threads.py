@@ -1,23 +1,15 @@
 """Which threads of a rank are its training, and which only poll beside it.
 
 The training is the main thread once it has made an operation of a group, and each thread that the
-job's own marks come from; threads that Python did not start (autograd's) belong to it. Where neither
-is known, all threads count.
+job's own marks come from; threads that Python did not start (autograd's) belong to it. Where
+neither is known, all threads count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..probe import format as fmt
-
-Record = tuple[int, ...]
-_GROUP, _SIGNATURE, _THREAD, _FLAGS, _UID = 3, 4, 6, 9, 10  # places in an unpacked record
-
-
-def in_group(record: Record) -> bool:
-    """Whether it is an operation of a group, one that the group table does not list too."""
-    return record[_GROUP] != fmt.NO_GROUP or bool(record[_UID])
+from .box_records import Record
 
 
 class Flow:
@@ -36,12 +28,11 @@ class Flow:
     def learn(self, records: Iterable[Record], is_set_up: frozenset[int] = frozenset()) -> None:
         """Look for who trains; `is_set_up`: signatures of operations that do not tell it."""
         for record in records:
-            thread = record[_THREAD]
-            if thread in self._trains:
+            if record.thread in self._trains:
                 continue
-            works = in_group(record) and record[_SIGNATURE] not in is_set_up
-            if record[_FLAGS] & fmt.MARK or (thread == self._main and works):
-                self._trains.add(thread)
+            works = record.in_group and record.signature not in is_set_up
+            if record.is_mark or (record.thread == self._main and works):
+                self._trains.add(record.thread)
 
     def has(self, thread: int) -> bool:
         """Whether the thread in this slot belongs to the training."""

@@ -4,12 +4,12 @@ Worker server (torch 2.4 and later, `torch._C._distributed_c10d._WorkerServer`, 
 `torch.distributed.elastic.control_plane.worker_main` or the probe): HTTP over a Unix socket,
 `GET /handler/` lists handlers, `POST /handler/NAME` calls one in a C++ thread of the rank. Its answer
 does not need the rank's main thread, and without stacks not the interpreter lock either, so a rank that
-blocks answers and one that works is not held up. What a version offers differs: 2.13 has
+blocks answers, and one that works is not delayed. What a version offers differs: 2.13 has
 `fr_trace_json` for gloo; builds with NCCL add `dump_nccl_trace_json` and `dump_nccl_trace_pickle`.
 
 Debug pipe (TORCH_NCCL_DEBUG_INFO_PIPE_FILE): a rank with NCCL makes the FIFO `PREFIX<rank>.pipe`; a
 byte written there makes its monitor thread write the usual dump file, over an earlier one of the same name. So a rank is
-asked that way only where somebody wished it and no such file is there.
+asked that way only where it was requested and no such file is there.
 
 Every wait here ends at its deadline.
 """
@@ -41,10 +41,7 @@ _POLL_S = 0.05
 class NoAnswer(HangdoctorError):
     """A rank's socket or pipe did not answer in time, or with nothing usable."""
 
-    default_help = (
-        "The rank may be stopped or gone, which the rest of the capture tells. It can be asked only if it was started "
-        "with the probe (hangdoctor run) or with TORCH_WORKER_SERVER_SOCKET and torch's worker_main."
-    )
+    default_help = "The rank may be stopped or dead; see the rest of the capture. It has a worker server only if it was started with the probe (hangdoctor run) or with TORCH_WORKER_SERVER_SOCKET and torch's worker_main."
 
 
 class LiveDump(Struct):
@@ -99,10 +96,11 @@ def fetch(path: Path, handler: str, timeout_s: float = 2.0, method: str = "POST"
             parts.append(part)
             size += len(part)
         body = b"".join(parts)
-        # A rank that is killed while it answers closes in the middle, which read1() takes for the end.
+        # A rank that is killed while it answers closes in the middle, which read1() takes for the
+        # end.
         if size > MAX_BYTES or (response.length or 0) > 0:
             raise NoAnswer(
-                f"{path}: the answer to {handler or 'the list of handlers'} is too large or cut off"
+                f"{path}: the answer to {handler or 'the list of handlers'} is too large or truncated"
             )
     except TimeoutError as e:
         raise NoAnswer(f"{path}: no answer within {timeout_s:g} s") from e
@@ -127,11 +125,12 @@ def handlers(path: Path, timeout_s: float = 2.0) -> list[str]:
     try:
         return sorted(msgspec.json.decode(body, type=list[str]))
     except msgspec.DecodeError as e:
-        raise NoAnswer(f"{path}: no worker server of torch: {e}") from e
+        raise NoAnswer(f"{path}: not a torch worker server: {e}") from e
 
 
 def read_rank(path: Path, timeout_s: float = 3.0) -> LiveDump:
-    """Ask one rank for its Flight Recorder. gloo's and NCCL's recorders are apart and are joined here.
+    """Ask one rank for its Flight Recorder. gloo's and NCCL's recorders are apart and are joined
+    here.
 
     Raises:
         NoAnswer: the socket does not answer at all; a handler that fails is in `errors`.
@@ -201,23 +200,24 @@ def ask_pipe(
         files: where the dump may appear, see `dump_files`.
 
     Raises:
-        NoAnswer: a dump is there already, nobody listens at the pipe, or no readable new dump appeared in time.
+        NoAnswer: a dump is there already, no one listens at the pipe, or no readable new dump appeared in time.
     """
     deadline = time.monotonic() + timeout_s
     for file in files:
         _refuse_to_write_over(file)
     try:
         # Without O_NONBLOCK this would wait for a reader for ever; with it, no reader is an error.
-        # Its name is what the rank's environment says: a file or a link there is not ours to write into.
+        # Its name is what the rank's environment says: a file or a link there is not ours to write
+        # into.
         fd = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             if not stat.S_ISFIFO(os.fstat(fd).st_mode):
-                raise NoAnswer(f"{pipe} is no pipe")
+                raise NoAnswer(f"{pipe} is not a pipe")
             os.write(fd, b"1\n")
         finally:
             os.close(fd)
     except OSError as e:
-        raise NoAnswer(f"{pipe}: nobody listens: {e.strerror}") from e
+        raise NoAnswer(f"{pipe}: no process reads it: {e.strerror}") from e
     why = "no dump file appeared"
     while time.monotonic() < deadline:
         for file in (f for f in files if f.exists()):
@@ -233,34 +233,38 @@ def _whole(path: Path) -> bytes:
     """All of a dump; never waits at a FIFO or a device.
 
     Raises:
-        BadInput: it is no file, or larger than any dump.
+        BadInput: it is not a file, or larger than any dump.
     """
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(fd, "rb") as file:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BYTES:
-            raise BadInput("no regular file, or too large")
+            raise BadInput("not a regular file, or too large")
         return file.read()
 
 
 def _refuse_to_write_over(file: Path) -> None:
-    """The rank would write a new dump over what has this name; where that cannot be seen, it may be there."""
+    """The rank would write a new dump over what has this name; where that cannot be seen, it may be
+    there.
+    """
     try:
         file.lstat()
     except FileNotFoundError:
         return
     except OSError as error:
         raise NoAnswer(
-            f"{file}: whether a dump is there already cannot be seen: {error.strerror}"
+            f"{file}: cannot check whether a dump exists already: {error.strerror}"
         ) from error
     raise NoAnswer(
-        f"{file} is there already, and the rank would write over it: it was not asked",
-        "Read it: hangdoctor diagnose.",
+        f"{file} exists already and the rank would overwrite it: no dump was requested",
+        f"Read it with: hangdoctor diagnose {file}",
     )
 
 
 def seen_by(pid: int, name: Path) -> Path:
-    """What a process calls `name`, by a path that is good here: it may have another root and another current folder."""
+    """What a process calls `name`, by a path that is good here: it may have another root and
+    another current folder.
+    """
     if name.is_absolute():
         return Path(f"/proc/{pid}/root") / name.relative_to("/")
     return Path(f"/proc/{pid}/cwd") / name

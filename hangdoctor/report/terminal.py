@@ -1,4 +1,6 @@
-"""The report on a terminal: the sentence first, then where each rank is, then what is missing and what to do."""
+"""The report on a terminal: the sentence first, then where each rank is, then what is missing and
+what to do.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +101,10 @@ def _stacks(diagnosis: Diagnosis) -> Iterator[str]:
     if not groups:
         return
     yield ""
-    yield f"[bold]where the ranks are[/] ({sum(len(g.ranks) for g in groups)} ranks, {len(groups)} different stacks)"
+    number = sum(len(g.ranks) for g in groups)
+    ranks = f"{number} rank{'s' if number != 1 else ''}"
+    stacks = f"{len(groups)} different stack{'s' if len(groups) != 1 else ''}"
+    yield f"[bold]where the ranks are[/] ({ranks}, {stacks})"
     culprits = {r for c in diagnosis.causes for r in c.ranks}
     guilty = {format_ranks(g.ranks) for g in groups if set(g.ranks) <= culprits}
     for label, frames in tree.lines(tree.build(groups)):
@@ -109,7 +114,7 @@ def _stacks(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _table(diagnosis: Diagnosis) -> Iterator[str]:
-    """Rank, node, process and GPU of everybody in a small job, else of the culprits."""
+    """Rank, node, process and GPU of everyone in a small job, else of the culprits."""
     culprits = {r for c in diagnosis.causes for r in c.ranks}
     everybody = len(diagnosis.ranks) <= _MAX_TABLE
     rows = [r for r in diagnosis.ranks if everybody or r.rank in culprits][:_MAX_TABLE]
@@ -133,9 +138,10 @@ def _missing(diagnosis: Diagnosis) -> Iterator[str]:
     told = diagnosis.summary
     for missing in diagnosis.missing[:_MAX_CAUSES]:
         at = f" on {missing.node}" if missing.node else ""
-        ranks = f"ranks {_cut(format_ranks(missing.ranks))}" if missing.ranks else "ranks unknown"
-        why = f": {missing.why}" if missing.why not in told else ", as said above"
-        yield f"[yellow]missing[/] {missing.what} of {ranks}{escape(at + why)}"
+        ranks = _ranks(missing.ranks) if missing.ranks else "unknown ranks"
+        why = f": {missing.why}" if missing.why not in told else ", see above"
+        of = "" if missing.what == "ranks" else f"{missing.what} of "
+        yield f"[yellow]missing[/] {of}{ranks}{escape(at + why)}"
         told += missing.why
     if len(diagnosis.missing) > _MAX_CAUSES:
         yield f"[yellow]missing[/] {len(diagnosis.missing) - _MAX_CAUSES} more entries (--json lists them)"
@@ -152,12 +158,17 @@ def _evidence(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _named(cause: Cause) -> str:
-    return f"{'rank' if len(cause.ranks) == 1 else 'ranks'} {_cut(format_ranks(cause.ranks), 24)}"
+    return _ranks(cause.ranks, 24)
+
+
+def _ranks(ranks: list[int], room: int = 48) -> str:
+    """``rank 3``, ``ranks 0-3,8``; a long list is cut."""
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {_cut(format_ranks(ranks), room)}"
 
 
 def _alternatives(cause: Cause) -> Iterator[str]:
     for other in cause.alternatives[:3]:
-        ranks = f" of ranks {_cut(format_ranks(other.ranks), 24)}" if other.ranks else ""
+        ranks = f" of {_ranks(other.ranks, 24)}" if other.ranks else ""
         yield f"  other   {other.kind}{ranks}: {escape(other.why_not)}"
 
 
@@ -169,12 +180,12 @@ def _calls(diagnosis: Diagnosis) -> Iterator[str]:
     yield ""
     yield "[bold]last Python calls[/] (hangdoctor trace)"
     if parting.common:
-        yield f"  both     {parting.common} events alike, until they {escape(parting.alike)}"
+        yield f"  both     the same {parting.common} events, until they {escape(parting.alike)}"
     for of, colour in ((parting.culprit, "bold red"), (parting.peer, "cyan")):
         if of is not None:
             label = f"rank {of.rank}"
             then = "then " if parting.common else ""
-            yield f"  [{colour}]{label:<8}[/] {then}{escape('; '.join(of.calls) or 'made no further call')}"
+            yield f"  [{colour}]{label:<8}[/] {then}{escape('; '.join(of.calls) or 'no further call')}"
             if of.inside:
                 age = f", no call for {of.last_s:.0f} s" if of.last_s >= 1 else ""
                 yield f"           still in {escape(' > '.join(of.inside[-4:]))}{age}"

@@ -19,7 +19,9 @@ class Node(Struct):
 
 
 def build(groups: Sequence[StackGroup]) -> list[Node]:
-    """Merge stacks (outermost frame first) into trees; children in order of their ranks' number, largest first."""
+    """Merge stacks (outermost frame first) into trees; children in order of their ranks' number,
+    largest first.
+    """
     return _split([(g.ranks, g.frames) for g in groups if g.frames])
 
 
@@ -54,7 +56,9 @@ def short_file(path: str) -> str:
 def lines(
     nodes: Sequence[Node], max_frames: int = 4, max_branches: int = 8
 ) -> Iterator[tuple[str, str]]:
-    """(prefix with ranks, frames) for each node, depth first; long runs of frames are cut in their middle."""
+    """(prefix with ranks, frames) for each node, depth first; long runs of frames are cut in their
+    middle.
+    """
     yield from _lines(nodes, "", max_frames, max_branches)
 
 

@@ -1,8 +1,9 @@
-"""What to do after a verdict: only what the operator wrote into hangdoctor.toml, each under a time limit.
+"""Actions after a verdict: only those that the operator wrote into hangdoctor.toml, each with a
+time limit.
 
     [actions]
-    dry_run = false       # true: say what would be done
-    cooldown_s = 600      # after an incident that was acted on, so long nothing
+    dry_run = false       # true: only log what would be done
+    cooldown_s = 600      # no further action for N seconds after one
 
     [[action]]
     kind = "command"      # command | webhook | requeue | scancel | signal
@@ -50,10 +51,22 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+# One process on one node of the job, beside the training and without its resources.
+_ONE_PROCESS = (
+    "--overlap",
+    "--gres=none",
+    "--mem=0",
+    "--mpi=none",
+    "--input=none",
+    "-N1",
+    "-n1",
+)
 Kind = Literal["command", "webhook", "requeue", "scancel", "signal"]
 
 
 class Action(Struct, forbid_unknown_fields=True):
+    """One [[action]]: `command` and `url` and `signal` belong to the kinds of these names."""
+
     kind: Kind
     command: list[str] = []
     url: str = ""
@@ -64,11 +77,15 @@ class Action(Struct, forbid_unknown_fields=True):
 
 
 class Policy(Struct, forbid_unknown_fields=True):
+    """[actions]: what holds for all of them."""
+
     dry_run: bool = False
     cooldown_s: float = 600.0
 
 
 class Config(Struct):
+    """What of a hangdoctor.toml is read here."""
+
     actions: Policy = msgspec.field(default_factory=Policy)
     action: list[Action] = []
 
@@ -77,7 +94,7 @@ def load(path: Path) -> Config:
     """The actions in a hangdoctor.toml.
 
     Raises:
-        BadInput: it cannot be read, or holds something else; the message has the place.
+        BadInput: it cannot be read, or is not in this form; the message says where.
     """
     try:
         config = msgspec.convert(tomllib.loads(path.read_text()), Config)
@@ -88,60 +105,65 @@ def load(path: Path) -> Config:
         RecursionError,
         msgspec.ValidationError,
     ) as error:  # no TOML, no UTF-8, numbers without end
-        raise BadInput(
-            f"{path}: {error}", "The form of hangdoctor.toml is in docs/sidecar.md."
-        ) from error
+        raise BadInput(f"{path}: {error}", "docs/sidecar.md describes hangdoctor.toml.") from error
     for action in config.action:
         if action.kind == "command" and not action.command:
             raise BadInput(
-                f"{path}: an action of kind command has no command",
+                f"{path}: an action of kind `command` has no command",
                 'For example: command = ["/bin/page", "{summary}"]',
             )
         if action.kind == "webhook" and not re.match(r"^https?://", action.url):
-            raise BadInput(f"{path}: a webhook needs a url that begins with http:// or https://")
+            raise BadInput(f"{path}: a webhook needs a url that starts with http:// or https://")
         if action.kind == "signal" and action.signal not in signal.Signals.__members__:
-            raise BadInput(f"{path}: '{action.signal}' is no signal", "For example: SIGABRT")
+            raise BadInput(f"{path}: '{action.signal}' is not a signal", "For example: SIGABRT")
     return config
 
 
 class Verdict(Struct):
-    """What the actions are told."""
+    """What the actions get to know."""
 
     id: str
     job: str
     status: str
-    kind: str
-    ranks: str
-    nodes: list[str]
-    confidence: float
-    summary: str
-    bundle: str
+    kind: str = ""
+    ranks: str = ""
+    nodes: list[str] = []
+    confidence: float = 0.0
+    summary: str = ""
+    bundle: str = ""
     pids: dict[str, list[int]] = {}  # node -> processes of the first cause
 
     @classmethod
     def of(cls, id: str, diagnosis: Diagnosis, bundle: Path) -> Verdict:
-        first = diagnosis.causes[0] if diagnosis.causes else None
-        ranks = set(first.ranks) if first else set()
-        pids: dict[str, list[int]] = {}
+        """The first cause of a diagnosis, with the processes of its ranks."""
+        verdict = cls(
+            id=id,
+            job=diagnosis.job.id,
+            status=diagnosis.status,
+            summary=diagnosis.summary,
+            bundle=str(bundle),
+        )
+        if not diagnosis.causes:
+            return verdict
+        first = diagnosis.causes[0]
+        verdict.kind, verdict.confidence = first.kind, first.confidence
+        verdict.ranks, verdict.nodes = format_ranks(first.ranks), first.nodes
+        culprits = set(first.ranks)
         for line in diagnosis.ranks:
-            if line.rank in ranks and line.pid > 1:
-                pids.setdefault(line.node, []).append(line.pid)
-        return cls(
-            id, diagnosis.job.id, diagnosis.status, first.kind if first else "", format_ranks(ranks), first.nodes if first else [],
-            first.confidence if first else 0.0, diagnosis.summary, str(bundle), pids,
-        )  # fmt: skip
+            if line.rank in culprits and line.pid > 1:
+                verdict.pids.setdefault(line.node, []).append(line.pid)
+        return verdict
 
 
 class Actor:
-    """Carries the actions out, and keeps quiet during the cool-down."""
+    """Runs the actions, and none during the cool-down."""
 
     def __init__(self, config: Config, dry_run: bool = False) -> None:
         self.config = config
         self.dry_run = dry_run or config.actions.dry_run
         self.acted_at = float("-inf")
-        self.acting: Callable[[], None] = lambda: (
-            None
-        )  # called before something is done: for who keeps that it was
+        # Called before something is done: for who keeps that it was.
+        self.acting: Callable[[], None] = lambda: None
 
     def act(self, verdict: Verdict, now: float) -> list[str]:
         """Do what is configured; returns one line for each action. `now` is a clock that never goes back."""
@@ -152,14 +174,14 @@ class Actor:
         if since < cooldown_s:
             return [f"no action: {since:.0f} s after the last one (cool-down {cooldown_s:.0f} s)"]
         planned = [(a, *_plan(a, verdict)) for a in due]
-        if not self.dry_run and not all(
-            why for _, why, _ in planned
-        ):  # what was left out is no act
+        acts = any(not why for _, why, _ in planned)  # a skipped action does not count
+        if acts and not self.dry_run:
             self.acted_at = now
             self.acting()
-        return [
-            f"{a.kind}: {why or self._one(a, commands, verdict)}" for a, why, commands in planned
-        ]
+        said = []
+        for action, why, commands in planned:
+            said.append(f"{action.kind}: {why or self._one(action, commands, verdict)}")
+        return said
 
     def _one(self, action: Action, commands: list[list[str]], verdict: Verdict) -> str:
         if action.kind == "webhook":
@@ -170,59 +192,65 @@ class Actor:
 
 
 def _plan(action: Action, verdict: Verdict) -> tuple[str, list[list[str]]]:
-    """(why it is left out, the commands that it is)."""
+    """(why it is skipped, the commands to run)."""
     if verdict.confidence < action.min_confidence:
         return (
-            f"left out: confidence {verdict.confidence:.0%} is below {action.min_confidence:.0%}",
+            f"skipped: confidence {verdict.confidence:.0%} is below {action.min_confidence:.0%}",
             [],
         )
     if action.kind == "webhook":
         return "", []
     commands = _commands(action, verdict)
     return (
-        "" if commands else "left out: it needs a Slurm job, or a culprit whose process is known"
+        "" if commands else "skipped: needs a Slurm job, or a culprit with a known process"
     ), commands
 
 
 def _commands(action: Action, verdict: Verdict) -> list[list[str]]:
     if action.kind == "command":
-        words = {"job": verdict.job, "id": verdict.id, "status": verdict.status, "kind": verdict.kind, "ranks": verdict.ranks,
-                 "nodes": ",".join(verdict.nodes), "summary": verdict.summary, "bundle": verdict.bundle}  # fmt: skip
-        return [[re.sub(r"\{(\w+)\}", lambda m: words.get(m[1], m[0]), w) for w in action.command]]
+        words = {
+            "job": verdict.job,
+            "id": verdict.id,
+            "status": verdict.status,
+            "kind": verdict.kind,
+            "ranks": verdict.ranks,
+            "nodes": ",".join(verdict.nodes),
+            "summary": verdict.summary,
+            "bundle": verdict.bundle,
+        }
+        return [[_filled(word, words) for word in action.command]]
     match = re.match(r"^slurm:(\d+)", verdict.job)
     if action.kind == "requeue":
         return [["scontrol", "requeue", match[1]]] if match else []
     if action.kind == "scancel":
         return [["scancel", match[1]]] if match else []
-    kill = {
-        n: ["kill", f"-{action.signal.removeprefix('SIG')}", *map(str, p)]
-        for n, p in verdict.pids.items()
-    }
     if match:
-        step = [
-            "srun",
-            f"--jobid={match[1]}",
-            "--overlap",
-            "--gres=none",
-            "--mem=0",
-            "--mpi=none",
-            "--input=none",
-            "-N1",
-            "-n1",
-        ]
-        return [[*step, "-w", node, *command] for node, command in kill.items()]
-    return [command for node, command in kill.items() if node == os.uname().nodename]
+        step = ["srun", f"--jobid={match[1]}", *_ONE_PROCESS]
+        return [[*step, "-w", n, *_kill(action, p)] for n, p in verdict.pids.items()]
+    here = verdict.pids.get(os.uname().nodename)
+    return [_kill(action, here)] if here else []
+
+
+def _filled(word: str, values: Mapping[str, str]) -> str:
+    """The word with `{name}` replaced where the name is known."""
+    return re.sub(r"\{(\w+)\}", lambda found: values.get(found[1], found[0]), word)
+
+
+def _kill(action: Action, pids: list[int]) -> list[str]:
+    return ["kill", f"-{action.signal.removeprefix('SIG')}", *map(str, pids)]
 
 
 def _environment(verdict: Verdict, environ: Mapping[str, str]) -> dict[str, str]:
-    told = {"JOB": verdict.job, "STATUS": verdict.status, "SUMMARY": verdict.summary, "BUNDLE": verdict.bundle,
-            "RANKS": verdict.ranks}  # fmt: skip
-    # Slurm's own variables of the collector's step would be taken as options by scontrol and srun.
-    kept = {
-        k: v
-        for k, v in environ.items()
-        if not k.startswith(("SLURM_", "SRUN_")) or k == "SLURM_CONF"
+    told = {
+        "JOB": verdict.job,
+        "STATUS": verdict.status,
+        "SUMMARY": verdict.summary,
+        "BUNDLE": verdict.bundle,
+        "RANKS": verdict.ranks,
     }
+    # Slurm's own variables of the collector's step would be taken as options by scontrol and srun.
+    foreign = [k for k in environ if k.startswith(("SLURM_", "SRUN_")) and k != "SLURM_CONF"]
+    kept = {k: v for k, v in environ.items() if k not in foreign}
     return kept | {f"HANGDOCTOR_{k}": v.replace("\0", " ") for k, v in told.items()}
 
 
@@ -230,9 +258,13 @@ def _run(command: list[str], timeout_s: float, verdict: Verdict) -> str:
     command = [w.replace("\0", " ") for w in command]
     try:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            env=_environment(verdict, os.environ), start_new_session=True,
-        )  # fmt: skip
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=_environment(verdict, os.environ),
+            start_new_session=True,
+        )
     except OSError as error:
         return f"{command[0]} cannot be started: {error.strerror}"
     except ValueError as error:
@@ -246,7 +278,7 @@ def _run(command: list[str], timeout_s: float, verdict: Verdict) -> str:
             process.stderr.close()
         return f"{command[0]} was killed after {timeout_s:.0f} s"
     words = said.decode(errors="replace").strip()[:200]
-    return f"{command[0]} ended with {process.returncode}" + (
+    return f"{command[0]} exited with code {process.returncode}" + (
         f": {words}" if process.returncode and words else ""
     )
 

@@ -1,4 +1,4 @@
-"""What the collector does with a capture: diagnose, keep, act; and what it must know after a restart."""
+"""What the collector does with a capture: diagnose, save, act; and what it must know after a restart."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from ..collector.capture_reason import Trigger
 from ..collector.instructions import Conclude, Position
 from ..diagnosis import diagnose
 from ..errors import BundleError
@@ -33,6 +34,7 @@ class Memory:
         self.incidents = incidents
 
     def load(self) -> tuple[dict[str, Position], Learned]:
+        """What an earlier collector has kept; empty where there was none."""
         positions, learned = self.incidents.get("positions"), self.incidents.get("learned")
         return (
             msgspec.json.decode(positions, type=dict[str, Position]) if positions else {},
@@ -40,6 +42,7 @@ class Memory:
         )
 
     def writing(self, positions: dict[str, Position], learned: Learned) -> Callable[[], None]:
+        """What writes them as they are now; it raises BundleError where the disk does not take them."""
         values = {
             "positions": msgspec.json.encode(positions),
             "learned": msgspec.json.encode(learned),
@@ -48,7 +51,7 @@ class Memory:
 
 
 class _Kept(msgspec.Struct):
-    """An incident that waits for room on the disk."""
+    """An incident that waits for space on the disk."""
 
     one: Conclude
     diagnosis: Diagnosis
@@ -57,23 +60,22 @@ class _Kept(msgspec.Struct):
 
 
 class Handler:
-    """Diagnoses a capture, keeps the incident, acts. Runs in threads of the collector."""
+    """Diagnoses a capture, saves the incident, acts. Runs in threads of the collector."""
 
     def __init__(self, incidents: Incidents, actor: actions.Actor) -> None:
         self.incidents = incidents
         self.actor = actor
         self.after: Callable[[], object] | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
-        self.captured: Callable[[float, float], None] = lambda capture_s, diagnose_s: (
-            None
-        )  # seconds; for who counts them
+        # Seconds of a capture and of its diagnosis, for who counts them.
+        self.captured: Callable[[float, float], None] = lambda capture_s, diagnose_s: None
         self._waiting: list[_Kept] = []
         self._lock = threading.Lock()
         actor.acting = self._note_act
         actor.acted_at = self._acted_before()
 
     def _acted_before(self) -> float:
-        """When was acted last, also by a collector before this one: the cool-down outlives it, as the stall does."""
+        """The time of the last action, also by an earlier collector: cool-down and stall outlive it."""
         try:
             told = self.incidents.get(_ACTED)
             return time.monotonic() - max(0.0, time.time() - float(told)) if told else float("-inf")
@@ -81,13 +83,14 @@ class Handler:
             return float("-inf")
 
     def _note_act(self) -> None:
-        """Before anything is done: an action may end the collector's own job."""
+        """Before any action: it may end the collector's own job."""
         try:
             self.incidents.put({_ACTED: b"%.3f" % time.time()})
         except BundleError as error:
             _LOG.error("%s", error)
 
     def __call__(self, one: Conclude) -> str:
+        """Diagnose, keep and act; returns the status of the diagnosis."""
         begin = time.monotonic()
         try:
             return self._deal_with(one, begin)
@@ -98,7 +101,7 @@ class Handler:
         from ..report.terminal import plain
 
         diagnosis = diagnose(one.capture)
-        if diagnosis.status == "healthy" and one.reason.startswith("stall"):
+        if diagnosis.status == "healthy" and one.reason.trigger is Trigger.STALL:
             return "healthy"
         if one.early and diagnosis.status != "hang":
             return diagnosis.status
@@ -120,17 +123,17 @@ class Handler:
         return diagnosis.status
 
     def _keep(self, kept: _Kept) -> str:
-        """Its id; "" where the disk does not take it: the verdict is in the log and goes to the actions all the same."""
+        """Its id; "" if it cannot be saved: the verdict is still logged and passed to the actions."""
         try:
             row = self.incidents.save(
-                kept.one.capture, kept.diagnosis, kept.report, kept.one.reason
+                kept.one.capture, kept.diagnosis, kept.report, str(kept.one.reason)
             )
         except BundleError as error:
-            _LOG.error("%s %s It will be tried again.", error, error.help)
+            _LOG.error("%s %s Will try again.", error, error.help)
             with self._lock:
                 self._waiting = [*self._waiting, kept][-_WAITING:]
             return ""
-        _LOG.info("kept in %s", self.incidents.folder / row.id)
+        _LOG.info("saved in %s", self.incidents.folder / row.id)
         return row.id
 
     def _note(self, id: str, kept: _Kept) -> None:
@@ -142,7 +145,7 @@ class Handler:
             _LOG.error("%s", error)
 
     def again(self, last: bool = False) -> None:
-        """Keep what the disk did not take before; at the last try, where it still does not, in the folder for temporary files."""
+        """Save what could not be saved before; at the last try, in the folder for temporary files if it still fails."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
         for kept in waiting:
@@ -154,15 +157,13 @@ class Handler:
             self._waiting = []
 
     def _keep_elsewhere(self, kept: _Kept) -> None:
-        place = Path(tempfile.gettempdir()) / bundle.default_path(
-            kept.one.capture.job, kept.one.capture.taken
-        )
+        capture = kept.one.capture
+        place = Path(tempfile.gettempdir()) / bundle.default_path(capture.job, capture.taken)
+        command = bundle.command_line()
         try:
-            path = bundle.save(
-                place, kept.one.capture, kept.diagnosis, kept.report, bundle.command_line()
-            )
+            path = bundle.save(place, capture, kept.diagnosis, kept.report, command=command)
         except BundleError as error:
-            _LOG.error("an incident is lost: %s", error)
+            _LOG.error("an incident could not be saved and is lost: %s", error)
             return
         _LOG.warning(
             "the disk of %s is still full: the incident is in %s", self.incidents.folder, path

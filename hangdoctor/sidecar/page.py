@@ -21,24 +21,52 @@ _KEEP = 4  # documents
 
 
 def web_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """--web and what belongs to it."""
+    """--web and the flags that belong to it."""
     flags = [
-        click.option("--web", default="", metavar="[HOST:]PORT", help="Serve the live page and the metrics, e.g. 127.0.0.1:8470."),
-        click.option("--web-anywhere", is_flag=True, help="Allow --web an address that other machines reach (it is plain http)."),
-        click.option("--web-host", multiple=True, metavar="NAME", help="Another name that the page is reached by."),
-        click.option("--metrics-ranks", default=1024, show_default=True, type=click.IntRange(0), metavar="N",
-                     help="Metrics for each rank up to so many ranks."),
-        click.option("--metrics-token", metavar="FILE", type=click.Path(path_type=Path),
-                     help="The scraper's token (default: FOLDER/metrics.token, made if missing)."),
-        click.option("--metrics-open", is_flag=True, help="Metrics without a token, on the loopback only."),
-    ]  # fmt: skip
+        click.option(
+            "--web",
+            default="",
+            metavar="[HOST:]PORT",
+            help="Serve the live page and metrics on this address, for example 127.0.0.1:8470.",
+        ),
+        click.option(
+            "--web-anywhere",
+            is_flag=True,
+            help="Allow --web to use an address that other machines can reach (plain http, not encrypted).",
+        ),
+        click.option(
+            "--web-host",
+            multiple=True,
+            metavar="NAME",
+            help="Another host name under which the page is opened.",
+        ),
+        click.option(
+            "--metrics-ranks",
+            default=1024,
+            show_default=True,
+            type=click.IntRange(0),
+            metavar="N",
+            help="Serve metrics of single ranks only up to N ranks.",
+        ),
+        click.option(
+            "--metrics-token",
+            metavar="FILE",
+            type=click.Path(path_type=Path),
+            help="File with the token for reading metrics (default: FOLDER/metrics.token, created if missing).",
+        ),
+        click.option(
+            "--metrics-open",
+            is_flag=True,
+            help="Serve metrics without a token, only on the loopback.",
+        ),
+    ]
     for flag in reversed(flags):
         command = flag(command)
     return command
 
 
 class Page:
-    """The page of one collector, or nothing where none is wanted."""
+    """The page of one collector, or none."""
 
     def __init__(self, folder: Path, flags: dict[str, Any], core: Core) -> None:
         """Raises UsageError, CollectorError: the address cannot be used, or the tokens cannot be kept."""
@@ -51,13 +79,18 @@ class Page:
         from ..web.page_supervisor import Beside
 
         options = WebOptions(
-            folder, str(flags["web"]), bool(flags["web_anywhere"]), tuple(flags["web_host"]), int(flags["metrics_ranks"]),
-            flags["metrics_token"], bool(flags["metrics_open"]),
-        )  # fmt: skip
+            folder=folder,
+            bind=flags["web"],
+            anywhere=flags["web_anywhere"],
+            names=tuple(flags["web_host"]),
+            metrics_ranks=flags["metrics_ranks"],
+            metrics_token=flags["metrics_token"],
+            metrics_open=flags["metrics_open"],
+        )
         if options.metrics_open and options.anywhere:
             raise UsageError(
-                "--metrics-open is for the loopback",
-                "With --web-anywhere let the scraper send the token.",
+                "--metrics-open works only on the loopback",
+                "With --web-anywhere the metrics need a token.",
             )
         self._view = View(core)
         self._beside = Beside(Front(options), self._view, core.ask, _PROCESS)
@@ -78,7 +111,7 @@ class Page:
 
 
 class Reports:
-    """An incident's report: as HTML where this hangdoctor makes it, else as text. Made by a process of its own."""
+    """An incident's report as HTML, else as text; made by a separate process."""
 
     def __init__(self) -> None:
         self._made: dict[str, tuple[bytes, str]] = {}
@@ -90,14 +123,13 @@ class Reports:
             BadInput: it cannot be made.
         """
         if bundle.name not in self._made:
-            kind, media = "html", "text/html"
             while len(self._made) >= _KEEP:
                 self._made.pop(next(iter(self._made)))
-            self._made[bundle.name] = (_make(bundle, kind), f"{media}; charset=utf-8")
+            self._made[bundle.name] = (_make(bundle), "text/html; charset=utf-8")
         return self._made[bundle.name]
 
 
-def _make(bundle: Path, kind: str) -> bytes:
+def _make(bundle: Path) -> bytes:
     # Not in this process: for a large job it is seconds of work, and the collector has other things to do meanwhile.
     here = str(Path(__file__).parents[2])
     environ = os.environ | {
@@ -109,7 +141,7 @@ def _make(bundle: Path, kind: str) -> bytes:
         "hangdoctor",
         "report",
         str(bundle),
-        f"--{kind}",
+        "--html",
         "-",
         "--quiet",
     ]
@@ -120,12 +152,12 @@ def _make(bundle: Path, kind: str) -> bytes:
     except subprocess.TimeoutExpired:
         raise BadInput(
             f"the report was not ready after {_REPORT_S:.0f} s",
-            f"hangdoctor report {bundle} makes it",
+            f"Make it with: hangdoctor report {bundle} --html report.html",
         ) from None
     if done.returncode or not done.stdout:
         said = done.stderr.decode(errors="replace").strip().splitlines()
         raise BadInput(
-            f"the report cannot be made: {said[-1][:300] if said else 'nothing came'}",
-            f"hangdoctor report {bundle}",
+            f"the report cannot be made: {said[-1][:300] if said else 'no output'}",
+            f"Try: hangdoctor report {bundle} --html report.html",
         )
     return done.stdout

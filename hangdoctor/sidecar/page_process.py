@@ -1,6 +1,7 @@
 """The page's own process, started by the collector: ``python -m hangdoctor.sidecar.page_process LISTENING CHANNEL``.
 
-Both arguments are numbers of open sockets. It ends when the collector closes the channel, or is gone.
+Both arguments are numbers of open sockets. It ends when the collector closes the channel or has
+ended.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ import msgspec
 from ..collector.operator_requests import put_trace
 from ..errors import CollectorError
 from ..logs import to_stderr
+from ..probe.calls.request import Request
 from ..storage.incidents import Incidents
-from ..transport.messages import Trace
 from ..web.channel import MAX_ASK, MAX_SNAPSHOT, Ask, frame, read_frame
 from ..web.collector_mirror import Mirror
 from ..web.page_socket import Opening
@@ -38,7 +39,7 @@ class Channel:
         self.folder, self.writer = folder, writer
 
     def ask(self, reason: str) -> None:
-        """Have all ranks captured. Asks that the collector does not take are dropped: one is as good as many."""
+        """Have all ranks captured. Requests that the collector does not take are dropped: one is enough."""
         if self.writer.transport.get_write_buffer_size() < MAX_ASK:
             self.writer.write(frame(msgspec.msgpack.encode(Ask(reason))))
 
@@ -48,8 +49,8 @@ class Channel:
         Raises:
             CollectorError: the folder cannot be written.
         """
-        put_trace(self.folder, Trace(time.time_ns(), on))
-        return f"Tracing of Python calls was switched {'on' if on else 'off'} in all ranks that carry the probe."
+        put_trace(self.folder, Request(time.time_ns(), on))
+        return f"Tracing of Python calls was switched {'on' if on else 'off'} in all ranks that have the probe."
 
 
 async def serve(listening: socket.socket, ours: socket.socket) -> None:
@@ -91,7 +92,8 @@ def main() -> None:
         listening, ours = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
     except (ValueError, OSError) as error:
         raise CollectorError(
-            "this is a part of `hangdoctor collect --web`", "Start that."
+            "this program is only started by `hangdoctor collect --web`",
+            "Start hangdoctor collect --web instead.",
         ) from error
     to_stderr()
     allow_connections()

@@ -1,4 +1,4 @@
-"""The flags of `collect` and `sidecar`, which are the same, and the collector that they start."""
+"""The flags shared by `collect` and `sidecar`, and the collector that they start."""
 
 from __future__ import annotations
 
@@ -31,20 +31,62 @@ from .page import Page, web_flags
 _LOG = logging.getLogger("hangdoctor.collector")
 _OPEN_FILES = 65_536
 _FLAGS = (
-    click.option("--folder", metavar="DIR", type=click.Path(),
-                 help="The job's folder, on a file system that all nodes see (default: ~/.hangdoctor/jobs/JOB)."),
-    click.option("--bind", default="", metavar="ADDRESS", help="Where to listen (default: a free port on all interfaces)."),
-    click.option("--stall-after", default=0.0, type=click.FloatRange(0), metavar="S",
-                 help="A stall is so many seconds without progress (default: learned from the job)."),
-    click.option("--slow-after", default=150.0, show_default=True, type=click.FloatRange(0), metavar="S",
-                 help="A rank is slow when the others wait for it so long without a break; 0 never."),
-    click.option("--settle", default=1.0, show_default=True, type=click.FloatRange(0, 60), metavar="S", help="Between the two captures."),
-    click.option("--capture-timeout", default=6.0, show_default=True, type=click.FloatRange(1, 120), metavar="S",
-                 help="What the agents get for a capture."),
-    click.option("--config", metavar="FILE", type=click.Path(), help="Actions after a verdict (default: none; see docs/sidecar.md)."),
-    click.option("--dry-run", is_flag=True, help="Say what the actions would do."),
-    click.option("--once", is_flag=True, help="End after the first incident."),
-)  # fmt: skip
+    click.option(
+        "--folder",
+        metavar="DIR",
+        type=click.Path(),
+        help="The job's folder, on a file system that all nodes see (default: ~/.hangdoctor/jobs/JOB).",
+    ),
+    click.option(
+        "--bind",
+        default="",
+        metavar="ADDRESS",
+        help="Address to listen on (default: a free port on all interfaces).",
+    ),
+    click.option(
+        "--stall-after",
+        default=0.0,
+        type=click.FloatRange(0),
+        metavar="S",
+        help="Seconds without progress that count as a stall (default: learned from the job).",
+    ),
+    click.option(
+        "--slow-after",
+        default=150.0,
+        show_default=True,
+        type=click.FloatRange(0),
+        metavar="S",
+        help="Seconds that the others must keep waiting for a rank before it is called slow; 0 turns this off.",
+    ),
+    click.option(
+        "--settle",
+        default=1.0,
+        show_default=True,
+        type=click.FloatRange(0, 60),
+        metavar="S",
+        help="Seconds between the two samples of a capture.",
+    ),
+    click.option(
+        "--capture-timeout",
+        default=6.0,
+        show_default=True,
+        type=click.FloatRange(1, 120),
+        metavar="S",
+        help="Seconds that the agents have for a capture.",
+    ),
+    click.option(
+        "--config",
+        metavar="FILE",
+        type=click.Path(),
+        help="File with actions to take after a verdict (default: none; see docs/sidecar.md).",
+    ),
+    click.option(
+        "--dry-run",
+        is_flag=True,
+        help="Log what the actions would do, without doing it.",
+    ),
+    click.option("--once", is_flag=True, help="Exit after the first incident."),
+)
 
 
 def watch_flags(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -66,8 +108,8 @@ def choose_folder(folder: str | None, job: str) -> Path:
     if job:
         return address.job_folder(job)
     raise UsageError(
-        "no folder named",
-        "Name the job's folder: --folder DIR (or --job NAME for ~/.hangdoctor/jobs/NAME).",
+        "no folder was given",
+        "Pass the job's folder: --folder DIR (or --job NAME for ~/.hangdoctor/jobs/NAME).",
     )
 
 
@@ -81,12 +123,18 @@ def collect(folder: Path, flags: dict[str, Any]) -> None:
     incidents = Incidents(folder)
     memory = Memory(incidents)
     positions, learned = memory.load()
+    settings = CoreSettings(
+        settle_s=flags["settle"],
+        capture_s=flags["capture_timeout"],
+        expected=frozenset(flags.get("nodes", ())),
+    )
     core = Core(
-        CoreSettings(settle_s=flags["settle"], capture_s=flags["capture_timeout"],
-                     expected=frozenset(flags.get("nodes", ()))),
-        StallWatch(Settings(stall_after_s=flags["stall_after"]), learned), positions, session_name(),
-        SlowSettings(window_s=flags["slow_after"]),
-    )  # fmt: skip
+        settings,
+        StallWatch(Settings(stall_after_s=flags["stall_after"]), learned),
+        positions=positions,
+        session=session_name(),
+        slow=SlowSettings(window_s=flags["slow_after"]),
+    )
     handler = Handler(incidents, actions.Actor(config, flags["dry_run"]))
     page = Page(folder, flags, core)
     handler.captured = page.captured
@@ -114,10 +162,10 @@ def collect(folder: Path, flags: dict[str, Any]) -> None:
 
 
 def relay(folder: Path, name: str, parent: str, flags: dict[str, Any]) -> None:
-    """Run a collector with another one above it, until it is ended.
+    """Run a collector that reports to a parent, until it is stopped.
 
     Raises:
-        CollectorError: the job's keys are not there yet: its first collector makes them.
+        CollectorError: the job's keys do not exist yet: its first collector makes them.
     """
     to_stderr()
     allow_connections()
@@ -132,8 +180,8 @@ def relay(folder: Path, name: str, parent: str, flags: dict[str, Any]) -> None:
 
     async def serve() -> None:
         uplink = Uplink(Parent(folder, parent, name, flags["insecure"]), own / "spool")
-        core = Relay(CoreSettings(), positions, uplink.keep, uplink.line.send)
-        server = Server(options, core, memory, _NothingToConclude(), uplink)
+        core = Relay(CoreSettings(), positions, uplink.keep, uplink.send)
+        server = Server(options, core, memory, conclude=_NothingToConclude(), uplink=uplink)
         await server.run()
         _farewell(server)
 
@@ -150,7 +198,7 @@ class _NothingToConclude:
 
 
 def allow_connections() -> None:
-    """Each agent is an open file. The limit that is usual, 1,024, is a soft one: what a process may have if it asks is more."""
+    """Each agent is an open file. The usual limit of 1,024 is a soft one and can be raised."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -1,8 +1,9 @@
 """Where a thread stands: a collective, a send, a data loader, a checkpoint, or just code.
 
-The rules are data (`places.toml`, and the user's own file named in HANGDOCTOR_PLACES); this module
-only applies them. A rule on a communication holds only while every frame inside it belongs to the
-communication library too: a rank that pickles an object for `all_gather_object` is not in it yet.
+The rules are data (`place_rules.toml`, and the user's own file named in HANGDOCTOR_PLACES); this
+module only applies them. A rule on a communication holds only while every frame inside it belongs
+to the communication library too: a rank that pickles an object for `all_gather_object` is not in it
+yet.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -26,6 +27,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+_BUILT_IN = "place_rules.toml"
 GRADIENTS = "gradient all_reduce in backward"  # DistributedDataParallel's, in C++
 
 PlaceKind = Literal[
@@ -45,8 +47,20 @@ PlaceKind = Literal[
 ]
 COMMUNICATION = frozenset({"collective", "p2p", "store", "start", "end", "device"})
 _FIELDS = {"kind", "function", "file", "code", "op", "group", "blocked"}
+_DESTINATIONS, _SOURCES = ("dst", "dst_rank", "dest"), ("src", "src_rank")
+_PEER_NAMES = {
+    "send": _DESTINATIONS,
+    "isend": _DESTINATIONS,
+    "recv": _SOURCES,
+    "irecv": _SOURCES,
+}
+_NATIVE_WAIT = re.compile(
+    r"c10d::|gloo::|nccl|ncclGroup|WorkNCCL"
+    r"|cuEventSynchronize|cuStreamSynchronize|cudaStreamSync"
+)
 
-# Files whose frames may stand inside a communication without meaning that the rank does something else.
+# Files whose frames may stand inside a communication without meaning that the rank does something
+# else.
 _LIBRARY = re.compile(
     r"torch/distributed/|torch/_C|torch/utils/_contextlib|torch/_compile|torch/_dynamo|deepspeed/comm/|deepspeed/utils/"
     r"|deepspeed/runtime/pipe/p2p\.py|/contextlib\.py$|/threading\.py$|/functools\.py$|hangdoctor/probe/|p2p_communication\.py"
@@ -55,19 +69,22 @@ _NATIVE = re.compile(r"\.so(\.\d+)*$|^\[|^<unknown>|^\?\?|\.(c|cc|cpp|cxx|h|hpp|
 
 
 class Place(Struct, frozen=True):
-    """Where a thread stands. `frame` is the caller's own frame: the line of the program that got there."""
+    """Where a thread stands.
+
+    `frame` is the caller's own frame: the line of the program that got there.
+    """
 
     kind: PlaceKind
     op: str = ""
     group: str = ""  # world, sub, tp, dp, pp or "" where it cannot be told
     peer: int = -1
-    frame: Frame | None = (
-        None  # the user's line; for code, the innermost frame outside the standard library
-    )
+    # The user's line; for code, the innermost frame outside the standard library.
+    frame: Frame | None = None
     delegated: bool = False  # the thread waits for another thread
 
     @property
     def communicates(self) -> bool:
+        """True for waits for other ranks or for the device."""
         return self.kind in COMMUNICATION
 
 
@@ -81,6 +98,10 @@ class Rule(Struct, frozen=True):
     blocked: bool
 
     def matches(self, frame: Frame, innermost: bool, blocked: bool) -> bool:
+        """Whether the rule holds for a frame of whose function and file `may_match` is true.
+
+        `blocked`: the thread did not run between the samples.
+        """
         if self.blocked and not blocked:
             return False
         return self.code is None or (innermost and self.code.search(frame.code) is not None)
@@ -116,8 +137,8 @@ def _rules_of(text: str, origin: str) -> list[Rule]:
         OverflowError,
     ) as error:
         raise BadInput(
-            f"{origin} holds no usable rules: {error}",
-            "Its form is described at the top of places.toml.",
+            f"{origin} has no usable rules: {error}",
+            f"Its form is described at the top of {_BUILT_IN}.",
         ) from error
 
 
@@ -130,9 +151,14 @@ def _rule(entry: dict[str, Any]) -> Rule:
         return re.compile(entry[name]) if name in entry else None
 
     return Rule(
-        entry["kind"], pattern("function"), pattern("file"), pattern("code"),
-        entry.get("op", ""), entry.get("group", ""), bool(entry.get("blocked", False)),
-    )  # fmt: skip
+        kind=entry["kind"],
+        function=pattern("function"),
+        file=pattern("file"),
+        code=pattern("code"),
+        op=entry.get("op", ""),
+        group=entry.get("group", ""),
+        blocked=bool(entry.get("blocked", False)),
+    )
 
 
 @lru_cache(maxsize=1)
@@ -151,9 +177,8 @@ def rules() -> list[Rule]:
             raise BadInput(
                 f"HANGDOCTOR_PLACES names {own}, which cannot be read: {error.strerror}"
             ) from error
-    return mine + _rules_of(
-        resources.files(__package__).joinpath("place_rules.toml").read_text(), "place_rules.toml"
-    )
+    own_rules = resources.files(__package__).joinpath(_BUILT_IN).read_text()
+    return mine + _rules_of(own_rules, _BUILT_IN)
 
 
 @lru_cache(maxsize=65_536)
@@ -177,10 +202,7 @@ def _native_wait(frames: Sequence[Frame]) -> bool:
     for frame in frames:
         if not is_native(frame):
             return False
-        if re.search(
-            r"c10d::|gloo::|nccl|ncclGroup|WorkNCCL|cuEventSynchronize|cuStreamSynchronize|cudaStreamSync",
-            frame.name,
-        ):
+        if _NATIVE_WAIT.search(frame.name):
             return True
     return False
 
@@ -188,34 +210,46 @@ def _native_wait(frames: Sequence[Frame]) -> bool:
 def find_place(frames: Sequence[Frame], blocked: bool = False) -> Place:
     """The place of a stack (frames innermost first); kind "" for an empty one.
 
-    `blocked` says that the thread did not run between two samples, which is what tells a wait in native
+    `blocked` says that the thread did not run between two samples, which is the sign of a wait in native
     code (a handle's wait, gradients reduced inside backward) from code that works.
     """
     python = python_frames(frames)
+    waits = _native_wait(frames)
     if not python:
-        return Place("collective", "native collective") if _native_wait(frames) else Place("")
-    inside_library = True
-    blocked = blocked or _native_wait(frames)
-    call: tuple[Rule, int] | None = (
-        None  # the outermost frame of the communication: all_gather_object, not its all_gather
-    )
+        return Place("collective", "native collective") if waits else Place("")
+    blocked = blocked or waits
+    # The outermost frame of the communication: all_gather_object, not its all_gather.
+    call: tuple[Rule, int] | None = None
     for i, frame in enumerate(python):
-        rule = next(
-            (r for r in _rules_for(frame.name, frame.file) if r.matches(frame, i == 0, blocked)),
-            None,
-        )
-        if rule is not None and rule.kind not in COMMUNICATION and call is None:
-            return _place(rule, python, i, blocked)
-        if rule is not None and rule.kind in COMMUNICATION and inside_library:
+        rule = _rule_for(frame, innermost=i == 0, blocked=blocked)
+        if rule is not None and rule.kind in COMMUNICATION:
             call = (rule, i)
-        inside_library = inside_library and _of_library(frame.file)
-        if call is not None and not inside_library:
+        elif rule is not None and call is None:
+            return _place(rule, python, i, blocked)
+        if not _of_library(frame.file):
             break
-    return (
-        _place(call[0], python, call[1], blocked)
-        if call is not None
-        else Place("code", frame=user_frame(python))
-    )
+    else:
+        i = len(python)
+    if call is not None:
+        return _place(call[0], python, call[1], blocked)
+    return _place_outside(python, i + 1, blocked)
+
+
+def _place_outside(python: list[Frame], begin: int, blocked: bool) -> Place:
+    """Further out than the library's frames, no rule on a communication holds."""
+    for i, frame in enumerate(python[begin:], start=begin):
+        rule = _rule_for(frame, innermost=i == 0, blocked=blocked)
+        if rule is not None and rule.kind not in COMMUNICATION:
+            return _place(rule, python, i, blocked)
+    return Place("code", frame=user_frame(python))
+
+
+def _rule_for(frame: Frame, innermost: bool, blocked: bool) -> Rule | None:
+    """The first rule that holds for a frame."""
+    for rule in _rules_for(frame.name, frame.file):
+        if rule.matches(frame, innermost, blocked):
+            return rule
+    return None
 
 
 def _place(rule: Rule, python: list[Frame], i: int, blocked: bool) -> Place:
@@ -223,20 +257,25 @@ def _place(rule: Rule, python: list[Frame], i: int, blocked: bool) -> Place:
     op = frame.name.rpartition(".")[2] if rule.op == "=" else rule.op
     if rule.kind == "delegate":
         if op == "backward" and blocked and i == 0:
-            # Nothing of Python runs inside backward and the thread sleeps: C++ waits for the gradients' reduction.
+            # Nothing of Python runs inside backward and the thread sleeps: C++ waits for the
+            # gradients' reduction.
             return Place("collective", GRADIENTS, "dp", frame=user_frame(python[1:] or python))
         return Place("code", op, frame=user_frame(python), delegated=True)
     if rule.kind not in COMMUNICATION:
         return Place(rule.kind, op, frame=user_frame(python))
-    return Place(
-        rule.kind, op, _group(rule, python[: i + 2]), _peer(op, python[: i + 2]), _caller(python, i)
-    )
+    inner = python[: i + 2]
+    return Place(rule.kind, op, _group(rule, inner), _peer(op, inner), frame=_caller(python, i))
 
 
 def _caller(python: list[Frame], i: int) -> Frame:
-    """The first frame outside the communication libraries and torch itself, seen from frame `i` outward."""
+    """The first frame outside the communication libraries and torch itself, seen from frame `i`
+    outward.
+    """
     outer = [f for f in python[i:] if not _of_library(f.file)]
-    return next((f for f in outer if not _TORCH.search(f.file)), outer[0] if outer else python[-1])
+    for frame in outer:
+        if not _TORCH.search(frame.file):
+            return frame
+    return outer[0] if outer else python[-1]
 
 
 def _group(rule: Rule, frames: list[Frame]) -> str:
@@ -245,10 +284,11 @@ def _group(rule: Rule, frames: list[Frame]) -> str:
 
 
 def _peer(op: str, frames: list[Frame]) -> int:
-    names = ("dst", "dst_rank", "dest") if "send" in op else ("src", "src_rank")
+    """The other side of a send or receive, -1 where no frame's variables say it."""
+    names = _PEER_NAMES.get(op, ())
     for frame in frames:
         for name in names:
-            if frame.values.get(name, -1) >= 0 and op in ("send", "recv", "isend", "irecv"):
+            if frame.values.get(name, -1) >= 0:
                 return frame.values[name]
     return -1
 
@@ -259,8 +299,13 @@ _PACKAGES = re.compile(r"site-packages/(torch|deepspeed|numpy)/|^(torch|deepspee
 
 
 def user_frame(python: Sequence[Frame]) -> Frame | None:
-    """The innermost frame that a reader would call theirs: outside the standard library and torch, else the innermost."""
-    return next((f for f in python if is_users(f)), python[0] if python else None)
+    """The innermost frame that a reader would call theirs: outside the standard library and torch,
+    else the innermost.
+    """
+    for frame in python:
+        if is_users(frame):
+            return frame
+    return python[0] if python else None
 
 
 def is_users(frame: Frame) -> bool:
@@ -268,27 +313,44 @@ def is_users(frame: Frame) -> bool:
     return not _STANDARD.search(frame.file) and not _PACKAGES.search(frame.file)
 
 
-def rank_thread(
-    threads: Sequence[ThreadSample], blocked: frozenset[int] = frozenset()
-) -> tuple[ThreadSample | None, Place]:
-    """The thread that says where a rank stands, and its place.
+class PlaceFinder:
+    """`find_place`, once for each stack: equal stacks of a large job are one object."""
 
-    The main thread, unless it waits for another thread of its process that is in a communication or runs
-    (autograd's, a training loop in a thread): then that one. `blocked` holds the ids of threads that did
-    not run between the samples.
+    def __init__(self) -> None:
+        self._found: dict[tuple[int, bool], tuple[Sequence[Frame], Place]] = {}
+
+    def __call__(self, frames: Sequence[Frame], blocked: bool) -> Place:
+        """The place of a stack."""
+        key = (id(frames), blocked)
+        found = self._found.get(key)
+        if found is None:  # the stack is kept, so that no other one gets its id
+            found = self._found[key] = frames, find_place(frames, blocked)
+        return found[1]
+
+
+def rank_thread(
+    threads: Sequence[ThreadSample],
+    blocked: Container[object] = frozenset(),
+    find: Callable[[Sequence[Frame], bool], Place] = find_place,
+) -> tuple[ThreadSample | None, Place]:
+    """The thread that says where a rank is, and its place.
+
+    The main thread, unless it waits for another thread of its process that is in a communication or
+    runs (autograd's, a training loop in a thread): then that one. `blocked` holds the ids of
+    threads that did not run between the samples.
     """
-    main = next((t for t in threads if t.name == "MainThread"), threads[0] if threads else None)
-    if main is None:
+    if not threads:
         return None, Place("")
-    place = find_place(main.frames, main.tid in blocked)
+    main = next((t for t in threads if t.name == "MainThread"), threads[0])
+    place = find(main.frames, main.tid in blocked)
     if not place.delegated:
         return main, place
-    others = [
-        (t, find_place(t.frames, t.tid in blocked)) for t in threads if t is not main and t.frames
-    ]
+    with_stacks = [t for t in threads if t is not main and t.frames]
+    others = [(t, find(t.frames, t.tid in blocked)) for t in with_stacks]
     for thread, other in others:
         if other.communicates or other.kind in ("data", "checkpoint"):
             return thread, other
-    # A training loop in a thread that is elsewhere: the one thread with a line of the user's own, if there is just one.
+    # A training loop in a thread that is elsewhere: the one thread with a line of the user's own,
+    # if there is just one.
     own = [(t, p) for t, p in others if p.frame is not None and is_users(p.frame)]
     return own[0] if len(own) == 1 else (main, place)

@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from .._version import __version__
 from ..errors import BadInput, BundleError, WireError
@@ -49,6 +50,8 @@ _DAMAGED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Manifest(msgspec.Struct):
+    """manifest.json: by what and when the bundle was made, and what belongs to it."""
+
     schema: str
     hangdoctor: str
     python: str
@@ -73,16 +76,19 @@ def save(
     """
     files = _files(capture, diagnosis, report)
     manifest = Manifest(
-        BUNDLE_SCHEMA, __version__, platform.python_version(), f"{platform.system()} {platform.release()}",
-        capture.taken, command, {name: "sha256:" + hashlib.sha256(data).hexdigest() for name, data in files.items()},
-    )  # fmt: skip
+        schema=BUNDLE_SCHEMA,
+        hangdoctor=__version__,
+        python=platform.python_version(),
+        system=f"{platform.system()} {platform.release()}",
+        created=capture.taken,
+        command=command,
+        files={name: _checksum(data) for name, data in files.items()},
+    )
     files["manifest.json"] = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
     staging: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(
-            tempfile.mkdtemp(prefix=".hangdoctor-", dir=path.parent)
-        )  # mkdtemp makes it 0700
+        staging = Path(tempfile.mkdtemp(prefix=".hangdoctor-", dir=path.parent))  # 0700
         for name, data in files.items():
             target = staging / name
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -93,8 +99,12 @@ def save(
             shutil.rmtree(staging, ignore_errors=True)
         raise BundleError(
             f"the bundle cannot be written to {path}: {error.strerror or error}",
-            "Name another place with --bundle DIR.",
+            "Choose another folder with --bundle DIR.",
         ) from error
+
+
+def _checksum(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
 def _files(capture: JobCapture, diagnosis: Diagnosis, report: str) -> dict[str, bytes]:
@@ -105,27 +115,24 @@ def _files(capture: JobCapture, diagnosis: Diagnosis, report: str) -> dict[str, 
     }
     packed = capture.packed
     written = [_not_packed(n) if n.node in packed else n for n in capture.nodes]
-    nodes = [
-        msgspec.structs.replace(
-            n,
-            raw={},
-            ranks=[msgspec.structs.replace(r, ops=None, ops_before=None) for r in n.ranks],
-        )
-        for n in written
-    ]
-    if packed:
-        raw[_NODES] = msgspec.msgpack.encode(packed)
-    return {
-        "capture.json": msgspec.json.encode(
-            msgspec.structs.replace(capture, nodes=nodes, packed={})
-        ),
-        _OPERATIONS: operations_codec.pack(
-            _histories(msgspec.structs.replace(capture, nodes=written))
-        ),
+    bare = replace(capture, nodes=[_without_operations(n) for n in written], packed={})
+    histories = _histories(replace(capture, nodes=written))
+    files = {
+        "capture.json": msgspec.json.encode(bare),
+        _OPERATIONS: operations_codec.pack(histories),
         "diagnosis.json": encode_diagnosis(diagnosis),
         "report.txt": report.encode(),
         **raw,
     }
+    if packed:
+        files[_NODES] = msgspec.msgpack.encode(packed)
+    return files
+
+
+def _without_operations(node: NodeCapture) -> NodeCapture:
+    """What capture.json holds of a node: operations and raw output have files of their own."""
+    ranks = [replace(r, ops=None, ops_before=None) for r in node.ranks]
+    return replace(node, raw={}, ranks=ranks)
 
 
 def _not_packed(node: NodeCapture) -> NodeCapture:
@@ -188,6 +195,7 @@ def as_bytes(capture: JobCapture, diagnosis: Diagnosis, folder: Path) -> bytes:
 
 
 def is_bundle(path: Path) -> bool:
+    """Whether this folder says that it is one."""
     return (path / "manifest.json").is_file()
 
 
@@ -195,32 +203,12 @@ def load(path: Path) -> JobCapture:
     """The capture of a bundle.
 
     Raises:
-        BadInput: it is no bundle, of another version, incomplete or altered.
+        BadInput: it is not a bundle, of another version, incomplete or altered.
     """
-    try:
-        manifest = msgspec.json.decode(
-            read_regular(path / "manifest.json", _MAX_MANIFEST), type=Manifest
-        )
-        data = read_regular(path / "capture.json", _MAX_FILE)
-        operations = (
-            read_regular(path / _OPERATIONS, _MAX_FILE) if _OPERATIONS in manifest.files else b""
-        )
-        nodes = read_regular(path / _NODES, _MAX_FILE) if _NODES in manifest.files else b""
-    except OSError as error:
-        raise BadInput(
-            f"{path} is no readable bundle: {error.filename}: {error.strerror}"
-        ) from error
-    except _DAMAGED as error:
-        raise BadInput(f"{path}/manifest.json is damaged: {str(error)[:200]}") from error
-    if manifest.schema != BUNDLE_SCHEMA:
-        raise BadInput(
-            f"{path} is of format {manifest.schema}; this version reads {BUNDLE_SCHEMA}",
-            "Update hangdoctor.",
-        )
-    for name, content in (("capture.json", data), (_OPERATIONS, operations), (_NODES, nodes)):
-        listed = manifest.files.get(name)
-        if (content or listed) and "sha256:" + hashlib.sha256(content).hexdigest() != listed:
-            raise BadInput(f"{path}/{name} is not what the manifest lists: it was cut or changed")
+    manifest = _manifest(path)
+    data = _listed_file(path, "capture.json", manifest)
+    operations = _listed_file(path, _OPERATIONS, manifest)
+    nodes = _listed_file(path, _NODES, manifest)
     try:
         capture = msgspec.json.decode(data, type=JobCapture)
     except _DAMAGED as error:
@@ -229,10 +217,8 @@ def load(path: Path) -> JobCapture:
         raise BadInput(
             f"{path}/capture.json is of format {capture.schema}; this version reads {CAPTURE_SCHEMA}"
         )
-    histories = operations_codec.unpack(operations) if operations else {}
-    for place, rank in enumerate(r for n in capture.nodes for r in n.ranks):
-        rank.ops = histories.get((place, False), rank.ops)
-        rank.ops_before = histories.get((place, True), rank.ops_before)
+    if operations:
+        _put_operations(capture, operations)
     if nodes:
         _unpack_nodes(capture, nodes)
     try:
@@ -242,5 +228,51 @@ def load(path: Path) -> JobCapture:
     return capture
 
 
+def _manifest(path: Path) -> Manifest:
+    try:
+        data = read_regular(path / "manifest.json", _MAX_MANIFEST)
+        manifest = msgspec.json.decode(data, type=Manifest)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    except _DAMAGED as error:
+        raise BadInput(f"{path}/manifest.json is damaged: {str(error)[:200]}") from error
+    if manifest.schema != BUNDLE_SCHEMA:
+        raise BadInput(
+            f"{path} is of format {manifest.schema}; this version reads {BUNDLE_SCHEMA}",
+            "Update hangdoctor.",
+        )
+    return manifest
+
+
+def _listed_file(path: Path, name: str, manifest: Manifest) -> bytes:
+    """A file of the bundle; empty where the manifest does not list it, which it must of capture.json.
+
+    Raises:
+        BadInput: it is not there, or not what is listed.
+    """
+    listed = manifest.files.get(name)
+    if listed is None and name != "capture.json":
+        return b""
+    try:
+        content = read_regular(path / name, _MAX_FILE)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    if _checksum(content) != listed:
+        raise BadInput(f"{path}/{name} is not what the manifest lists: it was cut or changed")
+    return content
+
+
+def _unreadable(path: Path, error: OSError) -> BadInput:
+    return BadInput(f"{path} is no readable bundle: {error.filename}: {error.strerror}")
+
+
+def _put_operations(capture: JobCapture, packed: bytes) -> None:
+    histories = operations_codec.unpack(packed)
+    for place, rank in enumerate(r for n in capture.nodes for r in n.ranks):
+        rank.ops = histories.get((place, False), rank.ops)
+        rank.ops_before = histories.get((place, True), rank.ops_before)
+
+
 def command_line() -> list[str]:
+    """This process's own command for the manifest, without credentials."""
     return ["hangdoctor", *redaction.arguments([readable(word) for word in sys.argv[1:]])]

@@ -31,6 +31,7 @@ from . import bundle
 
 _ID = re.compile(r"^[0-9]{8}-[0-9]{6}-[A-Za-z0-9._-]{1,80}$")
 _QUERY_S = 20.0
+_MAKING_S = 600.0  # no bundle takes longer to be made: what is older was given up
 _MAX_DIAGNOSIS = 512 << 20
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS incidents (
@@ -67,8 +68,8 @@ class Incidents:
         self.folder = folder / "incidents"
         if not create and not (self.folder / "index.sqlite").is_file():
             raise BadInput(
-                f"{folder} holds no incidents",
-                "Name the folder that the collector was given: --folder DIR",
+                f"{folder} has no incidents",
+                "Pass the folder that the collector was given: --folder DIR",
             )
         with self._trouble():
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -92,7 +93,7 @@ class Incidents:
         db = sqlite3.connect(self.folder / "index.sqlite", timeout=5)
         end = time.monotonic() + _QUERY_S
         try:
-            # A view in somebody's file can go on for ever.
+            # A view in someone's file can go on for ever.
             db.set_progress_handler(lambda: time.monotonic() > end, 100_000)
             with db:
                 yield db
@@ -102,19 +103,10 @@ class Incidents:
     def _mend(self) -> None:
         # The rows first, since a bundle is there before its row says so: the collector may be writing meanwhile.
         rows = {i.id: i for i in self.rows()}
-        there = {
-            p.name
-            for p in self.folder.iterdir()
-            if p.is_dir() and _ID.match(p.name) and bundle.is_bundle(p)
-        }
-        now = time.time()
-        lost = [
-            i
-            for i, r in rows.items()
-            if i not in there and (r.state == "saved" or (r.state == "open" and now - r.at > 600))
-        ]
+        there = self._bundles()
+        lost = [i for i, row in rows.items() if i not in there and _should_be_there(row)]
         found = [i for i in there if i not in rows or rows[i].state != "saved"]
-        if lost or found:  # a reader must not hold up the collector that writes
+        if lost or found:  # a reader must not block the collector that writes
             with self._open() as db:
                 db.execute("BEGIN IMMEDIATE")
                 db.executemany(
@@ -124,8 +116,13 @@ class Incidents:
                 for id in found:
                     self._adopt(db, id, rows.get(id))
         for stale in self.folder.glob(".hangdoctor-*"):
-            if stale.is_dir() and time.time() - stale.stat().st_mtime > 600:
+            if stale.is_dir() and time.time() - stale.stat().st_mtime > _MAKING_S:
                 shutil.rmtree(stale, ignore_errors=True)
+
+    def _bundles(self) -> set[str]:
+        """Names of the bundles in the folder."""
+        named = [p for p in self.folder.iterdir() if _ID.match(p.name)]
+        return {p.name for p in named if p.is_dir() and bundle.is_bundle(p)}
 
     def _adopt(self, db: sqlite3.Connection, id: str, row: Incident | None) -> None:
         try:
@@ -157,21 +154,24 @@ class Incidents:
         stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(capture.taken))
         with self._trouble(), self._open() as db:
             known = {row[0] for row in db.execute("SELECT id FROM incidents")}
-            base = f"{stamp}-{safe_name(capture.job)}"[:90]
-            id = next(
-                n
-                for n in [base, *(f"{base}.{i}" for i in range(2, 10_000))]
-                if n not in known and not (self.folder / n).exists()
-            )
-            self._write(
-                db,
-                Incident(id, capture.job, capture.taken, reason, "open", summary=diagnosis.summary),
-            )
-        bundle.save(self.folder / id, capture, diagnosis, report, bundle.command_line())
+            id = self._free_id(f"{stamp}-{safe_name(capture.job)}"[:90], known)
+            opened = Incident(id, capture.job, capture.taken, reason, state="open")
+            opened.summary = diagnosis.summary
+            self._write(db, opened)
+        command = bundle.command_line()
+        bundle.save(self.folder / id, capture, diagnosis, report, command=command)
         row = _row(id, diagnosis, capture.taken, reason)
         with self._trouble(), self._open() as db:
             self._write(db, row)
         return row
+
+    def _free_id(self, base: str, known: set[str]) -> str:
+        """`base`, or `base.2`, `base.3` ... where an incident has that name."""
+        id, number = base, 1
+        while id in known or (self.folder / id).exists():
+            number += 1
+            id = f"{base}.{number}"
+        return id
 
     def rows(self) -> list[Incident]:
         """All rows, oldest first."""
@@ -189,25 +189,30 @@ class Incidents:
             BadInput: none, or several.
         """
         rows = self.rows()
-        found = (
-            rows[-1:]
-            if id == "last"
-            else [r for r in rows if r.id == id] or [r for r in rows if id in r.id]
-        )
+        if id == "last":
+            found = rows[-1:]
+        else:
+            found = [r for r in rows if r.id == id] or [r for r in rows if id in r.id]
         if len(found) != 1:
             what = f"{len(found)} incidents match" if found else "no incident matches"
             raise BadInput(f"{what} '{id}'", "See: hangdoctor incidents list")
         return found[0]
 
     def note_actions(self, id: str, text: str) -> None:
+        """Keep what the actions said, one line each.
+
+        Raises:
+            BundleError: the disk does not take it.
+        """
         with self._trouble(), self._open() as db:
             db.execute("UPDATE incidents SET actions=? WHERE id=?", (text, id))
 
     def prune(self, keep: int, older_than_s: float = 0.0) -> list[str]:
         """Remove all but the newest `keep`, of those only what is older than `older_than_s`; returns the ids removed."""
         rows = self.rows()
+        old = rows[:-keep] if keep else rows
         limit = time.time() - older_than_s
-        gone = [r.id for r in (rows[:-keep] if keep else rows) if r.at < limit or not older_than_s]
+        gone = [r.id for r in old if r.at < limit or not older_than_s]
         for id in gone:
             # The row first: a folder without a row would come back at the next opening, so it is moved out of sight.
             path = self.folder / id
@@ -234,14 +239,22 @@ class Incidents:
             )
 
     def get(self, key: str) -> bytes | None:
+        """The value that was put last under this key, None without one."""
         with self._trouble(), self._open() as db:
             row = db.execute("SELECT value FROM memory WHERE key=?", (key,)).fetchone()
         return bytes(row[0]) if row else None
 
 
+def _should_be_there(row: Incident) -> bool:
+    """Whether the bundle of this row is finished, or cannot be under way any more."""
+    given_up = row.state == "open" and time.time() - row.at > _MAKING_S
+    return row.state == "saved" or given_up
+
+
 def _row(id: str, diagnosis: Diagnosis, at: float, reason: str) -> Incident:
-    first = diagnosis.causes[0] if diagnosis.causes else None
-    kind, ranks = (first.kind, format_ranks(first.ranks)) if first else ("", "")
-    return Incident(
-        id, diagnosis.job.id, at, reason, "saved", diagnosis.status, kind, ranks, diagnosis.summary
-    )
+    row = Incident(id, diagnosis.job.id, at, reason, state="saved")
+    row.status, row.summary = diagnosis.status, diagnosis.summary
+    if diagnosis.causes:
+        first = diagnosis.causes[0]
+        row.kind, row.ranks = first.kind, format_ranks(first.ranks)
+    return row

@@ -20,7 +20,7 @@ from ..model.operations import Group, Mark, Operation, RankOps
 
 # Parts of a second that times are counted in: what a float of today's wall clock resolves, and microseconds.
 _UNITS = (float(1 << 22), 1e6)
-# As objects the operations take up to so many times the bytes that they are packed in. Nothing in a file tells a large job from
+# As objects the operations take up to N times the bytes that they are packed in. Nothing in a file distinguishes a large job from
 # one that was made to fill the memory, so that the limit is what this machine has.
 _SPREAD = 64
 _LEAST_INFLATED, _MAX_INFLATED = 64 << 20, 1 << 30
@@ -48,9 +48,8 @@ class _Ops(Struct, omit_defaults=True):
     exact: list[tuple[float, float]] = []
     mark_kinds: list[tuple[str, str]] = []  # kind and text, each once
     marks_unit: float = 0.0
-    marks: list[
-        tuple[int, int, int]
-    ] = []  # place in mark_kinds, number and ticks less those of the one before
+    # Place in mark_kinds; number and ticks, each less that of the one before.
+    marks: list[tuple[int, int, int]] = []
     exact_marks: list[Mark] = []
 
 
@@ -101,7 +100,10 @@ def _pack_one(
 
 def _unit(times: list[float]) -> float:
     """The coarsest that all of them come back from unchanged; 0 where none is."""
-    return next((unit for unit in _UNITS if all(round(t * unit) / unit == t for t in times)), 0.0)
+    for unit in _UNITS:
+        if all(round(t * unit) / unit == t for t in times):
+            return unit
+    return 0.0
 
 
 def _pack_marks(found: _Ops, marks: list[Mark]) -> None:
@@ -112,23 +114,21 @@ def _pack_marks(found: _Ops, marks: list[Mark]) -> None:
     kinds: dict[tuple[str, str], int] = {}
     places = [kinds.setdefault((m.kind, m.text), len(kinds)) for m in marks]
     found.mark_kinds = list(kinds)
-    found.marks = list(
-        zip(
-            places,
-            _steps([m.number for m in marks]),
-            _steps([round(m.at_s * unit) for m in marks]),
-            strict=True,
-        )
-    )
+    numbers = _steps([m.number for m in marks])
+    ticks = _steps([round(m.at_s * unit) for m in marks])
+    found.marks = list(zip(places, numbers, ticks, strict=True))
 
 
 def _unpack_marks(one: _Ops) -> list[Mark]:
-    numbers, ticks = accumulate(m[1] for m in one.marks), accumulate(m[2] for m in one.marks)
-    told = [one.mark_kinds[m[0]] for m in one.marks]
-    return one.exact_marks or [
-        Mark(kind, t / one.marks_unit, number, text)  # type: ignore[arg-type]
-        for (kind, text), number, t in zip(told, numbers, ticks, strict=True)
-    ]
+    if one.exact_marks:
+        return one.exact_marks
+    found = []
+    number = ticks = 0
+    for place, more, later in one.marks:
+        number, ticks = number + more, ticks + later
+        kind, text = one.mark_kinds[place]
+        found.append(Mark(kind, ticks / one.marks_unit, number, text))  # type: ignore[arg-type]
+    return found
 
 
 def _steps(values: list[int]) -> list[int]:
@@ -138,8 +138,10 @@ def _steps(values: list[int]) -> list[int]:
 
 def _lasted(left: int, entered: int) -> int:
     """0 for not left; else the length, moved away from 0. Lengths can be negative: clocks are set."""
+    if left == 0:
+        return 0
     length = left - entered
-    return 0 if left == 0 else length + 1 if length >= 0 else length
+    return length + 1 if length >= 0 else length
 
 
 def unpack(data: bytes) -> dict[Key, RankOps]:
@@ -154,11 +156,11 @@ def unpack(data: bytes) -> dict[Key, RankOps]:
         plain = inflater.decompress(data, limit)
         if inflater.unconsumed_tail:
             raise BadInput(
-                f"the operations of the bundle need more than {limit * _SPREAD >> 30} GiB of memory, and this machine has not that much free",
-                "Diagnose it on a larger machine, if it is of a job of thousands of ranks.",
+                f"the operations in the bundle need more than {limit * _SPREAD >> 30} GiB of memory, and this machine has less free",
+                "If the job has thousands of ranks, diagnose it on a machine with more memory.",
             )
         if not inflater.eof:
-            raise BadInput("the operations of the bundle are cut off")
+            raise BadInput("the operations in the bundle are truncated")
         whole = msgspec.msgpack.decode(plain, type=_All)
         fixed = [_checked(dict(zip(_FIXED, kind, strict=True))) for kind in whole.kinds]
         return {one.of: _unpack_one(one, fixed, whole.groups) for one in whole.histories}
@@ -172,7 +174,7 @@ def unpack(data: bytes) -> dict[Key, RankOps]:
         RecursionError,
     ) as error:
         raise BadInput(
-            f"the operations of the bundle are damaged: {str(error)[:200]}",
+            f"the operations in the bundle are damaged: {str(error)[:200]}",
             "Copy the bundle again.",
         ) from error
 
@@ -185,38 +187,44 @@ def _checked(kind: dict[str, object]) -> dict[str, object]:
 
 def _unpack_one(one: _Ops, fixed: list[dict[str, object]], groups: list[Group]) -> RankOps:
     last: dict[int, int] = {}
-    seqs = []
-    for kind, step in zip(one.kinds, one.seqs, strict=True):
+    iterations, threads = accumulate(one.iterations), accumulate(one.threads)
+    columns = (one.kinds, one.seqs, _times(one), iterations, threads)
+    operations = []
+    for kind, step, (entered, left), iteration, thread in zip(*columns, strict=True):
         last[kind] = last.get(kind, 0) + step
-        seqs.append(last[kind])
-    if not one.unit:
-        times = one.exact
-    else:
-        ticks = list(accumulate(one.entered))
-        times = [
-            (t / one.unit, _left(t, n) / one.unit) for t, n in zip(ticks, one.lasted, strict=True)
-        ]
-    operations = [
-        Operation(
+        operation = Operation(
             **fixed[kind],  # type: ignore[arg-type]
-            seq=seq,
+            seq=last[kind],
             entered_s=entered,
             left_s=left,
             iteration=iteration,
             thread=thread,
         )
-        for kind, seq, (entered, left), iteration, thread in zip(
-            one.kinds, seqs, times, accumulate(one.iterations), accumulate(one.threads), strict=True
-        )
-    ]
-    groups_ = [_copy(groups[g]) for g in one.groups]
+        operations.append(operation)
     return structs.replace(
-        one.rest, operations=operations, groups=groups_, marks=_unpack_marks(one)
+        one.rest,
+        operations=operations,
+        groups=[_copy(groups[g]) for g in one.groups],
+        marks=_unpack_marks(one),
     )
 
 
+def _times(one: _Ops) -> list[tuple[float, float]]:
+    """(entered, left) of each operation in seconds; left is 0 where it has not been left."""
+    if not one.unit:
+        return one.exact
+    found = []
+    entered = 0
+    for step, lasted in zip(one.entered, one.lasted, strict=True):
+        entered += step
+        found.append((entered / one.unit, _left(entered, lasted) / one.unit))
+    return found
+
+
 def _left(entered: int, lasted: int) -> int:
-    return 0 if not lasted else entered + lasted - 1 if lasted > 0 else entered + lasted
+    if lasted == 0:
+        return 0
+    return entered + lasted - 1 if lasted > 0 else entered + lasted
 
 
 def _copy(group: Group) -> Group:

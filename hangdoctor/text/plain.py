@@ -1,6 +1,8 @@
-"""Texts for people: words from jobs and the system, which may be anything, made fit to be shown, and sizes.
+"""Texts for people: words from jobs and the system, which may be anything, made fit to be shown,
+and sizes.
 
-Everything that is printed, drawn or written to be read goes through `visible` (one line) or `tame` (a whole text).
+Everything that is printed, drawn or written to be read goes through `visible` (one line) or `tame`
+(a whole text).
 """
 
 from __future__ import annotations
@@ -8,14 +10,17 @@ from __future__ import annotations
 import re
 
 _LONE = re.compile("[\ud800-\udfff]")
-# Control characters, and those that hide or turn around what stands beside them: soft hyphen, fillers, zero-width and
-# bidirectional marks, line separators, variation selectors, tags, private use and lone surrogates.
+# Control characters, and those that hide or turn around what stands beside them: soft hyphen,
+# fillers, zero-width and bidirectional marks, line separators, variation selectors, tags, private
+# use and lone surrogates.
 _HIDDEN = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202f\u2060-\u206f\u2800\u3164"
     "\ue000-\uf8ff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U000e0000-\U0010ffff]"
 )
-_STACKED = re.compile(r"([\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20f0\ufe20-\ufe2f]{3})[\u0300-\u036f\u0483-\u0489"
-                      r"\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20f0\ufe20-\ufe2f]+")  # fmt: skip
+_STACKED = re.compile(
+    r"([\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20f0\ufe20-\ufe2f]{3})[\u0300-\u036f\u0483-\u0489"
+    r"\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20f0\ufe20-\ufe2f]+"
+)
 _NOT_JSON = re.compile(
     _HIDDEN.pattern.replace("\x00-\x1f", "")
 )  # line ends between JSON's values stay
@@ -24,22 +29,27 @@ _COLOUR = re.compile(r"(\x1b\[[0-9;:]{0,32}m)")  # what `rich` writes for colour
 
 
 def readable(text: str) -> str:
-    """`text` with U+FFFD for every byte that is no UTF-8.
+    """`text` with U+FFFD for every byte that is not UTF-8.
 
-    Python reads such bytes of command lines, paths and variables as lone surrogates, which no encoder takes.
+    Python reads such bytes of command lines, paths and variables as lone surrogates, which no
+    encoder takes.
     """
     return _LONE.sub("\ufffd", text)
 
 
 def visible(text: str) -> str:
-    """`text` with hidden and direction-changing characters written as ``\\u{202e}``; of stacked accents three are kept."""
+    """`text` with hidden and direction-changing characters written as ``\\u{202e}``; of stacked
+    accents three are kept.
+    """
     if text.isascii() and text.isprintable():
         return text
     return _STACKED.sub(r"\1\\u{…}", _HIDDEN.sub(lambda m: f"\\u{{{ord(m[0]):x}}}", text))
 
 
 def tame(text: str) -> str:
-    """`text` for a terminal: lines, tabs and colours stay, every other character that could steer it becomes visible."""
+    """`text` for a terminal: lines, tabs and colours stay, every other character that could steer
+    it becomes visible.
+    """
     if text.isascii() and text.isprintable():
         return text
     pieces = _COLOUR.split(text)

@@ -13,7 +13,9 @@ _NUMBERS = {int, float, bool}
 
 
 def cleaned(value: T) -> T:
-    """A copy whose every text is one line without characters that steer a terminal; structs, lists and dicts are walked."""
+    """A copy whose every text is one line without characters that steer a terminal; structs, lists
+    and dicts are walked.
+    """
     copy: T = _cleaned(value)
     return copy
 

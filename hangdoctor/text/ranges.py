@@ -22,7 +22,8 @@ _MEMBERS = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18})(?::([0-9]{1,18}))?)?")
 def number_in(text: str, otherwise: int = -1) -> int:
     """The number that `text` is: plain digits that fit 64 bits, else `otherwise`.
 
-    `str.isdigit` and `str.isdecimal` say yes to texts that `int` refuses, or that no program of ours has written.
+    `str.isdigit` and `str.isdecimal` say yes to texts that `int` refuses, or that no program of
+    ours has written.
     """
     known = len(text) <= _NUMBER_DIGITS and text.isascii() and text.isdigit()
     return int(text) if known else otherwise
@@ -52,13 +53,11 @@ def parse_ranks(text: str) -> list[int]:
     """``0-3,8`` -> ``[0, 1, 2, 3, 8]``.
 
     Raises:
-        UsageError: the text is no list of ranges, or names more ranks than a job can have.
+        UsageError: the text is not a list of ranges, or has more ranks than a job can have.
     """
     runs = list(parse_runs(text))
     if sum(last - first + 1 for first, last in runs) > MAX_RANKS:
-        raise UsageError(
-            f"'{_short(text)}' names more than {MAX_RANKS:,} ranks", "Name those that are meant."
-        )
+        raise UsageError(f"'{_short(text)}' has more than {MAX_RANKS:,} ranks", "Write fewer.")
     return sorted({rank for first, last in runs for rank in range(first, last + 1)})
 
 
@@ -66,25 +65,27 @@ def parse_runs(text: str) -> Iterator[tuple[int, int]]:
     """``0-3,8`` -> ``(0, 3), (8, 8)``.
 
     Raises:
-        UsageError: the text is no list of ranges.
+        UsageError: the text is not a list of ranges.
     """
     for part in filter(None, (p.strip() for p in text.split(","))):
         match = _RANGE.fullmatch(part)
         if match is None:
             raise UsageError(
-                f"'{_short(text)}' is no list of ranks",
+                f"'{_short(text)}' is not a list of ranks",
                 "Write ranks as ranges, for example 0-3,8,12-15.",
             )
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first or last - first > 10_000_000:
             raise UsageError(
-                f"'{part}' is no range of ranks", "Write the smaller rank first, for example 0-3."
+                f"'{part}' is not a range of ranks",
+                "Write the smaller rank first, for example 0-3.",
             )
         yield first, last
 
 
 def member_runs(text: str) -> list[range] | None:
-    """Members of a group as a black box has them: ``0-3,8-20:4`` -> ``[range(0, 4), range(8, 21, 4)]``.
+    """Members of a group as a black box has them: ``0-3,8-20:4`` -> ``[range(0, 4), range(8, 21,
+    4)]``.
 
     None for what is no such text, or names a rank that no job has.
     """
@@ -105,7 +106,9 @@ def _short(text: str) -> str:
 
 
 def format_hosts(hosts: Iterable[str]) -> str:
-    """``[n1, n2, n3, login]`` -> ``login,n[1-3]``: names with a common stem and number width share brackets."""
+    """``[n1, n2, n3, login]`` -> ``login,n[1-3]``: names with a common stem and number width share
+    brackets.
+    """
     plain: list[str] = []
     numbered: dict[tuple[str, int], list[int]] = {}
     for host in sorted(set(hosts)):
@@ -114,7 +117,8 @@ def format_hosts(hosts: Iterable[str]) -> str:
         if not digits or len(digits) > _NUMBER_DIGITS or not stem or stem.endswith("."):
             plain.append(host)
             continue
-        # Slurm keeps leading zeros: n01 and n1 are different names, so the width is part of the key.
+        # Slurm keeps leading zeros: n01 and n1 are different names, so the width is part of the
+        # key.
         width = len(digits) if digits.startswith("0") else 0
         numbered.setdefault((stem, width), []).append(int(digits))
     out = list(plain)
@@ -131,7 +135,8 @@ def parse_hosts(text: str) -> list[str]:
     """Expand a Slurm host list: ``r7i6n[0-1,04],login`` -> names in the order written.
 
     Raises:
-        UsageError: brackets do not match, a range is no range, or it stands for more than `MAX_HOSTS` names.
+        UsageError: brackets do not match, a range is not valid, or it has more than
+        `MAX_HOSTS` names.
     """
     hosts: list[str] = []
     room = _MAX_TEXT
@@ -141,8 +146,8 @@ def parse_hosts(text: str) -> list[str]:
         room -= count * len(part)
         if len(hosts) + count > MAX_HOSTS or room < 0:
             raise UsageError(
-                f"'{_short(text)}' stands for more than {MAX_HOSTS:,} hosts",
-                "Name those that are meant.",
+                f"'{_short(text)}' has more than {MAX_HOSTS:,} hosts",
+                "Write fewer.",
             )
         hosts += _expand(pieces)
     return hosts
@@ -156,7 +161,7 @@ def _split_outside_brackets(text: str) -> Iterator[str]:
             yield text[begin:i]
             begin = i + 1
     if depth:
-        raise UsageError(f"'{_short(text)}' is no host list: brackets do not match")
+        raise UsageError(f"'{_short(text)}' is not a host list: brackets do not match")
     yield text[begin:]
 
 
@@ -176,12 +181,12 @@ def _pieces(part: str) -> Iterator[tuple[str, _Runs]]:
 def _run(piece: str, part: str) -> tuple[range, int]:
     match = _RANGE.fullmatch(piece.strip())
     if match is None:
-        raise UsageError(f"'{_short(part)}' is no host list: '{_short(piece)}' is no range")
+        raise UsageError(f"'{_short(part)}' is not a host list: '{_short(piece)}' is not a range")
     run = range(int(match[1]), int(match[2] or match[1]) + 1)
     if len(run) > MAX_HOSTS:
         raise UsageError(
-            f"'{_short(part)}' stands for more than {MAX_HOSTS:,} hosts",
-            "Name those that are meant.",
+            f"'{_short(part)}' has more than {MAX_HOSTS:,} hosts",
+            "Write fewer.",
         )
     return run, len(match[1])
 

@@ -1,7 +1,9 @@
-"""Credentials taken out of command lines and texts before they are kept: known forms, and values after names of secrets.
+"""Credentials taken out of command lines and texts before they are kept: known forms, and values
+after names of secrets.
 
-A name counts by its last word: ``--wandb-api-key X``, ``HF_TOKEN=X``, ``"password": "X"``. Where that word means something
-harmless as well (``--pad-token``, ``--key``), only a value that looks random is taken. Ordinary arguments stay as they are.
+A name counts by its last word: ``--wandb-api-key X``, ``HF_TOKEN=X``, ``"password": "X"``. Where
+that word means something harmless as well (``--pad-token``, ``--key``), only a value that looks
+random is taken. Ordinary arguments stay as they are.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ _FORMS = (
     re.compile(r"(://[^/\s:@'\"]*:)[^/\s@'\"]+(?=@)"),
     re.compile(r"(://)[A-Za-z0-9_-]{20,}(?=@)"),
 )
-# NAME=VALUE, NAME: VALUE and "NAME": "VALUE"; the value ends where a shell, a URL or JSON would end it.
+# NAME=VALUE, NAME: VALUE and "NAME": "VALUE"; the value ends where a shell, a URL or JSON would end
+# it.
 _NAME = r"(?<![A-Za-z0-9_])(?=[A-Za-z0-9_.-]{0,80}(?i:key|token|secret|pass|pwd|auth|cred|cookie|sig|sas))[A-Za-z_][A-Za-z0-9_.-]{0,80}"
 _PAIR = re.compile(
     rf"(?P<name>{_NAME})"
@@ -49,11 +52,15 @@ _HARMLESS_VALUE = re.compile(
 _SECRET = frozenset(
     "secret secrets password passwd passphrase credential credentials apikey authtoken authkey accesskey secretkey".split()
 )
-_KEY_OF = frozenset("api access secret private auth account encryption signing license subscription storage service client master wandb "
-                    "comet mlflow neptune clearml openai anthropic huggingface aws azure gcp ssh shared hmac session".split())  # fmt: skip
+_KEY_OF = frozenset(
+    "api access secret private auth account encryption signing license subscription storage service client master wandb "
+    "comet mlflow neptune clearml openai anthropic huggingface aws azure gcp ssh shared hmac session".split()
+)
 # Tokens of texts and counts of them, against tokens that open doors.
-_TOKEN_OF = frozenset("pad eos bos unk mask sep cls special image audio video vision text stop start end begin prompt input output new extra "
-                      "num max min per next last first mean avg total max_new ignore think image_ domain box".split())  # fmt: skip
+_TOKEN_OF = frozenset(
+    "pad eos bos unk mask sep cls special image audio video vision text stop start end begin prompt input output new extra "
+    "num max min per next last first mean avg total max_new ignore think image_ domain box".split()
+)
 
 
 def arguments(argv: Sequence[str]) -> list[str]:
@@ -76,7 +83,9 @@ def text(words: str) -> str:
 
 @functools.lru_cache(4096)
 def code(line: str) -> str:
-    """A line of a program: only what is written out in it, never a name that holds a secret at run time."""
+    """A line of a program: only what is written out in it, never a name that holds a secret at run
+    time.
+    """
     return _PAIR.sub(lambda m: _replaced(m) if m["quote"] else m[0], _without_forms(line))
 
 
@@ -126,7 +135,9 @@ def _meaning(name: str) -> tuple[bool, bool]:
 
 
 def _looks_random(value: str) -> bool:
-    """Sixteen characters or more, of several kinds, hardly one of them repeated: no word, path or number."""
+    """Sixteen characters or more, of several kinds, hardly one of them repeated: no word, path or
+    number.
+    """
     if (
         len(value) < 16
         or not re.fullmatch(r"[A-Za-z0-9+/=_.~-]+", value)

@@ -23,7 +23,7 @@ def build(trace: Trace) -> Timeline:
     for lane in lanes:
         lane.begin = [at - base for at in lane.begin]
         lane.end = [at - base if at >= 0 else -1 for at in lane.end]
-    return Timeline(trace, lanes, instances, clocks, base, last - base)
+    return Timeline(trace, lanes, instances, clocks, base_ns=base, end_ns=last - base)
 
 
 def _lane(trace: RankTrace, correction: Correction) -> Lane:
@@ -31,7 +31,8 @@ def _lane(trace: RankTrace, correction: Correction) -> Lane:
     end: list[int] = []
     for op in trace.ops.operations:
         begin.append(correction.at(nanoseconds(op.entered_s)))
-        # Where a clock was set back during an operation, or no end was recorded, its beginning is taken for its end.
+        # Where a clock was set back during an operation, or no end was recorded, its beginning is
+        # taken for its end.
         left = correction.at(nanoseconds(op.left_s)) if op.left_s else 0
         end.append(max(begin[-1], left) if op.state == "done" else -1)
     return Lane(trace, begin, end)

@@ -8,11 +8,11 @@ from ..readers.calls import read_calls
 from .model import RankTrace, Timeline
 from .tracks import Edge, Slice, Track
 
-CALLS = 100_000  # events of a rank that are shown when nobody says how many
+CALLS = 100_000  # events of a rank that are shown when no one says how many
 
 
 def call_tracks(timeline: Timeline, trace: RankTrace, last: int) -> list[Track]:
-    """Tracks of the last so many events; none where the rank was never traced or its ring cannot be read."""
+    """Tracks of the last N events; none where the rank was never traced or its ring cannot be read."""
     calls = trace.calls
     if calls is None and trace.calls_path and last:
         try:
@@ -39,14 +39,16 @@ def call_tracks(timeline: Timeline, trace: RankTrace, last: int) -> list[Track]:
     found = []
     for index, thread in threads.items():
         if calls.state != "tracing":
-            thread.close(latest)  # nobody saw how they went on
+            thread.close(latest)  # no one saw how they went on
         name = calls.threads[index].name or f"thread {calls.threads[index].tid}"
         found.append(Track(f"calls, {name}", edges=thread.edges()))
     return found
 
 
 class _Thread:
-    """Puts the events of one thread together; calls whose beginning the ring has lost begin with the first event."""
+    """Puts the events of one thread together; calls whose beginning the ring has lost begin with
+    the first event.
+    """
 
     def __init__(self, calls: CallTrace) -> None:
         self._calls = calls
@@ -85,5 +87,11 @@ class _Thread:
 
     def _slice(self, number: int, at: int) -> Slice:
         function = self._calls.functions[number]
-        return Slice(function.name, at, -1, "call", {"module": function.module} if function.module else {},
-                     (function.name, function.file, function.line))  # fmt: skip
+        return Slice(
+            function.name,
+            at,
+            -1,
+            "call",
+            facts={"module": function.module} if function.module else {},
+            site=(function.name, function.file, function.line),
+        )

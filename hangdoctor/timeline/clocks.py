@@ -1,10 +1,11 @@
 """Clocks of nodes aligned by the operations themselves.
 
-Whoever leaves an all_reduce leaves after the last member has entered: for members on clocks a and b, with o what is to be
-added to a clock's reading, ``entered_a + o_a <= left_b + o_b``. Every instance gives such inequalities; together they are a
-system of difference constraints (Bellman 1958; Cormen et al., "Difference constraints and shortest paths"): shortest paths
-from the reference give the greatest possible offsets, those to it the smallest. Both are solutions, so their mean is one
-too, on which no operation ends before it can; half their difference is the bound.
+Whoever leaves an all_reduce leaves after the last member has entered: for members on clocks a and
+b, with o what is to be added to a clock's reading, ``entered_a + o_a <= left_b + o_b``. Every
+instance gives such inequalities; together they are a system of difference constraints (Bellman
+1958; Cormen et al., "Difference constraints and shortest paths"): shortest paths from the reference
+give the greatest possible offsets, those to it the smallest. Both are solutions, so their mean is
+one too, on which no operation ends before it can; half their difference is the bound.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from ..text.ranges import format_ranks
 from .instances import orders
 from .model import Correction, OperationInstance, RankTrace, nanoseconds
 
-_EVERY_PAIR = 8  # clocks in one instance up to which every pair is compared; above, each with the first and its neighbour
+# Clocks in one instance up to which every pair is compared; above, each with the first and its
+# neighbour.
+_EVERY_PAIR = 8
 _FEWEST = 16  # inequalities that a piece of a drifting history must have
 _LINES = 12  # clocks up to which each gets its own
 _PIECES = 6  # halvings of a drifting history
@@ -65,14 +68,17 @@ def _pairs(entered: list[str], left: list[str]) -> list[tuple[str, str]]:
 
 
 def align(ranks: Sequence[RankTrace], instances: Iterable[OperationInstance]) -> list[Correction]:
-    """What to add to each clock, the reference first: that of the lowest rank. Clocks that nothing links to it are aligned
-    among themselves, by a reference of their own, and say so."""
+    """What to add to each clock, the reference first: that of the lowest rank.
+
+    Clocks that nothing links to it are aligned
+    among themselves, by a reference of their own, and say so.
+    """
     members: dict[str, list[int]] = {}
     for trace in ranks:
         members.setdefault(trace.clock, []).append(trace.rank)
     if len(members) == 1:
         clock = next(iter(members))
-        return [Correction(clock, members[clock], clock, 0, 0)]
+        return [Correction(clock, members[clock], clock, 0, bound_ns=0)]
     return solve(members, bounds_of(instances, ranks))
 
 
@@ -97,7 +103,7 @@ def solve(members: dict[str, list[int]], bounds: list[Bound]) -> list[Correction
 def _why(clock: str, first: str, edges: Edges, correction: Correction) -> str:
     reach, backward = _paths(first, edges, True), _paths(first, edges, False)
     if reach is None or backward is None:
-        return f"the operations contradict one another: was a clock set during the run? Its own readings are used; aligned with {correction.reference} only"
+        return f"the operations contradict one another, perhaps because a clock was set during the run: aligned only by its own readings, with {correction.reference}"
     if clock in reach or clock in backward:
         return f"bounded on one side only: no operation went both ways between it and {first}"
     return f"no finished operation links it with {first}"
@@ -114,7 +120,9 @@ def _tightest(bounds: Iterable[Bound]) -> Edges:
 
 
 def _paths(reference: str, edges: Edges, forward: bool) -> dict[str, int] | None:
-    """Shortest paths from the reference (or to it) over the limits; None where a cycle is negative: a contradiction."""
+    """Shortest paths from the reference (or to it) over the limits; None where a cycle is negative:
+    a contradiction.
+    """
     reach = {reference: 0}
     steps = [((b, a) if forward else (a, b), limit) for (a, b), limit in edges.items()]
     for _ in range(len({c for pair in edges for c in pair}) + 1):
@@ -144,11 +152,11 @@ def _around(
     fit = _fit(reference, edges)
     if fit is not None:
         return {
-            c: Correction(c, members[c], reference, offset, bound)
+            c: Correction(c, members[c], reference, offset, bound_ns=bound)
             for c, (offset, bound) in fit.items()
         }
     return _drifting(reference, bounds, members) or {
-        reference: Correction(reference, members[reference], reference, 0, 0)
+        reference: Correction(reference, members[reference], reference, 0, bound_ns=0)
     }
 
 
@@ -168,7 +176,9 @@ def clock_words(correction: Correction) -> str:
 
 
 def clock_lines(clocks: Sequence[Correction]) -> list[str]:
-    """A line for each clock; of many, the reference, those that could not be aligned, and the widest bound of the others."""
+    """A line for each clock; of many, the reference, those that could not be aligned, and the
+    widest bound of the others.
+    """
     if len(clocks) <= _LINES:
         return [clock_words(c) for c in clocks]
     lost = [c for c in clocks if c.bound_ns is None]
@@ -189,7 +199,9 @@ def clock_lines(clocks: Sequence[Correction]) -> list[str]:
 def _drifting(
     reference: str, bounds: list[Bound], members: dict[str, list[int]]
 ) -> dict[str, Correction]:
-    """No constant offset fits: halve the history until each piece has one, and join the pieces by straight lines."""
+    """No constant offset fits: halve the history until each piece has one, and join the pieces by
+    straight lines.
+    """
     rough = _rough(reference, bounds)
     linked = sorted(
         (b for b in bounds if b.a in rough and b.b in rough), key=lambda b: b.entered + rough[b.a]
@@ -215,7 +227,16 @@ def _joined(
     middle = knots[len(knots) // 2][1]
     span = knots[-1][0] - knots[0][0]
     drift = (knots[-1][1] - knots[0][1]) / span * 1e6 if span else 0.0
-    return Correction(clock, ranks, reference, middle, bound, round(drift, 3), "", knots)
+    return Correction(
+        clock,
+        ranks,
+        reference,
+        middle,
+        bound_ns=bound,
+        drift_ppm=round(drift, 3),
+        why="",
+        knots=knots,
+    )
 
 
 def _halve(

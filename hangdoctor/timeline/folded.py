@@ -1,6 +1,7 @@
 """Stacks for other people's viewers: folded lines (flame graphs) and speedscope's JSON.
 
-Folded: https://github.com/brendangregg/FlameGraph; speedscope: https://www.speedscope.app/file-format-schema.json.
+Folded: https://github.com/brendangregg/FlameGraph; speedscope:
+https://www.speedscope.app/file-format-schema.json.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ Stack = tuple[str, tuple[tuple[str, str, int], ...]]  # thread, frames outermost
 
 
 def folded(capture: JobCapture, diagnosis: Diagnosis, folder: Path) -> bytes:
-    """``ranks 0-2,4;MainThread;main (train.py:9);step (train.py:4) 4``: one line a stack, counted in ranks."""
+    """``ranks 0-2,4;MainThread;main (train.py:9);step (train.py:4) 4``: one line a stack, counted
+    in ranks.
+    """
     return _lines(
         (f"{'rank' if len(r) == 1 else 'ranks'} {format_ranks(r)}", s, len(r))
         for s, r in _merged(capture).items()
@@ -50,7 +53,9 @@ def _lines(stacks: Iterable[tuple[str, Stack, int]]) -> bytes:
 
 
 def speedscope(capture: JobCapture, diagnosis: Diagnosis, folder: Path) -> bytes:
-    """One profile of all ranks together, then one of each: a stack weighs as many ranks as stand in it."""
+    """One profile of all ranks together, then one of each: a stack weighs as many ranks as are in
+    it.
+    """
     frames: dict[tuple[str, str, int], int] = {}
     merged = _merged(capture)
     profiles = [
@@ -66,10 +71,16 @@ def speedscope(capture: JobCapture, diagnosis: Diagnosis, folder: Path) -> bytes
         {"name": name} | ({"file": file, "line": line} if line else {})
         for name, file, line in frames
     ]
-    return json.dumps({
-        "$schema": "https://www.speedscope.app/file-format-schema.json", "exporter": "hangdoctor", "name": capture.job,
-        "activeProfileIndex": 0, "shared": {"frames": listed}, "profiles": profiles,
-    }).encode()  # fmt: skip
+    return json.dumps(
+        {
+            "$schema": "https://www.speedscope.app/file-format-schema.json",
+            "exporter": "hangdoctor",
+            "name": capture.job,
+            "activeProfileIndex": 0,
+            "shared": {"frames": listed},
+            "profiles": profiles,
+        }
+    ).encode()
 
 
 def _profile(
@@ -80,12 +91,21 @@ def _profile(
         for (thread, inner), _ in stacks
     ]
     weights = [weight for _, weight in stacks]
-    return {"type": "sampled", "name": name, "unit": "none", "startValue": 0, "endValue": sum(weights),
-            "samples": samples, "weights": weights}  # fmt: skip
+    return {
+        "type": "sampled",
+        "name": name,
+        "unit": "none",
+        "startValue": 0,
+        "endValue": sum(weights),
+        "samples": samples,
+        "weights": weights,
+    }
 
 
 def _merged(capture: JobCapture) -> dict[Stack, list[int]]:
-    """Stack -> the ranks that stand in it (a rank once for each of its threads), the most frequent first."""
+    """Stack -> the ranks that are in it (a rank once for each of its threads), the most frequent
+    first.
+    """
     found: dict[Stack, list[int]] = {}
     for rank in capture.ranks():
         threads = next(

@@ -1,4 +1,5 @@
-"""Where a timeline ends in a hang: an operation that some ranks are in for far longer than any took before, and who is not in it.
+"""Where a timeline ends in a hang: an operation that some ranks are in for far longer than any took
+before, and who is not in it.
 
 A fact of the records, not a diagnosis: why the others are not in it, `dump` and `diagnose` say.
 """
@@ -19,30 +20,32 @@ _FACTOR = 2.0  # so much longer than the longest that was finished
 
 
 class Hang(Struct):
-    """The operation at the end; `for_ms` counts from the first rank's entering to the last thing that was seen."""
+    """The operation at the end; `for_ms` counts from the first rank's entering to the last thing
+    that was seen.
+    """
 
     op: str
     seq: int
     group: str
     ranks: list[int]  # that are in it
     missing: list[int]  # members that never entered it
-    unseen: list[int]  # members of which there is no record at all
+    unseen: list[int]  # members without any record
     for_ms: float
-    others: int = 0  # operations that stand, too
+    others: int = 0  # operations that are unfinished, too
 
     def words(self) -> str:
         """One sentence."""
         what = f"{self.op} #{self.seq} of {self.group}"
         ranks = f"rank{'s' if len(self.ranks) > 1 else ''} {format_ranks(self.ranks)}"
-        told = f"The job hangs at the end: {ranks} {'are' if len(self.ranks) > 1 else 'is'} in {what} for {self.for_ms / 1e3:.0f} s"
+        told = f"The job hangs at the end: {ranks} {'have' if len(self.ranks) > 1 else 'has'} been in {what} for {self.for_ms / 1e3:.0f} s"
         if self.missing:
             told += f"; rank{'s' if len(self.missing) > 1 else ''} {format_ranks(self.missing)} never entered it"
         if self.unseen:
-            told += f"; of rank{'s' if len(self.unseen) > 1 else ''} {format_ranks(self.unseen)} there is no record"
+            told += f"; rank{'s' if len(self.unseen) > 1 else ''} {format_ranks(self.unseen)} left no record"
         if not self.missing and not self.unseen:
-            told += "; no member is missing"
+            told += "; all members are in it"
         others = (
-            f" {self.others} other operation{'s stand' if self.others > 1 else ' stands'}, too."
+            f" {self.others} other operation{'s are' if self.others > 1 else ' is'} unfinished, too."
             if self.others
             else ""
         )
@@ -50,7 +53,9 @@ class Hang(Struct):
 
 
 def find_hang(timeline: Timeline) -> Hang | None:
-    """The hang at the end, if there is one; of several operations that one whose missing ranks wait nowhere else."""
+    """The hang at the end, if there is one; of several operations that one whose missing ranks wait
+    nowhere else.
+    """
     end = timeline.end_ns / 1e6
     limit = max(_LEAST_MS, _FACTOR * max((_longest(lane) for lane in timeline.lanes), default=0.0))
     open_: dict[Key, dict[int, float]] = {}  # -> the ranks in it, and since when
@@ -71,14 +76,22 @@ def find_hang(timeline: Timeline) -> Hang | None:
     first = min(open_, key=lambda k: (not set(missing[k]) - standing, min(open_[k].values())))
     recorded = {lane.trace.rank for lane in timeline.lanes}
     return Hang(
-        _name(timeline, first), first[2], timeline.group_words(first[0]), sorted(open_[first]),
-        [r for r in missing[first] if r in recorded], [r for r in missing[first] if r not in recorded],
-        round(end - min(open_[first].values()), 1), len(open_) - 1,
-    )  # fmt: skip
+        _name(timeline, first),
+        first[2],
+        timeline.group_words(first[0]),
+        sorted(open_[first]),
+        missing=[r for r in missing[first] if r in recorded],
+        unseen=[r for r in missing[first] if r not in recorded],
+        for_ms=round(end - min(open_[first].values()), 1),
+        others=len(open_) - 1,
+    )
 
 
 def _open(lane: Lane) -> Iterator[tuple[Operation, Key, float]]:
-    """Operations that the rank waits in, and since when. One that was only begun counts from the rank's last event on."""
+    """Operations that the rank waits in, and since when.
+
+    One that was only begun counts from the rank's last event on.
+    """
     last = max([*lane.begin, *lane.end], default=0)
     for j, op in enumerate(lane.trace.ops.operations):
         if lane.end[j] >= 0 or (key := key_of(lane.trace.rank, op)) is None:
@@ -87,7 +100,7 @@ def _open(lane: Lane) -> Iterator[tuple[Operation, Key, float]]:
             yield op, key, lane.begin[j] / 1e6
         elif (
             lane.begin[j] == last
-        ):  # nobody may ever wait for it; where nothing follows it, it is where the rank is
+        ):  # no one may ever wait for it; where nothing follows it, it is where the rank is
             yield op, key, last / 1e6
 
 

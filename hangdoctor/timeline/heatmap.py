@@ -1,7 +1,8 @@
-"""The heat map rank x step as SVG: how long the others waited for a rank, on one orange scale that every eye can order.
+"""The heat map rank x step as SVG: how long the others waited for a rank, on one orange scale that
+every eye can order.
 
-Lightness falls with the value, so that it also reads in grey and with any colour-blindness. Many ranks or steps are joined
-into cells that show their largest value.
+Lightness falls with the value, so that it also reads in grey and with any colour-blindness. Many
+ranks or steps are joined into cells that show their largest value.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ def svg(found: LateArrivals) -> bytes:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height:.0f}" width="{_WIDTH}" height="{height:.0f}" '
         f'font-family="system-ui, sans-serif" font-size="13" fill="{_INK}">',
         f'<rect width="{_WIDTH}" height="{height:.0f}" fill="#ffffff"/>',
-        f'<text x="{_LEFT}" y="32" font-size="18" font-weight="600">Who held the others up, step by step</text>',
+        f'<text x="{_LEFT}" y="32" font-size="18" font-weight="600">How long the others waited for each rank, step by step</text>',
         f'<text x="{_LEFT}" y="54" fill="{_FAINT}">{escape(_subtitle(found, len(cells), len(column_labels)))}</text>',
         f'<rect x="{_LEFT}" y="{_TOP}" width="{plot_w:.1f}" height="{plot_h:.1f}" fill="{_CALM}"/>',
-        *_cells(cells, limits, wide, high, row_labels, column_labels),
+        *_cells(cells, limits, wide, high, rows=row_labels, columns=column_labels),
         f'<rect x="{_LEFT}" y="{_TOP}" width="{plot_w:.1f}" height="{plot_h:.1f}" fill="none" stroke="{_FAINT}" stroke-width="0.7"/>',
-        *_axes(row_labels, column_labels, wide, high, plot_w, plot_h),
+        *_axes(row_labels, column_labels, wide, high, plot_w=plot_w, plot_h=plot_h),
         *_sums(found, row_labels, high, _LEFT + plot_w + 14),
         *_legend(limits, any(v is None for row in cells for v in row), _TOP + plot_h + 78),
         "</svg>\n",
@@ -61,7 +62,7 @@ def _subtitle(found: LateArrivals, rows: int, columns: int) -> str:
         if shown < total
     ]
     job = f"{found.job}: " if found.job else ""
-    return f"{job}milliseconds that the others waited for a rank in a step" + "".join(
+    return f"{job}time that the other ranks waited for this rank in this step" + "".join(
         f"; {j}" for j in joined
     )
 
@@ -117,7 +118,7 @@ def _limits(values: list[float]) -> list[float]:
 
 
 def _colour(n: int, classes: int) -> str:
-    """The n-th of so many classes, light to dark."""
+    """The n-th of N classes, light to dark."""
     at = (n + 0.6) / classes
     one, other, share = (
         (_LIGHT, _MIDDLE, at / 0.5) if at < 0.5 else (_MIDDLE, _DARK, (at - 0.5) / 0.5)
@@ -213,7 +214,9 @@ def _ticks(count: int, least: int) -> range:
 
 
 def _sums(found: LateArrivals, rows: list[tuple[int, int]], high: float, left: float) -> list[str]:
-    """A bar for each row: all steps together, so that a rank that is always a little late shows too."""
+    """A bar for each row: all steps together, so that a rank that is always a little late shows
+    too.
+    """
     total = {r.rank: r.held_up_ms for r in found.ranks}
     sums = [max(v for r, v in total.items() if a <= r <= b) for a, b in rows]
     most = max(sums, default=0.0)
@@ -236,7 +239,7 @@ def _sums(found: LateArrivals, rows: list[tuple[int, int]], high: float, left: f
 
 def _legend(limits: list[float], gaps: bool, top: float) -> list[str]:
     boxes = [(_NOTHING, "no operations")] if gaps else []
-    boxes += [(_CALM, f"below {_ms(limits[0])}" if limits else "nobody waited")]
+    boxes += [(_CALM, f"below {_ms(limits[0])}" if limits else "no rank waited")]
     for n, limit in enumerate(limits):
         words = (
             f"{_ms(limit)} to {_ms(limits[n + 1])}"

@@ -16,7 +16,8 @@ from .model import RankTrace, Trace
 
 
 def load(place: Path | None, job: str = "") -> Trace:
-    """The histories in a bundle or in a folder of black boxes; None looks where boxes of this user lie.
+    """The histories in a bundle or in a folder of black boxes; None looks where boxes of this user
+    lie.
 
     Raises:
         BadInput: neither a bundle nor a folder with boxes.
@@ -26,8 +27,8 @@ def load(place: Path | None, job: str = "") -> Trace:
         return from_capture(bundle.load(place))
     if place is not None and not place.is_dir():
         raise BadInput(
-            f"{place} is no folder",
-            "Name a bundle, or the folder of a job's black boxes (HANGDOCTOR_DIR).",
+            f"{place} is not a folder",
+            "Pass a bundle, or the folder of a job's black boxes (HANGDOCTOR_DIR).",
         )
     return from_boxes(place, job)
 
@@ -46,12 +47,17 @@ def from_capture(capture: JobCapture) -> Trace:
                 continue
             names = {t.tid: t.name for sample in rank.samples for t in sample.threads if t.name}
             where = rank.node or node.node
-            # Dumps that somebody collected do not say where they are from: each may be of a clock of its own.
+            # Dumps that someone collected do not say where they are from: each may be of a clock of
+            # its own.
             clock = ops.clock or where or f"rank {rank.rank}"
-            ranks.append(RankTrace(rank.rank, ops, where, rank.pid, clock, names, rank.calls))
+            ranks.append(
+                RankTrace(
+                    rank.rank, ops, where, rank.pid, clock=clock, threads=names, calls=rank.calls
+                )
+            )
     if not ranks:
         raise NoRanksFound(
-            "the bundle holds no operations, so there is no timeline",
+            "the bundle has no recorded operations, so there is no timeline",
             "Start the job with: hangdoctor run -- CMD",
         )
     notes = [*capture.notes, *(f"{s.node} did not answer: {s.why}" for s in capture.silent)]
@@ -70,7 +76,7 @@ def from_boxes(folder: Path | None, job: str = "") -> Trace:
         {b.job for b in boxes}, key=lambda j: max(b.created_s for b in boxes if b.job == j)
     )
     notes = (
-        [f"several jobs are here; this is {jobs[-1]}, the newest of {len(jobs)}"]
+        [f"found {len(jobs)} jobs; using the newest, {jobs[-1]} (choose with --job)"]
         if len(jobs) > 1
         else []
     )
@@ -91,27 +97,30 @@ def from_boxes(folder: Path | None, job: str = "") -> Trace:
                 contents.ops,
                 box.host,
                 box.pid,
-                contents.ops.clock,
-                names,
-                None,
-                str(calls.calls_path(box.path)),
+                clock=contents.ops.clock,
+                threads=names,
+                calls=None,
+                calls_path=str(calls.calls_path(box.path)),
             )
         )
     if not ranks:
-        where = f"in {folder}" if folder else "where boxes of this user lie"
+        where = f"in {folder}" if folder else "in the folders of this user"
         if here and not boxes:
             raise NoRanksFound(
-                f"no job '{job}' {where}", f"There are: {', '.join(sorted({b.job for b in here}))}."
+                f"no job '{job}' {where}",
+                f"Jobs with black boxes: {', '.join(sorted({b.job for b in here}))}.",
             )
         raise NoRanksFound(
-            f"no black box of a rank {where}",
-            "Start the job with: hangdoctor run -- CMD; name the folder where HANGDOCTOR_DIR was set, or a bundle.",
+            f"no black boxes {where}",
+            "Start the job with: hangdoctor run -- CMD. If HANGDOCTOR_DIR was set, pass that folder; or pass a bundle.",
         )
     return Trace(_sorted(ranks), _groups(ranks), jobs[-1], 0.0, notes)
 
 
 def _timed(ops: RankOps | None) -> RankOps | None:
-    """Without operations whose time is not known (dumps of some recorders); None where nothing remains."""
+    """Without operations whose time is not known (dumps of some recorders); None where nothing
+    remains.
+    """
     if ops is None:
         return None
     if any(op.entered_s <= 0 for op in ops.operations):

@@ -1,4 +1,6 @@
-"""Which records of which ranks are one operation: collectives by group and sequence number, messages by both ends."""
+"""Which records of which ranks are one operation: collectives by group and sequence number,
+messages by both ends.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,22 @@ from collections.abc import Sequence
 from ..model.operations import STORE, Operation
 from .model import Member, OperationInstance, RankTrace
 
-# Everybody needs something of everybody: nobody can leave before the last has entered.
-ALL_TO_ALL = frozenset({
-    "all_reduce", "all_reduce_coalesced", "all_gather", "all_gather_into_tensor", "all_gather_coalesced", "all_gather_object",
-    "reduce_scatter", "reduce_scatter_tensor", "all_to_all", "all_to_all_single", "barrier",
-})  # fmt: skip
+# Every member needs something from every other: none can leave before the last has entered.
+ALL_TO_ALL = frozenset(
+    {
+        "all_reduce",
+        "all_reduce_coalesced",
+        "all_gather",
+        "all_gather_into_tensor",
+        "all_gather_coalesced",
+        "all_gather_object",
+        "reduce_scatter",
+        "reduce_scatter_tensor",
+        "all_to_all",
+        "all_to_all_single",
+        "barrier",
+    }
+)
 FROM_ROOT = frozenset({"broadcast", "broadcast_object_list", "scatter", "scatter_object_list"})
 TO_ROOT = frozenset({"reduce", "gather", "gather_object"})
 # These wait for the device themselves, also where other operations only enqueue.
@@ -29,7 +42,10 @@ Key = tuple[str, str, int, int, int]
 
 
 def match(ranks: Sequence[RankTrace]) -> list[OperationInstance]:
-    """All instances with records of at least two ranks. Failed operations and store waits belong to none."""
+    """All instances with records of at least two ranks.
+
+    Failed operations and store waits belong to none.
+    """
     table: dict[Key, list[Member]] = {}
     for i, trace in enumerate(ranks):
         for j, op in enumerate(trace.ops.operations):
@@ -67,7 +83,7 @@ def orders(
 ) -> tuple[list[Member], list[Member]]:
     """(whose entering, comes before whose leaving): every first member has entered before any second one left.
 
-    Both empty where the records cannot tell: handles that nobody waited for, backends that enqueue and return.
+    Both empty where the records cannot tell: handles that no one waited for, backends that enqueue and return.
     """
     known = [(m, ranks[m[0]].ops.operations[m[1]]) for m in instance.members]
     runs_ahead = (
@@ -77,7 +93,7 @@ def orders(
         return [], []
     everybody = [m for m, _ in known]
     if len({o.op for _, o in known}) > 1 and instance.op != "message":
-        return [], []  # members disagree: this is no operation that took place
+        return [], []  # members disagree: this is not an operation that took place
     if instance.op in ALL_TO_ALL:
         return everybody, everybody
     if instance.op == "message":
@@ -89,7 +105,7 @@ def orders(
 
 
 def _empty(shapes: str) -> bool:
-    """Nothing is sent for a tensor without elements, so nobody waits for it."""
+    """Nothing is sent for a tensor without elements, so no one waits for it."""
     return bool(shapes) and any(
         "0" in s.strip("[] ").replace(" ", "").split(",") for s in shapes.split("],")
     )

@@ -2,8 +2,9 @@
 
 Waiting is passed on: a rank that waited in its tensor-parallel group comes late to its data-parallel one, though it is not
 slow. So of the time that a member waited for the last one, what the last one had itself waited longer than that member in the
-same step is not its doing: it is *held up*, not *holding up*. And one delay is felt by many, one after another: how long a rank
-held the others up in a step is what the one of them that lost most by it lost, not the sum over all.
+same step is not its fault: it *had to wait*, it did not *make others wait*. And one delay is felt by many, one after another: how long a rank
+made the others wait in a step is what the one of them that lost most by it lost, not the sum over
+all.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ SCHEMA = "hangdoctor.stragglers/1"
 
 
 class StepShare(Struct):
-    """One step. Times in milliseconds; `last` is the rank that held the others up most, -1 where nobody did."""
+    """One step. Times in milliseconds; `last` is the rank that made the others wait most, -1 if
+    none.
+    """
 
     step: int
     begin_ms: float  # since the timeline's beginning
@@ -40,8 +43,8 @@ class StepShare(Struct):
 class RankShare(Struct):
     rank: int
     node: str
-    held_up_ms: float  # how long it held others up, over all steps
-    steps_last: int  # in how many steps it was the one that held the others up most
+    held_up_ms: float  # how long it made others wait, over all steps
+    steps_last: int  # in how many steps it was the one that made the others wait most
     waited_ms: float
     communication: float
 
@@ -52,7 +55,7 @@ class GroupShare(Struct):
     waited_ms: float  # summed over members
     moving_ms: float  # from the last one's entering to its leaving, summed over operations
     bytes: int  # of one member's inputs, summed over operations
-    last: int  # the rank that held it up most, -1 where nobody did
+    last: int  # the rank that it waited for most, -1 if none
     held_up_ms: float
 
 
@@ -87,7 +90,7 @@ class _Analysis:
         self.place = [[place.get(s, -1) for s in steps] for steps in self.step_of]
         self.lost: dict[
             tuple[int, int], dict[int, float]
-        ] = {}  # (who, step) -> whom -> milliseconds
+        ] = {}  # (who, step) -> which -> milliseconds
         self.held = [[0.0] * len(self.steps) for _ in self.lanes]
         self.waited = [[0.0] * len(self.steps) for _ in self.lanes]
         self.groups: dict[str, GroupShare] = {}
@@ -107,11 +110,11 @@ class _Analysis:
         known = [i for i in whole if all(self._op(m).left_s for m in i.members)]
         if len(known) < len(whole):
             self.notes.append(
-                f"of {len(whole) - len(known)} operations the recorder did not keep when they ended: not counted"
+                f"{len(whole) - len(known)} operations have no recorded end and are not counted"
             )
         if any(r.ops.runs_ahead for r in self.timeline.trace.ranks):
             self.notes.append(
-                "the backend enqueues and returns: these are times of the hosts, not of the GPUs"
+                "the backend returns after enqueueing: these are times on the hosts, not on the GPUs"
             )
         for instance in sorted(known, key=self._last_entry):
             self._count(instance)
@@ -131,10 +134,16 @@ class _Analysis:
             for row, span in zip(self.held, spans, strict=True)
         ]
         return LateArrivals(
-            self.timeline.trace.job, steps, [self._rank(i, steps, busy[i], spans[i]) for i in range(len(self.lanes))],
-            sorted(self._group_shares(), key=lambda g: -g.waited_ms), held, round(_elapsed(spans), 4),
-            clock_lines(self.timeline.clocks), self.notes, find_hang(self.timeline),
-        )  # fmt: skip
+            self.timeline.trace.job,
+            steps,
+            [self._rank(i, steps, busy[i], spans[i]) for i in range(len(self.lanes))],
+            sorted(self._group_shares(), key=lambda g: -g.waited_ms),
+            held_up_ms=held,
+            elapsed_ms=round(_elapsed(spans), 4),
+            clocks=clock_lines(self.timeline.clocks),
+            notes=self.notes,
+            hang=find_hang(self.timeline),
+        )
 
     # ----------------------------------------------------------------- instances
 
@@ -160,7 +169,7 @@ class _Analysis:
                 caused = max(caused, own)
         for i, wait in waits.items():
             self.waited[i][place] += wait
-        self._count_group(instance, members, sum(waits.values()), culprit, caused)
+        self._count_group(instance, members, sum(waits.values()), culprit, caused=caused)
 
     def _waits(
         self, instance: OperationInstance, members: list[Member]
@@ -192,7 +201,15 @@ class _Analysis:
     ) -> None:
         share = self.groups.setdefault(
             instance.group,
-            GroupShare(self.timeline.group_words(instance.group), 0, 0.0, 0.0, 0, -1, 0.0),
+            GroupShare(
+                self.timeline.group_words(instance.group),
+                0,
+                0.0,
+                0.0,
+                bytes=0,
+                last=-1,
+                held_up_ms=0.0,
+            ),
         )
         share.operations += 1
         share.waited_ms += waited
@@ -226,11 +243,14 @@ class _Analysis:
         held = self.held[worst][n] if worst >= 0 else 0.0
         shares = [min(1.0, b / duration) for _, duration, b in known if duration > 0]
         return StepShare(
-            self.steps[n], round(min((b for b, _, _ in known), default=0) / 1e6, 4),
+            self.steps[n],
+            round(min((b for b, _, _ in known), default=0) / 1e6, 4),
             round(statistics.median(d for _, d, _ in known), 4) if known else 0.0,
-            self.lanes[worst].trace.rank if held > 0 else -1, round(held, 4),
-            round(max((row[n] for row in self.waited), default=0.0), 4), round(statistics.median(shares), 4) if shares else 0.0,
-        )  # fmt: skip
+            self.lanes[worst].trace.rank if held > 0 else -1,
+            held_up_ms=round(held, 4),
+            waited_ms=round(max((row[n] for row in self.waited), default=0.0), 4),
+            communication=round(statistics.median(shares), 4) if shares else 0.0,
+        )
 
     def _rank(
         self, i: int, steps: list[StepShare], busy: list[float], spans: list[tuple[int, int] | None]
@@ -244,8 +264,8 @@ class _Analysis:
             trace.node,
             round(sum(self.held[i]), 4),
             last,
-            round(sum(self.waited[i]), 4),
-            share,
+            waited_ms=round(sum(self.waited[i]), 4),
+            communication=share,
         )
 
 
@@ -255,7 +275,9 @@ def _elapsed(spans: list[list[tuple[int, int] | None]]) -> float:
 
 
 def _steps(timeline: Timeline, notes: list[str]) -> list[list[int]]:
-    """Of each rank's each operation the step it belongs to, -1 for none: what the job tells, else what its widest group does."""
+    """Of each rank's each operation the step it belongs to, -1 for none: what the job reports, else
+    what its widest group does.
+    """
     told = [[op.iteration for op in lane.trace.ops.operations] for lane in timeline.lanes]
     if any(n >= 0 for row in told for n in row):
         return told
@@ -267,7 +289,7 @@ def _steps(timeline: Timeline, notes: list[str]) -> list[list[int]]:
         return told
     (group, op), _ = widest.most_common(1)[0]  # not the barrier that the set-up made once
     notes.append(
-        f"the job tells no iterations (hangdoctor.probe.iteration); a step ends with each {op} of {timeline.group_words(group)}"
+        f"the job does not report iterations (hangdoctor.probe.iteration), so each {op} of {timeline.group_words(group)} ends a step"
     )
     ends = {
         m: i.seq for i in timeline.instances if i.group == group and i.op == op for m in i.members
@@ -286,7 +308,9 @@ def _steps(timeline: Timeline, notes: list[str]) -> list[list[int]]:
 
 
 def _communication(lane: Lane, place: Sequence[int], steps: int) -> list[float]:
-    """Milliseconds inside finished operations that the rank waits in, for each step; overlapping ones count once."""
+    """Milliseconds inside finished operations that the rank waits in, for each step; overlapping
+    ones count once.
+    """
     found = [0.0] * steps
     until = 0
     order = sorted(range(len(lane.begin)), key=lambda j: lane.begin[j])
@@ -301,7 +325,9 @@ def _communication(lane: Lane, place: Sequence[int], steps: int) -> list[float]:
 
 
 def _spans(lane: Lane, place: Sequence[int], steps: int) -> list[tuple[int, int] | None]:
-    """When each step of a rank began and ended: it ends where the next begins; the last with its last finished operation."""
+    """When each step of a rank began and ended: it ends where the next begins; the last with its
+    last finished operation.
+    """
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for j, n in enumerate(place):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -20,7 +22,7 @@ def render(found: LateArrivals, console: Console) -> None:
         console.print(Text(found.hang.words(), style="bold red"), soft_wrap=True)
         console.print(
             Text(
-                "hangdoctor dump says why, of a bundle hangdoctor diagnose. The ranking is of the finished steps before:"
+                "For the cause run hangdoctor dump, or hangdoctor diagnose on a bundle. The table is about the steps that finished before:"
             )
         )
     console.print(Text(headline(found), style="bold"), soft_wrap=True)
@@ -36,25 +38,25 @@ def render(found: LateArrivals, console: Console) -> None:
 
 
 def headline(found: LateArrivals) -> str:
-    """Who held the others up, if anybody did, against how long the steps took."""
+    """Which rank made the others wait, if one did, as a share of the time of the steps."""
     worst = max(found.ranks, key=lambda r: r.held_up_ms, default=None)
     if not found.groups:
-        return f"{len(found.ranks)} ranks: nothing to compare, no operation of which two ranks recorded when they entered and left it."
+        return f"{len(found.ranks)} ranks: nothing to compare; there is no operation that two ranks both recorded from start to end."
     if not found.steps or worst is None or worst.held_up_ms <= 0 or not found.elapsed_ms:
-        return f"{len(found.ranks)} ranks, {len(found.steps)} steps: no rank held the others up."
+        return f"{len(found.ranks)} ranks, {len(found.steps)} steps: no rank made the others wait."
     share = worst.held_up_ms / found.elapsed_ms
     where = f" (node {worst.node})" if worst.node else ""
     last = f"{worst.steps_last} of them" if worst.steps_last != 1 else "one of them"
-    told = f"Rank {worst.rank}{where} held the others up most: {seconds(worst.held_up_ms)}, {share:.0%} of {len(found.steps)} steps, and was the last in {last}."
+    told = f"Rank {worst.rank}{where} made the others wait most: {seconds(worst.held_up_ms)}, {share:.0%} of the time of {len(found.steps)} steps, and arrived last in {last}."
     following = max(
         (r for r in found.ranks if r is not worst), key=lambda r: r.held_up_ms, default=worst
     )
     if following is not worst and following.held_up_ms > 0.5 * worst.held_up_ms:
-        told += f" Rank {following.rank} comes near it: {seconds(following.held_up_ms)}, last in {following.steps_last}."
+        told += f" Rank {following.rank} is close: {seconds(following.held_up_ms)}, last in {following.steps_last}."
     return told
 
 
-def _table(title: str, *columns: str) -> Table:
+def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     table = Table(
         title=title,
         title_justify="left",
@@ -65,22 +67,18 @@ def _table(title: str, *columns: str) -> Table:
     )
     for column in columns:
         table.add_column(column, justify="left" if column in ("node", "group") else "right")
+    for row in rows:
+        table.add_row(*row)
     return table
+
+
+_RANK_COLUMNS = ("rank", "made others wait", "last in", "waited", "communication", "node")
 
 
 def _ranks(found: LateArrivals) -> Table:
     shown = sorted(found.ranks, key=lambda r: -r.held_up_ms)[:_RANKS]
-    table = _table(
-        _title("ranks", len(shown), len(found.ranks)),
-        "rank",
-        "held others up",
-        "last in",
-        "waited",
-        "communication",
-        "node",
-    )
-    for r in shown:
-        table.add_row(
+    rows = [
+        (
             str(r.rank),
             seconds(r.held_up_ms),
             f"{r.steps_last} step{'' if r.steps_last == 1 else 's'}",
@@ -88,58 +86,60 @@ def _ranks(found: LateArrivals) -> Table:
             f"{r.communication:.0%}",
             r.node,
         )
-    return table
+        for r in shown
+    ]
+    return _table(_title("ranks", len(shown), len(found.ranks)), _RANK_COLUMNS, rows)
+
+
+_STEP_COLUMNS = ("step", "took", "last", "made others wait", "longest wait", "communication")
 
 
 def _steps(found: LateArrivals) -> Table:
     shown = sorted(found.steps, key=lambda s: -s.held_up_ms)[:_STEPS]
-    table = _table(
-        _title("steps", len(shown), len(found.steps)),
-        "step",
-        "took",
-        "last",
-        "held others up",
-        "longest wait",
-        "communication",
-    )
-    for s in shown:
-        last = str(s.last) if s.last >= 0 else "-"
-        table.add_row(
+    rows = [
+        (
             str(s.step),
             seconds(s.duration_ms),
-            last,
+            _or_dash(s.last),
             seconds(s.held_up_ms),
             seconds(s.waited_ms),
             f"{s.communication:.0%}",
         )
-    return table
+        for s in shown
+    ]
+    return _table(_title("steps", len(shown), len(found.steps)), _STEP_COLUMNS, rows)
+
+
+_GROUP_COLUMNS = (
+    "operations",
+    "waited, all members",
+    "moving data",
+    "bytes",
+    "last",
+    "made others wait",
+    "group",
+)
 
 
 def _groups(found: LateArrivals) -> Table:
     shown = found.groups[:_GROUPS]
-    table = _table(
-        _title("groups", len(shown), len(found.groups)),
-        "operations",
-        "waited, all members",
-        "moving data",
-        "bytes",
-        "last",
-        "held others up",
-        "group",
-    )
-    for g in shown:
-        last = str(g.last) if g.last >= 0 else "-"
-        group = g.group if len(g.group) <= 50 else g.group[:49] + "…"
-        table.add_row(
+    rows = [
+        (
             str(g.operations),
             seconds(g.waited_ms),
             seconds(g.moving_ms),
             size_words(g.bytes),
-            last,
+            _or_dash(g.last),
             seconds(g.held_up_ms),
-            group,
+            g.group if len(g.group) <= 50 else g.group[:49] + "…",
         )
-    return table
+        for g in shown
+    ]
+    return _table(_title("groups", len(shown), len(found.groups)), _GROUP_COLUMNS, rows)
+
+
+def _or_dash(rank: int) -> str:
+    return str(rank) if rank >= 0 else "-"
 
 
 def _title(what: str, shown: int, total: int) -> str:
@@ -147,4 +147,5 @@ def _title(what: str, shown: int, total: int) -> str:
 
 
 def seconds(ms: float) -> str:
+    """``1.25 s``, ``40.0 ms``."""
     return f"{ms / 1000:.2f} s" if ms >= 1000 else f"{ms:.1f} ms"

@@ -32,9 +32,9 @@ class Trace(Struct):
     """The histories of a job, ordered by rank."""
 
     ranks: list[RankTrace]
-    groups: dict[str, Group] = {}  # by uid, with their members where any rank tells them
+    groups: dict[str, Group] = {}  # by uid, with their members where any rank shows them
     job: str = ""
-    taken_s: float = 0.0  # when it was captured, by the clock of who did it; 0 where nothing tells
+    taken_s: float = 0.0  # when it was captured, by the clock of who did it; 0 if unknown
     notes: list[str] = []
 
 
@@ -77,7 +77,9 @@ class Correction(Struct):
 
 
 class Lane(Struct):
-    """One rank on the common axis: nanoseconds since the timeline's beginning, one entry an operation; end -1 is open."""
+    """One rank on the common axis: nanoseconds since the timeline's beginning, one entry an
+    operation; end -1 is open.
+    """
 
     trace: RankTrace
     begin: list[int]
@@ -109,6 +111,7 @@ class Timeline(Struct):
         return known
 
     def correction(self, trace: RankTrace) -> Correction:
+        """What makes readings of the rank's clock those of the common axis."""
         return next(c for c in self.clocks if c.clock == trace.clock)
 
     def at(self, trace: RankTrace, reading_s: float) -> int:
@@ -117,4 +120,5 @@ class Timeline(Struct):
 
 
 def nanoseconds(seconds: float) -> int:
+    """Whole nanoseconds of so many seconds."""
     return round(seconds * 1e9)

@@ -1,10 +1,12 @@
 """The timeline as a Perfetto trace, written with the protobuf classes of the `perfetto` package.
 
-Tracks: a process for each rank; in it its phases, iterations and micro-batches, a thread track for each thread with its
-operations and one for its Python calls, and lanes for operations in flight (asynchronous ones overlap). Operations of one instance are joined by a
-flow. An unfinished operation is a slice that begins and does not end. Names and texts are interned.
+Tracks: a process for each rank; in it its phases, iterations and micro-batches, a thread track for
+each thread with its operations and one for its Python calls, and lanes for operations in flight
+(asynchronous ones overlap). Operations of one instance are joined by a flow. An unfinished
+operation is a slice that begins and does not end. Names and texts are interned.
 
-Format: TrackEvent of Perfetto's protos (track_event.proto, track_descriptor.proto, interned_data.proto).
+Format: TrackEvent of Perfetto's protos (track_event.proto, track_descriptor.proto,
+interned_data.proto).
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ _BEGIN, _END, _INSTANT = (
 )
 _CLOCKS = 1  # uuid of the track that says how clocks were aligned
 _ROOM = 1 << 12  # uuids a rank
-_FIRST_PID = 100_000  # a viewer takes equal pids for one process, and nodes number theirs alike: rank 7 is 100007
+# A viewer takes equal pids for one process, and nodes number theirs alike: rank 7 is 100007.
+_FIRST_PID = 100_000
 
 
 def as_bytes(capture: JobCapture, diagnosis: Diagnosis, folder: Path) -> bytes:
@@ -61,7 +64,7 @@ def encode(
         timeline: the histories on one axis.
         causes: what a diagnosis found: marked on the ranks' own tracks.
         more: rank -> further tracks of it (GPU streams).
-        calls: so many of the last events of each rank's ring of Python calls.
+        calls: N of the last events of each rank's ring of Python calls.
     """
     writer = _Writer()
     yield from writer.head(timeline)
@@ -78,7 +81,10 @@ def encode(
 
 
 def _flows(timeline: Timeline) -> dict[int, dict[int, tuple[int, bool]]]:
-    """rank's place -> operation's place -> (flow, whether it ends there). A viewer draws them in the order of time."""
+    """rank's place -> operation's place -> (flow, whether it ends there).
+
+    A viewer draws them in the order of time.
+    """
     found: dict[int, dict[int, tuple[int, bool]]] = {}
     for number, instance in enumerate(timeline.instances, 1):
         ordered = sorted(instance.members, key=lambda m: (timeline.lanes[m[0]].begin[m[1]], m[0]))
@@ -88,6 +94,7 @@ def _flows(timeline: Timeline) -> dict[int, dict[int, tuple[int, bool]]]:
 
 
 def uuid_of(rank: int) -> int:
+    """The first of the track ids that belong to a rank."""
     return (rank + 1) * _ROOM
 
 
@@ -100,7 +107,8 @@ class _Writer:
         self._keys: dict[str, int] = {}
         self._categories: dict[str, int] = {}
         self._places: dict[tuple[str, str, int], int] = {}
-        # The part of a slice that many share, with what it was made of: an id stands for the object while that is kept.
+        # The part of a slice that many share, with what it was made of: an id stands for the object
+        # while that is kept.
         self._kinds: dict[tuple[object, ...], tuple[TrackEvent, object]] = {}
         self._tids = iter(range(10_000_000, 1 << 31))
 
@@ -119,7 +127,7 @@ class _Writer:
         yield _framed(packet)
         for correction in timeline.clocks:
             yield self._instant(
-                _CLOCKS, 0, clock_words(correction), "clock", _clock_facts(correction)
+                _CLOCKS, 0, clock_words(correction), "clock", facts=_clock_facts(correction)
             )
 
     def rank(self, timeline: Timeline, lane: Lane, cause: Cause | None) -> Iterator[bytes]:
@@ -138,7 +146,7 @@ class _Writer:
         if cause is not None:
             facts: dict[str, int | str] = {"summary": cause.summary, "advice": cause.advice}
             yield self._instant(
-                track.uuid, timeline.end_ns, f"culprit: {cause.kind}", "diagnosis", facts
+                track.uuid, timeline.end_ns, f"culprit: {cause.kind}", "diagnosis", facts=facts
             )
 
     def track(self, rank: int, number: int, track: Track) -> Iterator[bytes]:
@@ -247,16 +255,20 @@ class _Writer:
 
 def _clock_facts(correction: Correction) -> dict[str, int | str]:
     facts: dict[str, int | str] = {
-        "clock": correction.clock, "ranks": format_ranks(correction.ranks), "reference": correction.reference,
+        "clock": correction.clock,
+        "ranks": format_ranks(correction.ranks),
+        "reference": correction.reference,
         "offset_ns": correction.offset_ns,
-    }  # fmt: skip
+    }
     if correction.bound_ns is not None:
         facts["bound_ns"] = correction.bound_ns
     return facts | ({"why": correction.why} if correction.why else {})
 
 
 def _framed(packet: TracePacket) -> bytes:
-    """A packet as the field `packet` (number 1) of the file's message: a trace is the packets one after another."""
+    """A packet as the field `packet` (number 1) of the file's message: a trace is the packets one
+    after another.
+    """
     body: bytes = packet.SerializeToString()
     size, n = bytearray(), len(body)
     while n > 127:

@@ -1,7 +1,9 @@
-"""Traces of torch.profiler as further tracks: kernels and copies by GPU and stream, CPU operators by thread.
+"""Traces of torch.profiler as further tracks: kernels and copies by GPU and stream, CPU operators
+by thread.
 
-Format: Chrome trace JSON as Kineto writes it; an event's time is ``baseTimeNanoseconds`` + ``ts`` microseconds of the rank's
-wall clock (older ones have no base: then ``ts`` counts from the epoch), ``distributedInfo.rank`` is the rank.
+Format: Chrome trace JSON as Kineto writes it; an event's time is ``baseTimeNanoseconds`` + ``ts``
+microseconds of the rank's wall clock (older ones have no base: then ``ts`` counts from the epoch),
+``distributedInfo.rank`` is the rank.
 """
 
 from __future__ import annotations
@@ -67,7 +69,9 @@ class _File(Struct):
 
 
 def tracks_of_folder(folder: Path, timeline: Timeline) -> tuple[dict[int, list[Track]], list[str]]:
-    """(rank -> its further tracks, what was left out and why). The timeline's beginning moves back where a trace begins earlier.
+    """(rank -> its further tracks, what was left out and why).
+
+    The timeline's beginning moves back where a trace begins earlier.
 
     Raises:
         BadInput: no trace there, or one that cannot be read.
@@ -77,8 +81,8 @@ def tracks_of_folder(folder: Path, timeline: Timeline) -> tuple[dict[int, list[T
     )
     if not paths:
         raise BadInput(
-            f"{folder} holds no .json or .json.gz",
-            "Name the folder that tensorboard_trace_handler was given.",
+            f"{folder} has no .json or .json.gz files",
+            "Pass the folder that tensorboard_trace_handler was given.",
         )
     by_rank = {lane.trace.rank: lane.trace for lane in timeline.lanes}
     slices: dict[int, dict[str, list[Slice]]] = {}
@@ -93,7 +97,7 @@ def tracks_of_folder(folder: Path, timeline: Timeline) -> tuple[dict[int, list[T
                 + (
                     f"rank {rank} is not in the timeline"
                     if rank >= 0
-                    else "does not say of which rank it is"
+                    else "does not say which rank it is from"
                 )
             )
             continue
@@ -122,28 +126,34 @@ def _read(path: Path) -> _File:
     try:
         data = read_regular(path, _MAX_BYTES)
         if path.suffix == ".gz":
-            # As much as a gigabyte of zeros is a megabyte in a file: what is inflated has the same limit.
+            # As much as a gigabyte of zeros is a megabyte in a file: what is inflated has the same
+            # limit.
             with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
                 data = packed.read(_MAX_BYTES + 1)
             if len(data) > _MAX_BYTES:
-                raise BadInput(f"{path} holds more than the {_MAX_BYTES >> 20} MiB that are read")
+                raise BadInput(f"{path} is larger than {_MAX_BYTES >> 20} MiB")
         return msgspec.json.decode(data, type=_File)
     except (OSError, EOFError, zlib.error) as error:
         raise BadInput(f"{path}: {error}", "Copy the file again.") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput(
-            f"{path} is no trace of torch.profiler: {error}",
-            "Was the rank killed while it wrote it?",
+            f"{path} is not a torch.profiler trace: {error}",
+            "Was the rank killed while writing it?",
         ) from error
 
 
 def _rank_in(name: str, ranks: int) -> int:
+    """The rank that a file's name says; 0 where there is only one, else -1."""
     match = re.search(r"rank[-_]?([0-9]{1,9})", name)
-    return int(match[1]) if match else 0 if ranks == 1 else -1
+    if match is not None:
+        return int(match[1])
+    return 0 if ranks == 1 else -1
 
 
 def _slices(read: _File, timeline: Timeline, trace: RankTrace) -> dict[str, list[Slice]]:
-    """Track's name -> its slices, in nanoseconds since the timeline's beginning; negative where they lie before it."""
+    """Track's name -> its slices, in nanoseconds since the timeline's beginning; negative where
+    they lie before it.
+    """
     correction = timeline.correction(trace)
     found: dict[str, list[Slice]] = {}
     for event in read.events:
@@ -161,7 +171,7 @@ def _slices(read: _File, timeline: Timeline, trace: RankTrace) -> dict[str, list
                 begin,
                 begin + max(0, round(event.dur * 1000)),
                 category,
-                _facts(event.args),
+                facts=_facts(event.args),
             )
         )
     return found
@@ -180,9 +190,9 @@ def _facts(args: dict[str, Any]) -> dict[str, int | str]:
 def _away(found: dict[str, list[Slice]], timeline: Timeline) -> str:
     begins = [s.begin for slices in found.values() for s in slices]
     if not begins:
-        return "no kernels and no operators in it"
+        return "it has no kernels and no operators"
     if max(begins) < -_NEAR_NS or min(begins) > timeline.end_ns + _NEAR_NS:
-        return "lies more than an hour away from what the ranks recorded: of another run?"
+        return "is more than an hour away from the recorded operations: is it from another run?"
     return ""
 
 
@@ -204,7 +214,9 @@ def _begin_at(timeline: Timeline, slices: dict[int, dict[str, list[Slice]]]) -> 
 
 
 def nest(slices: Iterable[Slice]) -> list[Slice]:
-    """Slices of one thread or stream into those that contain them; what overlaps its parent's end is cut there."""
+    """Slices of one thread or stream into those that contain them; what overlaps its parent's end
+    is cut there.
+    """
     outer: list[Slice] = []
     stack: list[Slice] = []
     for slice in sorted(slices, key=lambda s: (s.begin, -s.end)):

@@ -72,7 +72,9 @@ class Track(Struct):
 
 
 def tracks_of(timeline: Timeline, lane: Lane, flows: Flows) -> list[Track]:
-    """All tracks of a rank, in the order in which they are shown; slices of a track are in order and do not overlap."""
+    """All tracks of a rank, in the order in which they are shown; slices of a track are in order
+    and do not overlap.
+    """
     marks = [
         Track(title, found)
         for kind, title in (
@@ -104,7 +106,11 @@ def _mark_slices(timeline: Timeline, lane: Lane, kind: str) -> list[Slice]:
         elif mark.kind == kind and kind != "phase":
             found.append(
                 Slice(
-                    f"{kind.replace('_', '-')} {mark.number}", at, -1, kind, {"number": mark.number}
+                    f"{kind.replace('_', '-')} {mark.number}",
+                    at,
+                    -1,
+                    kind,
+                    facts={"number": mark.number},
                 )
             )
     return found
@@ -137,7 +143,9 @@ def _threads(timeline: Timeline, lane: Lane, flows: Flows) -> list[Track]:
 
 
 def _in_order(slices: list[Slice]) -> list[Slice]:
-    """A thread is in one operation at a time; where a clock was set back, an end may seem to lie behind the next begin."""
+    """A thread is in one operation at a time; where a clock was set back, an end may seem to lie
+    behind the next begin.
+    """
     slices.sort(key=lambda s: s.begin)
     for one, following in pairwise(slices):
         if one.end < 0 or one.end > following.begin:
@@ -180,12 +188,22 @@ def _operation(timeline: Timeline, lane: Lane, j: int, flows: Flows) -> Slice:
     if op.failed:
         facts["outcome"] = "failed"
     elif op.state == "done" and not op.left_s:
-        facts["outcome"] = "finished, nothing recorded when"
+        facts["outcome"] = "finished, time not recorded"
     category = "operation"
     if lane.end[j] < 0:
         facts["open_ms"] = (timeline.end_ns - lane.begin[j]) // 1_000_000
         name, category = f"UNFINISHED {name} #{op.seq}", "operation,unfinished"
-    return Slice(name, lane.begin[j], lane.end[j], category, facts, site, flows.get(j), [], fixed)
+    return Slice(
+        name,
+        lane.begin[j],
+        lane.end[j],
+        category,
+        facts=facts,
+        site=site,
+        flow=flows.get(j),
+        inner=[],
+        kind=fixed,
+    )
 
 
 def _kind(

@@ -1,4 +1,4 @@
-"""The loop of `top`: looks in one thread, keys and drawing in this one, so that no slow answer holds up a key."""
+"""The loop of `top`: looks in one thread, keys and drawing in this one, so that no slow answer blocks a key."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from .screen import Mode, chosen, screen
 from .terminal import Terminal
 
 _KEYS_S = 0.25
+_FAR = 10**9  # rows: farther than any list is long
+_STEPS = {"up": -1, "k": -1, "down": 1, "j": 1, "home": -_FAR, "end": _FAR}
 
 
 class App:
@@ -56,7 +58,7 @@ class App:
             self._again.clear()
 
     def _paint(self, width: int, height: int) -> list[str]:
-        lines = screen(self.seen, self.trouble, self.mode, width, height)
+        lines = screen(self.seen, self.trouble, self.mode, width=width, height=height)
         out = io.StringIO()
         console = Console(
             file=out,
@@ -97,22 +99,13 @@ class App:
 
     def _move(self, key: str, height: int) -> None:
         mode, page = self.mode, max(1, height - 14)
-        steps = {
-            "up": -1,
-            "k": -1,
-            "down": 1,
-            "j": 1,
-            "page up": -page,
-            "page down": page,
-            "home": -(10**9),
-            "end": 10**9,
-        }
+        steps = _STEPS | {"page up": -page, "page down": page}
         if key == "/":
             mode.view = "filter"
         elif key == "enter":
             self._open()
         elif key in steps:
-            mode.cursor = max(0, min(10**9, mode.cursor + steps[key]))
+            mode.cursor = max(0, min(_FAR, mode.cursor + steps[key]))
 
     def _type(self, key: str) -> None:
         mode = self.mode

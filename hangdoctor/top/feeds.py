@@ -22,7 +22,7 @@ from ..readers import blackbox, discover, proc, pyspy
 from ..text.plain import safe_name
 from ..transport.messages import RankNow
 from ..watch.arrival_lag import Pace, mark_behind, mark_lag, per_iteration, smoothed
-from ..watch.live_ranks import STILL_S, Picture, RankRow, look, state_of
+from ..watch.live_ranks import STILL_S, Picture, RankRow, look, row_of
 
 _TIMEOUT_S = 5.0
 _CAPTURE_S = 90.0
@@ -43,7 +43,8 @@ class LiveRanks(Struct):
 class Source(Protocol):
     """All of it may be called from threads; it raises HangdoctorError where it cannot."""
 
-    def look(self) -> LiveRanks: ...
+    def look(self) -> LiveRanks:
+        """All ranks as they are now."""
 
     def capture(self) -> str:
         """Have all ranks captured; returns the verdict's sentence and where it is kept, when it is there."""
@@ -55,9 +56,11 @@ class Source(Protocol):
 def settled(source: Source, clock: Clock) -> LiveRanks:
     """One look that can be trusted: so late that a rank which has come to a stand is not taken for one that moves.
 
-    From a single look nobody can tell whether a rank uses its processor, or, without a black box, whether it moves at all.
+    From a single sample no one can tell whether a rank uses its processor, or, without a black
+    box, whether it moves at all.
     """
-    begin, seen = clock.monotonic(), source.look()
+    seen = source.look()
+    begin = clock.monotonic()  # not before: on a busy machine the first look can take seconds
     while seen.rows and clock.monotonic() - begin <= STILL_S:
         clock.sleep(_BETWEEN_S)
         seen = source.look()
@@ -76,9 +79,14 @@ class Watched(Protocol):
     world_size: int
 
     @property
-    def others(self) -> list[str]: ...
-    def search(self) -> None: ...
-    def look(self) -> list[RankNow]: ...
+    def others(self) -> list[str]:
+        """Keys of jobs that are here and are not meant."""
+
+    def search(self) -> None:
+        """Look for ranks that have come."""
+
+    def look(self) -> list[RankNow]:
+        """Every rank as it is now."""
 
 
 class LocalSource:
@@ -91,16 +99,17 @@ class LocalSource:
         self._pace = Pace()
 
     def look(self) -> LiveRanks:
+        """The ranks that are here now; the first looks cannot tell yet who uses its processor."""
         self.watched.search()
         told = self.watched.look()
-        rows = [self._row(one) for one in told]
+        rows = [row_of(one, self.node, one.idle_s) for one in told]
         self._waits = {
             one.rank: smoothed(self._waits.get(one.rank, -1.0), one.waits) for one in told
         }
         picture = look(rows, self.watched.job, max(self.watched.world_size, len(rows)))
         if self.job and not rows:
             picture.sentence = (
-                f"No rank of job {self.job} is here; {discover.here_now(self.watched.others)}"
+                f"No rank of job {self.job} on this host; {discover.here_now(self.watched.others)}"
             )
         pace_s = self._pace.step(time.monotonic(), picture.iteration[0])
         mark_lag(rows, self._waits)
@@ -108,22 +117,12 @@ class LocalSource:
         per_iteration(rows, pace_s)
         return LiveRanks(picture, rows, f"{self.watched.job or 'no job'} on {self.node}", pace_s)
 
-    def _row(self, told: RankNow) -> RankRow:
-        state = state_of(told, told.idle_s, False)
-        return RankRow(
-            told.rank,
-            state,
-            self.node,
-            told.idle_s,
-            told.iteration,
-            told.phase,
-            told.op,
-            told.seq,
-            told.pid,
-            told.box,
-        )
-
     def capture(self) -> str:
+        """The verdict of a `hangdoctor dump` of this host, and its bundle.
+
+        Raises:
+            CollectorError: it failed, or did not end.
+        """
         job = self.watched.job or self.job
         bundle = f"hangdoctor-{safe_name(job)}-{time.strftime('%Y%m%d-%H%M%S')}"
         command = [
@@ -144,7 +143,7 @@ class LocalSource:
             )
         except subprocess.TimeoutExpired:
             raise CollectorError(
-                "the capture did not end", "Try: hangdoctor dump --local"
+                "the capture did not finish", "Try: hangdoctor dump --local"
             ) from None
         said = done.stdout.decode(errors="replace").strip()
         if done.returncode or not said:
@@ -153,25 +152,21 @@ class LocalSource:
         return f"{said} ({bundle})"
 
     def detail(self, row: RankRow) -> list[str]:
+        """Its process, its last operations and the stack of its main thread, read now."""
         if not row.pid or row.state in ("gone", "finished"):
-            return ["its process is over"]
+            return ["its process has ended"]
         return [*_process_lines(row.pid), *_operation_lines(row.pid), *_stack_lines(row.pid)]
 
 
 def _process_lines(pid: int) -> list[str]:
     status, fields = proc.status_fields(pid), proc.stat_fields(pid)
     if not fields:
-        return ["its process is over"]
+        return ["its process has ended"]
     memory = status.get("VmRSS", "").split()
     size = f"{int(memory[0]) / 1024:.0f} MB" if memory and memory[0].isdigit() else "?"
     with contextlib.suppress(OSError):
-        words = (
-            Path(f"/proc/{pid}/cmdline")
-            .read_bytes()
-            .replace(b"\0", b" ")
-            .decode(errors="replace")
-            .strip()
-        )
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
+        words = command.decode(errors="replace").strip()
         return [
             f"process {pid}: state {fields[0]}, {status.get('Threads', '?')} threads, {size}",
             f"  {words[:300]}",
@@ -190,14 +185,12 @@ def _operation_lines(pid: int) -> list[str]:
     names = {g.uid: g.name or f"{len(g.ranks)} ranks" for g in ops.groups}
     lines = ["last operations:"]
     for op in ops.operations[-_OPERATIONS:]:
-        end = (
-            f"left after {(op.left_s - op.entered_s) * 1e3:.1f} ms"
-            if op.left_s
-            else f"inside for {time.time() - op.entered_s:.1f} s"
-        )
-        lines.append(
-            f"  {op.op} #{op.seq} of {names.get(op.group, '?')}, {end}{f', at {op.site}' if op.site else ''}"
-        )
+        if op.left_s:
+            end = f"left after {(op.left_s - op.entered_s) * 1e3:.1f} ms"
+        else:
+            end = f"inside for {time.time() - op.entered_s:.1f} s"
+        site = f", at {op.site}" if op.site else ""
+        lines.append(f"  {op.op} #{op.seq} of {names.get(op.group, '?')}, {end}{site}")
     return lines
 
 
@@ -228,15 +221,17 @@ class RemoteSource:
         self.address, self.token = address.rstrip("/"), token
 
     def look(self) -> LiveRanks:
+        """What the collector knows of all ranks.
+
+        Raises:
+            CollectorError: it does not answer, or as another version.
+        """
         told, ranks = self._get("/api/v1/status"), self._get("/api/v1/ranks")
         try:
             status, rows = told["status"], msgspec.convert(ranks["ranks"], list[RankRow])
             picture = look(rows, status["job"], status["world_size"])
         except (KeyError, TypeError, msgspec.ValidationError) as error:
-            raise CollectorError(
-                f"{self.address} answers something else: {error}",
-                "Is it a collector of this version?",
-            ) from error
+            raise self._other_version(error) from error
         nodes = f"{status['agents']} of {status['nodes']} agents"
         if status["capturing"]:
             picture.sentence = f"Capturing: {status['capture_answered']} of {status['capture_asked']} nodes have answered"
@@ -245,37 +240,44 @@ class RemoteSource:
         )
 
     def capture(self) -> str:
+        """The verdict of a capture that the collector makes now, and its incident.
+
+        Raises:
+            CollectorError: it does not answer, or no verdict came within 90 s.
+        """
         before = self._get("/api/v1/capture", b"{}")["concluded"]
         end = time.monotonic() + _CAPTURE_S
         while time.monotonic() < end:
             if self._get("/api/v1/status")["concluded"] > before:
                 incidents = self._get("/api/v1/incidents")["incidents"]
-                return (
-                    f"{incidents[0]['summary']} ({incidents[0]['id']})"
-                    if incidents
-                    else "captured; nothing was kept"
-                )
+                if not incidents:
+                    return "captured; nothing was kept"
+                return f"{incidents[0]['summary']} ({incidents[0]['id']})"
             time.sleep(0.5)
-        raise CollectorError("no verdict came", "The collector's log says why.")
+        raise CollectorError("no verdict", "See the collector's log.")
 
     def detail(self, row: RankRow) -> list[str]:
-        told = self._get(f"/api/v1/ranks/{row.rank}")
-        lag = f"comes {told['lag_s'] * 1e3:.0f} ms later than the first" if told["lag_s"] else ""
-        behind = (
-            f"others have waited for {told['behind_s']:.0f} s while it is not there"
-            if told["behind_s"]
-            else ""
+        """What the collector knows of one rank; its stack needs a capture.
+
+        Raises:
+            CollectorError: it does not answer, or as another version.
+        """
+        try:
+            now = msgspec.convert(self._get(f"/api/v1/ranks/{row.rank}"), RankRow)
+        except msgspec.ValidationError as error:
+            raise self._other_version(error) from error
+        lines = [f"process {now.pid} on {now.node}"]
+        if now.lag_s:
+            lines.append(f"comes {now.lag_s * 1e3:.0f} ms later than the first")
+        if now.behind_s:
+            lines.append(f"others have waited for {now.behind_s:.0f} s while it is not there")
+        return [*lines, "its stack: c captures all ranks"]
+
+    def _other_version(self, error: Exception) -> CollectorError:
+        return CollectorError(
+            f"{self.address} answers something else: {error}",
+            "Is it a collector of this version?",
         )
-        return [
-            x
-            for x in (
-                f"process {told['pid']} on {told['node']}",
-                lag,
-                behind,
-                "its stack: c captures all ranks",
-            )
-            if x
-        ]
 
     def _get(self, path: str, body: bytes | None = None) -> dict[str, Any]:
         request = urllib.request.Request(
@@ -292,7 +294,8 @@ class RemoteSource:
             with error:
                 said = error.read(4000)
             raise CollectorError(
-                _words(said) or f"{self.address} answers {error.code}", _help(error.code)
+                _words(said) or f"{self.address} answered with status {error.code}",
+                _help(error.code),
             ) from error
         except (
             urllib.error.URLError,
@@ -315,5 +318,7 @@ def _words(said: bytes) -> str:
 
 def _help(code: int) -> str:
     return (
-        "Its token is in FOLDER/web.json: --folder FOLDER, or --token-file." if code == 401 else ""
+        "Its token is in FOLDER/web.json: pass --folder FOLDER or --token-file FILE."
+        if code == 401
+        else ""
     )

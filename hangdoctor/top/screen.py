@@ -13,31 +13,26 @@ from ..text.plain import visible
 from ..text.ranges import parse_ranks
 from ..watch.arrival_lag import lag_of
 from ..watch.live_ranks import RankRow, Standing
-from ..watch.rank_states import BY_CONCERN, BY_NAME
+from ..watch.rank_states import BY_CONCERN, UNTIMED, glyph_of, style_of
 from .feeds import LiveRanks
 
-STYLES = {
-    "unseen": "dim", "moving": "green", "working": "cyan", "waiting": "yellow", "outside": "bold red", "still": "magenta",
-    "silent": "bold magenta", "gone": "bold red reverse", "finished": "dim",
-    "stopped": "bold red", "blocked": "bold red",
-}  # fmt: skip
 _MAX_STANDINGS = 6
 _NOTE_LINES = 4
 HELP = (
     "c        capture all ranks now and diagnose",
-    "/        filter: ranks (0-7,12), or a part of a node, state, phase or operation",
+    "/        filter: ranks (0-7,12), or text in node, state, phase or operation",
     "Enter    details of the rank under the cursor",
     "arrows, j k, PgUp PgDn, Home End   move",
-    "Esc      back, or drop the filter",
-    "r        look again now",
-    "q        quit (Ctrl-C too)",
+    "Esc      back, or clear the filter",
+    "r        refresh now",
+    "q        quit (also Ctrl-C)",
     "",
     "moving   made progress within 3 s        waiting  inside an operation for longer",
-    "outside  in no operation while time passes: whom the waiting ones wait for",
-    "working  uses the processor or reads and writes outside of operations",
-    "LAG      how much later than the others it comes to operations, each iteration",
-    "still    no progress, and no black box that would tell more",
-    "silent   its node's agent is not heard   gone     its process is over, not well",
+    "outside  not in any operation: the waiting ranks wait for it",
+    "working  computes, reads or writes outside of operations",
+    "LAG      how much later than the others it enters operations, per iteration",
+    "still    no progress (without a black box nothing more is known)",
+    "silent   its node does not answer     gone     its process has ended or was killed",
     "stopped  SIGSTOP or a debugger           blocked  in uninterruptible I/O (state D)",
 )
 
@@ -55,19 +50,18 @@ class Mode(Struct):
 
 
 def seconds(value: float) -> str:
+    """A duration in seconds as people read it: "4.1 s", "41 s", "12 min", "3 h"."""
     if value < 10:
         return f"{value:.1f} s"
-    return (
-        f"{value:.0f} s"
-        if value < 600
-        else f"{value / 60:.0f} min"
-        if value < 7200
-        else f"{value / 3600:.0f} h"
-    )
+    if value < 600:
+        return f"{value:.0f} s"
+    if value < 7200:
+        return f"{value / 60:.0f} min"
+    return f"{value / 3600:.0f} h"
 
 
 def chosen(seen: LiveRanks, wanted: str) -> list[RankRow]:
-    """The rows that a filter lets through, those first that hold others up or wait longest."""
+    """The rows that a filter lets through, those first that make others wait or wait longest."""
     wanted = wanted.strip().lower()
     rows = [r for r in seen.rows if r.state != "unseen"]
     if wanted:
@@ -75,19 +69,19 @@ def chosen(seen: LiveRanks, wanted: str) -> list[RankRow]:
             numbers = set(parse_ranks(wanted))
             rows = [r for r in rows if r.rank in numbers]
         except UsageError:
-            rows = [
-                r
-                for r in rows
-                if any(wanted in x.lower() for x in (r.node, r.state, r.phase, r.op))
-            ]
-    return sorted(
-        rows,
-        key=lambda r: (
-            _place(r.state),
-            -round(r.idle_s) if r.state not in ("moving", "finished") else 0,
-            r.rank,
-        ),
-    )
+            rows = [r for r in rows if wanted in _searched(r)]
+    return sorted(rows, key=_order)
+
+
+def _searched(row: RankRow) -> str:
+    """What a filter that is no list of ranks looks through."""
+    return "\n".join((row.node, row.state, row.phase, row.op)).lower()
+
+
+def _order(row: RankRow) -> tuple[int, int, int]:
+    """Who has been there for longer comes first among those in the same state."""
+    since = 0 if row.state in UNTIMED else -round(row.idle_s)
+    return _place(row.state), since, row.rank
 
 
 def _tame(line: Text) -> Text:
@@ -123,7 +117,7 @@ def _head(seen: LiveRanks | None, trouble: str, width: int) -> Iterator[Text]:
     title = Text("hangdoctor top", style="bold")
     if seen is None:
         yield title
-        yield Text(trouble or "looking ...", style="red" if trouble else "")
+        yield Text(trouble or "reading ...", style="red" if trouble else "")
         return
     picture = seen.picture
     low, high = picture.iteration
@@ -131,21 +125,18 @@ def _head(seen: LiveRanks | None, trouble: str, width: int) -> Iterator[Text]:
     told = [visible(seen.title), f"{picture.world_size} ranks"] + ([step] if low >= 0 else [])
     told += [f"{seconds(seen.pace_s)} each"] if seen.pace_s else []
     yield title.append("  " + ", ".join(told), style="not bold dim")
-    yield (
-        Text(visible(picture.sentence), style="bold")
-        if not trouble
-        else Text(visible(trouble), style="bold red")
-    )
+    if trouble:
+        yield Text(visible(trouble), style="bold red")
+    else:
+        yield Text(visible(picture.sentence), style="bold")
     counts = Text()
     for name, number in picture.counts.items():
-        state = BY_NAME.get(name)
-        glyph = state.glyph if state is not None else ""
-        count = f" {glyph} {number} {visible(name)} ".replace("  ", " ")
-        counts.append(count, style=STYLES.get(name, "")).append(" ")
+        count = f" {glyph_of(name)} {number} {visible(name)} ".replace("  ", " ")
+        counts.append(count, style=style_of(name)).append(" ")
     yield counts
     yield Text()
     standings = [s for s in picture.standings if s.state not in ("unseen",)][:_MAX_STANDINGS]
-    yield Text(f"{'RANKS':<16}{'N':>6} {'STATE':<9}{'FOR':>7} {'HOLDS UP':>9}  WHERE", style="dim")
+    yield Text(f"{'RANKS':<16}{'N':>6} {'STATE':<9}{'FOR':>7} {'BLOCKS':>9}  WHERE", style="dim")
     for one in standings:
         yield _standing(one)
     yield Text()
@@ -153,46 +144,41 @@ def _head(seen: LiveRanks | None, trouble: str, width: int) -> Iterator[Text]:
 
 def _standing(one: Standing) -> Text:
     ranks = one.ranks if len(one.ranks) <= 15 else one.ranks[:14] + "+"
-    where = (
-        f"{one.op} #{one.seq}"
-        if one.seq
-        else f"after {one.op}"
-        if one.op and one.state == "outside"
-        else one.op
-    )
     told = [
-        visible(where),
+        visible(_where(one)),
         f"phase {visible(one.phase)}" if one.phase else "",
         f"iteration {one.iteration}" if one.iteration >= 0 else "",
         visible(one.nodes),
     ]
     text = Text(f"{ranks:<16}{one.count:>6} ")
-    text.append(f"{visible(one.state):<9}", style=STYLES.get(one.state, ""))
-    text.append(f"{seconds(one.for_s) if one.for_s else '':>7} {one.holds or '':>9}  ")
+    text.append(f"{visible(one.state):<9}", style=style_of(one.state))
+    since = seconds(one.for_s) if one.for_s else ""
+    text.append(f"{since:>7} {one.holds or '':>9}  ")
     return text.append(", ".join(t for t in told if t))
+
+
+def _where(one: Standing) -> str:
+    """The operation that these ranks are in, or were in last."""
+    if one.seq:
+        return f"{one.op} #{one.seq}"
+    return f"after {one.op}" if one.op and one.state == "outside" else one.op
 
 
 def _list(seen: LiveRanks, mode: Mode, width: int, room: int) -> Iterator[Text]:
     rows = chosen(seen, mode.filter)
     mode.cursor = max(0, min(mode.cursor, len(rows) - 1))
     space = max(1, room - 1)
-    mode.first = max(
-        0,
-        min(mode.first, mode.cursor, len(rows) - space)
-        if mode.cursor < mode.first
-        else max(mode.first, mode.cursor - space + 1),
-    )
+    if mode.cursor < mode.first:
+        first = min(mode.cursor, len(rows) - space)
+    else:
+        first = max(mode.first, mode.cursor - space + 1)
+    mode.first = max(0, first)
     node = max(8, min(16, width - 74))
     yield Text(_columns(node), style="dim")
-    if not rows:
-        yield Text(
-            "no rank"
-            + (
-                f" matches '{visible(mode.filter)}'"
-                if mode.filter
-                else " here yet: it appears when the job starts"
-            )
-        )
+    if not rows and mode.filter:
+        yield Text(f"no rank matches '{visible(mode.filter)}'")
+    elif not rows:
+        yield Text("no rank here yet: it appears when the job starts")
     for i, row in enumerate(rows[mode.first : mode.first + space], mode.first):
         yield _row(row, node, i == mode.cursor)
 
@@ -203,25 +189,33 @@ def _columns(node: int) -> str:
 
 
 def _row(row: RankRow, node: int, under: bool) -> Text:
-    since = seconds(row.idle_s) if row.state not in ("moving", "finished") else ""
+    since = "" if row.state in UNTIMED else seconds(row.idle_s)
     step = str(row.iteration) if row.iteration >= 0 else ""
-    lag = lag_of(row) if row.state not in ("gone", "finished") else 0.0
-    late = "" if lag < 0.001 else f"{lag * 1e3:.0f} ms" if lag < 1 else seconds(lag)
+    number = f" #{row.seq}" if row.seq else ""
+    phase = visible(row.phase)[:10]
     text = Text(
         f"{row.rank:>6} {visible(row.node)[:node]:<{node}} ", style="reverse" if under else ""
     )
-    text.append(f"{visible(row.state):<9}", style=STYLES.get(row.state, ""))
-    text.append(
-        f"{since:>7} {late:>7} {step:>7} {visible(row.phase)[:10]:<10} {visible(row.op)}{f' #{row.seq}' if row.seq else ''}"
-    )
+    text.append(f"{visible(row.state):<9}", style=style_of(row.state))
+    text.append(f"{since:>7} {_late(row):>7} {step:>7} {phase:<10} {visible(row.op)}{number}")
     return text
+
+
+def _late(row: RankRow) -> str:
+    """The arrival lag of a rank that is still there; "" below a millisecond."""
+    lag = 0.0 if row.state in ("gone", "finished") else lag_of(row)
+    if lag < 0.001:
+        return ""
+    return f"{lag * 1e3:.0f} ms" if lag < 1 else seconds(lag)
 
 
 def _note(mode: Mode, width: int) -> list[Text]:
     if mode.view == "filter":
         return [Text(f"filter: {mode.filter}_", style="bold")]
     lines = (
-        [Text(f"filter: {visible(mode.filter)} (Esc drops it)", style="dim")] if mode.filter else []
+        [Text(f"filter: {visible(mode.filter)} (Esc clears it)", style="dim")]
+        if mode.filter
+        else []
     )
     wrapped = textwrap.wrap(visible(mode.note), width, break_on_hyphens=False)[:_NOTE_LINES]
     return lines + [Text(line, style="red" if mode.bad else "") for line in wrapped]
@@ -229,7 +223,7 @@ def _note(mode: Mode, width: int) -> list[Text]:
 
 def _keys(mode: Mode) -> Text:
     if mode.view == "filter":
-        return Text("Enter keeps the filter, Esc drops it", style="dim")
+        return Text("Enter keeps the filter, Esc clears it", style="dim")
     if mode.view in ("detail", "help"):
         return Text("Esc back   c capture   q quit", style="dim")
     return Text("c capture   / filter   Enter details   ? help   q quit", style="dim")

@@ -17,11 +17,20 @@ from ..errors import Cancelled
 # DECSET private modes, https://invisible-island.net/xterm/ctlseqs/ctlseqs.html
 _ENTER = "\x1b[?1049h\x1b[?25l"
 _LEAVE = "\x1b[0m\x1b[?25h\x1b[?1049l"
-_KEYS = {
-    "\x1b[A": "up", "\x1b[B": "down", "\x1bOA": "up", "\x1bOB": "down", "\x1b[5~": "page up", "\x1b[6~": "page down", "\x1b[H": "home",
-    "\x1b[F": "end", "\x1b[1~": "home", "\x1b[4~": "end", "\r": "enter", "\n": "enter", "\x7f": "backspace", "\x08": "backspace",
-    "\x1b": "escape", "\x0c": "redraw",
-}  # fmt: skip
+_SENT = {
+    "up": ("\x1b[A", "\x1bOA"),
+    "down": ("\x1b[B", "\x1bOB"),
+    "page up": ("\x1b[5~",),
+    "page down": ("\x1b[6~",),
+    "home": ("\x1b[H", "\x1b[1~"),
+    "end": ("\x1b[F", "\x1b[4~"),
+    "enter": ("\r", "\n"),
+    "backspace": ("\x7f", "\x08"),
+    "escape": ("\x1b",),
+    "redraw": ("\x0c",),
+}
+_KEYS = {sent: key for key, all_sent in _SENT.items() for sent in all_sent}
+_LONGEST_FIRST = sorted(_KEYS, key=len, reverse=True)
 
 
 class Terminal:
@@ -29,15 +38,12 @@ class Terminal:
 
     def __init__(self) -> None:
         self.input, self.output = sys.stdin.fileno(), sys.stdout.fileno()
-        self.resized = False
         self._old: list[object] = []
         self._handlers: dict[int, object] = {}
 
     def __enter__(self) -> Terminal:
         self._old = termios.tcgetattr(self.input)
-        for number, handler in (
-            (signal.SIGWINCH, self._on_resize), (signal.SIGHUP, _hung_up), (signal.SIGTSTP, self._on_stop),
-        ):  # fmt: skip
+        for number, handler in ((signal.SIGHUP, _hung_up), (signal.SIGTSTP, self._on_stop)):
             self._handlers[number] = signal.signal(number, handler)
         self._take()
         return self
@@ -66,9 +72,6 @@ class Terminal:
         with contextlib.suppress(OSError, termios.error):
             termios.tcsetattr(self.input, termios.TCSAFLUSH, self._old)  # type: ignore[arg-type]
 
-    def _on_resize(self, number: int, frame: FrameType | None) -> None:
-        self.resized = True
-
     def _on_stop(self, number: int, frame: FrameType | None) -> None:
         """Ctrl-Z: the shell gets its screen, and we ours again when we go on."""
         self._give_back()
@@ -76,7 +79,6 @@ class Terminal:
         os.kill(os.getpid(), signal.SIGTSTP)
         signal.signal(signal.SIGTSTP, self._on_stop)
         self._take()
-        self.resized = True
 
     def _write(self, text: str) -> None:
         data = text.encode("utf-8", "replace")
@@ -85,11 +87,10 @@ class Terminal:
 
     def size(self) -> tuple[int, int]:
         """(columns, rows)."""
-        size = (
-            shutil.get_terminal_size((80, 24))
-            if not os.isatty(self.output)
-            else os.get_terminal_size(self.output)
-        )
+        if os.isatty(self.output):
+            size = os.get_terminal_size(self.output)
+        else:
+            size = shutil.get_terminal_size((80, 24))
         return max(20, size.columns), max(6, size.lines)
 
     def draw(self, lines: list[str]) -> None:
@@ -97,7 +98,7 @@ class Terminal:
         self._write("\x1b[H" + "\x1b[0m\x1b[K\r\n".join(lines) + "\x1b[0m\x1b[K\x1b[J")
 
     def keys(self, seconds: float) -> list[str]:
-        """What was pressed within so long.
+        """What was pressed within this long.
 
         Raises:
             Cancelled: the terminal is gone.
@@ -106,9 +107,9 @@ class Terminal:
             ready, _, _ = select.select([self.input], [], [], seconds)
             data = os.read(self.input, 256) if ready else None
         except OSError as error:
-            raise Cancelled("the terminal is gone") from error
+            raise Cancelled("the terminal was closed") from error
         if data == b"":
-            raise Cancelled("the terminal is gone")
+            raise Cancelled("the terminal was closed")
         return split_keys(data.decode("utf-8", "replace")) if data else []
 
 
@@ -120,14 +121,8 @@ def split_keys(text: str) -> list[str]:
     found = []
     while text:
         alone = text[1:2] not in ("[", "O")
-        known = next(
-            (
-                k
-                for k in sorted(_KEYS, key=len, reverse=True)
-                if text.startswith(k) and (k != "\x1b" or alone)
-            ),
-            None,
-        )
+        possible = [k for k in _LONGEST_FIRST if k != "\x1b" or alone]
+        known = next((k for k in possible if text.startswith(k)), None)
         if known is not None:
             found.append(_KEYS[known])
             text = text[len(known) :]

@@ -20,6 +20,8 @@ _FORM = re.compile(r"^(ipc://.{1,90}|tcp://[A-Za-z0-9.:\[\]_*-]{1,200}:(\d{1,5}|
 
 
 class Address(Struct):
+    """collector.json: where the collector listens, and its process."""
+
     address: str
     pid: int = 0
     host: str = ""
@@ -40,18 +42,23 @@ def check(address: str, insecure: bool) -> str:
     """
     if not _FORM.match(address):
         raise UsageError(
-            f"'{address}' is no address",
+            f"'{address}' is not an address",
             "For example tcp://node1:7511 or ipc:///run/user/1000/hangdoctor",
         )
     if insecure and not _LOCAL.match(address):
         raise UsageError(
-            f"--insecure is for this machine only, and {address} is not",
+            f"--insecure works only on this machine, and {address} is not local",
             "Use tcp://127.0.0.1:PORT or ipc://PATH",
         )
     return address
 
 
 def publish(folder: Path, address: str) -> None:
+    """Write the address down in the job's folder.
+
+    Raises:
+        CollectorError: the folder takes no file.
+    """
     write_private(
         folder / FILE, msgspec.json.encode(Address(address, os.getpid(), socket.gethostname()))
     )
@@ -74,19 +81,20 @@ def relay_folder(folder: Path, name: str) -> Path:
 
 
 def find(folder: Path | None, told: str = "", via: str = "") -> str:
-    """The collector's address: as told, from HANGDOCTOR_COLLECTOR, or from the folder (there of the one that is named `via`,
+    """The collector's address: as given, from HANGDOCTOR_COLLECTOR, or from the folder (there
+    of the one that is named `via`,
     where it is a tree); "" where it is not there yet.
 
     Raises:
-        CollectorError: nothing says where to look.
+        CollectorError: the address is not known.
     """
     address = told or ("" if via else os.environ.get("HANGDOCTOR_COLLECTOR", ""))
     if address:
         return address
     if folder is None:
         raise CollectorError(
-            "nothing says where the collector is",
-            "Name its folder with --folder DIR, or set HANGDOCTOR_COLLECTOR.",
+            "the address of the collector is not known",
+            "Pass its folder with --folder DIR, or set HANGDOCTOR_COLLECTOR.",
         )
     return published(relay_folder(folder, via) if via else folder)
 
@@ -101,9 +109,8 @@ def own_host() -> str:
         return found
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(
-                ("192.0.2.1", 9)
-            )  # nothing is sent: the kernel only chooses the interface
+            # Nothing is sent: the kernel only chooses the interface.
+            probe.connect(("192.0.2.1", 9))
             return str(probe.getsockname()[0])
         except OSError:
             return found

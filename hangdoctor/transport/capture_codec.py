@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -20,12 +20,16 @@ from msgspec import Struct, structs
 from ..errors import BadInput, WireError
 from ..model.capture import Frame, NodeCapture, Process, RankCapture
 from ..model.number_checks import check_node
-from ..model.operations import Group, Operation, OpState, RankOps
+from ..model.operations import Group, Operation, RankOps
 from ..text.ranges import MAX_MEMBERS, MAX_RANKS
+from .packed_operations import Columns, PackedOperations, Signature, check, unpack
 
 MAX_INFLATED = 64 << 20  # a node of eight ranks takes some kilobytes
+MAX_OBJECTS = 4_000_000  # lists and records in it: one byte can be a list, which takes 64
+_LISTS = bytes([*range(0x80, 0xA0), *range(0xDC, 0xE0)])  # as msgpack begins lists and records
+_NO_LISTS = bytes(set(range(256)) - set(_LISTS))
 
-_MOST = 1 << 62
+_NO_HEAD = RankOps(0)
 _P = TypeVar("_P", bound=Process)
 Runs = list[tuple[int, int, int]]  # first, step, count
 
@@ -33,7 +37,9 @@ Runs = list[tuple[int, int, int]]  # first, step, count
 class Shared:
     """What captures of many nodes have in common."""
 
-    def __init__(self) -> None:
+    def __init__(self, lazy: bool = False) -> None:
+        """`lazy`: operations stay packed until they are looked at, for jobs of thousands of ranks."""
+        self.lazy = lazy
         self.members: dict[str, bool] = {}  # groups whose members are on some rank already
         self.frames: dict[tuple[object, ...], Frame] = {}
         self.stacks: dict[tuple[int, ...], list[Frame]] = {}
@@ -43,37 +49,6 @@ class Shared:
         ] = {}  # the same number is one object: of 100,000 ranks they would be 150 MB
 
 
-class _Ops(Struct, array_like=True):
-    """Operations of one rank, a list for each field that differs between them."""
-
-    head: RankOps  # without groups and operations
-    groups: list[int]
-    signatures: list[int]
-    seqs: list[int]  # each less the one before
-    threads: list[int]
-    iterations: list[int]
-    times: list[int]  # microseconds: since the one before was entered, and until it was left
-    same: int = -1  # of the first sample: it was the last so many operations of the second
-
-
-class _Signature(Struct, array_like=True, frozen=True, gc=False):
-    """What operations of one kind have in common."""
-
-    group: str
-    op: str
-    state: OpState
-    reduce_op: str
-    root: int
-    peer: int
-    shapes: str
-    dtype: str
-    site: str
-    asynchronous: bool
-    waited: bool
-    failed: bool
-    detail: str
-
-
 class _Packed(Struct, array_like=True):
     capture: NodeCapture  # without frames, arguments and operations
     frames: list[Frame] = []
@@ -81,12 +56,12 @@ class _Packed(Struct, array_like=True):
     words: list[list[str]] = []
     groups: list[Group] = []
     members: dict[str, Runs] = {}
-    signatures: list[_Signature] = []
+    signatures: list[Signature] = []
     threads: list[
         list[int]
     ] = []  # of each process: its arguments, then the stack of each thread of each sample; -1 for none
-    ops: list[_Ops | None] = []  # of each rank
-    before: list[_Ops | None] = []
+    ops: list[Columns | None] = []  # of each rank
+    before: list[Columns | None] = []
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -124,7 +99,7 @@ class _Packer:
         numbers = [self.frames.number(_frame_key(f), f) for f in frames]
         return self.stacks.number(tuple(numbers), numbers)
 
-    def ops(self, ops: RankOps | None) -> _Ops | None:
+    def ops(self, ops: RankOps | None) -> Columns | None:
         if ops is None:
             return None
         for group in ops.groups:
@@ -133,10 +108,10 @@ class _Packer:
         places = [
             self.groups.number((g.uid, g.name), Group(g.uid, name=g.name)) for g in ops.groups
         ]
-        packed = _Ops(structs.replace(ops, groups=[], operations=[]), places, [], [], [], [], [])
+        packed = Columns(structs.replace(ops, groups=[], operations=[]), places, [], [], [], [], [])
         seq = at = 0
         for o in ops.operations:
-            signature = _Signature(o.group, o.op, o.state, o.reduce_op, o.root, o.peer, o.shapes, o.dtype, o.site, o.asynchronous,
+            signature = Signature(o.group, o.op, o.state, o.reduce_op, o.root, o.peer, o.shapes, o.dtype, o.site, o.asynchronous,
                                    o.waited, o.failed, o.detail)  # fmt: skip
             packed.signatures.append(self.signatures.number(signature, signature))
             packed.seqs.append(o.seq - seq)
@@ -148,7 +123,7 @@ class _Packer:
             seq, at = o.seq, entered
         return packed
 
-    def before(self, rank: RankCapture) -> _Ops | None:
+    def before(self, rank: RankCapture) -> Columns | None:
         before, now = rank.ops_before, rank.ops
         if before is None or now is None or not before.operations:
             return self.ops(before)
@@ -198,7 +173,7 @@ def unpack_capture(body: bytes, shared: Shared | None = None) -> NodeCapture:
     nodes needs each group once.
 
     Raises:
-        WireError: it is damaged, or larger than `MAX_INFLATED` when unpacked.
+        WireError: it is damaged, or larger than `MAX_INFLATED` or `MAX_OBJECTS` when unpacked.
     """
     shared = Shared() if shared is None else shared
     inflater = zlib.decompressobj()
@@ -206,15 +181,18 @@ def unpack_capture(body: bytes, shared: Shared | None = None) -> NodeCapture:
         data = inflater.decompress(body, MAX_INFLATED)
         if inflater.unconsumed_tail or not inflater.eof:
             raise WireError("a capture that is cut off or too large")
+        # Other bytes look the same, so that this is more than there are.
+        if len(data.translate(None, _NO_LISTS)) > MAX_OBJECTS:
+            raise WireError(f"a capture of more than {MAX_OBJECTS:,} lists and records")
         capture = _Unpacker(_decoder.decode(data), shared).capture()
         check_node(capture)
         return capture
     except BadInput as error:
         raise WireError(str(error)) from error
     except (zlib.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise WireError(f"a damaged capture: {str(error)[:120]}") from error
+        raise WireError(f"the capture is damaged: {str(error)[:120]}") from error
     except (IndexError, ValueError, OverflowError) as error:
-        raise WireError("a capture that points beyond its own tables") from error
+        raise WireError("the capture is damaged: it points beyond its own tables") from error
 
 
 def name_node(capture: NodeCapture, node: str) -> None:
@@ -240,7 +218,7 @@ class _Unpacker:
         return self.shared.stacks.setdefault(tuple(map(id, frames)), frames)
 
     def _group(self, bare: Group) -> tuple[Group, Group]:
-        """The group with its members, where nobody has them yet, and without."""
+        """The group with its members, where no one has them yet, and without."""
         if bare.uid in self.shared.members or bare.uid not in self.packed.members:
             return bare, bare
         members = from_runs(self.packed.members[bare.uid], self.room)
@@ -269,42 +247,37 @@ class _Unpacker:
                 if number >= 0:
                     thread.frames = self.stacks[number]
 
-    def _ops(self, told: _Ops | None, now: RankOps | None) -> RankOps | None:
+    def _ops(self, told: Columns | None, now: RankOps | None) -> RankOps | None:
         if told is None:
             return None
         ops = told.head
         ops.groups = [self._take_group(_place(n)) for n in told.groups]
         if told.same > 0 and now is not None:
-            ops.operations = now.operations[-told.same :]
+            ops.operations = _tail(now.operations, told.same)
             return ops
-        signatures, one = self.packed.signatures, self.shared.numbers.setdefault
-        seq = entered = 0
-        found = []
-        columns = (
-            told.signatures,
-            told.seqs,
-            told.threads,
-            told.iterations,
-            told.times[::2],
-            told.times[1::2],
-        )
-        for place, step, thread, iteration, since, until in zip(*columns, strict=True):
-            seq, entered, s = seq + step, entered + since, signatures[_place(place)]
-            if not -_MOST < seq < _MOST or not -_MOST < entered < _MOST:
-                raise OverflowError
-            left = (entered + until - 1) / 1e6 if until else 0.0
-            found.append(
-                Operation(s.group, one(seq, seq), s.op, s.state, s.reduce_op, s.root, s.peer, s.shapes, s.dtype, s.site,
-                          one(thread, thread), entered / 1e6, left, s.asynchronous, s.waited, one(iteration, iteration), s.failed,
-                          s.detail)
-            )  # fmt: skip
-        ops.operations = found
+        check(told, self.packed.signatures)
+        if self.shared.lazy:
+            # Encoded once more: its bytes among those of the node would keep all of these.
+            told.groups, head = [], told.head
+            raw = _encoder.encode(structs.replace(told, head=_NO_HEAD))
+            told.head = head
+            ops.operations = PackedOperations(
+                raw, told, self.packed.signatures, self.shared.numbers
+            )
+            return ops
+        ops.operations = unpack(told, self.packed.signatures, self.shared.numbers)
         return ops
 
     def _take_group(self, number: int) -> Group:
         whole, bare = self.groups[number]
         self.groups[number] = (bare, bare)
         return whole
+
+
+def _tail(operations: Sequence[Operation], count: int) -> Sequence[Operation]:
+    if isinstance(operations, PackedOperations):
+        return operations.tail(count)
+    return operations[-count:]
 
 
 def _place(number: int) -> int:
@@ -320,6 +293,10 @@ def _frame_key(frame: Frame) -> tuple[object, ...]:
 
 def to_runs(ranks: list[int]) -> Runs:
     """``[0, 1, 2, 8, 12, 16]`` -> ``[(0, 1, 3), (8, 4, 3)]``."""
+    if len(ranks) > 2:  # most groups are one run, and those of large jobs are long
+        first, step = ranks[0], ranks[1] - ranks[0]
+        if step and ranks == list(range(first, first + step * len(ranks), step)):
+            return [(first, step, len(ranks))]
     runs: Runs = []
     i = 0
     while i < len(ranks):
@@ -339,12 +316,12 @@ def from_runs(runs: Runs, room: int = MAX_RANKS) -> list[int]:
         WireError: more members than there is room for, or than a job can have ranks.
     """
     if sum(max(0, count) for _, _, count in runs) > min(room, MAX_RANKS):
-        raise WireError("a group with more members than a job has ranks")
+        raise WireError("the capture is damaged: a group has more members than the job has ranks")
     if any(
         not 0 <= number < MAX_RANKS
         for first, step, count in runs
         if count > 0
         for number in (first, first + step * (count - 1))
     ):
-        raise WireError("a group with a member that no job has")
+        raise WireError("the capture is damaged: a group has a member that no job can have")
     return [first + step * i for first, step, count in runs for i in range(count)]

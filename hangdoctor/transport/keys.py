@@ -21,11 +21,15 @@ from ..errors import CollectorError
 
 
 class Pair(Struct, frozen=True):
+    """A key and its public half, in Z85 (https://rfc.zeromq.org/spec/32/)."""
+
     public: bytes
     secret: bytes
 
 
 class Keys(Struct, frozen=True):
+    """The two pairs of a job."""
+
     collector: Pair
     agent: Pair
 
@@ -34,7 +38,7 @@ def make_folder(folder: Path) -> Path:
     """The job's folder, private to its user.
 
     Raises:
-        CollectorError: it cannot be made, or belongs to somebody else.
+        CollectorError: it cannot be made, or belongs to someone else.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -42,12 +46,12 @@ def make_folder(folder: Path) -> Path:
     except OSError as error:
         raise CollectorError(
             f"the folder {folder} cannot be made: {error.strerror}",
-            "Name another one: --folder DIR",
+            "Choose another folder: --folder DIR",
         ) from error
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
         raise CollectorError(
-            f"{folder} is a link, no folder, or another user's",
-            "Name one of your own: --folder DIR",
+            f"{folder} is a symbolic link, not a folder, or belongs to another user",
+            "Choose a folder of your own: --folder DIR",
         )
     if stat.S_IMODE(found.st_mode) & 0o077:
         folder.chmod(0o700)
@@ -110,11 +114,11 @@ def _read(path: Path) -> Pair:
     except OSError as error:
         raise CollectorError(
             f"the key {path} cannot be read: {error.strerror}",
-            "`hangdoctor collect` makes it, in a folder that all nodes see: --folder DIR must name the same one.",
+            "`hangdoctor collect` creates it in a folder that all nodes see: pass the same --folder DIR here.",
         ) from error
     if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
         raise CollectorError(
-            f"the key {path} is not private",
+            f"other users can read the key {path}",
             "Remove the folder `keys` and start the collector again.",
         )
     try:

@@ -27,6 +27,19 @@ _LOG = logging.getLogger("hangdoctor.line")
 _WINDOW = 64  # reports under way without an acknowledgement
 _QUIET_S = 6.0  # without a word from the collector: look for its address again
 _HELLO_S = 2.0
+_OPTIONS = {
+    zmq.LINGER: 0,
+    zmq.SNDHWM: 1000,
+    zmq.RCVHWM: 1000,
+    zmq.MAXMSGSIZE: msg.MAX_SMALL,
+    zmq.CONNECT_TIMEOUT: 5000,
+    zmq.RECONNECT_IVL: 200,
+    zmq.RECONNECT_IVL_MAX: 3000,
+    zmq.HEARTBEAT_IVL: 5000,
+    zmq.HEARTBEAT_TIMEOUT: 20_000,
+    zmq.TCP_KEEPALIVE: 1,
+    zmq.IMMEDIATE: 1,  # nothing is queued for a collector that is away: it lies in the spool
+}
 Numbered = msg.Report | msg.Relayed
 _decoder: msgspec.msgpack.Decoder[Numbered] = msgspec.msgpack.Decoder(Numbered)
 _encoder = msgspec.msgpack.Encoder()
@@ -79,29 +92,29 @@ class Line:
         address.check(found, pairs is None)
         if self.socket is not None:
             self._hang_up(0)
-        socket = self.context.socket(zmq.DEALER)
-        for option, value in (
-            (zmq.LINGER, 0), (zmq.SNDHWM, 1000), (zmq.RCVHWM, 1000), (zmq.MAXMSGSIZE, msg.MAX_SMALL), (zmq.RECONNECT_IVL, 200),
-            (zmq.RECONNECT_IVL_MAX, 3000), (zmq.HEARTBEAT_IVL, 5000), (zmq.HEARTBEAT_TIMEOUT, 20_000), (zmq.TCP_KEEPALIVE, 1),
-            (zmq.CONNECT_TIMEOUT, 5000), (zmq.IMMEDIATE, 1),  # nothing is queued for a collector that is away: it lies in the spool
-        ):  # fmt: skip
-            socket.setsockopt(option, value)
-        socket.setsockopt(zmq.IDENTITY, self.name.encode())
-        if pairs is not None:
-            socket.curve_serverkey = pairs.collector.public
-            socket.curve_publickey, socket.curve_secretkey = pairs.agent.public, pairs.agent.secret
+        socket = self._new_socket(pairs)
         try:
             socket.connect(found)
         except zmq.ZMQError as error:
             socket.close(linger=0)
             raise CollectorError(
-                f"nothing can be reached at {found}: {error}", "For example tcp://node1:7511"
+                f"cannot connect to {found}: {error}", "For example tcp://node1:7511"
             ) from error
-        # ZeroMQ's descriptor tells of a change only; whoever waits reads until there is nothing more (`read`).
+        # ZeroMQ's descriptor signals changes only; whoever waits reads until there is nothing more (`read`).
         asyncio.get_running_loop().add_reader(int(socket.getsockopt(zmq.FD)), self.wake.set)
         self.socket, self.address, self._keys = socket, found, pairs
         self.welcome, self._hello_at, self._heard_at = False, -1e9, now
         _LOG.info("%s reports to %s", self.hello().node, found)
+
+    def _new_socket(self, pairs: keys.Keys | None) -> zmq.Socket[bytes]:
+        socket = self.context.socket(zmq.DEALER)
+        for option, value in _OPTIONS.items():
+            socket.setsockopt(option, value)
+        socket.setsockopt(zmq.IDENTITY, self.name.encode())
+        if pairs is not None:
+            socket.curve_serverkey = pairs.collector.public
+            socket.curve_publickey, socket.curve_secretkey = pairs.agent.public, pairs.agent.secret
+        return socket
 
     def put(self, report: Numbered) -> None:
         """Keep a report; its `late_s` must be the monotonic time of now, and becomes its age when it is sent."""
@@ -128,9 +141,8 @@ class Line:
         if self.socket is None:
             return
         if self.welcome and now - self._heard_at > _QUIET_S:
-            self.welcome = (
-                False  # what is under way may be lost: ask how far the collector has come
-            )
+            # What is under way may be lost: ask how far the collector has come.
+            self.welcome = False
         if not self.welcome:
             if now - self._hello_at >= _HELLO_S and self.send(self.hello()):
                 self._hello_at = now
@@ -185,7 +197,7 @@ class Line:
         try:
             message = msg.from_collector(frames)
         except WireError as error:
-            _LOG.warning("the collector is not understood: %s", error)
+            _LOG.warning("a message of the collector could not be read: %s", error)
             return None
         self._heard_at = time.monotonic()
         if isinstance(message, msg.Welcome):
@@ -194,14 +206,13 @@ class Line:
             self.spool.ack(message.acked)
             self.talk()
         elif isinstance(message, msg.WhoAreYou):
-            if (
-                self.welcome
-            ):  # else a hello is under way: one is enough for all the reports that it overtook
+            # Else a hello is under way: one is enough for all the reports that it overtook.
+            if self.welcome:
                 self.introduce()
             self.talk()
         elif isinstance(message, msg.Rejected):
             self.welcome = False
-            _LOG.warning("the collector refuses this agent: %s", message.why)
+            _LOG.warning("the collector refused this agent: %s", message.why)
         else:
             return message
         return None

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from ..errors import OtherProtocol, WireError
+from ..probe.calls.request import Request, checked
 from ..text.ranges import MAX_RANKS
 
 PROTOCOL = b"hangdoctor/1"
@@ -30,7 +31,8 @@ World = Annotated[int, Meta(ge=0, le=MAX_RANKS)]
 RankNumber = Annotated[int, Meta(ge=0, lt=MAX_RANKS)]
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 Percent = Annotated[int, Meta(ge=-1, le=100)]
-Pattern = Annotated[str, Meta(min_length=1, max_length=200)]
+Letter = Annotated[str, Meta(max_length=1)]
+Ranks = Annotated[list["RankNow"], Meta(max_length=4096)]
 
 
 class RankNow(Struct, array_like=True):
@@ -48,12 +50,10 @@ class RankNow(Struct, array_like=True):
     box: bool = False
     over: bool = False  # left its training, or its process is gone
     finished: bool = False  # ... in good order
-    waits: Percent = (
-        -1
-    )  # of its time since the last look, how much it waited in operations; -1 where it is not known
-    held: Annotated[str, Meta(max_length=1)] = (
-        ""  # T or t: its process is stopped, D: in uninterruptible I/O (/proc/PID/stat)
-    )
+    # Of its time since the last look, how much it waited in operations; -1 where it is not known.
+    waits: Percent = -1
+    # T or t: its process is stopped, D: in uninterruptible I/O (/proc/PID/stat).
+    held: Letter = ""
     still: bool = False  # without a box: two stacks 30 s apart are the same
 
 
@@ -96,7 +96,7 @@ class Report(Struct, tag=True, omit_defaults=True):
     seq: Number
     oldest: Number
     at: float  # wall clock of the node, for people only
-    ranks: Annotated[list[RankNow], Meta(max_length=4096)] = []
+    ranks: Ranks = []
     late_s: Seconds = 0.0  # how long it lay on the node before it was sent
     timeout_s: Seconds = 0.0  # of the ranks' process groups, the shortest; 0 where it is not known
     past: Past | None = None  # once in a conversation
@@ -110,9 +110,7 @@ class NodeNews(Struct, omit_defaults=True):
     world_size: World = 0
     silent_s: Seconds = 0.0  # since its agent was heard
     left: bool = False
-    ranks: Annotated[
-        list[RankNow], Meta(max_length=4096)
-    ] = []  # what changed, ages as of the sending
+    ranks: Ranks = []  # what changed, ages as of the sending
     timeout_s: Seconds = 0.0
     past: Past | None = None
 
@@ -127,7 +125,7 @@ class Relayed(Struct, tag=True, omit_defaults=True):
 
 
 class Captured(Struct, tag=True, omit_defaults=True):
-    """The answer to `Capture`: a `NodeCapture` packed by `node_packing.pack_capture`, or why there is none."""
+    """The answer to `Capture`: a `NodeCapture` packed by `capture_codec.pack_capture`, or why there is none."""
 
     id: Name
     body: Annotated[bytes, Meta(max_length=MAX_CAPTURE)] = b""
@@ -137,7 +135,7 @@ class Captured(Struct, tag=True, omit_defaults=True):
 
 
 class Declined(Struct, tag=True, omit_defaults=True):
-    """No to a `Capture`: another one is under way."""
+    """No to a `Capture`: its time was over before it could begin, or another one took its place."""
 
     id: Name
     why: Words
@@ -145,6 +143,8 @@ class Declined(Struct, tag=True, omit_defaults=True):
 
 
 class Bye(Struct, tag=True, omit_defaults=True):
+    """The agent ends, and why."""
+
     why: Words = ""
 
 
@@ -159,10 +159,17 @@ class Welcome(Struct, tag=True):
 
 
 class Ack(Struct, tag=True):
+    """Reports up to `acked` are kept: the spool may forget them."""
+
     acked: Number
 
 
 class Capture(Struct, tag=True, omit_defaults=True):
+    """Capture the node now, within `timeout_s`; the two samples are `settle_s` apart.
+
+    Of each rank the last `keep_ops` operations are sent.
+    """
+
     id: Name
     settle_s: Seconds = 1.0
     timeout_s: Seconds = 6.0
@@ -170,23 +177,15 @@ class Capture(Struct, tag=True, omit_defaults=True):
 
 
 class Level(Struct, tag=True):
-    """Report every so many seconds."""
+    """Report every N seconds."""
 
     interval_s: Annotated[float, Meta(ge=0.1, le=600)]
 
 
-class Trace(Struct, tag=True, omit_defaults=True):
+class Trace(Struct, tag=True):
     """Switch the tracing of Python calls in ranks: an agent writes it, without more, where its ranks' black boxes are."""
 
-    serial: Number
-    on: bool
-    follow: Annotated[list[Pattern], Meta(max_length=64)] = []
-    ignore: Annotated[list[Pattern], Meta(max_length=64)] = []
-    from_iteration: Number | None = None
-    ranks: (
-        Annotated[str, Meta(pattern=r"^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*\Z", max_length=4000)]
-        | None
-    ) = None
+    wanted: Request  # checked when it is decoded
 
 
 class Dismissed(Struct, tag=True):
@@ -206,7 +205,7 @@ class Rejected(Struct, tag=True):
 FromAgent = Hello | Report | Relayed | Captured | Declined | Bye
 FromCollector = Welcome | Ack | Capture | Level | Trace | Dismissed | WhoAreYou | Rejected
 
-# msgspec's own errors; text that is no UTF-8 (a UnicodeDecodeError); nesting without end.
+# msgspec's own errors; text that is not UTF-8 (a UnicodeDecodeError); nesting without end.
 _NO_MESSAGE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _encoder = msgspec.msgpack.Encoder()
 _from_agent: msgspec.msgpack.Decoder[FromAgent] = msgspec.msgpack.Decoder(FromAgent)
@@ -214,12 +213,13 @@ _from_collector: msgspec.msgpack.Decoder[FromCollector] = msgspec.msgpack.Decode
 
 
 def encode(message: FromAgent | FromCollector) -> list[bytes]:
+    """The two frames of a message."""
     return [PROTOCOL, _encoder.encode(message)]
 
 
 def _body(frames: list[bytes], limit: int) -> bytes:
     if len(frames) != 2:
-        raise WireError(f"a message of {len(frames)} frames instead of 2")
+        raise WireError(f"a message with {len(frames)} frames instead of 2")
     if frames[0] != PROTOCOL:
         theirs = frames[0][:40].decode("ascii", "replace")
         if not frames[0].startswith(b"hangdoctor/"):
@@ -235,18 +235,24 @@ def from_agent(frames: list[bytes]) -> FromAgent:
 
     Raises:
         OtherProtocol: it speaks another version.
-        WireError: it is no message, too large, or has fields out of range.
+        WireError: it is not a message, too large, or has fields out of range.
     """
     body = _body(frames, MAX_CAPTURE + MAX_SMALL)
     try:
         message = _from_agent.decode(body)
     except _NO_MESSAGE as error:
         raise WireError(f"no message: {str(error)[:120]}") from error
-    if not isinstance(message, Captured) and len(body) > (
-        MAX_MERGED if isinstance(message, Relayed) else MAX_SMALL
-    ):
-        raise WireError(f"a message of {len(body)} bytes; {MAX_SMALL} are allowed")
+    limit = _limit_of(message)
+    if len(body) > limit:
+        raise WireError(f"a message of {len(body)} bytes; {limit} are allowed")
     return message
+
+
+def _limit_of(message: FromAgent) -> int:
+    """Bytes that a message of its kind may have."""
+    if isinstance(message, Captured):
+        return MAX_CAPTURE + MAX_SMALL
+    return MAX_MERGED if isinstance(message, Relayed) else MAX_SMALL
 
 
 def from_collector(frames: list[bytes]) -> FromCollector:
@@ -256,6 +262,9 @@ def from_collector(frames: list[bytes]) -> FromCollector:
         OtherProtocol, WireError: as `from_agent`.
     """
     try:
-        return _from_collector.decode(_body(frames, MAX_SMALL))
-    except _NO_MESSAGE as error:
+        message = _from_collector.decode(_body(frames, MAX_SMALL))
+        if isinstance(message, Trace):
+            checked(message.wanted)
+    except (*_NO_MESSAGE, ValueError) as error:
         raise WireError(f"no message: {str(error)[:120]}") from error
+    return message

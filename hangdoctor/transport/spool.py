@@ -66,6 +66,7 @@ class Spool:
         return len(self._records)
 
     def put(self, payload: bytes) -> int:
+        """Keep one record and give its number; of a full spool the oldest go."""
         self.last += 1
         self._records.append((self.last, payload))
         self._bytes += _HEAD.size + len(payload)
@@ -83,12 +84,11 @@ class Spool:
             yield self._records[i]
 
     def ack(self, seq: int) -> None:
+        """Forget all up to this number."""
         while self._records and self._records[0][0] <= seq:
             self._forget(self._records[0][0])
-        if seq > self.last:
-            self.last = (
-                seq  # the spool of this agent was lost: numbers go on behind what the collector has
-            )
+        # Where the spool of this agent was lost, numbers go on behind what the collector has.
+        self.last = max(self.last, seq)
 
     def _forget(self, seq: int) -> None:
         _, payload = self._records.popleft()
@@ -110,19 +110,15 @@ class Spool:
                 written = os.write(fd, record)
             finally:
                 os.close(fd)
-            self._segments[-1] = (path, seq, size + written)
-            self.disk_error = "" if written == len(record) else "the disk is full"
-            if written != len(record):
-                self._segments[-1] = (
-                    path,
-                    seq,
-                    _SEGMENT + 1,
-                )  # its end is damaged: go on in a new one
+            whole = written == len(record)
+            self.disk_error = "" if whole else "the disk is full"
+            # A segment whose end is damaged counts as full: the next record begins a new one.
+            self._segments[-1] = (path, seq, size + written if whole else _SEGMENT + 1)
         except OSError as error:
             self.disk_error = error.strerror or str(error)
 
     def clear(self) -> None:
-        """Take the files away: everything was acknowledged, or nobody will come for the rest."""
+        """Take the files away: everything was acknowledged, or no one will come for the rest."""
         while self._segments:
             _remove(self._segments.popleft()[0])
         self._records.clear()
@@ -130,9 +126,8 @@ class Spool:
 
 
 def _remove(path: Path) -> None:
-    with contextlib.suppress(
-        OSError
-    ):  # a disk that has become read-only: its records are acknowledged, and come as doubles
+    # On a disk that has become read-only they stay: acknowledged already, they come as doubles.
+    with contextlib.suppress(OSError):
         path.unlink(missing_ok=True)
 
 
@@ -145,11 +140,8 @@ def _read(path: Path) -> Iterator[tuple[int, bytes]]:
     while at + _HEAD.size <= len(data):
         length, checksum, seq = _HEAD.unpack_from(data, at)
         payload = data[at + _HEAD.size : at + _HEAD.size + length]
-        if (
-            length > _MAX_RECORD
-            or len(payload) < length
-            or zlib.crc32(payload, seq & 0xFFFFFFFF) != checksum
-        ):
+        cut = length > _MAX_RECORD or len(payload) < length
+        if cut or zlib.crc32(payload, seq & 0xFFFFFFFF) != checksum:
             return
         yield seq, payload
         at += _HEAD.size + length

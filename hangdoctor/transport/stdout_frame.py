@@ -1,8 +1,8 @@
-"""One node's answer as lines of text, to travel over any launcher's standard output.
+"""One node's answer as lines of text, to travel over any launcher's standard output: of a capture, of `preflight`, of `trace`.
 
     HANGDOCTOR-HERE/1
-    HANGDOCTOR-REPORT/1 <bytes> <crc32>
-    <base64 of zlib-compressed JSON, in lines of 4,096 characters>
+    HANGDOCTOR-REPORT/2 <bytes> <crc32>
+    <base64 of a `NodeReply` in msgpack, in lines of 4,096 characters>
     HANGDOCTOR-END/1 <crc32>
 
 What a login shell or a scheduler prints before, after or between whole lines does no harm. A report
@@ -17,84 +17,72 @@ import zlib
 
 import msgspec
 
-from ..errors import BadInput, WireError
-from ..model.capture import NodeCapture
-from ..model.number_checks import check_node
+from ..errors import WireError
 from ..text.ranges import number_in
 
 HERE = "HANGDOCTOR-HERE/1"  # a line of its own, as soon as the agent runs: from then on its node is worth waiting for
-BEGIN = "HANGDOCTOR-REPORT/1"
+BEGIN = "HANGDOCTOR-REPORT/2"
 END = "HANGDOCTOR-END/1"
+_ANY_BEGIN = BEGIN.partition("/")[0]
 _LINE = 4096
-# Of a decompressed report: a broken or hostile sender must not fill the memory. Three bytes can be a list of 64.
-MAX_BYTES = 128 << 20
-MAX_OBJECTS = 4_000_000
 
 
 class NodeReply(msgspec.Struct, omit_defaults=True):
-    """What the one-shot agent answers: a capture, or why there is none."""
+    """What a command on a node answers: a body that the asking verb knows how to read, or why there is none.
+
+    A capture is packed by `capture_codec.pack_capture`, as on its way to a collector; what is smaller is plain msgpack.
+    """
 
     node: str
-    capture: NodeCapture | None = None
+    body: bytes = b""
     error: str = ""
     help: str = ""
-    preflight: str = ""  # instead of a capture: `readers.preflight.NodeReadings` as JSON
+
+
+_decoder: msgspec.msgpack.Decoder[NodeReply] = msgspec.msgpack.Decoder(NodeReply)
 
 
 def pack(reply: NodeReply) -> str:
     """The reply as text that ends with the end marker and a newline."""
-    body = zlib.compress(msgspec.json.encode(reply), 6)
-    checksum = f"{zlib.crc32(body):08x}"
-    text = base64.b64encode(body).decode()
+    data = msgspec.msgpack.encode(reply)
+    checksum = f"{zlib.crc32(data):08x}"
+    text = base64.b64encode(data).decode()
     lines = [text[i : i + _LINE] for i in range(0, len(text), _LINE)]
-    return "\n".join([f"{BEGIN} {len(body)} {checksum}", *lines, f"{END} {checksum}"]) + "\n"
+    return "\n".join([f"{BEGIN} {len(data)} {checksum}", *lines, f"{END} {checksum}"]) + "\n"
 
 
 def unpack(output: str) -> NodeReply:
     """Find the report in what a launcher printed.
 
     Raises:
-        WireError: no report began, it has no end, or it is damaged.
+        WireError: no report began, it has no end, it is damaged, or of another version.
     """
     lines = output.splitlines()
-    start = next((i for i, line in enumerate(lines) if line.strip().startswith(BEGIN)), None)
+    start = next((i for i, line in enumerate(lines) if line.strip().startswith(_ANY_BEGIN)), None)
     if start is None:
         raise WireError("no report came")
     stop = next((i for i in range(start, len(lines)) if lines[i].strip().startswith(END)), None)
     if stop is None:
-        raise WireError("the report was cut off before its end")
+        raise WireError("the report was truncated")
     try:
-        told, checksum = lines[start].split()[1:3]
-        body = b"".join(
+        version, told, checksum = lines[start].split()[:3]
+        data = b"".join(
             base64.b64decode(line, validate=True)
             for line in lines[start + 1 : stop]
             if _is_base64(line)
         )
     except (ValueError, binascii.Error) as error:
         raise WireError(f"the report is damaged: {error}") from error
-    if len(body) != number_in(told) or f"{zlib.crc32(body):08x}" != checksum:
+    if version != BEGIN:
+        raise WireError("the hangdoctor there is of another version")
+    if len(data) != number_in(told) or f"{zlib.crc32(data):08x}" != checksum:
         raise WireError("the report is damaged: its checksum does not fit")
-    return _decode(body)
+    try:
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise WireError(f"the report is damaged: {str(error)[:200]}") from error
 
 
 def _is_base64(line: str) -> bool:
     """Lines of other speakers have spaces or punctuation; base64 has neither."""
     return bool(line) and all(c.isalnum() or c in "+/=" for c in line)
-
-
-def _decode(body: bytes) -> NodeReply:
-    inflater = zlib.decompressobj()
-    try:
-        data = inflater.decompress(body, MAX_BYTES)
-        if inflater.unconsumed_tail:
-            raise WireError(f"the report is larger than {MAX_BYTES >> 20} MiB")
-        if data.count(b"{") + data.count(b"[") > MAX_OBJECTS:
-            raise WireError(f"the report holds more than {MAX_OBJECTS:,} lists and records")
-        reply = msgspec.json.decode(data, type=NodeReply)
-        if reply.capture is not None:
-            check_node(reply.capture)
-        return reply
-    except (zlib.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise WireError(f"the report is damaged: {str(error)[:200]}") from error
-    except BadInput as error:
-        raise WireError(str(error)) from error

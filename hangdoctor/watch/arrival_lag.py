@@ -15,7 +15,7 @@ _PACE_S = 30.0  # over which the time of an iteration is taken
 
 
 def smoothed(old: float, told: float) -> float:
-    """Percent of its time that a rank waits, with a new report in it; -1 where nothing tells."""
+    """Percent of its time that a rank waits, with a new report in it; -1 if unknown."""
     if told < 0 or old < 0:
         return max(told, old)
     return old + (told - old) * _SMOOTH
@@ -46,7 +46,7 @@ def mark_behind(rows: Sequence[RankRow]) -> None:
 
 
 def per_iteration(rows: Sequence[RankRow], pace_s: float) -> None:
-    """Make of the lag in each second that in each iteration; where nobody knows the time of one it stays as it is."""
+    """Make of the lag in each second that in each iteration; where no one knows the time of one it stays as it is."""
     for row in rows:
         row.lag_s *= pace_s or 1.0
 

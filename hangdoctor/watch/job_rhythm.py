@@ -13,7 +13,7 @@ from ..transport.messages import Past
 
 _PERIOD_S = 900.0
 _LONG_PERIOD_S = 43_200.0
-_PHASES = 256  # that are told apart
+_PHASES = 256  # that are distinguished
 ENOUGH = 3  # pauses of a phase before its rhythm counts
 PAST_STEPS = 20  # that a box must hold before its history counts
 

@@ -1,6 +1,7 @@
-"""Where every rank of a running job stands, and who holds up whom, from what agents report each second.
+"""Where every rank of a running job stands, and which ranks are blocked and by what, from what agents report each second.
 
-A glance, not a diagnosis: no stacks and no groups are looked at. It says whom to look at first; a capture says why.
+A sample, not a diagnosis: no stacks and no groups are looked at. It says which rank to look at
+first; a capture says why.
 Pure functions over `RankRow`; the page, the terminal view and the metrics share them.
 """
 
@@ -13,17 +14,29 @@ from msgspec import Struct
 
 from ..text.ranges import format_hosts, format_ranks
 from ..transport.messages import RankNow
-from .rank_states import BY_NAME, STATES, SUSPECT
+from .rank_states import BY_NAME, STATES, SUSPECT, UNTIMED
 
-STILL_S = (
-    3.0  # without progress for so long a rank stands; reports come every second and may be late
-)
-
+# Without progress for so long a rank stands; reports come every second and may be late.
+STILL_S = 3.0
 _MAX_NODES = 6  # named in one line
 
 
-class RankRow(Struct, omit_defaults=True):
-    """One rank now. `idle_s` counts since its last progress, `behind_s` is how long peers have waited without it."""
+class LastWord(Struct, frozen=True, array_like=True):
+    """What an agent said last of a rank, and when that was so."""
+
+    node: str
+    told: RankNow
+    event: float  # its last progress, by the collector's clock
+    # Percent of its time that it waits for its peers, smoothed; -1 where nothing tells.
+    waits: float = -1.0
+
+
+class RankRow(Struct):
+    """One rank now, as it is shown: by the page, its API, the metrics and `top`.
+
+    `idle_s` counts since its last progress, `behind_s` is how long peers have waited without it, `lag_s` is how much
+    later than its peers it comes to operations.
+    """
 
     rank: int
     state: str = "unseen"
@@ -40,7 +53,7 @@ class RankRow(Struct, omit_defaults=True):
 
 
 class Standing(Struct):
-    """Ranks that stand at the same place; `holds` is how many others wait while they are not there."""
+    """Ranks that are at the same place; `holds` is how many others wait for them."""
 
     state: str
     ranks: str  # as ranges
@@ -62,7 +75,7 @@ class Picture(Struct):
     world_size: int
     counts: dict[str, int]
     standings: list[Standing]
-    iteration: tuple[int, int]  # lowest and highest; -1 where no rank tells
+    iteration: tuple[int, int]  # lowest and highest; -1 if unknown
     idle_s: float = 0.0  # since the last progress of any rank
 
 
@@ -83,8 +96,27 @@ def state_of(told: RankNow, idle_s: float, silent: bool) -> str:
     return "outside" if told.box else "still"
 
 
+def row_of(told: RankNow, node: str, idle_s: float, silent: bool = False) -> RankRow:
+    """What is shown of a rank, from the last word of its agent.
+
+    `idle_s` is since its last progress until now; `silent`: its node is not heard any more.
+    """
+    return RankRow(
+        rank=told.rank,
+        state=state_of(told, idle_s, silent),
+        node=node,
+        idle_s=idle_s,
+        iteration=told.iteration,
+        phase=told.phase,
+        op=told.op,
+        seq=told.seq,
+        pid=told.pid,
+        box=told.box,
+    )
+
+
 def stand(rows: Iterable[RankRow]) -> list[Standing]:
-    """Ranks at the same place together, those first that hold the others up, then who waits longest."""
+    """Ranks at the same place together, those first that make the others wait, then who waits longest."""
     places: dict[tuple[object, ...], list[RankRow]] = {}
     waiting = going = 0
     for row in rows:
@@ -100,7 +132,7 @@ def stand(rows: Iterable[RankRow]) -> list[Standing]:
                 row.iteration,
             )
         places.setdefault(key, []).append(row)
-    # Where most ranks go on, nobody can say from a glance which of the others wait for one another.
+    # Where most ranks go on, no one can say from a sample which of the others wait for one another.
     found = [_standing(same, waiting if waiting >= going else 0) for same in places.values()]
     return sorted(found, key=_order)
 
@@ -110,34 +142,29 @@ _PLACED = ("waiting", "outside", "working", "stopped", "blocked")
 
 def _standing(same: Sequence[RankRow], waiting: int) -> Standing:
     first = same[0]
-    placed = first.state in _PLACED
     nodes = sorted({r.node for r in same if r.node})
-    named = format_hosts(nodes) if len(nodes) <= _MAX_NODES else f"{len(nodes)} nodes"
-    return Standing(
-        first.state, format_ranks(r.rank for r in same), len(same), named,
-        for_s=max((r.idle_s for r in same), default=0.0) if first.state not in ("moving", "unseen", "finished") else 0.0,
-        op=first.op if placed else "", seq=first.seq if first.state == "waiting" else 0, phase=first.phase if placed else "",
-        iteration=first.iteration if placed else -1, holds=waiting if first.state in SUSPECT and waiting else 0,
-    )  # fmt: skip
+    one = Standing(
+        state=first.state,
+        ranks=format_ranks(r.rank for r in same),
+        count=len(same),
+        nodes=format_hosts(nodes) if len(nodes) <= _MAX_NODES else f"{len(nodes)} nodes",
+    )
+    if first.state not in UNTIMED:
+        one.for_s = max(r.idle_s for r in same)
+    if first.state in _PLACED:
+        one.op, one.phase, one.iteration = first.op, first.phase, first.iteration
+    if first.state == "waiting":
+        one.seq = first.seq
+    if first.state in SUSPECT:
+        one.holds = waiting
+    return one
 
 
 def _order(one: Standing) -> tuple[object, ...]:
-    suspect = SUSPECT.index(one.state) if one.holds else 9
+    suspect = SUSPECT.index(one.state) if one.holds else len(SUSPECT)
     # Where all wait, the few in another place than the many are the ones to look at.
-    rest = (
-        "stopped",
-        "blocked",
-        "waiting",
-        "working",
-        "still",
-        "outside",
-        "silent",
-        "gone",
-        "moving",
-        "unseen",
-        "finished",
-    ).index(one.state)
-    return suspect, rest, one.count if one.state == "waiting" else 0, -one.for_s, one.op, one.seq
+    few = one.count if one.state == "waiting" else 0
+    return suspect, BY_NAME[one.state].unblamed, few, -one.for_s, one.op, one.seq
 
 
 def look(rows: Sequence[RankRow], job: str, world_size: int) -> Picture:
@@ -148,9 +175,14 @@ def look(rows: Sequence[RankRow], job: str, world_size: int) -> Picture:
     alive = [r.idle_s for r in rows if r.state not in ("unseen", "gone", "finished")]
     blind = not any(r.box for r in rows if r.state in ("moving", "working"))
     return Picture(
-        sentence(standings, counts, blind), job, world_size, {s: counts[s] for s in STATES if counts[s]}, standings,
-        (min(steps), max(steps)) if steps else (-1, -1), min(alive, default=0.0),
-    )  # fmt: skip
+        sentence=sentence(standings, counts, blind),
+        job=job,
+        world_size=world_size,
+        counts={s: counts[s] for s in STATES if counts[s]},
+        standings=standings,
+        iteration=(min(steps), max(steps)) if steps else (-1, -1),
+        idle_s=min(alive, default=0.0),
+    )
 
 
 def sentence(standings: Sequence[Standing], counts: Counter[str], blind: bool = False) -> str:
@@ -163,7 +195,7 @@ def sentence(standings: Sequence[Standing], counts: Counter[str], blind: bool = 
     if holders:
         return f"{_who(holders[0])} {BY_NAME[holders[0].state].phrase}; {_waiters(waits)}"
     if waits and not counts["moving"] and not counts["working"]:
-        return f"Nobody moves: {_waiters(waits)}"
+        return f"No rank moves: {_waiters(waits)}"
     if waits:
         return f"{_waiters(waits)}; {_go_on(counts['moving'] + counts['working'])}"
     lost = sum(counts[s] for s in SUSPECT)
@@ -174,34 +206,32 @@ def sentence(standings: Sequence[Standing], counts: Counter[str], blind: bool = 
         return "The job has ended" if counts["finished"] else "No rank has been seen yet"
     alive = total - counts["unseen"] - counts["finished"]
     all_ = f"All {_go_on(alive, ' ranks', blind)}" if alive != 1 else _go_on(alive, " rank", blind)
-    return f"{all_}; without black boxes a glance cannot tell work from waiting" if blind else all_
+    return (
+        f"{all_}; without black boxes it is not known whether they work or wait" if blind else all_
+    )
 
 
 def _go_on(number: int, of_what: str = "", blind: bool = False) -> str:
     """Of ranks whose progress nobody can see it is only said that they run."""
-    verb = ("runs" if number == 1 else "run") if blind else "goes on" if number == 1 else "go on"
-    return f"{number}{of_what} {verb}"
+    one, many = ("runs", "run") if blind else ("goes on", "go on")
+    return f"{number}{of_what} {one if number == 1 else many}"
 
 
 def _who(one: Standing) -> str:
-    words = (
-        f"Rank {one.ranks}" if one.count == 1 else f"{one.count} ranks ({_short(one.ranks)}), each"
-    )
-    return f"{words} ({one.nodes})" if one.nodes and one.count == 1 else words
+    if one.count > 1:
+        return f"{one.count} ranks ({_short(one.ranks)}), each"
+    return f"Rank {one.ranks} ({one.nodes})" if one.nodes else f"Rank {one.ranks}"
 
 
 def _waiters(waits: Sequence[Standing]) -> str:
     number = sum(w.count for w in waits)
     operations = list(dict.fromkeys(w.op for w in waits if w.op))
-    where = (
-        f" in {operations[0]}"
-        if len(operations) == 1
-        else f" in {len(operations)} operations"
-        if operations
-        else ""
-    )
+    where = ""
+    if operations:
+        what = operations[0] if len(operations) == 1 else f"{len(operations)} operations"
+        where = f" in {what}"
     longest = max((w.for_s for w in waits), default=0.0)
-    return f"{number} rank{'s wait' if number != 1 else ' waits'}{where} for {longest:.0f} s"
+    return f"{number} rank{'s have' if number != 1 else ' has'} been waiting{where} for {longest:.0f} s"
 
 
 def _short(ranks: str, room: int = 40) -> str:

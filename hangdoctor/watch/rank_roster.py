@@ -1,4 +1,4 @@
-"""All ranks of a job as they were told last, with totals that are kept as ranks change.
+"""All ranks of a job as they were reported last, with totals that are kept as ranks change.
 
 With ten thousand ranks a report must not look at all of them.
 """
@@ -30,7 +30,7 @@ class Roster:
         self.ranks: dict[int, Known] = {}
         self.newest = -1e18  # the last progress of any rank
         self.busy: set[int] = set()
-        self.lost: set[int] = set()  # ended, and not in good order
+        self.lost: set[int] = set()  # ended, and not cleanly
         self.stopped: set[int] = set()
         self.outside: set[int] = set()  # has a box, is in no operation and does not work
         self.still: set[int] = set()  # without a box: its stack does not change

@@ -20,17 +20,17 @@ class Settings(Struct, frozen=True):
 
     stall_after_s: float = 0.0  # fixed by the user; 0 learns
     interval_s: float = 1.0  # between reports
-    factor: float = 6.0  # a step five times as slow as the slowest seen is no stall
+    factor: float = 6.0  # a step five times as slow as the slowest seen is not a stall
     floor_s: float = 6.0
     floor_blind_s: float = 300.0  # ranks without a black box: stacks every 30 s are coarse evidence
     start_s: float = 300.0  # until the job has a rhythm
     unknown_s: float = 180.0  # a phase that was not seen often enough
     working_s: float = 120.0
     end_s: float = 60.0
-    timeout_s: float = 600.0  # of the process groups, where nobody tells: NCCL's
+    timeout_s: float = 600.0  # of the process groups, if unknown: NCCL's
     capture_s: float = 10.0  # what a capture needs before such a time-out ends the job
     deaf_s: float = 4.0  # without a report from any node nothing can be said
-    incomplete_s: float = 2.0  # longer for nodes that may still come, where a job stood already
+    incomplete_s: float = 1.5  # longer for nodes that may still come, where a job stood already
     warm_steps: int = 8  # samples with progress before the rhythm counts
     warm_s: float = 8.0
 
@@ -54,7 +54,7 @@ def bound(
 
     `label` is the phase, or `WORKING`; `boxes`: some rank has one; `finished`: some rank has left.
     """
-    found, why = _learned(settings, learned, label, boxes, finished)
+    found, why = _learned(settings, learned, label, boxes=boxes, finished=finished)
     if found <= limit_s:
         return found, why
     # A pause that is longer and was seen to be normal cannot be what the time-out is about.
@@ -62,13 +62,14 @@ def bound(
     least = max(limit_s, _TIMES_SEEN * high_s)
     if found <= least:
         return found, why
-    return least, f"{why}; the process groups' own time-out comes soon"
+    return least, f"{why}; the process groups' own timeout comes soon"
 
 
 def _learned(
     s: Settings,
     learned: Learned,
     label: str,
+    *,
     boxes: bool,
     finished: bool,
 ) -> tuple[float, str]:
@@ -76,7 +77,7 @@ def _learned(
     rhythm = learned.of(label)
     if label == WORKING:
         most = max(s.working_s, floor, s.factor * rhythm.high_s)
-        return most, "ranks work outside of operations"
+        return most, "ranks work outside of collectives"
     if not learned.warm:
         return s.start_s, "the job is still starting"
     if finished:
@@ -85,4 +86,4 @@ def _learned(
         return max(s.unknown_s, floor), "this phase was not seen before"
     slower = s.factor * rhythm.high_s + 2 * s.interval_s
     most = max(floor, slower, _TIMES_SEEN * rhythm.longest_s)
-    return most, f"up to {rhythm.longest_s:.1f} s between steps is normal here"
+    return most, f"up to {rhythm.longest_s:.1f} s between steps is normal for this job"

@@ -22,7 +22,7 @@ class Hearing(Struct, frozen=True):
 
 
 class Evidence(Struct, frozen=True):
-    """Why a pause is no pause. Seconds since the last progress of any rank."""
+    """Why a pause is a hang. Seconds since the last progress of any rank."""
 
     why: str
     begin_s: float  # the capture
@@ -31,15 +31,15 @@ class Evidence(Struct, frozen=True):
 
 DIED = Evidence("a rank has died", 1.5, 3.0)
 STOPPED = Evidence("a process is stopped", 1.5, 3.9)
-SILENT = Evidence("a node is silent and the others wait", 2.5, 3.9)
-OUTSIDE = Evidence("all others wait in operations", 2.0, 3.9)
-PARTED = Evidence("all ranks wait, and not in the same operation", 2.0, 3.9)
-STILL = Evidence("every rank has the stack that it had 30 s before", 0.0, 0.0)
-DIED_EARLY = Evidence("a rank has died before the job had a rhythm", 10.0, 15.0)
+SILENT = Evidence("a node does not answer and the other ranks wait", 2.5, 3.9)
+OUTSIDE = Evidence("all other ranks wait in operations", 2.0, 3.9)
+PARTED = Evidence("all ranks wait, but not in the same operation", 2.0, 3.9)
+STILL = Evidence("every rank has had the same stack for 30 s", 0.0, 0.0)
+DIED_EARLY = Evidence("a rank has died while the job was starting", 10.0, 15.0)
 
 
 def find(ranks: Roster, hearing: Hearing) -> Evidence | None:
-    """The strongest evidence of now; None where a rank works, some have left, or nothing tells."""
+    """The strongest evidence of now; None where a rank works, some have left, or nothing shows it."""
     if ranks.finished or not hearing.fresh:
         return None
     if ranks.lost and len(ranks.lost) < len(ranks.living):

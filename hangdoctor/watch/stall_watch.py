@@ -1,4 +1,4 @@
-"""Tells a stall from a slow step, without a timeout from anybody: learns how long a job goes without progress.
+"""Distinguishes a stall from a slow step, without a configured timeout: learns how long a job goes without progress.
 
 Progress is any operation that a rank enters or leaves, a step of its optimizer, or a new iteration, micro-batch or phase. The job's *age* is the
 time since the last progress of any rank. Ages are sampled with every report; the largest between two steps of progress
@@ -27,7 +27,7 @@ from .stall_evidence import Hearing
 
 
 class Stall(Struct, frozen=True):
-    """Nobody makes progress."""
+    """No rank makes progress."""
 
     age_s: float
     bound_s: float
@@ -47,7 +47,7 @@ class Suspicion(Struct, frozen=True):
 
 _TIMES_EVIDENT = 3.0  # of the longest pause that was normal
 _TIMES_CERTAIN = 2.0  # ... where a process or a node is gone
-_LOOKS_S = 2.2  # two looks of each agent: whether a rank works is known from the second
+_LOOKS_S = 2.2  # two samples of each agent: whether a rank works is known from the second
 _FIRST_STACKS_S = 60.0  # the first two stacks of ranks without a box have come by then
 _DROPPED_S = 30.0  # patience after evidence that came to nothing; twice as long each time
 _DROPPED_MOST_S = 1800.0
@@ -76,7 +76,7 @@ class StallWatch:
         self._training = False
         self._recalled = False
         self._silent: frozenset[int] = frozenset()
-        self._refused = -1e18  # the last progress before a look on evidence that showed no hang
+        self._refused = -1e18  # the last progress before a capture on evidence that showed no hang
         self._patient_until = -1e18
         self._dropped = 0
 
@@ -85,23 +85,26 @@ class StallWatch:
     def report(self, now: float, ranks: Iterable[RankNow], late_s: float = 0.0) -> None:
         """What one node says of its ranks; `late_s` is how long the report was on its way.
 
-        A late one tells of the past: an age until now would be that of the network, not of the job.
+        A late one is about the past: an age until now would be that of the network, not of the job.
         """
         told = list(ranks)
-        self._arrive(now, told)
+        first_word = self._arrive(now, told)
         for one in told:
-            # Meeting each other and making groups is no rhythm yet.
+            # Meeting each other and making groups is not a rhythm yet.
             self._training = self._training or one.op not in STORE or one.iteration > 0
             self._ranks.put(one, now - late_s - one.idle_s)
-        if late_s > self.settings.deaf_s:
+        if late_s > self.settings.deaf_s and not first_word:
             self._wait(now)
         if late_s < self.settings.interval_s * 2:
             if told:
                 self._heard_at = now
             self._sample(now)
 
-    def _arrive(self, now: float, told: list[RankNow]) -> None:
-        """Ranks that have stood for long when seen first: those of other nodes may be moving."""
+    def _arrive(self, now: float, told: list[RankNow]) -> bool:
+        """Ranks that have stood for long when seen first: those of other nodes may be moving.
+
+        Returns whether all of these are new: what they say may be old, and no word of theirs is missing before it.
+        """
         fresh = [one for one in told if one.rank not in self._ranks.ranks]
         if self._came is None and told:
             self._came = now
@@ -109,6 +112,7 @@ class StallWatch:
         if fresh and stood and min(one.idle_s for one in fresh) > self.settings.deaf_s:
             self._arriving_until = now + self.settings.deaf_s
             self._recovering_until = max(self._recovering_until, now)
+        return bool(told) and len(fresh) == len(told)
 
     def recall(self, now: float, past: Past) -> None:
         """What the boxes of a node remember: a job that stands already shows its rhythm no more."""
@@ -141,7 +145,9 @@ class StallWatch:
         label = self._label()
         # Of a long age, the share that was work must not be taken for a normal pause between operations.
         age = now - last if label == WORKING else now - max(last, self._quiet_since)
-        if now - age >= self._recovering_until:  # a network comes back haltingly: that is no rhythm
+        if (
+            now - age >= self._recovering_until
+        ):  # a network comes back haltingly: that is not a rhythm
             self._pending[label] = max(self._pending.get(label, 0.0), age)
 
     def _progress(self, now: float, last: float) -> None:
@@ -184,7 +190,7 @@ class StallWatch:
     # ----------------------------------------------------------------- what comes out
 
     def tick(self, now: float, hearing: Hearing = Hearing()) -> Stall | None:  # noqa: B008 - frozen
-        """Call it every interval: a tick that comes late says that this machine stood still."""
+        """Call it every interval: a tick that comes late says that this machine was suspended."""
         before, self._ticked = self._ticked, now
         self._silent = hearing.silent
         if before is not None and now - before > max(5.0, 5 * self.settings.interval_s):
@@ -234,8 +240,13 @@ class StallWatch:
         if age < max(found.begin_s, least / 2):
             return None
         commit = max(found.commit_s, least) if found.commit_s else 0.0
-        phase = label.removeprefix("phase:")
-        return Suspicion(self._last_event, age, commit, phase, found.why)
+        return Suspicion(
+            event=self._last_event,
+            age_s=age,
+            commit_s=commit,
+            phase=label.removeprefix("phase:"),
+            why=found.why,
+        )
 
     def _evidence(self, now: float, label: str, hearing: Hearing) -> evidence.Evidence | None:
         ranks = self._ranks
@@ -305,12 +316,18 @@ class StallWatch:
 
     @property
     def stalled(self) -> bool:
+        """Whether a stall was declared, and nothing has moved or been taken back since."""
         return self._stalled
 
     @property
     def ranks(self) -> int:
         """How many are known."""
         return len(self._ranks.ranks)
+
+    @property
+    def blind(self) -> bool:
+        """Whether no rank has a black box."""
+        return not self._ranks.boxes
 
     @property
     def living(self) -> int:
@@ -328,7 +345,7 @@ class StallWatch:
         self._recovering_until = max(self._recovering_until, now)
 
     def _shift(self, gap: float) -> None:
-        """This machine stood still, or slept: nobody made progress meanwhile, and nobody was to."""
+        """This machine was suspended, or slept: no rank made progress meanwhile, and none could."""
         self._ranks.shift(gap)
         self._heard_at += gap
         self._last_event += gap

@@ -1,4 +1,4 @@
-"""Finds the rank that holds the others up while all go on: it never waits, and everybody else always does.
+"""Finds the rank that makes the others wait while all make progress: it never waits, and all others always do.
 
 Each report says how much of its time a rank waited in operations, by its own clock: clocks of nodes are not compared. A
 window is made of slices. The slowest of a slice is the rank that waited least, where it stands out: the next one waited at
@@ -19,6 +19,8 @@ from ..transport.messages import RankNow
 
 
 class SlowSettings(Struct, frozen=True):
+    """How long and how clearly a rank must be the slowest."""
+
     window_s: float = 150.0  # 0: nobody is called slow
     slices: int = 30
     share: float = 0.9  # of the slices
@@ -28,6 +30,7 @@ class SlowSettings(Struct, frozen=True):
 
     @property
     def slice_s(self) -> float:
+        """Seconds of a slice."""
         return max(1.0, self.window_s / self.slices)
 
     @property
@@ -45,7 +48,7 @@ class Straggler(Struct, frozen=True):
 
 
 class _Slice(Struct):
-    rank: int  # the slowest, -1 where nobody stands out
+    rank: int  # the slowest, -1 if none differs
     waits: dict[int, float]
 
 
@@ -54,14 +57,14 @@ class StragglerWatch:
 
     def __init__(self, settings: SlowSettings | None = None) -> None:
         self.settings = settings or SlowSettings()
-        self._sums: dict[
-            int, list[float]
-        ] = {}  # rank -> sum, count, of the slice that is being filled
+        # rank -> sum and count, of the slice that is being filled
+        self._sums: dict[int, list[float]] = {}
         self._slices: deque[_Slice] = deque(maxlen=self.settings.needed)
         self._begun: float | None = None
         self._quiet_until = -1e18
 
     def report(self, ranks: Iterable[RankNow]) -> None:
+        """What one node says of its ranks; only shares of waiting count, of ranks that have not ended."""
         if not self.settings.window_s:
             return
         for told in ranks:
@@ -71,7 +74,7 @@ class StragglerWatch:
                 known[1] += 1
 
     def forget(self) -> None:
-        """The job stands still, or began anew: what was seen tells nothing any more."""
+        """The job does not move, or began anew: what was seen no longer counts."""
         self._sums.clear()
         self._slices.clear()
         self._begun = None
@@ -79,9 +82,8 @@ class StragglerWatch:
     def tick(self, now: float, ranks: int) -> Straggler | None:
         """Call it every second; `ranks` is how many there are: of nearly all something must be known."""
         s = self.settings
-        if (
-            self._begun is None or now - self._begun > 4 * s.slice_s
-        ):  # the first, or this machine stood still
+        # The first, or this machine stood still.
+        if self._begun is None or now - self._begun > 4 * s.slice_s:
             self._begun = now
             self._sums.clear()
             return None
@@ -99,11 +101,10 @@ class StragglerWatch:
         if len(waits) < 2 or len(waits) < 0.9 * ranks:
             return -1
         slowest = min(waits, key=lambda r: waits[r])
+        least = waits[slowest]
         second = min(w for r, w in waits.items() if r != slowest)
-        stands_out = (
-            second - waits[slowest] >= self.settings.stands_out
-            and second >= self.settings.times * waits[slowest]
-        )
+        s = self.settings
+        stands_out = second - least >= s.stands_out and second >= s.times * least
         return slowest if stands_out else -1
 
     def _judge(self, now: float) -> Straggler | None:
@@ -117,8 +118,5 @@ class StragglerWatch:
         for one in self._slices:
             for r, w in one.waits.items():
                 shares.setdefault(r, []).append(w)
-        return Straggler(
-            rank,
-            {r: round(sum(w) / len(w)) for r, w in sorted(shares.items())},
-            len(self._slices) * self.settings.slice_s,
-        )
+        means = {r: round(sum(w) / len(w)) for r, w in sorted(shares.items())}
+        return Straggler(rank, means, window_s=len(self._slices) * self.settings.slice_s)

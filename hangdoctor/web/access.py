@@ -44,16 +44,18 @@ class Access:
 
     def __init__(self, token: str, metrics_token: str, hosts: Iterable[str], cookie: str) -> None:
         self.token = token
-        self.metrics_token = metrics_token  # "" lets everybody read the metrics
+        self.metrics_token = metrics_token  # "" lets everyone read the metrics
         self.hosts = {*_LOOPBACK, *(h.lower() for h in hosts)}
         self.refused = 0
         self.cookie = cookie
         self._sessions: OrderedDict[str, None] = OrderedDict()
 
     def is_token(self, told: str) -> bool:
+        """Whether this is the page's token, in a time that says nothing of it."""
         return secrets.compare_digest(_digest(told), _digest(self.token))
 
     def open_session(self) -> str:
+        """A new session's secret, for its cookie; of too many sessions the oldest ends."""
         name = secrets.token_urlsafe(32)
         self._sessions[_digest(name)] = None
         while len(self._sessions) > _SESSIONS:
@@ -61,9 +63,11 @@ class Access:
         return name
 
     def close_session(self, headers: Headers) -> None:
+        """End the session whose cookie is in these headers."""
         self._sessions.pop(_digest(self._session(headers)), None)
 
     def has_session(self, headers: Headers) -> bool:
+        """Whether the cookie in these headers is of an open session."""
         name = self._session(headers)
         return bool(name) and _digest(name) in self._sessions
 
@@ -75,10 +79,12 @@ class Access:
         return found.value if found is not None else ""
 
     def bearer(self, headers: Headers) -> str:
+        """The token of `Authorization: Bearer` (https://www.rfc-editor.org/rfc/rfc6750), "" without one."""
         kind, _, told = headers.get("authorization", "").partition(" ")
         return told.strip() if kind.lower() == "bearer" else ""
 
     def knows_host(self, headers: Headers) -> bool:
+        """Whether the Host header is one of this server's names."""
         return host_name(headers.get("host", "")) in self.hosts
 
     def same_origin(self, headers: Headers) -> bool:
@@ -93,7 +99,7 @@ class Access:
 
 
 def host_name(host: str) -> str:
-    """``[::1]:80`` -> ``::1``; "" where it is no host."""
+    """``[::1]:80`` -> ``::1``; "" where it is not a host."""
     try:
         return (urlsplit(f"//{host}").hostname or "").lower()
     except ValueError:
@@ -113,6 +119,7 @@ class Guard:
         self.access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand the request on, or answer why not: 401, 403, 405, 413, or 303 to the login form."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self.app(scope, receive, send)
@@ -144,28 +151,16 @@ class Guard:
         if not access.knows_host(headers):
             return (
                 403,
-                "this server does not go by that name",
-                "Use the address that it printed, or name it: --web-host NAME.",
+                "this server does not answer to that host name",
+                "Use the address that it printed, or start it with --web-host NAME.",
             )
         if method not in ("GET", "HEAD", "POST"):
-            return 405, "only GET, HEAD and POST are understood", ""
+            return 405, "only GET, HEAD and POST are supported", ""
         if not 0 <= number_in(headers.get("content-length", "0")) <= 16_384:
             return 413, "the request is too large", ""
-        told = access.bearer(headers)
         if path == "/metrics":
-            good = not access.metrics_token or secrets.compare_digest(
-                _digest(told), _digest(access.metrics_token)
-            )
-            good = good or access.is_token(told) or access.has_session(headers)
-            return (
-                None
-                if good
-                else (
-                    401,
-                    "the metrics need their token",
-                    "Authorization: Bearer, from FOLDER/metrics.token",
-                )
-            )
+            return self._refuse_metrics(headers)
+        told = access.bearer(headers)
         by_token = bool(told) and access.is_token(told)
         if method == "POST" and not by_token and not access.same_origin(headers):
             return (
@@ -173,20 +168,30 @@ class Guard:
                 "the request comes from another site",
                 "Use the page itself, or send the token as Authorization: Bearer.",
             )
-        if (
-            path in _PUBLIC
-            or path.startswith("/static/")
-            or by_token
-            or access.has_session(headers)
-        ):
+        public = path in _PUBLIC or path.startswith("/static/")
+        if public or by_token or access.has_session(headers):
             return None
         if path.startswith("/api/") or method == "POST":
             return (
                 401,
                 "the token is missing or wrong",
-                "It stands in FOLDER/web.json and was printed when the collector began.",
+                "It is in web.json in the collector's folder.",
             )
         return 303, "/login", ""
+
+    def _refuse_metrics(self, headers: Headers) -> tuple[int, str, str] | None:
+        """As `_refuse`: the metrics have a token of their own, and the page's is as good."""
+        access, told = self.access, self.access.bearer(headers)
+        own = _digest(access.metrics_token)
+        if not access.metrics_token or secrets.compare_digest(_digest(told), own):
+            return None
+        if self._is_known(headers):
+            return None
+        return (
+            401,
+            "the metrics need their token",
+            "Authorization: Bearer, from FOLDER/metrics.token",
+        )
 
 
 async def _answer(send: Send, status: int, words: str, help: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -24,6 +24,8 @@ MAX_ROWS = 20_000  # in one answer
 
 
 class Trouble(Struct):
+    """Why there is no other answer, and what to do."""
+
     error: str
     help: str = ""
 
@@ -36,27 +38,16 @@ class StatusAnswer(Struct):
     concluded: int
 
 
-class RankNow(Struct):
-    rank: int
-    state: str
-    node: str
-    idle_s: float
-    iteration: int
-    phase: str
-    op: str
-    seq: int
-    pid: int
-    box: bool
-    behind_s: float
-    lag_s: float
-
-
 class RanksAnswer(Struct):
+    """`total` ranks fit the question; of more than `MAX_ROWS` the first are here."""
+
     total: int
-    ranks: list[RankNow]
+    ranks: list[RankRow]
 
 
 class IncidentsAnswer(Struct):
+    """The newest incidents, newest first, and why they cannot be read now ("" where they can)."""
+
     incidents: list[Incident]
     trouble: str
 
@@ -69,21 +60,30 @@ class Asked(Struct):
 
 
 class TraceWanted(Struct):
+    """Trace Python calls, or stop it."""
+
     on: bool
 
 
 class TraceAnswer(Struct):
+    """What was asked for, and in words what happens now."""
+
     on: bool
     says: str
 
 
 def answer(value: object, status: int = 200) -> Response:
+    """A struct as JSON."""
     return Response(msgspec.json.encode(value), status, media_type="application/json")
 
 
-def rank_now(row: RankRow) -> RankNow:
-    return RankNow(row.rank, row.state, row.node, round(row.idle_s, 2), row.iteration, row.phase, row.op, row.seq, row.pid,
-                   row.box, round(row.behind_s, 2), round(row.lag_s, 3))  # fmt: skip
+def _rounded(row: RankRow) -> RankRow:
+    return structs.replace(
+        row,
+        idle_s=round(row.idle_s, 2),
+        behind_s=round(row.behind_s, 2),
+        lag_s=round(row.lag_s, 3),
+    )
 
 
 async def body_of(request: Request, limit: int = MAX_BODY) -> bytes:
@@ -108,6 +108,7 @@ class Api:
         self._reports = asyncio.Semaphore(2)  # each is a process of its own for some seconds
 
     async def status(self, request: Request) -> Response:
+        """The job in one sentence, and the ranks grouped by where they are."""
         board, look = self.board, self.board.look()
         board.rows()
         captures = board.view.captures
@@ -124,32 +125,32 @@ class Api:
             wanted = _marked(query["ranks"], len(rows)) if query.get("ranks") else None
         except UsageError as error:
             return answer(Trouble(str(error), error.help), 400)
-        found = [
-            r for r in rows
-            if (wanted is None or wanted[r.rank]) and query.get("state", r.state) == r.state and query.get("node", r.node) == r.node
-        ]  # fmt: skip
-        return answer(RanksAnswer(len(found), [rank_now(r) for r in found[:MAX_ROWS]]))
+        found = rows if wanted is None else [r for r in rows if wanted[r.rank]]
+        if "state" in query:
+            found = [r for r in found if r.state == query["state"]]
+        if "node" in query:
+            found = [r for r in found if r.node == query["node"]]
+        return answer(RanksAnswer(len(found), [_rounded(r) for r in found[:MAX_ROWS]]))
 
     async def rank(self, request: Request) -> Response:
+        """One rank; 404 for a number that the job does not have."""
         number, rows = number_in(request.path_params["rank"]), self.board.look().rows
         if number < 0:
-            return answer(
-                Trouble("that is no number of a rank", "For example /api/v1/ranks/3."), 400
-            )
+            return answer(Trouble("that is not a rank number", "For example /api/v1/ranks/3."), 400)
         if number >= len(rows):
             return answer(Trouble(f"there is no rank {number}", f"The job has {len(rows)}."), 404)
-        return answer(rank_now(rows[number]))
+        return answer(_rounded(rows[number]))
 
     async def incidents(self, request: Request) -> Response:
+        """The newest incidents."""
         return answer(IncidentsAnswer(self.board.rows(), self.board.trouble))
 
     async def incident(self, request: Request) -> Response:
+        """One incident, by its id; 404 for one that is not among the newest."""
         found = self._incident(request)
-        return (
-            answer(found)
-            if found
-            else answer(Trouble("there is no such incident", "See /api/v1/incidents."), 404)
-        )
+        if found is None:
+            return answer(Trouble("there is no such incident", "See /api/v1/incidents."), 404)
+        return answer(found)
 
     def _incident(self, request: Request) -> Incident | None:
         return next((r for r in self.board.rows() if r.id == request.path_params["id"]), None)
@@ -158,7 +159,7 @@ class Api:
         """The incident's report. What is in it comes from the job: it gets no cookie and no access to this page."""
         found = self._incident(request)
         if found is None or found.state != "saved" or safe_name(found.id) != found.id:
-            return answer(Trouble("there is no such incident, or its bundle is not there"), 404)
+            return answer(Trouble("there is no such incident, or its bundle was removed"), 404)
         path = self.board.incidents.folder / found.id
         try:
             async with self._reports:
@@ -172,7 +173,7 @@ class Api:
     async def capture(self, request: Request) -> Response:
         """Ask all agents for a capture now."""
         concluded = self.board.view.concluded
-        self.board.doors.ask("asked for on the page")
+        self.board.doors.ask("requested on the page")
         return answer(Asked(True, concluded), 202)
 
     async def trace(self, request: Request) -> Response:
@@ -211,7 +212,7 @@ class Route(Struct, frozen=True):
 
     method: str
     path: str
-    handler: Handler | None  # None: the stream, which is no plain request
+    handler: Handler | None  # None: the stream, which is not a plain request
     answers: dict[int, Any]
     query: tuple[str, ...] = ()
     body: Any = None
@@ -220,17 +221,71 @@ class Route(Struct, frozen=True):
 
 
 ROUTES = (
-    Route("GET", "/api/v1/status", Api.status, {200: StatusAnswer}, about="The job in one sentence, and who holds up whom."),
-    Route("GET", "/api/v1/ranks", Api.ranks, {200: RanksAnswer, 400: Trouble}, ("ranks", "state", "node"),
-          about="Where the ranks are; `ranks` as ranges (0-3,8)."),
-    Route("GET", "/api/v1/ranks/{rank:int}", Api.rank, {200: RankNow, 400: Trouble, 404: Trouble}, about="One rank."),
-    Route("GET", "/api/v1/incidents", Api.incidents, {200: IncidentsAnswer}, about="What was kept, newest first."),
-    Route("GET", "/api/v1/incidents/{id}", Api.incident, {200: Incident, 404: Trouble}, about="One incident."),
-    Route("GET", "/api/v1/incidents/{id}/report", Api.report, {200: str, 404: Trouble, 500: Trouble}, media="text/html",
-          about="Its report: HTML, or plain text where that cannot be made."),
-    Route("POST", "/api/v1/capture", Api.capture, {202: Asked}, about="Capture all ranks now."),
-    Route("POST", "/api/v1/trace", Api.trace, {202: TraceAnswer, 400: Trouble, 409: Trouble}, body=TraceWanted,
-          about="Switch the tracing of Python calls on or off."),
-    Route("GET", "/api/v1/stream", None, {200: Frame, 503: Trouble}, media="text/event-stream",
-          about="Events `full` (first) and `delta` (each second), a Frame as JSON in each."),
-)  # fmt: skip
+    Route(
+        "GET",
+        "/api/v1/status",
+        Api.status,
+        {200: StatusAnswer},
+        about="The job in one sentence, and which ranks block which.",
+    ),
+    Route(
+        "GET",
+        "/api/v1/ranks",
+        Api.ranks,
+        {200: RanksAnswer, 400: Trouble},
+        query=("ranks", "state", "node"),
+        about="Where the ranks are; `ranks` as ranges (0-3,8).",
+    ),
+    Route(
+        "GET",
+        "/api/v1/ranks/{rank:int}",
+        Api.rank,
+        {200: RankRow, 400: Trouble, 404: Trouble},
+        about="One rank.",
+    ),
+    Route(
+        "GET",
+        "/api/v1/incidents",
+        Api.incidents,
+        {200: IncidentsAnswer},
+        about="What was kept, newest first.",
+    ),
+    Route(
+        "GET",
+        "/api/v1/incidents/{id}",
+        Api.incident,
+        {200: Incident, 404: Trouble},
+        about="One incident.",
+    ),
+    Route(
+        "GET",
+        "/api/v1/incidents/{id}/report",
+        Api.report,
+        {200: str, 404: Trouble, 500: Trouble},
+        media="text/html",
+        about="Its report: HTML, or plain text where that cannot be made.",
+    ),
+    Route(
+        "POST",
+        "/api/v1/capture",
+        Api.capture,
+        {202: Asked},
+        about="Capture all ranks now.",
+    ),
+    Route(
+        "POST",
+        "/api/v1/trace",
+        Api.trace,
+        {202: TraceAnswer, 400: Trouble, 409: Trouble},
+        body=TraceWanted,
+        about="Switch the tracing of Python calls on or off.",
+    ),
+    Route(
+        "GET",
+        "/api/v1/stream",
+        None,
+        {200: Frame, 503: Trouble},
+        media="text/event-stream",
+        about="Events `full` (first) and `delta` (each second), a Frame as JSON in each.",
+    ),
+)

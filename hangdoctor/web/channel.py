@@ -23,6 +23,7 @@ class Ask(Struct):
 
 
 def frame(payload: bytes) -> bytes:
+    """The payload with its length in front (4 bytes, little endian)."""
     return _LENGTH.pack(len(payload)) + payload
 
 

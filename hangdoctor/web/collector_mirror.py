@@ -10,16 +10,16 @@ import time
 import msgspec
 from msgspec import Struct
 
-from ..collector.view import MAX_ROWS, Captures, LastWord, Now
+from ..collector.view import MAX_ROWS, CaptureTimes, Now
 from ..watch.arrival_lag import mark_behind, mark_lag
-from ..watch.live_ranks import RankRow, state_of
+from ..watch.live_ranks import LastWord, RankRow, row_of
 
 
 class Snapshot(Struct, array_like=True):
-    """The collector at one moment, and the ranks that were told of since the last one."""
+    """The collector at one moment, and the ranks that were reported since the last one."""
 
     now: Now
-    captures: Captures
+    captures: CaptureTimes
     concluded: int
     whole: bool
     ranks: dict[int, LastWord]
@@ -30,6 +30,7 @@ _decoder: msgspec.msgpack.Decoder[Snapshot] = msgspec.msgpack.Decoder(Snapshot)
 
 
 def encode(snapshot: Snapshot) -> bytes:
+    """A snapshot as `Mirror.take` reads it (msgpack)."""
     return _encoder.encode(snapshot)
 
 
@@ -38,7 +39,7 @@ class Mirror:
 
     def __init__(self) -> None:
         self.now = Now()
-        self.captures = Captures()
+        self.captures = CaptureTimes()
         self.concluded = 0  # changes with every capture that was dealt with
         self._seen: dict[int, LastWord] = {}
 
@@ -56,7 +57,7 @@ class Mirror:
             self._seen.update(told.ranks)
 
     def rows(self) -> tuple[list[RankRow], Now]:
-        """Every rank from 0 on, those that nobody has reported too, and the collector of the last second."""
+        """Every rank from 0 on, those that no one has reported too, and the collector of the last second."""
         now = self.now
         # Between two snapshots time goes on: a rank that reported since must not appear to be of the future.
         mono = max(now.mono, time.monotonic()) if now.mono else 0.0
@@ -71,17 +72,4 @@ class Mirror:
 def _row(rank: int, seen: LastWord | None, mono: float, silent: set[str]) -> RankRow:
     if seen is None:
         return RankRow(rank)
-    told, idle = seen.told, max(0.0, mono - seen.event)
-    state = state_of(told, idle, seen.node in silent)
-    return RankRow(
-        rank,
-        state,
-        seen.node,
-        idle,
-        told.iteration,
-        told.phase,
-        told.op,
-        told.seq,
-        told.pid,
-        told.box,
-    )
+    return row_of(seen.told, seen.node, max(0.0, mono - seen.event), seen.node in silent)

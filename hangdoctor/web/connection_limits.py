@@ -36,12 +36,14 @@ class Connection(H11Protocol):
         self._stay: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A stranger has come: its time begins."""
         super().connection_made(transport)
         self._stay = self.loop.call_later(MOMENT_S, self._after_a_moment)
         self._await_request()
         self.strangers.came(self)
 
     def data_received(self, data: bytes) -> None:
+        """Of a connection: a request that has come whole is waited for no more, a new one is."""
         super().data_received(data)
         if self._is_whole():
             self._request_is_here()
@@ -49,12 +51,13 @@ class Connection(H11Protocol):
             self._await_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """It is counted no more."""
         self._request_is_here()
         self.admit()
         super().connection_lost(exc)
 
     def admit(self) -> None:
-        """It is no stranger's any more."""
+        """It is not a stranger's any more."""
         self.admitted = True
         self.strangers.went(self)
         if self._stay is not None:
@@ -62,6 +65,7 @@ class Connection(H11Protocol):
             self._stay = None
 
     def cut(self) -> None:
+        """Close it at once; what is on its way to it is lost."""
         self.strangers.went(self)
         self.transport.abort()
 
@@ -94,6 +98,7 @@ class Strangers:
         self.most = MOST if limit == resource.RLIM_INFINITY else min(MOST, limit // 2)
 
     def came(self, one: Connection) -> None:
+        """Count a stranger; the oldest is cut off where there is no room for another one."""
         own = self._by_address.setdefault(_address(one), {})
         own[one] = self._all[one] = None
         if len(self._all) > self.most:
@@ -104,6 +109,7 @@ class Strangers:
         return len(self._by_address.get(_address(one), {})) > AN_ADDRESS or len(self._all) > IN_ALL
 
     def went(self, one: Connection) -> None:
+        """Count it no more: it has shown a token, or is closed."""
         self._all.pop(one, None)
         address = _address(one)
         own = self._by_address.get(address, {})

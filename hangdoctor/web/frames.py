@@ -8,16 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ..storage.incidents import Incident
 from ..watch.live_ranks import RankRow, Standing
-from ..watch.rank_states import CODES
+from ..watch.rank_states import CODES, UNTIMED
 from .snapshot import Look
 
-_MAX_NAMES = 5000  # a job that numbers its phases must not fill every browser
+_MAX_NAMES = {
+    "op": 5000,
+    "phase": 5000,
+    "node": 20_000,
+}  # a job that numbers its phases must not fill every browser
 _MAX_STANDINGS = 40
 _MAX_NAME = 120
+_MAX_LISTED = 20  # jobs and silent nodes
+_BLANK = -2  # no column holds it: what a rank without a value had before
 COLUMNS = ("state", "iteration", "phase", "op", "seq", "since", "node", "lag")
 
 
@@ -64,38 +70,67 @@ class Frame(Struct):
 
 
 def status_of(look: Look, captures: tuple[int, float], can_trace: bool, trouble: str) -> Status:
+    """The line above the grid.
+
+    `captures` is how many there were and how many seconds the last one took; `trouble` is why the incidents cannot be read.
+    """
     now, picture = look.now, look.picture
+    jobs = list(now.jobs.items())[:_MAX_LISTED]
+    silent = [n.name for n in now.nodes if n.silent_s]
     return Status(
-        picture.sentence, picture.job[:_MAX_NAME], {j[:_MAX_NAME]: n for j, n in list(now.jobs.items())[:20]}, picture.world_size,
-        picture.counts, picture.iteration, round(look.pace_s, 3), round(picture.idle_s, 1), now.stalled, now.warm, now.capturing,
-        now.capture_asked, now.capture_answered, now.agents, len(now.nodes),
-        [n.name for n in now.nodes if n.silent_s][:20], now.counters.messages, now.counters.bytes, captures[0],
-        round(captures[1], 2), can_trace, trouble,
-    )  # fmt: skip
+        sentence=picture.sentence,
+        job=picture.job[:_MAX_NAME],
+        jobs={job[:_MAX_NAME]: nodes for job, nodes in jobs},
+        world_size=picture.world_size,
+        counts=picture.counts,
+        iteration=picture.iteration,
+        pace_s=round(look.pace_s, 3),
+        idle_s=round(picture.idle_s, 1),
+        stalled=now.stalled,
+        warm=now.warm,
+        capturing=now.capturing,
+        capture_asked=now.capture_asked,
+        capture_answered=now.capture_answered,
+        agents=now.agents,
+        nodes=len(now.nodes),
+        silent=silent[:_MAX_LISTED],
+        messages=now.counters.messages,
+        bytes=now.counters.bytes,
+        captures=captures[0],
+        capture_s=round(captures[1], 2),
+        can_trace=can_trace,
+        trouble=trouble,
+    )
 
 
 class Names:
     """Texts by number; the first is the empty one. What comes when the table is full is number 1."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        self.most = most
         self.texts = ["", "(other)"]
         self._numbers = {"": 0}
 
     def number(self, text: str) -> int:
+        """The number of a text, a new one where there is room."""
         known = self._numbers.get(text)
         if known is None:
-            known = len(self.texts) if len(self.texts) < _MAX_NAMES else 1
+            known = len(self.texts) if len(self.texts) < self.most else 1
             if known > 1:
                 self.texts.append(text[:_MAX_NAME])
                 self._numbers[text] = known
         return known
+
+    def since(self, first: int) -> list[str]:
+        """The texts from that number on."""
+        return self.texts[first:]
 
 
 class Frames:
     """Keeps what the readers have been told."""
 
     def __init__(self) -> None:
-        self.tables = {name: Names() for name in ("op", "phase", "node")}
+        self.tables = {name: Names(most) for name, most in _MAX_NAMES.items()}
         self.columns: dict[str, list[int]] = {name: [] for name in COLUMNS}
         self._told = dict.fromkeys(self.tables, 0)
         self.last: Frame | None = None
@@ -105,51 +140,59 @@ class Frames:
     ) -> Frame:
         """The changes since the step before."""
         fresh = self._columns(look)
-        size = len(look.rows)
-        columns = {}
-        for name, values in fresh.items():
-            old = self.columns[name]
-            found = runs(
-                [*old[:size], *[-2] * (size - len(old))], values
-            )  # a job that begins anew may be smaller
-            if found:
-                columns[name] = found
+        changed = {name: runs(self._before(name, len(look.rows)), fresh[name]) for name in fresh}
         self.columns = fresh
-        names = {}
-        for name, table in self.tables.items():
-            if self._told[name] < len(table.texts):
-                names[name] = (self._told[name], table.texts[self._told[name] :])
-                self._told[name] = len(table.texts)
         standings = look.picture.standings
         self.last = Frame(
-            look.number, round(look.now.mono, 2), size, status, [_clip(s) for s in standings[:_MAX_STANDINGS]],
-            max(0, len(standings) - _MAX_STANDINGS), columns, names, incidents, concluded,
-        )  # fmt: skip
+            number=look.number,
+            at=round(look.now.mono, 2),
+            size=len(look.rows),
+            status=status,
+            standings=[_clip(s) for s in standings[:_MAX_STANDINGS]],
+            more=max(0, len(standings) - _MAX_STANDINGS),
+            columns={name: found for name, found in changed.items() if found},
+            names=self._new_names(),
+            incidents=incidents,
+            concluded=concluded,
+        )
         return self.last
+
+    def _before(self, name: str, size: int) -> list[int]:
+        """A column as it was, for so many ranks: a job that begins anew may have fewer, or more."""
+        old = self.columns[name][:size]
+        return [*old, *[_BLANK] * (size - len(old))]
+
+    def _new_names(self) -> dict[str, tuple[int, list[str]]]:
+        found = {}
+        for name, table in self.tables.items():
+            first = self._told[name]
+            if first < len(table.texts):
+                found[name] = (first, table.since(first))
+                self._told[name] = len(table.texts)
+        return found
 
     def full(self, incidents: list[Incident]) -> Frame:
         """Everything, for a reader that comes in after the last step."""
         assert self.last is not None
-        blank = [-2] * self.last.size
-        return Frame(
-            self.last.number, self.last.at, self.last.size, self.last.status, self.last.standings, self.last.more,
-            {name: runs(blank, values) for name, values in self.columns.items()},
-            {name: (0, table.texts) for name, table in self.tables.items()}, incidents, self.last.concluded,
-        )  # fmt: skip
+        blank = [_BLANK] * self.last.size
+        return structs.replace(
+            self.last,
+            columns={name: runs(blank, values) for name, values in self.columns.items()},
+            names={name: (0, table.texts) for name, table in self.tables.items()},
+            incidents=incidents,
+        )
 
     def _columns(self, look: Look) -> dict[str, list[int]]:
         rows, at = look.rows, look.now.mono
         op, phase, node = (self.tables[n].number for n in ("op", "phase", "node"))
-        moves = ("moving", "unseen", "finished")
         return {
             "state": [CODES[r.state] for r in rows],
             "iteration": [r.iteration for r in rows],
             "phase": [phase(r.phase) for r in rows],
             "op": [op(r.op) for r in rows],
-            "seq": [
-                0 if r.state in moves else r.seq for r in rows
-            ],  # of a moving rank it would change with every frame
-            "since": [0 if r.state in moves else _tenths(at, r) for r in rows],
+            # Of a moving rank both would change with every frame.
+            "seq": [0 if r.state in UNTIMED else r.seq for r in rows],
+            "since": [0 if r.state in UNTIMED else _tenths(at, r) for r in rows],
             "node": [node(r.node) for r in rows],
             "lag": [round(r.lag_s * 100) * 10 for r in rows],
         }
@@ -160,7 +203,7 @@ def _tenths(at: float, row: RankRow) -> int:
 
 
 def _clip(one: Standing) -> Standing:
-    """A sparse set of thousands of ranks is long as ranges, and nobody reads it."""
+    """A sparse set of thousands of ranks is long as ranges, and no one reads it."""
     if len(one.ranks) > 400:
         one.ranks = one.ranks[: one.ranks.rfind(",", 0, 400)] + ",..."
     one.op, one.phase = one.op[:_MAX_NAME], one.phase[:_MAX_NAME]

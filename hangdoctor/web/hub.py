@@ -36,6 +36,7 @@ class Reader:
         self.task: asyncio.Task[None] | None = None
 
     def offer(self, data: bytes | None) -> bool:
+        """Put one more frame in; False where too many wait already."""
         with contextlib.suppress(asyncio.QueueFull):
             self.frames.put_nowait(data)
             return True
@@ -49,6 +50,7 @@ class Packer:
         self._deflate = zlib.compressobj(4, zlib.DEFLATED, -15)
 
     def pack(self, kind: str, frame: Frame) -> tuple[bytes, bytes]:
+        """(the event as text, the same deflated and flushed)."""
         plain = b"event: %s\nid: %d\ndata: %s\n\n" % (
             kind.encode(),
             frame.number,
@@ -58,7 +60,7 @@ class Packer:
 
 
 class Hub:
-    """Makes a frame each second while somebody reads."""
+    """Makes a frame each second while someone reads."""
 
     def __init__(self, board: Board) -> None:
         self.board = board
@@ -72,15 +74,14 @@ class Hub:
         self._incidents: object = None
 
     async def run(self) -> None:
+        """Until it is cancelled; a frame that cannot be made is left out."""
         while True:
             begin = time.monotonic()
             if self.readers:
                 try:
                     self.step()
-                except Exception:
-                    _LOG.exception(
-                        "a frame of the page could not be made"
-                    )  # the next one may; the watch goes on
+                except Exception:  # the next one may be made; the watch goes on
+                    _LOG.exception("a frame of the page could not be made")
             self.step_s = time.monotonic() - begin
             # Of 100,000 ranks a frame is most of a second's work: as long again is for those who ask.
             await asyncio.sleep(
@@ -88,6 +89,7 @@ class Hub:
             )
 
     def step(self) -> None:
+        """Make one frame and offer it to all readers."""
         frame = self._next()
         plain, zipped = self._packer.pack("delta", frame)
         for reader in list(self.readers):
@@ -122,6 +124,7 @@ class Hub:
         return self._full[1]
 
     def close(self) -> None:
+        """End all streams: a reader that has not taken what it was offered is cut off."""
         for reader in self.readers:
             if not reader.offer(None) and reader.task is not None:
                 reader.task.cancel()
@@ -153,9 +156,8 @@ class Hub:
         if zipped:
             headers.append((b"content-encoding", b"gzip"))
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        plain, compressed = (
-            self.beginning()
-        )  # between here and `add` nothing waits: no frame is missed
+        # Between here and `add` nothing waits: no frame is missed.
+        plain, compressed = self.beginning()
         reader.offer(_GZIP + compressed if zipped else plain)
         self.readers.add(reader)
         reader.task = asyncio.ensure_future(_pump(reader, send))

@@ -36,12 +36,16 @@ class Exporter:
         self.registry.register(self)
 
     def text(self) -> bytes:
+        """All metrics in Prometheus' text format
+        (https://prometheus.io/docs/instrumenting/exposition_formats/)."""
         return bytes(generate_latest(self.registry))
 
     def describe(self) -> Iterable[Metric]:
+        """Nothing: a registry that asked `collect` for it would have the job looked at."""
         return []
 
     def collect(self) -> Iterator[Metric]:
+        """The job, its ranks where they are not too many, the watch and its traffic, as of one look."""
         look = self.board.look()
         self.board.rows()
         yield from self._job(look)
@@ -55,7 +59,7 @@ class Exporter:
         yield InfoMetricFamily(
             "hangdoctor_build", "The collector's version.", {"version": __version__}
         )
-        info = InfoMetricFamily("hangdoctor_job", "The job that is watched.", labels=["job"])
+        info = InfoMetricFamily("hangdoctor_job", "The watched job.", labels=["job"])
         if picture.job:
             info.add_metric([visible(picture.job[:200])], {"world_size": str(picture.world_size)})
         yield info
@@ -64,18 +68,18 @@ class Exporter:
             states.add_metric([state], picture.counts.get(state, 0))
         yield states
         yield GaugeMetricFamily(
-            "hangdoctor_world_size", "Ranks that the job has.", picture.world_size
+            "hangdoctor_world_size", "Number of ranks of the job.", picture.world_size
         )
         low, high = picture.iteration
         yield GaugeMetricFamily(
-            "hangdoctor_iteration_min", "Lowest iteration of any rank; -1 where none tells.", low
+            "hangdoctor_iteration_min", "Lowest iteration of any rank; -1 if unknown.", low
         )
         yield GaugeMetricFamily(
-            "hangdoctor_iteration_max", "Highest iteration of any rank; -1 where none tells.", high
+            "hangdoctor_iteration_max", "Highest iteration of any rank; -1 if unknown.", high
         )
         yield GaugeMetricFamily(
             "hangdoctor_progress_age_seconds",
-            "Since any rank entered or left an operation.",
+            "Time since any rank entered or left an operation.",
             picture.idle_s,
         )
         yield GaugeMetricFamily(
@@ -84,66 +88,75 @@ class Exporter:
             look.pace_s,
         )
         yield GaugeMetricFamily(
-            "hangdoctor_arrival_lag_max_seconds", "The arrival lag of the latest rank.",
+            "hangdoctor_arrival_lag_max_seconds",
+            "The arrival lag of the latest rank.",
             max((lag_of(r) for r in rows), default=0.0),
-        )  # fmt: skip
+        )
 
     def _watch(self, look: Look) -> Iterator[Metric]:
         now, captures = look.now, self.board.view.captures
         yield GaugeMetricFamily(
             "hangdoctor_stalled",
-            "1 while the watchdog holds the job for stalled.",
+            "1 while the watchdog considers the job stalled.",
             int(now.stalled),
         )
         yield GaugeMetricFamily(
-            "hangdoctor_rhythm_known", "1 once the watchdog knows the job's rhythm.", int(now.warm)
+            "hangdoctor_rhythm_known",
+            "1 once the watchdog has learned the job's normal step times.",
+            int(now.warm),
         )
         incidents = CounterMetricFamily(
-            "hangdoctor_incidents", "Incidents that were kept.", labels=["kind", "status"]
+            "hangdoctor_incidents", "Saved incidents.", labels=["kind", "status"]
         )
         for (kind, status), count in sorted(self.board.kinds.items()):
             incidents.add_metric([visible(kind), visible(status)], count)
         yield incidents
         yield CounterMetricFamily(
-            "hangdoctor_false_alarms", "Stalls that a capture took back.", now.counters.false_alarms
+            "hangdoctor_false_alarms",
+            "Stalls that turned out to be false alarms.",
+            now.counters.false_alarms,
         )
         yield SummaryMetricFamily(
             "hangdoctor_capture_duration_seconds",
-            "From the request to the last answer of a node.",
+            "Time from the request to the last node's answer.",
             captures.count,
             captures.capture_s,
         )
         yield SummaryMetricFamily(
             "hangdoctor_diagnosis_duration_seconds",
-            "Diagnosis and saving of a capture.",
+            "Time to diagnose and save a capture.",
             captures.count,
             captures.diagnose_s,
         )
 
     def _traffic(self, look: Look) -> Iterator[Metric]:
         now = look.now
-        yield GaugeMetricFamily("hangdoctor_agents_connected", "Agents that are heard.", now.agents)
+        yield GaugeMetricFamily("hangdoctor_agents_connected", "Connected agents.", now.agents)
         yield GaugeMetricFamily(
-            "hangdoctor_nodes", "Nodes that an agent has reported for.", len(now.nodes)
+            "hangdoctor_nodes", "Nodes with a report from an agent.", len(now.nodes)
         )
         for name, help, value in (
-            ("messages_received", "Messages of agents.", now.counters.messages),
-            ("received_bytes", "Bytes of these messages.", now.counters.bytes),
-            ("reports", "Reports that were taken.", now.counters.reports),
+            ("messages_received", "Messages received from agents.", now.counters.messages),
+            ("received_bytes", "Bytes received from agents.", now.counters.bytes),
+            ("reports", "Reports accepted.", now.counters.reports),
         ):
             yield CounterMetricFamily(f"hangdoctor_{name}", help, value)
         refused = CounterMetricFamily(
-            "hangdoctor_messages_refused", "Messages that were not taken.", labels=["reason"]
+            "hangdoctor_messages_refused", "Messages rejected.", labels=["reason"]
         )
         for reason in ("malformed", "other_protocol", "unknown", "flooded"):
             refused.add_metric([reason], getattr(now.counters, reason))
         yield refused
         yield GaugeMetricFamily("hangdoctor_page_readers", "Open pages.", len(self.hub.readers))
         yield CounterMetricFamily(
-            "hangdoctor_page_readers_cut_off", "Pages that did not keep up.", self.hub.cut_off
+            "hangdoctor_page_readers_cut_off",
+            "Pages disconnected because they were too slow.",
+            self.hub.cut_off,
         )
         yield GaugeMetricFamily(
-            "hangdoctor_page_frame_seconds", "Work of the page's last frame.", self.hub.step_s
+            "hangdoctor_page_frame_seconds",
+            "Processor time of the last page update.",
+            self.hub.step_s,
         )
 
 
@@ -151,11 +164,13 @@ def _ranks(rows: Iterable[RankRow]) -> Iterator[Metric]:
     labels = ["rank", "node"]
     step = GaugeMetricFamily("hangdoctor_rank_iteration", "Iteration of a rank.", labels=labels)
     idle = GaugeMetricFamily(
-        "hangdoctor_rank_progress_age_seconds", "Since the rank's last progress.", labels=labels
+        "hangdoctor_rank_progress_age_seconds",
+        "Time since the rank's last progress.",
+        labels=labels,
     )
     lag = GaugeMetricFamily(
         "hangdoctor_rank_arrival_lag_seconds",
-        "How much later than its peers the rank comes to operations.",
+        "How much later than its peers the rank enters operations.",
         labels=labels,
     )
     for row in rows:

@@ -14,6 +14,8 @@ FILE = "web.json"
 
 
 class Published(Struct):
+    """What is in `web.json`: the page's address as http://HOST:PORT, its token, and who serves it where."""
+
     address: str
     token: str
     pid: int = 0

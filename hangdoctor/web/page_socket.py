@@ -28,6 +28,8 @@ _LOG = logging.getLogger("hangdoctor.web")
 
 
 class WebOptions(Struct, frozen=True):
+    """The flags of the page (`--web` and what belongs to it)."""
+
     folder: Path
     bind: str  # HOST:PORT; port 0 is a free one
     anywhere: bool = False
@@ -41,16 +43,18 @@ def parse_bind(text: str, anywhere: bool) -> tuple[str, int]:
     """(host, port).
 
     Raises:
-        UsageError: it is none, or not the loopback, and nobody said that this is meant.
+        UsageError: it is none, or not the loopback, and no one said that this is meant.
     """
     match = _FORM.match(text)
     if match is None or int(match[2]) > 65_535:
-        raise UsageError(f"'{text}' is no address for the page", "For example --web 127.0.0.1:8470")
+        raise UsageError(
+            f"'{text}' is not an address for the page", "For example --web 127.0.0.1:8470"
+        )
     host = (match[1] or "127.0.0.1").strip("[]")
     if not anywhere and not _LOOPBACK.match(host):
         raise UsageError(
-            f"the page would be open to the network at {text}",
-            "From another machine: ssh -L 8470:127.0.0.1:8470 HOST. If the network itself is meant: --web-anywhere.",
+            f"{text} would make the page reachable from the network",
+            "To open it from another machine: ssh -L 8470:127.0.0.1:8470 HOST. To allow the network: --web-anywhere.",
         )
     return host, int(match[2])
 
@@ -77,15 +81,15 @@ class Front:
         name = f"[{host}]" if ":" in host else host
         self.address = f"http://{name}:{self.socket.getsockname()[1]}"
         hosts = [host, *map(host_name, options.names)]
-        # Cookies do not tell ports apart: two collectors on one host must not take each other's.
+        # Cookies do not distinguish ports: two collectors on one host must not take each other's.
         cookie = f"hangdoctor_{secrets.token_hex(4)}"
         self.opening = Opening(
-            str(options.folder),
-            secrets.token_urlsafe(24),
-            self._metrics_token(),
-            hosts,
-            cookie,
-            options.metrics_ranks,
+            folder=str(options.folder),
+            token=secrets.token_urlsafe(24),
+            metrics_token=self._metrics_token(),
+            hosts=hosts,
+            cookie=cookie,
+            metrics_ranks=options.metrics_ranks,
         )
 
     def _metrics_token(self) -> str:
@@ -105,7 +109,7 @@ class Front:
             return token
         except (OSError, UnicodeDecodeError) as error:
             raise CollectorError(
-                f"{path} cannot be read: {error}", "Name another file: --metrics-token FILE"
+                f"{path} cannot be read: {error}", "Choose another file: --metrics-token FILE"
             ) from error
 
     def publish(self) -> None:
@@ -113,13 +117,16 @@ class Front:
         token, folder = self.opening.token, self.options.folder
         told = Published(self.address, token, os.getpid(), os.uname().nodename)
         write_private(make_folder(folder) / FILE, msgspec.json.encode(told))
-        _LOG.info("page: %s  (its token is in %s, for you alone)", self.address, folder / FILE)
+        _LOG.info(
+            "page: %s  (its token is in %s, readable only by you)", self.address, folder / FILE
+        )
         if self.options.anywhere:
             _LOG.warning(
-                "the page is open to the network, and http can be listened to: an ssh tunnel is safer"
+                "the page is reachable from the network over plain http, which is not encrypted: an ssh tunnel is safer"
             )
 
     def close(self) -> None:
+        """Give the address back, and take `web.json` away where it is still ours."""
         self.socket.close()
         _withdraw(self.options.folder / FILE)
 
@@ -136,7 +143,7 @@ def _listen(host: str, port: int) -> socket.socket:
         found.close()
         raise CollectorError(
             f"the page cannot listen on {host}:{port}: {error.strerror}",
-            "Name another port: --web 127.0.0.1:0 takes a free one.",
+            "Choose another port; --web 127.0.0.1:0 takes a free one.",
         ) from error
     return found
 
@@ -144,7 +151,7 @@ def _listen(host: str, port: int) -> socket.socket:
 def _no_token(path: Path) -> str:
     raise CollectorError(
         f"{path} is empty",
-        "Remove it: a token is then made. Or name another file: --metrics-token FILE",
+        "Remove it to have a new token made, or choose another file: --metrics-token FILE",
     )
 
 

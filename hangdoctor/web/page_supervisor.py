@@ -24,7 +24,7 @@ from .channel import MAX_ASK, Ask, frame, read_frame
 from .collector_mirror import Snapshot, encode
 from .page_socket import Front
 
-_STUCK_S = 30.0  # a page that takes no snapshot for so long is started anew
+_STUCK_S = 30.0  # a page that takes no snapshot for this long is started anew
 _AGAIN_S = (1.0, 2.0, 5.0, 15.0, 30.0)  # before another try, when it ended soon after it began
 _SOON_S = 60.0
 _END_S = 4.0
@@ -67,7 +67,9 @@ class Beside:
             failures = failures + 1 if time.monotonic() - begin < _SOON_S else 1
             wait_s = _AGAIN_S[min(failures, len(_AGAIN_S)) - 1]
             _LOG.error(
-                "the page has ended (%s); it starts again in %.0f s, the watch goes on", why, wait_s
+                "the page's process has ended (%s) and restarts in %.0f s; the collector keeps watching",
+                why,
+                wait_s,
             )
             await asyncio.sleep(wait_s)
 
@@ -111,7 +113,7 @@ class Beside:
             try:
                 await asyncio.wait_for(writer.drain(), _STUCK_S)
             except (asyncio.TimeoutError, TimeoutError):
-                return f"it took nothing for {_STUCK_S:.0f} s"
+                return f"it did not read for {_STUCK_S:.0f} s"
             except OSError:
                 break
             await asyncio.wait({hearing}, timeout=self.view.core.settings.interval_s)
@@ -120,7 +122,14 @@ class Beside:
     def _snapshot(self, whole: bool) -> bytes:
         view = self.view
         ranks = view.everything() if whole else view.changes()
-        return encode(Snapshot(view.now, view.captures, view.concluded, whole, ranks))
+        snapshot = Snapshot(
+            now=view.now,
+            captures=view.captures,
+            concluded=view.concluded,
+            whole=whole,
+            ranks=ranks,
+        )
+        return encode(snapshot)
 
     async def _hear(self, reader: asyncio.StreamReader) -> None:
         """Until the page closes the channel."""

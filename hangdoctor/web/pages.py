@@ -13,8 +13,12 @@ from ..errors import BadInput
 from .access import Access
 from .api import Trouble, answer, body_of
 
-_MEDIA = {".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
-          ".svg": "image/svg+xml"}  # fmt: skip
+_MEDIA = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
 
 
 def load_files() -> dict[str, tuple[bytes, str]]:
@@ -28,6 +32,8 @@ def load_files() -> dict[str, tuple[bytes, str]]:
 
 
 class Pages:
+    """The files of the page, and the two forms that open and close a session."""
+
     def __init__(self, access: Access) -> None:
         self.access = access
         self.files = load_files()
@@ -37,45 +43,54 @@ class Pages:
         return Response(content, status, headers={"content-type": media})
 
     async def index(self, request: Request) -> Response:
+        """The page itself."""
         return self._file("index.html")
 
     async def static(self, request: Request) -> Response:
+        """A style sheet, script or picture by its name; pages are not handed out under this address."""
         name = request.path_params["name"]
         if name not in self.files or name.endswith(".html"):
             return answer(Trouble("there is no such file"), 404)
         return self._file(name)
 
     async def icon(self, request: Request) -> Response:
+        """The icon that browsers ask for by themselves."""
         return self._file("icon.svg")
 
     async def health(self, request: Request) -> Response:
+        """Says that this process answers; no token is needed, and nothing of the job is in it."""
         return Response("ok\n", media_type="text/plain")
 
     async def login(self, request: Request) -> Response:
+        """The form (GET); with the token in its body (POST) a session cookie, else 401."""
         if request.method in ("GET", "HEAD"):
             return self._file("login.html")
         try:
-            told = (
-                parse_qs((await body_of(request)).decode("utf-8", "replace"))
-                .get("token", [""])[0]
-                .strip()
-            )
+            body = (await body_of(request)).decode("utf-8", "replace")
         except BadInput as error:
             return answer(Trouble(str(error)), 413)
+        told = parse_qs(body).get("token", [""])[0].strip()
         if not self.access.is_token(told):
             self.access.refused += 1
             page = self.files["login.html"][0].decode()
             words = html.escape(
-                "That is not the token of this start. It is printed when the collector starts, and is in web.json."
+                "This is not the current token. It is in web.json in the collector's folder."
             )
             page = page.replace("<!--trouble-->", f'<p class="trouble" role="alert">{words}</p>')
             return Response(page, 401, headers={"content-type": _MEDIA[".html"]})
         response = RedirectResponse("/", 303)
-        response.set_cookie(self.access.cookie, self.access.open_session(), httponly=True, samesite="strict", path="/",
-                            secure=request.url.scheme == "https")  # fmt: skip
+        response.set_cookie(
+            self.access.cookie,
+            self.access.open_session(),
+            path="/",
+            httponly=True,
+            samesite="strict",
+            secure=request.url.scheme == "https",
+        )
         return response
 
     async def logout(self, request: Request) -> Response:
+        """Forget the session and its cookie."""
         self.access.close_session(request.headers)
         response = RedirectResponse("/login", 303)
         response.delete_cookie(self.access.cookie, path="/", httponly=True, samesite="strict")

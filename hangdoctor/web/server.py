@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route as Starletted
 
 from .access import Access, Guard
-from .api import ROUTES, Api, Handler
+from .api import ROUTES, Api, Handler, Trouble, answer
 from .connection_limits import Connection, Strangers
 from .hub import Hub
 from .metrics import CONTENT_TYPE, Exporter
@@ -35,21 +35,32 @@ class WebServer:
         self.access = Access(opening.token, opening.metrics_token, opening.hosts, opening.cookie)
         self.hub = Hub(board)
         exporter = Exporter(board, self.hub, opening.metrics_ranks)
-        app = application(Api(board), Pages(self.access), self.hub, exporter, self.access)
+        app = application(
+            Api(board), Pages(self.access), self.hub, exporter=exporter, access=self.access
+        )
         strangers = Strangers()
 
         def connection(*told: Any, **more: Any) -> Connection:
             return Connection(strangers, *told, **more)
 
-        self.server = uvicorn.Server(
-            uvicorn.Config(
-                app, log_config=None, log_level="warning", access_log=False, lifespan="off", server_header=False,
-                timeout_graceful_shutdown=1, ws="none", http=connection, loop="asyncio",  # type: ignore[arg-type]
-                limit_concurrency=2000, backlog=1024,
-            )
-        )  # fmt: skip
+        config = uvicorn.Config(
+            app,
+            http=connection,  # type: ignore[arg-type]
+            loop="asyncio",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=1,
+            limit_concurrency=2000,
+            backlog=1024,
+        )
+        self.server = uvicorn.Server(config)
 
     def stop(self) -> None:
+        """End `serve` within a moment; open streams are closed."""
         self.server.should_exit = True
 
     async def serve(self) -> None:
@@ -71,14 +82,17 @@ def application(api: Api, pages: Pages, hub: Hub, exporter: Exporter, access: Ac
 
     async def failed(request: Request, error: Exception) -> Response:
         _LOG.error("%s %s failed: %r", request.method, request.url.path, error)
-        return Response(b'{"error":"this could not be answered","help":"The collector\'s log says why."}', 500,
-                        headers={"content-type": "application/json"})  # fmt: skip
+        return answer(Trouble("this could not be answered", "The collector's log says why."), 500)
 
     routes = [
-        Starletted("/", pages.index), Starletted("/login", pages.login, methods=["GET", "POST"]),
-        Starletted("/logout", pages.logout, methods=["POST"]), Starletted("/healthz", pages.health),
-        Starletted("/favicon.ico", pages.icon), Starletted("/static/{name}", pages.static), Starletted("/metrics", metrics),
-    ]  # fmt: skip
+        Starletted("/", pages.index),
+        Starletted("/login", pages.login, methods=["GET", "POST"]),
+        Starletted("/logout", pages.logout, methods=["POST"]),
+        Starletted("/healthz", pages.health),
+        Starletted("/favicon.ico", pages.icon),
+        Starletted("/static/{name}", pages.static),
+        Starletted("/metrics", metrics),
+    ]
     for route in ROUTES:
         endpoint: Any = hub if route.handler is None else _bound(route.handler, api)
         # Numbers are read by the handlers: starlette's own reading fails on one of 5,000 digits.

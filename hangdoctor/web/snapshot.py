@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,7 +50,7 @@ class Board:
         self.view = view
         self.incidents = incidents
         self.doors = doors
-        self.kinds: dict[tuple[str, str], int] = {}  # (kind, status) -> incidents so far
+        self.kinds: Counter[tuple[str, str]] = Counter()  # (kind, status) -> incidents so far
         self.trouble = ""  # why the incidents cannot be read
         self._look: Look | None = None
         self._looked_at = 0.0
@@ -61,6 +62,7 @@ class Board:
         self._pace = Pace()
 
     def look(self, fresh_s: float = _FRESH_S) -> Look:
+        """All ranks now; the look of before while that is younger than `fresh_s` seconds."""
         mono = time.monotonic()
         if self._look is None or mono - self._looked_at >= fresh_s:
             rows, now = self.view.rows()
@@ -70,7 +72,7 @@ class Board:
             picture = look(rows, job, max(now.world_size, sum(r.state != "unseen" for r in rows)))
             pace = self._pace.step(mono, picture.iteration[0])
             per_iteration(rows, pace)
-            self._look = Look(self._number, rows, now, picture, pace)
+            self._look = Look(number=self._number, rows=rows, now=now, picture=picture, pace_s=pace)
         return self._look
 
     def rows(self) -> list[Incident]:
@@ -89,8 +91,6 @@ class Board:
             for row in found:
                 if row.state == "saved" and row.id not in self._known:
                     self._known.add(row.id)
-                    self.kinds[row.kind or "none", row.status] = (
-                        self.kinds.get((row.kind or "none", row.status), 0) + 1
-                    )
+                    self.kinds[row.kind or "none", row.status] += 1
             self._rows = [r for r in reversed(found) if r.state != "open"][:_MAX_INCIDENTS]
         return self._rows

@@ -96,7 +96,7 @@ def test_a_job_that_does_not_hang_must_not_be_called_hung() -> None:
 
 
 @pytest.mark.parametrize("option", ["--help"])
-def test_the_command_tells_what_it_can(option: str) -> None:
+def test_the_command_shows_what_it_can(option: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.accuracy", option],
         cwd=ROOT,

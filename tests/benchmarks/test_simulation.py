@@ -68,7 +68,7 @@ def test_a_job_without_a_fault_runs_to_its_end(layout: Layout) -> None:
 
 @pytest.mark.parametrize("kind", HANGS)
 @pytest.mark.parametrize("seed", range(3))
-def test_nobody_waits_for_what_is_there(kind: str, seed: int) -> None:
+def test_no_rank_waits_for_what_is_there(kind: str, seed: int) -> None:
     """No started operation could complete; and in every job that hangs, something has been started."""
     case = simulate(kind, LAYOUT, seed, FULL)
     assert case.before is case.after

@@ -53,7 +53,7 @@ ROUND = ">step >load <load >forward >layer <layer <forward >reduce >sync <sync <
         ("=main >step >log <log >load <load >forward <forward >stuck", "=main >step >load <load >forward <forward >reduce",
          "called stuck", "called reduce"),
         # An exception on the way.
-        ("=main >step >load !load >recover", "=main >step >load <load >reduce", "was thrown out of load; called recover", "returned from load; called reduce"),
+        ("=main >step >load !load >recover", "=main >step >load <load >reduce", "left by an exception load; called recover", "returned from load; called reduce"),
         # In the same place: nothing parts them.
         ("=main >step >load <load >reduce", "=main >step >load <load >reduce", "", ""),
         # Tracing was switched on again: what was before does not count.
@@ -67,7 +67,7 @@ def test_where_two_ranks_part(culprit: str, peer: str, own: str, theirs: str) ->
         assert said(found.culprit.calls) == own and said(found.peer.calls) == theirs
 
 
-def test_without_a_common_call_the_time_tells_the_rounds_apart() -> None:
+def test_without_a_common_call_the_time_separates_the_rounds() -> None:
     flat = ">a <a >b <b >c <c "
     found = parting(flat * 6 + ">a <a >stuck", flat * 6 + ">a <a >b <b >reduce")
     assert said(found.culprit.calls) == "called stuck" and found.peer is not None

@@ -1,4 +1,4 @@
-"""Silence is no sign of health: where ranks were not seen, the others' progress does not make the job a healthy one."""
+"""Silence is not a sign of health: where ranks were not seen, the others' progress does not make the job a healthy one."""
 
 from __future__ import annotations
 

@@ -49,7 +49,9 @@ def test_a_stopped_rank_keeps_its_kind_and_gains_the_operation(probed: Stage) ->
     assert verdict["causes"][0]["where"]["op"] == "all_reduce"
 
 
-def test_a_second_pair_of_looks_tells_slow_from_stuck_where_waits_are_usual(probed: Stage) -> None:
+def test_a_second_pair_of_samples_separates_slow_from_stuck_where_waits_are_usual(
+    probed: Stage,
+) -> None:
     for scenario, status, kind in (
         ("slow_steps", "slow", "slow"),
         ("slow_then_stuck", "hang", "not_entered"),
@@ -67,7 +69,7 @@ def test_a_second_pair_of_looks_tells_slow_from_stuck_where_waits_are_usual(prob
         )
 
 
-def test_a_settle_that_is_given_is_kept_to_and_its_doubt_told(probed: Stage) -> None:
+def test_a_settle_that_is_given_is_kept_to_and_its_doubt_is_printed(probed: Stage) -> None:
     probed.play("slow_then_stuck", 2, moving=range(4))
     verdict = probed.dump("--settle", "0.2")
     (probed.folder / f"stop.{probed.n}").touch()

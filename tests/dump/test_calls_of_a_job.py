@@ -160,6 +160,6 @@ def test_a_rank_hangs_and_dies_and_its_last_calls_are_right(stage: Stage) -> Non
     stage.processes[3].wait(timeout=20)
     assert inside(stage, 3)[-2:] == ["play", "save_checkpoint"]
     tail = control(stage, "tail", "--rank", "3", "-n", "3")
-    assert "> save_checkpoint (jobs/stage.py:" in tail and "the process is gone" in tail
+    assert "> save_checkpoint (jobs/stage.py:" in tail and "the process has ended" in tail
     [row] = [r for r in status(stage) if r["rank"] == 3]
     assert row["process"] == "dead" and row["events"] > 10 and row["last_call_s"] < time.monotonic()

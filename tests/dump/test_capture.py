@@ -18,7 +18,7 @@ from stage import hangdoctor, switches, wait_until
 
 PORT = (
     2000 + os.getpid() % 2000
-) * 10  # jobs are told by it: another run of these tests beside this one has another
+) * 10  # jobs are distinguished by it: another run of these tests beside this one has another
 SLEEPER = "import sys, time; open(sys.argv[1], 'w').close(); time.sleep(3600)"
 FORKING = """
 import multiprocessing, os, sys, time
@@ -296,10 +296,10 @@ def test_without_the_right_to_read_it_says_what_to_do(tmp_path: Path) -> None:
         verdict["notes"]
     )
     assert verdict["missing"][0]["what"] == "stack"
-    assert verdict["ranks"][0]["state"].startswith("S")  # /proc alone still tells the state
+    assert verdict["ranks"][0]["state"].startswith("S")  # /proc alone still shows the state
 
 
-def test_a_dead_rank_is_told_from_its_zombie(tmp_path: Path) -> None:
+def test_a_dead_rank_is_distinguished_from_its_zombie(tmp_path: Path) -> None:
     environs = ranks(PORT + 8, 3, LOCAL_WORLD_SIZE="3")
     with processes(tmp_path, [(e, SLEEPER) for e in environs]) as pids:
         os.kill(pids[1], signal.SIGSEGV)

@@ -70,11 +70,11 @@ def test_a_folder_of_black_boxes_that_does_not_answer(tmp_path: Path) -> None:
         found = dumped(tmp_path, "--timeout", "12")
     assert found["stacks"][0]["ranks"] == [0]  # what else there is to see was seen
     assert [r["state"] for r in found["ranks"]] == ["S still"]  # and twice
-    assert any("black boxes did not answer" in note for note in found["notes"])
+    assert any("black boxes could not be read" in note for note in found["notes"])
 
 
 def test_a_place_for_the_bundle_that_does_not_answer(tmp_path: Path) -> None:
-    """The verdict is told all the same; then what went wrong."""
+    """The verdict is given all the same; then what went wrong."""
     with stuck(tmp_path / "stuck") as folder, processes(SLEEPS, rank(0, 1)) as (process,):
         words = (
             "dump",
@@ -92,7 +92,7 @@ def test_a_place_for_the_bundle_that_does_not_answer(tmp_path: Path) -> None:
     assert "did not answer" in done.stderr and str(folder) in done.stderr
 
 
-def test_a_world_that_nobody_has(tmp_path: Path) -> None:
+def test_a_world_that_no_job_has(tmp_path: Path) -> None:
     loopback = rank(0, 1_999_999, MASTER_ADDR="127.0.0.1", MASTER_PORT="28899")
     with processes(SLEEPS, loopback):
         target = (
@@ -158,7 +158,7 @@ def test_more_ranks_on_one_host_than_can_be_read_in_time(tmp_path: Path) -> None
     with processes(RANKS, {}):
         found = dumped(tmp_path, "--timeout", "1", "--settle", "0.2")
     assert sorted(r["rank"] for r in found["ranks"]) == list(range(200))
-    assert any("no time left" in m["why"] or m["what"] for m in found["missing"])
+    assert any("no time was left to read it" in m["why"] or m["what"] for m in found["missing"])
 
 
 @pytest.fixture

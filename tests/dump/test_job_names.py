@@ -128,7 +128,7 @@ def test_quiet_is_the_sentence_alone_where_there_was_a_choice(tmp_path: Path) ->
     assert told in loud.stderr
 
 
-def test_quiet_still_says_why_nobody_answered(tmp_path: Path) -> None:
+def test_quiet_still_says_why_no_node_answered(tmp_path: Path) -> None:
     ssh = tmp_path / "bin" / "ssh"
     ssh.parent.mkdir()
     ssh.write_text(
@@ -147,7 +147,7 @@ def test_quiet_still_says_why_nobody_answered(tmp_path: Path) -> None:
 
 
 def test_what_may_not_be_read_is_explained_once(tmp_path: Path) -> None:
-    """A report on a process without a stack: the reason stands in the sentence, and nowhere again."""
+    """A report on a process without a stack: the reason is in the sentence, and nowhere again."""
     pyspy = "not permitted to read the process"
     from hangdoctor.diagnosis import diagnose
     from hangdoctor.model.capture import JobCapture, NodeCapture, ProcessSample, RankCapture
@@ -167,4 +167,4 @@ def test_what_may_not_be_read_is_explained_once(tmp_path: Path) -> None:
     assert "stacks could not be read: see above; the verdict rests on /proc alone" in plain(
         diagnosis
     )
-    assert {m.why for m in diagnosis.missing} == {pyspy}  # for programs it is told of each
+    assert {m.why for m in diagnosis.missing} == {pyspy}  # for programs it is there for each

@@ -115,8 +115,8 @@ def test_a_job_that_moves_is_healthy(stage: Stage) -> None:
     assert (verdict["status"], verdict["causes"]) == ("healthy", []), verdict["summary"]
 
 
-def test_ranks_that_wait_for_nobody_are_no_hang_and_not_called_healthy(stage: Stage) -> None:
-    # Between scenarios all ranks poll for the next one: nobody is in a communication.
+def test_ranks_that_wait_for_no_rank_are_no_hang_and_not_called_healthy(stage: Stage) -> None:
+    # Between scenarios all ranks poll for the next one: no one is in a communication.
     verdict = stage.dump()
     assert (verdict["status"], verdict["causes"]) == ("unknown", []), verdict["summary"]
     assert "Could not tell" in verdict["summary"]
@@ -141,7 +141,7 @@ def test_everyone_in_one_operation_is_in_communication(tmp_path: Path) -> None:
         job.wait_ready().play("wrong_group", 3)
         verdict = job.dump()
         assert named(verdict) == [("in_communication", list(range(8)))]
-        assert "cannot count" in verdict["causes"][0]["advice"]
+        assert "do not show operation numbers" in verdict["causes"][0]["advice"]
         # The same job, killed in the middle of it: the living ranks wait on, the dead one is named with its signal.
     with Stage(tmp_path / "second") as job:
         job.wait_ready().play("store_wait", 3)

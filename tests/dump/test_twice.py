@@ -1,4 +1,4 @@
-"""Two captures of one job joined to one: what each rank did between the first look and the last."""
+"""Two captures of one job joined to one: what each rank did between the first sample and the last."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def capture(
     )
 
 
-def test_a_rank_keeps_its_first_look_of_the_one_and_its_last_of_the_other() -> None:
+def test_a_rank_keeps_its_first_sample_of_the_one_and_its_last_of_the_other() -> None:
     first = capture([rank(0, 10, 5.0, (1.0, 1.1), 7)], {"10.1.json": "a", "10.2.json": "b"}, 1000.0)
     later = capture(
         [rank(0, 10, 5.02, (2.0, 2.1), 9)], {"10.1.json": "c", "10.2.json": "d"}, 1010.0

@@ -25,11 +25,15 @@ CASES = [
         r"process \d+ on \S+ waits for .*timeout",
     ),
     ("full_pipe", r"blocked in write on a pipe", r"pipe is full and no process reads it.*grep \d+"),
-    ("blocked_read", r"blocked in read on \S*fifo\.read", r"fifo\.read gives nothing.*fuser -v /"),
+    (
+        "blocked_read",
+        r"blocked in read on \S*fifo\.read",
+        r"fifo\.read delivers nothing.*fuser -v /",
+    ),
     (
         "locked_file",
         r"blocked in flock on \S*cache\.lock",
-        r"/.*cache\.lock is locked elsewhere.*fuser -v /",
+        r"/.*cache\.lock is locked by another process.*fuser -v /",
     ),
     ("typed_input", r"[iI]t waits for typed input", r"/dev/null"),
     (

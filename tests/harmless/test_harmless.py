@@ -29,7 +29,7 @@ NO_BOX = {"size", "file size"}
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("program", sorted(p.name for p in PROGRAMS.glob("*.[ps][yh]")))
-def test_a_program_cannot_be_told_from_the_plain_one(program: str, short: Path) -> None:
+def test_a_program_looks_the_same_as_the_plain_one(program: str, short: Path) -> None:
     ways = {"plain": PLAIN, "run": RUN, "traced": TRACED}
     running = {
         way: Running(PROGRAMS / program, before, short / way) for way, before in ways.items()
@@ -49,7 +49,7 @@ def test_a_program_cannot_be_told_from_the_plain_one(program: str, short: Path) 
         for at, s in one.probes.items()
         if "off" in s and at not in NO_BOX
     ]
-    assert not off, off  # the probe is no use to a job in which it gave up
+    assert not off, off  # the probe is of no use to a job in which it gave up
     if program not in WITHOUT:
         assert "records" in states["run"] | states["traced"] or "traces" in states["traced"], states
 

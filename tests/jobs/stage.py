@@ -66,7 +66,7 @@ def lock(n):
 
 
 def read_forever(path):
-    with path.open("rb") as f:  # a FIFO that nobody writes to
+    with path.open("rb") as f:  # a FIFO that no one writes to
         return f.read()
 
 
@@ -174,7 +174,7 @@ def locked_file(n):
 
 
 def from_terminal(act):
-    """Standard input that stays open and says nothing, as a terminal that nobody sits at."""
+    """Standard input that stays open and says nothing, as a terminal that no one sits at."""
     before, open_end = os.dup(0), os.open(HERE / "fifo.read", os.O_RDWR)
     os.dup2(open_end, 0)
     try:
@@ -228,7 +228,7 @@ def train(n):
 
 
 def slow_steps(n, slow, but_stuck):
-    """Steps that one rank holds up for 5 s each; after three of them that rank goes on so, or never comes again.
+    """Steps that one rank delays for 5 s each; after three of them that rank goes on so, or never comes again.
 
     A dump on a loaded machine takes 4 s: the wait that it sees must be no longer than those before.
     """

@@ -70,7 +70,7 @@ def test_preflight_asks_every_node_and_sees_who_is_there(cluster: Cluster, job: 
 
 
 def test_silent_nodes_explain_the_wait(cluster: Cluster, job: LabJob) -> None:
-    """Nobody who can be seen is guilty: the ranks behind the silent nodes are named, and what did report is there."""
+    """No one who can be seen is guilty: the ranks behind the silent nodes are named, and what did report is there."""
     job.hang(5)
     before = job.states()
     with (
@@ -89,7 +89,7 @@ def test_silent_nodes_explain_the_wait(cluster: Cluster, job: LabJob) -> None:
 
 
 def test_lost_nodes_do_not_cost_the_deadline(cluster: Cluster, job: LabJob) -> None:
-    """A knock tells what happened to each, long before srun gives up: the deadline would end the test."""
+    """A knock shows what happened to each, long before srun gives up: the deadline would end the test."""
     job.hang(5)
     with (
         cluster.broken("n2", "link-down", "link-up", job.id),
@@ -104,17 +104,17 @@ def test_lost_nodes_do_not_cost_the_deadline(cluster: Cluster, job: LabJob) -> N
         "n4": [6, 7],
     }
     for node in ("n2", "n4"):
-        assert whys[node][1].startswith("it did not answer a knock on ports 6818 and 22 for ")
-    assert whys["n3"][1].startswith("its slurmd does not run: port 6818 refused connections for ")
+        assert whys[node][1].startswith("it did not answer on ports 6818 and 22 for ")
+    assert whys["n3"][1].startswith("its slurmd is not running: port 6818 refused connections for ")
     assert all(
-        "n1 reported within" in why and "Slurm still takes the node for up" in why
+        "n1 reported within" in why and "Slurm still lists the node as up" in why
         for _, why in whys.values()
     )
     assert cause(diagnosis) == ("unreachable", [2, 3, 4, 5, 6, 7], ["n2", "n3", "n4"])
 
 
 def test_a_node_that_is_only_slow_is_waited_for(cluster: Cluster, job: LabJob) -> None:
-    """It stands still until the others have reported; its kernel answers meanwhile, and then its agent starts."""
+    """It does not move until the others have reported; its kernel answers meanwhile, and then its agent starts."""
     job.hang(5)
     command = [
         LAB / "cluster-node",
@@ -249,7 +249,7 @@ def test_over_ssh(cluster: Cluster, job: LabJob, tmp_path: Path) -> None:
     diagnosis = cluster.dump("--hostfile", str(hosts))
     assert cause(diagnosis) == ("not_entered", [5], ["n3"])
     assert ranks_seen(diagnosis) == list(range(8))
-    assert any("are one host" in n for n in diagnosis["notes"])
+    assert any("are the same host" in n for n in diagnosis["notes"])
 
 
 def test_a_dead_node_over_other_launchers(cluster: Cluster, job: LabJob, tmp_path: Path) -> None:
@@ -310,9 +310,9 @@ def test_jobs_that_cannot_be_captured(cluster: Cluster, job: LabJob) -> None:
         )
         assert f"job {foreign} belongs to tester" in cluster.refusal("--jobid", foreign)
         assert f"{array}_1" in cluster.refusal("--jobid", array)
-        assert f"job {job.id} runs no step 77" in cluster.refusal("--jobid", f"{job.id}.77")
-        assert "none can show a rank" in cluster.refusal("--jobid", empty)
-        assert "'seven' is no Slurm job" in cluster.refusal("--jobid", "seven", code=2)
+        assert f"job {job.id} has no running step 77" in cluster.refusal("--jobid", f"{job.id}.77")
+        assert "none has a rank of the job" in cluster.refusal("--jobid", empty)
+        assert "'seven' is not a Slurm job" in cluster.refusal("--jobid", "seven", code=2)
     finally:
         cluster.login("scancel", foreign, held, array, empty, check=False)
 
@@ -322,7 +322,7 @@ def test_what_is_missing_around_it(cluster: Cluster, job: LabJob) -> None:
     assert "squeue is not here" in cluster.refusal(
         "--jobid", job.id, before=["env", "PATH=/nonexistent"]
     )
-    assert "that Python is not there" in cluster.refusal(
+    assert "there is no such Python" in cluster.refusal(
         "--jobid", job.id, "--python", "/nonexistent/python"
     )
     assert "cannot import hangdoctor" in cluster.refusal(

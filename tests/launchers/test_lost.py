@@ -18,6 +18,7 @@ from hangdoctor.launchers.lost_nodes import Standing, Watch, decide
 from hangdoctor.launchers.remote import Command, run_all
 from hangdoctor.launchers.slurm_nodes import addresses
 from hangdoctor.model.capture import NodeCapture, RankCapture
+from hangdoctor.transport.capture_codec import pack_capture
 from hangdoctor.transport.stdout_frame import HERE, NodeReply, pack
 
 ENV = dict(os.environ)
@@ -108,14 +109,14 @@ LATE = Standing("n3", 3.5)
 
 def test_who_is_lost() -> None:
     assert lost(LATE, door("gone", 2.0)) == {
-        "n3": "it did not answer a knock on ports 6818 and 22 for 2.0 s; n[1-2] reported within 1.9 s"
+        "n3": "it did not answer on ports 6818 and 22 for 2.0 s; n[1-2] reported within 1.9 s"
     }
     assert (
-        "its slurmd does not run: port 6818 refused connections for 2.5 s"
+        "its slurmd is not running: port 6818 refused connections for 2.5 s"
         in lost(LATE, door("closed", 2.5))["n3"]
     )
     assert (
-        "its slurmd does not answer: port 6818 was silent for 8.4 s, but its kernel"
+        "its slurmd does not answer on port 6818 for 8.4 s, but its kernel"
         in lost(LATE, door("stuck", 8.4))["n3"]
     )
     assert lost(LATE, door("stuck", 2.5, DOUBTED))  # Slurm has given it up as well
@@ -144,13 +145,13 @@ def test_a_knock_that_even_the_living_do_not_answer_proves_nothing() -> None:
     assert lost(LATE, door("gone", 60.0), control=Door()) == {}
 
 
-def test_where_all_are_slow_everybody_gets_more_time() -> None:
+def test_where_all_are_slow_every_node_gets_more_time() -> None:
     slow = [Standing("n1", 9.0, 3.0, 5.0), Standing("n2", 9.0, 2.0, 6.0)]
     assert lost(Standing("n3", 9.0), door("gone", 7.0), slow) == {}
     assert lost(Standing("n3", 12.1), door("gone", 10.0), slow)
 
 
-def test_nobody_is_given_up_while_another_may_still_report() -> None:
+def test_no_node_is_given_up_while_another_may_still_report() -> None:
     others = [OTHERS[0], Standing("n2", 3.5, 0.5)]
     assert lost(LATE, door("gone", 2.0), others) == {}
 
@@ -185,7 +186,7 @@ def test_addresses_out_of_sinfo() -> None:
 def report(node: str, ranks: list[int], folder: Path) -> Command:
     captured = [RankCapture(pid=100 + r, rank=r, node=node, world_size=4) for r in ranks]
     path = folder / node
-    path.write_text(pack(NodeReply(node, NodeCapture(node, "slurm:7.0", captured))))
+    path.write_text(pack(NodeReply(node, pack_capture(NodeCapture(node, "slurm:7.0", captured)))))
     return Command(node, ["sh", "-c", f"echo {HERE}; cat {path}"])
 
 
@@ -197,10 +198,10 @@ def test_a_lost_node_is_not_waited_for(tmp_path: Path) -> None:
     assert [bool(o.lost) for o in outcomes] == [False, True]
     gathered = gather.sort_out(outcomes)
     assert list(gathered.captures) == ["n1"]
-    why = gather.why_silent(gathered.silent["n2"], "", 50, "Slurm still takes the node for up")
-    assert why.startswith(f"it did not answer a knock on port {dark} for ")
+    why = gather.why_silent(gathered.silent["n2"], "", 50, "Slurm still lists the node as up")
+    assert why.startswith(f"it did not answer on port {dark} for ")
     assert "n1 reported within" in why
-    assert why.endswith("Slurm still takes the node for up")
+    assert why.endswith("Slurm still lists the node as up")
 
 
 def test_a_slow_node_that_answers_the_knock_is_waited_for(tmp_path: Path) -> None:
@@ -222,7 +223,7 @@ def test_a_slow_node_that_answers_the_knock_is_waited_for(tmp_path: Path) -> Non
     assert [(o.lost, o.reported) for o in outcomes] == [("", True), ("", True)]
 
 
-def test_an_agent_that_started_and_fell_silent_is_told_so(tmp_path: Path) -> None:
+def test_an_agent_that_started_and_fell_silent_says_so(tmp_path: Path) -> None:
     commands = [
         report("n1", [0, 1], tmp_path),
         Command("n2", ["sh", "-c", f"echo {HERE}; sleep 1000"]),

@@ -16,6 +16,7 @@ from hangdoctor.launchers import gather
 from hangdoctor.launchers.remote import Command, Outcome, query, run_all
 from hangdoctor.model.capture import NodeCapture, RankCapture
 from hangdoctor.readers.node import CaptureOptions
+from hangdoctor.transport.capture_codec import pack_capture, unpack_capture
 from hangdoctor.transport.stdout_frame import NodeReply, pack, unpack
 
 OPTIONS = CaptureOptions()
@@ -24,7 +25,7 @@ ENV = dict(os.environ)
 
 def reply(node: str, ranks: list[int], world: int = 8, job: str = "slurm:7.0") -> str:
     captured = [RankCapture(pid=100 + r, rank=r, node=node, world_size=world) for r in ranks]
-    return pack(NodeReply(node, NodeCapture(node, job, captured)))
+    return pack(NodeReply(node, pack_capture(NodeCapture(node, job, captured))))
 
 
 def shell(node: str, script: str) -> Command:
@@ -142,18 +143,31 @@ def damaged(kind: str) -> str:
         "a letter lost": "\n".join([begin, first[1:], *body[1:], end]),
         "no sizes": "\n".join([begin.split()[0], *body, end]),
         "two reports mixed": "\n".join([begin, first, begin, *body, end]),
-        "not JSON": pack(NodeReply("n1")).replace("REPORT/1 ", "REPORT/1 9"),
+        "another length": pack(NodeReply("n1")).replace("REPORT/2 ", "REPORT/2 9"),
+        "another version": pack(NodeReply("n1")).replace("REPORT/2 ", "REPORT/1 "),
+        "no capture": pack(NodeReply("n1", b"x")),
     }[kind]
 
 
 @pytest.mark.parametrize(
     "kind",
-    ["empty", "noise only", "cut before its end", "cut in the body", "a letter changed", "a letter lost", "no sizes",
-     "two reports mixed", "not JSON"],
-)  # fmt: skip
+    [
+        "empty",
+        "noise only",
+        "cut before its end",
+        "cut in the body",
+        "a letter changed",
+        "a letter lost",
+        "no sizes",
+        "two reports mixed",
+        "another length",
+        "another version",
+        "no capture",
+    ],
+)
 def test_a_damaged_report_is_an_error_and_never_a_capture(kind: str) -> None:
     with pytest.raises(WireError):
-        unpack(damaged(kind))
+        unpack_capture(unpack(damaged(kind)).body)
     gathered = gather.sort_out([Outcome("n1", damaged(kind), "", 0)])
     assert list(gathered.silent) == ["n1"]
     assert not gathered.captures
@@ -232,7 +246,7 @@ def test_a_node_outside_the_job_is_a_note() -> None:
     ]
     capture = joined(outcomes, ["n1", "n2"])
     assert [n.node for n in capture.nodes] == ["n1"]
-    assert capture.notes == ["n2 answered without a rank: no rank processes found"]
+    assert capture.notes == ["n2 answered but have no rank of the job: no rank processes found"]
 
 
 def test_ranks_of_another_job_are_left_out() -> None:
@@ -243,7 +257,7 @@ def test_ranks_of_another_job_are_left_out() -> None:
     ]
     capture = joined(outcomes, ["n1", "n2", "n3"])
     assert [r.rank for r in capture.ranks()] == [0, 1, 2, 3]
-    assert "n3 shows another job (10.0.0.3:29500)" in capture.notes[0]
+    assert "n3 runs another job (10.0.0.3:29500)" in capture.notes[0]
 
 
 def test_no_rank_anywhere_and_no_agent_anywhere_are_errors() -> None:
@@ -252,7 +266,7 @@ def test_no_rank_anywhere_and_no_agent_anywhere_are_errors() -> None:
         for n in ("n1", "n2")
     ]
     with pytest.raises(
-        NoRanksFound, match=r"all 2 nodes answered \(n\[1-2\]\), and none can show a rank"
+        NoRanksFound, match=r"all 2 nodes answered \(n\[1-2\]\), and none has a rank of the job"
     ):
         joined(empty, ["n1", "n2"])
     missing = [
@@ -267,6 +281,6 @@ def test_progress_names_ranks_only_where_there_are_some() -> None:
     none = gather.Gathered()
     assert gather.summary(none, 2) == "0 of 2 nodes reported"
     empty = gather.Gathered({"n1": NodeCapture("n1", "slurm:7.0")})
-    assert gather.summary(empty, 2) == "1 of 2 nodes reported, none with a rank"
+    assert gather.summary(empty, 2) == "1 of 2 nodes reported, none has a rank"
     some = gather.sort_out([Outcome("n1", reply("n1", [0, 1]), "", 0)])
     assert gather.summary(some, 2) == "1 of 2 nodes reported, ranks 0-1"

@@ -49,13 +49,13 @@ def test_a_host_file(tmp_path: Path) -> None:
 def test_a_bad_line_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "hosts"
     path.write_text(f"n1\n{line}\n")
-    with pytest.raises(BadInput, match="line 2 is no host"):
+    with pytest.raises(BadInput, match="line 2, is not a host"):
         ssh.read_hostfile(path)
 
 
 def test_an_empty_host_file(tmp_path: Path) -> None:
     (tmp_path / "hosts").write_text("# nobody\n")
-    with pytest.raises(BadInput, match="names no host"):
+    with pytest.raises(BadInput, match="has no host in it"):
         ssh.read_hostfile(tmp_path / "hosts")
 
 
@@ -81,14 +81,14 @@ def test_the_step_shares_what_the_training_holds() -> None:
 @pytest.mark.parametrize(
     ("state", "reason", "words"),
     [
-        ("mixed", "none", "Slurm still takes the node for up"),
+        ("mixed", "none", "Slurm still lists the node as up"),
         (
             "down*",
             "Not responding",
-            "Slurm has it as down (Not responding), it does not answer Slurm",
+            "Slurm lists it as down (Not responding), it does not answer Slurm",
         ),
-        ("drained", "bad GPU", "Slurm has it as drained (bad GPU)"),
-        ("allocated*", "none", "Slurm has it as allocated, it does not answer Slurm"),
+        ("drained", "bad GPU", "Slurm lists it as drained (bad GPU)"),
+        ("allocated*", "none", "Slurm lists it as allocated, it does not answer Slurm"),
     ],
 )
 def test_node_states_in_words(state: str, reason: str, words: str) -> None:

@@ -66,11 +66,11 @@ def test_the_switch_reaches_every_node(cluster: Cluster, traced: LabJob) -> None
         cluster.login("scancel", traced.id)
         said = tail.communicate(timeout=80)[1]
         assert tail.returncode == 0 and "Traceback" not in said, said
-        assert "the process is gone" in said or "the job ended" in said, said
+        assert "the process has ended" in said or "the job ended" in said, said
 
 
 def tail_from_the_login_node(cluster: Cluster, traced: LabJob) -> None:
-    """The rank is found on its node; what it says comes line by line, and nothing is left behind when nobody reads it."""
+    """The rank is found on its node; what it says comes line by line, and nothing is left behind when no one reads it."""
     shown = trace(cluster, "tail", "--jobid", traced.id, "--rank", "3", "-n", "5", "--no-wait")
     assert (
         "> stay_away (" in shown

@@ -35,7 +35,7 @@ def test_damaged_foreign_and_missing_dumps_are_named_and_the_rest_is_diagnosed(
     shutil.copytree(DATA / "flight_recorder" / "gloo-pickle", folder)
     (
         folder / "comm_lib_trace_rank_0"
-    ).unlink()  # gloo tells no world size: only ranks below the highest can be missed
+    ).unlink()  # gloo shows no world size: only ranks below the highest can be missed
     whole = (folder / "comm_lib_trace_rank_1").read_bytes()
     (folder / "comm_lib_trace_rank_1").write_bytes(whole[: len(whole) // 2])
     (folder / "notes.txt").write_text("what I saw last night\n")

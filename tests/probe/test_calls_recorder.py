@@ -224,7 +224,7 @@ def test_what_is_no_file_of_calls_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_calls(path)
     path.write_bytes(b"")
-    with pytest.raises(BadInput, match="no file of Python calls"):
+    with pytest.raises(BadInput, match="not a file of Python calls"):
         read_calls(path)
     good = _file(tmp_path)
     data = good.read_bytes()

@@ -1,4 +1,4 @@
-"""Call tracing over the life of a job: packages that nobody imports, ranks that come late, restarts, and what a crash leaves behind."""
+"""Call tracing over the life of a job: packages that no one imports, ranks that come late, restarts, and what a crash leaves behind."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SCRIPT = SCRIPTS / "calls_told.py"
 
 
 class Told:
-    """A rank that does what it is told."""
+    """A rank that does what it is told to."""
 
     def __init__(self, folder: Path, rank: int) -> None:
         env = {
@@ -141,7 +141,7 @@ def test_the_program_itself_goes_by_its_own_name(tmp_path: Path) -> None:
         assert ast.literal_eval(done.stdout) == unseen, done.stderr
 
 
-def test_what_more_names_than_fit_are_told_whole(tmp_path: Path) -> None:
+def test_what_more_names_than_fit_are_shown_whole(tmp_path: Path) -> None:
     names = [f"package_{i:03}" for i in range(100)]
     with told(tmp_path / "job", 0):
         trace(tmp_path / "job", "start", "--follow", ",".join(names), "--wait", "30")
@@ -256,7 +256,7 @@ def test_what_start_says_of_packages() -> None:
         TracedRank(1, 11, "live", "waiting", True, unseen="b"),
     ]
     assert [line for line in outcome_lines(asked, ranks) if "imported" in line] == [
-        "no traced rank has imported b: misspelt, or a package that is imported later (trace status tells)"
+        "no traced rank has imported b: misspelt, or imported later; check with: hangdoctor trace status"
     ]
     ranks[1].obeyed, ranks[1].state = False, "never traced"
     assert "imported a, b: " in " ".join(outcome_lines(asked, ranks))

@@ -166,17 +166,17 @@ def test_what_became_of_a_request_is_said() -> None:
         TracedRank(5, 15, "live", "switched off", True, note="KeyError"),
     ]  # fmt: skip
     said = list(outcome_lines(asked, rows))
-    assert said[0] == "rank 5: switched off after an internal error (hangdoctor trace status)"
+    assert said[0] == "rank 5: off after an internal error; details: hangdoctor trace status"
     assert said[1] == "ranks 0-1: tracing" and said[2].startswith(
-        "rank 2: waiting for the job to say that it is at iteration 9"
+        "rank 2: tracing starts at iteration 9"
     )
-    assert said[3].startswith("rank 1: in pure Python") and said[4].startswith(
+    assert said[3].startswith("rank 1: tracing in pure Python") and said[4].startswith(
         "rank 3: no answer yet"
     )
     assert said[5:] == ["rank 4: no call tracing: no room"]
 
 
-def test_ranks_that_are_told_later_begin_when_they_join(tmp_path: Path) -> None:
+def test_ranks_that_learn_later_that_they_are_ranks_begin_when_they_join(tmp_path: Path) -> None:
     """As torch.multiprocessing starts them: RANK is set by the program itself."""
     code = (
         "import os; os.environ.update(RANK='1', WORLD_SIZE='2')\n"
@@ -196,7 +196,7 @@ def test_ranks_that_are_told_later_begin_when_they_join(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_without_room_the_job_goes_on_and_is_told(tmp_path: Path) -> None:
+def test_without_room_the_job_goes_on_and_says_so(tmp_path: Path) -> None:
     code = (
         "import os; from hangdoctor.probe.state import probe\n"
         "recorder = probe.begin()\n"
@@ -218,7 +218,7 @@ def test_without_room_the_job_goes_on_and_is_told(tmp_path: Path) -> None:
 def test_wrong_usage(tmp_path: Path) -> None:
     for arguments, says in (
         (["run", "--follow", "torch", "--", "true"], "Add --trace"),
-        (["trace", "start", "--follow", "not-a-name"], "no import name"),
+        (["trace", "start", "--follow", "not-a-name"], "not an import name"),
         (["trace", "start", "--ranks", "x"], "list of ranks"),
     ):
         done = hangdoctor(*arguments, cwd=tmp_path, code=2)

@@ -23,7 +23,7 @@ from hangdoctor.probe.group_table import GroupEntry, members_text
 from hangdoctor.probe.identity import job_key, ranks_from, start_ticks
 from hangdoctor.probe.record_core import Thread
 from hangdoctor.probe.recorder import Recorder, local
-from hangdoctor.readers.blackbox import _Reader, find_boxes, moved, parse_members, read_box
+from hangdoctor.readers.blackbox import contents_of, find_boxes, moved, parse_members, read_box
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def test_a_box_that_goes_away_while_it_is_read(recorder: Recorder) -> None:
     second = recorder.box.path.read_bytes()
     recorder.box.remove()
     assert (
-        _Reader(recorder.box.path, first, second).contents().torn == 1
+        contents_of(recorder.box.path, first, second).torn == 1
     )  # it could not be looked at a third time
 
 

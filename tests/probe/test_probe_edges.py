@@ -1,4 +1,4 @@
-"""Edges of the probe's small parts that changed code once passed over unnoticed: limits, order, links. No torch here."""
+"""Edges of the probe's small parts, where changed code passed: limits, order, links. No torch."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_an_operation_without_defaults_has_a_form() -> None:
     assert (names, form["required"], form["group"]) == (("tensor", "group"), 2, 1)
 
 
-# --------------------------------------------------------------------------- folders and what ended runs keep
+# --------------------------------------------------------------------------- folders, ended runs
 
 
 def test_without_shared_memory_the_temporary_folder_is_used(
@@ -220,7 +220,8 @@ def fake_torch(
     optimizer.register_optimizer_step_post_hook = hooks.append  # type: ignore[attr-defined]
     torch = types.ModuleType("torch")
     if compiling is not None:
-        torch.compiler = types.SimpleNamespace(is_compiling=lambda: compiling)  # type: ignore[attr-defined]
+        compiler = types.SimpleNamespace(is_compiling=lambda: compiling)
+        torch.compiler = compiler  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torch", torch)
     monkeypatch.setitem(sys.modules, "torch.optim.optimizer", optimizer)
     return hooks
@@ -249,7 +250,7 @@ def test_a_torch_without_such_hooks_is_left_alone(
 
 
 def test_what_the_job_counts_lies_in_the_header(recorded: Recorder) -> None:
-    """The first goes through Python, which learns of the thread; the others through the extension where there is one."""
+    """The first by way of Python, which learns of the thread; the others by the extension."""
     for number in (7, 8, 1 << 40, -3):
         probe.set_iteration(number)
         probe.set_micro_batch(number + 1)

@@ -87,7 +87,7 @@ def caught(function: object, *args: object) -> Exception:
 
 
 def test_whose_exception_it_is() -> None:
-    theirs = caught(lambda: {}["a"])  # this file is no part of the probe
+    theirs = caught(lambda: {}["a"])  # this file is not a part of the probe
     assert (
         not is_ours(theirs)
         and is_ours(KeyError("a"))

@@ -159,7 +159,7 @@ def test_sends_and_receives_match_by_peer_and_number(boxes: list[Contents]) -> N
     assert [n for n, _ in sent[0, 1]] == [1, 2, 3, 4, 5]
 
 
-def test_groups_have_one_name_on_all_members_and_equal_sets_are_told_apart(
+def test_groups_have_one_name_on_all_members_and_equal_sets_are_distinguished(
     boxes: list[Contents],
 ) -> None:
     uids = [{g.uid: g.ranks for g in box.ops.groups} for box in boxes]
@@ -183,7 +183,7 @@ def test_store_waits_name_their_keys(boxes: list[Contents]) -> None:
         assert {"probe-test", "never"} <= {o.detail for o in of(box, "store_wait")}
 
 
-def test_threads_are_told_apart(boxes: list[Contents]) -> None:
+def test_threads_are_distinguished(boxes: list[Contents]) -> None:
     for box in boxes:
         assert {"MainThread", "communicator"} <= {t.name for t in box.threads}
         others = [o for o in of(box, "all_reduce") if o.thread != box.box.pid]

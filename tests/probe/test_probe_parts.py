@@ -440,7 +440,7 @@ def test_a_call_that_cannot_be_described_keeps_its_group_and_root() -> None:
     )
 
 
-def test_what_the_extension_is_told_of_a_call() -> None:
+def test_what_the_extension_learns_of_a_call() -> None:
     names, form = call_forms.form_of(signatures.broadcast, 0)
     assert names == ("tensor", "src", "group", "async_op", "group_src")
     assert form == {
@@ -509,7 +509,7 @@ def test_requests_come_back_and_damaged_ones_are_none() -> None:
     )
 
 
-def test_whom_a_request_is_for() -> None:
+def test_which_rank_a_request_is_for() -> None:
     some = request.Request(1, True, ranks="0-3,8")
     assert [r for r in range(12) if request.concerns(some, r)] == [0, 1, 2, 3, 8]
     assert request.concerns(request.Request(1, True), 99)

@@ -38,7 +38,7 @@ def test_exit_code_and_arguments_are_the_commands(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("words", "says"),
-    [((), "no command to run"), (("--", "no-such-program"), "'no-such-program' is no command on PATH"),
+    [((), "no command was given"), (("--", "no-such-program"), "command not found: 'no-such-program'"),
      (("train.py",), "hangdoctor run -- python train.py")],
 )  # fmt: skip
 def test_what_cannot_be_run_is_said(tmp_path: Path, words: tuple[str, ...], says: str) -> None:

@@ -84,7 +84,7 @@ def test_a_job_whose_collectives_are_not_seen_shows_its_progress_by_its_optimize
 def test_ranks_that_reduce_gradients_are_not_blamed_for_staying_away(
     tmp_path: Path, how: str, disabled: str
 ) -> None:
-    """Neither a black box nor the members of a group in the stacks tell of that reduction: the odd one is named, with doubt."""
+    """Neither a black box nor the members of a group in the stacks show that reduction: the rank that differs is named, with doubt."""
     with ranks("ddp.py", 3, environment(tmp_path, HANGDOCTOR_DISABLE=disabled), how) as started:
         assert [rank.line() for rank in started] == ["trained"] * 3
         for rank in started:

@@ -147,7 +147,7 @@ def test_ended_runs_keep_a_share_and_the_newest_stay(
     assert just_now.exists() and not (shared / "run0").exists()
 
 
-def test_it_takes_a_bounded_time_and_waits_for_nobody(shared: Path) -> None:
+def test_it_takes_a_bounded_time_and_waits_for_no_one(shared: Path) -> None:
     now = time.time_ns()
     for number in range(3):
         ended(shared / f"run{number}", now - HOUR_NS)

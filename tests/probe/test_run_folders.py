@@ -128,7 +128,7 @@ def test_the_command_starts_and_another_place_is_taken(tmp_path: Path, kind: str
 
 
 def in_a_machine_of_its_own(tmp_path: Path, script: str, **more: str) -> str:
-    """What a shell script says whose /dev/shm and /tmp are empty, as on a node that nobody has used yet."""
+    """What a shell script says whose /dev/shm and /tmp are empty, as on a node that no one has used yet."""
     lines = f"mount -t tmpfs x /dev/shm && mkdir -m 1777 {tmp_path}/t && export TMPDIR={tmp_path}/t\n{script}"
     env = {k: v for k, v in environment(tmp_path).items() if k != "HANGDOCTOR_DIR"} | {
         "PYTHONPATH": str(ROOT),
@@ -157,7 +157,7 @@ def test_another_user_has_taken_the_default_place(tmp_path: Path) -> None:
     )
     assert (
         said.startswith("/dev/shm/hangdoctor-0-1/run-")
-        and "/dev/shm/hangdoctor-0 is another user's" in said
+        and "/dev/shm/hangdoctor-0 belongs to another user" in said
     )
     (tmp_path / "t").rmdir()
     said = in_a_machine_of_its_own(
@@ -173,7 +173,7 @@ def test_nowhere_at_all_is_a_warning(tmp_path: Path) -> None:
         + RUN.replace(SHOW, "print(5)")
     )
     said = in_a_machine_of_its_own(tmp_path, script)
-    assert said.startswith("5\nhangdoctor: no place for black boxes on this machine")
+    assert said.startswith("5\nhangdoctor: no folder for black boxes can be made on this machine")
 
 
 @as_root

@@ -65,7 +65,7 @@ def test_gloo_pickle_and_json_say_the_same() -> None:
     assert b.ops[0].operations[-1].site == ""
 
 
-def test_gloo_frontier_tells_who_has_not_entered() -> None:
+def test_gloo_frontier_shows_who_has_not_entered() -> None:
     ops = read_folder(DATA / "gloo-pickle").ops
     for rank in (0, 1, 3):
         last = ops[rank].operations[-1]
@@ -247,15 +247,15 @@ def test_whatever_is_no_dump_is_named_and_the_rest_is_read(tmp_path: Path) -> No
         "nccl_trace_rank_9": "empty",
         "nccl_trace_rank_10": "empty",
         "nccl_trace_rank_11.json": "truncated",
-        "nccl_trace_rank_12": "world of 4",
-        "nccl_trace_rank_99": "has no rank 99",
+        "nccl_trace_rank_12": "it has 4 ranks",
+        "nccl_trace_rank_99": "so no rank 99",
         "nccl_trace_rank_13": "25 hours",
         "nccl_trace_rank_14": "version 1.5",
         "nccl_trace_rank_15": "posix getcwd",
         "comm_lib_trace_rank_3": "another dump of rank 3",
         "notes.txt": "name does not end in a rank",
         "job-42": "neither a pickle nor JSON",
-        "nccl_trace_rank_7.bin": "no regular file",
+        "nccl_trace_rank_7.bin": "not a regular file",
     }.items():
         assert reason in why[name], (name, why[name])
 
@@ -275,7 +275,7 @@ def test_strange_values_do_not_break_the_reader(tmp_path: Path) -> None:
         tmp_path, {"t_0": nccl_dump(strange, pg_config=[1], pg_status="no"), "t_1": nccl_dump(5)}
     )
     assert result.ops[0].operations[0].shapes == "[0, 0]"
-    assert "an entry is no record" in result.skipped[0][1]
+    assert "an entry is not a record" in result.skipped[0][1]
 
 
 def test_dumps_are_known_by_name_and_first_bytes(tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ def test_more_members_than_bytes() -> None:
     assert fr_format.parse(short).members == {"a": list(range(10))}
     lists = {"a": list(range(len(short)))}
     fr_format._check_members(lists, len(short))
-    with pytest.raises(BadInput, match="more members than the file has room for"):
+    with pytest.raises(BadInput, match="more members than fit into the file"):
         fr_format._check_members(lists, len(short) - 1)
     shared = list(range(10))
     fr_format._check_members({"a": shared, "b": shared, "c": []}, 10)
@@ -198,7 +198,7 @@ def test_the_ring_has_lost_its_beginning(number: dict[str, int]) -> None:
     [
         (b"", "empty"), (b" \n\0", "empty"), (b"hello", "neither a pickle nor JSON"), (b"{", "damaged or truncated JSON"), (b'{"version": "2.1"}', "no version"),
         (b'{"entries": []}', "no version"), (b'{"version": "1.9", "entries": []}', "version 1.9"), (b'{"version": "22", "entries": []}', "versions 2.x"),
-        (b'{"version": "2.1", "entries": {"a": 1}}', "no list"), (b'{"version": "2.1", "entries": [7]}', "an entry is no record"),
+        (b'{"version": "2.1", "entries": {"a": 1}}', "not a list"), (b'{"version": "2.1", "entries": [7]}', "an entry is not a record"),
     ],
 )  # fmt: skip
 def test_what_is_no_dump(data: bytes, said: str) -> None:
@@ -240,11 +240,11 @@ def test_dumps_of_other_jobs_are_set_apart(folder: Path) -> None:
     result = read_folder(folder)
     assert sorted(result.ops) == [0, 1] and result.world_size == 3 and result.missing == [2]
     whys = {Path(path).name: why for path, why in result.skipped}
-    assert whys["trace_rank_3"] == "another job's dump: this world of 3 ranks has no rank 3"
-    assert whys["trace_rank_4"] == "another job's dump: a world of 5 ranks, this one has 3"
+    assert whys["trace_rank_3"] == "a dump of another job: this job has 3 ranks, so no rank 3"
+    assert whys["trace_rank_4"] == "a dump of another job: it has 5 ranks, this job has 3"
     assert (
         whys["trace_rank_2"]
-        == "another job's dump: its last operation is 98 hours away from the others'"
+        == "a dump of another job: its last operation is 98 hours away from the others"
     )
 
 
@@ -280,7 +280,7 @@ def test_a_batch_has_the_state_of_its_end() -> None:
     ] * 2
 
 
-def test_members_that_no_dump_tells() -> None:
+def test_members_that_no_dump_shows() -> None:
     def dumps(*holders: int, size: int = 0) -> dict[int, fr_format.Dump]:
         row = {"process_group": ["1", "x"]} | (
             {"profiling_name": "gloo:all_gather", "input_sizes": [[4]], "output_sizes": [[size, 4]]}
@@ -303,7 +303,7 @@ def test_members_that_no_dump_tells() -> None:
     assert found(dumps(1, 6), 1) == ([1, 6], "from the ranks whose dumps mention it")
     assert found(dumps(1, 6, size=3), 6) == (
         [1, 6],
-        "from the ranks whose dumps mention it; it has 3 members, so 1 are not known",
+        "from the ranks whose dumps mention it; it has 3 members, so 1 are unknown",
     )
     assert found(dumps(1, 6, size=2), 6)[1] == "from the ranks whose dumps mention it"
     layout = Layout(dp=2, pp=2, tp=2)

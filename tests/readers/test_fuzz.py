@@ -81,7 +81,7 @@ def test_the_fuzzer_sees_what_it_looks_for(read: Any, what: str) -> None:
     assert what in confined(child, megabytes=2000, seconds=60)
 
 
-def test_a_reader_that_dies_or_never_ends_is_told_and_the_others_go_on(
+def test_a_reader_that_dies_or_never_ends_is_reported_and_the_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import os
@@ -215,7 +215,6 @@ def test_any_tree_is_no_traceback(tree: Any) -> None:
 )
 def test_any_lines_are_read(words: list[str], between: str) -> None:
     pyspy_text.parse_text(between.join(words), "n1")
-    pyspy_text.looks_like_dump("\n".join(words))
 
 
 @FIXED

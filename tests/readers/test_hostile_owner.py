@@ -26,6 +26,7 @@ from hangdoctor.probe.calls.ring import Ring
 from hangdoctor.probe.identity import boot_id, start_ticks
 from hangdoctor.readers import blackbox, discover
 from hangdoctor.readers import rank_operations as boxes
+from hangdoctor.readers.box_folders import read_header
 from hangdoctor.readers.calls import CallsReader, calls_path
 from hangdoctor.web import page_address as place
 
@@ -98,7 +99,7 @@ def test_a_box_is_of_the_owner_of_its_process(
     assert len(notes) == 1 and str(forged) in notes[0] and str(MALLORY) in notes[0]
     real.unlink()
     capture = RankCapture(pid=pid, rank=0, started=time.time() - 60)
-    found = [b for b in [blackbox._found(forged)] if b.status == "live"]
+    found = [b for b in [read_header(forged)] if b.status == "live"]
     assert found and boxes._box_of(capture, found, files.users_of(pid)) is None
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hangdoctor.errors import BadInput
-from hangdoctor.readers import discover, pyspy_text
+from hangdoctor.readers import discover, pyspy_ranks, pyspy_text
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_ranks_are_ordered_by_node_and_local_rank(tmp_path: Path) -> None:
     for node in ("n10", "n9"):
         processes = [(100 - n, f"python t.py --local_rank={n}") for n in range(2)]
         (tmp_path / f"trace-{node}.out").write_text(stacks(*processes))
-    capture = pyspy_text.read_files(sorted(tmp_path.iterdir()))
+    capture = pyspy_ranks.read_files(sorted(tmp_path.iterdir()))
     assert [(r.rank, r.node, r.local_rank, r.pid, r.world_size) for r in sorted(capture.ranks(), key=lambda r: r.rank or 0)] == [
         (0, "n9", 0, 100, 4), (1, "n9", 1, 99, 4), (2, "n10", 0, 100, 4), (3, "n10", 1, 99, 4),
     ]  # fmt: skip
@@ -104,7 +104,7 @@ def test_ranks_are_ordered_by_node_and_local_rank(tmp_path: Path) -> None:
 def test_a_host_of_a_prefix_keeps_a_number_that_is_a_process(tmp_path: Path) -> None:
     path = tmp_path / "trace-x.out"
     path.write_text("".join(f"n1-7: {line}\n" for line in stacks((7, "python t.py")).splitlines()))
-    [rank] = pyspy_text.read_files([path]).ranks()
+    [rank] = pyspy_ranks.read_files([path]).ranks()
     assert rank.node == "n1-7"
 
 
@@ -113,14 +113,14 @@ def test_what_is_no_rank_is_left_out(tmp_path: Path) -> None:
     several = [(n, "python t.py") for n in range(1, 4)]
     other = [(4, "python other.py"), (5, "python -m tool.x"), (6, "python")]
     path.write_text(stacks(*several, *other[:2]) + stacks((8, "torchrun t.py")))
-    capture = pyspy_text.read_files([path])
+    capture = pyspy_ranks.read_files([path])
     assert [r.pid for r in capture.ranks()] == [1, 2, 3] and any(
         "1 launchers, 2 other programs" in n for n in capture.notes
     )
     path.write_text(stacks(*several[:2], *other[:2]))
-    assert len(pyspy_text.read_files([path]).ranks()) == 4, "two of four are no majority"
+    assert len(pyspy_ranks.read_files([path]).ranks()) == 4, "two of four are no majority"
     path.write_text(stacks(*several[:1], frame="f (/x/torch/utils/data/_utils/worker.py:3)"))
-    assert len(pyspy_text.read_files([path]).ranks()) == 1, (
+    assert len(pyspy_ranks.read_files([path]).ranks()) == 1, (
         "where nothing else is there, it is shown"
     )
 
@@ -130,7 +130,7 @@ def test_files_without_a_stack_are_named(tmp_path: Path) -> None:
     for path in paths:
         path.write_text("Process 7: x\n")
     with pytest.raises(BadInput) as error:
-        pyspy_text.read_files(paths)
+        pyspy_ranks.read_files(paths)
     assert str(error.value).endswith(", ".join(str(p) for p in paths[:5]))
 
 

@@ -76,7 +76,7 @@ def test_json_is_asked_for_and_read(server: FakeRasServer) -> None:
 def test_text_is_read_from_an_older_nccl(server: FakeRasServer) -> None:
     report = ras.query(port=server.port, timeout_s=10)
     assert report.form == "text" and report.communicators[0].hash == "cf264af53edbe986"
-    assert report.notes == ["RAS speaks protocol 1, this reader 2"]
+    assert report.notes == ["RAS speaks protocol 1, this reader needs 2"]
 
 
 @pytest.mark.parametrize("server", [{"answers": False}], indirect=True)
@@ -85,7 +85,7 @@ def test_silence_ends_at_the_deadline(server: FakeRasServer) -> None:
         ras.query(port=server.port, timeout_s=0.3)
 
 
-def test_nobody_listens() -> None:
+def test_no_server_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with pytest.raises(ras.NoRas, match="refused") as e:
@@ -256,11 +256,14 @@ class Peer:
 
 
 def test_what_listens_may_be_something_else() -> None:
-    with Peer(b"220 mail\n") as port, pytest.raises(ras.NoRas, match="no RAS: it said '220 mail'"):
+    with (
+        Peer(b"220 mail\n") as port,
+        pytest.raises(ras.NoRas, match="does not speak NCCL RAS; it answered '220 mail'"),
+    ):
         ras.query(port=port, timeout_s=10)
     with Peer(b"") as port, pytest.raises(ras.NoRas, match="closed the connection"):
         ras.query(port=port, timeout_s=10)
-    with Peer(b"x" * 5000) as port, pytest.raises(ras.NoRas, match="without end"):
+    with Peer(b"x" * 5000) as port, pytest.raises(ras.NoRas, match="its answer did not end"):
         ras.query(port=port, timeout_s=10)
 
 
@@ -268,7 +271,7 @@ def test_what_it_does_not_take_is_noted() -> None:
     said = (DATA / JSON).read_bytes()
     with Peer(b"SERVER PROTOCOL 2\n", b"ERROR\n", b"ERROR\n", said) as port:
         assert ras.query(port=port, timeout_s=10).notes == [
-            "RAS did not take the time-out", "RAS was asked for text and answered in json",
+            "RAS did not accept the timeout", "RAS was asked for text but answered in json",
         ]  # fmt: skip
 
 

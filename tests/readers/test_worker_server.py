@@ -113,7 +113,7 @@ def test_a_handler_that_the_rank_lacks(job: Path) -> None:
 
 
 def test_a_rank_that_does_not_answer_costs_the_deadline_only(tmp_path: Path) -> None:
-    """A stopped process still has its socket: the kernel takes the connection, nobody answers."""
+    """A stopped process still has its socket: the kernel takes the connection, no one answers."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "s"))
         listener.listen(1)
@@ -203,7 +203,7 @@ def test_an_earlier_dump_is_never_written_over(tmp_path: Path, earlier: str) -> 
         file.mkdir()
     rank = FakePipeRank(pipe, file, DATA.read_bytes())
     try:
-        with pytest.raises(NoAnswer, match="comm_lib_trace_rank_3 is there already"):
+        with pytest.raises(NoAnswer, match="comm_lib_trace_rank_3 exists already"):
             ask_pipe(pipe, [tmp_path / "another", file], 5)
         assert rank.thread.is_alive()  # it was not asked
     finally:
@@ -214,12 +214,12 @@ def test_an_earlier_dump_is_never_written_over(tmp_path: Path, earlier: str) -> 
 
 def test_a_pipe_without_a_rank(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe0.pipe")
-    with pytest.raises(NoAnswer, match="nobody listens"):
+    with pytest.raises(NoAnswer, match="no process reads it"):
         ask_pipe(tmp_path / "pipe0.pipe", [tmp_path / "dump0"], 1)
 
 
 def test_only_a_pipe_is_written_to(tmp_path: Path) -> None:
-    """The pipe's name comes from the rank's environment, and root asks ranks of everybody."""
+    """The pipe's name comes from the rank's environment, and root asks ranks of everyone."""
     (tmp_path / "a0.pipe").write_text("precious")
     (tmp_path / "b0.pipe").symlink_to(tmp_path / "a0.pipe")
     for name in ("a0.pipe", "b0.pipe"):
@@ -248,7 +248,7 @@ def test_the_pipe_is_used_where_it_was_wished_alone(tmp_path: Path) -> None:
         try:
             until_it_has(process.pid, b"PIPE_FILE")
             assert attach([capture]) == [
-                "rank 3: its Flight Recorder was not asked: with --nccl-dump it writes a dump to dump_3"
+                "rank 3: its Flight Recorder was not asked for a dump; with --nccl-dump it writes one to dump_3"
             ]
             assert not (tmp_path / "dump_3").exists() and capture.ops is None
             assert attach([capture], nccl_dump=True) == []
@@ -256,7 +256,7 @@ def test_the_pipe_is_used_where_it_was_wished_alone(tmp_path: Path) -> None:
                 tmp_path / "dump_3"
             ).read_bytes() == DATA.read_bytes() and capture.ops is not None
             again = attach([capture], nccl_dump=True)
-            assert len(again) == 1 and "dump_3 is there already" in again[0]
+            assert len(again) == 1 and "dump_3 exists already" in again[0]
         finally:
             process.kill()
             rank.close()

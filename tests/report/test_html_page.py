@@ -144,12 +144,12 @@ def test_pointing_clicking_and_arrows_show_a_rank(seen: Browser) -> None:
 
 
 def test_the_last_calls_of_the_culprit_stand_beside_those_of_a_healthy_rank(seen: Browser) -> None:
-    assert seen.text("#calls h2") == "Last Python calls, and where they part"
+    assert seen.text("#calls h2") == "Last Python calls, and where they differ"
     assert seen.find("nav a[href='#calls']").is_displayed()
     assert "events, until they returned from say (jobs/stage.py:" in seen.text("#calls .alike")
     culprit, peer = seen.all("#calls article")
     assert culprit.accessible_name.split() == ["Rank", "3", "culprit"]
-    assert "not to blame" in peer.accessible_name and "◆" in culprit.text and "◆" not in peer.text
+    assert "for comparison" in peer.accessible_name and "◆" in culprit.text and "◆" not in peer.text
     assert (
         "called sleep (jobs/stage.py:" in culprit.text
         and "called step (jobs/stage.py:" in peer.text
@@ -183,7 +183,7 @@ def test_search_by_keyboard_finds_frames_and_ranks(seen: Browser) -> None:
     seen.keys("/")
     assert focused(seen) == "q"
     seen.keys("time.sleep")
-    assert seen.text("#found") == "nothing matches"
+    assert seen.text("#found") == "no match"
     seen.js("document.getElementById('q').value = ''")
     asleep = 2 + JOB.read_text().splitlines().index(
         "def sleep(n):"
@@ -318,6 +318,7 @@ def test_a_hostile_job_neither_breaks_nor_scripts_the_page(browser: Browser, hos
     for name in NAMES[:4]:
         assert name in tree
     assert "load_\\u{202e}hctab\\u{202c}_good" in tree and "\u202e" not in hostile.read_text()
+    browser.js("document.getElementById('ranks').scrollIntoView()")  # not below the header
     for cell in browser.all(".grid:not([hidden]) .c"):
         cell.click()
     browser.js("for (const d of document.querySelectorAll('details')) d.open = true")

@@ -191,9 +191,9 @@ def test_calls_of_one_rank_alone_and_of_none(tmp_path: Path) -> None:
     text = as_bytes(capture, diagnosis, folder).decode()
     shown = text[text.index('<section id="calls"') : text.index('<section id="waits"')]
     assert (
-        "where they part" not in shown
-        and "made no further call" in shown
-        and "No other rank was traced" in shown
+        "where they differ" not in shown
+        and "no further call" in shown
+        and "No other traced rank" in shown
     )
     assert "Still in, without a call for 31 s" in shown and "&lt;lambda&gt; (a.py:2)" in shown
 
@@ -217,7 +217,7 @@ def luminance(colour: str) -> float:
 
 
 @pytest.mark.parametrize("scheme", [0, 1, 2], ids=["light", "dark by media", "dark by choice"])
-def test_text_contrasts_with_what_it_stands_on(scheme: int) -> None:
+def test_text_contrasts_with_its_background(scheme: int) -> None:
     blocks = re.findall(r"\{([^{}]*--paper:[^{}]*)\}", (STATIC / "base.css").read_text())
     assert len(blocks) == 3
     colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]+);", blocks[scheme]))

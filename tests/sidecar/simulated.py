@@ -20,7 +20,7 @@ from hangdoctor.watch.stall_watch import Settings as Bounds
 
 RANKS, NODES = 8, 4
 FOREVER = 1e9
-_LATE_S = 0.3  # a capture takes
+LATE_S = 0.3  # a capture takes
 
 
 class Pause(Struct, frozen=True):
@@ -48,8 +48,12 @@ class Simulation:
         seed: int = 0,
         unwatched_s: float = 0.0,
         expected: frozenset[str] = frozenset(),
+        slow: dict[int, float] | None = None,
     ) -> None:
-        """`unwatched_s`: so long the job has run when its agents and the collector are started."""
+        """`unwatched_s`: so long the job has run when its agents and the collector are started.
+
+        `slow`: nodes whose first report, made at once, takes so many seconds to come through.
+        """
         self.plan, self.chance = plan, random.Random(seed)
         self.core = Core(Settings(expected=expected), StallWatch(Bounds(), learned), session="s")
         self.now = 1000.0
@@ -60,11 +64,15 @@ class Simulation:
         self.ticked = 0.0
         self.away: set[int] = set()  # nodes that neither report nor answer
         self.answers: list[tuple[float, int, str]] = []
+        self.late_s = LATE_S
+        self.asked: list[tuple[str, int]] = []  # id of a capture, answers that were still due
         self.verdicts: list[float] = []
         self.concluded: list[Conclude] = []
         self.judge: Callable[[Conclude], str] = lambda one: "hang"
         self.past = self.unwatched(unwatched_s)
         self.due = [self.now + n * 0.25 for n in range(NODES)]
+        self.slow = {node: self.now + seconds for node, seconds in (slow or {}).items()}
+        self.begun = self.now
         for node in range(NODES):
             self.hello(node)
 
@@ -97,9 +105,10 @@ class Simulation:
         for one in instructions:
             if isinstance(one, Send) and isinstance(one.message, msg.Capture):
                 node = next(n for n, a in self.agent.items() if a.encode() == one.peer)
-                self.answers.append(
-                    (self.now + one.message.settle_s + _LATE_S, node, one.message.id)
-                )
+                due = [a for a in self.answers if a[2] != one.message.id]
+                self.asked.append((one.message.id, len(due)))
+                ready = self.now + one.message.settle_s + self.late_s
+                self.answers.append((ready, node, one.message.id))
             elif isinstance(one, Conclude):
                 status = self.judge(one)
                 self.concluded.append(one)
@@ -118,13 +127,19 @@ class Simulation:
         )  # fmt: skip
 
     def report(self, node: int) -> None:
+        if self.slow.get(node, 0.0) > self.now:
+            return
         past = self.past if not self.seq[node] else None
+        late_s = self.now - self.begun if self.slow.pop(node, None) is not None else 0.0
         ranks = [self.rank(r) for r in (2 * node, 2 * node + 1)]
         news = (self.event, self.pause)
         changed = ranks if news != self.told[node] else []
         self.told[node] = news
         self.seq[node] += 1
-        self.say(node, msg.Report(self.seq[node], 1, 0.0, changed, timeout_s=1800.0, past=past))
+        for rank in changed:
+            rank.idle_s = max(0.0, rank.idle_s - late_s)
+        report = msg.Report(self.seq[node], 1, 0.0, changed, late_s, 1800.0, past)
+        self.say(node, report)
 
     def step(self) -> None:
         """To whatever comes next: progress, a report, an answer or a tick."""
@@ -168,7 +183,7 @@ class Simulation:
         return self.verdicts[before:]
 
     def jump(self, seconds: float) -> None:
-        """The collector's machine stands still, alone: its clock goes on."""
+        """The collector's machine does not move, alone: its clock goes on."""
         self.now += seconds
         self.event += seconds
         self.due = [at + seconds for at in self.due]

@@ -1,4 +1,4 @@
-"""A sidecar that comes late: the boxes' own history tells the rhythm, and what is not in it is judged patiently."""
+"""A sidecar that comes late: the boxes' own history shows the rhythm, and what is not in it is judged patiently."""
 
 from __future__ import annotations
 
@@ -49,6 +49,15 @@ def test_when_all_expected_nodes_have_come_no_other_is_waited_for(fault: str) ->
     unknown, all_came, one_is_away = waited
     assert all_came < unknown
     assert one_is_away >= unknown
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_node_whose_first_report_is_long_under_way_is_not_waited_for_twice(fault: str) -> None:
+    """It says itself how old it is, and what comes after it is of now."""
+    job = Simulation(stuck(FAULTS[fault]), unwatched_s=100, expected=EXPECTED, slow={2: 4.6})
+    begun = job.now
+    assert len(job.run(60, until_verdict=True)) == 1
+    assert job.now - begun < 4.6 + 3
 
 
 def test_one_that_hangs_in_one_operation_too() -> None:
@@ -143,7 +152,7 @@ class Ring:
         self.put(fmt.NO_GROUP, name, fmt.MARK, fmt.PHASE)
 
 
-def test_the_past_of_a_box_is_told_by_phase_without_the_first_steps(tmp_path: Path) -> None:
+def test_the_past_of_a_box_is_known_by_phase_without_the_first_steps(tmp_path: Path) -> None:
     ring = Ring(tmp_path)
     ring.step(70.0)  # compiling
     for number in range(200):
@@ -268,7 +277,7 @@ def rests(job: Job) -> bool:
 
 @pytest.mark.torch
 @pytest.mark.timeout(240)
-def test_ranks_without_a_box_are_told_by_two_stacks_and_a_healthy_job_is_left_alone(
+def test_ranks_without_a_box_are_judged_by_two_stacks_and_a_healthy_job_is_left_alone(
     job: Job, start: Start
 ) -> None:
     environ = polling_environment(job) | {"BARE": "1"}
@@ -296,6 +305,6 @@ def test_ranks_without_a_box_are_told_by_two_stacks_and_a_healthy_job_is_left_al
 
 
 def watched_for(job: Job, seconds: float) -> None:
-    """Let the agent report for so long: past the second stack of each rank."""
+    """Let the agent report for this long: past the second stack of each rank."""
     before = steps(job)
     wait_until(lambda: steps(job) > before + seconds / 0.15, "it goes on", 3 * seconds)

@@ -120,6 +120,19 @@ def test_only_acknowledgements_depend_on_what_is_kept() -> None:
     assert [type(m) for m in replies(out)] == [msg.Capture]
 
 
+@pytest.mark.parametrize("words", ["stall of my own", "slow today"])
+def test_a_persons_words_are_no_reason_of_the_watchdogs(words: str) -> None:
+    """Whoever asks gets a capture, whatever the words begin with; also while the job goes on."""
+    talk = Talk()
+    talk.hello("n1")
+    talk.report("n1", ranks=(0, 1, 2, 3))
+    talk.core.ask(words)
+    [wanted] = [m for m in replies(talk.tick()) if isinstance(m, msg.Capture)]
+    [done] = of(Conclude, talk.captured("n1", wanted.id, (0, 1, 2, 3)))
+    assert isinstance(done, Conclude)
+    assert (str(done.reason), done.capture.notes) == (words, [words])
+
+
 def test_a_gap_is_asked_for_again_unless_the_spool_has_lost_it() -> None:
     talk = Talk()
     talk.hello("n1")
@@ -135,7 +148,7 @@ def test_a_collector_that_restarts_asks_who_it_is_and_goes_on_where_it_was() -> 
     assert replies(talk.hello("n1")) == [msg.Welcome(41, 1.0)]
 
 
-def test_a_stall_is_captured_joined_and_told_once() -> None:
+def test_a_stall_is_captured_joined_and_reported_once() -> None:
     talk = Talk()
     id, out = talk.stall()
     assert {i.peer for i in out if isinstance(i, Send) and isinstance(i.message, msg.Capture)} == {
@@ -175,7 +188,7 @@ def test_silence_and_refusal_and_ended_ranks_each_say_what_they_are() -> None:
     [done] = of(Conclude, talk.say("a-n2", msg.Captured(id, error="no rank", no_ranks=True)))
     assert isinstance(done, Conclude)
     assert [(s.node, s.ranks) for s in done.capture.silent] == [("n1", [0, 1])]
-    assert "declined: busy" in done.capture.silent[0].why
+    assert "refused to capture: busy" in done.capture.silent[0].why
     assert [(r.rank, r.gone) for r in done.capture.ranks()] == [(2, True), (3, True)]
 
 
@@ -195,7 +208,7 @@ def test_a_node_that_never_answers_is_waited_for_until_the_deadline_only() -> No
 
 
 def test_a_rank_that_came_up_again_on_another_node_is_neither_gone_nor_silent() -> None:
-    """A node is replaced, or ranks are numbered anew: what is told of the places of before accuses nobody."""
+    """A node is replaced, or ranks are numbered anew: what is reported about earlier places accuses no rank."""
     talk = Talk()
     talk.hello("dead")
     talk.report("dead", ranks=(2, 3))
@@ -239,7 +252,7 @@ def test_progress_during_the_capture_takes_it_back() -> None:
     talk.captured("n1", id, (0, 1))
     talk.report("n2", 0.0, (2, 3))
     out = talk.captured("n2", id, (2, 3))
-    assert of(Conclude, out) == [] and "goes on" in out[-1].text  # type: ignore[union-attr]
+    assert of(Conclude, out) == [] and "makes progress" in out[-1].text  # type: ignore[union-attr]
 
 
 def test_a_healthy_capture_is_no_incident() -> None:
@@ -251,7 +264,7 @@ def test_a_healthy_capture_is_no_incident() -> None:
     assert (talk.core.counters.incidents, talk.core.counters.false_alarms) == (0, 1)
 
 
-def test_another_version_is_told_so_once() -> None:
+def test_another_version_says_so_once() -> None:
     talk = Talk()
     first = talk.raw("old", b"hangdoctor/99", b"anything")
     [answer] = replies(first)
@@ -286,7 +299,7 @@ def hostile(chance: random.Random) -> list[bytes]:
         lambda: msgspec.msgpack.encode({"type": "Exec", "command": "rm"}),
         lambda: msgspec.msgpack.encode({"type": "Hello", "agent": "a", "node": "n" * 5000}),
         lambda: b"\xdd\xff\xff\xff\xff" + b"\0" * 50,
-        lambda: b"\x82\xa4type\xa3Bye\xa3why\xa2\xff\xfe",  # text that is no UTF-8
+        lambda: b"\x82\xa4type\xa3Bye\xa3why\xa2\xff\xfe",  # text that is not UTF-8
         lambda: msg.encode(msg.Hello("good", "n9"))[1][: chance.randrange(1, 12)],
         lambda: b"x" * (msg.MAX_SMALL + 1),
     ]  # fmt: skip

@@ -97,7 +97,7 @@ def test_a_rank_that_works_is_waited_for() -> None:
     assert seconds > 119
 
 
-def test_a_pause_that_ends_is_dropped_and_nobody_hears_of_it() -> None:
+def test_a_pause_that_ends_is_dropped_and_no_one_hears_of_it() -> None:
     def plan() -> Plan:
         yield from steady(60)
         yield Pause(3.8, outside=(7,))
@@ -144,6 +144,27 @@ def test_a_node_that_speaks_again_is_no_evidence_any_more() -> None:
     job.away = set()
     job.run(1.2)
     assert job.core.counters.dropped == 1 and job.verdicts == []
+
+
+def test_what_a_person_asks_for_waits_until_the_agents_are_done_with_a_dropped_capture() -> None:
+    """It begins after that, is asked for once, and every node answers it."""
+
+    def plan() -> Plan:
+        yield from steady(60)
+        yield Pause(3.8, outside=(7,))
+        yield from steady(600)
+
+    job = Simulation(plan())
+    job.late_s = 5.0
+    job.run(62.5)
+    assert job.core.captures.early.suspicion is not None
+    job.core.ask("asked for on the page")
+    job.run(20)
+    assert job.core.counters.dropped == 1
+    _, second = dict.fromkeys(id for id, _ in job.asked)
+    assert all(due == 0 for id, due in job.asked if id == second)
+    [one] = job.concluded
+    assert one.reason == "asked for on the page" and not one.capture.silent
 
 
 def test_hours_of_a_restless_job_raise_no_alarm() -> None:

@@ -13,6 +13,7 @@ import pytest
 from sidecar_stage import Job, Start
 from stage import wait_until
 
+from hangdoctor.collector import capture_reason
 from hangdoctor.collector.instructions import Conclude
 from hangdoctor.errors import CollectorError
 from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture
@@ -59,9 +60,7 @@ def test_collector_and_agents_on_a_full_disk_lose_nothing(small: Path, start: St
         "the collector cannot keep how far it is",
     )
     collector.send_signal(signal.SIGUSR1)
-    wait_until(
-        lambda: job.said("collector", "It will be tried again") > 0, "the incident has no room", 60
-    )
+    wait_until(lambda: job.said("collector", "Will try again") > 0, "the incident has no room", 60)
     assert collector.poll() is None and all(a.poll() is None for a in agents)
     filler.unlink()
     wait_until(
@@ -80,7 +79,7 @@ def test_collector_and_agents_on_a_full_disk_lose_nothing(small: Path, start: St
     assert all((p.received, p.lost) == (p.seq, 0) for p in job.positions().values())
 
 
-def test_a_disk_that_becomes_read_only_ends_nobody(small: Path) -> None:
+def test_a_disk_that_becomes_read_only_ends_no_one(small: Path) -> None:
     spool = Spool(small / "spool")
     for _ in range(3):
         spool.put(b"before")
@@ -107,7 +106,7 @@ def test_an_incident_that_finds_no_room_until_the_end_is_kept_elsewhere(
                 taken=1_700_000_000.0,
                 world_size=1,
             ),
-            "asked",
+            capture_reason.asked("asked"),
         )
     )
     handler.again()
@@ -137,7 +136,9 @@ def test_the_sidecar_of_one_machine_captures_and_takes_its_agent_with_it(
         "--folder",
         str(job.folder),
     )
-    wait_until(lambda: job.said("sidecar", "its agent is here (1 nodes)") == 1, "its agent reports")
+    wait_until(
+        lambda: job.said("sidecar", "its agent has connected (1 nodes)") == 1, "its agent reports"
+    )
     process.send_signal(signal.SIGUSR1)
     wait_until(lambda: job.said("sidecar", "kept in") == 1, "the capture is kept")
     assert os.listdir(job.folder / "incidents")

@@ -33,7 +33,7 @@ def run(home: Path, *words: str, code: int = 0) -> subprocess.CompletedProcess[s
 def test_without_a_folder_it_is_the_newest_job_and_that_is_said(tmp_path: Path) -> None:
     jobs = tmp_path / ".hangdoctor" / "jobs"
     (jobs / "without-incidents").mkdir(parents=True)
-    assert "there is none of a collector" in run(tmp_path, "list", code=2).stderr
+    assert "has no folder of a collector" in run(tmp_path, "list", code=2).stderr
     keep(jobs / "slurm-1", [1], 1e9)
     alone = run(tmp_path, "list")
     assert (
@@ -64,12 +64,12 @@ def test_the_folder_may_stand_before_and_behind_the_verb(tmp_path: Path) -> None
     assert "no incidents" in run(tmp_path, "list", "--folder", str(tmp_path), code=1).stderr
 
 
-def test_nothing_is_removed_from_a_folder_that_nobody_named(tmp_path: Path) -> None:
+def test_nothing_is_removed_from_a_folder_that_no_one_named(tmp_path: Path) -> None:
     folder = tmp_path / ".hangdoctor" / "jobs" / "slurm-1"
     keep(folder, [1, 2], 1e9)
     refused = run(tmp_path, "prune", "--keep", "1", code=2).stderr
     assert (
-        "Name it: --job NAME (or --folder DIR). There are: slurm-1" in refused
+        "Choose it with --job NAME or --folder DIR. There are: slurm-1" in refused
         and len(Incidents(folder).rows()) == 2
     )
     assert "removed" in run(tmp_path, "prune", "--keep", "1", "--job", "slurm-1").stdout
@@ -77,11 +77,11 @@ def test_nothing_is_removed_from_a_folder_that_nobody_named(tmp_path: Path) -> N
 
 
 def test_the_last_line_of_a_collector_is_what_is_not_zero() -> None:
-    assert farewell(Counters(), 0) == "ended; no agent has reported"
+    assert farewell(Counters(), 0) == "stopped; no agent has reported"
     told = Counters(
         reports=812, incidents=1, false_alarms=2, malformed=1, messages=900, bytes=12345
     )
     assert (
         farewell(told, 3)
-        == "ended: 1 incident, 2 false alarms, 812 reports, 1 malformed message, 3 unknown keys refused"
+        == "stopped: 1 incident, 2 false alarms, 812 reports, 1 malformed message, 3 unknown keys refused"
     )

@@ -59,7 +59,7 @@ def test_what_is_no_folder_of_ours_is_refused(tmp_path: Path) -> None:
 def test_a_folder_or_key_of_another_user_is_refused(tmp_path: Path) -> None:
     keys.make(tmp_path / "job")
     os.chown(tmp_path / "job" / "keys" / "agent.key", 65_533, 65_533)
-    with pytest.raises(CollectorError, match="not private"):
+    with pytest.raises(CollectorError, match="other users can read"):
         keys.load(tmp_path / "job")
     theirs = tmp_path / "theirs"
     theirs.mkdir(mode=0o700)
@@ -72,7 +72,7 @@ def test_a_folder_or_key_of_another_user_is_refused(tmp_path: Path) -> None:
 def test_a_key_that_others_can_reach_is_refused(tmp_path: Path, mode: int) -> None:
     keys.make(tmp_path)
     (tmp_path / "keys" / "collector.key").chmod(mode)
-    with pytest.raises(CollectorError, match="not private"):
+    with pytest.raises(CollectorError, match="other users can read"):
         keys.load(tmp_path)
 
 

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from benchmarks.collector_scale.__main__ import RANKS, capture
+from hangdoctor.collector import capture_reason
 from hangdoctor.collector import capture_round as rounds
 from hangdoctor.collector.instructions import Node
 from hangdoctor.diagnosis import diagnose
@@ -32,7 +33,7 @@ def joined(large: int, monkeypatch: pytest.MonkeyPatch) -> JobCapture:
             f"n{number}", b"p", "a", 0.0, "slurm:1.0", layout.world_size, ranks
         )
     nodes["n1"].ranks[500] = True
-    found = rounds.Round("c", "stall: a test", 0.0, 10.0, 1.0)
+    found = rounds.Round("c", capture_reason.stall("a test"), 0.0, limit_s=10.0, settle_s=1.0)
     list(found.begin(nodes.values(), 0.0, 5.0, 80))
     for number in reversed(range(NODES)):
         assert (
@@ -66,7 +67,7 @@ def test_it_can_be_saved_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert bundle.load(second) == again
 
 
-def test_damage_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damage_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     large = joined(0, monkeypatch)
     large.packed["n0"] = large.packed["n0"][:-9]
     saved = bundle.save(tmp_path / "a", large, diagnose(large), "", [])

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from hangdoctor.errors import OtherProtocol, WireError
+from hangdoctor.probe.calls.request import Request
 from hangdoctor.transport import messages as msg
 
 
@@ -120,7 +121,7 @@ def test_the_ends_of_the_ranges_are_accepted() -> None:
         (msg.from_agent, {"type": "Bye"}, msg.Bye("")),
         (msg.from_collector, {"type": "Welcome", "acked": 3}, msg.Welcome(3, 1.0)),
         (msg.from_collector, {"type": "Capture", "id": "c"}, msg.Capture("c", 1.0, 6.0, 80)),
-        (msg.from_collector, {"type": "Trace", "serial": 1, "on": True}, msg.Trace(1, True, [], [], None, None)),
+        (msg.from_collector, {"type": "Trace", "wanted": [1, True]}, msg.Trace(Request(1, True))),
     ],
 )  # fmt: skip
 def test_what_the_other_side_leaves_out_means_what_it_always_did(decode, sent, meant) -> None:  # type: ignore[no-untyped-def]

@@ -1,4 +1,4 @@
-"""What the agent makes of a rank: waiting or working, its time-outs, and clocks that somebody sets."""
+"""What the agent makes of a rank: waiting or working, its time-outs, and clocks that someone sets."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_rank_that_spins_for_its_device_waits_and_one_that_computes_works(
 ) -> None:
     node = Node(tmp_path, spinning)
     node.set(fmt.H_FLAGS, fmt.RUNS_AHEAD)
-    node.enter(fmt.ASYNC, fmt.STARTED)  # enqueued; nobody knows that it is complete
+    node.enter(fmt.ASYNC, fmt.STARTED)  # enqueued; no one knows that it is complete
     node.look()
     burn(spinning)
     assert node.look().busy  # at once it may still be computing
@@ -161,16 +161,16 @@ def test_a_clock_that_is_set_by_an_hour_is_no_progress_and_no_age(tmp_path: Path
         node.enter()
         node.look()
         assert [round(node.look().idle_s) for _ in range(3)] == [2, 3, 4]
-        node.shift += hour  # somebody sets the clock while the rank waits
+        node.shift += hour  # someone sets the clock while the rank waits
         assert [round(node.look().idle_s) for _ in range(3)] == [5, 6, 7]
         node.enter(age=0.2)
         now = node.look()
         assert now.idle_s < 1.3 and -1 <= now.waits <= 100
 
 
-def test_a_rank_that_stands_already_is_as_old_as_its_box_says(tmp_path: Path) -> None:
+def test_a_rank_that_is_stuck_already_is_as_old_as_its_box_says(tmp_path: Path) -> None:
     def found(set_by: float = 0.0) -> float:
-        """The age at the first look: the job began 100 s ago, its last event was 85 s ago, and its clock was set in between."""
+        """The age at the first sample: the job began 100 s ago, its last event was 85 s ago, and its clock was set in between."""
         node = Node(tmp_path, os.getpid())
         node.clock.advance(1000.0)
         node.set(fmt.H_CREATED_WALL, round((node.clock.wall() - 100) * 1e9))

@@ -78,6 +78,6 @@ def test_a_message_that_cannot_be_dealt_with_does_not_make_the_collector_deaf(
     asyncio.run(asyncio.wait_for(life(), 60))
 
 
-def test_a_collector_that_can_hear_nobody_any_more_ends_with_the_error(tmp_path: Path) -> None:
+def test_a_collector_that_can_hear_no_one_any_more_ends_with_the_error(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError, match="of the library"):
         asyncio.run(asyncio.wait_for(server(tmp_path, DeafServer).run(), 60))

@@ -80,7 +80,7 @@ def test_a_stopped_rank_is_named_and_the_signal_of_the_configuration_continues_i
     wait_until(lambda: bool(watched.incidents()[0].actions), "what the actions said is kept")
     assert "signal: srun ended with 0" in watched.incidents()[0].actions
     assert (watched.cluster.folder / "acted").read_text() == "2 stopped\n"
-    watched.wait_progress()  # nobody else has continued it
+    watched.wait_progress()  # no one else has continued it
 
 
 @pytest.mark.timeout(240)
@@ -131,7 +131,7 @@ def test_agents_by_ssh_and_by_mpiexec_come_go_and_leave_nothing(
         env={"PBS_NODEFILE": str(hosts)},
     )
     wait_until(
-        lambda: "its agent is here (4 nodes)" in log.read_text(),
+        lambda: "its agent has connected (4 nodes)" in log.read_text(),
         f"all agents: {log.read_text()}",
         60,
     )

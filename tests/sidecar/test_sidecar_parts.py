@@ -184,14 +184,14 @@ def test_a_reader_that_opens_them_while_one_is_kept_takes_nothing_away(tmp_path:
         def rows(self) -> list[Incident]:
             before = super().rows()
             if not before:
-                collector.note_actions(save(tmp_path)[0], "command: true ended with 0")
+                collector.note_actions(save(tmp_path)[0], "command: true exited with code 0")
             return before
 
     Between(tmp_path)
     [row] = Incidents(tmp_path).rows()
     assert (row.state, row.actions) == (
         "saved",
-        "command: true ended with 0",
+        "command: true exited with code 0",
     ) and "beside" not in row.reason
 
 
@@ -215,7 +215,7 @@ def test_keys_are_private_made_once_and_refused_when_they_are_not_private(tmp_pa
     assert {f.stat().st_mode & 0o777 for f in files} == {0o600}
     assert (tmp_path / "job").stat().st_mode & 0o777 == 0o700
     files[0].chmod(0o640)
-    with pytest.raises(CollectorError, match="not private"):
+    with pytest.raises(CollectorError, match="other users can read"):
         keys.load(tmp_path / "job")
     with pytest.raises(CollectorError, match="cannot be read"):
         keys.load(tmp_path / "other")
@@ -264,7 +264,7 @@ def test_a_command_gets_the_verdict_without_a_shell(tmp_path: Path) -> None:
     )
     summary = "Rank 3; $(touch /tmp/never) `x`"
     [line] = actions.Actor(told).act(verdict(summary=summary), 0.0)
-    assert line == "command: sh ended with 0"
+    assert line == "command: sh exited with code 0"
     assert (tmp_path / "out").read_text() == f"{summary} hang\n"
 
 
@@ -277,10 +277,10 @@ def test_cool_down_dry_run_status_and_confidence_hold_actions_back(tmp_path: Pat
     actor = actions.Actor(told)
     assert "below 50%" in actor.act(verdict(confidence=0.1), 0.0)[0]
     assert actor.act(verdict(), 1.0) == [
-        "command: touch ended with 0"
+        "command: touch exited with code 0"
     ]  # what was left out was no act
     assert "cool-down" in actor.act(verdict(), 51.0)[0]
-    assert actor.act(verdict(), 102.0) == ["command: touch ended with 0"]
+    assert actor.act(verdict(), 102.0) == ["command: touch exited with code 0"]
 
 
 def test_the_cool_down_outlives_the_collector(tmp_path: Path) -> None:
@@ -289,9 +289,9 @@ def test_the_cool_down_outlives_the_collector(tmp_path: Path) -> None:
         tmp_path, f'[[action]]\nkind = "command"\ncommand = ["touch", "{tmp_path / "done"}"]\n'
     )
     first, second = (Handler(Incidents(tmp_path), actions.Actor(told)) for _ in range(2))
-    assert first.actor.act(verdict(), time.monotonic()) == ["command: touch ended with 0"]
+    assert first.actor.act(verdict(), time.monotonic()) == ["command: touch exited with code 0"]
     assert second.actor.act(verdict(), time.monotonic()) == [
-        "command: touch ended with 0"
+        "command: touch exited with code 0"
     ]  # it began before
     third = Handler(Incidents(tmp_path), actions.Actor(told))
     assert "cool-down" in third.actor.act(verdict(), time.monotonic())[0]
@@ -336,9 +336,7 @@ def test_a_webhook_gets_json(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("said", [b"garbage\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: "])
-def test_a_webhook_that_answers_nonsense_or_half_holds_nobody_up(
-    tmp_path: Path, said: bytes
-) -> None:
+def test_a_webhook_that_answers_nonsense_or_half_delays_no_one(tmp_path: Path, said: bytes) -> None:
     done = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -358,7 +356,7 @@ def test_a_webhook_that_answers_nonsense_or_half_holds_nobody_up(
         done.set()
         thread.join(timeout=10)
     assert "failed" in lines[0] or "no answer after" in lines[0]
-    assert lines[1] == "command: true ended with 0"
+    assert lines[1] == "command: true exited with code 0"
 
 
 def test_wrong_configurations_are_named(tmp_path: Path) -> None:

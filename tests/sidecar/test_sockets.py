@@ -43,10 +43,12 @@ def test_a_collector_that_is_killed_and_started_again_misses_and_doubles_nothing
         before = {n: p.seq for n, p in job.positions().items()}
         collector.kill()
         collector.wait()
-        said = job.said("collector", "its agent is here")
+        said = job.said("collector", "its agent has connected")
         collector = job.collector()
         wait_until(
-            lambda n=said: job.said("collector", "its agent is here") >= n + 4, "all are back", 60
+            lambda n=said: job.said("collector", "its agent has connected") >= n + 4,
+            "all are back",
+            60,
         )  # type: ignore[misc]
         wait_until(
             lambda b=before: all(p.seq > b[n] for n, p in job.positions().items()), "all go on"
@@ -79,12 +81,12 @@ def test_an_agent_comes_back_with_the_keys_that_a_new_collector_has_made(job: Jo
     collector = job.collector()
     job.rank(0, "keys-test")
     job.agent("na", "keys-test")
-    wait_until(lambda: job.said("collector", "its agent is here") == 1, "it reports")
+    wait_until(lambda: job.said("collector", "its agent has connected") == 1, "it reports")
     collector.kill()
     collector.wait()
     shutil.rmtree(job.folder / "keys")  # as is advised where they are damaged or not private
     job.collector()
-    wait_until(lambda: job.said("collector", "its agent is here") == 2, "it is back", 60)
+    wait_until(lambda: job.said("collector", "its agent has connected") == 2, "it is back", 60)
 
 
 def test_strangers_are_refused_and_counted_and_the_other_side_is_checked(job: Job) -> None:
@@ -133,7 +135,8 @@ def test_hostile_peers_with_the_key_cost_the_others_nothing(job: Job) -> None:
                 told = answer(good)
                 acked = told.acked if isinstance(told, msg.Ack) else acked
             wait_until(
-                lambda: job.said("collector", "is cut off") >= 2, "garbage and flood are cut off"
+                lambda: job.said("collector", "is disconnected") >= 2,
+                "garbage and flood are cut off",
             )
     assert collector.poll() is None
     assert job.positions()["n1"].received == 5
@@ -183,7 +186,7 @@ def test_a_collector_that_cannot_start_says_why(job: Job, tmp_path: Path) -> Non
         cwd=tmp_path,
         code=2,
     )
-    assert "--insecure is for this machine only" in refused.stderr
+    assert "--insecure works only on this machine" in refused.stderr
     unreachable = hangdoctor(
         "agent",
         "--insecure",
@@ -194,10 +197,10 @@ def test_a_collector_that_cannot_start_says_why(job: Job, tmp_path: Path) -> Non
         cwd=tmp_path,
         code=1,
     )
-    assert "nothing can be reached at" in unreachable.stderr
-    assert "no folder named" in hangdoctor("collect", cwd=tmp_path, code=2).stderr
+    assert "cannot connect to" in unreachable.stderr
+    assert "no folder was given" in hangdoctor("collect", cwd=tmp_path, code=2).stderr
     assert (
-        "no target named"
+        "no target was given"
         in hangdoctor("sidecar", "--folder", str(tmp_path / "o"), cwd=tmp_path, code=2).stderr
     )
 
@@ -229,7 +232,7 @@ class FakeCollector:
         self.socket.send_multipart([self.peer, *msg.encode(message)])
 
 
-def test_one_agent_captures_declines_survives_nonsense_and_ends_with_its_job(
+def test_one_agent_captures_once_more_survives_nonsense_and_ends_with_its_job(
     job: Job, start: Start
 ) -> None:
     collector = FakeCollector()
@@ -246,10 +249,13 @@ def test_one_agent_captures_declines_survives_nonsense_and_ends_with_its_job(
         report = collector.next(msg.Report)
     assert [(r.rank, r.pid, r.box, r.over) for r in report.ranks] == [(3, rank.pid, False, False)]
     collector.say(msg.Capture("c1", settle_s=2.0, timeout_s=20.0))
-    collector.say(msg.Capture("c2"))
-    assert collector.next(msg.Declined).id == "c2"
+    collector.say(msg.Capture("c2", settle_s=0.1, timeout_s=20.0))
+    collector.say(msg.Capture("c3", settle_s=0.1, timeout_s=20.0))
+    assert collector.next(msg.Declined).id == "c2"  # one waits: the newest
     captured = collector.next(msg.Captured)
     assert (captured.id, captured.error) == ("c1", "")
+    asked_meanwhile = collector.next(msg.Captured)
+    assert (asked_meanwhile.id, asked_meanwhile.error) == ("c3", "")
     capture = capture_codec.unpack_capture(captured.body)
     assert [(r.rank, len(r.samples)) for r in capture.ranks] == [(3, 2)]
     for frames in (
@@ -299,7 +305,7 @@ def test_a_collector_that_is_restarted_hears_of_ranks_that_stand_still(
 
 
 def test_a_locked_index_does_not_hold_up_the_watch(job: Job) -> None:
-    """Somebody else's lock on incidents/index.sqlite keeps the collector from writing, not from seeing the stall."""
+    """Someone else's lock on incidents/index.sqlite keeps the collector from writing, not from seeing the stall."""
     job.collector("--stall-after", "2")
     with job.peer() as socket:
         greet(socket, "n1")
@@ -332,7 +338,8 @@ def test_sigterm_ends_an_agent_in_the_middle_of_a_capture(job: Job, start: Start
         pass
     collector.say(msg.Capture("c1", settle_s=60.0, timeout_s=100.0))
     collector.say(msg.Capture("c2"))
-    collector.next(msg.Declined)  # the first is under way
+    collector.say(msg.Capture("c3"))
+    collector.next(msg.Declined)  # the first is under way, and the third waits
     agent.terminate()
     assert agent.wait(timeout=20) == 0  # the capture alone would last a minute
     collector.context.destroy(linger=0)

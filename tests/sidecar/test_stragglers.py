@@ -59,7 +59,7 @@ def watch(training: FakeTraining, found: StragglerWatch, seconds: int) -> list[S
     return told
 
 
-def test_random_jitter_names_nobody_in_hours() -> None:
+def test_random_jitter_names_no_rank_in_hours() -> None:
     for seed in range(3):
         for ranks, step, jitter in ((2, 0.2, 0.9), (2, 4.0, 0.9), (8, 1.0, 0.9), (3, 12.0, 0.9)):
             training = FakeTraining(seed, ranks, step, jitter)
@@ -143,7 +143,7 @@ def test_the_share_of_waiting_is_read_from_the_newest_records_of_a_box(tmp_path:
     assert share(100, 101) == -1  # no operation yet
     put_record(box, 1, 100.0, 100.2)
     put_record(box, 2, 100.5, 100.6)
-    put_record(box, 3, 100.6, 100.9, fmt.ASYNC)  # what runs beside the computation is no waiting
+    put_record(box, 3, 100.6, 100.9, fmt.ASYNC)  # what runs beside the computation is not a waiting
     assert share(100, 101) == 0.3
     put_record(box, 4, 100.9, 0.0)  # still inside
     assert share(101, 102) == 1.0
@@ -185,7 +185,7 @@ def test_a_straggler_is_captured_and_becomes_a_verdict_that_its_bundle_repeats()
         for i in core.received(b"p", encode(Captured(asked[0].message.id, body)), training.now, 0.0)
         if isinstance(i, Conclude)
     ]
-    assert done.reason.startswith("slow: rank 2") and done.capture.slowest == 2
+    assert str(done.reason).startswith("slow: rank 2") and done.capture.slowest == 2
     diagnosis = diagnose(done.capture)
     assert (diagnosis.status, diagnosis.causes[0].kind, diagnosis.causes[0].ranks) == (
         "slow",

@@ -10,16 +10,17 @@ import pytest
 from sidecar_stage import Job
 from stage import wait_until
 
-from hangdoctor.agents import trace_request
+from hangdoctor.agents.node_agent import pass_trace_on
 from hangdoctor.collector.instructions import Position, Send
 from hangdoctor.collector.operator_requests import TraceRequests, put_trace
 from hangdoctor.collector.state import Core, Settings
 from hangdoctor.errors import BadInput, WireError
+from hangdoctor.probe.calls.request import Request
 from hangdoctor.transport import messages as msg
 from hangdoctor.watch.stall_watch import Settings as Bounds
 from hangdoctor.watch.stall_watch import StallWatch
 
-WANTED = msg.Trace(3, True, ["train", "deepspeed"], ["torch.nn"], 10, "0-7")
+WANTED = Request(3, True, ("train", "deepspeed"), ("torch.nn",), 10, "0-7", 32.0)
 
 
 def test_a_request_reaches_the_ranks_through_collector_and_agent_also_those_that_come_later(
@@ -36,17 +37,30 @@ def test_a_request_reaches_the_ranks_through_collector_and_agent_also_those_that
     told = box.parent / "hangdoctor-trace.json"
     wait_until(told.exists, "the request lies beside the box")
     assert json.loads(told.read_text()) == {
-        "serial": 3, "on": True, "follow": ["train", "deepspeed"], "ignore": ["torch.nn"], "from_iteration": 10, "ranks": "0-7",
-    }  # fmt: skip
+        "serial": 3,
+        "on": True,
+        "follow": ["train", "deepspeed"],
+        "ignore": ["torch.nn"],
+        "from_iteration": 10,
+        "ranks": "0-7",
+        "size_mb": 32.0,
+    }
     assert told.stat().st_mode & 0o777 == 0o600
-    put_trace(job.folder, msg.Trace(4, False))
+    put_trace(job.folder, Request(4, False))
     wait_until(lambda: json.loads(told.read_text())["serial"] == 4, "the second one, too")
     assert json.loads(told.read_text()) == {
-        "serial": 4, "on": False, "follow": [], "ignore": [], "from_iteration": None, "ranks": None,
-    }  # fmt: skip
+        "serial": 4,
+        "on": False,
+        "follow": [],
+        "ignore": [],
+        "from_iteration": None,
+        "ranks": None,
+        "size_mb": None,
+    }
     (job.folder / "trace.json").write_text("{}")
     wait_until(
-        lambda: job.said("collector", "is no request for traces") == 1, "nonsense is said to be it"
+        lambda: job.said("collector", "is not a valid trace request") == 1,
+        "nonsense is said to be it",
     )
     assert rank.poll() is None
 
@@ -70,33 +84,43 @@ def test_a_request_that_comes_before_a_box_reaches_it(job: Job) -> None:
     )
 
 
-def test_every_agent_is_told_once_and_a_new_one_at_its_hello() -> None:
+def test_every_agent_hears_it_once_and_a_new_one_at_its_hello() -> None:
     core = Core(Settings(), StallWatch(Bounds()))
     hello = [
         core.received(n, msg.encode(msg.Hello(f"a-{n.decode()}", n.decode())), 1.0, 0.0)
         for n in (b"n1", b"n2")
     ]
-    assert all(not isinstance(i, Send) or i.message != WANTED for out in hello for i in out)
-    assert core.switch_trace(WANTED) == [Send(b"n1", WANTED), Send(b"n2", WANTED)]
+    said = msg.Trace(WANTED)
+    assert all(not isinstance(i, Send) or i.message != said for out in hello for i in out)
+    assert core.switch_trace(WANTED) == [Send(b"n1", said), Send(b"n2", said)]
     late = core.received(b"n3", msg.encode(msg.Hello("a-n3", "n3")), 2.0, 0.0)
-    assert Send(b"n3", WANTED) in late
+    assert Send(b"n3", said) in late
+    assert msg.from_collector(msg.encode(said)) == said
 
 
 def test_a_message_names_no_path_and_has_limits(tmp_path: Path) -> None:
     for field, bad in (
-        ("ranks", "../../etc"), ("ranks", "0;rm"), ("serial", -1), ("follow", ["x" * 300]), ("follow", ["x"] * 65), ("follow", [""]),
-    ):  # fmt: skip
-        body = {"type": "Trace", "serial": 1, "on": True} | {field: bad}
+        ("ranks", "../../etc"),
+        ("ranks", "0;rm"),
+        ("serial", -1),
+        ("from_iteration", -1),
+        ("follow", ("x" * 300,)),
+        ("follow", ("x" * 100,) * 700),
+        ("follow", ("",)),
+        ("size_mb", 1e9),
+        ("size_mb", float("nan")),
+    ):
+        body = {"type": "Trace", "wanted": Request(1, True)._replace(**{field: bad})}
         with pytest.raises(WireError):
             msg.from_collector([msg.PROTOCOL, msgspec.msgpack.encode(body)])
     extra = msgspec.msgpack.encode(
-        {"type": "Trace", "serial": 1, "on": True, "path": "/etc/passwd", "command": "rm"}
+        {"type": "Trace", "wanted": [1, True], "path": "/etc/passwd", "command": "rm"}
     )
     wanted = msg.from_collector([msg.PROTOCOL, extra])
     assert isinstance(wanted, msg.Trace)
-    assert trace_request.put(wanted, [tmp_path]) == []
+    assert pass_trace_on(wanted.wanted, [tmp_path]) == []
     assert [p.name for p in tmp_path.iterdir()] == ["hangdoctor-trace.json"]
-    assert "cannot be written" in trace_request.put(wanted, [tmp_path / "not-there"])[0]
+    assert "cannot be written" in pass_trace_on(wanted.wanted, [tmp_path / "not-there"])[0]
     (tmp_path / "trace.json").write_text("[1]")
     with pytest.raises(BadInput):
         TraceRequests(tmp_path).fresh()

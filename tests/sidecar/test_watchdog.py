@@ -100,7 +100,7 @@ def test_half_an_hour_of_a_restless_job_raises_no_alarm() -> None:
                 def pause(now: float, job: FakeJob = job) -> None:
                     if (
                         int(now) == 900
-                    ):  # the whole machine stands still for ten minutes: its clocks go on
+                    ):  # the whole machine does not move for ten minutes: its clocks go on
                         job.clock.advance(600.0)
                         job.event += 600.0
                         job.next += 600.0
@@ -202,7 +202,7 @@ def test_ranks_without_a_box_are_judged_slowly() -> None:
     assert stall.bound_s == Settings().floor_blind_s
 
 
-def test_when_nobody_reports_nothing_is_said() -> None:
+def test_when_no_agent_reports_nothing_is_said() -> None:
     job = FakeJob(steady(), StallWatch(Settings()))
     job.run(60)
     job.deaf = {0, 1, 2, 3}
@@ -269,7 +269,7 @@ def test_what_it_learned_outlives_a_restart() -> None:
 
 
 def test_a_clock_of_a_node_that_is_set_does_not_matter() -> None:
-    """Reports carry ages, not times; an age beyond all measure is no progress and no harm."""
+    """Reports carry ages, not times; an age beyond all measure is not progress and no harm."""
     job = FakeJob(steady(), StallWatch(Settings()))
     job.run(60)
     job.dog.report(job.clock.monotonic(), [RankNow(0, idle_s=3600.0)])
@@ -288,13 +288,13 @@ def test_a_capture_comes_before_the_process_groups_give_up() -> None:
     for timeout, latest in ((600.0, 480.0), (1800.0, 1440.0), (60.0, 48.0), (15.0, 7.5)):
         job = FakeJob(
             then_stuck(0.5, 3), StallWatch(Settings(start_s=1e6))
-        )  # stands still before there is a rhythm
+        )  # does not move before there is a rhythm
         job.dog.heard(0.0, "n1", 7200.0)
         job.dog.heard(0.0, "n2", timeout)
         [stall] = job.run(2000)
-        assert stall.bound_s == latest and "time-out comes soon" in stall.why
+        assert stall.bound_s == latest and "timeout comes soon" in stall.why
     [stall] = FakeJob(then_stuck(0.5, 3), StallWatch(Settings(start_s=1e6))).run(2000)
-    assert stall.bound_s == 480  # nobody tells: NCCL's default
+    assert stall.bound_s == 480  # unknown: NCCL's default
 
 
 def test_a_pause_longer_than_a_time_out_that_was_seen_to_be_normal_stays_normal() -> None:
@@ -344,7 +344,7 @@ def test_a_collector_that_was_cut_off_takes_no_report_of_the_past_for_a_pause_of
     assert stall.age_s < 9
 
 
-def test_ranks_that_stood_before_anybody_looked_are_a_stall_but_not_before_the_other_nodes_are_heard() -> (
+def test_ranks_that_were_stuck_before_the_first_sample_are_a_stall_but_not_before_the_other_nodes_are_heard() -> (
     None
 ):
     dog = StallWatch(Settings())

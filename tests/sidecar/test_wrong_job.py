@@ -29,19 +29,23 @@ def test_it_says_which_jobs_are_here_and_takes_the_one_that_comes(job: Job, star
         "--folder",
         str(job.folder),
     )
-    wait_until(lambda: job.said("sidecar", "its agent is here (1 nodes)") == 1, "its agent reports")
+    wait_until(
+        lambda: job.said("sidecar", "its agent has connected (1 nodes)") == 1, "its agent reports"
+    )
     said = (job.logs / "sidecar.log").read_text()
     [line] = [
         line
         for line in said.splitlines()
-        if f"waiting for ranks of job {key}-late; here now: " in line
+        if f"waiting for ranks of job {key}-late; jobs on this host: " in line
     ]
     assert f"torchrun:{key}-other" in line
     [agent] = (job.folder / "logs").iterdir()
-    assert f"waiting for ranks of job {key}-late; here now: " in agent.read_text()
+    assert f"waiting for ranks of job {key}-late; jobs on this host: " in agent.read_text()
     wait_until(
         lambda: (
-            job.said("sidecar", "waiting for ranks: 1 node is here and has none of the job yet")
+            job.said(
+                "sidecar", "waiting for ranks: 1 node has connected and has no rank of the job yet"
+            )
             == 1
         ),
         "it says so again",
@@ -62,6 +66,8 @@ def test_nothing_is_said_where_ranks_are_here_or_were() -> None:
         return [i.text for i in out if isinstance(i, Log) and "waiting" in i.text]
 
     [once] = said(msg.Hello("a", "n1"), msg.Hello("b", "n2"))
-    assert once.startswith("waiting for ranks: 2 nodes are here and have none of the job yet")
+    assert once.startswith(
+        "waiting for ranks: 2 nodes have connected and have no rank of the job yet"
+    )
     assert said(msg.Hello("a", "n1"), msg.Hello("b", "n2", "slurm:1.0", 8)) == []
     assert said() == []

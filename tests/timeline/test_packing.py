@@ -101,7 +101,7 @@ def test_a_bundle_whose_operations_were_cut_or_taken_away_is_refused(tmp_path: P
     folder = bundle.save(tmp_path / "b", capture, diagnose(capture), "", [])
     whole = (folder / "operations.bin").read_bytes()
     (folder / "operations.bin").write_bytes(whole[:-9])
-    with pytest.raises(BadInput, match=r"operations\.bin is not what the manifest lists"):
+    with pytest.raises(BadInput, match=r"operations\.bin does not match the manifest"):
         bundle.load(folder)
     (folder / "operations.bin").unlink()
     with pytest.raises(BadInput, match=r"operations\.bin"):

@@ -120,7 +120,7 @@ def test_the_true_offset_lies_within_the_bound_with_clocks_hours_apart(seed: int
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_on_the_common_axis_nobody_leaves_before_the_last_has_entered(seed: int) -> None:
+def test_on_the_common_axis_no_rank_leaves_before_the_last_has_entered(seed: int) -> None:
     """Every inequality holds at once, not only those with the reference."""
     program = Program(seed, nodes=5)
     program.play(200)
@@ -150,7 +150,7 @@ def test_more_clocks_than_are_compared_in_pairs() -> None:
     truth_holds(program, build(program.trace()).clocks)
 
 
-def test_many_clocks_are_told_in_few_lines() -> None:
+def test_many_clocks_are_shown_in_few_lines() -> None:
     program = Program(9, nodes=40, per_node=1)
     for _ in range(30):
         program.collective(list(range(38)))

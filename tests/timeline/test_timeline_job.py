@@ -161,7 +161,7 @@ def test_members_of_one_operation_are_joined_by_a_flow_that_ends_at_the_last(
     assert [sorted(rank for rank, _, _ in m) for m in hang] == [[0, 2, 3]]
 
 
-def test_on_the_axis_nobody_leaves_an_all_reduce_before_the_last_has_entered(
+def test_on_the_axis_no_rank_leaves_an_all_reduce_before_the_last_has_entered(
     reported: Read,
 ) -> None:
     """With clocks an hour apart this holds only where they are aligned."""
@@ -298,7 +298,7 @@ def test_the_heat_map_is_a_picture_of_the_same_numbers(made: Made) -> None:
 
 def test_the_table_names_the_rank_in_its_first_line(made: Made) -> None:
     table = hangdoctor("trace", "stragglers", "kept", cwd=made.folder).stdout
-    assert table.startswith("Rank 2 (node far) held the others up most: ")
+    assert table.startswith("Rank 2 (node far) made the others wait most: ")
     assert "clock far/" in table and "default_pg (ranks 0-3)" in table
 
 

@@ -84,7 +84,7 @@ def test_a_delay_is_counted_once_and_not_blamed_on_who_suffered_it() -> None:
         "ranks 2-3"
     ].waited_ms == pytest.approx(50, abs=0.01)
     assert groups["ranks 0-3"].bytes == 4 * 1024 and groups["ranks 0-3"].operations == 4
-    assert headline(found).startswith("Rank 2 (node n0) held the others up most: 50.0 ms")
+    assert headline(found).startswith("Rank 2 (node n0) made the others wait most: 50.0 ms")
     assert found.steps[2].waited_ms == pytest.approx(50, abs=0.01)
 
 
@@ -127,7 +127,7 @@ def test_nothing_to_say_is_said_without_a_culprit() -> None:
             [*even, (0, [0, 1], 2, "all_reduce", 0, 1, 2), (1, [0, 1], 2, "all_reduce", 0, 1, -1)],
         )
     )
-    assert "no rank held the others up" in headline(found) and "unfinished" in found.notes[0]
+    assert "no rank made the others wait" in headline(found) and "unfinished" in found.notes[0]
     assert ElementTree.fromstring(svg(found)).tag.endswith("svg")
 
 
@@ -157,10 +157,10 @@ def test_a_job_that_hangs_at_its_end_says_so_before_the_ranking() -> None:
     lines = shown(found)
     assert (
         lines[0]
-        == "The job hangs at the end: ranks 0-2 are in all_gather_object #5 of ranks 0-3 for 112 s; rank 3 never entered it."
+        == "The job hangs at the end: ranks 0-2 have been in all_gather_object #5 of ranks 0-3 for 112 s; rank 3 never entered it."
     )
-    assert "The ranking is of the finished steps before" in lines[1] and lines[2].startswith(
-        "Rank 0 (node n0) held the others up most"
+    assert "The table is about the steps that finished before" in lines[1] and lines[2].startswith(
+        "Rank 0 (node n0) made the others wait most"
     )
 
 
@@ -184,7 +184,7 @@ def test_an_operation_under_way_is_no_hang() -> None:
     )
 
 
-def test_of_several_operations_that_stand_the_one_is_told_whose_missing_rank_waits_nowhere() -> (
+def test_of_several_unfinished_operations_the_one_is_named_whose_missing_rank_waits_nowhere() -> (
     None
 ):
     stuck = [(r, WORLD, 5, "all_reduce", 4, 40.0, -1.0) for r in (0, 1)] + [
@@ -202,16 +202,16 @@ def test_of_several_operations_that_stand_the_one_is_told_whose_missing_rank_wai
     ]
     hang = analyse(ends_in(stuck, 60_000.0)).hang
     assert hang is not None and (hang.op, hang.missing, hang.unseen) == ("barrier", [], [4])
-    assert "of rank 4 there is no record. 1 other operation stands, too." in hang.words()
+    assert "rank 4 left no record. 1 other operation is unfinished, too." in hang.words()
 
 
-def test_sizes_are_told_as_they_are() -> None:
+def test_sizes_are_shown_as_they_are() -> None:
     told = [size_words(n) for n in (0, 812, 1000, 4200, 1_900_000, 42_100_000, 3_500_000_000, 2e13)]
     assert told == ["0 B", "812 B", "1.0 kB", "4.2 kB", "1.9 MB", "42 MB", "3.5 GB", "20.0 TB"]
 
 
 def test_a_recorder_that_keeps_no_ends_is_not_taken_for_calm_nor_for_a_hang() -> None:
-    """As Flight Recorder dumps of gloo: finished operations without an end, from nobody knows which node."""
+    """As Flight Recorder dumps of gloo: finished operations without an end, from an unknown node."""
     line = history(
         2,
         [
@@ -229,7 +229,7 @@ def test_a_recorder_that_keeps_no_ends_is_not_taken_for_calm_nor_for_a_hang() ->
     line = build(from_capture(JobCapture("files", [NodeCapture("", ranks=ranks)])))
     found = analyse(line)
     assert "nothing to compare" in headline(found) and any(
-        "did not keep when they ended" in n for n in found.notes
+        "have no recorded end" in n for n in found.notes
     )
     assert [c.clock for c in line.clocks] == ["rank 0", "rank 1"] and line.clocks[
         1
@@ -335,7 +335,7 @@ def test_gpu_slices_get_a_track_for_each_stream_on_the_ranks_clock(tmp_path: Pat
     (tmp_path / "d.json").write_text('{"traceEvents": [{"ph": "X", ')
     with pytest.raises(BadInput, match=r"d\.json"):
         tracks_of_folder(tmp_path, line)
-    with pytest.raises(BadInput, match=r"holds no \.json"):
+    with pytest.raises(BadInput, match=r"has no \.json"):
         tracks_of_folder(tmp_path / "nothing", line)
 
 

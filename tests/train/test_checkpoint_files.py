@@ -47,7 +47,7 @@ def test_a_committed_checkpoint_is_complete(tmp_path) -> None:
         (lambda f: (f / "complete.json").write_text("{"), "no readable complete.json"),
     ],
 )
-def test_a_torn_one_is_told_and_the_one_before_stays(harm, says, tmp_path) -> None:
+def test_a_torn_one_is_reported_and_the_one_before_stays(harm, says, tmp_path) -> None:
     make(tmp_path, 5)
     harm(make(tmp_path, 10))
     newest, older = files.saved_in(tmp_path)

@@ -64,7 +64,7 @@ def test_writes_what_megatron_reads(tmp_path) -> None:
         assert (tmp_path / f"w{end}").read_bytes() == (tmp_path / f"m{end}").read_bytes()
 
 
-def test_nothing_stands_under_the_final_name_before_the_end(tmp_path) -> None:
+def test_nothing_is_under_the_final_name_before_the_end(tmp_path) -> None:
     writer = IndexedWriter(str(tmp_path / "w"), np.uint16)
     writer.add([1, 2])
     assert not (tmp_path / "w.bin").exists()

@@ -140,7 +140,7 @@ FLAGS = ["-m", "hangdoctor.train", *SMALL, "--train.iterations", "60", "--log.in
 
 
 def still(job, rank: int = 0) -> None:
-    """The training stands: no new line in two seconds, which is many iterations, and nobody has left."""
+    """The training does not move: no new line in two seconds, which is many iterations, and no one has left."""
     before = job.text(rank)
     time.sleep(2.0)
     assert job.text(rank) == before
@@ -173,7 +173,7 @@ def test_two_ranks_hang(fault, sizes, tmp_path) -> None:
 @pytest.mark.torch
 @pytest.mark.timeout(240)
 def test_eight_ranks_of_the_shipped_configuration_hang_under_torchrun(tmp_path) -> None:
-    """The command of the demo, and no process left when the launcher is told to end."""
+    """The command of the demo, and no process left when the launcher is stopped."""
     config = ["--config", "train/configs/cpu_2x2x2.yaml", "--fault", "sleep@3:2:tp"]
     command = [
         sys.executable,

@@ -203,7 +203,7 @@ def test_an_evaluation_leaves_no_trace_in_the_next_steps_timers_and_micro_batche
     assert list(engine.timed.take()) == ["optimizer"]
 
 
-def test_the_apex_of_the_registry_is_told_from_nvidias(tmp_path, monkeypatch) -> None:
+def test_the_apex_of_the_registry_is_distinguished_from_nvidias(tmp_path, monkeypatch) -> None:
     assert "not installed" in apex_support.unavailable()
     (tmp_path / "apex").mkdir()
     (tmp_path / "apex" / "__init__.py").write_text("")

@@ -110,7 +110,7 @@ def test_fp16_with_stages_needs_zero_1() -> None:
         (["--optimizer.lr", "inf"], "valid range"),
         (["--parallel.timeout_s", "1e15"], "valid range"),
         (["--model.layers"], "needs a value"),
-        (["model.layers=3"], "is no flag"),
+        (["model.layers=3"], "is not a flag"),
         (["--config", "/nowhere.yaml"], "/nowhere.yaml"),
     ],
 )
@@ -162,7 +162,7 @@ def test_file_then_command_line(tmp_path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "says"),
-    [(b"- model\n- train\n", "holds no sections"), (b"\xff\xfe", "can't decode")],
+    [(b"- model\n- train\n", "it has no sections"), (b"\xff\xfe", "can't decode")],
 )
 def test_a_file_that_is_no_configuration_is_refused(content, says, tmp_path) -> None:
     (tmp_path / "c.yaml").write_bytes(content)

@@ -117,7 +117,7 @@ class LiveJob:
     def request(
         self, path: str, body: bytes | None = None, token: str | None = None, **headers: str
     ) -> tuple[int, dict[str, str], bytes]:
-        """(status, headers in lower case, body); with the right token unless another is told."""
+        """(status, headers in lower case, body); with the right token unless another is given."""
         token = self.token if token is None else token
         sent = {k.replace("_", "-"): v for k, v in headers.items()} | (
             {"Authorization": f"Bearer {token}"} if token else {}

@@ -42,7 +42,7 @@ def test_only_the_token_opens_the_page(browser: Any, live: LiveJob) -> None:
         lambda: browser.find_elements("css selector", "[role=alert]") != [],
         "the page says that it was wrong",
     )
-    assert "not the token" in browser.find_element("css selector", "[role=alert]").text
+    assert "not the current token" in browser.find_element("css selector", "[role=alert]").text
     assert browser.get_cookies() == []
     log_in(browser, live, live.token)
     wait_until(lambda: browser.current_url == live.address + "/", "the page opens")
@@ -94,12 +94,12 @@ def test_a_click_captures_a_hung_rank_and_its_report_opens(page: Any, live: Live
     try:
         soon(page, "sentence", lambda t: t.startswith("Rank 2 (n1) is stopped"))
         table = soon(page, "standing", lambda t: "2" in t and "waiting in " in t)
-        assert "holds up" in table
+        assert "blocks" in table
         assert page.find_element("css selector", "tr.culprit").text.startswith(
             "2\n"
         ) or page.find_element("css selector", "tr.culprit").text.startswith("2 ")
         page.find_element("id", "capture").click()
-        shown = soon(page, "incidents", lambda t: "asked for on the page" in t)
+        shown = soon(page, "incidents", lambda t: "requested on the page" in t)
     finally:
         os.kill(live.pid(2), signal.SIGCONT)
     assert "Rank 2" in shown and "is stopped" in shown and "HANG" in shown.upper()

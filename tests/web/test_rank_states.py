@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from hangdoctor.top.screen import STYLES
+from rich.style import Style
+
 from hangdoctor.transport.messages import RankNow
 from hangdoctor.watch import live_ranks as standing
 from hangdoctor.watch import rank_states
@@ -15,26 +16,35 @@ STATIC = Path(rank_states.__file__).parents[1] / "web" / "static"
 
 
 def test_the_page_has_the_table() -> None:
-    assert (STATIC / "states.js").read_text() == rank_states.javascript(), (
-        "python scripts/states_js.py"
-    )
+    how = "python scripts/states_js.py"
+    assert (STATIC / "states.js").read_text() == rank_states.javascript(), how
+    assert (STATIC / "states.css").read_text() == rank_states.stylesheet(), how
 
 
 def test_the_page_keeps_no_table_of_its_own() -> None:
     for file in STATIC.glob("*.js"):
         if file.name != "states.js":
-            assert not re.search(r"(STATES|WORST|SAYS|GLYPHS) = ", file.read_text()), file.name
+            text = file.read_text()
+            assert not re.search(r"(STATES|WORST|SAYS|GLYPHS|SUSPECT|DARK_INK) = ", text), file.name
+            assert not re.search(rf"\[\s*\"({'|'.join(STATES)})\",", text), file.name
+    own = set(re.findall(r"--(\w+):", (STATIC / "live.css").read_text()))
+    assert not own & set(STATES)
+    for name in ("index.html", "login.html"):
+        assert "/static/states.css" in (STATIC / name).read_text()
 
 
 def test_each_state_has_a_colour_on_the_page_and_in_the_terminal() -> None:
-    colours = set(re.findall(r"--(\w+):", (STATIC / "live.css").read_text()))
-    assert set(STATES) <= colours
-    assert STYLES.keys() == set(STATES)
+    light, dark = (STATIC / "states.css").read_text().split("@media")
+    for part in (light, dark):
+        assert set(re.findall(r"--(\w+): #[0-9a-f]{6};", part)) == set(STATES)
+    for state in TABLE:
+        Style.parse(state.style)
 
 
-def test_states_are_told_apart() -> None:
+def test_states_are_distinguished() -> None:
     assert len({s.name for s in TABLE}) == len({s.legend for s in TABLE}) == len(TABLE)
-    assert sorted(s.concern for s in TABLE) == list(range(len(TABLE)))
+    for order in ([s.concern for s in TABLE], [s.unblamed for s in TABLE]):
+        assert sorted(order) == list(range(len(TABLE)))
     for marks in ([s.glyph for s in TABLE if s.glyph], [s.sign for s in TABLE if s.sign]):
         assert len(set(marks)) == len(marks)
     assert {s.name for s in TABLE if s.short} == set(SUSPECT)

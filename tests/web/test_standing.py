@@ -1,4 +1,4 @@
-"""Who holds up whom, the frames of the page, and a reader that does not keep up; no processes here."""
+"""What blocks which ranks, the frames of the page, and a reader that does not keep up; no processes here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hangdoctor.top.feeds import LiveRanks, settled
 from hangdoctor.top.screen import Mode, screen
 from hangdoctor.top.terminal import split_keys
 from hangdoctor.transport.messages import Hello, RankNow, Report, encode
-from hangdoctor.watch.live_ranks import RankRow, look, state_of
+from hangdoctor.watch.live_ranks import RankRow, look, row_of, state_of
 from hangdoctor.watch.rank_states import STATES
 from hangdoctor.watch.stall_watch import Settings as WatchSettings
 from hangdoctor.watch.stall_watch import StallWatch
@@ -51,7 +51,7 @@ def test_states() -> None:
     assert state_of(RankNow(0, over=True), 1.0, True) == "gone"
 
 
-def test_who_is_not_there_holds_up_those_who_wait() -> None:
+def test_who_is_not_there_blocks_those_who_wait() -> None:
     rows = [row(r, "waiting", op="all_reduce", seq=9, iteration=4) for r in range(8) if r != 5] + [
         row(5, "outside", 13.0, op="recv")
     ]
@@ -59,7 +59,7 @@ def test_who_is_not_there_holds_up_those_who_wait() -> None:
     assert [(s.ranks, s.holds) for s in picture.standings] == [("5", 7), ("0-4,6-7", 0)]
     assert (
         picture.sentence
-        == "Rank 5 (n1) is outside of any operation; 7 ranks wait in all_reduce for 12 s"
+        == "Rank 5 (n1) is not in any operation; 7 ranks have been waiting in all_reduce for 12 s"
     )
     assert (picture.counts, picture.iteration) == ({"waiting": 7, "outside": 1}, (4, 4))
 
@@ -68,16 +68,16 @@ def test_where_all_wait_the_few_come_first() -> None:
     rows = [row(r, "waiting", op="send" if r == 3 else "all_reduce", seq=2) for r in range(8)]
     picture = look(rows, "j", 8)
     assert [s.ranks for s in picture.standings] == ["3", "0-2,4-7"]
-    assert picture.sentence.startswith("Nobody moves: 8 ranks wait in 2 operations")
+    assert picture.sentence.startswith("No rank moves: 8 ranks have been waiting in 2 operations")
 
 
 @pytest.mark.parametrize(
     ("states", "sentence"),
     [
-        (["moving"] * 4, "All 4 ranks go on"), (["finished"] * 4, "The job has ended"), ([], "No rank has been seen yet"),
-        (["moving", "moving", "gone"], "2 of 3 ranks go on, 1 gone"), (["unseen"] * 3, "No rank has been seen yet"),
-        (["waiting", "moving"], "1 rank waits for 12 s; 1 goes on"), (["outside", "waiting", "moving", "moving"], "1 rank waits for 12 s; 2 go on"), (["silent", "waiting"], "Rank 0 (n0) is silent"),
-        (["moving"], "1 rank goes on"), (["moving", "gone"], "1 of 2 ranks goes on, 1 gone"),
+        (["moving"] * 4, "All 4 ranks move"), (["finished"] * 4, "The job has ended"), ([], "No rank has been seen yet"),
+        (["moving", "moving", "gone"], "2 of 3 ranks move, 1 dead"), (["unseen"] * 3, "No rank has been seen yet"),
+        (["waiting", "moving"], "1 rank has been waiting for 12 s; 1 moves"), (["outside", "waiting", "moving", "moving"], "1 rank has been waiting for 12 s; 2 move"), (["silent", "waiting"], "Rank 0 (n0) cannot be seen: its node does not answer"),
+        (["moving"], "1 rank moves"), (["moving", "gone"], "1 of 2 ranks moves, 1 dead"),
     ],
 )  # fmt: skip
 def test_sentences(states: list[str], sentence: str) -> None:
@@ -90,10 +90,10 @@ def test_sentences(states: list[str], sentence: str) -> None:
     ("states", "sentence"),
     [
         (["moving"] * 4, "All 4 ranks run; without black boxes"), (["moving"], "1 rank runs; without black boxes"),
-        (["working"] * 2, "All 2 ranks run; without black boxes"), (["moving", "moving", "gone"], "2 of 3 ranks run, 1 gone"),
+        (["working"] * 2, "All 2 ranks run; without black boxes"), (["moving", "moving", "gone"], "2 of 3 ranks run, 1 dead"),
     ],
 )  # fmt: skip
-def test_of_ranks_without_black_boxes_nobody_says_that_they_go_on(
+def test_of_ranks_without_black_boxes_no_one_says_that_they_go_on(
     states: list[str], sentence: str
 ) -> None:
     assert look([row(i, s) for i, s in enumerate(states)], "j", len(states)).sentence.startswith(
@@ -102,23 +102,26 @@ def test_of_ranks_without_black_boxes_nobody_says_that_they_go_on(
 
 
 class FakeSource:
-    """Two ranks without black boxes that stand since before anybody looked, and one with a box that moves if it is told to."""
+    """Two ranks without black boxes that were stuck before the first sample, and one with a box that moves on request."""
 
-    def __init__(self, clock: FakeClock, moves: bool, world: int = 3) -> None:
+    def __init__(
+        self, clock: FakeClock, moves: bool, world: int = 3, first_look_s: float = 0.0
+    ) -> None:
         self.clock, self.moves, self.world, self.looks = clock, moves, world, 0
+        self.first_look_s = first_look_s
 
     def look(self) -> LiveRanks:
         self.looks += 1
-        since = self.clock.monotonic()  # from the first look on: more is not known of them
+        if self.looks == 1:
+            self.clock.sleep(self.first_look_s)
+        # From the first look on: more is not known of them.
+        since = self.clock.monotonic() - self.first_look_s
         told = [
             RankNow(0, idle_s=since),
             RankNow(1, idle_s=since),
             RankNow(2, idle_s=0.1 if self.moves else since, box=True),
         ]
-        rows = [
-            RankRow(t.rank, state_of(t, t.idle_s, False), "n0", t.idle_s, box=t.box)
-            for t in told[: self.world]
-        ]
+        rows = [row_of(t, "n0", t.idle_s) for t in told[: self.world]]
         return LiveRanks(look(rows, "j", self.world), rows, "j on n0")
 
     def capture(self) -> str:
@@ -128,11 +131,13 @@ class FakeSource:
         raise NotImplementedError
 
 
-def test_one_look_lasts_until_a_rank_that_stands_is_not_taken_for_one_that_moves() -> None:
+def test_one_sample_lasts_until_a_rank_that_is_stuck_is_not_taken_for_one_that_moves() -> None:
     stuck = FakeSource(FakeClock(), moves=False)
     assert settled(stuck, stuck.clock).picture.counts == {"outside": 1, "still": 2}
     half = FakeSource(FakeClock(), moves=True)
     assert settled(half, half.clock).picture.sentence == "1 of 3 ranks goes on, 2 without progress"
+    busy_machine = FakeSource(FakeClock(), moves=False, first_look_s=5.0)
+    assert settled(busy_machine, busy_machine.clock).picture.counts == {"outside": 1, "still": 2}
     nobody = FakeSource(FakeClock(), moves=False, world=0)
     assert not settled(nobody, nobody.clock).rows and nobody.looks == 1
 
@@ -141,7 +146,7 @@ def test_one_look_lasts_until_a_rank_that_stands_is_not_taken_for_one_that_moves
 
 
 class Pair:
-    """The collector's view and the page's mirror of it; a look crosses as over the channel."""
+    """The collector's view and the page's mirror of it; a state crosses as over the channel."""
 
     def __init__(self, core: Core) -> None:
         self.view, self.mirror = View(core), Mirror()
@@ -178,7 +183,7 @@ def test_a_world_that_is_claimed_too_large_costs_no_memory() -> None:
     assert len(rows) == MAX_ROWS
 
 
-def test_the_lag_is_the_same_however_seldom_somebody_looks() -> None:
+def test_the_lag_is_the_same_however_seldom_it_is_sampled() -> None:
     now = time.monotonic()
     often, seldom = (core_with([], 3, now) for _ in range(2))
     for number in range(2, 40):
@@ -407,7 +412,7 @@ def test_the_columns_of_top_fit_80_columns_with_the_lag_in_them() -> None:
     assert shown["2"].endswith("all_reduce #123456") and "1234567 evaluation" in shown["0"]
 
 
-def test_keys_are_told_apart() -> None:
+def test_keys_are_distinguished() -> None:
     assert split_keys("j\x1b[A\x1b[5~q") == ["j", "up", "page up", "q"]
     assert split_keys("\x1b") == ["escape"]
     assert split_keys("\x1bc\x1b\x1b[B") == ["escape", "c", "escape", "down"]

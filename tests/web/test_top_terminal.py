@@ -40,7 +40,7 @@ class Top:
     def left(self, code: int) -> None:
         """It has ended, and the shell's screen, cursor and line mode are back."""
         screen = self.shows(f"code={code}")
-        assert "HOLDS UP" not in screen and "hangdoctor top  " not in screen, screen
+        assert "BLOCKS" not in screen and "hangdoctor top  " not in screen, screen
         assert (self.tmux.flag("alternate_on"), self.tmux.flag("cursor_flag")) == ("0", "1")
         self.tmux.press(
             "-l", "stty -a | tr ' ' '\\n' | grep -xE -- '-?(icanon|echo|isig)' | xargs echo tty:"
@@ -52,9 +52,11 @@ class Top:
         wait_until(lambda: "code=" not in self.tmux.screen(), "a clear screen")
 
 
-def test_local_shows_who_holds_up_whom_and_leaves_with_q(live: LiveJob, tmux: Any) -> None:
+def test_local_shows_which_rank_is_blocked_and_by_what_and_leaves_with_q(
+    live: LiveJob, tmux: Any
+) -> None:
     top = Top(tmux, "--local", "--job", live.run_id)
-    top.shows("4 ranks", "iteration", "All 4 ranks go on")
+    top.shows("4 ranks", "iteration", "All 4 ranks move")
     assert all(len(line) <= 80 for line in tmux.screen().splitlines())
     os.kill(live.pid(1), signal.SIGSTOP)
     try:
@@ -73,7 +75,7 @@ def test_local_shows_who_holds_up_whom_and_leaves_with_q(live: LiveJob, tmux: An
         top.shows("Rank 1", "is stopped (SIGSTOP)", "(hangdoctor-")
     finally:
         os.kill(live.pid(1), signal.SIGCONT)
-    top.shows("All 4 ranks go on")
+    top.shows("All 4 ranks move")
     tmux.press("/")
     tmux.press("-l", "2-3")
     tmux.press("Enter")
@@ -83,7 +85,7 @@ def test_local_shows_who_holds_up_whom_and_leaves_with_q(live: LiveJob, tmux: An
         "3",
     ]
     tmux.press("?")
-    top.shows("quit (Ctrl-C too)")
+    top.shows("quit (also Ctrl-C)")
     tmux.press("Escape")
     top.shows("OPERATION")
     tmux("resize-window", "-t", "t", "-x", "60", "-y", "12")
@@ -140,7 +142,7 @@ def test_without_a_terminal_it_is_one_look(live: LiveJob, tmp_path: Path) -> Non
     assert [r["rank"] for r in told["rows"]] == [0, 1, 2, 3] and told["picture"]["world_size"] == 4
 
 
-def test_one_look_at_a_job_that_hangs_says_so(live: LiveJob, tmp_path: Path) -> None:
+def test_one_sample_at_a_job_that_hangs_says_so(live: LiveJob, tmp_path: Path) -> None:
     os.kill(live.pid(1), signal.SIGSTOP)
     try:
         wait_until(
@@ -185,7 +187,10 @@ def test_a_late_rank_stands_out(live: LiveJob, tmp_path: Path, tmux: Any) -> Non
 
 def test_a_job_that_is_not_here_is_said_and_which_are(live: LiveJob, tmp_path: Path) -> None:
     said = hangdoctor("top", "--local", "--job", "no-such-job", cwd=tmp_path).stdout
-    assert "No rank of job no-such-job is here; here now: " in said and live.run_id in said
+    assert (
+        "No rank of job no-such-job on this host; jobs on this host: " in said
+        and live.run_id in said
+    )
 
 
 def test_ranks_without_black_boxes_are_shown_from_proc(tmp_path: Path) -> None:
@@ -243,11 +248,11 @@ def test_a_slurm_job_is_shown_by_the_sidecar_that_it_has(live: LiveJob, tmp_path
 
 def test_wrong_targets_are_said(live: LiveJob, tmp_path: Path) -> None:
     assert (
-        "more than one target"
+        "more than one target was given"
         in hangdoctor("top", "--local", "--jobid", "1", cwd=tmp_path, code=2).stderr
     )
     assert (
-        "wants its token"
+        "asks for its token"
         in hangdoctor("top", "--collector", live.address, cwd=tmp_path, code=2).stderr
     )
     (tmp_path / "token").write_text("wrong\n")
@@ -262,7 +267,7 @@ def test_wrong_targets_are_said(live: LiveJob, tmp_path: Path) -> None:
     )
     assert "token is missing or wrong" in wrong.stderr and "web.json" in wrong.stderr
     assert (
-        "no collector serves"
+        "no collector with a live page"
         in hangdoctor("top", "--folder", str(tmp_path), cwd=tmp_path, code=1).stderr
     )
     (tmp_path / "web.json").write_text('{"address": "http://127.0.0.1:9", "token": "x"}')

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.torch
 DOCUMENT = json.loads((ROOT / "docs" / "openapi.json").read_text())
 
 
-def test_nothing_is_told_without_the_token(live: LiveJob) -> None:
+def test_nothing_is_reported_without_the_token(live: LiveJob) -> None:
     for path in DOCUMENT["paths"]:
         path = path.replace("{rank}", "0").replace("{id}", "x")
         method = "POST" if "post" in DOCUMENT["paths"].get(path, {}) else "GET"
@@ -232,7 +232,7 @@ def test_every_route_answers_as_documented(live: LiveJob) -> None:
     asked = check(live, "/api/v1/capture", 202, body=b"{}")
     wait_until(lambda: live.status()["concluded"] > asked["concluded"], "the capture is dealt with")
     found = check(live, "/api/v1/incidents", 200)["incidents"]
-    assert found[0]["reason"] == "asked for on the page"
+    assert found[0]["reason"] == "requested on the page"
     one = f"/api/v1/incidents/{found[0]['id']}"
     check(live, "/api/v1/incidents/{id}", 200, one)
     assert b"healthy" in check(live, "/api/v1/incidents/{id}/report", 200, f"{one}/report").lower()
@@ -270,14 +270,14 @@ def test_the_stream_is_as_documented_and_small(live: LiveJob) -> None:
 def test_wrong_addresses_are_refused_with_a_way_out(live: LiveJob, tmp_path: Path) -> None:
     where = ("collect", "--folder", str(tmp_path / "f"), "--web")
     open_one = hangdoctor(*where, "0.0.0.0:0", cwd=tmp_path, code=2)
-    assert "open to the network" in open_one.stderr and "ssh -L" in open_one.stderr
-    assert "no address" in hangdoctor(*where, "http://x", cwd=tmp_path, code=2).stderr
+    assert "reachable from the network" in open_one.stderr and "ssh -L" in open_one.stderr
+    assert "not an address" in hangdoctor(*where, "http://x", cwd=tmp_path, code=2).stderr
     taken = hangdoctor(*where, live.address.removeprefix("http://"), cwd=tmp_path, code=1)
     assert "cannot listen" in taken.stderr and "127.0.0.1:0" in taken.stderr
     refused = hangdoctor(
         *where, "0.0.0.0:0", "--web-anywhere", "--metrics-open", cwd=tmp_path, code=2
     )
-    assert "--metrics-open is for the loopback" in refused.stderr
+    assert "--metrics-open works only on the loopback" in refused.stderr
 
 
 def test_an_end_takes_the_page_along(live: LiveJob, tmp_path: Path) -> None:

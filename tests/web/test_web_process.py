@@ -97,11 +97,11 @@ def test_a_page_that_dies_comes_again_at_the_same_address(page: LiveJob) -> None
     assert page.processes["collector"].poll() is None
 
 
-def test_a_page_that_hangs_delays_nobody_and_a_dead_collector_leaves_no_page(page: LiveJob) -> None:
+def test_a_page_that_hangs_delays_no_one_and_a_dead_collector_leaves_no_page(page: LiveJob) -> None:
     process = page_process(page)
     process.suspend()
     collector = page.processes["collector"]
-    asked = page.log("collector").count("asked for by SIGUSR1")
+    asked = page.log("collector").count("requested by SIGUSR1")
     os.kill(collector.pid, signal.SIGUSR1)
     wait_until(
         lambda: page.log("collector").count("kept in") > asked,
@@ -121,4 +121,4 @@ def test_a_capture_that_the_page_asks_for_is_made(page: LiveJob) -> None:
     asked = page.request("/api/v1/capture", b"{}")
     assert asked[0] == 202
     wait_until(lambda: page.status()["concluded"] == 1, "the capture is dealt with")
-    assert "asked for on the page" in page.request("/api/v1/incidents")[2].decode()
+    assert "requested on the page" in page.request("/api/v1/incidents")[2].decode()

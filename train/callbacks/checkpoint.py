@@ -12,11 +12,13 @@ class Checkpoint(Callback):
         self.store = store
 
     def after_step(self, trainer: Trainer, step: Step) -> None:
+        """Save when the interval is full; never what has diverged."""
         interval = trainer.config.checkpoint.interval
         if interval and trainer.state.iteration % interval == 0 and not trainer.diverged:
             self.store.save(trainer.state, trainer.learning_rate)
 
     def on_end(self, trainer: Trainer) -> None:
+        """Save the last state, unless it has diverged, and wait until it is on disk."""
         if (
             not trainer.diverged
         ):  # a model that has come apart must not become the newest checkpoint

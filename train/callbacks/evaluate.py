@@ -25,6 +25,7 @@ class Evaluate(Callback):
         self.rank, self.batches, self.random, self.record = rank, batches, random, record
 
     def after_step(self, trainer: Trainer, step: Step) -> None:
+        """Evaluate when the interval is full."""
         interval = trainer.config.evaluate.interval
         if interval and trainer.state.iteration % interval == 0:
             with marks.phase("evaluate"):
@@ -32,7 +33,9 @@ class Evaluate(Callback):
                 self.report(trainer, self.measure(trainer))
 
     def measure(self, trainer: Trainer) -> float:
-        """Mean loss over `--evaluate.iterations` global batches; training goes on as if it had not been."""
+        """Mean loss over `--evaluate.iterations` global batches; training goes on as if it had not
+        been.
+        """
         c, engine = trainer.config, trainer.engine
         before, batches, total = self.random.state(), self.batches(), 0.0
         micro_batches = c.train.global_batch // (c.train.micro_batch * c.parallel.dp)
@@ -46,6 +49,7 @@ class Evaluate(Callback):
         return total / c.evaluate.iterations
 
     def report(self, trainer: Trainer, loss: float) -> None:
+        """Print the validation loss and its perplexity, and record them; on rank 0 only."""
         if self.rank == 0:
             rule = "-" * 96
             perplexity = math.exp(min(20.0, loss))

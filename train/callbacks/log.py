@@ -24,6 +24,7 @@ class Window:
     nan: int = 0
 
     def add(self, step: Step) -> None:
+        """Count one more step in."""
         self.iterations += 1
         self.seconds += step.seconds
         self.samples += step.batch_size
@@ -36,11 +37,14 @@ class Window:
 
     @property
     def mean_loss(self) -> float:
+        """Mean of the finite losses, NaN where there was none."""
         return self.loss / self.finite if self.finite else float("nan")
 
 
 def throughput(config: Config, vocab: int, window: Window) -> dict[str, float]:
-    """samples_per_second, tflops of one device (recomputation counted), and mfu where the peak is known."""
+    """samples_per_second, tflops of one device (recomputation counted), and mfu where the peak is
+    known.
+    """
     p, m = config.parallel, config.model
     devices = p.tp * p.pp * p.dp
     done = flops.step_flops(m, vocab, window.samples, m.recompute)
@@ -55,6 +59,7 @@ def throughput(config: Config, vocab: int, window: Window) -> dict[str, float]:
 
 
 def log_line(trainer: Trainer, step: Step, window: Window, rates: dict[str, float]) -> str:
+    """The line of an interval, in the form that Megatron-LM's `training_log` prints."""
     state, config = trainer.state, trainer.config
     parts = [
         f" iteration {state.iteration:8d}/{config.train.iterations:8d}",
@@ -105,9 +110,11 @@ class Log(Callback):
         self.nan_in_a_row = 0
 
     def on_start(self, trainer: Trainer) -> None:
+        """Switch the engine's timers on where their times are to be logged."""
         trainer.engine.timed.enabled = trainer.config.log.timers and self.rank == 0
 
     def after_step(self, trainer: Trainer, step: Step) -> None:
+        """Collect the step; print a line when the interval is full."""
         self.window.add(step)
         self._watch_nan(trainer, step)
         if trainer.state.iteration % trainer.config.log.interval:

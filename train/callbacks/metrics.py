@@ -18,6 +18,7 @@ class Metrics(Callback):
         self.file = target.open("a")
 
     def after_step(self, trainer: Trainer, step: Step) -> None:
+        """Write one line of JSON."""
         line = {
             "iteration": trainer.state.iteration,
             "consumed_samples": trainer.state.consumed_samples,
@@ -33,4 +34,5 @@ class Metrics(Callback):
         self.file.flush()
 
     def on_end(self, trainer: Trainer) -> None:
+        """Close the file."""
         self.file.close()

@@ -1,4 +1,6 @@
-"""SIGTERM and SIGUSR1 (a scheduler's warning) on any rank, or enough iterations: all ranks leave together."""
+"""SIGTERM and SIGUSR1 (a scheduler's warning) on any rank, or enough iterations: all ranks leave
+together.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +23,7 @@ class Signals(Callback):
         self._steps = 0
 
     def on_start(self, trainer: Trainer) -> None:
+        """Take SIGTERM and SIGUSR1 over."""
         for number in (signal.SIGTERM, signal.SIGUSR1):
             self._before[number] = signal.signal(number, self._receive)
 
@@ -28,6 +31,9 @@ class Signals(Callback):
         self.received = number
 
     def after_step(self, trainer: Trainer, step: Step) -> None:
+        """End the training where a signal has asked for it on any rank, or the step limit is
+        reached.
+        """
         self._steps += 1
         limit = trainer.config.train.exit_after
         if limit and self._steps >= limit:
@@ -40,5 +46,6 @@ class Signals(Callback):
             trainer.stop = f"{signal.Signals(int(worst.item())).name} received"
 
     def on_end(self, trainer: Trainer) -> None:
+        """Give the signals back to who had them."""
         for number, handler in self._before.items():
             signal.signal(number, handler)

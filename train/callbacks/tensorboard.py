@@ -1,4 +1,6 @@
-"""Tensorboard events, under the names of Megatron-DeepSpeed's charts, each by iteration and by samples."""
+"""Tensorboard events, under the names of Megatron-DeepSpeed's charts, each by iteration and by
+samples.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +25,7 @@ class Tensorboard(Callback):
         self.vocab = vocab
 
     def after_step(self, trainer: Trainer, step: Step) -> None:
+        """Record loss, learning rate and speed of the step."""
         config: Config = trainer.config
         window = Window()
         window.add(step)
@@ -41,8 +44,10 @@ class Tensorboard(Callback):
             self.writer.flush()
 
     def add(self, trainer: Trainer, name: str, value: float) -> None:
+        """Record one value twice: by iteration and by samples."""
         self.writer.add_scalar(name, value, trainer.state.iteration)
         self.writer.add_scalar(f"{name} vs samples", value, trainer.state.consumed_samples)
 
     def on_end(self, trainer: Trainer) -> None:
+        """Write out what is left, and close."""
         self.writer.close()

@@ -1,4 +1,6 @@
-"""Whether a checkpoint belongs to the training that wants to load it; every refusal names both values."""
+"""Whether a checkpoint belongs to the training that wants to load it; every refusal names both
+values.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ _CHOSEN = (
     ("data", "tokenizer"),
     ("model", "seq_length"),
 )
-# What shapes the shards of a layout: padding rows, layers a stage. The universal format knows none of it.
+# What shapes the shards of a layout: padding rows, layers a stage. The universal format knows none
+# of it.
 _SHARDS = (
     ("parallel", "zero_stage"),
     ("parallel", "ulysses"),
@@ -79,11 +82,11 @@ def _schedule(saved: Saved, now: dict[str, Any]) -> Iterator[str]:
     for name, old in saved.meta["learning_rate"].items():
         value = now["learning_rate"][name]
         if value != old:
-            yield f"  learning rate: {name} is {value}, the checkpoint has {old} (--checkpoint.override true takes the new one)"
+            yield f"  learning rate: {name} is {value}, the checkpoint has {old} (--checkpoint.override true uses the new one)"
 
 
 def _chosen(saved: Saved, now: dict[str, Any]) -> Iterator[str]:
     for section, name in _CHOSEN:
         old, value = saved.meta["config"][section].get(name), now["config"][section][name]
         if old != value:
-            yield f"  --{section}.{name} is {value}, the checkpoint has {old} (--checkpoint.override true takes the new one)"
+            yield f"  --{section}.{name} is {value}, the checkpoint has {old} (--checkpoint.override true uses the new one)"

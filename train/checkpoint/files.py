@@ -1,8 +1,9 @@
-"""What is on disk: `global_stepN` folders, each with a `complete.json` that lists its files, and `latest`.
+"""What is on disk: `global_stepN` folders, each with a `complete.json` that lists its files, and
+`latest`.
 
-A save goes to `global_stepN.partial`. Every rank leaves a marker with the sizes of its files there; when
-all markers are in, rank 0 writes `complete.json` and renames the folder. A folder without it, or with a
-file shorter than listed, is torn and is never loaded.
+A save goes to `global_stepN.partial`. Every rank leaves a marker with the sizes of its files there;
+when all markers are in, rank 0 writes `complete.json` and renames the folder. A folder without it,
+or with a file shorter than listed, is torn and is never loaded.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ _STEP = re.compile(r"^global_step(\d+)$")
 
 
 def tag(iteration: int) -> str:
+    """Name of an iteration's folder, as DeepSpeed calls it."""
     return f"global_step{iteration}"
 
 
@@ -36,6 +38,9 @@ def write_durably(path: Path, text: str) -> None:
 
 
 def sync_folder(folder: Path) -> None:
+    """Have the folder's own entries on disk: a renamed file is only then sure to be there after a
+    crash.
+    """
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -49,11 +54,14 @@ def leave_marker(folder: Path, rank: int, files: dict[str, int]) -> None:
 
 
 def markers(folder: Path) -> list[Path]:
+    """The files by which ranks say that they have written all of theirs."""
     return sorted(folder.glob("rank_*.done"))
 
 
 def commit(folder: Path, meta: dict[str, Any]) -> Path:
-    """Turn `global_stepN.partial`, whose ranks are all done, into `global_stepN`, and point `latest` at it."""
+    """Turn `global_stepN.partial`, whose ranks are all done, into `global_stepN`, and point
+    `latest` at it.
+    """
     sizes: dict[str, int] = {}
     for marker in markers(folder):
         sizes.update(json.loads(marker.read_text()))
@@ -103,15 +111,19 @@ def saved_in(folder: Path) -> list[Saved]:
 
 
 def clear(partial: Path) -> None:
-    """Remove what a killed save left under this name: its markers would pass for those of ranks that still write."""
+    """Remove what a killed save left under this name: its markers would pass for those of ranks
+    that still write.
+    """
     if partial.exists():
         shutil.rmtree(partial)
 
 
 def prune(folder: Path, keep: int) -> None:
-    """Delete all complete checkpoints but the newest `keep` (0 keeps all), and what killed saves left behind.
+    """Delete all complete checkpoints but the newest `keep` (0 keeps all), and what killed saves
+    left behind.
 
-    To be called between two saves. The one just saved stays also where the training went back behind newer ones.
+    To be called between two saves. The one just saved stays also where the training went back
+    behind newer ones.
     """
     for left in folder.glob(f"global_step*{PARTIAL}"):
         clear(left)

@@ -23,7 +23,10 @@ from .writer import Writer
 
 
 class Store:
-    """Saves and loads one training. The engine's own checkpoint engine is replaced by our writer."""
+    """Saves and loads one training.
+
+    The engine's own checkpoint engine is replaced by our writer.
+    """
 
     def __init__(
         self, config: Config, topology: Topology, engine: Any, random: RandomState, vocab: int
@@ -38,10 +41,14 @@ class Store:
 
     @property
     def folder(self) -> Path:
+        """Where the checkpoints lie."""
         return Path(self.config.checkpoint.dir)
 
     def save(self, state: TrainState, rate: LearningRate) -> None:
-        """Write `global_stepN`; once an iteration. Returns when it is complete, or handed over if asynchronous."""
+        """Write `global_stepN`; once an iteration.
+
+        Returns when it is complete, or handed over if asynchronous.
+        """
         if state.iteration == self._last:
             return
         with marks.phase("checkpoint"):
@@ -53,7 +60,8 @@ class Store:
             if self.topology.rank == 0:
                 files.clear(target)
             self.writer.begin(state.iteration)
-            # The engine's barrier comes before its first file: no rank writes into what is being removed.
+            # The engine's barrier comes before its first file: no rank writes into what is being
+            # removed.
             self.engine.save_checkpoint(str(self.folder), tag=partial, save_latest=False)
             self.writer.save(
                 self.random.state(), str(target / f"random_rank_{self.topology.rank:05d}.pt")
@@ -73,9 +81,13 @@ class Store:
         dist.barrier()
 
     def wait(self) -> None:
+        """Wait until what is written in the background is on disk."""
         self.writer.wait()
 
     def describe(self, state: TrainState, rate: LearningRate) -> dict[str, Any]:
+        """What is saved beside the tensors, as plain data: progress, layout, schedule, vocabulary,
+        configuration.
+        """
         layout = self.topology.layout
         return {
             "format": 1,

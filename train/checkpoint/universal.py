@@ -1,6 +1,7 @@
 """The universal format: a checkpoint that any topology can load.
 
-python -m hangdoctor.train.checkpoint.universal --input DIR/global_stepN [--output DIR/global_stepN_universal]
+python -m hangdoctor.train.checkpoint.universal --input DIR/global_stepN [--output
+DIR/global_stepN_universal]
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from .writer import Writer
 
 
 def universal_info(module: torch.nn.Module, tp: int, vocab_size: int) -> dict[str, Any]:
-    """How each parameter of the whole model is put together from its slices, as DeepSpeed's converter reads it.
+    """How each parameter of the whole model is put together from its slices, as DeepSpeed's
+    converter reads it.
 
     Taken from the parameters' own marks, not from a list of names that could fall behind the model.
     Collective over the world: a rank knows its own stage only, and the converter asks one of them.
@@ -40,7 +42,9 @@ def universal_info(module: torch.nn.Module, tp: int, vocab_size: int) -> dict[st
 
 
 def _own_patterns(module: torch.nn.Module, tp: int) -> dict[str, set[str]]:
-    """Patterns for the parameters of this rank's stage; what none of them matches is joined along dimension 0."""
+    """Patterns for the parameters of this rank's stage; what none of them matches is joined along
+    dimension 0.
+    """
     replicated, rows, vocabulary = set(), set(), set()
     for name, parameter in module.named_parameters():
         pattern = re.escape(name) + "$"
@@ -106,7 +110,9 @@ def _row_patterns(source: Path) -> list[str]:
 
 
 def _mark_rows(target: Path, patterns: list[str]) -> None:
-    """The converter notes along which dimension to cut only where it joined slices; with Ulysses each rank had the whole."""
+    """The converter notes along which dimension to cut only where it joined slices; with Ulysses
+    each rank had the whole.
+    """
     for folder in (target / "zero").iterdir():
         if not any(re.match(p, folder.name) for p in patterns):
             continue
@@ -117,7 +123,9 @@ def _mark_rows(target: Path, patterns: list[str]) -> None:
 
 
 def load_whole(engine: Any) -> None:
-    """With Ulysses a rank holds every weight whole: DeepSpeed would give it the slice of its tensor parallel rank."""
+    """With Ulysses a rank holds every weight whole: DeepSpeed would give it the slice of its tensor
+    parallel rank.
+    """
     for parameter in engine.module.parameters():
         load = parameter.load_hp_checkpoint_state
         parameter.load_hp_checkpoint_state = functools.partial(_load_whole, load)
@@ -128,6 +136,7 @@ def _load_whole(load: Any, folder: str, _rank: int, _size: int, **options: Any) 
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Convert a checkpoint as the command line says; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m hangdoctor.train.checkpoint.universal",
         description=(__doc__ or "").splitlines()[0],

@@ -1,7 +1,8 @@
 """DeepSpeed's checkpoint engine interface: writes each file durably, in the background if asked to.
 
-In the background: tensors are copied to host memory first, the training goes on, one thread a rank writes.
-The thread of rank 0 commits the folder when every rank's marker is in it; no collective is involved.
+In the background: tensors are copied to host memory first, the training goes on, one thread a rank
+writes. The thread of rank 0 commits the folder when every rank's marker is in it; no collective is
+involved.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from . import files
 
 
 def _copied(value: Any) -> Any:
-    """The same structure with every tensor copied to host memory: training goes on changing the originals."""
+    """The same structure with every tensor copied to host memory: training goes on changing the
+    originals.
+    """
     if isinstance(value, torch.Tensor):
         return value.detach().to("cpu", copy=True)
     if isinstance(value, dict):
@@ -52,9 +55,11 @@ class Writer:
             threading.Thread(target=self._work, name="checkpoint-writer", daemon=True).start()
 
     def begin(self, iteration: int) -> None:
+        """A new checkpoint begins: sizes are collected for it."""
         self._sizes, self._iteration = {}, iteration
 
     def save(self, state_dict: Any, path: str) -> None:
+        """Write one file of DeepSpeed's, in the background where that was asked for."""
         sizes, iteration = self._sizes, self._iteration
         if self.background:
             state_dict = _copied(state_dict)
@@ -114,28 +119,37 @@ class Writer:
             raise error
 
     # What DeepSpeed asks of a checkpoint engine beside save and load.
-    def create(self, info: Any) -> None: ...
+    def create(self, info: Any) -> None:
+        """Part of DeepSpeed's interface (`CheckpointEngine`); `begin` does it."""
 
     def commit(self, info: Any) -> bool:
+        """Part of DeepSpeed's interface; completeness is marked by `files.markers`."""
         return True
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        """Make a folder, with those above it."""
         Path(path).mkdir(parents=True, exist_ok=exist_ok)
 
     def is_data_parallel_writer(self, dp_rank: int) -> bool:
+        """Part of DeepSpeed's interface: the first replica writes the model."""
         return dp_rank == 0
 
     def is_decoupled(self) -> bool:
+        """Part of DeepSpeed's interface: it need not commit for us."""
         return False
 
     def preserves_storage_sharing(self) -> bool:
+        """Part of DeepSpeed's interface: `torch.save` keeps tied weights tied."""
         return True
 
-    def cleanup(self) -> None: ...
+    def cleanup(self) -> None:
+        """Part of DeepSpeed's interface; there is nothing to clean up."""
 
-    def set_commit_info(self, info: Any) -> None: ...
+    def set_commit_info(self, info: Any) -> None:
+        """Part of DeepSpeed's interface; nothing is committed by it."""
 
     def get_commit_info(self) -> None:
+        """Part of DeepSpeed's interface; nothing is committed by it."""
         return None
 
     @staticmethod
@@ -146,7 +160,7 @@ class Writer:
 
 
 def _deepspeed_types() -> list[Any]:
-    """The classes of DeepSpeed that stand in its own files."""
+    """The classes of DeepSpeed that are in its own files."""
     from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler, LossScaler
     from deepspeed.runtime.zero.config import ZeroStageEnum
     from deepspeed.utils.tensor_fragment import fragment_address

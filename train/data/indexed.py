@@ -1,8 +1,9 @@
 """Megatron's indexed data set: PREFIX.bin holds the tokens, PREFIX.idx where each document is.
 
 Layout of .idx (Megatron-LM, megatron/core/datasets/indexed_dataset.py), little-endian: magic
-``MMIDIDX\\0\\0``, u64 version 1, u8 dtype code, u64 sequences n, u64 documents d + 1, i32 lengths[n],
-i64 byte offsets[n], i64 first sequence of each document[d + 1]. Newer files may add i8 modes[n].
+``MMIDIDX\\0\\0``, u64 version 1, u8 dtype code, u64 sequences n, u64 documents d + 1, i32
+lengths[n], i64 byte offsets[n], i64 first sequence of each document[d + 1]. Newer files may add i8
+modes[n].
 """
 
 from __future__ import annotations
@@ -107,6 +108,7 @@ class IndexedWriter:
         self._documents.append(len(self._lengths))
 
     def close(self) -> None:
+        """Write the index beside the tokens, in Megatron's format, and close both."""
         self._binary.close()
         lengths = np.asarray(self._lengths, dtype="<i4")
         offsets = np.zeros(len(lengths), dtype="<i8")
@@ -125,6 +127,7 @@ class IndexedWriter:
 def write_documents(
     prefix: str, documents: Iterable[np.ndarray | list[int]], vocab_size: int
 ) -> None:
+    """Write token lists as one data set in the smallest dtype that holds the vocabulary."""
     writer = IndexedWriter(prefix, smallest_dtype(vocab_size))
     for tokens in documents:
         writer.add(tokens)

@@ -1,5 +1,7 @@
-"""Micro-batches for a rank: the sampler knows the place in the data, the first tensor parallel rank loads,
-the others receive."""
+"""Micro-batches for a rank: the sampler knows the place in the data, the first tensor parallel rank
+loads,
+the others receive.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,8 @@ class _Tokens(Dataset):
 def _start_worker(_: int) -> None:
     """A worker must not outlive its rank: a stuck one would hold the rank's sockets open for good.
 
-    Nor end before it: a scheduler signals every process of a job, and the rank that is to save still needs its batches.
+    Nor end before it: a scheduler signals every process of a job, and the rank that is to save
+    still needs its batches.
     """
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     for number in (signal.SIGTERM, signal.SIGUSR1):

@@ -1,6 +1,7 @@
 """Text or JSONL to Megatron's indexed format, in parallel.
 
-    python -m hangdoctor.train.data.prepare --input FILE_OR_FOLDER... --output PREFIX [--tokenizer byte] [--workers N]
+    python -m hangdoctor.train.data.prepare --input FILE_OR_FOLDER... --output PREFIX \\
+        [--tokenizer byte] [--workers N]
 
 A .jsonl file gives one document a line (its key "text"); any other file is one document.
 """
@@ -148,6 +149,7 @@ def prepared_standard_library(cache: str, tokenizer: str) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Make a data set as the command line says; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m hangdoctor.train.data.prepare", description=(__doc__ or "").splitlines()[0]
     )

@@ -1,8 +1,9 @@
-"""Samples of seq_length + 1 tokens from the documents of an indexed data set, shuffled anew each epoch.
+"""Samples of seq_length + 1 tokens from the documents of an indexed data set, shuffled anew each
+epoch.
 
 An epoch is one pass over the documents in a random order, strung together and cut into samples; the
-samples are shuffled again. Sample i is a pure function of (seed, i): a resumed training asks for the
-next number and gets what it would have got.
+samples are shuffled again. Sample i is a pure function of (seed, i): a resumed training asks for
+the next number and gets what it would have got.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Samples:
         self.per_epoch = (tokens - 1) // seq_length
         if self.per_epoch < 1:
             raise ConfigError(
-                f"{dataset.prefix}: documents {documents.start} to {documents.stop} hold {tokens} tokens, and one sample "
+                f"{dataset.prefix}: documents {documents.start} to {documents.stop} have {tokens} tokens, and one sample "
                 f"needs --model.seq_length + 1 = {seq_length + 1}: use more text or another --data.split"
             )
         self._epochs: OrderedDict[int, _Epoch] = OrderedDict()
@@ -88,7 +89,8 @@ class Blend:
     """Several `Samples` mixed by weight, exactly so in every block of samples.
 
     Raises:
-        ConfigError: a weight so small that no block of a reasonable length holds one of its samples.
+        ConfigError: a weight so small that no block of a reasonable length holds one of its
+            samples.
     """
 
     def __init__(self, parts: list[Samples], weights: list[float]) -> None:
@@ -119,8 +121,8 @@ class Blend:
 class Within:
     """Samples all of whose tokens the model has rows for.
 
-    A data set of another tokenizer would end in an index error on one rank, and where the vocabulary is split in zeros
-    for embeddings and an infinite loss.
+    A data set of another tokenizer would end in an index error on one rank, and where the
+    vocabulary is split in zeros for embeddings and an infinite loss.
     """
 
     def __init__(self, samples: Samples | Blend, vocab: int) -> None:
@@ -131,7 +133,7 @@ class Within:
         if tokens.max() >= self.vocab or tokens.min() < 0:
             raise ValueError(
                 f"sample {i} of --data.path holds token {tokens.max() if tokens.min() >= 0 else tokens.min()}, and the vocabulary "
-                f"of --data.tokenizer ends at {self.vocab - 1}: name the tokenizer that the data was prepared with"
+                f"of --data.tokenizer ends at {self.vocab - 1}: use the tokenizer that the data was prepared with"
             )
         return tokens
 

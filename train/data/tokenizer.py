@@ -12,9 +12,11 @@ class Tokenizer(Protocol):
     vocab_size: int
     end: int
 
-    def encode(self, text: str) -> list[int]: ...
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text."""
 
-    def decode(self, tokens: list[int]) -> str: ...
+    def decode(self, tokens: list[int]) -> str:
+        """The text of token ids."""
 
 
 class ByteTokenizer:
@@ -24,14 +26,19 @@ class ByteTokenizer:
     end = 256
 
     def encode(self, text: str) -> list[int]:
+        """The text's UTF-8 bytes."""
         return list(text.encode("utf-8", "replace"))
 
     def decode(self, tokens: list[int]) -> str:
+        """The text of these bytes; special tokens are left out."""
         return bytes(t for t in tokens if t < 256).decode("utf-8", "replace")
 
 
 class FileTokenizer:
-    """A `tokenizers` JSON file. The end of a document is its <|endoftext|>, </s>, <eos> or [SEP], whichever it has."""
+    """A `tokenizers` JSON file.
+
+    The end of a document is its <|endoftext|>, </s>, <eos> or [SEP], whichever it has.
+    """
 
     def __init__(self, path: str) -> None:
         try:
@@ -53,9 +60,11 @@ class FileTokenizer:
         self.end = known[0]
 
     def encode(self, text: str) -> list[int]:
+        """Token ids as the tokenizer file says, without special tokens."""
         return list(self._fast.encode(text, add_special_tokens=False).ids)
 
     def decode(self, tokens: list[int]) -> str:
+        """The text of token ids."""
         return str(self._fast.decode(tokens))
 
 

@@ -12,8 +12,9 @@ from typing import Any
 from . import acts
 from .spec import OUTSIDE, Fault
 
-# Faults that strike at the last operation of their kind in the iteration. After any earlier one the ranks
-# would go on, one operation apart, until two of different sizes meet, and gloo aborts on those.
+# Faults that strike at the last operation of their kind in the iteration. After any earlier one the
+# ranks would go on, one operation apart, until two of different sizes meet, and gloo aborts on
+# those.
 AT_LAST = {("skip", "tp"), ("extra", "tp")}
 
 _armed: list[Fault] = []
@@ -28,6 +29,7 @@ def arm(faults: list[Fault], rank: int) -> None:
 
 
 def at_iteration(number: int) -> None:
+    """Tell the faults which iteration begins: they count calls from there."""
     global _iteration
     _iteration = number
     _calls_before.clear()
@@ -37,7 +39,9 @@ def at_iteration(number: int) -> None:
 
 @contextmanager
 def beside_the_step() -> Iterator[None]:
-    """Operations of an evaluation: not counted, for the last one of the next iteration would never be reached."""
+    """Operations of an evaluation: not counted, for the last one of the next iteration would never
+    be reached.
+    """
     before = dict(_calls)
     try:
         yield
@@ -59,7 +63,10 @@ def _due(where: str, iteration: int | None) -> Fault | None:
 
 
 def point(where: str, iteration: int | None = None, **context: Any) -> bool:
-    """Strike the fault that waits here, if one does. True: it did the operation's part; leave the operation out."""
+    """Strike the fault that waits here, if one does.
+
+    True: it did the operation's part; leave the operation out.
+    """
     if not _armed:
         return False
     _calls[where] = _calls.get(where, 0) + 1

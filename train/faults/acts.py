@@ -31,6 +31,7 @@ def announce(fault: Fault) -> None:
 
 
 def strike(fault: Fault, context: dict[str, Any]) -> bool:
+    """Do what the fault does; True where the caller must leave its own call out."""
     if fault.kind != "slow" or not _slow_told:
         announce(fault)
     if fault.kind in COLLECTIVE_ACTS:
@@ -89,13 +90,15 @@ def _fifo() -> str:
 
 
 def _io_wait() -> None:
-    """posix_spawn suspends the parent (as vfork does) until the child execs; the child opens a FIFO first."""
+    """posix_spawn suspends the parent (as vfork does) until the child execs; the child opens a FIFO
+    first.
+    """
     actions = [(os.POSIX_SPAWN_OPEN, 9, _fifo(), os.O_RDONLY, 0)]
     os.posix_spawn("/bin/true", ["true"], {}, file_actions=actions)
 
 
 def _gil() -> None:
-    """PyDLL calls keep the interpreter lock; every Python thread of the process stands still."""
+    """PyDLL calls keep the interpreter lock; no Python thread of the process runs."""
     libc = ctypes.PyDLL(None)
     libc.usleep.argtypes = [ctypes.c_uint]
     while True:
@@ -131,7 +134,9 @@ def _slow() -> None:
 
 
 def _data_dead() -> None:
-    """The worker neither answers nor ends: what a worker killed on a dead node looks like to its rank."""
+    """The worker neither answers nor ends: what a worker killed on a dead node looks like to its
+    rank.
+    """
     os.kill(os.getpid(), signal.SIGSTOP)
 
 

@@ -1,4 +1,7 @@
-"""Faults made of collectives. The context carries the group of the operation that was due and its tensor."""
+"""Faults made of collectives.
+
+The context carries the group of the operation that was due and its tensor.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,9 @@ import torch.distributed as dist
 
 
 def _skip(context: dict[str, Any]) -> bool:
-    """Leaves the operation out; where the engine wraps it in work that must be done, the next all-reduce in there."""
+    """Leaves the operation out; where the engine wraps it in work that must be done, the next
+    all-reduce in there.
+    """
     if not context["engine"]:
         return True
     _hang_as_nccl_does()
@@ -26,7 +31,9 @@ def _skip(context: dict[str, Any]) -> bool:
 
 
 def _extra(context: dict[str, Any]) -> bool:
-    """Before another all-reduce of this size one more of it, else a barrier: gloo aborts where sizes differ."""
+    """Before another all-reduce of this size one more of it, else a barrier: gloo aborts where
+    sizes differ.
+    """
     if context["engine"]:
         dist.barrier(group=context["group"])
     else:
@@ -63,20 +70,24 @@ def _wrong_dtype(context: dict[str, Any]) -> bool:
 
 
 def _hang_as_nccl_does() -> None:
-    """NCCL hangs on sizes that differ; gloo would abort the process that receives too much: let nothing arrive."""
+    """NCCL hangs on sizes that differ; gloo would abort the process that receives too much: let
+    nothing arrive.
+    """
     if dist.get_backend() == "gloo":
         _blackhole({})
 
 
 def _wrong_root(context: dict[str, Any]) -> bool:
-    """The root waits for a peer's broadcast, the peers for the root's: nobody sends."""
+    """The root waits for a peer's broadcast, the peers for the root's: no one sends."""
     peer = next(r for r in context["ranks"] if r != dist.get_rank())
     dist.broadcast(context["tensor"].clone(), src=peer, group=context["group"])
     return True
 
 
 def _end(context: dict[str, Any]) -> bool:
-    """A collective that no peer takes part in any more, on connections that do not tell that they left."""
+    """A collective that no peer takes part in any more, on connections that do not tell that they
+    left.
+    """
     _hang_as_nccl_does()
     dist.all_reduce(context["tensor"], group=context["group"])
     return False
@@ -110,7 +121,8 @@ _kept: list[Any] = []
 def _blackhole(_: dict[str, Any]) -> bool:
     """Put one end of a mute socket pair in the place of every connection.
 
-    The connections themselves stay open under other numbers: no peer sees an end, bytes just vanish.
+    The connections themselves stay open under other numbers: no peer sees an end, bytes just
+    vanish.
     """
     for fd in _connected_peers():
         near, far = socket.socketpair()

@@ -1,4 +1,6 @@
-"""`--fault KIND@RANK:ITERATION[:WHERE]`: which faults exist, where each can strike, how one is written."""
+"""`--fault KIND@RANK:ITERATION[:WHERE]`: which faults exist, where each can strike, how one is
+written.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from dataclasses import dataclass
 
 from ..options import ConfigError
 
-# Places in an iteration where a rank can be held up, in the order in which it passes them.
+# Places in an iteration where a rank can be blocked, in the order in which it passes them.
 PLACES = {
     "step": "at the start of the iteration, outside of any operation",
     "data": "in the rank, before it takes a micro-batch from its loader",
@@ -29,7 +31,9 @@ OUTSIDE = ("rendezvous", "groups", "destroy")  # passed once, in no iteration
 
 @dataclass(frozen=True)
 class Kind:
-    """What a fault does; `places` it can strike at, the first one by default; `cause` is CONTRACT's name for it."""
+    """What a fault does; `places` it can strike at, the first one by default; `cause` is CONTRACT's
+    name for it.
+    """
 
     does: str
     places: tuple[str, ...]
@@ -42,19 +46,17 @@ _STEP = ("step", *[p for p in ANYWHERE if p != "step"])
 _COLLECTIVE = ("tp", "dp")
 
 KINDS: dict[str, Kind] = {
-    "sleep": Kind("sleeps for good", _HOLD, "not_entered"),
-    "read": Kind("reads from a pipe that nobody writes to", _HOLD, "not_entered"),
-    "lock": Kind(
-        "waits for a lock that its own other thread never gives back", _HOLD, "not_entered"
-    ),
-    "busy": Kind("runs Python without end", _HOLD, "busy"),
+    "sleep": Kind("sleeps forever", _HOLD, "not_entered"),
+    "read": Kind("reads from a pipe that no process writes to", _HOLD, "not_entered"),
+    "lock": Kind("waits for a lock that its other thread never releases", _HOLD, "not_entered"),
+    "busy": Kind("runs Python forever", _HOLD, "busy"),
     "stop": Kind("stops itself with SIGSTOP", _STEP, "stopped"),
     "kill": Kind("kills itself with SIGKILL", _STEP, "dead"),
-    "exit": Kind("leaves with exit code 0, early and without a word to its peers", _STEP, "dead"),
+    "exit": Kind("exits with code 0 early, without telling its peers", _STEP, "dead"),
     "io_wait": Kind(
         "enters uninterruptible sleep (state D): a vfork whose child opens a FIFO", _STEP, "io_wait"
     ),
-    "gil": Kind("sleeps in C with the interpreter lock held", _STEP, "interpreter_lock"),
+    "gil": Kind("sleeps in C with the GIL held", _STEP, "interpreter_lock"),
     "fork_lock": Kind(
         "forks while another thread holds a lock, waits for the child, which waits for the lock",
         _STEP,
@@ -67,7 +69,7 @@ KINDS: dict[str, Kind] = {
     "checkpoint_fifo": Kind(
         "its checkpoint writer blocks on a FIFO", ("writer",), "checkpoint_wait"
     ),
-    "skip": Kind("leaves one collective out", _COLLECTIVE, "order"),
+    "skip": Kind("skips one collective", _COLLECTIVE, "order"),
     "extra": Kind("makes one collective too many", ("tp", "after_dp"), "order"),
     "wrong_group": Kind("calls the collective on another group", _COLLECTIVE, "order"),
     "wrong_op": Kind("broadcasts where its peers all-reduce", _COLLECTIVE, "mismatch"),
@@ -76,12 +78,12 @@ KINDS: dict[str, Kind] = {
     "wrong_root": Kind(
         "broadcasts the micro-batch from another root than its peers", ("batch",), "mismatch"
     ),
-    "missing_send": Kind("leaves one pipeline send out", ("send",), "p2p_unmatched"),
-    "missing_recv": Kind("leaves one pipeline receive out", ("recv",), "p2p_unmatched"),
+    "missing_send": Kind("skips one pipeline send", ("send",), "p2p_unmatched"),
+    "missing_recv": Kind("skips one pipeline receive", ("recv",), "p2p_unmatched"),
     "no_rendezvous": Kind("never joins the process group", ("rendezvous",), "start_stall"),
     "no_group": Kind("joins, and never makes its sub-groups", ("groups",), "start_stall"),
     "end": Kind(
-        "makes one collective more while its peers tear the groups down", ("destroy",), "end_stall"
+        "makes one more collective while its peers tear down the groups", ("destroy",), "end_stall"
     ),
     "blackhole": Kind(
         "its connections swallow every byte, both ways, and stay open",
@@ -92,7 +94,7 @@ KINDS: dict[str, Kind] = {
         "a kernel on its GPU does not finish", ("forward", *ANYWHERE), "device_wait", True
     ),
     "slow": Kind(
-        "sleeps 0.5 s at each pass of the place (a forward pass: once a micro-batch), from this iteration on; hangs nobody",
+        "sleeps 0.5 s at each pass of the place (a forward pass: once a micro-batch), from this iteration on; no rank hangs",
         ("forward", *ANYWHERE),
         "slow",
     ),
@@ -136,7 +138,7 @@ def parse_fault(text: str, world_size: int, has_gpu: bool = False) -> Fault:
     places = KINDS[kind].places
     if where is not None and where not in places:
         raise ConfigError(
-            f"--fault: '{kind}' cannot strike at '{where}'; it can at: {', '.join(places)}"
+            f"--fault: '{kind}' is not possible at '{where}'; it can at: {', '.join(places)}"
         )
     if KINDS[kind].needs_gpu and not has_gpu:
         raise ConfigError(f"--fault: '{kind}' needs a GPU")

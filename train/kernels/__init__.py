@@ -1,1 +1,3 @@
-"""Fused kernels: one file each with a plain torch reference, a Triton kernel and, where installed, NVIDIA apex's."""
+"""Fused kernels: one file each with a plain torch reference, a Triton kernel and, where installed,
+NVIDIA apex's.
+"""

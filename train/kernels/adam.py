@@ -1,6 +1,8 @@
 """AdamW (Loshchilov and Hutter 2019): plain, torch's fused, Triton, apex.
 
-m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  p = p (1 - lr wd) - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
+m = b1 m + (1 - b1) g
+v = b2 v + (1 - b2) g^2
+p = p (1 - lr wd) - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
 """
 
 from __future__ import annotations
@@ -51,16 +53,31 @@ def fused_step(
     step: int,
     group: dict[str, Any],
 ) -> None:
-    """The same in one pass, by Triton. p, m, v: float32 and contiguous, as ZeRO's flat partitions are."""
+    """The same in one pass, by Triton. p, m, v: float32 and contiguous, as ZeRO's flat partitions
+    are.
+    """
     (b1, b2), n = group["betas"], p.numel()
     _step[grid(n)](
-        p, g.contiguous(), m, v, n, group["lr"], b1, b2, group["eps"], group["weight_decay"],
-        1 - b1**step, 1 - b2**step, block=BLOCK,
-    )  # fmt: skip
+        p,
+        g.contiguous(),
+        m,
+        v,
+        n,
+        group["lr"],
+        b1,
+        b2,
+        group["eps"],
+        group["weight_decay"],
+        1 - b1**step,
+        1 - b2**step,
+        block=BLOCK,
+    )
 
 
 class AdamW(torch.optim.Optimizer):
-    """The optimizer around a step function; its state has torch's names, so checkpoints fit all of them."""
+    """The optimizer around a step function; its state has torch's names, so checkpoints fit all of
+    them.
+    """
 
     def __init__(self, groups: Any, step: Callable[..., None], **options: Any) -> None:
         self._step = step
@@ -68,6 +85,7 @@ class AdamW(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:
+        """Update all parameters from their gradients."""
         for group in self.param_groups:
             for p in group["params"]:
                 if p.grad is None:
@@ -83,10 +101,12 @@ class AdamW(torch.optim.Optimizer):
 
 
 def reference(groups: Any, **options: Any) -> torch.optim.Optimizer:
+    """The optimizer in plain torch operations, one parameter at a time."""
     return AdamW(groups, reference_step, **options)
 
 
 def fused(groups: Any, **options: Any) -> torch.optim.Optimizer:
+    """The optimizer with the Triton kernel: one launch a parameter."""
     return AdamW(groups, fused_step, **options)
 
 
@@ -96,6 +116,7 @@ def torch_fused(groups: Any, **options: Any) -> torch.optim.Optimizer:
 
 
 def apex(groups: Any, **options: Any) -> torch.optim.Optimizer:
+    """NVIDIA apex's FusedAdam with decoupled weight decay; raises ImportError without apex."""
     from apex.optimizers import FusedAdam
 
     return FusedAdam(groups, adam_w_mode=True, **options)

@@ -1,4 +1,6 @@
-"""Is NVIDIA's apex here, and does it work? Its name in the package registry belongs to something else."""
+"""Is NVIDIA's apex here, and does it work? Its name in the package registry belongs to something
+else.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ FROM_SOURCE = "build NVIDIA's from source: github.com/NVIDIA/apex, with its C++ 
 def unavailable() -> str:
     """Why apex cannot be used; empty where it can.
 
-    apex without its extensions imports and fails on use: the one sure test is a step of its optimizer.
+    apex without its extensions imports and fails on use: the one sure test is a step of its
+    optimizer.
     """
     if importlib.util.find_spec("apex") is None:
         return f"NVIDIA apex is not installed ({FROM_SOURCE})"

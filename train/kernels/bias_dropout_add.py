@@ -51,8 +51,9 @@ class _BiasDropoutAdd(torch.autograd.Function):
     ) -> torch.Tensor:
         x, residual = x.contiguous(), residual.contiguous()
         out = torch.empty_like(x)
-        # From torch's stream, so that recomputation and tensor parallel streams hold for this kernel too. It stays on the
-        # device: to read it would wait for everything that the GPU still has to do, twice a layer.
+        # From torch's stream, so that recomputation and tensor parallel streams hold for this
+        # kernel too. It stays on the device: to read it would wait for everything that the GPU
+        # still has to do, twice a layer.
         seed = torch.randint(2**31 - 1, (1,), device=x.device) if p > 0 else x
         _forward[grid(x.numel())](
             x, bias, residual, out, x.numel(), bias.numel(), p, seed, drops=p > 0, block=BLOCK

@@ -23,6 +23,7 @@ def reference(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
 
 
 def torch_fused(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """GELU (tanh form) of `x + bias` by torch's own operation; shape of `x`."""
     return F.gelu(x + bias, approximate="tanh")
 
 

@@ -1,8 +1,8 @@
 """Cross entropy per token over a vocabulary that may be split over the tensor parallel ranks.
 
-The plain forms live in hangdoctor.train.tensor_parallel.cross_entropy; here is the fused one. A rank makes, in one
-pass over its logits, their maximum, the sum of exponentials and the target's logit; three small
-reductions join the ranks; the gradient is written in one more pass.
+The plain forms live in hangdoctor.train.tensor_parallel.cross_entropy; here is the fused one. A
+rank makes, in one pass over its logits, their maximum, the sum of exponentials and the target's
+logit; three small reductions join the ranks; the gradient is written in one more pass.
 """
 
 from __future__ import annotations

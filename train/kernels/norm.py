@@ -1,4 +1,6 @@
-"""LayerNorm (Ba et al. 2016) and RMSNorm (Zhang and Sennrich 2019) over the last dimension, statistics in float32."""
+"""LayerNorm (Ba et al. 2016) and RMSNorm (Zhang and Sennrich 2019) over the last dimension,
+statistics in float32.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +38,12 @@ def rms_norm_reference(x: torch.Tensor, weight: torch.Tensor, eps: float) -> tor
 def layer_norm_torch(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float
 ) -> torch.Tensor:
+    """Layer norm over the last dimension by torch's own operation; shape of `x`."""
     return F.layer_norm(x, (x.shape[-1],), weight, bias, eps)
 
 
 def rms_norm_torch(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """RMS norm over the last dimension by torch's own operation; shape of `x`."""
     return F.rms_norm(x, (x.shape[-1],), weight, eps)
 
 
@@ -78,7 +82,9 @@ def _backward(
     centred: tl.constexpr,
     block: tl.constexpr,
 ):
-    """Each program walks every `stride`-th row and keeps its own sum of the weight's and the bias' gradient."""
+    """Each program walks every `stride`-th row and keeps its own sum of the weight's and the bias'
+    gradient.
+    """
     program = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, block)
     inside = at < h
@@ -114,9 +120,18 @@ class _Norm(torch.autograd.Function):
         out = torch.empty_like(x)
         mean, rstd = (torch.empty(rows, dtype=torch.float32, device=x.device) for _ in range(2))
         _forward[(rows,)](
-            x, weight, weight if bias is None else bias, out, mean, rstd, h, eps,
-            centred=bias is not None, block=block, num_warps=warps(block),
-        )  # fmt: skip
+            x,
+            weight,
+            weight if bias is None else bias,
+            out,
+            mean,
+            rstd,
+            h,
+            eps,
+            centred=bias is not None,
+            block=block,
+            num_warps=warps(block),
+        )
         ctx.save_for_backward(x, weight, mean, rstd)
         ctx.centred = bias is not None
         return out
@@ -134,9 +149,21 @@ class _Norm(torch.autograd.Function):
             torch.empty(programs, h, dtype=torch.float32, device=x.device) for _ in range(2)
         )
         _backward[(programs,)](
-            grad.contiguous(), x, weight, mean, rstd, dx, dweight, dbias, rows, h, programs,
-            centred=ctx.centred, block=block, num_warps=warps(block),
-        )  # fmt: skip
+            grad.contiguous(),
+            x,
+            weight,
+            mean,
+            rstd,
+            dx,
+            dweight,
+            dbias,
+            rows,
+            h,
+            programs,
+            centred=ctx.centred,
+            block=block,
+            num_warps=warps(block),
+        )
         total_b = dbias.sum(0).to(weight.dtype) if ctx.centred else None
         return dx, dweight.sum(0).to(weight.dtype), total_b, None
 
@@ -164,12 +191,14 @@ def rms_norm_fused(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.T
 def layer_norm_apex(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float
 ) -> torch.Tensor:
+    """Layer norm over the last dimension by NVIDIA apex; raises ImportError without it."""
     from apex.normalization.fused_layer_norm import fused_layer_norm_affine
 
     return fused_layer_norm_affine(x, weight, bias, (x.shape[-1],), eps)
 
 
 def rms_norm_apex(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """RMS norm over the last dimension by NVIDIA apex; raises ImportError without it."""
     from apex.normalization.fused_layer_norm import fused_rms_norm_affine
 
     return fused_rms_norm_affine(x, weight, (x.shape[-1],), eps)

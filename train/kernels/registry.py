@@ -21,21 +21,58 @@ from . import (
     triton_support,
 )
 
-# kernel -> flavour -> function. `torch`: what torch itself fuses. Where apex has no such kernel it has no entry.
+# kernel -> flavour -> function. `torch`: what torch itself fuses. Where apex has no such kernel it
+# has no entry.
 FLAVOURS: dict[str, dict[str, Callable[..., Any]]] = {
-    "bias_gelu": {"reference": bias_gelu.reference, "torch": bias_gelu.torch_fused, "triton": bias_gelu.fused},
-    "bias_dropout_add": {"reference": bias_dropout_add.reference, "torch": bias_dropout_add.torch_fused, "triton": bias_dropout_add.fused},
-    "softmax": {"reference": softmax.reference, "torch": softmax.torch_fused, "triton": softmax.fused, "apex": softmax.apex},
-    "layer_norm": {"reference": norm.layer_norm_reference, "torch": norm.layer_norm_torch, "triton": norm.layer_norm_fused, "apex": norm.layer_norm_apex},
-    "rms_norm": {"reference": norm.rms_norm_reference, "torch": norm.rms_norm_torch, "triton": norm.rms_norm_fused, "apex": norm.rms_norm_apex},
-    "cross_entropy": {"reference": cross_entropy.reference, "torch": vocab_parallel_cross_entropy, "triton": cross_entropy.fused, "apex": cross_entropy.apex},
-    "adam": {"reference": adam.reference, "torch": adam.torch_fused, "triton": adam.fused, "apex": adam.apex},
-}  # fmt: skip
+    "bias_gelu": {
+        "reference": bias_gelu.reference,
+        "torch": bias_gelu.torch_fused,
+        "triton": bias_gelu.fused,
+    },
+    "bias_dropout_add": {
+        "reference": bias_dropout_add.reference,
+        "torch": bias_dropout_add.torch_fused,
+        "triton": bias_dropout_add.fused,
+    },
+    "softmax": {
+        "reference": softmax.reference,
+        "torch": softmax.torch_fused,
+        "triton": softmax.fused,
+        "apex": softmax.apex,
+    },
+    "layer_norm": {
+        "reference": norm.layer_norm_reference,
+        "torch": norm.layer_norm_torch,
+        "triton": norm.layer_norm_fused,
+        "apex": norm.layer_norm_apex,
+    },
+    "rms_norm": {
+        "reference": norm.rms_norm_reference,
+        "torch": norm.rms_norm_torch,
+        "triton": norm.rms_norm_fused,
+        "apex": norm.rms_norm_apex,
+    },
+    "cross_entropy": {
+        "reference": cross_entropy.reference,
+        "torch": vocab_parallel_cross_entropy,
+        "triton": cross_entropy.fused,
+        "apex": cross_entropy.apex,
+    },
+    "adam": {
+        "reference": adam.reference,
+        "torch": adam.torch_fused,
+        "triton": adam.fused,
+        "apex": adam.apex,
+    },
+}
 
 
 @dataclass(frozen=True)
 class Kernels:
-    """The chosen functions. `fuses_bias`: the MLP hands its first bias to bias_gelu rather than to its product."""
+    """The chosen functions.
+
+    `fuses_bias`: the MLP hands its first bias to bias_gelu rather than to its product.
+    """
 
     bias_gelu: Callable[..., torch.Tensor]
     bias_dropout_add: Callable[..., torch.Tensor]
@@ -49,6 +86,7 @@ class Kernels:
 
     @property
     def fuses_bias(self) -> bool:
+        """Whether the bias of the MLP is added inside the GELU kernel."""
         return self.used["bias_gelu"] != "torch"
 
     def line(self) -> str:
@@ -77,7 +115,7 @@ def choose(wanted: str, device: torch.device) -> Kernels:
     if wanted == "triton":
         if no_triton:
             raise ConfigError(f"--kernels triton: {no_triton}")
-        where = "in Triton's interpreter, slow" if triton_support.interpreted() else "asked for"
+        where = "in Triton's interpreter, slow" if triton_support.interpreted() else "requested"
         return _build(("triton",), f"--kernels triton, {where}")
     if wanted == "apex":
         no_apex = apex_support.unavailable()
@@ -88,5 +126,6 @@ def choose(wanted: str, device: torch.device) -> Kernels:
         return _build(("torch",), "--kernels auto: torch's own are the fastest on CPU")
     if no_triton:
         return _build(("torch",), f"--kernels auto: {no_triton}")
-    # One optimizer pass over flat partitions: torch's fused AdamW, which every checkpoint can be resumed with.
+    # One optimizer pass over flat partitions: torch's fused AdamW, which every checkpoint can be
+    # resumed with.
     return _build(("triton", "torch"), "--kernels auto: Triton on a GPU", adam="torch")

@@ -12,7 +12,10 @@ LONGEST = 16384  # keys a row: one program holds a row in registers
 
 
 def reference(scores: torch.Tensor, scale: float) -> torch.Tensor:
-    """scores: [b, heads, q, k]; a query sees keys up to its own place, counted from the end. Softmax in float32."""
+    """scores: [b, heads, q, k]; a query sees keys up to its own place, counted from the end.
+
+    Softmax in float32.
+    """
     q, k = scores.shape[-2:]
     hidden = torch.ones(q, k, dtype=torch.bool, device=scores.device).triu(1 + k - q)
     wide = scores if scores.dtype == torch.float64 else scores.float()

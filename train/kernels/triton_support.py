@@ -1,4 +1,6 @@
-"""Triton where it is installed; a stand-in for its decorators where it is not, so that the kernels' files import."""
+"""Triton where it is installed; a stand-in for its decorators where it is not, so that the kernels'
+files import.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +33,16 @@ except ImportError as error:
 
 @triton.jit
 def places(block: tl.constexpr):
-    """Elements of this program of a flat tensor, in 64 bits: a partition of an optimizer alone may have more than 2^31."""
+    """Elements of this program of a flat tensor, in 64 bits: a partition of an optimizer alone may
+    have more than 2^31.
+    """
     return tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
 
 
 def interpreted() -> bool:
-    """Whether kernels run in Triton's interpreter, on CPU tensors: TRITON_INTERPRET=1 before the first import."""
+    """Whether kernels run in Triton's interpreter, on CPU tensors: TRITON_INTERPRET=1 before the
+    first import.
+    """
     return os.environ.get("TRITON_INTERPRET", "") == "1"
 
 
@@ -50,10 +56,12 @@ def unavailable(device: torch.device) -> str:
 
 
 def grid(elements: int, block: int = BLOCK) -> tuple[int]:
+    """Programs to launch: one for each block of elements."""
     return ((elements + block - 1) // block,)
 
 
 def next_power_of_two(n: int) -> int:
+    """The smallest power of two that is at least `n`; Triton's blocks have such sizes."""
     return 1 << max(0, n - 1).bit_length()
 
 

@@ -13,7 +13,9 @@ from ..topology import TensorGroup
 
 @dataclass(frozen=True)
 class ModelContext:
-    """`weights`: the ranks that share a matrix; `sequence`: those that share a sequence (Ulysses keeps weights whole)."""
+    """`weights`: the ranks that share a matrix; `sequence`: those that share a sequence (Ulysses
+    keeps weights whole).
+    """
 
     config: Config
     tensor: TensorGroup
@@ -23,14 +25,19 @@ class ModelContext:
 
     @property
     def weights(self) -> TensorGroup:
+        """The group over which weights are split: of one rank under Ulysses, which splits
+        sequences.
+        """
         return TensorGroup() if self.config.parallel.ulysses else self.tensor
 
     @property
     def ulysses(self) -> TensorGroup:
+        """The group that exchanges heads for sequence parts; of one rank without Ulysses."""
         return self.tensor if self.config.parallel.ulysses else TensorGroup()
 
     @property
     def split_sequence(self) -> bool:
+        """Whether activations between layers are split along the sequence."""
         return self.config.split_sequence
 
     @property
@@ -40,9 +47,11 @@ class ModelContext:
 
     @property
     def bias_in_product(self) -> bool:
-        """On one rank torch adds the bias of a row parallel layer within its product: a pass over memory less.
+        """On one rank torch adds the bias of a row parallel layer within its product: a pass over
+        memory less.
 
-        In fp32 only: in half precision it would round once less than on several ranks, and tp would change the losses.
+        In fp32 only: in half precision it would round once less than on several ranks, and tp would
+        change the losses.
         """
         plain = (
             self.kernels.used["bias_dropout_add"] == "torch"
@@ -52,12 +61,16 @@ class ModelContext:
 
     @property
     def output_std(self) -> float:
-        """Standard deviation of the projections that end a residual branch (GPT-2: 1/sqrt(2 layers))."""
+        """Standard deviation of the projections that end a residual branch (GPT-2: 1/sqrt(2
+        layers)).
+        """
         m = self.config.model
         return m.init_std / math.sqrt(2 * m.layers) if m.scaled_init else m.init_std
 
 
 def padded_vocab(size: int, multiple: int, tp: int) -> int:
-    """`size` rounded up to a multiple of `multiple` x `tp`, so that every rank's slice suits the hardware."""
+    """`size` rounded up to a multiple of `multiple` x `tp`, so that every rank's slice suits the
+    hardware.
+    """
     step = multiple * tp
     return (size + step - 1) // step * step

@@ -1,7 +1,8 @@
 """GPT as pipeline layers: word embedding, input, transformer layers, final norm, output.
 
 Only the word embedding's matrix is tied between first and last stage. Positions, embedding norm and
-dropout are a layer of their own that exists once: what is not on the last stage cannot go stale there.
+dropout are a layer of their own that exists once: what is not on the last stage cannot go stale
+there.
 """
 
 from __future__ import annotations
@@ -45,6 +46,9 @@ class WordEmbedding(VocabParallelEmbedding):
             mark_partial(self)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """[batch, sequence] of token ids -> [sequence, batch, hidden]; under sequence parallelism
+        this rank's part.
+        """
         if self.context.config.parallel.ulysses:
             tokens = split_sequence(tokens.t(), self.context.tensor).t()
         return super().forward(tokens).transpose(0, 1).contiguous()
@@ -62,11 +66,14 @@ def project_out(
 
 
 def tied_output(embedding: WordEmbedding, hidden: torch.Tensor) -> torch.Tensor:
+    """Logits by the word embedding of the first stage, which the last one shares."""
     return project_out(embedding, hidden, embedding.context)
 
 
 class InputLayer(nn.Module):
-    """Adds positions, normalizes, drops, and cuts the sequence where it is split: [s, b, h] -> [s (/ tp), b, h]."""
+    """Adds positions, normalizes, drops, and cuts the sequence where it is split: [s, b, h] -> [s
+    (/ tp), b, h].
+    """
 
     def __init__(self, context: ModelContext) -> None:
         super().__init__()
@@ -90,6 +97,7 @@ class InputLayer(nn.Module):
         return self.position[length * group.rank : length * (group.rank + 1)].unsqueeze(1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[batch, sequence] of token ids -> [sequence, batch, hidden], with positions and dropout."""
         if self.position is not None:
             x = x + self._positions(x.shape[0])
         if self.norm is not None:
@@ -130,11 +138,14 @@ class OutputEmbedding(VocabParallelEmbedding):
             mark_partial(self)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """[sequence, batch, hidden] -> this rank's part of the logits."""
         return project_out(self, hidden, self.context)
 
 
 class Loss:
-    """Mean cross entropy of a micro-batch: logits [s, b, V / tp], (labels [b, s], mask [b, s]) -> scalar."""
+    """Mean cross entropy of a micro-batch: logits [s, b, V / tp], (labels [b, s], mask [b, s]) ->
+    scalar.
+    """
 
     __name__ = "cross entropy"
 

@@ -1,4 +1,7 @@
-"""Normalization, attention, MLP and the transformer layer. Activations are [s, b, h], or [s / tp, b, h]."""
+"""Normalization, attention, MLP and the transformer layer.
+
+Activations are [s, b, h], or [s / tp, b, h].
+"""
 
 from __future__ import annotations
 
@@ -26,13 +29,17 @@ class Norm(nn.Module):
             mark_partial(self)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Normalize the last dimension; shape of `x`."""
         if self.bias is None:
             return self.kernels.rms_norm(x, self.weight, self.eps)
         return self.kernels.layer_norm(x, self.weight, self.bias, self.eps)
 
 
 class Attention(nn.Module):
-    """Causal self-attention over this rank's heads. The output has no bias added yet, but for `bias_in_product`."""
+    """Causal self-attention over this rank's heads.
+
+    The output has no bias added yet, but for `bias_in_product`.
+    """
 
     def __init__(self, context: ModelContext, name: str) -> None:
         super().__init__()
@@ -55,6 +62,7 @@ class Attention(nn.Module):
         return torch.tensor(slopes[share * self.context.tensor.rank :][:share], dtype=torch.float32)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Causal self-attention: [sequence, batch, hidden] -> the same shape."""
         qkv = self.qkv(x)
         s, b, _ = qkv.shape
         q, k, v = qkv.view(s, b, -1, 3, self.width).unbind(dim=3)
@@ -82,7 +90,9 @@ class Attention(nn.Module):
         return y.permute(2, 0, 1, 3)
 
     def _core(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """The same step by step; q and k are scaled before their product, so that fp16 scores do not overflow."""
+        """The same step by step; q and k are scaled before their product, so that fp16 scores do
+        not overflow.
+        """
         scale = self.width**-0.25
         scores = torch.einsum("qbhd,kbhd->bhqk", q * scale, k * scale)
         if self.slopes is not None:
@@ -126,6 +136,7 @@ class MLP(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[sequence, batch, hidden] -> the same shape, by way of the wider inner one."""
         if self.exact:  # no fused kernel has it
             return self.down(F.gelu(self.up(x)), self.bias_in_product)
         if not self.kernels.fuses_bias:
@@ -136,7 +147,9 @@ class MLP(nn.Module):
 
 
 class TransformerLayer(nn.Module):
-    """Pre-norm block; parallel (GPT-J, PaLM): x + attention(n(x)) + mlp(n(x)), else one after the other."""
+    """Pre-norm block; parallel (GPT-J, PaLM): x + attention(n(x)) + mlp(n(x)), else one after the
+    other.
+    """
 
     def __init__(self, context: ModelContext, index: int) -> None:
         super().__init__()
@@ -151,6 +164,9 @@ class TransformerLayer(nn.Module):
                 mark_partial(module)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """One layer: [sequence, batch, hidden] -> the same; computed again in backward where that
+        was asked for.
+        """
         if self.context.config.model.recompute and self.training and torch.is_grad_enabled():
             return self.context.random.recompute(self._block, x)
         return self._block(x)
@@ -186,7 +202,8 @@ class TransformerLayer(nn.Module):
 
 
 def attention_flavour(context: ModelContext) -> str:
+    """Which attention runs, and why where it is the core one; for the log."""
     m = context.config.model
     if m.position == "alibi":
         return "core (ALiBi needs its bias)"
-    return "core (asked for)" if m.attention == "core" else "torch sdpa"
+    return "core (requested)" if m.attention == "core" else "torch sdpa"

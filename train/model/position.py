@@ -1,7 +1,7 @@
 """Rotary position embedding and ALiBi biases.
 
-Both tables are plain attributes, never buffers: a buffer would follow the model into bf16, and a table
-with -inf or with large angles does not survive that.
+Both tables are plain attributes, never buffers: a buffer would follow the model into bf16, and a
+table with -inf or with large angles does not survive that.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ class Rotary:
 
 
 def alibi_slopes(heads: int) -> list[float]:
-    """Slopes of Press et al. 2022: a geometric sequence from 2^(-8/n); other counts take every second of the next power."""
+    """Slopes of Press et al. 2022: a geometric sequence from 2^(-8/n); other counts take every
+    second of the next power.
+    """
 
     def of_power(n: int) -> list[float]:
         return [2.0 ** (-8.0 * (i + 1) / n) for i in range(n)]
@@ -48,5 +50,7 @@ def alibi_slopes(heads: int) -> list[float]:
 
 
 def alibi_bias(slopes: torch.Tensor, length: int) -> torch.Tensor:
-    """[heads, 1, length], float32: slope x key position; equal to -slope x distance within a softmax row."""
+    """[heads, 1, length], float32: slope x key position; equal to -slope x distance within a
+    softmax row.
+    """
     return slopes[:, None, None] * torch.arange(length, dtype=torch.float32, device=slopes.device)

@@ -1,4 +1,6 @@
-"""The collectives of the tensor parallel ranks; every one passes here, so that a fault can strike before it."""
+"""The collectives of the tensor parallel ranks; every one passes here, so that a fault can strike
+before it.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,9 @@ from .collectives import all_reduce
 
 
 class _VocabParallelCrossEntropy(torch.autograd.Function):
-    """Three reductions: the maximum, the sum of exponentials, the logit of the target (Megatron-LM)."""
+    """Three reductions: the maximum, the sum of exponentials, the logit of the target
+    (Megatron-LM).
+    """
 
     @staticmethod
     def forward(

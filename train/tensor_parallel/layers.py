@@ -27,7 +27,9 @@ def split_parameter(whole: torch.Tensor, dim: int, tp: TensorGroup) -> nn.Parame
 
 
 def mark_partial(module: nn.Module) -> None:
-    """Parameters that every rank holds whole and uses on its part of the sequence: their gradients are partial sums."""
+    """Parameters that every rank holds whole and uses on its part of the sequence: their gradients
+    are partial sums.
+    """
     for parameter in module.parameters(recurse=False):
         if not getattr(parameter, "tensor_model_parallel", False):
             parameter.sequence_partial = True
@@ -58,12 +60,16 @@ class ColumnParallelLinear(nn.Module):
         self.bias = split_parameter(torch.zeros(size_out), 0, tp)
 
     def forward(self, x: torch.Tensor, skip_bias: bool = False) -> torch.Tensor:
+        """[sequence, batch, in] -> [sequence, batch, this rank's part of out]; gathers a split
+        sequence first.
+        """
         x = gather_sequence(x, self.tp) if self.sequence else copy_to_tensor(x, self.tp)
         return F.linear(x, self.weight, None if skip_bias else self.bias)
 
 
 class RowParallelLinear(nn.Module):
-    """y = x W^T with W cut by input features: [s, b, in / tp] -> [s, b, out]; the caller adds `bias` once.
+    """y = x W^T with W cut by input features: [s, b, in / tp] -> [s, b, out]; the caller adds
+    `bias` once.
 
     With `sequence` the sum is scattered over the sequence.
     """
@@ -99,7 +105,9 @@ class RowParallelLinear(nn.Module):
 
 
 class VocabParallelEmbedding(nn.Module):
-    """Word embedding cut by rows of the vocabulary: tokens [b, s] -> [b, s, h], whole on every rank."""
+    """Word embedding cut by rows of the vocabulary: tokens [b, s] -> [b, s, h], whole on every
+    rank.
+    """
 
     def __init__(
         self,
@@ -121,6 +129,9 @@ class VocabParallelEmbedding(nn.Module):
         self.real = max(0, min(self.weight.shape[0], vocab[0] - self.first))  # of this rank's rows
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Token ids -> hidden vectors: each rank looks its rows up, and the sum over ranks is
+        whole.
+        """
         if self.tp.size == 1:
             return F.embedding(tokens, self.weight)
         local = tokens - self.first
@@ -131,7 +142,8 @@ class VocabParallelEmbedding(nn.Module):
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """[s, b, h] -> this rank's columns of the logits [s, b, V / tp].
 
-        Padding columns are made impossible, so that the padding, which depends on tp, changes no loss.
+        Padding columns are made impossible, so that the padding, which depends on tp, changes no
+        loss.
         """
         logits = F.linear(hidden, self.weight)
         if self.real < self.weight.shape[0]:

@@ -111,7 +111,9 @@ def gather_sequence(x: torch.Tensor, tp: TensorGroup) -> torch.Tensor:
 
 
 def reduce_scatter_sequence(x: torch.Tensor, tp: TensorGroup) -> torch.Tensor:
-    """tensor [s, ...] (partial sums) -> sequence [s/n, ...]: reduce-scatter forward, gather backward."""
+    """tensor [s, ...] (partial sums) -> sequence [s/n, ...]: reduce-scatter forward, gather
+    backward.
+    """
     return x if tp.size == 1 else _ReduceScatterSequence.apply(x, tp)
 
 

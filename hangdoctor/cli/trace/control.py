@@ -1,4 +1,4 @@
-"""`hangdoctor trace start`, `stop` and `status`: the switch, and what it did."""
+"""`hangdoctor trace start`, `stop` and `status`: switch tracing and show its state."""
 
 from __future__ import annotations
 
@@ -29,49 +29,79 @@ def _ranks(ctx: click.Context, param: click.Parameter, value: str | None) -> str
 
 
 _rows_flag = click.option(
-    "--rows", is_flag=True, hidden=True, help="Answer with rows, for the node that asks."
+    "--rows", is_flag=True, hidden=True, help="Print rows, for the node that asks."
 )
-_quiet_flag = click.option("--quiet", "-q", is_flag=True, help="Nothing but errors.")
+_quiet_flag = click.option("--quiet", "-q", is_flag=True, help="Print only errors.")
 
 
 @click.command("start")
 @choice_flags()
 @click.option(
-    "--ranks", callback=_ranks, metavar="R", help="Only these ranks, as 0-7,12 (default: all)."
+    "--ranks",
+    callback=_ranks,
+    metavar="R",
+    help="Only these ranks, for example 0-7,12 (default: all).",
 )
 @click.option(
     "--size",
     "size_mb",
     type=click.FloatRange(1, 4096),
     metavar="MB",
-    help="Size of each rank's ring (default 16).",
+    help="Size of each rank's ring buffer in MB (default: 16).",
 )
-@click.option("--wait", "wait_s", default=5.0, show_default=True, type=click.FloatRange(0), metavar="S",
-              help="Seconds to wait for the ranks to say that they trace.")  # fmt: skip
+@click.option(
+    "--wait",
+    "wait_s",
+    default=5.0,
+    show_default=True,
+    type=click.FloatRange(0),
+    metavar="S",
+    help="Seconds to wait until the ranks have started tracing.",
+)
 @where_flags
 @_quiet_flag
 @_rows_flag
 def start(
-    follow: tuple[str, ...], ignore: tuple[str, ...], from_iteration: int | None, ranks: str | None, size_mb: float | None,
+    follow: tuple[str, ...],
+    ignore: tuple[str, ...],
+    from_iteration: int | None,
+    ranks: str | None,
+    size_mb: float | None,
     **where: object,
-) -> None:  # fmt: skip
-    """Trace Python calls in a running job that carries the probe.
+) -> None:
+    """Trace Python calls in a running job that was started with `hangdoctor run`.
 
-    Every rank keeps its last calls in a ring beside its black box, from about a second after this command on, until
-    `trace stop` or the end of the job. They can be read while the rank hangs, is stopped or after it died: `trace tail`,
-    and in every `dump`. A second `start` replaces the choice of the first.
+    Every rank records its last calls in a ring buffer until `trace stop` or the end of the job.
+    `trace tail` and `dump` read them, also while the rank hangs or is stopped and after it
+    died. A second `start` replaces the settings of the first.
     """
-    _switch(Request(time.time_ns(), True, follow, ignore, from_iteration, ranks, size_mb), **where)  # type: ignore[arg-type]
+    request = Request(
+        serial=time.time_ns(),
+        on=True,
+        follow=follow,
+        ignore=ignore,
+        from_iteration=from_iteration,
+        ranks=ranks,
+        size_mb=size_mb,
+    )
+    _switch(request, **where)  # type: ignore[arg-type]
 
 
 @click.command("stop")
-@click.option("--wait", "wait_s", default=5.0, show_default=True, type=click.FloatRange(0), metavar="S",
-              help="Seconds to wait for the ranks to say that they have stopped.")  # fmt: skip
+@click.option(
+    "--wait",
+    "wait_s",
+    default=5.0,
+    show_default=True,
+    type=click.FloatRange(0),
+    metavar="S",
+    help="Seconds to wait until the ranks have stopped tracing.",
+)
 @where_flags
 @_quiet_flag
 @_rows_flag
 def stop(**where: object) -> None:
-    """Stop tracing in all ranks. What was recorded stays readable until the job ends."""
+    """Stop tracing in all ranks; recorded calls stay readable until the job ends."""
     _switch(Request(time.time_ns(), False), **where)  # type: ignore[arg-type]
 
 
@@ -81,28 +111,32 @@ def _switch(request: Request, wait_s: float, quiet: bool, rows: bool, **named: A
         answers = trace_nodes.ask(where, _as_arguments(request, wait_s), wait_s, say)
         if not answers:
             raise NoRanksFound(
-                f"no node of {where.nodes} has a rank that carries the probe",
-                "Start it with: hangdoctor run",
+                f"no rank of {where.nodes} has the probe",
+                "Start the job with: hangdoctor run -- CMD",
             )
     else:
-        ranks = [r for r in find(where.folder, where.job, say) if r.box.status == "live"]
-        if not ranks:
-            raise UsageError(
-                "no rank of this job is alive",
-                "What they recorded can be read: hangdoctor trace tail --rank R",
-            )
-        for folder in sorted({r.folder for r in ranks}):
-            requests.write(folder, request)
-        concerned = [
-            r
-            for r in ranks
-            if requests.concerns(request, r.box.rank) and (request.on or r.trace is not None)
-        ]
-        answers = [row_of(r, request.serial) for r in _wait(concerned, request.serial, wait_s)]
+        answers = _switch_here(request, where, wait_s, say)
     if rows:
-        pipes.say(trace_nodes.answer(answers))
+        trace_nodes.answer(answers)
     for line in outcome_lines(request, answers):
         say(line)
+
+
+def _switch_here(
+    request: Request, where: Where, wait_s: float, say: Callable[[str], None]
+) -> list[TracedRank]:
+    """Ask the running ranks of this host, and what each has done after at most `wait_s` seconds."""
+    ranks = [r for r in find(where.folder, where.job, say) if r.box.status == "live"]
+    if not ranks:
+        raise UsageError(
+            "no rank of this job is running",
+            "To read what they recorded: hangdoctor trace tail --rank R",
+        )
+    for folder in sorted({r.folder for r in ranks}):
+        requests.write(folder, request)
+    meant = [r for r in ranks if requests.concerns(request, r.box.rank)]
+    concerned = [r for r in meant if request.on or r.trace is not None]
+    return [row_of(r, request.serial) for r in _wait(concerned, request.serial, wait_s)]
 
 
 def _as_arguments(request: Request, wait_s: float) -> list[str]:
@@ -121,7 +155,7 @@ def _as_arguments(request: Request, wait_s: float) -> list[str]:
 
 
 def _wait(ranks: list[Traced], serial: int, wait_s: float) -> list[Traced]:
-    """Until every rank has obeyed, or the time is over."""
+    """Wait until every rank has switched, or the time is over."""
     end = time.monotonic() + wait_s
     while True:
         ranks = again(ranks)
@@ -138,35 +172,35 @@ def _wait(ranks: list[Traced], serial: int, wait_s: float) -> list[Traced]:
 
 def outcome_lines(request: Request, rows: Sequence[TracedRank]) -> Iterator[str]:
     """What became of a request, as lines."""
-    waits = f"waiting for the job to say that it is at iteration {request.from_iteration} (hangdoctor.probe.iteration)"
+    waits = f"tracing starts at iteration {request.from_iteration}"
     words = {
         "waiting": waits,
-        "switched off": "switched off after an internal error (hangdoctor trace status)",
+        "switched off": "off after an internal error; details: hangdoctor trace status",
     }
     for state in sorted({r.state for r in rows if r.obeyed}):
         yield f"{_named(rows, lambda r, s=state: r.obeyed and r.state == s)}: {words.get(state, state)}"  # type: ignore[misc]
     slow = _named(rows, lambda r: r.obeyed and r.state == "tracing" and r.variant == "python")
     if slow:
-        yield f"{slow}: in pure Python, ten to twenty times slower: the C extension was not built for their interpreter"
+        yield f"{slow}: tracing in pure Python, 10 to 20 times slower: there is no C extension for this interpreter"
     yield from _unseen_lines([r for r in rows if r.obeyed])
     late = _named(rows, lambda r: not r.obeyed and not r.note)
     if late:
-        yield f"{late}: no answer yet; stopped, or something holds the interpreter's lock. They obey when they can"
+        yield f"{late}: no answer yet: stopped, or a thread holds the GIL. They will switch when they run again"
     for row in rows:
         if not row.obeyed and row.note:
             yield f"rank {row.rank}: {row.note}"
     if not rows:
-        yield "no rank was concerned"
+        yield "no rank was selected"
 
 
 def _unseen_lines(rows: Sequence[TracedRank]) -> Iterator[str]:
-    """Which of the chosen names no traced rank has imported: where some have, the others may never do, and nothing is wrong."""
+    """Which of the chosen names no traced rank has imported. If some ranks have, nothing is wrong: others may never do."""
     traced = [r.unseen.split(",") for r in rows if r.state in ("tracing", "waiting")]
     names = [
         n for n in (traced[0] if traced else []) if n and all(n in unseen for unseen in traced)
     ]
     if names:
-        yield f"no traced rank has imported {', '.join(names)}: misspelt, or a package that is imported later (trace status tells)"
+        yield f"no traced rank has imported {', '.join(names)}: misspelt, or imported later; check with: hangdoctor trace status"
 
 
 def _named(rows: Sequence[TracedRank], those: Callable[[TracedRank], bool]) -> str:
@@ -175,11 +209,11 @@ def _named(rows: Sequence[TracedRank], those: Callable[[TracedRank], bool]) -> s
 
 
 @click.command("status")
-@click.option("--json", "as_json", is_flag=True, help="As JSON, one object a rank.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one object per rank.")
 @where_flags
 @_rows_flag
 def status(as_json: bool, rows: bool, **named: Any) -> None:
-    """Who traces, what, how much, and how far back the rings reach."""
+    """Show which ranks trace, what they follow, and how far back their calls reach."""
     say, where = progress_to_stderr(rows), Where(**named)
     if where.nodes:
         found = trace_nodes.ask(where, ["status"], 5.0, say)
@@ -188,7 +222,7 @@ def status(as_json: bool, rows: bool, **named: Any) -> None:
         say(f"job {ranks[0].box.job} in {', '.join(sorted({str(r.folder) for r in ranks})[:3])}")
         found = [row_of(r) for r in ranks]
     if rows:
-        pipes.say(trace_nodes.answer(found))
+        trace_nodes.answer(found)
     elif as_json:
         sys.stdout.buffer.write(printable.as_json(found))
         sys.stdout.flush()
@@ -201,7 +235,7 @@ def _table(rows: Sequence[TracedRank]) -> Iterator[str]:
     for follow, ignore in sorted(
         {(r.follow, r.ignore) for r in rows if r.state not in ("never traced", "stopped")}
     ):
-        yield f"follows {follow or 'everything but the standard library'}{f', ignores {ignore}' if ignore else ''}"
+        yield f"follows {follow or 'all but the standard library'}{f', ignores {ignore}' if ignore else ''}"
     yield from _unseen_lines(rows)
     width = max((len(r.node) for r in rows), default=0)
     node = f"{'node':<{width}}  " if width else ""

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from ...errors import UsageError
+from ...probe.calls.request import MAX_NAME
 
 _Command = Callable[..., Any]
 
@@ -17,9 +18,10 @@ def _names(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
         dict.fromkeys(name.strip() for text in value for name in text.split(",") if name.strip())
     )
     for name in names:
-        if name != "*" and not all(part.isidentifier() for part in name.split(".")):
+        known = len(name) <= MAX_NAME and all(part.isidentifier() for part in name.split("."))
+        if name != "*" and not known:
             raise UsageError(
-                f"'{name}' is no import name",
+                f"'{name}' is not an import name",
                 "Write it as in an import statement: megatron.model,deepspeed",
             )
     return names
@@ -30,13 +32,27 @@ def choice_flags(prefix: str = "") -> Callable[[_Command], _Command]:
 
     def add(command: _Command) -> _Command:
         flags = [
-            click.option("--follow", multiple=True, callback=_names, metavar="NAMES",
-                         help=f"{prefix}Packages and modules by import name, comma-separated (default: all but the standard library; * is all)."),
-            click.option("--ignore", multiple=True, callback=_names, metavar="NAMES",
-                         help=f"{prefix}Of these, leave out what is below one of these names; the longer name wins."),
-            click.option("--from-iteration", type=click.IntRange(0), metavar="N",
-                         help=f"{prefix}Begin when the job says (hangdoctor.probe.iteration) that it is at iteration N; else after so many optimizer steps."),
-        ]  # fmt: skip
+            click.option(
+                "--follow",
+                multiple=True,
+                callback=_names,
+                metavar="NAMES",
+                help=f"{prefix}Packages and modules to trace, by import name, comma-separated (default: all but the standard library; * is all).",
+            ),
+            click.option(
+                "--ignore",
+                multiple=True,
+                callback=_names,
+                metavar="NAMES",
+                help=f"{prefix}Packages and modules not to trace; if both match, the longer name wins.",
+            ),
+            click.option(
+                "--from-iteration",
+                type=click.IntRange(0),
+                metavar="N",
+                help=f"{prefix}Start tracing at iteration N, as reported by hangdoctor.probe.iteration, else counted in optimizer steps (default: now).",
+            ),
+        ]
         for flag in reversed(flags):
             command = flag(command)
         return command

@@ -1,28 +1,31 @@
-"""The sub-verbs of `trace` on the nodes of a job or host file: the same one there, and what it answers, by rows or lines."""
+"""The sub-verbs of `trace` on the nodes of a job or host file: run the same one there and read its rows or lines."""
 
 from __future__ import annotations
 
+import platform
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 from msgspec import Struct
 
-from ...errors import LauncherError, UsageError
-from ...text.plain import escape_hidden
+from ...errors import LauncherError, UsageError, WireError
+from ...transport.stdout_frame import NodeReply, pack, unpack
 from .. import pipes
 from .target import TracedRank, jobid_flag, target_flags
 
-MARK = "HANGDOCTOR-TRACE/1 "  # one line: what a scheduler or a shell prints around it does no harm
+if TYPE_CHECKING:
+    from ...launchers.remote import Outcome
+
 _SAID = "hangdoctor: "  # of a line that a person is to read
 _SPARE_S = 10.0  # for a scheduler to start a step, beyond the time that the sub-verb itself waits
 
 
 class Where(Struct):
-    """What the flags name: ranks of this host, or nodes that are asked."""
+    """What the flags choose: ranks of this host, or nodes."""
 
     local: bool = False
     job: str = ""
@@ -47,7 +50,8 @@ class Where(Struct):
         named = [w for w in words if w]
         if len(named) > 1:
             raise UsageError(
-                "more than one target named", "Name one: --local, --jobid J, --hostfile F or --pbs."
+                "more than one target was given",
+                "Choose one of --local, --jobid J, --hostfile F and --pbs.",
             )
         return "" if self.local else "".join(named)
 
@@ -55,15 +59,17 @@ class Where(Struct):
 def where_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     """The fields of `Where` as flags."""
     flags = [
-        jobid_flag("on all of its nodes."),
+        jobid_flag("all of its nodes."),
         click.option(
             "--hostfile",
             metavar="F",
             type=click.Path(path_type=Path),
-            help="Hosts, one a line, by ssh: on all of them.",
+            help="The hosts in file F, one per line, reached by ssh.",
         ),
         click.option(
-            "--pbs", is_flag=True, help="On the nodes of this PBS job (PBS_NODEFILE), by mpiexec."
+            "--pbs",
+            is_flag=True,
+            help="The nodes of this PBS job (PBS_NODEFILE), reached by mpiexec.",
         ),
     ]
     for flag in reversed(flags):
@@ -71,19 +77,19 @@ def where_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     return target_flags(command)
 
 
-def answer(rows: Sequence[TracedRank]) -> str:
-    """The line that a node answers."""
-    return MARK + escape_hidden(msgspec.json.encode(rows).decode())
+def answer(rows: Sequence[TracedRank]) -> None:
+    """Print what a node answers: the rows, for `ask` on another node."""
+    pipes.hand_back(pack(NodeReply(platform.node(), msgspec.msgpack.encode(rows))))
 
 
 def ask(
     where: Where, arguments: Sequence[str], wait_s: float, say: Callable[[str], None]
 ) -> list[TracedRank]:
-    """Rows of all nodes; who did not answer is said.
+    """Rows of all nodes; prints which nodes did not answer.
 
     Raises:
         LauncherError: the job is not there, or not ours.
-        BadInput, UsageError: the host file is none, or this is no PBS job.
+        BadInput, UsageError: the host file is none, or this is not a PBS job.
     """
     from ...launchers.slurm import SlurmLauncher, parse_job
     from ...launchers.verb_on_nodes import Everywhere, Target
@@ -99,19 +105,28 @@ def ask(
         )
     rows: list[TracedRank] = []
     for outcome in outcomes:
-        line = next((text for text in outcome.output.splitlines() if text.startswith(MARK)), None)
-        if line is None:
-            said = outcome.errors.strip().splitlines()
-            say(f"node {outcome.node} did not answer: {said[0] if said else 'the time was over'}")
+        try:
+            found = msgspec.msgpack.decode(unpack(outcome.output).body, type=list[TracedRank])
+        except (WireError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            why = _why_silent(outcome, str(error))
+            say(f"node {outcome.node} did not answer: {why}")
             continue
-        for row in msgspec.json.decode(line[len(MARK) :], type=list[TracedRank]):
+        for row in found:
             row.node = outcome.node
             rows.append(row)
     return sorted(rows, key=lambda row: (row.rank, row.node))
 
 
+def _why_silent(outcome: Outcome, trouble: str) -> str:
+    said = outcome.errors.strip().splitlines()
+    if said:
+        return said[0]
+    return trouble if outcome.output.strip() else "the time was over"
+
+
 def follow(jobid: str, node: str, arguments: Sequence[str], say: Callable[[str], None]) -> None:
-    """Hand on what the sub-verb says on one node, until it ends there or nobody reads it here.
+    """Print the output of the sub-verb on one node, until it ends there or the reader here has
+    gone.
 
     Raises:
         LauncherError: the job is not there, or not ours; the node does not answer.
@@ -138,11 +153,11 @@ def follow(jobid: str, node: str, arguments: Sequence[str], say: Callable[[str],
             return
         if (
             "Invalid generic resource" not in errors
-        ):  # a cluster without GPUs in its configuration does not know the word
+        ):  # a cluster without GPUs in its configuration does not know this flag
             break
     if re.search(rf"{ENDED}|CANCELLED AT", errors):
         say(f"the job ended on node {node}")
         return
     raise LauncherError(
-        f"node {node} tells no more: {gather.last_words(errors) or f'exit code {stream.code}'}"
+        f"the connection to node {node} ended: {gather.last_words(errors) or f'exit code {stream.code}'}"
     )

@@ -1,4 +1,4 @@
-"""`hangdoctor trace tail`: the calls of one rank as they happen, and where it stands when none happen any more."""
+"""`hangdoctor trace tail`: the calls of one rank as they happen, and where it is when they stop."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ from . import nodes as trace_nodes
 from .target import Traced, TracedRank, again, find, jobid_flag, target_flags
 
 _POLL_S = 0.2
-_STATUS_S = 5.0  # for the nodes to say where the rank is
-_QUIET_S = 3.0  # without a call: then it is said where the rank is
+_STATUS_S = 5.0  # to find the node of the rank
+_QUIET_S = 3.0  # without a call: then print where the rank is
 _SIGNS = {"call": ">", "return": "<", "exception": "!", "open": "=", "begin": "-"}
-_MAX_AT_ONCE = 20_000  # events between two looks; of more the last so many are shown
+_MAX_AT_ONCE = 20_000  # most events to show at once; of more only the last ones
 
 
 @click.command("tail")
-@click.option("--rank", type=click.IntRange(0), required=True, metavar="R", help="Which rank.")
+@click.option(
+    "--rank", type=click.IntRange(0), required=True, metavar="R", help="The rank to follow."
+)
 @click.option(
     "-n",
     "--lines",
@@ -35,12 +37,14 @@ _MAX_AT_ONCE = 20_000  # events between two looks; of more the last so many are 
     show_default=True,
     type=click.IntRange(0),
     metavar="N",
-    help="Events from before.",
+    help="Number of earlier events to print first.",
 )
-@click.option("--all-threads", is_flag=True, help="All threads of the rank, not the main one only.")
-@click.option("--no-wait", is_flag=True, help="End after those, do not wait for more.")
+@click.option(
+    "--all-threads", is_flag=True, help="Show all threads of the rank, not only the main one."
+)
+@click.option("--no-wait", is_flag=True, help="Print the earlier events and exit.")
 @target_flags
-@jobid_flag("on whichever of its nodes the rank is.")
+@jobid_flag("finds the node of the rank.")
 def tail(
     rank: int,
     lines: int,
@@ -51,12 +55,12 @@ def tail(
     jobid: str | None,
     local: bool,
 ) -> None:
-    """The last calls of one rank, live, like tail -f; also while it hangs or after it died.
+    """Follow the calls of one rank, like tail -f; also while it hangs or after it died.
 
     \b
-    > called    < returned    ! left by an exception    = was in it already when tracing began
+    > called    < returned    ! left by an exception    = was already in it when tracing started
 
-    Ends when the rank's process is gone, with Ctrl-C, or when nobody reads it any more (`| head`).
+    Ends with the rank's process, with Ctrl-C, or when the reader has gone (`| head`).
     """
     say = progress_to_stderr(False)
     if jobid:
@@ -81,8 +85,10 @@ def _node_of(rows: list[TracedRank], rank: int, jobid: str) -> str:
     own = [r for r in rows if r.rank == rank]
     if not own:
         there = format_ranks(sorted({r.rank for r in rows}))
-        help = f"There are: {there}." if there else "Start the job with: hangdoctor run"
-        raise NoRanksFound(f"no node of job {jobid} has a rank {rank} that carries the probe", help)
+        help = f"There are: {there}." if there else "Start the job with: hangdoctor run -- CMD"
+        raise NoRanksFound(
+            f"rank {rank} of job {jobid} was not found with a probe on any node", help
+        )
     newest = max(own, key=lambda r: (r.process == "live", r.state != "never traced"))
     if newest.state == "never traced" and not newest.note:
         raise _never_traced(rank, f" --jobid {jobid}")
@@ -104,9 +110,7 @@ def _tail(traced: Traced, lines: int, all_threads: bool, no_wait: bool) -> None:
             more = reader.read(since=max(seen, reader.written() - _MAX_AT_ONCE))
             if more.written > seen:
                 if more.written - seen > _MAX_AT_ONCE:
-                    pipes.say(
-                        f"... {more.written - seen - _MAX_AT_ONCE:,} events more than can be shown ..."
-                    )
+                    pipes.say(f"... {more.written - seen - _MAX_AT_ONCE:,} events skipped ...")
                 seen, quiet, told = more.written, time.monotonic(), False
                 view.show(more, more.events)
             elif again([traced])[0].box.status != "live":
@@ -129,7 +133,7 @@ def _rank(ranks: list[Traced], rank: int) -> Traced:
     if not own:
         there = sorted({r.box.rank for r in ranks})
         raise UsageError(
-            f"rank {rank} is not on this host", f"Here are: {', '.join(map(str, there))}."
+            f"rank {rank} is not on this host", f"This host has ranks {', '.join(map(str, there))}."
         )
     traced = max(own, key=lambda r: r.box.created_s)
     if traced.trouble:
@@ -142,7 +146,7 @@ def _rank(ranks: list[Traced], rank: int) -> Traced:
 def _never_traced(rank: int, where: str = "") -> UsageError:
     return UsageError(
         f"rank {rank} was never traced",
-        f"Switch it on: hangdoctor trace start{where} --follow PACKAGES",
+        f"Start tracing: hangdoctor trace start{where} --follow PACKAGES",
     )
 
 
@@ -192,16 +196,16 @@ class _View:
 
 
 def _say_where(view: _View, traced: Traced) -> None:
-    """On stderr: how long ago the last call was and what the rank is still in, as far as it was recorded."""
+    """Print on stderr how long ago the last call was and what the rank is still in, as recorded."""
     now = again([traced])[0]
     stack = view.stacks.get(view.main, [])
     inside = f"; in {' > '.join(stack[-4:])}" if stack else ""
     ago = (
         f"last call {max(0.0, time.time() - view.last_s):.0f} s ago"
         if view.last_s
-        else "no call recorded"
+        else "no calls recorded"
     )
-    state = {"live": "", "dead": " (the process is gone)"}.get(now.box.status, "")
+    state = {"live": "", "dead": " (the process has ended)"}.get(now.box.status, "")
     off = (
         ""
         if now.trace is None or now.trace.state == "tracing"

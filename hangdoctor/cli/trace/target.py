@@ -1,4 +1,4 @@
-"""Which ranks of this host the sub-verbs of `trace` mean, and what their rings say."""
+"""The ranks of this host for the sub-verbs of `trace`, and the state of their rings."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ def target_flags(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--local",
             is_flag=True,
-            help="Ranks of this user on this host (the default; root: of everybody).",
+            help="The ranks of this user on this host (default; as root: of all users).",
         ),
         click.option(
             "--job",
             default="",
             metavar="KEY",
-            help="Which job, where a host runs several; otherwise the newest.",
+            help="The job, if a host runs several (default: the newest).",
         ),
         click.option(
             "--folder",
             metavar="DIR",
             type=click.Path(path_type=Path),
-            help="The job's HANGDOCTOR_DIR.",
+            help="The job's HANGDOCTOR_DIR (default: found from its processes).",
         ),
     ]
     for flag in reversed(flags):
@@ -79,8 +79,10 @@ def find(folder: Path | None, job: str, say: Callable[[str], None]) -> list[Trac
     if not chosen:
         where = f" in {folder}" if folder else " on this host"
         raise NoRanksFound(
-            f"no rank{f' of job {job}' if job else ''} that carries the probe was found{where}",
-            f"There are: {', '.join(sorted({b.job for b in boxes}))}." if boxes else _NO_BOX,
+            f"no rank{f' of job {job}' if job else ''} with the probe was found{where}",
+            f"Jobs with a probe: {', '.join(sorted({b.job for b in boxes}))}."
+            if boxes
+            else _NO_BOX,
         )
     best = max(
         chosen,
@@ -91,13 +93,13 @@ def find(folder: Path | None, job: str, say: Callable[[str], None]) -> list[Trac
     )
     if len(chosen) > 1:
         say(
-            f"job {best} is taken, the newest; also here: {', '.join(sorted(set(chosen) - {best}))} (--job KEY)"
+            f"using the newest job, {best}; also here: {', '.join(sorted(set(chosen) - {best}))} (choose with --job KEY)"
         )
     return [_traced(b) for b in sorted(chosen[best], key=lambda b: (b.rank, b.created_s))]
 
 
 def _present(boxes: list[BlackBox]) -> list[BlackBox]:
-    """Without what an earlier run under the same name left; ranks of one run may have a folder each."""
+    """Without boxes of an earlier run of the same name; ranks of one run may have separate folders."""
     live = [b.created_s for b in boxes if b.status == "live"]
     began = min(live) if live else max(b.created_s for b in boxes)
     return [b for b in boxes if b.status == "live" or b.created_s > began - _START_S]
@@ -155,7 +157,7 @@ class TracedRank(Struct):
 
 
 def row_of(rank: Traced, serial: int = 0) -> TracedRank:
-    """What a rank's ring says; `obeyed` is about the request with this serial number."""
+    """The state of a rank's ring; `obeyed` is about the request with this serial number."""
     trace, box = rank.trace, rank.box
     row = TracedRank(box.rank, box.pid, box.status, note=rank.trouble or box.note)
     if trace is None:
@@ -175,7 +177,7 @@ def row_of(rank: Traced, serial: int = 0) -> TracedRank:
     try:
         with CallsReader(calls_path(box.path), {box.owner}) as reader:
             newest, oldest = reader.read(last=1), reader.read_oldest()
-    except (FileNotFoundError, BadInput):  # its rank has ended meanwhile, and taken it away
+    except (FileNotFoundError, BadInput):  # its rank has ended meanwhile and removed it
         return row
     if newest.events:
         row.last_call_s = round(max(0.0, newest.read_s - newest.base_ns / 1e9), 2)

@@ -1,4 +1,4 @@
-"""`hangdoctor trace export` and `trace stragglers`: one timeline of all ranks, and who holds the others up."""
+"""`hangdoctor trace export` and `trace stragglers`: one timeline of all ranks, and which ranks the others wait for."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _JOB = click.option(
     "--job",
     default="",
     metavar="KEY",
-    help="Which job, where the folder has boxes of several; otherwise the newest.",
+    help="The job, if the folder has black boxes of several (default: the newest).",
 )
 
 
@@ -33,21 +33,33 @@ _JOB = click.option(
     default="hangdoctor.pftrace",
     show_default=True,
     metavar="FILE|-",
-    help="Where to write it.",
+    help="File to write.",
 )
-@click.option("--torch-profiler", "profiler", metavar="DIR", type=click.Path(path_type=Path),
-              help="Add the GPU kernels of torch.profiler's traces in DIR (.json, .json.gz; one a rank).")  # fmt: skip
-@click.option("--calls", default=100_000, show_default=True, type=click.IntRange(0), metavar="N",
-              help="So many of the last call events of each rank, where calls are traced.")  # fmt: skip
+@click.option(
+    "--torch-profiler",
+    "profiler",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Add GPU kernels from torch.profiler traces in DIR (.json or .json.gz, one per rank).",
+)
+@click.option(
+    "--calls",
+    default=100_000,
+    show_default=True,
+    type=click.IntRange(0),
+    metavar="N",
+    help="Number of last call events to include of each rank that traces calls.",
+)
 @_JOB
-@click.option("--quiet", "-q", is_flag=True, help="Nothing on stderr but errors.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only errors.")
 def export(
     place: Path | None, out: str, profiler: Path | None, calls: int, job: str, quiet: bool
 ) -> None:
-    """One timeline of all ranks, for Perfetto's viewer (https://ui.perfetto.dev, "Open trace file").
+    """Write one timeline of all ranks, for https://ui.perfetto.dev ("Open trace file").
 
-    From the black boxes in a job's folder (HANGDOCTOR_DIR; default: where those of this user lie), while it runs, hangs or after
-    it died; or from a bundle. Boxes hold the last 16,000 operations and marks of a rank, a bundle the last 2,000.
+    Reads the black boxes in a job's folder (HANGDOCTOR_DIR; default: found for this user), also
+    while the job hangs or after it died; or a bundle. Black boxes have the last 16,000
+    operations and marks of a rank, a bundle the last 2,000.
     """
     from ...timeline.build import build
     from ...timeline.clocks import clock_lines
@@ -77,22 +89,25 @@ def export(
     "--json",
     "json_file",
     metavar="FILE|-",
-    help="Write everything as JSON; - is standard output, instead of the table.",
+    help="Write everything as JSON to FILE; - writes it to standard output instead of the table.",
 )
-@click.option("--svg", "svg_file", metavar="FILE", help="Write the heat map rank x step.")
+@click.option(
+    "--svg", "svg_file", metavar="FILE", help="Write a heat map of ranks and steps as SVG."
+)
 @_JOB
 @click.option(
     "--no-color",
     is_flag=True,
-    help="No colours (also NO_COLOR, and where the output is no terminal).",
+    help="Print without colours (also with NO_COLOR, or if the output is not a terminal).",
 )
 def stragglers(
     place: Path | None, json_file: str | None, svg_file: str | None, job: str, no_color: bool
 ) -> None:
-    """Who arrived last at each step, how long the others waited, and how much of the time was communication.
+    """Show which rank arrived last at each step, how long the others waited, and the share of
+    communication.
 
-    From the black boxes in a job's folder, of a job that runs, or from a bundle, like `trace export`. A rank that comes late because it
-    was itself kept waiting in the same step is not counted as holding the others up.
+    Reads the black boxes of a job or a bundle, like `trace export`. A rank that is late only
+    because it had to wait in the same step is not counted.
     """
 
     from ...timeline.build import build
@@ -100,7 +115,7 @@ def stragglers(
     from ...timeline.late_arrivals import analyse
 
     if svg_file == "-" and json_file == "-":
-        raise UsageError("only one of the files can be standard output")
+        raise UsageError("only one file can be standard output")
     found = analyse(build(load(place, job)))
     if svg_file:
         from ...timeline.heatmap import svg

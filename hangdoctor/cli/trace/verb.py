@@ -1,4 +1,4 @@
-"""`hangdoctor trace`: the group of sub-verbs; each is imported when it is asked for."""
+"""`hangdoctor trace`: the group of sub-verbs; each is imported when it is used."""
 
 from __future__ import annotations
 
@@ -8,29 +8,33 @@ import click
 
 # sub-verb -> (module beside this one, its attribute, its line in --help).
 COMMANDS: dict[str, tuple[str, str, str]] = {
-    "start": ("control", "start", "Trace Python calls in a running job that carries the probe."),
-    "stop": ("control", "stop", "Stop tracing; what was recorded stays readable."),
+    "start": ("control", "start", "Trace Python calls in a running job that has the probe."),
+    "stop": ("control", "stop", "Stop tracing; recorded calls stay readable."),
     "status": (
         "control",
         "status",
-        "Who traces, what, how much, and how far back the rings reach.",
+        "Show which ranks trace, what they follow, and how far back their calls reach.",
     ),
     "tail": (
         "tail",
         "tail",
-        "The last calls of one rank, live, also while it hangs or after it died.",
+        "Follow the calls of one rank, also while it hangs or after it died.",
     ),
-    "export": ("timeline", "export", "One timeline of all ranks, for Perfetto's viewer."),
+    "export": (
+        "timeline",
+        "export",
+        "Write one timeline of all ranks, for https://ui.perfetto.dev.",
+    ),
     "stragglers": (
         "timeline",
         "stragglers",
-        "Who arrived last at each step, and how long the others waited.",
+        "Show which rank arrived last at each step, and how long the others waited.",
     ),
 }
 
 
 class _Commands(click.Group):
-    """A group whose commands are imported when they are asked for."""
+    """A group that imports a command when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -51,7 +55,7 @@ class _Commands(click.Group):
 
 @click.group("trace", cls=_Commands)
 def command() -> None:
-    """Python calls and one timeline: switched on and off in running ranks, read while they hang or after they died.
+    """Trace Python calls in running ranks, read them, and export one timeline.
 
     \b
     hangdoctor trace start --follow megatron,deepspeed,train --ignore torch.nn

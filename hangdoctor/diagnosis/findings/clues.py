@@ -191,10 +191,38 @@ class Quoted(Struct, frozen=True):
 
 
 Fact = (
-    At | NoStack | CannotRun | ThreadState | StoppedState | IdleState | Ended | InOp | WaitsIn | DidNotRun | IsPast | LastOp
-    | HasGil | ChildDied | ChildAt | Threads | Silence | WaitsFor | PartedAt | Signed | SameSignature | EndedCleanly
-    | OldestUnstarted | RasSays | WaitedShare | Pace | WaitsInKey | Quoted | HoldsGil | ForkedLock | ChildStopped
-)  # fmt: skip
+    At
+    | NoStack
+    | CannotRun
+    | ThreadState
+    | StoppedState
+    | IdleState
+    | Ended
+    | InOp
+    | WaitsIn
+    | DidNotRun
+    | IsPast
+    | LastOp
+    | HasGil
+    | ChildDied
+    | ChildAt
+    | Threads
+    | Silence
+    | WaitsFor
+    | PartedAt
+    | Signed
+    | SameSignature
+    | EndedCleanly
+    | OldestUnstarted
+    | RasSays
+    | WaitedShare
+    | Pace
+    | WaitsInKey
+    | Quoted
+    | HoldsGil
+    | ForkedLock
+    | ChildStopped
+)
 
 
 class Clue(Struct, frozen=True):

@@ -123,7 +123,7 @@ class PeerElsewhere(Struct, frozen=True):
 
 
 class Apart(Enum):
-    """How ranks were told from the others by their stacks alone."""
+    """How ranks were distinguished from the others by their stacks alone."""
 
     BEHIND = auto()
     AHEAD = auto()
@@ -181,7 +181,7 @@ class UnsetKey(Struct, frozen=True):
 
 
 class DecidedBy(Enum):
-    """How the ranks that disagree were told from the others."""
+    """How the ranks that disagree were distinguished from the others."""
 
     MAJORITY = auto()
     ROLE = auto()
@@ -246,7 +246,32 @@ class SlowByHistory(Struct, frozen=True):
 
 
 Story = (
-    NeverReached | NeverPosted | NeverStarted | NotJoined | Died | Stopped | InputOutput | HoldsGil | ForkedLock | AllIn
-    | HeldBehind | NoneLeaves | StillIn | LeftWithout | PeerElsewhere | InOther | NotSeen | NoRecords | LostByRas
-    | FewerByRas | UnsetKey | Disagrees | Diverged | Ring | OneOf | SlowByWaiting | SlowByPace | SlowByHistory
-)  # fmt: skip
+    NeverReached
+    | NeverPosted
+    | NeverStarted
+    | NotJoined
+    | Died
+    | Stopped
+    | InputOutput
+    | HoldsGil
+    | ForkedLock
+    | AllIn
+    | HeldBehind
+    | NoneLeaves
+    | StillIn
+    | LeftWithout
+    | PeerElsewhere
+    | InOther
+    | NotSeen
+    | NoRecords
+    | LostByRas
+    | FewerByRas
+    | UnsetKey
+    | Disagrees
+    | Diverged
+    | Ring
+    | OneOf
+    | SlowByWaiting
+    | SlowByPace
+    | SlowByHistory
+)

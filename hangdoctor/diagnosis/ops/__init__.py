@@ -1,4 +1,4 @@
-"""The diagnosis from operations: who waits for whom, and where the waits end.
+"""The diagnosis from operations: which ranks wait for which, and where the waits end.
 
 Small pure passes over `OpsEvidence`: frontier -> wait-for graph -> components -> what each sink is.
 """

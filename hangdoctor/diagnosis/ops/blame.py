@@ -1,10 +1,11 @@
-"""Who left the program: ranks whose history differs from that of most ranks of the same role."""
+"""Which ranks made different calls: ranks whose history differs from that of most ranks of the same role."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from ...model.layout import Layout
+from .group_members import Role
 from .history import Divergence, History, compare
 from .keys import P2P_NAMES
 from .rhythm import break_of, leaves_own_rhythm
@@ -15,7 +16,7 @@ _SUSPECTS = 256  # more are not compared: a fault that moves so many is none of 
 
 
 def blame(scene: Scene, suspects: Iterable[int]) -> dict[int, Divergence]:
-    """Of `suspects`, those that most of their like disagree with, each with its earliest
+    """Of `suspects`, those that most ranks with the same role disagree with, each with its earliest
     divergence.
 
     Votes are taken on what was called first, and on the lines of the calls then: two branches of a
@@ -55,10 +56,7 @@ class _Court:
 
         Without a layout no rank is known to run the same program: the stages of a pipeline do not.
         """
-        frontiers = [self.scene.frontier(r).active for r in self.ranks]
-        if self.layout is not None or not all(
-            active and active[0].op in P2P_NAMES for active in frontiers
-        ):
+        if self.layout is not None or not all(self._in_transfer(rank) for rank in self.ranks):
             return {}
         found: dict[int, Divergence] = {}
         for rank in self.ranks:
@@ -66,8 +64,12 @@ class _Court:
             at = break_of(history)
             if at is not None:
                 mine, before = history.operations[at[0]], history.operations[at[1]]
-                found[rank] = Divergence(rank, rank, "own", mine, before, at[0])
+                found[rank] = Divergence(rank, rank, "own", mine, theirs=before, position=at[0])
         return found if 2 * len(found) <= len(self.ranks) else {}
+
+    def _in_transfer(self, rank: int) -> bool:
+        active = self.scene.frontier(rank).active
+        return bool(active) and active[0].op in P2P_NAMES
 
     def vote(self, sites: bool) -> dict[int, Divergence]:
         """Ranks that most of their voters disagree with; `sites`: also about the lines of calls."""
@@ -121,11 +123,9 @@ class _Court:
         against = 0
         for other in others:
             mine, theirs = self.history(rank), self.history(other)
-            common = {
-                r
-                for r in mine.roles & theirs.roles
-                if not wide or r[1] != 1 or r[2] in ("dp", "world")
-            }
+            common = mine.roles & theirs.roles
+            if wide:
+                common = {role for role in common if _over_replicas(role)}
             against += compare(mine.only(common, wide), theirs.only(common, wide)) is not None
         return 2 * against > len(others)
 
@@ -134,11 +134,14 @@ class _Court:
         earlier.
         """
         finer = compare(self.history(d.rank), self.history(d.reference), sites=True)
-        return (
-            finer
-            if finer is not None and not finer.before_records and finer.position < d.position
-            else d
-        )
+        if finer is None or finer.before_records or finer.position >= d.position:
+            return d
+        return finer
+
+
+def _over_replicas(role: Role) -> bool:
+    _, stride, axis, _ = role
+    return stride != 1 or axis in ("dp", "world")
 
 
 def _mutual(found: dict[int, Divergence]) -> bool:

@@ -13,47 +13,58 @@ def components(edges: Sequence[Sequence[int]]) -> list[int]:
     """Number of the component of each node; a component's number is higher than those of all that
     it leads to.
     """
-    n = len(edges)
-    order = [-1] * n  # when the node was found
-    low = [0] * n
-    component = [-1] * n
-    path: list[int] = []
-    count = found = 0
-    for root in range(n):
-        if order[root] >= 0:
-            continue
-        work = [(root, iter(edges[root]))]
-        order[root] = low[root] = found
-        found += 1
-        path.append(root)
+    search = _Search(edges)
+    for root in range(len(edges)):
+        if search.order[root] < 0:
+            search.walk(root)
+    return search.component
+
+
+class _Search:
+    """Tarjan's depth-first search: what is known of each node so far."""
+
+    def __init__(self, edges: Sequence[Sequence[int]]) -> None:
+        self.edges = edges
+        self.order = [-1] * len(edges)  # when the node was found
+        self.low = [0] * len(edges)  # the earliest node on the path that it leads back to
+        self.component = [-1] * len(edges)
+        self._path: list[int] = []
+        self._found = 0
+        self._components = 0
+
+    def walk(self, root: int) -> None:
+        """Visit all that can be reached from `root` and was not found yet."""
+        order, low, component = self.order, self.low, self.component
+        work = [(root, self._enter(root))]
         while work:
             node, successors = work[-1]
             for to in successors:
                 if order[to] < 0:
-                    order[to] = low[to] = found
-                    found += 1
-                    path.append(to)
-                    work.append((to, iter(edges[to])))
+                    work.append((to, self._enter(to)))
                     break
-                if component[to] < 0 and order[to] < low[node]:
-                    low[node] = order[to]
+                if component[to] < 0:
+                    low[node] = min(low[node], order[to])
             else:
                 work.pop()
-                if work and low[node] < low[work[-1][0]]:
-                    low[work[-1][0]] = low[node]
+                if work:
+                    before = work[-1][0]
+                    low[before] = min(low[before], low[node])
                 if low[node] == order[node]:
-                    for member in _popped(path, node):
-                        component[member] = count
-                    count += 1
-    return component
+                    self._close(node)
 
+    def _enter(self, node: int) -> Iterator[int]:
+        self.order[node] = self.low[node] = self._found
+        self._found += 1
+        self._path.append(node)
+        return iter(self.edges[node])
 
-def _popped(path: list[int], last: int) -> Iterator[int]:
-    """Take nodes off the end of the path, up to and with `last`."""
-    while path:
-        yield path[-1]
-        if path.pop() == last:
-            return
+    def _close(self, first: int) -> None:
+        """All nodes on the path from `first` on are one component."""
+        member = -1
+        while member != first:
+            member = self._path.pop()
+            self.component[member] = self._components
+        self._components += 1
 
 
 def sinks(edges: Sequence[Sequence[int]], component: Sequence[int]) -> list[list[int]]:

@@ -36,7 +36,7 @@ def deadlock_findings(
 
 
 def _likely_first(scene: Scene, ranks: list[int]) -> list[int]:
-    """Ranks that are where few others are come first: only so many are compared."""
+    """Ranks that are where few others are come first: only N are compared."""
 
     def place(rank: int) -> object:
         op = scene.frontier(rank).active[0]

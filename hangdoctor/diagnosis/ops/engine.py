@@ -25,18 +25,18 @@ from .unrecorded_p2p import one_of_them, unheard, without_transfers
 from .waits import Instance, WaitGraph, build_waits, list_waits
 
 _ROUNDS = 8  # of guesses about silent ranks, each about those at which the last one ended
+_OF_THE_PROGRAM = frozenset({"order", "mismatch", "p2p_unmatched"})
 
 
 class Ends(Struct):
     """What the waits end in, sorted by what it is."""
 
     alone: list[Sink] = []
-    silent: dict[
-        int, list[Instance]
-    ] = {}  # nothing is known of them; with the instances that lack them
+    # Nothing is known about these ranks; with the instances that lack them.
+    silent: dict[int, list[Instance]] = {}
     idle: set[int] = set()  # of these, those that wait for no rank as far as their peers show
     left: list[Sink] = []  # finished cleanly
-    full: list[Instance] = []  # operations that everybody has come to
+    full: list[Instance] = []  # operations that everyone has come to
     rings: list[tuple[list[int], list[Instance]]] = []
 
 
@@ -56,8 +56,9 @@ def diagnose_ops(evidence: OpsEvidence) -> OpsVerdict:
         return OpsVerdict("unknown", [], waits, [*notes, Note(Remark.IN_PASSING)])
     if causes:
         return OpsVerdict("hang", causes, waits, notes)
-    status, more = _without_cause(scene, graph)
-    return OpsVerdict(status, [c for c in [more] if c], waits, notes + _doubt(scene, graph, status))
+    status, slow = _without_cause(scene, graph)
+    findings = [] if slow is None else [slow]
+    return OpsVerdict(status, findings, waits, notes + _doubt(scene, graph, status))
 
 
 def in_passing(scene: Scene, causes: list[Finding]) -> bool:
@@ -69,54 +70,75 @@ def in_passing(scene: Scene, causes: list[Finding]) -> bool:
 
 
 def find_ends(scene: Scene, graph: WaitGraph) -> Ends:
-    """Sinks of the wait-for graph; where they are ranks of which nothing is known, with their
+    """Sinks of the wait-for graph; where they are ranks without any information, with their
     likely waits added.
     """
     missed = missing_at(graph)
     guesses: dict[int, set[int]] = {}
     ends = sort_ends(scene, graph, missed, guesses)
-    layout = working_layout(scene) if ends.silent else None
-    present = {i.key: i.present for i in graph.instances} if ends.silent else {}
+    if not ends.silent:
+        return ends
+    layout = working_layout(scene)
+    present = {i.key: i.present for i in graph.instances}
+    idle: set[int] = set()
     for _ in range(_ROUNDS):
         new = [r for r in ends.silent if r not in guesses]
         if not new:
             break
         for rank in new:
-            waits = likely_waits(scene, layout, rank, missed.get(rank, []), present)
+            waits = likely_waits(scene, layout, rank, missed.get(rank, []), present=present)
             guesses[rank] = waits or set()
             if waits is not None and not waits:
-                ends.idle.add(rank)
-        idle = ends.idle
+                idle.add(rank)
         ends = sort_ends(scene, graph, missed, guesses)
-        ends.idle = idle
+    ends.idle = idle
     return ends
 
 
 def sort_ends(
     scene: Scene, graph: WaitGraph, missed: dict[int, list[Instance]], guesses: dict[int, set[int]]
 ) -> Ends:
-    """Sinks of the condensed wait-for graph; `guesses`: whom silent ranks are thought to wait for."""
+    """Sinks of the condensed wait-for graph; `guesses`: the ranks that silent ranks are thought to wait for."""
     guessed = {r for waits in guesses.values() for r in waits}
     ranks = sorted({*graph.waits_in, *missed, *guesses, *guessed})
-    number = {rank: n for n, rank in enumerate(ranks)}
-    first = len(ranks)
-    edges: list[list[int]] = [[first + at for at in graph.waits_in.get(rank, ())] for rank in ranks]
-    edges += [[number[r] for r in i.targets] for i in graph.instances]
-    for rank, waits in guesses.items():
-        edges[number[rank]].extend(number[r] for r in waits)
+    first = len(ranks)  # nodes of the graph: first all ranks, then all instances
+    edges = _edges(graph, ranks, guesses)
     ends = Ends()
     for members in sinks(edges, components(edges)):
         inside = [ranks[m] for m in members if m < first]
-        unknown = [r for r in inside if not scene.known(r)]
-        if len(members) > 1 and unknown:
-            ends.silent.update({r: missed.get(r, []) for r in unknown})
-        elif len(members) > 1:
-            ends.rings.append((inside, [graph.instances[m - first] for m in members if m >= first]))
-        elif members[0] >= first:
-            ends.full.append(graph.instances[members[0] - first])
+        instances = [graph.instances[m - first] for m in members if m >= first]
+        if len(members) > 1:
+            _sort_ring(scene, inside, instances, missed, ends=ends)
+        elif instances:
+            ends.full += instances
         else:
             _sort_rank(scene, inside[0], missed.get(inside[0], []), ends)
     return ends
+
+
+def _edges(graph: WaitGraph, ranks: list[int], guesses: dict[int, set[int]]) -> list[list[int]]:
+    """Rank -> instances that it waits in; instance -> ranks that it lacks; silent rank -> ranks."""
+    first = len(ranks)
+    number = {rank: n for n, rank in enumerate(ranks)}
+    edges = [[first + at for at in graph.waits_in.get(rank, ())] for rank in ranks]
+    edges += [[number[r] for r in instance.targets] for instance in graph.instances]
+    for rank, waits in guesses.items():
+        edges[number[rank]].extend(number[r] for r in waits)
+    return edges
+
+
+def _sort_ring(
+    scene: Scene,
+    ranks: list[int],
+    instances: list[Instance],
+    missed: dict[int, list[Instance]],
+    ends: Ends,
+) -> None:
+    unknown = [r for r in ranks if not scene.known(r)]
+    if unknown:
+        ends.silent.update({r: missed.get(r, []) for r in unknown})
+    else:
+        ends.rings.append((ranks, instances))
 
 
 def missing_at(graph: WaitGraph) -> dict[int, list[Instance]]:
@@ -133,7 +155,7 @@ def _sort_rank(scene: Scene, rank: int, instances: list[Instance], ends: Ends) -
     if rank in scene.moving:
         return  # it goes on, and so will those that wait for it
     if rank in scene.obscured and rank not in scene.held:
-        return  # it waits itself, and nothing shows for whom
+        return  # it waits itself, and nothing shows for which rank
     if not scene.known(rank):
         ends.silent[rank] = instances
     elif scene.finished(rank) and rank not in scene.held:
@@ -143,39 +165,48 @@ def _sort_rank(scene: Scene, rank: int, instances: list[Instance], ends: Ends) -
 
 
 def _causes(scene: Scene, graph: WaitGraph, ends: Ends) -> list[Finding]:
-    silent = unheard(scene, ends.alone)
-    alone = without_transfers(
-        scene, ends.alone, bool(ends.full or ends.rings or ends.silent or silent)
-    )
-    if ends.alone and not alone and not ends.silent:
-        ends.silent = silent
-    causes = one_of_them(scene, find_alone(scene, alone))
-    for instance in ends.full:
-        if instance.sample.op == "destroy_process_group":
-            causes.append(teardown_finding(scene, instance))
-        else:
-            causes.append(full_instance_finding(scene, instance))
+    causes = one_of_them(scene, find_alone(scene, _culprits(scene, ends)))
+    causes += [_full_finding(scene, instance) for instance in ends.full]
     for ranks, instances in ends.rings:
         causes.extend(deadlock_findings(scene, graph, ranks, instances))
     if ends.left:
         causes.append(leaving_finding(scene, ends.left))
     if ends.silent and not causes:
         causes.extend(_behind_silence(scene, ends))
-    elif ends.idle and all(c.kind not in ("order", "mismatch", "p2p_unmatched") for c in causes):
-        idle = needed({r: i for r, i in ends.silent.items() if r in ends.idle}, ends.idle)
-        causes.extend([silence_finding(scene, idle, ends.silent)] if idle else [])
+    elif ends.idle and all(c.kind not in _OF_THE_PROGRAM for c in causes):
+        missed = {r: i for r, i in ends.silent.items() if r in ends.idle}
+        idle = needed(missed, ends.idle)
+        if idle:
+            causes.append(silence_finding(scene, idle, ends.silent))
     return sorted(causes, key=lambda c: -c.confidence)
 
 
+def _culprits(scene: Scene, ends: Ends) -> list[Sink]:
+    """The single ranks at which waits end; where they only seem to, silent ones take their place."""
+    silent = unheard(scene, ends.alone)
+    explained = bool(ends.full or ends.rings or ends.silent or silent)
+    alone = without_transfers(scene, ends.alone, explained)
+    if ends.alone and not alone and not ends.silent:
+        ends.silent = silent
+    return alone
+
+
+def _full_finding(scene: Scene, instance: Instance) -> Finding:
+    if instance.sample.op == "destroy_process_group":
+        return teardown_finding(scene, instance)
+    return full_instance_finding(scene, instance)
+
+
 def _behind_silence(scene: Scene, ends: Ends) -> list[Finding]:
-    """Waits end at ranks of which nothing is known: a known one may keep them, else one of them is
+    """Waits end at ranks without any information: a known one may block them, else one of them is
     the candidate.
     """
     missed = ends.silent
-    for instance in {id(i): i for some in missed.values() for i in some}.values():
-        told = disagreement_finding(scene, instance)
-        if told is not None:
-            return [told]
+    around = {id(i): i for instances in missed.values() for i in instances}
+    for instance in around.values():
+        disagreement = disagreement_finding(scene, instance)
+        if disagreement is not None:
+            return [disagreement]
     found = blame(scene, suspects_around(scene, missed))
     if found and len(found) <= 2:
         cause = divergence_finding(scene, found, [])
@@ -190,12 +221,13 @@ def _without_cause(scene: Scene, graph: WaitGraph) -> tuple[Status, Finding | No
     if not alive:
         return "healthy", None
     still = [r for r in alive if r not in scene.moving]
-    if scene.evidence.earlier and (len(still) < len(alive) or not graph.waits_in):
-        slow = straggler(scene)
-        if slow is not None:
-            return "slow", slow
-        return ("healthy" if not still else "unknown"), None
-    return "unknown", None
+    some_move = len(still) < len(alive)
+    if not scene.evidence.earlier or not (some_move or not graph.waits_in):
+        return "unknown", None
+    slow = straggler(scene)
+    if slow is not None:
+        return "slow", slow
+    return ("unknown" if still else "healthy"), None
 
 
 def _doubt(scene: Scene, graph: WaitGraph, status: Status) -> list[Note]:

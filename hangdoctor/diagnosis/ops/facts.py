@@ -19,7 +19,7 @@ def op_of(scene: Scene, op: Operation, rank: int) -> Op:
     if op.op in _UNGROUPED:
         return Op(op.op, site=op.site)
     peer = op.peer if op.op in P2P_NAMES else None
-    return Op(op.op, op.seq, scene.groups.ref(op.group), peer, op.site)
+    return Op(op.op, op.seq, scene.groups.ref(op.group), peer, site=op.site)
 
 
 def sample_of(scene: Scene, instance: Instance) -> Op:
@@ -52,9 +52,8 @@ def waiters_of(scene: Scene, instance: Instance | None) -> Waiters | None:
     """Who waits in it, and how long."""
     if instance is None:
         return None
-    return Waiters(
-        tuple(sorted(instance.waiters)), sample_of(scene, instance), waited_s(scene, instance)
-    )
+    ranks = tuple(sorted(instance.waiters))
+    return Waiters(ranks, sample_of(scene, instance), waited_s(scene, instance))
 
 
 def in_op(scene: Scene, instance: Instance, everyone: bool = False) -> InOp:
@@ -68,13 +67,15 @@ def where_of(
     """Place of a finding: the operation that does not finish, and the frame of the first culprit
     that has one.
     """
-    sample = op or (instance.sample if instance else None)
-    frame = next((scene.evidence.places[r] for r in ranks if r in scene.evidence.places), None)
+    where = Where()
+    frames = [scene.evidence.places[r] for r in ranks if r in scene.evidence.places]
+    if frames:
+        where.frame = str(frames[0])
     own = next((scene.ops[r] for r in ranks if r in scene.ops), None)
-    where = Where(frame=str(frame) if frame is not None else None)
     if own is not None:
         where.iteration = own.iteration if own.iteration >= 0 else None
         where.phase = own.phase or None
+    sample = op or (instance.sample if instance else None)
     if sample is not None:
         where.group = scene.groups.name(sample.group)
         where.group_ranks = _members(scene, instance, sample, ranks)

@@ -27,7 +27,7 @@ def open_operations(ops: RankOps) -> list[Operation]:
     """What the rank has begun and not ended."""
     if ops.finished:
         return []
-    return [o for o in ops.operations if o.state != "done"]
+    return ops.unfinished()
 
 
 def find_frontier(ops: RankOps, opened: list[Operation], runs: bool) -> Frontier:
@@ -51,22 +51,33 @@ def device_frontier(
     """The frontier of a rank whose host enqueues and goes on.
 
     A device takes the operations of one group in order, and over all groups what the program waits
-    for; `beside` tells which operations it does not wait for. `starts_known`: the recorder sees
+    for; `beside` shows which operations it does not wait for. `starts_known`: the recorder sees
     operations start on the device.
     """
     if not opened:
         return Frontier(opened, opened, opened)
-    if ops.overwritten and opened[0] is ops.operations[0] and opened[0].state == "entered":
+    oldest = opened[0]
+    if ops.overwritten and oldest is ops.operations[0] and oldest.state == "entered":
         return Frontier(opened, [], [], lost=True)
+    if starts_known:
+        active = [op for op in opened if op.state == "started"]
+    else:
+        active = _reached(opened, beside)
+    return Frontier(opened, active, active)
+
+
+def _reached(opened: list[Operation], beside: Callable[[Operation], bool]) -> list[Operation]:
+    """What the device must have come to: of each queue the first operation, up to one that blocks
+    all that follows.
+    """
     active: list[Operation] = []
     queues: set[tuple[str, int]] = set()
-    held = False  # an earlier operation blocks all that follows
+    held = False
     for op in opened:
         queue = (op.group, op.peer if op.op in P2P_NAMES else -1)
-        reached = not held and queue not in queues
-        if op.state == "started" or (reached and not starts_known):
+        first = not held and queue not in queues
+        if first or op.state == "started":
             active.append(op)
         queues.add(queue)
-        if not held and not beside(op):
-            held = True
-    return Frontier(opened, active, active)
+        held = held or not beside(op)
+    return active

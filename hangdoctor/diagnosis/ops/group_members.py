@@ -9,6 +9,7 @@ from ...model.layout import Layout
 from ...model.operations import Group, RankOps
 from ..findings import GroupRef
 
+_AXES = ("tp", "dp", "pp")
 _NAMES = {
     "tp": ("tp", "tensor", "model_parallel", "tensor_model_parallel"),
     "dp": ("dp", "data", "data_parallel"),
@@ -103,16 +104,18 @@ class GroupTable:
         group = self._groups.get(uid)
         name = axis_of_name(group.name) if group else ""
         ranks = self._members.get(uid, ())
-        if len(ranks) == self.world_size and self.world_size > 1 and name not in ("tp", "dp", "pp"):
+        everyone = len(ranks) == self.world_size and self.world_size > 1
+        if everyone and name not in _AXES:
             return "world"
-        if name:
-            return name
-        if self.layout is not None and len(ranks) > 1:
-            for axis in ("tp", "dp", "pp"):
-                if len(ranks) == getattr(self.layout, axis) and sorted(ranks) == self.layout.group(
-                    axis, min(ranks)
-                ):
-                    return axis
+        return name or self._axis_in_layout(ranks)
+
+    def _axis_in_layout(self, ranks: Sequence[int]) -> str:
+        if self.layout is None or len(ranks) < 2:
+            return ""
+        for axis in _AXES:
+            size = getattr(self.layout, axis)
+            if len(ranks) == size and sorted(ranks) == self.layout.group(axis, min(ranks)):
+                return axis
         return ""
 
     def role(self, uid: str) -> Role:
@@ -126,7 +129,7 @@ class GroupTable:
         return found
 
     def _ordinal(self, uid: str) -> int:
-        """0 for the first group of a member set, 1 for the second: equal sets are told apart by
+        """0 for the first group of a member set, 1 for the second: equal sets are distinguished by
         their order.
         """
         if self._ordinals is None:
@@ -147,6 +150,5 @@ class GroupTable:
     def ref(self, uid: str) -> GroupRef:
         """The group as findings name it."""
         group = self._groups.get(uid)
-        return GroupRef(
-            self.axis(uid), group.name if group else "", tuple(self._members.get(uid, ()))
-        )
+        name = group.name if group else ""
+        return GroupRef(self.axis(uid), name, tuple(self._members.get(uid, ())))

@@ -48,10 +48,10 @@ class History:
     def __init__(self, scene: Scene, rank: int) -> None:
         ops = scene.ops[rank]
         self.rank = rank
-        self.operations: list[Operation] = ops.operations
+        self.operations: list[Operation] = list(ops.operations)
         self.overwritten = ops.overwritten
         self.roles: set[Role] = {scene.groups.role(g.uid) for g in ops.groups}  # of its groups
-        self.tokens: list[Token] = [_token(scene, rank, op) for op in ops.operations]
+        self.tokens: list[Token] = [_token(scene, rank, op) for op in self.operations]
 
     def only(self, roles: set[Role], mark_others: bool = False) -> History:
         """The collectives on groups of these roles alone; of all else at most a mark that there was
@@ -94,12 +94,12 @@ def compare(mine: History, theirs: History, sites: bool = False) -> Divergence |
     other.
     """
     if not mine.overwritten and not theirs.overwritten:
-        return _walk(mine, 0, theirs, 0, sites)
+        return _walk(mine, 0, theirs, 0, sites=sites)
     # A group that both are in counts the same thing; corresponding groups merely should count
     # alike.
     for shared in (True, False):
         start = _anchor(mine, theirs, shared)
-        found = _walk(mine, start[0], theirs, start[1], sites) if start is not None else None
+        found = _walk(mine, start[0], theirs, start[1], sites=sites) if start is not None else None
         if found is not None:
             return found
     return None
@@ -109,10 +109,19 @@ def _walk(mine: History, i: int, theirs: History, j: int, sites: bool) -> Diverg
     while i < len(mine.tokens) and j < len(theirs.tokens):
         a, b = mine.operations[i], theirs.operations[j]
         if not _same(mine, i, theirs, j, sites):
-            return Divergence(mine.rank, theirs.rank, _how(mine, i, theirs, j, sites), a, b, i)
-        if a.seq != b.seq and a.op not in P2P_NAMES and mine.tokens[i] is not _ELSEWHERE:
-            how: How = "skipped" if a.seq < b.seq else "extra"
-            return Divergence(mine.rank, theirs.rank, how, a, b, i, before_records=True)
+            how = _how(mine, i, theirs, j, sites=sites)
+            return Divergence(mine.rank, theirs.rank, how, a, theirs=b, position=i)
+        numbered = a.op not in P2P_NAMES and mine.tokens[i] is not _ELSEWHERE
+        if numbered and a.seq != b.seq:
+            return Divergence(
+                rank=mine.rank,
+                reference=theirs.rank,
+                how="skipped" if a.seq < b.seq else "extra",
+                mine=a,
+                theirs=b,
+                position=i,
+                before_records=True,
+            )
         i, j = i + 1, j + 1
     return None
 
@@ -135,20 +144,21 @@ def _how(mine: History, i: int, theirs: History, j: int, sites: bool) -> How:
     """What explains best how the two go on: the reading under which the most of the following calls
     are alike.
     """
+    a, b = mine.operations[i], theirs.operations[j]
+    same_role = mine.tokens[i][0] == theirs.tokens[j][0]
+    same_collective = a.op == b.op and a.op not in P2P_NAMES
+    if same_collective and not same_role and a.site == b.site and a.site:
+        return "group"
     skipped = _alike(mine, i, theirs, j + 1, sites)
     extra = _alike(mine, i + 1, theirs, j, sites)
     other = _alike(mine, i + 1, theirs, j + 1, sites)
-    a, b = mine.operations[i], theirs.operations[j]
-    same_role = mine.tokens[i][0] == theirs.tokens[j][0]
-    if not same_role and a.op == b.op and a.op not in P2P_NAMES and a.site == b.site and a.site:
-        return "group"
     if skipped > max(extra, other):
         return "skipped"
     if extra > other:
         return "extra"
     if same_role:
         return "other"
-    if a.op == b.op and a.op not in P2P_NAMES and a.shapes == b.shapes:
+    if same_collective and a.shapes == b.shapes:
         return "group"
     return "skipped" if skipped else "extra"
 

@@ -1,7 +1,7 @@
-"""Where a rank of which nothing is known must be, from what its peers did with it.
+"""Where a rank without any information must be, from what its peers did with it.
 
 What a known peer completed with it, it has passed; what a known peer waits in for it, it has not
-reached. A rank of the same role tells which calls lie between. At the first of those for which
+reached. A rank of the same role shows which calls lie between. At the first of those for which
 another rank is missing too, it may wait; if there is none, it waits for no rank.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ...model.layout import Layout
 from ...model.operations import STORE, Operation
+from .group_members import Role
 from .keys import P2P_NAMES, Key, key_of
 from .roles import references
 from .scene import Scene
@@ -24,7 +25,8 @@ def likely_waits(
     missed: list[Instance],
     present: dict[Key, set[int]],
 ) -> set[int] | None:
-    """Ranks that a silent one may wait for, empty where it waits for no rank, None where that cannot
+    """Ranks that a silent one may wait for, empty where it waits for no rank, None where that
+    cannot
     be known.
     """
     if layout is None or not missed:
@@ -40,26 +42,25 @@ def likely_waits(
 
 def _program_of(scene: Scene, rank: int, other: int) -> list[Key]:
     """What `other` did, as if `rank` had done it in its own groups."""
-    groups = _own_groups(scene, rank)
+    own = _own_groups(scene, rank)
     keys: list[Key] = []
     for op in scene.ops[other].operations:
-        group = groups.get(
-            (
-                scene.groups.role(op.group),
-                op.group if rank in scene.groups.members(op.group, other) else "",
-            )
-        )
-        group = group or groups.get((scene.groups.role(op.group), ""))
+        role = scene.groups.role(op.group)
+        shared = rank in scene.groups.members(op.group, other)
+        same = own.get((role, op.group)) if shared else None
+        group = same or own.get((role, ""))
         if group is not None and op.op not in STORE:
             keys.append(key_of(_moved(op, group, rank - other), rank))
     return keys
 
 
-def _own_groups(scene: Scene, rank: int) -> dict[object, str]:
-    found: dict[object, str] = {}
+def _own_groups(scene: Scene, rank: int) -> dict[tuple[Role, str], str]:
+    """The rank's groups by role and uid, and by role alone."""
+    found: dict[tuple[Role, str], str] = {}
     for uid in scene.groups.of_rank(rank):
-        found[(scene.groups.role(uid), uid)] = uid
-        found[(scene.groups.role(uid), "")] = uid
+        role = scene.groups.role(uid)
+        found[(role, uid)] = uid
+        found[(role, "")] = uid
     return found
 
 
@@ -70,18 +71,16 @@ def _moved(op: Operation, group: str, distance: int) -> Operation:
 
 
 def _first_held(scene: Scene, rank: int, keys: list[Key], present: dict[Key, set[int]]) -> set[int]:
+    """Who else is missing at the first call that the rank has not provably passed."""
     begin = 0
     for n in range(len(keys) - 1, -1, -1):
         if _proven(scene, rank, keys[n]):
             begin = n + 1
             break
     for key in keys[begin:]:
-        there = present.get(key, set())
-        missing = {
-            r
-            for r in scene.members(key, rank)
-            if r != rank and r not in there and not _reached(scene, r, key)
-        }
+        here = present.get(key, set()) | {rank}
+        missing = {r for r in scene.members(key, rank) if r not in here}
+        missing = {r for r in missing if not _reached(scene, r, key)}
         if missing:
             known = {r for r in missing if scene.known(r)}
             return known or missing
@@ -90,10 +89,8 @@ def _first_held(scene: Scene, rank: int, keys: list[Key], present: dict[Key, set
 
 def _proven(scene: Scene, rank: int, key: Key) -> bool:
     """Whether a peer has completed the operation, so that the rank has been at it."""
-    return any(
-        r != rank and scene.known(r) and scene.completed(r).get(key.counter, -1) >= key.number
-        for r in scene.members(key, rank)
-    )
+    peers = [r for r in scene.members(key, rank) if r != rank and scene.known(r)]
+    return any(scene.completed(r).get(key.counter, -1) >= key.number for r in peers)
 
 
 def _reached(scene: Scene, rank: int, key: Key) -> bool:

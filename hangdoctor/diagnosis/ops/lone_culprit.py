@@ -19,17 +19,22 @@ from .keys import Collectives
 from .scene import Scene
 from .waits import Instance
 
-_KINDS = frozenset(get_args(Kind))
 _AS_LONG = 0.8  # of the present wait
 _LONGER = 1.3  # than usual: no doubt is left then, with a margin over 1 / _AS_LONG
+_ASKED = 8  # waiters whose earlier waits are compared
 _LOOKED_BACK = 10  # operations of each waiter
 _ENOUGH = 6  # of them, to speak of what is usual
 _SHOWN = 8  # ranks whose last operation is evidence
 _SETTING_UP = frozenset({"init_process_group", "new_group", "store_wait"})
-_NOT_FROM_OUTSIDE = frozenset({"dead", "stopped", "unreachable", "slow", "in_communication"})
-_CERTAIN = frozenset(
-    {"dead", "stopped", "unreachable", "start_stall", "end_stall"}
-)  # whatever is usual
+_FROM_OUTSIDE = frozenset(get_args(Kind)) - {
+    "dead",
+    "stopped",
+    "unreachable",
+    "slow",
+    "in_communication",
+}
+# Kinds that are no less sure where long waits are usual.
+_CERTAIN = frozenset({"dead", "stopped", "unreachable", "start_stall", "end_stall"})
 
 
 class Sink(Struct):
@@ -49,12 +54,13 @@ def kind_of(scene: Scene, sink: Sink) -> Kind:
     ops = {i.sample.op for i in sink.instances}
     if ops and ops <= _SETTING_UP:
         return "start_stall"
-    told = evidence.outside.get(rank, "")
-    if told in _KINDS and told not in _NOT_FROM_OUTSIDE:
-        return cast(Kind, told)
-    if ops and ops <= {"destroy_process_group"}:
+    by_stack = evidence.outside.get(rank, "")
+    if by_stack in _FROM_OUTSIDE:
+        return cast(Kind, by_stack)
+    if ops == {"destroy_process_group"}:
         return "end_stall"
-    if scene.frontier(rank).open and not scene.frontier(rank).active:
+    frontier = scene.frontier(rank)
+    if frontier.open and not frontier.active:
         return "device_wait"
     return "not_entered"
 
@@ -63,31 +69,25 @@ def find_alone(scene: Scene, found: list[Sink]) -> list[Finding]:
     """One finding for all sinks of one kind that are missed in the same instances and are in the
     same place.
     """
-    together: dict[object, list[Sink]] = {}
+    together: dict[tuple[Kind, tuple[str, ...], str, int], list[Sink]] = {}
     for sink in found:
         kind = kind_of(scene, sink)
-        where = tuple(sorted(str(i.key) for i in sink.instances[:4]))
+        missed_in = tuple(sorted(str(i.key) for i in sink.instances[:4]))
+        place = str(scene.evidence.places.get(sink.rank, ""))
         alone = sink.rank if kind in ("dead", "stopped") else -1
-        together.setdefault(
-            (kind, where, str(scene.evidence.places.get(sink.rank, "")), alone), []
-        ).append(sink)
+        together.setdefault((kind, missed_in, place, alone), []).append(sink)
     return [_finding(scene, sinks) for sinks in together.values()]
 
 
 def _finding(scene: Scene, sinks: list[Sink]) -> Finding:
     ranks = sorted(s.rank for s in sinks)
     kind = kind_of(scene, sinks[0])
-    instance = min(sinks[0].instances, key=_narrowest) if sinks[0].instances else None
-    inferred = instance is not None and instance.key.group in scene.groups.inferred
-    ground = Ground.NOT_AT_INFERRED if inferred else Ground.NOT_AT_OPERATION
-    cut = any(
-        r in scene.ops and scene.ops[r].overwritten and not _seen(scene, r, instance) for r in ranks
-    )
+    instance = min(sinks[0].instances, key=_narrowest, default=None)
     finding = Finding(
         kind=kind,
         ranks=ranks,
         story=_story(scene, kind, ranks, instance),
-        confidence=sure(ground, Less.OVERWRITTEN) if cut else sure(ground),
+        confidence=_confidence(scene, ranks, instance),
         nodes=nodes_of(scene, ranks),
         where=where_of(scene, instance, None, ranks),
         waiters=waiters_of(scene, instance),
@@ -100,13 +100,24 @@ def _finding(scene: Scene, sinks: list[Sink]) -> Finding:
     return place(scene, finding)
 
 
+def _confidence(scene: Scene, ranks: list[int], instance: Instance | None) -> float:
+    inferred = instance is not None and instance.key.group in scene.groups.inferred
+    ground = Ground.NOT_AT_INFERRED if inferred else Ground.NOT_AT_OPERATION
+    overwritten = [r for r in ranks if r in scene.ops and scene.ops[r].overwritten]
+    if any(not _seen(scene, r, instance) for r in overwritten):
+        return sure(ground, Less.OVERWRITTEN)
+    return sure(ground)
+
+
 def _doubt_if_unrecorded(scene: Scene, finding: Finding) -> None:
     """Optimizers that step without an operation in between: gradients are reduced where no record
     is made.
 
     A stack outside of all communication (`places`) shows that a rank is not in that.
     """
-    if finding.kind != "not_entered" or any(not _maybe_unrecorded(scene, r) for r in finding.ranks):
+    if finding.kind != "not_entered":
+        return
+    if not all(_maybe_unrecorded(scene, r) for r in finding.ranks):
         return
     finding.confidence = limited(finding.confidence, Limit.UNRECORDED_GRADIENTS)
     finding.against.insert(0, Against("order", tuple(finding.ranks), Why.UNRECORDED_GRADIENTS))
@@ -125,19 +136,23 @@ def _doubt_if_usual(scene: Scene, finding: Finding, instance: Instance) -> None:
     less sure.
     """
     now = waited_s(scene, instance)
-    each = [_waits_before(scene, rank, instance) for rank in instance.waiters[:8]]
-    before = [s for waits in each for s in waits]
-    as_long = sum(s >= _AS_LONG * now for s in before)
-    of_late = all(
-        len(waits) > 1 and min(waits[-2:]) >= _AS_LONG * now for waits in each
-    )  # it has become slow
+    if now <= 0:
+        return
+    each = [_waits_before(scene, rank, instance) for rank in instance.waiters[:_ASKED]]
+    before = [seconds for waits in each for seconds in waits]
+    as_long = sum(seconds >= _AS_LONG * now for seconds in before)
     often = len(before) >= _ENOUGH and 2 * as_long >= len(before)
-    if now <= 0 or not (often or of_late):
+    if not often and not all(_has_become_slow(waits, now) for waits in each):
         return
     longer = math.ceil(max(settling_s(waits) for waits in each))
-    finding.usual = Usual(as_long if often else 0, len(before) if often else 0, longer)
+    finding.usual = Usual(as_long, len(before), longer) if often else Usual(0, 0, longer)
     finding.confidence = limited(finding.confidence, Limit.USUAL_WAIT)
     finding.against.insert(0, Against("slow", tuple(finding.ranks), Why.MAY_BE_SLOW))
+
+
+def _has_become_slow(waits: list[float], now: float) -> bool:
+    """Whether a rank's last two waits were as long as the present one."""
+    return len(waits) > 1 and min(waits[-2:]) >= _AS_LONG * now
 
 
 def _waits_before(scene: Scene, rank: int, instance: Instance) -> list[float]:
@@ -209,8 +224,7 @@ def _against(kind: Kind, ranks: list[int], instance: Instance | None) -> list[Ag
     if instance is None or kind in ("dead", "stopped"):
         return []
     found = [Against("in_communication", tuple(sorted(instance.present)), Why.NOT_ALL_IN)]
-    if instance.unknown:
-        found.append(
-            Against("unreachable", tuple(instance.unknown), Why.UNKNOWN_BUT_OTHERS_MISSING)
-        )
+    unknown = tuple(instance.unknown)
+    if unknown:
+        found.append(Against("unreachable", unknown, Why.UNKNOWN_BUT_OTHERS_MISSING))
     return found

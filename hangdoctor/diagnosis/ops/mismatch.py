@@ -4,10 +4,12 @@ one?
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from ...model.operations import Operation
 from .. import findings as f
 from ..confidence import Ground, sure
-from ..findings import Against, Clue, DecidedBy, Disagrees, Finding, Why
+from ..findings import Against, Clue, DecidedBy, Disagrees, Finding, Op, Why
 from .blame import blame
 from .facts import nodes_of, op_of, sample_of, waiters_of, where_of
 from .history import Divergence
@@ -26,6 +28,14 @@ _WHY = {
     DecidedBy.UNDECIDED: Why.AGREE_UNDECIDED,
 }
 Records = dict[int, Operation | None]
+
+
+class Odd(Struct):
+    """Ranks that differ, how sure that is, and how it was found."""
+
+    ranks: list[int]
+    ground: Ground
+    decided_by: DecidedBy
 
 
 def full_instance_finding(scene: Scene, instance: Instance) -> Finding:
@@ -56,27 +66,16 @@ def disagreement_finding(scene: Scene, instance: Instance) -> Finding | None:
     """Who entered it with another signature than the other members, or than ranks of its role where
     members are unknown.
     """
-    records: Records = {
-        r: scene.find(r, instance.key) for r in scene.members(instance.key, instance.waiters[0])
-    }
-    signatures = {r: signature(op) for r, op in records.items() if op is not None}
-    kinds = classes_of(signatures)
-    if len(kinds) > 1:
-        odd, basis, ground = _odd_ones(scene, instance, signatures, kinds)
-    elif instance.unknown and len(signatures) <= _COMPARED:
-        odd, basis, ground = (
-            against_precedent(scene, instance, signatures),
-            Ground.SIGNATURE_PARTLY,
-            DecidedBy.PRECEDENT,
-        )
-    else:
+    members = scene.members(instance.key, instance.waiters[0])
+    records: Records = {r: scene.find(r, instance.key) for r in members}
+    odd = _odd_ones(scene, instance, records)
+    if not odd.ranks:
         return None
-    if not odd:
-        return None
-    divergences = _divergences(scene, instance, odd)
-    if len(odd) == 1 and odd[0] in divergences and divergences[odd[0]].how in ("skipped", "extra"):
+    divergences = _divergences(scene, instance, odd.ranks)
+    only = divergences.get(odd.ranks[0]) if len(odd.ranks) == 1 else None
+    if only is not None and only.how in ("skipped", "extra"):
         return divergence_finding(scene, divergences, [])
-    return _mismatch(scene, instance, records, odd, basis, ground)
+    return _mismatch(scene, instance, records, odd)
 
 
 def _divergences(scene: Scene, instance: Instance, odd: list[int]) -> dict[int, Divergence]:
@@ -96,70 +95,75 @@ def _divergences(scene: Scene, instance: Instance, odd: list[int]) -> dict[int, 
     return found
 
 
-def _odd_ones(
+def _odd_ones(scene: Scene, instance: Instance, records: Records) -> Odd:
+    """The members that differ; none where all agree, or nothing can be compared."""
+    signatures = {r: signature(op) for r, op in records.items() if op is not None}
+    classes = classes_of(signatures)
+    if len(classes) > 1:
+        return _of_two_sides(scene, instance, signatures, classes)
+    if instance.unknown and len(signatures) <= _COMPARED:
+        strange = against_precedent(scene, instance, signatures)
+        return Odd(strange, Ground.SIGNATURE_PARTLY, DecidedBy.PRECEDENT)
+    return Odd([], Ground.SIGNATURE_OPEN, DecidedBy.UNDECIDED)
+
+
+def _of_two_sides(
     scene: Scene, instance: Instance, signatures: dict[int, Signature], classes: list[list[int]]
-) -> tuple[list[int], Ground, DecidedBy]:
-    """Ranks that differ, how sure that is, and how it was found."""
-    if len(classes[0]) > len(classes[1]):
+) -> Odd:
+    largest, second = classes[:2]
+    if len(largest) > len(second):
         odd = sorted(r for ranks in classes[1:] for r in ranks)
-        basis = Ground.SIGNATURE_MAJORITY if len(classes[0]) > 2 else Ground.SIGNATURE_PAIR
-        return odd, basis, DecidedBy.MAJORITY
+        ground = Ground.SIGNATURE_MAJORITY if len(largest) > 2 else Ground.SIGNATURE_PAIR
+        return Odd(odd, ground, DecidedBy.MAJORITY)
     everyone = sorted(signatures)
     found = blame(scene, everyone)
     if found and len(found) < len(everyone):
-        return sorted(found), Ground.SIGNATURE_ROLE, DecidedBy.ROLE
+        return Odd(sorted(found), Ground.SIGNATURE_ROLE, DecidedBy.ROLE)
     strange = against_precedent(scene, instance, signatures)
     if strange and len(strange) < len(everyone):
-        return strange, Ground.SIGNATURE_PRECEDENT, DecidedBy.PRECEDENT
-    return everyone, Ground.SIGNATURE_OPEN, DecidedBy.UNDECIDED
+        return Odd(strange, Ground.SIGNATURE_PRECEDENT, DecidedBy.PRECEDENT)
+    return Odd(everyone, Ground.SIGNATURE_OPEN, DecidedBy.UNDECIDED)
 
 
-def _mismatch(
-    scene: Scene,
-    instance: Instance,
-    records: Records,
-    odd: list[int],
-    basis: Ground,
-    ground: DecidedBy,
-) -> Finding:
-    mine = records[odd[0]]
+def _mismatch(scene: Scene, instance: Instance, records: Records, odd: Odd) -> Finding:
+    first = odd.ranks[0]
+    mine = records[first]
     assert mine is not None
-    rest = [r for r, op in records.items() if op is not None and r not in odd]
+    rest = [r for r, op in records.items() if op is not None and r not in odd.ranks]
     other = records[rest[0]] if rest else _first_other(records, mine)
+    decided_by = odd.decided_by if rest or other is None else DecidedBy.UNDECIDED
+    against = Against("mismatch", tuple(sorted(rest)), _WHY[odd.decided_by])
     return Finding(
         kind="mismatch",
-        ranks=odd,
+        ranks=odd.ranks,
         story=_story(
-            scene,
-            instance,
-            mine,
-            other,
-            odd[0],
-            ground if rest or other is None else DecidedBy.UNDECIDED,
+            own=op_of(scene, mine, first),
+            mine=mine,
+            theirs=op_of(scene, other, instance.waiters[0]) if other is not None else None,
+            other=other,
+            decided_by=decided_by,
         ),
-        confidence=sure(basis),
-        nodes=nodes_of(scene, odd),
-        where=where_of(scene, instance, mine, odd),
+        confidence=sure(odd.ground),
+        nodes=nodes_of(scene, odd.ranks),
+        where=where_of(scene, instance, mine, odd.ranks),
         waiters=waiters_of(scene, instance),
         clues=_signed(records),
-        against=[Against("mismatch", tuple(sorted(rest)), _WHY[ground])] if rest else [],
+        against=[against] if rest else [],
     )
 
 
 def _story(
-    scene: Scene,
-    instance: Instance,
-    mine: Operation,
-    other: Operation | None,
-    rank: int,
-    ground: DecidedBy,
+    own: Op, mine: Operation, theirs: Op | None, other: Operation | None, decided_by: DecidedBy
 ) -> Disagrees:
-    own = op_of(scene, mine, rank)
-    if other is None:
-        return Disagrees(own, None, (), spelled(mine)[1:], (), ground)
-    fields = tuple(differing(signature(mine), signature(other)))
-    theirs = op_of(scene, other, instance.waiters[0])
-    return Disagrees(own, theirs, fields, spelled(mine, fields), spelled(other, fields), ground)
+    fields = tuple(differing(signature(mine), signature(other))) if other is not None else ()
+    return Disagrees(
+        mine=own,
+        theirs=theirs,
+        fields=fields,
+        my_values=spelled(mine)[1:] if other is None else spelled(mine, fields),
+        their_values=() if other is None else spelled(other, fields),
+        ground=decided_by,
+    )
 
 
 def _signed(records: Records) -> list[Clue]:
@@ -169,9 +173,11 @@ def _signed(records: Records) -> list[Clue]:
 
 def _first_other(records: Records, mine: Operation) -> Operation | None:
     """The first record that disagrees with `mine`."""
-    return next(
-        (o for o in records.values() if o and differing(signature(o), signature(mine))), None
-    )
+    own = signature(mine)
+    for op in records.values():
+        if op is not None and differing(signature(op), own):
+            return op
+    return None
 
 
 def _in_communication(scene: Scene, instance: Instance) -> Finding:

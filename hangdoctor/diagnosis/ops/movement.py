@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from statistics import median
 
 from ...model.operations import RankOps
@@ -21,13 +22,12 @@ def moved(earlier: RankOps, later: RankOps) -> bool:
     """Whether a rank completed or entered anything between the captures."""
     if later.iteration != earlier.iteration or later.finished != earlier.finished:
         return True
-    before, after = earlier.training(), later.training()
-    if not before or not after:
-        return bool(before) != bool(after)
-    a, b = before[-1], after[-1]
+    a, b = earlier.newest_in_training(), later.newest_in_training()
+    if a is None or b is None:
+        return a is not b
     if (a.group, a.seq, a.op, a.state, a.peer) != (b.group, b.seq, b.op, b.state, b.peer):
         return True
-    return sum(o.state != "done" for o in before) != sum(o.state != "done" for o in after)
+    return len(earlier.unfinished_in_training()) != len(later.unfinished_in_training())
 
 
 def moved_ranks(earlier: dict[int, RankOps], later: dict[int, RankOps]) -> set[int]:
@@ -44,10 +44,13 @@ def straggler(scene: Scene) -> Finding | None:
 
 def _by_waiting(scene: Scene) -> Finding | None:
     """The rank that hardly waits while all others do."""
-    shares = {
-        rank: share for rank, ops in scene.ops.items() if (share := _waiting_share(ops)) is not None
-    }
-    if len(shares) < 2 or len(shares) < len(scene.ops):
+    shares: dict[int, float] = {}
+    for rank, ops in scene.ops.items():
+        share = _waiting_share(ops)
+        if share is None:
+            return None
+        shares[rank] = share
+    if len(shares) < 2:
         return None
     slowest = min(shares, key=lambda r: shares[r])
     others = [s for r, s in shares.items() if r != slowest]
@@ -63,21 +66,13 @@ def _by_pace(scene: Scene) -> Finding | None:
     Without times of starts, an interval between two completions holds work and waiting. A rank that
     waits for another one is quick at least in the calls that the other one has no part in.
     """
-    paces = {rank: pace for rank, ops in scene.ops.items() if (pace := _pace(scene, ops))}
-    by_call: dict[Call, list[float]] = {}
-    for pace in paces.values():
-        for call, seconds in pace.items():
-            by_call.setdefault(call, []).append(seconds)
-    usual = {
-        call: sorted(found)[len(found) // 10] for call, found in by_call.items() if len(found) > 2
-    }
+    paces = {rank: _pace(scene, ops) for rank, ops in scene.ops.items()}
+    usual = _usual_paces(paces.values())
     slowness: dict[int, float] = {}
     for rank, pace in paces.items():
-        ratios = [
-            seconds / usual[call] for call, seconds in pace.items() if usual.get(call, 0.0) > 0
-        ]
-        if len(ratios) > 2:
-            slowness[rank] = min(ratios)
+        times_slower = [seconds / usual[call] for call, seconds in pace.items() if call in usual]
+        if len(times_slower) > 2:
+            slowness[rank] = min(times_slower)
     if len(slowness) < 3:
         return None
     slowest = max(slowness, key=lambda r: slowness[r])
@@ -85,6 +80,20 @@ def _by_pace(scene: Scene) -> Finding | None:
     if slowness[slowest] < _TIMES_SLOWER * max(1.0, second):
         return None
     return _slow(scene, slowest, SlowByPace(slowness[slowest]), Ground.SLOW_BY_PACE)
+
+
+def _usual_paces(paces: Iterable[dict[Call, float]]) -> dict[Call, float]:
+    """Of each call that some ranks make, how long the quick ones take (the tenth part)."""
+    by_call: dict[Call, list[float]] = {}
+    for pace in paces:
+        for call, seconds in pace.items():
+            by_call.setdefault(call, []).append(seconds)
+    usual: dict[Call, float] = {}
+    for call, found in by_call.items():
+        quick = sorted(found)[len(found) // 10]
+        if len(found) > 2 and quick > 0:
+            usual[call] = quick
+    return usual
 
 
 def _pace(scene: Scene, ops: RankOps) -> dict[Call, float]:
@@ -119,9 +128,12 @@ def _waiting_share(ops: RankOps) -> float | None:
     """Share of the recorded time that a rank spent inside collectives and receives; None without
     times.
     """
-    timed = [o for o in ops.operations if o.state == "done" and o.left_s > 0 and o.entered_s > 0]
+    done = [o for o in ops.operations if o.state == "done"]
+    timed = [o for o in done if o.left_s > 0 and o.entered_s > 0]
     waits = [o for o in timed if o.op not in UNNUMBERED or o.op in ("recv", "send")]
     if len(waits) < 4:
         return None
     span = timed[-1].left_s - timed[0].entered_s
-    return min(1.0, sum(o.left_s - o.entered_s for o in waits) / span) if span > 0 else None
+    if span <= 0:
+        return None
+    return min(1.0, sum(o.left_s - o.entered_s for o in waits) / span)

@@ -46,6 +46,7 @@ def divergence_finding(scene: Scene, found: dict[int, Divergence], cycle: list[L
     first = found[ranks[0]]
     kind = kind_of_divergence(first)
     held = next((link.instance for link in cycle if ranks[0] == link.whom), None)
+    parted = [found[rank] for rank in ranks[:_SHOWN]]
     finding = Finding(
         kind=kind,
         ranks=ranks,
@@ -54,7 +55,7 @@ def divergence_finding(scene: Scene, found: dict[int, Divergence], cycle: list[L
         nodes=nodes_of(scene, ranks),
         where=where_of(scene, held, None if held else first.mine, ranks),
         waiters=waiters_of(scene, held),
-        clues=[_parted(scene, d) for _, d in sorted(found.items())[:_SHOWN]],
+        clues=[_parted(scene, d) for d in parted],
     )
     finding.clues += [link_clue(scene, link) for link in cycle[:_SHOWN]]
     innocent = sorted({link.rank for link in cycle} - set(ranks))
@@ -78,12 +79,13 @@ def _sides(scene: Scene, d: Divergence) -> tuple[f.Op | None, f.Op | None]:
 
 def _story(scene: Scene, d: Divergence) -> f.Diverged:
     mine, theirs = _sides(scene, d)
-    return f.Diverged(d.how, mine, theirs, d.reference, d.before_records)
+    return f.Diverged(d.how, mine, theirs, d.reference, before_records=d.before_records)
 
 
 def _parted(scene: Scene, d: Divergence) -> Clue:
     mine, theirs = _sides(scene, d)
-    return Clue("ops", (d.rank,), f.PartedAt(d.position, mine, theirs, d.reference, d.how == "own"))
+    fact = f.PartedAt(d.position, mine, theirs, d.reference, own=d.how == "own")
+    return Clue("ops", (d.rank,), fact)
 
 
 def link_clue(scene: Scene, link: Link) -> Clue:

@@ -19,7 +19,7 @@ def call_of(groups: GroupTable, op: Operation) -> Call:
 
 
 def flags_tell(opened: list[Operation]) -> bool:
-    """Whether the recorder's own mark tells apart what the program waits for."""
+    """Whether the recorder's own mark shows what the program waits for."""
     return not all(o.asynchronous for o in opened)
 
 

@@ -4,6 +4,8 @@ own earlier calls.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from ...model.operations import STORE, Operation
 from .history import Divergence
 from .keys import P2P_NAMES
@@ -18,39 +20,51 @@ _WAY = 64  # calls that may lie between two of one kind
 def against_precedent(
     scene: Scene, instance: Instance, signatures: dict[int, Signature]
 ) -> list[int]:
-    """Ranks whose signature most of their like, or they themselves before, did not use in that
+    """Ranks whose signature most ranks with the same role, or they themselves before, did not use in that
     place.
     """
     records = {r: op for r in signatures if (op := scene.find(r, instance.key)) is not None}
+    members = set(signatures)
     for voices in (_of_like, _of_other_stages, _of_last_iteration, _of_own_past):
         strange = []
         for rank, here in records.items():
-            told, own = voices(scene, rank, here, set(signatures)), _relative(scene, here)
-            if told and 2 * sum(bool(differing(own, v)) for v in told) > len(told):
+            said = voices(scene, rank, here, members)
+            if _most_differ(said, _relative(scene, here)):
                 strange.append(rank)
         if strange and (len(strange) < len(records) or instance.unknown):
             return sorted(strange)
     return []
 
 
+def _most_differ(voices: list[Signature], own: Signature) -> bool:
+    against = sum(bool(differing(own, voice)) for voice in voices)
+    return 2 * against > len(voices)
+
+
 def one_ahead(scene: Scene, rank: int, instance: Instance) -> Divergence | None:
-    """What the rank entered is what its like enter one call later: it left one out."""
+    """What the rank entered is what ranks with the same role enter one call later: it skipped one."""
     mine = scene.find(rank, instance.key)
     if mine is None:
         return None
     own = _relative(scene, mine)
     layout = working_layout(scene)
-    for other in [r for r, _ in references(scene, layout, rank, {rank})] + kin(
-        scene, layout, rank, {rank}
-    ):
-        here, following = (_corresponding(scene, rank, other, mine, later) for later in (0, 1))
-        if here is None or following is None or not differing(own, _relative(scene, here)):
+    like = [r for r, _ in references(scene, layout, rank, {rank})]
+    for other in like + kin(scene, layout, rank, {rank}):
+        here = _corresponding(scene, rank, other, mine, later=0)
+        following = _corresponding(scene, rank, other, mine, later=1)
+        if here is None or following is None:
             continue
-        if not differing(own, _relative(scene, following)):
-            return Divergence(
-                rank, other, "skipped", mine, here, len(scene.ops[rank].operations) - 1
-            )
+        differs_here = differing(own, _relative(scene, here))
+        if differs_here and not differing(own, _relative(scene, following)):
+            return _left_out(scene, rank, other, mine, here)
     return on_its_way(scene, rank, mine, instance)
+
+
+def _left_out(
+    scene: Scene, rank: int, other: int, mine: Operation, theirs: Operation
+) -> Divergence:
+    position = len(scene.ops[rank].operations) - 1
+    return Divergence(rank, other, "skipped", mine, theirs=theirs, position=position)
 
 
 def on_its_way(scene: Scene, rank: int, mine: Operation, instance: Instance) -> Divergence | None:
@@ -58,29 +72,31 @@ def on_its_way(scene: Scene, rank: int, mine: Operation, instance: Instance) -> 
     time: it left calls out.
     """
     other = next((r for r in sorted(instance.waiters) if r != rank), None)
-    here = scene.find(other, instance.key) if other is not None else None
-    if (
-        other is None
-        or here is None
-        or not here.site
-        or (here.op, here.site) == (mine.op, mine.site)
-    ):
+    if other is None:
+        return None
+    here = scene.find(other, instance.key)
+    if here is None or not here.site or _call(here) == _call(mine):
         return None
     calls = [o for o in scene.ops[other].operations if o.op not in STORE and o.state == "done"]
+    places = [i for i, op in enumerate(calls) if _call(op) == _call(here)]
     followed = 0
-    places = [i for i, o in enumerate(calls) if (o.op, o.site) == (here.op, here.site)]
-    for i, until in zip(places, [*places, len(calls)][1:], strict=True):
-        followed += any((o.op, o.site) == (mine.op, mine.site) for o in calls[i + 1 : until][:_WAY])
+    for place, until in pairwise([*places, len(calls)]):
+        way = calls[place + 1 : until][:_WAY]
+        followed += any(_call(op) == _call(mine) for op in way)
     if followed < 2:
         return None
-    return Divergence(rank, other, "skipped", mine, here, len(scene.ops[rank].operations) - 1)
+    return _left_out(scene, rank, other, mine, here)
+
+
+def _call(op: Operation) -> tuple[str, str]:
+    return (op.op, op.site)
 
 
 def _of_like(scene: Scene, rank: int, here: Operation, members: set[int]) -> list[Signature]:
-    others = [
-        r for r, _ in references(scene, working_layout(scene), rank, members) if r not in members
-    ]
-    return [v for r in others if (v := _expected(scene, rank, r, here)) is not None]
+    like = references(scene, working_layout(scene), rank, members)
+    others = [other for other, _ in like if other not in members]
+    voices = [_expected(scene, rank, other, here) for other in others]
+    return [voice for voice in voices if voice is not None]
 
 
 def _of_other_stages(
@@ -89,12 +105,13 @@ def _of_other_stages(
     """What ranks of other stages called there; of shapes only where both stages called earlier ones
     alike.
     """
-    told: list[Signature] = []
+    voices: list[Signature] = []
     for other in kin(scene, working_layout(scene), rank, members):
-        said = _expected(scene, rank, other, here) if other not in members else None
-        if said is not None:
-            told.append(said if _alike_before(scene, rank, other, here) else (*said[:4], ""))
-    return told
+        voice = _expected(scene, rank, other, here) if other not in members else None
+        if voice is not None:
+            alike = _alike_before(scene, rank, other, here)
+            voices.append(voice if alike else (*voice[:4], ""))
+    return voices
 
 
 def _alike_before(scene: Scene, rank: int, other: int, here: Operation) -> bool:
@@ -115,19 +132,15 @@ def _of_last_iteration(
     scene: Scene, rank: int, here: Operation, members: set[int]
 ) -> list[Signature]:
     """The call of the same place in the iteration before."""
-    mine = [
-        o for o in scene.ops[rank].operations if o.group == here.group and o.op not in P2P_NAMES
-    ]
+    if here.op in P2P_NAMES or here.iteration < 1:
+        return []
+    ops = scene.ops[rank]
+    mine = [o for o in ops.operations if o.group == here.group and o.op not in P2P_NAMES]
+    if ops.overwritten and not (mine and mine[0].iteration < here.iteration - 1):
+        return []  # the records may begin within the iteration before
     now = [o for o in mine if o.iteration == here.iteration and o.seq <= here.seq]
     before = [o for o in mine if o.iteration == here.iteration - 1]
-    complete = not scene.ops[rank].overwritten or (mine and mine[0].iteration < here.iteration - 1)
-    if (
-        here.op in P2P_NAMES
-        or here.iteration < 1
-        or not complete
-        or len(before) < len(now)
-        or not now
-    ):
+    if not now or len(before) < len(now):
         return []
     return [_relative(scene, before[len(now) - 1])]
 
@@ -136,18 +149,24 @@ def _of_own_past(scene: Scene, rank: int, here: Operation, members: set[int]) ->
     """Earlier calls of the same line: of each field what it said last, where it never said what it
     says now.
     """
-    past = [_relative(scene, o) for o in scene.ops[rank].operations
-            if o.site == here.site and o.site and o.state == "done" and o.group == here.group]  # fmt: skip
+    if not here.site:
+        return []
+    done = [o for o in scene.ops[rank].operations if o.state == "done"]
+    alike = [o for o in done if o.site == here.site and o.group == here.group]
+    past = [_relative(scene, o) for o in alike]
     if len(past) < 2:
         return []
     now = _relative(scene, here)
-    said = [mine if any(p[f] == mine for p in past) else past[-1][f] for f, mine in enumerate(now)]
+    said = [
+        mine if any(earlier[field] == mine for earlier in past) else past[-1][field]
+        for field, mine in enumerate(now)
+    ]
     return [(said[0], said[1], said[2], said[3], said[4])]
 
 
 def _expected(scene: Scene, rank: int, other: int, here: Operation) -> Signature | None:
     """The signature that `other` used for the operation that corresponds to `here`."""
-    found = _corresponding(scene, rank, other, here, 0)
+    found = _corresponding(scene, rank, other, here, later=0)
     return _relative(scene, found) if found is not None else None
 
 
@@ -156,10 +175,11 @@ def _corresponding(
 ) -> Operation | None:
     """What `other` did on its group of the same role under the same number, or so many `later`."""
     role = scene.groups.role(here.group)
+    transfer = here.op in P2P_NAMES
     for op in reversed(scene.ops[other].operations):
-        if op.seq != here.seq + later or (op.op in P2P_NAMES) != (here.op in P2P_NAMES):
+        if op.seq != here.seq + later or (op.op in P2P_NAMES) != transfer:
             continue
-        if op.op in P2P_NAMES and (op.op != here.op or op.peer - other != here.peer - rank):
+        if transfer and (op.op != here.op or op.peer - other != here.peer - rank):
             continue
         if scene.groups.role(op.group) == role:
             return op

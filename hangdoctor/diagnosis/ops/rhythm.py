@@ -5,6 +5,7 @@ rhythm.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from ...model.operations import STORE
 from .history import History, Token
@@ -32,11 +33,9 @@ def break_of(history: History) -> tuple[int, int] | None:
     kept, calls = _calls(history)
     for told in ([token for token, _ in calls], calls):
         length, end, period = _longest_stretch(told)
-        if (
-            end < len(told) < 2 * length
-            and 3 * period <= length
-            and len(set(told[end - period : end])) > 1
-        ):
+        breaks = end < len(told) < 2 * length
+        several_kinds = len(set(told[end - period : end])) > 1
+        if breaks and 3 * period <= length and several_kinds:
             return kept[end], kept[end - period]
     return None
 
@@ -48,14 +47,17 @@ def _calls(history: History) -> tuple[list[int], list[Call]]:
 
 
 def _by_iterations(calls: Sequence[Call], iterations: list[int], cut: bool) -> bool:
-    numbers = sorted(set(iterations))[1 if cut else 0 :]  # of the first one only a part may be left
-    slices = [
-        [c for c, n in zip(calls, iterations, strict=True) if n == number] for number in numbers
-    ]
-    for i in range(1, len(slices)):
-        before, now = slices[i - 1], slices[i]
-        last = i == len(slices) - 1
-        if now != (before[: len(now)] if last else before):
+    by_number: dict[int, list[Call]] = {}
+    for call, number in zip(calls, iterations, strict=True):
+        by_number.setdefault(number, []).append(call)
+    numbers = sorted(by_number)
+    if cut:
+        numbers = numbers[1:]  # of the first one only a part may be left
+    for before, number in pairwise(numbers):
+        usual, now = by_number[before], by_number[number]
+        if number == numbers[-1]:
+            usual = usual[: len(now)]
+        if now != usual:
             return True
     return False
 
@@ -65,7 +67,8 @@ def _by_repetition(calls: Sequence[Call]) -> bool:
     records do.
     """
     _, end, period = _longest_stretch(calls)
-    # A stretch of like calls within one iteration is no rhythm: that has several kinds of calls in
+    # A stretch of like calls within one iteration is not a rhythm: that has several kinds of
+    # calls in
     # it.
     kinds = {c[0] for c in calls[end - period : end]}
     return len(kinds) > 2 and end < len(calls)

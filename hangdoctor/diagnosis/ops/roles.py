@@ -71,15 +71,13 @@ def references(
     replicas = _pick(scene, layout.same_role(rank), suspects, _REPLICAS)
     if len(replicas) >= 3:
         return [(other, 1) for other in replicas]
-    neighbours = _pick(
-        scene, [r for r in layout.group("tp", rank) if r != rank], suspects, _NEIGHBOURS
-    )
-    theirs = [r for other in neighbours for r in layout.same_role(other)]
+    beside = [r for r in layout.group("tp", rank) if r != rank]
+    neighbours = _pick(scene, beside, suspects, _NEIGHBOURS)
+    of_theirs = [r for other in neighbours for r in layout.same_role(other)]
+    theirs = _pick(scene, of_theirs, suspects, _NEIGHBOURS)
     weight = 2 if neighbours else 1
     voters = [(other, weight) for other in replicas]
-    return voters + [
-        (other, 1) for other in neighbours + _pick(scene, theirs, suspects, _NEIGHBOURS)
-    ]
+    return voters + [(other, 1) for other in neighbours + theirs]
 
 
 def kin(scene: Scene, layout: Layout | None, rank: int, suspects: set[int]) -> list[int]:
@@ -89,15 +87,11 @@ def kin(scene: Scene, layout: Layout | None, rank: int, suspects: set[int]) -> l
     if layout is None:
         return []
     mine = layout.coordinates(rank)
-    others = [
-        layout.rank(pp, (mine["dp"] + pp) % layout.dp, mine["tp"])
-        for pp in range(layout.pp)
-        if pp != mine["pp"]
-    ]
-    others += [
-        layout.rank(pp, mine["dp"], mine["tp"]) for pp in range(layout.pp) if pp != mine["pp"]
-    ]
-    return _pick(scene, sorted(set(others)), suspects, _REPLICAS)
+    dp, tp = mine["dp"], mine["tp"]
+    stages = [pp for pp in range(layout.pp) if pp != mine["pp"]]
+    same_replica = {layout.rank(pp, dp, tp) for pp in stages}
+    other_replicas = {layout.rank(pp, (dp + pp) % layout.dp, tp) for pp in stages}
+    return _pick(scene, sorted(same_replica | other_replicas), suspects, _REPLICAS)
 
 
 def _pick(scene: Scene, ranks: list[int], suspects: set[int], limit: int) -> list[int]:
@@ -124,7 +118,7 @@ def _alike(scene: Scene, rank: int, suspects: set[int]) -> list[int]:
 
 
 def _partners(ops: RankOps) -> set[tuple[str, int]]:
-    """To whom a rank sends and from whom it receives, as distances: the stages of a pipeline differ
+    """To which rank a rank sends and from which rank it receives, as distances: the stages of a pipeline differ
     in that.
     """
     return {(o.op, o.peer - ops.rank) for o in ops.operations if o.op in P2P_NAMES and o.peer >= 0}

@@ -11,9 +11,8 @@ from .keys import Counter, Key, StoreCalls, counter_of, key_of
 from .overlap import call_of, flags_tell, overlapping_calls
 
 _NOTHING = Frontier([], [], [])
-_OF_THE_GROUP = frozenset(
-    {"destroy_process_group", "monitored_barrier"}
-)  # store operations of its members alone
+# Store operations of a group's members alone.
+_OF_THE_GROUP = frozenset({"destroy_process_group", "monitored_barrier"})
 _BEFORE_ALL = frozenset({"init_process_group", "store_wait"})
 
 
@@ -54,9 +53,8 @@ class Scene:
         for rank, ops in self.ops.items():
             mine = opened[rank]
             if ops.runs_ahead:
-                found[rank] = device_frontier(
-                    ops, mine, starts_known, marked if flags_tell(mine) else overtaken
-                )
+                beside = marked if flags_tell(mine) else overtaken
+                found[rank] = device_frontier(ops, mine, starts_known, beside)
             else:
                 found[rank] = find_frontier(ops, mine, rank in self.evidence.outside)
         return found
@@ -71,7 +69,7 @@ class Scene:
         return ops is not None and ops.finished
 
     def known(self, rank: int) -> bool:
-        """Whether anything tells where the rank is; of a dead or stopped rank that is enough to
+        """Whether anything shows where the rank is; of a dead or stopped rank that is enough to
         know.
         """
         return rank in self.held or (rank in self.ops and not self.frontiers[rank].lost)
@@ -88,9 +86,8 @@ class Scene:
                 return [rank]
             return [transfer.source, transfer.destination]
         if key.store_op and key.store_op not in _OF_THE_GROUP:
-            return range(
-                self.world_size
-            )  # set-up is everybody's, also of ranks that will not be in the group
+            # set-up is everyone's, also of ranks that will not be in the group
+            return range(self.world_size)
         found = self.groups.members(key.group, rank)
         return found if isinstance(found, (list, range)) else list(found)
 
@@ -127,9 +124,8 @@ class Scene:
         if posted.get(key.counter, -1) >= key.number:
             return True
         if key.store_op in _BEFORE_ALL:
-            return any(
-                not isinstance(counter, StoreCalls) for counter in posted
-            )  # it communicates already
+            # Whoever communicates has been through set-up.
+            return any(not isinstance(counter, StoreCalls) for counter in posted)
         return False
 
     def find(self, rank: int, key: Key) -> Operation | None:

@@ -10,9 +10,15 @@ from .keys import P2P_NAMES
 # Members of these give inputs of the same shape; of all others (scatter, all_to_all, object
 # collectives) they need not.
 _EVEN_SHAPES = P2P_NAMES | {
-    "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_single", "all_gather_into_tensor", "reduce_scatter",
+    "all_reduce",
+    "broadcast",
+    "reduce",
+    "all_gather",
+    "all_gather_single",
+    "all_gather_into_tensor",
+    "reduce_scatter",
     "reduce_scatter_tensor",
-}  # fmt: skip
+}
 FIELDS = ("op", "root", "reduce_op", "dtype", "shapes")
 Signature = tuple[str, str, str, str, str]
 

@@ -1,4 +1,4 @@
-"""Ranks of which nothing is known, at which waits end."""
+"""Ranks without any information, at which waits end."""
 
 from __future__ import annotations
 
@@ -20,15 +20,21 @@ def needed(missed: dict[int, list[Instance]], idle: set[int]) -> list[int]:
     already, it explains this one too.
     """
     ends = idle & missed.keys() or set(missed)
-    open_sets = [set(i.unknown) for rank in ends for i in missed[rank] if not i.absent]
-    open_sets = [some for some in open_sets if some <= ends]
+    lacking = [set(i.unknown) for rank in ends for i in missed[rank] if not i.absent]
+    open_sets = [ranks for ranks in lacking if ranks <= ends]
     found: set[int] = set()
-    for some in sorted(open_sets, key=len):
-        if not some & found:
+    for ranks in sorted(open_sets, key=len):
+        if not ranks & found:
             unexplained = [other for other in open_sets if not other & found]
-            often = {r: sum(r in other for other in unexplained) for r in some}
-            found |= {r for r in some if often[r] == max(often.values())}
+            found |= _most_often(ranks, unexplained)
     return sorted(found)
+
+
+def _most_often(ranks: set[int], sets: list[set[int]]) -> set[int]:
+    """Of these ranks, those that are in the most of the sets."""
+    often = {rank: sum(rank in some for some in sets) for rank in ranks}
+    most = max(often.values(), default=0)
+    return {rank for rank in ranks if often[rank] == most}
 
 
 def suspects_around(scene: Scene, missed: dict[int, list[Instance]]) -> list[int]:
@@ -36,34 +42,30 @@ def suspects_around(scene: Scene, missed: dict[int, list[Instance]]) -> list[int
     with them.
     """
     found: set[int] = set()
-    for instances in missed.values():
-        for instance in instances:
-            if len(instance.waiters) <= _SMALL:
-                found.update(instance.waiters)
+    around = [instance for instances in missed.values() for instance in instances]
+    for instance in around:
+        if len(instance.waiters) <= _SMALL:
+            found.update(instance.waiters)
     uids = {g.uid for ops in scene.ops.values() for g in ops.groups}
     for uid in uids:
         members = scene.groups.members(uid, -1)
-        if 1 < len(members) <= _SMALL and any(r in missed for r in members):
+        if 1 < len(members) <= _SMALL and not missed.keys().isdisjoint(members):
             found.update(r for r in members if scene.known(r))
     return sorted(found)
 
 
 def silence_finding(scene: Scene, ranks: list[int], missed: dict[int, list[Instance]]) -> Finding:
     """All waits end at these ranks, and nothing shows where they are."""
-    known = [i for some in (ranks, missed) for r in some for i in missed[r]]
-    instance = min(known, key=lambda i: len(i.present)) if known else None
+    around = [i for some in (ranks, missed) for r in some for i in missed[r]]
+    instance = min(around, key=lambda i: len(i.present), default=None)
     if all(scene.lost(r) for r in ranks):
         return _beyond_records(scene, ranks, instance)
-    told = [r for r in ranks if r in scene.evidence.silent]
-    whys = tuple(sorted({scene.evidence.silent[r] for r in told}))
-    confidence = sure(_ground(scene, bool(told)))
-    if len(ranks) > 1:
-        confidence = lowered(confidence, Less.SEVERAL_SILENT)
+    whys = tuple(sorted({scene.evidence.silent[r] for r in ranks if r in scene.evidence.silent}))
     finding = Finding(
         kind="unreachable",
         ranks=ranks,
         story=f.NotSeen(whys),
-        confidence=confidence,
+        confidence=_confidence(scene, ranks),
         nodes=nodes_of(scene, ranks),
         where=where_of(scene, instance, None, ranks),
         waiters=waiters_of(scene, instance),
@@ -76,10 +78,14 @@ def silence_finding(scene: Scene, ranks: list[int], missed: dict[int, list[Insta
     return finding
 
 
-def _ground(scene: Scene, told: bool) -> Ground:
-    if not told:
-        return Ground.WITHOUT_RECORDS
-    return Ground.NOT_ANSWERING if scene.evidence.earlier else Ground.NOT_ANSWERING_ONCE
+def _confidence(scene: Scene, ranks: list[int]) -> float:
+    if not any(r in scene.evidence.silent for r in ranks):
+        ground = Ground.WITHOUT_RECORDS
+    elif scene.evidence.earlier:
+        ground = Ground.NOT_ANSWERING
+    else:
+        ground = Ground.NOT_ANSWERING_ONCE
+    return lowered(sure(ground), Less.SEVERAL_SILENT) if len(ranks) > 1 else sure(ground)
 
 
 def _beyond_records(scene: Scene, ranks: list[int], instance: Instance | None) -> Finding:

@@ -31,12 +31,12 @@ def one_of_them(scene: Scene, found: list[Finding]) -> list[Finding]:
     idle = [c for c in found if c.kind == "not_entered"]
     if not idle or not transfers_unseen(scene):
         return found
-    if len({r for c in idle for r in c.ranks}) == 1:
-        only = idle[0]
-        only.confidence = limited(only.confidence, Limit.UNRECORDED_TRANSFER)
-        only.against.append(Against("p2p_unmatched", tuple(only.ranks), Why.UNRECORDED_TRANSFER))
-        return found
-    return [_joined(scene, idle), *(c for c in found if c.kind != "not_entered")]
+    if len({r for c in idle for r in c.ranks}) > 1:
+        return [_joined(scene, idle), *(c for c in found if c.kind != "not_entered")]
+    only = idle[0]
+    only.confidence = limited(only.confidence, Limit.UNRECORDED_TRANSFER)
+    only.against.append(Against("p2p_unmatched", tuple(only.ranks), Why.UNRECORDED_TRANSFER))
+    return found
 
 
 def _joined(scene: Scene, idle: list[Finding]) -> Finding:
@@ -64,11 +64,12 @@ def without_transfers(scene: Scene, alone: list[Sink], others: bool) -> list[Sin
     layout = working_layout(scene)
     if layout is None or layout.pp < 2:
         return alone
-    groups = {s.rank: set(layout.group("tp", s.rank)) for s in alone}
-    sure_ones = [s for s in alone if _missed_by_neighbour(s, groups[s.rank])]
-    if not sure_ones:
+    neighbours = {s.rank: set(layout.group("tp", s.rank)) for s in alone}
+    missed = {s.rank for s in alone if _missed_by_neighbour(s, neighbours[s.rank])}
+    if not missed:
         return [] if others else alone
-    return [s for s in alone if s in sure_ones or not groups[s.rank] <= groups.keys()]
+    together = {rank for rank, some in neighbours.items() if some <= neighbours.keys()}
+    return [s for s in alone if s.rank in missed or s.rank not in together]
 
 
 def unheard(scene: Scene, alone: list[Sink]) -> dict[int, list[Instance]]:
@@ -82,12 +83,14 @@ def unheard(scene: Scene, alone: list[Sink]) -> dict[int, list[Instance]]:
     for instance in around:
         for rank in instance.unknown:
             found.setdefault(rank, []).append(instance)
-    return found or {r: around for r in range(scene.world_size) if around and not scene.known(r)}
+    if found or not around:
+        return found
+    return {rank: around for rank in range(scene.world_size) if not scene.known(rank)}
 
 
 def _missed_by_neighbour(sink: Sink, neighbours: set[int]) -> bool:
-    return any(
-        neighbours & set(i.waiters)
-        for i in sink.instances
-        if len(i.present) + len(i.absent) <= len(neighbours)
-    )
+    for instance in sink.instances:
+        members = len(instance.present) + len(instance.absent)
+        if members <= len(neighbours) and neighbours & set(instance.waiters):
+            return True
+    return False

@@ -1,6 +1,6 @@
 """The wait-for graph: rank -> operation instance -> members that are not at it.
 
-Bipartite, so that its size is the sum of the sizes of the groups that somebody waits in, not of
+Bipartite, so that its size is the sum of the sizes of the groups that someone waits in, not of
 their squares.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ...model.diagnosis import Wait, WaitOn
 from ...model.operations import Operation
+from .frontier import Frontier
 from .keys import Key, key_of
 from .scene import Scene
 
@@ -20,14 +21,14 @@ class Instance:
     def __init__(self, key: Key, sample: Operation) -> None:
         self.key = key
         self.sample = sample  # the record of its first waiter
-        self.waiters: list[int] = []  # held up by it
+        self.waiters: list[int] = []  # blocked by it
         self.present: set[int] = set()  # arrived, also those that go on meanwhile
         self.absent: list[int] = []  # not arrived, or unable to take part
-        self.unknown: list[int] = []  # nothing tells
+        self.unknown: list[int] = []  # nothing shows where they are
 
     @property
     def targets(self) -> list[int]:
-        """Whom its waiters wait for: a rank of which nothing is known only where no other is
+        """Which ranks its waiters wait for: a rank without any information only where no other is
         missing.
         """
         return self.absent or self.unknown
@@ -47,8 +48,6 @@ def build_waits(scene: Scene) -> WaitGraph:
     instances: list[Instance] = []
     waits_in: dict[int, list[int]] = {}
     for rank, frontier in scene.frontiers.items():
-        if not frontier.active:
-            continue
         free = rank in scene.held or rank in scene.moving
         for op in frontier.active:
             key = key_of(op, rank)
@@ -56,15 +55,18 @@ def build_waits(scene: Scene) -> WaitGraph:
             if at is None:
                 at = index[key] = len(instances)
                 instances.append(Instance(key, op))
-            instance = instances[at]
-            instance.present.add(rank)
-            if not free and (frontier.blocking is frontier.active or op in frontier.blocking):
-                instance.waiters.append(rank)
+            instances[at].present.add(rank)
+            if not free and _blocks(frontier, op):
+                instances[at].waiters.append(rank)
                 waits_in.setdefault(rank, []).append(at)
     for instance in instances:
         if instance.waiters:
             _find_missing(scene, instance)
     return WaitGraph(instances, waits_in)
+
+
+def _blocks(frontier: Frontier, op: Operation) -> bool:
+    return frontier.blocking is frontier.active or op in frontier.blocking
 
 
 def _find_missing(scene: Scene, instance: Instance) -> None:
@@ -90,14 +92,11 @@ def _has_left(scene: Scene, rank: int) -> bool:
 
 
 def list_waits(scene: Scene, graph: WaitGraph) -> list[Wait]:
-    """Who waits in what for whom, for the report."""
-    name = scene.groups.name
-    return [
-        Wait(
-            sorted(i.waiters),
-            WaitOn(name(i.key.group), i.sample.op, i.sample.seq),
-            sorted(i.targets),
-        )
-        for i in graph.instances
-        if i.waiters
-    ]
+    """Which ranks wait in what and for which, for the report."""
+    found: list[Wait] = []
+    for instance in graph.instances:
+        if instance.waiters:
+            group = scene.groups.name(instance.key.group)
+            on = WaitOn(group, instance.sample.op, instance.sample.seq)
+            found.append(Wait(sorted(instance.waiters), on, sorted(instance.targets)))
+    return found

@@ -10,12 +10,11 @@ from ..findings import Finding, Home
 from . import terms
 from .release import on_node, pid_of, release
 
-_COUNT = "Stacks cannot count operations: start the job with hangdoctor run -- CMD, or with TORCH_FR_BUFFER_SIZE=2000, and the next hang shows who skipped one."
-_BRANCH = "Look between these two lines for a branch that only this rank took, or an exception that was swallowed."
-_GRADIENTS = (
-    "Compare how many batches each rank had, and branches around its backward: DistributedDataParallel needs as many on every rank "
-    "(drop_last=True, or its join()). TORCH_FR_BUFFER_SIZE=2000 makes the next hang count its all_reduces."
+_COUNT = "Stacks do not show operation numbers. Start the job with hangdoctor run -- CMD, or with TORCH_FR_BUFFER_SIZE=2000, and the next hang shows which rank skipped one."
+_BRANCH = (
+    "Between these two lines, look for a branch that only this rank took, or a swallowed exception."
 )
+_GRADIENTS = "Compare the number of batches per rank, and branches around backward: DistributedDataParallel needs the same number on every rank (drop_last=True, or its join()). With TORCH_FR_BUFFER_SIZE=2000 the next hang shows its all_reduces."
 _STRAGGLER = "Compare its node with the others: clocks, temperatures, other processes, storage."
 
 
@@ -23,17 +22,17 @@ def advice(finding: Finding) -> str:
     """One or two sentences; "" where nothing specific can be said."""
     usual = finding.usual
     first = (
-        f"Capture again with --settle {usual.settle_s} first: a rank that gets on meanwhile is slow."
+        f"Capture again with --settle {usual.settle_s} first: a rank that moves in that time is only slow."
         if usual is not None
         else ""
     )
     second = ""
     if finding.unrecorded:
-        second = "Look at its stack: in backward it waits itself, for ranks that did fewer."
+        second = "Look at its stack: if it is in backward, it waits for ranks that did fewer."
     if isinstance(finding.story, f.NeverReached) and any(
         a.why is f.Why.UNRECORDED_TRANSFER for a in finding.against
     ):
-        second = "Its stack shows whether it waits for another rank in a send or receive: hangdoctor dump."
+        second = "See in its stack whether it waits in a send or receive: hangdoctor dump."
     return " ".join(part for part in (first, second, _specific(finding)) if part)
 
 
@@ -71,7 +70,7 @@ def _elsewhere(finding: Finding, home: Home | None) -> str:
     if not pid:
         return f"Look at {at}." if at else ""
     if finding.kind == "busy":
-        return f"See where it spends its time{here}: py-spy top --pid {pid}. Is it only slow? Capture again with a larger --settle."
+        return f"See where it spends its time{here}: py-spy top --pid {pid}. To see whether it is only slow, capture again with a larger --settle."
     where = f"Look at {at}; its" if at else "See its"
     return f"{where} native frames{here}: py-spy dump --native --pid {pid}."
 
@@ -79,10 +78,8 @@ def _elsewhere(finding: Finding, home: Home | None) -> str:
 def _loader(finding: Finding, at: str) -> str:
     if finding.homes and not finding.children:
         where = f" at {at}" if at else ""
-        return f"The loader works in the rank itself: look at what the dataset waits for{where} (its file system, its connection)."
-    dead = (
-        "See the evidence for its workers: a dead or blocked one, its file system, or a bad sample"
-    )
+        return f"The loader runs in the rank itself: look at what the dataset waits for{where} (its file system, its connection)."
+    dead = "See its workers in the evidence: one is dead or blocked, its file system does not answer, or a sample is bad"
     return f"{dead}. DataLoader(timeout=...) turns this into an error."
 
 
@@ -114,9 +111,9 @@ def _(story: f.NotJoined, finding: Finding) -> str:
 
 @_by_story.register
 def _(story: f.Died, finding: Finding) -> str:
-    again = "The job cannot go on without it: end it and restart from the last checkpoint"
+    again = "The job cannot continue without it: cancel it and restart from the last checkpoint"
     if story.end.oom_kills:
-        return f"{again}; it ran out of memory: fewer data-loader workers or a larger --mem."
+        return f"{again}; it ran out of memory: use fewer data-loader workers or a larger --mem."
     log = (
         "the end of its log shows why it left"
         if (story.end.code or 0) > 0
@@ -130,9 +127,7 @@ def _(story: f.Stopped, finding: Finding) -> str:
     if story.how == "freezer":
         return "Thaw it: the freezer of its cgroup (a suspended job? scontrol resume JOB)."
     if story.how == "debugger":
-        return (
-            f"Let the debugger go on or detach (process {story.tracer or '?'}{on_node(finding)})."
-        )
+        return f"Continue or detach the debugger (process {story.tracer or '?'}{on_node(finding)})."
     pid = pid_of(finding)
     here = f", on {finding.homes[0].node}" if on_node(finding) else ""
     return f"If it was not stopped on purpose{here}: kill -CONT {pid}." if pid else ""
@@ -145,7 +140,7 @@ def _(story: f.InputOutput, finding: Finding) -> str:
 
 @_by_story.register
 def _(story: f.HoldsGil, finding: Finding) -> str:
-    return "Native code called there must release the GIL (ctypes.CDLL instead of PyDLL, Py_BEGIN_ALLOW_THREADS)."
+    return "The native code called there must release the GIL (ctypes.CDLL instead of PyDLL, Py_BEGIN_ALLOW_THREADS)."
 
 
 @_by_story.register
@@ -183,7 +178,7 @@ def _(story: f.StillIn, finding: Finding) -> str:
 
 @_by_story.register
 def _(story: f.LeftWithout, finding: Finding) -> str:
-    return "Find why it ends earlier than the others: uneven data, an exception, its step count."
+    return "Find why it ends earlier than the others: uneven data, an exception, or its number of steps."
 
 
 @_by_story.register
@@ -215,29 +210,29 @@ def _(story: f.NotSeen, finding: Finding) -> str:
 
 @_by_story.register
 def _(story: f.NoRecords, finding: Finding) -> str:
-    return "Enlarge the recorder's ring (TORCH_FR_BUFFER_SIZE), so that it holds what a host enqueues ahead."
+    return "Set a larger TORCH_FR_BUFFER_SIZE, so that the ring has all that a host enqueues ahead."
 
 
 @_by_story.register
 def _(story: f.LostByRas, finding: Finding) -> str:
     where = f" on {', '.join(story.hosts)}" if story.hosts else ""
-    return f"See whether the process and its node live{where}: dmesg -T for Xid and OOM. Then restart from the last checkpoint."
+    return f"See whether the process and its node are alive{where}: dmesg -T for Xid and OOM. Then restart from the last checkpoint."
 
 
 @_by_story.register
 def _(story: f.FewerByRas, finding: Finding) -> str:
-    return "hangdoctor dump shows the stacks of these ranks: what they do instead."
+    return "See what these ranks do instead: hangdoctor dump."
 
 
 @_by_story.register
 def _(story: f.UnsetKey, finding: Finding) -> str:
-    return f"Find the line that sets {story.keys}, and the rank that should have reached it."
+    return f"Find the line that sets {story.keys} and the rank that should have reached it."
 
 
 @_by_story.register
 def _(story: f.Disagrees, finding: Finding) -> str:
     if story.fields[:1] == ("op",):
-        return "Compare the two lines: one of them calls another operation there, or the rank left calls out (a branch, a swallowed exception)."
+        return "Compare the two lines: one calls another operation there, or the rank skipped calls (a branch, a swallowed exception)."
     what = " and ".join(_FIELDS.get(name, name) for name in story.fields) or "arguments"
     return f"Make all members call it with the same {what}; the lines are in the evidence."
 
@@ -252,22 +247,20 @@ def _(story: f.Diverged, finding: Finding) -> str:
     if finding.kind == "mismatch":
         return "Make all members call it on the same group; compare the lines."
     if finding.kind == "end_stall":
-        return "Find why it ends earlier or later than the others: uneven data, an exception, its step count."
+        return "Find why it ends earlier or later than the others: uneven data, an exception, or its number of steps."
     return _BRANCH
 
 
 @_by_story.register
 def _(story: f.Ring, finding: Finding) -> str:
     if finding.kind == "p2p_unmatched":
-        return (
-            "Compare the sends and receives in the evidence: one side posts them in another order."
-        )
-    return "Larger records show more of the past (HANGDOCTOR_BOX_MB, TORCH_FR_BUFFER_SIZE); compare the lines in the evidence."
+        return "Compare the sends and receives in the evidence: one side posts them in a different order."
+    return "Compare the lines in the evidence. Larger records show more of the past: HANGDOCTOR_BOX_MB, TORCH_FR_BUFFER_SIZE."
 
 
 @_by_story.register
 def _(story: f.OneOf, finding: Finding) -> str:
-    return "Their stacks show which of them waits in a send or receive: hangdoctor dump, or py-spy dump on each."
+    return "See in their stacks which of them waits in a send or receive: hangdoctor dump, or py-spy dump on each."
 
 
 @_by_story.register

@@ -9,7 +9,7 @@ from . import terms
 _WORDS = {
     "call": "called",
     "return": "returned from",
-    "exception": "was thrown out of",
+    "exception": "left by an exception",
     "ran": "ran",
 }
 
@@ -24,7 +24,7 @@ def parting(culprit: CallsOf, peer: CallsOf | None, alike: str) -> str:
     own = culprit.calls[0] if culprit.calls else "made no further call"
     last = culprit.calls[-1] if culprit.calls else "recorded nothing"
     if peer is None:
-        return f"the last that rank {culprit.rank} did is: {last}"
+        return f"the last recorded call of rank {culprit.rank}: {last}"
     both = f"ranks {culprit.rank} and {peer.rank}"
     if not alike:
         return (

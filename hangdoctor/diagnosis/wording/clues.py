@@ -35,7 +35,7 @@ def _(fact: f.NoStack) -> str:
 
 @_say.register
 def _(fact: f.CannotRun) -> str:
-    return f"it is at {terms.long_frame(fact.frame)}, which says nothing while it cannot run"
+    return f"it is at {terms.long_frame(fact.frame)}, but it cannot run, so this is not the cause"
 
 
 @_say.register
@@ -47,11 +47,11 @@ def _(fact: f.ThreadState) -> str:
 
 _MOTIONS = {
     "still": "did not run",
-    "stirred": "ran without getting on",
+    "stirred": "ran without progress",
     "looping": "looped",
     "moved": "moved",
     "running": "used the CPU",
-    "unknown": "motion unknown",
+    "unknown": "not known whether it moved",
 }
 
 
@@ -74,7 +74,7 @@ def _(fact: f.Ended) -> str:
 
 @_say.register
 def _(fact: f.InOp) -> str:
-    everyone = "; all members that were seen have entered it" if fact.everyone else ""
+    everyone = "; all captured members have entered it" if fact.everyone else ""
     return f"in {terms.long_op(fact.op)}{', not finished' if fact.op.seq >= 0 else ''}{everyone}"
 
 
@@ -99,13 +99,13 @@ def _(fact: f.IsPast) -> str:
 @_say.register
 def _(fact: f.LastOp) -> str:
     if fact.op is None:
-        return "its records hold no operation"
+        return "its records have no operation"
     return f"its last operation is {terms.short_op(fact.op)} ({'finished' if fact.done else 'entered'})"
 
 
 @_say.register
 def _(fact: f.HasGil) -> str:
-    return "it holds the GIL meanwhile: its other threads cannot run either"
+    return "it holds the GIL, so its other threads cannot run either"
 
 
 @_say.register
@@ -116,7 +116,7 @@ def _(fact: f.HoldsGil) -> str:
 
 @_say.register
 def _(fact: f.ForkedLock) -> str:
-    return f"its forked child {fact.child} waits for a lock at {terms.long_frame(fact.frame)} and has one thread only"
+    return f"its forked child {fact.child} waits for a lock at {terms.long_frame(fact.frame)} and has only one thread"
 
 
 @_say.register
@@ -155,7 +155,7 @@ def _(fact: f.WaitsFor) -> str:
 
 @_say.register
 def _(fact: f.PartedAt) -> str:
-    there = "one round before" if fact.own else f"rank {fact.reference} at the same place"
+    there = "one round earlier" if fact.own else f"rank {fact.reference} at the same place"
     return (
         f"record {fact.position}: {terms.long_op(fact.mine)}; {there}: {terms.long_op(fact.theirs)}"
     )
@@ -168,7 +168,7 @@ def _(fact: f.Signed) -> str:
 
 @_say.register
 def _(fact: f.SameSignature) -> str:
-    return f"all have entered {terms.long_op(fact.op)} with one signature"
+    return f"all have entered {terms.long_op(fact.op)} with the same signature"
 
 
 @_say.register
@@ -178,7 +178,7 @@ def _(fact: f.EndedCleanly) -> str:
 
 @_say.register
 def _(fact: f.OldestUnstarted) -> str:
-    return "the oldest record that is left is of an operation not yet started"
+    return "the oldest remaining record is of an operation that has not started"
 
 
 @_say.register
@@ -196,7 +196,7 @@ def _(fact: f.WaitedShare) -> str:
 @_say.register
 def _(fact: f.Pace) -> str:
     if isinstance(fact.story, f.SlowByPace):
-        return f"takes at least {fact.story.times:.1f} times as long as others to come through any of its calls"
+        return f"takes at least {fact.story.times:.1f} times as long as the others in each of its calls"
     own, others = terms.share(fact.story.own), terms.share(fact.story.others)
     return f"waits {own} of its time, the others {others}"
 

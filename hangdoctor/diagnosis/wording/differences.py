@@ -14,13 +14,13 @@ def subject(finding: Finding) -> str:
 
 
 _HOW = {
-    Apart.BEHIND: "most likely it makes a call that they do not",
-    Apart.AHEAD: "most likely it skipped that call",
-    Apart.SMALLER_SIDE: "in another operation than most",
-    Apart.OTHER_GROUP: "the same call on another group",
-    Apart.OTHER_LINES: "it came there by other lines of the program",
-    Apart.MOST_HAVE_LEFT: "most members are past it",
-    Apart.PAST: "they wait in a call that it is past",
+    Apart.BEHIND: "most likely an extra call",
+    Apart.AHEAD: "most likely that call was skipped",
+    Apart.SMALLER_SIDE: "in a different operation from most ranks",
+    Apart.OTHER_GROUP: "the same call, but on another group",
+    Apart.OTHER_LINES: "reached by different lines of the program",
+    Apart.MOST_HAVE_LEFT: "most members have already passed it",
+    Apart.PAST: "the others wait in an earlier call",
 }
 
 
@@ -33,7 +33,7 @@ def in_other(story: f.InOther, finding: Finding) -> str:
     if story.how is Apart.EITHER:
         return _either(story, finding)
     if story.how is Apart.NO_ORDER:
-        return f"{subject(finding)} are in different operations; the stacks do not show which side is wrong"
+        return f"{subject(finding)} are in different operations; stacks do not show which side is wrong"
     if story.how is Apart.RING:
         return f"{subject(finding)} wait for one another in {story.op.name}"
     text = f"{subject(finding)} {choose(finding.ranks, 'is', 'are')} in {own}"
@@ -57,7 +57,7 @@ def disagrees(story: f.Disagrees, finding: Finding) -> str:
     if story.theirs is None:
         return f"{subject(finding)} entered {terms.op(story.mine)} with {mine}; its earlier calls there differ"
     if story.ground is f.DecidedBy.UNDECIDED:
-        return f"{subject(finding)} disagree in {terms.op(story.mine)}: {mine} against {theirs}"
+        return f"{subject(finding)} disagree in {terms.op(story.mine)}: {mine} and {theirs}"
     if story.fields[:1] == ("op",):
         return f"{subject(finding)} entered {terms.op_at(story.mine)} where the others entered {_bare(story.theirs)}"
     return (
@@ -74,15 +74,15 @@ def diverged(story: f.Diverged, finding: Finding) -> str:
     who, mine, theirs = subject(finding), terms.op_at(story.mine), terms.op_at(story.theirs)
     if story.before_records:
         way = "behind" if story.how == "skipped" else "ahead of"
-        return f"{who} got out of step before the records begin: its {mine} is {way} {theirs} of rank {story.reference}"
+        return f"{who} lost step before the records start: its {mine} is {way} {theirs} of rank {story.reference}"
     if story.how == "own":
-        return f"{who} entered {mine}, where it came to {theirs} in each round before"
+        return f"{who} entered {mine}, where it entered {theirs} in each earlier round"
     if story.how == "skipped":
         return f"{who} skipped {theirs} and went on to {mine}"
     if story.how == "extra":
         return (
-            f"{who} made one call too many, {mine}, where rank {story.reference} came to {theirs}"
+            f"{who} made one call too many, {mine}, where rank {story.reference} entered {theirs}"
         )
     if story.how == "group":
-        return f"{who} entered {mine} on another group than rank {story.reference}: {theirs}"
+        return f"{who} entered {mine} on a different group from rank {story.reference}: {theirs}"
     return f"{who} entered {mine} where rank {story.reference}, which has the same role, entered {theirs}"

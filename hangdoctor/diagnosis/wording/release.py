@@ -30,18 +30,18 @@ def release(holding: object, finding: Finding) -> str:
 @release.register
 def _(holding: f.Debugger, finding: Finding) -> str:
     at = f" in {terms.frame(finding.frame)}" if finding.frame is not None else ""
-    answer = f"Take the breakpoint{at} out, or answer {holding.tool} where the job's input is"
+    answer = f"Remove the breakpoint{at}, or answer {holding.tool} at the terminal of the job"
     return f"{answer}; PYTHONBREAKPOINT=0 switches breakpoint() off."
 
 
 @release.register
 def _(holding: f.TypedInput, finding: Finding) -> str:
-    return "Take the question out of the code, or start the job with its input from /dev/null."
+    return "Remove the prompt from the code, or start the job with its input from /dev/null."
 
 
 @release.register
 def _(holding: f.ChildEnded, finding: Finding) -> str:
-    return f"Find out why process {holding.pid} ended: the end of its log{_and_dmesg(finding)}. It will not answer any more."
+    return f"Find out why process {holding.pid} ended: the end of its log{_and_dmesg(finding)}. It cannot answer the rank any more."
 
 
 def _and_dmesg(finding: Finding) -> str:
@@ -51,8 +51,8 @@ def _and_dmesg(finding: Finding) -> str:
 @release.register
 def _(holding: f.ChildStopped, finding: Finding) -> str:
     if holding.tracer:
-        return f"Let process {holding.tracer} go on or detach{on_node(finding)}."
-    return f"Let it go on{on_node(finding)}: kill -CONT {holding.pid}."
+        return f"Continue or detach the debugger, process {holding.tracer}{on_node(finding)}."
+    return f"Resume it{on_node(finding)}: kill -CONT {holding.pid}."
 
 
 @release.register
@@ -61,15 +61,13 @@ def _(holding: f.OnChild, finding: Finding) -> str:
     again = (
         " subprocess.run(..., timeout=S) turns this into an error." if holding.by_subprocess else ""
     )
-    return (
-        f"Look at what {child} waits for ({holding.command}); ending it lets the rank go on.{again}"
-    )
+    return f"Look at what {child} waits for ({holding.command}); if it is killed, the rank continues.{again}"
 
 
 @release.register
 def _(holding: f.OnFifo, finding: Finding) -> str:
     at = terms.frame(finding.frame) if finding.frame is not None else "its stack"
-    return f"It opens a FIFO that has no process at the other end: see the path that {at} opens, and start its reader or writer."
+    return f"It opens a FIFO that has no process at the other end: see the path opened in {at}, and start its reader or writer."
 
 
 @release.register
@@ -82,21 +80,17 @@ def _(holding: f.OnDescriptor, finding: Finding) -> str:
             else "No process writes into the pipe"
         )
         inode = path[len("pipe:[") : -1]
-        return (
-            f"{what}: see who has its other end{here}: ls -l /proc/*/fd 2>/dev/null | grep {inode}."
-        )
+        return f"{what}. Find the process at its other end{here}: ls -l /proc/*/fd 2>/dev/null | grep {inode}."
     if path.startswith("socket:["):
-        what = "takes nothing" if holding.writes else "sends nothing"
+        what = "reads nothing" if holding.writes else "sends nothing"
         see = f"ss -tnp | grep pid={pid_of(finding)},fd={holding.number}"
-        return f"The other end of its connection {what}: see who that is{here}: {see}."
+        return f"The other end of its connection {what}. Find out who that is{here}: {see}."
     if holding.locks:
         see = f"fuser -v {shlex.quote(path)}"
-        return (
-            f"{path} is locked elsewhere: see by whom{here}: {see}; the lock ends with its process."
-        )
-    what = "takes nothing" if holding.writes else "gives nothing"
+        return f"{path} is locked by another process. Find it{here}: {see}. The lock ends with that process."
+    what = "reads nothing" if holding.writes else "delivers nothing"
     see = f"ls -l {shlex.quote(path)}; fuser -v {shlex.quote(path)}"
-    return f"{path} {what}: see what it is and who else has it open{here}: {see}."
+    return f"{path} {what}. See what it is and which process has it open{here}: {see}."
 
 
 @release.register
@@ -108,4 +102,4 @@ def _(holding: f.OnLock, finding: Finding) -> str:
             f"It waits for a lock{at} and has no other Python thread that could release it: {why}."
         )
     threads = "; ".join(f"{name} at {terms.frame(frame)}" for name, frame in holding.threads[:2])
-    return f"It waits{at} for another thread of its own: {threads}. Find there who holds the lock."
+    return f"It waits{at} for another thread of its own: {threads}. Find out which of them holds the lock."

@@ -14,13 +14,13 @@ _WHYS = 4  # nodes whose reason for silence is in the sentence
 def healthy(of: Remaining | None) -> str:
     """Why the job is healthy; None: the operations show it."""
     if of is None:
-        return "Operations went on, or ended cleanly, on every rank."
+        return "Operations made progress, or ended cleanly, on every rank."
     if of.reason is Reason.ALL_MOVED:
         return f"All {terms.count(of.number, 'rank')} moved between the two samples."
     if of.reason is Reason.MOST_MOVED:
         moved = f"{len(of.ranks)} of {terms.count(of.number, 'rank')} moved between the two samples"
-        return f"{moved}, and the others ran in their communications."
-    return "Every rank ran and got on within its communications between the two samples."
+        return f"{moved}, and the others were running in their communications."
+    return "Every rank made progress in its communications between the two samples."
 
 
 def unknown(of: Remaining) -> str:
@@ -39,10 +39,10 @@ def unknown(of: Remaining) -> str:
             f"no rank waits in a communication; {who} {terms.choose(of.ranks, 'is', 'are')} working. "
             "Capture again with a larger --settle, or when the job stalls"
         ),
-        Reason.ONE_RANK: f"only one rank was captured, {who} waits{where}; capture the others too",
-        Reason.ONE_SAMPLE: "no rank is in a communication that is known, and there is one sample only",
+        Reason.ONE_RANK: f"only one rank was captured, and {who} waits{where}; capture the others too",
+        Reason.ONE_SAMPLE: "no rank is in a known communication, and there is only one sample",
         Reason.NOTHING_STANDS_OUT: (
-            "no rank stands out. Two samples further apart (--settle 10), or the black box (hangdoctor run), would show more"
+            "no rank differs from the others. Two samples further apart (--settle 10) or black boxes (hangdoctor run) would show more"
         ),
     }
     return f"Could not tell: {texts[of.reason]}."
@@ -56,7 +56,7 @@ def _nodes(of: Remaining) -> str:
 def _not_seen(of: Remaining) -> str:
     were = terms.choose(of.ranks, "was", "were")
     why = f" ({'; '.join(of.whys)})" if of.whys else ": capture the whole job (--jobid, --hostfile)"
-    return f"operations went on, or ended cleanly, on every rank that was seen, but {terms.ranks(of.ranks)} {were} not{why}"
+    return f"operations made progress, or ended cleanly, on every captured rank, but {terms.ranks(of.ranks)} {were} not captured{why}"
 
 
 def note(of: Note) -> str:
@@ -64,29 +64,25 @@ def note(of: Note) -> str:
     at = f" in {terms.long_frame(of.frame)}" if of.frame is not None else ""
     who, blamed = terms.ranks(of.ranks), terms.ranks(of.blamed)
     texts = {
-        Remark.NO_RECORDS: "No rank has operation records: a black box or Flight Recorder dumps show who waits for whom.",
+        Remark.NO_RECORDS: "No rank has operation records: black boxes or Flight Recorder dumps would show which ranks wait for which.",
         Remark.IN_PASSING: (
-            "Several operations that all their members had entered were under way at once: the job probably moved when it was "
-            "captured. A second capture some seconds later would decide it."
+            "Several operations that all their members had entered were unfinished at once: the job was probably moving. A second capture some seconds later would show it."
         ),
-        Remark.ONE_CAPTURE: "No rank waits for another, and there is one capture only: a second one would show whether they move.",
+        Remark.ONE_CAPTURE: "No rank waits for another, and there is only one capture: a second one would show whether they move.",
         Remark.SOME_MOVED: "Some ranks moved and the others wait for them: a later capture would show whether that is a hang.",
-        Remark.NO_WAIT: "No rank waits in a recorded operation: what the ranks do instead, their stacks show.",
-        Remark.BARE_RANKS: f"No operation records of {who}, for no known reason.",
+        Remark.NO_WAIT: "No rank waits in a recorded operation: see their stacks for what they do instead.",
+        Remark.BARE_RANKS: f"There are no operation records of {who}; the reason is unknown.",
         Remark.INFERRED_GROUPS: (
             f"The members of {terms.count(of.number, 'group')} are not recorded and were inferred: the verdict is less sure."
         ),
         Remark.UNRECORDED_WAIT: (
-            f"{terms.capital(terms.are(of.ranks)) if of.ranks else ''} in {of.op}{at.replace(' in ', ', ', 1)}, which black boxes "
-            "do not record: the stacks are believed."
+            f"{terms.capital(terms.are(of.ranks)) if of.ranks else ''} in {of.op}{at.replace(' in ', ', ', 1)}, which black boxes do not record, so the verdict follows the stacks."
         ),
         Remark.UNNAMED_GROUPS: (
-            f"{terms.capital(who)} {terms.choose(of.ranks, 'waits', 'wait')} in operations of groups that no record names "
-            f"(rank {min(of.ranks, default=0)}: {of.op} #{of.number}): for whom is unknown. Their stacks show more."
+            f"{terms.capital(who)} {terms.choose(of.ranks, 'waits', 'wait')} in operations of groups without a record of their members (rank {min(of.ranks, default=0)}: {of.op} #{of.number}), so it is unknown which ranks they wait for. See their stacks."
         ),
         Remark.STACKS_DISAGREE: (
-            f"Stacks and operations disagree: by its stack {who} {terms.choose(of.ranks, 'is', 'are')} outside{at}, by its operations "
-            f"{blamed} is the cause; the operations are believed."
+            f"Stacks and operations disagree: by its stack {who} {terms.choose(of.ranks, 'is', 'are')} outside{at}, by its operations {blamed} is the cause; the verdict follows the operations."
         ),
     }
     return texts[of.remark]

@@ -23,8 +23,16 @@ def head(finding: Finding) -> str:
 def says_where(finding: Finding) -> bool:
     """Whether the head says already where the ranks are."""
     return isinstance(
-        finding.story, f.AllIn | f.HeldBehind | f.NoneLeaves | f.InOther | f.PeerElsewhere | f.HoldsGil | f.ForkedLock | f.StillIn
-    )  # fmt: skip
+        finding.story,
+        f.AllIn
+        | f.HeldBehind
+        | f.NoneLeaves
+        | f.InOther
+        | f.PeerElsewhere
+        | f.HoldsGil
+        | f.ForkedLock
+        | f.StillIn,
+    )
 
 
 def _is(finding: Finding) -> str:
@@ -88,7 +96,7 @@ def _(story: f.NeverStarted, finding: Finding) -> str:
 
 @_tell.register
 def _(story: f.NotJoined, finding: Finding) -> str:
-    verb = "come to" if finding.kind == "end_stall" else "joined"
+    verb = "reached" if finding.kind == "end_stall" else "joined"
     text = f"{subject(finding)} {_has(finding)} not {verb} {terms.op(story.op)}"
     return f"{text}: {story.why}" if story.why else text
 
@@ -128,7 +136,7 @@ def _(story: f.HoldsGil, finding: Finding) -> str:
 @_tell.register
 def _(story: f.ForkedLock, finding: Finding) -> str:
     lock = f"a lock in {terms.frame(story.frame)} that no thread in it can release"
-    return f"{subject(finding)} cannot go on: its forked child {story.child} waits for {lock}"
+    return f"{subject(finding)} cannot continue: its forked child {story.child} waits for {lock}"
 
 
 @_tell.register
@@ -197,7 +205,7 @@ def _(story: f.NotSeen, finding: Finding) -> str:
 
 @_tell.register
 def _(story: f.NoRecords, finding: Finding) -> str:
-    return f"{subject(finding)} enqueued all that the others wait for; the records end before what the GPU is at"
+    return f"{subject(finding)} enqueued all that the others wait for; the records do not reach back to what its GPU is doing"
 
 
 def _communicator(name: str) -> str:
@@ -260,7 +268,7 @@ def _(story: f.SlowByWaiting, finding: Finding) -> str:
 
 @_tell.register
 def _(story: f.SlowByPace, finding: Finding) -> str:
-    return f"{subject(finding)} is slow: the job goes on, but it takes {story.times:.1f} times as long as others in any call"
+    return f"{subject(finding)} is slow: the job goes on, but it takes {story.times:.1f} times as long as others in each call"
 
 
 @_tell.register

@@ -190,13 +190,9 @@ def signal_name(number: int) -> str:
 
 def end(of: End) -> str:
     """``exit code 1``, ``killed by SIGKILL (its cgroup counts 2 kills for lack of memory)``."""
-    memory = (
-        f"its cgroup counts {count(of.oom_kills, 'kill')} for lack of memory"
-        if of.oom_kills
-        else ""
-    )
+    memory = f"its cgroup shows {count(of.oom_kills, 'out-of-memory kill')}" if of.oom_kills else ""
     if of.code is None:
-        return f"nothing shows how it ended ({memory})" if memory else "nothing shows how it ended"
+        return f"how it ended is unknown ({memory})" if memory else "how it ended is unknown"
     if of.code >= 0:
         return f"exit code {of.code}"
     killed = f"killed by {signal_name(-of.code)}"

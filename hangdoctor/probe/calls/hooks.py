@@ -1,4 +1,4 @@
-"""How the interpreter tells of calls: sys.monitoring from Python 3.12 on, profile functions before; in C or in Python.
+"""How the interpreter reports calls: sys.monitoring from Python 3.12 on, profile functions before; in C or in Python.
 
 A hook is installed while tracing is on and leaves nothing behind when it is removed. One thing differs: before 3.12 the
 pure one reaches the main thread and threads that start later, not the other threads that exist already.
@@ -288,7 +288,7 @@ class PythonProfile(_PythonWriter):
             self._fail(error)
 
     def _leaves(self, frame: FrameType) -> bool:
-        """Whether the frame stands at a return or yield: of None; else it is left by an exception (Python does not say)."""
+        """Whether the frame is at a return or yield of None; else it is left by an exception (Python does not say)."""
         at = frame.f_lasti
         if self._thrown and self._thrown.pop(id(frame), -1) == at:
             return False

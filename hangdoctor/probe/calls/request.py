@@ -1,7 +1,8 @@
 """The request that switches tracing in a running job: one small file in the job's run-time folder.
 
-Written by `hangdoctor trace`, read by the probe of every rank that uses the folder. It names what to record and nothing
-else: a rank executes nothing that is in it.
+Written by `hangdoctor trace` or by the node's agent, read by the probe of every rank that uses the folder. It names what
+to record and nothing else: a rank executes nothing that is in it. A `Request` is the one form that a wish for traces has
+on all of its way; whoever takes it from somebody else has it `checked`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from ..identity import ranks_from
 
 NAME = REQUEST
 VARIABLE = "HANGDOCTOR_TRACE"  # the same as JSON, for tracing from the start
-_MAX_BYTES = 64 << 10
+_MAX_BYTES = 64 << 10  # as JSON
+MAX_NAME = 200
+_MAX_MB = 4096.0
 _MARK = "HANGDOCTOR_TRACED"
 _LAUNCHERS = ("torchrun", "deepspeed", "accelerate")
 
@@ -37,16 +40,34 @@ class Request(NamedTuple):
 
 
 def encode(request: Request) -> str:
+    """The request as JSON, as the file and HANGDOCTOR_TRACE hold it."""
     return json.dumps(request._asdict())
 
 
 def decode(text: str) -> Request | None:
     """A request from its JSON, or None where it is none; unknown fields are of a later version and are left out."""
     try:
-        request = _request(json.loads(text))
-        concerns(request, -1)  # which reads all of its list
+        return checked(_request(json.loads(text)))
     except (ValueError, RecursionError):
-        return None  # damaged: whoever wrote it sees that nobody answers
+        return None  # damaged: whoever wrote it sees that no one answers
+
+
+def checked(request: Request) -> Request:
+    """The request.
+
+    Raises:
+        ValueError: a number or name of it is out of all bounds, or its list of ranks is none.
+    """
+    for number in (request.serial, request.from_iteration or 0):
+        if not 0 <= number < 1 << 63:
+            raise ValueError("serial and from_iteration are numbers from 0 on")
+    if any(not 0 < len(name) <= MAX_NAME for name in (*request.follow, *request.ignore)):
+        raise ValueError(f"a name has at most {MAX_NAME} characters")
+    if request.size_mb is not None and not 0 < request.size_mb <= _MAX_MB:
+        raise ValueError(f"a ring has at most {_MAX_MB:.0f} MB")
+    if len(encode(request)) > _MAX_BYTES:
+        raise ValueError(f"as JSON it has more than {_MAX_BYTES} bytes")
+    concerns(request, -1)  # which reads all of its list
     return request
 
 
@@ -58,9 +79,14 @@ def _request(raw: Any) -> Request:
     ):
         raise ValueError("it has no serial and no switch")
     return Request(
-        serial=raw["serial"], on=raw["on"], follow=_names(raw.get("follow")), ignore=_names(raw.get("ignore")),
-        from_iteration=_number(raw.get("from_iteration")), ranks=_text(raw.get("ranks")), size_mb=_size(raw.get("size_mb")),
-    )  # fmt: skip
+        serial=raw["serial"],
+        on=raw["on"],
+        follow=_names(raw.get("follow")),
+        ignore=_names(raw.get("ignore")),
+        from_iteration=_number(raw.get("from_iteration")),
+        ranks=_text(raw.get("ranks")),
+        size_mb=_size(raw.get("size_mb")),
+    )
 
 
 def _names(raw: Any) -> tuple[str, ...]:
@@ -99,7 +125,7 @@ def concerns(request: Request, rank: int) -> bool:
         return True
     for part in filter(None, request.ranks.split(",")):
         first, _, last = part.partition("-")
-        # Both are read, whatever the rank: `decode` finds by this what is no list.
+        # Both are read, whatever the rank: `decode` finds by this what is not a list.
         begin, end = int(first), int(last or first)
         if begin <= rank <= end:
             return True

@@ -22,7 +22,8 @@ _BEATS_S = 120.0  # a shared file system may show another node's heartbeat that 
 def began_before(folder: Path, made_s: float) -> bool:
     """True where something of this run was there at that time: a rank with its box in the folder, or a launcher that restarts its ranks.
 
-    Such a launcher (torchrun and its like) outlives the ranks that it restarts, and ends with its job.
+    Such a launcher (torchrun and similar ones) outlives the ranks that it restarts,
+    and ends with its job.
     """
     there = made_s + _SLACK_S
     return any(made <= there for made in _boxes(folder)) or any(

@@ -163,7 +163,7 @@ class Tracer:
         ring.header(fmt.H_STATE, fmt.TRACING)
 
     def _write_open_frames(self, ring: Ring) -> None:
-        """What each thread is in already, outermost first; threads of C++ are told only from their next call on."""
+        """What each thread is in already, outermost first; threads of C++ only from their next call on."""
         known = list(threading._active.items())  # type: ignore[attr-defined]
         tids = {ident: (thread.native_id, thread.name) for ident, thread in known}
         for ident, frame in sys._current_frames().items():
@@ -221,7 +221,7 @@ class Tracer:
             error.__context__ = second
         if self.ring is not None:
             self.ring.note(
-                f"switched off: {type(error).__name__}: {error} at {place(error.__traceback__)}",
+                f"switched off by an internal error: {type(error).__name__}: {error} at {place(error.__traceback__)}",
                 fmt.SWITCHED_OFF,
             )
 

@@ -362,11 +362,11 @@ typedef struct {
 } Call;
 
 static uint32_t last_call;
-static struct { /* of torch: how a plain tensor tells its shape, see `set_tensor` */
+static struct { /* of torch: how a plain tensor shows its shape, see `set_tensor` */
     PyTypeObject *tensor, *parameter;
     PyGetSetDescrObject *shape, *dtype;
     PyObject *mode;
-    /* Torch's own C functions, which ask nobody; used once a tensor has shown that they tell the same (`compare`). */
+    /* Torch's own C functions, which run no code of the job; used once a tensor has shown that they tell the same (`compare`). */
     int32_t (*get_dim)(void *, int64_t *), (*get_sizes)(void *, int64_t **), (*get_dtype)(void *, int32_t *);
     PyGetSetDescrObject *address;
     size_t handle; /* where a tensor's object has its C++ tensor; 0 until known */
@@ -1254,7 +1254,7 @@ static void *symbol(void *library, const char *name)
     return library == NULL ? NULL : dlsym(library, name);
 }
 
-/* set_tensor(Tensor, Parameter, shape, dtype, address, mode): the plain types, the getters that all share, and what tells
+/* set_tensor(Tensor, Parameter, shape, dtype, address, mode): the plain types, the getters that all share, and what shows
    whether a function mode is on. */
 static PyObject *set_tensor(PyObject *Py_UNUSED(module), PyObject *args)
 {
@@ -1285,7 +1285,7 @@ static PyObject *set_tensor(PyObject *Py_UNUSED(module), PyObject *args)
 }
 
 static PyMethodDef methods[] = {
-    {"set_tensor", set_tensor, METH_VARARGS, "How a plain tensor tells its shape and dtype."},
+    {"set_tensor", set_tensor, METH_VARARGS, "How a plain tensor shows its shape and dtype."},
     {NULL, NULL, 0, NULL},
 };
 

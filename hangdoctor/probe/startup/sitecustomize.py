@@ -35,7 +35,7 @@ if (
         probe.install()
     except (
         Exception
-    ):  # a package half copied, a Python that nobody has tried: nothing of ours stays
+    ):  # a package half copied, a Python that no one has tried: nothing of ours stays
         for _name in set(sys.modules) - _before:
             if _name.partition(".")[0] == "hangdoctor":
                 del sys.modules[_name]

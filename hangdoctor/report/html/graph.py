@@ -1,4 +1,4 @@
-"""Who waits for whom, condensed: ranks at the same distance from a culprit and in the same operations are one box.
+"""Which ranks wait for which, condensed: ranks at the same distance from a culprit and in the same operations are one box.
 
 Boxes stand in columns by that distance, culprits on the right; the drawing is plain SVG with its places worked out here.
 """
@@ -60,7 +60,7 @@ _Key = tuple[object, ...]
 
 
 def build(diagnosis: Diagnosis) -> Graph | None:
-    """The drawing, None where nobody waits for anybody."""
+    """The drawing, None if no rank waits for another."""
     waits = [w for w in diagnosis.waits if w.ranks]
     if not waits:
         return None
@@ -91,7 +91,7 @@ def build(diagnosis: Diagnosis) -> Graph | None:
 
 
 def _levels(waits: list[Wait], blamed: Iterable[int]) -> dict[int, int]:
-    """Steps from each rank to the nearest one that is to blame, or that waits for nobody."""
+    """Steps from each rank to the nearest one that is to blame, or that waits for no one."""
     waiting = {r for w in waits for r in w.ranks}
     targets = {r for w in waits for r in w.for_}
     roots = sorted({*blamed} & (waiting | targets) or targets - waiting)
@@ -112,7 +112,7 @@ def _levels(waits: list[Wait], blamed: Iterable[int]) -> dict[int, int]:
                 if waiter not in level:
                     level[waiter] = min(level[rank] + 1, _FAR)
                     queue.append(waiter)
-    for rank in waiting | targets:  # in a ring without a culprit, or for somebody unknown
+    for rank in waiting | targets:  # in a ring without a culprit, or for someone unknown
         level.setdefault(rank, 0 if not roots else 1)
     return level
 
@@ -161,7 +161,11 @@ def _boxes(diagnosis: Diagnosis, key_of: dict[int, _Key], waits: list[Wait]) -> 
         label = f"{'rank' if len(ranks) == 1 else 'ranks'} {format_ranks(ranks)}"
         level = key[0] if isinstance(key[0], int) else 0
         boxes[key] = WaitBox(
-            ranks, level, max(cause, -1), [cut(s, 24) for s in shown], "\n".join([label, *lines])
+            ranks,
+            level,
+            max(cause, -1),
+            [cut(s, 24) for s in shown],
+            whole="\n".join([label, *lines]),
         )
         boxes[key].height = 14 + _LINE * (1 + len(shown))
     return boxes
@@ -169,21 +173,28 @@ def _boxes(diagnosis: Diagnosis, key_of: dict[int, _Key], waits: list[Wait]) -> 
 
 def _reason(op: str, group: str, seqs: set[object]) -> list[str]:
     """What they wait in, and on a line of its own in which kind of group."""
-    numbers = sorted(s for s in seqs if isinstance(s, int))
-    number = (
-        f" #{numbers[0]}"
-        if len(seqs) == 1 and numbers
-        else f" ({len(seqs)} of them)"
-        if len(seqs) > 1
-        else ""
-    )
-    named = _AXES.get(group) or (
-        "" if group.isdigit() or _UID.fullmatch(group) else f"group {group}" if group else ""
-    )
-    return [
-        cut(op or "an operation", 23 - len(number)) + number,
-        *([named] if named and op not in ("send", "recv") else []),
-    ]
+    number = _number(seqs)
+    lines = [cut(op or "an operation", 23 - len(number)) + number]
+    named = _group_words(group)
+    if named and op not in ("send", "recv"):
+        lines.append(named)
+    return lines
+
+
+def _number(seqs: set[object]) -> str:
+    """`` #12`` of one operation, how many there are of several."""
+    if len(seqs) > 1:
+        return f" ({len(seqs)} of them)"
+    numbers = [seq for seq in seqs if isinstance(seq, int)]
+    return f" #{numbers[0]}" if numbers else ""
+
+
+def _group_words(group: str) -> str:
+    """The axis or the name of a group; "" where it has a number or a hash only."""
+    if group in _AXES:
+        return _AXES[group]
+    nameless = not group or group.isdigit() or _UID.fullmatch(group)
+    return "" if nameless else f"group {group}"
 
 
 def _links(waits: list[Wait], key_of: dict[int, _Key]) -> dict[tuple[_Key, _Key], int]:
@@ -199,7 +210,9 @@ def _links(waits: list[Wait], key_of: dict[int, _Key]) -> dict[tuple[_Key, _Key]
 def _telling(
     links: dict[tuple[_Key, _Key], int], boxes: dict[_Key, WaitBox]
 ) -> dict[tuple[_Key, _Key], int]:
-    """The waits that lead towards a culprit; of boxes that have none of these, and in a ring at the end, all."""
+    """The waits that lead towards a culprit; of boxes that have none of these, and in a ring at the
+    end, all.
+    """
     onward = {s for s, t in links if boxes[t].level < boxes[s].level}
     return {
         (s, t): n
@@ -209,7 +222,9 @@ def _telling(
 
 
 def _place(boxes: dict[_Key, WaitBox], links: dict[tuple[_Key, _Key], int]) -> None:
-    """Columns from the farthest waiters on the left to the culprits on the right, each in the order of what it points at."""
+    """Columns from the farthest waiters on the left to the culprits on the right, each in the order
+    of what it points at.
+    """
     levels = sorted({b.level for b in boxes.values()})
     tall = max(
         sum(b.height + _GAP_Y for b in boxes.values() if b.level == level) - _GAP_Y

@@ -35,9 +35,11 @@ class GroupNames:
             self._members.setdefault(uid, sorted(some))
 
     def members(self, uid: str) -> Sequence[int]:
+        """Members of a group, in order; none where no rank knows it."""
         return self._members.get(uid, ())
 
     def all_members(self) -> Iterable[Sequence[int]]:
+        """The members of each group."""
         return self._members.values()
 
     def axis(self, uid: str) -> str:
@@ -73,8 +75,8 @@ class GroupNames:
 def layout_of(groups: Iterable[Sequence[int]], world_size: int) -> Layout | None:
     """The layout that a job's groups imply, None where they do not say.
 
-    All three axes must be seen, each at the stride that the ones before leave (tensor slices are neighbours): two axes
-    could be tensor x data as well as data x pipeline parallel.
+    All three axes must be seen, each at the stride that the ones before leave (tensor slices are
+    neighbours): two axes could be tensor x data as well as data x pipeline parallel.
     """
     sizes: dict[int, set[int]] = {}
     for ranks in groups:

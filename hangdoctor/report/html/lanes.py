@@ -1,6 +1,6 @@
 """The operations around the frontier of a group: who has entered and left which number, rank by rank.
 
-Only groups in which somebody stands are shown, first those of the causes, and of groups that look alike a few.
+Only groups in which a rank is stuck are shown, first those of the causes, and of groups that look alike a few.
 Ranks with the same row share it, so that a group of 128 ranks takes as many lines as it has different ones.
 """
 
@@ -49,14 +49,14 @@ class Lane(Struct):
     columns: list[tuple[int, str]]  # number and operation
     rows: list[LaneRow]
     waiters: int
-    later: int = 0  # numbers beyond the last column that somebody has come to
+    later: int = 0  # numbers beyond the last column that someone has come to
     alike: int = 0  # further groups that look the same
 
 
 def build(
     diagnosis: Diagnosis, ops: dict[int, RankOps], names: GroupNames
 ) -> tuple[list[Lane], int]:
-    """(lanes, further groups in which somebody stands)."""
+    """(lanes, further groups in which a rank is stuck)."""
     fronts = _fronts(ops)
     blamed = {r: i for i, cause in reversed(list(enumerate(diagnosis.causes))) for r in cause.ranks}
     order = sorted(fronts, key=lambda k: _weight(k, fronts[k], diagnosis.causes, names))
@@ -78,14 +78,18 @@ def build(
 
 
 def _key(op: Operation, rank: int) -> Key:
-    """One counter: the collectives of a group, the transfers of a pair in one direction, one store operation."""
+    """One counter: the collectives of a group, the transfers of a pair in one direction, one store
+    operation.
+    """
     if op.op in P2P:
         return (op.group, rank, op.peer) if op.op == "send" else (op.group, op.peer, rank)
     return (op.group, op.op) if op.op in STORE else (op.group,)
 
 
 def _fronts(ops: dict[int, RankOps]) -> dict[Key, dict[int, int]]:
-    """Of each counter on which somebody stands: rank -> the earliest number that it has entered and not left."""
+    """Of each counter on which a rank is stuck: rank -> the earliest number that it has entered and
+    not left.
+    """
     fronts: dict[Key, dict[int, int]] = {}
     for rank, one in ops.items():
         if one.finished:
@@ -106,7 +110,9 @@ def _members(key: Key, names: GroupNames) -> Sequence[int]:
 def _weight(
     key: Key, front: dict[int, int], causes: Iterable[Cause], names: GroupNames
 ) -> tuple[object, ...]:
-    """Sort key: the operations that the causes name, then groups with a culprit, then those with most waiters."""
+    """Sort key: the operations that the causes name, then groups with a culprit, then those with
+    most waiters.
+    """
     members = set(_members(key, names))
     named = next(
         (
@@ -183,8 +189,13 @@ def _cell(
     op = found.get(number)
     if op is None:
         return Cell("lost" if found and number < max(found) else "not")
-    mark: Mark = "failed" if op.failed else "left" if op.state == "done" else "in"
-    return Cell(mark, _difference(op, usual) if usual is not None else "")
+    return Cell(_mark(op), _difference(op, usual) if usual is not None else "")
+
+
+def _mark(op: Operation) -> Mark:
+    if op.failed:
+        return "failed"
+    return "left" if op.state == "done" else "in"
 
 
 def _difference(op: Operation, usual: tuple[str, str, str, str, int]) -> str:
@@ -212,11 +223,5 @@ def why_none(diagnosis: Diagnosis, origin: str, recorded: int) -> str:
     if recorded:
         return "No rank was inside a recorded operation when it was captured."
     if origin == "files":
-        return (
-            "What was collected holds no records of operations: stacks say where a rank stands, not which call of it. "
-            "Dumps of PyTorch's Flight Recorder beside them (TORCH_FR_BUFFER_SIZE=2000), or a job started with hangdoctor run -- CMD, would."
-        )
-    return (
-        "This job carries no black box: nobody counted its operations. Started with hangdoctor run -- CMD it shows here, group by "
-        "group, who has entered which operation and who has not."
-    )
+        return "These files have no recorded operations: stacks show where a rank is, not which call it is in. To see calls, add Flight Recorder dumps (TORCH_FR_BUFFER_SIZE=2000) or start the job with hangdoctor run -- CMD."
+    return "This job has no black boxes, so its operations were not recorded. If it is started with hangdoctor run -- CMD, this shows for each group which ranks have entered which operation."

@@ -1,4 +1,6 @@
-"""Joins the parts of the page: data, templates, style and script, under a policy that admits nothing from elsewhere."""
+"""Joins the parts of the page: data, templates, style and script, under a policy that admits
+nothing from elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,15 @@ _SCRIPTS = ("core.js", "details.js", "grid.js", "icicle.js", "page.js")
 _STYLES = ("base.css", "parts.css", "print.css")
 _STATUS = {"hang": "Hang", "slow": "Slow", "healthy": "Healthy", "unknown": "Could not tell"}
 _SOURCES = {
-    "stack": "stacks", "ops": "operations", "proc": "process", "ras": "NCCL RAS", "gpu": "GPU", "log": "log", "silence": "silence",
+    "stack": "stacks",
+    "ops": "operations",
+    "proc": "process",
+    "ras": "NCCL RAS",
+    "gpu": "GPU",
+    "log": "log",
+    "silence": "silence",
     "trace": "Python calls",
-}  # fmt: skip
+}
 
 
 def as_bytes(capture: JobCapture, diagnosis: Diagnosis, folder: Path) -> bytes:
@@ -42,17 +50,33 @@ def as_bytes(capture: JobCapture, diagnosis: Diagnosis, folder: Path) -> bytes:
     if layout is None:
         layout = layout_of(names.all_members(), diagnosis.job.world_size)
         names = GroupNames(ops.values(), diagnosis.job.world_size, layout)
-    everybody = ranks.all_ranks(diagnosis)
+    all_ranks = ranks.all_ranks(diagnosis)
     found, left_out = lanes.build(diagnosis, ops, names)
     packed = raw.pack(folder)
     context = {
-        "d": diagnosis, "capture": capture, "status": _STATUS[diagnosis.status], "facts": _facts(diagnosis, capture, layout, inferred),
-        "everybody": everybody, "counts": _counts(everybody), "arrangements": arrangements(everybody, layout), "size": _size(len(everybody)),
-        "graph": graph.build(diagnosis) if diagnosis.status != "healthy" else None, "lanes": found, "more_lanes": left_out, "marks": lanes.MARKS, "ahead": any(o.runs_ahead for o in ops.values()),
-        "why_no_lanes": lanes.why_none(diagnosis, capture.origin, len(ops)), "tree": stacktree.as_text(diagnosis.stacks),
-        "raw": packed, "chat": chat.text(diagnosis, capture), "version": __version__, "command": _command(folder), "sources": _SOURCES,
-        "wheres": [_where(c) for c in diagnosis.causes], "data": _data(diagnosis, capture, layout, names, everybody),
-    }  # fmt: skip
+        "d": diagnosis,
+        "capture": capture,
+        "status": _STATUS[diagnosis.status],
+        "facts": _facts(diagnosis, capture, layout, inferred),
+        "all_ranks": all_ranks,
+        "counts": _counts(all_ranks),
+        "arrangements": arrangements(all_ranks, layout),
+        "size": _size(len(all_ranks)),
+        "graph": graph.build(diagnosis) if diagnosis.status != "healthy" else None,
+        "lanes": found,
+        "more_lanes": left_out,
+        "marks": lanes.MARKS,
+        "ahead": any(o.runs_ahead for o in ops.values()),
+        "why_no_lanes": lanes.why_none(diagnosis, capture.origin, len(ops)),
+        "tree": stacktree.as_text(diagnosis.stacks),
+        "raw": packed,
+        "chat": chat.text(diagnosis, capture),
+        "version": __version__,
+        "command": _command(folder),
+        "sources": _SOURCES,
+        "wheres": [_where(c) for c in diagnosis.causes],
+        "data": _data(diagnosis, capture, layout, names, all_ranks),
+    }
     return _render(context).encode()
 
 
@@ -60,9 +84,13 @@ def as_bytes(capture: JobCapture, diagnosis: Diagnosis, folder: Path) -> bytes:
 def environment() -> jinja2.Environment:
     """Every value of an expression is first made visible, then escaped: no template can forget it."""
     found = jinja2.Environment(
-        loader=jinja2.PackageLoader("hangdoctor.report.html"), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True, finalize=lambda v: visible(v) if type(v) is str else v,
-    )  # fmt: skip
+        loader=jinja2.PackageLoader("hangdoctor.report.html"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda v: visible(v) if type(v) is str else v,
+    )
     found.filters |= {
         "ranks": format_ranks,
         "hosts": format_hosts,
@@ -91,7 +119,9 @@ def _static(names: tuple[str, ...]) -> str:
 
 
 def _digest(text: str) -> str:
-    """A source expression of Content Security Policy level 2: SHA-256 of the element's text, in base64."""
+    """A source expression of Content Security Policy level 2: SHA-256 of the element's text, in
+    base64.
+    """
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
@@ -100,11 +130,11 @@ def _data(
     capture: JobCapture,
     layout: Layout | None,
     names: GroupNames,
-    everybody: list[ranks.Rank],
+    all_ranks: list[ranks.Rank],
 ) -> Markup:
     """What the script needs, as JSON."""
     frames = ranks.Frames()
-    data = ranks.details(everybody, capture, layout, names, frames)
+    data = ranks.details(all_ranks, capture, layout, names, frames=frames)
     data["tree"], data["cut"] = stacktree.rows(diagnosis.stacks, frames)
     data["own"] = [
         [format_ranks(g.ranks), [frames.frame(f.name, f.file, f.line) for f in g.frames], g.thread]
@@ -123,37 +153,25 @@ def _facts(
     diagnosis: Diagnosis, capture: JobCapture, layout: Layout | None, inferred: bool
 ) -> list[tuple[str, str]]:
     job = diagnosis.job
-    nodes = (
-        f"{len(job.nodes)}: {cut_list(format_hosts(job.nodes), 120)}" if job.nodes else "not known"
-    )
+    named = cut_list(format_hosts(job.nodes), 120)
+    nodes = f"{len(job.nodes)}: {named}" if job.nodes else "unknown"
     facts = [("Job", job.id), ("Ranks", f"{job.world_size:,}"), ("Nodes", nodes)]
     if layout is not None:
         how = " (read from its groups)" if inferred else ""
         facts.append(("Layout", f"dp {layout.dp} \u00d7 pp {layout.pp} \u00d7 tp {layout.tp}{how}"))
     if capture.taken:
-        looks = f", two looks {capture.settle_s:g} s apart" if capture.settle_s else ""
-        facts.append(
-            ("Captured", time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(capture.taken)) + looks)
-        )
+        when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(capture.taken))
+        samples = f", two samples {capture.settle_s:g} s apart" if capture.settle_s else ""
+        facts.append(("Captured", when + samples))
     if capture.origin == "files":
-        facts.append(
-            (
-                "From",
-                "files that somebody collected"
-                + (", ranks numbered by node and pid" if capture.numbered else ""),
-            )
-        )
-    absent = sorted(
-        {r for m in diagnosis.missing if m.what in ("node", "ranks", "dumps") for r in m.ranks}
-    )
-    return (
-        [
-            *facts,
-            ("Missing", f"{plural(len(absent), 'rank')}: {cut_list(format_ranks(absent), 80)}"),
-        ]
-        if absent
-        else facts
-    )
+        numbered = ", ranks numbered by node and pid" if capture.numbered else ""
+        facts.append(("From", "saved files" + numbered))
+    missing = [m for m in diagnosis.missing if m.what in ("node", "ranks", "dumps")]
+    absent = sorted({rank for m in missing for rank in m.ranks})
+    if absent:
+        shown = cut_list(format_ranks(absent), 80)
+        facts.append(("Missing", f"{plural(len(absent), 'rank')}: {shown}"))
+    return facts
 
 
 def _where(cause: Cause) -> list[tuple[str, str]]:
@@ -161,8 +179,8 @@ def _where(cause: Cause) -> list[tuple[str, str]]:
     at = cause.where
     members = f" ({cut_list(format_ranks(at.group_ranks), 60)})" if at.group_ranks else ""
     said = [
-        ("stands at", at.frame),
-        ("held up", at.op and at.op + (f" #{at.seq}" if at.seq is not None else "")),
+        ("is in", at.frame),
+        ("blocks", at.op and at.op + (f" #{at.seq}" if at.seq is not None else "")),
         ("group", at.group and f"{at.group}{members}"),
         ("iteration", str(at.iteration) if at.iteration is not None else None),
         ("phase", at.phase),
@@ -171,19 +189,23 @@ def _where(cause: Cause) -> list[tuple[str, str]]:
     return [(label, text) for label, text in said if text]
 
 
-def _counts(everybody: list[ranks.Rank]) -> list[tuple[str, str, int]]:
+def _counts(all_ranks: list[ranks.Rank]) -> list[tuple[str, str, int]]:
     """(class, words, number) of each state that some rank is in; culprits first."""
-    blamed = sum(r.cause >= 0 for r in everybody)
+    blamed = sum(r.cause >= 0 for r in all_ranks)
     found = [("cause", "culprit" if blamed == 1 else "culprits", blamed)] if blamed else []
     for state, words in ranks.STATES.items():
-        number = sum(r.state == state and r.cause < 0 for r in everybody)
+        number = sum(r.state == state and r.cause < 0 for r in all_ranks)
         if number:
             found.append((state, words, number))
     return found
 
 
 def _size(n: int) -> str:
-    return "large" if n <= 16 else "medium" if n <= 64 else "small" if n <= 256 else "tiny"
+    """The class of a grid of so many ranks."""
+    for most, name in ((16, "large"), (64, "medium"), (256, "small")):
+        if n <= most:
+            return name
+    return "tiny"
 
 
 def _command(folder: Path) -> str:

@@ -46,7 +46,9 @@ def arrangements(everybody: list[Rank], layout: Layout | None) -> list[Arrangeme
 
 
 def _by_layout(everybody: list[Rank], layout: Layout) -> list[Block]:
-    """A block for each pipeline stage, replicas downwards, tensor slices across; without slices, stages downwards."""
+    """A block for each pipeline stage, replicas downwards, tensor slices across; without slices,
+    stages downwards.
+    """
     if layout.tp == 1:
         lines = [
             Line(f"pp {pp}", [everybody[layout.rank(pp, dp, 0)] for dp in range(layout.dp)])

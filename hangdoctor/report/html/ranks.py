@@ -1,4 +1,6 @@
-"""The ranks: what state each is in, where it stands, its threads; shared strings and stacks are kept once."""
+"""The ranks: what state each is in, where it stands, its threads; shared strings and stacks are
+kept once.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ STATES: dict[State, str] = {
     "move": "moving",
     "stop": "stopped",
     "gone": "gone",
-    "miss": "missing: nothing was captured",
+    "miss": "missing: not captured",
     "other": "elsewhere, not in a communication",
 }
 _MOVES = frozenset({"moved", "looping", "running", "stirred"})
@@ -28,11 +30,11 @@ _OPEN_OPS = 4  # operations under way that a rank's details name
 
 
 class Rank(Struct):
-    """One rank of the job, also one that nobody saw."""
+    """One rank of the job, also one that no one saw."""
 
     rank: int
     state: State
-    cause: int  # index into the diagnosis's causes, -1 for a rank that is no culprit
+    cause: int  # index into the diagnosis's causes, -1 for a rank that is not a culprit
     node: str = ""
     line: RankLine | None = None
 
@@ -53,7 +55,7 @@ def all_ranks(diagnosis: Diagnosis) -> list[Rank]:
                 state,
                 blamed.get(rank, -1),
                 (line.node if line else "") or homes.get(rank, ""),
-                line,
+                line=line,
             )
         )
     return found
@@ -82,6 +84,7 @@ class Table:
         self.rows: list[Any] = []
 
     def add(self, value: Hashable, row: Any = None) -> int:
+        """The number of a value; a new one gets a row: `row`, else the value itself."""
         found = self._ids.get(value)
         if found is None:
             found = self._ids[value] = len(self.rows)
@@ -96,10 +99,10 @@ class Frames:
         self.files, self.frames, self.stacks = Table(), Table(), Table()
 
     def frame(self, name: str, file: str, line: int, code: str = "") -> int:
+        """The number of a frame; the line of code is that of the first that had one."""
         at = self.files.add(file, [file, short_file(file)])
-        return self.frames.add(
-            (name, at, line), [name, at, line, code] if code else [name, at, line]
-        )
+        row = [name, at, line, code] if code else [name, at, line]
+        return self.frames.add((name, at, line), row)
 
     def stack(self, thread: ThreadSample) -> int:
         """Outermost frame first."""
@@ -112,7 +115,9 @@ class Frames:
 def details(
     ranks: list[Rank], capture: JobCapture, layout: Layout | None, names: GroupNames, frames: Frames
 ) -> dict[str, Any]:
-    """What the page's script shows of a rank: columns of `rows`, and the tables that they point into."""
+    """What the page's script shows of a rank: columns of `rows`, and the tables that they point
+    into.
+    """
     nodes, places, threads = Table(), Table(), Table()
     captured: dict[int, RankCapture] = {}
     for one in capture.ranks():
@@ -121,19 +126,36 @@ def details(
     rows = []
     for r in ranks:
         line, own = r.line, captured.get(r.rank)
-        rows.append([
-            r.rank, r.state, r.cause, nodes.add(r.node), line.pid if line else 0, line.gpu if line else "",
-            line.local_rank if line else -1, line.state if line else "", places.add(line.place if line else ""),
-            threads.add(*_threads(own, frames)), _operations(own, capture.taken, names), _position(own),
-        ])  # fmt: skip
+        rows.append(
+            [
+                r.rank,
+                r.state,
+                r.cause,
+                nodes.add(r.node),
+                line.pid if line else 0,
+                line.gpu if line else "",
+                line.local_rank if line else -1,
+                line.state if line else "",
+                places.add(line.place if line else ""),
+                threads.add(*_threads(own, frames)),
+                _operations(own, capture.taken, names),
+                _position(own),
+            ]
+        )
     return {
-        "rows": rows, "nodes": nodes.rows, "places": places.rows, "threads": threads.rows, "states": STATES,
+        "rows": rows,
+        "nodes": nodes.rows,
+        "places": places.rows,
+        "threads": threads.rows,
+        "states": STATES,
         "layout": [layout.dp, layout.pp, layout.tp] if layout else None,
-    }  # fmt: skip
+    }
 
 
 def _threads(own: RankCapture | None, frames: Frames) -> tuple[Hashable, list[list[Any]]]:
-    """The threads of the last sample that has stacks, as [name, state, kernel wait, holds the GIL, stack]."""
+    """The threads of the last sample that has stacks, as [name, state, kernel wait, holds the GIL,
+    stack].
+    """
     samples = own.samples if own is not None else []
     told = next((s for s in reversed(samples) if any(t.frames for t in s.threads)), None)
     rows = (
@@ -152,7 +174,7 @@ def _operations(own: RankCapture | None, taken: float, names: GroupNames) -> lis
     opened = [o for o in operations if o.state != "done"]
     said = [f"in {_spell(o, names)}{_since(o, taken)}" for o in opened[:_OPEN_OPS]]
     if len(opened) > _OPEN_OPS:
-        said.append(f"and {len(opened) - _OPEN_OPS} more under way")
+        said.append(f"and {len(opened) - _OPEN_OPS} more unfinished")
     last = next((o for o in reversed(operations) if o.state == "done"), None)
     return said + ([f"last finished: {_spell(last, names)}"] if last is not None else [])
 

@@ -1,4 +1,6 @@
-"""What the tools printed, packed into the page: it travels with the verdict, and opens with one click."""
+"""What the tools printed, packed into the page: it travels with the verdict, and opens with one
+click.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ _MAX_PACKED = 600_000  # characters of base64
 
 
 class Raw(Struct):
-    """`packed`: gzip over a JSON object {file: text}, in base64; "" where it would be too large, and `names` tells of it."""
+    """`packed`: gzip over a JSON object {file: text}, in base64; "" where it would be too large,
+    and `names` says so.
+    """
 
     packed: str = ""
     names: list[str] = []
@@ -35,10 +39,10 @@ def pack(folder: Path) -> Raw:
         raw.total += len(data)
         texts[name] = data.decode("utf-8", "replace")
     if not names:
-        raw.why_not = "The bundle holds no raw captures."
+        raw.why_not = "The bundle has no raw captures."
     elif raw.total >= _MAX_READ:
         raw.why_not = (
-            "The raw captures are too large for a page; they lie in the bundle's folder raw/."
+            "The raw captures are too large for a page; they are in the bundle's folder raw/."
         )
     else:
         # mtime 0: the same bundle gives the same page, to the byte.
@@ -46,12 +50,14 @@ def pack(folder: Path) -> Raw:
         if len(packed) <= _MAX_PACKED:
             raw.packed = packed
         else:
-            raw.why_not = f"The raw captures ({raw.total / 1e6:.0f} MB) are too large for a page; they lie in the bundle's folder raw/."
+            raw.why_not = f"The raw captures ({raw.total / 1e6:.0f} MB) are too large for a page; they are in the bundle's folder raw/."
     return raw
 
 
 def manifest(folder: Path) -> Manifest | None:
-    """The bundle's manifest, None where there is none: a capture that was never saved has no raw files either."""
+    """The bundle's manifest, None where there is none: a capture that was never saved has no raw
+    files either.
+    """
     try:
         return msgspec.json.decode((folder / "manifest.json").read_bytes(), type=Manifest)
     except (OSError, msgspec.DecodeError):
@@ -59,7 +65,9 @@ def manifest(folder: Path) -> Manifest | None:
 
 
 def _names(folder: Path) -> list[str]:
-    """Files below raw/ that the manifest lists: a bundle from elsewhere must not make the page carry other files."""
+    """Files below raw/ that the manifest lists: a bundle from elsewhere must not make the page
+    carry other files.
+    """
     listed = manifest(folder)
     root = folder.resolve() / "raw"
     names = []

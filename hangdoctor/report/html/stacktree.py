@@ -1,4 +1,6 @@
-"""The merged stacks as an icicle: a flat list of nodes, each a run of frames that the same ranks share."""
+"""The merged stacks as an icicle: a flat list of nodes, each a run of frames that the same ranks
+share.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 // The grid of ranks on a canvas: one square a rank, or one for several where there are more ranks than room.
 
-import { GLYPHS, STATES, WORST } from "./model.js";
+import { DARK_INK, GLYPHS, STATES, WORST } from "./model.js";
 
 const MIN_CELL = 4;
 const MIN_TOUCH = 8;
@@ -132,7 +132,7 @@ export class Grid {
 
   label(rank, x, y, side) {
     const c = this.context, state = this.model.columns.state[rank];
-    const dark = this.shade === "state" && ["waiting", "finished", "unseen", "working"].includes(STATES[state]);
+    const dark = this.shade === "state" && DARK_INK.includes(STATES[state]);
     const inverted = STATES[state] === "gone" && matchMedia("(prefers-color-scheme: dark)").matches;
     c.fillStyle = dark || inverted ? this.ink.light : this.ink.dark;
     if (STATES[state] === "unseen" || (STATES[state] === "finished" && this.dark())) c.fillStyle = getComputedStyle(document.body).color;

@@ -1,7 +1,7 @@
-// What the stream has told: one array of numbers for each column of ranks, and the names that they mean.
+// What the stream has sent: one array of numbers for each column of ranks, and the names that they stand for.
 
 import { STATES } from "./states.js";
-export { GLYPHS, SAYS, STATES, WORST } from "./states.js";
+export { DARK_INK, GLYPHS, SAYS, STATES, SUSPECT, WORST } from "./states.js";
 const COLUMNS = ["state", "iteration", "phase", "op", "seq", "since", "node", "lag"];
 
 export class Model {

@@ -1,7 +1,7 @@
-// The live page. Everything that comes from the job is put in as text, never as markup.
+// The live page. All text from the job is inserted as text, never as markup.
 
 import { Grid, clip } from "./grid.js";
-import { GLYPHS, Model, SAYS, STATES, rangesOf, seconds } from "./model.js";
+import { DARK_INK, GLYPHS, Model, SAYS, STATES, SUSPECT, rangesOf, seconds } from "./model.js";
 
 const $ = (id) => document.getElementById(id);
 const model = new Model();
@@ -27,7 +27,7 @@ function listen() {
   source.addEventListener("full", take(true));
   source.addEventListener("delta", take(false));
   source.onerror = async () => {
-    link("lost", "connection lost, trying again");
+    link("lost", "connection lost, reconnecting");
     if (source.readyState !== EventSource.CLOSED) return;
     const answer = await fetch("/api/v1/status").catch(() => null);
     if (answer && answer.status === 401) location.assign("/login");
@@ -51,7 +51,7 @@ function show() {
   legend(status);
   grid.draw();
   if (!performance.getEntriesByName("grid").length && model.size) performance.mark("grid");
-  say($("scale"), grid.per > 1 ? `One square is ${grid.per} neighbouring ranks and shows the worst of them.` : `${model.size} ranks${grid.perNode() > 1 ? `, ${grid.perNode()} a node` : ""}.`);
+  say($("scale"), grid.per > 1 ? `Each square is ${grid.per} neighbouring ranks and shows the worst state of them.` : `${model.size} ranks${grid.perNode() > 1 ? `, ${grid.perNode()} per node` : ""}.`);
   standings();
   stragglers();
   incidents();
@@ -72,10 +72,10 @@ function figures(status) {
   const [low, high] = status.iteration;
   const facts = [
     ["iteration", low < 0 ? "–" : low === high ? `${low}` : `${low} to ${high}`],
-    ["each", status.pace_s ? seconds(status.pace_s) : "–"],
+    ["per iteration", status.pace_s ? seconds(status.pace_s) : "–"],
     ["last progress", status.counts.moving ? "now" : status.idle_s ? `${seconds(status.idle_s)} ago` : "–"],
-    ["watchdog", status.stalled ? "stalled" : status.warm ? "knows the rhythm" : "learning the rhythm"],
-    ["nodes", status.silent.length ? `${status.nodes}, silent: ${status.silent.join(", ")}` : `${status.nodes}`],
+    ["watchdog", status.stalled ? "stalled" : status.warm ? "watching" : "learning the normal step time"],
+    ["nodes", status.silent.length ? `${status.nodes}, no answer from ${status.silent.join(", ")}` : `${status.nodes}`],
     ["captures", status.captures ? `${status.captures}, last ${seconds(status.capture_s)}` : "none"],
   ];
   const place = $("figures");
@@ -91,7 +91,7 @@ function legend(status) {
     place.replaceChildren(...wanted.map((state) => {
       const item = element("li"), swatch = element("span", GLYPHS[STATES.indexOf(state)], "swatch");
       swatch.style.background = `var(--${state})`;
-      swatch.style.color = ["waiting", "finished", "unseen", "working"].includes(state) ? "var(--on-light)" : state === "gone" ? "var(--card)" : "var(--on-dark)";
+      swatch.style.color = DARK_INK.includes(state) ? "var(--on-light)" : state === "gone" ? "var(--card)" : "var(--on-dark)";
       item.append(swatch, element("b"), element("span", state));
       item.title = SAYS[state];
       return item;
@@ -127,9 +127,9 @@ function standings() {
 }
 
 function place(one) {
-  if (one.state === "waiting") return `${GLYPHS[3]} waiting in ${clip(one.op || "an operation", 60)}${one.seq ? ` #${one.seq}` : ""}`;
   const glyph = GLYPHS[STATES.indexOf(one.state)];
-  return `${glyph ? `${glyph} ` : ""}${SAYS[one.state]}${["outside", "stopped", "blocked"].includes(one.state) && one.op ? `, after ${clip(one.op, 60)}` : ""}`;
+  if (one.state === "waiting") return `${glyph} waiting in ${clip(one.op || "an operation", 60)}${one.seq ? ` #${one.seq}` : ""}`;
+  return `${glyph ? `${glyph} ` : ""}${SAYS[one.state]}${SUSPECT.includes(one.state) && one.op ? `, after ${clip(one.op, 60)}` : ""}`;
 }
 
 function stragglers() {
@@ -139,7 +139,7 @@ function stragglers() {
   for (let i = 0; i < model.size; i++) if (lag[i] >= least) found.push(i);
   found.sort((a, b) => lag[b] - lag[a]);
   const top = found.slice(0, 5), list = $("late");
-  if (!top.length) { if (list.dataset.of !== "none") { list.dataset.of = "none"; list.replaceChildren(element("li", "No rank comes later than the others.", "none")); } return; }
+  if (!top.length) { if (list.dataset.of !== "none") { list.dataset.of = "none"; list.replaceChildren(element("li", "No rank arrives later than the others.", "none")); } return; }
   if (list.dataset.of === "none" || list.children.length !== top.length) {
     list.dataset.of = "some";
     list.replaceChildren(...top.map(() => { const item = element("li"), pick = element("button", "", "pick"); pick.addEventListener("click", () => open(Number(pick.dataset.rank))); item.append(pick, document.createElement("meter"), element("span", "", "number")); return item; }));
@@ -169,7 +169,7 @@ function incidents() {
       report.target = "_blank";
       report.rel = "noopener";
       item.append(report);
-    } else item.append(element("div", "its bundle is not there", "quiet"));
+    } else item.append(element("div", "its bundle was not saved or was removed", "quiet"));
     return item;
   }));
 }
@@ -197,7 +197,7 @@ function detail() {
   const facts = [
     ["node", told.node || "–"], ["iteration", told.iteration < 0 ? "–" : `${told.iteration}`], ["phase", told.phase || "–"],
     [told.state === "waiting" ? "waits in" : "last operation", told.op ? `${told.op}${told.seq ? ` #${told.seq}` : ""}` : "–"],
-    ["for", told.for_s ? seconds(told.for_s) : "it moves"], ["arrival lag", told.lag_s ? seconds(told.lag_s) : "none"],
+    ["for", told.for_s ? seconds(told.for_s) : "it is moving"], ["arrival lag", told.lag_s ? seconds(told.lag_s) : "none"],
   ];
   const place = $("rank-facts");
   while (place.children.length < facts.length) { const box = element("div"); box.append(element("dt"), element("dd")); place.append(box); }
@@ -237,7 +237,7 @@ function note(words, bad) {
 async function capture() {
   if ($("capture").disabled) return;
   $("capture").disabled = true;
-  note("A capture of all ranks was asked for.");
+  note("Capturing all ranks …");
   const told = await post("/api/v1/capture").catch(() => { note("The collector did not answer.", true); return null; });
   asked = told ? told.concluded : -1;
   if (!told) $("capture").disabled = false;
@@ -248,7 +248,7 @@ function waitForCapture() {
   asked = -1;
   $("capture").disabled = false;
   const newest = model.incidents[0];
-  note(newest ? `Captured: ${clip(newest.summary, 300)}` : "Captured: nothing stands still.");
+  note(newest ? `Captured: ${clip(newest.summary, 300)}` : "Captured: no hang was found, no incident was saved.");
 }
 
 function trace(status) {

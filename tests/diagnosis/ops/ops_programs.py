@@ -112,7 +112,7 @@ class _Rank:
 
 
 class Job:
-    """`broken`: instances (group name, number) that never complete although everybody is there."""
+    """`broken`: instances (group name, number) that never complete although everyone is there."""
 
     def __init__(self, world: int, layout: Layout | None = None, ahead: bool = False) -> None:
         self.world = world
@@ -146,7 +146,7 @@ class Job:
     # ------------------------------------------------------------------ running
 
     def run(self, ring: int = 10_000, named: bool = True, limit: int | None = None) -> OpsEvidence:
-        """Run until nobody can go on (or `limit` completions), and return the records."""
+        """Run until no one can go on (or `limit` completions), and return the records."""
         self._uids: dict[tuple[int, ...], str] = {}
         self._ranks = {r: _Rank(p, 1000.0 + 7.0 * r) for r, p in self.programs.items()}
         self._there: dict[object, dict[int, Operation]] = {}

@@ -12,7 +12,7 @@ from hangdoctor.model.operations import Group, Operation, RankOps, group_uid
 
 
 def pairs_of_two() -> Job:
-    """Two tensor-parallel pairs that reduce twice among themselves, then over everybody."""
+    """Two tensor-parallel pairs that reduce twice among themselves, then over everyone."""
     job = Job(4, Layout(dp=2, pp=1, tp=2))
     job.group("tp", [0, 1])
     job.group("tp", [2, 3])
@@ -44,7 +44,7 @@ def test_not_entered_reads_like_a_sentence():
     assert cause.alternatives[0].kind == "in_communication"
 
 
-def test_waits_say_who_waits_for_whom():
+def test_waits_say_which_ranks_wait_for_which():
     job = pairs_of_two()
     job.rank(3).calls.insert(1, Call("stuck"))
     waits = {(w.on.group, tuple(w.ranks), tuple(w.for_)) for w in diagnose_ops(job.run()).waits}
@@ -164,7 +164,7 @@ def test_skipped_collective_prints_the_ring_with_both_lines():
     assert cause.alternatives[0].ranks == [2]
 
 
-def test_skipped_before_the_records_begin_is_told_by_the_numbers():
+def test_skipped_before_the_records_begin_shows_in_the_numbers():
     layout = Layout(dp=3, pp=1, tp=2)
     job = training(layout, steps=4)
     calls = job.rank(3).calls
@@ -288,8 +288,8 @@ def test_a_kernel_that_never_ends():
     assert (cause.kind, cause.ranks) == ("device_wait", [3])
 
 
-def test_an_overtaken_operation_holds_nobody():
-    """Reductions of gradients run beside the rest; that nobody waits for them shows in what completed after them."""
+def test_an_overtaken_operation_blocks_no_rank():
+    """Reductions of gradients run beside the rest; that no one waits for them shows in what completed after them."""
     job = Job(4)
     job.group("tp", [0, 1])
     job.group("tp", [2, 3])

@@ -257,4 +257,4 @@ def test_the_fewest_silent_ranks():
     one, both = lacks(1), lacks(1, 2)
     assert needed({1: [one, both], 2: [both]}, {1, 2}) == [1]
     assert needed({1: [both], 2: [both]}, {1, 2}) == [1, 2]
-    assert needed({2: [both]}, {2}) == []  # the other one waits for somebody: that explains it
+    assert needed({2: [both]}, {2}) == []  # the other one waits for someone: that explains it

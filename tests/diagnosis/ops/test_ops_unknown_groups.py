@@ -1,4 +1,4 @@
-"""Operations of groups that the records do not name: nobody is accused for them, and they are matched with no other's."""
+"""Operations of groups that the records do not name: no one is accused for them, and they are matched with no other's."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def done(group: str, seq: int = 1, op: str = "all_reduce") -> Operation:
     ["no record", "one uid"],
     ids=["a full table of version 1", "more groups than the table holds"],
 )
-def test_a_wait_in_a_group_that_nothing_names_accuses_nobody(named_by: str) -> None:
+def test_a_wait_in_a_group_that_nothing_names_accuses_no_rank(named_by: str) -> None:
     uid = (
         (lambda r: unknown_group(r, 1))
         if named_by == "no record"
@@ -43,13 +43,14 @@ def test_a_wait_in_a_group_that_nothing_names_accuses_nobody(named_by: str) -> N
         verdict = diagnose_ops(OpsEvidence(ops, earlier, world_size=4))
         assert (verdict.status, verdict.findings) == ("unknown", [])
         assert any(
-            "0-1 wait in operations of groups that no record names (rank 0: all_reduce #7)" in n
+            "0-1 wait in operations of groups without a record of their members (rank 0: all_reduce #7)"
+            in n
             for n in notes(verdict)
         )
 
 
 def test_what_the_other_records_show_is_still_found() -> None:
-    """Rank 1 waits for nobody knows whom; rank 3 is outside of everything, and ranks 0 and 2 wait for it."""
+    """Rank 1 waits for an unknown rank; rank 3 is outside of everything, and ranks 0 and 2 wait for it."""
     ops = {
         0: rank(0, entered(WORLD)),
         1: rank(1, entered(unknown_group(1, 1), 9)),

@@ -2,7 +2,7 @@
 
 stuck    rank 1 stays away from the sixth step
 uneven   rank 1 has no sixth batch and goes on to what comes behind the loop
-left     the same, and what comes there is everybody's
+left     the same, and what comes there is everyone's
 """
 
 import os

@@ -1,6 +1,7 @@
-"""One rank whose process group is a Python class, with handles of its own making. Prints what a job can see of them.
+"""One rank whose process group is a Python class, with handles of its own making.
 
-The same must be printed with and without the probe, but for the last line: whether the probe is on, and what it has recorded.
+Prints what a job can see of them. The same must be printed with and without the probe, but for the
+last line: whether the probe is on, and what it has recorded.
 """
 
 import os
@@ -50,7 +51,8 @@ class Mute(metaclass=Asked):
         heard.append(sys._getframe().f_code.co_name)
         raise KeyError("mute")
 
-    __bool__ = __len__ = __iter__ = __eq__ = __repr__ = __getitem__ = __getattr__ = hear  # type: ignore[assignment]
+    __bool__ = __len__ = __iter__ = __repr__ = __getitem__ = hear
+    __eq__ = __getattr__ = hear  # type: ignore[assignment]
     __class__ = property(hear)  # type: ignore[assignment]
     __hash__ = None  # type: ignore[assignment]
 
@@ -78,13 +80,17 @@ class Inherits(dist.Work):
 
 
 KINDS: dict[str, Any] = {
-    "slots": Slotted, "class raises": Mute, "attributes raise": Finished, "subclass": Subclass, "tuple": tuple,
+    "slots": Slotted,
+    "class raises": Mute,
+    "attributes raise": Finished,
+    "subclass": Subclass,
+    "tuple": tuple,
     "inherits": Inherits,
-}  # fmt: skip
+}
 
 
 class Group(dist.ProcessGroup):
-    """All of it is Python's; an operation does nothing and returns a handle of the kind that is tried."""
+    """All of it is Python's; an operation only returns a handle of the kind that is tried."""
 
     def __init__(self, rank: int, size: int) -> None:
         super().__init__(rank, size)

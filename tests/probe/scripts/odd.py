@@ -103,7 +103,8 @@ elif what == "handler":
     class Preempted(Exception):
         pass
 
-    # Such a file lies below the standard library's folder in conda and in containers, and is no part of it.
+    # Such a file lies below the standard library's folder in conda and in containers, and is
+    # not a part of it.
     name = str(Path(os.__file__).parent / "site-packages" / "cluster" / "signals.py")
     space = {"Preempted": Preempted}
     exec(compile("def handler(number, frame):\n    raise Preempted", name, "exec"), space)
@@ -142,7 +143,7 @@ elif what == "beginning":
     print(on())
 elif what == "socket":
     print(on(), read_box(path).ops.notes)
-elif what == "moved":  # somebody puts a file in the place of the folder
+elif what == "moved":  # someone puts a file in the place of the folder
     path.parent.rename(f"{path.parent}.away")
     path.parent.write_text("")
 elif what == "meanwhile":

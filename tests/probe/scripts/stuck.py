@@ -1,4 +1,4 @@
-"""Three ranks: 0 and 2 wait in an all_reduce for 1, which says so and then reads a pipe that nobody writes to."""
+"""Three ranks: 0 and 2 wait in an all_reduce for 1, which says so and then reads a pipe that no one writes to."""
 
 import os
 import sys

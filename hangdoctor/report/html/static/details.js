@@ -1,14 +1,14 @@
-// The panel beside the grid: everything that is known of one rank.
+// The panel beside the grid: all details of one rank.
 const panel = $("details");
 const FIRST_FRAMES = 9;
 const LETTERS = { R: "running", S: "sleeping", D: "in uninterruptible I/O", T: "stopped", t: "traced", Z: "a zombie", I: "idle" };
 const MOTIONS = {
-  still: "did not run between the two looks", stirred: "ran, and stands where it stood", looping: "goes round in the same functions",
-  moved: "went on to other functions", running: "uses the processor",
+  still: "did not run between the two samples", stirred: "ran, but is at the same place", looping: "loops in the same functions",
+  moved: "moved on to other functions", running: "uses the CPU",
 };
 
 function stackList(numbers) {
-  // Innermost first: the top line is where the rank stands.
+  // Innermost first: the top line is where the rank is.
   const frames = [...numbers].reverse().map((number) => D.frames[number]);
   const item = (frame) => {
     const [path, short] = fileOf(frame);
@@ -49,7 +49,7 @@ function facts(row) {
   const waits = waitsOf(row[RANK]).map(([, targets, op]) => `${cut(targets, 60)}${op ? ` in ${cut(op, 60)}` : ""}`);
   return [
     ["node", D.nodes[row[NODE]]], ["pid", row[PID] || ""], ["GPU", row[GPU]], ["local rank", row[LOCAL] >= 0 ? row[LOCAL] : ""],
-    ["coordinates", coordinates(row[RANK])], ["process", processWords(row[PROCESS])], ["stands in", D.places[row[PLACE]]], ["waits for", waits.slice(0, 4).join("; ")],
+    ["coordinates", coordinates(row[RANK])], ["process", processWords(row[PROCESS])], ["is in", D.places[row[PLACE]]], ["waits for", waits.slice(0, 4).join("; ")],
     ["training", row[POSITION]], ["missing", missingWords(row[RANK])], ...row[OPS].map((text, i) => [i ? "" : "operations", text]),
   ].filter(([, text]) => text !== "");
 }

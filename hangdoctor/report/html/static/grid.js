@@ -1,4 +1,4 @@
-// The grid of ranks: pointing shows a rank, a click keeps it, arrow keys walk.
+// The grid of ranks: pointing shows a rank, a click selects it, arrow keys move.
 const cells = all(".grid .c");
 const cellsOf = new Map();
 for (const cell of cells) {
@@ -26,7 +26,7 @@ function keep(rank, focus) {
   if (focus) (cellsOf.get(rank) ?? []).find((cell) => cell.offsetParent)?.focus();
 }
 
-// The nearest cell in a direction, by what is on the screen: blocks stand beside and below one another.
+// The nearest cell in a direction, by what is on the screen: blocks are beside and below one another.
 function neighbour(cell, dx, dy) {
   const from = cell.getBoundingClientRect();
   let best = null;

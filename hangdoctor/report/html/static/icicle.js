@@ -1,4 +1,4 @@
-// The merged stacks: a box for each frame, as wide as its ranks are many; long runs are folded until asked for.
+// The merged stacks: a box for each frame, as wide as its number of ranks; long runs are folded until opened.
 const NS = "http://www.w3.org/2000/svg";
 const ROW = 23;
 const icicle = $("icicle");
@@ -15,7 +15,7 @@ let needle = "";
 let unfolded = false;
 let drawn = 0; // width in pixels
 
-const SMALL = 0.035; // of its parent's width a branch has at least so much, and one with a culprit more
+const SMALL = 0.035; // least share of its parent's width for a branch; one with a culprit gets more
 const SMALL_GUILTY = 0.17;
 const isGuilty = (node) => guilty.size < everyone && node.list.some((rank) => guilty.has(rank));
 
@@ -43,7 +43,7 @@ function svg(tag, attributes, ...children) {
 const textOf = (frame) => `${frame[0]} (${fileOf(frame)[0]}:${frame[2]})`;
 const isHit = (frame) => needle !== "" && textOf(frame).toLowerCase().includes(needle);
 
-// What of a node is drawn: its frames, or the first, a fold and the last.
+// What is drawn of a node: its frames, or the first, a fold and the last.
 function parts(node) {
   const shown = node.frames.map((number, at) => ({ number, at, frame: D.frames[number] }));
   const hidden = shown.slice(1, -1);
@@ -125,7 +125,7 @@ function act(box) {
   zoom(zoomed === node ? (node.parent >= 0 ? nodes[node.parent] : null) : node, true);
 }
 
-// Left and right among what stands in the same row, up and down by what lies over or under.
+// Left and right within a row, up and down to the box above or below.
 function beside(box, key) {
   const number = (element, name) => parseFloat(element.getAttribute(name));
   const [x, y, w] = ["x", "y", "width"].map((name) => number(box, name));

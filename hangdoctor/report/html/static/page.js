@@ -43,7 +43,7 @@ function seek() {
   for (const [rank, some] of cellsOf) for (const cell of some) cell.classList.toggle("hit", ranks.has(rank));
   $("ranks").classList.toggle("seeking", text !== "" && ranks.size > 0);
   const count = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
-  $("found").textContent = text === "" ? "" : ranks.size || frames ? `${count(frames, "frame")}, ${count(ranks.size, "rank")} match` : "nothing matches";
+  $("found").textContent = text === "" ? "" : ranks.size || frames ? `${count(frames, "frame")}, ${count(ranks.size, "rank")} match` : "no match";
   return [...ranks].sort((a, b) => a - b);
 }
 field.addEventListener("input", seek);
@@ -58,7 +58,7 @@ document.addEventListener("keydown", (event) => {
   field.select();
 });
 
-// Raw captures: gzip in base64, unpacked here when somebody opens them.
+// Raw captures: gzip in base64, unpacked when they are opened.
 const hidden = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
 const plain = (text) => text.replace(hidden, (c) => `\\u{${c.codePointAt(0).toString(16)}}`);
 
@@ -91,7 +91,7 @@ async function openRaw() {
     $("rawlist").replaceChildren(...buttons.map((button) => make("li", {}, button)));
     buttons[0]?.click();
   } catch (error) {
-    $("rawtext").textContent = `They could not be unpacked here (${error}). They lie in the bundle's folder raw/.`;
+    $("rawtext").textContent = `They could not be unpacked here (${error}). They are in the bundle's folder raw/.`;
   }
 }
 $("rawbox")?.addEventListener("toggle", openRaw, { once: true });

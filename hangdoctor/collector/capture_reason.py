@@ -1,0 +1,40 @@
+"""Why a capture is made: what the core decides by, and the words that people read of it."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from msgspec import Struct
+
+
+class Trigger(Enum):
+    """Who wanted it: the watchdog, in one of two ways, or a person. The value stands in front of the words."""
+
+    STALL = "stall: "
+    SLOW = "slow: "
+    ASKED = ""
+
+
+class CaptureReason(Struct, frozen=True):
+    """`str` of it is what incidents, notes and the page say."""
+
+    trigger: Trigger
+    words: str
+
+    def __str__(self) -> str:
+        return f"{self.trigger.value}{self.words}"
+
+
+def stall(words: str) -> CaptureReason:
+    """The job makes no progress, or there is evidence that it will make none."""
+    return CaptureReason(Trigger.STALL, words)
+
+
+def slow(words: str) -> CaptureReason:
+    """One rank is slower than the others."""
+    return CaptureReason(Trigger.SLOW, words)
+
+
+def asked(words: str) -> CaptureReason:
+    """A person wants it."""
+    return CaptureReason(Trigger.ASKED, words)

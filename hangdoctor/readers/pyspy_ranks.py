@@ -1,0 +1,193 @@
+"""The ranks among the processes of py-spy's text and JSON, as one capture.
+
+The text has no ranks. They come from a local rank on the command line where there is one; otherwise
+processes are numbered by node and process id, and the capture says so (`JobCapture.numbered`).
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from ..errors import BadInput
+from ..model.capture import JobCapture, NodeCapture, ProcessSample, RankCapture
+from ..model.layout import guess_layout
+from ..text.ranges import number_in
+from .discover import is_launcher
+from .pyspy_text import TextFile, TextProcess, read_file
+
+_LOCAL_RANK = re.compile(r"--local[-_]rank[= ]([0-9]{1,9})")
+_NODE_RANK = re.compile(r"--node[-_]rank[= ]([0-9]{1,9})")
+_WORKER = re.compile(
+    r"torch/utils/data/_utils/(worker|pin_memory)\.py|multiprocessing/(spawn|popen_\w+|resource_tracker|forkserver)\.py"
+)
+_MAX_COMMAND = 16 << 10  # characters
+_WORDS = 60  # of a command line that are kept
+
+
+def read_files(paths: Sequence[Path]) -> JobCapture:
+    """All processes of some files as one capture.
+
+    Raises:
+        BadInput: none of the files holds the stack of a process.
+    """
+    processes: list[TextProcess] = []
+    notes: list[str] = []
+    errors = 0
+    for path in paths:
+        try:
+            found = read_file(path)
+        except BadInput as error:
+            notes.append(f"skipped: {error}")
+            continue
+        errors += len(found.errors)
+        processes += [p for p in found.processes if _has_stack(p)]
+        notes += _notes_of(path, found)
+    if not processes:
+        raise BadInput(
+            "no stack of any process found in " + ", ".join(str(p) for p in paths[:5]),
+            "\n  ".join(notes[:10]),
+        )
+    return _join(processes, notes, errors)
+
+
+def _has_stack(process: TextProcess) -> bool:
+    return any(thread.frames for thread in process.threads)
+
+
+def _notes_of(path: Path, found: TextFile) -> list[str]:
+    """What a file lacks."""
+    notes: list[str] = []
+    empty = [process.pid for process in found.processes if not _has_stack(process)]
+    if empty:
+        first = ", ".join(map(str, empty[:8]))
+        notes.append(f"{path.name}: no stack of {len(empty)} processes ({first})")
+    errors = found.errors
+    if errors:
+        notes.append(f"{path.name}: {len(errors)} error lines, for example: {errors[0]}")
+    return notes
+
+
+def _join(processes: list[TextProcess], notes: list[str], errors: int) -> JobCapture:
+    ranks, left_out = _select(processes)
+    if left_out:
+        counts = Counter(what for _, what in left_out)
+        kinds = ", ".join(f"{n} {what}" for what, n in sorted(counts.items()))
+        notes.append(f"left out because they are not ranks: {kinds}")
+    numbered = _number(ranks)
+    nodes: dict[str, NodeCapture] = {}
+    for rank, process in numbered:
+        node = nodes.setdefault(process.node, NodeCapture(process.node, "text"))
+        node.ranks.append(_capture(rank, process, len(numbered)))
+    by_node = "node, then by " if any(nodes) else ""
+    notes.append(
+        f"py-spy's text does not show ranks: they are numbered by {by_node}local rank or process id"
+    )
+    if errors:
+        notes.append(
+            f"these files have {errors} errors: "
+            "processes that py-spy could not read are missing from this diagnosis"
+        )
+    argv = _words(numbered[0][1].command)
+    return JobCapture(
+        job="text",
+        nodes=list(nodes.values()),
+        world_size=len(numbered),
+        layout=guess_layout(argv, {}, len(numbered)),
+        origin="files",
+        numbered=True,
+        notes=notes,
+    )
+
+
+def _capture(rank: int, process: TextProcess, world: int) -> RankCapture:
+    local = _LOCAL_RANK.search(process.command)
+    return RankCapture(
+        pid=process.pid,
+        argv=_words(process.command)[:_WORDS],
+        rank=rank,
+        node=process.node,
+        world_size=world,
+        local_rank=int(local[1]) if local else -1,
+        samples=[ProcessSample(0.0, threads=process.threads)],
+    )
+
+
+@lru_cache(maxsize=1024)
+def _words(command: str) -> list[str]:
+    """The words of a command line, as far as they say which program it is; the time of `shlex`
+    grows with the square of it.
+    """
+    try:
+        return shlex.split(command[:_MAX_COMMAND])
+    except ValueError:
+        return command[:_MAX_COMMAND].split()
+
+
+def _script(process: TextProcess) -> str:
+    words = _words(process.command)
+    for i, word in enumerate(words):
+        if word.endswith(".py"):
+            return Path(word).name
+        if word == "-m" and i + 1 < len(words):
+            return words[i + 1]
+    return ""
+
+
+def _select(
+    processes: list[TextProcess],
+) -> tuple[list[TextProcess], list[tuple[TextProcess, str]]]:
+    """Split into ranks and the rest: launchers, data-loader workers, and programs other than the
+    common one.
+    """
+    ranks: list[TextProcess] = []
+    rest: list[tuple[TextProcess, str]] = []
+    for process in processes:
+        if is_launcher(_words(process.command)):
+            rest.append((process, "launchers"))
+        elif _is_worker(process):
+            rest.append((process, "worker processes"))
+        else:
+            ranks.append(process)
+    if not ranks:
+        return processes, []
+    scripts = Counter(_script(process) for process in ranks)
+    [(common, number)] = scripts.most_common(1)
+    if common and number * 2 > len(ranks):
+        rest += [(p, "other programs") for p in ranks if _script(p) != common]
+        ranks = [p for p in ranks if _script(p) == common]
+    return ranks, rest
+
+
+def _is_worker(process: TextProcess) -> bool:
+    main = [t for t in process.threads if t.name in ("MainThread", "")]
+    return any(_WORKER.search(frame.file) for thread in main for frame in thread.frames)
+
+
+def _number(ranks: list[TextProcess]) -> list[tuple[int, TextProcess]]:
+    """Ranks in order of node and local rank; nodes in order of their node rank, else of the numbers
+    in their names.
+    """
+    ordered = sorted(ranks, key=_order)
+    return list(enumerate(ordered))
+
+
+def _order(process: TextProcess) -> tuple[int, list[tuple[int, int, str]], int, int]:
+    node_rank = _NODE_RANK.search(process.command)
+    local = _LOCAL_RANK.search(process.command)
+    return (
+        int(node_rank[1]) if node_rank else 0,
+        list(_natural(process.node)),
+        int(local[1]) if local else 0,
+        process.pid,
+    )
+
+
+def _natural(name: str) -> Iterator[tuple[int, int, str]]:
+    """``r7i6n10`` sorts after ``r7i6n9``."""
+    for part in re.findall(r"[0-9]+|[^0-9]+", name):
+        yield (0, number_in(part), "") if number_in(part) >= 0 else (1, 0, part)
