@@ -60,6 +60,7 @@ AREAS: dict[str, tuple[list[str], list[str]]] = {
             "tests/probe/test_calls_recorder.py",
             "tests/probe/test_retention.py",
             "tests/probe/test_probe_parts.py",
+            "tests/probe/test_probe_edges.py",
         ],
     ),
     "passes": (

@@ -55,6 +55,8 @@ def open_case(capture: JobCapture) -> Case:
         why = _why_silent(node)
         silent.update({rank: why for rank in node.ranks if rank not in seen})
     absent = [r for r in range(world) if r not in seen and r not in silent]
+    if not views and capture.logs is not None:
+        absent = []  # logs alone: no rank was looked for
     alive = [v for v in views if not v.gone]
     gone = [v for v in views if v.gone]
     waiting = [v for v in alive if v.waits and not v.stopped]

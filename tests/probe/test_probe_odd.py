@@ -61,6 +61,13 @@ def test_without_a_worker_server_the_record_goes_on_and_says_why(tmp_path: Path)
     assert said.startswith(("on ['no worker server: ", 'on ["no worker server: '))
 
 
+def test_what_others_write_while_the_worker_server_is_made(tmp_path: Path) -> None:
+    with ranks("odd.py", 1, environment(tmp_path), "meanwhile") as started:
+        code, out, err = started[0].end()
+    assert (code, out.splitlines()) == (0, ["stderr is a pipe", "on"]), err
+    assert err.splitlines() == ["half a line, and the rest", "from a program"]
+
+
 def test_nothing_is_printed_at_the_end_where_the_folder_has_changed(tmp_path: Path) -> None:
     assert odd(environment(tmp_path / "boxes"), "moved") == []
 
