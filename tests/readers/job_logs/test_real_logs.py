@@ -12,8 +12,8 @@ import pytest
 
 from hangdoctor.cli.diagnose import load
 from hangdoctor.diagnosis import diagnose
-from tests.support.log_cases import DATA, named
 from tests.support.ports import free_port
+from tests.support.read_logs import DATA, named
 from tests.support.stage import hangdoctor
 
 PROGRAM = Path(__file__).parent / "programs" / "failing_job.py"

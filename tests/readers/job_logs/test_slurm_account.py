@@ -9,7 +9,7 @@ from hangdoctor.launchers.slurm_account import from_scontrol
 from hangdoctor.model.capture import JobCapture
 from hangdoctor.model.log_facts import JobLogs
 from hangdoctor.readers import job_logs
-from tests.support.log_cases import named
+from tests.support.read_logs import named
 
 LINE = (
     "JobId=2 JobName=train.sh UserId=root(0) GroupId=root(0) MCS_label=N/A JobState={} Reason=NonZeroExitCode Requeue=1 Restarts=0 "

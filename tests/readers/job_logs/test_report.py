@@ -10,7 +10,7 @@ from hangdoctor.diagnosis import diagnose
 from hangdoctor.report.html import as_bytes
 from hangdoctor.report.terminal import plain
 from hangdoctor.storage import bundle
-from tests.support.log_cases import DATA
+from tests.support.read_logs import DATA
 from tests.support.stage import hangdoctor
 
 

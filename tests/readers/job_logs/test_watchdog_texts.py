@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.log_cases import diagnosed, named
-from tests.support.watchdog_texts import (
+from tests.support.read_logs import diagnosed, named
+from tests.support.written_logs import (
     DEFAULT,
     aborted,
     caught,
