@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -24,14 +25,23 @@ BOXES = "boxes"
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@contextlib.contextmanager
+def traceable(folder: Path) -> Iterator[Stage]:
+    """A job with the probe, which was never traced."""
+    path = os.pathsep.join([str(STARTUP), str(ROOT)])
+    environ = {"HANGDOCTOR_DIR": str(folder / BOXES), "PYTHONPATH": path}
+    with Stage(folder, environ=environ) as stage:
+        stage.wait_ready()
+        assert {row["state"] for row in status(stage)} == {"never traced"}
+        assert "never traced" in control(stage, "tail", "--rank", "2", code=2)
+        yield stage
+
+
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    folder = tmp_path_factory.mktemp("traced")
-    path = os.pathsep.join([str(STARTUP), str(ROOT)])
-    with Stage(
-        folder, environ={"HANGDOCTOR_DIR": str(folder / BOXES), "PYTHONPATH": path}
-    ) as stage:
-        yield stage.wait_ready()
+    """One job for all tests that leave it whole. Each switches tracing to what it needs, whatever was before."""
+    with traceable(tmp_path_factory.mktemp("traced")) as stage:
+        yield stage
 
 
 def trace_of(stage: Stage, rank: int) -> CallTrace:
@@ -64,8 +74,6 @@ def status(stage: Stage) -> list[dict[str, Any]]:
 
 
 def test_switched_on_and_off_while_the_job_runs(stage: Stage) -> None:
-    assert {row["state"] for row in status(stage)} == {"never traced"}
-    assert "never traced" in control(stage, "tail", "--rank", "2", code=2)
     stage.play("train", moving=range(8))
     said = control(
         stage,
@@ -113,9 +121,7 @@ def test_a_data_loaders_workers_write_nothing(stage: Stage) -> None:
     assert "ranks 0-3: tracing" in control(
         stage, "start", "--follow", "stage", "--ranks", "0-3", "--wait", "60"
     )
-    assert {r["rank"]: r["state"] for r in status(stage)} == {
-        r: "tracing" if r < 4 else "stopped" for r in range(8)
-    }
+    assert {r["rank"] for r in status(stage) if r["state"] == "tracing"} == {0, 1, 2, 3}
     stage.play("load_worker_stuck", 1)
     assert stage.children(1), "the loader has a worker"
     names = {f.name for f in trace_of(stage, 1).functions}
@@ -136,7 +142,15 @@ def test_a_rank_that_holds_the_interpreters_lock_is_read(stage: Stage) -> None:
     stage.release(2)
 
 
-def test_a_rank_hangs_and_dies_and_its_last_calls_are_right(stage: Stage) -> None:
+def test_a_rank_hangs_and_dies_and_its_last_calls_are_right(tmp_path: Path) -> None:
+    with traceable(tmp_path / "traced") as stage:  # one of its own: it loses a rank
+        assert "ranks 0-7: tracing" in control(stage, "start", "--follow", "stage", "--wait", "60")
+        hangs(stage)
+        dies(stage)
+
+
+def hangs(stage: Stage) -> None:
+    """Rank 3 in a checkpoint that it does not leave, as a dump and its bundle show it."""
     stage.play("save_checkpoint,sleep", "3")
     bundle = stage.folder / "bundle"
     args = ("dump", "--local", "--job", stage.key, "--bundle", str(bundle), "--json", "-")
@@ -156,10 +170,13 @@ def test_a_rank_hangs_and_dies_and_its_last_calls_are_right(stage: Stage) -> Non
         "still in" in line and "save_checkpoint" in line for line in shown
     )
 
+
+def dies(stage: Stage) -> None:
+    """The same rank once it is killed, as its trace shows it."""
     stage.processes[3].kill()
     stage.processes[3].wait(timeout=20)
     assert inside(stage, 3)[-2:] == ["play", "save_checkpoint"]
     tail = control(stage, "tail", "--rank", "3", "-n", "3")
     assert "> save_checkpoint (jobs/stage.py:" in tail and "the process has ended" in tail
     [row] = [r for r in status(stage) if r["rank"] == 3]
-    assert row["process"] == "dead" and row["events"] > 10 and row["last_call_s"] < time.monotonic()
+    assert row["process"] == "dead" and row["events"] > 4 and row["last_call_s"] < time.monotonic()
