@@ -177,17 +177,27 @@ def _rank_ops(rank: int, dump: Dump, membership: Membership) -> RankOps:
         f"{n} sends or recvs on group {groups[name].name} after its last recorded operation, which gloo does not record"
         for name, n in sorted(dump.hidden_p2p.items())
     ]
+    entries = _merge_batches(dump.entries)
+    only_active = dump.only_active
     return RankOps(
         rank=rank,
         world_size=membership.world_size,
         source="flight_recorder",
         groups=list(groups.values()),
-        operations=[_operation(e, groups[e.group]) for e in _merge_batches(dump.entries)],
+        operations=[_operation(e, groups[e.group]) for e in entries],
         overwritten=dump.overwritten,
         heartbeat_s=dump.newest_ns / 1e9,
         runs_ahead=dump.backend not in ("gloo", ""),
         notes=notes,
+        only_active=only_active,
+        completed=_completed(dump, groups) if only_active else {},
+        places=[(e.record, e.p2p_seq if e.p2p else e.seq) for e in entries] if only_active else [],
     )
+
+
+def _completed(dump: Dump, groups: dict[str, Group]) -> dict[str, int]:
+    """The last completed collective of each group, by its uid."""
+    return {groups[name].uid: last for name, last in dump.completed.items() if name in groups}
 
 
 def _operation(e: Entry, group: Group) -> Operation:

@@ -42,7 +42,7 @@ class Ends(Struct):
 
 def diagnose_ops(evidence: OpsEvidence) -> OpsVerdict:
     """Which ranks block the job, from operations alone; pure: reads the evidence and nothing else."""
-    if not any(o.operations or o.finished for o in evidence.ops.values()):
+    if not any(o.operations or o.finished or o.only_active for o in evidence.ops.values()):
         return OpsVerdict("unknown", notes=[Note(Remark.NO_RECORDS)])
     went_on = moved_ranks(evidence.earlier, evidence.ops)
     evidence, obscured = take_out(evidence)
