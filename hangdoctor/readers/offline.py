@@ -166,4 +166,6 @@ def _add_ras(capture: JobCapture, files: list[Path]) -> None:
             capture.notes.append(f"skipped: {error}")
             continue
         capture.nodes.append(NodeCapture("", "ras", ras=report))
-        capture.world_size = max([capture.world_size, *(c.size for c in report.communicators)])
+        capture.world_size = max(
+            [capture.world_size, report.largest, *(c.size for c in report.communicators)]
+        )

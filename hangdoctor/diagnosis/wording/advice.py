@@ -221,6 +221,13 @@ def _(story: f.LostByRas, finding: Finding) -> str:
 
 
 @by_story.register
+def _(story: f.LostProcesses, finding: Finding) -> str:
+    host, pid, _ = story.processes[0]
+    where = f"On {host}: " if host else ""
+    return f"{where}ps -o pid,stat,wchan:30,cmd -p {pid}; dmesg -T for Xid and OOM."
+
+
+@by_story.register
 def _(story: f.FewerByRas, finding: Finding) -> str:
     return "See what these ranks do instead: hangdoctor dump."
 
