@@ -26,6 +26,7 @@ AREAS: dict[str, tuple[list[str], list[str]]] = {
             "tests/readers/test_proc.py",
             "tests/readers/test_flight_recorder_fields.py",
             "tests/readers/test_pyspy_parts.py",
+            "tests/readers/test_discover.py",
             "tests/offline",
             "tests/probe/test_probe_box.py",
             "tests/probe/test_probe_groups.py",

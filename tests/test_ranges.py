@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hangdoctor.errors import BadInput, UsageError
 from hangdoctor.model import number_checks as checks
@@ -69,8 +71,9 @@ def test_members_of_a_group() -> None:
 @pytest.mark.parametrize(
     ("hosts", "text"),
     [
-        (["n2", "n1", "n3", "login"], "login,n[1-3]"), (["n1"], "n1"), (["n1", "n3"], "n[1,3]"), (["n08", "n09", "n10"], "n10,n[08-09]"),
+        (["n2", "n1", "n3", "login"], "login,n[1-3]"), (["n1"], "n1"), (["n1", "n3"], "n[1,3]"), (["n08", "n09", "n10"], "n[08-10]"),
         (["n9", "n10"], "n[9-10]"), (["n01", "n1"], "n01,n1"), (["10.0.0.1", "10.0.0.2"], "10.0.0.1,10.0.0.2"), (["7", "8"], "7,8"),
+        (["n08", "n9", "n10", "n100"], "n[08,10],n[9,100]"), (["n0", "n1", "n10"], "n[0-1,10]"), (["n00", "n0"], "n0,n00"),
         (["a" + "1" * 18, "a" + "1" * 19], "a111111111111111111,a1111111111111111111"), ([], ""),
     ],
 )  # fmt: skip
@@ -147,3 +150,30 @@ def test_numbers_that_a_job_can_have(capture: JobCapture) -> None:
 def test_numbers_that_no_job_has(capture: JobCapture) -> None:
     with pytest.raises(BadInput, match="a job has at most 2,000,000"):
         checks.check_job(capture)
+
+
+def _parts(text: str) -> list[str]:
+    """What is between the commas that are in no brackets, character by character."""
+    found, depth = [""], 0
+    for c in text:
+        depth += (c == "[") - (c == "]")
+        if c == "," and depth == 0:
+            found.append("")
+        else:
+            found[-1] += c
+    return [part for part in found if part] if depth == 0 else ["brackets do not match"]
+
+
+@given(st.text("a1,[]- ", max_size=14))
+def test_a_list_of_hosts_is_cut_at_the_commas_outside_of_brackets(text: str) -> None:
+    try:
+        found = [part for part in ranges._split_outside_brackets(text) if part]
+    except UsageError:
+        found = ["brackets do not match"]
+    assert found == _parts(text)
+
+
+def test_a_list_of_nothing_but_brackets_is_refused_unread() -> None:
+    with pytest.raises(UsageError, match="too many brackets"):
+        ranges.parse_hosts("[" * (4 * MAX_HOSTS + 1))
+    assert ranges.parse_hosts("a[1]," * 1000 + "b") == ["a1"] * 1000 + ["b"]

@@ -201,7 +201,7 @@ def test_gpu_and_places_are_in_the_report(tmp_path: Path) -> None:
 
 def test_state_of_every_thread_is_read_before_anything_is_attached() -> None:
     from hangdoctor.model.capture import ProcessSample, ThreadSample
-    from hangdoctor.readers.node import may_attach
+    from hangdoctor.readers.node_session import may_attach
 
     assert may_attach(
         ProcessSample(0.0, "S", threads=[ThreadSample(1, state="S"), ThreadSample(2, state="R")])

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -164,6 +165,20 @@ class Cluster:
         finally:
             self.node(undo, node)
             wait_until(lambda: self.answers(node, job), f"{node} answers again after {undo}")
+
+    @contextlib.contextmanager
+    def controller_stopped(self) -> Iterator[None]:
+        """slurmctld stands still meanwhile."""
+        pids = [*self.processes("login", "slurmctld -D")]
+        assert pids
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+            wait_until(lambda: self.login("squeue", "-h", check=False) != "", "it answers again")
 
     def submit(self, *args: str, script: str, user: str = "") -> str:
         """Submit a job; its output goes to the cluster's folder, or nowhere for another user."""

@@ -121,21 +121,24 @@ class Job:
         return {p.node: p for p in told.values()}
 
     @contextlib.contextmanager
-    def peer(self, own: bool = True, name: bytes = b"peer") -> Iterator[Any]:
-        """A socket to the collector, with the job's key or with a stranger's."""
+    def peer(self, own: bool = True, name: bytes = b"peer", curve: bool = True) -> Iterator[Any]:
+        """A socket to the collector, with the job's key, with a stranger's, or in plaintext.
+
+        It lets go of what was not sent: a context waits for that when it ends, also behind a failed check, and for good.
+        """
         made = keys.load(self.folder)
-        public, secret = (made.agent.public, made.agent.secret) if own else zmq.curve_keypair()
         context = zmq.Context()
+        context.setsockopt(zmq.LINGER, 0)
         socket = context.socket(zmq.DEALER)
-        socket.setsockopt(zmq.LINGER, 0)
-        socket.setsockopt(zmq.IDENTITY, name)
-        socket.curve_serverkey, socket.curve_publickey, socket.curve_secretkey = (
-            made.collector.public,
-            public,
-            secret,
-        )
-        socket.connect(address.published(self.folder))
         try:
+            socket.setsockopt(zmq.IDENTITY, name)
+            if curve:
+                public, secret = (
+                    (made.agent.public, made.agent.secret) if own else zmq.curve_keypair()
+                )
+                socket.curve_serverkey = made.collector.public
+                socket.curve_publickey, socket.curve_secretkey = public, secret
+            socket.connect(address.published(self.folder))
             yield socket
         finally:
             context.destroy(linger=0)

@@ -301,7 +301,7 @@ def test_ranks_without_a_box_are_judged_by_two_stacks_and_a_healthy_job_is_left_
             process.wait(timeout=30)
     [found] = incidents(job)
     assert (found.status, found.ranks) == ("hang", "1"), found.summary
-    assert "30 s before" in found.reason
+    assert "the same stack for 30 s" in found.reason
 
 
 def watched_for(job: Job, seconds: float) -> None:
