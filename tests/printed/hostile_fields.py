@@ -35,6 +35,8 @@ def _value(info: inspect.Type, depth: int) -> Any:
 def _struct(info: Any, depth: int) -> Any:
     needed = [f for f in info.fields if depth < 12 or f.required]
     values = {f.encode_name: _value(f.type, depth + 1) for f in needed}
+    if info.tag is not None:
+        values[info.tag_field] = info.tag
     return list(values.values()) if info.array_like else values
 
 
