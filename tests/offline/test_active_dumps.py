@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from active_dumps import dump, entry, write
 
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.model.diagnosis import Diagnosis
 from hangdoctor.readers.offline import read
-
-from active_dumps import dump, entry, write
 
 RANKS = range(4)
 TWO_GROUPS = {"0": RANKS, "1": [0, 1]}
@@ -33,7 +32,11 @@ def test_a_rank_without_active_entries_is_outside_and_its_peers_wait(tmp_path: P
     dumps = {rank: pending(80) for rank in RANKS}
     dumps[2] = dump({"0": RANKS}, {"0": 80}, [])
     found = of(tmp_path, dumps)
-    assert (found.status, found.causes[0].kind, found.causes[0].ranks) == ("hang", "not_entered", [2])
+    assert (found.status, found.causes[0].kind, found.causes[0].ranks) == (
+        "hang",
+        "not_entered",
+        [2],
+    )
     assert [w.ranks for w in found.waits] == [[0, 1, 3]]
 
 
@@ -43,7 +46,11 @@ def test_a_rank_that_has_not_ended_what_its_peers_have_ended_is_stuck_on_its_dev
     dumps = {rank: pending(80) for rank in RANKS}
     dumps[2] = pending(79, ahead=5)
     found = of(tmp_path, dumps)
-    assert (found.status, found.causes[0].kind, found.causes[0].ranks) == ("hang", "device_wait", [2])
+    assert (found.status, found.causes[0].kind, found.causes[0].ranks) == (
+        "hang",
+        "device_wait",
+        [2],
+    )
 
 
 def test_all_in_the_same_operation_accuses_no_single_rank(tmp_path: Path) -> None:

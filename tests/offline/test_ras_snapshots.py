@@ -116,9 +116,7 @@ def test_an_answer_that_finds_nothing_wrong_says_what_that_excludes(tmp_path: Pa
 
 
 def test_ras_without_complaint_supports_a_fault_beyond_the_hosts(tmp_path: Path) -> None:
-    stack = (
-        '    all_reduce (torch/distributed/distributed_c10d.py:2696)\n    step (train.py:31)\n'
-    )
+    stack = "    all_reduce (torch/distributed/distributed_c10d.py:2696)\n    step (train.py:31)\n"
     blocks = [
         f'Process {700 + n}: python train.py --local_rank={n}\nThread {700 + n} (idle): "MainThread"\n'
         + stack

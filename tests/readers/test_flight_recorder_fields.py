@@ -15,6 +15,7 @@ from hangdoctor.model.layout import Layout
 from hangdoctor.readers import flight_recorder_format as fr_format
 from hangdoctor.readers import flight_recorder_groups as fr_groups
 from hangdoctor.readers.flight_recorder import convert, read_folder
+from hangdoctor.readers.flight_recorder_format import creation_order
 
 T0 = 1_780_000_000_000_000_000
 GLOO = {

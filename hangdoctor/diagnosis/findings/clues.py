@@ -11,7 +11,15 @@ from ...model.diagnosis import Kind, Source
 from .holdings import ChildStopped
 from .log_stories import Quote
 from .named import Doing, End, Op
-from .stories import FewerByRas, ForkedLock, HoldsGil, LostByRas, LostProcesses, SlowByPace, SlowByWaiting
+from .stories import (
+    FewerByRas,
+    ForkedLock,
+    HoldsGil,
+    LostByRas,
+    LostProcesses,
+    SlowByPace,
+    SlowByWaiting,
+)
 
 
 class At(Struct, frozen=True):

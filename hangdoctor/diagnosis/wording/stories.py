@@ -235,7 +235,9 @@ def _(story: f.LostProcesses, finding: Finding) -> str:
 def _(story: f.FewerByRas, finding: Finding) -> str:
     who = terms.capital(terms.ranks(finding.ranks)) + _communicator(story.communicator)
     if story.ahead:
-        return f"{who} {says_ras(story)} (NCCL RAS): the few ahead or the many behind made other calls"
+        return (
+            f"{who} {says_ras(story)} (NCCL RAS): the few ahead or the many behind made other calls"
+        )
     return f"{who} {says_ras(story)} (NCCL RAS): {choose(finding.ranks, 'it has', 'they have')} not reached the next one"
 
 
