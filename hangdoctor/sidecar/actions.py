@@ -43,6 +43,7 @@ import msgspec
 from msgspec import Struct
 
 from ..errors import BadInput
+from ..files import read_settings
 from ..model.diagnosis import Diagnosis
 from ..text.ranges import format_ranks
 
@@ -97,7 +98,7 @@ def load(path: Path) -> Config:
         BadInput: it cannot be read, or is not in this form; the message says where.
     """
     try:
-        config = msgspec.convert(tomllib.loads(path.read_text()), Config)
+        config = msgspec.convert(tomllib.loads(read_settings(path)), Config)
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from error
     except (

@@ -20,6 +20,7 @@ from ..clock import Clock
 from ..errors import BadInput, CollectorError
 from ..readers import blackbox, discover, proc, pyspy
 from ..text.plain import safe_name
+from ..text.ranges import number_in
 from ..transport.messages import RankNow
 from ..watch.arrival_lag import Pace, mark_behind, mark_lag, per_iteration, smoothed
 from ..watch.live_ranks import STILL_S, Picture, RankRow, look, row_of
@@ -163,7 +164,8 @@ def _process_lines(pid: int) -> list[str]:
     if not fields:
         return ["its process has ended"]
     memory = status.get("VmRSS", "").split()
-    size = f"{int(memory[0]) / 1024:.0f} MB" if memory and memory[0].isdigit() else "?"
+    kib = number_in(memory[0]) if memory else -1
+    size = f"{kib / 1024:.0f} MB" if kib >= 0 else "?"
     with contextlib.suppress(OSError):
         command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
         words = command.decode(errors="replace").strip()
