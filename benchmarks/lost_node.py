@@ -14,14 +14,10 @@ import statistics
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "launchers"))
-
-from lab import JOB, NODES, Cluster, LabJob, unavailable
-
 from benchmarks.progress import say
+from tests.support.lab import JOB, NODES, Cluster, LabJob, unavailable
 
 ROUNDS = 3
 TARGET_S = 5.0

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import faulthandler
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 if TYPE_CHECKING:
     from xdist.remote import Producer

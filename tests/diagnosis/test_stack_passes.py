@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from captures import C10D, LOAD, MAIN, WAIT, captured, sample, stack, still, thread
 
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.model.capture import (
@@ -24,6 +23,7 @@ from hangdoctor.model.capture import (
 from hangdoctor.model.diagnosis import Diagnosis
 from hangdoctor.model.layout import Layout
 from hangdoctor.model.ras import RasCommunicator, RasCounts, RasProcess, RasRank, RasReport
+from tests.support.captures import C10D, LOAD, MAIN, WAIT, captured, sample, stack, still, thread
 
 SAID = Path(__file__).parents[1] / "data" / "stack_passes" / "judged.txt"
 UNREAD = captured(3, [sample(0.0, state="", stack_error="the deadline came first", unread=True)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from captures import LOAD, MAIN, WAIT, captured, causes, judged, sample, stack, still, thread
 
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.diagnosis.view import motion_of, view_job, view_rank
@@ -14,6 +13,18 @@ from hangdoctor.model.capture import (
     RankCapture,
     SilentNode,
     ThreadSample,
+)
+from tests.support.captures import (
+    LOAD,
+    MAIN,
+    WAIT,
+    captured,
+    causes,
+    judged,
+    sample,
+    stack,
+    still,
+    thread,
 )
 
 WAITING = [still(r, WAIT) for r in range(3)]

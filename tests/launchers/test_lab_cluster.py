@@ -19,7 +19,8 @@ from typing import Any
 
 import psutil
 import pytest
-from lab import LAB, Cluster, LabJob, wait_until
+
+from tests.support.lab import LAB, Cluster, LabJob, wait_until
 
 pytestmark = [
     pytest.mark.slurm,

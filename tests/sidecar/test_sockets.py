@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import zmq
-from sidecar_stage import Job, Start
-from stage import hangdoctor, wait_until
 
 from hangdoctor.collector.instructions import Position
 from hangdoctor.transport import address, capture_codec, keys
 from hangdoctor.transport import messages as msg
+from tests.support.sidecar_stage import Job, Start
+from tests.support.stage import hangdoctor, wait_until
 
 
 def answer(socket: Any, seconds: float = 60.0) -> msg.FromCollector:

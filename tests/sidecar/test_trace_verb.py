@@ -7,8 +7,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from sidecar_stage import Job
-from stage import wait_until
 
 from hangdoctor.agents.node_agent import pass_trace_on
 from hangdoctor.collector.instructions import Position, Send
@@ -20,6 +18,8 @@ from hangdoctor.transport import address
 from hangdoctor.transport import messages as msg
 from hangdoctor.watch.stall_watch import Settings as Bounds
 from hangdoctor.watch.stall_watch import StallWatch
+from tests.support.sidecar_stage import Job
+from tests.support.stage import wait_until
 
 WANTED = Request(3, True, ("train", "deepspeed"), ("torch.nn",), 10, "0-7", 32.0)
 
