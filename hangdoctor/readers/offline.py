@@ -29,12 +29,12 @@ def read(files: Sequence[Path]) -> JobCapture:
     logs, rest = _logs(rest)
     if logs is None:
         logs, rest = _logs(rest, stacks=True)  # gdb's output looks like py-spy's at first
-    if not boxes and not dumps and not answers:
-        capture = _stacks_or_logs(rest, logs)
+    if not boxes and not dumps and (rest or not answers):
+        capture = _stacks_or_logs(rest, logs, beside=bool(answers))
     else:
         capture = _operations(dumps, boxes)
         _add_stacks(capture, rest)
-        _add_ras(capture, answers)
+    _add_ras(capture, answers)
     _add_logs(capture, logs)
     capture.notes = [readable(note) for note in capture.notes]  # names of files may be any bytes
     if not capture.ranks() and not any(n.ras for n in capture.nodes) and capture.logs is None:
@@ -58,14 +58,16 @@ def _logs(
     return (logs, notes), rest
 
 
-def _stacks_or_logs(rest: list[Path], logs: tuple[JobLogs, list[str]] | None) -> JobCapture:
-    """py-spy output; beside logs it may be missing, and be something else."""
+def _stacks_or_logs(
+    rest: list[Path], logs: tuple[JobLogs, list[str]] | None, beside: bool = False
+) -> JobCapture:
+    """py-spy output; beside logs or other evidence it may be missing, and be something else."""
     if logs is not None and not rest:
         return JobCapture(job="logs", origin="files")
     try:
         return pyspy_ranks.read_files(rest)
     except BadInput as error:
-        if logs is None:
+        if logs is None and not beside:
             raise BadInput(
                 f"{error}, and no line of a job log that is known", error.help
             ) from error

@@ -29,6 +29,7 @@ _WORKER = re.compile(
 )
 _MAX_COMMAND = 16 << 10  # characters
 _LAST = 1 << 62
+_APART_S = 1.0  # between two dumps of a process in one file: no clock tells
 _WORDS = 60  # of a command line that are kept
 
 
@@ -49,7 +50,7 @@ def read_files(paths: Sequence[Path]) -> JobCapture:
             notes.append(f"skipped: {error}")
             continue
         errors += len(found.errors)
-        processes += found.processes
+        processes += _once(found.processes)
         if found.nameless:
             nameless.setdefault(node_of(path), []).extend(found.nameless)
         notes += _notes_of(path, found)
@@ -121,8 +122,32 @@ def _capture(rank: int, process: TextProcess, world: int) -> RankCapture:
         node=process.node,
         world_size=world,
         local_rank=int(local[1]) if local else -1,
-        samples=[ProcessSample(0.0, threads=process.threads, stack_error=process.error)],
+        samples=_samples(process),
     )
+
+
+def _samples(process: TextProcess) -> list[ProcessSample]:
+    last = ProcessSample(0.0, threads=process.threads, stack_error=process.error)
+    if not process.earlier:
+        return [last]
+    last.at_s = _APART_S
+    return [ProcessSample(0.0, threads=process.earlier), last]
+
+
+def _once(processes: list[TextProcess]) -> list[TextProcess]:
+    """Each process once: dumps of one after the other show what moved between first and last."""
+    found: dict[tuple[str, int], TextProcess] = {}
+    out: list[TextProcess] = []
+    for process in processes:
+        before = found.get((process.node, process.pid))
+        if before is None or not process.pid:
+            found[process.node, process.pid] = process
+            out.append(process)
+        elif has_stack(process):
+            if has_stack(before) and not before.earlier:
+                before.earlier = before.threads
+            before.threads, before.error = process.threads, ""
+    return out
 
 
 @lru_cache(maxsize=1024)

@@ -51,6 +51,7 @@ class TextProcess(Struct):
     node: str
     threads: list[ThreadSample] = []
     error: str = ""  # why py-spy could not read it
+    earlier: list[ThreadSample] = []  # of the same process, where it was dumped before
 
 
 class TextFile(Struct):

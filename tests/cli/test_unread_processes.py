@@ -81,3 +81,19 @@ def test_heads_above_one_stack_all_have_it(tmp_path: Path) -> None:
     )
     found = of(tmp_path, trace_n1_out=heads + BARRIER + "\n" + sleeps)
     assert [c.ranks for c in found.causes] == [[3]]
+
+
+def test_two_dumps_of_each_process_are_two_samples(tmp_path: Path) -> None:
+    """Before, the second was taken for another rank."""
+    job = "".join(process(n) for n in (700, 701, 702))
+    where = [
+        f'Process 703: python pretrain_gpt.py\nThread 703 (active): "MainThread"\n'
+        f"    tokenize (data.py:{line})\n    <module> (pretrain_gpt.py:9)\n\n"
+        for line in (40, 41)
+    ]
+    path = tmp_path / "trace-n1.out"
+    path.write_text(job + where[0] + job + where[1])
+    capture = read([path])
+    assert [r.pid for r in capture.ranks()] == [700, 701, 702, 703]
+    assert [len(r.samples) for r in capture.ranks()] == [2, 2, 2, 2]
+    assert [c.ranks for c in diagnose(capture).causes] == [[3]]
