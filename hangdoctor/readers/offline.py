@@ -12,7 +12,7 @@ from ..model.capture import JobCapture, NodeCapture, RankCapture, SilentNode
 from ..model.log_facts import JobLogs
 from ..probe.format import SUFFIX
 from ..text.plain import readable
-from . import blackbox, flight_recorder, job_logs, pyspy_ranks, pyspy_text, ras
+from . import blackbox, flight_recorder, job_logs, pyspy_ranks, pyspy_text, ras, stack_texts
 from .rank_operations import told_layout
 
 
@@ -26,9 +26,11 @@ def read(files: Sequence[Path]) -> JobCapture:
     dumps = [f for f in files if f not in boxes and flight_recorder.is_dump(f)]
     answers = [f for f in files if f not in boxes and f not in dumps and ras.is_ras(_head(f))]
     rest = [f for f in files if f not in boxes and f not in dumps and f not in answers]
-    logs, rest = _logs(rest)
+    alone = [f for f in rest if stack_texts.is_faulthandler(_head(f))]
+    logs, rest = _logs([f for f in rest if f not in alone])
     if logs is None:
         logs, rest = _logs(rest, stacks=True)  # gdb's output looks like py-spy's at first
+    rest += alone
     if not boxes and not dumps and (rest or not answers):
         capture = _stacks_or_logs(rest, logs, beside=bool(answers))
     else:

@@ -19,8 +19,9 @@ from ..model.layout import guess_layout
 from ..text.ranges import number_in
 from . import process_states
 from .discover import is_launcher
-from .pyspy_text import TextFile, TextProcess, node_of, read_file
+from .pyspy_text import TextFile, TextProcess, node_of
 from .pyspy_unread import has_stack, with_unread
+from .stack_texts import read_file
 
 _LOCAL_RANK = re.compile(r"--local[-_]rank[= ]([0-9]{1,9})")
 _NODE_RANK = re.compile(r"--node[-_]rank[= ]([0-9]{1,9})")
