@@ -144,7 +144,7 @@ def test_what_a_person_asks_for_waits_until_the_agents_are_done_with_a_dropped_c
     _, second = dict.fromkeys(id for id, _ in job.asked)
     assert all(due == 0 for id, due in job.asked if id == second)
     [one] = job.concluded
-    assert one.reason == "asked for on the page" and not one.capture.silent
+    assert one.reason.words == "asked for on the page" and not one.capture.silent
 
 
 def test_hours_of_a_restless_job_raise_no_alarm() -> None:
