@@ -282,10 +282,10 @@ def _spool_place(options: AgentOptions, node: str) -> Path:
 
 
 def _news(rank: msg.RankNow) -> tuple[object, ...]:
-    """What makes a report worth sending: everything but the age, unless the age says that there was progress."""
+    """What makes a report worth sending: everything but the ages, unless the age says that there was progress."""
     fields = structs.astuple(rank)
     since = time.monotonic() - rank.idle_s
-    return (*fields[:2], *fields[3:], round(since, 1) if not rank.over else 0)
+    return (*fields[:2], *fields[3:-1], round(since, 1) if not rank.over else 0)
 
 
 def main(options: AgentOptions) -> None:

@@ -50,6 +50,7 @@ class Tracked(Struct):
     stacks: list[str] = []  # of a rank without a box: the last two
     stack_at: float = 0.0
     dead: bool = False
+    ended_at: float = 0.0  # monotonic: when its process was first not there any more
     spins: bool = False
     ahead: bool = False  # its backend enqueues and returns: waiting uses the processor
     pending: bool = False
@@ -193,7 +194,8 @@ class Ranks:
         return now
 
     def _gone(self, tracked: Tracked, mono: float) -> RankNow:
-        tracked.dead = True
+        if not tracked.dead:
+            tracked.dead, tracked.ended_at = True, mono
         if tracked.box is not None:
             # A box is taken away at a good end; one that stays behind shows another end.
             tracked.now.finished = tracked.now.finished or tracked.box.removed
@@ -202,6 +204,7 @@ class Ranks:
         now = tracked.now
         now.over, now.inside, now.busy = True, False, False
         now.idle_s = max(0.0, mono - tracked.changed_at)
+        now.over_s = max(0.0, mono - tracked.ended_at)
         return now
 
     def _glance(self, tracked: Tracked, mono: float, gap: float) -> RankNow | None:

@@ -21,7 +21,7 @@ from ..readers.node import CaptureOptions
 from ..storage import bundle
 from ..time_limit import OutOfTime, within
 from . import pipes
-from .output import deliver, exit_with, progress_to_stderr, result_flags
+from .output import Shown, deliver, exit_with, full_flag, progress_to_stderr, result_flags
 
 _SAVE_S = 15.0  # to write the bundle; the program does not wait longer than this
 _PAUSE_AT_MOST_S = (
@@ -118,6 +118,7 @@ _PAUSE_AT_MOST_S = (
     help="Folder for the bundle (default: hangdoctor-<job>-<time>/).",
 )
 @click.option("--no-bundle", is_flag=True, help="Do not save a bundle.")
+@full_flag
 @result_flags
 def command(**flags: object) -> None:
     """Capture a hung job once and name the culprit rank.
@@ -154,7 +155,8 @@ def command(**flags: object) -> None:
     saved, trouble = (
         ("", None) if flags["no_bundle"] else keep(capture, diagnosis, flags["bundle_dir"])
     )
-    deliver(diagnosis, flags["json_file"], quiet, bool(flags["no_color"]), saved=saved)  # type: ignore[arg-type]
+    shown = Shown(saved, bool(flags["full"]))
+    deliver(diagnosis, flags["json_file"], quiet, bool(flags["no_color"]), shown)  # type: ignore[arg-type]
     if trouble is not None:
         raise trouble  # after the verdict, which matters more than the bundle
     exit_with(diagnosis, bool(flags["exit_code"]))

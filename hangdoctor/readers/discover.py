@@ -17,6 +17,7 @@ from msgspec import Struct
 from ..errors import NoRanksFound, UsageError
 from ..model.capture import Process, RankCapture
 from ..text import redaction
+from ..text.job_names import short_job
 from ..text.plain import readable
 from ..text.ranges import MAX_RANKS, number_in
 from . import proc
@@ -280,7 +281,7 @@ def select_job(jobs: list[Job], wanted: str = "") -> tuple[Job, list[str]]:
         j for j in jobs if j.is_named(wanted)
     ]
     if not matching:
-        names = ", ".join(j.key for j in jobs)
+        names = ", ".join(short_job(j.key) for j in jobs)
         raise NoRanksFound(
             f"no job '{wanted}' on this host", f"Running here: {names}. Choose one with --job."
         )
@@ -290,14 +291,16 @@ def select_job(jobs: list[Job], wanted: str = "") -> tuple[Job, list[str]]:
     job = max(alike, key=lambda j: len(j.ranks))
     several = len({j.user for j in jobs}) > 1
     others = [
-        f"{j.key} ({f'of {j.user}, ' if several else ''}{_counted(len(j.ranks))})"
+        f"{short_job(j.key)} ({f'of {j.user}, ' if several else ''}{_counted(len(j.ranks))})"
         for j in jobs
         if j is not job
     ]
     notes = list(job.notes)
     if others:
         how = "--job" if wanted else "the newest; choose another with --job"
-        notes.append(f"captured job {job.key} ({how}); also on this host: {', '.join(others)}")
+        notes.append(
+            f"captured job {short_job(job.key)} ({how}); also on this host: {', '.join(others)}"
+        )
     return job, notes
 
 
@@ -307,7 +310,7 @@ def _counted(ranks: int) -> str:
 
 def here_now(keys: Sequence[str]) -> str:
     """The jobs on this host, for a person who gave the name of another one."""
-    named = ", ".join(keys[:_NAMED]) + (
+    named = ", ".join(map(short_job, keys[:_NAMED])) + (
         f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
     )
     return f"jobs on this host: {named}" if keys else "no other job is on this host"

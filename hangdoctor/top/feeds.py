@@ -18,11 +18,14 @@ from msgspec import Struct
 
 from ..clock import Clock
 from ..errors import BadInput, CollectorError
+from ..model.operations import spoken
 from ..readers import blackbox, discover, proc, pyspy
+from ..text.durations import duration
+from ..text.job_names import short_job
 from ..text.plain import safe_name
 from ..transport.messages import RankNow
 from ..watch.arrival_lag import Pace, mark_behind, mark_lag, per_iteration, smoothed
-from ..watch.live_ranks import STILL_S, Picture, RankRow, look, row_of
+from ..watch.live_ranks import STILL_S, Picture, RankRow, age_s, look, row_of
 
 _TIMEOUT_S = 5.0
 _CAPTURE_S = 90.0
@@ -102,7 +105,7 @@ class LocalSource:
         """The ranks that are here now; the first looks cannot tell yet who uses its processor."""
         self.watched.search()
         told = self.watched.look()
-        rows = [row_of(one, self.node, one.idle_s) for one in told]
+        rows = [row_of(one, self.node, age_s(one)) for one in told]
         self._waits = {
             one.rank: smoothed(self._waits.get(one.rank, -1.0), one.waits) for one in told
         }
@@ -115,7 +118,9 @@ class LocalSource:
         mark_lag(rows, self._waits)
         mark_behind(rows)
         per_iteration(rows, pace_s)
-        return LiveRanks(picture, rows, f"{self.watched.job or 'no job'} on {self.node}", pace_s)
+        return LiveRanks(
+            picture, rows, f"{short_job(self.watched.job) or 'no job'} on {self.node}", pace_s
+        )
 
     def capture(self) -> str:
         """The verdict of a `hangdoctor dump` of this host, and its bundle.
@@ -124,7 +129,7 @@ class LocalSource:
             CollectorError: it failed, or did not end.
         """
         job = self.watched.job or self.job
-        bundle = f"hangdoctor-{safe_name(job)}-{time.strftime('%Y%m%d-%H%M%S')}"
+        bundle = f"hangdoctor-{safe_name(short_job(job))}-{time.strftime('%Y%m%d-%H%M%S')}"
         command = [
             sys.executable,
             "-m",
@@ -182,13 +187,13 @@ def _operation_lines(pid: int) -> list[str]:
         ops = blackbox.read_box(boxes[-1].path, last=_OPERATIONS, owners={boxes[-1].owner}).ops
     except BadInput as error:
         return [str(error)]
-    names = {g.uid: g.name or f"{len(g.ranks)} ranks" for g in ops.groups}
+    names = {g.uid: spoken(g.name) or f"{len(g.ranks)} ranks" for g in ops.groups}
     lines = ["last operations:"]
     for op in ops.operations[-_OPERATIONS:]:
         if op.left_s:
             end = f"left after {(op.left_s - op.entered_s) * 1e3:.1f} ms"
         else:
-            end = f"inside for {time.time() - op.entered_s:.1f} s"
+            end = f"inside for {duration(time.time() - op.entered_s)}"
         site = f", at {op.site}" if op.site else ""
         lines.append(f"  {op.op} #{op.seq} of {names.get(op.group, '?')}, {end}{site}")
     return lines
@@ -236,7 +241,7 @@ class RemoteSource:
         if status["capturing"]:
             picture.sentence = f"Capturing: {status['capture_answered']} of {status['capture_asked']} nodes have answered"
         return LiveRanks(
-            picture, rows, f"{status['job'] or 'no job yet'}, {nodes}", status["pace_s"]
+            picture, rows, f"{short_job(status['job']) or 'no job yet'}, {nodes}", status["pace_s"]
         )
 
     def capture(self) -> str:
@@ -270,7 +275,7 @@ class RemoteSource:
         if now.lag_s:
             lines.append(f"comes {now.lag_s * 1e3:.0f} ms later than the first")
         if now.behind_s:
-            lines.append(f"others have waited for {now.behind_s:.0f} s while it is not there")
+            lines.append(f"others have waited for {duration(now.behind_s)} while it is not there")
         return [*lines, "its stack: c captures all ranks"]
 
     def _other_version(self, error: Exception) -> CollectorError:

@@ -55,6 +55,7 @@ class RankNow(Struct, array_like=True):
     # T or t: its process is stopped, D: in uninterruptible I/O (/proc/PID/stat).
     held: Letter = ""
     still: bool = False  # without a box: two stacks 30 s apart are the same
+    over_s: Seconds = 0.0  # since its process ended; of a rank that is over
 
 
 class PastPhase(Struct, array_like=True):

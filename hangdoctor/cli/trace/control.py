@@ -13,6 +13,7 @@ from ...errors import NoRanksFound, UsageError
 from ...probe.calls import request as requests
 from ...probe.calls.request import Request
 from ...text import printable
+from ...text.durations import duration
 from ...text.ranges import format_ranks, parse_ranks
 from .. import pipes
 from ..output import progress_to_stderr
@@ -241,7 +242,7 @@ def _table(rows: Sequence[TracedRank]) -> Iterator[str]:
     node = f"{'node':<{width}}  " if width else ""
     yield f"{'rank':>5}  {node}{'pid':>8}  {'process':<7}  {'tracing':<13} {'events':>14} {'reaches back':>13} {'last call':>11}"
     for r in rows:
-        back, last = ("-" if s < 0 else f"{s:.1f} s" for s in (r.reaches_back_s, r.last_call_s))
+        back, last = ("-" if s < 0 else duration(s) for s in (r.reaches_back_s, r.last_call_s))
         node = f"{r.node:<{width}}  " if width else ""
         state = f"from iter {r.from_iteration}" if r.state == "waiting" else r.state
         line = f"{r.rank:>5}  {node}{r.pid:>8}  {r.process:<7}  {state:<13} {r.events:>14,} {back:>13} {last:>11}"
