@@ -72,6 +72,7 @@ class Ranks:
         self.tracked: dict[int, Tracked] = {}
         self.job = ""
         self.world_size = 0
+        self.began = 0.0  # seconds since the epoch: this run of the job
         self.seen_any = False
         self._pids: frozenset[str] = frozenset()
         self._next_search = 0.0
@@ -111,6 +112,10 @@ class Ranks:
         world_size = max(f.world_size for f in job.ranks)
         if (job.key, world_size) != (self.job, self.world_size):
             self._drop_ended()
+        # As long as a process of it lives, the run is the same: its oldest rank may be dead.
+        followed = {(t.found.pid, t.found.started) for t in self.tracked.values()}
+        if not followed & {(f.pid, f.started) for f in job.ranks}:
+            self.began = job.began
         self.job, self.seen_any, self.world_size = job.key, True, world_size
         for found in job.ranks:
             known = self.tracked.get(found.rank)

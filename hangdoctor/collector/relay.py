@@ -173,6 +173,7 @@ class Relay(Core):
             world_size=node.world_size,
             silent_s=max(0.0, now - node.heard),
             left=node.left,
+            began=node.began,
         )
         fresh = self._fresh.get(node.name)
         if fresh is not None:

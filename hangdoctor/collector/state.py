@@ -161,8 +161,10 @@ class Core:
             job=hello.job,
             world_size=hello.world_size,
             ranks=self._ranks_of(known, hello.job, hello.world_size),
+            began=hello.began,
         )
         out: list[Instruction] = [Send(peer, Welcome(position.seq, self.settings.interval_s))]
+        out += self._same_run(table[hello.node])
         if self.trace is not None:
             out.append(Send(peer, self.trace))
         if known is None or known.agent != hello.agent or known.left:
@@ -188,6 +190,15 @@ class Core:
         elsewhere = alive(node for node in self.nodes.values() if node is not known)
         self._forget(known.name, set(known.ranks) - elsewhere)
         return {}
+
+    def _same_run(self, node: Node) -> list[Instruction]:
+        """What was learned of the run before does not hold for the next: a line where one has begun."""
+        if not self.watchdog.met(node.name, node.job, node.began):
+            return []
+        self.stragglers.forget()
+        self.captures.early.end()
+        self._told_warm, self._warm_since = False, None
+        return [Log("another run of the job has begun: its rhythm is learned from the start")]
 
     def _forget(self, node: str, ranks: set[int]) -> None:
         self.watchdog.forget(ranks)
@@ -232,17 +243,20 @@ class Core:
             ranks=self._ranks_of(node, news.job, news.world_size),
             left=news.left,
             via=relay.name,
+            began=news.began,
         )
+        out = self._same_run(fresh)
         if node is not None and ours:
             fresh.heard = max(fresh.heard, node.heard)
         self.nodes[news.node] = fresh
         self._news(fresh, news, late_s, now)
         if node is not None:
-            return []
+            return out
         return [
+            *out,
             Log(
                 f"{news.node}: its agent has connected through {relay.name} ({len(self.nodes)} nodes)"
-            )
+            ),
         ]
 
     def _news(self, node: Node, news: NodeNews, late_s: float, now: float) -> None:

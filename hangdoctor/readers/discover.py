@@ -85,6 +85,14 @@ class Job(Struct):
     def user(self) -> str:
         return self.ranks[0].user if self.ranks else ""
 
+    @property
+    def began(self) -> float:
+        """When this run began on this host, in seconds since the epoch: its launcher, which outlives
+        ranks that it starts again, else its first rank.
+        """
+        launchers = [_launcher_started(pid) for pid in {f.ppid for f in self.ranks}]
+        return min((at for at in launchers if at), default=self.started)
+
     def is_named(self, wanted: str) -> bool:
         """Whether `wanted` is one of its names or a part of one; "" names every job."""
         return names_job(wanted, *self.names)
@@ -129,6 +137,15 @@ def is_launcher(argv: list[str]) -> bool:
         if not word.startswith("-"):
             return _LAUNCHERS.search(word) is not None
     return False
+
+
+def _launcher_started(pid: int) -> float:
+    """When this process started, 0 where it is no launcher or gone."""
+    try:
+        process = psutil.Process(pid)
+        return process.create_time() if is_launcher(process.cmdline()) else 0.0
+    except (psutil.Error, OSError):
+        return 0.0
 
 
 def _is_python(pid: int, argv: list[str]) -> bool:
