@@ -45,7 +45,7 @@ from . import operations_codec
 _OPERATIONS = "operations.bin"
 _NODES = "nodes.bin"
 BUNDLE_SCHEMA = "hangdoctor.bundle/1"
-_MAX_MANIFEST = 64 << 20
+MAX_MANIFEST = 64 << 20
 _MAX_FILE = 2 << 30
 _DAMAGED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -232,7 +232,7 @@ def load(path: Path) -> JobCapture:
 
 def _manifest(path: Path) -> Manifest:
     try:
-        data = read_regular(path / "manifest.json", _MAX_MANIFEST)
+        data = read_regular(path / "manifest.json", MAX_MANIFEST)
         manifest = msgspec.json.decode(data, type=Manifest)
     except OSError as error:
         raise _unreadable(path, error) from error

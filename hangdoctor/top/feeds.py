@@ -106,6 +106,9 @@ class LocalSource:
         self.watched.search()
         told = self.watched.look()
         rows = [row_of(one, self.node, age_s(one)) for one in told]
+        for row in rows:
+            if row.state == "still":
+                row.op = _kernel_call(row.pid)
         self._waits = {
             one.rank: smoothed(self._waits.get(one.rank, -1.0), one.waits) for one in told
         }
@@ -161,6 +164,13 @@ class LocalSource:
         if not row.pid or row.state in ("gone", "finished"):
             return ["its process has ended"]
         return [*_process_lines(row.pid), *_operation_lines(row.pid), *_stack_lines(row.pid)]
+
+
+def _kernel_call(pid: int) -> str:
+    """What /proc shows of a rank without a box: the system call that its main thread is in."""
+    main = proc.sample_thread(pid, pid)
+    call = main.syscall.partition("(")[0] or main.wchan if main is not None else ""
+    return f"in {call}" if call else ""
 
 
 def _process_lines(pid: int) -> list[str]:

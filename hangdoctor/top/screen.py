@@ -19,6 +19,7 @@ from .feeds import LiveRanks
 
 _MAX_STANDINGS = 6
 _NOTE_LINES = 4
+_UNSEEN = "No probe: c (or hangdoctor dump) captures the stacks and names the cause"
 HELP = (
     "c        capture all ranks now and diagnose",
     "/        filter: ranks (0-7,12), or text in node, state, phase or operation",
@@ -119,6 +120,8 @@ def _head(seen: LiveRanks | None, trouble: str, width: int) -> Iterator[Text]:
         yield Text(visible(trouble), style="bold red")
     else:
         yield Text(visible(picture.sentence), style="bold")
+    if any(s.state == "still" for s in picture.standings):
+        yield Text(_UNSEEN, style="dim")
     counts = Text()
     for name, number in picture.counts.items():
         count = f" {glyph_of(name)} {number} {visible(name)} ".replace("  ", " ")

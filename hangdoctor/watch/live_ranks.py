@@ -145,7 +145,7 @@ def stand(rows: Iterable[RankRow]) -> list[Standing]:
     return sorted(found, key=_order)
 
 
-_PLACED = ("waiting", "outside", "working", "stopped", "blocked")
+_PLACED = ("waiting", "outside", "working", "stopped", "blocked", "still")
 
 
 def _standing(same: Sequence[RankRow], waiting: int) -> Standing:
