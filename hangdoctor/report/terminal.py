@@ -60,7 +60,7 @@ def report_sections(
     The last one is the verdict, DO and the bundle, and is never shortened.
     """
     diagnosis = cleaned(diagnosis)  # one place for all texts, also of fields that are added later
-    parts = (_job, _stacks, _table, _missing, _evidence, _calls, _notes, _also)
+    parts = (_job, _chain, _stacks, _table, _missing, _evidence, _calls, _notes, _also)
     sections = [Section(list(part(diagnosis))) for part in parts]
     sections.append(Section([escape(visible(line)) for line in more], whole=True))
     closing = list(_verdict(diagnosis, visible(bundle)))
@@ -87,7 +87,7 @@ def _verdict(diagnosis: Diagnosis, bundle: str) -> Iterator[str]:
     colour = _COLOURS[diagnosis.status]
     first = diagnosis.causes[0] if diagnosis.causes else None
     sure = f" [dim]({_sure(first)})[/]" if first is not None else ""
-    yield f"[{colour}]{diagnosis.status.upper()}[/] {escape(diagnosis.summary)}{sure}"
+    yield f"[{colour}]{_headline(diagnosis)}[/] {escape(diagnosis.summary)}{sure}"
     if first is not None and first.advice:
         yield f"[bold]DO[/]   {escape(first.advice)}"
     if bundle:
@@ -116,6 +116,12 @@ def _also(diagnosis: Diagnosis) -> Iterator[str]:
         yield f"[{colour}]ALSO[/] {more} more causes: ranks {_cut(format_ranks(rest))} (--json lists them)"
 
 
+def _headline(diagnosis: Diagnosis) -> str:
+    """The status; of a job that is over and whose failure is known, FAILED."""
+    failed = diagnosis.status == "unknown" and diagnosis.causes
+    return "FAILED" if failed else diagnosis.status.upper()
+
+
 def _job(diagnosis: Diagnosis) -> Iterator[str]:
     job = diagnosis.job
     layout = (
@@ -126,7 +132,34 @@ def _job(diagnosis: Diagnosis) -> Iterator[str]:
         if job.nodes
         else "nodes unknown"
     )
-    yield f"[bold]job[/]  {escape(short_job(job.id))}: world size {job.world_size}, {escape(nodes)}{layout}"
+    size = f"world size {job.world_size}" if job.world_size else "world size unknown"
+    yield f"[bold]job[/]  {escape(short_job(job.id))}: {size}, {escape(nodes)}{layout}"
+
+
+_CHAIN = {
+    "progress": "dim",
+    "cause": "bold red",
+    "wait": "yellow",
+    "consequence": "cyan",
+    "end": "cyan",
+}
+
+
+def _chain(diagnosis: Diagnosis) -> Iterator[str]:
+    """What happened in the order of time, as the job's logs tell it."""
+    if not diagnosis.chain:
+        return
+    yield ""
+    yield "[bold]what happened[/] (from the logs; clocks of nodes may differ)"
+    width = max(len(f"{h.file}:{h.line}") for h in diagnosis.chain)
+    for happening in diagnosis.chain:
+        who = _cut(format_ranks(happening.ranks), 24)
+        who = f"{'rank' if len(happening.ranks) == 1 else 'ranks'} {who}: " if who else ""
+        at = f"{happening.at:<19}  " if happening.at else f"{'':<19}  "
+        place = f"{happening.file}:{happening.line}"
+        colour = _CHAIN[happening.role]
+        said = escape(f"{who}{happening.says}")
+        yield f"  {at}[dim]{escape(place):<{width}}[/]  [{colour}]{happening.role:<11}[/]  {said}"
 
 
 def _stacks(diagnosis: Diagnosis) -> Iterator[str]:
