@@ -11,7 +11,7 @@ from msgspec import Struct, field, structs
 
 from ..transport.messages import RankNow
 from ..watch.arrival_lag import smoothed
-from ..watch.live_ranks import LastWord
+from ..watch.live_ranks import LastWord, age_s
 from .instructions import Node
 from .state import Core, Counters
 
@@ -77,7 +77,7 @@ class View:
             # Here, not where it is read: how late a rank is must not depend on who looks, and how often.
             before = self._waits.get(told.rank, -1.0)
             share = self._waits[told.rank] = smoothed(before, float(told.waits))
-            word = LastWord(node, told, came - told.idle_s, share)
+            word = LastWord(node, told, came - age_s(told), share)
             self._dirty[told.rank] = self._seen[told.rank] = word
 
     def changes(self) -> dict[int, LastWord]:

@@ -44,6 +44,15 @@ def is_unknown(uid: str) -> bool:
     return uid.startswith(_UNKNOWN_GROUP)
 
 
+WHOLE_JOB = "the whole job"
+_WORLD_NAMES = ("default_pg", "world", "default")
+
+
+def spoken(name: str) -> str:
+    """The name of a group as people read it: the one of all ranks is ``the whole job`` everywhere."""
+    return WHOLE_JOB if name.lower().removesuffix("_group") in _WORLD_NAMES else name
+
+
 class Group(Struct, omit_defaults=True):
     """A process group. `ranks` are global ranks, empty if unknown."""
 

@@ -19,7 +19,7 @@ from msgspec import Struct
 from hangdoctor.errors import BadInput
 from hangdoctor.files import read_regular
 from hangdoctor.model.layout import Layout
-from hangdoctor.model.operations import Group, Operation, RankOps
+from hangdoctor.model.operations import WHOLE_JOB, Group, Operation, RankOps, spoken
 from hangdoctor.text.ranges import MAX_RANKS
 
 from .flight_recorder_format import Dump, Entry, parse
@@ -170,11 +170,16 @@ def _world_of(dump: Dump) -> int:
     )
 
 
+def _group(name: str) -> str:
+    """``group dp``, ``the whole job``."""
+    return WHOLE_JOB if spoken(name) == WHOLE_JOB else f"group {name}"
+
+
 def _rank_ops(rank: int, dump: Dump, membership: Membership) -> RankOps:
     groups = membership.groups[rank]
     notes = [f"members of group {name} {why}" for name, why in sorted(membership.how[rank].items())]
     notes += [
-        f"{n} sends or recvs on group {groups[name].name} after its last recorded operation, which gloo does not record"
+        f"{n} sends or recvs on {_group(groups[name].name)} after its last recorded operation, which gloo does not record"
         for name, n in sorted(dump.hidden_p2p.items())
     ]
     entries = _merge_batches(dump.entries)

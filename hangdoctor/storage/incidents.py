@@ -25,6 +25,7 @@ from ..errors import BadInput, BundleError
 from ..files import read_regular
 from ..model.capture import JobCapture
 from ..model.diagnosis import Diagnosis
+from ..text.job_names import short_job
 from ..text.plain import safe_name
 from ..text.ranges import format_ranks
 from . import bundle
@@ -154,7 +155,7 @@ class Incidents:
         stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(capture.taken))
         with self._trouble(), self._open() as db:
             known = {row[0] for row in db.execute("SELECT id FROM incidents")}
-            id = self._free_id(f"{stamp}-{safe_name(capture.job)}"[:90], known)
+            id = self._free_id(f"{stamp}-{safe_name(short_job(capture.job))}"[:90], known)
             opened = Incident(id, capture.job, capture.taken, reason, state="open")
             opened.summary = diagnosis.summary
             self._write(db, opened)
