@@ -135,7 +135,7 @@ def test_one_sample_lasts_until_a_rank_that_is_stuck_is_not_taken_for_one_that_m
     stuck = FakeSource(FakeClock(), moves=False)
     assert settled(stuck, stuck.clock).picture.counts == {"outside": 1, "still": 2}
     half = FakeSource(FakeClock(), moves=True)
-    assert settled(half, half.clock).picture.sentence == "1 of 3 ranks goes on, 2 without progress"
+    assert settled(half, half.clock).picture.sentence == "1 of 3 ranks moves, 2 without progress"
     busy_machine = FakeSource(FakeClock(), moves=False, first_look_s=5.0)
     assert settled(busy_machine, busy_machine.clock).picture.counts == {"outside": 1, "still": 2}
     nobody = FakeSource(FakeClock(), moves=False, world=0)
