@@ -39,6 +39,11 @@ class ScriptedAgent:
         self.sent += 1
         self.socket.send_multipart(msg.encode(msg.Report(self.sent, 1, 0.0, ranks)))
 
+    def beat(self) -> bool:
+        """Nothing new, but the agent is there; True, for use in a condition."""
+        self.report([])
+        return True
+
 
 def waiting(rank: int, idle_s: float = 50.0) -> msg.RankNow:
     return msg.RankNow(

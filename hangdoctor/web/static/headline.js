@@ -41,7 +41,7 @@ function told(model) {
   const newest = group && group[0];
   if (status.ended) {
     const explained = [`Last progress at ${clock(status.ended.at)}.`, status.ended.lost, newest && `Its last hang: ${clip(newest.summary, 500)}`];
-    return { pill: "ended", look: "", since: "", sentence: `The job has ended. ${status.ended.how}`, explained: explained.filter(Boolean).join(" "), group };
+    return { pill: "ENDED", look: "", since: "", sentence: `The job has ended. ${status.ended.how}`, explained: explained.filter(Boolean).join(" "), group };
   }
   if (!status.nodes) return { ...EMPTY, sentence: "No agent has connected yet.", explained: `A sidecar starts one on every node of its job. By hand, on a node: hangdoctor agent --folder ${status.folder.replace(/\/incidents$/, "")}` };
   if (!known) return { ...EMPTY, sentence: "No rank has been seen yet.", explained: `${status.agents} of ${status.nodes} agents are connected. A rank appears when the job starts it. What a node has now: hangdoctor dump --local` };
