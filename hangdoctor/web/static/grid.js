@@ -47,11 +47,12 @@ export class Grid {
     const key = [width, room, this.model.size, this.name(), this.zoom, this.model.status.layout, this.model.names.node.length].join();
     if (key === this.placed) return;
     this.placed = key;
-    let blocks = arrange(this.model, this.name());
+    this.shown = this.name();
+    let blocks = arrange(this.model, this.shown);
     const sizes = LARGE.filter((c) => c >= least);
     let best = sizes.findIndex((c) => this.flow(blocks, c, width).height <= room);
     if (best < 0 || (this.name() === "node" && sizes[best] < LABELLED && !this.zoom && !this.wanted)) {
-      if (this.name() === "node" && !this.wanted) blocks = arrange(this.model, "number");
+      if (this.name() === "node" && !this.wanted) blocks = arrange(this.model, this.shown = "number"); // no room for names
       best = sizes.findIndex((c) => this.flow(blocks, c, width).height <= room);
     }
     best = Math.max(0, (best < 0 ? sizes.length - 1 : best) - this.zoom);
@@ -177,6 +178,11 @@ export class Grid {
     const digits = `${rank}`.length;
     c.font = `600 ${Math.min(15, Math.floor((side * 1.35) / Math.max(2.4, digits)), Math.floor(side * 0.42))}px system-ui, sans-serif`;
     c.fillText(`${rank}`, x + side / 2, y + side * (sign && side < 40 ? 0.64 : 0.54));
+    const iteration = this.model.columns.iteration[rank];
+    if (side >= 40 && iteration >= 0) {
+      c.font = "400 10px system-ui, sans-serif";
+      c.fillText(`it ${iteration}`, x + side / 2, y + side - 8, side - 4);
+    }
     if (!sign) return;
     c.font = `700 ${side >= 40 ? 11 : 9}px system-ui, sans-serif`;
     c.textAlign = "right";
@@ -202,7 +208,7 @@ export class Grid {
   mark(rank, colour, wide) {
     const spot = this.spot(rank);
     if (!spot) return;
-    const c = this.context, side = this.cell - this.gap(), off = this.cell >= 14 ? 2 : 0.5;
+    const c = this.context, side = this.cell - this.gap(), off = this.cell >= 14 ? 2 : 1.5;
     c.strokeStyle = colour;
     c.lineWidth = wide;
     c.beginPath();

@@ -56,11 +56,11 @@ function show() {
   say($("job"), jobs(status));
   $("job").title = $("job").textContent;
   figures(status);
-  legend(status);
   grid.culprits = culprits(status);
-  arranged();
+  legend(status);
   for (const id of ["frame", "tip", "legend", "scale"]) $(id).hidden = !seen;
   if (seen) grid.draw();
+  arranged();
   empty();
   if (!performance.getEntriesByName("grid").length && model.size) performance.mark("grid");
   say($("scale"), `${model.size} rank${model.size === 1 ? "" : "s"}${grid.perNode() > 1 ? `, ${grid.perNode()} per node` : ""}. Arrow keys move, Enter shows one.`);
@@ -91,7 +91,8 @@ function arranged() {
     place.dataset.of = key;
     place.replaceChildren(...ways.map(([name, title]) => { const way = element("option", title); way.value = name; return way; }));
   }
-  if (place.value !== grid.name()) place.value = grid.name();
+  const shown = grid.shown || grid.name();
+  if (place.value !== shown) place.value = shown;
 }
 
 function empty() {
