@@ -10,7 +10,8 @@ from pathlib import Path
 
 import click
 import pytest
-from stage import hangdoctor
+
+from tests.support.stage import hangdoctor
 
 ROOT = Path(__file__).parents[1]
 
@@ -56,7 +57,7 @@ def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
         "--local", "--pid", "--jobid", "--hostfile", "--pbs", "--job", "--user", "--settle", "--timeout", "--native", "--blocking",
         "--python", "--remote-shell", "--bundle", "--no-bundle", "--nccl-dump",
     }  # fmt: skip
-    assert flags_of("diagnose") == COMMON | {"--bundle"}
+    assert flags_of("diagnose") == COMMON | {"--bundle", "--jobid"}
     assert flags_of("run") == {"--trace", "--follow", "--ignore", "--from-iteration"}
     assert flags_of("agent") == {
         "--once", "--folder", "--collector", "--via", "--insecure", "--jobid", "--job", "--node", "--interval", "--linger", "--spool",

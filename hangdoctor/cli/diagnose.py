@@ -7,16 +7,22 @@ from pathlib import Path
 import click
 
 from ..diagnosis import diagnose
-from ..errors import BadInput
-from ..files import of_one_user
+from ..errors import BadInput, UsageError
 from ..model.capture import JobCapture
-from ..readers import offline
+from ..model.log_facts import JobLogs
+from ..readers import job_logs, offline
+from ..readers.folders import files_under
 from ..storage import bundle
 from .output import deliver, exit_with, result_flags
 
 
 @click.command("diagnose")
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
+@click.argument("paths", nargs=-1, metavar="PATH...", type=click.Path())
+@click.option(
+    "--jobid",
+    metavar="J",
+    help="A Slurm job that is over: its own output, and Slurm's account of how it ended.",
+)
 @click.option(
     "--bundle",
     "bundle_dir",
@@ -27,20 +33,26 @@ from .output import deliver, exit_with, result_flags
 @result_flags
 def command(
     paths: tuple[str, ...],
+    jobid: str | None,
     bundle_dir: str | None,
     json_file: str | None,
     quiet: bool,
     no_color: bool,
     exit_code: bool,
 ) -> None:
-    """Diagnose saved files: a bundle, py-spy output, dumps or black boxes.
+    """Diagnose saved files: a bundle, job logs, py-spy output, dumps or black boxes.
 
-    PATH is a bundle of `hangdoctor dump`; or files, or folders of files: Flight Recorder dumps (pickle or JSON),
-    black boxes, NCCL RAS output, and output of `py-spy dump` (text or --json, one or many
-    processes in a file, such as trace-<node>.out). Damaged and unknown files are listed and
+    PATH is a bundle of `hangdoctor dump`; or files, or folders of files: job logs (slurm-*.out, output of
+    torchrun, DeepSpeed or srun, a --log-dir tree, packed or not; - is standard input), Flight Recorder
+    dumps (pickle or JSON), black boxes, NCCL RAS output, and output of `py-spy dump` (text or --json, one
+    or many processes in a file, such as trace-<node>.out). Damaged and unknown files are listed and
     skipped.
     """
-    capture = load([Path(p) for p in paths])
+    if not paths and not jobid:
+        raise UsageError(
+            "nothing to diagnose", "Name a bundle, logs or dumps, or a job: --jobid J."
+        )
+    capture = load_job(jobid, [Path(p) for p in paths]) if jobid else load([Path(p) for p in paths])
     diagnosis = diagnose(capture)
     saved = ""
     if bundle_dir:
@@ -55,6 +67,36 @@ def command(
     exit_with(diagnosis, exit_code)
 
 
+def load_job(jobid: str, paths: list[Path]) -> JobCapture:
+    """The capture of a Slurm job's own output, with Slurm's account of it.
+
+    Raises:
+        HangdoctorError: Slurm does not know the job, or it has no output that can be read.
+    """
+    from ..launchers.slurm_account import account_of
+
+    account = account_of(jobid)
+    found = [p for p in account.outputs if p not in paths]
+    if not found and not paths:
+        raise BadInput(
+            f"no output of job {jobid} was found ({account.sentence()})",
+            "Name its files: hangdoctor diagnose --jobid J PATH...",
+        )
+    capture = load([*paths, *found])
+    capture.job = f"slurm:{jobid}"
+    if capture.logs is None:
+        capture.logs = JobLogs()
+    job_logs.with_account(
+        capture.logs, f"Slurm's account of job {jobid}", account.sentence(), account.facts(),
+        account.ended,
+    )  # fmt: skip
+    if not account.over:
+        capture.notes.append(
+            f"job {jobid} is {account.state.lower()}: hangdoctor dump --jobid {jobid} sees its processes"
+        )
+    return capture
+
+
 def load(paths: list[Path]) -> JobCapture:
     """The capture that some paths hold.
 
@@ -62,7 +104,7 @@ def load(paths: list[Path]) -> JobCapture:
         BadInput: a path does not exist, or nothing in them can be diagnosed.
     """
     for path in paths:
-        if not path.exists():
+        if path != job_logs.STDIN and not path.exists():
             raise BadInput(f"{path} does not exist")
     if len(paths) == 1 and paths[0].is_dir() and bundle.is_bundle(paths[0]):
         return bundle.load(paths[0])
@@ -72,7 +114,7 @@ def load(paths: list[Path]) -> JobCapture:
         if path.is_dir() and bundle.is_bundle(path):
             raise BadInput(f"{path} is a bundle, and a bundle must be the only path")
         if path.is_dir():
-            here, more = of_one_user(path, sorted(p for p in path.iterdir() if p.is_file()))
+            here, more = files_under(path)
             notes += more
             files += here
         else:

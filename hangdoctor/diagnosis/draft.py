@@ -9,6 +9,7 @@ from msgspec import Struct
 from ..model.diagnosis import CallsParting, Status, Wait
 from .case import Case
 from .findings import Finding
+from .findings.log_stories import Event, LogRemaining
 from .ops import OpsVerdict
 from .ops.evidence import Note
 
@@ -25,6 +26,9 @@ class Draft(Struct):
     waits: list[Wait] = []
     notes: list[Note] = []
     calls: CallsParting | None = None
+    remaining: LogRemaining | None = None  # why job logs name nobody, where they are all there is
+    over: bool = False  # the job failed and is over: no hang, whatever is named
+    chain: list[Event] = []  # what happened, by the job's logs
 
     @property
     def blamed(self) -> set[int]:

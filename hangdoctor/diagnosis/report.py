@@ -11,7 +11,7 @@ from .health import why_healthy, why_unknown
 from .position import group_by_operation
 from .stacks import group_stacks
 from .view import RankView
-from .wording import remaining
+from .wording import log_words, remaining
 from .wording.terms import long_frame
 
 
@@ -26,7 +26,7 @@ def report(case: Case, draft: Draft) -> Diagnosis:
     return Diagnosis(
         status=status,
         job=Job(capture.job, case.world_size, _nodes(capture), capture.layout),
-        summary=_summary(case, status, causes),
+        summary=_summary(case, draft, status, causes),
         causes=causes,
         waits=draft.waits or _waits(case, blamed),
         stacks=group_stacks(case.views),
@@ -35,6 +35,7 @@ def report(case: Case, draft: Draft) -> Diagnosis:
         notes=_notes(capture, draft),
         took=Took(capture_s=round(capture.took_s, 3)),
         calls=draft.calls,
+        chain=[log_words.happening(event) for event in draft.chain],
     )
 
 
@@ -42,7 +43,8 @@ def _nodes(capture: JobCapture) -> list[str]:
     """All nodes of the job that are known by name, silent ones too."""
     answered = {n.node for n in capture.nodes}
     silent = {s.node for s in capture.silent}
-    return sorted((answered | silent) - {""})
+    logged = set(capture.logs.homes.values()) if capture.logs is not None else set()
+    return sorted((answered | silent | logged) - {""})
 
 
 def _notes(capture: JobCapture, draft: Draft) -> list[str]:
@@ -52,9 +54,11 @@ def _notes(capture: JobCapture, draft: Draft) -> list[str]:
     return own + sorted(set(capture.notes)) + sorted(of_nodes)
 
 
-def _summary(case: Case, status: Status, causes: list[Cause]) -> str:
+def _summary(case: Case, draft: Draft, status: Status, causes: list[Cause]) -> str:
     if causes:
         return causes[0].summary
+    if draft.remaining is not None:
+        return log_words.remaining(draft.remaining)
     if status == "healthy":
         return remaining.healthy(why_healthy(case))
     return remaining.unknown(why_unknown(case))
@@ -78,10 +82,16 @@ def _missing(case: Case) -> list[Missing]:
     if case.absent:
         why = "no process of these ranks was found on the captured nodes"
         missing.append(Missing(case.absent, None, "ranks", why))
+    return missing + _without_stack(case)
+
+
+def _without_stack(case: Case) -> list[Missing]:
+    """One line for all ranks of a node whose stack is missing for one reason."""
+    found: dict[tuple[str, str], list[int]] = {}
     for view in case.alive:
         if view.stack_error:
-            missing.append(Missing([view.rank], view.node, "stack", view.stack_error))
-    return missing
+            found.setdefault((view.node, view.stack_error), []).append(view.rank)
+    return [Missing(ranks, node, "stack", why) for (node, why), ranks in found.items()]
 
 
 def _line(view: RankView) -> RankLine:

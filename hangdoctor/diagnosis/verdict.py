@@ -15,6 +15,7 @@ from . import (
     gradients,
     health,
     lifecycle,
+    logs,
     operations,
     outsiders,
     ras,
@@ -39,6 +40,8 @@ PASSES: tuple[Pass, ...] = (
     # Both together.
     fusion.run,
     ras.run,
+    # The job's own output, which may be all that is left.
+    logs.run,
     health.run,
     straggling.run,
     calls.run,
@@ -50,6 +53,6 @@ def diagnose(capture: JobCapture) -> Diagnosis:
     case, draft = open_case(capture), Draft()
     for run in PASSES:
         run(case, draft)
-        if draft.status in ("healthy", "unknown"):
+        if draft.status in ("healthy", "unknown") and not draft.over:
             draft.findings = []
     return report(case, draft)

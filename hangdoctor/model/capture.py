@@ -10,7 +10,9 @@ from __future__ import annotations
 from msgspec import Struct
 
 from .calls import CallTrace
+from .frame import Frame as Frame
 from .layout import Layout
+from .log_facts import JobLogs
 from .operations import RankOps
 from .ras import RasReport
 
@@ -18,20 +20,6 @@ CAPTURE_SCHEMA = "hangdoctor.capture/1"
 
 
 # --------------------------------------------------------------------------- capture
-
-
-class Frame(Struct, omit_defaults=True, gc=False):
-    """One frame of a Python (or native) stack."""
-
-    name: str
-    file: str
-    line: int
-    code: str = ""  # the source line, where the node could read the file
-    values: dict[str, int] = {}  # whole-number locals that place the frame: step, src, dst ...
-    group: str = ""  # of a collective's own frame: "world", "sub", or "" where it could not be told
-
-    def __str__(self) -> str:
-        return f"{self.name} ({self.file}:{self.line})"
 
 
 class ThreadSample(Struct, omit_defaults=True, gc=False):
@@ -59,6 +47,7 @@ class ProcessSample(Struct, omit_defaults=True, gc=False):
     write_bytes: int = -1
     threads: list[ThreadSample] = []
     stack_error: str = ""  # why there are no stacks
+    unread: bool = False  # that was for want of time: it says nothing of the process
 
 
 class Process(Struct, omit_defaults=True):
@@ -136,6 +125,7 @@ class JobCapture(Struct, omit_defaults=True):
         int, int
     ] = {}  # percent of its time that each rank waited in operations, over `waited_s` before the capture
     waited_s: float = 0.0
+    logs: JobLogs | None = None  # what the job's own output tells
     slowest: int = -1  # the rank that stood out all that time, because it never waited
     packed: dict[
         str, bytes

@@ -28,6 +28,7 @@ Kind = Literal[
     "in_communication",
     "start_stall",
     "end_stall",
+    "error",
     "slow",
 ]
 Source = Literal["stack", "ops", "proc", "ras", "gpu", "log", "silence", "trace"]
@@ -152,6 +153,18 @@ class RankLine(Struct):
     place: str
 
 
+class Happening(Struct):
+    """One line of what happened, in the order of time, as the job's logs tell it."""
+
+    role: Literal["progress", "cause", "wait", "consequence", "end"]
+    ranks: list[int]
+    node: str | None
+    at: str  # the stamp of the line, "" where it has none
+    file: str
+    line: int
+    says: str
+
+
 class Diagnosis(Struct):
     """The verdict, as CONTRACT's `--json` has it, with the table of ranks added."""
 
@@ -166,4 +179,5 @@ class Diagnosis(Struct):
     notes: list[str] = []
     took: Took = field(default_factory=Took)
     calls: CallsParting | None = None  # where call tracing was on
+    chain: list[Happening] = []  # from job logs: at most ten lines
     schema: str = DIAGNOSIS_SCHEMA

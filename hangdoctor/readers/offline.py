@@ -9,9 +9,10 @@ from pathlib import Path
 from ..errors import BadInput
 from ..files import open_regular
 from ..model.capture import JobCapture, NodeCapture, RankCapture, SilentNode
+from ..model.log_facts import JobLogs
 from ..probe.format import SUFFIX
 from ..text.plain import readable
-from . import blackbox, flight_recorder, pyspy_ranks, ras
+from . import blackbox, flight_recorder, job_logs, pyspy_ranks, pyspy_text, ras
 from .rank_operations import told_layout
 
 
@@ -25,16 +26,58 @@ def read(files: Sequence[Path]) -> JobCapture:
     dumps = [f for f in files if f not in boxes and flight_recorder.is_dump(f)]
     answers = [f for f in files if f not in boxes and f not in dumps and ras.is_ras(_head(f))]
     rest = [f for f in files if f not in boxes and f not in dumps and f not in answers]
+    logs, rest = _logs(rest)
+    if logs is None:
+        logs, rest = _logs(rest, stacks=True)  # gdb's output looks like py-spy's at first
     if not boxes and not dumps and not answers:
-        capture = pyspy_ranks.read_files(rest)
+        capture = _stacks_or_logs(rest, logs)
     else:
         capture = _operations(dumps, boxes)
         _add_stacks(capture, rest)
         _add_ras(capture, answers)
+    _add_logs(capture, logs)
     capture.notes = [readable(note) for note in capture.notes]  # names of files may be any bytes
-    if not capture.ranks() and not any(n.ras for n in capture.nodes):
+    if not capture.ranks() and not any(n.ras for n in capture.nodes) and capture.logs is None:
         raise BadInput("none of the files can be diagnosed", "\n  ".join(capture.notes[:10]))
     return capture
+
+
+def _logs(
+    files: list[Path], stacks: bool = False
+) -> tuple[tuple[JobLogs, list[str]] | None, list[Path]]:
+    """(what is told by those of the files that are job logs, the other files)."""
+    dumps = [] if stacks else [f for f in files if pyspy_text.is_dump(f)]
+    wanted = [f for f in files if f not in dumps and job_logs.is_log(f)]
+    if not wanted:
+        return None, files
+    logs, silent, notes = job_logs.read(wanted)
+    if not logs.facts:
+        return None, files
+    rest = [f for f in files if f not in wanted]
+    notes += [f"{readable(f.name)}: no line of it is known" for f in silent if f.exists()]
+    return (logs, notes), rest
+
+
+def _stacks_or_logs(rest: list[Path], logs: tuple[JobLogs, list[str]] | None) -> JobCapture:
+    """py-spy output; beside logs it may be missing, and be something else."""
+    if logs is not None and not rest:
+        return JobCapture(job="logs", origin="files")
+    try:
+        return pyspy_ranks.read_files(rest)
+    except BadInput as error:
+        if logs is None:
+            raise BadInput(
+                f"{error}, and no line of a job log that is known", error.help
+            ) from error
+        return JobCapture(job="logs", origin="files", notes=[f"skipped: {error}"])
+
+
+def _add_logs(capture: JobCapture, logs: tuple[JobLogs, list[str]] | None) -> None:
+    if logs is None:
+        return
+    capture.logs, notes = logs
+    capture.notes += notes
+    capture.world_size = max(capture.world_size, capture.logs.world_size)
 
 
 def _head(path: Path) -> bytes:

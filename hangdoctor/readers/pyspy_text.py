@@ -9,6 +9,7 @@ Which of the processes are ranks is said by `pyspy_ranks`.
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from msgspec import Struct
 from msgspec import json as msgjson
 
 from ..errors import BadInput
-from ..files import read_regular
+from ..files import open_regular, read_regular
 from ..model.capture import Frame, ThreadSample
 from ..text.plain import readable
 from ..text.ranges import number_in
@@ -36,6 +37,7 @@ _BESIDE_PID = re.compile(
     re.I,
 )
 MAX_FILE = 256 << 20
+_HEAD = 80_000
 
 
 class TextProcess(Struct):
@@ -52,6 +54,18 @@ class TextFile(Struct):
 
     processes: list[TextProcess] = []
     errors: list[str] = []
+
+
+def is_dump(path: Path) -> bool:
+    """Whether a file is py-spy's output, as far as its beginning shows."""
+    try:
+        fd = open_regular(path)
+        with os.fdopen(fd, "rb") as file:
+            head = file.read(_HEAD).decode("utf-8", "replace")
+    except (OSError, BadInput):
+        return False
+    text = re.search(r"^(?:[\w.-]+: )?(?:Process \d+: |Thread \S+ \()", head, re.M)
+    return text is not None or _is_json(head)
 
 
 def _is_json(head: str) -> bool:

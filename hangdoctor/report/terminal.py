@@ -41,6 +41,7 @@ def report_lines(diagnosis: Diagnosis, bundle: str = "") -> Iterator[str]:
     yield from _verdict(diagnosis)
     yield ""
     yield from _job(diagnosis)
+    yield from _chain(diagnosis)
     yield from _stacks(diagnosis)
     yield from _table(diagnosis)
     yield from _missing(diagnosis)
@@ -65,7 +66,7 @@ def as_bytes(capture: JobCapture, diagnosis: Diagnosis, folder: Path) -> bytes:
 
 def _verdict(diagnosis: Diagnosis) -> Iterator[str]:
     colour = _COLOURS[diagnosis.status]
-    yield f"[{colour}]{diagnosis.status.upper()}[/] {escape(diagnosis.summary)}"
+    yield f"[{colour}]{_headline(diagnosis)}[/] {escape(diagnosis.summary)}"
     if diagnosis.causes:
         yield f"     kind {diagnosis.causes[0].kind}, confidence {diagnosis.causes[0].confidence:.0%}"
     said = {cause.advice for cause in diagnosis.causes[:1]}
@@ -83,6 +84,12 @@ def _verdict(diagnosis: Diagnosis) -> Iterator[str]:
             yield f"[bold]DO[/]   {escape(cause.advice)}"
 
 
+def _headline(diagnosis: Diagnosis) -> str:
+    """The status; of a job that is over and whose failure is known, FAILED."""
+    failed = diagnosis.status == "unknown" and diagnosis.causes
+    return "FAILED" if failed else diagnosis.status.upper()
+
+
 def _job(diagnosis: Diagnosis) -> Iterator[str]:
     job = diagnosis.job
     layout = (
@@ -93,7 +100,34 @@ def _job(diagnosis: Diagnosis) -> Iterator[str]:
         if job.nodes
         else "nodes unknown"
     )
-    yield f"[bold]job[/]  {escape(job.id)}: world size {job.world_size}, {escape(nodes)}{layout}"
+    size = f"world size {job.world_size}" if job.world_size else "world size unknown"
+    yield f"[bold]job[/]  {escape(job.id)}: {size}, {escape(nodes)}{layout}"
+
+
+_CHAIN = {
+    "progress": "dim",
+    "cause": "bold red",
+    "wait": "yellow",
+    "consequence": "cyan",
+    "end": "cyan",
+}
+
+
+def _chain(diagnosis: Diagnosis) -> Iterator[str]:
+    """What happened in the order of time, as the job's logs tell it."""
+    if not diagnosis.chain:
+        return
+    yield ""
+    yield "[bold]what happened[/] (from the logs; clocks of nodes may differ)"
+    width = max(len(f"{h.file}:{h.line}") for h in diagnosis.chain)
+    for happening in diagnosis.chain:
+        who = _cut(format_ranks(happening.ranks), 24)
+        who = f"{'rank' if len(happening.ranks) == 1 else 'ranks'} {who}: " if who else ""
+        at = f"{happening.at:<19}  " if happening.at else f"{'':<19}  "
+        place = f"{happening.file}:{happening.line}"
+        colour = _CHAIN[happening.role]
+        said = escape(f"{who}{happening.says}")
+        yield f"  {at}[dim]{escape(place):<{width}}[/]  [{colour}]{happening.role:<11}[/]  {said}"
 
 
 def _stacks(diagnosis: Diagnosis) -> Iterator[str]:

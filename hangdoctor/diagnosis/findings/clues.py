@@ -9,6 +9,7 @@ from msgspec import Struct
 from ...model.capture import Frame
 from ...model.diagnosis import Kind, Source
 from .holdings import ChildStopped
+from .log_stories import Quote
 from .named import Doing, End, Op
 from .stories import FewerByRas, ForkedLock, HoldsGil, LostByRas, SlowByPace, SlowByWaiting
 
@@ -219,6 +220,7 @@ Fact = (
     | Pace
     | WaitsInKey
     | Quoted
+    | Quote
     | HoldsGil
     | ForkedLock
     | ChildStopped

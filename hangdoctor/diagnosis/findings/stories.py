@@ -8,6 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from ...model.capture import Frame
+from .log_stories import LogStory
 from .named import End, Op
 
 
@@ -274,4 +275,5 @@ Story = (
     | SlowByWaiting
     | SlowByPace
     | SlowByHistory
+    | LogStory
 )

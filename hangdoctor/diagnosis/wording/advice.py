@@ -44,7 +44,7 @@ def _specific(finding: Finding) -> str:
     home = finding.homes[0] if len(finding.homes) == 1 else None
     if isinstance(finding.story, f.NeverReached):
         return _elsewhere(finding, home)
-    return _by_story(finding.story, finding)
+    return by_story(finding.story, finding)
 
 
 def _nodes(finding: Finding) -> str:
@@ -84,21 +84,22 @@ def _loader(finding: Finding, at: str) -> str:
 
 
 @singledispatch
-def _by_story(story: object, finding: Finding) -> str:
+def by_story(story: object, finding: Finding) -> str:
+    """What to do about a kind of story; a module registers its own."""
     return ""
 
 
-@_by_story.register
+@by_story.register
 def _(story: f.NeverPosted, finding: Finding) -> str:
     return _elsewhere(finding, None)
 
 
-@_by_story.register
+@by_story.register
 def _(story: f.NeverStarted, finding: Finding) -> str:
     return f"Look at its GPU{on_node(finding)}: nvidia-smi -q, dmesg -T | grep -i xid; run again with CUDA_LAUNCH_BLOCKING=1."
 
 
-@_by_story.register
+@by_story.register
 def _(story: f.NotJoined, finding: Finding) -> str:
     if finding.kind == "end_stall":
         return _elsewhere(finding, None)
@@ -109,7 +110,7 @@ def _(story: f.NotJoined, finding: Finding) -> str:
     return f"Check that the launcher started {terms.ranks(finding.ranks)}, with the MASTER_ADDR, MASTER_PORT and WORLD_SIZE of the others."
 
 
-@_by_story.register
+@by_story.register
 def _(story: f.Died, finding: Finding) -> str:
     again = "The job cannot continue without it: cancel it and restart from the last checkpoint"
     if story.end.oom_kills:
@@ -122,7 +123,7 @@ def _(story: f.Died, finding: Finding) -> str:
     return f"{again}; {log}, and on {_nodes(finding) or 'its node'}: dmesg -T | tail."
 
 
-@_by_story.register
+@by_story.register
 def _(story: f.Stopped, finding: Finding) -> str:
     if story.how == "freezer":
         return "Thaw it: the freezer of its cgroup (a suspended job? scontrol resume JOB)."
@@ -133,35 +134,35 @@ def _(story: f.Stopped, finding: Finding) -> str:
     return f"If it was not stopped on purpose{here}: kill -CONT {pid}." if pid else ""
 
 
-@_by_story.register
+@by_story.register
 def _(story: f.InputOutput, finding: Finding) -> str:
     return f"Its file system or device does not answer. Try{on_node(finding)}: timeout 5 stat on its mounts; dmesg -T | tail."
 
 
-@_by_story.register
+@by_story.register
 def _(story: f.HoldsGil, finding: Finding) -> str:
     return "The native code called there must release the GIL (ctypes.CDLL instead of PyDLL, Py_BEGIN_ALLOW_THREADS)."
 
 
-@_by_story.register
+@by_story.register
 def _(story: f.ForkedLock, finding: Finding) -> str:
     start = "start the helper by spawn or forkserver, or before any thread"
     return f"A thread of the parent held that lock when it forked: {start}."
 
 
-@_by_story.register
+@by_story.register
 def _(story: f.AllIn, finding: Finding) -> str:
     links = "ibstat, nvidia-smi -q, dmesg -T for Xid, NCCL_DEBUG=INFO"
     check = f"Check links and GPUs of {_nodes(finding) or terms.ranks(finding.ranks)}: {links}."
     return check if story.counted else f"{check} {_COUNT}"
 
 
-@_by_story.register
+@by_story.register
 def _(story: f.HeldBehind, finding: Finding) -> str:
     return _COUNT
 
 
-@_by_story.register
+@by_story.register
 def _(story: f.NoneLeaves, finding: Finding) -> str:
     if not story.starting:
         return (
@@ -171,24 +172,24 @@ def _(story: f.NoneLeaves, finding: Finding) -> str:
     return f"Check MASTER_ADDR and MASTER_PORT on every node, {interfaces} and the firewall."
 
 
-@_by_story.register
+@by_story.register
 def _(story: f.StillIn, finding: Finding) -> str:
     return "Compare the ends of their loops: every rank must make the same calls before destroy_process_group()."
 
 
-@_by_story.register
+@by_story.register
 def _(story: f.LeftWithout, finding: Finding) -> str:
     return "Find why it ends earlier than the others: uneven data, an exception, or its number of steps."
 
 
-@_by_story.register
+@by_story.register
 def _(story: f.PeerElsewhere, finding: Finding) -> str:
     return (
         f"Compare the sends and receives of ranks {story.waiter} and {finding.ranks[0]}. {_COUNT}"
     )
 
 
-@_by_story.register
+@by_story.register
 def _(story: f.InOther, finding: Finding) -> str:
     if story.how is f.Apart.ROOTS:
         return "Make all members call it with the same root."
@@ -199,7 +200,7 @@ def _(story: f.InOther, finding: Finding) -> str:
     return f"{_BRANCH} {_COUNT}"
 
 
-@_by_story.register
+@by_story.register
 def _(story: f.NotSeen, finding: Finding) -> str:
     nodes = _nodes(finding) or format_hosts(story.nodes)
     if not nodes:
@@ -208,28 +209,28 @@ def _(story: f.NotSeen, finding: Finding) -> str:
     return f"Look at {nodes}: scontrol show node {nodes}, ping, its console. Without it the job must be restarted."
 
 
-@_by_story.register
+@by_story.register
 def _(story: f.NoRecords, finding: Finding) -> str:
     return "Set a larger TORCH_FR_BUFFER_SIZE, so that the ring has all that a host enqueues ahead."
 
 
-@_by_story.register
+@by_story.register
 def _(story: f.LostByRas, finding: Finding) -> str:
     where = f" on {', '.join(story.hosts)}" if story.hosts else ""
     return f"See whether the process and its node are alive{where}: dmesg -T for Xid and OOM. Then restart from the last checkpoint."
 
 
-@_by_story.register
+@by_story.register
 def _(story: f.FewerByRas, finding: Finding) -> str:
     return "See what these ranks do instead: hangdoctor dump."
 
 
-@_by_story.register
+@by_story.register
 def _(story: f.UnsetKey, finding: Finding) -> str:
     return f"Find the line that sets {story.keys} and the rank that should have reached it."
 
 
-@_by_story.register
+@by_story.register
 def _(story: f.Disagrees, finding: Finding) -> str:
     if story.fields[:1] == ("op",):
         return "Compare the two lines: one calls another operation there, or the rank skipped calls (a branch, a swallowed exception)."
@@ -240,7 +241,7 @@ def _(story: f.Disagrees, finding: Finding) -> str:
 _FIELDS = {"reduce_op": "reduce op"}
 
 
-@_by_story.register
+@by_story.register
 def _(story: f.Diverged, finding: Finding) -> str:
     if finding.kind == "p2p_unmatched":
         return "Compare the two lines: each send needs one receive on the other side, in the same order."
@@ -251,28 +252,28 @@ def _(story: f.Diverged, finding: Finding) -> str:
     return _BRANCH
 
 
-@_by_story.register
+@by_story.register
 def _(story: f.Ring, finding: Finding) -> str:
     if finding.kind == "p2p_unmatched":
         return "Compare the sends and receives in the evidence: one side posts them in a different order."
     return "Compare the lines in the evidence. Larger records show more of the past: HANGDOCTOR_BOX_MB, TORCH_FR_BUFFER_SIZE."
 
 
-@_by_story.register
+@by_story.register
 def _(story: f.OneOf, finding: Finding) -> str:
     return "See in their stacks which of them waits in a send or receive: hangdoctor dump, or py-spy dump on each."
 
 
-@_by_story.register
+@by_story.register
 def _(story: f.SlowByWaiting, finding: Finding) -> str:
     return _STRAGGLER
 
 
-@_by_story.register
+@by_story.register
 def _(story: f.SlowByPace, finding: Finding) -> str:
     return _STRAGGLER
 
 
-@_by_story.register
+@by_story.register
 def _(story: f.SlowByHistory, finding: Finding) -> str:
     return _STRAGGLER

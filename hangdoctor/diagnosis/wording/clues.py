@@ -14,31 +14,32 @@ _THREADS = 4  # of a process, shown one by one
 
 def evidence(clue: f.Clue) -> Evidence:
     """The clue as the report's JSON has it."""
-    return Evidence(clue.source, list(clue.ranks), _say(clue.fact))
+    return Evidence(clue.source, list(clue.ranks), say(clue.fact))
 
 
 @singledispatch
-def _say(fact: object) -> str:
+def say(fact: object) -> str:
+    """What a kind of fact says; a module registers its own."""
     raise TypeError(f"no words for {type(fact).__name__}")
 
 
-@_say.register
+@say.register
 def _(fact: f.At) -> str:
     shown = " < ".join(terms.long_frame(frame) for frame in fact.frames) or "no stack"
     return f"{shown}: {fact.code}" if fact.code else shown
 
 
-@_say.register
+@say.register
 def _(fact: f.NoStack) -> str:
     return f"no stack: {fact.why}" if fact.why else "no stack"
 
 
-@_say.register
+@say.register
 def _(fact: f.CannotRun) -> str:
     return f"it is at {terms.long_frame(fact.frame)}, but it cannot run, so this is not the cause"
 
 
-@_say.register
+@say.register
 def _(fact: f.ThreadState) -> str:
     kernel = f", kernel wait {fact.wchan}" if fact.wchan else ""
     doing = terms.doing(fact.doing) if fact.doing is not None else "system call unknown"
@@ -55,30 +56,30 @@ _MOTIONS = {
 }
 
 
-@_say.register
+@say.register
 def _(fact: f.StoppedState) -> str:
     return f"state {fact.state} in every sample"
 
 
-@_say.register
+@say.register
 def _(fact: f.IdleState) -> str:
     call = f", in {fact.call}" if fact.call else ""
     kernel = f", kernel wait {fact.wchan}" if fact.wchan else ""
     return f"state D in every sample and no CPU time used{call}{kernel}"
 
 
-@_say.register
+@say.register
 def _(fact: f.Ended) -> str:
     return f"no living process: {terms.end(fact.end)}"
 
 
-@_say.register
+@say.register
 def _(fact: f.InOp) -> str:
     everyone = "; all captured members have entered it" if fact.everyone else ""
     return f"in {terms.long_op(fact.op)}{', not finished' if fact.op.seq >= 0 else ''}{everyone}"
 
 
-@_say.register
+@say.register
 def _(fact: f.WaitsIn) -> str:
     still = (
         f"; {terms.ranks(fact.still)} did not run once between the samples" if fact.still else ""
@@ -86,74 +87,74 @@ def _(fact: f.WaitsIn) -> str:
     return f"in communications{still}"
 
 
-@_say.register
+@say.register
 def _(fact: f.DidNotRun) -> str:
     return "did not run once between the samples"
 
 
-@_say.register
+@say.register
 def _(fact: f.IsPast) -> str:
     return f"past it: {terms.long_frame(fact.frame)}"
 
 
-@_say.register
+@say.register
 def _(fact: f.LastOp) -> str:
     if fact.op is None:
         return "its records have no operation"
     return f"its last operation is {terms.short_op(fact.op)} ({'finished' if fact.done else 'entered'})"
 
 
-@_say.register
+@say.register
 def _(fact: f.HasGil) -> str:
     return "it holds the GIL, so its other threads cannot run either"
 
 
-@_say.register
+@say.register
 def _(fact: f.HoldsGil) -> str:
     at = f" at {terms.long_frame(fact.frame)}" if fact.frame is not None else ""
     return f"thread {fact.tid} holds the GIL in every sample{at}"
 
 
-@_say.register
+@say.register
 def _(fact: f.ForkedLock) -> str:
     return f"its forked child {fact.child} waits for a lock at {terms.long_frame(fact.frame)} and has only one thread"
 
 
-@_say.register
+@say.register
 def _(fact: f.ChildDied) -> str:
     how = f" ({terms.end(fact.end)})" if fact.end is not None else ""
     return f"its child {fact.pid} is dead{how}"
 
 
-@_say.register
+@say.register
 def _(fact: f.ChildStopped) -> str:
     return f"its child {fact.pid} is stopped"
 
 
-@_say.register
+@say.register
 def _(fact: f.ChildAt) -> str:
     at = f" is at {terms.long_frame(fact.frame)}" if fact.frame is not None else ""
     return f"its child {fact.pid} (state {fact.state}){at}"
 
 
-@_say.register
+@say.register
 def _(fact: f.Threads) -> str:
     shown = [f"{name} at {terms.long_frame(frame)}" for name, frame in fact.threads[:_THREADS]]
     more = f" and {len(fact.threads) - _THREADS} more" if len(fact.threads) > _THREADS else ""
     return f"its other Python threads: {'; '.join(shown)}{more}"
 
 
-@_say.register
+@say.register
 def _(fact: f.Silence) -> str:
     return "; ".join(fact.whys) or "no records"
 
 
-@_say.register
+@say.register
 def _(fact: f.WaitsFor) -> str:
     return f"waits in {terms.long_op(fact.op)} for rank {fact.whom}"
 
 
-@_say.register
+@say.register
 def _(fact: f.PartedAt) -> str:
     there = "one round earlier" if fact.own else f"rank {fact.reference} at the same place"
     return (
@@ -161,39 +162,39 @@ def _(fact: f.PartedAt) -> str:
     )
 
 
-@_say.register
+@say.register
 def _(fact: f.Signed) -> str:
     return f"{', '.join(fact.values)} at {terms.long_frame(fact.site) if fact.site else 'an unrecorded line'}"
 
 
-@_say.register
+@say.register
 def _(fact: f.SameSignature) -> str:
     return f"all have entered {terms.long_op(fact.op)} with the same signature"
 
 
-@_say.register
+@say.register
 def _(fact: f.EndedCleanly) -> str:
     return "ended cleanly"
 
 
-@_say.register
+@say.register
 def _(fact: f.OldestUnstarted) -> str:
     return "the oldest remaining record is of an operation that has not started"
 
 
-@_say.register
+@say.register
 def _(fact: f.RasSays) -> str:
     return says_ras(fact.story)
 
 
-@_say.register
+@say.register
 def _(fact: f.WaitedShare) -> str:
     if fact.least == fact.most:
         return f"waited {fact.least:.0f} % of the time"
     return f"waited {fact.least:.0f} to {fact.most:.0f} % of the time"
 
 
-@_say.register
+@say.register
 def _(fact: f.Pace) -> str:
     if isinstance(fact.story, f.SlowByPace):
         return f"takes at least {fact.story.times:.1f} times as long as the others in each of its calls"
@@ -201,11 +202,11 @@ def _(fact: f.Pace) -> str:
     return f"waits {own} of its time, the others {others}"
 
 
-@_say.register
+@say.register
 def _(fact: f.WaitsInKey) -> str:
     return f"in store_wait for {fact.keys}, not finished"
 
 
-@_say.register
+@say.register
 def _(fact: f.Quoted) -> str:
     return fact.text

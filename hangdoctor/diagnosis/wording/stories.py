@@ -8,6 +8,7 @@ from functools import singledispatch
 
 from .. import findings as f
 from ..findings import Finding
+from ..findings.log_stories import LogStory
 from . import differences, terms
 from .differences import subject
 from .terms import choose
@@ -17,14 +18,15 @@ _BLAMELESS = "network, NCCL, link or GPU"
 
 def head(finding: Finding) -> str:
     """``Rank 5 (n2, pid 7791) never reached all_reduce #12``, without a full stop."""
-    return _tell(finding.story, finding)
+    return tell(finding.story, finding)
 
 
 def says_where(finding: Finding) -> bool:
     """Whether the head says already where the ranks are."""
     return isinstance(
         finding.story,
-        f.AllIn
+        LogStory
+        | f.AllIn
         | f.HeldBehind
         | f.NoneLeaves
         | f.InOther
@@ -44,7 +46,8 @@ def _has(finding: Finding) -> str:
 
 
 @singledispatch
-def _tell(story: object, finding: Finding) -> str:
+def tell(story: object, finding: Finding) -> str:
+    """The head of a kind of story; a module registers its own."""
     raise TypeError(f"no words for {type(story).__name__}")
 
 
@@ -68,7 +71,7 @@ def _by_kind(finding: Finding) -> str:
     return ""
 
 
-@_tell.register
+@tell.register
 def _(story: f.NeverReached, finding: Finding) -> str:
     known = _by_kind(finding)
     if known:
@@ -79,7 +82,7 @@ def _(story: f.NeverReached, finding: Finding) -> str:
     return f"{who} never reached {terms.op(story.op)}"
 
 
-@_tell.register
+@tell.register
 def _(story: f.NeverPosted, finding: Finding) -> str:
     missing = "recv" if "send" in story.op.name else "send"
     known = _by_kind(finding)
@@ -88,27 +91,27 @@ def _(story: f.NeverPosted, finding: Finding) -> str:
     return f"{subject(finding)} never posted the {missing} for {terms.short_op(story.op)} of rank {story.by}"
 
 
-@_tell.register
+@tell.register
 def _(story: f.NeverStarted, finding: Finding) -> str:
     gpu = choose(finding.ranks, "its GPU has", "their GPUs have")
     return f"{subject(finding)} enqueued {terms.op(story.op)}, but {gpu} not started it"
 
 
-@_tell.register
+@tell.register
 def _(story: f.NotJoined, finding: Finding) -> str:
     verb = "reached" if finding.kind == "end_stall" else "joined"
     text = f"{subject(finding)} {_has(finding)} not {verb} {terms.op(story.op)}"
     return f"{text}: {story.why}" if story.why else text
 
 
-@_tell.register
+@tell.register
 def _(story: f.Died, finding: Finding) -> str:
     if story.end.code == 0:
         return f"{subject(finding)} {_has(finding)} ended (exit code 0)"
     return f"{subject(finding)} {_is(finding)} dead: {terms.end(story.end)}"
 
 
-@_tell.register
+@tell.register
 def _(story: f.Stopped, finding: Finding) -> str:
     who = f"{subject(finding)} {_is(finding)}"
     if story.how == "freezer":
@@ -120,26 +123,26 @@ def _(story: f.Stopped, finding: Finding) -> str:
     return f"{who} stopped (SIGSTOP)"
 
 
-@_tell.register
+@tell.register
 def _(story: f.InputOutput, finding: Finding) -> str:
     where = f", in {story.call}" if story.call else ""
     kernel = f", kernel wait {story.wchan}" if story.wchan else ""
     return f"{subject(finding)} {_is(finding)} in uninterruptible I/O (state D){where}{kernel}"
 
 
-@_tell.register
+@tell.register
 def _(story: f.HoldsGil, finding: Finding) -> str:
     at = f" in {terms.frame(story.frame)}" if story.frame is not None else ""
     return f"{subject(finding)} cannot run Python: thread {story.tid} holds the GIL{at} and does not release it"
 
 
-@_tell.register
+@tell.register
 def _(story: f.ForkedLock, finding: Finding) -> str:
     lock = f"a lock in {terms.frame(story.frame)} that no thread in it can release"
     return f"{subject(finding)} cannot continue: its forked child {story.child} waits for {lock}"
 
 
-@_tell.register
+@tell.register
 def _(story: f.AllIn, finding: Finding) -> str:
     entered = f"entered {terms.op(story.op)}" if story.counted else f"are in {terms.op(story.op)}"
     if story.sides:
@@ -151,13 +154,13 @@ def _(story: f.AllIn, finding: Finding) -> str:
     return text if story.counted else f"{text}, or one called it once more or less often"
 
 
-@_tell.register
+@tell.register
 def _(story: f.HeldBehind, finding: Finding) -> str:
     past = terms.are(story.past)
     return f"{subject(finding)} {_is(finding)} stuck in {terms.op(story.op)}, which {past} past already"
 
 
-@_tell.register
+@tell.register
 def _(story: f.NoneLeaves, finding: Finding) -> str:
     text = f"All ranks ({terms.ranks(finding.ranks)}) are in {terms.op(story.op)} and it does not finish"
     return (
@@ -165,7 +168,7 @@ def _(story: f.NoneLeaves, finding: Finding) -> str:
     )
 
 
-@_tell.register
+@tell.register
 def _(story: f.StillIn, finding: Finding) -> str:
     what = terms.op(story.op) if story.op.name or story.op.seq >= 0 else "its own code"
     if not story.op.name and story.op.frame is not None:
@@ -180,30 +183,30 @@ def _(story: f.StillIn, finding: Finding) -> str:
     return f"{subject(finding)} {verb} {what}; {others}"
 
 
-@_tell.register
+@tell.register
 def _(story: f.LeftWithout, finding: Finding) -> str:
     return f"{subject(finding)} ended the training cleanly and never entered {terms.op(story.op)}"
 
 
-@_tell.register
+@tell.register
 def _(story: f.PeerElsewhere, finding: Finding) -> str:
     missing = "recv" if "send" in story.op.name else "send"
     needs = f"never posts the {missing} for {story.op.name} of rank {story.waiter}"
     return f"{subject(finding)} {needs}; it is in {terms.op(story.own)}"
 
 
-@_tell.register
+@tell.register
 def _(story: f.InOther, finding: Finding) -> str:
     return differences.in_other(story, finding)
 
 
-@_tell.register
+@tell.register
 def _(story: f.NotSeen, finding: Finding) -> str:
     why = "; ".join(story.whys) or "no records"
     return f"{terms.capital(terms.ranks(finding.ranks))} cannot be seen: {why}"
 
 
-@_tell.register
+@tell.register
 def _(story: f.NoRecords, finding: Finding) -> str:
     return f"{subject(finding)} enqueued all that the others wait for; the records do not reach back to what its GPU is doing"
 
@@ -212,14 +215,14 @@ def _communicator(name: str) -> str:
     return f" of communicator {name} (its own numbering)" if name else ""
 
 
-@_tell.register
+@tell.register
 def _(story: f.LostByRas, finding: Finding) -> str:
     where = f" on {', '.join(story.hosts)}" if story.hosts else ""
     lost = f"{terms.ranks(finding.ranks)}{_communicator(story.communicator)}{where}"
     return f"NCCL RAS has lost {lost}; the other ranks of the communicator wait"
 
 
-@_tell.register
+@tell.register
 def _(story: f.FewerByRas, finding: Finding) -> str:
     who = terms.capital(terms.ranks(finding.ranks)) + _communicator(story.communicator)
     return f"{who} {says_ras(story)} (NCCL RAS): {choose(finding.ranks, 'it has', 'they have')} not reached the next one"
@@ -233,45 +236,45 @@ def says_ras(story: f.LostByRas | f.FewerByRas) -> str:
     return f"launched {story.launched} {story.op or 'operations'}, fewer than the others"
 
 
-@_tell.register
+@tell.register
 def _(story: f.UnsetKey, finding: Finding) -> str:
     return f"{subject(finding)} {choose(finding.ranks, 'waits', 'wait')} for {story.keys} in the store, which no rank has set"
 
 
-@_tell.register
+@tell.register
 def _(story: f.Disagrees, finding: Finding) -> str:
     return differences.disagrees(story, finding)
 
 
-@_tell.register
+@tell.register
 def _(story: f.Diverged, finding: Finding) -> str:
     return differences.diverged(story, finding)
 
 
-@_tell.register
+@tell.register
 def _(story: f.Ring, finding: Finding) -> str:
     return f"{subject(finding)} wait for one another in a ring; the records do not show which made a wrong call"
 
 
-@_tell.register
+@tell.register
 def _(story: f.OneOf, finding: Finding) -> str:
     unseen = f" ({terms.ranks(story.unseen)} left no dump)" if story.unseen else ""
     one = "One of " + terms.ranks(finding.ranks)
     return f"{one} blocks the others{unseen}: gloo's recorder leaves sends and receives out, so one may wait for another"
 
 
-@_tell.register
+@tell.register
 def _(story: f.SlowByWaiting, finding: Finding) -> str:
     times = f"the others spend {terms.share(story.others)} of their time waiting, this one {terms.share(story.own)}"
     return f"{subject(finding)} is slow: the job goes on, but {times}"
 
 
-@_tell.register
+@tell.register
 def _(story: f.SlowByPace, finding: Finding) -> str:
     return f"{subject(finding)} is slow: the job goes on, but it takes {story.times:.1f} times as long as others in each call"
 
 
-@_tell.register
+@tell.register
 def _(story: f.SlowByHistory, finding: Finding) -> str:
     over = terms.duration(story.seconds)
     times = f"over {over} it waited {story.own:.0f} % of its time, the others {story.least:.0f} % or more"

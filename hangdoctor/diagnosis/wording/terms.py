@@ -73,6 +73,12 @@ def who(some: Sequence[int], homes: Sequence[Home], nodes: Sequence[str] = ()) -
     return f"{name} ({inner})" if inner else name
 
 
+def host_names(names: Iterable[str]) -> str:
+    """``n[2-3]``; of many, how many."""
+    known = sorted(set(names))
+    return format_hosts(known) if len(known) <= _NODES else count(len(known), "node")
+
+
 def duration(seconds: float) -> str:
     """``0.4 s``, ``41 s``, ``12 min``, ``3.2 h``."""
     if seconds < 1:
@@ -123,7 +129,7 @@ def group(of: GroupRef) -> str:
 
 def op(of: Op) -> str:
     """``all_reduce #12``, ``recv #5 from rank 1``, ``all_reduce in step (train.py:31)``."""
-    name = f"{of.name} #{of.seq}" if of.seq >= 0 else of.name
+    name = f"{of.name or 'operation'} #{of.seq}" if of.seq >= 0 else of.name
     if of.name in _TRANSFERS and of.peer is not None:
         other = f"rank {of.peer}" if of.peer >= 0 else "any rank"
         return f"{name} {_TRANSFERS[of.name]} {other}"

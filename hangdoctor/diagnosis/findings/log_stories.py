@@ -1,0 +1,170 @@
+"""What happened, as job logs tell it: stories for ranks that may be unknown by number."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Literal
+
+from msgspec import Struct
+
+from .named import End, Op
+
+
+class Someone(Struct, frozen=True):
+    """Whoever a line speaks of, where it does not tell the rank."""
+
+    local: int = -1
+    task: int = -1
+    pid: int = 0
+
+
+class FailedFirst(Struct, frozen=True):
+    """Its own error came before anything else; `meaning` is what a rule knows of it."""
+
+    error: str
+    message: str = ""
+    meaning: str = ""
+    advice: str = ""
+    someone: Someone = Someone()
+    nodes: tuple[str, ...] = ()
+
+
+class LoggedDeath(Struct, frozen=True):
+    """Its process ended by a signal, or for lack of memory."""
+
+    end: End
+    someone: Someone = Someone()
+    memory: bool = False  # the kernel or Slurm says that it was for lack of memory
+    meaning: str = ""
+    advice: str = ""
+
+
+class NodeFailed(Struct, frozen=True):
+    """Slurm lost the nodes; none named: it ended the job for a node that the log does not name."""
+
+    nodes: tuple[str, ...]
+
+
+class PeerGone(Struct, frozen=True):
+    """Others lost their connection to this host, or to these ranks, before anything else."""
+
+    peer: str
+    by: tuple[int, ...]
+    library: str
+
+
+class TooFewJoined(Struct, frozen=True):
+    """So many of the processes came to the rendezvous."""
+
+    joined: int
+    expected: int
+    seconds: float
+
+
+class StoreHostGone(Struct, frozen=True):
+    """A rank that others waited for in the store did not set its key, or went away."""
+
+    waiting: tuple[int, ...]
+    gone: bool
+
+
+class NamedByTorch(Struct, frozen=True):
+    """torch's own check names who did not come: a desync report, monitored_barrier, a key."""
+
+    by: Literal["desync", "barrier", "store"]
+    op: Op
+
+
+class FewerCalls(Struct, frozen=True):
+    """Counters: `enqueued` of these ranks is below the operation that the others wait in."""
+
+    op: Op
+    enqueued: int
+
+
+class DidNotTimeOut(Struct, frozen=True):
+    """All others waited until the limit and these did not: weaker the less is known of them."""
+
+    op: Op
+    heard: bool
+
+
+class OtherCall(Struct, frozen=True):
+    """At one number of one group, something else than the others."""
+
+    mine: Op
+    theirs: Op
+    my_size: str
+    their_size: str
+    pair: bool = False  # two ranks only: which of them is wrong does not show
+
+
+class AllWaited(Struct, frozen=True):
+    """Every rank of the job timed out in the same operation with the same counters."""
+
+    op: Op
+
+
+LogStory = (
+    FailedFirst
+    | LoggedDeath
+    | NodeFailed
+    | PeerGone
+    | TooFewJoined
+    | StoreHostGone
+    | NamedByTorch
+    | FewerCalls
+    | DidNotTimeOut
+    | OtherCall
+    | AllWaited
+)
+
+
+class Undecided(Enum):
+    """Why logs name no culprit."""
+
+    EQUAL_COUNTERS = auto()
+    ONE_WAITER = auto()
+    WAITERS_ONLY = auto()
+    VICTIMS_ONLY = auto()
+    ABORTS_ONLY = auto()
+    CANCELLED = auto()
+    TIME_LIMIT = auto()
+    PREEMPTED = auto()
+    GOES_ON = auto()
+    NO_END = auto()
+    ENDED_CLEANLY = auto()  # healthy
+
+
+class LogRemaining(Struct, frozen=True):
+    """The reason with its facts."""
+
+    reason: Undecided
+    ranks: tuple[int, ...] = ()
+    op: Op | None = None
+    iteration: int = -1
+    code: int = 0
+
+
+class Quote(Struct, frozen=True):
+    """A line of a log, as evidence."""
+
+    file: str
+    line: int
+    says: str
+
+
+class Event(Struct, frozen=True):
+    """One line of the chain."""
+
+    role: Literal["progress", "cause", "wait", "consequence", "end"]
+    file: str
+    line: int
+    at: float
+    ranks: tuple[int, ...]
+    node: str
+    fact: str  # the kind of fact
+    says: str
+    seconds: float = 0.0
+    op: Op | None = None
+    end: End | None = None

@@ -1,0 +1,166 @@
+"""What torch itself names: desync reports, monitored_barrier, its check of operations, the store."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ...model.log_facts import (
+    AnyFact,
+    BarrierMissed,
+    Desync,
+    Mismatch,
+    PeerClosed,
+    StoreCount,
+    StoreWait,
+    TimedOut,
+)
+from ..confidence import Ground, sure
+from ..findings import Finding, Op, Waiters
+from ..findings.log_stories import (
+    NamedByTorch,
+    OtherCall,
+    PeerGone,
+    StoreHostGone,
+    TooFewJoined,
+)
+from .first import First
+from .scene import Scene, op_name, op_of
+
+_GONE = ("reset", "closed", "0 bytes", "Broken pipe", "refused")
+
+
+def desync(scene: Scene) -> First | None:
+    """Who did not join, by the report; who joined and did not finish is no culprit by itself."""
+    facts = [f for f in scene.of(Desync) if f.how in ("not_joined", "never")]
+    ranks = sorted({r for f in facts for r in f.ranks})
+    if not facts or not ranks:
+        return None
+    waits = [w for w in scene.of(TimedOut) if w.rank not in ranks]
+    op = op_of(waits) if waits else Op("", facts[0].seq)
+    story = NamedByTorch("desync", op)
+    return _first(scene, "not_entered", ranks, story, Ground.LOG_DESYNC, list(facts), op)
+
+
+def barrier(scene: Scene) -> First | None:
+    """Who did not come to a monitored_barrier."""
+    facts = scene.of(BarrierMissed)
+    ranks = sorted({r for f in facts for r in f.missed_ranks})
+    if not ranks:
+        return None
+    op = Op("monitored_barrier")
+    return _first(
+        scene,
+        "not_entered",
+        ranks,
+        NamedByTorch("barrier", op),
+        Ground.LOG_BARRIER,
+        list(facts),
+        op,
+    )
+
+
+def mismatch(scene: Scene) -> First | None:
+    """TORCH_DISTRIBUTED_DEBUG=DETAIL compares two ranks at a time: from three on, the odd one."""
+    facts = scene.of(Mismatch)
+    if not facts:
+        return None
+    runs: dict[int, tuple[str, str, str, int]] = {}
+    for fact in facts:
+        runs[fact.one] = (fact.one_op, fact.one_shape, fact.one_dtype, fact.seq)
+        if fact.other >= 0:
+            runs[fact.other] = (fact.other_op, fact.other_shape, fact.other_dtype, fact.other_seq)
+    if len(runs) < 2:
+        return None
+    (usual, most), *rest = Counter(runs.values()).most_common()
+    odd = sorted(r for r, run in runs.items() if run != usual)
+    pair = most * 2 <= len(runs) or not rest
+    named = sorted(runs) if pair else odd
+    mine = runs[odd[0] if odd else named[0]]
+    differs = usual if not pair else next(run for run in runs.values() if run != mine)
+    story = OtherCall(
+        Op(op_name(mine[0]), mine[3]),
+        Op(op_name(differs[0]), differs[3]),
+        f"[{mine[1]}] {mine[2]}" if mine[1] else "",
+        f"[{differs[1]}] {differs[2]}" if differs[1] else "",
+        pair,
+    )
+    ground = Ground.LOG_MISMATCH_PAIR if pair else Ground.LOG_MISMATCH
+    return _first(scene, "mismatch", named, story, ground, list(facts), story.theirs)
+
+
+def store(scene: Scene) -> First | None:
+    """Who did not come to the rendezvous, by count or by the key that was not set."""
+    counts = scene.of(StoreCount)
+    if counts:
+        least = min(counts, key=lambda f: f.joined)
+        story = TooFewJoined(least.joined, least.expected, least.limit_s)
+        return _first(scene, "start_stall", [], story, Ground.LOG_JOINED, list(counts), None)
+    waits = [f for f in scene.of(StoreWait) if f.awaited >= 0]
+    ranks = sorted({f.awaited for f in waits})
+    if not waits or 2 * len(ranks) > max(len(scene.everyone), 2):
+        return None
+    waiting = tuple(sorted({r for f in waits for r in (f.waiting, f.rank) if r >= 0} - set(ranks)))
+    gone = any(word in f.why for f in waits for word in _GONE)
+    told = StoreHostGone(waiting, gone)
+    ground = Ground.LOG_STORE_HOST if gone or any(f.waiting >= 0 for f in waits) else Ground.LOG_KEY
+    kind = "dead" if gone else "start_stall"
+    return _first(scene, kind, ranks, told, ground, list(waits), None)
+
+
+def peer(scene: Scene) -> First | None:
+    """The host at the other end of a connection that broke before anything else."""
+    facts = [f for _, f in scene.positioned(PeerClosed) if isinstance(f, PeerClosed)]
+    early = [f for f in facts if f.library == "nccl" and f.peer and not _local(f.peer)]
+    if not early:
+        return None
+    first = early[0]
+    by = tuple(sorted({f.rank for f in early if f.rank >= 0}))
+    ranks = sorted(r for r, n in scene.homes.items() if n.split(".")[0] == first.peer.split(".")[0])
+    found = _first(
+        scene,
+        "unreachable",
+        ranks,
+        PeerGone(first.peer, by, first.library),
+        Ground.LOG_PEER,
+        list(early),
+        None,
+    )
+    found.finding.nodes = [first.peer]
+    return found
+
+
+def _local(peer: str) -> bool:
+    return peer.startswith(("127.", "localhost", "::1"))
+
+
+def _first(
+    scene: Scene,
+    kind: str,
+    ranks: list[int],
+    story: object,
+    ground: Ground,
+    facts: list[AnyFact],
+    op: Op | None,
+) -> First:
+    finding = Finding(
+        kind=kind,  # type: ignore[arg-type]
+        ranks=ranks,
+        story=story,  # type: ignore[arg-type]
+        confidence=sure(ground),
+        nodes=scene.nodes(ranks),
+    )
+    if op is not None:
+        finding.where.op = op.name or None
+        finding.where.seq = op.seq if op.seq >= 0 else None
+        waiting = waiters(scene, ranks, op)
+        finding.waiters = waiting
+    return First(finding, facts, bool(ranks))
+
+
+def waiters(scene: Scene, culprits: list[int], op: Op) -> Waiters | None:
+    """Who timed out while the culprits did not come, and how long they had waited."""
+    waits = [w for w in scene.of(TimedOut) if w.rank >= 0 and w.rank not in culprits]
+    if not waits:
+        return None
+    ranks = tuple(sorted({w.rank for w in waits}))
+    return Waiters(ranks, op, max(w.ran_ms for w in waits) / 1000)

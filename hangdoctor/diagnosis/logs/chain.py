@@ -1,0 +1,140 @@
+"""The chain: what happened in the order of time, at most ten lines, each with its file and line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeGuard
+
+from ...model.log_facts import (
+    AnyFact,
+    BarrierMissed,
+    Cancelled,
+    Desync,
+    Ended,
+    GlooTimeout,
+    KnownError,
+    Mismatch,
+    NodeLost,
+    OomKill,
+    PeerClosed,
+    Progress,
+    PythonError,
+    StoreCount,
+    StoreWait,
+    TimedOut,
+    Told,
+)
+from ..findings import Op
+from ..findings.log_stories import Event
+from ..findings.named import End
+from .first import First
+from .scene import Scene, op_name
+
+MOST = 10
+_ROLES: dict[type[AnyFact], str] = {
+    Progress: "progress",
+    TimedOut: "wait",
+    GlooTimeout: "wait",
+    Told: "consequence",
+    PeerClosed: "consequence",
+    PythonError: "consequence",
+    KnownError: "consequence",
+    BarrierMissed: "wait",
+    Desync: "wait",
+    Mismatch: "wait",
+    StoreCount: "wait",
+    StoreWait: "wait",
+    Ended: "end",
+    OomKill: "end",
+    NodeLost: "end",
+    Cancelled: "end",
+}
+_WAITED = ("gloo_timeout", "store_timeout")  # rules: its message says that it waited to the limit
+_KEEP = {"cause": 0, "end": 2, "wait": 1, "consequence": 3, "progress": 4}
+
+
+def chain(scene: Scene, found: First | None) -> list[Event]:
+    """The events of a scene; facts of one kind that say the same are one event of several ranks."""
+    causes = {id(f) for f in found.facts} if found is not None else set()
+    shown = set(found.finding.ranks) if found is not None else set()
+    events: dict[tuple[object, ...], list[AnyFact]] = {}
+    told = {(f.file, f.line) for f in scene.of(PythonError)}
+    for fact in scene.facts:
+        if (
+            isinstance(fact, PeerClosed | GlooTimeout | KnownError)
+            and (fact.file, fact.line) in told
+        ):
+            continue  # the error on that line says it
+        role = _role(fact, causes, shown)
+        if role:
+            events.setdefault((role, *_likeness(fact)), []).append(fact)
+    ordered = [(scene.facts.index(facts[0]), key, facts) for key, facts in events.items()]
+    best = sorted(ordered, key=lambda e: (_KEEP[str(e[1][0])], e[0]))[:MOST]
+    return [_event(scene, str(key[0]), facts) for _, key, facts in sorted(best, key=lambda e: e[0])]
+
+
+def _role(fact: AnyFact, causes: set[int], shown: set[int]) -> str:
+    if type(fact) not in _ROLES:
+        return ""
+    if isinstance(fact, PythonError | KnownError) and fact.role in ("launcher", "note"):
+        return ""
+    if isinstance(fact, KnownError) and id(fact) not in causes and fact.role == "consequence":
+        return ""
+    if isinstance(fact, TimedOut):
+        return "wait"
+    if isinstance(fact, PythonError) and fact.survived:
+        return ""
+    if isinstance(fact, PythonError) and fact.rule in _WAITED:
+        return "wait"
+    return "cause" if id(fact) in causes else _ROLES[type(fact)]
+
+
+def _likeness(fact: AnyFact) -> tuple[object, ...]:
+    """What facts have in common that are one event."""
+    kind = type(fact).__name__
+    if isinstance(fact, TimedOut):
+        return (kind, fact.op, fact.seq, fact.group, fact.numel_in)
+    if isinstance(fact, Ended):
+        return (kind, fact.code)
+    if isinstance(fact, PythonError):
+        return (kind, fact.error, fact.rule, fact.role)
+    if isinstance(fact, KnownError):
+        return (kind, fact.rule)
+    if isinstance(fact, GlooTimeout):
+        return (kind, fact.limit_ms)
+    if isinstance(fact, PeerClosed):
+        return (kind, fact.library)
+    if isinstance(fact, Told):
+        return (kind,)
+    if isinstance(fact, Progress):
+        return (kind, fact.file)
+    return (kind, fact.says[:80])
+
+
+def _event(scene: Scene, role: str, facts: list[AnyFact]) -> Event:
+    first = facts[0]
+    ranks = tuple(sorted({f.rank for f in facts if f.rank >= 0}))
+    nodes = sorted({f.node for f in facts if f.node and f.node != "localhost"})
+    return Event(
+        role=role,  # type: ignore[arg-type]
+        file=scene.logs.files[first.file].name if first.file < len(scene.logs.files) else "",
+        line=first.line,
+        at=first.at,
+        ranks=ranks,
+        node=nodes[0] if len(nodes) == 1 else "",
+        fact=type(first).__name__,
+        says=f"{first.error}: {first.message}" if _worded(first) else first.says,
+        seconds=_seconds(facts),
+        op=Op(op_name(first.op), first.seq) if isinstance(first, TimedOut) else None,
+        end=End(first.code) if isinstance(first, Ended) else None,
+    )
+
+
+def _worded(fact: AnyFact) -> TypeGuard[PythonError]:
+    return isinstance(fact, PythonError) and bool(fact.error)
+
+
+def _seconds(facts: Iterable[AnyFact]) -> float:
+    waits = [f.ran_ms for f in facts if isinstance(f, TimedOut)]
+    waits += [f.limit_ms for f in facts if isinstance(f, GlooTimeout)]
+    return max(waits, default=0.0) / 1000

@@ -1,0 +1,243 @@
+"""Who is behind or runs something else, by the counters of the group that timed out.
+
+Only ranks of one group are compared, and only with the operation that its waiters timed out in:
+counters of another group say nothing. A group is known by its name in the log; where groups with
+one name are several, the distance of a rank's two numbers tells them apart.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+from msgspec import Struct
+
+from ...model.log_facts import AnyFact, Counted, GlooTimeout, PythonError, TimedOut, Told
+from ..confidence import Ground, sure
+from ..findings import Finding, Op, Waiters
+from ..findings.log_stories import AllWaited, DidNotTimeOut, FewerCalls, OtherCall
+from .first import First
+from .scene import Scene, op_name, op_of
+
+_UNSET = 1 << 31  # a counter that was never written, in 32 bits or 64
+# Sizes that may differ between ranks by right; of the others, numbers in and out are the same.
+_UNEVEN = ("ALLTOALL", "SEND", "RECV", "COALESCED", "GATHER", "SCATTER", "UNKNOWN")
+
+
+class Group(Struct):
+    """One group of the job, as far as its members speak in the logs."""
+
+    name: str
+    waits: dict[int, TimedOut]  # by rank: the first that timed out
+    counts: dict[int, Counted]  # by rank: the latest
+
+    @property
+    def seq(self) -> int:
+        """The number that most waiters timed out at."""
+        common = Counter(w.seq for w in self.waits.values() if w.seq >= 0).most_common(1)
+        return common[0][0] if common else -1
+
+    @property
+    def began(self) -> float:
+        """When the first of its waits began; 0 where no stamp says it."""
+        return min((w.at - w.ran_ms / 1000 for w in self.waits.values() if w.at), default=0.0)
+
+
+def groups(scene: Scene) -> list[Group]:
+    """Groups in which somebody timed out, the earliest wait first."""
+    names = _names(scene)
+    found: dict[str, Group] = {}
+    for wait in scene.of(TimedOut):
+        if wait.rank < 0:
+            continue
+        key = names.get(id(wait), wait.group)
+        group = found.setdefault(key, Group(key, {}, {}))
+        known = group.waits.get(wait.rank)
+        if known is None or wait.seq < known.seq:
+            group.waits[wait.rank] = wait
+    for count in scene.of(Counted):
+        key = names.get(id(count), count.group)
+        if key in found and count.rank >= 0:
+            found[key].counts[count.rank] = count
+    return sorted(found.values(), key=lambda g: (g.began, g.name))
+
+
+def _names(scene: Scene) -> dict[int, str]:
+    """Names of groups that are several under one: by the difference of the rank's two numbers."""
+    facts = [f for f in scene.facts if isinstance(f, TimedOut | Counted) and f.rank >= 0]
+    by_name: dict[str, list[TimedOut | Counted]] = defaultdict(list)
+    for fact in facts:
+        by_name[fact.group].append(fact)
+    names: dict[int, str] = {}
+    for name, members in by_name.items():
+        numbers: dict[int, set[int]] = defaultdict(set)
+        for fact in members:
+            if fact.group_rank >= 0:
+                numbers[fact.group_rank].add(fact.rank)
+        if all(len(ranks) < 2 for ranks in numbers.values()):
+            continue
+        for fact in members:
+            names[id(fact)] = f"{name}@{fact.rank - fact.group_rank}"
+    return names
+
+
+def judged(scene: Scene) -> First | None:
+    """The first group that shows who differs; a verdict on all of its ranks where none does."""
+    found = groups(scene)
+    for group in found:
+        first = _mismatch(scene, group) or _behind(scene, group) or _outside(scene, group)
+        if first is not None:
+            return first
+    return None
+
+
+def _mismatch(scene: Scene, group: Group) -> First | None:
+    """At one number, another operation or size than most."""
+    at = {r: w for r, w in group.waits.items() if w.seq == group.seq}
+    signed = {r: _signature(w) for r, w in at.items()}
+    kinds = Counter(signed.values()).most_common()
+    if len(kinds) < 2:
+        return None
+    (usual, most), (_, second) = kinds[0], kinds[1]
+    odd = sorted(r for r, s in signed.items() if s != usual)
+    pair = most == second
+    ranks = sorted(signed) if pair else odd
+    mine, theirs = at[odd[0]], next(w for r, w in at.items() if signed[r] == usual)
+    story = OtherCall(
+        Op(op_name(mine.op), mine.seq),
+        Op(op_name(theirs.op), theirs.seq),
+        _size(mine),
+        _size(theirs),
+        pair,
+    )
+    ground = Ground.LOG_MISMATCH_PAIR if pair else Ground.LOG_MISMATCH
+    return _first(scene, group, "mismatch", ranks, story, ground)
+
+
+def _signature(wait: TimedOut) -> tuple[str, int, int]:
+    if any(
+        kind in wait.op
+        and not wait.op.startswith(("ALLGATHER", "_ALLGATHER"))
+        and kind != "SCATTER"
+        for kind in _UNEVEN
+    ):
+        return (wait.op, -1, -1)
+    if wait.op in ("SCATTER", "GATHER"):
+        return (wait.op, -1, -1)
+    return (wait.op, wait.numel_in, wait.numel_out)
+
+
+def _size(wait: TimedOut) -> str:
+    if wait.numel_in < 0:
+        return ""
+    one = wait.numel_in == wait.numel_out or wait.numel_out < 0
+    return f"{wait.numel_in} elements" if one else f"{wait.numel_in} to {wait.numel_out} elements"
+
+
+def _behind(scene: Scene, group: Group) -> First | None:
+    """Ranks whose last enqueued operation lies before the one that others wait in."""
+    if group.seq < 0:
+        return None
+    known = {r: c.enqueued for r, c in group.counts.items() if -1 <= c.enqueued < _UNSET}
+    behind = sorted(r for r, n in known.items() if n < group.seq and r not in group.waits)
+    late = sorted(
+        r
+        for r, w in group.waits.items()
+        if 0 <= w.seq < group.seq and known.get(r, group.seq) < group.seq
+    )
+    behind = sorted({*behind, *late})
+    others = [r for r in {*known, *group.waits} if r not in behind]
+    if not behind or not others:
+        return None
+    if 2 * len(behind) <= len(behind) + len(others):
+        op = op_of(w for w in group.waits.values() if w.rank not in behind)
+        story = FewerCalls(op, max(known[r] for r in behind))
+        return _first(scene, group, "not_entered", behind, story, Ground.LOG_COUNTERS)
+    return None
+
+
+def _outside(scene: Scene, group: Group) -> First | None:
+    """Ranks that did not time out while all others of a job of known size did."""
+    if not scene.whole or not _spans_job(scene, group):
+        return None
+    idle = [r for r in scene.everyone if r not in group.waits]
+    if not idle or 2 * len(idle) > len(scene.everyone) or len(group.waits) < 2:
+        return None
+    caught_up = {
+        r for r in idle if r in group.counts and group.counts[r].enqueued >= group.seq >= 0
+    }
+    if caught_up:
+        return None  # it has enqueued it as well
+    heard = all(_was_heard(scene, r) for r in idle)
+    story = DidNotTimeOut(op_of(group.waits.values()), heard)
+    ground = Ground.LOG_NOT_WAITING if heard else Ground.LOG_NEVER_HEARD
+    return _first(scene, group, "not_entered", idle, story, ground)
+
+
+def _was_heard(scene: Scene, rank: int) -> bool:
+    return rank in scene.logs.heard or any(f.rank == rank for f in scene.of(Told))
+
+
+def _spans_job(scene: Scene, group: Group) -> bool:
+    """Whether a group may be the whole job: its name says so, or its numbers are the job's."""
+    if group.name and not group.name.startswith("0"):
+        return False
+    return all(w.group_rank in (-1, w.rank) for w in group.waits.values())
+
+
+def gloo(scene: Scene) -> First | None:
+    """Ranks that neither waited in gloo until the limit nor lost a connection."""
+    waits = {f.rank for f in scene.of(GlooTimeout) if f.rank >= 0}
+    victims = {f.rank for f in scene.of(PythonError) if f.role == "consequence"}
+    idle = [r for r in scene.everyone if r not in waits and r not in victims]
+    few = idle and 2 * len(idle) <= len(scene.everyone) and waits
+    if not few or not scene.whole:
+        return None
+    frame = next((f.frame for f in scene.of(PythonError) if f.rank in waits and f.frame), None)
+    op = Op("a collective", frame=frame)
+    story = DidNotTimeOut(op, heard=True)
+    limit = max(f.limit_ms for f in scene.of(GlooTimeout)) / 1000
+    finding = Finding(
+        kind="not_entered",
+        ranks=idle,
+        story=story,
+        confidence=sure(Ground.LOG_NOT_WAITING),
+        nodes=scene.nodes(idle),
+        waiters=Waiters(tuple(sorted(waits)), op, limit),
+    )
+    return First(finding, list(scene.of(GlooTimeout)), True)
+
+
+def everyone_waits(scene: Scene) -> First | None:
+    """All ranks of a job of known size in one operation, with equal counters."""
+    for group in groups(scene):
+        whole = scene.whole and _spans_job(scene, group)
+        if not whole or sorted(group.waits) != scene.everyone or len(group.waits) < 2:
+            continue
+        signatures = {(w.seq, *_signature(w)) for w in group.waits.values()}
+        counters = {(c.enqueued, c.completed) for c in group.counts.values()}
+        if len(signatures) == 1 and len(counters) <= 1:
+            story = AllWaited(op_of(group.waits.values()))
+            ranks = sorted(group.waits)
+            return _first(scene, group, "in_communication", ranks, story, Ground.LOG_ALL_WAITED)
+    return None
+
+
+def _first(
+    scene: Scene, group: Group, kind: str, ranks: list[int], story: object, ground: Ground
+) -> First:
+    op = op_of(w for w in group.waits.values() if w.rank not in ranks or kind == "in_communication")
+    others = tuple(sorted(r for r in group.waits if r not in ranks))
+    seconds = max((w.ran_ms / 1000 for w in group.waits.values()), default=0.0)
+    finding = Finding(
+        kind=kind,  # type: ignore[arg-type]
+        ranks=ranks,
+        story=story,  # type: ignore[arg-type]
+        confidence=sure(ground),
+        nodes=scene.nodes(ranks),
+        waiters=Waiters(others, op, seconds) if others else None,
+    )
+    finding.where.op, finding.where.seq = op.name, op.seq if op.seq >= 0 else None
+    finding.where.group = group.name.partition("@")[0] or None
+    facts: list[AnyFact] = [group.counts[r] for r in ranks if r in group.counts]
+    facts += [w for w in group.waits.values()]
+    return First(finding, facts, bool(ranks))

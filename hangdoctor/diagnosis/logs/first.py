@@ -1,0 +1,278 @@
+"""What failed first: a node, a device, a process, a rank's own exception, before the first wait
+that reached its limit.
+
+Whatever follows from another process's end names nobody: a closed connection, a watchdog's abort, a
+process that the launcher ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from ...model.diagnosis import Kind
+from ...model.log_facts import (
+    AnyFact,
+    Cancelled,
+    Ended,
+    KnownError,
+    NodeLost,
+    OomKill,
+    PythonError,
+)
+from ...text.ranges import parse_hosts
+from ..confidence import Ground, sure
+from ..findings import Finding
+from ..findings.log_stories import FailedFirst, LoggedDeath, NodeFailed, Someone
+from ..findings.named import End
+from .scene import Scene
+
+_FATAL = frozenset({-4, -7, -8, -9, -11})  # not SIGABRT and SIGTERM: those are mostly others' doing
+_SOON_S = 90.0  # an error so long before a death is no consequence of it
+
+
+class First(Struct):
+    """A candidate, and the facts that show it."""
+
+    finding: Finding
+    facts: list[AnyFact]
+    named: bool  # ranks or nodes are known
+
+
+def lost_node(scene: Scene) -> First | None:
+    """Slurm's word on nodes: `Node failure on n12`; "ON n3" of a cancelled step names none."""
+    facts: list[AnyFact] = list(scene.of(NodeLost))
+    cancelled = [f for f in scene.of(Cancelled) if "NODE FAIL" in f.why]
+    if not facts and not cancelled:
+        return None
+    nodes: list[str] = []
+    for fact in scene.of(NodeLost):
+        nodes += [n for text in fact.nodes for n in parse_hosts(text)]
+    nodes = sorted(set(nodes))
+    ranks = sorted(r for r, n in scene.homes.items() if n in nodes)
+    finding = Finding(
+        kind="unreachable",
+        ranks=ranks,
+        story=NodeFailed(tuple(nodes)),
+        confidence=sure(Ground.LOG_NODE if nodes else Ground.LOG_SOME_NODE),
+        nodes=nodes,
+    )
+    return First(finding, facts + [c for c in cancelled if not facts], bool(nodes))
+
+
+def failure(scene: Scene) -> First | None:
+    """The first of errors and deaths; None where the log holds consequences only."""
+    error, death = _first_error(scene), _first_death(scene)
+    if error is None or death is None:
+        return error or death
+    same = bool(set(error.finding.ranks) & set(death.finding.ranks))
+    if same or not death.named:
+        return error if error.named or not death.named else death
+    if isinstance(death.finding.story, LoggedDeath) and _rather_death(error, death):
+        return death
+    return error
+
+
+def _rather_death(error: First, death: First) -> bool:
+    """A process that was killed did not wait for another's exception: unless that came well before,
+    or is one that no neighbour's end explains.
+    """
+    earlier, later = error.facts[0], death.facts[0]
+    if not error.named:
+        return True
+    known = isinstance(earlier, PythonError | KnownError) and earlier.rule
+    if known or later.at <= 0 or earlier.at <= 0:
+        return not known
+    return later.at - earlier.at < _SOON_S
+
+
+# ---------------------------------------------------------------------- errors
+
+
+def _first_error(scene: Scene) -> First | None:
+    candidates = [
+        (i, f)
+        for i, f in scene.positioned(PythonError, KnownError)
+        if isinstance(f, PythonError | KnownError) and _can_be_first(scene, i, f)
+    ]
+    # A line that says which rank, device or file is worth more than one without a name at the same
+    # time, and the last line of a traceback more than a traceback that was cut.
+    whole = [(i, f) for i, f in candidates if not isinstance(f, PythonError) or f.error]
+    chosen = whole or candidates
+    if not chosen:
+        return None
+    _, first = chosen[0]
+    alike: list[AnyFact] = [f for _, f in chosen if _same(first, f)]
+    return _of_errors(scene, first, alike)
+
+
+def _can_be_first(scene: Scene, position: int, fact: PythonError | KnownError) -> bool:
+    if fact.role != "cause" or fact.survived:
+        return False
+    return position < scene.first_wait or _unordered(scene, fact)
+
+
+def _unordered(scene: Scene, fact: AnyFact) -> bool:
+    """Nothing shows that it came after the first wait: another file, and no stamp."""
+    if scene.first_wait >= len(scene.facts):
+        return True
+    wait = scene.facts[scene.first_wait]
+    return fact.at <= 0 and fact.file != wait.file
+
+
+def _same(one: AnyFact, other: AnyFact) -> bool:
+    if isinstance(one, PythonError) and isinstance(other, PythonError):
+        return (one.error, one.rule, _line(one)) == (other.error, other.rule, _line(other))
+    rules = {getattr(one, "rule", ""), getattr(other, "rule", "")}
+    return len(rules) == 1 and "" not in rules
+
+
+def _line(error: PythonError) -> tuple[str, int] | None:
+    return (error.frame.name, error.frame.line) if error.frame is not None else None
+
+
+def _of_errors(scene: Scene, first: PythonError | KnownError, alike: list[AnyFact]) -> First:
+    text = scene.logs.rules.get(first.rule)
+    kind: Kind = text.kind if text is not None else "error"  # type: ignore[assignment]
+    ranks = sorted({f.rank for f in alike if f.rank >= 0})
+    nodes = sorted({*scene.nodes(ranks), *(f.node for f in alike if f.node)} - {"localhost"})
+    error = first.error if isinstance(first, PythonError) else ""
+    message = first.message if isinstance(first, PythonError) else first.says
+    story = FailedFirst(
+        error=error,
+        message=message,
+        meaning=text.meaning if text is not None else "",
+        advice=text.advice if text is not None else "",
+        someone=someone(first),
+        nodes=tuple(nodes),
+    )
+    frame = first.frame if isinstance(first, PythonError) else None
+    ground = Ground.LOG_ERROR if ranks else Ground.LOG_ERROR_SOMEONE
+    if not error and isinstance(first, PythonError):
+        ground = Ground.LOG_ERROR_CUT
+    finding = Finding(
+        kind=kind, ranks=ranks, story=story, confidence=sure(ground), nodes=nodes, frame=frame
+    )
+    finding.where.frame = str(frame) if frame is not None else None
+    return First(finding, alike, bool(ranks or nodes))
+
+
+def someone(fact: AnyFact) -> Someone:
+    """What is known of a speaker without a rank."""
+    if fact.rank >= 0:
+        return Someone()
+    return Someone(fact.local, fact.task, fact.pid)
+
+
+# ---------------------------------------------------------------------- deaths
+
+
+def _first_death(scene: Scene) -> First | None:
+    deaths = [f for f in scene.of(Ended) if _is_own_death(scene, f)]
+    kills = scene.of(OomKill)
+    if not deaths:
+        return _killed_for_memory(scene, kills) if kills else _silent_exit(scene)
+    deaths.sort(key=lambda f: (not f.first, f.at if f.at > 0 else 0.0))
+    first = deaths[0]
+    _name_silent(scene, first)
+    alike: list[AnyFact] = [f for f in deaths if _together(first, f)]
+    ranks = sorted({f.rank for f in alike if f.rank >= 0})
+    nodes = sorted({*scene.nodes(ranks), *(f.node for f in alike if f.node)} - {"localhost"})
+    memory = (bool(kills) and first.code == -9) or "memory" in first.by
+    story = LoggedDeath(End(first.code, 1 if memory else 0), someone(first), memory)
+    known = bool(ranks or nodes)
+    ground = Ground.LOG_DEATH if ranks else Ground.LOG_DEATH_SOMEONE
+    finding = Finding("dead", ranks, story, sure(ground), nodes)
+    return First(finding, [*alike, *kills], known)
+
+
+def _name_silent(scene: Scene, death: Ended) -> None:
+    """A death without a name is that of the only rank which is not among the victims."""
+    if death.rank >= 0 or not scene.whole:
+        return
+    victims = {f.rank for f in scene.of(PythonError) if f.role == "consequence"}
+    others = [r for r in scene.everyone if r not in victims]
+    if len(others) == 1 and len(scene.everyone) > 1:
+        death.rank = others[0]
+
+
+def _together(first: Ended, other: Ended) -> bool:
+    """Ends of one kind at one moment: which came first does not show."""
+    if other is first:
+        return True
+    dated = other.at > 0 and abs(other.at - first.at) < 1.0
+    return other.code == first.code and (dated or other.line == first.line)
+
+
+def _is_own_death(scene: Scene, fact: Ended) -> bool:
+    """Killed, and not by the launcher, nor in the abort after a time-out."""
+    if fact.code not in _FATAL or fact.pid in scene.told_to_end():
+        return False
+    if "memory" in fact.by or (scene.of(OomKill) and fact.code == -9):
+        return True
+    if fact.by.startswith("slurm") and _after_an_exit(scene, fact):
+        return False
+    return not _after_first_wait(scene, fact)
+
+
+def _after_an_exit(scene: Scene, fact: Ended) -> bool:
+    """srun kills the tasks that are left when one has failed."""
+    return any(
+        o.by.startswith("slurm") and o.code > 0 and (o.file, o.line) < (fact.file, fact.line)
+        for o in scene.of(Ended)
+    )
+
+
+def _after_first_wait(scene: Scene, fact: Ended) -> bool:
+    if scene.first_wait >= len(scene.facts):
+        return False
+    wait = scene.facts[scene.first_wait]
+    if fact.at > 0 and wait.at > 0 and not wait.inherited:
+        return fact.at >= wait.at - 1.0
+    return fact.file == wait.file and fact.line > wait.line
+
+
+def _killed_for_memory(scene: Scene, kills: list[OomKill]) -> First:
+    ranks = sorted({f.rank for f in kills if f.rank >= 0})
+    nodes = sorted({*scene.nodes(ranks), *(f.node for f in kills if f.node)} - {"localhost"})
+    story = LoggedDeath(End(-9, sum(f.events for f in kills)), someone(kills[0]), memory=True)
+    ground = Ground.LOG_DEATH if ranks or nodes else Ground.LOG_DEATH_SOMEONE
+    finding = Finding("dead", ranks, story, sure(ground), nodes)
+    return First(finding, list(kills), bool(ranks or nodes))
+
+
+def _silent_exit(scene: Scene) -> First | None:
+    """A rank that exited first with an error code and left no word, while others did."""
+    ends = [f for f in scene.of(Ended) if f.first and f.code > 0 and f.rank >= 0]
+    spoke = {f.rank for _, f in scene.positioned(PythonError)}
+    nameless = any(f.rank < 0 and f.role != "launcher" for f in scene.of(PythonError))
+    quiet = [f for f in ends if f.rank not in spoke and not _after_first_wait(scene, f)]
+    if not quiet or nameless or not _others_lost_it(scene, quiet[0].rank):
+        return None
+    ranks = [quiet[0].rank]
+    finding = Finding(
+        "dead",
+        ranks,
+        LoggedDeath(End(quiet[0].code)),
+        sure(Ground.LOG_EXIT),
+        scene.nodes(ranks),
+    )
+    return First(finding, [quiet[0]], True)
+
+
+def _others_lost_it(scene: Scene, rank: int) -> bool:
+    others = [f for f in scene.of(PythonError) if f.role == "consequence" and f.rank != rank]
+    return bool(others)
+
+
+def quotes(facts: Iterable[AnyFact], most: int = 4) -> list[AnyFact]:
+    """The facts that are shown as evidence: one of each speaker."""
+    seen: set[tuple[int, str]] = set()
+    kept: list[AnyFact] = []
+    for fact in facts:
+        key = (fact.rank, fact.node)
+        if key not in seen:
+            seen.add(key)
+            kept.append(fact)
+    return kept[:most]

@@ -1,0 +1,108 @@
+"""The facts of the attempt that is judged, by kind, and who is known to have been there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TypeVar
+
+from msgspec import Struct
+
+from ...model.log_facts import (
+    AnyFact,
+    Ended,
+    GlooTimeout,
+    JobLogs,
+    KilledByLauncher,
+    TimedOut,
+)
+from ..findings import Op
+
+T = TypeVar("T", bound=AnyFact)
+_NAMES = {
+    "ALLREDUCE": "all_reduce",
+    "ALLREDUCE_COALESCED": "all_reduce",
+    "BROADCAST": "broadcast",
+    "_BROADCAST_OOP": "broadcast",
+    "REDUCE": "reduce",
+    "ALLGATHER": "all_gather",
+    "_ALLGATHER_BASE": "all_gather_into_tensor",
+    "ALLGATHER_COALESCED": "all_gather",
+    "REDUCE_SCATTER": "reduce_scatter",
+    "_REDUCE_SCATTER_BASE": "reduce_scatter_tensor",
+    "GATHER": "gather",
+    "SCATTER": "scatter",
+    "ALLTOALL": "all_to_all",
+    "ALLTOALL_BASE": "all_to_all_single",
+    "BARRIER": "barrier",
+    "SEND": "send",
+    "RECV": "recv",
+}
+
+
+class Scene(Struct):
+    """One attempt."""
+
+    logs: JobLogs
+    facts: list[AnyFact]  # in order
+    first_wait: int  # position of the first wait that reached its limit; past the end for none
+    everyone: list[int]  # ranks that are known to exist
+    whole: bool  # `everyone` is the whole job
+    homes: dict[int, str]
+
+    def of(self, kind: type[T]) -> list[T]:
+        """All facts of a kind."""
+        return [f for f in self.facts if isinstance(f, kind)]
+
+    def positioned(self, *kinds: type[AnyFact]) -> list[tuple[int, AnyFact]]:
+        """Facts of some kinds, with their place in the order."""
+        return [(i, f) for i, f in enumerate(self.facts) if isinstance(f, kinds)]
+
+    def nodes(self, ranks: Iterable[int]) -> list[str]:
+        """Where ranks ran, as far as the logs tell."""
+        return sorted({self.homes[r] for r in ranks if self.homes.get(r)})
+
+    def told_to_end(self) -> set[int]:
+        """Processes that the launcher ended."""
+        return {f.pid for f in self.of(KilledByLauncher)}
+
+
+def open_scene(logs: JobLogs, attempt: int) -> Scene:
+    """One attempt of the job, counted from 0."""
+    facts = [f for f in logs.facts if f.attempt == attempt]
+    waits = [i for i, f in enumerate(facts) if isinstance(f, TimedOut | GlooTimeout)]
+    everyone = _everyone(logs, facts)
+    return Scene(
+        logs=logs,
+        facts=facts,
+        first_wait=waits[0] if waits else len(facts),
+        everyone=everyone,
+        whole=_whole(logs, facts, everyone),
+        homes={r: n for r, n in logs.homes.items() if n != "localhost"},
+    )
+
+
+def _everyone(logs: JobLogs, facts: list[AnyFact]) -> list[int]:
+    spoke = {f.rank for f in facts if f.rank >= 0} | set(logs.heard)
+    size = logs.world_size
+    return list(range(size)) if size > max(spoke, default=-1) else sorted(spoke)
+
+
+def _whole(logs: JobLogs, facts: list[AnyFact], everyone: list[int]) -> bool:
+    """The size was printed; or the launcher's table has every rank from 0 on."""
+    if logs.world_size >= len(everyone) > 0 and logs.world_size == len(everyone):
+        return True
+    tabled = {f.rank for f in facts if isinstance(f, Ended) and f.rank >= 0 and f.node}
+    return len(tabled) > 1 and tabled == set(range(max(tabled) + 1)) == set(everyone)
+
+
+def op_name(kind: str) -> str:
+    """torch's OpType as hangdoctor calls the operation."""
+    return _NAMES.get(kind, kind.lower().strip("_"))
+
+
+def op_of(waits: Iterable[TimedOut]) -> Op:
+    """The operation that most of these waits were in."""
+    common = Counter((w.op, w.seq) for w in waits).most_common(1)
+    (kind, seq), _ = common[0] if common else (("", -1), 0)
+    return Op(op_name(kind), seq)

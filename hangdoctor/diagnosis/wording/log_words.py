@@ -1,0 +1,307 @@
+"""Job logs in words: heads of verdicts, evidence, the chain, and why nothing could be said."""
+
+from __future__ import annotations
+
+import time
+
+from ...model.diagnosis import Happening
+from ..findings import Finding
+from ..findings.log_stories import (
+    AllWaited,
+    DidNotTimeOut,
+    Event,
+    FailedFirst,
+    FewerCalls,
+    LoggedDeath,
+    LogRemaining,
+    NamedByTorch,
+    NodeFailed,
+    OtherCall,
+    PeerGone,
+    Quote,
+    Someone,
+    StoreHostGone,
+    TooFewJoined,
+    Undecided,
+)
+from . import clues, stories, terms
+from .advice import by_story
+from .differences import subject
+from .terms import choose
+
+_MESSAGE = 90
+_NEXT_TIME = "Next time start it with TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1, or with hangdoctor run -- CMD"
+_NO_YEAR = 978_307_200.0  # the end of the year that stands for an unknown one
+
+
+_NOBODY = Someone()
+
+
+def _who(finding: Finding, someone: Someone = _NOBODY) -> str:
+    """The ranks; else what is known of the process instead."""
+    if finding.ranks:
+        return subject(finding)
+    at = f" on {terms.host_names(finding.nodes)}" if finding.nodes else ""
+    if someone.local >= 0:
+        return f"The process with local rank {someone.local}{at}"
+    if someone.task >= 0:
+        return f"Task {someone.task}{at}"
+    if someone.pid:
+        return f"Process {someone.pid}{at}"
+    return f"A rank{at} (the log does not show which)"
+
+
+# ---------------------------------------------------------------------- heads
+
+
+@stories.tell.register
+def _(story: FailedFirst, finding: Finding) -> str:
+    at = f" in {terms.frame(finding.frame)}" if finding.frame is not None else ""
+    who = _who(finding, story.someone)
+    what = story.meaning
+    error = story.error or "an exception whose last line is missing"
+    if not story.error and what:
+        return f"{who} failed first{at}: {what}"
+    message = f": {terms.cut(story.message, _MESSAGE)}" if story.message and not what else ""
+    return f"{who} failed first: {error}{at}{f': {what}' if what else message}"
+
+
+@stories.tell.register
+def _(story: LoggedDeath, finding: Finding) -> str:
+    who = _who(finding, story.someone)
+    verb = choose(finding.ranks or 1, "died", "died")
+    if story.memory:
+        return f"{who} {verb} first: killed for lack of memory"
+    if story.end.code is not None and story.end.code > 0:
+        return (
+            f"{who} ended first, with exit code {story.end.code}; its own words are not in the log"
+        )
+    return f"{who} {verb} first: {terms.end(story.end)}"
+
+
+@stories.tell.register
+def _(story: NodeFailed, finding: Finding) -> str:
+    if not story.nodes:
+        return "Slurm ended the job for the failure of a node that the log does not name"
+    what = (
+        f"Node {story.nodes[0]}"
+        if len(story.nodes) == 1
+        else f"Nodes {terms.host_names(story.nodes)}"
+    )
+    ranks = f" with {terms.ranks(finding.ranks)}" if finding.ranks else ""
+    return f"{what}{ranks} failed: Slurm lost it and ended the job"
+
+
+@stories.tell.register
+def _(story: PeerGone, finding: Finding) -> str:
+    ranks = f" ({terms.ranks(finding.ranks)})" if finding.ranks else ""
+    by = f"{terms.ranks(story.by)} lost" if story.by else "others lost"
+    return f"Host {story.peer}{ranks} closed its connections first: {by} the connection to it, and nothing came before"
+
+
+@stories.tell.register
+def _(story: TooFewJoined, finding: Finding) -> str:
+    missing = story.expected - story.joined
+    return (
+        f"{missing} of {terms.count(story.expected, 'process').replace('processs', 'processes')} did not come to the rendezvous "
+        f"within {terms.duration(story.seconds)}; the log does not show which"
+    )
+
+
+@stories.tell.register
+def _(story: StoreHostGone, finding: Finding) -> str:
+    waiting = (
+        f"{terms.are(story.waiting)} waiting for it" if story.waiting else "others wait for it"
+    )
+    if story.gone:
+        return f"{_who(finding)} was gone first: {waiting} in the store, and the connection broke"
+    return f"{_who(finding)} {choose(finding.ranks, 'has', 'have')} not set up communication: {waiting} in the store"
+
+
+@stories.tell.register
+def _(story: NamedByTorch, finding: Finding) -> str:
+    by = {"desync": "torch's desync report", "barrier": "monitored_barrier", "store": "the store"}
+    what = terms.op(story.op) if story.op.name else f"operation #{story.op.seq}"
+    return f"{_who(finding)} never joined {what} ({by[story.by]})"
+
+
+@stories.tell.register
+def _(story: FewerCalls, finding: Finding) -> str:
+    last = f"#{story.enqueued}" if story.enqueued >= 0 else "none"
+    its = choose(finding.ranks, "its last one is", "their last ones are at most")
+    return f"{_who(finding)} never enqueued {terms.op(story.op)}; {its} {last}"
+
+
+@stories.tell.register
+def _(story: DidNotTimeOut, finding: Finding) -> str:
+    heard = (
+        ""
+        if story.heard
+        else f"; {choose(finding.ranks, 'it is', 'they are')} not in the log at all"
+    )
+    return f"{_who(finding)} did not wait in {terms.op(story.op)} as all others did{heard}"
+
+
+@stories.tell.register
+def _(story: OtherCall, finding: Finding) -> str:
+    mine = " ".join(p for p in (terms.op(story.mine), story.my_size) if p)
+    theirs = " ".join(p for p in (terms.op(story.theirs), story.their_size) if p)
+    if story.pair:
+        return f"{_who(finding)} run different operations: {mine} and {theirs}; which of them is wrong does not show"
+    return f"{_who(finding)} ran {mine} where the others ran {theirs}"
+
+
+@stories.tell.register
+def _(story: AllWaited, finding: Finding) -> str:
+    return f"All ranks ({terms.ranks(finding.ranks)}) timed out in {terms.op(story.op)} with equal counters: network, NCCL, link or GPU"
+
+
+# ---------------------------------------------------------------------- evidence and advice
+
+
+@clues.say.register
+def _(fact: Quote) -> str:
+    return f"{fact.file}:{fact.line}: {terms.cut(fact.says, 200)}"
+
+
+@by_story.register
+def _(story: FailedFirst, finding: Finding) -> str:
+    if story.advice:
+        return story.advice
+    frame = finding.frame
+    return f"Look at {terms.frame(frame)} on that rank." if frame is not None else ""
+
+
+@by_story.register
+def _(story: LoggedDeath, finding: Finding) -> str:
+    where = terms.host_names(finding.nodes) or "its node"
+    if story.memory:
+        return "Fewer data-loader workers, less that each rank holds, or a larger --mem; then restart from the last checkpoint."
+    if story.end.code == -7:
+        return f"Mostly /dev/shm is full: df /dev/shm on {where} (in a container --shm-size=16g)."
+    if story.end.code == -11:
+        return f"On {where}: coredumpctl, or run again with python -X faulthandler, for the stack of the crash."
+    if story.end.code == -9:
+        return (
+            f"Mostly the node ran out of memory: on {where}, dmesg -T | grep -i -e oom -e killed."
+        )
+    return "Run it with the launcher's --log-dir, or torchrun --tee 3, so that its words are kept."
+
+
+@by_story.register
+def _(story: NodeFailed, finding: Finding) -> str:
+    if not story.nodes:
+        return "sacct -j JOB -X -o NodeList,State; sinfo -R names the node."
+    return f"scontrol show node {story.nodes[0]}; resume the job without it (--exclude)."
+
+
+@by_story.register
+def _(story: PeerGone, finding: Finding) -> str:
+    return f"Read the log of the ranks on {story.peer}: it holds the first cause."
+
+
+@by_story.register
+def _(story: TooFewJoined, finding: Finding) -> str:
+    return "Count the nodes that have started their launcher (squeue -s, the first lines of each node's log), and MASTER_ADDR on each."
+
+
+@by_story.register
+def _(story: StoreHostGone, finding: Finding) -> str:
+    return f"Read the log of {terms.ranks(finding.ranks)} from its beginning."
+
+
+@by_story.register
+def _(story: FewerCalls, finding: Finding) -> str:
+    return f"{_NEXT_TIME}: the recorder then shows where it was instead."
+
+
+@by_story.register
+def _(story: DidNotTimeOut, finding: Finding) -> str:
+    return f"{_NEXT_TIME}: the recorder then shows where it was instead."
+
+
+@by_story.register
+def _(story: NamedByTorch, finding: Finding) -> str:
+    return f"{_NEXT_TIME}: the recorder then shows where it was instead."
+
+
+@by_story.register
+def _(story: OtherCall, finding: Finding) -> str:
+    return "Look for a branch, a batch or a sequence length that differs on that rank before this operation."
+
+
+@by_story.register
+def _(story: AllWaited, finding: Finding) -> str:
+    return "Check links and GPUs of these nodes: ibstat, nvidia-smi -q, dmesg -T for Xid; run nccl-tests; NCCL_DEBUG=INFO next time."
+
+
+# ---------------------------------------------------------------------- nothing named
+
+
+def remaining(of: LogRemaining) -> str:
+    """Why the logs name nobody, and what would have decided it."""
+    if of.reason is Undecided.ENDED_CLEANLY:
+        last = f", after iteration {of.iteration}" if of.iteration >= 0 else ""
+        return f"The job ended cleanly{last}, as its log shows."
+    return f"Could not tell: {_reason(of)}."
+
+
+def _reason(of: LogRemaining) -> str:
+    who = terms.ranks(of.ranks) or "a rank"
+    op = terms.op(of.op) if of.op is not None and of.op.name else "an operation"
+    only = choose(of.ranks or 1, "waits", "wait")
+    decide = f"counters of all ranks would show who did not come. {_NEXT_TIME}"
+    texts = {
+        Undecided.EQUAL_COUNTERS: f"{who} timed out in {op} alike, and nothing shows who is missing: {decide}",
+        Undecided.WAITERS_ONLY: f"{who} timed out in several operations, and nothing shows who began it: {decide}",
+        Undecided.ONE_WAITER: f"only {who} {only} in the log (in {op}), and a waiter is no culprit: collect the logs of all ranks. {_NEXT_TIME}",
+        Undecided.VICTIMS_ONLY: f"{who} lost a connection or was told to end: that follows from another process's end, which these logs do not hold. Give the logs of all nodes",
+        Undecided.ABORTS_ONLY: f"{who} ended with {_code(of.code)}, which is mostly a consequence, and the log holds no cause before it",
+        Undecided.CANCELLED: "the job was cancelled (scancel or its user), and nothing failed before that in the log",
+        Undecided.TIME_LIMIT: "Slurm ended the job at its time limit, and nothing failed before that in the log: a longer --time, or the last iterations show whether it had stopped",
+        Undecided.PREEMPTED: "Slurm preempted the job, and nothing failed before that in the log",
+        Undecided.GOES_ON: f"the log ends after iteration {of.iteration} without a failure or a clean end: it may be cut, or the job hangs or runs: hangdoctor dump shows a running one",
+        Undecided.NO_END: "the log holds neither a failure nor a clean end: give the logs of all nodes and ranks, stderr too",
+    }
+    return texts[of.reason]
+
+
+def _code(code: int) -> str:
+    return f"exit code {code}" if code > 0 else terms.signal_name(-code)
+
+
+# ---------------------------------------------------------------------- the chain
+
+
+def happening(event: Event) -> Happening:
+    """A line of the chain."""
+    return Happening(
+        role=event.role,
+        ranks=list(event.ranks),
+        node=event.node or None,
+        at=_stamp(event.at),
+        file=event.file,
+        line=event.line,
+        says=_says(event),
+    )
+
+
+def _stamp(at: float) -> str:
+    if at <= 0:
+        return ""
+    form = "%Y-%m-%d %H:%M:%S" if at > _NO_YEAR else "%m-%d %H:%M:%S"
+    return time.strftime(form, time.gmtime(at))
+
+
+def _says(event: Event) -> str:
+    if event.fact == "TimedOut" and event.op is not None:
+        return f"timed out in {terms.op(event.op)} after {terms.duration(event.seconds)}"
+    if event.fact == "GlooTimeout":
+        return f"waited {terms.duration(event.seconds)} in gloo, until its limit"
+    if event.fact == "Ended" and event.end is not None:
+        return f"ended: {terms.end(event.end)}"
+    if event.fact == "PeerClosed":
+        return f"lost a connection: {terms.cut(event.says, 120)}"
+    if event.fact == "Told":
+        return "was told by another rank that an operation timed out"
+    return terms.cut(event.says, 160)

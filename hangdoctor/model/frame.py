@@ -1,0 +1,19 @@
+"""One frame of a stack: captures, logs and findings speak of it."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Frame(Struct, omit_defaults=True, gc=False):
+    """One frame of a Python (or native) stack."""
+
+    name: str
+    file: str
+    line: int
+    code: str = ""  # the source line, where the node could read the file
+    values: dict[str, int] = {}  # whole-number locals that place the frame: step, src, dst ...
+    group: str = ""  # of a collective's own frame: "world", "sub", or "" where it could not be told
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.file}:{self.line})"

@@ -1,0 +1,259 @@
+"""What job logs tell, as plain data: one struct for each kind of fact, with file and line.
+
+A reader fills `JobLogs`; the bundle keeps it, so that a diagnosis of logs replays without them.
+Numbers that a line does not tell are -1, times 0: a log has no rank 0 by default.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from .frame import Frame
+
+Role = Literal["cause", "consequence", "launcher", "note"]
+"""What an error line means: it can be the first one; it follows from another rank's end; it is the
+launcher's; or it explains without naming a failure."""
+
+
+class Fact(Struct, omit_defaults=True, kw_only=True, tag=True):
+    """One thing that one line says, and who said it."""
+
+    file: int = 0  # index in `JobLogs.files`
+    line: int = 0  # counted from 1
+    at: float = 0.0  # seconds since the epoch, in the clock of the node that wrote the line
+    inherited: bool = False  # the line has no stamp: `at` is that of a line before it
+    rank: int = -1
+    local: int = -1
+    task: int = -1  # Slurm's number of the task, which need not be the rank
+    node: str = ""
+    pid: int = 0
+    attempt: int = 0  # of a job that was started again in the same log
+    times: int = 1  # how often the same was said
+    says: str = ""  # the line, cut
+
+
+class TimedOut(Fact):
+    """A rank waited in an operation until the time limit: it is a waiter, not the cause."""
+
+    seq: int = -1
+    op: str = ""
+    group: str = ""
+    group_rank: int = -1
+    numel_in: int = -1
+    numel_out: int = -1
+    ran_ms: float = 0.0
+    limit_ms: float = 0.0
+    frame: Frame | None = None  # the line of the program, where the recorder's stack was printed
+
+
+class Counted(Fact):
+    """A rank's counters in one group; `at_work` is the operation that timed out there."""
+
+    group: str = ""
+    group_rank: int = -1
+    enqueued: int = -1
+    completed: int = -1
+    started: int = -2  # -2: not told
+    at_work: int = -1
+
+
+class Told(Fact):
+    """A rank was told by another that an operation timed out; -1: by itself, -2: by some other."""
+
+    group: str = ""
+    group_rank: int = -1
+    by: int = -2
+
+
+class GlooTimeout(Fact):
+    """A wait in gloo that reached its limit."""
+
+    what: str = ""  # recv, send
+    limit_ms: float = 0.0
+
+
+class PeerClosed(Fact):
+    """The other side of a connection ended: who says it is a victim. `peer` is host or address."""
+
+    peer: str = ""
+    library: str = ""  # gloo, nccl, store
+
+
+class BarrierMissed(Fact):
+    """monitored_barrier names who did not come."""
+
+    missed_ranks: list[int] = []
+    limit_ms: float = 0.0
+
+
+class Desync(Fact):
+    """A line of torch's desync report: ranks that did not join, or have not finished, `seq`."""
+
+    ranks: list[int] = []
+    seq: int = -1
+    how: Literal["not_joined", "not_finished", "never"] = "not_joined"
+
+
+class Mismatch(Fact):
+    """torch compared what two ranks run."""
+
+    one: int = -1
+    other: int = -1
+    seq: int = -1
+    one_op: str = ""
+    other_op: str = ""
+    one_shape: str = ""
+    other_shape: str = ""
+    one_dtype: str = ""
+    other_dtype: str = ""
+    other_seq: int = -1
+
+
+class StoreCount(Fact):
+    """So many of the processes came to the rendezvous within the time limit."""
+
+    joined: int = -1
+    expected: int = -1
+    limit_s: float = 0.0
+
+
+class StoreWait(Fact):
+    """A key of the store was not set in time; `awaited` is the rank that sets it, where it shows."""
+
+    key: str = ""
+    awaited: int = -1
+    waiting: int = -1
+    why: str = ""
+
+
+class Ended(Fact):
+    """How a process ended; a negative code is the signal."""
+
+    code: int = 0
+    by: str = ""  # who says so: torchelastic, deepspeed, slurm, shell
+    first: bool = False  # torchelastic's "first observed failure", which is often a victim
+
+
+class OomKill(Fact):
+    """The kernel or Slurm killed for lack of memory."""
+
+    events: int = 0
+    victim: str = ""  # the process's name
+
+
+class NodeLost(Fact):
+    """Slurm lost these nodes."""
+
+    nodes: list[str] = []
+
+
+class Cancelled(Fact):
+    """Slurm or a person ended the job; `why` is "" where it does not say."""
+
+    why: str = ""
+
+
+class KilledByLauncher(Fact):
+    """The launcher ended a process because another one had failed."""
+
+    signal: str = ""
+
+
+class PythonError(Fact):
+    """A traceback, folded."""
+
+    error: str = ""  # ValueError
+    message: str = ""
+    frame: Frame | None = None  # its last frame in the user's own code, else the last of all
+    frames: list[Frame] = []  # the innermost first, a few
+    rule: str = ""  # the rule of `log_rules.toml` that knows the error
+    role: Role = "cause"
+    chained: str = ""  # the error that it was raised from
+    survived: bool = False  # the job went on after it
+
+
+class KnownError(Fact):
+    """A line that a rule knows."""
+
+    rule: str = ""
+    role: Role = "cause"
+    values: dict[str, str] = {}  # what the rule took from the line
+    survived: bool = False
+
+
+class Progress(Fact):
+    """An iteration that a rank printed: the last one of its stream."""
+
+    iteration: int = -1
+    total: int = -1
+
+
+class Finished(Fact):
+    """A line that only a clean end prints."""
+
+
+class Restarted(Fact):
+    """The launcher or the scheduler started the job again."""
+
+
+class ThreadStack(Fact):
+    """A stack that faulthandler, gdb or pystack printed, innermost first."""
+
+    thread: str = ""
+    frames: list[Frame] = []
+    fatal: str = ""  # faulthandler's reason: "Segmentation fault"
+
+
+AnyFact = (
+    TimedOut
+    | Counted
+    | Told
+    | GlooTimeout
+    | PeerClosed
+    | BarrierMissed
+    | Desync
+    | Mismatch
+    | StoreCount
+    | StoreWait
+    | Ended
+    | OomKill
+    | NodeLost
+    | Cancelled
+    | KilledByLauncher
+    | PythonError
+    | KnownError
+    | Progress
+    | Finished
+    | Restarted
+    | ThreadStack
+)
+
+
+class LogFile(Struct, omit_defaults=True):
+    """One file that was read."""
+
+    name: str
+    lines: int = 0
+    size: int = 0  # bytes, unpacked
+
+
+class RuleText(Struct, omit_defaults=True):
+    """What a rule says of a known error."""
+
+    meaning: str
+    advice: str = ""
+    kind: str = "error"  # the kind of cause
+
+
+class JobLogs(Struct, omit_defaults=True):
+    """All facts of a job's logs in the order of time, as far as stamps and lines show it."""
+
+    files: list[LogFile] = []
+    facts: list[AnyFact] = []
+    world_size: int = 0
+    homes: dict[int, str] = {}  # rank -> node
+    heard: list[int] = []  # ranks that wrote a line with their number
+    rules: dict[str, RuleText] = {}  # of the errors in `facts`
+    attempts: int = 1

@@ -1,0 +1,152 @@
+"""Job logs: what people have when the job is over.
+
+Lines are taken as they come, from files, packed files or standard input; what is kept of them are
+facts (`model.log_facts`), each with file and line, bounded however long the log is.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+from ...errors import BadInput
+from ...model.log_facts import (
+    AnyFact,
+    JobLogs,
+    KnownError,
+    LogFile,
+    PythonError,
+    Restarted,
+    RuleText,
+)
+from ...text.plain import readable
+from . import resolve, source
+from .collect import Facts
+from .marks import Marks
+from .prefix import Said
+from .rules import Rules, rules
+from .scan import FileScan
+
+STDIN = Path("-")
+_TREE = re.compile(r"(?:^|/)attempt_(\d{1,6})/(\d{1,5})/(?:stdout|stderr|error)[^/]*$")
+_RANK_FILE = re.compile(r"(?:^|[-_.])(?:global[-_])?rank[-_.]?(\d{1,7})(?=[-_.]|$)", re.I)
+_NODE_FILE = re.compile(r"(?:^|[-_.])(?:node|host)[-_]([A-Za-z][\w-]{0,60})(?=\.|$)")
+
+
+def is_log(path: Path) -> bool:
+    """Whether a file may be a log: text, packed or not."""
+    return path == STDIN or source.is_text(source.head(path))
+
+
+def read(paths: Sequence[Path]) -> tuple[JobLogs, list[Path], list[str]]:
+    """(what the logs tell, the files that told nothing, notes).
+
+    Raises:
+        BadInput: the user's rules cannot be read.
+    """
+    table, facts = rules(), Facts()
+    files: list[LogFile] = []
+    scans: list[FileScan] = []
+    taken: list[Path] = []
+    notes: list[str] = []
+    common = _common(paths)
+    for path in paths:
+        name = readable(str(path.relative_to(common)) if common is not None else path.name)
+        try:
+            scan, file = _read_one(path, name, table, facts, len(files))
+        except (OSError, BadInput) as error:
+            notes.append(f"skipped: {error}")
+            continue
+        scans.append(scan)
+        files.append(file)
+        taken.append(path)
+    if facts.left_out:
+        notes.append(f"the logs tell more than is kept: {facts.left_out} further facts left out")
+    told = {f.file for f in facts.all}
+    silent = [path for index, path in enumerate(taken) if index not in told]
+    return _joined(facts, files, scans, [_origin(p) for p in taken]), silent, notes
+
+
+def with_account(logs: JobLogs, name: str, says: str, facts: list[AnyFact], at: float) -> JobLogs:
+    """The logs with what the scheduler says of the job, as a file of one line."""
+    for fact in facts:
+        fact.file, fact.line, fact.at, fact.says = len(logs.files), 1, at, says
+        fact.attempt = logs.attempts - 1
+    logs.files.append(LogFile(name, 1, len(says)))
+    logs.facts += facts
+    return logs
+
+
+def _read_one(
+    path: Path, name: str, table: Rules, facts: Facts, index: int
+) -> tuple[FileScan, LogFile]:
+    said, attempt = _of_name(path)
+    scan = FileScan(table, facts, index, said, attempt)
+    if path == STDIN:
+        return scan, scan.run("standard input", sys.stdin.buffer)
+    stream: IO[bytes]
+    with source.opened(path) as stream:
+        return scan, scan.run(name, stream)
+
+
+def _of_name(path: Path) -> tuple[Said, int]:
+    """What a file's name tells of its lines: torchrun --log-dir, one file a rank or node."""
+    tree = _TREE.search(path.as_posix())
+    if tree is not None:
+        return Said(local=int(tree[2])), int(tree[1])
+    rank = _RANK_FILE.search(path.name)
+    node = _NODE_FILE.search(path.name)
+    return Said(rank=int(rank[1]) if rank else -1, node=node[1] if node else ""), 0
+
+
+def _origin(path: Path) -> resolve.Origin:
+    tree = _TREE.search(path.as_posix())
+    if tree is None:
+        return resolve.Origin(str(path), 0)
+    return resolve.Origin(path.as_posix()[: tree.start()], int(tree[1]))
+
+
+def _common(paths: Sequence[Path]) -> Path | None:
+    """The folder that all files lie in, where there are several."""
+    if len(paths) < 2 or STDIN in paths:
+        return None
+    trees = [(p, _TREE.search(p.as_posix())) for p in paths]
+    folders = [Path(p.as_posix()[: t.start()]) if t is not None else p.parent for p, t in trees]
+    top = folders[0]
+    while not all(top == f or top in f.parents for f in folders):
+        if top == top.parent:
+            return None
+        top = top.parent
+    return top
+
+
+def _joined(
+    facts: Facts, files: list[LogFile], scans: list[FileScan], origins: list[resolve.Origin]
+) -> JobLogs:
+    marks: list[Marks] = [scan.marks for scan in scans]
+    heard = sorted({rank for scan in scans for rank in scan.heard})
+    world = max((m.world for m in marks), default=0)
+    resolve.attempts(facts.all, marks)
+    homes = resolve.resolve(facts.all, marks, origins, world)
+    ordered = resolve.in_order(facts.all)
+    numbers = [f.attempt for f in ordered]
+    first, last = min(numbers, default=0), max(numbers, default=0)
+    for fact in ordered:
+        fact.attempt -= first
+    return JobLogs(
+        files=files,
+        facts=[f for f in ordered if not isinstance(f, Restarted)],
+        world_size=world,
+        homes=homes,
+        heard=heard,
+        rules=_texts(ordered),
+        attempts=last - first + 1,
+    )
+
+
+def _texts(facts: list[AnyFact]) -> dict[str, RuleText]:
+    used = {f.rule for f in facts if isinstance(f, KnownError | PythonError) and f.rule}
+    return {r.id: r.text for r in rules().rules if r.id in used and r.text is not None}

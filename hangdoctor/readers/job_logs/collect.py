@@ -1,0 +1,59 @@
+"""Keeps the facts of all files, folded: what is said a thousand times is kept once, with a count."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ...model.log_facts import AnyFact, Progress, PythonError
+from ...text import redaction
+
+_SAYS = 300  # characters of a line that are kept
+_MOST = 20_000  # facts of one job
+_WHERE = {"file", "line", "at", "inherited", "times", "says", "survived"}
+
+
+class Facts:
+    """Facts in the order of reading, each kind of saying once."""
+
+    def __init__(self) -> None:
+        self.all: list[AnyFact] = []
+        self.left_out = 0
+        self._seen: dict[tuple[object, ...], AnyFact] = {}
+
+    def add(self, fact: AnyFact) -> AnyFact:
+        """Keep a fact, or count it where the same was said before; the fact that is kept."""
+        key = _key(fact)
+        known = self._seen.get(key)
+        if known is not None:
+            known.times += 1
+            if isinstance(fact, Progress):
+                _move(known, fact)
+            return known
+        if len(self.all) >= _MOST:
+            self.left_out += 1
+            return fact
+        fact.says = redaction.text(fact.says[:_SAYS].strip())
+        self._seen[key] = fact
+        self.all.append(fact)
+        return fact
+
+
+def _move(known: AnyFact, fact: Progress) -> None:
+    """A stream's progress is where it came to last."""
+    if isinstance(known, Progress):
+        known.iteration, known.total = fact.iteration, fact.total
+        known.line, known.at, known.inherited = fact.line, fact.at, fact.inherited
+        known.says = fact.says[:_SAYS]
+
+
+def _key(fact: AnyFact) -> tuple[object, ...]:
+    kind = type(fact).__name__
+    who = (fact.attempt, fact.rank, fact.local, fact.task, fact.node, fact.pid)
+    if isinstance(fact, Progress):
+        return (kind, fact.file, *who)
+    if isinstance(fact, PythonError):
+        frame = fact.frame
+        at = (frame.name, frame.line) if frame is not None else ()
+        return (kind, *who, fact.error, fact.message[:80], at)
+    fields = msgspec.structs.asdict(fact)
+    return (kind, *(repr(fields[name]) for name in sorted(fields) if name not in _WHERE))

@@ -1,0 +1,59 @@
+"""torchelastic's table of failures: a few lines for each rank, the "root cause" last.
+
+Its first observed failure is the first process that the agent found ended, which is often a victim.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ...model.log_facts import Ended
+from .stamps import Clock
+
+_ENTRY = re.compile(r"^\s*\[\d{1,7}\]:\s*$")
+_FIRST = "Root Cause (first observed failure)"
+_FIELD = re.compile(r"^\s*(time|host|rank|exitcode|error_file|traceback)\s*: ?(.{0,400})$")
+_RANK = re.compile(r"(\d{1,7}) \(local_rank: ?(\d{1,7})\)")
+_CODE = re.compile(r"(-?\d{1,5}) \(pid: ?(\d{1,9})\)")
+HEADS = ("Failures:", _FIRST)
+
+
+class Table:
+    """Reads the table's lines one by one."""
+
+    def __init__(self) -> None:
+        self._first = False
+        self._fields: dict[str, str] = {}
+        self.open = False
+
+    def feed(self, text: str, clock: Clock) -> Ended | None:
+        """A rank's end, once its exit code was read; the stamp is the table's own."""
+        if text.strip().startswith(HEADS):
+            self._first, self._fields, self.open = text.strip().startswith(_FIRST), {}, True
+            return None
+        if _ENTRY.match(text):
+            self._fields = {}
+            self.open = True
+            return None
+        match = _FIELD.match(text)
+        if match is None or not self.open:
+            return None
+        self._fields[match[1]] = match[2].strip()
+        return self._end(clock) if match[1] == "exitcode" else None
+
+    def _end(self, clock: Clock) -> Ended | None:
+        rank = _RANK.search(self._fields.get("rank", ""))
+        code = _CODE.search(self._fields["exitcode"])
+        if code is None:
+            return None
+        at, _ = clock.read(self._fields.get("time", "").replace("_", " "))
+        return Ended(
+            rank=int(rank[1]) if rank else -1,
+            local=int(rank[2]) if rank else -1,
+            node=self._fields.get("host", ""),
+            pid=int(code[2]),
+            code=int(code[1]),
+            at=at,
+            by="torchelastic",
+            first=self._first,
+        )

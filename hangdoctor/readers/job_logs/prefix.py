@@ -1,0 +1,241 @@
+"""What launchers and loggers put before a line: stripped again and again, the first rank wins.
+
+    12: [default3]:[rank11]:[E709 17:05:38.162 ProcessGroupNCCL.cpp:632] [PG 0 Rank 3] text
+    srun  torchrun  torch   stamp                                          group
+
+`12: ` and `host: ` look like many other things: they are taken where most lines of a file have
+them (`Habits`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+import msgspec
+from msgspec import Struct
+
+from .stamps import Clock
+
+_ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][A-Z0-9])")
+_RANK = re.compile(r"\s*\[(?:rank|RANK|Rank)[ _]?(\d{1,7})\[?\]:\s?")
+_SPOKEN = re.compile(r"\s*\[rank[ _=](\d{1,7})\]:?\s?")
+_TABBED = re.compile(r"\d{1,9}(?:\.\d{1,9})?s\t\d{1,12}\t")  # a notebook's: seconds and number
+_MPI = re.compile(r"\s*\[(?:\d+,)?(\d{1,7})\](?:\[[^\]]{1,80}\])?<std(?:err|out)>: ?")
+_LOCAL = re.compile(r"\s*\[([A-Za-z][A-Za-z_-]{0,40})(\d{1,5})\]:\s?")
+_TASK = re.compile(r"\s{0,8}(\d{1,7}): ")
+_WORKER = re.compile(
+    r"\s*\((\w+(?: \w+)?)[^()]{0,80}?\bpid=(\d{1,9})(?:, ip=([\w.:-]{1,64}))?[^()]{0,40}\)\s?"
+)
+_WORKER_RANK = re.compile(r"\brank=(\d{1,7})|_(?:TP|DP|PP|EP)(\d{1,5})\b")
+_POD = re.compile(r"\s*\[pod/([^/\]]{1,128})/[^\]]{1,128}\]\s?")
+_STREAM = re.compile(r"([A-Za-z][\w.-]{0,127}) \[std(?:err|out)\] ")
+_HOST = re.compile(r"([A-Za-z][\w.-]{0,127}): ")
+_NCCL = re.compile(r"\s*([A-Za-z0-9][\w.-]{0,127}):(\d{1,9}):\d{1,9} (?:\[(-?\d{1,4})\] )?")
+_TAG = re.compile(r"\s*\[[EWIF] [\w./-]{1,120}:\d{1,6}\]\s*")
+_GROUP = re.compile(r"\s*\[PG (?P<group>[^\[\]]{0,200}?) ?Rank (?P<rank>\d{1,7})\]:?\s*")
+_GROUP_RANK = re.compile(r"\s*\[Rank (\d{1,7})\]:?\s*")
+_SOURCE = re.compile(r"\s*(?:(\d{1,9}) )?[\w./-]{1,120}\.(?:cpp|hpp|cc|py):\d{1,6}\]\s*")
+_ZONE = re.compile(r"^(?:Z|[+-]\d\d:?\d\d)?\]?[ ,:]*")
+_GUID = re.compile(r"^(?:ID \d+ PG GUID )?(\S+?)\s*(?:\(([^)]*)\))?$")
+# Where a second record begins in one line: two ranks wrote at once, or a progress bar has no end.
+_RECORD = re.compile(
+    r"(?=\[rank\d{1,7}\[?\]:)|(?<!\]:)(?<!\]: )(?=\[[EWF](?:\d{3,4} [\d:.]{8,20})? ?ProcessGroup)"
+)
+_ELASTIC = re.compile(r"(?<=\S)(?=(?:ERROR|WARNING):torch\.distributed\.elastic)")
+_ONE_PREFIX = re.compile(r"\s+|\[[^\[\]]{0,160}\]:?|\([^()]{0,160}\)|\d[\d:.,T_-]{0,40}s?")
+_LONG = 400  # characters: no prefixes are longer
+_SAMPLE = 200  # lines that show a file's habits
+
+
+class Said(Struct):
+    """Who says a line, when, and what is left of it."""
+
+    text: str = ""
+    at: float = 0.0
+    rank: int = -1
+    local: int = -1
+    task: int = -1
+    node: str = ""
+    pid: int = 0
+    agent: int = 0  # the process of the launcher that wrote the line
+    group: str = ""
+    group_rank: int = -1
+
+    def speaker(self) -> tuple[int, int, int, str, int]:
+        """What tells the streams in one file apart."""
+        return self.rank, self.local, self.task, self.node, self.pid
+
+
+class Habits(Struct):
+    """Prefixes that a file has on most of its lines."""
+
+    tasks: bool = False
+    hosts: bool = False
+
+
+def habits(lines: Iterable[str]) -> Habits:
+    """Whether lines begin with a task's number, or with a host's name."""
+    seen = tasks = 0
+    hosts: Counter[str] = Counter()
+    for line in lines:
+        if not line.strip():
+            continue
+        seen += 1
+        tasks += _TASK.match(line) is not None
+        host = _HOST.match(line)
+        if host is not None:
+            hosts[host[1]] += 1
+        if seen >= _SAMPLE:
+            break
+    named = [name for name in hosts if any(c.isdigit() for c in name) or "." in name]
+    many = sum(hosts[name] for name in named)
+    return Habits(2 * tasks > seen, 2 * many > seen)
+
+
+def records(line: str) -> list[str]:
+    """The pieces of a line in which several were written."""
+    if "\x1b" in line:
+        line = _ANSI.sub("", line)
+    if "[" not in line and "ERROR:torch" not in line:
+        return [line]
+    whole: list[str] = []
+    held = ""
+    for piece in (part for record in _RECORD.split(line) for part in _ELASTIC.split(record)):
+        held += piece
+        if len(held) > _LONG or (held.strip() and not _only_prefixes(held)):
+            whole.append(held)
+            held = ""
+    return whole or [line]
+
+
+def _only_prefixes(text: str) -> bool:
+    """Whether nothing follows the prefixes; one after the other, so that no text costs more."""
+    at = 0
+    while at < len(text):
+        match = _ONE_PREFIX.match(text, at)
+        if match is None:
+            return False
+        at = match.end()
+    return True
+
+
+def strip(line: str, of_file: Said, usual: Habits, clock: Clock) -> Said:
+    """The line without its prefixes; what they do not tell is what the file's name tells."""
+    said = msgspec.structs.replace(of_file, text=line)
+    for _ in range(12):
+        before = said.text
+        _strip_one(said, usual, clock)
+        if said.text == before:
+            break
+    return said
+
+
+def _strip_one(said: Said, usual: Habits, clock: Clock) -> None:
+    text = said.text
+    head = text.lstrip()[:1]
+    if "\t" in text[:24] and (match := _TABBED.match(text)) is not None:
+        said.text = text[match.end() :]
+        return
+    if head == "[":
+        if _strip_bracket(said, text):
+            return
+    elif head == "(":
+        match = _WORKER.match(text)
+        if match is not None:
+            _take_worker(said, match)
+            return
+    at, length = clock.read(text.lstrip(" [")) if head in "[0123456789EWIFJASOND" else (0.0, 0)
+    if length:
+        said.at = said.at or at
+        rest = text.lstrip(" [")[length:]
+        said.text = _ZONE.sub("", rest, count=1)
+        source = _SOURCE.match(said.text)
+        if source is not None:
+            said.agent = int(source[1]) if source[1] else said.agent
+            said.text = said.text[source.end() :]
+        return
+    _strip_plain(said, usual, text)
+
+
+def _strip_bracket(said: Said, text: str) -> bool:
+    for pattern, take in _BRACKETS:
+        match = pattern.match(text)
+        if match is not None:
+            take(said, match)
+            said.text = text[match.end() :]
+            return True
+    return False
+
+
+def _take_rank(said: Said, match: re.Match[str]) -> None:
+    said.rank = said.rank if said.rank >= 0 else int(match[1])
+
+
+def _take_local(said: Said, match: re.Match[str]) -> None:
+    said.local = int(match[2])
+
+
+def _take_pod(said: Said, match: re.Match[str]) -> None:
+    said.node = said.node or match[1]
+
+
+def _take_group(said: Said, match: re.Match[str]) -> None:
+    said.group = group_name(match["group"])
+    said.group_rank = int(match["rank"])
+
+
+def _take_group_rank(said: Said, match: re.Match[str]) -> None:
+    said.group_rank = int(match[1])
+
+
+def _take_nothing(said: Said, match: re.Match[str]) -> None:
+    """A tag that tells nothing of the speaker."""
+
+
+_BRACKETS = (
+    (_TAG, _take_nothing),
+    (_RANK, _take_rank),
+    (_SPOKEN, _take_rank),
+    (_MPI, _take_rank),
+    (_LOCAL, _take_local),
+    (_POD, _take_pod),
+    (_GROUP, _take_group),
+    (_GROUP_RANK, _take_group_rank),
+)
+
+
+def _take_worker(said: Said, match: re.Match[str]) -> None:
+    said.pid = int(match[2])
+    said.node = match[3] or said.node
+    rank = _WORKER_RANK.search(match[0])
+    if rank is not None and rank[1]:
+        said.rank = said.rank if said.rank >= 0 else int(rank[1])
+    elif rank is not None and said.local < 0:
+        said.local = int(rank[2])
+    said.text = said.text[match.end() :]
+
+
+def _strip_plain(said: Said, usual: Habits, text: str) -> None:
+    if usual.tasks and said.task < 0 and (match := _TASK.match(text)) is not None:
+        said.task = int(match[1])
+        said.text = text[match.end() :]
+    elif (match := _NCCL.match(text)) is not None:
+        said.node, said.pid = said.node or match[1], int(match[2])
+        if match[3] and said.local < 0:
+            said.local = int(match[3])
+        said.text = text[match.end() :]
+    elif (match := _STREAM.match(text)) is not None or (
+        usual.hosts and not said.node and (match := _HOST.match(text)) is not None
+    ):
+        said.node = match[1]
+        said.text = text[match.end() :]
+
+
+def group_name(text: str) -> str:
+    """``ID 1 PG GUID 3(mesh_tp)`` -> ``3(mesh_tp)``; ``0 (default_pg)`` -> ``0(default_pg)``."""
+    match = _GUID.match(text.strip())
+    if match is None:
+        return text.strip()
+    return f"{match[1]}({match[2]})" if match[2] else match[1]

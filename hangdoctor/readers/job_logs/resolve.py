@@ -1,0 +1,166 @@
+"""Who is who: local ranks and tasks become ranks where the logs show it; facts get one order.
+
+A local rank is a rank where one node is all there is, or where a line of the same stream tells
+both. Slurm's task is a rank where each task is one: not where tasks are launchers.
+"""
+
+from __future__ import annotations
+
+import calendar
+import time
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from ...model.log_facts import AnyFact, Counted, Ended, Restarted, TimedOut, Told
+from .marks import Marks
+from .stamps import NO_YEAR
+
+_FIRST_TIMES = 946_684_800.0 + 366 * 86_400.0  # the end of the year that stands for none
+
+
+class Origin(Struct, frozen=True):
+    """Where a file lies: files of one launcher share its folder, else each is its own."""
+
+    agent: str
+    attempt: int
+
+
+def resolve(
+    facts: list[AnyFact], of_files: Sequence[Marks], origins: Sequence[Origin], world: int
+) -> dict[int, str]:
+    """Give facts their ranks, attempts and years; returns the node of each rank."""
+    _years(facts)
+    homes: dict[int, str] = {}
+    by_pid: dict[tuple[str, int], int] = {}
+    for marks in of_files:
+        for rank, (node, pid) in marks.homes.items():
+            homes.setdefault(rank, node)
+            by_pid[(node, pid)] = rank
+    _by_table(facts, homes, by_pid)
+    locals_are_ranks = _one_node(facts, of_files, world)
+    known = _told_together(facts, of_files, origins)
+    elastic = any(isinstance(f, Ended) and f.by == "torchelastic" for f in facts)
+    for fact in facts:
+        if fact.rank < 0 and isinstance(fact, TimedOut | Counted | Told) and not _grouped(fact):
+            fact.rank = fact.group_rank
+        if fact.rank < 0 and fact.pid:
+            fact.rank = by_pid.get((fact.node, fact.pid), by_pid.get(("", fact.pid), -1))
+        if fact.rank < 0 and fact.local < 0 and fact.pid:
+            fact.local = _spawned(fact.pid, of_files)
+        if fact.rank < 0 and fact.local >= 0:
+            agent = origins[fact.file].agent
+            fact.rank = known.get((agent, fact.node, fact.local), -1)
+            if fact.rank < 0 and locals_are_ranks:
+                fact.rank = fact.local
+        if fact.rank < 0 and fact.task >= 0 and not elastic:
+            fact.rank = fact.task
+        if fact.rank >= 0:
+            fact.node = fact.node or homes.get(fact.rank, "")
+            if fact.node:
+                homes.setdefault(fact.rank, fact.node)
+    return homes
+
+
+def _grouped(fact: TimedOut | Counted | Told) -> bool:
+    """Whether its number may be that of a group smaller than the job."""
+    return bool(fact.group) and not fact.group.startswith("0")
+
+
+def _spawned(pid: int, of_files: Sequence[Marks]) -> int:
+    return next((m.local_of[pid] for m in of_files if pid in m.local_of), -1)
+
+
+def _by_table(
+    facts: Iterable[AnyFact], homes: dict[int, str], by_pid: dict[tuple[str, int], int]
+) -> None:
+    """torchelastic's table tells rank, node and process together."""
+    for fact in facts:
+        if isinstance(fact, Ended) and fact.rank >= 0 and fact.pid:
+            by_pid[("", fact.pid)] = fact.rank
+            if fact.node and fact.node != "localhost":
+                homes.setdefault(fact.rank, fact.node)
+
+
+def _told_together(
+    facts: Sequence[AnyFact], of_files: Sequence[Marks], origins: Sequence[Origin]
+) -> dict[tuple[str, str, int], int]:
+    """(launcher, node, local rank) -> rank, from lines that tell both."""
+    known: dict[tuple[str, str, int], int] = {}
+    for origin, marks in zip(origins, of_files, strict=True):
+        for (node, local, _), rank in marks.rank_of.items():
+            if local >= 0:
+                known[(origin.agent, node, local)] = rank
+    for fact in facts:
+        if fact.rank >= 0 and fact.local >= 0:
+            agent = origins[fact.file].agent
+            known[(agent, fact.node, fact.local)] = fact.rank
+            known.setdefault((agent, "", fact.local), fact.rank)
+    return known
+
+
+def _one_node(facts: Sequence[AnyFact], of_files: Sequence[Marks], world: int) -> bool:
+    """Whether nothing speaks of a second node, so that local ranks are ranks."""
+    agents = {pid for marks in of_files for pid in marks.agents}
+    nodes = {f.node for f in facts if f.node}
+    differs = any(f.rank != f.local for f in facts if f.rank >= 0 and f.local >= 0)
+    launched = [f for f in facts if isinstance(f, Ended) and f.local >= 0]
+    tees = any(f.local >= 0 for f in facts if not isinstance(f, Ended))
+    if differs or len(agents) > 1 or len(nodes) > 1:
+        return False
+    highest = max((f.local for f in facts), default=-1)
+    if world > 0 and world <= 8 and highest < world:
+        return True
+    # A prefix alone, [default3]:, says nothing of how many nodes there are: the launcher does.
+    return bool(launched) and not (tees and world == 0) and (world == 0 or highest < world <= 16)
+
+
+def attempts(facts: list[AnyFact], of_files: Sequence[Marks]) -> int:
+    """Number the attempts of launchers that started again in the same file; how many there are."""
+    for again_at in [f for f in facts if isinstance(f, Restarted)]:
+        for other in facts:
+            if other.file == again_at.file and other.line > again_at.line:
+                other.attempt += 1
+    for index, marks in enumerate(of_files):
+        again = [sorted(set(lines)) for lines in marks.agents.values() if len(set(lines)) > 1]
+        restarts = {f.line for f in facts if isinstance(f, Restarted) and f.file == index}
+        if not again or restarts:
+            continue
+        for border in again[0][:-1]:
+            for fact in facts:
+                if fact.file == index and fact.line > border:
+                    fact.attempt += 1
+    return 1 + max((f.attempt for f in facts), default=0)
+
+
+def _years(facts: list[AnyFact]) -> None:
+    """Stamps without a year get that of the stamps which have one."""
+    dated = [f.at for f in facts if f.at > _FIRST_TIMES]
+    bare = [f for f in facts if 0 < f.at <= _FIRST_TIMES]
+    if not dated or not bare:
+        return
+    year = time.gmtime(min(dated)).tm_year
+    shift = _seconds_to(year)
+    for fact in bare:
+        fact.at += shift
+
+
+def _seconds_to(year: int) -> float:
+    return float(calendar.timegm((year, 3, 1, 0, 0, 0)) - calendar.timegm((NO_YEAR, 3, 1, 0, 0, 0)))
+
+
+def in_order(facts: list[AnyFact]) -> list[AnyFact]:
+    """By attempt, then by time; in one file always in its own order."""
+    when: dict[int, float] = {}
+    moments: list[tuple[int, float, int, int, AnyFact]] = []
+    for fact in sorted(facts, key=lambda f: (f.file, f.line)):
+        own = fact.at if not _late(fact) else 0.0
+        last = when.get(fact.file, 0.0)
+        when[fact.file] = max(last, own)
+        moments.append((fact.attempt, when[fact.file], fact.file, fact.line, fact))
+    return [m[-1] for m in sorted(moments, key=lambda m: m[:4])]
+
+
+def _late(fact: AnyFact) -> bool:
+    """A stamp that may be of another moment than the line: the launcher's table."""
+    return isinstance(fact, Ended) and fact.by == "torchelastic" and not fact.inherited

@@ -1,0 +1,207 @@
+"""The rules that turn lines into facts: data in `log_rules.toml`, and the user's own file.
+
+A rule is asked only about lines that hold one of its anchors, and `broad` are the few short texts
+that every anchor contains: a block of a log without any of them is passed over unread.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+from msgspec import Struct
+
+from ...errors import BadInput
+from ...model.diagnosis import Kind
+from ...model.log_facts import AnyFact, KnownError, Role, RuleText
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ENVIRONMENT = "HANGDOCTOR_LOG_RULES"
+_FORM = "Its form is described at the top of log_rules.toml."
+# On nearly every line of a failure: always searched for.
+COMMON = (
+    "rror", "xception", "ailed", "ailure", "imeout", "imed out", "signal", "exit", "raceback", "recent call", "NCCL WARN",
+)  # fmt: skip
+# Short texts that most of the other anchors contain; an anchor without any of them becomes one itself.
+_BROAD = (*COMMON, "Kill", "collective #")
+_FACTS: dict[str, type[AnyFact]] = {kind.__name__: kind for kind in get_args(AnyFact)}
+
+
+class Rule(Struct, frozen=True):
+    """One kind of line."""
+
+    fact: type[AnyFact]
+    anchors: tuple[str, ...]
+    pattern: re.Pattern[str] | None
+    fixed: dict[str, Any]  # fields of the fact that the rule itself sets
+    wraps: bool  # the line may have been broken in the middle
+    beside: bool = False  # its lines hold one of `COMMON` as well
+    negative: tuple[str, ...] = ()
+    id: str = ""
+    role: Role = "cause"
+    text: RuleText | None = None
+
+    def facts(self, text: str) -> list[dict[str, Any]]:
+        """The fields of each fact that `text` holds; [] where the rule does not match."""
+        if self.pattern is None:
+            return [dict(self.fixed)]
+        found = []
+        for match in self.pattern.finditer(text):
+            told = {k: v for k, v in match.groupdict().items() if v is not None}
+            found.append(self._fields(told))
+        return found
+
+    def _fields(self, told: dict[str, str]) -> dict[str, Any]:
+        if self.fact is KnownError:
+            return {**self.fixed, "values": {k: v[:120] for k, v in told.items()}}
+        values = {k: _value(k, v) for k, v in told.items()}
+        values |= {k: f"-{values[k]}" for k in self.negative if k in values}
+        return {**self.fixed, **values}
+
+
+class Rules(Struct, frozen=True):
+    """All rules, the user's first."""
+
+    rules: tuple[Rule, ...]
+    broad: tuple[bytes, ...]
+    any_anchor: re.Pattern[str]
+
+    def of(self, text: str) -> list[Rule]:
+        """The rules that one of their anchors calls for."""
+        if self.any_anchor.search(text) is None:
+            return []
+        return [r for r in self.rules if any(a in text for a in r.anchors)]
+
+    def known(self, text: str) -> Rule | None:
+        """The first rule on errors that matches."""
+        for rule in self.rules:
+            if rule.fact is not KnownError or not any(a in text for a in rule.anchors):
+                continue
+            if rule.pattern is None or rule.pattern.search(text):
+                return rule
+        return None
+
+
+def _value(name: str, text: str) -> Any:
+    """A list of ranks as numbers; the fact's type converts the rest."""
+    if name.endswith("ranks"):
+        return [int(n) for n in re.findall(r"\d{1,7}", text)]
+    if name == "nodes":
+        return [text]
+    return text.strip()
+
+
+def fact_of(rule: Rule, fields: dict[str, Any]) -> AnyFact | None:
+    """The fact, with its numbers as numbers; None for numbers that are none."""
+    try:
+        told = {"type": rule.fact.__name__, **fields}
+        fact: AnyFact = msgspec.convert(told, type=rule.fact, strict=False)
+    except (msgspec.ValidationError, ValueError):
+        return None
+    return fact
+
+
+@lru_cache(maxsize=1)
+def rules() -> Rules:
+    """The user's rules first, then the built-in ones.
+
+    Raises:
+        BadInput: the user's file cannot be read or holds something else.
+    """
+    own = os.environ.get(ENVIRONMENT, "")
+    mine: list[Rule] = []
+    if own:
+        try:
+            mine = parse(Path(own).read_text(), own)
+        except OSError as error:
+            raise BadInput(
+                f"{ENVIRONMENT} names {own}, which cannot be read: {error.strerror}"
+            ) from error
+    built_in = resources.files(__package__).joinpath("log_rules.toml").read_text("utf-8")
+    every = tuple(mine + parse(built_in, "log_rules.toml"))
+    anchors = sorted({a for rule in every for a in rule.anchors})
+    return Rules(every, broad_anchors(every), re.compile("|".join(map(re.escape, anchors))))
+
+
+def broad_anchors(every: tuple[Rule, ...]) -> tuple[bytes, ...]:
+    """The fewest texts of which each anchor contains one."""
+    used = dict.fromkeys(COMMON)
+    for anchor in (a for rule in every if not rule.beside for a in rule.anchors):
+        used[next((b for b in _BROAD if b in anchor), anchor)] = None
+    return tuple(text.encode() for text in used)
+
+
+def parse(text: str, origin: str) -> list[Rule]:
+    """The rules of a file.
+
+    Raises:
+        BadInput: it holds something else.
+    """
+    try:
+        return [_rule(entry) for entry in tomllib.loads(text).get("rule", [])]
+    except (re.error, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise BadInput(f"{origin} holds no usable rules: {error}", _FORM) from error
+
+
+_FIELDS = {
+    "fact",
+    "anchor",
+    "pattern",
+    "set",
+    "wraps",
+    "beside",
+    "negative",
+    "id",
+    "role",
+    "kind",
+    "meaning",
+    "do",
+}
+
+
+def _rule(entry: dict[str, Any]) -> Rule:
+    unknown = set(entry) - _FIELDS
+    if unknown:
+        raise ValueError(f"unknown field {sorted(unknown)[0]!r}")
+    kind = _FACTS[entry.get("fact", "KnownError")]
+    anchors = tuple(entry["anchor"])
+    if not anchors or not all(isinstance(a, str) and len(a) >= 3 for a in anchors):
+        raise ValueError("an anchor is a text of three characters or more")
+    pattern = re.compile(entry["pattern"]) if "pattern" in entry else None
+    fixed = dict(entry.get("set", {}))
+    if kind is not KnownError:
+        return Rule(
+            kind, anchors, pattern, fixed,
+            wraps=bool(entry.get("wraps", False)), beside=bool(entry.get("beside", False)),
+            negative=tuple(entry.get("negative", ())),
+        )  # fmt: skip
+    return _error_rule(entry, anchors, pattern, fixed)
+
+
+def _error_rule(
+    entry: dict[str, Any],
+    anchors: tuple[str, ...],
+    pattern: re.Pattern[str] | None,
+    fixed: dict[str, Any],
+) -> Rule:
+    role, of = entry.get("role", "cause"), entry.get("kind", "error")
+    if role not in get_args(Role) or of not in get_args(Kind):
+        raise ValueError(f"no such role or kind: {role}, {of}")
+    name = str(entry["id"])
+    fixed |= {"rule": name, "role": role}
+    text = RuleText(str(entry["meaning"]), str(entry.get("do", "")), of)
+    return Rule(
+        KnownError, anchors, pattern, fixed,
+        wraps=bool(entry.get("wraps", False)), beside=bool(entry.get("beside", False)),
+        id=name, role=role, text=text,
+    )  # fmt: skip

@@ -1,0 +1,331 @@
+"""One file, line by line where it may matter, and past the rest.
+
+A block without any of the rules' texts is searched and not read. Lines are read where a text was
+found, in the stack or table that such a line begins, and at both ends of the file and of each
+block, where the last iteration is found.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import IO
+
+from ...model.frame import Frame
+from ...model.log_facts import (
+    AnyFact,
+    Cancelled,
+    Ended,
+    Finished,
+    KilledByLauncher,
+    KnownError,
+    LogFile,
+    PythonError,
+    ThreadStack,
+    TimedOut,
+)
+from . import marks, source, tasks
+from .collect import Facts
+from .elastic_table import HEADS, Table
+from .prefix import Habits, Said, habits, records, strip
+from .rules import Rule, Rules, fact_of
+from .stamps import ANYWHERE, Clock
+from .tracebacks import Tracebacks, own_frame
+
+_TAIL = 1 << 12  # of each block: where the last iteration is looked for
+_HEARD = re.compile(rb"\[rank(\d{1,7})\]")
+_ATTENTION = 12  # lines after one that a stack or table may go on in
+_DENSE = 400  # bytes a find; where finds are closer, the block is read line by line
+_LONGEST = 20_000  # characters of a line
+_TORN = 2  # lines that a broken one is joined with
+_BACK = 1 << 16  # bytes in which a stamp is looked for before a line without one
+_BEGINS = ("recent call", "Stack trace of the", "Fatal Python", *HEADS)
+
+
+class FileScan:
+    """Turns the lines of one file into facts."""
+
+    def __init__(self, rules: Rules, facts: Facts, index: int, of_file: Said, attempt: int) -> None:
+        self.rules, self.facts, self.index = rules, facts, index
+        self.of_file, self.attempt = of_file, attempt
+        self.clock = Clock()
+        self.heard: set[int] = set()
+        self.marks = marks.Marks()
+        self._usual = Habits()
+        self._stacks, self._table = Tracebacks(), Table()
+        self._attention = 0
+        self._line = 0  # of the line that is read
+        self._at = 0.0  # the last stamp
+        self._torn: list[tuple[str, Said, int]] = []
+        self._waits: dict[tuple[int, int, int, str, int], TimedOut] = {}
+        self._iteration = -1
+        self._ending = False
+        self._errors: list[tuple[PythonError | KnownError, int]] = []
+        self._block = b""
+        # Errors that no rule knew: their message may go on in the next lines.
+        self._unknown: dict[tuple[int, int, int, str, int], tuple[PythonError, int]] = {}
+
+    def run(self, name: str, stream: IO[bytes]) -> LogFile:
+        """Read the stream to its end."""
+        size = 0
+        for number, block in enumerate(source.blocks(stream)):
+            if number == 0:
+                self._usual = habits(_text(line) for line in block.data[: 1 << 16].split(b"\n"))
+            size += len(block.data)
+            self._block = block.data
+            self.heard.update(int(n) for n in _HEARD.findall(block.data))
+            before = self._line
+            if block.edge:
+                self._every(block.data)
+            else:
+                self._some(block.data)
+            self._line = before + block.data.count(b"\n")
+        for said, line, error in self._stacks.unfinished():
+            self._line = line
+            self._keep(error, said, "traceback without its last line")
+        self._settle_survivors()
+        return LogFile(name, self._line, size)
+
+    # ------------------------------------------------------------------ which lines are read
+
+    def _every(self, data: bytes) -> None:
+        for line in data.split(b"\n"):
+            self._line += 1
+            self._take(line)
+
+    def _some(self, data: bytes) -> None:
+        finds = sorted({at for text in self.rules.broad for at in _finds(data, text)})
+        if len(finds) * _DENSE > len(data):
+            self._dense(data)
+            return
+        tail = data.rfind(b"\n", 0, max(0, len(data) - _TAIL)) + 1
+        counted = 0
+        base = self._line
+        for begin, end in self._lines(data, finds, tail):
+            base += data.count(b"\n", counted, begin)
+            counted = begin
+            self._line = base + 1
+            self._block = data[:begin]
+            self._take(data[begin:end])
+
+    def _lines(self, data: bytes, finds: list[int], tail: int) -> Iterator[tuple[int, int]]:
+        """Beginning and end of each line that is read."""
+        at = 0
+        for find in [*finds, tail]:
+            while self._attention > 0 and at < find:
+                end = _line_end(data, at)
+                self._attention -= 1
+                yield at, end
+                at = end + 1
+            if find < at:
+                continue
+            begin = data.rfind(b"\n", 0, find) + 1
+            end = _line_end(data, begin)
+            yield begin, end
+            at = end + 1
+        while at < len(data):
+            end = _line_end(data, at)
+            yield at, end
+            at = end + 1
+
+    def _dense(self, data: bytes) -> None:
+        """Lines with a find, and those that a stack goes on in."""
+        broad = self.rules.broad
+        for line in data.split(b"\n"):
+            self._line += 1
+            if self._attention > 0 or any(text in line for text in broad):
+                self._attention -= 1
+                self._take(line)
+
+    # ------------------------------------------------------------------ what a line says
+
+    def _take(self, raw: bytes) -> None:
+        text = _text(raw)
+        pieces = text.split("\r") if "\r" in text else [text]
+        for piece in pieces[-40:]:
+            for record in records(piece[:_LONGEST]):
+                self._record(record)
+
+    def _record(self, text: str) -> None:
+        said = strip(text, self.of_file, self._usual, self.clock)
+        if said.rank >= 0:
+            self.heard.add(said.rank)
+        if said.at > 0:
+            self._at = said.at
+        if any(word in said.text for word in _BEGINS):
+            self._attention = max(self._attention, _ATTENTION)
+        ended = self._table.feed(said.text, self.clock)
+        if ended is not None:
+            self._keep(ended, said, text)
+            self._attention = _ATTENTION
+        folded = self._stacks.feed(said, self._line)
+        if folded.belongs:
+            self._attention = _ATTENTION
+        if folded.recorded is not None:
+            self._add_recorded(said, folded.recorded)
+        if folded.stack is not None:
+            self._keep(folded.stack, said, text)
+        if folded.error is not None:
+            self._error(folded.error, said, text)
+            return
+        if not folded.belongs:
+            self._by_rules(said, text)
+            self._progress(said, text)
+
+    def _go_on(self, said: Said) -> None:
+        """A message of several lines: what a later one tells of the error."""
+        waiting = self._unknown.pop(said.speaker(), None)
+        if waiting is None:
+            return
+        error, left = waiting
+        known = self.rules.known(said.text)
+        if known is not None:
+            error.rule, error.role = known.id, known.role
+        elif left > 1:
+            self._unknown[said.speaker()] = (error, left - 1)
+
+    def _by_rules(self, said: Said, text: str) -> None:
+        if self._unknown:
+            self._go_on(said)
+        self.marks.look(said)
+        torn = False
+        for rule in self.rules.of(said.text):
+            if not self._apply(rule, said, said.text, text) and rule.wraps:
+                torn = True
+        for fact in tasks.ends(said.text):
+            self._keep(fact, said, text)
+        self._join_torn(said, torn)
+
+    def _apply(self, rule: Rule, said: Said, text: str, line: str) -> bool:
+        """Keep what a rule finds; whether it found anything."""
+        found = False
+        for fields in rule.facts(text):
+            fact = fact_of(rule, fields)
+            if fact is not None:
+                found = True
+                self._keep(fact, said, line)
+        return found
+
+    def _join_torn(self, said: Said, torn: bool) -> None:
+        """A long line that was broken in two: its halves, tried together."""
+        waiting, self._torn = self._torn, []
+        for head, first, left in waiting:
+            whole = head + said.text
+            joined = [r for r in self.rules.of(whole) if r.wraps]
+            if not any([self._apply(rule, first, whole, whole) for rule in joined]) and left > 1:
+                self._torn.append((whole, first, left - 1))
+        if torn:
+            self._torn = [(said.text, said, _TORN)]
+            self._attention = max(self._attention, _TORN)
+
+    def _progress(self, said: Said, text: str) -> None:
+        fact = marks.progress(said.text)
+        if fact is None:
+            return
+        if self._ending and 0 <= fact.iteration < self._iteration:
+            self.attempt += 1  # the same file goes on with another run
+            self._ending = False
+        self._iteration = fact.iteration
+        self._keep(fact, said, text)
+
+    def _add_recorded(self, said: Said, frame: Frame) -> None:
+        wait = self._waits.get(said.speaker())
+        if wait is not None:
+            best = own_frame([frame, *([wait.frame] if wait.frame is not None else [])])
+            wait.frame = wait.frame if wait.frame is not None and best is wait.frame else frame
+
+    def _error(self, error: PythonError, said: Said, text: str) -> None:
+        """A Python error, with what a rule knows of it."""
+        line = f"{error.error}: {error.message}"
+        for rule in self.rules.of(said.text):
+            if rule.fact is not KnownError:
+                self._apply(rule, said, said.text, text)
+        rule_of = self.rules.known(line)
+        if rule_of is not None:
+            error.rule, error.role = rule_of.id, rule_of.role
+            _name(error, rule_of, said.text)
+        kept = self._keep(error, said, text)
+        if rule_of is None and isinstance(kept, PythonError):
+            self._unknown[said.speaker()] = (kept, _TORN)
+
+    # ------------------------------------------------------------------ keeping
+
+    def _keep(self, fact: AnyFact, said: Said, text: str) -> AnyFact:
+        fact.file, fact.line, fact.attempt = self.index, self._line, self.attempt
+        fact.says = fact.says or text
+        for name in ("rank", "local", "task", "pid", "group_rank"):
+            if hasattr(fact, name) and getattr(fact, name) in (-1, 0):
+                told = getattr(said, name)
+                if told not in (-1, 0) or getattr(fact, name) == -1:
+                    setattr(fact, name, told)
+        fact.node = fact.node or said.node
+        if hasattr(fact, "group") and not fact.group:
+            fact.group = said.group
+        self._stamp(fact, said)
+        if isinstance(fact, Ended) and fact.by == "torchelastic" and said.agent:
+            self.marks.agents.setdefault(said.agent, []).append(self._line)
+        kept = self.facts.add(fact)
+        self._remember(fact, kept, said)
+        return kept
+
+    def _stamp(self, fact: AnyFact, said: Said) -> None:
+        if fact.at > 0:
+            return
+        if said.at > 0:
+            fact.at = said.at
+        elif isinstance(fact, PythonError | ThreadStack | KnownError) and not self._at:
+            fact.at, fact.inherited = self._before(), True
+        else:
+            fact.at, fact.inherited = self._at, True
+
+    def _before(self) -> float:
+        """The last stamp before this line, from lines that were passed over."""
+        seen = list(ANYWHERE.finditer(self._block[-_BACK:]))
+        return (
+            self.clock.find(_text(self._block[-_BACK:][seen[-1].start() :][:40])) if seen else 0.0
+        )
+
+    def _remember(self, fact: AnyFact, kept: AnyFact, said: Said) -> None:
+        if isinstance(kept, TimedOut):
+            self._waits[said.speaker()] = kept
+        elif isinstance(fact, Ended | Cancelled | Finished) and not isinstance(
+            fact, KilledByLauncher
+        ):
+            self._ending = True
+        elif isinstance(kept, PythonError | KnownError) and kept.role == "cause":
+            self._errors.append((kept, self._iteration))
+            del self._errors[:-1000]
+        wait = self._waits.get(said.speaker())
+        work = getattr(fact, "at_work", -1)
+        if wait is not None and work == wait.seq >= 0 and not wait.group:
+            wait.group = getattr(fact, "group", "")
+
+    def _settle_survivors(self) -> None:
+        """Errors after which the same run went on by two iterations or more."""
+        for fact, iteration in self._errors:
+            if fact.attempt == self.attempt and 0 <= iteration < self._iteration - 1:
+                fact.survived = True
+
+
+def _name(error: PythonError, rule: Rule, text: str) -> None:
+    """Rank and node, where the error's own words tell them."""
+    match = rule.pattern.search(text) if rule.pattern is not None else None
+    told = match.groupdict() if match is not None else {}
+    error.rank = int(told["rank"]) if told.get("rank") else error.rank
+    error.node = told.get("node") or error.node
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
+
+
+def _finds(data: bytes, text: bytes) -> Iterator[int]:
+    at = data.find(text)
+    while at >= 0:
+        yield at
+        at = data.find(text, at + len(text))
+
+
+def _line_end(data: bytes, begin: int) -> int:
+    end = data.find(b"\n", begin)
+    return end if end >= 0 else len(data)

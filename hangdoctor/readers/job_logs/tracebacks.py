@@ -1,0 +1,177 @@
+"""Folds what Python prints over many lines: tracebacks, faulthandler's stacks, the recorder's.
+
+Lines of several ranks arrive mixed: each speaker has its own, and speakers without a name share
+theirs, where the last traceback that was begun takes the next frames.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from ...model.frame import Frame
+from ...model.log_facts import PythonError, ThreadStack
+from ...stacks.place_rules import is_users
+from .prefix import Said
+
+_BEGIN = "Traceback (most recent call last)"
+_FRAME = re.compile(r'^\s*File ["“]([^"”]{1,500})["”], [Ll]ine (\d{1,9})(?:,? in (.{1,200}))?\s*$')
+_STACK = re.compile(r"(?:Thread|thread) (0x[0-9a-fA-F]{1,16})[^(]{0,80}\(most recent call first\)")
+_FATAL = re.compile(r"Fatal Python error: (.{1,80})")
+_ERROR = re.compile(
+    r"^\s{0,4}(?:[A-Za-z_][\w.]{0,120}\.)?([A-Z]\w{0,80})(?:\([\w., ]{0,80}\))?(?::\s*(.*)|:?\s*)$"
+)
+_ENDS = (
+    "Error",
+    "Exception",
+    "Interrupt",
+    "Exit",
+    "Expired",
+    "Timeout",
+    "NotFound",
+    "Closed",
+    "Died",
+)
+_RECORDED = re.compile(r"^\s*#\d{1,4}\s+(\S{1,200}) from (\S{1,400}):(\d{1,9})\s*$")
+_RECORDED_HEAD = "Stack trace of the failed collective:"
+_KEPT = 8  # frames of one stack
+_OPEN = 64  # tracebacks of one speaker that have not ended
+_MESSAGE = 300
+
+
+class _Open(Struct):
+    """A traceback that was begun."""
+
+    said: Said
+    line: int
+    frames: list[Frame] = []
+    inherited: bool = False
+
+
+class Folded(Struct):
+    """What a line did: it belongs to a stack (`more` may follow), and may have ended one."""
+
+    belongs: bool = False
+    error: PythonError | None = None
+    stack: ThreadStack | None = None
+    recorded: Frame | None = None  # a frame of the recorder's stack
+
+
+_NOTHING = Folded()
+_BELONGS = Folded(belongs=True)
+Key = tuple[int, int, int, str, int]
+
+
+class Tracebacks:
+    """The open stacks of one file."""
+
+    def __init__(self) -> None:
+        self._open: dict[Key, list[_Open]] = {}
+        self._stacks: dict[Key, ThreadStack] = {}
+        self._recorded: set[Key] = set()
+        self._last: dict[Key, str] = {}
+        self._fatal: dict[Key, str] = {}
+
+    def feed(self, said: Said, line: int) -> Folded:
+        """Take one line."""
+        key, text = said.speaker(), said.text
+        if _BEGIN in text:
+            begun = self._open.setdefault(key, [])
+            begun.append(_Open(said, line))
+            del begun[:-_OPEN]
+            self._stacks.pop(key, None)
+            return _BELONGS
+        if key in self._recorded:
+            return self._of_recorder(key, text)
+        if text.startswith(("  ", "\t", "File ", "#")):
+            return self._indented(key, said, line)
+        if key in self._stacks or "recent call first" in text or "Fatal Python" in text:
+            return self._thread(key, said, line)
+        if text.startswith(_RECORDED_HEAD):
+            self._recorded.add(key)
+            return _BELONGS
+        return self._ended(key, said, line)
+
+    def _of_recorder(self, key: Key, text: str) -> Folded:
+        match = _RECORDED.match(text)
+        if match is None:
+            self._recorded.discard(key)
+            return _NOTHING
+        frame = Frame(match[1], match[2], int(match[3]))
+        return Folded(belongs=True, recorded=frame)
+
+    def _indented(self, key: Key, said: Said, line: int) -> Folded:
+        match = _FRAME.match(said.text)
+        if match is None:
+            known = bool(self._open.get(key)) or key in self._stacks
+            ended = self._ended(key, said, line) if known else _NOTHING
+            return ended if ended.belongs or not known else _BELONGS
+        frame = Frame((match[3] or "<module>").strip(), match[1], int(match[2]))
+        if key in self._stacks:
+            del self._stacks[key].frames[_KEPT:]
+            self._stacks[key].frames.append(frame)
+            return _BELONGS
+        # Frames without a head: the log begins in the middle of a traceback.
+        begun = self._open.setdefault(key, [])
+        if not begun and ", in " not in said.text:
+            return _NOTHING  # a frame of some other list of stacks
+        if not begun:
+            begun.append(_Open(said, line))
+        begun[-1].frames.append(frame)
+        return _BELONGS
+
+    def _thread(self, key: Key, said: Said, line: int) -> Folded:
+        fatal = _FATAL.search(said.text)
+        if fatal is not None:
+            self._fatal[key] = fatal[1].strip()
+            return _BELONGS
+        done = self._stacks.pop(key, None)
+        match = _STACK.search(said.text)
+        if match is not None:
+            reason = self._fatal.pop(key, "") if "urrent thread" in said.text else ""
+            self._stacks[key] = ThreadStack(thread=match[1], line=line, fatal=reason)
+        return Folded(belongs=match is not None, stack=done)
+
+    def _ended(self, key: Key, said: Said, line: int) -> Folded:
+        match = _ERROR.match(said.text)
+        begun = self._open.get(key, [])
+        if match is None or not (begun or match[1].endswith(_ENDS)):
+            return _NOTHING
+        if not match[1].endswith(_ENDS) and not begun[-1].frames:
+            return _NOTHING
+        if not begun and (not match[2] or match[1] in ("Error", "Exception")):
+            return _NOTHING
+        opened = begun.pop() if begun else _Open(said, line)
+        error = PythonError(
+            error=match[1],
+            message=(match[2] or "").strip()[:_MESSAGE],
+            frames=opened.frames[-_KEPT:][::-1],
+            frame=own_frame(opened.frames),
+            chained=self._last.get(key, ""),
+        )
+        self._last[key] = match[1]
+        return Folded(belongs=True, error=error)
+
+    def unfinished(self) -> list[tuple[Said, int, PythonError]]:
+        """Tracebacks whose last line is not in the file, with who printed them and where."""
+        found = []
+        for begun in self._open.values():
+            for opened in begun:
+                if opened.frames:
+                    error = PythonError(
+                        frames=opened.frames[-_KEPT:][::-1], frame=own_frame(opened.frames)
+                    )
+                    found.append((opened.said, opened.line, error))
+        self._open.clear()
+        return found
+
+
+def own_frame(frames: Sequence[Frame]) -> Frame | None:
+    """The innermost frame of the user's own code, else of no known library, else the innermost;
+    `frames` outermost first.
+    """
+    own = [f for f in frames if not re.search(r"/(?:site|dist)-packages/|<frozen", f.file)]
+    own = [f for f in own if is_users(f)] or [f for f in frames if is_users(f)] or list(frames)
+    return own[-1] if own else None
