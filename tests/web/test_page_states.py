@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from livejob import LiveJob
-from onpage import complaints, log_in, soon, text
-from scripted_agent import ScriptedAgent, outside, over, waiting
-from stage import wait_until
 
 from hangdoctor.model.capture import JobCapture
 from hangdoctor.model.diagnosis import Cause, Diagnosis, Job, Where
 from hangdoctor.model.layout import Layout
 from hangdoctor.storage.incidents import Incidents
+from tests.support.livejob import LiveJob
+from tests.support.onpage import complaints, log_in, soon, text
+from tests.support.scripted_agent import ScriptedAgent, outside, over, waiting
+from tests.support.stage import wait_until
 
 pytestmark = pytest.mark.torch
 ADVICE = "On n2: py-spy dump --native --pid 105."

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import zmq
-from livejob import LiveJob
-from stage import wait_until
 
 from hangdoctor.transport import address, keys
 from hangdoctor.transport import messages as msg
+from tests.support.livejob import LiveJob
+from tests.support.stage import wait_until
 
 
 class ScriptedAgent:
