@@ -108,5 +108,5 @@ function unseenRanks(model) {
 // Whether a capture can be asked for now.
 export function canCapture(model, lostAt) {
   const status = model.status;
-  return Boolean(status && !lostAt && !status.ended && status.agents && model.size > (status.counts.unseen || 0) && !status.capturing);
+  return Boolean(status && !lostAt && !status.ended && status.agents && model.size > (status.counts.unseen || 0));
 }
