@@ -147,7 +147,10 @@ def command(**flags: object) -> None:
     whole_s = options.timeout_s if timeout_given else 2 * options.timeout_s + _PAUSE_AT_MOST_S
     capture = _look(launcher, options, progress_to_stderr(quiet), 0.0 if settle_given else whole_s)
     for note in (
-        n for node in capture.nodes for n in node.notes if n.startswith("captured job ") and not quiet
+        n
+        for node in capture.nodes
+        for n in node.notes
+        if n.startswith("captured job ") and not quiet
     ):
         pipes.say(
             f"hangdoctor: {note}", err=True

@@ -41,6 +41,7 @@ class Now(Struct):
     capturing: str = ""  # its reason
     capture_asked: int = 0
     capture_answered: int = 0
+    missing: list[str] = []  # nodes that belong to the job and whose agents have never connected
     counters: Counters = field(default_factory=Counters)
 
 
@@ -104,6 +105,7 @@ class View:
             agents=sum(not n.left and not n.silent_s for n in nodes),
             stalled=core.watchdog.stalled,
             warm=core.watchdog.learned.warm,
+            missing=sorted(core.settings.expected - core.nodes.keys()),
             counters=structs.replace(core.counters),
         )
         if core.round is not None:

@@ -20,6 +20,10 @@ from .feeds import LiveRanks
 _MAX_STANDINGS = 6
 _NOTE_LINES = 4
 _UNSEEN = "No probe: c (or hangdoctor dump) captures the stacks and names the cause"
+_LEAST_ROWS = 4  # of the list of ranks, however small the terminal is
+_LEAST_HEAD = 2  # the title and the sentence
+_AROUND_STANDINGS = 3  # two blank lines and the names of the columns
+_MAX_HEAD = 40
 HELP = (
     "c        capture all ranks now and diagnose",
     "/        filter: ranks (0-7,12), or text in node, state, phase or operation",
@@ -88,8 +92,9 @@ def _place(state: str) -> int:
 
 def screen(seen: LiveRanks | None, trouble: str, mode: Mode, width: int, height: int) -> list[Text]:
     """Exactly `height` lines, none wider than `width`."""
-    head = list(_head(seen, trouble, width))
-    note = _note(mode, width)
+    note = _note(mode, width, min(_NOTE_LINES, max(1, height // 4)))
+    least = _LEAST_ROWS + 2 if mode.view in ("list", "filter") else height  # with columns and keys
+    head = list(_head(seen, trouble, width, max(_LEAST_HEAD, height - len(note) - least)))
     room = max(1, height - len(head) - len(note) - 1)
     if mode.view == "help":
         body = [Text(line) for line in HELP]
@@ -104,7 +109,10 @@ def screen(seen: LiveRanks | None, trouble: str, mode: Mode, width: int, height:
     return lines[:height]
 
 
-def _head(seen: LiveRanks | None, trouble: str, width: int) -> Iterator[Text]:
+def _head(
+    seen: LiveRanks | None, trouble: str, width: int, room: int = _MAX_HEAD
+) -> Iterator[Text]:
+    """At most `room` lines, but for the title and the sentence: what is said last is left out first."""
     title = Text("hangdoctor top", style="bold")
     if seen is None:
         yield title
@@ -126,11 +134,16 @@ def _head(seen: LiveRanks | None, trouble: str, width: int) -> Iterator[Text]:
     for name, number in picture.counts.items():
         count = f" {glyph_of(name)} {number} {visible(name)} ".replace("  ", " ")
         counts.append(count, style=style_of(name)).append(" ")
+    if room < _LEAST_HEAD + 1:
+        return
     yield counts
-    yield Text()
     standings = [s for s in picture.standings if s.state not in ("unseen",)][:_MAX_STANDINGS]
+    shown = min(len(standings), room - _LEAST_HEAD - 1 - _AROUND_STANDINGS)
+    if standings and shown < 1:
+        return
+    yield Text()
     yield Text(f"{'RANKS':<16}{'N':>6} {'STATE':<9}{'FOR':>7} {'BLOCKS':>9}  WHERE", style="dim")
-    for one in standings:
+    for one in standings[:shown]:
         yield _standing(one)
     yield Text()
 
@@ -202,7 +215,7 @@ def _late(row: RankRow) -> str:
     return f"{lag * 1e3:.0f} ms" if lag < 1 else duration(lag)
 
 
-def _note(mode: Mode, width: int) -> list[Text]:
+def _note(mode: Mode, width: int, most: int) -> list[Text]:
     if mode.view == "filter":
         return [Text(f"filter: {mode.filter}_", style="bold")]
     lines = (
@@ -210,7 +223,7 @@ def _note(mode: Mode, width: int) -> list[Text]:
         if mode.filter
         else []
     )
-    wrapped = textwrap.wrap(visible(mode.note), width, break_on_hyphens=False)[:_NOTE_LINES]
+    wrapped = textwrap.wrap(visible(mode.note), width, break_on_hyphens=False)[:most]
     return lines + [Text(line, style="red" if mode.bad else "") for line in wrapped]
 
 

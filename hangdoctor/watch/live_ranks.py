@@ -220,8 +220,8 @@ def sentence(standings: Sequence[Standing], counts: Counter[str], blind: bool = 
 
 
 def _go_on(number: int, of_what: str = "", blind: bool = False) -> str:
-    """Of ranks whose progress nobody can see it is only said that they run."""
-    one, many = ("runs", "run") if blind else ("goes on", "go on")
+    """Ranks whose progress cannot be seen are only said to run."""
+    one, many = ("runs", "run") if blind else ("moves", "move")
     return f"{number}{of_what} {one if number == 1 else many}"
 
 
