@@ -92,7 +92,6 @@ def _is_probed(environ: dict[str, str]) -> bool:
     return first == str(STARTUP) and bool(environ.get("HANGDOCTOR_DIR"))
 
 
-
 def _watched(program: str, words: Sequence[str], environ: dict[str, str], quiet: bool) -> int:
     """Run CMD, note how its ranks end, and print a line on a job that failed; CMD's exit code.
 

@@ -174,5 +174,3 @@ class _Witness:
             os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)
         os.close(self._read)
-
-

@@ -20,6 +20,7 @@ import msgspec
 from ..model.process_end import ProcessEnd
 from ..probe import folder as folders
 from ..probe import format as fmt
+from ..probe.ending import is_watched
 from ..probe.identity import host, process_name, ranks_from
 
 _LOOK_S = 0.25  # between two searches for new processes
@@ -67,16 +68,16 @@ class EndsWatch:
         """
         self._stop.set()
         self._thread.join(timeout=2.0)
-        own = next((w for w in self._known.values() if w.pid == self.command), None)
-        if own is not None and own.rank >= 0 and not self._launches(own):
-            self._note(own, code, core=False)  # we were its parent, and faster
+        own = self._known.get(self.command)
+        if own is not None:
+            self._note(own, code, core=False)
         failed = any(e.code and (e.rank >= 0 or e.boxed) for e in self.ends)
         if self._file >= 0 and not failed:
             with contextlib.suppress(OSError):
-                self.path.unlink()
-        self._sweep()
+                folders.remove_own(self.path, os.fstat(self._file))
         if self._file >= 0:
             os.close(self._file)
+        self._sweep()
         with contextlib.suppress(OSError):
             folders.remove_if_empty(self.folder)
         return failed
@@ -90,8 +91,10 @@ class EndsWatch:
                     head = file.read(fmt.HEADER_BYTES)
                 if len(head) < fmt.HEADER_BYTES or not head.startswith(fmt.MAGIC):
                     continue
-                ended = folders.field(head, fmt.H_END_KIND) == fmt.WITHOUT_EXCEPTION
-                if ended and folders.field(head, fmt.H_PID) not in failed:
+                pid = folders.field(head, fmt.H_PID)
+                ours = pid in self._seen or not is_watched(self.folder)
+                left = folders.field(head, fmt.H_END_KIND) == fmt.WITHOUT_EXCEPTION
+                if ours and left and pid not in failed:
                     path.unlink()
 
     # ------------------------------------------------------------------ the thread
@@ -102,7 +105,7 @@ class EndsWatch:
                 self._look()
                 self._wait(_LOOK_S)
             self._wait(0.05)
-        except Exception:  # noqa: BLE001 - the job's end must not depend on it
+        except Exception:
             return
 
     def _look(self) -> None:
@@ -143,7 +146,8 @@ class EndsWatch:
             watched = _Watched(pid, _environment(pid))
             self._seen.add(pid)
             self._known[pid] = watched
-            self._poll.register(watched.fd, select.POLLIN)
+            if pid != self.command:  # its own code comes with `finish`
+                self._poll.register(watched.fd, select.POLLIN)
 
     def _wait(self, seconds: float) -> None:
         end = time.monotonic() + seconds
@@ -193,7 +197,11 @@ class EndsWatch:
         try:
             where = folders.prepare(self.folder)
             self.folder, self.path = where, where / self.path.name
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+            if self.path.exists() or self.path.is_symlink():  # of an earlier process of this number
+                self.path = self.path.with_name(
+                    f"{self.path.stem}-{time.time_ns()}{fmt.ENDS_SUFFIX}"
+                )
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
             self._file = os.open(self.path, flags, 0o600)
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

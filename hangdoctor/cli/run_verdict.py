@@ -14,18 +14,20 @@ from . import pipes
 def say_verdict(folder: Path, environ: Mapping[str, str]) -> None:
     """Print which rank failed first, how, and where the boxes are; where one cannot tell, that.
 
-    Where each rank has a `hangdoctor run` of its own (srun, mpirun), only that of the first one prints.
+    Where each rank has a `hangdoctor run` of its own (srun, mpirun), it prints what its rank itself did; the others may
+    still run.
     """
     from ..diagnosis import diagnose
     from .diagnose import load
 
+    rank, world, _ = ranks_from(environ)
+    alone = world > 1 and rank >= 0
     try:
-        diagnosis = diagnose(load([folder]))
+        diagnosis = diagnose(load([folder], join=not alone))
     except HangdoctorError:
         return
     named = {rank for cause in diagnosis.causes for rank in cause.ranks}
-    rank, world, _ = ranks_from(environ)
-    if world > 1 and rank not in named:
+    if alone and rank not in named:
         return
     text = f"hangdoctor: {diagnosis.summary}"
     closing = "" if text.endswith(".") else "."

@@ -84,7 +84,9 @@ def _is_own(filename: str) -> bool:
 
 def installed(filename: str) -> bool:
     """Whether a file is of the standard library or an installed package, not of the job's own code."""
-    return filename.startswith((_LIBRARY, "<frozen")) or any(part in filename for part in _INSTALLED)
+    return filename.startswith((_LIBRARY, "<frozen")) or any(
+        part in filename for part in _INSTALLED
+    )
 
 
 def place(trace: TracebackType | None) -> str:

@@ -95,21 +95,19 @@ def _error(contents: Contents) -> PythonError | None:
         message=message,
         frame=own_frame(frames[::-1]),
         frames=frames,
-        **_who(contents),
+        says=f"{kind}: {message}{_doing(contents)}",
     )
-    error.at = box.ended_s
+    _by(error, contents.ops.rank, box.host, box.pid, box.ended_s)
     rule = rules().known(f"{kind}: {message}")
     if rule is not None:
         error.rule, error.role = rule.id, rule.role
     if error.role == "launcher":
         error.role = "cause"  # it is the rank's own
-    error.says = f"{kind}: {message}{_doing(contents)}"
     return error
 
 
-def _who(contents: Contents) -> dict[str, object]:
-    box = contents.box
-    return {"rank": contents.ops.rank, "node": box.host, "pid": box.pid}
+def _by(fact: AnyFact, rank: int, node: str, pid: int, at: float) -> None:
+    fact.rank, fact.node, fact.pid, fact.at = rank, node, pid, at
 
 
 def _frame(line: str) -> Frame | None:
@@ -171,14 +169,14 @@ def _facts(
     doing = _doing(contents)
     core = ", with a core dump" if end.core else ""
     how = f"exit code {end.code}" if end.code > 0 else f"signal {-end.code}"
-    common = {"rank": end.rank, "node": end.node, "pid": end.pid, "at": end.at}
-    by = f"{BY}, memory" if end.out_of_memory else BY
-    ended = Ended(code=end.code, by=by, says=f"ended by {how}{core}{doing}", **common)
-    facts: list[AnyFact] = [ended]
-    if end.out_of_memory:
-        facts.append(OomKill(events=1, says=f"oom_kill in the control group{doing}", **common))
     if end.rank in said and end.code in (1, -2):
         return []  # the exception says more
+    by = f"{BY}, memory" if end.out_of_memory else BY
+    facts: list[AnyFact] = [Ended(code=end.code, by=by, says=f"ended by {how}{core}{doing}")]
+    if end.out_of_memory:
+        facts.append(OomKill(events=1, says=f"oom_kill in its control group{doing}"))
+    for fact in facts:
+        _by(fact, end.rank, end.node, end.pid, end.at)
     return facts
 
 

@@ -118,7 +118,8 @@ def _add_ends(capture: JobCapture, boxes: list[Contents], ends: list[Path]) -> N
         except BadInput as error:
             capture.notes.append(f"skipped: {error}")
     capture.logs = ended_ranks.facts_of(boxes, found)
-    capture.over = bool(boxes) and all(c.box.status != "live" for c in boxes) or not boxes and bool(found)
+    running = any(c.box.status == "live" for c in boxes)
+    capture.over = bool(boxes or found) and not running
     if capture.logs is not None:
         capture.world_size = max(capture.world_size, capture.logs.world_size)
 

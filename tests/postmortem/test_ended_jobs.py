@@ -10,7 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from jobs_that_ended import environment, run_job
+from jobs_that_ended import PROGRAM, environment, run_job
+from ports import free_port
+
+from hangdoctor.cli.diagnose import load
+from hangdoctor.diagnosis import diagnose
 
 pytestmark = [pytest.mark.timeout(150), pytest.mark.torch]
 
@@ -101,9 +105,7 @@ def test_a_rank_killed_for_lack_of_memory(tmp_path: Path, small_group: Path) -> 
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGUSR1, signal.SIGKILL])
-def test_what_is_sent_to_run_reaches_the_command_once(
-    tmp_path: Path, end: signal.Signals
-) -> None:
+def test_what_is_sent_to_run_reaches_the_command_once(tmp_path: Path, end: signal.Signals) -> None:
     code = (
         "import signal, sys\n"
         "got = []\n"
@@ -141,3 +143,29 @@ def test_an_end_by_a_signal_is_the_commands(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGTERM, b"", b"")
 
 
+def test_one_folder_for_each_rank_is_joined(tmp_path: Path) -> None:
+    port, base = str(free_port()), tmp_path / "hangdoctor-0"
+    started = []
+    for rank in range(3):
+        env = environment(tmp_path) | {
+            "HANGDOCTOR_DIR": str(base / f"run-{rank}"), "RANK": str(rank), "WORLD_SIZE": "3",
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+        }  # fmt: skip
+        words = [sys.executable, "-m", "hangdoctor", "run", "--", sys.executable, str(PROGRAM)]
+        started.append(
+            subprocess.Popen(
+                [*words, "kill", "1", "between"], env=env, text=True, stderr=subprocess.PIPE
+            )
+        )
+    try:
+        said = [process.communicate(timeout=100)[1] for process in started]
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+    assert [process.returncode for process in started] == [1, -9, 1], said
+    assert ["hangdoctor: Rank 1" in text for text in said] == [False, True, False], said
+    for rank in range(3):
+        found = diagnose(load([base / f"run-{rank}"]))
+        assert [(c.kind, c.ranks) for c in found.causes] == [("dead", [1])]
+        assert found.job.world_size == 3 and found.missing == []
