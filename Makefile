@@ -1,6 +1,6 @@
 # Two commands on a fresh machine: `make demo` and `make test`. Each does its own set-up in .venv and is safe to repeat.
 .PHONY: help setup demo test check lint types layers clean
-PYTHON ?= python3
+# Which Python: PYTHON=/path/to/python3 (default: scripts/setup chooses, the distribution's own first).
 export PYTHON
 # Most tests wait for ranks that wait: three at a time keep two cores busy.
 WORKERS ?= 3
@@ -16,7 +16,8 @@ help:
 setup:
 	@scripts/setup
 
-demo: setup
+demo:
+	@scripts/setup train
 	@.venv/bin/hangdoctor demo
 
 check: setup lint types layers

@@ -7,7 +7,8 @@ setup(
         Extension(
             f"hangdoctor.probe.{package}._{package}",
             [f"hangdoctor/probe/{package}/_{package}.c"],
-            extra_compile_args=["-O3", "-Wall"],
+            # Small rather than fast: between two operations of a training the caches turn over.
+            extra_compile_args=["-O3" if package == "calls" else "-Os", "-fno-plt", "-Wall"],
             optional=True,  # the probe and tracing then work in pure Python, slower
         )
         for package in ("calls", "record")

@@ -1,7 +1,7 @@
 """A day of a training's calls at once, with and without the probe: `python -m
 benchmarks.a_day_of_calls`.
 
-The program `tests/harmless/programs/torch_many.py` with 10,000 groups and 700,000 operations (eight
+The program `tests/probe/harmless/programs/torch_many.py` with 10,000 groups and 700,000 operations (eight
 a second for a day), plain, below `hangdoctor run`, and traced, one after the other. Prints what
 each took and kept, and what differs between them; exits with 1 where something does. Needs torch.
 """
@@ -9,17 +9,13 @@ each took and kept, and what differs between them; exits with 1 where something 
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 from benchmarks.progress import say
-
-sys.path[:0] = [str(Path(__file__).parents[1] / "tests" / name) for name in ("harmless", "")]
-
-from compare import differences  # noqa: E402
-from observe import PLAIN, PROGRAMS, RUN, TRACED, Observation, Running  # noqa: E402
+from tests.support.harmless.compare import differences
+from tests.support.harmless.observe import PLAIN, PROGRAMS, RUN, TRACED, Observation, Running
 
 
 def main() -> None:

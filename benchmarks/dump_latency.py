@@ -18,12 +18,9 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-
-from stage import Stage
-
 from benchmarks.progress import say
 from hangdoctor.readers.pyspy import find_pyspy
+from tests.support.stage import Stage
 
 
 def timed(command: list[str], cwd: Path) -> tuple[float, str]:

@@ -4,8 +4,7 @@
 
 Starts the lab cluster (scripts/lab, needs root) with a gloo job whose rank 5 never enters an
 all_reduce, breaks its node n3 in turn, and measures from start to verdict with the default deadline
-of 20 s. A healthy cluster stands first. The target is 5 s where the node's link or power is gone;
-where its kernel still answers, it is waited for longer.
+of 20 s. A healthy cluster stands first. The target is 5 s for each of them.
 """
 
 from __future__ import annotations
@@ -15,14 +14,10 @@ import statistics
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "launchers"))
-
-from lab import JOB, NODES, Cluster, LabJob, unavailable
-
 from benchmarks.progress import say
+from tests.support.lab import JOB, NODES, Cluster, LabJob, unavailable
 
 ROUNDS = 3
 TARGET_S = 5.0
@@ -33,7 +28,6 @@ FAULTS = (
     ("slurmd-stop", "slurmd-cont"),
     ("slurmd-kill", "slurmd-start"),
 )
-IN_TARGET = {"link-down", "blackhole", "crash"}
 
 
 def timed(cluster: Cluster, job: LabJob) -> tuple[float, dict[str, Any]]:
@@ -101,9 +95,9 @@ def main() -> None:
         raise SystemExit(f"a dump took too long: {error}") from error
     finally:
         cluster.down()
-    worst = max(statistics.median(taken[fault]) for fault in IN_TARGET)
+    worst = max(statistics.median(seconds) for seconds in taken.values())
     print(
-        f"target {TARGET_S:.0f} s for a node without link or power: {'met' if worst <= TARGET_S else 'MISSED'} ({worst:.1f} s)"
+        f"target {TARGET_S:.0f} s for a lost node: {'met' if worst <= TARGET_S else 'MISSED'} ({worst:.1f} s)"
     )
     sys.exit(0 if worst <= TARGET_S else 1)
 

@@ -2,12 +2,14 @@
 [--long-steps 40]``.
 
 For each way of recording two gloo ranks of their own, measured inside of rank 0 by the processor
-time of its main thread.
-Calls: the wrapper around a function that does nothing, warm (in a loop) and cold (after a forward
-and backward of a small model, which turns the caches over). Steps: the training of
-`benchmarks.training_overhead` with eight all_reduces, and the same lengthened by work to 250 ms;
-steps with the probe and with torch's own functions take turns in one process (on, off, off, on), so
-that the machine's mood falls on both. Prints a table. Needs torch.
+time of its main thread. Calls: the wrapper around a function that does nothing, warm (in a loop)
+and cold (after a forward and backward of a small model, which turns the caches over). Steps: the
+training of `benchmarks.training_overhead` with eight all_reduces, and the same lengthened by work
+to 250 ms; two steps with the probe and two with all of torch's own (functions, the handle's wait,
+no hook, no iteration()) take turns in one process, so that the machine's mood falls on both. A
+step's ratio is that of the main thread's processor time; the share is what the probe adds to it, of
+the time that the step takes by the clock, waiting included. Parts: what a step calls, each alone
+after an all_reduce of gloo, medians by the clock. Prints a table. Needs torch.
 """
 
 from __future__ import annotations
@@ -26,6 +28,14 @@ from benchmarks.progress import say
 from benchmarks.training_overhead import free_port
 
 OPERATIONS_A_STEP = 8
+ROWS = (
+    "a call, warm: added µs",
+    "a call, cold: added µs",
+    "a call, after gloo: added µs",
+    "a handle's wait, after gloo: added µs",
+    "iteration(), after gloo: added µs",
+    "the optimizer's hook, after gloo: added µs",
+)
 WAYS = {"pure Python": "1", "C": "0"}
 
 
@@ -48,6 +58,24 @@ def _warm_ns(call: Callable[[], object]) -> float:
             call()
         spent.append((time.thread_time_ns() - begin) / 20_000)
     return min(spent)
+
+
+def _by_the_clock(
+    one: Callable[[], object], other: Callable[[], object], before: Callable[[], object]
+) -> float:
+    """Nanoseconds that one call takes more than another, in turns, each after `before`.
+
+    All ranks call it.
+    """
+    took: dict[bool, list[int]] = {True: [], False: []}
+    for number in range(600):
+        first = number % 4 in (0, 3)
+        call = one if first else other
+        before()
+        begin = time.perf_counter_ns()
+        call()
+        took[first].append(time.perf_counter_ns() - begin)
+    return statistics.median(took[True]) - statistics.median(took[False])
 
 
 def _measure(steps: int, long_steps: int) -> None:
@@ -93,10 +121,32 @@ def _measure(steps: int, long_steps: int) -> None:
         ]
         figures.append(statistics.median(pairs))
     plain, recorded = dist.all_reduce.__wrapped__, dist.all_reduce
+    kind = dist.distributed_c10d.Work
+    hooks = sys.modules["torch.optim.optimizer"]._global_optimizer_post_hooks
+    waits, ours = {True: kind.wait, False: kind.wait.__wrapped__}, dict(hooks)
+    done = plain(torch.ones(4), async_op=True)
+    done.wait()
+    (hook,) = ours.values()
+    large = torch.zeros(1 << 16)
+    parts: list[tuple[Callable[[], object], Callable[[], object]]] = [
+        (lambda: wrapped(tensor), lambda: nothing(tensor)),
+        (lambda: waits[True](done), lambda: waits[False](done)),
+        (lambda: probe.iteration(1), lambda: nothing(1)),
+        (lambda: hook(optimizer, (), {}), lambda: nothing(optimizer, (), {})),
+    ]
+    figures += [_by_the_clock(*part, lambda: plain(large)) for part in parts]
 
-    def one_step(on: bool, number: int, repeats: int) -> float:
+    def switch(on: bool) -> None:
         state.recorder = recorder if on else None
+        kind.wait = waits[on]
+        hooks.clear()
+        hooks.update(ours if on else {})
+
+    def one_step(on: bool, number: int, repeats: int) -> tuple[float, float]:
+        if number % 2 == 0:
+            switch(on)
         reduce = recorded if on else plain
+        began = time.perf_counter_ns()
         begin = time.thread_time_ns()
         if on:
             probe.iteration(number)
@@ -106,16 +156,19 @@ def _measure(steps: int, long_steps: int) -> None:
         for p in model.parameters():
             reduce(p.grad)
         optimizer.step()
-        return time.thread_time_ns() - begin
+        return time.thread_time_ns() - begin, time.perf_counter_ns() - began
 
     for count, repeats in ((steps, 1), (long_steps, 100)):
-        spent: dict[bool, list[float]] = {True: [], False: []}
+        spent: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
         for number in range(4 * (count // 4)):
-            on = number % 4 in (0, 3)
+            on = number % 4 < 2
             spent[on].append(one_step(on, number, repeats))
-        added = [a - b for a, b in zip(spent[True], spent[False], strict=True)]
-        figures += [statistics.median(added), statistics.median(spent[False])]
-    state.recorder = recorder
+        added = [a[0] - b[0] for a, b in zip(spent[True], spent[False], strict=True)]
+        figures += [
+            statistics.median(added),
+            *(statistics.median(column) for column in zip(*spent[False], strict=True)),
+        ]
+    switch(True)
     dist.barrier()
     dist.destroy_process_group()
     if rank == 0:
@@ -123,8 +176,8 @@ def _measure(steps: int, long_steps: int) -> None:
 
 
 def measure(way: str, steps: int, long_steps: int) -> list[float]:
-    """Nanoseconds: a call warm, cold; added by the probe to a short step, that step; to a long one,
-    that step.
+    """Nanoseconds: a call warm, cold; the parts; added to a short step, its processor time, its
+    time; a long one's three.
     """
     with tempfile.TemporaryDirectory() as folder:
         environ = os.environ | {
@@ -168,20 +221,22 @@ def table(measured: dict[str, list[float]]) -> list[str]:
         "| | no probe | " + " | ".join(measured) + " |",
         "|---|---|" + "---|" * len(measured),
     ]
-    for place, name in enumerate(("a call, warm: added µs", "a call, cold: added µs")):
+    for place, name in enumerate(ROWS):
         lines.append(
             f"| {name} | 0 | "
             + " | ".join(f"{row[place] / 1e3:.2f}" for row in measured.values())
             + " |"
         )
-    for at, name in ((2, "a step"), (4, "a long step")):
+    for at, name in ((len(ROWS), "a step"), (len(ROWS) + 3, "a long step")):
         off = statistics.median(row[at + 1] for row in measured.values()) / 1e6
+        clock = statistics.median(row[at + 2] for row in measured.values()) / 1e6
         cells = [
-            f"{row[at] / 1e3:.0f} µs, ratio {1 + row[at] / row[at + 1]:.4f}"
+            f"{row[at] / 1e3:.0f} µs, ratio {1 + row[at] / row[at + 1]:.4f},"
+            f" share {row[at] / row[at + 2]:.4%}"
             for row in measured.values()
         ]
         lines.append(
-            f"| {name}, processor time of the main thread | {off:.1f} ms | "
+            f"| {name}, processor time of the main thread | {off:.1f} ms of {clock:.1f} | "
             + " | ".join(cells)
             + " |"
         )

@@ -15,19 +15,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "launchers"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "sidecar"))
-
-from lab import Cluster, unavailable, wait_until
-from watched import Watched
 
 from benchmarks.progress import say
 from hangdoctor.storage.incidents import Incident
+from tests.support.lab import Cluster, unavailable, wait_until
+from tests.support.watched import Watched
 
 RANKS = 8
 STEPS = 40  # before a fault that no one watches

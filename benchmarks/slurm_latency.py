@@ -15,13 +15,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "launchers"))
-
-from lab import JOB, LAB, NODES, Cluster, LabJob, unavailable
 
 from benchmarks.progress import say
+from tests.support.lab import JOB, LAB, NODES, Cluster, LabJob, unavailable
 
 ROUNDS = 9
 TARGET_S = 2.0

@@ -5,7 +5,11 @@ Two gloo ranks train a small model with all_reduce of each gradient. Pairs are i
 runs once plain and once with the probe, an agent and a collector, in alternating order. Reported:
 the median over pairs of the ratio of seconds a step, measured by rank 0 after the first tenth of
 the steps, and of its main thread's processor seconds, which other work on the machine disturbs less
-(what agent and collector use themselves is `benchmarks.agent_idle`). Needs torch.
+(what agent and collector use themselves is `benchmarks.agent_idle`). The main thread works in a
+fifth of the step and waits in the rest, so that its processor seconds are given in two ways: as
+ratio to those without the probe, and what is added to them as a share of the step by the clock.
+`benchmarks.probe_cost` tells the second more exactly: both ways take turns in one process. Needs
+torch.
 """
 
 from __future__ import annotations
@@ -116,7 +120,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--steps", type=int, default=300)
     flags = parser.parse_args()
-    ratios: list[tuple[float, float]] = []
+    ratios: list[tuple[float, float, float]] = []
     with tempfile.TemporaryDirectory() as name:
         say("to warm up")
         train(Path(name), 20, False)  # warms the file cache
@@ -124,13 +128,16 @@ def main() -> None:
             say(f"pair {i + 1} of {flags.pairs}")
             order = (False, True) if i % 2 else (True, False)
             took = {watched: train(Path(name), flags.steps, watched) for watched in order}
-            ratios.append((took[True][0] / took[False][0], took[True][1] / took[False][1]))
+            (wall, used), (plain_wall, plain_used) = took[True], took[False]
+            share = 1 + (used - plain_used) / plain_wall
+            ratios.append((wall / plain_wall, used / plain_used, share))
             print(
                 f"pair {i + 1}: {took[False][0] * 1e3:.2f} ms plain, {took[True][0] * 1e3:.2f} ms watched, ratio {ratios[-1][0]:.3f}; "
                 f"processor {took[False][1] * 1e3:.2f} and {took[True][1] * 1e3:.2f} ms, ratio {ratios[-1][1]:.4f}; load {os.getloadavg()[0]:.0f}",
                 flush=True,
             )
-    for name, found in zip(("time", "processor time"), zip(*ratios, strict=True), strict=True):
+    names = ("time", "processor time", "1 + processor time added, of the step by the clock")
+    for name, found in zip(names, zip(*ratios, strict=True), strict=True):
         print(
             f"{name}: median ratio {statistics.median(found):.4f} of {len(found)} pairs ({min(found):.3f} to {max(found):.3f})"
         )

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class OutOfTime(Exception):
@@ -45,25 +46,38 @@ def within(seconds: float, work: Callable[[], T]) -> T:
     return results[0]
 
 
-def each(items: Iterable[T], work: Callable[[T], object], workers: int, seconds: float) -> bool:
-    """Do `work` for each item, N at a time; True where all have ended in time. What it raises ends
-    that item only.
+def in_time(
+    items: Iterable[T], work: Callable[[T], R], workers: int, seconds: float
+) -> tuple[dict[int, R], dict[int, Exception]]:
+    """Do `work` for each item, N at a time, in order, and begin none after so many seconds.
+
+    Returns ({place among the items: what `work` returned}, {place: what it raised}) of those that
+    have ended in time. What comes later is dropped.
     """
-    waiting = list(items)[::-1]
+    waiting = list(enumerate(items))[::-1]
     lock = threading.Lock()
+    over = threading.Event()
+    done: dict[int, R] = {}
+    failed: dict[int, Exception] = {}
 
     def run() -> None:
-        while True:
+        while not over.is_set():
             with lock:
                 if not waiting:
                     return
-                item = waiting.pop()
-            work(item)
+                place, item = waiting.pop()
+            try:
+                done[place] = work(item)
+            except Exception as error:
+                failed[place] = error
 
     threads = [threading.Thread(target=run, daemon=True) for _ in range(min(workers, len(waiting)))]
-    for thread in threads:
-        thread.start()
     end = time.monotonic() + seconds
-    for thread in threads:
-        thread.join(max(0.0, end - time.monotonic()))
-    return not any(thread.is_alive() for thread in threads)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(max(0.0, end - time.monotonic()))
+    finally:
+        over.set()
+    return dict(done), dict(failed)

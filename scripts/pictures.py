@@ -12,21 +12,18 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from live_pictures import live, top
+
+from benchmarks.report_html.large import capture
+from hangdoctor.cli import demo
+from hangdoctor.cli.run import prepare
+from hangdoctor.diagnosis import diagnose
+from hangdoctor.model.layout import Layout
+from hangdoctor.storage import bundle
+from tests.support.chromium import Browser, missing
+
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"
-sys.path.insert(0, str(ROOT / "tests" / "report"))
-
-from chromium import Browser, missing  # noqa: E402
-
-from benchmarks.report_html.large import capture  # noqa: E402
-from hangdoctor.cli import demo  # noqa: E402
-from hangdoctor.cli.run import prepare  # noqa: E402
-from hangdoctor.diagnosis import diagnose  # noqa: E402
-from hangdoctor.model.layout import Layout  # noqa: E402
-from hangdoctor.storage import bundle  # noqa: E402
-
-from live_pictures import live, top  # noqa: E402  isort: skip
-
 WIDTH, HEIGHT = 1280, 880
 
 

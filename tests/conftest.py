@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+import faulthandler
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
 if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import LoadFileScheduling
+    from xdist.workermanage import WorkerController
+
+# After its limit a test that is in C code, which no signal ends, takes its worker with it.
+_MERCY_S = 30.0
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """The limit of a test is a signal to the main thread (pyproject.toml): it fails, and the run goes on."""
+    marker = item.get_closest_marker("timeout")
+    limit = float(marker.args[0] if marker and marker.args else item.config.getini("timeout"))
+    if limit > 0:
+        faulthandler.dump_traceback_later(limit + _MERCY_S, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -26,5 +39,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
             if "/web/" in file:
                 return "web"  # one live job and one browser for all of it
             return "lab" if "_lab" in file.rpartition("/")[2] else file
+
+        def remove_node(self, node: WorkerController) -> str | None:
+            """A worker has died. The test that it died in has failed: another worker does the rest of its files."""
+            died_in = super().remove_node(node)
+            for scope, tests in list(self.workqueue.items()):
+                if died_in in tests:
+                    tests[died_in] = True
+                if all(tests.values()):
+                    del self.workqueue[scope]
+            return died_in
 
     return ByFile(config, log)

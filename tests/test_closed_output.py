@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from stage import hangdoctor, wait_until
 
 from hangdoctor.probe.calls.request import Request, encode
+from tests.support.stage import hangdoctor, wait_until
 
 ROOT = Path(__file__).parents[1]
 DATA = Path(__file__).parent / "data"

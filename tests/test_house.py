@@ -10,7 +10,8 @@ from pathlib import Path
 
 import click
 import pytest
-from stage import hangdoctor
+
+from tests.support.stage import hangdoctor
 
 ROOT = Path(__file__).parents[1]
 

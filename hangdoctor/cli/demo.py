@@ -72,14 +72,14 @@ def command(script: str | None, fault: str, ranks: int, limit: float) -> None:
 
     The bundled trainer (tensor x pipeline x data parallel, DeepSpeed, gloo) trains on the Python standard library's
     source until the fault is injected; then `hangdoctor dump --local` runs. Needs torch (pip
-    install 'hangdoctor[train]').
+    install '.[train]' in a checkout).
     At the end the job is killed and its files are removed; the bundle stays in the temporary
     folder, and its path is printed.
     """
     if importlib.util.find_spec("torch") is None:
         raise DemoError(
             "the demo's job needs torch",
-            "pip install 'hangdoctor[train]', or: make demo in a checkout.",
+            "In a checkout of hangdoctor: make demo, or pip install '.[train]'.",
         )
     say = progress_to_stderr(False)
     with (
@@ -133,7 +133,7 @@ def _command(script: str | None, fault: str, ranks: int) -> list[str]:
     if package is None or not package.submodule_search_locations:
         raise DemoError(
             "the bundled trainer is not installed",
-            "pip install 'hangdoctor[train]', or use --script FILE.",
+            "In a checkout of hangdoctor: pip install '.[train]'; or use --script FILE.",
         )
     config = Path(package.submodule_search_locations[0]) / "configs" / "cpu_2x2x2.yaml"
     return [*launch, "-m", "hangdoctor.train", "--config", str(config), "--fault", fault or _FAULT]

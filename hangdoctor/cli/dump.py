@@ -24,6 +24,7 @@ from . import pipes
 from .output import deliver, exit_with, progress_to_stderr, result_flags
 
 _SAVE_S = 15.0  # to write the bundle; the program does not wait longer than this
+_SAVE_AT_LEAST_S = 5.0  # nor longer than for the capture, where that is more than so much
 _PAUSE_AT_MOST_S = (
     15.0  # a verdict with some doubt in seconds is worth more than a certain one in minutes
 )
@@ -152,7 +153,9 @@ def command(**flags: object) -> None:
         )  # a choice was made; with --quiet it is only in the JSON and the bundle
     diagnosis = diagnose(capture)
     saved, trouble = (
-        ("", None) if flags["no_bundle"] else keep(capture, diagnosis, flags["bundle_dir"])
+        ("", None)
+        if flags["no_bundle"]
+        else keep(capture, diagnosis, flags["bundle_dir"], _save_s(options.timeout_s))
     )
     deliver(diagnosis, flags["json_file"], quiet, bool(flags["no_color"]), saved=saved)  # type: ignore[arg-type]
     if trouble is not None:
@@ -225,8 +228,12 @@ def choose_launcher(
     ), options
 
 
+def _save_s(timeout_s: float) -> float:
+    return min(_SAVE_S, max(_SAVE_AT_LEAST_S, timeout_s))
+
+
 def keep(
-    capture: JobCapture, diagnosis: Diagnosis, wanted: object
+    capture: JobCapture, diagnosis: Diagnosis, wanted: object, seconds: float = _SAVE_S
 ) -> tuple[str, BundleError | None]:
     """(path of the bundle, "") or ("", what went wrong)."""
     from ..report.terminal import plain
@@ -235,14 +242,14 @@ def keep(
     try:
         return str(
             within(
-                _SAVE_S,
+                seconds,
                 lambda: bundle.save(
                     path, capture, diagnosis, plain(diagnosis), bundle.command_line()
                 ),
             )
         ), None
     except OutOfTime:
-        why = f"the bundle was not written: {path.parent.absolute()} did not answer within {_SAVE_S:.0f} s"
+        why = f"the bundle was not written: {path.parent.absolute()} did not answer within {seconds:.0f} s"
         return "", BundleError(why, "Choose another folder with --bundle DIR.")
     except BundleError as error:
         return "", error

@@ -21,7 +21,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "dump": ("dump", "Capture a hung job once and name the culprit rank."),
     "diagnose": (
         "diagnose",
-        "Diagnose offline, from a bundle, py-spy output, Flight Recorder dumps or RAS output.",
+        "Diagnose offline, from a bundle, job logs, py-spy output, Flight Recorder dumps or RAS output.",
     ),
     "run": ("run", "Start a training with the probe in every rank; needs no code change."),
     "agent": ("agent", "Run the agent of one node (started by dump and sidecar)."),

@@ -1,6 +1,6 @@
 """What a person wants of a running collector, by a file in the job's folder, which is private to its user.
 
-FOLDER/trace.json    switch call traces on or off in all ranks: `probe.calls.request.Request` as JSON
+FOLDER/hangdoctor-collector-trace.json    switch call traces on or off in all ranks: `probe.calls.request.Request` as JSON
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from pathlib import Path
 from ..errors import BadInput
 from ..probe.calls import request as requests
 from ..probe.calls.request import Request
-from ..transport.keys import write_private
+from ..transport.keys import renew_private
 
-TRACE_FILE = "trace.json"
+TRACE_FILE = "hangdoctor-collector-trace.json"  # the ranks' own is hangdoctor-trace.json
 _MAX_BYTES = 64 << 10
 
 
@@ -20,9 +20,17 @@ def put_trace(folder: Path, wanted: Request) -> None:
     """Ask the collector of this folder; it looks once a second.
 
     Raises:
-        CollectorError: the folder cannot be written.
+        CollectorError: the folder cannot be written, or a file of somebody else's has that name.
     """
-    write_private(folder / TRACE_FILE, requests.encode(wanted).encode())
+    renew_private(folder / TRACE_FILE, requests.encode(wanted).encode(), _is_request)
+
+
+def _decoded(data: bytes) -> Request | None:
+    return requests.decode(data[: _MAX_BYTES + 1].decode("utf-8", "replace"))
+
+
+def _is_request(data: bytes) -> bool:
+    return _decoded(data) is not None
 
 
 class TraceRequests:
@@ -46,7 +54,7 @@ class TraceRequests:
         except OSError:
             return None  # where it was there a moment ago, the next look reads it
         self._seen = changed
-        wanted = requests.decode(data[: _MAX_BYTES + 1].decode("utf-8", "replace"))
+        wanted = _decoded(data)
         if wanted is None:
             raise BadInput(f"{self.path} is not a valid trace request")
         return wanted

@@ -24,6 +24,7 @@ class Case(Struct):
     alive: list[RankView]  # ranks with a living process
     gone: list[RankView]  # ranks whose process has ended
     waiting: list[RankView]  # in a communication without getting on, and free to run
+    unread: list[RankView]  # living, and there was no time for their stacks: they may be anywhere
 
     @property
     def unseen(self) -> list[int]:
@@ -59,7 +60,18 @@ def open_case(capture: JobCapture) -> Case:
     alive = [v for v in views if not v.gone]
     gone = [v for v in views if v.gone]
     waiting = [v for v in alive if v.waits and not v.stopped]
-    return Case(capture, views, world, silent, absent, alive=alive, gone=gone, waiting=waiting)
+    unread = [v for v in alive if v.unread]
+    return Case(
+        capture,
+        views,
+        world,
+        silent,
+        absent,
+        alive=alive,
+        gone=gone,
+        waiting=waiting,
+        unread=unread,
+    )
 
 
 def nodes_of(views: Iterable[RankView]) -> list[str]:

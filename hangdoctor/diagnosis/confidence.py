@@ -105,7 +105,7 @@ class Ground(Enum):
     LOG_ERROR_SOMEONE = (0.85, "the same, and the log does not show whose it is")
     LOG_ERROR_CUT = (0.50, "a traceback before any wait, whose last line is missing")
     LOG_DEATH = (0.93, "a signal that no launcher sent ended the process before the others")
-    LOG_DEATH_SOMEONE = (0.80, "the same, and the log does not show whose it is")
+    LOG_DEATH_SOMEONE = (0.80, "the same, and the log does not show which process that was")
     LOG_EXIT = (0.60, "it ended first with an error code, and its own words are missing")
     LOG_DESYNC = (0.90, "torch's desync report names who did not join")
     LOG_BARRIER = (0.92, "monitored_barrier names who did not come")

@@ -39,7 +39,7 @@ def find_start(case: Case, blamed: set[int]) -> list[Finding]:
         return []
     unseen = case.absent + sorted(case.silent)
     if not late and not unseen:
-        return [] if blamed else [_stuck_together(case, joining, starting=True)]
+        return [] if blamed or case.unread else [_stuck_together(case, joining, starting=True)]
     found = [_late(case, joining, view) for view in late]
     if unseen:
         found.append(_not_started(case, joining, unseen))
@@ -48,7 +48,7 @@ def find_start(case: Case, blamed: set[int]) -> list[Finding]:
 
 def _late_ranks(case: Case, explained: set[int]) -> list[RankView]:
     """Living ranks that could join and have not; those in teardown are beyond it."""
-    able = [v for v in case.alive if not v.stopped and v.place.kind != "end"]
+    able = [v for v in case.alive if not v.stopped and not v.unread and v.place.kind != "end"]
     return [v for v in able if v.rank not in explained]
 
 
@@ -103,7 +103,9 @@ def find_end(case: Case, blamed: set[int]) -> list[Finding]:
     ended = case.gone if left_early(case) else []
     if not leaving and not ended:
         return []
-    inside = [v for v in free if v.place.kind != "end"]
+    inside = [v for v in free if v.place.kind != "end" and not v.unread]
+    if case.unread and all(v.waits for v in inside):
+        return []  # who is still inside may be among those whose stacks were not read
     if not inside and not ended:
         everyone = len(leaving) == len(case.views) and not case.absent and not blamed
         return [_stuck_together(case, leaving, starting=False)] if everyone else []

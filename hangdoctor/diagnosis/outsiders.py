@@ -30,7 +30,7 @@ def outside(case: Case, blamed: set[int]) -> list[RankView]:
     """Living ranks that are in no communication, or got on in one, and that no pass has explained
     yet.
     """
-    seen = [v for v in case.alive if v.capture.samples and v.rank not in blamed]
+    seen = [v for v in case.alive if not v.unread and v.rank not in blamed]
     return [v for v in seen if not v.waits and not v.stopped]
 
 
@@ -197,7 +197,7 @@ def _confidence(case: Case, group: list[RankView], waiting: list[RankView]) -> f
         doubts.append(Limit.AHEAD)
     if len(group) > len(waiting) > 0:
         doubts.append(Limit.MORE_THAN_WAIT)
-    if case.absent or case.silent:
+    if case.absent or case.silent or case.unread:
         doubts.append(Less.RANKS_UNSEEN)
     if view.got_on:
         return sure(Ground.OUTSIDE_MOVING, *doubts)

@@ -83,10 +83,16 @@ def _missing(case: Case) -> list[Missing]:
     if case.absent:
         why = "no process of these ranks was found on the captured nodes"
         missing.append(Missing(case.absent, None, "ranks", why))
+    return missing + _without_stack(case)
+
+
+def _without_stack(case: Case) -> list[Missing]:
+    """One line for all ranks of a node whose stack is missing for one reason."""
+    found: dict[tuple[str, str], list[int]] = {}
     for view in case.alive:
         if view.stack_error:
-            missing.append(Missing([view.rank], view.node, "stack", view.stack_error))
-    return missing
+            found.setdefault((view.node, view.stack_error), []).append(view.rank)
+    return [Missing(ranks, node, "stack", why) for (node, why), ranks in found.items()]
 
 
 def _line(view: RankView, over: bool) -> RankLine:

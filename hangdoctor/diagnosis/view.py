@@ -45,6 +45,7 @@ class RankView(Struct):
     thread: ThreadSample | None = None
     look: Look = field(default_factory=Look)
     stack_error: str = ""
+    unread: bool = False  # there was no time to read its stack: it may be anywhere
 
     @property
     def path(self) -> list[Frame]:
@@ -170,9 +171,13 @@ def view_rank(capture: RankCapture, looks: Looks | None = None) -> RankView:
         samples[-1] if samples else None,
     )
     view = RankView(capture.rank, capture.node, capture.pid, capture, Place(""))
-    if told is None or capture.gone:
+    if capture.gone:
         return view
-    view.stack_error = "" if any(t.frames for t in told.threads) else samples[-1].stack_error
+    if told is None:
+        view.unread = True
+        return view
+    if not any(t.frames for t in told.threads):
+        view.stack_error, view.unread = samples[-1].stack_error, samples[-1].unread
     still = StillThreads(capture)
     thread, view.place = rank_thread(told.threads, still, looks.places)
     if thread is None:

@@ -29,8 +29,8 @@ def find(case: Case, blamed: set[int]) -> list[Finding]:
         return []  # one rank alone shows which ranks it waits with, not which blocks it
     if case.silent:
         return [_unreachable(case, waiting)]
-    if case.absent:
-        return []  # ranks of other hosts were not captured: the summary says so
+    if case.absent or case.unread:
+        return []  # not all were captured: the summary says so
     return mark(case, deadends.find(case, waiting) or _by_lines(case, waiting))
 
 

@@ -20,6 +20,8 @@ from typing import Literal
 from msgspec import Struct
 
 KNOCK_S = 2.0  # for an answer: a first packet that is lost is sent again after 1 s
+# for a service to hang up on an open connection; one knock that is silent so long is enough, so it is not cut into several
+SERVICE_S = 3.0
 
 Answer = Literal["served", "open", "refused", "silent", "unknown"]
 Presence = Literal["alive", "stuck", "closed", "gone", "unknown"]
@@ -45,19 +47,20 @@ class Door(Struct):
     since: float = 0.0  # of time.monotonic(): when the first knock began that showed this
     until: float = 0.0  # when the last one ended that did
     address: Address | None = None
+    took_s: float = 0.0  # the last knock
 
 
 Find = Callable[[str], Address | None]  # the address of a node; None where it cannot be knocked at
 
 
-def knock(address: Address, timeout_s: float = KNOCK_S) -> Presence:
-    """Whether the node is there, within `timeout_s` and the time that its name needs to be looked
-    up.
+def knock(address: Address, timeout_s: float = KNOCK_S, service_s: float = SERVICE_S) -> Presence:
+    """Whether the node is there: `timeout_s` for a connection, `service_s` for its service to hang
+    up, and what its name needs to be looked up.
     """
     answers: list[Answer] = ["unknown"] * len(address.ports)
 
     def ask(place: int) -> None:
-        answers[place] = _ask(address.host, address.ports[place], timeout_s)
+        answers[place] = _ask(address.host, address.ports[place], timeout_s, service_s)
 
     threads = [
         threading.Thread(target=ask, args=(i,), daemon=True) for i in range(len(address.ports))
@@ -83,7 +86,7 @@ def presence(answers: list[Answer]) -> Presence:
     return "gone" if all(a == "silent" for a in answers) and answers else "unknown"
 
 
-def _ask(host: str, port: int, timeout_s: float) -> Answer:
+def _ask(host: str, port: int, timeout_s: float, service_s: float) -> Answer:
     try:
         connection = socket.create_connection((host, port), timeout_s)
     except ConnectionRefusedError:
@@ -97,7 +100,7 @@ def _ask(host: str, port: int, timeout_s: float) -> Answer:
             connection.shutdown(
                 socket.SHUT_WR
             )  # "we have nothing to say": a service that runs hangs up
-            connection.settimeout(timeout_s)
+            connection.settimeout(service_s)
             connection.recv(64)
         except TimeoutError:
             return "open"
@@ -146,5 +149,5 @@ class Knocker:
         with self._lock:
             before = self._doors[node]
             since = before.since if before.presence == found else begin
-            self._doors[node] = Door(found, since, now, address)
+            self._doors[node] = Door(found, since, now, address, now - begin)
             self._busy.discard(node)

@@ -3,7 +3,8 @@
 A node is given up where its agent has not started, knocking shows again and again that the node or
 its service is not there, all others have reported, and a node that did start its agent answers the
 same knock: else the knock proves nothing. A node that answers the knock is waited for until the
-deadline, however slow it is.
+deadline, however slow it is. One whose kernel takes a connection and whose service says nothing is
+waited for as long as one knock lasts, and longer where the other nodes are slow to answer, too.
 """
 
 from __future__ import annotations
@@ -13,17 +14,19 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from ..text.ranges import format_hosts
-from .knock import KNOCK_S, Door, Knocker, Presence
+from .knock import KNOCK_S, SERVICE_S, Door, Knocker, Presence
 
 _LATE_S = (
     0.7  # after the start of its command: then a node whose agent has not started is knocked at
 )
 _CONTROLS = 2  # nodes that are there, knocked at to see whether a knock can be answered at all
 _MULTIPLE = 4.0  # a node may take N times as long to start its agent as the slowest of the others
-_STUCK_S = (
-    3 * KNOCK_S
-)  # its kernel answers and its service does not: it may be short of memory or of processors
-_ENOUGH_S: dict[Presence, float] = {"gone": 0.9 * KNOCK_S, "closed": KNOCK_S, "stuck": _STUCK_S}
+_MANY_TIMES = 8.0  # as long as the slowest of the nodes that are there took to answer a knock
+_ENOUGH_S: dict[Presence, float] = {
+    "gone": 0.9 * KNOCK_S,
+    "closed": KNOCK_S,
+    "stuck": 0.95 * SERVICE_S,
+}
 
 
 class Standing(Struct):
@@ -66,9 +69,11 @@ def decide(standings: Sequence[Standing], doors: Mapping[str, Door]) -> dict[str
     report.
     """
     there = [s for s in standings if s.started_s is not None]
-    if not any(door.presence == "alive" for s in there if (door := doors.get(s.node)) is not None):
+    answered = [d for s in there if (d := doors.get(s.node)) is not None and d.presence == "alive"]
+    if not answered:
         return {}
     slowest = max(s.started_s or 0.0 for s in there)
+    at_least = _MANY_TIMES * max(d.took_s for d in answered)
     found: dict[str, str] = {}
     for standing in standings:
         if standing.reported_s is not None:
@@ -77,19 +82,19 @@ def decide(standings: Sequence[Standing], doors: Mapping[str, Door]) -> dict[str
         if (
             not is_late(standing)
             or standing.age_s < _MULTIPLE * slowest
-            or not _shown_long_enough(door)
+            or not _shown_long_enough(door, at_least)
         ):
             return {}  # one that is still waited for: then all are
         found[standing.node] = f"{_words(door)}; {_others(standings)}"
     return found
 
 
-def _shown_long_enough(door: Door) -> bool:
+def _shown_long_enough(door: Door, at_least: float) -> bool:
     enough = _ENOUGH_S.get(door.presence)
     if enough is None or door.address is None:
         return False
-    if door.address.doubted:
-        enough = min(enough, KNOCK_S)
+    if door.presence == "stuck":
+        enough = KNOCK_S if door.address.doubted else max(enough, at_least)
     return door.until - door.since >= enough
 
 

@@ -37,6 +37,8 @@ _SQUEUE = ("squeue", "-h")
 _QUERY_S = (
     10.0  # for one question to Slurm's controller; milliseconds, unless the machine is overloaded
 )
+_QUERY_AT_LEAST_S = 1.0
+_AFTERWARDS_S = (2.0, 0.5)  # at most and at least, for what is not worth waiting for
 # These lead to the cluster; all other variables of Slurm describe the caller's job or step and
 # would be taken as options.
 _KEEP = frozenset(
@@ -113,6 +115,7 @@ class SlurmLauncher:
         self.python = python
         self.env = clean_environment(os.environ)
         self.clock = SystemClock()
+        self.deadline: float | None = None  # of what is under way, on the monotonic clock
 
     def capture(self, options: CaptureOptions, progress: Progress) -> JobCapture:
         """Capture the nodes of the training's step by overlapping steps; see `base.Launcher`.
@@ -122,7 +125,7 @@ class SlurmLauncher:
                 answer.
         """
         begin, taken = self.clock.monotonic(), self.clock.wall()
-        deadline = begin + options.timeout_s
+        deadline = self.deadline = begin + options.timeout_s
         self.job, job_nodes = self._running_job()
         nodes, step, notes = self._choose(job_nodes)
         progress(f"asking {len(nodes)} nodes of job {self.job}: {format_hosts(nodes)}")
@@ -179,7 +182,7 @@ class SlurmLauncher:
         Raises:
             LauncherError: as `capture`.
         """
-        deadline = self.clock.monotonic() + timeout_s
+        deadline = self.deadline = self.clock.monotonic() + timeout_s
         self.job, job_nodes = self._running_job()
         nodes, step, _ = self._choose(job_nodes)
         progress(f"asking {len(nodes)} nodes of job {self.job}: {format_hosts(nodes)}")
@@ -204,14 +207,21 @@ class SlurmLauncher:
 
     # ----------------------------------------------------------------- what Slurm knows
 
+    def _patience(self, most: float, least: float) -> float:
+        """Seconds for one question: at most half of what is left, so that the next has some, too."""
+        if self.deadline is None:
+            return most
+        return min(most, max(least, (self.deadline - self.clock.monotonic()) / 2))
+
     def _slurm(self, argv: Sequence[str]) -> Outcome:
         """One question to Slurm.
 
         Raises:
             LauncherError: the command is not here, or the controller does not answer.
         """
+        patience = self._patience(_QUERY_S, _QUERY_AT_LEAST_S)
         try:
-            outcome = query(argv, _QUERY_S, self.env)
+            outcome = query(argv, patience, self.env)
         except LauncherError as error:
             raise LauncherError(
                 f"{argv[0]} cannot be started: {error}",
@@ -219,7 +229,7 @@ class SlurmLauncher:
             ) from error
         if outcome.code is None:
             raise LauncherError(
-                f"{argv[0]} did not answer within {_QUERY_S:.0f} s: Slurm's controller is down or overloaded",
+                f"{argv[0]} did not answer within {patience:.0f} s: Slurm's controller is down or overloaded",
                 _CONTROLLER_HELP,
             )
         if outcome.code and re.search(_CONTROLLER, outcome.errors):
@@ -364,7 +374,8 @@ class SlurmLauncher:
 
     def _has_ended(self) -> bool:
         """True where Slurm says so now; a srun to a dead node can wait on past the end of its job."""
-        answer = query([*_SQUEUE, "-t", "all", "-j", self.job, "-o", "%T"], 2.0, self.env)
+        asked = [*_SQUEUE, "-t", "all", "-j", self.job, "-o", "%T"]
+        answer = query(asked, self._patience(*_AFTERWARDS_S), self.env)
         return (
             answer.code is not None
             and "RUNNING" not in answer.output.split()
@@ -375,7 +386,7 @@ class SlurmLauncher:
         """Why each silent node is silent, with its state in Slurm."""
         if not gathered.silent:
             return {}
-        states = slurm_nodes.states(list(gathered.silent), self.env)
+        states = slurm_nodes.states(list(gathered.silent), self.env, self._patience(*_AFTERWARDS_S))
         return {
             n: gather.why_silent(
                 _in_words(o), gathered.damaged.get(n, ""), waited_s, states.get(n, "")

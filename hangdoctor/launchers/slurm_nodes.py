@@ -16,18 +16,21 @@ _COLUMNS = (("NodeList", 256), ("NodeAddr", 256), ("Port", 16), ("StateLong", 64
 _SSH = 22
 
 
-def states(nodes: Sequence[str], env: Mapping[str, str]) -> dict[str, str]:
+def states(
+    nodes: Sequence[str], env: Mapping[str, str], seconds: float = _QUERY_S
+) -> dict[str, str]:
     """What Slurm thinks of these nodes, in words; empty where it cannot be asked any more."""
-    rows = _sinfo(nodes, env, "-o", "%N|%T|%E")
+    rows = _sinfo(nodes, env, ("-o", "%N|%T|%E"), seconds)
     found = [line.split("|", 2) for line in rows if line.count("|") >= 2]
     return {node: describe_state(state, reason) for node, state, reason in found}
 
 
-def _sinfo(nodes: Sequence[str], env: Mapping[str, str], how: str, columns: str) -> list[str]:
+def _sinfo(
+    nodes: Sequence[str], env: Mapping[str, str], columns: Sequence[str], seconds: float = _QUERY_S
+) -> list[str]:
+    asked = ("sinfo", "-h", "-N", "-n", format_hosts(nodes), *columns)
     try:
-        return query(
-            ("sinfo", "-h", "-N", "-n", format_hosts(nodes), how, columns), _QUERY_S, env
-        ).output.splitlines()
+        return query(asked, seconds, env).output.splitlines()
     except LauncherError:
         return []
 
@@ -63,7 +66,7 @@ class Addresses:
         with self._lock:
             if self._known is None:
                 columns = ",".join(f"{name}:{width}" for name, width in _COLUMNS)
-                self._known = addresses(_sinfo(self._nodes, self._env, "-O", columns))
+                self._known = addresses(_sinfo(self._nodes, self._env, ("-O", columns)))
             return self._known.get(node)
 
 

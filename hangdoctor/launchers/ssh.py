@@ -13,7 +13,7 @@ from ..clock import SystemClock
 from ..errors import BadInput, LauncherError, UsageError
 from ..model.capture import JobCapture
 from ..readers.node import CaptureOptions
-from ..text.ranges import format_hosts, parse_hosts
+from ..text.ranges import MAX_HOSTS, format_hosts, parse_hosts
 from . import gather
 from .base import Progress
 from .knock import Address, Knocker
@@ -40,15 +40,19 @@ def read_hostfile(path: Path) -> list[str]:
         lines = path.read_text(errors="replace").splitlines()
     except OSError as error:
         raise BadInput(f"the host file {path} cannot be read: {error.strerror}", _HELP) from error
-    hosts: list[str] = []
+    hosts: dict[str, None] = {}
+    known: set[str] = set()  # lines that were read already
     for number, line in enumerate(lines, start=1):
         words = line.partition("#")[0].split()
-        if not words:
+        if not words or line in known:
             continue
-        hosts += _hosts_of(words, path, number, line)
+        known.add(line)
+        hosts.update(dict.fromkeys(_hosts_of(words, path, number, line)))
+        if len(hosts) > MAX_HOSTS:
+            raise BadInput(f"the host file {path} names more than {MAX_HOSTS:,} hosts", _HELP)
     if not hosts:
         raise BadInput(f"the host file {path} has no host in it", _HELP)
-    return list(dict.fromkeys(hosts))
+    return list(hosts)
 
 
 def _hosts_of(words: list[str], path: Path, number: int, line: str) -> list[str]:

@@ -47,6 +47,7 @@ class ProcessSample(Struct, omit_defaults=True, gc=False):
     write_bytes: int = -1
     threads: list[ThreadSample] = []
     stack_error: str = ""  # why there are no stacks
+    unread: bool = False  # that was for want of time: it says nothing of the process
 
 
 class Process(Struct, omit_defaults=True):

@@ -60,6 +60,12 @@ class RasReport(Struct):
     form: str = "text"
     notes: list[str] = []
 
+    def name_once(self) -> None:
+        """Each process once, however many communicators it is missing in; what is dead is not silent, too."""
+        self.dead = list(dict.fromkeys(self.dead))
+        dead = set(self.dead)
+        self.silent = [p for p in dict.fromkeys(self.silent) if p not in dead]
+
 
 _NAMES = {
     "AllReduce": "all_reduce",

@@ -1,15 +1,14 @@
 """Flight Recorder and worker server of torch: switched on where the user has not decided otherwise.
 
-`torch._C._distributed_c10d._WorkerServer` logs a line when it starts and three when it is destroyed. The first is kept
-from the job's stderr by looking at what was written while the server was made and passing everything else on; the
-others never come, because the server is left to end with the process.
+`torch._C._distributed_c10d._WorkerServer` logs a line when it starts and three when it is destroyed.
+The first is not printed, because torch's log prints errors alone for the millisecond in which the
+server is made (nor is a warning that torch's C++ has for another thread just then). The others never
+come, because the server is left to end with the process.
 """
 
 from __future__ import annotations
 
-import io
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +47,7 @@ def start_worker_server(folder: Path, pid: int) -> str:
     theirs = os.environ.get(SOCKET_VARIABLE)
     if server is None or _kept or theirs or os.environ.get("HANGDOCTOR_WORKER_SERVER") == "0":
         return ""
-    if len(os.fsencode(path)) > _SOCKET_MAX or not hasattr(os, "memfd_create"):
+    if len(os.fsencode(path)) > _SOCKET_MAX:
         return ""
     try:
         discard_socket(path)  # of a dead process that had the same number
@@ -70,27 +69,28 @@ def remove_socket(folder: Path, pid: int) -> None:
 
 
 def _quietly(server: Any, path: str) -> Any:
-    """Make the server; whatever else reaches stderr meanwhile is passed on."""
-    if (
-        type(sys.stderr) is io.TextIOWrapper
-    ):  # an object of the job's own would run the job's code here
-        sys.stderr.flush()
-    saved, held = os.dup(2), os.memfd_create("hangdoctor-stderr", os.MFD_CLOEXEC)
+    """Make the server without its line of log.
+
+    Standard error is left alone: it is the whole process's, and what another thread writes or
+    starts meanwhile has it, too.
+
+    Raises:
+        RuntimeError: this torch's log cannot be silenced, so that the job would print a line more.
+    """
+    level = torchnames.log_level()
+    if level is None:
+        raise RuntimeError("this torch's log cannot be kept from printing that it listens")
+    spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    before = level.value
+    quiet = max(before, torchnames.LOG_ERRORS)
     try:
-        os.dup2(held, 2)
-        try:
-            with signals_blocked(), streams_taken(held):
-                return server(path)
-        finally:
-            os.dup2(saved, 2)
-            os.lseek(held, 0, os.SEEK_SET)
-            with os.fdopen(os.dup(held), "rb") as lines:
-                for line in lines:
-                    if b"WorkerServer.cpp" not in line:
-                        os.write(2, line)
+        with signals_blocked(), streams_taken(spare):
+            level.value = quiet
+            return server(path)
     finally:
-        os.close(saved)
-        os.close(held)
+        if level.value == quiet:  # else the job has set it meanwhile
+            level.value = before
+        os.close(spare)
 
 
 def _never_destroy(server: Any) -> None:

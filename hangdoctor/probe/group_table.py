@@ -58,9 +58,34 @@ class Groups(Directory):
         self._instances: dict[range | bytes, int] = {}
         self._hashes: dict[range, blake2b] = {}
         self._timeout_ms = 0
+        self._in_torchs_table = 0  # entries when it was last looked at
+
+    def one_came(self) -> None:
+        """After new_group: learn of that group alone, where torch's table has grown by one.
+
+        Jobs have thousands of groups, and to go through them all for each would take seconds.
+        """
+        count, newest = torchnames.how_many_groups(), torchnames.newest_group()
+        if newest is None or count != self._in_torchs_table + 1 or id(newest[0]) in self.by_id:
+            self.sync()
+            return
+        self._in_torchs_table = count
+        self.by_id[id(newest[0])] = self._add(*newest)
+
+    def one_went(self, pg: Any) -> None:
+        """After destroy_process_group: forget that group alone, where the table has shrunk by one."""
+        count = torchnames.how_many_groups()
+        entry = self.by_id.get(id(pg))
+        if entry is None or entry is self.default or count != self._in_torchs_table - 1:
+            self.sync()
+            return
+        self._in_torchs_table = count
+        del self.by_id[id(pg)]
+        self._box.end_group(entry.index)
 
     def sync(self) -> None:
         """Learn of groups that came, in the order of their creation, and forget those that are gone."""
+        self._in_torchs_table = torchnames.how_many_groups()
         live = torchnames.live_groups()
         fresh: dict[int, GroupEntry] = {}
         for pg, ranks in live:
@@ -80,6 +105,10 @@ class Groups(Directory):
         if self._expected is not None and self.default is not None:
             self._box.end_group(self._expected.index)
             self._expected = None
+
+    def named(self, pg: Any) -> GroupEntry | None:
+        """The entry of a group that a rare call names."""
+        return self.by_id.get(id(pg)) or self.find(pg)
 
     def find(self, pg: Any) -> GroupEntry | None:
         """The entry of a group that was not known a moment ago; None where this rank is not a member of it."""

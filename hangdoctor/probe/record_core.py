@@ -17,9 +17,26 @@ if TYPE_CHECKING:
 
 
 class Holder:
-    """Whether anything is recorded now: `recorder`, or None."""
+    """Whether anything is recorded now: `recorder`, or None; and what the job itself counts."""
 
     recorder: Any
+    tracer: Any
+    learn_iteration: Callable[[Any], None]
+    learn_micro_batch: Callable[[Any], None]
+    learn_step: Callable[[], None]
+
+    def set_iteration(self, n: Any) -> None:
+        """Say which iteration begins."""
+        self.learn_iteration(n)
+
+    def set_micro_batch(self, n: Any) -> None:
+        """Say which micro-batch begins."""
+        self.learn_micro_batch(n)
+
+    def step(self) -> None:
+        """An optimizer has made a step."""
+        if self.recorder is not None:
+            self.learn_step()
 
 
 class Entry:
@@ -56,8 +73,10 @@ class Core:
     which takes a second thread or handles."""
 
     iteration: int
+    steps: int  # of the job's optimizers
     careful: bool
     groups: Any
+    outstanding: dict[int, Any]  # handles that are followed, by their id
     next_serial: Callable[[], int]
     write_mark: Callable[
         [int, int, int, int], int

@@ -65,6 +65,11 @@ def global_rank(entry: GroupEntry, root: Any, group_root: Any) -> int:
     return told if 0 <= told < 1 << 31 else -1
 
 
+def _can_be_followed(work: Any) -> bool:
+    """Whether there are weak references to it: not to objects of a class with `__slots__` alone."""
+    return bool(type.__dict__["__weakrefoffset__"].__get__(type(work)))
+
+
 class Recorder(Core):
     """One box with everything that is remembered about it; a forked child starts without."""
 
@@ -272,7 +277,7 @@ class Recorder(Core):
         for at, serial in tokens:
             if self.words[at] == serial:
                 self.box.halves[at * 2 + fmt.OUTCOME_HALF] = fmt.STARTED
-        if work is None or len(self.outstanding) >= _HANDLES_MAX:
+        if work is None or len(self.outstanding) >= _HANDLES_MAX or not _can_be_followed(work):
             self.finish(tokens, fmt.DROPPED)
             return
         key = id(work)

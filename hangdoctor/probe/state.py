@@ -212,7 +212,11 @@ class Probe(Holder):
                 self.fail(error)
         return before
 
-    def set_iteration(self, n: int) -> None:
+    def learn_iteration(self, n: Any) -> None:
+        """What the extension leaves to Python.
+
+        The first one of a thread, a count that is not an int, and all while calls are traced.
+        """
         n = _whole(n)
         recorder = self.recorder or self.begin()
         if recorder is not None:
@@ -226,13 +230,25 @@ class Probe(Holder):
             except Exception as error:
                 self.fail(error)
 
-    def set_micro_batch(self, n: int) -> None:
+    def learn_micro_batch(self, n: Any) -> None:
+        """The same of micro-batches."""
         n = _whole(n)
         recorder = self.recorder or self.begin()
         if recorder is not None:
             try:
                 recorder.box.put(fmt.H_MICRO_BATCH, n)
                 recorder.mark(fmt.MICRO_BATCH, n)
+            except Exception as error:
+                self.fail(error)
+
+    def learn_step(self) -> None:
+        """The same of an optimizer's steps."""
+        recorder = self.recorder
+        if recorder is not None:
+            try:
+                recorder.step()
+                if recorder.iteration < 0 and self.tracer is not None:
+                    self.tracer.reached(recorder.steps)
             except Exception as error:
                 self.fail(error)
 

@@ -23,6 +23,7 @@ def _never() -> bool:
 
 # A global of this module: Dynamo knows torch's function by identity, folds it, and traces nothing more of the hook.
 _is_compiling: Callable[[], bool] = _never
+_count = probe.step
 
 
 def watch() -> None:
@@ -37,13 +38,5 @@ def watch() -> None:
 
 
 def _stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
-    if _is_compiling():
-        return  # traced now, run later without this hook
-    recorder = probe.recorder
-    if recorder is not None:
-        try:
-            recorder.step()
-            if recorder.iteration < 0 and probe.tracer is not None:
-                probe.tracer.reached(recorder.steps)
-        except Exception as error:
-            probe.fail(error)
+    if not _is_compiling():  # else traced now, and run later without this hook
+        _count()

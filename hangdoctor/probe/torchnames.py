@@ -7,6 +7,7 @@ torch is never imported here: whoever calls has found it in `sys.modules`.
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from types import ModuleType
 
@@ -79,6 +80,20 @@ class _Nothing:
 
 def default_group() -> Any:
     return getattr(getattr(c10d(), "_world", None), "default_pg", None)
+
+
+def how_many_groups() -> int:
+    """Entries of torch's table of groups; one may be the stand-in for groups without this rank."""
+    return len(getattr(getattr(c10d(), "_world", None), "pg_group_ranks", None) or ())
+
+
+def newest_group() -> tuple[Any, dict[int, int]] | None:
+    """The group that was made last, as `live_groups` has it; None where this rank is not in it."""
+    ranks = getattr(getattr(c10d(), "_world", None), "pg_group_ranks", None) or {}
+    for pg, of in reversed(ranks.items()):
+        stand_in = getattr(getattr(c10d(), "GroupMember", None), "NON_GROUP_MEMBER", None)
+        return (pg, of) if of and pg is not stand_in else None
+    return None
 
 
 def live_groups() -> list[tuple[Any, dict[int, int]]]:
@@ -257,8 +272,12 @@ def register_step_hook() -> Any:
 
 
 def is_compiling() -> Any:
-    """torch's own function that says whether a compiler traces its caller, or None."""
-    return getattr(getattr(torch(), "compiler", None), "is_compiling", None)
+    """torch's own function that says whether a compiler traces its caller, or None.
+
+    First the one that calls no other.
+    """
+    module = getattr(torch(), "compiler", None)
+    return getattr(module, "is_dynamo_compiling", None) or getattr(module, "is_compiling", None)
 
 
 def skip_when_compiling(codes: Iterable[CodeType]) -> None:
@@ -294,6 +313,20 @@ def teach_compiler(pairs: Iterable[tuple[Callable[..., Any], Callable[..., Any]]
 def worker_server() -> Any:
     module = getattr(getattr(torch(), "_C", None), "_distributed_c10d", None)
     return getattr(module, "_WorkerServer", None)
+
+
+LOG_ERRORS = 2  # of torch's log in C++: warnings are 1, errors 2
+
+
+def log_level() -> Any:
+    """The least severity that torch's C++ prints, to be changed; None where its log is another."""
+    import ctypes
+
+    try:
+        library = ctypes.CDLL("libc10.so", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+        return ctypes.c_int.in_dll(library, "FLAGS_caffe2_log_level")
+    except (AttributeError, OSError, ValueError):
+        return None
 
 
 RECORDER_SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")

@@ -17,7 +17,7 @@ from . import flight, steps, torchnames
 from . import format as fmt
 from . import record_core as hot
 from .call_forms import form_of
-from .group_table import GroupEntry
+from .group_table import GroupEntry, Groups
 from .identity import ranks_from
 from .record_core import Thread
 from .recorder import Token, global_rank, local
@@ -102,9 +102,10 @@ def _came_back(
     token: Token, entry: GroupEntry, result: Any, asynchronous: bool, anybody: bool
 ) -> None:
     """For the extension: a call returned something that must be followed, or inside a coalescing manager."""
-    if anybody and isinstance(result, int) and probe.recorder is not None:
-        probe.recorder.resolve_source(token, entry, result)
-    _returned((token,), None if isinstance(result, int) else result, asynchronous)
+    source = result if issubclass(type(result), int) else None
+    if anybody and source is not None and probe.recorder is not None:
+        probe.recorder.resolve_source(token, entry, source)
+    _returned((token,), None if source is not None else result, asynchronous)
 
 
 def _directed(function: Function, describe: Describe, direction: int) -> Function:
@@ -134,9 +135,10 @@ def _directed(function: Function, describe: Describe, direction: int) -> Functio
             thread.depth = 0
         try:
             anybody = direction == fmt.RECV and described[2] is None and described[3] is None
-            if anybody and isinstance(result, int):
-                recorder.resolve_source(entered[0], entered[1], result)
-            _returned((entered[0],), None if isinstance(result, int) else result, described[4])
+            source = result if issubclass(type(result), int) else None
+            if anybody and source is not None:
+                recorder.resolve_source(entered[0], entered[1], source)
+            _returned((entered[0],), None if source is not None else result, described[4])
         except Exception as error:
             probe.fail(error)
         return result
@@ -179,12 +181,13 @@ def batch(function: Function) -> Function:
         finally:
             thread.depth = 0
         try:
-            if isinstance(works, list) and len(works) == len(tokens):
-                for token, work in zip(tokens, works, strict=True):
+            handles = works if type(works) is list else []
+            if len(handles) == len(tokens):
+                for token, work in zip(tokens, handles, strict=True):
                     _returned((token,), work, True)
             elif tokens:
                 # One handle for the whole batch, as NCCL's coalescing returns.
-                _returned(tuple(tokens), works[0] if works else None, True)
+                _returned(tuple(tokens), handles[0] if handles else None, True)
         except Exception as error:
             probe.fail(error)
         return works
@@ -202,7 +205,7 @@ def set_up(function: Function, op: str) -> Function:
         thread = local.thread
         if recorder is None or thread.depth:
             return function(*args, **kwargs)
-        token = None
+        token = group = None
         try:
             entry = recorder.groups.default
             if beginning:
@@ -211,7 +214,7 @@ def set_up(function: Function, op: str) -> Function:
             if op in NAMED:
                 described = _describe(NAMED[op], args, kwargs)
                 group = None if described is None else described[1]
-                entry = entry if group is None else recorder.groups.find(group)
+                entry = entry if group is None else recorder.groups.named(group)
             if beginning or entry is not None:
                 token = recorder.enter_named(op, entry, _frame().f_back or _frame())
         except Exception as error:
@@ -231,7 +234,7 @@ def set_up(function: Function, op: str) -> Function:
                 if beginning:
                     probe.joined(recorder)
                     steps.watch()
-                recorder.groups.sync()
+                _groups_changed(recorder.groups, op, group)
                 if op == "destroy_process_group" and recorder.groups.default is None:
                     probe.finished()
         except Exception as error:
@@ -293,7 +296,7 @@ def handle_wait(function: Function) -> Function:
         _finish(item[1])
         return result
 
-    return _like(wait, function, "wait")
+    return _method(function, _like(wait, function, "wait"))
 
 
 def handle_is_completed(function: Function) -> Function:
@@ -308,7 +311,16 @@ def handle_is_completed(function: Function) -> Function:
                 _finish(item[1])
         return result
 
-    return _like(is_completed, function, "is_completed")
+    return _method(function, _like(is_completed, function, "is_completed"))
+
+
+def _method(function: Function, recorded: Function) -> Function:
+    """The same by the extension: torch calls it in every synchronous operation, too."""
+    kind = torchnames.work_class()
+    if hot.native is None or not isinstance(kind, type):
+        return recorded
+    method: Function = hot.native.Method(function, recorded, probe, kind)
+    return _like(method, function, recorded.__name__)
 
 
 def coalescing(function: Function) -> Function:
@@ -397,12 +409,21 @@ def _returned(tokens: tuple[Token, ...], result: Any, asynchronous: bool = False
         if thread.coalesced is not None:
             thread.coalesced.extend(tokens)
         return
-    if hasattr(type(result), "is_completed"):
+    if _has(type(result), "is_completed"):
         recorder.follow(result, tokens)
     elif asynchronous:
         recorder.follow(None, tokens)
     else:
         recorder.finish(tokens)
+
+
+_bases = type.__dict__["__mro__"].__get__
+_attributes = type.__dict__["__dict__"].__get__
+
+
+def _has(kind: type, name: str) -> bool:
+    """`hasattr` of a class, without running code of the job: its metaclass is not asked."""
+    return any(name in _attributes(base) for base in _bases(kind))
 
 
 def _finish(tokens: tuple[Token, ...], outcome: int = 0) -> None:
@@ -429,6 +450,15 @@ def _refused(token: Token, entry: Any, error: BaseException) -> None:
 def _world_size(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     told = args[3] if len(args) > 3 else kwargs.get("world_size", -1)
     return told if isinstance(told, int) and told > 0 else max(ranks_from(os.environ)[1], 1)
+
+
+def _groups_changed(groups: Groups, op: str, group: Any) -> None:
+    if op == "new_group":
+        groups.one_came()
+    elif op == "destroy_process_group" and group is not None:
+        groups.one_went(group)
+    else:
+        groups.sync()
 
 
 def _like(wrapper: Function, function: Function, name: str) -> Function:

@@ -19,6 +19,7 @@ from ..model.capture import Process, RankCapture
 from ..text import redaction
 from ..text.plain import readable
 from ..text.ranges import MAX_RANKS, number_in
+from ..time_limit import in_time
 from . import proc
 from .jobnames import box_name, is_exactly, job_key, names_job
 
@@ -48,6 +49,7 @@ _NAMED = 6  # jobs in one line
 _MAX_BELOW = 512  # processes that a rank has started, that the capture lists
 _WORDS, _CHILD_WORDS = 200, 60  # of a command line, of a rank and of what it has started
 _MOST_ON_HOST = 4096  # ranks: a host that is said to have more has a wrong variable
+_SEARCHERS = 16  # a process whose memory is locked holds one of them for good
 _LOOPBACK = {"127.0.0.1", "localhost", "::1", "0.0.0.0"}
 
 
@@ -141,36 +143,37 @@ def _is_python(pid: int, argv: list[str]) -> bool:
     )
 
 
-def _candidates(uid: int | None) -> list[Found]:
-    """Every Python process, launchers aside, whose environment holds a rank."""
-    found: list[Found] = []
-    for process in psutil.process_iter():
-        try:
+_NAMES = tuple(f"{names[0]}=".encode() for names in _VARIABLES)
+
+
+def _candidate(pid: int, uid: int | None) -> Found | None:
+    """The process, where it is Python, no launcher, and its environment holds a rank."""
+    try:
+        raw = Path(f"/proc/{pid}/environ").read_bytes()
+        if not any(name in raw for name in _NAMES):
+            return None
+        process = psutil.Process(pid)
+        with process.oneshot():
             if uid is not None and process.uids().real != uid:
-                continue
+                return None
             environ = process.environ()
             numbers = rank_of(environ)
-            if numbers is None:
-                continue
             argv = process.cmdline()
-            if is_launcher(argv) or not _is_python(process.pid, argv):
-                continue
+            if numbers is None or is_launcher(argv) or not _is_python(pid, argv):
+                return None
             ppid = process.ppid()
-            found.append(
-                Found(
-                    process.pid,
-                    ppid,
-                    *numbers,
-                    readable(job_key(environ, ppid)),
-                    process.create_time(),
-                    readable(process.username()),
-                    [readable(word) for word in argv],
-                    environ,
-                )
+            return Found(
+                pid,
+                ppid,
+                *numbers,
+                job=readable(job_key(environ, ppid)),
+                started=process.create_time(),
+                user=readable(process.username()),
+                argv=[readable(word) for word in argv],
+                environ=environ,
             )
-        except (psutil.Error, OSError):
-            continue  # it ended while we looked, or is not ours to read
-    return found
+    except (psutil.Error, OSError):
+        return None  # it ended while we looked, or is not ours to read
 
 
 def uid_of(user: str) -> int | None:
@@ -195,11 +198,12 @@ def _topmost(candidates: list[Found]) -> list[Found]:
     rank: helpers.
     """
     by_pid = {c.pid: c for c in candidates}
+    parents: dict[int, int] = {}  # what was read once, for all who have it above them
     for found in candidates:
-        while (above := _above(found, by_pid)) is not None and _gives_ranks(above, found):
+        while (above := _above(found, by_pid, parents)) is not None and _gives_ranks(above, found):
             del by_pid[above.pid]
     ranks = list(by_pid.values())
-    above_of = {c.pid: _above(c, by_pid) for c in ranks}
+    above_of = {c.pid: _above(c, by_pid, parents) for c in ranks}
     return [
         c for c in ranks if (a := above_of[c.pid]) is None or (a.rank, a.job) != (c.rank, c.job)
     ]
@@ -213,23 +217,43 @@ def _gives_ranks(above: Found, below: Found) -> bool:
     return given and (above.rank, above.world_size) != (below.rank, below.world_size)
 
 
-def _above(found: Found, by_pid: dict[int, Found]) -> Found | None:
+def _above(found: Found, by_pid: dict[int, Found], parents: dict[int, int]) -> Found | None:
     """The nearest of the candidates that it descends from."""
     pid, steps = found.ppid, 0
     while pid > 1 and steps < 64:
         above = by_pid.get(pid)
         if above is not None:
             return above
-        fields = proc.stat_fields(pid)
-        pid, steps = (int(fields[1]) if len(fields) > 1 else 0), steps + 1
+        if pid not in parents:
+            fields = proc.stat_fields(pid)
+            parents[pid] = int(fields[1]) if len(fields) > 1 else 0
+        pid, steps = parents[pid], steps + 1
     return None
 
 
 def find_jobs(user: str = "") -> list[Job]:
     """All jobs with ranks on this host, newest first."""
+    uid = uid_of(user)
+    return _jobs([c for pid in psutil.pids() if (c := _candidate(pid, uid)) is not None])
+
+
+def search(user: str, seconds: float) -> tuple[list[Job], int]:
+    """(as `find_jobs`, processes that were not read): /proc of some may not answer, or there are
+    too many of them.
+    """
+    uid = uid_of(user)
+    pids = psutil.pids()
+    done, failed = in_time(pids, lambda pid: _candidate(pid, uid), _SEARCHERS, seconds)
+    if failed:
+        raise next(iter(failed.values()))
+    found = [done[place] for place in sorted(done)]
+    return _jobs([c for c in found if c is not None]), len(pids) - len(done)
+
+
+def _jobs(candidates: list[Found]) -> list[Job]:
     # By user, too: anyone can start a process with the variables of another user's job.
     groups: dict[tuple[str, str], list[Found]] = defaultdict(list)
-    for found in _topmost(_candidates(uid_of(user))):
+    for found in _topmost(candidates):
         groups[found.job, found.user].append(found)
     jobs = [job for (key, _), ranks in groups.items() for job in _split(key, ranks)]
     return sorted(jobs, key=lambda job: -job.started)
@@ -364,6 +388,12 @@ def _below(pid: int, family: Mapping[int, Sequence[int]]) -> list[int]:
         found.append(waiting.popleft())
         waiting.extend(family.get(found[-1], ()))
     return found
+
+
+def families(pids: Iterable[int]) -> list[list[Process]]:
+    """The living descendants of each process, as `children_of`."""
+    family = parents()
+    return [children_of(pid, family) for pid in pids]
 
 
 def children_of(pid: int, family: Mapping[int, Sequence[int]]) -> list[Process]:

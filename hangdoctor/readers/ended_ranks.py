@@ -192,8 +192,9 @@ def _mark_first(facts: Sequence[AnyFact]) -> None:
     """The parent sees ends in their order: the first that no launcher caused is the first."""
     ends = [f for f in facts if isinstance(f, Ended) and f.code not in (-15, -2)]
     earliest: list[Fact] = sorted([*ends], key=lambda f: f.at)
-    errors = [f for f in facts if isinstance(f, PythonError)]
-    if earliest and not any(e.at < earliest[0].at for e in errors):
+    # A consequence may be noted before: connections close a moment before their process has ended.
+    own = [f for f in facts if isinstance(f, PythonError) and f.role == "cause"]
+    if earliest and not any(e.at < earliest[0].at for e in own):
         first = earliest[0]
         assert isinstance(first, Ended)
         first.first = True

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ..model.capture import ProcessSample, ThreadSample
 from ..text.plain import readable
+from ..text.ranges import number_in
 
 _TICK = os.sysconf("SC_CLK_TCK")
 # Numbers of the system calls that a stuck process is found in; others are shown by number.
@@ -118,16 +119,14 @@ def status_fields(pid: int) -> dict[str, str]:
 
 def syscall_of(pid: int, tid: int) -> str:
     """The system call that a thread is blocked in, with the file of its descriptor: ``read(5 ->
-    /data/x)``.
+    /data/x)``. "" where it is in none (the kernel says -1: in a page fault, or stopped on its way
+    back), runs, or cannot be read.
     """
     words = _read(f"/proc/{pid}/task/{tid}/syscall").split()
-    if len(words) < 2:
-        return words[0] if words else ""
-    name = (
-        _CALLS.get(int(words[0]), f"syscall {words[0]}")
-        if words[0].lstrip("-").isdigit()
-        else words[0]
-    )
+    number = number_in(words[0]) if words else -1
+    if number < 0 or len(words) < 2:
+        return ""
+    name = _CALLS.get(number, f"syscall {number}")
     if name not in _ON_FILE:
         return name
     fd = int(words[1], 16)

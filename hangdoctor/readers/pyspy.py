@@ -36,12 +36,12 @@ _COUNTERS = frozenset(
 )
 _ATTEMPTS = 3
 _LOWEST = 19  # nice
-_END_S = 1.0  # for py-spy to end after each of two signals
+_END_S = 1.0  # for py-spy to end after a signal
 MAX_NAME = 4096  # characters of a name or path that are kept
 _CODE_FRAMES = 24  # source lines are read for this many frames of a stack, from the innermost
 
 
-_running: set[subprocess.Popen[bytes]] = set()
+_running: dict[subprocess.Popen[bytes], bool] = {}  # whether it holds the process that it reads
 _dying: list[subprocess.Popen[bytes]] = []
 
 
@@ -50,6 +50,7 @@ class StackResult(msgspec.Struct):
     error: str = ""
     raw: str = ""
     took_s: float = 0.0
+    unread: bool = False  # there was no time for it
     hurried: bool = False  # what the others left of the processors was not enough
 
 
@@ -155,7 +156,7 @@ def _run(
         subprocess.SubprocessError,
     ) as error:  # of another architecture, no memory, too many files
         return StackResult([], f"{command[0]} cannot be started: {error}")
-    _running.add(started)
+    _running[started] = hold
     if gentle:
         _stand_back(started.pid)
     try:
@@ -164,11 +165,11 @@ def _run(
         if gentle:
             _let_go(started)
         else:
-            _end(started)
+            _end([(started, hold)])
         why = f"py-spy did not answer within its deadline of {timeout_s:.0f} s"
         return StackResult([], why, hurried=gentle)
     finally:
-        _running.discard(started)
+        _running.pop(started, None)
     if started.returncode != 0:
         return StackResult(
             [], explain(err.decode("utf-8", "replace")), raw=err.decode("utf-8", "replace")
@@ -194,24 +195,33 @@ def _stand_back(pid: int) -> None:
 
 def end_all() -> None:
     """End every py-spy that runs: the capture was cancelled."""
-    for process in list(_running):
-        _end(process)
+    _end(list(_running.items()))
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """SIGTERM lets py-spy detach; SIGKILL stands behind it, for all that it has started.
+def _end(those: list[tuple[subprocess.Popen[bytes], bool]]) -> None:
+    """SIGTERM lets a py-spy that holds a process detach; SIGKILL stands behind it, for all that it has started.
 
     One that the kernel itself holds outlives even that: it is left behind, and what it says is not
     waited for.
     """
-    for number in (signal.SIGTERM, signal.SIGKILL):
+    if any(holds for _, holds in those):
+        _signal([process for process, holds in those if holds], signal.SIGTERM)
+    _signal([process for process, _ in those], signal.SIGKILL)
+    for process, _ in those:
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+def _signal(those: list[subprocess.Popen[bytes]], number: signal.Signals) -> None:
+    """A signal to each and its children; returns when all have ended, or after a moment."""
+    for process in those:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
+    end = time.monotonic() + _END_S
+    for process in those:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=_END_S)
-    for pipe in (process.stdout, process.stderr):
-        if pipe is not None:
-            pipe.close()
+            process.wait(timeout=max(0.0, end - time.monotonic()))
 
 
 def _let_go(process: subprocess.Popen[bytes]) -> None:

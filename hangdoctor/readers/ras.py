@@ -161,11 +161,9 @@ def _from_json(raw: dict[Any, Any]) -> RasReport:
     for row in _rows(raw["communicators"]):
         communicator = _communicator(row)
         report.communicators.append(communicator)
-        for rank in communicator.missing:
-            if rank.state == "dead" and rank.process not in report.dead:
-                report.dead.append(rank.process)
-            if rank.state == "unresponsive" and rank.process not in report.silent:
-                report.silent.append(rank.process)
+        report.dead += [r.process for r in communicator.missing if r.state == "dead"]
+        report.silent += [r.process for r in communicator.missing if r.state == "unresponsive"]
+    report.name_once()
     return report
 
 

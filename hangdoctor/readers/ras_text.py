@@ -159,9 +159,8 @@ def parse_text(text: str) -> RasReport:
     for comm in reader.report.communicators:
         _name_the_rest(comm)
     report = reader.report
-    # Processes given up are listed as missing, too.
+    report.name_once()  # processes given up are listed as missing, too
     dead = set(report.dead)
-    report.silent = [p for p in report.silent if p not in dead]
     for comm in report.communicators:
         for rank in comm.missing:
             rank.state = "dead" if rank.process in dead and rank.process.pid else rank.state

@@ -13,9 +13,11 @@ MAX_RANKS = 2_000_000  # of one job: what claims more is damaged, or means harm
 MAX_MEMBERS = 2 * MAX_RANKS  # of all groups in one file, written out
 MAX_HOSTS = 100_000
 _MAX_TEXT = 16 << 20  # characters of the names that one list of hosts stands for
+_MAX_BRACKETS = 4 * MAX_HOSTS
 _DIGITS = "0123456789"
 _NUMBER_DIGITS = 18  # what fits 64 bits; Python itself refuses to read more than 4,300
 _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
+_BRACKET = re.compile(r"([][])")
 _MEMBERS = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18})(?::([0-9]{1,18}))?)?")
 
 
@@ -55,7 +57,8 @@ def parse_ranks(text: str) -> list[int]:
     Raises:
         UsageError: the text is not a list of ranges, or has more ranks than a job can have.
     """
-    runs = list(parse_runs(text))
+    # The same part again, a million times, is read once.
+    runs = list(_runs_in(dict.fromkeys(text.split(",")), text))
     if sum(last - first + 1 for first, last in runs) > MAX_RANKS:
         raise UsageError(f"'{_short(text)}' has more than {MAX_RANKS:,} ranks", "Write fewer.")
     return sorted({rank for first, last in runs for rank in range(first, last + 1)})
@@ -67,7 +70,14 @@ def parse_runs(text: str) -> Iterator[tuple[int, int]]:
     Raises:
         UsageError: the text is not a list of ranges.
     """
-    for part in filter(None, (p.strip() for p in text.split(","))):
+    return _runs_in(text.split(","), text)
+
+
+def _runs_in(parts: Iterable[str], text: str) -> Iterator[tuple[int, int]]:
+    for part in filter(None, map(str.strip, parts)):
+        if (number := number_in(part)) >= 0:
+            yield number, number
+            continue
         match = _RANGE.fullmatch(part)
         if match is None:
             raise UsageError(
@@ -110,25 +120,35 @@ def format_hosts(hosts: Iterable[str]) -> str:
     brackets.
     """
     plain: list[str] = []
-    numbered: dict[tuple[str, int], list[int]] = {}
-    for host in sorted(set(hosts)):
+    numbers: dict[tuple[str, int], list[int]] = {}  # by stem and number of digits
+    padded: set[tuple[str, int]] = set()
+    for host in set(hosts):
         stem = host.rstrip(_DIGITS)
-        digits = host[len(stem) :]
-        if not digits or len(digits) > _NUMBER_DIGITS or not stem or stem.endswith("."):
+        width = len(host) - len(stem)
+        if not 0 < width <= _NUMBER_DIGITS or not stem or stem[-1] == ".":
             plain.append(host)
             continue
-        # Slurm keeps leading zeros: n01 and n1 are different names, so the width is part of the
-        # key.
-        width = len(digits) if digits.startswith("0") else 0
-        numbered.setdefault((stem, width), []).append(int(digits))
-    out = list(plain)
-    for (stem, width), numbers in numbered.items():
+        key = stem, width
+        numbers.setdefault(key, []).append(int(host[-width:]))
+        if width > 1 and host[-width] == "0":
+            padded.add(key)
+    return ",".join(sorted([*plain, *_in_brackets(numbers, padded)]))
+
+
+def _in_brackets(
+    numbers: dict[tuple[str, int], list[int]], padded: set[tuple[str, int]]
+) -> Iterator[str]:
+    """Slurm keeps leading zeros: n01 and n1 are two names. Where there is n08, n10 joins it."""
+    grouped: dict[tuple[str, int], list[int]] = {}
+    for (stem, width), found in numbers.items():
+        written = width if (stem, width) in padded else 0
+        grouped.setdefault((stem, written), []).extend(found)
+    for (stem, width), found in grouped.items():
         parts = [
             f"{a:0{width}d}" if a == b else f"{a:0{width}d}-{b:0{width}d}"
-            for a, b in _runs(sorted(numbers))
+            for a, b in _runs(sorted(found))
         ]
-        out.append(stem + parts[0] if len(numbers) == 1 else f"{stem}[{','.join(parts)}]")
-    return ",".join(sorted(out))
+        yield stem + parts[0] if len(found) == 1 else f"{stem}[{','.join(parts)}]"
 
 
 def parse_hosts(text: str) -> list[str]:
@@ -140,8 +160,10 @@ def parse_hosts(text: str) -> list[str]:
     """
     hosts: list[str] = []
     room = _MAX_TEXT
+    if text.count("[") > _MAX_BRACKETS:
+        raise UsageError(f"'{_short(text)}' is not a host list: it has too many brackets")
     for part in filter(str.strip, _split_outside_brackets(text)):
-        pieces = list(_pieces(part))
+        pieces = list(_pieces(part)) if "[" in part else []
         count = prod(sum(len(run) for run, _ in runs) for _, runs in pieces)
         room -= count * len(part)
         if len(hosts) + count > MAX_HOSTS or room < 0:
@@ -149,20 +171,35 @@ def parse_hosts(text: str) -> list[str]:
                 f"'{_short(text)}' has more than {MAX_HOSTS:,} hosts",
                 "Write fewer.",
             )
-        hosts += _expand(pieces)
+        if pieces:
+            hosts += _expand(pieces)
+        else:
+            hosts.append(part.strip())
     return hosts
 
 
 def _split_outside_brackets(text: str) -> Iterator[str]:
-    depth, begin = 0, 0
-    for i, c in enumerate(text):
-        depth += (c == "[") - (c == "]")
-        if c == "," and depth == 0:
-            yield text[begin:i]
-            begin = i + 1
+    """What is between the commas that are in no brackets; most of the empty ones are left out."""
+    depth, at = 0, 0
+    held: list[str] = []  # of the part that is not over
+    for match in _BRACKET.finditer(text):
+        if depth == 0:
+            *over, begun = text[at : match.start()].split(",")
+            if over:
+                yield "".join([*held, over[0]])
+                yield from filter(None, over[1:])
+                held = []
+            held.append(begun)
+            at = match.start()
+        depth += 1 if match[0] == "[" else -1
+        if depth == 0:
+            held.append(text[at : match.end()])
+            at = match.end()
     if depth:
         raise UsageError(f"'{_short(text)}' is not a host list: brackets do not match")
-    yield text[begin:]
+    first, *rest = text[at:].split(",")
+    yield "".join([*held, first])
+    yield from filter(None, rest)
 
 
 _Runs = list[tuple[range, int]]  # numbers, and the width that they are written with

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from ..errors import BadInput, CollectorError, UsageError
 from ..files import read_of_folder
-from .keys import write_private
+from .keys import renew_private
 
 FILE = "collector.json"
 _LOCAL = re.compile(r"^(ipc://.+|tcp://(127\.\d+\.\d+\.\d+|localhost|\[::1\]):(\d+|\*))$")
@@ -54,14 +54,21 @@ def check(address: str, insecure: bool) -> str:
 
 
 def publish(folder: Path, address: str) -> None:
-    """Write the address down in the job's folder.
+    """Write down where the collector is.
 
     Raises:
-        CollectorError: the folder takes no file.
+        CollectorError: it cannot be written, or a file of somebody else's has that name.
     """
-    write_private(
-        folder / FILE, msgspec.json.encode(Address(address, os.getpid(), socket.gethostname()))
-    )
+    here = Address(address, os.getpid(), socket.gethostname())
+    renew_private(folder / FILE, msgspec.json.encode(here), _is_address)
+
+
+def _is_address(data: bytes) -> bool:
+    try:
+        msgspec.json.decode(data, type=Address)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
 
 
 def published(folder: Path) -> str:

@@ -11,13 +11,17 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import zmq
 from msgspec import Struct
 
-from ..errors import CollectorError
+from ..errors import BadInput, CollectorError
+from ..files import read_of_folder
+
+_MAX_RENEWED = 64 << 10
 
 
 class Pair(Struct, frozen=True):
@@ -103,6 +107,25 @@ def write_private(path: Path, data: bytes) -> None:
             f"{path} cannot be written: {error.strerror}",
             "Is the disk full, or the folder read-only?",
         ) from error
+
+
+def renew_private(path: Path, data: bytes, is_ours: Callable[[bytes], bool]) -> None:
+    """As `write_private`, where no file of that name is there, or one that `is_ours`.
+
+    Raises:
+        CollectorError: it cannot be written, or is not ours.
+    """
+    try:
+        ours = is_ours(read_of_folder(path, _MAX_RENEWED))
+    except FileNotFoundError:
+        ours = True
+    except (OSError, BadInput):
+        ours = False
+    if not ours:
+        raise CollectorError(
+            f"{path} is not hangdoctor's and is left as it is", "Name another folder: --folder DIR."
+        )
+    write_private(path, data)
 
 
 def _read(path: Path) -> Pair:

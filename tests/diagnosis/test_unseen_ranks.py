@@ -47,9 +47,10 @@ def test_a_job_of_which_some_ranks_were_not_seen_is_not_called_healthy(finished:
     )
     assert (
         silent.status == "unknown"
-        and "ranks 2-3 were not (n2: no answer within 20 s)" in silent.summary
+        and "ranks 2-3 were not captured (n2: no answer within 20 s)" in silent.summary
     )
     absent = diagnose(JobCapture("j", half, world_size=4))
     assert (
-        absent.status == "unknown" and "ranks 2-3 were not: capture the whole job" in absent.summary
+        absent.status == "unknown"
+        and "ranks 2-3 were not captured: capture the whole job" in absent.summary
     )

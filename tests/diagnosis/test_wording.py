@@ -153,8 +153,8 @@ def _members(union: UnionType) -> tuple[type, ...]:
 
 
 def test_every_fact_has_its_words() -> None:
-    assert [s.__name__ for s in _members(f.Story) if not _has_words(stories._tell, s)] == []
-    assert [s.__name__ for s in _members(f.Fact) if not _has_words(clues._say, s)] == []
+    assert [s.__name__ for s in _members(f.Story) if not _has_words(stories.tell, s)] == []
+    assert [s.__name__ for s in _members(f.Fact) if not _has_words(clues.say, s)] == []
     assert [s.__name__ for s in _members(f.Holding) if not _has_words(release, s)] == []
     assert set(reasons._TEXT) == set(f.Why)
 

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from lab import JOB, NODES, Cluster, LabJob, unavailable
+
+from tests.support.lab import JOB, NODES, Cluster, LabJob, unavailable
 
 RANK_SETTINGS = "export OMP_NUM_THREADS=1 MASTER_ADDR=n1 GLOO_SOCKET_IFNAME=eth0 MASTER_PORT="
 

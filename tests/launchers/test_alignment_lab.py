@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from lab import ROOT, Cluster, wait_until
+
+from tests.support.lab import ROOT, Cluster, wait_until
 
 pytestmark = [
     pytest.mark.slurm,
@@ -20,7 +21,7 @@ pytestmark = [
     pytest.mark.timeout(200),
     pytest.mark.skipif(shutil.which("cc") is None, reason="the clock that is ahead is made in C"),
 ]
-JOB = ROOT / "tests" / "timeline" / "timeline_job.py"
+JOB = ROOT / "tests" / "support" / "jobs" / "timeline_job.py"
 AHEAD = 3600 * 10**9
 SCRIPT = """
 export OMP_NUM_THREADS=1 MASTER_ADDR=n1 MASTER_PORT=29533 GLOO_SOCKET_IFNAME=eth0

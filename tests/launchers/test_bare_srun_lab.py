@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 
 import pytest
-from lab import ROOT, Cluster, wait_until
+
+from tests.support.lab import ROOT, Cluster, wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.timeout(240)]
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from stage import hangdoctor
+
+from tests.support.stage import hangdoctor
 
 SSH = """#!/bin/sh
 for last; do host=$before; before=$last; done

@@ -5,17 +5,22 @@ The tests share one job: each brings it where it needs it, and mends what it bro
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
-from lab import LAB, Cluster, LabJob, wait_until
+
+from tests.support.lab import LAB, Cluster, LabJob, wait_until
 
 pytestmark = [
     pytest.mark.slurm,
@@ -113,6 +118,43 @@ def test_lost_nodes_do_not_cost_the_deadline(cluster: Cluster, job: LabJob) -> N
     assert cause(diagnosis) == ("unreachable", [2, 3, 4, 5, 6, 7], ["n2", "n3", "n4"])
 
 
+@pytest.mark.parametrize(("fault", "undo"), [("freeze", "thaw"), ("slurmd-stop", "slurmd-cont")])
+def test_a_stopped_node_does_not_cost_the_deadline(
+    cluster: Cluster, job: LabJob, fault: str, undo: str
+) -> None:
+    """Its kernel takes connections, and no program of it answers: the deadline would end the test."""
+    job.hang(5)
+    with cluster.broken("n4", fault, undo, job.id):
+        diagnosis = cluster.dump("--jobid", job.id, "--timeout", "85")
+    [missing] = [m for m in diagnosis["missing"] if m["what"] == "node"]
+    assert (missing["node"], missing["ranks"]) == ("n4", [6, 7])
+    assert missing["why"].startswith("its slurmd does not answer on port 6818 for ")
+    assert cause(diagnosis) == ("not_entered", [5], ["n3"])
+
+
+def test_a_controller_that_does_not_answer(cluster: Cluster, job: LabJob) -> None:
+    """slurmctld is stopped: the deadline is kept, and the message says who does not answer."""
+    job.hang(5)
+    begin = time.monotonic()
+    with cluster.controller_stopped():
+        said = cluster.refusal("--jobid", job.id, "--timeout", "6")
+    assert "squeue did not answer within 3 s: Slurm's controller is down or overloaded" in said
+    assert time.monotonic() - begin < 60, (
+        "Slurm's own MessageTimeout is not waited for again and again"
+    )
+    assert cause(cluster.dump("--jobid", job.id)) == ("not_entered", [5], ["n3"])
+
+
+def _asked(dump: subprocess.Popen[str]) -> list[str]:
+    """The nodes that the dump's sruns wait for."""
+    words = []
+    with contextlib.suppress(psutil.Error):
+        for child in psutil.Process(dump.pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                words.append(" ".join(child.cmdline()))
+    return sorted({node for w in words for node in re.findall(r"^srun --jobid=.* -w (n\d)", w)})
+
+
 def test_a_node_that_is_only_slow_is_waited_for(cluster: Cluster, job: LabJob) -> None:
     """It does not move until the others have reported; its kernel answers meanwhile, and then its agent starts."""
     job.hang(5)
@@ -120,7 +162,7 @@ def test_a_node_that_is_only_slow_is_waited_for(cluster: Cluster, job: LabJob) -
         LAB / "cluster-node",
         "exec",
         "login",
-        *cluster.dump_command("--json", "-", "--jobid", job.id, "--timeout", "60"),
+        *cluster.dump_command("--json", "-", "--jobid", job.id, "--timeout", "60", "--settle", "0"),
     ]
     with (
         cluster.broken("n3", "slurmd-stop", "slurmd-cont", job.id),
@@ -133,10 +175,8 @@ def test_a_node_that_is_only_slow_is_waited_for(cluster: Cluster, job: LabJob) -
             text=True,
         ) as dump,
     ):
-        assert dump.stderr is not None
-        for line in dump.stderr:  # said 3 s after the start: the others have answered by then
-            if "waiting up to" in line:
-                break
+        waits = "the others have reported, and n3 has not"
+        wait_until(lambda: _asked(dump) == ["n3"] or dump.poll() is not None, waits)
         cluster.node("slurmd-cont", "n3")
         out, err = dump.communicate(timeout=80)
     assert dump.returncode == 0, err

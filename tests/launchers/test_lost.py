@@ -80,7 +80,7 @@ def test_what_a_knock_shows() -> None:
         stuck, closed = stopped.getsockname()[1], refused()
         ports = {(alive,): "alive", (stuck,): "stuck", (closed,): "closed", (dark,): "gone",
                  (dark, alive): "stuck", (dark, closed): "stuck", (closed, alive): "closed", (alive, dark): "alive"}  # fmt: skip
-        found = {p: knock(Address(HOST, p, "slurmd"), 0.5) for p in ports}
+        found = {p: knock(Address(HOST, p, "slurmd"), 0.5, 0.5) for p in ports}
     assert found == ports
     assert knock(Address("no-such-host.invalid", (22,), "sshd"), 0.5) == "unknown"
     assert presence([]) == "unknown"
@@ -116,8 +116,8 @@ def test_who_is_lost() -> None:
         in lost(LATE, door("closed", 2.5))["n3"]
     )
     assert (
-        "its slurmd does not answer on port 6818 for 8.4 s, but its kernel"
-        in lost(LATE, door("stuck", 8.4))["n3"]
+        "its slurmd does not answer on port 6818 for 3.0 s, but its kernel"
+        in lost(LATE, door("stuck", 3.0))["n3"]
     )
     assert lost(LATE, door("stuck", 2.5, DOUBTED))  # Slurm has given it up as well
 
@@ -149,6 +149,13 @@ def test_where_all_are_slow_every_node_gets_more_time() -> None:
     slow = [Standing("n1", 9.0, 3.0, 5.0), Standing("n2", 9.0, 2.0, 6.0)]
     assert lost(Standing("n3", 9.0), door("gone", 7.0), slow) == {}
     assert lost(Standing("n3", 12.1), door("gone", 10.0), slow)
+
+
+def test_where_the_others_answer_a_knock_slowly_a_silent_service_gets_more_time() -> None:
+    busy = Door("alive", 0.0, 0.8, AT, 0.8)
+    assert lost(LATE, door("stuck", 6.0), control=busy) == {}
+    assert lost(LATE, door("stuck", 6.5), control=busy)
+    assert lost(LATE, door("gone", 2.0), control=busy), "a node without power is as silent"
 
 
 def test_no_node_is_given_up_while_another_may_still_report() -> None:
@@ -202,6 +209,45 @@ def test_a_lost_node_is_not_waited_for(tmp_path: Path) -> None:
     assert why.startswith(f"it did not answer on port {dark} for ")
     assert "n1 reported within" in why
     assert why.endswith("Slurm still lists the node as up")
+
+
+def test_a_stopped_service_is_given_up_after_one_knock(tmp_path: Path) -> None:
+    """Its kernel takes the connection, and nothing hangs up: as slurmd, or its whole node, when it is stopped."""
+    with served() as alive, listening() as stopped:
+        port: int = stopped.getsockname()[1]
+        at = {"n1": Address(HOST, (alive,), "slurmd"), "n2": Address(HOST, (port,), "slurmd")}
+        commands = [report("n1", [0, 1], tmp_path), Command("n2", ["sleep", "1000"])]
+        outcomes = run_all(commands, time.monotonic() + 50, ENV, watch=Watch(Knocker(at.get)))
+        stopped.settimeout(0)
+        with stopped.accept()[0], pytest.raises(BlockingIOError):
+            stopped.accept()
+    assert f"does not answer on port {port} for 3." in outcomes[1].lost
+    assert "its kernel does; n1 reported within" in outcomes[1].lost
+
+
+def test_a_service_that_answers_late_is_waited_for(tmp_path: Path) -> None:
+    """The knock that began while it was stopped is answered when it goes on."""
+    with served() as alive, listening() as slow:
+        port: int = slow.getsockname()[1]
+
+        def answer() -> None:
+            slow.settimeout(40)
+            connection, _ = slow.accept()
+            time.sleep(1.5)
+            (tmp_path / "goes-on").touch()
+            with contextlib.suppress(OSError):
+                while True:
+                    connection.close()
+                    connection, _ = slow.accept()
+
+        threading.Thread(target=answer, daemon=True).start()
+        at = {"n1": Address(HOST, (alive,), "slurmd"), "n2": Address(HOST, (port,), "slurmd")}
+        late = report("n2", [2, 3], tmp_path)
+        script = f"while [ ! -e {tmp_path}/goes-on ]; do sleep 0.1; done; sleep 3; {late.argv[2]}"
+        commands = [report("n1", [0, 1], tmp_path), Command("n2", ["sh", "-c", script])]
+        outcomes = run_all(commands, time.monotonic() + 50, ENV, watch=Watch(Knocker(at.get)))
+        slow.shutdown(socket.SHUT_RDWR)
+    assert [(o.lost, o.reported) for o in outcomes] == [("", True), ("", True)]
 
 
 def test_a_slow_node_that_answers_the_knock_is_waited_for(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import pytest
-from lab import wait_until
 
 from hangdoctor.errors import LauncherError, NoRanksFound, WireError
 from hangdoctor.launchers import gather
@@ -18,6 +17,7 @@ from hangdoctor.model.capture import NodeCapture, RankCapture
 from hangdoctor.readers.node import CaptureOptions
 from hangdoctor.transport.capture_codec import pack_capture, unpack_capture
 from hangdoctor.transport.stdout_frame import NodeReply, pack, unpack
+from tests.support.lab import wait_until
 
 OPTIONS = CaptureOptions()
 ENV = dict(os.environ)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 
 import pytest
-from lab import JOB, Cluster, LabJob, wait_until
+
+from tests.support.lab import JOB, Cluster, LabJob, wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.timeout(240)]
 SETTINGS = "export OMP_NUM_THREADS=1 MASTER_ADDR=n1 GLOO_SOCKET_IFNAME=eth0 MASTER_PORT=29744"

@@ -8,7 +8,8 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from lab import JOB, LAB, Cluster, LabJob, wait_until
+
+from tests.support.lab import JOB, LAB, Cluster, LabJob, wait_until
 
 SETTINGS = "export OMP_NUM_THREADS=1 MASTER_ADDR=n1 GLOO_SOCKET_IFNAME=eth0 MASTER_PORT=29633"
 pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.timeout(240)]

@@ -213,6 +213,14 @@ def test_a_text_of_something_else_is_refused(tmp_path: Path) -> None:
         load([tmp_path / "notes.txt"])
 
 
+@pytest.mark.parametrize(
+    "odd", [" " * 9000, "1" * 9000, "[" * 9000, "[rank1]:" * 900, "(pid=" * 900]
+)
+def test_odd_lines_cost_no_more_than_others(tmp_path: Path, odd: str) -> None:
+    text = f"{odd}x\n{odd}Error\n" * 20 + traceback(2, "ValueError: bad sample")
+    assert named(diagnosed(tmp_path, text)) == [("error", [2])]
+
+
 def test_a_cancelled_job_accuses_nobody(tmp_path: Path) -> None:
     text = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-07-09T12:00:00 ***\n"
     verdict = diagnosed(tmp_path, text)

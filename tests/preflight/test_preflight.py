@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stage import hangdoctor
 
 from hangdoctor.preflight import gpu as preflight_gpu
 from hangdoctor.preflight.checks import (
@@ -23,6 +22,7 @@ from hangdoctor.preflight.checks import (
     check_ptrace,
 )
 from hangdoctor.preflight.compare import conclude
+from tests.support.stage import hangdoctor
 
 ROOT = Path(__file__).parents[2]
 CHECKS = {"gpus", "ptrace", "names", "links", "clock", "/dev/shm", "memory", "limits", "left over"}

@@ -16,9 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ports import free_port
-from probe_ranks import SCRIPTS, environment
-from stage import hangdoctor, wait_until
 
 from hangdoctor.cli.trace.control import outcome_lines
 from hangdoctor.cli.trace.target import TracedRank
@@ -27,6 +24,9 @@ from hangdoctor.probe.calls import request as requests
 from hangdoctor.probe.calls import run
 from hangdoctor.probe.calls.request import Request
 from hangdoctor.probe.folder import field, is_running
+from tests.support.ports import free_port
+from tests.support.probe_ranks import SCRIPTS, environment
+from tests.support.stage import hangdoctor, wait_until
 
 SCRIPT = SCRIPTS / "calls_told.py"
 

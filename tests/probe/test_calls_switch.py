@@ -9,14 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from probe_ranks import ROOT, environment
-from stage import hangdoctor
 
 from hangdoctor.cli.trace.control import outcome_lines
 from hangdoctor.cli.trace.target import TracedRank
 from hangdoctor.probe.calls import request as requests
 from hangdoctor.probe.calls.choice import Choice
 from hangdoctor.probe.calls.request import Request
+from tests.support.probe_ranks import ROOT, environment
+from tests.support.stage import hangdoctor
 
 
 @pytest.mark.parametrize(

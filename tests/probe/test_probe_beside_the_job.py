@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from probe_ranks import environment, ranks
+
+from tests.support.probe_ranks import environment, ranks
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
 

@@ -169,7 +169,7 @@ def test_nonsense_in_the_tables_does_not_stop_the_reader(recorder: Recorder) -> 
 def test_a_box_cut_short_is_named(box: BoxWriter, tmp_path: Path, size: int) -> None:
     cut = tmp_path / f"cut{fmt.SUFFIX}"
     cut.write_bytes(box.path.read_bytes()[:size])
-    with pytest.raises(BadInput, match=r"cut\.blackbox: cut short"):
+    with pytest.raises(BadInput, match=r"cut\.blackbox: truncated"):
         read_box(cut)
 
 

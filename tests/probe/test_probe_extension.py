@@ -6,11 +6,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from probe_ranks import environment, ranks
 
 from hangdoctor.model.operations import Operation
 from hangdoctor.probe import record_core as hot
 from hangdoctor.readers.blackbox import Contents
+from tests.support.probe_ranks import environment, ranks
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
 

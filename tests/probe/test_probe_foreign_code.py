@@ -9,20 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from probe_ranks import SCRIPTS, STARTUP, environment
 
 from hangdoctor.probe.whose_error import is_ours, said, suppress
 from hangdoctor.readers.blackbox import find_boxes
+from tests.support.probe_ranks import SCRIPTS, STARTUP, environment
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 
 
-def both(tmp_path: Path, what: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+def both(
+    tmp_path: Path, what: str, script: str = "foreign.py", **more: str
+) -> tuple[subprocess.CompletedProcess[str], list[str]]:
     """The rank with the probe, and its lines; all but the last are the same without."""
-    command = [sys.executable, str(SCRIPTS / "foreign.py"), what]
+    command = [sys.executable, str(SCRIPTS / script), what]
     ended = []
     for off in ("0", "1"):
-        env = environment(tmp_path, HANGDOCTOR_DISABLE=off, PYTHONWARNINGS="ignore")
+        env = environment(tmp_path, HANGDOCTOR_DISABLE=off, PYTHONWARNINGS="ignore", **more)
         ended.append(subprocess.run(command, env=env, text=True, capture_output=True, timeout=100))
     with_probe, without = ended
     lines = with_probe.stdout.splitlines()
@@ -114,3 +116,14 @@ def test_what_an_exception_says_without_its_own_words() -> None:
         said(ValueError(object())) == "ValueError: "
         and said(SyntaxError("bad", ("f", 1, 2, "x"))) == "SyntaxError: bad"
     )
+
+
+@pytest.mark.parametrize(
+    "kind", ["slots", "class raises", "attributes raise", "subclass", "inherits", "tuple"]
+)
+@pytest.mark.parametrize("pure", ["0", "1"], ids=["extension", "python"])
+def test_handles_of_the_jobs_own_making(tmp_path: Path, kind: str, pure: str) -> None:
+    ended, lines = both(tmp_path, kind, script="handles.py", HANGDOCTOR_RECORD_PURE=pure)
+    assert ended.returncode == 0, ended.stderr
+    called = "all_reduce#1[2] broadcast#2[2] send#1[2] recv#1[2]"
+    assert lines[-1].startswith(f"on {called}"), lines[-1]

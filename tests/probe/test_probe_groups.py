@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from probe_ranks import environment, ranks
 
 from hangdoctor.model.group_id import group_uid
 from hangdoctor.model.operations import is_unknown
@@ -19,6 +18,7 @@ from hangdoctor.probe.group_table import GroupEntry, as_range, in_order
 from hangdoctor.probe.record_core import Thread
 from hangdoctor.probe.recorder import Recorder, local
 from hangdoctor.readers.blackbox import read_box
+from tests.support.probe_ranks import environment, ranks
 
 BOX_OF_VERSION_1 = Path(__file__).parents[1] / "data" / "boxes" / "version-1.blackbox.gz"
 
@@ -29,6 +29,11 @@ class Torch:
     def __init__(self) -> None:
         self.table: dict[object, dict[int, int]] = {}
         self.default = self.make(range(16))
+        self.walks = 0
+
+    def live_groups(self) -> list[tuple[object, dict[int, int]]]:
+        self.walks += 1
+        return list(self.table.items())
 
     def make(self, members: range | list[int]) -> object:
         group = type("ProcessGroup", (), {})()
@@ -39,7 +44,9 @@ class Torch:
 @pytest.fixture
 def torch(monkeypatch: pytest.MonkeyPatch) -> Torch:
     fake = Torch()
-    monkeypatch.setattr(torchnames, "live_groups", lambda: list(fake.table.items()))
+    monkeypatch.setattr(torchnames, "live_groups", fake.live_groups)
+    monkeypatch.setattr(torchnames, "how_many_groups", lambda: len(fake.table))
+    monkeypatch.setattr(torchnames, "newest_group", lambda: next(reversed(fake.table.items())))
     monkeypatch.setattr(torchnames, "default_group", lambda: fake.default)
     return fake
 
@@ -84,6 +91,45 @@ def test_ten_thousand_groups_one_after_the_other(recorder: Recorder, torch: Torc
     told = [bool(listed[uid]) for uid in expected]
     assert told.count(True) >= fmt.GROUPS - 8 and all(told[-4_000:]) and not any(told[:5_000])
     assert all(listed[uid] in ([], [n % 7, 7 + n % 9]) for n, uid in enumerate(expected))
+
+
+def test_groups_that_come_and_go_cost_nothing_for_those_that_stay(
+    recorder: Recorder, torch: Torch
+) -> None:
+    groups = recorder.groups
+    groups.sync()
+    walks = torch.walks
+    made = [torch.make([n % 7, 7 + n % 9]) for n in range(3)]
+    for group in made:
+        torch.table.pop(group)
+    ranks = {0: 0, 1: 1}
+    for group in made:
+        torch.table[group] = ranks
+        groups.one_came()
+    assert groups.named(made[0]) is not groups.named(made[1])
+    del torch.table[made[1]]
+    groups.one_went(made[1])
+    assert torch.walks == walks
+    assert list(groups.by_id) == [id(g) for g in torch.table]
+
+
+def test_more_or_fewer_groups_than_expected_are_all_looked_at(
+    recorder: Recorder, torch: Torch
+) -> None:
+    groups = recorder.groups
+    groups.sync()
+    several = [torch.make([0, 1]), torch.make([0, 2])]
+    groups.one_came()  # two did
+    assert list(groups.by_id) == [id(g) for g in torch.table]
+    for group in several:
+        del torch.table[group]
+    groups.one_went(several[0])
+    assert list(groups.by_id) == [id(g) for g in torch.table]
+    late = torch.make([0, 3])
+    del torch.table[torch.default]
+    torch.default = late
+    groups.one_went(None)
+    assert list(groups.by_id) == [id(late)] and groups.default is groups.by_id[id(late)]
 
 
 def test_more_groups_at_once_than_the_table_holds(recorder: Recorder, torch: Torch) -> None:

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from probe_ranks import environment, ranks
 
 from hangdoctor.probe.identity import megabytes
+from tests.support.probe_ranks import environment, ranks
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 
@@ -59,6 +59,13 @@ def test_without_a_worker_server_the_record_goes_on_and_says_why(tmp_path: Path)
     env["PYTHONPATH"] += os.pathsep + str(tmp_path / "hooks")
     [said] = odd(env, "socket")
     assert said.startswith(("on ['no worker server: ", 'on ["no worker server: '))
+
+
+def test_what_others_write_while_the_worker_server_is_made(tmp_path: Path) -> None:
+    with ranks("odd.py", 1, environment(tmp_path), "meanwhile") as started:
+        code, out, err = started[0].end()
+    assert (code, out.splitlines()) == (0, ["stderr is a pipe", "on"]), err
+    assert err.splitlines() == ["half a line, and the rest", "from a program"]
 
 
 def test_nothing_is_printed_at_the_end_where_the_folder_has_changed(tmp_path: Path) -> None:

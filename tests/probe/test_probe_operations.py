@@ -7,10 +7,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from probe_ranks import environment, ranks
 
 from hangdoctor.model.operations import P2P, STORE, Operation, group_uid
 from hangdoctor.readers.blackbox import Contents
+from tests.support.probe_ranks import environment, ranks
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
 WORLD = 3

@@ -7,7 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from probe_ranks import ROOT
+
+from tests.support.probe_ranks import ROOT
 
 
 @pytest.mark.torch

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from probe_ranks import Rank, environment, ranks, until
-from stage import hangdoctor, switches
 
 from hangdoctor.model.layout import Layout
 from hangdoctor.model.operations import group_uid
 from hangdoctor.probe.flight import socket_path
 from hangdoctor.readers.blackbox import Contents, find_boxes, moved, read_box
 from hangdoctor.readers.box_position import BoxWatch
+from tests.support.probe_ranks import Rank, environment, ranks, until
+from tests.support.stage import hangdoctor, switches
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 

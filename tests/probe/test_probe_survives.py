@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from probe_ranks import ROOT, environment, free_port, ranks
+
+from tests.support.probe_ranks import ROOT, environment, free_port, ranks
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 

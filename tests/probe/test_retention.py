@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from stage import wait_until
 
 from hangdoctor.probe import folder as folders
 from hangdoctor.probe import format as fmt
 from hangdoctor.probe import retention
 from hangdoctor.probe.still_written import has_writer
 from hangdoctor.readers.blackbox import read_box
+from tests.support.stage import wait_until
 
 ROOT = Path(__file__).parents[2]
 HOUR_NS = 3600 * 10**9

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from probe_ranks import ROOT, SCRIPTS, STARTUP, environment
+
+from tests.support.probe_ranks import ROOT, SCRIPTS, STARTUP, environment
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from probe_ranks import ROOT, SCRIPTS, environment, ranks
 
 from hangdoctor.probe import flight
 from hangdoctor.probe import folder as folders
@@ -18,6 +17,7 @@ from hangdoctor.probe.box import BoxWriter
 from hangdoctor.probe.calls.ring import Ring
 from hangdoctor.readers import rank_operations as box_readers
 from hangdoctor.readers.blackbox import default_folders, find_boxes
+from tests.support.probe_ranks import ROOT, SCRIPTS, environment, ranks
 
 pytestmark = pytest.mark.timeout(120)
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's folder")

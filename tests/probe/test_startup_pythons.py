@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from probe_ranks import STARTUP
+
+from tests.support.probe_ranks import STARTUP
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -76,7 +76,7 @@ def test_the_fuzzer_sees_what_it_looks_for(read: Any, what: str) -> None:
     def child() -> str:
         return str(fuzz.judge(Target("t", lambda: [b""], read), b"", Told()))
 
-    from confined import confined
+    from tests.support.confined import confined
 
     assert what in confined(child, megabytes=2000, seconds=60)
 

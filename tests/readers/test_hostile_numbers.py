@@ -12,7 +12,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from confined import confined
 
 from hangdoctor.cli.diagnose import load
 from hangdoctor.diagnosis import diagnose
@@ -45,6 +44,7 @@ from hangdoctor.timeline import profiler, tracks
 from hangdoctor.transport import capture_codec, messages
 from hangdoctor.transport import stdout_frame as wire
 from hangdoctor.transport.capture_codec import pack_capture, unpack_capture
+from tests.support.confined import confined
 
 LONG = "9" * 5000
 

@@ -209,10 +209,8 @@ def test_missing_ranks_are_counted_once() -> None:
         "nocomm",
         "nocomm",
     ]
-    assert set(report.dead) == set(report.silent) == {RasProcess("h", 7, "0")}
-    assert (len(report.dead), len(report.silent)) == (2, 1), (
-        "the second communicator adds none that the first has named"
-    )
+    # In one communicator silent, in another given up, and in both of them more than once.
+    assert report.dead == [RasProcess("h", 7, "0")] and report.silent == []
     assert (report.communicators[0].size, report.timeouts, report.version) == (0, 0, "")
     assert report.communicators[0].problems == ["INCOMPLETE"]
 
@@ -364,3 +362,46 @@ def test_what_answers_without_end_is_read_up_to_a_limit(monkeypatch: pytest.Monk
         while ours.recv(1 << 16):
             pass
         sender.join(10)
+
+
+def test_a_process_is_named_once() -> None:
+    """In JSON a rank may be listed twice, and in each communicator; in text in each section."""
+    gone = {"rank": 1, "host": "n1", "pid": 7, "nvml_dev": 0, "status": {"considered_dead": True}}
+    mute = gone | {"pid": 8, "status": {"unresponsive": True}}
+    also = gone | {"status": {"unresponsive": True}}
+    rows = [
+        {"hash": name, "size": 2, "missing_ranks": [gone, gone, mute, mute, also]} for name in "ab"
+    ]
+    report = ras.parse(json.dumps({"nccl_version": "2.29", "communicators": rows}).encode())
+    assert [p.pid for p in report.dead] == [7] and [p.pid for p in report.silent] == [8]
+    line = "  Process {} on node n1 managing GPU 0\n"
+    sections = ("INCOMPLETE", "7 8 8"), ("DEAD", "7 7"), ("TIMEOUT", "8 9")
+    text = "".join(f"{name}\n{''.join(map(line.format, pids.split()))}" for name, pids in sections)
+    report = ras.parse(f"Job summary\n{text}".encode())
+    assert [p.pid for p in report.dead] == [7] and [p.pid for p in report.silent] == [8, 9]
+
+
+def test_what_looks_like_an_answer_of_ras() -> None:
+    both = b'{"nccl_version": "2.29", "communicators": []}'
+    assert ras.is_ras(both) and ras.is_ras(b"\n" + both) and ras.is_ras(b"x\nJob summary\n")
+    for other in (
+        b'{"nccl_version": "2.29"}',
+        b'{"communicators": []}',
+        b"a Job summary",
+        b"",
+        b"{",
+    ):
+        assert not ras.is_ras(other), other
+
+
+def test_counts_that_are_no_table_are_passed_over() -> None:
+    row = {"rank": 0, "collective_counts": [["AllReduce", 3]], "status": None}
+    answer = {"nccl_version": "2.29", "communicators": [{"hash": "1", "size": 2, "ranks": [row]}]}
+    [comm] = ras.parse(json.dumps(answer).encode()).communicators
+    assert [(r.rank, r.launched) for r in comm.ranks] == [(0, {})]
+
+
+def test_the_missing_ranks_of_an_older_nccl() -> None:
+    text = "Job summary\n#0-0 (ab) INCOMPLETE\n  The missing ranks: 3, 5\n"
+    [comm] = ras.parse(text.encode()).communicators
+    assert [(r.rank, r.state) for r in comm.missing] == [(3, "missing"), (5, "missing")]

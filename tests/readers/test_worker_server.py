@@ -24,7 +24,7 @@ from hangdoctor.readers.worker_server import (
     traceback,
 )
 
-JOB = Path(__file__).with_name("gloo_rank.py")
+JOB = Path(__file__).parents[1] / "support" / "jobs" / "gloo_rank.py"
 DATA = (
     Path(__file__).parents[1] / "data" / "flight_recorder" / "gloo-pickle" / "comm_lib_trace_rank_0"
 )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from chromium import Browser, missing
+
+from tests.support.chromium import Browser, missing
 
 
 @pytest.fixture(scope="session")

@@ -13,10 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from chromium import Browser
-from hostile import everywhere
 from selenium.webdriver.common.keys import Keys
-from stage import JOB, Stage, hangdoctor, wait_until
 
 from benchmarks.report_html.large import capture
 from hangdoctor.cli.run import prepare
@@ -24,6 +21,9 @@ from hangdoctor.diagnosis import diagnose
 from hangdoctor.model.layout import Layout
 from hangdoctor.report.html import as_bytes
 from hangdoctor.storage import bundle
+from tests.support.chromium import Browser
+from tests.support.hostile import everywhere
+from tests.support.stage import JOB, Stage, hangdoctor, wait_until
 
 LONG = "x" * 3000  # py-spy refuses names of 4,096 characters and more
 NAMES = (

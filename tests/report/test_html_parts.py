@@ -9,7 +9,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hostile import SHOWN, everywhere
 
 from benchmarks.accuracy.simulate import simulate
 from benchmarks.accuracy.simulated import capture_of
@@ -21,6 +20,7 @@ from hangdoctor.report.html import as_bytes, chat, graph, lanes, raw
 from hangdoctor.report.html.group_names import GroupNames, layout_of
 from hangdoctor.report.html.safe_text import embed, visible
 from hangdoctor.storage import bundle
+from tests.support.hostile import SHOWN, everywhere
 
 STATIC = Path(raw.__file__).parent / "static"
 CUBE = Layout(dp=2, pp=2, tp=2)

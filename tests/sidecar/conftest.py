@@ -1,16 +1,13 @@
-"""Fixtures of the sidecar's tests. The lab cluster of tests/launchers is used a second time: its tests end with a broken node."""
+"""Fixtures of the sidecar's tests."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "launchers"))
-
-from sidecar_stage import Job, Start, starting
+from tests.support.sidecar_stage import Job, Start, starting
 
 
 @pytest.fixture

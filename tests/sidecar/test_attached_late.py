@@ -9,19 +9,18 @@ import time
 from pathlib import Path
 
 import pytest
-from sidecar_stage import Job, Start
-from simulated import FOREVER, NODES, Pause, Plan, Simulation
-from stage import wait_until
-from test_early import FAULTS, steady, stuck
-from test_main_flow import SCRIPT, incidents, polling_environment, steps
 
 from hangdoctor.probe import format as fmt
 from hangdoctor.probe.box import BoxWriter
 from hangdoctor.readers import blackbox
 from hangdoctor.readers.box_history import merged, past_of
 from hangdoctor.readers.box_position import BoxWatch
+from tests.support.polling import SCRIPT, incidents, polling_environment, steps
+from tests.support.sidecar_stage import Job, Start
+from tests.support.simulated import FAULTS, FOREVER, NODES, Pause, Plan, Simulation, steady, stuck
+from tests.support.stage import wait_until
 
-STEADY = Path(__file__).with_name("steady_job.py")
+STEADY = Path(__file__).parents[1] / "support" / "jobs" / "steady_job.py"
 
 # ----------------------------------------------------------------- in simulated time
 
@@ -301,7 +300,7 @@ def test_ranks_without_a_box_are_judged_by_two_stacks_and_a_healthy_job_is_left_
             process.wait(timeout=30)
     [found] = incidents(job)
     assert (found.status, found.ranks) == ("hang", "1"), found.summary
-    assert "30 s before" in found.reason
+    assert "the same stack for 30 s" in found.reason
 
 
 def watched_for(job: Job, seconds: float) -> None:

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from sidecar_stage import Job
-from stage import wait_until
 
 from hangdoctor.transport import address
 from hangdoctor.transport import messages as msg
+from tests.support.sidecar_stage import Job
+from tests.support.stage import wait_until
 
 FILES = 400
 

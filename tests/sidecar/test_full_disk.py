@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sidecar_stage import Job, Start
-from stage import wait_until
 
 from hangdoctor.collector import capture_reason
 from hangdoctor.collector.instructions import Conclude
@@ -23,6 +21,8 @@ from hangdoctor.storage import bundle
 from hangdoctor.storage.incidents import Incidents
 from hangdoctor.transport import keys
 from hangdoctor.transport.spool import Spool
+from tests.support.sidecar_stage import Job, Start
+from tests.support.stage import wait_until
 
 
 @pytest.fixture

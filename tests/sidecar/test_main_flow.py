@@ -4,27 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from ports import free_port
-from sidecar_stage import Job, Start
-from stage import wait_until
 
-from hangdoctor.storage.incidents import Incident, Incidents
+from tests.support.polling import SCRIPT, incidents, polling_environment, steps
+from tests.support.sidecar_stage import Job, Start
+from tests.support.stage import wait_until
 
-SCRIPT = Path(__file__).with_name("polling_job.py")
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
-
-
-def polling_environment(job: Job) -> dict[str, str]:
-    """What the two ranks are started with."""
-    (job.logs / "control").mkdir()
-    port = str(free_port())
-    return {
-        "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1",
-        "HANGDOCTOR_DIR": str(job.logs / "boxes"), "TORCHELASTIC_RUN_ID": f"poll-{port}",
-    }  # fmt: skip
 
 
 @pytest.fixture(params=["nothing", "store", "group", "store group"])
@@ -41,16 +28,6 @@ def polling(job: Job, start: Start, request: pytest.FixtureRequest) -> Iterator[
     before = steps(job)  # a few more than the first: until then it counts as a phase that is new
     wait_until(lambda: steps(job) > before + 60, "it goes on", 100)
     yield job
-
-
-def steps(job: Job) -> int:
-    return int((job.logs / "control" / "at.0").read_text().split()[0])
-
-
-def incidents(job: Job) -> list[Incident]:
-    if not (job.folder / "incidents" / "index.sqlite").exists():
-        return []
-    return [i for i in Incidents(job.folder).rows() if i.state == "saved"]
 
 
 def test_a_stall_is_seen_as_soon_with_threads_that_poll_as_without(polling: Job) -> None:

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lab import NODES, Cluster, unavailable, wait_until
-from watched import Watched
 
 from hangdoctor.storage.incidents import Incidents
+from tests.support.lab import NODES, Cluster, unavailable, wait_until
+from tests.support.watched import Watched
 
 pytestmark = [pytest.mark.slurm, pytest.mark.torch]
 HEALS = """

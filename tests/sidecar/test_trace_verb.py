@@ -7,18 +7,19 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from sidecar_stage import Job
-from stage import wait_until
 
 from hangdoctor.agents.node_agent import pass_trace_on
 from hangdoctor.collector.instructions import Position, Send
-from hangdoctor.collector.operator_requests import TraceRequests, put_trace
+from hangdoctor.collector.operator_requests import TRACE_FILE, TraceRequests, put_trace
 from hangdoctor.collector.state import Core, Settings
-from hangdoctor.errors import BadInput, WireError
+from hangdoctor.errors import BadInput, CollectorError, WireError
 from hangdoctor.probe.calls.request import Request
+from hangdoctor.transport import address
 from hangdoctor.transport import messages as msg
 from hangdoctor.watch.stall_watch import Settings as Bounds
 from hangdoctor.watch.stall_watch import StallWatch
+from tests.support.sidecar_stage import Job
+from tests.support.stage import wait_until
 
 WANTED = Request(3, True, ("train", "deepspeed"), ("torch.nn",), 10, "0-7", 32.0)
 
@@ -57,7 +58,7 @@ def test_a_request_reaches_the_ranks_through_collector_and_agent_also_those_that
         "ranks": None,
         "size_mb": None,
     }
-    (job.folder / "trace.json").write_text("{}")
+    (job.folder / TRACE_FILE).write_text("{}")
     wait_until(
         lambda: job.said("collector", "is not a valid trace request") == 1,
         "nonsense is said to be it",
@@ -121,6 +122,27 @@ def test_a_message_names_no_path_and_has_limits(tmp_path: Path) -> None:
     assert pass_trace_on(wanted.wanted, [tmp_path]) == []
     assert [p.name for p in tmp_path.iterdir()] == ["hangdoctor-trace.json"]
     assert "cannot be written" in pass_trace_on(wanted.wanted, [tmp_path / "not-there"])[0]
-    (tmp_path / "trace.json").write_text("[1]")
+    (tmp_path / TRACE_FILE).write_text("[1]")
     with pytest.raises(BadInput):
         TraceRequests(tmp_path).fresh()
+
+
+def test_files_of_somebody_else_are_left_as_they_are(tmp_path: Path) -> None:
+    """Of the names that a collector writes in its folder, one may be in use already."""
+    precious = {name: b"mine" for name in ("trace.json", TRACE_FILE, address.FILE)}
+    precious |= {"notes.json": b'{"address": 1}'}
+    for name, data in precious.items():
+        (tmp_path / name).write_bytes(data)
+    with pytest.raises(CollectorError, match="is not hangdoctor's and is left as it is"):
+        put_trace(tmp_path, WANTED)
+    with pytest.raises(CollectorError, match="is not hangdoctor's and is left as it is"):
+        address.publish(tmp_path, "tcp://127.0.0.1:7511")
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == precious
+    for name in (TRACE_FILE, address.FILE):
+        (tmp_path / name).unlink()
+    for serial in (5, 6):
+        put_trace(tmp_path, Request(serial, True))
+        address.publish(tmp_path, f"tcp://127.0.0.1:{serial}")
+    assert TraceRequests(tmp_path).fresh() == Request(6, True)
+    assert address.published(tmp_path) == "tcp://127.0.0.1:6"
+    assert (tmp_path / "trace.json").read_bytes() == b"mine"

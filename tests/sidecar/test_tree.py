@@ -6,8 +6,6 @@ import signal
 
 import msgspec
 import pytest
-from sidecar_stage import Job, Start
-from stage import wait_until
 
 from hangdoctor.collector.instructions import Conclude, Instruction, Position, Send, Settings
 from hangdoctor.collector.relay import Relay
@@ -19,6 +17,8 @@ from hangdoctor.transport import capture_codec
 from hangdoctor.transport import messages as msg
 from hangdoctor.watch.stall_watch import Settings as Bounds
 from hangdoctor.watch.stall_watch import StallWatch
+from tests.support.sidecar_stage import Job, Start
+from tests.support.stage import wait_until
 
 
 class Tree:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import signal
 
-from sidecar_stage import Job, Start
-from stage import wait_until
-
 from hangdoctor.collector.instructions import Log, Settings
 from hangdoctor.collector.state import Core
 from hangdoctor.transport import messages as msg
 from hangdoctor.watch.stall_watch import Settings as Bounds
 from hangdoctor.watch.stall_watch import StallWatch
+from tests.support.sidecar_stage import Job, Start
+from tests.support.stage import wait_until
 
 
 def test_it_says_which_jobs_are_here_and_takes_the_one_that_comes(job: Job, start: Start) -> None:

@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pf_reading import Read, Slice, read
-from probe_ranks import environment, ranks
-from stage import hangdoctor, wait_until
 
 from hangdoctor.probe.calls import request
 from hangdoctor.readers.blackbox import read_ops
 from hangdoctor.timeline.heatmap import _ms
+from tests.support.pf_reading import Read, Slice, read
+from tests.support.probe_ranks import environment, ranks
+from tests.support.stage import hangdoctor, wait_until
 
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.skipif(shutil.which("cc") is None, reason="the clock that is ahead is made in C"),
 ]
-JOB = Path(__file__).with_name("timeline_job.py")
+JOB = Path(__file__).parents[1] / "support" / "jobs" / "timeline_job.py"
 AHEAD = 3600 * 10**9
 STEPS, SLOW, LATE_MS = 12, 5, 1000
 OPS_A_STEP = 2 + 1 + 2  # of each rank: two of its pair, one message, two of all

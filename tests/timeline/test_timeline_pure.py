@@ -10,7 +10,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from pf_reading import read
 from rich.console import Console
 
 from hangdoctor.cli.trace.timeline import export, stragglers
@@ -29,6 +28,7 @@ from hangdoctor.timeline.model import RankTrace, Timeline, Trace
 from hangdoctor.timeline.pftrace import encode
 from hangdoctor.timeline.profiler import nest, tracks_of_folder
 from hangdoctor.timeline.tracks import Slice, bytes_of
+from tests.support.pf_reading import read
 
 T0 = 1_700_000_000.0
 WORLD = [0, 1, 2, 3]

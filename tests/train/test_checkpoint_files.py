@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from enum import Enum
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,51 @@ def test_loading_runs_no_code(tmp_path) -> None:
     pytest.importorskip("deepspeed")
     with pytest.raises(Exception, match=r"(?i)weights.only|unsupported"):
         Writer(0, 1, False).load(str(tmp_path / "evil.pt"))
+
+
+class Stage(int, Enum):
+    """Pickled through getattr by Python 3.11.0 to 3.11.3, as DeepSpeed's enum of ZeRO stages."""
+
+    one = 1
+
+
+def test_enums_are_written_as_their_values(tmp_path) -> None:
+    """A file names no class of an enum and no getattr, so every Python loads what any other wrote."""
+    weight = torch.ones(2)
+    state = {"stage": Stage.one, "groups": [{"of": (Stage.one, weight)}], "again": weight}
+    writer = Writer(0, 1, background=False)
+    writer.save(state, str(tmp_path / "optim.pt"))
+    found = torch.load(tmp_path / "optim.pt", weights_only=True)
+    assert found["stage"] == 1 and type(found["stage"]) is int
+    assert found["groups"][0]["of"][0] == 1
+    # What shares memory in the training shares it in the file.
+    assert found["groups"][0]["of"][1].data_ptr() == found["again"].data_ptr()
+
+
+def test_converting_runs_no_code(tmp_path) -> None:
+    """DeepSpeed's own converter would run what a file pickles."""
+    pytest.importorskip("deepspeed")
+    from hangdoctor.train.checkpoint import universal
+
+    ran = tmp_path / "ran"
+
+    class Evil:
+        def __reduce__(self):
+            return (Path.touch, (ran,))
+
+    source = make(tmp_path, 3)
+    (source / "mp_rank_00_model_states.pt").unlink(missing_ok=True)
+    torch.save(
+        {"universal_checkpoint_info": {"parameter_with_row_parallelism_patterns": ["x"]}},
+        source / "mp_rank_00_model_states.pt",
+    )
+    torch.save({"x": Evil()}, source / "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt")
+    manifest = json.loads((source / files.MANIFEST).read_text())
+    manifest["config"] = {"parallel": {"zero_stage": 1}}
+    (source / files.MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(Exception, match=r"(?i)weights.only|unsupported"):
+        universal.convert(source, tmp_path / "universal")
+    assert not ran.exists()
 
 
 def test_copies_keep_their_types() -> None:

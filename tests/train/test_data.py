@@ -10,7 +10,8 @@ from itertools import islice, pairwise
 
 import numpy as np
 import pytest
-from ranks import ROOT
+
+from tests.support.ranks import ROOT
 
 torch = pytest.importorskip("torch")
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from ranks import ROOT, SMALL, free_port, ranks
+
+from tests.support.ranks import ROOT, SMALL, free_port, ranks
 
 torch = pytest.importorskip("torch")
 

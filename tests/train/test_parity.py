@@ -9,8 +9,6 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("deepspeed")
 
-from ranks import SMALL, metrics, observed, run_cases  # noqa: E402
-
 from benchmarks.trainer_parity import reference  # noqa: E402
 from hangdoctor.train import deepspeed_guards  # noqa: E402
 from hangdoctor.train.config import load_config  # noqa: E402
@@ -21,6 +19,7 @@ from hangdoctor.train.model.context import ModelContext  # noqa: E402
 from hangdoctor.train.model.gpt import layer_specs  # noqa: E402
 from hangdoctor.train.random_state import RandomState  # noqa: E402
 from hangdoctor.train.topology import TensorGroup  # noqa: E402
+from tests.support.ranks import SMALL, metrics, observed, run_cases  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 

@@ -11,9 +11,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("deepspeed")
 
-from ranks import ROOT, SMALL, metrics, observed, run_cases  # noqa: E402
-
 from hangdoctor.train.checkpoint import files  # noqa: E402
+from tests.support.ranks import ROOT, SMALL, metrics, observed, run_cases  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 

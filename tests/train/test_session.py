@@ -10,7 +10,8 @@ import sys
 
 import psutil
 import pytest
-from ranks import ROOT, SMALL, metrics, ranks
+
+from tests.support.ranks import ROOT, SMALL, metrics, ranks
 
 pytest.importorskip("deepspeed")
 

@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from ports import free_port
+
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent

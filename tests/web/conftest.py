@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from livejob import LiveJob
+from tests.support.livejob import LiveJob
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 
@@ -90,7 +87,7 @@ class Tmux:
 def tmux(tmp_path: Path) -> Iterator[Tmux]:
     if shutil.which("tmux") is None:
         pytest.skip("needs tmux")
-    from stage import wait_until
+    from tests.support.stage import wait_until
 
     found = Tmux(tmp_path)
     try:

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import zmq
-from livejob import LiveJob
-from onpage import complaints, log_in, press, soon, text
-from stage import wait_until
 
 from hangdoctor.transport import address, keys
 from hangdoctor.transport import messages as msg
+from tests.support.livejob import LiveJob
+from tests.support.onpage import complaints, log_in, press, soon, text
+from tests.support.stage import wait_until
 
 pytestmark = pytest.mark.torch
 

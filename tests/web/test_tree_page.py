@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from onpage import complaints, log_in, soon, text
-from stage import wait_until
-from treejob import TreeJob, unavailable
 
 from hangdoctor.errors import BadInput
 from hangdoctor.readers.blackbox import find_boxes
 from hangdoctor.readers.calls import CallsReader, calls_path
+from tests.support.onpage import complaints, log_in, soon, text
+from tests.support.stage import wait_until
+from tests.support.treejob import TreeJob, unavailable
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from livejob import ROOT, LiveJob
-from stage import hangdoctor, wait_until
+
+from tests.support.livejob import ROOT, LiveJob
+from tests.support.stage import hangdoctor, wait_until
 
 pytestmark = pytest.mark.torch
 DOCUMENT = json.loads((ROOT / "docs" / "openapi.json").read_text())

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from livejob import LiveJob
-from stage import wait_until
 
 from hangdoctor.web.connection_limits import AN_ADDRESS, REQUEST_S
+from tests.support.livejob import LiveJob
+from tests.support.stage import wait_until
 
 
 @pytest.fixture

@@ -7,10 +7,12 @@ DIR/global_stepN_universal]
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import json
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from .. import deepspeed_guards
 from ..model.gpt import TIED
 from ..options import ConfigError
 from . import files
-from .writer import Writer
+from .writer import Writer, deepspeed_types
 
 
 def universal_info(module: torch.nn.Module, tp: int, vocab_size: int) -> dict[str, Any]:
@@ -88,11 +90,27 @@ def convert(source: Path, target: Path) -> None:
         strict=False,  # patterns cover all stages, a folder's optimizer states may not
         inject_missing_state=False,
     )
-    with deepspeed_guards.quiet():
+    with deepspeed_guards.quiet(), _no_code_in_files():
         ds_to_universal.main(options)
     _mark_rows(target, rows)
     meta = {**saved.meta, "universal": True, "files": {}}
     files.write_durably(target / files.MANIFEST, json.dumps(meta, indent=1))
+
+
+@contextlib.contextmanager
+def _no_code_in_files() -> Iterator[None]:
+    """DeepSpeed's converter asks torch to run whatever a file pickles; here files are data only."""
+    load = torch.load
+
+    def data_only(*args: Any, **options: Any) -> Any:
+        return load(*args, **{**options, "weights_only": True})
+
+    with torch.serialization.safe_globals(deepspeed_types()):
+        torch.load = data_only
+        try:
+            yield
+        finally:
+            torch.load = load
 
 
 def _row_patterns(source: Path) -> list[str]:

@@ -7,11 +7,13 @@ involved.
 
 from __future__ import annotations
 
+import collections
 import os
 import queue
 import threading
 import time
 from collections.abc import Callable
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,22 @@ def _copied(value: Any) -> Any:
         and not isinstance(value, torch.Size)
     ):
         return type(value)(_copied(v) for v in value)
+    return value
+
+
+def without_enums(value: Any) -> Any:
+    """The same structure, sharing its tensors, with every enum member replaced by its value.
+
+    Python 3.11.0 to 3.11.3 pickle a member through `getattr`, which `torch.load(weights_only=True)`
+    refuses; other versions name the class. A plain number loads everywhere, and DeepSpeed only
+    compares it. Source: https://github.com/python/cpython/issues/105332.
+    """
+    if isinstance(value, Enum):
+        return value.value
+    if type(value) in (dict, collections.OrderedDict):
+        return type(value)((without_enums(k), without_enums(v)) for k, v in value.items())
+    if type(value) in (list, tuple):
+        return type(value)(without_enums(v) for v in value)
     return value
 
 
@@ -69,7 +87,7 @@ class Writer:
         faults.point("writer", iteration=iteration)
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file:
-            torch.save(state, file)
+            torch.save(without_enums(state), file)
             file.flush()
             os.fsync(file.fileno())
         sizes[path.name] = path.stat().st_size
@@ -155,12 +173,12 @@ class Writer:
     @staticmethod
     def load(path: str | Path, map_location: Any = None) -> Any:
         """Tensors and plain data only: a checkpoint from elsewhere must not run code."""
-        with torch.serialization.safe_globals(_deepspeed_types()):
+        with torch.serialization.safe_globals(deepspeed_types()):
             return torch.load(path, map_location=map_location, weights_only=True)
 
 
-def _deepspeed_types() -> list[Any]:
-    """The classes of DeepSpeed that are in its own files."""
+def deepspeed_types() -> list[Any]:
+    """The classes of DeepSpeed that its files may name; the enum only in files of older trainers."""
     from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler, LossScaler
     from deepspeed.runtime.zero.config import ZeroStageEnum
     from deepspeed.utils.tensor_fragment import fragment_address

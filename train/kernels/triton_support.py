@@ -17,7 +17,7 @@ try:
 
     AVAILABLE = ""
 except ImportError as error:
-    AVAILABLE = f"triton is not installed ({error}): pip install 'hangdoctor[gpu]'"
+    AVAILABLE = f"triton is not installed ({error}): pip install 'triton>=3.7'"
 
     class _Absent:
         """Takes the place of `triton` and `triton.language` in signatures and decorators."""

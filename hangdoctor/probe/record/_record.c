@@ -39,6 +39,13 @@
 #define FLAG_ASYNC 1u
 #define FLAG_RECV 4u
 #define FLAG_MARK 32u
+#define ITERATION 2 /* kinds of marks */
+#define MICRO_BATCH 3
+#define ITERATION_WORD 13 /* of the header, u64 each */
+#define MICRO_BATCH_WORD 14
+#define ITERATION_SINCE_WORD 17
+#define STEPS_WORD 140
+#define STEP_SINCE_WORD 141
 #define TRIES 64
 #define PARAMETERS 10
 #define DIMENSIONS 6
@@ -75,7 +82,7 @@ typedef struct {
 
 typedef struct { /* base of Probe */
     PyObject_HEAD
-    PyObject *recorder;
+    PyObject *recorder, *tracer;
 } Holder;
 
 typedef struct { /* base of GroupEntry */
@@ -100,20 +107,22 @@ typedef struct { /* base of Recorder */
     PyObject_HEAD
     Py_buffer map;
     uint64_t serial, first, mask, records;
+    uint64_t steps;
     int iteration;
     char careful;
-    PyObject *groups;
+    PyObject *groups, *outstanding;
     signature_t *signatures;
     site_t *sites, *codes;
 } Core;
 
-static PyTypeObject HolderType, EntryType, DirectoryType, ThreadType, CoreType, CallType;
+static PyTypeObject HolderType, EntryType, DirectoryType, ThreadType, CoreType, CallType, MethodType;
 
 static __thread struct {
     Thread *thread; /* not owned: its end clears this */
     uint64_t state; /* the thread state that it belongs to */
 } here;
 static unsigned forks;
+static PyObject *name_learn_iteration, *name_learn_micro_batch, *name_learn_step;
 static PyObject *name_fail, *name_describe_call, *name_enlist, *name_judge, *name_locate, *name_find;
 static PyObject *one, *getframe;
 
@@ -135,6 +144,7 @@ static void thread_dealloc(Thread *self)
 static void holder_dealloc(Holder *self)
 {
     Py_XDECREF(self->recorder);
+    Py_XDECREF(self->tracer);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
@@ -150,6 +160,7 @@ static void core_dealloc(Core *self)
     if (self->map.obj != NULL)
         PyBuffer_Release(&self->map);
     Py_XDECREF(self->groups);
+    Py_XDECREF(self->outstanding);
     PyMem_Free(self->signatures);
     PyMem_Free(self->sites);
     PyMem_Free(self->codes);
@@ -158,6 +169,7 @@ static void core_dealloc(Core *self)
 
 static PyMemberDef holder_members[] = {
     {"recorder", T_OBJECT, offsetof(Holder, recorder), 0, NULL},
+    {"tracer", T_OBJECT, offsetof(Holder, tracer), 0, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 static PyMemberDef entry_members[] = {
@@ -182,7 +194,9 @@ static PyMemberDef thread_members[] = {
 static PyMemberDef core_members[] = {
     {"iteration", T_INT, offsetof(Core, iteration), 0, NULL},
     {"careful", T_BOOL, offsetof(Core, careful), 0, NULL},
+    {"steps", T_ULONGLONG, offsetof(Core, steps), 0, NULL},
     {"groups", T_OBJECT, offsetof(Core, groups), 0, NULL},
+    {"outstanding", T_OBJECT, offsetof(Core, outstanding), 0, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -224,6 +238,17 @@ static inline uint64_t wall(void);
 static inline record_t *slot(Core *core);
 static inline void write_record(record_t *record, const record_t *with);
 
+static uint64_t mark(Core *core, int thread, int kind, int64_t number, uint32_t text)
+{
+    record_t *record = slot(core);
+    record_t with = {.serial = core->serial, .seq = (uint64_t)number, .group = NO_GROUP, .signature = text,
+                     .thread = (uint32_t)thread, .peer = kind, .iteration = core->iteration, .flags = FLAG_MARK};
+    with.entered = with.left = wall();
+    with.check = (uint32_t)with.serial;
+    write_record(record, &with);
+    return with.entered;
+}
+
 /* write_mark(thread index, kind, number, text): what the job says of itself. Its time is returned. */
 static PyObject *core_write_mark(Core *self, PyObject *const *args, Py_ssize_t n)
 {
@@ -235,14 +260,83 @@ static PyObject *core_write_mark(Core *self, PyObject *const *args, Py_ssize_t n
     long long number = PyLong_AsLongLong(args[2]);
     if (PyErr_Occurred())
         return NULL;
-    record_t *record = slot(self);
-    record_t with = {.serial = self->serial, .seq = (uint64_t)number, .group = NO_GROUP, .signature = (uint32_t)text,
-                     .thread = (uint32_t)thread, .peer = (int32_t)kind, .iteration = self->iteration, .flags = FLAG_MARK};
-    with.entered = with.left = wall();
-    with.check = (uint32_t)with.serial;
-    write_record(record, &with);
-    return PyLong_FromUnsignedLongLong(with.entered);
+    return PyLong_FromUnsignedLongLong(mark(self, (int)thread, (int)kind, number, (uint32_t)text));
 }
+
+/* The recorder and this thread's slot where both are known and calls are not traced: the rest is Python's. */
+static Core *ready(Holder *self, Thread **thread)
+{
+    Core *core = (Core *)self->recorder;
+    if (core == NULL || !PyObject_TypeCheck((PyObject *)core, &CoreType) || core->map.obj == NULL ||
+        (self->tracer != NULL && self->tracer != Py_None))
+        return NULL;
+    *thread = here.state == PyThreadState_GetID(PyThreadState_Get()) ? here.thread : NULL;
+    return *thread != NULL && (*thread)->recorder == (PyObject *)core ? core : NULL;
+}
+
+/* A count that the job names, written into the header and the ring. 0 where Python must see to it. */
+static int count_off(Holder *self, PyObject *n, int kind, long long *number)
+{
+    Thread *thread;
+    Core *core = ready(self, &thread);
+    int over = 0;
+    if (core == NULL || !PyLong_CheckExact(n))
+        return 0;
+    *number = PyLong_AsLongLongAndOverflow(n, &over);
+    if (over)
+        return 0;
+    uint64_t *words = core->map.buf;
+    words[kind == ITERATION ? ITERATION_WORD : MICRO_BATCH_WORD] = (uint64_t)*number;
+    if (kind == ITERATION)
+        core->iteration = *number >= INT32_MIN && *number <= INT32_MAX ? (int)*number : -1;
+    uint64_t now = mark(core, thread->index, kind, *number, 0);
+    if (kind == ITERATION)
+        words[ITERATION_SINCE_WORD] = now;
+    return 1;
+}
+
+/* set_iteration(n) */
+static PyObject *holder_set_iteration(Holder *self, PyObject *n)
+{
+    long long number;
+    if (count_off(self, n, ITERATION, &number))
+        Py_RETURN_NONE;
+    return PyObject_CallMethodOneArg((PyObject *)self, name_learn_iteration, n);
+}
+
+/* set_micro_batch(n) */
+static PyObject *holder_set_micro_batch(Holder *self, PyObject *n)
+{
+    long long number;
+    if (count_off(self, n, MICRO_BATCH, &number))
+        Py_RETURN_NONE;
+    return PyObject_CallMethodOneArg((PyObject *)self, name_learn_micro_batch, n);
+}
+
+/* step(): an optimizer has made a step. */
+static PyObject *holder_step(Holder *self, PyObject *Py_UNUSED(ignored))
+{
+    Thread *thread;
+    if (self->recorder == NULL || self->recorder == Py_None)
+        Py_RETURN_NONE;
+    Core *core = ready(self, &thread);
+    if (core == NULL)
+        return PyObject_CallMethodNoArgs((PyObject *)self, name_learn_step);
+    uint64_t *words = core->map.buf;
+    words[STEPS_WORD] = ++core->steps;
+    if (core->iteration < 0) /* the job names none: its steps stand for them, in the ring too */
+        words[STEP_SINCE_WORD] = mark(core, thread->index, ITERATION, (int64_t)core->steps, 0);
+    else
+        words[STEP_SINCE_WORD] = wall();
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef holder_methods[] = {
+    {"set_iteration", (PyCFunction)holder_set_iteration, METH_O, "Say which iteration begins."},
+    {"set_micro_batch", (PyCFunction)holder_set_micro_batch, METH_O, "Say which micro-batch begins."},
+    {"step", (PyCFunction)holder_step, METH_NOARGS, "An optimizer has made a step."},
+    {NULL, NULL, 0, NULL},
+};
 
 static PyMethodDef core_methods[] = {
     {"write_mark", (PyCFunction)(void (*)(void))core_write_mark, METH_FASTCALL, "What the job says of itself."},
@@ -1037,6 +1131,80 @@ static PyObject *call_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
     return (PyObject *)self;
 }
 
+/* ------------------------------------------------------------------ a method of handles */
+
+/* `wait` and `is_completed` of torch's Work: straight to C++ unless the handle is followed. A method of Python does the
+   rest, and all for subclasses of the job's own: C++ finds overrides by the name of a frame (pybind11). */
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    PyObject *function, *recorded, *probe, *kind;
+    PyObject *dict;
+} Method;
+
+/* Whether a handle is followed: 1, 0, or -1 with an exception. */
+static int is_followed(Core *core, PyObject *handle)
+{
+    if (core->outstanding == NULL || !PyDict_CheckExact(core->outstanding))
+        return 1;
+    if (PyDict_GET_SIZE(core->outstanding) == 0)
+        return 0;
+    PyObject *key = PyLong_FromVoidPtr(handle);
+    if (key == NULL)
+        return -1;
+    int found = PyDict_Contains(core->outstanding, key);
+    Py_DECREF(key);
+    return found;
+}
+
+static PyObject *method_vectorcall(PyObject *callable, PyObject *const *args, size_t flags, PyObject *names)
+{
+    Method *self = (Method *)callable;
+    PyObject *recorder = ((Holder *)self->probe)->recorder, *through = self->recorded;
+    if (PyVectorcall_NARGS(flags) > 0 && (PyObject *)Py_TYPE(args[0]) == self->kind) {
+        int followed = 0;
+        if (recorder != NULL && PyObject_TypeCheck(recorder, &CoreType))
+            followed = is_followed((Core *)recorder, args[0]);
+        if (followed < 0)
+            return NULL;
+        if (!followed)
+            through = self->function;
+    }
+    return PyObject_Vectorcall(through, args, flags, names);
+}
+
+static PyObject *method_get(PyObject *self, PyObject *instance, PyObject *Py_UNUSED(type))
+{
+    return instance == NULL ? Py_NewRef(self) : PyMethod_New(self, instance);
+}
+
+static void method_dealloc(Method *self)
+{
+    Py_XDECREF(self->function);
+    Py_XDECREF(self->recorded);
+    Py_XDECREF(self->probe);
+    Py_XDECREF(self->kind);
+    Py_XDECREF(self->dict);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+/* Method(function, recorded, probe, Work): `function` is torch's own, of C++. */
+static PyObject *method_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords))
+{
+    PyObject *function, *recorded, *probe, *kind;
+    if (!PyArg_ParseTuple(args, "OOO!O!", &function, &recorded, &HolderType, &probe, &PyType_Type, &kind))
+        return NULL;
+    Method *self = (Method *)type->tp_alloc(type, 0);
+    if (self == NULL)
+        return NULL;
+    self->vectorcall = method_vectorcall;
+    self->function = Py_NewRef(function);
+    self->recorded = Py_NewRef(recorded);
+    self->probe = Py_NewRef(probe);
+    self->kind = Py_NewRef(kind);
+    return (PyObject *)self;
+}
+
 /* ------------------------------------------------------------------ the module */
 
 #define TYPE(c_name, python_name, what, doc)                                                                                   \
@@ -1045,7 +1213,7 @@ static PyObject *call_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
         .tp_basicsize = sizeof(what), .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, .tp_new = PyType_GenericNew, .tp_doc = doc,
 
 TYPE(HolderType, "Holder", Holder, "Whether anything is recorded: its `recorder`, or None.")
-    .tp_members = holder_members, .tp_dealloc = (destructor)holder_dealloc};
+    .tp_members = holder_members, .tp_methods = holder_methods, .tp_dealloc = (destructor)holder_dealloc};
 TYPE(EntryType, "Entry", Entry, "One process group: its numbers.") .tp_members = entry_members};
 TYPE(DirectoryType, "Directory", Directory, "The process groups of a rank.")
     .tp_members = directory_members, .tp_dealloc = (destructor)directory_dealloc};
@@ -1062,6 +1230,23 @@ static PyTypeObject CallType = {
     .tp_new = call_new,
     .tp_dealloc = (destructor)call_dealloc,
     .tp_doc = "One function of torch.distributed, recorded.",
+};
+
+static PyGetSetDef method_attributes[] = {
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+static PyTypeObject MethodType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "hangdoctor.probe.record._record.Method",
+    .tp_basicsize = sizeof(Method),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR,
+    .tp_vectorcall_offset = offsetof(Method, vectorcall),
+    .tp_call = PyVectorcall_Call,
+    .tp_descr_get = method_get,
+    .tp_dictoffset = offsetof(Method, dict),
+    .tp_getset = method_attributes,
+    .tp_new = method_new,
+    .tp_dealloc = (destructor)method_dealloc,
 };
 
 static void *symbol(void *library, const char *name)
@@ -1114,12 +1299,12 @@ PyMODINIT_FUNC PyInit__record(void)
         PyErr_SetString(PyExc_ImportError, "for the main interpreter alone");
         return NULL;
     }
-    PyTypeObject *types[] = {&HolderType, &EntryType, &DirectoryType, &ThreadType, &CoreType, &CallType};
-    const char *names[] = {"Holder", "Entry", "Directory", "Thread", "Core", "Call"};
+    PyTypeObject *types[] = {&HolderType, &EntryType, &DirectoryType, &ThreadType, &CoreType, &CallType, &MethodType};
+    const char *names[] = {"Holder", "Entry", "Directory", "Thread", "Core", "Call", "Method"};
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL)
         return NULL;
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < 7; i++)
         if (PyType_Ready(types[i]) < 0 || PyModule_AddObjectRef(module, names[i], (PyObject *)types[i]) < 0)
             goto bad;
     struct {
@@ -1128,6 +1313,8 @@ PyMODINIT_FUNC PyInit__record(void)
     } texts[] = {
         {&name_fail, "fail"},     {&name_describe_call, "describe_call"}, {&name_enlist, "enlist"},
         {&name_judge, "judge"},       {&name_locate, "locate"}, {&name_find, "find"},
+        {&name_learn_iteration, "learn_iteration"}, {&name_learn_micro_batch, "learn_micro_batch"},
+        {&name_learn_step, "learn_step"},
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if ((*texts[i].into = PyUnicode_InternFromString(texts[i].text)) == NULL)

@@ -44,7 +44,8 @@ _RECORD = re.compile(
     r"(?=\[rank\d{1,7}\[?\]:)|(?<!\]:)(?<!\]: )(?=\[[EWF](?:\d{3,4} [\d:.]{8,20})? ?ProcessGroup)"
 )
 _ELASTIC = re.compile(r"(?<=\S)(?=(?:ERROR|WARNING):torch\.distributed\.elastic)")
-_PREFIXES = re.compile(r"(?:\s+|\[[^\[\]]{0,160}\]:?|\([^()]{0,160}\)|\d[\d:.,T_-]{0,40}s?)+")
+_ONE_PREFIX = re.compile(r"\s+|\[[^\[\]]{0,160}\]:?|\([^()]{0,160}\)|\d[\d:.,T_-]{0,40}s?")
+_LONG = 400  # characters: no prefixes are longer
 _SAMPLE = 200  # lines that show a file's habits
 
 
@@ -103,10 +104,21 @@ def records(line: str) -> list[str]:
     held = ""
     for piece in (part for record in _RECORD.split(line) for part in _ELASTIC.split(record)):
         held += piece
-        if held.strip() and _PREFIXES.fullmatch(held) is None:
+        if len(held) > _LONG or (held.strip() and not _only_prefixes(held)):
             whole.append(held)
             held = ""
     return whole or [line]
+
+
+def _only_prefixes(text: str) -> bool:
+    """Whether nothing follows the prefixes; one after the other, so that no text costs more."""
+    at = 0
+    while at < len(text):
+        match = _ONE_PREFIX.match(text, at)
+        if match is None:
+            return False
+        at = match.end()
+    return True
 
 
 def strip(line: str, of_file: Said, usual: Habits, clock: Clock) -> Said:

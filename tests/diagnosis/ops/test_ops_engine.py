@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from ops_programs import Call, Job, notes, only_cause, training, variant
-
 from hangdoctor.diagnosis.findings import End, WaitsFor
 from hangdoctor.diagnosis.ops import OpsEvidence, diagnose_ops
 from hangdoctor.model.capture import Frame
 from hangdoctor.model.layout import Layout
 from hangdoctor.model.operations import Group, Operation, RankOps, group_uid
+from tests.support.ops_programs import Call, Job, notes, only_cause, training, variant
 
 
 def pairs_of_two() -> Job:

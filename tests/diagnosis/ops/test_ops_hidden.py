@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from ops_programs import only_cause
-
 from hangdoctor.diagnosis.ops import OpsEvidence, diagnose_ops
 from hangdoctor.model.operations import Group, Operation, RankOps, group_uid
+from tests.support.ops_programs import only_cause
 
 
 def _dumps(idle: set[int]) -> OpsEvidence:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from ops_programs import only_cause
-
 from hangdoctor.diagnosis.ops import OpsEvidence, diagnose_ops
 from hangdoctor.model.capture import Frame
 from hangdoctor.model.operations import Group, Operation, RankOps, group_uid
+from tests.support.ops_programs import only_cause
 
 
 def _reduces(rank: int, waits: list[float], taken_s: float, enters: bool) -> RankOps:

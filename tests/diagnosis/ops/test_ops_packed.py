@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from ops_faults import FAULTS, make_case
 
 from hangdoctor.diagnosis.ops import OpsEvidence, diagnose_ops
 from hangdoctor.errors import WireError
@@ -13,6 +12,7 @@ from hangdoctor.model.layout import Layout
 from hangdoctor.model.operations import Operation, RankOps, Records
 from hangdoctor.transport.capture_codec import Shared, pack_capture, unpack_capture
 from hangdoctor.transport.packed_operations import Columns, Signature, check
+from tests.support.ops_faults import FAULTS, make_case
 
 LAYOUT = Layout(dp=2, pp=2, tp=2)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 
-from ops_programs import Call, Job, training
-
 from hangdoctor.diagnosis.ops import OpsEvidence
 from hangdoctor.diagnosis.ops.blame import blame
 from hangdoctor.diagnosis.ops.components import components, sinks
@@ -24,6 +22,7 @@ from hangdoctor.diagnosis.ops.waits import Instance, build_waits
 from hangdoctor.diagnosis.wording import terms
 from hangdoctor.model.layout import Layout
 from hangdoctor.model.operations import Group, Operation, RankOps
+from tests.support.ops_programs import Call, Job, training
 
 
 def scene_of(evidence: OpsEvidence) -> Scene:

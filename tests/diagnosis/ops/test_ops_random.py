@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 
 import pytest
-from ops_faults import FAULTS, Case, kernel_fault, make_case
-from ops_programs import causes
 
 from hangdoctor.diagnosis.ops import OpsEvidence, diagnose_ops
 from hangdoctor.diagnosis.wording import LONGEST
 from hangdoctor.model.layout import Layout
+from tests.support.ops_faults import FAULTS, Case, kernel_fault, make_case
+from tests.support.ops_programs import causes
 
 LAYOUTS = [
     Layout(dp=dp, pp=pp, tp=tp)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from ops_programs import notes
 
 from hangdoctor.diagnosis.ops import OpsEvidence, diagnose_ops
 from hangdoctor.model.operations import Group, Operation, RankOps, group_uid, unknown_group
+from tests.support.ops_programs import notes
 
 WORLD = group_uid(range(4))
 PAIR = group_uid([0, 1])

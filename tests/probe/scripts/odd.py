@@ -4,7 +4,9 @@ import contextlib
 import datetime
 import os
 import signal
+import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import torch
@@ -12,6 +14,7 @@ import torch.distributed as dist
 
 from hangdoctor import probe
 from hangdoctor.probe import folder as folders
+from hangdoctor.probe import torchnames
 from hangdoctor.probe.state import probe as state
 from hangdoctor.readers.blackbox import read_box
 
@@ -36,6 +39,27 @@ if what == "beginning":  # a handler that says what it does, while the probe mak
     made = folders.prepare
     signal.signal(signal.SIGUSR1, say)
     folders.prepare = prepare  # type: ignore[assignment]
+
+if (
+    what == "meanwhile"
+):  # another thread writes, and starts a program, while torch's server is being made
+    real = torchnames.worker_server()
+
+    def slowly(path: str) -> object:
+        thread = threading.Thread(target=meanwhile)
+        thread.start()
+        thread.join()
+        return real(path)
+
+    def meanwhile() -> None:
+        os.write(2, b"half a line, ")
+        late = ["/bin/sh", "-c", "read go; echo from a program >&2"]
+        started.append(subprocess.Popen(late, stdin=subprocess.PIPE))
+        kind = "file" if Path("/proc/self/fd/2").is_file() else "pipe"
+        os.write(1, f"stderr is a {kind}\n".encode())
+
+    started: list[subprocess.Popen[bytes]] = []
+    torchnames.worker_server = lambda: slowly
 
 dist.init_process_group("gloo")
 recorder = state.recorder
@@ -122,6 +146,10 @@ elif what == "socket":
 elif what == "moved":  # someone puts a file in the place of the folder
     path.parent.rename(f"{path.parent}.away")
     path.parent.write_text("")
+elif what == "meanwhile":
+    os.write(2, b"and the rest\n")
+    started[0].communicate(b"go\n")
+    print(on())
 elif what == "elsewhere":
     print(path.is_absolute(), path.parent)
 dist.destroy_process_group()

@@ -1,0 +1,54 @@
+"""`hangdoctor demo` with a small job of its own: the verdict, and a bundle that the next command finds."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.support.stage import hangdoctor
+
+JOB = """
+import os, time
+import torch.distributed as dist
+dist.init_process_group("gloo")
+if dist.get_rank() == 1:
+    print("fault: rank 1 sleeps", flush=True)
+    time.sleep(3600)
+dist.barrier()
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(120)
+def test_the_demo_keeps_a_bundle_outside_of_the_current_folder_and_says_what_is_next(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "job.py").write_text(JOB)
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "here").mkdir()
+    env = os.environ | {"TMPDIR": str(tmp_path / "tmp")}
+    said = hangdoctor(
+        "demo", "--script", str(tmp_path / "job.py"), "--ranks", "2", cwd=tmp_path / "here", env=env
+    ).stdout
+    assert "HANG Rank 1" in said
+    [following] = re.findall(r"^next +hangdoctor (report \S+ --html demo\.html)$", said, re.M)
+    [kept] = list((tmp_path / "tmp").iterdir())  # the job's own files are gone
+    assert following.split()[1] == str(kept) and not list((tmp_path / "here").iterdir())
+    hangdoctor(*following.split(), cwd=tmp_path / "here", env=env)
+    assert (tmp_path / "here" / "demo.html").stat().st_size > 0
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(280)
+def test_the_demo_as_it_is_shown_names_the_rank_of_its_own_trainer(tmp_path: Path) -> None:
+    """What `make demo` runs: the bundled trainer with eight ranks, 2 x 2 x 2."""
+    pytest.importorskip("deepspeed")
+    # Below pytest's own folder the sockets of the data loaders' workers would get names over 108 bytes.
+    with tempfile.TemporaryDirectory() as folder:
+        env = os.environ | {"TMPDIR": folder}
+        said = hangdoctor("demo", cwd=tmp_path, env=env, timeout=270).stdout
+    assert re.search(r"^HANG Rank 5 \(", said, re.M)

@@ -1,0 +1,185 @@
+"""Every kind of cause, on a real gloo job of eight ranks that really hangs: `hangdoctor dump --local` names the culprit."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.stage import Stage, interrupt, switches, wait_until
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    with Stage(tmp_path_factory.mktemp("stage")) as job:
+        yield job.wait_ready()
+
+
+def named(verdict: dict[str, Any]) -> list[tuple[str, list[int]]]:
+    return [(c["kind"], c["ranks"]) for c in verdict["causes"]]
+
+
+def drain(path: Path) -> None:
+    """Give a FIFO its reader: who was blocked in writing it goes on."""
+    with path.open("rb") as f:
+        f.read()
+
+
+def feed(path: Path) -> None:
+    with path.open("wb"):
+        pass
+
+
+Release = Callable[[Stage, int], None]
+
+
+def by_signal(job: Stage, rank: int) -> None:
+    job.release(rank)
+
+
+def by_killing_children(job: Stage, rank: int) -> None:
+    for child in job.children(rank):
+        os.kill(child, signal.SIGKILL)
+    job.finish()
+
+
+def by_reading(job: Stage, rank: int) -> None:
+    drain(job.folder / "fifo.checkpoint")
+    job.finish()
+
+
+CASES: list[tuple[str, int, str, str, Release]] = [
+    ("sleep", 3, "not_entered", "sleep", by_signal),
+    ("blocked_read", 0, "not_entered", "blocked_read", by_signal),
+    ("lock", 7, "not_entered", "lock", by_signal),
+    ("infinite_loop", 5, "busy", "infinite_loop", by_signal),
+    ("gil_held", 2, "interpreter_lock", "gil_held", by_signal),
+    ("fork_with_lock", 6, "interpreter_lock", "fork_with_lock", by_killing_children),
+    ("load_worker_stuck", 4, "data_wait", "load_worker_stuck", by_killing_children),
+    ("load_in_process_stuck", 1, "data_wait", "read_forever", by_signal),
+    ("save_checkpoint", 0, "checkpoint_wait", "save_checkpoint", by_reading),
+    ("uninterruptible", 3, "io_wait", "uninterruptible", by_killing_children),
+]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "rank", "kind", "function", "release"), CASES, ids=[c[0] for c in CASES]
+)
+def test_names_the_rank_and_the_kind(
+    stage: Stage, scenario: str, rank: int, kind: str, function: str, release: Release
+) -> None:
+    stage.play(scenario, rank, moving=[rank] if kind == "busy" else [])
+    verdict = stage.dump()
+    release(stage, rank)
+    assert verdict["status"] == "hang", verdict["summary"]
+    assert named(verdict) == [(kind, [rank])], verdict["summary"]
+    cause = verdict["causes"][0]
+    assert function in cause["where"]["frame"] and "stage.py" in cause["where"]["frame"]
+    assert cause["where"]["op"] == "all_reduce" and cause["where"]["group"] == "world"
+    assert cause["confidence"] >= 0.7
+    waiting = sorted(r for w in verdict["waits"] for r in w["ranks"])
+    assert waiting == [r for r in range(8) if r != rank]
+
+
+def test_a_stopped_rank_is_found_by_its_state_though_its_stack_is_innocent(stage: Stage) -> None:
+    # Rank 5 waits like all others for rank 2, and is stopped while it does; then rank 2 comes and only 5 is missing.
+    stage.play("sleep", 2)
+    os.kill(stage.pid(5), signal.SIGSTOP)
+    wait_until(lambda: "T (stopped)" in switches(stage.pid(5)), "rank 5 stopped")
+    both = stage.dump()
+    os.kill(stage.pid(5), signal.SIGCONT)
+    stage.release(2)
+    assert sorted(named(both)) == [("not_entered", [2]), ("stopped", [5])]
+    assert both["causes"][0]["kind"] == "stopped"
+
+
+def test_two_independent_faults_are_two_causes(stage: Stage) -> None:
+    stage.play("sleep,load_in_process_stuck", "1,6")
+    verdict = stage.dump()
+    for rank in (1, 6):
+        interrupt(stage.pid(rank))
+    stage.finish()
+    assert sorted(named(verdict)) == [("data_wait", [6]), ("not_entered", [1])]
+
+
+def test_a_job_that_moves_is_healthy(stage: Stage) -> None:
+    stage.play("train", moving=range(8))
+    verdict = stage.dump()
+    (stage.folder / f"stop.{stage.n}").touch()
+    stage.finish()
+    assert (verdict["status"], verdict["causes"]) == ("healthy", []), verdict["summary"]
+
+
+def test_ranks_that_wait_for_no_rank_are_no_hang_and_not_called_healthy(stage: Stage) -> None:
+    # Between scenarios all ranks poll for the next one: no one is in a communication.
+    verdict = stage.dump()
+    assert (verdict["status"], verdict["causes"]) == ("unknown", []), verdict["summary"]
+    assert "Could not tell" in verdict["summary"]
+
+
+def test_a_rank_that_works_while_others_wait_is_slow_or_busy_never_a_victim(stage: Stage) -> None:
+    stage.play("evaluate_long", 4, moving=[4])
+    verdict = stage.dump()
+    stage.release(4)
+    assert named(verdict)[0][0] in ("slow", "busy") and named(verdict)[0][1] == [4]
+
+
+def test_a_rank_ahead_in_a_later_collective_has_skipped_one(stage: Stage) -> None:
+    stage.play("skipped_operation", 6)
+    verdict = stage.dump()
+    assert named(verdict) == [("order", [6])], verdict["summary"]
+    assert verdict["causes"][0]["confidence"] < 0.7  # stacks cannot count operations
+
+
+def test_everyone_in_one_operation_is_in_communication(tmp_path: Path) -> None:
+    with Stage(tmp_path / "job") as job:
+        job.wait_ready().play("wrong_group", 3)
+        verdict = job.dump()
+        assert named(verdict) == [("in_communication", list(range(8)))]
+        assert "do not show operation numbers" in verdict["causes"][0]["advice"]
+        # The same job, killed in the middle of it: the living ranks wait on, the dead one is named with its signal.
+    with Stage(tmp_path / "second") as job:
+        job.wait_ready().play("store_wait", 3)
+        os.kill(job.pid(6), signal.SIGKILL)
+        wait_until(lambda: "Z (zombie)" in switches(job.pid(6)), "rank 6 is a zombie")
+        verdict = job.dump()
+        assert named(verdict) == [("dead", [6])]
+        assert "SIGKILL" in verdict["summary"]
+
+
+def test_start_stall_names_who_has_not_joined(tmp_path: Path) -> None:
+    with Stage(tmp_path / "late", late=5) as job:
+        wait_until(lambda: job.marks("at", 0) == set(range(8)), "all ranks started")
+        wait_until(
+            lambda: "init_process_group" in str(job.dump("--settle", "0")["stacks"]),
+            "others in rendezvous",
+        )
+        for rank in range(1, 8):
+            job.wait_rest(rank)
+        verdict = job.dump()
+        assert named(verdict) == [("start_stall", [5])], verdict["summary"]
+        assert "wait_before_init" in verdict["causes"][0]["where"]["frame"]
+        os.kill(job.pid(5), signal.SIGKILL)
+        job.processes[5].wait(timeout=10)  # reaped: nothing is left of it
+        verdict = job.dump()
+        assert named(verdict)[0][1] == [5] and named(verdict)[0][0] in ("start_stall", "dead")
+
+
+def test_end_stall_names_who_is_left(tmp_path: Path) -> None:
+    with Stage(tmp_path / "end", world=4) as job:
+        job.wait_ready()
+        job.n = 1
+        (job.folder / "cmd.1").write_text('{"scenario": "leave", "rank": 2}')
+        wait_until(
+            lambda: all("Z (zombie)" in switches(job.pid(r)) for r in (0, 1, 3)),
+            "three ranks have left",
+        )
+        job.wait_rest(2)
+        verdict = job.dump()
+        assert named(verdict) == [("end_stall", [2])], verdict["summary"]

@@ -1,0 +1,73 @@
+"""What a rank waits for outside of its peers' operation is in the sentence and in the advice: of stacks, and of operations."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hangdoctor.cli.run import STARTUP
+from tests.support.stage import Stage
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
+ROOT = Path(__file__).resolve().parents[2]
+
+# scenario -> what the sentence says of it, and what the advice names
+CASES = [
+    ("dead_child", r"[iI]ts child \d+ is dead \(exit code 3\)", r"process \d+ ended"),
+    ("stopped_child", r"[iI]ts child \d+ is stopped", r"kill -CONT \d+"),
+    (
+        "endless_command",
+        r"[iI]t waits for its child \d+ \(sleep 3600\)",
+        r"process \d+ on \S+ waits for .*timeout",
+    ),
+    ("full_pipe", r"blocked in write on a pipe", r"pipe is full and no process reads it.*grep \d+"),
+    (
+        "blocked_read",
+        r"blocked in read on \S*fifo\.read",
+        r"fifo\.read delivers nothing.*fuser -v /",
+    ),
+    (
+        "locked_file",
+        r"blocked in flock on \S*cache\.lock",
+        r"/.*cache\.lock is locked by another process.*fuser -v /",
+    ),
+    ("typed_input", r"[iI]t waits for typed input", r"/dev/null"),
+    (
+        "forgotten_breakpoint",
+        r"pdb waits for a command there",
+        r"breakpoint in from_terminal .*answer pdb",
+    ),
+    ("lock", r"waiting for a lock", r"no other Python thread"),
+    ("lock_of_a_thread", r"waiting for a lock", r"keeper at .*keep_the_lock"),
+]
+
+
+@pytest.fixture(scope="module", params=["stacks", "operations"])
+def stage(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stage]:
+    folder = tmp_path_factory.mktemp(request.param)
+    probe = {
+        "HANGDOCTOR_DIR": str(folder / "boxes"),
+        "PYTHONPATH": os.pathsep.join([str(STARTUP), str(ROOT)]),
+    }
+    with Stage(folder, world=3, environ=probe if request.param == "operations" else None) as job:
+        yield job.wait_ready()
+
+
+@pytest.mark.parametrize(("scenario", "sentence", "advice"), CASES, ids=[c[0] for c in CASES])
+def test_sentence_and_advice_name_what_holds_the_rank(
+    stage: Stage, scenario: str, sentence: str, advice: str
+) -> None:
+    stage.play(scenario, 1)
+    verdict = stage.dump()
+    stage.release(1)
+    [cause] = verdict["causes"]
+    assert (cause["kind"], cause["ranks"]) == ("not_entered", [1])
+    assert re.search(sentence, cause["summary"]), cause["summary"]
+    assert re.search(advice, cause["advice"]), cause["advice"]
+    assert "bundle" not in cause["advice"]

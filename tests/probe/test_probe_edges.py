@@ -1,0 +1,264 @@
+"""Edges of the probe's small parts, where changed code passed: limits, order, links. No torch."""
+
+from __future__ import annotations
+
+import os
+import sys
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hangdoctor.probe import call_forms, retention, signatures, steps, torchnames
+from hangdoctor.probe import folder as folders
+from hangdoctor.probe import format as fmt
+from hangdoctor.probe.box import BoxWriter
+from hangdoctor.probe.calls import format as calls_fmt
+from hangdoctor.probe.calls import request
+from hangdoctor.probe.calls.ring import Ring
+from hangdoctor.probe.group_table import Groups
+from hangdoctor.probe.record_core import Thread
+from hangdoctor.probe.recorder import Recorder, local
+from hangdoctor.probe.state import probe
+from hangdoctor.probe.still_written import has_writer
+
+MIB = 1 << 20
+HOUR_NS = 3600 * 10**9
+
+
+@pytest.fixture
+def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BoxWriter:
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    return BoxWriter(tmp_path, "a-job", MIB)
+
+
+def put(box: BoxWriter, place: tuple[int, str]) -> int:
+    return folders.field(box.map[: fmt.HEADER_BYTES], place)
+
+
+# --------------------------------------------------------------------------- the box
+
+
+def test_a_threads_name_has_all_of_its_room_but_one_byte(box: BoxWriter) -> None:
+    word = box.add_thread(0, 7, "n" * 40)
+    *_, name = fmt.THREAD.unpack_from(box.map, word * 8)
+    assert name == b"n" * 31 + b"\0"
+
+
+def test_an_entry_has_no_check_while_it_changes(
+    box: BoxWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, _, width = box.regions["groups"]
+    checks: list[int] = []
+
+    class Watched:
+        """Notes the check that is there when an entry is written."""
+
+        @staticmethod
+        def pack_into(into: Any, at: int, *fields: Any) -> None:
+            checks.append(
+                int.from_bytes(into[at + fmt.GROUP_CHECK : at + fmt.GROUP_CHECK + 4], "little")
+            )
+            real.pack_into(into, at, *fields)
+
+    real = fmt.GROUP
+    monkeypatch.setattr(fmt, "GROUP", Watched)
+    monkeypatch.setitem(box.regions, "groups", (begin, 1, width))
+    box.end_group(box.add_group("11" * 8, 2, "0-1", "", 0))
+    assert box.map[begin + fmt.GROUP_CHECK : begin + width].rstrip(b"\0")
+    assert box.add_group("22" * 8, 2, "0-1", "", 1) == 0, "the entry of the group that ended"
+    assert checks == [0, 0]
+
+
+def test_a_signature_that_is_too_long_for_the_table_lies_in_its_record(box: BoxWriter) -> None:
+    before = bytes(box.map[fmt.INLINE_OFFSET + fmt.INLINE_BYTES : 4096])
+    box.inline(0, "x" * 100)
+    assert box.map[fmt.INLINE_OFFSET : fmt.INLINE_OFFSET + fmt.INLINE_BYTES] == b"x" * 48
+    assert bytes(box.map[fmt.INLINE_OFFSET + fmt.INLINE_BYTES : 4096]) == before
+
+
+def test_the_shortest_known_timeout_counts(box: BoxWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = Groups(box)
+    for told, kept in ((0.0, 0), (5.0, 5000), (0.0, 5000), (-1.0, 5000), (7.0, 5000), (0.5, 500)):
+        monkeypatch.setattr(torchnames, "group_timeout_s", lambda pg, told=told: told)
+        groups._note_timeout(None)
+        assert put(box, fmt.H_TIMEOUT_MS) == kept, told
+
+
+def test_an_operation_without_defaults_has_a_form() -> None:
+    def later(tensor: Any, group: Any) -> signatures.Described:
+        raise NotImplementedError
+
+    names, form = call_forms.form_of(later, 0)
+    assert (names, form["required"], form["group"]) == (("tensor", "group"), 2, 1)
+
+
+# --------------------------------------------------------------------------- folders, ended runs
+
+
+def test_without_shared_memory_the_temporary_folder_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folders.os, "access", lambda *asked: False)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert folders.root() == tmp_path / f"hangdoctor-{os.getuid()}"
+    monkeypatch.delenv("TMPDIR")
+    assert folders.root() == Path("/tmp") / f"hangdoctor-{os.getuid()}"
+
+
+def test_a_predecessors_box_that_is_still_written_stays(box: BoxWriter, tmp_path: Path) -> None:
+    """Its process is not found by number, as one in another container."""
+    host = box.path.name.rpartition("-")[0]
+    head = bytearray(box.map[: fmt.HEADER_BYTES])
+    head[fmt.H_STARTED_TICKS[0] : fmt.H_STARTED_TICKS[0] + 8] = (1).to_bytes(8, "little")
+    dead = [tmp_path / f"{host}-{900000 + i}{fmt.SUFFIX}" for i in range(3)]
+    for number, path in enumerate(dead):
+        path.write_bytes(head)
+        os.utime(path, (number, number))
+    with dead[0].open("r+b"):
+        folders.prune(tmp_path, rank=3, host=host)
+        assert [path.exists() for path in dead] == [True, False, True]
+
+
+def run(root: Path, name: str) -> retention.Ended:
+    folder = root / name
+    folder.mkdir()
+    file = folder / f"host-1{fmt.SUFFIX}"
+    file.write_bytes(b"x" * MIB)
+    return retention.Ended(folder, [file], 0)
+
+
+@pytest.mark.parametrize(
+    ("share", "left"), [(0.8, ["newest", "second"]), (0.5, ["newest"]), (0.1, ["newest"])]
+)
+def test_so_many_go_as_must_and_never_the_newest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float, left: list[str]
+) -> None:
+    ended = [run(tmp_path, name) for name in ("newest", "second", "third")]
+    full = types.SimpleNamespace(f_bavail=0, f_frsize=4096)
+    monkeypatch.setattr(retention.os, "statvfs", lambda root: full)
+    monkeypatch.setattr(retention, "SHARE", share)
+    monkeypatch.setattr(retention, "SHARE_OF_NEWEST", share)
+    retention._remove_oldest(tmp_path, ended, now_ns=24 * HOUR_NS)
+    assert sorted(p.name for p in tmp_path.iterdir()) == left
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    file, link = tmp_path / "file", tmp_path / "link"
+    file.write_text("x")
+    link.symlink_to(file)
+    assert (has_writer(file), has_writer(link)) == (False, None)
+    request.write(tmp_path, request.Request(1, True))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / request.NAME).symlink_to(tmp_path / request.NAME)
+    assert request.read(tmp_path) is not None and request.read(elsewhere) is None
+
+
+def test_sockets_alone_are_discarded(tmp_path: Path) -> None:
+    import socket
+
+    path = tmp_path / "made.sock"
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(path))
+    folders.discard_socket(path)
+    assert not path.exists()
+    path.write_text("theirs")
+    folders.discard_socket(path)
+    assert path.read_text() == "theirs"
+    folders.discard_socket(tmp_path / "nothing")
+
+
+# --------------------------------------------------------------------------- calls
+
+
+@pytest.fixture
+def ring(box: BoxWriter) -> Ring:
+    return Ring(box.path, calls_fmt.MIN_BYTES, 3, 4)
+
+
+def test_the_file_of_calls_is_private_and_begins_with_the_place_that_is_none(ring: Ring) -> None:
+    assert ring.path.stat().st_mode & 0o777 == 0o600
+    begin, _, _ = ring.regions["codes"]
+    assert ring.code_id("?", "?", 0, "") == calls_fmt.NO_CODE
+    assert calls_fmt.CODE.unpack_from(ring.map, begin)[3] == 0
+
+
+def test_a_place_keeps_its_number(ring: Ring) -> None:
+    first = ring.code_id("a.py", "f", 1, "a")
+    assert (first, ring.code_id("a.py", "f", 1, "a"), ring.code_id("a.py", "f", 2, "a")) == (
+        1,
+        1,
+        2,
+    )
+
+
+# --------------------------------------------------------------------------- steps of optimizers
+
+
+@pytest.fixture
+def recorded(box: BoxWriter, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
+    """A recorder that the probe takes for its own, and no hook of an earlier test."""
+    before, local.thread = local.thread, Thread()
+    monkeypatch.setattr(steps, "_watched", False)
+    monkeypatch.setattr(steps, "_is_compiling", steps._never)
+    made = probe.recorder = Recorder(box)
+    yield made
+    probe.recorder = None
+    local.thread = before
+
+
+def fake_torch(
+    monkeypatch: pytest.MonkeyPatch, compiling: bool | None
+) -> list[Callable[..., None]]:
+    """A torch that registers hooks, and may have a compiler that says whether it traces now."""
+    hooks: list[Callable[..., None]] = []
+    optimizer = types.ModuleType("torch.optim.optimizer")
+    optimizer.register_optimizer_step_post_hook = hooks.append  # type: ignore[attr-defined]
+    torch = types.ModuleType("torch")
+    if compiling is not None:
+        compiler = types.SimpleNamespace(is_compiling=lambda: compiling)
+        torch.compiler = compiler  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setitem(sys.modules, "torch.optim.optimizer", optimizer)
+    return hooks
+
+
+@pytest.mark.parametrize(("compiling", "counted"), [(False, 2), (None, 2), (True, 0)])
+def test_steps_are_counted_once_each_unless_they_are_traced(
+    recorded: Recorder, monkeypatch: pytest.MonkeyPatch, compiling: bool | None, counted: int
+) -> None:
+    hooks = fake_torch(monkeypatch, compiling)
+    steps.watch()
+    steps.watch()
+    assert len(hooks) == 1
+    for _ in range(2):
+        hooks[0](None, (), {})
+    assert (recorded.steps, put(recorded.box, fmt.H_STEPS)) == (counted, counted)
+    assert bool(put(recorded.box, fmt.H_STEP_SINCE)) == bool(counted)
+
+
+def test_a_torch_without_such_hooks_is_left_alone(
+    recorded: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch.optim.optimizer", types.ModuleType("empty"))
+    steps.watch()
+    assert recorded.steps == 0 and not steps._watched
+
+
+def test_what_the_job_counts_lies_in_the_header(recorded: Recorder) -> None:
+    """The first by way of Python, which learns of the thread; the others by the extension."""
+    for number in (7, 8, 1 << 40, -3):
+        probe.set_iteration(number)
+        probe.set_micro_batch(number + 1)
+        assert put(recorded.box, fmt.H_ITERATION) == number
+        assert put(recorded.box, fmt.H_MICRO_BATCH) == number + 1
+        assert recorded.iteration == (number if number < 1 << 31 else -1)
+    since = put(recorded.box, fmt.H_ITERATION_SINCE)
+    probe.set_iteration(9)
+    assert put(recorded.box, fmt.H_ITERATION_SINCE) > since
+    probe.set_iteration(1 << 70)
+    assert put(recorded.box, fmt.H_ITERATION) == -1

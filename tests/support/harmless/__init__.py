@@ -1,0 +1,1 @@
+"""Running one program in several ways, and comparing all that can be seen of it."""

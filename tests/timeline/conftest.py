@@ -1,8 +1,0 @@
-"""Lets these tests start ranks as the probe's tests do."""
-
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "probe"))
