@@ -1,7 +1,8 @@
 """Runs the command of `hangdoctor run` as a child that cannot be told from the command alone.
 
-It has our terminal, session and process group; what is sent to us reaches it, what is sent to the whole group or
-job reaches it by itself and is not sent twice; when we are killed it is killed, too; and we end as it ended.
+It has our terminal, session and process group; what is sent to us reaches it; what is sent to the
+whole group or job reaches it by itself and is not sent twice; when we are killed it is killed, too;
+and we end as it ended.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from collections.abc import Callable, Sequence
 _PDEATHSIG = 1
 _LEFT_ALONE = {
     signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU,
-    signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP, signal.SIGSYS,
-    signal.SIGPIPE, signal.SIGXFSZ, signal.SIGXCPU, signal.SIGURG, signal.SIGWINCH, signal.SIGCONT,
+    signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP,
+    signal.SIGSYS, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGXCPU, signal.SIGURG, signal.SIGWINCH,
+    signal.SIGCONT,
 }  # fmt: skip
 PASSED_ON = set(signal.valid_signals()) - _LEFT_ALONE
 _FROM_A_PROCESS = 0  # si_code of kill(2) and below; the terminal's and the kernel's are above
@@ -46,7 +48,7 @@ def run(
 
 
 def end_as(code: int) -> None:
-    """End this process with this exit code, or by this signal; returns only for what cannot be done."""
+    """End this process with this exit code, or by this signal."""
     if code >= 0:
         os._exit(code)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the command's own core is enough

@@ -1,7 +1,8 @@
-"""Watches how the ranks below `hangdoctor run` end, from outside: exit code or signal, core dump, lack of memory.
+"""Watches how the ranks below `hangdoctor run` end: exit code or signal, core dump, lack of memory.
 
-A process is waited for through its pidfd. Its code is read from /proc while it is a zombie, or from the pidfd when its
-own parent was faster (Linux 6.15 and later). Nothing is asked of the processes themselves.
+A process is waited for through its pidfd. Its code is read from /proc while it is a zombie, or from
+the pidfd when its own parent was faster (Linux 6.15 and later). Nothing is asked of the processes
+themselves.
 """
 
 from __future__ import annotations
@@ -27,7 +28,6 @@ _LOOK_S = 0.25  # between two searches for new processes
 _GET_INFO = 0xC040FF0B  # _IOWR(0xFF, 11, 64 bytes): include/uapi/linux/pidfd.h
 _INFO_EXIT = 1 << 3
 _INFO = struct.Struct("<QQ11Ii")
-_SCHEDULERS = ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PALS_RANKID")
 
 
 class _Watched:
@@ -186,7 +186,7 @@ class EndsWatch:
             os.write(self._file, msgspec.json.encode(end) + b"\n")
 
     def _launches(self, watched: _Watched) -> bool:
-        """Whether it is a launcher that the scheduler numbered: its ranks have a RANK of their own."""
+        """Whether it is a launcher that the scheduler numbered: its ranks have their own RANK."""
         if not watched.by_scheduler:
             return False
         others = [w for w in self._known.values() if not w.by_scheduler]
@@ -233,7 +233,7 @@ def _environment(pid: int) -> dict[str, str]:
 
 
 def _status(watched: _Watched) -> int | None:
-    """The wait status of a process that has ended; None where its parent was faster, on old kernels."""
+    """The wait status of an ended process; None where its parent was faster, on old kernels."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         stat = Path(f"/proc/{watched.pid}/stat").read_text("utf-8", "replace")
         fields = stat[stat.rindex(")") + 2 :].split()

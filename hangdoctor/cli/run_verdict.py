@@ -14,8 +14,8 @@ from . import pipes
 def say_verdict(folder: Path, environ: Mapping[str, str]) -> None:
     """Print which rank failed first, how, and where the boxes are; where one cannot tell, that.
 
-    Where each rank has a `hangdoctor run` of its own (srun, mpirun), it prints what its rank itself did; the others may
-    still run.
+    Where each rank has a `hangdoctor run` of its own (srun, mpirun), it prints what its rank itself
+    did; the others may still run.
     """
     from ..diagnosis import diagnose
     from .diagnose import load

@@ -1,7 +1,8 @@
-"""How this process ended, written into its box: the exception with its last frames, or an end without one.
+"""How this process ended, written into its box: the exception with its last frames, or none.
 
-Nothing of the job is changed for it: no signal handler, no excepthook, no faulthandler. What a process cannot see of its
-own end (a signal that kills, the code of `sys.exit`) is seen by `hangdoctor run`, which then takes the box away itself.
+Nothing of the job is changed for it: no signal handler, no excepthook, no faulthandler. What a
+process cannot see of its own end (a signal that kills, the code of `sys.exit`) is seen by
+`hangdoctor run`, which then takes the box away itself.
 """
 
 from __future__ import annotations

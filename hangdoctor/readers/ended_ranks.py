@@ -1,6 +1,6 @@
-"""What black boxes, and the file of `hangdoctor run` beside them, tell of a job that is over, as facts of `log_facts`.
+"""How the ranks of a job that is over ended: from black boxes, and from the file of `hangdoctor run`.
 
-The same facts come from job logs, so that one pass decides on both, alone or together.
+Both become facts of `log_facts`, as job logs do, so that one pass decides on both, alone or together.
 """
 
 from __future__ import annotations

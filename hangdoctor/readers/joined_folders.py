@@ -1,4 +1,4 @@
-"""Folders of one job: where srun or mpirun starts a `hangdoctor run` for each rank, each has a folder of its own."""
+"""Folders of one job: srun or mpirun may start a `hangdoctor run`, with its folder, for each rank."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _APART_S = 300.0  # between the beginnings of ranks of one job
 
 
 def of_the_same_job(folder: Path) -> list[Path]:
-    """Boxes, and files of exit codes, of other ranks of this folder's job, from the folders beside it."""
+    """Boxes and exit codes of other ranks of this folder's job, from the folders beside it."""
     if not folder.absolute().parent.name.startswith(_PARENT):
         return []
     own = _boxes(folder)

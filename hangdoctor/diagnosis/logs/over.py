@@ -1,4 +1,4 @@
-"""A job that is over, by its black boxes: what its operations say is a hang only where nothing failed before.
+"""A job that is over, by its boxes: its operations show a hang only where nothing failed before.
 
 Ranks that were alive and ended with the others have entered nothing since: a crash explains all of
 that, and so does an end from outside that came while the job went on.
