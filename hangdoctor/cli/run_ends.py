@@ -35,11 +35,15 @@ class _Watched:
 
     def __init__(self, pid: int, environ: dict[str, str]) -> None:
         self.pid, self.fd = pid, os.pidfd_open(pid)
-        self.rank, self.world, _ = ranks_from(environ)
-        self.by_scheduler = "RANK" not in environ
+        self.learn(environ)
         self.began = time.time()
         self.group = _memory_group(pid)
         self.kills = _kills(self.group)
+
+    def learn(self, environ: dict[str, str]) -> None:
+        """Who it is; between fork and exec it still has its parent's environment."""
+        self.rank, self.world, _ = ranks_from(environ)
+        self.by_scheduler = "RANK" not in environ
 
 
 class EndsWatch:
@@ -140,6 +144,11 @@ class EndsWatch:
         return found
 
     def _watch(self, pid: int) -> None:
+        known = self._known.get(pid)
+        if known is not None and known.by_scheduler:
+            environ = _environment(pid)
+            if environ:
+                known.learn(environ)
         if pid in self._seen:
             return
         with contextlib.suppress(OSError):
