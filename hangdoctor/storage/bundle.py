@@ -258,7 +258,7 @@ def _listed_file(path: Path, name: str, manifest: Manifest) -> bytes:
     except OSError as error:
         raise _unreadable(path, error) from error
     if _checksum(content) != listed:
-        raise BadInput(f"{path}/{name} is not what the manifest lists: it was cut or changed")
+        raise BadInput(f"{path}/{name} does not match the manifest: it was truncated or changed")
     return content
 
 

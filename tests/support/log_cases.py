@@ -9,7 +9,7 @@ from hangdoctor.diagnosis import diagnose
 from hangdoctor.model.diagnosis import Diagnosis
 from hangdoctor.model.log_facts import JobLogs
 
-DATA = Path(__file__).parents[1] / "data" / "logs"
+DATA = Path(__file__).parent.parent / "data" / "logs"
 
 
 def diagnosed(folder: Path, text: str | dict[str, str]) -> Diagnosis:
