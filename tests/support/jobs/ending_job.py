@@ -22,6 +22,7 @@ import torch.distributed as dist
 KIND, CULPRIT, WHEN = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 ME = int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")))
 FAULT_STEP = 3
+LIMIT_MB = 2500
 
 
 def fail() -> None:
@@ -45,10 +46,11 @@ def fail() -> None:
 
 
 def eat() -> None:
-    """Take memory until the control group has no more."""
+    """Take memory until the control group has no more, and no more than that in any case."""
     kept = []
-    while True:
-        kept.append(bytearray(8 << 20))
+    for _ in range(LIMIT_MB // 8):
+        kept.append(b"x" * (8 << 20))
+    raise MemoryError(f"{len(kept)} blocks fit into the control group")
 
 
 def wait_for_nothing() -> None:
