@@ -58,7 +58,7 @@ def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
         "--python", "--remote-shell", "--bundle", "--no-bundle", "--nccl-dump", "--full",
     }  # fmt: skip
     assert flags_of("diagnose") == COMMON | {"--bundle", "--jobid", "--full"}
-    assert flags_of("run") == {"--trace", "--follow", "--ignore", "--from-iteration"}
+    assert flags_of("run") == {"--trace", "--follow", "--ignore", "--from-iteration", "--quiet"}
     assert flags_of("agent") == {
         "--once", "--folder", "--collector", "--via", "--insecure", "--jobid", "--job", "--node", "--interval", "--linger", "--spool",
     }  # fmt: skip

@@ -12,6 +12,7 @@ from ..model.capture import JobCapture
 from ..model.log_facts import JobLogs
 from ..readers import job_logs, offline
 from ..readers.folders import files_under
+from ..readers.joined_folders import of_the_same_job
 from ..storage import bundle
 from .output import Shown, deliver, exit_with, full_flag, result_flags
 
@@ -99,8 +100,8 @@ def load_job(jobid: str, paths: list[Path]) -> JobCapture:
     return capture
 
 
-def load(paths: list[Path]) -> JobCapture:
-    """The capture that some paths hold.
+def load(paths: list[Path], join: bool = True) -> JobCapture:
+    """The capture that some paths hold; with `join`, also the boxes of the same job in folders beside them.
 
     Raises:
         BadInput: a path does not exist, or nothing in them can be diagnosed.
@@ -119,6 +120,7 @@ def load(paths: list[Path]) -> JobCapture:
             here, more = files_under(path)
             notes += more
             files += here
+            files += [p for p in of_the_same_job(path) if p not in files] if join else []
         else:
             files.append(path)
     if not files:

@@ -27,7 +27,7 @@ _SETTLED_NS = (
 )  # a run that is started anew in the same folder is not taken away between its ends and beginnings
 _PAGE = 4096
 _ZEROS = bytes(_PAGE)
-_OURS = (fmt.SUFFIX, ".calls", ".sock")
+_OURS = (fmt.SUFFIX, fmt.ENDS_SUFFIX, ".calls", ".sock")
 
 
 class Ended:
