@@ -28,6 +28,7 @@ _SEARCH_SHARE = 1000.0  # searches may cost one part in N of a core
 _SEARCH_SHARE_EARLY = 100.0  # ... until the ranks are there
 _EARLY_S = 60.0
 _STACKS_S = 30.0
+_STACK_AGAIN_S = 5.0  # after one that could not be read; twice as long each time
 _LONGEST_S = 1e9  # of a time-out: a job says "for ever" by any number, and a message has limits
 # torch's defaults, https://docs.pytorch.org/docs/stable/distributed.html
 _NCCL_S, _GLOO_S = 600.0, 1800.0
@@ -49,6 +50,7 @@ class Tracked(Struct):
     switches: int = -1
     stacks: list[str] = []  # of a rank without a box: the last two
     stack_at: float = 0.0
+    unread: int = 0  # stacks in a row that could not be read
     dead: bool = False
     spins: bool = False
     ahead: bool = False  # its backend enqueues and returns: waiting uses the processor
@@ -252,9 +254,7 @@ class Ranks:
             tracked.switches = main.switches
         due = mono - tracked.stack_at >= _STACKS_S and (ran or not tracked.stacks)
         if due and fields[0] in "RS":
-            tracked.stack_at = mono
-            stack = _main_stack(tracked.found.pid)
-            tracked.stacks = [*tracked.stacks[-1:], stack] if stack else tracked.stacks
+            _read_stack(tracked, mono)
         stuck = len(tracked.stacks) == 2 and tracked.stacks[0] == tracked.stacks[1]
         if ran and not stuck:
             tracked.changed_at = mono
@@ -346,6 +346,20 @@ def _io_bytes(pid: int) -> int:
 def _main_thread(pid: int) -> ThreadSample | None:
     result = pyspy.dump(pid, _STACK_LIMIT_S)
     return next((t for t in result.threads if t.name == "MainThread"), None)
+
+
+def _read_stack(tracked: Tracked, mono: float) -> None:
+    """One more stack of a rank without a box.
+
+    What a loaded host refused is tried again soon: evidence of stacks that do not change has to come in the first minute.
+    """
+    stack = _main_stack(tracked.found.pid)
+    if stack:
+        tracked.stacks = [*tracked.stacks[-1:], stack]
+        tracked.stack_at, tracked.unread = mono, 0
+        return
+    rest_s = min(_STACKS_S, _STACK_AGAIN_S * 2**tracked.unread)
+    tracked.stack_at, tracked.unread = mono - _STACKS_S + rest_s, min(tracked.unread + 1, 8)
 
 
 def _main_stack(pid: int) -> str:

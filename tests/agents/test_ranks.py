@@ -20,9 +20,10 @@ from hangdoctor.readers import blackbox
 from hangdoctor.readers.box_position import BoxWatch
 from hangdoctor.readers.discover import Found, Job
 from hangdoctor.transport.messages import RankNow, Report, encode, from_agent
-from tests.support.stage import wait_until
+from tests.support.stage import switches, wait_until
 
 SPIN = "import time; print(flush=True); end = time.monotonic() + 600\nwhile time.monotonic() < end: pass"
+NAPS = "import threading, time; print('up', flush=True)\nwhile True: time.sleep(0.01)"
 GROUPS = """
 import sys, time
 from datetime import timedelta
@@ -132,6 +133,34 @@ def test_a_rank_that_spins_for_its_device_waits_and_one_that_computes_works(
     node.look(3.0)
     burn(spinning)
     assert node.look().busy
+
+
+def test_a_stack_that_cannot_be_read_is_tried_again_before_the_next_is_due() -> None:
+    """The time for two stacks of one place is limited: one that failed must not use up half of it."""
+    clock = FakeClock()
+    clock.advance(100.0)
+    # Until it is told to go on it is a shell: py-spy can say nothing of it.
+    shell = ["sh", "-c", f'read go; exec {sys.executable} -c "$0"', NAPS]
+    with subprocess.Popen(
+        shell, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            ranks = Ranks(lambda job: True, clock.monotonic)
+            found = Found(process.pid, 1, 0, 1, 0, 1, "j", 0.0, "me", [], {})
+            ranks.tracked[0] = Tracked(found, RankNow(0, process.pid))
+            assert not ranks.look()[0].still
+            process.stdin.write("go\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "up\n"
+            for seconds, still in ((10.0, False), (31.0, True)):
+                before = switches(process.pid)
+                wait_until(lambda b=before: switches(process.pid) != b, "it runs")  # type: ignore[misc]
+                clock.advance(seconds)
+                [now] = ranks.look()
+                assert now.still is still, ranks.tracked[0].stacks
+        finally:
+            process.kill()
 
 
 def test_time_outs_are_read_from_the_box_and_the_environment_else_torchs_defaults(

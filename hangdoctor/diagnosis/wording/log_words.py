@@ -255,8 +255,8 @@ def _reason(of: LogRemaining) -> str:
         Undecided.EQUAL_COUNTERS: f"{who} timed out in {op} alike, and nothing shows who is missing: {decide}",
         Undecided.WAITERS_ONLY: f"{who} timed out in several operations, and nothing shows who began it: {decide}",
         Undecided.ONE_WAITER: f"only {who} {only} in the log (in {op}), and a waiter is no culprit: collect the logs of all ranks. {_NEXT_TIME}",
-        Undecided.VICTIMS_ONLY: f"{who} lost a connection or was told to end: that follows from another process's end, which these logs do not hold. Give the logs of all nodes",
-        Undecided.ABORTS_ONLY: f"{who} ended with {_code(of.code)}, which is mostly a consequence, and the log holds no cause before it",
+        Undecided.VICTIMS_ONLY: f"{who} lost a connection or got SIGTERM: that follows from another process's end, which these logs do not hold. Give the logs of all nodes",
+        Undecided.ABORTS_ONLY: f"{who} ended with {_code(of.code)}, which is mostly a consequence, and the log shows no cause before it",
         Undecided.CANCELLED: "the job was cancelled (scancel or its user), and nothing failed before that in the log",
         Undecided.TIME_LIMIT: "Slurm ended the job at its time limit, and nothing failed before that in the log: a longer --time, or the last iterations show whether it had stopped",
         Undecided.PREEMPTED: "Slurm preempted the job, and nothing failed before that in the log",
@@ -303,5 +303,5 @@ def _says(event: Event) -> str:
     if event.fact == "PeerClosed":
         return f"lost a connection: {terms.cut(event.says, 120)}"
     if event.fact == "Told":
-        return "was told by another rank that an operation timed out"
+        return "heard from another rank that an operation timed out"
     return terms.cut(event.says, 160)

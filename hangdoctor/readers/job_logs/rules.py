@@ -150,7 +150,7 @@ def parse(text: str, origin: str) -> list[Rule]:
     try:
         return [_rule(entry) for entry in tomllib.loads(text).get("rule", [])]
     except (re.error, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise BadInput(f"{origin} holds no usable rules: {error}", _FORM) from error
+        raise BadInput(f"{origin} has no usable rules: {error}", _FORM) from error
 
 
 _FIELDS = {

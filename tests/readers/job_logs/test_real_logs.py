@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from ports import free_port
-from reading import DATA, named
-from stage import hangdoctor
 
 from hangdoctor.cli.diagnose import load
 from hangdoctor.diagnosis import diagnose
+from tests.support.ports import free_port
+from tests.support.read_logs import DATA, named
+from tests.support.stage import hangdoctor
 
 PROGRAM = Path(__file__).parent / "programs" / "failing_job.py"
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reading import named
-
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.launchers.slurm_account import from_scontrol
 from hangdoctor.model.capture import JobCapture
 from hangdoctor.model.log_facts import JobLogs
 from hangdoctor.readers import job_logs
+from tests.support.read_logs import named
 
 LINE = (
     "JobId=2 JobName=train.sh UserId=root(0) GroupId=root(0) MCS_label=N/A JobState={} Reason=NonZeroExitCode Requeue=1 Restarts=0 "

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from reading import DATA
-from stage import hangdoctor
-
 from hangdoctor.cli.diagnose import load
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.report.html import as_bytes
 from hangdoctor.report.terminal import plain
 from hangdoctor.storage import bundle
+from tests.support.read_logs import DATA
+from tests.support.stage import hangdoctor
 
 
 def test_a_bundle_replays_without_the_logs(tmp_path: Path) -> None:

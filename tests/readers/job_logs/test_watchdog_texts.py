@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from reading import diagnosed, named
-from written import (
+
+from tests.support.read_logs import diagnosed, named
+from tests.support.written_logs import (
     DEFAULT,
     aborted,
     caught,

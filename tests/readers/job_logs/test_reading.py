@@ -9,8 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from reading import diagnosed, logs_of, named
-from written import caught, failed, table, traceback
 
 from hangdoctor.cli.diagnose import load
 from hangdoctor.diagnosis import diagnose
@@ -20,6 +18,8 @@ from hangdoctor.readers import job_logs
 from hangdoctor.readers.job_logs import source
 from hangdoctor.readers.job_logs.prefix import Habits, Said, group_name, records, strip
 from hangdoctor.readers.job_logs.stamps import Clock
+from tests.support.read_logs import diagnosed, logs_of, named
+from tests.support.written_logs import caught, failed, table, traceback
 
 WATCHDOG = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=81, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=600000) ran for 600301 milliseconds before timing out."
 
