@@ -82,7 +82,7 @@ class NodeAgent:
         self._reported_at = 0.0
         self._changed_at = time.monotonic()
         self._usual_s = 0.0  # without news, of late
-        self._introduced = ("", 0)  # job and its size, as the collector knows them
+        self._introduced = ("", 0, 0.0)  # job, its size and begin, as the collector knows them
         self._told: dict[int, tuple[object, ...]] = {}
         self._boxes = 0  # that were there when their past was reported
         self._began = 0  # the conversation with the collector in which that was reported
@@ -172,6 +172,7 @@ class NodeAgent:
             job=self.ranks.job[:200],
             world_size=self.ranks.world_size,
             version=__version__,
+            began=self.ranks.began,
         )
 
     def _find(self) -> str:
@@ -213,8 +214,9 @@ class NodeAgent:
                 discover.here_now(self.ranks.others),
             )
         self._pass_trace_on()
-        if (self.ranks.job, self.ranks.world_size) != self._introduced:
-            self._introduced = (self.ranks.job, self.ranks.world_size)
+        job = (self.ranks.job, self.ranks.world_size, self.ranks.began)
+        if job != self._introduced:
+            self._introduced = job
             self.line.introduce()
         if self.line.began != self._began:
             # The collector may have been restarted: of ranks that stand still it would hear nothing, and see no stall.
@@ -282,10 +284,10 @@ def _spool_place(options: AgentOptions, node: str) -> Path:
 
 
 def _news(rank: msg.RankNow) -> tuple[object, ...]:
-    """What makes a report worth sending: everything but the age, unless the age says that there was progress."""
+    """What makes a report worth sending: everything but the ages, unless the age says that there was progress."""
     fields = structs.astuple(rank)
     since = time.monotonic() - rank.idle_s
-    return (*fields[:2], *fields[3:], round(since, 1) if not rank.over else 0)
+    return (*fields[:2], *fields[3:-1], round(since, 1) if not rank.over else 0)
 
 
 def main(options: AgentOptions) -> None:

@@ -52,6 +52,7 @@ class Tracked(Struct):
     stack_at: float = 0.0
     unread: int = 0  # stacks in a row that could not be read
     dead: bool = False
+    ended_at: float = 0.0  # monotonic: when its process was first not there any more
     spins: bool = False
     ahead: bool = False  # its backend enqueues and returns: waiting uses the processor
     pending: bool = False
@@ -73,6 +74,7 @@ class Ranks:
         self.tracked: dict[int, Tracked] = {}
         self.job = ""
         self.world_size = 0
+        self.began = 0.0  # seconds since the epoch: this run of the job
         self.seen_any = False
         self._pids: frozenset[str] = frozenset()
         self._next_search = 0.0
@@ -112,6 +114,10 @@ class Ranks:
         world_size = max(f.world_size for f in job.ranks)
         if (job.key, world_size) != (self.job, self.world_size):
             self._drop_ended()
+        # As long as a process of it lives, the run is the same: its oldest rank may be dead.
+        followed = {(t.found.pid, t.found.started) for t in self.tracked.values()}
+        if not followed & {(f.pid, f.started) for f in job.ranks}:
+            self.began = job.began
         self.job, self.seen_any, self.world_size = job.key, True, world_size
         for found in job.ranks:
             known = self.tracked.get(found.rank)
@@ -195,7 +201,8 @@ class Ranks:
         return now
 
     def _gone(self, tracked: Tracked, mono: float) -> RankNow:
-        tracked.dead = True
+        if not tracked.dead:
+            tracked.dead, tracked.ended_at = True, mono
         if tracked.box is not None:
             # A box is taken away at a good end; one that stays behind shows another end.
             tracked.now.finished = tracked.now.finished or tracked.box.removed
@@ -204,6 +211,7 @@ class Ranks:
         now = tracked.now
         now.over, now.inside, now.busy = True, False, False
         now.idle_s = max(0.0, mono - tracked.changed_at)
+        now.over_s = max(0.0, mono - tracked.ended_at)
         return now
 
     def _glance(self, tracked: Tracked, mono: float, gap: float) -> RankNow | None:

@@ -25,6 +25,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
+from benchmarks.fuzz_mutations import MAX_CASE
 from benchmarks.fuzz_readers import TARGETS, Target
 from benchmarks.fuzz_texts import SMALL
 from benchmarks.progress import say
@@ -34,6 +35,7 @@ DEADLINE_S = 2.0  # of processor time, for one case
 LIMIT_MB = 768  # of memory that one case may take beside what was there before
 _HARD_MB = 4096  # of address space: where the kernel says no
 _STUCK_S = 15.0  # of processor time, on one case
+_HEAD = 24  # bytes: number and size of the case, and whether it is still being made
 _ROOM = 16 << 20  # for the case that is being read, where the parent finds it
 READERS = {t.name: t for t in [*TARGETS, *SMALL]}
 
@@ -42,6 +44,7 @@ class Told(msgspec.Struct):
     """What one reader did so far."""
 
     executions: int = 0
+    own_failures: int = 0  # cases that could not be made
     defects: dict[str, int] = {}  # what happened and where -> how often
     slowest_s: float = 0.0
     peak_mb: float = 0.0
@@ -102,7 +105,7 @@ def case_of(target: Target, seeds: list[bytes], seed: int, number: int) -> bytes
     """The same case for the same numbers."""
     chance = random.Random(f"{target.name}:{seed}:{number}")
     data, other = chance.choice(seeds), chance.choice(seeds)
-    return data if number < 2 else target.make(data, chance, other)
+    return data if number < 2 else target.make(data, chance, other)[:MAX_CASE]
 
 
 def limit_memory(megabytes: int = _HARD_MB) -> None:
@@ -131,7 +134,11 @@ class Child:
             with os.fdopen(reading, "rb") as pipe:
                 lines = pipe.read().splitlines()
             told = msgspec.json.decode(lines[-1], type=Told) if lines else told
-            if death:
+            if death and self._making():
+                number = self._current()[0] + 1
+                told.own_failures += 1
+                say(f"{self.target.name}: case {number - 1} could not be made: {death}")
+            elif death:
                 number = self._current()[0] + 1
                 if told.count(death):
                     keep(self.save, self.target, death, self._current()[1])
@@ -146,7 +153,8 @@ class Child:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             last = time.monotonic()
             while time.monotonic() < until:
-                self._put(number, b"")  # how long it takes to make a case is not the reader's
+                # How long it takes to make a case is not the reader's, nor is dying of it.
+                self._put(number, b"", making=True)
                 case = case_of(self.target, self.seeds, self.seed, number)
                 self._put(number, case)
                 for what in judge(self.target, case, told):
@@ -161,13 +169,17 @@ class Child:
             traceback.print_exc()
             os._exit(70)
 
-    def _put(self, number: int, case: bytes) -> None:
-        struct.pack_into("<QQ", self.shared, 0, number, len(case))
-        self.shared[16 : 16 + min(len(case), _ROOM - 16)] = case[: _ROOM - 16]
+    def _put(self, number: int, case: bytes, making: bool = False) -> None:
+        struct.pack_into("<QQ?", self.shared, 0, number, len(case), making)
+        self.shared[_HEAD : _HEAD + min(len(case), _ROOM - _HEAD)] = case[: _ROOM - _HEAD]
 
     def _current(self) -> tuple[int, bytes]:
         number, size = struct.unpack_from("<QQ", self.shared)
-        return number, self.shared[16 : 16 + min(size, _ROOM - 16)]
+        return number, self.shared[_HEAD : _HEAD + min(size, _ROOM - _HEAD)]
+
+    def _making(self) -> bool:
+        """Whether the child was making a case: what happens then is the fuzzer's own failure."""
+        return bool(self.shared[16])
 
     def _watch(self, pid: int, until: float) -> str:
         """Wait for the child; why it had to be ended or ended itself, "" for a good end."""

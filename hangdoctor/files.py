@@ -51,6 +51,20 @@ def is_of(uid: int, owners: Collection[int]) -> bool:
     return uid in owners or uid == _ROOT
 
 
+MAX_SETTINGS = 256 << 10  # a file that a person writes; TOML's reader takes 1.5 s for a MiB
+
+
+def read_settings(path: str | Path) -> str:
+    """The text of a file of settings or rules, at most `MAX_SETTINGS` bytes.
+
+    Raises:
+        BadInput: as `read_regular`.
+        OSError: as `read_regular`.
+        UnicodeDecodeError: it is no UTF-8.
+    """
+    return read_regular(path, MAX_SETTINGS).decode()
+
+
 def read_regular(
     path: str | Path, limit: int, owners: Collection[int] | None = None, links: bool = True
 ) -> bytes:
@@ -64,7 +78,8 @@ def read_regular(
     with os.fdopen(fd, "rb") as file:
         status = os.fstat(fd)
         if status.st_size > limit:
-            raise BadInput(f"{path} is larger than {limit >> 20} MiB")
+            told = f"{limit >> 20} MiB" if limit >= 1 << 20 else f"{limit >> 10} KiB"
+            raise BadInput(f"{path} is larger than {told}")
         if status.st_size > _HOLES and status.st_blocks * 512 < status.st_size // 2:
             raise BadInput(
                 f"{path} has a size of {status.st_size >> 20} MiB, but most of it was never written"

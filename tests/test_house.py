@@ -51,14 +51,14 @@ def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
     from hangdoctor.cli.main import VERBS
 
     assert set(VERBS) == set(
-        "dump diagnose run agent collect sidecar top trace report preflight incidents demo".split()
+        "dump diagnose run agent collect sidecar top trace report preflight incidents clean demo".split()
     )
     assert flags_of("dump") == COMMON | {
         "--local", "--pid", "--jobid", "--hostfile", "--pbs", "--job", "--user", "--settle", "--timeout", "--native", "--blocking",
-        "--python", "--remote-shell", "--bundle", "--no-bundle", "--nccl-dump",
+        "--python", "--remote-shell", "--bundle", "--no-bundle", "--nccl-dump", "--full",
     }  # fmt: skip
-    assert flags_of("diagnose") == COMMON | {"--bundle", "--jobid"}
-    assert flags_of("run") == {"--trace", "--follow", "--ignore", "--from-iteration"}
+    assert flags_of("diagnose") == COMMON | {"--bundle", "--jobid", "--full"}
+    assert flags_of("run") == {"--trace", "--follow", "--ignore", "--from-iteration", "--quiet"}
     assert flags_of("agent") == {
         "--once", "--folder", "--collector", "--via", "--insecure", "--jobid", "--job", "--node", "--interval", "--linger", "--spool",
     }  # fmt: skip
@@ -93,7 +93,8 @@ def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
         "--timeout",
         "--once",
     }
-    assert flags_of("demo") == {"--script", "--fault", "--ranks", "--wait"}
+    assert flags_of("demo") == {"--script", "--fault", "--ranks", "--wait", "--full"}
+    assert flags_of("clean") == {"--dry-run", "--bundles", "--quiet"}
 
 
 def test_names_of_formats_stay_when_modules_are_renamed() -> None:

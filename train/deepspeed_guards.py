@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .config import Config
-from .options import ConfigError
+from .options import ConfigError, is_number
 
 VERSIONS = ("0.19.8", "0.20")  # first that trains right here, first that no one has tried
 
@@ -48,7 +48,7 @@ def prepare(has_gpu: bool) -> Any:
 
 
 def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split("+")[0].split(".")[:3] if part.isdigit())
+    return tuple(int(part) for part in text.split("+")[0].split(".")[:3] if is_number(part))
 
 
 def check_version(version: str) -> None:

@@ -11,7 +11,7 @@ import socket
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 
-from .options import ConfigError
+from .options import ConfigError, is_number
 
 # (rank, world size, local rank): the order of CONTRACT's "Environment"
 _NAMES = (
@@ -85,7 +85,7 @@ def discover(environ: Mapping[str, str] = os.environ) -> Launch:
     port = int(
         environ.get(
             "MASTER_PORT",
-            _free_port() if size == 1 else 29500 + (int(job) % 10000 if job.isdigit() else 0),
+            _free_port() if size == 1 else 29500 + (int(job) % 10000 if is_number(job) else 0),
         )
     )
     return Launch(rank, size, local, address or "127.0.0.1", port=port)

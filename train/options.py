@@ -18,6 +18,11 @@ class ConfigError(ValueError):
     """A configuration that cannot be meant; the message names the flag and what to change."""
 
 
+def is_number(text: str) -> bool:
+    """Whether `int` reads it: `str.isdigit` also says yes to digits that it refuses."""
+    return text.isascii() and text.isdigit() and len(text) <= 18
+
+
 def option(
     default: Any,
     help: str,

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from .config import OptimizerConfig, TrainConfig
-from .options import ConfigError
+from .options import ConfigError, is_number
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def batch_size(train: TrainConfig) -> BatchSize:
     if not train.rampup:
         return BatchSize(train.global_batch)
     words = train.rampup.replace("_", "").split()
-    if len(words) != 3 or not all(w.isdigit() for w in words):
+    if len(words) != 3 or not all(map(is_number, words)):
         raise ConfigError(
             f"--train.rampup takes 'START INCREMENT SAMPLES', three whole numbers, got '{train.rampup}'"
         )

@@ -97,6 +97,7 @@ def run_simulated(found: report.Findings, quick: bool, seeds: range) -> None:
         say(f"simulated: {silent:.0%} of the ranks silent")
         found.results += simulated.run_memory(layouts, seeds, silent, say)
         found.results += simulated.run_files(layouts, seeds, silent, say)
+        found.results += simulated.run_files(layouts, seeds, silent, say, only_active=True)
         if not quick:
             theirs = simulated.run_files(
                 PEER_LAYOUTS, seeds[:1], silent, lambda _: None, peers=judge_peers

@@ -33,6 +33,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hangdoctor.model.layout import Layout
+from hangdoctor.text.ranges import number_in
 
 from .simulate import KINDS, Case, Settings, simulate
 
@@ -162,8 +163,8 @@ def read_nvrx(output: str) -> list[list[int]]:
     rows: list[list[int]] = []
     for line in output.splitlines():
         columns = [c.strip() for c in line.split("|")]
-        if len(columns) >= 6 and columns[0].lstrip("-").isdigit():
-            rows.append(sorted(int(r) for r in columns[-1].split(",") if r.strip().isdigit()))
+        if len(columns) >= 6 and number_in(columns[0].lstrip("-")) >= 0:
+            rows.append(sorted(int(r) for r in columns[-1].split(",") if number_in(r.strip()) >= 0))
     rows = [r for r in rows if r]
     return [rows[0], sorted({r for row in rows for r in row})] if rows else []
 

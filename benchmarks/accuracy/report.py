@@ -18,6 +18,7 @@ TARGETS = {
     "dumps only": 0.95,
     "two captures": 0.95,
     "dump files": 0.95,
+    "active-only dumps": 0.90,
     "stacks only": 0.80,
     "stacks only, no probe": 0.80,
     "two captures, 10% silent": 0.90,

@@ -243,8 +243,18 @@ def _as_json(dump: dict[str, Any]) -> bytes:
     ).encode()
 
 
+def active_only(dump: dict[str, Any]) -> dict[str, Any]:
+    """A dump as `include_only_active` leaves it: without what has completed."""
+    return dump | {"entries": [e for e in dump["entries"] if e["state"] != "completed"]}
+
+
 def write(
-    exporter: Exporter, ranks: list[int], folder: Path, kind: str = "pickle", prefix: str = ""
+    exporter: Exporter,
+    ranks: list[int],
+    folder: Path,
+    kind: str = "pickle",
+    prefix: str = "",
+    only_active: bool = False,
 ) -> Iterator[Path]:
     """Write the dumps of some ranks, `kind` pickle or json; yields each file.
 
@@ -253,6 +263,8 @@ def write(
     folder.mkdir(parents=True, exist_ok=True)
     for rank in ranks:
         dump = exporter.dump(rank)
+        if only_active:
+            dump = active_only(dump)
         path = (
             folder / f"{prefix or 'comm_lib_trace_rank_'}{rank}{'.json' if kind == 'json' else ''}"
         )

@@ -45,6 +45,7 @@ class Settings:
     ring: int = 50  # operations that a rank's recorder keeps
     silent: float = 0.0  # share of ranks without evidence
     timing: bool = False  # TORCH_NCCL_ENABLE_TIMING: the recorder learns of starts
+    only_active: bool = False  # `include_only_active`: dumps without completed operations
     run_ahead: tuple[int, int] = (
         8,
         64,
@@ -87,7 +88,16 @@ class Case:
         """Dump files of all ranks that are not silent, `kind` pickle or json."""
         silent = set(self.missing)
         ranks = [r for r in range(self.layout.world_size) if r not in silent]
-        return list(write(self.exporter, ranks, folder, kind, prefix))
+        return list(
+            write(
+                self.exporter,
+                ranks,
+                folder,
+                kind,
+                prefix=prefix,
+                only_active=self.settings.only_active,
+            )
+        )
 
 
 def simulate(

@@ -9,7 +9,7 @@ import resource
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,13 +68,16 @@ def expected(case: Case) -> Expected:
     return Expected(truth.ranks, truth.kinds, alternatives=truth.alternatives)
 
 
-def cases(layouts: Iterable[Layout], seeds: Iterable[int], silent: float) -> Iterable[Case]:
+def cases(
+    layouts: Iterable[Layout], seeds: Iterable[int], silent: float, *, only_active: bool = False
+) -> Iterator[Case]:
     """All kinds of fault in all layouts that have a place for them."""
+    settings = Settings(silent=silent, only_active=only_active)
     for layout in layouts:
         for kind in sorted(KINDS):
             for seed in seeds:
                 try:
-                    yield simulate(kind, layout, seed, Settings(silent=silent))
+                    yield simulate(kind, layout, seed, settings)
                 except ValueError:
                     continue
 
@@ -100,18 +103,18 @@ def run_files(
     silent: float,
     say: Say,
     peers: Callable[[Case, Path], list[Result]] | None = None,
+    only_active: bool = False,
 ) -> list[Result]:
     """Dump files of one moment, read back; the peers read the same folder."""
     results = []
-    for case in cases(layouts, seeds, silent):
+    what = "active-only dumps" if only_active else "dump files"
+    for case in cases(layouts, seeds, silent, only_active=only_active):
         if case.kind in NEEDS_TWO:
             continue
         folder = Path(tempfile.mkdtemp(prefix="accuracy-"))
         try:
             case.write(folder)
-            result = Result(
-                "simulated", _mode("dump files", silent), case.kind, case.seed, case.name
-            )
+            result = Result("simulated", _mode(what, silent), case.kind, case.seed, case.name)
             began = time.perf_counter()
             diagnosis = diagnose(capture_of_folder(folder))
             result.took_s = time.perf_counter() - began

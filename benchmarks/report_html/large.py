@@ -19,6 +19,7 @@ from hangdoctor.model.capture import (
 )
 from hangdoctor.model.layout import Layout
 from hangdoctor.model.operations import RankOps
+from hangdoctor.text.ranges import number_in
 
 PER_NODE = 8
 _TORCH = "/env/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
@@ -127,7 +128,7 @@ def _stack(ops: RankOps, culprit: bool) -> list[Frame]:
         Frame(
             name or "step",
             f"/job/{file or 'train.py'}",
-            int(line.rstrip(")") or 0) if line.rstrip(")").isdigit() else 7,
+            number_in(line.rstrip(")"), 7),
         )
     ]
     engine = [

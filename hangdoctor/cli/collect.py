@@ -9,6 +9,8 @@ import click
 
 from ..errors import UsageError
 from ..sidecar.wiring import choose_folder, collect, relay, watch_flags
+from ..transport import address
+from ..transport.folder_lock import only_collector
 
 __all__ = ["choose_folder", "command"]
 
@@ -60,11 +62,14 @@ def command(folder: str | None, job: str, parent: str, name: str, **flags: Any) 
                 "--name needs --parent",
                 "Add --parent auto, or the address of the parent collector.",
             )
-        collect(place, flags)
+        with only_collector(place):
+            collect(place, flags)
         return
     if flags["config"] or flags["once"] or flags["web"]:
         raise UsageError(
             "with --parent a collector does not diagnose",
             "Pass --config, --once and --web to the collector without --parent.",
         )
-    relay(place, name or os.uname().nodename.split(".")[0], parent, flags)
+    name = name or os.uname().nodename.split(".")[0]
+    with only_collector(address.relay_folder(place, name)):
+        relay(place, name, parent, flags)

@@ -6,7 +6,7 @@ import contextlib
 import importlib.util
 import os
 import queue
-import shutil
+import re
 import signal
 import subprocess
 import sys
@@ -17,20 +17,24 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from ..diagnosis import diagnose
 from ..errors import HangdoctorError
 from ..launchers.local import LocalLauncher
-from ..model.capture import JobCapture
+from ..model.capture import JobCapture, NodeCapture
+from ..model.diagnosis import Diagnosis
 from ..readers import discover, proc
 from ..readers.node import CaptureOptions
 from ..storage import bundle
 from . import pipes
 from .dump import keep
-from .output import deliver, progress_to_stderr
+from .output import Shown, deliver, full_flag, progress_to_stderr
 
 _REST_S = 1.0  # a rank that has not run for this long is blocked
-_RUN_ID = "hangdoctor-demo"
+_RUN_ID = "demo"
+_ITERATION = re.compile(r"iteration +(\d+) */ *(\d+)")
+_LONGEST = 100  # characters of a line of the job
 _FAULT = "sleep@5:6"  # rank 5 never reaches a tensor parallel all_reduce of iteration 6
 
 
@@ -67,12 +71,14 @@ class DemoError(HangdoctorError):
     metavar="S",
     help="Give up if the job does not hang within S seconds.",
 )
-def command(script: str | None, fault: str, ranks: int, limit: float) -> None:
+@full_flag
+def command(script: str | None, fault: str, ranks: int, limit: float, full: bool) -> None:
     """Hang one rank of a real 8-rank 3D-parallel training on this machine and diagnose it.
 
-    The bundled trainer (tensor x pipeline x data parallel, DeepSpeed, gloo) trains on the Python standard library's
-    source until the fault is injected; then `hangdoctor dump --local` runs. Needs torch (pip
-    install '.[train]' in a checkout).
+    The bundled trainer (tensor x pipeline x data parallel, DeepSpeed, gloo), started with
+    `hangdoctor run`, trains on the Python standard library's source until the fault is injected;
+    then `hangdoctor dump --local` runs. Needs torch (pip install '.[train]' in a
+    checkout).
     At the end the job is killed and its files are removed; the bundle stays in the temporary
     folder, and its path is printed.
     """
@@ -91,34 +97,56 @@ def command(script: str | None, fault: str, ranks: int, limit: float) -> None:
         struck = _wait_for_fault(job, lines, limit)
         say(f"fault injected: {struck}")
         key = _rest(limit)
-        say("all ranks are blocked; running `hangdoctor dump --local`")
+        say("all ranks are blocked; running hangdoctor dump --local")
         capture: JobCapture = LocalLauncher().capture(CaptureOptions(job=key), say)
-        pipes.say("")
-        _conclude(capture)
+    pipes.say("")
+    _conclude(capture, full)
 
 
-def _conclude(capture: JobCapture) -> None:
-    """Print the verdict, save a bundle outside of the current folder, and suggest what to do with it."""
+def _conclude(capture: JobCapture, full: bool) -> None:
+    """Print the verdict, and save a bundle outside of the current folder."""
     diagnosis = diagnose(capture)
     saved, trouble = keep(
         capture,
         diagnosis,
         Path(tempfile.gettempdir(), bundle.default_path(capture.job, capture.taken).name),
     )
-    deliver(diagnosis, None, False, False, saved=saved)
+    shown = Shown(saved, full, ["", _without_boxes(capture)])
+    deliver(_of_an_ended_job(diagnosis), None, False, False, shown)
     if trouble is not None:
         raise trouble
-    program = Path(sys.argv[0])
-    called = (
-        os.path.relpath(program)
-        if program.name == "hangdoctor" and shutil.which("hangdoctor") is None
-        else "hangdoctor"
-    )
-    pipes.say(f"next   {called} report {saved} --html demo.html")
+
+
+def _of_an_ended_job(diagnosis: Diagnosis) -> Diagnosis:
+    """The diagnosis as it is after the job: what to do may name a process that is gone."""
+    if not diagnosis.causes or not diagnosis.causes[0].advice:
+        return diagnosis
+    first, *others = diagnosis.causes
+    if "pid" not in first.advice and "kill" not in first.advice:
+        return diagnosis
+    advice = f"{first.advice} (The demo has ended its job, this process too.)"
+    return replace(diagnosis, causes=[replace(first, advice=advice), *others])
+
+
+def _without_boxes(capture: JobCapture) -> str:
+    """What the same moment shows of a job that was started without `hangdoctor run`."""
+    bare = replace(capture, layout=None, nodes=[_bare(node) for node in capture.nodes])
+    diagnosis = diagnose(bare)
+    first = diagnosis.causes[0] if diagnosis.causes else None
+    sure = f", {first.kind}, confidence {first.confidence * 100:.0f} %" if first else ""
+    name = diagnosis.status.upper()
+    return f"Without the black box (no hangdoctor run): {name}{sure}: {diagnosis.summary}"
+
+
+def _bare(node: NodeCapture) -> NodeCapture:
+    """The node without what the ranks' black boxes hold."""
+    ranks = [replace(rank, ops=None, ops_before=None, calls=None) for rank in node.ranks]
+    return replace(node, layout=None, ranks=ranks)
 
 
 def _command(script: str | None, fault: str, ranks: int) -> list[str]:
     launch = [
+        *(sys.executable, "-m", "hangdoctor", "run", "--"),
         sys.executable,
         "-m",
         "torch.distributed.run",
@@ -153,6 +181,7 @@ def running_job(command: list[str], folder: str) -> Iterator[subprocess.Popen[st
     env = os.environ | {
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
         "TMPDIR": folder,
+        "HANGDOCTOR_DIR": str(Path(folder, "boxes")),
         "PYTHONUNBUFFERED": "1",
     }
     job = subprocess.Popen(
@@ -207,10 +236,16 @@ def _wait_for_fault(
             )
         tail.append(line)
         if "fault:" in line:
-            return line.strip()
+            return line.strip().removeprefix("fault:").strip()
         if "iteration" in line:
-            pipes.say(line)
+            pipes.say(_progress(line))
     raise DemoError(f"the job did not hang within {limit:.0f} s", _what_went_wrong(tail))
+
+
+def _progress(line: str) -> str:
+    """The trainer's line of an iteration, with its dozen numbers, as ``iteration 5/200``."""
+    found = _ITERATION.search(line)
+    return f"iteration {found[1]}/{found[2]}" if found else line.strip()[:_LONGEST]
 
 
 def _what_went_wrong(tail: list[str]) -> str:

@@ -12,8 +12,9 @@ from ..model.capture import JobCapture
 from ..model.log_facts import JobLogs
 from ..readers import job_logs, offline
 from ..readers.folders import files_under
+from ..readers.joined_folders import of_the_same_job
 from ..storage import bundle
-from .output import deliver, exit_with, result_flags
+from .output import Shown, deliver, exit_with, full_flag, result_flags
 
 
 @click.command("diagnose")
@@ -30,11 +31,13 @@ from .output import deliver, exit_with, result_flags
     type=click.Path(),
     help="Save what was read as a new bundle in DIR.",
 )
+@full_flag
 @result_flags
 def command(
     paths: tuple[str, ...],
     jobid: str | None,
     bundle_dir: str | None,
+    full: bool,
     json_file: str | None,
     quiet: bool,
     no_color: bool,
@@ -54,7 +57,7 @@ def command(
         )
     capture = load_job(jobid, [Path(p) for p in paths]) if jobid else load([Path(p) for p in paths])
     diagnosis = diagnose(capture)
-    saved = ""
+    saved = str(paths[0]) if bundle.is_bundle(Path(paths[0])) else ""
     if bundle_dir:
         from ..report.terminal import plain
 
@@ -63,7 +66,7 @@ def command(
                 Path(bundle_dir), capture, diagnosis, plain(diagnosis), bundle.command_line()
             )
         )
-    deliver(diagnosis, json_file, quiet, no_color, saved=saved)
+    deliver(diagnosis, json_file, quiet, no_color, Shown(saved, full))
     exit_with(diagnosis, exit_code)
 
 
@@ -97,8 +100,8 @@ def load_job(jobid: str, paths: list[Path]) -> JobCapture:
     return capture
 
 
-def load(paths: list[Path]) -> JobCapture:
-    """The capture that some paths hold.
+def load(paths: list[Path], join: bool = True) -> JobCapture:
+    """The capture that some paths hold; with `join`, also the boxes of the same job in folders beside them.
 
     Raises:
         BadInput: a path does not exist, or nothing in them can be diagnosed.
@@ -117,6 +120,7 @@ def load(paths: list[Path]) -> JobCapture:
             here, more = files_under(path)
             notes += more
             files += here
+            files += [p for p in of_the_same_job(path) if p not in files] if join else []
         else:
             files.append(path)
     if not files:

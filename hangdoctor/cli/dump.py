@@ -21,7 +21,7 @@ from ..readers.node import CaptureOptions
 from ..storage import bundle
 from ..time_limit import OutOfTime, within
 from . import pipes
-from .output import deliver, exit_with, progress_to_stderr, result_flags
+from .output import Shown, deliver, exit_with, full_flag, progress_to_stderr, result_flags
 
 _SAVE_S = 15.0  # to write the bundle; the program does not wait longer than this
 _SAVE_AT_LEAST_S = 5.0  # nor longer than for the capture, where that is more than so much
@@ -119,6 +119,7 @@ _PAUSE_AT_MOST_S = (
     help="Folder for the bundle (default: hangdoctor-<job>-<time>/).",
 )
 @click.option("--no-bundle", is_flag=True, help="Do not save a bundle.")
+@full_flag
 @result_flags
 def command(**flags: object) -> None:
     """Capture a hung job once and name the culprit rank.
@@ -146,7 +147,10 @@ def command(**flags: object) -> None:
     whole_s = options.timeout_s if timeout_given else 2 * options.timeout_s + _PAUSE_AT_MOST_S
     capture = _look(launcher, options, progress_to_stderr(quiet), 0.0 if settle_given else whole_s)
     for note in (
-        n for node in capture.nodes for n in node.notes if n.startswith("job ") and not quiet
+        n
+        for node in capture.nodes
+        for n in node.notes
+        if n.startswith("captured job ") and not quiet
     ):
         pipes.say(
             f"hangdoctor: {note}", err=True
@@ -157,7 +161,8 @@ def command(**flags: object) -> None:
         if flags["no_bundle"]
         else keep(capture, diagnosis, flags["bundle_dir"], _save_s(options.timeout_s))
     )
-    deliver(diagnosis, flags["json_file"], quiet, bool(flags["no_color"]), saved=saved)  # type: ignore[arg-type]
+    shown = Shown(saved, bool(flags["full"]))
+    deliver(diagnosis, flags["json_file"], quiet, bool(flags["no_color"]), shown)  # type: ignore[arg-type]
     if trouble is not None:
         raise trouble  # after the verdict, which matters more than the bundle
     exit_with(diagnosis, bool(flags["exit_code"]))

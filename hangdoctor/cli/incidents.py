@@ -18,7 +18,7 @@ from ..storage.incidents import Incidents
 from ..text import printable
 from ..transport import address
 from . import pipes
-from .output import deliver
+from .output import Shown, deliver, full_flag
 
 _JOBS = 6  # named in one line
 
@@ -135,8 +135,9 @@ def list_them(ctx: click.Context, as_json: bool) -> None:
     help="Write the diagnosis as JSON; - is standard output.",
 )
 @click.option("--no-color", is_flag=True, help="Print without colours.")
+@full_flag
 @click.pass_context
-def show(ctx: click.Context, id: str, json_file: str | None, no_color: bool) -> None:
+def show(ctx: click.Context, id: str, json_file: str | None, no_color: bool, full: bool) -> None:
     """Diagnose one incident again from its bundle; ID is its id, a part of it, or `last`."""
     incidents = _open(ctx)
     row = incidents.find(id)
@@ -144,7 +145,7 @@ def show(ctx: click.Context, id: str, json_file: str | None, no_color: bool) -> 
     pipes.say(f"{row.id}: {row.reason}", err=True)
     for line in filter(None, row.actions.splitlines()):
         pipes.say(f"action {line}", err=True)
-    deliver(diagnose(bundle.load(path)), json_file, False, no_color, saved=str(path))
+    deliver(diagnose(bundle.load(path)), json_file, False, no_color, Shown(str(path), full))
 
 
 @command.command("prune")

@@ -41,6 +41,7 @@ VERBS: dict[str, tuple[str, str]] = {
         "Check nodes before a job: GPUs, network, ptrace, clocks, disks, versions.",
     ),
     "incidents": ("incidents", "List, show or remove the incidents that the collector saved."),
+    "clean": ("clean", "Remove what ended jobs have left; bundles only on request."),
     "demo": ("demo", "Hang one rank of a real 8-rank job on this machine and diagnose it."),
 }
 

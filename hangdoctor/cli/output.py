@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
+from msgspec import Struct
 
 from ..errors import BundleError
 from ..model.diagnosis import Diagnosis
@@ -17,6 +20,8 @@ from ..time_limit import OutOfTime, within
 from . import pipes
 
 _WRITE_S = 20.0
+_ROWS = 40  # of a report that goes to a file or a pipe
+_ROWS_AT_LEAST = 23
 EXIT_CODES = {"healthy": 0, "hang": 10, "slow": 11, "unknown": 12}
 
 
@@ -51,15 +56,38 @@ def result_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def full_flag(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--full."""
+    return click.option(
+        "--full", is_flag=True, help="Print the whole report (default: what fits on one screen)."
+    )(command)
+
+
+def program_name() -> str:
+    """How the user calls this program: by its path where the shell would not find it."""
+    program = Path(sys.argv[0])
+    if program.name == "hangdoctor" and shutil.which("hangdoctor") is None:
+        return os.path.relpath(program)
+    return "hangdoctor"
+
+
+class Shown(Struct):
+    """How much of a report is printed. `saved`: where its bundle is; `more`: lines before the verdict."""
+
+    saved: str = ""
+    full: bool = False
+    more: Sequence[str] = ()
+
+
 def deliver(
-    diagnosis: Diagnosis, json_file: str | None, quiet: bool, no_color: bool, saved: str = ""
+    diagnosis: Diagnosis, json_file: str | None, quiet: bool, no_color: bool, shown: Shown
 ) -> None:
     """Print the result as a report or as JSON, and write JSON to a file as well."""
     with pipes.shown():  # `| head` has closed the pipe; the exit code still shows the verdict
         if json_file == "-":
             sys.stdout.buffer.write(bundle.encode_diagnosis(diagnosis))
         else:
-            _show(diagnosis, quiet, no_color, saved)
+            _show(diagnosis, quiet, no_color, shown)
     if (
         json_file and json_file != "-"
     ):  # after the report: a file that cannot be written must not lose the verdict
@@ -77,7 +105,7 @@ def deliver(
             ) from error
 
 
-def _show(diagnosis: Diagnosis, quiet: bool, no_color: bool, saved: str) -> None:
+def _show(diagnosis: Diagnosis, quiet: bool, no_color: bool, shown: Shown) -> None:
     if quiet:
         pipes.say(diagnosis.summary)
         return
@@ -86,8 +114,12 @@ def _show(diagnosis: Diagnosis, quiet: bool, no_color: bool, saved: str) -> None
     from ..report.terminal import render
 
     plain = no_color or bool(os.environ.get("NO_COLOR"))
-    width = None if sys.stdout.isatty() else 160
-    render(diagnosis, Console(color_system=None if plain else "auto", width=width), saved)
+    terminal = sys.stdout.isatty()
+    console = Console(color_system=None if plain else "auto", width=None if terminal else 160)
+    rows = max(_ROWS_AT_LEAST, console.height - 1) if terminal else _ROWS
+    page = f"{program_name()} report {shlex.quote(shown.saved)}"
+    bundle = f"{shown.saved} (a page to send: {page})" if shown.saved else ""
+    render(diagnosis, console, bundle, rows=0 if shown.full else rows, more=shown.more)
 
 
 def exit_with(diagnosis: Diagnosis, wanted: bool) -> None:

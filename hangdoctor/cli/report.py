@@ -72,17 +72,14 @@ def _add_flags(command: click.Command) -> None:
 @click.argument("folder", metavar="BUNDLE", type=click.Path(path_type=Path))
 @click.option("--quiet", "-q", is_flag=True, help="Do not print a line for each file.")
 def command(folder: Path, quiet: bool, **wanted: str | None) -> None:
-    """Write reports from a saved bundle, one file for each flag.
+    """Write reports from a saved bundle, one file for each flag; without one, BUNDLE.html.
 
     FILE may be - for standard output. An existing file is replaced, completely or not at all.
     The bundle is diagnosed again; nothing else is read.
     """
     chosen = {name.replace("_", "-"): target for name, target in wanted.items() if target}
     if not chosen:
-        raise UsageError(
-            "no file to write was given; choose at least one of "
-            + ", ".join(f"--{name} FILE" for name in FORMATS)
-        )
+        chosen = {"html": f"{folder.resolve() if not folder.name else folder}.html"}
     if sum(target == "-" for target in chosen.values()) > 1:
         raise UsageError("only one file can be standard output")
     capture = bundle.load(folder)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
-import signal
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
 from ..errors import HangdoctorError, UsageError
 from ..probe.calls import request as requests
+from . import run_command
+from .run_ends import EndsWatch
 from .run_environment import STARTUP, pass_on_by_open_mpi, prepare, without_ours
+from .run_verdict import say_verdict
 from .trace.flags import choice_flags
 
 __all__ = ["STARTUP", "command", "prepare"]
@@ -29,6 +31,11 @@ __all__ = ["STARTUP", "command", "prepare"]
     help="Trace Python calls in every rank from the start (see hangdoctor trace).",
 )
 @choice_flags("With --trace: ")
+@click.option(
+    "--quiet",
+    is_flag=True,
+    help="Print nothing about how a job that failed has ended.",
+)
 @click.argument("cmd", nargs=-1, type=click.UNPROCESSED, metavar="-- CMD...")
 def command(
     cmd: tuple[str, ...],
@@ -36,6 +43,7 @@ def command(
     follow: tuple[str, ...],
     ignore: tuple[str, ...],
     from_iteration: int | None,
+    quiet: bool,
 ) -> None:
     """Start a training command with the probe in every rank; needs no code change.
 
@@ -43,9 +51,9 @@ def command(
     Python process that it starts loads the probe (through PYTHONPATH), and each rank records
     its operations in a black box in HANGDOCTOR_DIR (default: a new folder under /dev/shm),
     which `hangdoctor dump` reads. Nothing else about CMD changes, and it is always started: if
-    black boxes cannot be written, a warning says so. The exit code is CMD's own.
-    HANGDOCTOR_DISABLE=1 starts CMD without
-    the probe.
+    black boxes cannot be written, a warning says so. The exit code is CMD's own. When ranks fail,
+    one line on standard error says which failed first, how, and where the black boxes are
+    (--quiet: none). HANGDOCTOR_DISABLE=1 starts CMD without the probe.
     """
     if not cmd:
         raise UsageError(
@@ -67,31 +75,41 @@ def command(
             environ[requests.VARIABLE] = requests.encode(asked)
         pass_on_by_open_mpi(environ, cmd)
     try:
-        _become(program, cmd, environ)
+        if not _is_probed(environ):
+            run_command.become(program, cmd, environ)
+        code = _watched(program, cmd, environ, quiet)
     except OSError as error:
         raise HangdoctorError(
             f"{program} cannot be started: {error.strerror}",
             "Is it an executable file for this machine?",
         ) from error
+    run_command.end_as(code)
 
 
-def _become(program: str, words: Sequence[str], environ: dict[str, str]) -> None:
-    """Replace this process by CMD, as the shell would have started it.
+def _is_probed(environ: dict[str, str]) -> bool:
+    """Whether CMD's ranks will have boxes, and a place for them."""
+    first = environ.get("PYTHONPATH", "").split(os.pathsep)[0]
+    return first == str(STARTUP) and bool(environ.get("HANGDOCTOR_DIR"))
+
+
+def _watched(program: str, words: Sequence[str], environ: dict[str, str], quiet: bool) -> int:
+    """Run CMD, note how its ranks end, and print a line on a job that failed; CMD's exit code.
 
     Raises:
         OSError: it cannot be started.
     """
-    # Python ignores these two, and ignored signals stay ignored in the next program.
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)
-    try:
-        os.execve(program, list(words), environ)
-    except OSError as error:
-        if error.errno != errno.ENOEXEC:
-            raise
-        os.execve(
-            "/bin/sh", ["/bin/sh", program, *words[1:]], environ
-        )  # a script without a first line, as execvp(3)
+    watches: list[EndsWatch] = []
+    folder = Path(environ["HANGDOCTOR_DIR"])
+
+    def started(pid: int) -> None:
+        watches.append(EndsWatch(folder, pid))
+        watches[0].start()
+
+    code = run_command.run(program, words, environ, started)
+    failed = watches[0].finish(code)
+    if failed and not quiet:
+        say_verdict(folder, environ)
+    return code
 
 
 def _advice(program: str) -> str:

@@ -17,7 +17,9 @@ from ..launchers.slurm import SlurmLauncher, clean_environment, parse_job
 from ..launchers.ssh import read_hostfile
 from ..readers import discover
 from ..sidecar.wiring import collect, watch_flags
+from ..text.job_names import short_job
 from ..transport import address, keys
+from ..transport.folder_lock import only_collector
 from . import pipes
 
 
@@ -55,7 +57,15 @@ def command(**flags: Any) -> None:
     Detects stalls, captures, diagnoses and saves incidents. Ends with the job or with Ctrl-C
     and does not change the job. Choose one target: --jobid, --hostfile, --pbs or --local.
     """
+    if flags["here"] and not flags["job"]:
+        flags["job"] = _job_here()
     folder = _folder(flags)
+    with only_collector(folder):
+        _watch(folder, flags)
+
+
+def _watch(folder: Path, flags: dict[str, Any]) -> None:
+    """Run agents and collector until the job ends."""
     keys.make(folder)
     words = ["--folder", str(folder)]
     if flags["job"]:
@@ -78,6 +88,12 @@ def command(**flags: Any) -> None:
         agents.stop()
     if agents.trouble:
         raise LauncherError(agents.trouble, f"See the agents' logs in {folder / 'logs'}.")
+
+
+def _job_here() -> str:
+    """The key of the newest job on this host, "" before there is one: its state is kept under it."""
+    found = discover.find_jobs()
+    return found[0].key if found else ""
 
 
 def _say_who_is_missing(job: str) -> None:
@@ -106,7 +122,9 @@ def _folder(flags: dict[str, object]) -> Path:
         if flags["pbs"]
         else ""
     )
-    return address.job_folder(named or f"{flags['job'] or 'job'}-{os.uname().nodename}")
+    return address.job_folder(
+        named or f"{short_job(str(flags['job'])) or 'job'}-{os.uname().nodename}"
+    )
 
 
 def _commands(flags: dict[str, object], words: list[str]) -> list[Command]:

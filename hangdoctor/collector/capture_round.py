@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from ..errors import WireError
 from ..model.capture import JobCapture, NodeCapture, RankCapture, SilentNode
+from ..text.durations import duration
 from ..transport.capture_codec import Shared, name_node, unpack_capture
 from ..transport.messages import Capture, Captured, Declined
 from .capture_reason import CaptureReason
@@ -154,5 +155,5 @@ class Round:
         if node.left:
             return "its agent has left"
         if name in self.silent_before:
-            return f"no message from its agent for {now - node.heard:.0f} s"
-        return f"its agent did not answer within {now - self.begun:.0f} s"
+            return f"no message from its agent for {duration(now - node.heard)}"
+        return f"its agent did not answer within {duration(now - self.begun)}"

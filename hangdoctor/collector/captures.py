@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from ..model.capture import JobCapture
+from ..text.durations import duration
 from ..watch.stall_evidence import Hearing
 from ..watch.stall_watch import Stall, StallWatch, Suspicion
 from ..watch.straggler_watch import Straggler
@@ -78,15 +79,17 @@ class Captures:
         """Begin one of a rank that the others wait for."""
         self._straggler = slow
         least = min(share for rank, share in slow.shares.items() if rank != slow.rank)
-        waited = f"it waited {slow.shares[slow.rank]}% of {slow.window_s:.0f} s"
-        what = f"rank {slow.rank} arrives last: {waited}, the others {least}% or more"
+        waited = f"it waited {slow.shares[slow.rank]} % of {duration(slow.window_s)}"
+        what = f"rank {slow.rank} arrives last: {waited}, the others {least} % or more"
         return [Log(f"{what}: capturing"), *self.begin(capture_reason.slow(what), now)]
 
     def stalled(self, stall: Stall, now: float) -> list[Instruction]:
         """A capture of it; the one that is under way or held on evidence serves as well."""
-        said = Log(f"no rank has made progress for {stall.age_s:.1f} s ({stall.why}): capturing")
+        said = Log(
+            f"no rank has made progress for {duration(stall.age_s)} ({stall.why}): capturing"
+        )
         reason = capture_reason.stall(
-            f"no progress for {stall.age_s:.1f} s, bound {stall.bound_s:.1f} s"
+            f"no progress for {duration(stall.age_s)}, bound {duration(stall.bound_s)}"
         )
         early, id = self.early.held, self.early.id
         self.early.end()
@@ -108,8 +111,8 @@ class Captures:
         if not early.is_due(self.watchdog, self.nodes.values()) or early.held is None:
             return []
         stall = self.watchdog.declare(now, suspicion)
-        said = Log(f"no rank has made progress for {stall.age_s:.1f} s: {stall.why}")
-        passed = f"no progress for {stall.age_s:.1f} s, bound {stall.bound_s:.1f} s"
+        said = Log(f"no rank has made progress for {duration(stall.age_s)}: {stall.why}")
+        passed = f"no progress for {duration(stall.age_s)}, bound {duration(stall.bound_s)}"
         reason = capture_reason.stall(f"{passed}: {stall.why}")
         capture, early.held = early.held, None
         return [said, *self._conclude(early.id, capture, reason, early=True)]
@@ -124,7 +127,7 @@ class Captures:
             return []
         self.counters.dropped += 1
         self.watchdog.dropped(now, suspicion)
-        passed = f"a pause of {suspicion.age_s:.1f} s ({suspicion.why})"
+        passed = f"a pause of {duration(suspicion.age_s)} ({suspicion.why})"
         return [Log(f"{passed} turned out not to be a hang: the capture is dropped")]
 
     def begin(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 from msgspec import Struct, structs
 
+from ..text.durations import duration
 from ..transport.messages import (
     Capture,
     Captured,
@@ -127,7 +128,7 @@ class Relay(Core):
             if node.left:
                 self._give_up(name, "its agent has left")
             elif not node.speaks(now, self.settings.silent_s):
-                quiet = f"{now - node.heard:.0f} s"
+                quiet = duration(now - node.heard)
                 self._give_up(name, f"no message from its agent for {quiet}")
         below = structs.replace(wanted, timeout_s=max(1.0, wanted.timeout_s - 0.5))
         return [Send(peer, below) for peer in self._direct()]
@@ -172,6 +173,7 @@ class Relay(Core):
             world_size=node.world_size,
             silent_s=max(0.0, now - node.heard),
             left=node.left,
+            began=node.began,
         )
         fresh = self._fresh.get(node.name)
         if fresh is not None:
@@ -185,7 +187,10 @@ class Relay(Core):
 
 def _aged(word: LastWord, now: float) -> RankNow:
     """A copy with the age of now: the word itself stays as it was said."""
-    return structs.replace(word.told, idle_s=max(0.0, now - word.event))
+    idle_s = max(0.0, now - word.event)
+    since_said = idle_s - word.told.idle_s
+    over_s = max(0.0, word.told.over_s + since_said) if word.told.over else 0.0
+    return structs.replace(word.told, idle_s=idle_s, over_s=over_s)
 
 
 def _of_the_past(word: LastWord) -> LastWord:

@@ -18,6 +18,7 @@ import zmq.asyncio
 from msgspec import Struct
 
 from ..errors import CollectorError, HangdoctorError
+from ..text.ranges import number_in
 from ..transport import address, keys
 from ..transport.messages import MAX_CAPTURE, MAX_SMALL, FromCollector, encode
 from ..watch.stall_watch import Learned
@@ -190,7 +191,7 @@ class Server:
         wanted = self.options.bind or anywhere
         tries = [wanted]
         before = address.published(self.options.folder).rpartition(":")[2]
-        if wanted.endswith(":*") and before.isdigit():
+        if wanted.endswith(":*") and number_in(before) > 0:
             tries.insert(0, wanted.replace(":*", f":{before}"))
         trouble: zmq.ZMQError | None = None
         for endpoint in tries:

@@ -34,6 +34,7 @@ from ..watch.stall_watch import StallWatch
 from ..watch.straggler_watch import SlowSettings, Straggler, StragglerWatch
 from .capture_round import Round
 from .captures import KEEP_LEAST, Captures
+from .crowd_lines import CrowdLines
 from .evidence_capture import alive, hearing
 from .instructions import Counters, Instruction, Log, Node, Position, Remember, Send, Settings
 from .peer_limits import Door, Peer
@@ -73,6 +74,7 @@ class Core:
         )
         self.trace: Trace | None = None  # what the agents were sent last
         self._door = Door(settings, self.counters, self._node_of)
+        self._coming, self._leaving = CrowdLines("connected"), CrowdLines("left")
         self._unacked: dict[str, bytes] = {}
         self._remembered_at = -1e18
         self._warm_since: float | None = None
@@ -118,9 +120,8 @@ class Core:
             return self._report(node, message, now)
         if isinstance(message, Bye):
             node.left = True
-            return [
-                Log(f"{node.name}: its agent has left: {message.why[:120] or 'no reason given'}")
-            ]
+            why = message.why[:120] or "no reason given"
+            return [*self._leaving.say(f"{node.name}: its agent has left: {why}", now)]
         return self._answer(node, message, now, wall)
 
     def _sender(self, peer: bytes, state: Peer) -> Node | None:
@@ -161,13 +162,16 @@ class Core:
             job=hello.job,
             world_size=hello.world_size,
             ranks=self._ranks_of(known, hello.job, hello.world_size),
+            began=hello.began,
         )
         out: list[Instruction] = [Send(peer, Welcome(position.seq, self.settings.interval_s))]
+        out += self._same_run(table[hello.node])
         if self.trace is not None:
             out.append(Send(peer, self.trace))
         if known is None or known.agent != hello.agent or known.left:
             what = "a collector" if hello.relay else "its agent"
-            out.append(Log(f"{hello.node}: {what} has connected ({len(self.nodes)} nodes)"))
+            line = f"{hello.node}: {what} has connected ({len(self.nodes)} nodes)"
+            out += self._coming.say(line, now)
         return out
 
     def _forget_positions(self) -> None:
@@ -188,6 +192,15 @@ class Core:
         elsewhere = alive(node for node in self.nodes.values() if node is not known)
         self._forget(known.name, set(known.ranks) - elsewhere)
         return {}
+
+    def _same_run(self, node: Node) -> list[Instruction]:
+        """What was learned of the run before does not hold for the next: a line where one has begun."""
+        if not self.watchdog.met(node.name, node.job, node.began):
+            return []
+        self.stragglers.forget()
+        self.captures.early.end()
+        self._told_warm, self._warm_since = False, None
+        return [Log("another run of the job has begun: its rhythm is learned from the start")]
 
     def _forget(self, node: str, ranks: set[int]) -> None:
         self.watchdog.forget(ranks)
@@ -232,18 +245,17 @@ class Core:
             ranks=self._ranks_of(node, news.job, news.world_size),
             left=news.left,
             via=relay.name,
+            began=news.began,
         )
+        out = self._same_run(fresh)
         if node is not None and ours:
             fresh.heard = max(fresh.heard, node.heard)
         self.nodes[news.node] = fresh
         self._news(fresh, news, late_s, now)
         if node is not None:
-            return []
-        return [
-            Log(
-                f"{news.node}: its agent has connected through {relay.name} ({len(self.nodes)} nodes)"
-            )
-        ]
+            return out
+        line = f"{news.node}: its agent has connected through {relay.name}"
+        return [*out, *self._coming.say(f"{line} ({len(self.nodes)} nodes)", now)]
 
     def _news(self, node: Node, news: NodeNews, late_s: float, now: float) -> None:
         for rank in news.ranks:
@@ -283,6 +295,8 @@ class Core:
             self._remembered_at = now
             out.append(self._remember())
         hears = self._hearing(now)
+        for crowd in (self._coming, self._leaving):
+            out += crowd.tick(now, len(self.nodes))
         out += self._greet(now, hears)
         out += self._empty(now)
         stall = self.watchdog.tick(now, hears)

@@ -11,7 +11,7 @@ from msgspec import Struct, field, structs
 
 from ..transport.messages import RankNow
 from ..watch.arrival_lag import smoothed
-from ..watch.live_ranks import LastWord
+from ..watch.live_ranks import LastWord, age_s
 from .instructions import Node
 from .state import Core, Counters
 
@@ -41,6 +41,7 @@ class Now(Struct):
     capturing: str = ""  # its reason
     capture_asked: int = 0
     capture_answered: int = 0
+    missing: list[str] = []  # nodes that belong to the job and whose agents have never connected
     counters: Counters = field(default_factory=Counters)
 
 
@@ -77,7 +78,7 @@ class View:
             # Here, not where it is read: how late a rank is must not depend on who looks, and how often.
             before = self._waits.get(told.rank, -1.0)
             share = self._waits[told.rank] = smoothed(before, float(told.waits))
-            word = LastWord(node, told, came - told.idle_s, share)
+            word = LastWord(node, told, came - age_s(told), share)
             self._dirty[told.rank] = self._seen[told.rank] = word
 
     def changes(self) -> dict[int, LastWord]:
@@ -104,6 +105,7 @@ class View:
             agents=sum(not n.left and not n.silent_s for n in nodes),
             stalled=core.watchdog.stalled,
             warm=core.watchdog.learned.warm,
+            missing=sorted(core.settings.expected - core.nodes.keys()),
             counters=structs.replace(core.counters),
         )
         if core.round is not None:

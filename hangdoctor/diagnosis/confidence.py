@@ -64,6 +64,7 @@ class Ground(Enum):
     NODE_SILENT = (0.80, "a node did not report, and every rank that was seen waits")
     # Operations.
     NOT_AT_OPERATION = (0.95, "counted: all others of the group are at the operation")
+    ENDED_AT_OTHERS = (0.85, "the other members have completed the operation")
     NOT_AT_INFERRED = (0.80, "the same, but the members of the group were inferred")
     LAST_IN_TEARDOWN = (0.85, "in teardown when no other rank is missing there")
     LEFT_CLEANLY = (0.85, "ended cleanly while others wait in an operation")
@@ -124,6 +125,8 @@ class Ground(Enum):
     RAS_LOST = (0.75, "RAS lost the process, and the communicator spans the job")
     RAS_LOST_ELSEWHERE = (0.50, "the same in a communicator whose numbering is not the job's")
     RAS_FEWER = (0.70, "RAS counts fewer launches, and the communicator spans the job")
+    RAS_BEHIND = (0.40, "RAS counts fewer launches of most ranks: few are ahead")
+    RAS_PROCESS = (0.70, "RAS lost a process, whose rank it does not know")
     RAS_FEWER_ELSEWHERE = (0.45, "RAS counts fewer launches, in ranks that are not the job's")
 
     @property

@@ -7,7 +7,7 @@ from enum import Enum, auto
 from msgspec import Struct
 
 from ..model.diagnosis import Status
-from . import operations
+from . import operations, ras_counts
 from .case import Case, op_of, ranks_of
 from .draft import Draft
 from .findings import Finding, Op
@@ -25,6 +25,8 @@ class Reason(Enum):
     MOST_MOVED = auto()
     ALL_STIRRED = auto()
     NOT_CAPTURED = auto()
+    RAS_GAP = auto()
+    RAS_EQUAL = auto()
     SOME_NOT_SEEN = auto()
     NO_STACKS = auto()
     SOME_NOT_CAPTURED = auto()
@@ -91,6 +93,10 @@ def _in_doubt(view: RankView) -> bool:
 def why_unknown(case: Case) -> Remaining:
     """The first reason that applies, by how much it explains."""
     silent = case.capture.silent
+    counted = ras_counts.read(case) if not case.views else None
+    if counted is not None:
+        reason = Reason.RAS_GAP if counted.behind else Reason.RAS_EQUAL
+        return Remaining(reason, counted.behind, number=counted.size)
     if not case.views:
         whys = [f"{s.node}: {s.why}" if s.node else s.why for s in silent]
         return Remaining(Reason.NOT_CAPTURED, whys=tuple(whys))

@@ -7,20 +7,32 @@ communicator's own: they are the job's where the communicator spans the job.
 from __future__ import annotations
 
 from ..model.diagnosis import Where
-from ..model.ras import RasCommunicator, RasCounts, RasRank, RasReport
+from ..model.ras import RasCommunicator, RasProcess, RasRank, RasReport
 from .case import Case
 from .confidence import Ground, sure
 from .draft import Draft
-from .findings import Against, Clue, FewerByRas, Finding, LostByRas, RasSays, Why
+from .findings import (
+    Against,
+    Clue,
+    FewerByRas,
+    Finding,
+    LostByRas,
+    LostProcesses,
+    RasSays,
+    RasSeesAll,
+    Why,
+)
+from .ras_counts import Gap, all_equal, gaps_of, lasting, newest
 
 _LOST = frozenset({"missing", "dead", "unresponsive"})
-_UNKNOWN_SIZE = 1 << 30  # any number of ranks is few of so many
+_BEYOND_HOSTS = frozenset({"in_communication", "device_wait"})
 
 
 def run(case: Case, draft: Draft) -> None:
     """Ask RAS where nothing else has named a rank and the operations, if there are any, show no
     reason.
     """
+    _support(case, draft)
     if draft.findings or draft.by_stacks or draft.beyond or draft.status not in (None, "unknown"):
         return
     if draft.ops is not None and draft.ops.status != "unknown":
@@ -30,12 +42,24 @@ def run(case: Case, draft: Draft) -> None:
         draft.status = "hang"
 
 
+def _support(case: Case, draft: Draft) -> None:
+    """RAS that reaches all ranks is evidence for what lies beyond the hosts."""
+    number = all_equal(case)
+    if not number:
+        return
+    for finding in [*draft.findings, *draft.by_stacks]:
+        told = any(isinstance(clue.fact, RasSeesAll) for clue in finding.clues)
+        if finding.kind in _BEYOND_HOSTS and not told:
+            finding.clues.append(Clue("ras", tuple(finding.ranks), RasSeesAll(number)))
+
+
 def find(case: Case) -> list[Finding]:
-    """What RAS shows of the largest communicator that shows anything."""
-    found: list[Finding] = []
-    for report in (n.ras for n in case.capture.nodes if n.ras is not None):
-        found += _of_report(case, report)
-    return found
+    """What the latest snapshot shows, of its largest communicator that shows anything."""
+    for report in newest(case):
+        found = _of_report(case, report)
+        if found:
+            return found
+    return []
 
 
 def _of_report(case: Case, report: RasReport) -> list[Finding]:
@@ -43,26 +67,21 @@ def _of_report(case: Case, report: RasReport) -> list[Finding]:
         ours = communicator.size in (0, case.world_size) or not case.views
         gone = [r for r in communicator.missing if r.state in _LOST]
         if gone:
-            return [_lost(communicator, gone, ours)]
-        fewer = [_fewer(communicator, row, ours) for row in _behind(communicator)]
-        if fewer:
+            return [_lost(report, communicator, gone, ours)]
+        fewer = [_fewer(g, ours) for g in gaps_of(communicator) if lasting(case, g)]
+        if fewer and not (report.dead or report.silent):
             return fewer
-    return []
+    processes = report.dead or report.silent
+    return [_lost_processes(report, processes)] if processes else []
 
 
-def _behind(communicator: RasCommunicator) -> list[RasCounts]:
-    """The ranks that have launched fewest of an operation, where they are the few and are named."""
-    by_op: dict[str, list[RasCounts]] = {}
-    for row in communicator.differences:
-        by_op.setdefault(row.op, []).append(row)
-    fewest = [min(rows, key=lambda r: r.launched) for rows in by_op.values() if len(rows) > 1]
-    size = communicator.size or _UNKNOWN_SIZE
-    return [row for row in fewest if row.ranks and 2 * row.number < size]
-
-
-def _lost(communicator: RasCommunicator, gone: list[RasRank], ours: bool) -> Finding:
+def _lost(
+    report: RasReport, communicator: RasCommunicator, gone: list[RasRank], ours: bool
+) -> Finding:
     ranks = sorted(r.rank for r in gone)
     hosts = sorted({r.process.host for r in gone if r.process.host})
+    if not hosts:  # NCCL 2.24 names the processes apart from the ranks
+        hosts = sorted({p.host for p in [*report.dead, *report.silent] if p.host})
     story = LostByRas("" if ours else communicator.hash, tuple(hosts))
     return Finding(
         kind="unreachable",
@@ -75,14 +94,35 @@ def _lost(communicator: RasCommunicator, gone: list[RasRank], ours: bool) -> Fin
     )
 
 
-def _fewer(communicator: RasCommunicator, row: RasCounts, ours: bool) -> Finding:
-    story = FewerByRas("" if ours else communicator.hash, row.op, row.launched)
+def _lost_processes(report: RasReport, processes: list[RasProcess]) -> Finding:
+    """Processes without any communicator: their ranks are known where another one names them."""
+    known = {(r.process.host, r.process.pid): r.rank for c in report.communicators for r in c.ranks}
+    keys = [(p.host, p.pid) for p in processes]
+    ranks = sorted({known[key] for key in keys if key in known})
+    told = tuple((p.host, p.pid, p.gpu) for p in processes)
+    story = LostProcesses(told, bool(report.dead))
+    return Finding(
+        kind="unreachable",
+        ranks=ranks,
+        story=story,
+        confidence=sure(Ground.RAS_PROCESS),
+        nodes=sorted({p.host for p in processes if p.host}),
+        clues=[Clue("ras", tuple(ranks), RasSays(story))],
+    )
+
+
+def _fewer(gap: Gap, ours: bool) -> Finding:
+    name = "" if ours else gap.communicator.hash
+    ahead = () if gap.few else tuple(gap.ahead)
+    story = FewerByRas(name, gap.op, gap.launched, ahead, gap.ahead_at)
+    ground = Ground.RAS_FEWER if ours else Ground.RAS_FEWER_ELSEWHERE
+    ranks = tuple(gap.behind)
     return Finding(
         kind="not_entered",
-        ranks=row.ranks,
+        ranks=gap.behind,
         story=story,
-        confidence=sure(Ground.RAS_FEWER if ours else Ground.RAS_FEWER_ELSEWHERE),
-        where=Where(group=communicator.hash, op=row.op or None),
-        clues=[Clue("ras", tuple(row.ranks), RasSays(story))],
-        against=[Against("in_communication", tuple(row.ranks), Why.LAUNCHED_UNEQUALLY)],
+        confidence=sure(ground if gap.few else Ground.RAS_BEHIND),
+        where=Where(group=gap.communicator.hash, op=gap.op or None),
+        clues=[Clue("ras", ranks, RasSays(story))],
+        against=[Against("in_communication", ranks, Why.LAUNCHED_UNEQUALLY)],
     )

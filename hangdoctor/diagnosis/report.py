@@ -12,6 +12,7 @@ from .position import group_by_operation
 from .stacks import group_stacks
 from .view import RankView
 from .wording import log_words, remaining
+from .wording.ended import last_place
 from .wording.terms import long_frame
 
 
@@ -31,7 +32,7 @@ def report(case: Case, draft: Draft) -> Diagnosis:
         waits=draft.waits or _waits(case, blamed),
         stacks=group_stacks(case.views),
         missing=_missing(case),
-        ranks=[_line(v) for v in case.views],
+        ranks=[_line(v, capture.over) for v in case.views],
         notes=_notes(capture, draft),
         took=Took(capture_s=round(capture.took_s, 3)),
         calls=draft.calls,
@@ -94,16 +95,20 @@ def _without_stack(case: Case) -> list[Missing]:
     return [Missing(ranks, node, "stack", why) for (node, why), ranks in found.items()]
 
 
-def _line(view: RankView) -> RankLine:
+def _line(view: RankView, over: bool) -> RankLine:
     capture = view.capture
+    state = _state(view)
+    place = "" if capture.gone else _where(view)
+    if over and not capture.samples:
+        state, place = "ended", last_place(capture.ops)
     return RankLine(
         view.rank,
         view.node,
         view.pid,
         capture.gpu,
         local_rank=capture.local_rank,
-        state="gone" if capture.gone else _state(view),
-        place="" if capture.gone else _where(view),
+        state="gone" if capture.gone else state,
+        place=place,
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from msgspec import structs
 
 from ..model.capture import JobCapture, NodeCapture, RankCapture
+from ..text.ranges import number_in
 
 # A clock that is stepped moves the start of a process by less, or the number is of another one.
 _SAME_START_S = 1.0
@@ -63,4 +64,5 @@ def _later_name(name: str) -> str:
     """Raw output of the third and fourth look: ``PID.1.json`` becomes ``PID.3.json``."""
     pid, _, rest = name.partition(".")
     number, _, ending = rest.partition(".")
-    return f"{pid}.{int(number) + 2}.{ending}" if number.isdigit() else name
+    at = number_in(number)
+    return f"{pid}.{at + 2}.{ending}" if at >= 0 else name

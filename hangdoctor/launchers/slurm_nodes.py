@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from ..errors import LauncherError
-from ..text.ranges import format_hosts
+from ..text.ranges import format_hosts, number_in
 from .knock import Address
 from .remote import query
 
@@ -79,7 +79,7 @@ def addresses(rows: Sequence[str]) -> dict[str, Address]:
             cells.append(row[at : at + width].strip())
             at += width
         node, host, port, state = cells
-        if host and port.isdecimal() and int(port) < 65_536:
+        if host and 0 <= number_in(port) < 65_536:
             doubted = state if state.endswith("*") or state.lower().startswith("down") else ""
             found[node] = Address(host, (int(port), _SSH), "slurmd", doubted)
     return found

@@ -13,7 +13,7 @@ from ..clock import SystemClock
 from ..errors import BadInput, LauncherError, UsageError
 from ..model.capture import JobCapture
 from ..readers.node import CaptureOptions
-from ..text.ranges import MAX_HOSTS, format_hosts, parse_hosts
+from ..text.ranges import MAX_HOSTS, format_hosts, number_in, parse_hosts
 from . import gather
 from .base import Progress
 from .knock import Address, Knocker
@@ -148,7 +148,7 @@ def ssh_address(host: str) -> Address | None:
         said[name] for name in ("proxyjump", "proxycommand") if said.get(name, "none") != "none"
     ]
     name, port = said.get("hostname", ""), said.get("port", "")
-    if proxy or not name or not port.isdecimal() or int(port) > 65_535:
+    if proxy or not name or not 0 <= number_in(port) <= 65_535:
         return None
     return Address(name, (int(port),), "sshd")
 

@@ -59,6 +59,7 @@ class CallTrace(Struct, omit_defaults=True):
     unseen: list[
         str
     ] = []  # names that are followed, and nothing that the rank has imported goes by them
+    offered: list[str] = []  # names that do match, where some are unseen
     from_iteration: int = -1
     request: int = 0  # serial of the request that was obeyed last
     began_s: float = 0.0  # when tracing was switched on last, seconds since the epoch

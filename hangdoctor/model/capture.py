@@ -126,6 +126,7 @@ class JobCapture(Struct, omit_defaults=True):
     ] = {}  # percent of its time that each rank waited in operations, over `waited_s` before the capture
     waited_s: float = 0.0
     logs: JobLogs | None = None  # what the job's own output tells
+    over: bool = False  # made of the boxes of ranks that have all ended
     slowest: int = -1  # the rank that stood out all that time, because it never waited
     packed: dict[
         str, bytes

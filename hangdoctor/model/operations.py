@@ -44,6 +44,15 @@ def is_unknown(uid: str) -> bool:
     return uid.startswith(_UNKNOWN_GROUP)
 
 
+WHOLE_JOB = "the whole job"
+_WORLD_NAMES = ("default_pg", "world", "default")
+
+
+def spoken(name: str) -> str:
+    """The name of a group as people read it: the one of all ranks is ``the whole job`` everywhere."""
+    return WHOLE_JOB if name.lower().removesuffix("_group") in _WORLD_NAMES else name
+
+
 class Group(Struct, omit_defaults=True):
     """A process group. `ranks` are global ranks, empty if unknown."""
 
@@ -131,6 +140,13 @@ class RankOps(Struct, omit_defaults=True):
     layout: Layout | None = None  # as the job itself has said it
     marks: list[Mark] = []  # oldest first, as far back as the operations
     clock: str = ""  # which clock the times are of: host and boot; "" if unknown
+    # The recorder was asked for what has not completed alone: of the rest only these last numbers
+    # are known, by group. What is pending is there as a whole.
+    only_active: bool = False
+    completed: dict[str, int] = {}
+    # Of such operations: the place in all that the process has recorded, and the number by its own
+    # count (the recorder's own of sends and recvs). Equal on ranks that run the same program.
+    places: list[tuple[int, int]] = []
     side: list[int] = []  # threads that are not the training: they only poll beside it
 
     def unfinished(self) -> list[Operation]:

@@ -58,6 +58,10 @@ class RasReport(Struct):
     silent: list[RasProcess] = []  # did not answer this time
     timeouts: int = 0
     form: str = "text"
+    largest: int = (
+        0  # communicator of its table, ranks; of those without fault nothing else is said
+    )
+    at_s: float = 0.0  # when it was taken, seconds since the epoch; 0 where it is not known
     notes: list[str] = []
 
     def name_once(self) -> None:

@@ -13,8 +13,9 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
+from . import ending
 from . import format as fmt
-from .folder import discard, remove_own, write_own
+from .folder import discard, remove_if_empty, remove_own, write_own
 from .identity import boot_id, host, process_name, ranks_from, start_ticks
 from .own_threads import map_file, reserve
 
@@ -159,6 +160,18 @@ class BoxWriter:
             self._file,
             [(fmt.H_NOTE[0], raw), (fmt.H_STATE[0], struct.pack("<I", state))],
         )
+
+    def end_by(self, error: BaseException) -> None:
+        """The exception that ends the process, with its last frames."""
+        ending.write(self.path, self._file, *ending.of_exception(error))
+
+    def end_without_error(self) -> None:
+        """Take the box away, unless a `hangdoctor run` does it: it alone learns the exit code."""
+        if ending.is_watched(self.path.parent):
+            ending.write(self.path, self._file, fmt.WITHOUT_EXCEPTION)
+            return
+        self.remove()
+        remove_if_empty(self.path.parent)
 
     def remove(self) -> None:
         """Take the file away; the mapping stays until the process ends, other threads may still write to it."""

@@ -54,6 +54,16 @@ H_TORCH = (1024, "<32s")
 H_BACKEND = (1056, "<64s")
 H_STEPS = (1120, "<Q")  # of the job's optimizers
 H_STEP_SINCE = (1128, "<Q")  # wall: when the last of them was done
+# How the process ended, as far as it could see it itself; zero in boxes of older probes.
+H_END_AT = (2048, "<Q")  # wall
+H_END_KIND = (2056, "<I")
+H_END_TEXT = (
+    2064,
+    "<2000s",
+)  # lines: type, message, then `name TAB file TAB line`, innermost first
+
+BY_EXCEPTION, WITHOUT_EXCEPTION = 1, 2
+ENDS_SUFFIX = ".ends"  # beside the boxes: how processes ended, as `hangdoctor run` saw it
 
 RUNNING, FINISHED, SWITCHED_OFF, CRASHED = 1, 2, 3, 4
 RUNS_AHEAD = 1  # bit of H_FLAGS: the backend enqueues on a device and returns

@@ -104,6 +104,7 @@ def _wrap() -> None:
         torchnames.replace_everywhere(pairs, skip=[sys.modules[__name__]])
         torchnames.teach_compiler(pairs.values())
     torchnames.skip_when_compiling(_codes(wrap, recorder, signatures))
+    probe.watch_end()
     if torchnames.default_group() is not None:
         probe.begin()
         steps.watch()

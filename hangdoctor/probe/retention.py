@@ -27,7 +27,7 @@ _SETTLED_NS = (
 )  # a run that is started anew in the same folder is not taken away between its ends and beginnings
 _PAGE = 4096
 _ZEROS = bytes(_PAGE)
-_OURS = (fmt.SUFFIX, ".calls", ".sock")
+_OURS = (fmt.SUFFIX, fmt.ENDS_SUFFIX, ".calls", ".sock")
 
 
 class Ended:
@@ -61,7 +61,7 @@ def _tidy(root: Path, now_ns: int, end: float) -> None:
         if time.monotonic() > end:
             return
         with suppress(OSError):  # it goes at this moment
-            run = _ended(folder, now_ns)
+            run = ended_run(folder, now_ns)
             if run is not None:
                 ended.append(run)
     ended.sort(key=lambda run: -run.beat_ns)
@@ -74,7 +74,7 @@ def _tidy(root: Path, now_ns: int, end: float) -> None:
     _remove_oldest(root, ended, now_ns)
 
 
-def _ended(folder: Path, now_ns: int) -> Ended | None:
+def ended_run(folder: Path, now_ns: int) -> Ended | None:
     """The run of this folder if it has boxes, and none of them is in use."""
     if folder.is_symlink() or not folder.is_dir() or folder.stat().st_uid != os.getuid():
         return None
@@ -86,6 +86,23 @@ def _ended(folder: Path, now_ns: int) -> Ended | None:
     if not known or len(known) < len(beats):
         return None
     return Ended(folder, files, max(known))
+
+
+def runs(root: Path, now_ns: int) -> list[tuple[Path, Ended | None]]:
+    """Folders below `root` that hold boxes of this user; None where a rank may be alive."""
+    found: list[tuple[Path, Ended | None]] = []
+    with suppress(OSError):
+        for folder in sorted(root.iterdir()):
+            with suppress(OSError):
+                run = ended_run(folder, now_ns)
+                if run is not None or _has_boxes(folder):
+                    found.append((folder, run))
+    return found
+
+
+def _has_boxes(folder: Path) -> bool:
+    own = not folder.is_symlink() and folder.is_dir() and folder.stat().st_uid == os.getuid()
+    return own and any(folder.glob(f"*{fmt.SUFFIX}"))
 
 
 def _last_beat(box: Path, now_ns: int) -> int | None:
@@ -153,10 +170,11 @@ def _remove_oldest(root: Path, ended: list[Ended], now_ns: int) -> None:
             total_before > share * room and len(ended) > 0
         )  # the last one is why someone comes to look
         if age_ns > _SETTLED_NS and (too_much or age_ns > _FORGOTTEN_NS):
-            _remove(oldest)
+            remove(oldest)
 
 
-def _remove(run: Ended) -> None:
+def remove(run: Ended) -> None:
+    """Take its files away, and its folder if nothing else lies in it."""
     with suppress(OSError):
         for path in [*run.files, run.folder / REQUEST, run.folder / "trace.json"]:
             path.unlink(missing_ok=True)

@@ -57,6 +57,8 @@ class Probe(Holder):
         self._making = threading.Lock()
         self._maker = 0  # the thread that holds it: a signal handler in the middle of it may speak to the probe, too
         self._beats: Beats | None = None
+        self._watched = 0  # the process whose end is waited for, also without a box
+        self._over = False
         self._phase = ""
         self.tracer: Tracer | None = None  # from the first request on
         self._heard: tuple[int, int] | None = (
@@ -278,6 +280,10 @@ class Probe(Holder):
 
     def end(self) -> None:
         """The process ends: a good end takes the box away, a crash leaves it with the reason."""
+        if not self._over:
+            self._over = True
+            with suppress(Exception):
+                self._record_early_end()
         kept, self._kept, self.recorder = self._kept, None, None
         if kept is not None and kept.box.pid == os.getpid():
             # Whatever goes wrong now, the job has ended already: nothing is printed for that, and the box stays.
@@ -289,17 +295,30 @@ class Probe(Holder):
             self._beats.end()
         with suppress(OSError):  # a folder that someone has changed meanwhile
             flight.remove_socket(kept.box.path.parent, kept.box.pid)
-        error = getattr(sys, "last_value", None) or sys.exc_info()[1]
-        if _ended_well(error):
-            error = None
+        error = _error_at_end()
         if self.tracer is not None:
             self.tracer.end(keep=error is not None)
         if error is None:
             with suppress(OSError):
-                kept.box.remove()
-                folder.remove_if_empty(kept.box.path.parent)
+                kept.box.end_without_error()
         elif not self.broken:
             kept.box.note(f"ended by {said(error)}", fmt.CRASHED)
+            kept.box.end_by(error)
+
+    def watch_end(self) -> None:
+        """Also a process that fails before its first operation says why, if it is a rank itself."""
+        self._watched = os.getpid()
+        atexit.register(self.end)
+
+    def _record_early_end(self) -> None:
+        """Make the box of a rank that failed before its first operation, to leave the reason in it."""
+        if self._kept is not None or self.broken or self._watched != os.getpid():
+            return
+        from .calls import request
+
+        is_rank = request.is_rank_itself(os.environ, getattr(sys, "orig_argv", []))
+        if is_rank and multiprocessing_parent() is None and _error_at_end() is not None:
+            self.begin()
 
     def finished(self) -> None:
         """The default group was destroyed cleanly."""
@@ -312,8 +331,15 @@ class Probe(Holder):
             self._kept.outstanding.clear()
         self.recorder = self._kept = None
         self._making, self._maker = threading.Lock(), 0
+        self._watched, self._over = 0, False
         self._beats = self.tracer = self._heard = None
         local.thread = Thread()
+
+
+def _error_at_end() -> BaseException | None:
+    """The exception that ends this process, None without one."""
+    error = getattr(sys, "last_value", None) or sys.exc_info()[1]
+    return None if _ended_well(error) else error
 
 
 def _ended_well(error: BaseException | None) -> bool:
@@ -338,12 +364,17 @@ def _whole(n: Any) -> int:
     return number if -(1 << 63) <= number < 1 << 63 else -1
 
 
+def multiprocessing_parent() -> Any:
+    """The process that has started this one by multiprocessing; None for any other."""
+    process = sys.modules.get("multiprocessing.process")
+    return process.parent_process() if process is not None else None
+
+
 def _at_end() -> None:
     """Run at the end of this process: at exit, or by multiprocessing, whose forked children never get there."""
     atexit.register(probe.end)
     module = sys.modules.get("multiprocessing.util")
-    process = sys.modules.get("multiprocessing.process")
-    if module is not None and process is not None and process.parent_process() is not None:
+    if module is not None and multiprocessing_parent() is not None:
         module.Finalize(None, probe.end, exitpriority=-100)
 
 

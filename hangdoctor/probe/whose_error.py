@@ -82,6 +82,13 @@ def _is_own(filename: str) -> bool:
     return filename.startswith(_LIBRARY) and not any(part in filename for part in _INSTALLED)
 
 
+def installed(filename: str) -> bool:
+    """Whether a file is of the standard library or an installed package, not of the job's own code."""
+    return filename.startswith((_LIBRARY, "<frozen")) or any(
+        part in filename for part in _INSTALLED
+    )
+
+
 def place(trace: TracebackType | None) -> str:
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

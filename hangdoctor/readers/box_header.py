@@ -43,6 +43,8 @@ class BlackBox(Struct, omit_defaults=True):
     micro_batch: int = -1
     phase_since_s: float = 0.0
     iteration_since_s: float = 0.0
+    ended_s: float = 0.0  # when it wrote how it ended; 0 where it could not
+    end_text: str = ""  # the exception that ended it: lines of `probe.ending`
     owner: int = -1  # the user whose file it is; -1 where it was read by name, whoever wrote it
 
 
@@ -84,6 +86,8 @@ def parse_header(path: Path, data: bytes) -> BlackBox:
         micro_batch=number(data, fmt.H_MICRO_BATCH),
         phase_since_s=number(data, fmt.H_PHASE_SINCE) / 1e9,
         iteration_since_s=number(data, fmt.H_ITERATION_SINCE) / 1e9,
+        ended_s=number(data, fmt.H_END_AT) / 1e9,
+        end_text=text(data, fmt.H_END_TEXT),
     )
 
 

@@ -131,7 +131,7 @@ class CallsReader:
         self._head = head
         names = [
             [n for n in self._header_text(p).split(",") if n]
-            for p in (fmt.H_FOLLOW, fmt.H_IGNORE, fmt.H_UNSEEN)
+            for p in (fmt.H_FOLLOW, fmt.H_IGNORE, fmt.H_UNSEEN, fmt.H_OFFERED)
         ]
         return CallTrace(
             rank=self._get(fmt.H_RANK),
@@ -143,6 +143,7 @@ class CallsReader:
             follow=names[0],
             ignore=names[1],
             unseen=names[2],
+            offered=names[3],
             from_iteration=self._get(fmt.H_FROM_ITERATION),
             request=self._get(fmt.H_REQUEST),
             began_s=self._get(fmt.H_BEGAN_WALL) / 1e9,

@@ -17,6 +17,7 @@ from msgspec import Struct
 from ..errors import NoRanksFound, UsageError
 from ..model.capture import Process, RankCapture
 from ..text import redaction
+from ..text.job_names import short_job
 from ..text.plain import readable
 from ..text.ranges import MAX_RANKS, number_in
 from ..time_limit import in_time
@@ -86,6 +87,14 @@ class Job(Struct):
     def user(self) -> str:
         return self.ranks[0].user if self.ranks else ""
 
+    @property
+    def began(self) -> float:
+        """When this run began on this host, in seconds since the epoch: its launcher, which outlives
+        ranks that it starts again, else its first rank.
+        """
+        launchers = [_launcher_started(pid) for pid in {f.ppid for f in self.ranks}]
+        return min((at for at in launchers if at), default=self.started)
+
     def is_named(self, wanted: str) -> bool:
         """Whether `wanted` is one of its names or a part of one; "" names every job."""
         return names_job(wanted, *self.names)
@@ -130,6 +139,15 @@ def is_launcher(argv: list[str]) -> bool:
         if not word.startswith("-"):
             return _LAUNCHERS.search(word) is not None
     return False
+
+
+def _launcher_started(pid: int) -> float:
+    """When this process started, 0 where it is no launcher or gone."""
+    try:
+        process = psutil.Process(pid)
+        return process.create_time() if is_launcher(process.cmdline()) else 0.0
+    except (psutil.Error, OSError):
+        return 0.0
 
 
 def _is_python(pid: int, argv: list[str]) -> bool:
@@ -304,7 +322,7 @@ def select_job(jobs: list[Job], wanted: str = "") -> tuple[Job, list[str]]:
         j for j in jobs if j.is_named(wanted)
     ]
     if not matching:
-        names = ", ".join(j.key for j in jobs)
+        names = ", ".join(short_job(j.key) for j in jobs)
         raise NoRanksFound(
             f"no job '{wanted}' on this host", f"Running here: {names}. Choose one with --job."
         )
@@ -314,14 +332,16 @@ def select_job(jobs: list[Job], wanted: str = "") -> tuple[Job, list[str]]:
     job = max(alike, key=lambda j: len(j.ranks))
     several = len({j.user for j in jobs}) > 1
     others = [
-        f"{j.key} ({f'of {j.user}, ' if several else ''}{_counted(len(j.ranks))})"
+        f"{short_job(j.key)} ({f'of {j.user}, ' if several else ''}{_counted(len(j.ranks))})"
         for j in jobs
         if j is not job
     ]
     notes = list(job.notes)
     if others:
         how = "--job" if wanted else "the newest; choose another with --job"
-        notes.append(f"captured job {job.key} ({how}); also on this host: {', '.join(others)}")
+        notes.append(
+            f"captured job {short_job(job.key)} ({how}); also on this host: {', '.join(others)}"
+        )
     return job, notes
 
 
@@ -331,7 +351,7 @@ def _counted(ranks: int) -> str:
 
 def here_now(keys: Sequence[str]) -> str:
     """The jobs on this host, for a person who gave the name of another one."""
-    named = ", ".join(keys[:_NAMED]) + (
+    named = ", ".join(map(short_job, keys[:_NAMED])) + (
         f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
     )
     return f"jobs on this host: {named}" if keys else "no other job is on this host"

@@ -19,7 +19,7 @@ from msgspec import Struct
 from hangdoctor.errors import BadInput
 from hangdoctor.files import read_regular
 from hangdoctor.model.layout import Layout
-from hangdoctor.model.operations import Group, Operation, RankOps
+from hangdoctor.model.operations import WHOLE_JOB, Group, Operation, RankOps, spoken
 from hangdoctor.text.ranges import MAX_RANKS
 
 from .flight_recorder_format import Dump, Entry, parse
@@ -170,24 +170,39 @@ def _world_of(dump: Dump) -> int:
     )
 
 
+def _group(name: str) -> str:
+    """``group dp``, ``the whole job``."""
+    return WHOLE_JOB if spoken(name) == WHOLE_JOB else f"group {name}"
+
+
 def _rank_ops(rank: int, dump: Dump, membership: Membership) -> RankOps:
     groups = membership.groups[rank]
     notes = [f"members of group {name} {why}" for name, why in sorted(membership.how[rank].items())]
     notes += [
-        f"{n} sends or recvs on group {groups[name].name} after its last recorded operation, which gloo does not record"
+        f"{n} sends or recvs on {_group(groups[name].name)} after its last recorded operation, which gloo does not record"
         for name, n in sorted(dump.hidden_p2p.items())
     ]
+    entries = _merge_batches(dump.entries)
+    only_active = dump.only_active
     return RankOps(
         rank=rank,
         world_size=membership.world_size,
         source="flight_recorder",
         groups=list(groups.values()),
-        operations=[_operation(e, groups[e.group]) for e in _merge_batches(dump.entries)],
+        operations=[_operation(e, groups[e.group]) for e in entries],
         overwritten=dump.overwritten,
         heartbeat_s=dump.newest_ns / 1e9,
         runs_ahead=dump.backend not in ("gloo", ""),
         notes=notes,
+        only_active=only_active,
+        completed=_completed(dump, groups) if only_active else {},
+        places=[(e.record, e.p2p_seq if e.p2p else e.seq) for e in entries] if only_active else [],
     )
+
+
+def _completed(dump: Dump, groups: dict[str, Group]) -> dict[str, int]:
+    """The last completed collective of each group, by its uid."""
+    return {groups[name].uid: last for name, last in dump.completed.items() if name in groups}
 
 
 def _operation(e: Entry, group: Group) -> Operation:

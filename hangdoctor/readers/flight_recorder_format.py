@@ -80,6 +80,7 @@ class Entry(Struct, gc=False):
     # members of the group as the shape of an all_gather's output shows it, 0 where it does not
     size: int = 0
     coalesced: bool = False  # the end mark of a batch, which alone has the batch's state
+    record: int = 0  # place among all that the process has recorded
 
 
 class Dump(Struct):
@@ -95,6 +96,12 @@ class Dump(Struct):
     groups_seen: int = 0
     # Group -> sends and recvs after its last record (gloo counts but omits them).
     hidden_p2p: dict[str, int] = {}
+    # Without what has completed (torch's `include_only_active`).
+    only_active: bool = False
+    # Group -> its last completed collective by `pg_status`, 0 before the first.
+    completed: dict[str, int] = {}
+    # The oldest pending operation of every group is among the entries, as `pg_status` shows.
+    pending_whole: bool = False
 
     @property
     def newest_ns(self) -> int:
@@ -169,9 +176,58 @@ def _dump(raw: dict[Any, Any], size: int) -> Dump:
     seen = {e.group for e in dump.entries}
     status = raw.get("pg_status")
     dump.groups_seen = max(len(seen), len(status) if isinstance(status, dict) else 0)
-    if dump.backend == "gloo" and isinstance(status, dict):
-        dump.hidden_p2p = _hidden_p2p(rows, status)
+    if isinstance(status, dict):
+        if dump.backend == "gloo":
+            dump.hidden_p2p = _hidden_p2p(rows, status)
+        else:
+            _read_status(dump, rows, status)
     return dump
+
+
+def _read_status(dump: Dump, rows: list[Any] | tuple[Any, ...], status: dict[Any, Any]) -> None:
+    """What `pg_status` adds: how far each group has come, and whether the pending operations are
+    all among the entries.
+    """
+    names = _groups_by_number(dump, rows, status)
+    enqueued = {}
+    for number, name in names.items():
+        of_group = status.get(number)
+        if isinstance(of_group, dict):
+            dump.completed[name] = max(0, _number(of_group.get("last_completed_collective")))
+            enqueued[name] = _number(of_group.get("last_enqueued_collective"))
+    oldest: dict[str, int] = {}
+    for e in dump.entries:
+        if e.state != "done" and not e.p2p:
+            oldest.setdefault(e.group, e.seq)
+    pending = {name for name, last in enqueued.items() if last > dump.completed[name]}
+    dump.pending_whole = len(names) == len(status) and all(
+        name in oldest and oldest[name] <= dump.completed[name] + 1 for name in pending
+    )
+    done = any(e.state == "done" for e in dump.entries)
+    dump.only_active = dump.pending_whole and not done and any(dump.completed.values())
+
+
+def _groups_by_number(
+    dump: Dump, rows: list[Any] | tuple[Any, ...], status: dict[Any, Any]
+) -> dict[object, str]:
+    """Keys of `pg_status` -> names of groups.
+
+    `pg_status` and `pg_config` name the groups that the process has used, by its own numbers and by
+    names that are numbers too, both in the order in which the groups were made. Entries have both.
+    """
+    certain = {str(row.get("pg_id")): _group_of(row)[0] for row in rows}
+    numbers = sorted(status, key=_number)
+    names = sorted(dump.members, key=creation_order)
+    found = dict(zip(numbers, names, strict=False)) if len(names) == len(numbers) else {}
+    if any(str(n) in certain and certain[str(n)] != name for n, name in found.items()):
+        found = {}
+    return found or {n: certain[str(n)] for n in numbers if str(n) in certain}
+
+
+def creation_order(name: str) -> tuple[int, int, str]:
+    """A key that sorts names of groups as they were made: torch names them by number."""
+    number = number_in(name)
+    return (0, number, "") if number >= 0 else (1, 0, name)
 
 
 def _hidden_p2p(rows: list[Any] | tuple[Any, ...], status: dict[Any, Any]) -> dict[str, int]:
@@ -255,6 +311,7 @@ def _entry(row: dict[Any, Any], names: dict[str, str]) -> Entry:
         left_ns=_number(row.get("time_discovered_completed_ns")),
         size=_size(row) if op in ("all_gather", "gather") else 0,
         coalesced=coalesced,
+        record=_number(row.get("record_id", row.get("id"))),
     )
 
 

@@ -25,7 +25,7 @@ from math import isqrt, prod
 from hangdoctor.model.layout import Layout
 from hangdoctor.model.operations import Group, group_uid
 
-from .flight_recorder_format import Dump
+from .flight_recorder_format import Dump, creation_order
 
 WORLD = "default_pg"
 # Single axes and the pairs that frameworks make groups of: model parallel, replicas of a stage, of
@@ -84,7 +84,7 @@ class Membership:
         self, rank: int, dump: Dump, guessed: dict[tuple[str, str], tuple[list[int], str]]
     ) -> None:
         instances: Counter[int] = Counter()
-        for name in sorted(_names(dump), key=_creation_order):
+        for name in sorted(_names(dump), key=creation_order):
             description = dump.names.get(name, "")
             told = _told(dump, name, description, self.world_size)
             ranks, how = (told, "") if told else guessed.get((name, description), ([rank], ""))
@@ -104,10 +104,6 @@ class Membership:
 
 def _names(dump: Dump) -> set[str]:
     return {e.group for e in dump.entries} | set(dump.members)
-
-
-def _creation_order(name: str) -> tuple[int, int, str]:
-    return (0, int(name), "") if name.isdigit() and len(name) < 10 else (1, 0, name)
 
 
 def _holders(dumps: Mapping[int, Dump]) -> dict[tuple[str, str], list[int]]:

@@ -10,9 +10,19 @@ from ..errors import BadInput
 from ..files import open_regular
 from ..model.capture import JobCapture, NodeCapture, RankCapture, SilentNode
 from ..model.log_facts import JobLogs
-from ..probe.format import SUFFIX
+from ..probe.format import ENDS_SUFFIX, SUFFIX
 from ..text.plain import readable
-from . import blackbox, flight_recorder, job_logs, pyspy_ranks, pyspy_text, ras
+from . import (
+    blackbox,
+    ended_ranks,
+    flight_recorder,
+    job_logs,
+    pyspy_ranks,
+    pyspy_text,
+    ras,
+    stack_texts,
+)
+from .blackbox import Contents
 from .rank_operations import told_layout
 
 
@@ -23,18 +33,23 @@ def read(files: Sequence[Path]) -> JobCapture:
         BadInput: nothing in the files can be diagnosed.
     """
     boxes = [f for f in files if f.suffix == SUFFIX]
+    ends = [f for f in files if f.suffix == ENDS_SUFFIX]
+    files = [f for f in files if f not in ends]
     dumps = [f for f in files if f not in boxes and flight_recorder.is_dump(f)]
     answers = [f for f in files if f not in boxes and f not in dumps and ras.is_ras(_head(f))]
     rest = [f for f in files if f not in boxes and f not in dumps and f not in answers]
-    logs, rest = _logs(rest)
+    alone = [f for f in rest if stack_texts.is_faulthandler(_head(f))]
+    logs, rest = _logs([f for f in rest if f not in alone])
     if logs is None:
         logs, rest = _logs(rest, stacks=True)  # gdb's output looks like py-spy's at first
-    if not boxes and not dumps and not answers:
-        capture = _stacks_or_logs(rest, logs)
+    rest += alone
+    if not boxes and not dumps and not ends and (rest or not answers):
+        capture = _stacks_or_logs(rest, logs, beside=bool(answers))
     else:
-        capture = _operations(dumps, boxes)
+        capture, contents = _operations(dumps, boxes)
         _add_stacks(capture, rest)
-        _add_ras(capture, answers)
+        _add_ends(capture, contents, ends)
+    _add_ras(capture, answers)
     _add_logs(capture, logs)
     capture.notes = [readable(note) for note in capture.notes]  # names of files may be any bytes
     if not capture.ranks() and not any(n.ras for n in capture.nodes) and capture.logs is None:
@@ -58,14 +73,16 @@ def _logs(
     return (logs, notes), rest
 
 
-def _stacks_or_logs(rest: list[Path], logs: tuple[JobLogs, list[str]] | None) -> JobCapture:
-    """py-spy output; beside logs it may be missing, and be something else."""
+def _stacks_or_logs(
+    rest: list[Path], logs: tuple[JobLogs, list[str]] | None, beside: bool = False
+) -> JobCapture:
+    """py-spy output; beside logs or other evidence it may be missing, and be something else."""
     if logs is not None and not rest:
         return JobCapture(job="logs", origin="files")
     try:
         return pyspy_ranks.read_files(rest)
     except BadInput as error:
-        if logs is None:
+        if logs is None and not beside:
             raise BadInput(
                 f"{error}, and no line of a job log that is known", error.help
             ) from error
@@ -75,9 +92,25 @@ def _stacks_or_logs(rest: list[Path], logs: tuple[JobLogs, list[str]] | None) ->
 def _add_logs(capture: JobCapture, logs: tuple[JobLogs, list[str]] | None) -> None:
     if logs is None:
         return
+    ends = capture.logs
     capture.logs, notes = logs
     capture.notes += notes
+    if ends is not None:
+        _join(capture.logs, ends)
     capture.world_size = max(capture.world_size, capture.logs.world_size)
+
+
+def _join(logs: JobLogs, ends: JobLogs) -> None:
+    """Facts of the boxes into those of the logs, in the order of time."""
+    for fact in ends.facts:
+        fact.file += len(logs.files)
+        fact.attempt = max(0, logs.attempts - 1)
+    logs.files += ends.files
+    logs.facts = job_logs.in_order(logs.facts + ends.facts)
+    logs.world_size = max(logs.world_size, ends.world_size)
+    logs.homes = ends.homes | logs.homes
+    logs.heard = sorted({*logs.heard, *(f.rank for f in ends.facts if f.rank >= 0)})
+    logs.rules |= ends.rules
 
 
 def _head(path: Path) -> bytes:
@@ -89,7 +122,22 @@ def _head(path: Path) -> bytes:
         return b""
 
 
-def _operations(dumps: list[Path], boxes: list[Path]) -> JobCapture:
+def _add_ends(capture: JobCapture, boxes: list[Contents], ends: list[Path]) -> None:
+    """How the ranks of a job that is over have ended."""
+    found = []
+    for path in ends:
+        try:
+            found += ended_ranks.read_ends(path)
+        except BadInput as error:
+            capture.notes.append(f"skipped: {error}")
+    capture.logs = ended_ranks.facts_of(boxes, found)
+    running = any(c.box.status == "live" for c in boxes)
+    capture.over = bool(boxes or found) and not running
+    if capture.logs is not None:
+        capture.world_size = max(capture.world_size, capture.logs.world_size)
+
+
+def _operations(dumps: list[Path], boxes: list[Path]) -> tuple[JobCapture, list[Contents]]:
     capture = JobCapture(
         job=readable((dumps or boxes or [Path("ras")])[0].parent.name) or "files", origin="files"
     )
@@ -107,12 +155,8 @@ def _operations(dumps: list[Path], boxes: list[Path]) -> JobCapture:
                 SilentNode("", "no dump of these ranks was given", result.missing)
             )
     known = {r.rank for r in node.ranks}
-    for path in boxes:
-        try:
-            contents = blackbox.read_box(path)
-        except BadInput as error:
-            capture.notes.append(f"skipped: {error}")
-            continue
+    read = _newest(boxes, capture.notes)
+    for contents in read:
         if contents.ops.rank not in known:
             known.add(contents.ops.rank)
             node.ranks.append(
@@ -127,7 +171,22 @@ def _operations(dumps: list[Path], boxes: list[Path]) -> JobCapture:
     capture.nodes.append(node)
     capture.layout = told_layout(node.ranks)
     capture.world_size = max([capture.world_size, *(r.world_size for r in node.ranks)])
-    return capture
+    return capture, read
+
+
+def _newest(boxes: list[Path], notes: list[str]) -> list[Contents]:
+    """The boxes that can be read; of a rank that was started again, the last one."""
+    found: dict[int, Contents] = {}
+    for path in boxes:
+        try:
+            contents = blackbox.read_box(path)
+        except BadInput as error:
+            notes.append(f"skipped: {error}")
+            continue
+        before = found.get(contents.ops.rank)
+        if before is None or before.box.created_s < contents.box.created_s:
+            found[contents.ops.rank] = contents
+    return list(found.values())
 
 
 def _add_stacks(capture: JobCapture, files: list[Path]) -> None:
@@ -166,4 +225,6 @@ def _add_ras(capture: JobCapture, files: list[Path]) -> None:
             capture.notes.append(f"skipped: {error}")
             continue
         capture.nodes.append(NodeCapture("", "ras", ras=report))
-        capture.world_size = max([capture.world_size, *(c.size for c in report.communicators)])
+        capture.world_size = max(
+            [capture.world_size, report.largest, *(c.size for c in report.communicators)]
+        )

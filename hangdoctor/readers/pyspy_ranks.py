@@ -17,8 +17,11 @@ from ..errors import BadInput
 from ..model.capture import JobCapture, NodeCapture, ProcessSample, RankCapture
 from ..model.layout import guess_layout
 from ..text.ranges import number_in
+from . import process_states
 from .discover import is_launcher
-from .pyspy_text import TextFile, TextProcess, read_file
+from .pyspy_text import TextFile, TextProcess, node_of
+from .pyspy_unread import has_stack, with_unread
+from .stack_texts import read_file
 
 _LOCAL_RANK = re.compile(r"--local[-_]rank[= ]([0-9]{1,9})")
 _NODE_RANK = re.compile(r"--node[-_]rank[= ]([0-9]{1,9})")
@@ -26,6 +29,8 @@ _WORKER = re.compile(
     r"torch/utils/data/_utils/(worker|pin_memory)\.py|multiprocessing/(spawn|popen_\w+|resource_tracker|forkserver)\.py"
 )
 _MAX_COMMAND = 16 << 10  # characters
+_LAST = 1 << 62
+_APART_S = 1.0  # between two dumps of a process in one file: no clock tells
 _WORDS = 60  # of a command line that are kept
 
 
@@ -37,6 +42,7 @@ def read_files(paths: Sequence[Path]) -> JobCapture:
     """
     processes: list[TextProcess] = []
     notes: list[str] = []
+    nameless: dict[str, list[str]] = {}
     errors = 0
     for path in paths:
         try:
@@ -45,24 +51,28 @@ def read_files(paths: Sequence[Path]) -> JobCapture:
             notes.append(f"skipped: {error}")
             continue
         errors += len(found.errors)
-        processes += [p for p in found.processes if _has_stack(p)]
+        processes += _once(found.processes)
+        if found.nameless:
+            nameless.setdefault(node_of(path), []).extend(found.nameless)
         notes += _notes_of(path, found)
+    states = process_states.read_files(paths)
+    processes = with_unread(processes, nameless, states)
     if not processes:
         raise BadInput(
             "no stack of any process found in " + ", ".join(str(p) for p in paths[:5]),
             "\n  ".join(notes[:10]),
         )
-    return _join(processes, notes, errors)
-
-
-def _has_stack(process: TextProcess) -> bool:
-    return any(thread.frames for thread in process.threads)
+    capture = _join(processes, notes, errors)
+    for rank in capture.ranks():
+        for sample in rank.samples:
+            sample.state = states.get(rank.pid, "")
+    return capture
 
 
 def _notes_of(path: Path, found: TextFile) -> list[str]:
     """What a file lacks."""
     notes: list[str] = []
-    empty = [process.pid for process in found.processes if not _has_stack(process)]
+    empty = [process.pid for process in found.processes if not has_stack(process)]
     if empty:
         first = ", ".join(map(str, empty[:8]))
         notes.append(f"{path.name}: no stack of {len(empty)} processes ({first})")
@@ -113,8 +123,32 @@ def _capture(rank: int, process: TextProcess, world: int) -> RankCapture:
         node=process.node,
         world_size=world,
         local_rank=int(local[1]) if local else -1,
-        samples=[ProcessSample(0.0, threads=process.threads)],
+        samples=_samples(process),
     )
+
+
+def _samples(process: TextProcess) -> list[ProcessSample]:
+    last = ProcessSample(0.0, threads=process.threads, stack_error=process.error)
+    if not process.earlier:
+        return [last]
+    last.at_s = _APART_S
+    return [ProcessSample(0.0, threads=process.earlier), last]
+
+
+def _once(processes: list[TextProcess]) -> list[TextProcess]:
+    """Each process once: dumps of one after the other show what moved between first and last."""
+    found: dict[tuple[str, int], TextProcess] = {}
+    out: list[TextProcess] = []
+    for process in processes:
+        before = found.get((process.node, process.pid))
+        if before is None or not process.pid:
+            found[process.node, process.pid] = process
+            out.append(process)
+        elif has_stack(process):
+            if has_stack(before) and not before.earlier:
+                before.earlier = before.threads
+            before.threads, before.error = process.threads, ""
+    return out
 
 
 @lru_cache(maxsize=1024)
@@ -183,7 +217,7 @@ def _order(process: TextProcess) -> tuple[int, list[tuple[int, int, str]], int, 
         int(node_rank[1]) if node_rank else 0,
         list(_natural(process.node)),
         int(local[1]) if local else 0,
-        process.pid,
+        process.pid or _LAST,
     )
 
 

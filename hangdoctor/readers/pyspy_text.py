@@ -28,6 +28,9 @@ from .pyspy import MAX_NAME, parse_json
 _PROCESS = re.compile(r"^Process ([0-9]{1,18}): ?(.*)$")
 _THREAD = re.compile(r'^Thread (0x[0-9A-Fa-f]{1,16}|[0-9]{1,18}) \(([^)]*)\)(?:: "(.*)")?$')
 _ERRORS = ("Error: ", "srun: error: ", "Reason: ", "Permission Denied")
+# py-spy's own words where it reaches a process and cannot stop it, as in uninterruptible I/O.
+UNREADABLE = ("Error: Failed to suspend process", "Error: Timed out", "Error: EPERM")
+_PID_LINE = re.compile(r"^=+ PID ([0-9]{1,18}) =+$")
 _PDSH = re.compile(r"^([A-Za-z][\w.-]*): (?=Process \d|Thread |Python v| {4}|Error|\s*$)")
 _NODE_FILE = re.compile(
     r"^(?:trace|stacks?|pyspy|py-spy|dump)[-_.](.+?)(?:\.(?:out|txt|log|json|err))*$"
@@ -47,6 +50,8 @@ class TextProcess(Struct):
     command: str
     node: str
     threads: list[ThreadSample] = []
+    error: str = ""  # why py-spy could not read it
+    earlier: list[ThreadSample] = []  # of the same process, where it was dumped before
 
 
 class TextFile(Struct):
@@ -54,6 +59,7 @@ class TextFile(Struct):
 
     processes: list[TextProcess] = []
     errors: list[str] = []
+    nameless: list[str] = []  # errors about a process of which nothing else is printed
 
 
 def is_dump(path: Path) -> bool:
@@ -88,26 +94,80 @@ def _without_pid(node: str, pid: int) -> str:
 
 def parse_text(text: str, node: str) -> TextFile:
     """Processes of py-spy's text output; what is neither theirs nor an error is passed over."""
-    out = TextFile()
-    current: dict[str, TextProcess] = {}
-    threads: dict[str, ThreadSample] = {}
+    parser = _Parser(node)
     for raw in text.splitlines():
-        line, host = raw.rstrip("\r"), node
+        parser.line(raw.rstrip("\r"))
+    return parser.finished()
+
+
+class _Parser:
+    """What the lines so far have been about, by node."""
+
+    def __init__(self, node: str) -> None:
+        self.out = TextFile()
+        self.node = node
+        self.current: dict[str, TextProcess] = {}
+        self.threads: dict[str, ThreadSample] = {}
+        self.headless: list[TextProcess] = []  # of files without lines "Process N:"
+
+    def line(self, line: str) -> None:
+        host = self.node
         prefix = _PDSH.match(line)
         if prefix is not None:
             host, line = prefix[1], line[prefix.end() :]
         if (match := _PROCESS.match(line)) is not None:
-            current[host] = TextProcess(int(match[1]), match[2], host)
-            out.processes.append(current[host])
-            threads.pop(host, None)
-        elif (match := _THREAD.match(line.rstrip())) is not None and host in current:
-            threads[host] = _thread(match)
-            current[host].threads.append(threads[host])
-        elif host in threads and (frame := frame_of(line)) is not None:
-            threads[host].frames.append(frame)
+            self._process(host, TextProcess(int(match[1]), match[2], host))
+        elif (match := _PID_LINE.match(line)) is not None:
+            self._process(host, TextProcess(int(match[1]), "", host))
+        elif (match := _THREAD.match(line.rstrip())) is not None:
+            self._thread(host, _thread(match))
+        elif host in self.threads and (frame := frame_of(line)) is not None:
+            self.threads[host].frames.append(frame)
         elif (said := line.strip()) == "failed" or said.startswith(_ERRORS):
-            out.errors.append(said[:200])
-    return out
+            self._error(host, said[:200])
+
+    def _process(self, host: str, process: TextProcess) -> None:
+        before = self.current.get(host)
+        if before is not None and before.pid == process.pid and not before.threads:
+            before.command = process.command or before.command  # a heading above py-spy's own
+        else:
+            self.current[host] = process
+            self.out.processes.append(process)
+        self.threads.pop(host, None)
+
+    def _thread(self, host: str, thread: ThreadSample) -> None:
+        own = self.current.get(host)
+        if own is None or own in self.headless:
+            if thread.name == "MainThread":  # its number is the process's
+                own = TextProcess(thread.tid, "", host)
+                self.current[host] = own
+                self.headless.append(own)
+                self.out.processes.append(own)
+            elif own is None:
+                return
+        self.threads[host] = thread
+        own.threads.append(thread)
+
+    def _error(self, host: str, said: str) -> None:
+        self.out.errors.append(said)
+        own = self.current.get(host)
+        if own is None or any(thread.frames for thread in own.threads):
+            # py-spy prints no number where it cannot suspend a process.
+            self.current.pop(host, None)
+            if said.startswith(UNREADABLE):
+                self.out.nameless.append(said)
+        elif not own.error:
+            own.error = said
+
+    def finished(self) -> TextFile:
+        """Heads above one stack, as people fold equal ones, all have that stack."""
+        below: list[Frame] = []
+        for process in reversed(self.headless):
+            frames = process.threads[0].frames if process.threads else []
+            if not frames:
+                process.threads[0].frames = list(below)
+            below = frames or below
+        return self.out
 
 
 def frame_of(line: str) -> Frame | None:

@@ -9,8 +9,11 @@ host and process tell which rank of the job that is. Sends and receives are not 
 
 from __future__ import annotations
 
+import re
 import socket
 import time
+from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -121,9 +124,19 @@ def read_file(path: Path) -> RasReport:
         BadInput: the file cannot be read or is neither.
     """
     try:
-        return parse(read_regular(path, MAX_BYTES))
+        report = parse(read_regular(path, MAX_BYTES))
+        report.at_s = report.at_s or path.stat().st_mtime
     except OSError as e:
         raise BadInput(f"{path}: {e.strerror}") from e
+    return report
+
+
+# Any of its headings: people paste parts, and NCCL 2.24 writes how long it took behind the second.
+_TEXT = re.compile(
+    rb"^(?:Job summary\s*$|Communicators\.\.\.|Group +Comms +Nodes +Ranks"
+    rb"|#[0-9]{1,9}-[0-9]{1,9} \([0-9a-f]+\) (?:INCOMPLETE|MISMATCH|ERROR|DEAD)\s*$)",
+    re.MULTILINE,
+)
 
 
 def is_ras(data: bytes) -> bool:
@@ -131,7 +144,7 @@ def is_ras(data: bytes) -> bool:
     head = data[:4096]
     if head.lstrip()[:1] == b"{":
         return b'"communicators' in head and b'"nccl_version"' in head
-    return any(line.strip() in (b"Job summary", b"Communicators...") for line in head.splitlines())
+    return _TEXT.search(head) is not None
 
 
 def parse(data: bytes) -> RasReport:
@@ -149,7 +162,7 @@ def parse(data: bytes) -> RasReport:
             raise BadInput("not RAS JSON: it has no list of communicators")
         return _from_json(raw)
     text = data.decode(errors="replace")
-    if "Job summary" not in text and "Communicators..." not in text:
+    if _TEXT.search(data) is None:
         raise BadInput("not RAS output: it has neither a job summary nor communicators")
     return parse_text(text)
 
@@ -157,10 +170,13 @@ def parse(data: bytes) -> RasReport:
 def _from_json(raw: dict[Any, Any]) -> RasReport:
     ras = raw.get("ras")
     report = RasReport(version=_text(raw.get("nccl_version")), form="json")
+    with suppress(ValueError):
+        report.at_s = datetime.fromisoformat(_text(raw.get("timestamp"))).timestamp()
     report.timeouts = _int(ras.get("timeouts_count")) if isinstance(ras, dict) else 0
     for row in _rows(raw["communicators"]):
         communicator = _communicator(row)
         report.communicators.append(communicator)
+        report.largest = max(report.largest, communicator.size)
         report.dead += [r.process for r in communicator.missing if r.state == "dead"]
         report.silent += [r.process for r in communicator.missing if r.state == "unresponsive"]
     report.name_once()

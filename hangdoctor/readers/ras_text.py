@@ -54,6 +54,7 @@ class _Reader:
             self.report.version = match[1]
         elif match := _GROUP_ROW.match(text):
             self.sizes[int(match[1])] = size_of(int(match[3]))
+            self.report.largest = max(self.sizes.values())
         elif match := _TITLE.match(stripped):
             self._title(match)
         elif stripped in ("INCOMPLETE", "DEAD", "TIMEOUT"):

@@ -1,10 +1,10 @@
-"""The report on a terminal: the sentence first, then where each rank is, then what is missing and
-what to do.
+"""The report on a terminal: where each rank is, what is missing, the evidence; at the end, where the
+prompt comes, the verdict, what to do and the bundle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -12,10 +12,13 @@ from rich.markup import escape
 
 from ..model.capture import JobCapture
 from ..model.diagnosis import Cause, Diagnosis
+from ..text.durations import duration
+from ..text.job_names import short_job
 from ..text.plain import visible
 from ..text.printable import cleaned
 from ..text.ranges import format_hosts, format_ranks
 from . import tree
+from .fit import Section, fit, wrapped
 
 _COLOURS = {
     "hang": "bold red",
@@ -28,26 +31,42 @@ _MAX_TABLE = 16  # more ranks than these are shown by place only
 _MAX_NOTES = 4
 
 
-def render(diagnosis: Diagnosis, console: Console, bundle: str = "") -> None:
-    """Print the report; `console` decides on colours and width."""
-    for line in report_lines(diagnosis, bundle):
-        console.print(line, highlight=False, soft_wrap=True)
+def render(
+    diagnosis: Diagnosis,
+    console: Console,
+    bundle: str = "",
+    rows: int = 0,
+    more: Sequence[str] = (),
+) -> None:
+    """Print the report, in at most `rows` rows (0: whole); `console` decides on colours and width.
+
+    `bundle` is the line about it, `more` are lines for just before the verdict.
+    """
+    for section in report_sections(diagnosis, console, bundle, rows=rows, more=more):
+        for line in section.lines:
+            for row in wrapped(line, console):
+                console.print(row, highlight=False, soft_wrap=True)
 
 
-def report_lines(diagnosis: Diagnosis, bundle: str = "") -> Iterator[str]:
-    """The report as lines with rich's markup; text from the job is escaped."""
+def report_sections(
+    diagnosis: Diagnosis,
+    console: Console,
+    bundle: str = "",
+    rows: int = 0,
+    more: Sequence[str] = (),
+) -> list[Section]:
+    """The report in sections, with rich's markup; text from the job is escaped.
+
+    The last one is the verdict, DO and the bundle, and is never shortened.
+    """
     diagnosis = cleaned(diagnosis)  # one place for all texts, also of fields that are added later
-    bundle = visible(bundle)
-    yield from _verdict(diagnosis)
-    yield ""
-    yield from _job(diagnosis)
-    yield from _chain(diagnosis)
-    yield from _stacks(diagnosis)
-    yield from _table(diagnosis)
-    yield from _missing(diagnosis)
-    yield from _evidence(diagnosis)
-    yield from _calls(diagnosis)
-    yield from _closing(diagnosis, bundle)
+    parts = (_job, _chain, _stacks, _table, _missing, _evidence, _calls, _notes, _also)
+    sections = [Section(list(part(diagnosis))) for part in parts]
+    sections.append(Section([escape(visible(line)) for line in more], whole=True))
+    closing = list(_verdict(diagnosis, visible(bundle)))
+    sections = [section for section in sections if section.lines]
+    sections.append(Section(["", *closing], whole=True))
+    return fit(sections, console, rows) if rows else sections
 
 
 def plain(diagnosis: Diagnosis, bundle: str = "") -> str:
@@ -64,14 +83,30 @@ def as_bytes(capture: JobCapture, diagnosis: Diagnosis, folder: Path) -> bytes:
     return plain(diagnosis).encode()
 
 
-def _verdict(diagnosis: Diagnosis) -> Iterator[str]:
+def _verdict(diagnosis: Diagnosis, bundle: str) -> Iterator[str]:
     colour = _COLOURS[diagnosis.status]
-    yield f"[{colour}]{_headline(diagnosis)}[/] {escape(diagnosis.summary)}"
-    if diagnosis.causes:
-        yield f"     kind {diagnosis.causes[0].kind}, confidence {diagnosis.causes[0].confidence:.0%}"
+    first = diagnosis.causes[0] if diagnosis.causes else None
+    sure = f" [dim]({_sure(first)})[/]" if first is not None else ""
+    yield f"[{colour}]{_headline(diagnosis)}[/] {escape(diagnosis.summary)}{sure}"
+    if first is not None and first.advice:
+        yield f"[bold]DO[/]   {escape(first.advice)}"
+    if bundle:
+        yield f"[dim]bundle[/] {escape(bundle)}"
+
+
+def _sure(cause: Cause) -> str:
+    """``not_entered, confidence 94 %``."""
+    return f"{cause.kind}, confidence {cause.confidence * 100:.0f} %"
+
+
+def _also(diagnosis: Diagnosis) -> Iterator[str]:
+    """The other causes, least likely last."""
+    colour = _COLOURS[diagnosis.status]
+    if len(diagnosis.causes) > 1:
+        yield ""
     said = {cause.advice for cause in diagnosis.causes[:1]}
     for cause in diagnosis.causes[1:_MAX_CAUSES]:
-        yield f"[{colour}]ALSO[/] {escape(cause.summary)} [dim]({cause.kind}, {cause.confidence:.0%})[/]"
+        yield f"[{colour}]ALSO[/] {escape(cause.summary)} [dim]({_sure(cause)})[/]"
         if cause.advice and cause.advice not in said:
             said.add(cause.advice)
             yield f"     {escape(cause.advice)}"
@@ -79,9 +114,6 @@ def _verdict(diagnosis: Diagnosis) -> Iterator[str]:
         rest = sorted({r for c in diagnosis.causes[_MAX_CAUSES:] for r in c.ranks})
         more = len(diagnosis.causes) - _MAX_CAUSES
         yield f"[{colour}]ALSO[/] {more} more causes: ranks {_cut(format_ranks(rest))} (--json lists them)"
-    for cause in diagnosis.causes[:1]:
-        if cause.advice:
-            yield f"[bold]DO[/]   {escape(cause.advice)}"
 
 
 def _headline(diagnosis: Diagnosis) -> str:
@@ -101,7 +133,7 @@ def _job(diagnosis: Diagnosis) -> Iterator[str]:
         else "nodes unknown"
     )
     size = f"world size {job.world_size}" if job.world_size else "world size unknown"
-    yield f"[bold]job[/]  {escape(job.id)}: {size}, {escape(nodes)}{layout}"
+    yield f"[bold]job[/]  {escape(short_job(job.id))}: {size}, {escape(nodes)}{layout}"
 
 
 _CHAIN = {
@@ -221,11 +253,11 @@ def _calls(diagnosis: Diagnosis) -> Iterator[str]:
             then = "then " if parting.common else ""
             yield f"  [{colour}]{label:<8}[/] {then}{escape('; '.join(of.calls) or 'no further call')}"
             if of.inside:
-                age = f", no call for {of.last_s:.0f} s" if of.last_s >= 1 else ""
+                age = f", no call for {duration(of.last_s)}" if of.last_s >= 1 else ""
                 yield f"           still in {escape(' > '.join(of.inside[-4:]))}{age}"
 
 
-def _closing(diagnosis: Diagnosis, bundle: str) -> Iterator[str]:
+def _notes(diagnosis: Diagnosis) -> Iterator[str]:
     if diagnosis.notes:
         yield ""
     told = {m.why for m in diagnosis.missing if m.why}
@@ -235,8 +267,6 @@ def _closing(diagnosis: Diagnosis, bundle: str) -> Iterator[str]:
         yield f"[dim]note[/] {escape(note)}"
     if len(diagnosis.notes) > _MAX_NOTES:
         yield f"[dim]note[/] {len(diagnosis.notes) - _MAX_NOTES} more (--json lists them)"
-    if bundle:
-        yield f"[dim]bundle[/] {escape(bundle)}  (again, offline: hangdoctor diagnose {escape(bundle)})"
 
 
 def _cut(text: str, width: int = 48) -> str:

@@ -43,7 +43,9 @@ import msgspec
 from msgspec import Struct
 
 from ..errors import BadInput
+from ..files import read_settings
 from ..model.diagnosis import Diagnosis
+from ..text.durations import duration
 from ..text.ranges import format_ranks
 
 if sys.version_info >= (3, 11):
@@ -97,7 +99,7 @@ def load(path: Path) -> Config:
         BadInput: it cannot be read, or is not in this form; the message says where.
     """
     try:
-        config = msgspec.convert(tomllib.loads(path.read_text()), Config)
+        config = msgspec.convert(tomllib.loads(read_settings(path)), Config)
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from error
     except (
@@ -172,7 +174,9 @@ class Actor:
             return []
         since, cooldown_s = now - self.acted_at, self.config.actions.cooldown_s
         if since < cooldown_s:
-            return [f"no action: {since:.0f} s after the last one (cool-down {cooldown_s:.0f} s)"]
+            return [
+                f"no action: {duration(since)} after the last one (cool-down {duration(cooldown_s)})"
+            ]
         planned = [(a, *_plan(a, verdict)) for a in due]
         acts = any(not why for _, why, _ in planned)  # a skipped action does not count
         if acts and not self.dry_run:

@@ -20,6 +20,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from ..errors import BadInput
+from ..files import MAX_SETTINGS
 from ..model.capture import Frame, ThreadSample
 
 if sys.version_info >= (3, 11):
@@ -124,6 +125,8 @@ def _native_file(file: str) -> bool:
 
 
 def _rules_of(text: str, origin: str) -> list[Rule]:
+    if len(text) > MAX_SETTINGS:
+        raise BadInput(f"{origin} is larger than {MAX_SETTINGS >> 10} KiB", "Keep fewer rules.")
     try:
         table = tomllib.loads(text).get("rule", [])
         return [_rule(entry) for entry in table]

@@ -6,7 +6,7 @@
     nodes.bin        of a job of thousands of ranks: the nodes' answers as they came (`hangdoctor.transport.capture_codec`); the two files
                      above then leave out what is in it
     diagnosis.json   the verdict as it was given
-    report.txt       the same as a person saw it
+    report.txt       the same as text, whole
     raw/NODE/...     what the tools printed, as evidence for people
 
 Written into a hidden folder beside its place and renamed: it is there whole or not at all.
@@ -36,6 +36,7 @@ from ..model.diagnosis import Diagnosis
 from ..model.number_checks import check_job
 from ..model.operations import RankOps
 from ..text import redaction
+from ..text.job_names import short_job
 from ..text.plain import readable, safe_name
 from ..text.printable import as_json
 from ..transport import capture_codec
@@ -44,7 +45,7 @@ from . import operations_codec
 _OPERATIONS = "operations.bin"
 _NODES = "nodes.bin"
 BUNDLE_SCHEMA = "hangdoctor.bundle/1"
-_MAX_MANIFEST = 64 << 20
+MAX_MANIFEST = 64 << 20
 _MAX_FILE = 2 << 30
 _DAMAGED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -63,7 +64,8 @@ class Manifest(msgspec.Struct):
 
 def default_path(job: str, at: float) -> Path:
     """``hangdoctor-<job>-<time>`` in the current folder."""
-    return Path(f"hangdoctor-{safe_name(job)}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(at))}")
+    name = safe_name(short_job(job))
+    return Path(f"hangdoctor-{name}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(at))}")
 
 
 def save(
@@ -230,7 +232,7 @@ def load(path: Path) -> JobCapture:
 
 def _manifest(path: Path) -> Manifest:
     try:
-        data = read_regular(path / "manifest.json", _MAX_MANIFEST)
+        data = read_regular(path / "manifest.json", MAX_MANIFEST)
         manifest = msgspec.json.decode(data, type=Manifest)
     except OSError as error:
         raise _unreadable(path, error) from error

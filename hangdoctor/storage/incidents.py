@@ -24,7 +24,8 @@ from msgspec import Struct
 from ..errors import BadInput, BundleError
 from ..files import read_regular
 from ..model.capture import JobCapture
-from ..model.diagnosis import Diagnosis
+from ..model.diagnosis import Cause, Diagnosis
+from ..text.job_names import short_job
 from ..text.plain import safe_name
 from ..text.ranges import format_ranks
 from . import bundle
@@ -37,7 +38,8 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS incidents (
     id TEXT PRIMARY KEY, job TEXT NOT NULL, at REAL NOT NULL, reason TEXT NOT NULL, state TEXT NOT NULL,
     status TEXT NOT NULL DEFAULT '', kind TEXT NOT NULL DEFAULT '', ranks TEXT NOT NULL DEFAULT '',
-    summary TEXT NOT NULL DEFAULT '', actions TEXT NOT NULL DEFAULT '');
+    summary TEXT NOT NULL DEFAULT '', actions TEXT NOT NULL DEFAULT '', advice TEXT NOT NULL DEFAULT '',
+    hang TEXT NOT NULL DEFAULT '', layout TEXT NOT NULL DEFAULT '');
 CREATE TABLE IF NOT EXISTS memory (key TEXT PRIMARY KEY, value BLOB NOT NULL);
 """
 
@@ -55,6 +57,9 @@ class Incident(Struct):
     ranks: str = ""
     summary: str = ""
     actions: str = ""
+    advice: str = ""
+    hang: str = ""  # the same for all captures of one hang; "" where the verdict names no rank
+    layout: str = ""  # "dp,pp,tp" where it is known
 
 
 _COLUMNS = ", ".join(Incident.__struct_fields__)
@@ -75,6 +80,7 @@ class Incidents:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with self._open() as db:
                 db.executescript(_SCHEMA)
+                _add_columns(db)
             self._mend()
 
     @contextlib.contextmanager
@@ -154,7 +160,7 @@ class Incidents:
         stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(capture.taken))
         with self._trouble(), self._open() as db:
             known = {row[0] for row in db.execute("SELECT id FROM incidents")}
-            id = self._free_id(f"{stamp}-{safe_name(capture.job)}"[:90], known)
+            id = self._free_id(f"{stamp}-{safe_name(short_job(capture.job))}"[:90], known)
             opened = Incident(id, capture.job, capture.taken, reason, state="open")
             opened.summary = diagnosis.summary
             self._write(db, opened)
@@ -251,10 +257,33 @@ def _should_be_there(row: Incident) -> bool:
     return row.state == "saved" or given_up
 
 
+def _add_columns(db: sqlite3.Connection) -> None:
+    """An index that an earlier version made lacks the later columns."""
+    there = {row[1] for row in db.execute("PRAGMA table_info(incidents)")}
+    for name in Incident.__struct_fields__:
+        if name not in there:
+            db.execute(f"ALTER TABLE incidents ADD COLUMN {name} TEXT NOT NULL DEFAULT ''")
+
+
 def _row(id: str, diagnosis: Diagnosis, at: float, reason: str) -> Incident:
     row = Incident(id, diagnosis.job.id, at, reason, state="saved")
     row.status, row.summary = diagnosis.status, diagnosis.summary
     if diagnosis.causes:
         first = diagnosis.causes[0]
         row.kind, row.ranks = first.kind, format_ranks(first.ranks)
+        row.advice, row.hang = first.advice, _hang_of(first, row.ranks)
+    if diagnosis.job.layout is not None:
+        sizes = diagnosis.job.layout
+        row.layout = f"{sizes.dp},{sizes.pp},{sizes.tp}"
     return row
+
+
+def _hang_of(cause: Cause, ranks: str) -> str:
+    """What stays the same from one capture of a hang to the next.
+
+    A later capture may name another kind; the operation and its number say that it is the same hang.
+    """
+    where = cause.where
+    if not where.seq:
+        return f"{ranks} {cause.kind} {where.iteration}"
+    return f"{ranks} {where.group} {where.op} {where.seq}"

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from ..model.operations import STORE, Operation
+from ..text.durations import duration
 from ..text.ranges import format_ranks
 from .instances import Key, key_of
 from .model import Lane, Timeline
@@ -37,7 +38,7 @@ class Hang(Struct):
         """One sentence."""
         what = f"{self.op} #{self.seq} of {self.group}"
         ranks = f"rank{'s' if len(self.ranks) > 1 else ''} {format_ranks(self.ranks)}"
-        told = f"The job hangs at the end: {ranks} {'have' if len(self.ranks) > 1 else 'has'} been in {what} for {self.for_ms / 1e3:.0f} s"
+        told = f"The job hangs at the end: {ranks} {'have' if len(self.ranks) > 1 else 'has'} been in {what} for {duration(self.for_ms / 1e3)}"
         if self.missing:
             told += f"; rank{'s' if len(self.missing) > 1 else ''} {format_ranks(self.missing)} never entered it"
         if self.unseen:

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from ..model.calls import CallTrace
-from ..model.operations import Group, RankOps
+from ..model.operations import Group, RankOps, spoken
 from ..text.ranges import format_ranks
 
 # (place of the rank in the list of ranks, place of the operation in its history)
@@ -102,12 +102,11 @@ class Timeline(Struct):
         known: str | None = self.words.get(uid)
         if known is None:
             group = self.trace.groups.get(uid)
+            name = spoken(group.name) if group is not None else ""
             ranks = (
                 f"ranks {format_ranks(group.ranks)}" if group is not None and group.ranks else uid
             )
-            known = self.words[uid] = (
-                f"{group.name} ({ranks})" if group is not None and group.name else ranks
-            )
+            known = self.words[uid] = f"{name} ({ranks})" if name else ranks
         return known
 
     def correction(self, trace: RankTrace) -> Correction:

@@ -118,7 +118,7 @@ def tracks_of_folder(folder: Path, timeline: Timeline) -> tuple[dict[int, list[T
 def _order(item: tuple[str, object]) -> tuple[bool, list[object]]:
     """GPUs first, then threads, numbers by their size."""
     return not item[0].startswith("GPU"), [
-        f"{number_in(p):020d}" if p.isdigit() else p for p in re.split(r"([0-9]+)", item[0])
+        f"{number_in(p):020d}" if number_in(p) >= 0 else p for p in re.split(r"([0-9]+)", item[0])
     ]
 
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from ..model.operations import Operation
+from ..model.operations import WHOLE_JOB, Operation, spoken
 from ..text.ranges import number_in
 from .model import Lane, Timeline
 
@@ -236,11 +236,12 @@ def site_of(text: str) -> tuple[str, str, int]:
 
 
 def op_words(timeline: Timeline, op: Operation) -> str:
-    """``all_reduce dp``, ``send to 3``: what a slice is called."""
+    """``all_reduce dp``, of the whole job ``all_reduce``, ``send to 3``: what a slice is called."""
     if op.op in ("send", "recv") and op.peer >= 0:
         return f"{op.op} {'to' if op.op == 'send' else 'from'} {op.peer}"
     group = timeline.trace.groups.get(op.group)
-    return f"{op.op} {group.name}" if group is not None and group.name else op.op
+    name = spoken(group.name) if group is not None else ""
+    return f"{op.op} {name}" if name and name != WHOLE_JOB else op.op
 
 
 def bytes_of(op: Operation) -> int:

@@ -18,11 +18,15 @@ from msgspec import Struct
 
 from ..clock import Clock
 from ..errors import BadInput, CollectorError
+from ..model.operations import spoken
 from ..readers import blackbox, discover, proc, pyspy
+from ..text.durations import duration
+from ..text.job_names import short_job
 from ..text.plain import safe_name
+from ..text.ranges import number_in
 from ..transport.messages import RankNow
 from ..watch.arrival_lag import Pace, mark_behind, mark_lag, per_iteration, smoothed
-from ..watch.live_ranks import STILL_S, Picture, RankRow, look, row_of
+from ..watch.live_ranks import STILL_S, Picture, RankRow, age_s, look, row_of
 
 _TIMEOUT_S = 5.0
 _CAPTURE_S = 90.0
@@ -102,7 +106,10 @@ class LocalSource:
         """The ranks that are here now; the first looks cannot tell yet who uses its processor."""
         self.watched.search()
         told = self.watched.look()
-        rows = [row_of(one, self.node, one.idle_s) for one in told]
+        rows = [row_of(one, self.node, age_s(one)) for one in told]
+        for row in rows:
+            if row.state == "still":
+                row.op = _kernel_call(row.pid)
         self._waits = {
             one.rank: smoothed(self._waits.get(one.rank, -1.0), one.waits) for one in told
         }
@@ -115,7 +122,9 @@ class LocalSource:
         mark_lag(rows, self._waits)
         mark_behind(rows)
         per_iteration(rows, pace_s)
-        return LiveRanks(picture, rows, f"{self.watched.job or 'no job'} on {self.node}", pace_s)
+        return LiveRanks(
+            picture, rows, f"{short_job(self.watched.job) or 'no job'} on {self.node}", pace_s
+        )
 
     def capture(self) -> str:
         """The verdict of a `hangdoctor dump` of this host, and its bundle.
@@ -124,7 +133,7 @@ class LocalSource:
             CollectorError: it failed, or did not end.
         """
         job = self.watched.job or self.job
-        bundle = f"hangdoctor-{safe_name(job)}-{time.strftime('%Y%m%d-%H%M%S')}"
+        bundle = f"hangdoctor-{safe_name(short_job(job))}-{time.strftime('%Y%m%d-%H%M%S')}"
         command = [
             sys.executable,
             "-m",
@@ -158,12 +167,20 @@ class LocalSource:
         return [*_process_lines(row.pid), *_operation_lines(row.pid), *_stack_lines(row.pid)]
 
 
+def _kernel_call(pid: int) -> str:
+    """What /proc shows of a rank without a box: the system call that its main thread is in."""
+    main = proc.sample_thread(pid, pid)
+    call = main.syscall.partition("(")[0] or main.wchan if main is not None else ""
+    return f"in {call}" if call else ""
+
+
 def _process_lines(pid: int) -> list[str]:
     status, fields = proc.status_fields(pid), proc.stat_fields(pid)
     if not fields:
         return ["its process has ended"]
     memory = status.get("VmRSS", "").split()
-    size = f"{int(memory[0]) / 1024:.0f} MB" if memory and memory[0].isdigit() else "?"
+    kib = number_in(memory[0]) if memory else -1
+    size = f"{kib / 1024:.0f} MB" if kib >= 0 else "?"
     with contextlib.suppress(OSError):
         command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
         words = command.decode(errors="replace").strip()
@@ -182,13 +199,13 @@ def _operation_lines(pid: int) -> list[str]:
         ops = blackbox.read_box(boxes[-1].path, last=_OPERATIONS, owners={boxes[-1].owner}).ops
     except BadInput as error:
         return [str(error)]
-    names = {g.uid: g.name or f"{len(g.ranks)} ranks" for g in ops.groups}
+    names = {g.uid: spoken(g.name) or f"{len(g.ranks)} ranks" for g in ops.groups}
     lines = ["last operations:"]
     for op in ops.operations[-_OPERATIONS:]:
         if op.left_s:
             end = f"left after {(op.left_s - op.entered_s) * 1e3:.1f} ms"
         else:
-            end = f"inside for {time.time() - op.entered_s:.1f} s"
+            end = f"inside for {duration(time.time() - op.entered_s)}"
         site = f", at {op.site}" if op.site else ""
         lines.append(f"  {op.op} #{op.seq} of {names.get(op.group, '?')}, {end}{site}")
     return lines
@@ -236,7 +253,7 @@ class RemoteSource:
         if status["capturing"]:
             picture.sentence = f"Capturing: {status['capture_answered']} of {status['capture_asked']} nodes have answered"
         return LiveRanks(
-            picture, rows, f"{status['job'] or 'no job yet'}, {nodes}", status["pace_s"]
+            picture, rows, f"{short_job(status['job']) or 'no job yet'}, {nodes}", status["pace_s"]
         )
 
     def capture(self) -> str:
@@ -270,7 +287,7 @@ class RemoteSource:
         if now.lag_s:
             lines.append(f"comes {now.lag_s * 1e3:.0f} ms later than the first")
         if now.behind_s:
-            lines.append(f"others have waited for {now.behind_s:.0f} s while it is not there")
+            lines.append(f"others have waited for {duration(now.behind_s)} while it is not there")
         return [*lines, "its stack: c captures all ranks"]
 
     def _other_version(self, error: Exception) -> CollectorError:

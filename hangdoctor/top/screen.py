@@ -9,6 +9,7 @@ from msgspec import Struct
 from rich.text import Text
 
 from ..errors import UsageError
+from ..text.durations import duration
 from ..text.plain import visible
 from ..text.ranges import parse_ranks
 from ..watch.arrival_lag import lag_of
@@ -18,6 +19,11 @@ from .feeds import LiveRanks
 
 _MAX_STANDINGS = 6
 _NOTE_LINES = 4
+_UNSEEN = "No probe: c (or hangdoctor dump) captures the stacks and names the cause"
+_LEAST_ROWS = 4  # of the list of ranks, however small the terminal is
+_LEAST_HEAD = 2  # the title and the sentence
+_AROUND_STANDINGS = 3  # two blank lines and the names of the columns
+_MAX_HEAD = 40
 HELP = (
     "c        capture all ranks now and diagnose",
     "/        filter: ranks (0-7,12), or text in node, state, phase or operation",
@@ -47,17 +53,6 @@ class Mode(Struct):
     note: str = ""
     bad: bool = False
     detail: list[str] = []
-
-
-def seconds(value: float) -> str:
-    """A duration in seconds as people read it: "4.1 s", "41 s", "12 min", "3 h"."""
-    if value < 10:
-        return f"{value:.1f} s"
-    if value < 600:
-        return f"{value:.0f} s"
-    if value < 7200:
-        return f"{value / 60:.0f} min"
-    return f"{value / 3600:.0f} h"
 
 
 def chosen(seen: LiveRanks, wanted: str) -> list[RankRow]:
@@ -97,8 +92,9 @@ def _place(state: str) -> int:
 
 def screen(seen: LiveRanks | None, trouble: str, mode: Mode, width: int, height: int) -> list[Text]:
     """Exactly `height` lines, none wider than `width`."""
-    head = list(_head(seen, trouble, width))
-    note = _note(mode, width)
+    note = _note(mode, width, min(_NOTE_LINES, max(1, height // 4)))
+    least = _LEAST_ROWS + 2 if mode.view in ("list", "filter") else height  # with columns and keys
+    head = list(_head(seen, trouble, width, max(_LEAST_HEAD, height - len(note) - least)))
     room = max(1, height - len(head) - len(note) - 1)
     if mode.view == "help":
         body = [Text(line) for line in HELP]
@@ -113,7 +109,10 @@ def screen(seen: LiveRanks | None, trouble: str, mode: Mode, width: int, height:
     return lines[:height]
 
 
-def _head(seen: LiveRanks | None, trouble: str, width: int) -> Iterator[Text]:
+def _head(
+    seen: LiveRanks | None, trouble: str, width: int, room: int = _MAX_HEAD
+) -> Iterator[Text]:
+    """At most `room` lines, but for the title and the sentence: what is said last is left out first."""
     title = Text("hangdoctor top", style="bold")
     if seen is None:
         yield title
@@ -123,21 +122,28 @@ def _head(seen: LiveRanks | None, trouble: str, width: int) -> Iterator[Text]:
     low, high = picture.iteration
     step = f"iteration {low}" if low == high else f"iteration {low} to {high}"
     told = [visible(seen.title), f"{picture.world_size} ranks"] + ([step] if low >= 0 else [])
-    told += [f"{seconds(seen.pace_s)} each"] if seen.pace_s else []
+    told += [f"{duration(seen.pace_s)} each"] if seen.pace_s else []
     yield title.append("  " + ", ".join(told), style="not bold dim")
     if trouble:
         yield Text(visible(trouble), style="bold red")
     else:
         yield Text(visible(picture.sentence), style="bold")
+    if any(s.state == "still" for s in picture.standings):
+        yield Text(_UNSEEN, style="dim")
     counts = Text()
     for name, number in picture.counts.items():
         count = f" {glyph_of(name)} {number} {visible(name)} ".replace("  ", " ")
         counts.append(count, style=style_of(name)).append(" ")
+    if room < _LEAST_HEAD + 1:
+        return
     yield counts
-    yield Text()
     standings = [s for s in picture.standings if s.state not in ("unseen",)][:_MAX_STANDINGS]
+    shown = min(len(standings), room - _LEAST_HEAD - 1 - _AROUND_STANDINGS)
+    if standings and shown < 1:
+        return
+    yield Text()
     yield Text(f"{'RANKS':<16}{'N':>6} {'STATE':<9}{'FOR':>7} {'BLOCKS':>9}  WHERE", style="dim")
-    for one in standings:
+    for one in standings[:shown]:
         yield _standing(one)
     yield Text()
 
@@ -152,7 +158,7 @@ def _standing(one: Standing) -> Text:
     ]
     text = Text(f"{ranks:<16}{one.count:>6} ")
     text.append(f"{visible(one.state):<9}", style=style_of(one.state))
-    since = seconds(one.for_s) if one.for_s else ""
+    since = duration(one.for_s) if one.for_s else ""
     text.append(f"{since:>7} {one.holds or '':>9}  ")
     return text.append(", ".join(t for t in told if t))
 
@@ -189,7 +195,7 @@ def _columns(node: int) -> str:
 
 
 def _row(row: RankRow, node: int, under: bool) -> Text:
-    since = "" if row.state in UNTIMED else seconds(row.idle_s)
+    since = "" if row.state in UNTIMED else duration(row.idle_s)
     step = str(row.iteration) if row.iteration >= 0 else ""
     number = f" #{row.seq}" if row.seq else ""
     phase = visible(row.phase)[:10]
@@ -206,10 +212,10 @@ def _late(row: RankRow) -> str:
     lag = 0.0 if row.state in ("gone", "finished") else lag_of(row)
     if lag < 0.001:
         return ""
-    return f"{lag * 1e3:.0f} ms" if lag < 1 else seconds(lag)
+    return f"{lag * 1e3:.0f} ms" if lag < 1 else duration(lag)
 
 
-def _note(mode: Mode, width: int) -> list[Text]:
+def _note(mode: Mode, width: int, most: int) -> list[Text]:
     if mode.view == "filter":
         return [Text(f"filter: {mode.filter}_", style="bold")]
     lines = (
@@ -217,7 +223,7 @@ def _note(mode: Mode, width: int) -> list[Text]:
         if mode.filter
         else []
     )
-    wrapped = textwrap.wrap(visible(mode.note), width, break_on_hyphens=False)[:_NOTE_LINES]
+    wrapped = textwrap.wrap(visible(mode.note), width, break_on_hyphens=False)[:most]
     return lines + [Text(line, style="red" if mode.bad else "") for line in wrapped]
 
 

@@ -73,11 +73,17 @@ def _is_address(data: bytes) -> bool:
 
 def published(folder: Path) -> str:
     """The address that the collector wrote down, "" where there is none yet."""
+    found = read(folder)
+    return found.address if found is not None else ""
+
+
+def read(folder: Path) -> Address | None:
+    """What the collector wrote down, None where there is none yet."""
     try:
         data = read_of_folder(folder / FILE, 4096)
-        return msgspec.json.decode(data, type=Address).address
+        return msgspec.json.decode(data, type=Address)
     except (OSError, BadInput, UnicodeDecodeError, RecursionError, msgspec.DecodeError):
-        return ""
+        return None
 
 
 def relay_folder(folder: Path, name: str) -> Path:

@@ -30,6 +30,7 @@ Number = Annotated[int, Meta(ge=0, le=1 << 62)]
 World = Annotated[int, Meta(ge=0, le=MAX_RANKS)]
 RankNumber = Annotated[int, Meta(ge=0, lt=MAX_RANKS)]
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+Moment = Annotated[float, Meta(ge=0, le=1e11)]  # seconds since the epoch
 Percent = Annotated[int, Meta(ge=-1, le=100)]
 Letter = Annotated[str, Meta(max_length=1)]
 Ranks = Annotated[list["RankNow"], Meta(max_length=4096)]
@@ -55,6 +56,7 @@ class RankNow(Struct, array_like=True):
     # T or t: its process is stopped, D: in uninterruptible I/O (/proc/PID/stat).
     held: Letter = ""
     still: bool = False  # without a box: two stacks 30 s apart are the same
+    over_s: Seconds = 0.0  # since its process ended; of a rank that is over
 
 
 class PastPhase(Struct, array_like=True):
@@ -88,6 +90,7 @@ class Hello(Struct, tag=True, omit_defaults=True):
     world_size: World = 0
     version: Words = ""
     relay: bool = False  # a collector that speaks for nodes; `node` is its own name
+    began: Moment = 0.0  # wall clock: when this run of the job began on the node; 0 unknown
 
 
 class Report(Struct, tag=True, omit_defaults=True):
@@ -113,6 +116,7 @@ class NodeNews(Struct, omit_defaults=True):
     ranks: Ranks = []  # what changed, ages as of the sending
     timeout_s: Seconds = 0.0
     past: Past | None = None
+    began: Moment = 0.0  # as in `Hello`
 
 
 class Relayed(Struct, tag=True, omit_defaults=True):

@@ -15,6 +15,7 @@ _PERIOD_S = 900.0
 _LONG_PERIOD_S = 43_200.0
 _PHASES = 256  # that are distinguished
 ENOUGH = 3  # pauses of a phase before its rhythm counts
+_SAME_RUN_S = 5.0  # clocks are set, and processes of one run are started one after another
 PAST_STEPS = 20  # that a box must hold before its history counts
 
 
@@ -57,11 +58,23 @@ class Rhythm(Struct):
         self.long_s = max(self.long_s, age_s)
 
 
+class Run(Struct):
+    """One run of a job, as one node sees it: the job's key, and when its processes began there."""
+
+    job: str
+    began: float  # seconds since the epoch, by the node's clock
+
+    def is_of(self, job: str, began: float) -> bool:
+        """Whether this is the same run: a key alone comes again with the next job."""
+        return self.job == job and abs(self.began - began) < _SAME_RUN_S
+
+
 class Learned(Struct):
-    """What outlives a restart of the collector."""
+    """What outlives a restart of the collector, for as long as the job is the same."""
 
     rhythms: dict[str, Rhythm] = {}
     warm: bool = False
+    runs: dict[str, Run] = {}  # by node: whose rhythm it is
 
     def of(self, label: str) -> Rhythm:
         """The rhythm of a phase, an empty one where it was not seen."""

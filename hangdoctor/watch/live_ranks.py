@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
+from ..text.durations import duration
 from ..text.ranges import format_hosts, format_ranks
 from ..transport.messages import RankNow
 from .rank_states import BY_NAME, STATES, SUSPECT, UNTIMED
@@ -34,7 +35,7 @@ class LastWord(Struct, frozen=True, array_like=True):
 class RankRow(Struct):
     """One rank now, as it is shown: by the page, its API, the metrics and `top`.
 
-    `idle_s` counts since its last progress, `behind_s` is how long peers have waited without it, `lag_s` is how much
+    `idle_s` counts since its last progress (of a rank that is gone, since its end), `behind_s` is how long peers have waited without it, `lag_s` is how much
     later than its peers it comes to operations.
     """
 
@@ -96,10 +97,17 @@ def state_of(told: RankNow, idle_s: float, silent: bool) -> str:
     return "outside" if told.box else "still"
 
 
+def age_s(told: RankNow) -> float:
+    """How long a rank has been where it is, in seconds: since its last progress, or since the end
+    of its process.
+    """
+    return told.over_s if told.over else told.idle_s
+
+
 def row_of(told: RankNow, node: str, idle_s: float, silent: bool = False) -> RankRow:
     """What is shown of a rank, from the last word of its agent.
 
-    `idle_s` is since its last progress until now; `silent`: its node is not heard any more.
+    `idle_s` is its `age_s` until now; `silent`: its node is not heard any more.
     """
     return RankRow(
         rank=told.rank,
@@ -137,7 +145,7 @@ def stand(rows: Iterable[RankRow]) -> list[Standing]:
     return sorted(found, key=_order)
 
 
-_PLACED = ("waiting", "outside", "working", "stopped", "blocked")
+_PLACED = ("waiting", "outside", "working", "stopped", "blocked", "still")
 
 
 def _standing(same: Sequence[RankRow], waiting: int) -> Standing:
@@ -212,8 +220,8 @@ def sentence(standings: Sequence[Standing], counts: Counter[str], blind: bool = 
 
 
 def _go_on(number: int, of_what: str = "", blind: bool = False) -> str:
-    """Of ranks whose progress nobody can see it is only said that they run."""
-    one, many = ("runs", "run") if blind else ("goes on", "go on")
+    """Ranks whose progress cannot be seen are only said to run."""
+    one, many = ("runs", "run") if blind else ("moves", "move")
     return f"{number}{of_what} {one if number == 1 else many}"
 
 
@@ -231,7 +239,7 @@ def _waiters(waits: Sequence[Standing]) -> str:
         what = operations[0] if len(operations) == 1 else f"{len(operations)} operations"
         where = f" in {what}"
     longest = max((w.for_s for w in waits), default=0.0)
-    return f"{number} rank{'s have' if number != 1 else ' has'} been waiting{where} for {longest:.0f} s"
+    return f"{number} rank{'s have' if number != 1 else ' has'} been waiting{where} for {duration(longest)}"
 
 
 def _short(ranks: str, room: int = 40) -> str:

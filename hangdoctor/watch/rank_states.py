@@ -12,6 +12,15 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 
+class Paint(Struct, frozen=True):
+    """Colours of a tile on a light page and on a dark one, as #rrggbb; letters have 4.5:1 or more."""
+
+    light: str
+    light_ink: str
+    dark: str
+    dark_ink: str
+
+
 class RankState(Struct, frozen=True, kw_only=True):
     """One state. Its place in `TABLE` is the code that the page's stream uses."""
 
@@ -24,9 +33,7 @@ class RankState(Struct, frozen=True, kw_only=True):
     phrase: str = ""  # of one rank: "is stopped"; "" where that is no reason for others to wait
     short: str = ""  # of a number of ranks: "3 stopped"
     style: str  # of the terminal, as rich has it
-    light: str  # colour of the page
-    dark: str  # the same where the person prefers dark pages
-    dark_ink: bool = False  # letters on that colour
+    paint: Paint
 
 
 TABLE = (
@@ -36,19 +43,17 @@ TABLE = (
         unblamed=9,
         legend="not seen yet",
         style="dim",
-        light="#e6e9eb",
-        dark="#242e35",
-        dark_ink=True,
+        paint=Paint("#f1efea", "#5d5a53", "#23272d", "#a8a59d"),
     ),
     RankState(
         name="moving",
         concern=8,
         unblamed=8,
         glyph=">",
+        sign="\u203a",
         legend="moving",
         style="green",
-        light="#2a9178",
-        dark="#2f8f78",
+        paint=Paint("#007a5a", "#ffffff", "#12b487", "#04271d"),
     ),
     RankState(
         name="working",
@@ -58,21 +63,16 @@ TABLE = (
         sign="~",
         legend="working outside of operations",
         style="cyan",
-        light="#4d9fd6",
-        dark="#4a95c9",
-        dark_ink=True,
+        paint=Paint("#d3cfc7", "#34312c", "#4a4d53", "#e8e5df"),
     ),
     RankState(
         name="waiting",
         concern=6,
         unblamed=2,
         glyph="|",
-        sign="\u2016",
         legend="waiting in an operation",
         style="yellow",
-        light="#e8b339",
-        dark="#dba72f",
-        dark_ink=True,
+        paint=Paint("#9fd0ee", "#123a55", "#2f6f98", "#eaf5fc"),
     ),
     RankState(
         name="outside",
@@ -80,12 +80,11 @@ TABLE = (
         unblamed=5,
         glyph="!",
         sign="!",
-        legend="outside of any operation",
-        phrase="is outside of any operation",
-        short="outside of any operation",
+        legend="not in any operation",
+        phrase="is not in any operation",
+        short="not in any operation",
         style="bold red",
-        light="#d1461f",
-        dark="#ec6440",
+        paint=Paint("#f0c5a0", "#3d2000", "#7a4a26", "#fdeee3"),
     ),
     RankState(
         name="still",
@@ -97,8 +96,7 @@ TABLE = (
         phrase="makes no progress",
         short="without progress",
         style="magenta",
-        light="#b678a5",
-        dark="#b678a5",
+        paint=Paint("#cc79a7", "#1c0a14", "#cc79a7", "#1c0a14"),
     ),
     RankState(
         name="silent",
@@ -106,12 +104,11 @@ TABLE = (
         unblamed=6,
         glyph="?",
         sign="?",
-        legend="its node is silent",
-        phrase="is silent: its node does not answer",
-        short="silent",
+        legend="its node does not answer",
+        phrase="cannot be seen: its node does not answer",
+        short="on nodes that do not answer",
         style="bold magenta",
-        light="#7b858d",
-        dark="#76828b",
+        paint=Paint("#ffffff", "#1c1b19", "#1b1e23", "#e8e5df"),
     ),
     RankState(
         name="gone",
@@ -119,12 +116,11 @@ TABLE = (
         unblamed=7,
         glyph="x",
         sign="\u00d7",
-        legend="process gone",
-        phrase="is gone",
-        short="gone",
+        legend="process has ended or was killed",
+        phrase="is dead: its process has ended or was killed",
+        short="dead",
         style="bold red reverse",
-        light="#17222c",
-        dark="#f2f5f7",
+        paint=Paint("#35322d", "#ffffff", "#000000", "#c9c5bd"),
     ),
     RankState(
         name="finished",
@@ -133,37 +129,36 @@ TABLE = (
         sign="✓",
         legend="finished",
         style="dim",
-        light="#c3cacf",
-        dark="#46525b",
-        dark_ink=True,
+        paint=Paint("#e2dfd8", "#34312c", "#2f333a", "#e8e5df"),
     ),
     RankState(
         name="stopped",
         concern=0,
         unblamed=0,
         glyph="T",
-        sign="■",
+        sign="\u2016",
         legend="its process is stopped",
         phrase="is stopped",
         short="stopped",
         style="bold red",
-        light="#9c1c1c",
-        dark="#d8434e",
+        paint=Paint("#e69f00", "#2c1f00", "#e8ab22", "#2c1f00"),
     ),
     RankState(
         name="blocked",
         concern=3,
         unblamed=1,
         glyph="D",
-        sign="◆",
+        sign="■",
         legend="blocked in uninterruptible I/O",
         phrase="is blocked in I/O",
         short="blocked in I/O",
         style="bold red",
-        light="#8a4b00",
-        dark="#b8732a",
+        paint=Paint("#8a4b00", "#ffffff", "#c98a45", "#1b0d03"),
     ),
 )
+# A rank that makes the others wait, in its state or in the newest verdict; in the report too.
+CAUSE = Paint("#bd4f00", "#ffffff", "#f0752a", "#1b0d03")
+CAUSE_SIGN = "◆"
 STATES = tuple(state.name for state in TABLE)
 CODES = {name: code for code, name in enumerate(STATES)}
 BY_NAME = {state.name: state for state in TABLE}
@@ -195,7 +190,6 @@ def javascript() -> str:
     signs = [state.sign for state in TABLE]
     legends = {state.name: state.legend for state in TABLE}
     worst = [CODES[name] for name in BY_CONCERN]
-    dark_ink = [state.name for state in TABLE if state.dark_ink]
     lines = [
         "// Written by `scripts/states_js.py`; do not edit.",
         f"export const STATES = {written(list(STATES))};",
@@ -205,26 +199,27 @@ def javascript() -> str:
         f"export const WORST = {written(worst)};",
         "// States that may block the others.",
         f"export const SUSPECT = {written(list(SUSPECT))};",
-        "// States whose colour wants dark letters.",
-        f"export const DARK_INK = {written(dark_ink)};",
+        "// The sign of a rank that makes the others wait.",
+        f"export const CAUSE = {written(CAUSE_SIGN)};",
     ]
     return "\n".join(lines) + "\n"
 
 
 def stylesheet() -> str:
-    """The colours of the table as the page's style sheet `states.css`, one variable `--STATE` a state."""
+    """The colours as the page's style sheet `states.css`: `--STATE`, and `--on-STATE` for letters on it."""
     return "\n".join(_stylesheet_lines()) + "\n"
 
 
 def _stylesheet_lines() -> Iterator[str]:
+    painted = {state.name: state.paint for state in TABLE} | {"cause": CAUSE}
     yield "/* Written by `scripts/states_js.py`; do not edit. */"
     yield ":root {"
-    for state in TABLE:
-        yield f"  --{state.name}: {state.light};"
+    for name, paint in painted.items():
+        yield f"  --{name}: {paint.light}; --on-{name}: {paint.light_ink};"
     yield "}"
     yield "@media (prefers-color-scheme: dark) {"
     yield "  :root {"
-    for state in TABLE:
-        yield f"    --{state.name}: {state.dark};"
+    for name, paint in painted.items():
+        yield f"    --{name}: {paint.dark}; --on-{name}: {paint.dark_ink};"
     yield "  }"
     yield "}"

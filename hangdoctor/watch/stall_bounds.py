@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from ..text.durations import duration
 from .job_rhythm import ENOUGH, Learned
 
 WORKING = "working"
@@ -86,4 +87,4 @@ def _learned(
         return max(s.unknown_s, floor), "this phase was not seen before"
     slower = s.factor * rhythm.high_s + 2 * s.interval_s
     most = max(floor, slower, _TIMES_SEEN * rhythm.longest_s)
-    return most, f"up to {rhythm.longest_s:.1f} s between steps is normal for this job"
+    return most, f"up to {duration(rhythm.longest_s)} between steps is normal for this job"

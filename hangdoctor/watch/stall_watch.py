@@ -18,7 +18,7 @@ from ..model.operations import STORE
 from ..transport.messages import Past, RankNow
 from . import stall_bounds as bounds
 from . import stall_evidence as evidence
-from .job_rhythm import ENOUGH
+from .job_rhythm import ENOUGH, Run
 from .job_rhythm import Learned as Learned
 from .rank_roster import Roster
 from .stall_bounds import WORKING as WORKING
@@ -58,7 +58,11 @@ class StallWatch:
 
     def __init__(self, settings: Settings, learned: Learned | None = None) -> None:
         self.settings = settings
-        self.learned = learned or Learned()
+        self._met = False  # a node of the run whose rhythm this is
+        self._begin(learned or Learned())
+
+    def _begin(self, learned: Learned) -> None:
+        self.learned = learned
         self._ranks = Roster()
         self._heard_at = -1e18
         self._pending: dict[str, float] = {}
@@ -119,6 +123,24 @@ class StallWatch:
         if self.learned.warm and not self._recalled:
             return
         self._recalled = self.learned.recall(now, past) or self._recalled
+
+    def met(self, node: str, job: str, began: float) -> bool:
+        """A node says which run its ranks are of; whether that is another one than what was learned.
+
+        Then all is forgotten: the next job under the same name may have a slower rhythm.
+        """
+        if not job or not began:
+            return False
+        before = self.learned.runs.get(node)
+        if before is None:
+            other = bool(self.learned.rhythms) and not self._met
+        else:
+            other = not before.is_of(job, began)
+        if other:
+            self._begin(Learned())
+        self._met = True
+        self.learned.runs[node] = Run(job, began)
+        return other
 
     def forget(self, ranks: Iterable[int]) -> None:
         """They belonged to a run that is over: another one has begun in its place."""

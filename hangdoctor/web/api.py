@@ -110,11 +110,7 @@ class Api:
     async def status(self, request: Request) -> Response:
         """The job in one sentence, and the ranks grouped by where they are."""
         board, look = self.board, self.board.look()
-        board.rows()
-        captures = board.view.captures
-        status = status_of(
-            look, (captures.count, captures.last_s), board.doors.trace is not None, board.trouble
-        )
+        status = status_of(board, look)
         return answer(StatusAnswer(status, look.picture.standings[:200], board.view.concluded))
 
     async def ranks(self, request: Request) -> Response:

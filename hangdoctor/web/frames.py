@@ -13,7 +13,8 @@ from msgspec import Struct, structs
 from ..storage.incidents import Incident
 from ..watch.live_ranks import RankRow, Standing
 from ..watch.rank_states import CODES, UNTIMED
-from .snapshot import Look
+from .snapshot import Board, Look
+from .standstill import Ended
 
 _MAX_NAMES = {
     "op": 5000,
@@ -52,6 +53,12 @@ class Status(Struct):
     capture_s: float
     can_trace: bool
     trouble: str
+    folder: str = ""  # where the incidents are, for who wants them without this page
+    missing: list[str] = []  # nodes whose agents have never connected
+    hang_since: float = 0.0  # time of day from which ranks have been waiting, 0 where none waits
+    incident: str = ""  # id of the newest incident of this hang
+    layout: list[int] = []  # sizes of dp, pp, tp; empty where they are not known
+    ended: Ended | None = None
 
 
 class Frame(Struct):
@@ -69,12 +76,10 @@ class Frame(Struct):
     concluded: int = 0
 
 
-def status_of(look: Look, captures: tuple[int, float], can_trace: bool, trouble: str) -> Status:
-    """The line above the grid.
-
-    `captures` is how many there were and how many seconds the last one took; `trouble` is why the incidents cannot be read.
-    """
-    now, picture = look.now, look.picture
+def status_of(board: Board, look: Look) -> Status:
+    """What is above the grid."""
+    now, picture, captures = look.now, look.picture, board.view.captures
+    stands = board.standstill(look)
     jobs = list(now.jobs.items())[:_MAX_LISTED]
     silent = [n.name for n in now.nodes if n.silent_s]
     return Status(
@@ -96,10 +101,16 @@ def status_of(look: Look, captures: tuple[int, float], can_trace: bool, trouble:
         silent=silent[:_MAX_LISTED],
         messages=now.counters.messages,
         bytes=now.counters.bytes,
-        captures=captures[0],
-        capture_s=round(captures[1], 2),
-        can_trace=can_trace,
-        trouble=trouble,
+        captures=captures.count,
+        capture_s=round(captures.last_s, 2),
+        can_trace=board.doors.trace is not None,
+        trouble=board.trouble,
+        folder=str(board.incidents.folder),
+        missing=now.missing[:_MAX_LISTED],
+        hang_since=round(stands.since, 1),
+        incident=stands.incident,
+        layout=board.layout(look),
+        ended=stands.ended,
     )
 
 

@@ -101,11 +101,7 @@ class Hub:
         rows = board.rows()
         news = rows if rows is not self._incidents else None
         self._incidents = rows
-        captures = board.view.captures
-        status = status_of(
-            look, (captures.count, captures.last_s), board.doors.trace is not None, board.trouble
-        )
-        return self._frames.step(look, status, news, board.view.concluded)
+        return self._frames.step(look, status_of(board, look), news, board.view.concluded)
 
     def _cut(self, reader: Reader) -> None:
         self.readers.discard(reader)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
+from math import prod
 from pathlib import Path
 
 from msgspec import Struct
@@ -15,6 +16,7 @@ from ..storage.incidents import Incident, Incidents
 from ..watch.arrival_lag import Pace, per_iteration
 from ..watch.live_ranks import Picture, RankRow, look
 from .collector_mirror import Mirror
+from .standstill import Standstill, standstill
 
 _FRESH_S = 0.5
 _INCIDENTS_S = 20.0  # another process may prune them
@@ -74,6 +76,17 @@ class Board:
             per_iteration(rows, pace)
             self._look = Look(number=self._number, rows=rows, now=now, picture=picture, pace_s=pace)
         return self._look
+
+    def standstill(self, look: Look) -> Standstill:
+        """Since when the job of that look waits, and the incident about it."""
+        return standstill(look.rows, look.picture, look.now.wall, self.rows())
+
+    def layout(self, look: Look) -> list[int]:
+        """Sizes of dp, pp and tp as the newest incident has them; empty where they do not fit the job."""
+        told = next((i.layout for i in self.rows() if i.layout), "")
+        sizes = [int(size) for size in told.split(",") if size.isdecimal()]
+        fits = len(sizes) == 3 and prod(sizes) == len(look.rows)
+        return sizes if fits else []
 
     def rows(self) -> list[Incident]:
         """The newest incidents, newest first."""

@@ -34,12 +34,17 @@ def test_the_demo_keeps_a_bundle_outside_of_the_current_folder_and_says_what_is_
     said = hangdoctor(
         "demo", "--script", str(tmp_path / "job.py"), "--ranks", "2", cwd=tmp_path / "here", env=env
     ).stdout
-    assert "HANG Rank 1" in said
-    [following] = re.findall(r"^next +hangdoctor (report \S+ --html demo\.html)$", said, re.M)
+    bare, _, verdict, what, last = said.splitlines()[-5:]
+    assert (verdict.startswith("HANG Rank 1 ") and "all_gather #1" in verdict) or "#" in verdict
+    assert bare.startswith("Without the black box") and " #" not in bare
+    assert what.startswith("DO   See why <module> (job.py:7) sleeps.")
+    [following] = re.findall(r"^bundle \S+ \(a page to send: hangdoctor (report \S+)\)$", last)
     [kept] = list((tmp_path / "tmp").iterdir())  # the job's own files are gone
     assert following.split()[1] == str(kept) and not list((tmp_path / "here").iterdir())
-    hangdoctor(*following.split(), cwd=tmp_path / "here", env=env)
-    assert (tmp_path / "here" / "demo.html").stat().st_size > 0
+    assert kept.name.startswith("hangdoctor-demo-")
+    told = hangdoctor(*following.split(), cwd=tmp_path / "here", env=env).stderr
+    page = kept.with_name(f"{kept.name}.html")
+    assert page.stat().st_size > 0 and str(page) in told
 
 
 @pytest.mark.torch
@@ -51,4 +56,7 @@ def test_the_demo_as_it_is_shown_names_the_rank_of_its_own_trainer(tmp_path: Pat
     with tempfile.TemporaryDirectory() as folder:
         env = os.environ | {"TMPDIR": folder}
         said = hangdoctor("demo", cwd=tmp_path, env=env, timeout=270).stdout
-    assert re.search(r"^HANG Rank 5 \(", said, re.M)
+    assert re.search(r"^HANG Rank 5 \(.* #\d+ .*confidence 9\d %\)$", said, re.M)
+    assert "layout dp=2 pp=2 tp=2" in said and "\niteration 5/200\n" in said
+    progress = [line for line in said.splitlines() if line.startswith("iteration")]
+    assert max(map(len, progress)) < 20

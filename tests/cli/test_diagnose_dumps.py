@@ -68,7 +68,6 @@ def test_a_pickle_that_wants_to_run_something_is_refused_by_name(tmp_path: Path)
     ("name", "kind", "ranks"),
     [
         ("dead-2.28.txt", "unreachable", [21, 22]),
-        ("mismatch-2.24.txt", "not_entered", [2, 3]),
         ("missing-2.29.json", "unreachable", [3]),
     ],
 )

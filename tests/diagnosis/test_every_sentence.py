@@ -108,6 +108,7 @@ FINDINGS: list[Finding] = [
     held(f.OnLock()), held(f.OnLock(), frame=None), held(f.OnLock((("T1", LOAD), ("T2", LOAD), ("T3", LOAD)))),
     one("p2p_unmatched", f.NeverPosted(SEND, 1)), one("p2p_unmatched", f.NeverPosted(RECV, 1), frame=LOAD), one("io_wait", f.NeverPosted(SEND, 1)),
     one("device_wait", f.NeverStarted(REDUCE), waiters=OTHERS), two("device_wait", f.NeverStarted(REDUCE)),
+    one("device_wait", f.NeverStarted(REDUCE, (0, 1, 2))), two("device_wait", f.NeverStarted(REDUCE, (0,))),
     one("start_stall", f.NotJoined(Op("init_process_group"))), one("start_stall", f.NotJoined(Op("init_process_group"), "no process"), homes=[]),
     one("end_stall", f.NotJoined(Op("destroy_process_group")), frame=LOAD), two("start_stall", f.NotJoined(REDUCE)),
     *(one("dead", f.Died(end)) for end in (End(), End(0), End(3), End(-9), End(-9, 1), End(-15, 2), End(None, 2), End(-99))), two("dead", f.Died(End(0))),
@@ -132,7 +133,8 @@ FINDINGS: list[Finding] = [
     two("unreachable", f.NotSeen(("node n3 did not report", "x"))), Finding("unreachable", [5], f.NotSeen((), ("n7",)), 0.5),
     Finding("unreachable", [5], f.NotSeen(()), 0.5), Finding("unreachable", [4, 5], f.NotSeen(()), 0.5), one("device_wait", f.NoRecords()),
     one("dead", f.LostByRas("", ())), two("dead", f.LostByRas("ab", ("h1", "h2"))), one("not_entered", f.FewerByRas("", "", 7)),
-    two("not_entered", f.FewerByRas("ab", "all_reduce", 7)), one("not_entered", f.UnsetKey("'a'")), two("not_entered", f.UnsetKey("'a'")),
+    two("not_entered", f.FewerByRas("ab", "all_reduce", 7)), two("not_entered", f.FewerByRas("", "all_reduce", 7, (6,), 9)),
+    one("unreachable", f.LostProcesses((("h1", 7791, "3"),), True)), Finding("unreachable", [], f.LostProcesses(tuple(("", n, "") for n in range(5)), False), 0.7), one("not_entered", f.UnsetKey("'a'")), two("not_entered", f.UnsetKey("'a'")),
     one("mismatch", disagrees(), waiters=Waiters((0, 1), REDUCE, elsewhere=(2,))), one("mismatch", disagrees(theirs=None)), two("mismatch", disagrees(ground=f.DecidedBy.UNDECIDED)),
     one("mismatch", disagrees(fields=("op",), theirs=GATHER)), one("mismatch", disagrees(fields=("op",), theirs=Op("barrier"))),
     one("mismatch", disagrees(fields=("dtype", "shapes"), my_values=("f16", "[1]"))), one("mismatch", disagrees(fields=())),
@@ -151,7 +153,7 @@ FACTS: list[f.Fact] = [
     f.ChildDied(8, End(1)), f.ChildStopped(8), f.ChildAt(8, "S", None), f.ChildAt(8, "S", LOAD), f.Threads(tuple((f"T{n}", LOAD) for n in range(4))),
     f.Threads(tuple((f"T{n}", LOAD) for n in range(6))), f.Silence(()), f.Silence(("a", "b")), f.WaitsFor(REDUCE, 3), f.PartedAt(7, REDUCE, None, 1, False),
     f.PartedAt(7, GATHER, REDUCE, 1, True), f.Signed(("a", "b"), ""), f.Signed(("a",), "train (/x/app/train.py:31)"), f.SameSignature(REDUCE), f.EndedCleanly(),
-    f.OldestUnstarted(), f.RasSays(f.LostByRas("ab", ("h",))), f.RasSays(f.FewerByRas("", "", 7)), f.WaitedShare(3.2, 3.2), f.WaitedShare(3.2, 60.6),
+    f.OldestUnstarted(), f.RasSays(f.LostByRas("ab", ("h",))), f.RasSays(f.FewerByRas("", "", 7)), f.RasSeesAll(8), f.WaitedShare(3.2, 3.2), f.WaitedShare(3.2, 60.6),
     f.Pace(f.SlowByPace(2.5)), f.Pace(f.SlowByWaiting(0.04, 0.61)), f.WaitsInKey("'a'"), f.Quoted("So it is."),
 ]  # fmt: skip
 

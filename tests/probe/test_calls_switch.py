@@ -22,12 +22,6 @@ from tests.support.stage import hangdoctor
 @pytest.mark.parametrize(
     ("follow", "ignore", "yes", "no"),
     [
-        (
-            "",
-            "",
-            "train megatron.model torch.nn",
-            "json threading importlib._bootstrap hangdoctor.probe.wrap",
-        ),
         ("megatron,train", "", "megatron megatron.model.gpt train", "megatron_extra torch trainer"),
         ("torch", "torch.nn", "torch torch.optim", "torch.nn torch.nn.functional"),
         (

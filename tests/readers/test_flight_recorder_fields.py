@@ -15,6 +15,7 @@ from hangdoctor.model.layout import Layout
 from hangdoctor.readers import flight_recorder_format as fr_format
 from hangdoctor.readers import flight_recorder_groups as fr_groups
 from hangdoctor.readers.flight_recorder import convert, read_folder
+from hangdoctor.readers.flight_recorder_format import creation_order
 
 T0 = 1_780_000_000_000_000_000
 GLOO = {
@@ -316,11 +317,9 @@ def test_members_that_no_dump_shows() -> None:
         [0, 1, 4, 5],
         "from the job's layout, one of 2 that fit",
     )
-    assert (
-        fr_groups._creation_order("9" * 9) < fr_groups._creation_order("9" * 10)
-        and fr_groups._creation_order("x")[0] == 1
-    )
-    assert fr_groups._creation_order("10") > fr_groups._creation_order("9")
+    assert creation_order("9" * 9) < creation_order("9" * 10) < creation_order("x")
+    assert creation_order("\u00b2")[0] == 1, "a digit to Python that is no number"
+    assert creation_order("10") > creation_order("9")
 
 
 def test_the_layout_that_alone_explains_the_groups() -> None:

@@ -135,7 +135,7 @@ def test_one_sample_lasts_until_a_rank_that_is_stuck_is_not_taken_for_one_that_m
     stuck = FakeSource(FakeClock(), moves=False)
     assert settled(stuck, stuck.clock).picture.counts == {"outside": 1, "still": 2}
     half = FakeSource(FakeClock(), moves=True)
-    assert settled(half, half.clock).picture.sentence == "1 of 3 ranks goes on, 2 without progress"
+    assert settled(half, half.clock).picture.sentence == "1 of 3 ranks moves, 2 without progress"
     busy_machine = FakeSource(FakeClock(), moves=False, first_look_s=5.0)
     assert settled(busy_machine, busy_machine.clock).picture.counts == {"outside": 1, "still": 2}
     nobody = FakeSource(FakeClock(), moves=False, world=0)
@@ -410,6 +410,23 @@ def test_the_columns_of_top_fit_80_columns_with_the_lag_in_them() -> None:
         "2": "",
     }
     assert shown["2"].endswith("all_reduce #123456") and "1234567 evaluation" in shown["0"]
+
+
+@pytest.mark.parametrize(("width", "height"), [(40, 10), (40, 8), (80, 24), (200, 60)])
+@pytest.mark.parametrize(
+    "note", ["", "Captured: rank 3 never reached all_reduce #12, and more words " * 3]
+)
+def test_a_small_terminal_keeps_rows_of_ranks(width: int, height: int, note: str) -> None:
+    rows = [
+        row(r, "waiting", op=f"op{r % 7}", seq=2, phase="forward", iteration=4) for r in range(64)
+    ]
+    seen = LiveRanks(look(rows, "j", 64), rows, "a job with quite a long name on n[0-15]")
+    lines = [line.plain for line in screen(seen, "", Mode(note=note), width, height)]
+    assert len(lines) == height and max(map(len, lines)) <= width
+    assert lines[0].startswith("hangdoctor top") and "No rank moves" in lines[1]
+    listed = [line for line in lines if line.startswith("     ") and " waiting " in line]
+    assert len(listed) >= (3 if not note else 1), lines
+    assert "capture" in lines[-1]
 
 
 def test_keys_are_distinguished() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +14,7 @@ from ...errors import NoRanksFound, UsageError
 from ...probe.calls import request as requests
 from ...probe.calls.request import Request
 from ...text import printable
+from ...text.durations import duration
 from ...text.ranges import format_ranks, parse_ranks
 from .. import pipes
 from ..output import progress_to_stderr
@@ -22,6 +24,7 @@ from .nodes import Where, where_flags
 from .target import Traced, TracedRank, again, find, row_of
 
 _POLL_S = 0.1
+_OFFERED = 8  # names in one line
 
 
 def _ranks(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -182,6 +185,7 @@ def outcome_lines(request: Request, rows: Sequence[TracedRank]) -> Iterator[str]
     slow = _named(rows, lambda r: r.obeyed and r.state == "tracing" and r.variant == "python")
     if slow:
         yield f"{slow}: tracing in pure Python, 10 to 20 times slower: there is no C extension for this interpreter"
+    yield from _followed_lines(request, [r for r in rows if r.obeyed])
     yield from _unseen_lines([r for r in rows if r.obeyed])
     late = _named(rows, lambda r: not r.obeyed and not r.note)
     if late:
@@ -193,6 +197,13 @@ def outcome_lines(request: Request, rows: Sequence[TracedRank]) -> Iterator[str]
         yield "no rank was selected"
 
 
+def _followed_lines(request: Request, rows: Sequence[TracedRank]) -> Iterator[str]:
+    """What the ranks chose to follow, where no name was given."""
+    names = sorted({r.follow for r in rows if r.follow})
+    if request.on and not request.follow and names:
+        yield f"follows the script's own code: {'; '.join(names)} (others: --follow NAMES)"
+
+
 def _unseen_lines(rows: Sequence[TracedRank]) -> Iterator[str]:
     """Which of the chosen names no traced rank has imported. If some ranks have, nothing is wrong: others may never do."""
     traced = [r.unseen.split(",") for r in rows if r.state in ("tracing", "waiting")]
@@ -201,6 +212,15 @@ def _unseen_lines(rows: Sequence[TracedRank]) -> Iterator[str]:
     ]
     if names:
         yield f"no traced rank has imported {', '.join(names)}: misspelt, or imported later; check with: hangdoctor trace status"
+        offers = _offers(names, [n for n in rows[0].offered.split(",") if n])
+        if offers:
+            yield f"names that match: {', '.join(offers)}"
+
+
+def _offers(wanted: Sequence[str], known: Sequence[str]) -> list[str]:
+    """The names to try: those that are spelt alike first, then the script's own."""
+    alike = [n for name in wanted for n in difflib.get_close_matches(name, known, _OFFERED)]
+    return list(dict.fromkeys([*alike, *known]))[:_OFFERED]
 
 
 def _named(rows: Sequence[TracedRank], those: Callable[[TracedRank], bool]) -> str:
@@ -235,13 +255,14 @@ def _table(rows: Sequence[TracedRank]) -> Iterator[str]:
     for follow, ignore in sorted(
         {(r.follow, r.ignore) for r in rows if r.state not in ("never traced", "stopped")}
     ):
-        yield f"follows {follow or 'all but the standard library'}{f', ignores {ignore}' if ignore else ''}"
+        whose = follow or "the script's own code"
+        yield f"follows {whose}{f', ignores {ignore}' if ignore else ''}"
     yield from _unseen_lines(rows)
     width = max((len(r.node) for r in rows), default=0)
     node = f"{'node':<{width}}  " if width else ""
     yield f"{'rank':>5}  {node}{'pid':>8}  {'process':<7}  {'tracing':<13} {'events':>14} {'reaches back':>13} {'last call':>11}"
     for r in rows:
-        back, last = ("-" if s < 0 else f"{s:.1f} s" for s in (r.reaches_back_s, r.last_call_s))
+        back, last = ("-" if s < 0 else duration(s) for s in (r.reaches_back_s, r.last_call_s))
         node = f"{r.node:<{width}}  " if width else ""
         state = f"from iter {r.from_iteration}" if r.state == "waiting" else r.state
         line = f"{r.rank:>5}  {node}{r.pid:>8}  {r.process:<7}  {state:<13} {r.events:>14,} {back:>13} {last:>11}"

@@ -37,7 +37,7 @@ def choice_flags(prefix: str = "") -> Callable[[_Command], _Command]:
                 multiple=True,
                 callback=_names,
                 metavar="NAMES",
-                help=f"{prefix}Packages and modules to trace, by import name, comma-separated (default: all but the standard library; * is all).",
+                help=f"{prefix}Packages and modules to trace, by import name, comma-separated (default: the script's own package and what lies beside it; * is all).",
             ),
             click.option(
                 "--ignore",

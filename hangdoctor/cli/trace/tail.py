@@ -13,6 +13,7 @@ from ...diagnosis.wording.terms import long_frame
 from ...errors import BadInput, NoRanksFound, UsageError
 from ...model.calls import CallTrace, Event
 from ...readers.calls import CallsReader, calls_path
+from ...text.durations import duration
 from ...text.ranges import format_ranks
 from .. import pipes
 from ..output import progress_to_stderr
@@ -201,7 +202,7 @@ def _say_where(view: _View, traced: Traced) -> None:
     stack = view.stacks.get(view.main, [])
     inside = f"; in {' > '.join(stack[-4:])}" if stack else ""
     ago = (
-        f"last call {max(0.0, time.time() - view.last_s):.0f} s ago"
+        f"last call {duration(max(0.0, time.time() - view.last_s))} ago"
         if view.last_s
         else "no calls recorded"
     )

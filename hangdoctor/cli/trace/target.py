@@ -148,6 +148,7 @@ class TracedRank(Struct):
     follow: str = ""
     ignore: str = ""
     unseen: str = ""  # of the names that are followed, those that the rank has not imported
+    offered: str = ""  # names that do match, where some are unseen
     variant: str = ""  # extension or python
     from_iteration: int = -1
     reaches_back_s: float = -1.0
@@ -168,7 +169,7 @@ def row_of(rank: Traced, serial: int = 0) -> TracedRank:
         trace.request >= serial,
     )
     row.follow, row.ignore = ",".join(trace.follow), ",".join(trace.ignore)
-    row.unseen = ",".join(trace.unseen)
+    row.unseen, row.offered = ",".join(trace.unseen), ",".join(trace.offered)
     row.variant, row.from_iteration = (
         "python" if trace.python else "extension",
         trace.from_iteration,

@@ -120,7 +120,9 @@ def stragglers(
     if svg_file:
         from ...timeline.heatmap import svg
 
-        write_file(svg_file, [svg(found)])
+        written = write_file(svg_file, [svg(found)])
+        if svg_file != "-":
+            pipes.say(f"hangdoctor: {svg_file} ({size_words(written)})", err=True)
     if json_file:
         write_file(json_file, [as_json(found)])
     if json_file != "-" and svg_file != "-":

@@ -11,7 +11,15 @@ from ...model.diagnosis import Kind, Source
 from .holdings import ChildStopped
 from .log_stories import Quote
 from .named import Doing, End, Op
-from .stories import FewerByRas, ForkedLock, HoldsGil, LostByRas, SlowByPace, SlowByWaiting
+from .stories import (
+    FewerByRas,
+    ForkedLock,
+    HoldsGil,
+    LostByRas,
+    LostProcesses,
+    SlowByPace,
+    SlowByWaiting,
+)
 
 
 class At(Struct, frozen=True):
@@ -163,7 +171,13 @@ class OldestUnstarted(Struct, frozen=True):
 class RasSays(Struct, frozen=True):
     """What NCCL RAS reported."""
 
-    story: LostByRas | FewerByRas
+    story: LostByRas | LostProcesses | FewerByRas
+
+
+class RasSeesAll(Struct, frozen=True):
+    """NCCL RAS reaches all processes, with equal counts."""
+
+    number: int  # of ranks
 
 
 class WaitedShare(Struct, frozen=True):
@@ -216,6 +230,7 @@ Fact = (
     | EndedCleanly
     | OldestUnstarted
     | RasSays
+    | RasSeesAll
     | WaitedShare
     | Pace
     | WaitsInKey

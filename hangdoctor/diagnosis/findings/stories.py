@@ -26,9 +26,10 @@ class NeverPosted(Struct, frozen=True):
 
 
 class NeverStarted(Struct, frozen=True):
-    """Enqueued by the host, never started by the device."""
+    """Enqueued by the host, never started by the device, or never ended while peers have."""
 
     op: Op
+    ended_at: tuple[int, ...] = ()
 
 
 class NotJoined(Struct, frozen=True):
@@ -167,12 +168,21 @@ class LostByRas(Struct, frozen=True):
     hosts: tuple[str, ...]
 
 
+class LostProcesses(Struct, frozen=True):
+    """NCCL RAS lost processes and does not say which ranks they were."""
+
+    processes: tuple[tuple[str, int, str], ...]  # host, process id, GPU
+    dead: bool  # given up by RAS, and not merely silent
+
+
 class FewerByRas(Struct, frozen=True):
-    """NCCL RAS counts fewer launches of `op`."""
+    """NCCL RAS counts fewer launches of `op`; `ahead`: few ranks, while most are behind."""
 
     communicator: str
     op: str
     launched: int
+    ahead: tuple[int, ...] = ()
+    ahead_at: int = 0
 
 
 class UnsetKey(Struct, frozen=True):
@@ -266,6 +276,7 @@ Story = (
     | NotSeen
     | NoRecords
     | LostByRas
+    | LostProcesses
     | FewerByRas
     | UnsetKey
     | Disagrees

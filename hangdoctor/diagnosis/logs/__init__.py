@@ -23,7 +23,7 @@ from ..case import Case
 from ..draft import Draft
 from ..findings import Clue, Finding
 from ..findings.log_stories import LogRemaining, Quote, Undecided
-from . import by_torch, counters
+from . import by_torch, counters, over
 from .chain import chain
 from .first import First, failure, lost_node, quotes
 from .scene import Scene, op_of, open_scene
@@ -38,6 +38,8 @@ def run(case: Case, draft: Draft) -> None:
     if logs is None:
         return
     scene, found = _judged(logs)
+    if case.capture.over and draft.findings:
+        over.settle(case, draft, scene, found)
     draft.chain = chain(scene, found)
     if found is not None:
         found.finding.clues += _clues(scene, found)

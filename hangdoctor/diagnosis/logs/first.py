@@ -207,6 +207,8 @@ def _together(first: Ended, other: Ended) -> bool:
 
 def _is_own_death(scene: Scene, fact: Ended) -> bool:
     """Killed, and not by the launcher, nor in the abort after a time-out."""
+    if _was_seen(fact) and fact.code == -6 and fact.first:
+        return not _after_first_wait(scene, fact)
     if fact.code not in _FATAL or fact.pid in scene.told_to_end():
         return False
     if "memory" in fact.by or (scene.of(OomKill) and fact.code == -9):
@@ -214,6 +216,11 @@ def _is_own_death(scene: Scene, fact: Ended) -> bool:
     if fact.by.startswith("slurm") and _after_an_exit(scene, fact):
         return False
     return not _after_first_wait(scene, fact)
+
+
+def _was_seen(fact: Ended) -> bool:
+    """By the parent that watched all ranks of a node: it knows the order, logs guess it."""
+    return fact.by.startswith("hangdoctor")
 
 
 def _after_an_exit(scene: Scene, fact: Ended) -> bool:
@@ -248,7 +255,9 @@ def _silent_exit(scene: Scene) -> First | None:
     spoke = {f.rank for _, f in scene.positioned(PythonError)}
     nameless = any(f.rank < 0 and f.role != "launcher" for f in scene.of(PythonError))
     quiet = [f for f in ends if f.rank not in spoke and not _after_first_wait(scene, f)]
-    if not quiet or nameless or not _others_lost_it(scene, quiet[0].rank):
+    if not quiet or nameless:
+        return None
+    if not _was_seen(quiet[0]) and not _others_lost_it(scene, quiet[0].rank):
         return None
     ranks = [quiet[0].rank]
     finding = Finding(

@@ -20,6 +20,7 @@ from .order import divergence_finding
 from .roles import working_layout
 from .scene import Scene
 from .silent_ranks import needed, silence_finding, suspects_around
+from .stuck_device import stuck_device_finding
 from .unnamed_groups import note_of, take_out
 from .unrecorded_p2p import one_of_them, unheard, without_transfers
 from .waits import Instance, WaitGraph, build_waits, list_waits
@@ -42,7 +43,7 @@ class Ends(Struct):
 
 def diagnose_ops(evidence: OpsEvidence) -> OpsVerdict:
     """Which ranks block the job, from operations alone; pure: reads the evidence and nothing else."""
-    if not any(o.operations or o.finished for o in evidence.ops.values()):
+    if not any(o.operations or o.finished or o.only_active for o in evidence.ops.values()):
         return OpsVerdict("unknown", notes=[Note(Remark.NO_RECORDS)])
     went_on = moved_ranks(evidence.earlier, evidence.ops)
     evidence, obscured = take_out(evidence)
@@ -194,7 +195,7 @@ def _culprits(scene: Scene, ends: Ends) -> list[Sink]:
 def _full_finding(scene: Scene, instance: Instance) -> Finding:
     if instance.sample.op == "destroy_process_group":
         return teardown_finding(scene, instance)
-    return full_instance_finding(scene, instance)
+    return stuck_device_finding(scene, instance) or full_instance_finding(scene, instance)
 
 
 def _behind_silence(scene: Scene, ends: Ends) -> list[Finding]:

@@ -57,7 +57,8 @@ def device_frontier(
     if not opened:
         return Frontier(opened, opened, opened)
     oldest = opened[0]
-    if ops.overwritten and oldest is ops.operations[0] and oldest.state == "entered":
+    overwritten = ops.overwritten and not ops.only_active
+    if overwritten and oldest is ops.operations[0] and oldest.state == "entered":
         return Frontier(opened, [], [], lost=True)
     if starts_known:
         active = [op for op in opened if op.state == "started"]

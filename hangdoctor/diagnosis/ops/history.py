@@ -15,6 +15,7 @@ from msgspec import Struct
 from ...model.operations import Operation
 from .group_members import Role
 from .keys import P2P_NAMES
+from .pending import Pending, same_places, shift_of
 from .scene import Scene
 
 Token = tuple[Role, str, int]
@@ -43,15 +44,25 @@ class Divergence(Struct):
 class History:
     """One rank's records as tokens."""
 
-    __slots__ = ("operations", "overwritten", "rank", "roles", "tokens")
+    __slots__ = (
+        "only_active",
+        "operations",
+        "overwritten",
+        "pending",
+        "rank",
+        "roles",
+        "tokens",
+    )
 
     def __init__(self, scene: Scene, rank: int) -> None:
         ops = scene.ops[rank]
         self.rank = rank
         self.operations: list[Operation] = list(ops.operations)
         self.overwritten = ops.overwritten
+        self.only_active = ops.only_active
         self.roles: set[Role] = {scene.groups.role(g.uid) for g in ops.groups}  # of its groups
         self.tokens: list[Token] = [_token(scene, rank, op) for op in self.operations]
+        self.pending = _pending(scene, rank, self.tokens)
 
     def only(self, roles: set[Role], mark_others: bool = False) -> History:
         """The collectives on groups of these roles alone; of all else at most a mark that there was
@@ -59,6 +70,7 @@ class History:
         """
         part = object.__new__(History)
         part.rank, part.overwritten, part.roles = self.rank, self.overwritten, roles
+        part.only_active, part.pending = self.only_active, None
         part.operations, part.tokens = [], []
         for token, op in zip(self.tokens, self.operations, strict=True):
             kept = token[0] in roles and op.op not in P2P_NAMES
@@ -77,6 +89,20 @@ class History:
         return (token[0], op.op in P2P_NAMES, op.seq)
 
 
+def _pending(scene: Scene, rank: int, tokens: list[Token]) -> Pending | None:
+    """What an active-only dump shows of the rank's place in its program."""
+    ops = scene.ops[rank]
+    if not ops.only_active or len(ops.places) != len(tokens):
+        return None
+    return Pending(
+        places=[place for place, _ in ops.places],
+        numbers=[number for _, number in ops.places],
+        roles=[token[0] for token in tokens],
+        p2p=[op.op in P2P_NAMES for op in ops.operations],
+        completed={scene.groups.role(group): last for group, last in ops.completed.items()},
+    )
+
+
 def _token(scene: Scene, rank: int, op: Operation) -> Token:
     detail = op.peer - rank if op.op in P2P_NAMES else _root_place(scene, op)
     return (scene.groups.role(op.group), op.op, detail)
@@ -93,6 +119,8 @@ def compare(mine: History, theirs: History, sites: bool = False) -> Divergence |
     """The earliest place where `mine` leaves `theirs`; None where one merely is ahead of the
     other.
     """
+    if mine.only_active or theirs.only_active:
+        return _compare_pending(mine, theirs, sites)
     if not mine.overwritten and not theirs.overwritten:
         return _walk(mine, 0, theirs, 0, sites=sites)
     # A group that both are in counts the same thing; corresponding groups merely should count
@@ -103,6 +131,52 @@ def compare(mine: History, theirs: History, sites: bool = False) -> Divergence |
         if found is not None:
             return found
     return None
+
+
+def _compare_pending(mine: History, theirs: History, sites: bool) -> Divergence | None:
+    """As `compare`, of records of what has not completed alone: by their places in all that each of
+    the processes has recorded, since any number of completed ones lies between them.
+    """
+    moved = shift_of(mine.pending, theirs.pending)
+    if moved is not None:
+        i, j = moved.mine, moved.theirs
+        how: How = "skipped" if moved.by < 0 else "extra"
+        before = True
+    else:
+        first = _first_differing(mine, theirs, sites)
+        if first is None:
+            return None
+        i, j = first
+        same = _same(mine, i, theirs, j, sites)
+        how, before = _how(mine, i, theirs, j, sites=sites), False
+        if same:
+            how, before = ("skipped" if _number(mine, i) < _number(theirs, j) else "extra"), True
+    return Divergence(
+        rank=mine.rank,
+        reference=theirs.rank,
+        how=how,
+        mine=mine.operations[i],
+        theirs=theirs.operations[j],
+        position=i,
+        before_records=before,
+    )
+
+
+def _first_differing(mine: History, theirs: History, sites: bool) -> tuple[int, int] | None:
+    """The first records at one place that are other calls, or the same one by another number."""
+    if mine.pending is None or theirs.pending is None:
+        return None
+    for i, j in same_places(mine.pending, theirs.pending):
+        if not _same(mine, i, theirs, j, sites):
+            return i, j
+        if mine.pending.numbers[i] != theirs.pending.numbers[j]:
+            return i, j
+    return None
+
+
+def _number(history: History, i: int) -> int:
+    """By the recorder's own count."""
+    return history.pending.numbers[i] if history.pending is not None else 0
 
 
 def _walk(mine: History, i: int, theirs: History, j: int, sites: bool) -> Divergence | None:

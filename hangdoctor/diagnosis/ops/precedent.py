@@ -4,9 +4,11 @@ own earlier calls.
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Iterator
+from itertools import islice, pairwise
 
 from ...model.operations import STORE, Operation
+from .group_members import Role
 from .history import Divergence
 from .keys import P2P_NAMES
 from .roles import kin, references, working_layout
@@ -15,6 +17,7 @@ from .signatures import Signature, differing, signature
 from .waits import Instance
 
 _WAY = 64  # calls that may lie between two of one kind
+_VOICES = 256  # other pending calls that are asked
 
 
 def against_precedent(
@@ -25,7 +28,7 @@ def against_precedent(
     """
     records = {r: op for r in signatures if (op := scene.find(r, instance.key)) is not None}
     members = set(signatures)
-    for voices in (_of_like, _of_other_stages, _of_last_iteration, _of_own_past):
+    for voices in (_of_like, _of_other_stages, _of_last_iteration, _of_own_past, _of_pending):
         strange = []
         for rank, here in records.items():
             said = voices(scene, rank, here, members)
@@ -162,6 +165,33 @@ def _of_own_past(scene: Scene, rank: int, here: Operation, members: set[int]) ->
         for field, mine in enumerate(now)
     ]
     return [(said[0], said[1], said[2], said[3], said[4])]
+
+
+def _of_pending(scene: Scene, rank: int, here: Operation, members: set[int]) -> list[Signature]:
+    """Where nothing but pending calls is recorded: what others of the same role's groups say, those
+    of the same line first; of all lines only fields in which all of them agree.
+    """
+    if not scene.ops[rank].only_active:
+        return []
+    role = scene.groups.role(here.group)
+    others = list(islice(_other_calls(scene, here, role), _VOICES))
+    same_line = [o for o in others if o.site == here.site and o.site]
+    if same_line:
+        return [_relative(scene, o) for o in same_line]
+    columns = list(zip(*(_relative(scene, o) for o in others), strict=True))
+    if not columns:
+        return []
+    agreed = [values[0] if len(set(values)) == 1 else "" for values in columns]
+    return [(agreed[0], agreed[1], agreed[2], agreed[3], agreed[4])]
+
+
+def _other_calls(scene: Scene, here: Operation, role: Role) -> Iterator[Operation]:
+    """Collectives on groups of this role, of any rank, except those of this place."""
+    for ops in scene.ops.values():
+        for op in ops.operations:
+            collective = op.op not in P2P_NAMES and op.op not in STORE
+            if collective and op.seq != here.seq and scene.groups.role(op.group) == role:
+                yield op
 
 
 def _expected(scene: Scene, rank: int, other: int, here: Operation) -> Signature | None:

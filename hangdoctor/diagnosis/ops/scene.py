@@ -7,7 +7,7 @@ from ...model.operations import Operation
 from .evidence import OpsEvidence
 from .frontier import Frontier, device_frontier, find_frontier, open_operations
 from .group_members import GroupTable
-from .keys import Counter, Key, StoreCalls, counter_of, key_of
+from .keys import Collectives, Counter, Key, StoreCalls, counter_of, key_of
 from .overlap import call_of, flags_tell, overlapping_calls
 
 _NOTHING = Frontier([], [], [])
@@ -97,7 +97,7 @@ class Scene:
         """
         found = self._posted.get(rank)
         if found is None:
-            found = self._posted[rank] = {}
+            found = self._posted[rank] = self._left_out(rank)
             ops = self.ops.get(rank)
             ahead = _only_enqueued(self.frontier(rank))
             for op in ops.operations if ops is not None else ():
@@ -105,13 +105,19 @@ class Scene:
                     found[counter_of(op, rank)] = op.seq
         return found
 
+    def _left_out(self, rank: int) -> dict[Counter, int]:
+        """What the rank has completed by its counters alone."""
+        ops = self.ops.get(rank)
+        told = ops.completed if ops is not None else {}
+        return {Collectives(group): last for group, last in told.items()}
+
     def completed(self, rank: int) -> dict[Counter, int]:
         """The highest number that the rank has completed on each counter, as far as its records go
         back.
         """
         found = self._completed.get(rank)
         if found is None:
-            found = self._completed[rank] = {}
+            found = self._completed[rank] = self._left_out(rank)
             ops = self.ops.get(rank)
             for op in ops.operations if ops is not None else ():
                 if op.state == "done":

@@ -8,7 +8,7 @@ from ...text.ranges import format_hosts
 from .. import findings as f
 from ..findings import Finding, Home
 from . import terms
-from .release import on_node, pid_of, release
+from .release import on_node, open_at, pid_of, release, two_lines
 
 _COUNT = "Stacks do not show operation numbers. Start the job with hangdoctor run -- CMD, or with TORCH_FR_BUFFER_SIZE=2000, and the next hang shows which rank skipped one."
 _BRANCH = (
@@ -71,16 +71,25 @@ def _elsewhere(finding: Finding, home: Home | None) -> str:
         return f"Look at {at}." if at else ""
     if finding.kind == "busy":
         return f"See where it spends its time{here}: py-spy top --pid {pid}. To see whether it is only slow, capture again with a larger --settle."
+    if at and finding.doing is not None and terms.doing(finding.doing) == "sleeping":
+        place = open_at(finding.frame)  # native frames of a sleep show nothing
+        run = f" {terms.capital(here.strip()) or 'See'}: {place}." if place else ""
+        return f"See why {at} sleeps.{run}"
     where = f"Look at {at}; its" if at else "See its"
     return f"{where} native frames{here}: py-spy dump --native --pid {pid}."
 
 
 def _loader(finding: Finding, at: str) -> str:
+    here, pid = on_node(finding), pid_of(finding)
+    where = f" at {at}" if at else ""
     if finding.homes and not finding.children:
-        where = f" at {at}" if at else ""
-        return f"The loader runs in the rank itself: look at what the dataset waits for{where} (its file system, its connection)."
-    dead = "See its workers in the evidence: one is dead or blocked, its file system does not answer, or a sample is bad"
-    return f"{dead}. DataLoader(timeout=...) turns this into an error."
+        native = f"{here}: py-spy dump --native --pid {pid}" if pid else ""
+        return f"The loader runs in the rank itself. See what the dataset waits for{where}{native}."
+    dead = "one is dead or blocked, its file system does not answer, or a sample is bad"
+    stacks = f"{here}: py-spy dump --subprocesses --pid {pid}" if pid else " in the evidence"
+    waits = f"It waits{where}. " if where else ""
+    error = "DataLoader(timeout=...) turns this into an error."
+    return f"{waits}See its workers{stacks}; {dead}. {error}"
 
 
 @singledispatch
@@ -141,7 +150,10 @@ def _(story: f.InputOutput, finding: Finding) -> str:
 
 @by_story.register
 def _(story: f.HoldsGil, finding: Finding) -> str:
-    return "The native code called there must release the GIL (ctypes.CDLL instead of PyDLL, Py_BEGIN_ALLOW_THREADS)."
+    at = f" in {terms.frame(story.frame)}" if story.frame is not None else " there"
+    see = f" See it{on_node(finding)}: py-spy dump --native --pid {pid_of(finding)}."
+    release = "(ctypes.CDLL instead of PyDLL, Py_BEGIN_ALLOW_THREADS)"
+    return f"The native code called{at} must release the GIL {release}.{see if pid_of(finding) else ''}"
 
 
 @by_story.register
@@ -221,6 +233,13 @@ def _(story: f.LostByRas, finding: Finding) -> str:
 
 
 @by_story.register
+def _(story: f.LostProcesses, finding: Finding) -> str:
+    host, pid, _ = story.processes[0]
+    where = f"On {host}: " if host else ""
+    return f"{where}ps -o pid,stat,wchan:30,cmd -p {pid}; dmesg -T for Xid and OOM."
+
+
+@by_story.register
 def _(story: f.FewerByRas, finding: Finding) -> str:
     return "See what these ranks do instead: hangdoctor dump."
 
@@ -233,9 +252,10 @@ def _(story: f.UnsetKey, finding: Finding) -> str:
 @by_story.register
 def _(story: f.Disagrees, finding: Finding) -> str:
     if story.fields[:1] == ("op",):
-        return "Compare the two lines: one calls another operation there, or the rank skipped calls (a branch, a swallowed exception)."
+        lines = two_lines(story.mine, story.theirs)
+        return f"Compare {lines}: one calls another operation there, or the rank skipped calls (a branch, a swallowed exception)."
     what = " and ".join(_FIELDS.get(name, name) for name in story.fields) or "arguments"
-    return f"Make all members call it with the same {what}; the lines are in the evidence."
+    return f"Make all members call it with the same {what}: compare {two_lines(story.mine, story.theirs)}."
 
 
 _FIELDS = {"reduce_op": "reduce op"}
@@ -244,9 +264,9 @@ _FIELDS = {"reduce_op": "reduce op"}
 @by_story.register
 def _(story: f.Diverged, finding: Finding) -> str:
     if finding.kind == "p2p_unmatched":
-        return "Compare the two lines: each send needs one receive on the other side, in the same order."
+        return f"Compare {two_lines(story.mine, story.theirs)}: each send needs one receive on the other side, in the same order."
     if finding.kind == "mismatch":
-        return "Make all members call it on the same group; compare the lines."
+        return f"Make all members call it on the same group: compare {two_lines(story.mine, story.theirs)}."
     if finding.kind == "end_stall":
         return "Find why it ends earlier or later than the others: uneven data, an exception, or its number of steps."
     return _BRANCH

@@ -188,6 +188,14 @@ def _(fact: f.RasSays) -> str:
 
 
 @say.register
+def _(fact: f.RasSeesAll) -> str:
+    return (
+        f"NCCL RAS reaches all {terms.count(fact.number, 'rank')}, which have launched equally many "
+        "operations: no process is missing, so it is the network, a link or a GPU"
+    )
+
+
+@say.register
 def _(fact: f.WaitedShare) -> str:
     if fact.least == fact.most:
         return f"waited {fact.least:.0f} % of the time"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import shlex
 from functools import singledispatch
 
+from ...model.capture import Frame
 from .. import findings as f
-from ..findings import Finding
+from ..findings import Finding, Op
 from . import terms
 
 
@@ -19,6 +20,24 @@ def on_node(finding: Finding) -> str:
 def pid_of(finding: Finding) -> int:
     """The process of the first rank; 0 where it is not known."""
     return finding.homes[0].pid if finding.homes else 0
+
+
+def open_at(frame: Frame | None) -> str:
+    """``less +40 /app/data.py``; "" where the file's whole path is not known."""
+    if frame is None or not frame.file.startswith("/") or frame.line < 1:
+        return ""
+    return f"less +{frame.line} {shlex.quote(frame.file)}"
+
+
+def two_lines(mine: Op | None, theirs: Op | None) -> str:
+    """The lines of two calls, ``train.py:31 with eval.py:9``; ``the lines in the evidence`` where
+    the records do not have both.
+    """
+    sites = [terms.site(op.site) if op is not None and op.site else "" for op in (mine, theirs)]
+    if not all(sites):
+        return "the lines in the evidence"
+    first, second = sites
+    return f"{first} with {second}" if first != second else f"what the ranks pass at {first}"
 
 
 @singledispatch

@@ -29,6 +29,14 @@ def unknown(of: Remaining) -> str:
     where = f" in {terms.op(of.op)}" if of.op is not None else ""
     texts = {
         Reason.NOT_CAPTURED: f"no rank was captured{_nodes(of)}",
+        Reason.RAS_GAP: (
+            f"NCCL RAS counts one operation less for {who}, which is usual in a job that moves. "
+            "This is one snapshot; repeat it after 30 s: ranks with the same count then are stuck"
+        ),
+        Reason.RAS_EQUAL: (
+            f"NCCL RAS reaches all {terms.count(of.number, 'rank')}, with equal counts. "
+            "If ranks time out, it is the network, a link or a GPU; stacks of all ranks would show where they wait"
+        ),
         Reason.SOME_NOT_SEEN: _not_seen(of),
         Reason.NO_STACKS: f"no stack of {who} could be read: {'; '.join(of.whys)}",
         Reason.SOME_NOT_CAPTURED: (

@@ -94,6 +94,10 @@ def _(story: f.NeverPosted, finding: Finding) -> str:
 @tell.register
 def _(story: f.NeverStarted, finding: Finding) -> str:
     gpu = choose(finding.ranks, "its GPU has", "their GPUs have")
+    if story.ended_at:
+        others = f"{terms.ranks(story.ended_at)} {choose(story.ended_at, 'has', 'have')}"
+        op = terms.op(story.op)
+        return f"{subject(finding)} enqueued {op}, but {gpu} not completed it; {others}"
     return f"{subject(finding)} enqueued {terms.op(story.op)}, but {gpu} not started it"
 
 
@@ -223,17 +227,44 @@ def _(story: f.LostByRas, finding: Finding) -> str:
 
 
 @tell.register
+def _(story: f.LostProcesses, finding: Finding) -> str:
+    return f"{terms.capital(says_ras(story))}; the other processes wait"
+
+
+@tell.register
 def _(story: f.FewerByRas, finding: Finding) -> str:
     who = terms.capital(terms.ranks(finding.ranks)) + _communicator(story.communicator)
+    if story.ahead:
+        return (
+            f"{who} {says_ras(story)} (NCCL RAS): the few ahead or the many behind made other calls"
+        )
     return f"{who} {says_ras(story)} (NCCL RAS): {choose(finding.ranks, 'it has', 'they have')} not reached the next one"
 
 
-def says_ras(story: f.LostByRas | f.FewerByRas) -> str:
+def says_ras(story: f.LostByRas | f.LostProcesses | f.FewerByRas) -> str:
     """What NCCL RAS reported, without the ranks."""
     if isinstance(story, f.LostByRas):
         where = f" on {', '.join(story.hosts)}" if story.hosts else ""
         return f"NCCL RAS has lost the process{where}{_communicator(story.communicator)}"
-    return f"launched {story.launched} {story.op or 'operations'}, fewer than the others"
+    if isinstance(story, f.LostProcesses):
+        return f"NCCL RAS {'gave up' if story.dead else 'gets no answer from'} {_processes(story)}"
+    launched = f"launched {story.launched} {story.op or 'operations'}"
+    if not story.ahead:
+        return f"{launched}, fewer than the others"
+    ahead = f"{terms.ranks(story.ahead)} {choose(story.ahead, 'is', 'are')} ahead"
+    return f"{launched}; {ahead} with {story.ahead_at}"
+
+
+_SHOWN = 3  # processes that a sentence names
+
+
+def _processes(story: f.LostProcesses) -> str:
+    named = [
+        f"process {pid}" + (f" (GPU {gpu})" if gpu else "") + (f" on {host}" if host else "")
+        for host, pid, gpu in story.processes[:_SHOWN]
+    ]
+    more = len(story.processes) - _SHOWN
+    return ", ".join(named) + (f" and {more} more" if more > 0 else "")
 
 
 @tell.register

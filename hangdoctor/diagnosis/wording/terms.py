@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterable, Sequence
 
 from ...model.capture import Frame
+from ...text.durations import duration as duration
 from ...text.ranges import format_hosts, format_ranks
 from ..findings import Doing, End, GroupRef, Home, Op
 
@@ -77,17 +78,6 @@ def host_names(names: Iterable[str]) -> str:
     """``n[2-3]``; of many, how many."""
     known = sorted(set(names))
     return format_hosts(known) if len(known) <= _NODES else count(len(known), "node")
-
-
-def duration(seconds: float) -> str:
-    """``0.4 s``, ``41 s``, ``12 min``, ``3.2 h``."""
-    if seconds < 1:
-        return f"{seconds:.1f} s"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
 
 
 def share(part: float) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from types import FrameType
-from typing import Any
+
+from .own_code import OwnCode
+from .program import program_name
 
 _EVERYTHING = "*"
 _OWN = "hangdoctor"
@@ -15,18 +17,21 @@ _TRAINER = "hangdoctor.train"  # installed below our name, and a job like any ot
 class Choice:
     """Include and exclude lists of import names; the longer match wins, and exclusion among equals.
 
-    Without names to follow, everything is followed but the standard library. `*` names everything.
+    Without names to follow, the script's own code is followed. `*` names everything.
     """
 
-    def __init__(self, follow: tuple[str, ...], ignore: tuple[str, ...]) -> None:
+    def __init__(
+        self, follow: tuple[str, ...], ignore: tuple[str, ...], own: OwnCode | None = None
+    ) -> None:
         self._follow, self._ignore = follow, ignore
+        self._own = own or OwnCode()
 
     def follows(self, module: str) -> bool:
         if _match(_OWN, module) > 0 > _match(_TRAINER, module):
             return False
         wanted = max((_match(name, module) for name in self._follow), default=-1)
         if not self._follow:
-            wanted = 0 if module.partition(".")[0] not in sys.stdlib_module_names else -1
+            wanted = 0 if self._own.has(module) else -1
         return wanted >= 0 and wanted > max(
             (_match(name, module) for name in self._ignore), default=-1
         )
@@ -43,7 +48,7 @@ def module_of(frame: FrameType | None, filename: str) -> str:
     """The import name that a frame's code goes by; the program itself goes by its own name (train.py: `train`)."""
     name = frame.f_globals.get("__name__") if frame is not None else None
     if name == "__main__":
-        return _own_name(frame.f_globals if frame is not None else {}, filename)
+        return program_name(frame.f_globals if frame is not None else {}, filename)
     if isinstance(name, str) and name:
         return name
     return filename[8:-1] if filename.startswith("<frozen ") else ""
@@ -52,18 +57,5 @@ def module_of(frame: FrameType | None, filename: str) -> str:
 def not_imported(names: Iterable[str]) -> list[str]:
     """Those of the chosen names that nothing in this process goes by, so far: a typing error, or a package that comes later."""
     main = sys.modules.get("__main__")
-    own = _own_name(vars(main), "") if main is not None else ""
+    own = program_name(vars(main), "") if main is not None else ""
     return [n for n in names if n != _EVERYTHING and n not in sys.modules and _match(n, own) < 0]
-
-
-def _own_name(main: Mapping[str, Any], filename: str) -> str:
-    """The program's import name: its module's with `python -m`, else that of its file."""
-    return (
-        str(getattr(main.get("__spec__"), "name", "") or _stem(main.get("__file__") or filename))
-        or "__main__"
-    )
-
-
-def _stem(path: object) -> str:
-    name = str(path).rpartition("/")[2]
-    return name[:-3] if name.endswith(".py") else name

@@ -48,6 +48,7 @@ H_NOTE = (512, "<512s")
 H_FOLLOW = (1024, "<512s")
 H_IGNORE = (1536, "<512s")
 H_UNSEEN = (2048, "<512s")  # of the names that are followed, those that nothing imported goes by
+H_OFFERED = (2560, "<512s")  # names that do match, where one of those does not
 
 TRACING, STOPPED, SWITCHED_OFF, WAITING = 1, 2, 3, 4
 EXTENSION, PYTHON = 1, 2

@@ -8,6 +8,7 @@ import struct
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from types import CodeType, FrameType
 
 from .. import format as boxfmt
@@ -17,6 +18,7 @@ from ..whose_error import is_ours, place
 from . import format as fmt
 from . import hooks
 from .choice import Choice, module_of, not_imported
+from .own_code import OwnCode, offered
 from .request import Request, concerns
 from .ring import Ring
 
@@ -33,7 +35,9 @@ class Tracer:
         self.hook: hooks.Hook | None = None
         self.waiting: Request | None = None  # for its iteration
         self.broken = False
-        self._choice = Choice((), ())
+        self._own = OwnCode()
+        self._choice = Choice((), (), self._own)
+        self._followed: tuple[str, ...] | None = None  # as the file has it; None while off
         self._guard = threading.Lock()
         self._forks = self._left_alone = 0
         self._unseen: list[str] = []  # names that are followed and not imported yet
@@ -66,7 +70,7 @@ class Tracer:
         ring = self.ring
         self._off()
         if wanted:
-            ring.header_text(fmt.H_FOLLOW, ",".join(request.follow))
+            self._tell_followed(ring, request.follow)
             ring.header_text(fmt.H_IGNORE, ",".join(request.ignore))
         self._tell_unseen(ring, not_imported(request.follow) if wanted else [])
         first = request.from_iteration if wanted else None
@@ -93,6 +97,8 @@ class Tracer:
         try:
             if self.ring is not None and not self.broken:
                 self.ring.anchor()
+                if self._followed == ():
+                    self._tell_followed(self.ring, ())
                 self._look_for_packages(self.ring)
             if self.hook is not None:
                 self.hook.adopt()
@@ -119,10 +125,15 @@ class Tracer:
             finally:
                 self._guard.release()
 
+    def _tell_followed(self, ring: Ring, names: tuple[str, ...]) -> None:
+        """The names as given; without any, those of the script's own code, as far as it is imported."""
+        self._followed = names
+        ring.header_text(fmt.H_FOLLOW, _listed(names or self._own.names()))
+
     def _tell_unseen(self, ring: Ring, names: list[str]) -> None:
         self._unseen = names
-        text = ",".join(names)
-        ring.header_text(fmt.H_UNSEEN, text if len(text) < 512 else text[:512].rpartition(",")[0])
+        ring.header_text(fmt.H_UNSEEN, _listed(names))
+        ring.header_text(fmt.H_OFFERED, _listed(offered(self._own, names) if names else ()))
 
     def _number(self, place: tuple[int, str]) -> int:
         number: int = struct.unpack_from(place[1], self._box.map, place[0])[0]
@@ -141,7 +152,7 @@ class Tracer:
         ring = self.ring
         assert ring is not None
         self.waiting = None
-        self._choice = Choice(request.follow, request.ignore)
+        self._choice = Choice(request.follow, request.ignore, self._own)
         _watch_forks(self)
         hook = hooks.choose(
             ring, self.decide, self.fail, os.environ.get(PURE_VARIABLE, "") not in ("", "0")
@@ -253,6 +264,12 @@ class Tracer:
         hook, self.hook, self.waiting, self.ring, self.broken = self.hook, None, None, None, True
         if hook is not None:
             hook.remove()
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names as a field of the header holds them."""
+    text = ",".join(names)
+    return text if len(text) < 512 else text[:512].rpartition(",")[0]
 
 
 _forking: list[Tracer] = []  # the tracer of this process; fork handlers cannot be taken back

@@ -30,6 +30,7 @@ from .prefix import Said
 from .rules import Rules, rules
 from .scan import FileScan
 
+in_order = resolve.in_order
 STDIN = Path("-")
 _TREE = re.compile(r"(?:^|/)attempt_(\d{1,6})/(\d{1,5})/(?:stdout|stderr|error)[^/]*$")
 _RANK_FILE = re.compile(r"(?:^|[-_.])(?:global[-_])?rank[-_.]?(\d{1,7})(?=[-_.]|$)", re.I)

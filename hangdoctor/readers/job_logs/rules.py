@@ -11,13 +11,13 @@ import re
 import sys
 from functools import lru_cache
 from importlib import resources
-from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
 from msgspec import Struct
 
 from ...errors import BadInput
+from ...files import read_settings
 from ...model.diagnosis import Kind
 from ...model.log_facts import AnyFact, KnownError, Role, RuleText
 
@@ -122,7 +122,7 @@ def rules() -> Rules:
     mine: list[Rule] = []
     if own:
         try:
-            mine = parse(Path(own).read_text(), own)
+            mine = parse(read_settings(own), own)
         except OSError as error:
             raise BadInput(
                 f"{ENVIRONMENT} names {own}, which cannot be read: {error.strerror}"

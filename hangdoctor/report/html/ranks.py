@@ -13,6 +13,7 @@ from ...model.capture import JobCapture, RankCapture, ThreadSample
 from ...model.diagnosis import Diagnosis, RankLine
 from ...model.layout import Layout
 from ...model.operations import P2P, Operation
+from ...text.durations import duration
 from ..tree import short_file
 from .group_names import GroupNames
 
@@ -189,7 +190,7 @@ def _spell(op: Operation, names: GroupNames) -> str:
 
 def _since(op: Operation, taken: float) -> str:
     seconds = taken - op.entered_s if op.entered_s > 0 else 0.0
-    return f", for {seconds:.0f} s" if seconds >= 1 else ""
+    return f", for {duration(seconds)}" if seconds >= 1 else ""
 
 
 def _position(own: RankCapture | None) -> str:

@@ -1,7 +1,7 @@
 // What the stream has sent: one array of numbers for each column of ranks, and the names that they stand for.
 
 import { STATES } from "./states.js";
-export { DARK_INK, GLYPHS, SAYS, STATES, SUSPECT, WORST } from "./states.js";
+export { CAUSE, GLYPHS, SAYS, STATES, SUSPECT, WORST } from "./states.js";
 const COLUMNS = ["state", "iteration", "phase", "op", "seq", "since", "node", "lag"];
 
 export class Model {
@@ -56,6 +56,24 @@ export class Model {
       seq: c.seq[i], node: this.names.node[c.node[i]] || "", for_s: c.since[i] ? Math.max(0, this.now() - c.since[i] / 10) : 0, lag_s: c.lag[i] / 1000,
     };
   }
+}
+
+// A time of day, in UTC as in the reports; with the date where it is not today.
+export function clock(at) {
+  const text = new Date(at * 1000).toISOString();
+  const today = new Date().toISOString().slice(0, 10) === text.slice(0, 10);
+  return `${today ? "" : `${text.slice(0, 10)} `}${text.slice(11, 19)} UTC`;
+}
+
+// "0-3,8" of sorted numbers; no more than that number of parts.
+export function rangesText(numbers, most = 12) {
+  const parts = [];
+  for (let i = 0; i < numbers.length; i++) {
+    const first = numbers[i];
+    while (numbers[i + 1] === numbers[i] + 1) i++;
+    parts.push(first === numbers[i] ? `${first}` : `${first}-${numbers[i]}`);
+  }
+  return parts.length > most ? `${parts.slice(0, most).join(",")},…` : parts.join(",");
 }
 
 export function seconds(value) {

@@ -1,19 +1,15 @@
 // The live page. All text from the job is inserted as text, never as markup.
 
+import { arrangements } from "./arrange.js";
 import { Grid, clip } from "./grid.js";
-import { DARK_INK, GLYPHS, Model, SAYS, STATES, SUSPECT, rangesOf, seconds } from "./model.js";
+import { banner, canCapture, element, hangs, headline, reportLink, say } from "./headline.js";
+import { CAUSE, GLYPHS, Model, SAYS, STATES, SUSPECT, clock, rangesOf, seconds } from "./model.js";
 
 const $ = (id) => document.getElementById(id);
 const model = new Model();
 const grid = new Grid($("grid"), model);
-let asked = -1, shownIncidents = null, opened = -1, tracing = false;
-
-function element(tag, text, className) {
-  const made = document.createElement(tag);
-  if (text !== undefined) made.textContent = text;
-  if (className) made.className = className;
-  return made;
-}
+const QUIET_S = 10; // without a frame for this long the connection counts as lost
+let asked = -1, shownIncidents = null, opened = -1, tracing = false, lostAt = 0;
 
 // ------------------------------------------------------------------ the stream
 
@@ -22,12 +18,13 @@ function listen() {
   const take = (full) => (event) => {
     model.apply(JSON.parse(event.data), full);
     link("live", "live");
+    lostAt = 0;
     show();
   };
   source.addEventListener("full", take(true));
   source.addEventListener("delta", take(false));
   source.onerror = async () => {
-    link("lost", "connection lost, reconnecting");
+    lost();
     if (source.readyState !== EventSource.CLOSED) return;
     const answer = await fetch("/api/v1/status").catch(() => null);
     if (answer && answer.status === 401) location.assign("/login");
@@ -37,31 +34,73 @@ function listen() {
 
 function link(state, words) {
   $("link").className = `link ${state}`;
-  if ($("link").textContent !== words) $("link").textContent = words;
+  say($("link"), words);
+  document.body.classList.toggle("stale", state === "lost");
 }
+
+function lost() {
+  lostAt = lostAt || Date.now();
+  link("lost", "connection lost, reconnecting");
+  banner(model, lostAt);
+  $("capture").disabled = true;
+}
+
+setInterval(() => { if (model.status && performance.now() - model.seenAt > QUIET_S * 1000) lost(); }, 2000);
 
 // ------------------------------------------------------------------ showing
 
 function show() {
-  const status = model.status;
-  say($("sentence"), status.capturing ? `Capturing: ${status.capture_answered} of ${status.capture_asked} nodes have answered` : `${status.sentence}.`);
+  const status = model.status, seen = model.size > (status.counts.unseen || 0);
+  headline(model);
+  banner(model, lostAt);
   say($("job"), jobs(status));
-  document.title = `${status.stalled ? "STALLED " : ""}${clip(status.job || "hangdoctor", 60)}`;
+  $("job").title = $("job").textContent;
   figures(status);
+  grid.culprits = culprits(status);
   legend(status);
-  grid.draw();
+  for (const id of ["frame", "tip", "legend", "scale"]) $(id).hidden = !seen;
+  if (seen) grid.draw();
+  arranged();
+  empty();
   if (!performance.getEntriesByName("grid").length && model.size) performance.mark("grid");
-  say($("scale"), grid.per > 1 ? `Each square is ${grid.per} neighbouring ranks and shows the worst state of them.` : `${model.size} ranks${grid.perNode() > 1 ? `, ${grid.perNode()} per node` : ""}.`);
+  say($("scale"), `${model.size} rank${model.size === 1 ? "" : "s"}${grid.perNode() > 1 ? `, ${grid.perNode()} per node` : ""}. Arrow keys move, Enter shows one.`);
   standings();
   stragglers();
   incidents();
   detail();
   waitForCapture();
-  trace(status);
-  say($("foot"), `${status.agents} of ${status.nodes} agents connected · ${status.messages.toLocaleString("en")} messages, ${(status.bytes / 1e6).toFixed(1)} MB`);
+  $("capture").disabled = asked >= 0 || !canCapture(model, lostAt);
+  $("trace").hidden = !status.can_trace || Boolean(status.ended);
+  say($("foot"), `${status.agents} of ${status.nodes} agents connected · ${status.messages.toLocaleString("en")} messages, ${(status.bytes / 1e6).toFixed(1)} MB · times are UTC, as in the reports`);
 }
 
-function say(place, words) { if (place.textContent !== words) place.textContent = words; }
+// The ranks that the newest verdict about this hang names; before there is one, those for which the others wait.
+function culprits(status) {
+  const newest = model.incidents.find((i) => i.id === status.incident);
+  const texts = newest && newest.ranks ? [newest.ranks] : model.standings.filter((s) => s.holds).map((s) => s.ranks.replace(/,?\.\.\.$/, ""));
+  const found = new Set();
+  if (status.ended) return found;
+  for (const fits of texts.map(rangesOf).filter(Boolean)) for (let i = 0; i < model.size; i++) if (fits(i)) found.add(i);
+  return found;
+}
+
+function arranged() {
+  const place = $("arrange"), ways = arrangements(model);
+  const key = ways.map(([name]) => name).join();
+  if (place.dataset.of !== key) {
+    place.dataset.of = key;
+    place.replaceChildren(...ways.map(([name, title]) => { const way = element("option", title); way.value = name; return way; }));
+  }
+  const shown = grid.shown || grid.name();
+  if (place.value !== shown) place.value = shown;
+}
+
+function empty() {
+  let any = !grid.match;
+  for (let i = 0; i < model.size && !any; i++) any = grid.match(i);
+  $("empty").hidden = any && model.size > (model.status.counts.unseen || 0);
+  say($("empty"), any ? "No rank to show yet." : `No rank matches "${clip($("filter").value, 60)}". Esc clears the filter.`);
+}
 
 function jobs(status) {
   const names = Object.keys(status.jobs);
@@ -83,20 +122,31 @@ function figures(status) {
   facts.forEach(([name, value], i) => { say(place.children[i].children[0], name); say(place.children[i].children[1], value); });
 }
 
+const guilty = element("li");
+guilty.append(element("span", CAUSE, "swatch"), element("b"), element("span", "cause"));
+guilty.title = "The others wait for it: by the newest verdict, or before there is one by what is seen now";
+paint(guilty.firstChild, "cause");
+
+function paint(swatch, state) {
+  swatch.style.backgroundColor = `var(--${state})`;
+  swatch.style.color = `var(--on-${state})`;
+}
+
 function legend(status) {
   const place = $("legend");
   const wanted = STATES.filter((s) => status.counts[s]);
   if (place.dataset.of !== wanted.join()) {
     place.dataset.of = wanted.join();
     place.replaceChildren(...wanted.map((state) => {
-      const item = element("li"), swatch = element("span", GLYPHS[STATES.indexOf(state)], "swatch");
-      swatch.style.background = `var(--${state})`;
-      swatch.style.color = DARK_INK.includes(state) ? "var(--on-light)" : state === "gone" ? "var(--card)" : "var(--on-dark)";
+      const item = element("li"), swatch = element("span", GLYPHS[STATES.indexOf(state)], `swatch ${state}`);
+      paint(swatch, state);
       item.append(swatch, element("b"), element("span", state));
       item.title = SAYS[state];
       return item;
-    }));
+    }), guilty);
   }
+  guilty.hidden = !grid.culprits.size;
+  say(guilty.children[1], `${grid.culprits.size}`);
   wanted.forEach((state, i) => say(place.children[i].children[1], `${status.counts[state]}`));
 }
 
@@ -115,7 +165,8 @@ function standings() {
     const row = body.rows[i], [ranks, where, time, holds] = row.cells;
     row.dataset.ranks = one.ranks;
     row.className = one.holds ? "culprit" : "";
-    say(ranks.firstChild, one.count > 1 && one.ranks.length > 24 ? `${one.count}: ${clip(one.ranks, 22)}` : one.ranks);
+    const sign = one.holds ? `${CAUSE} ` : "";
+    say(ranks.firstChild, sign + (one.count > 1 && one.ranks.length > 24 ? `${one.count}: ${clip(one.ranks, 22)}` : one.ranks));
     ranks.firstChild.title = `Show rank ${one.ranks}`;
     say(where.children[0], place(one));
     say(where.children[1], [one.nodes, one.phase && `phase ${clip(one.phase, 40)}`, one.iteration >= 0 && `iteration ${one.iteration}`].filter(Boolean).join(" · "));
@@ -159,19 +210,24 @@ function incidents() {
   shownIncidents = model.incidents;
   const list = $("incidents");
   if (!model.incidents.length) { list.replaceChildren(element("li", model.status.trouble || "None so far.", "none")); return; }
-  list.replaceChildren(...model.incidents.slice(0, 50).map((one) => {
-    const item = element("li"), meta = element("div", undefined, "meta");
-    meta.append(element("span", one.status || one.state, `chip ${one.status}`), element("span", new Date(one.at * 1000).toLocaleString()), element("span", clip(one.reason, 90)));
-    item.append(meta, element("div", clip(one.summary, 600)));
-    if (one.state === "saved") {
-      const report = element("a", "Open the report");
-      report.href = `/api/v1/incidents/${encodeURIComponent(one.id)}/report`;
-      report.target = "_blank";
-      report.rel = "noopener";
-      item.append(report);
-    } else item.append(element("div", "its bundle was not saved or was removed", "quiet"));
-    return item;
-  }));
+  list.replaceChildren(...hangs(model.incidents).slice(0, 50).map(incident));
+}
+
+// All captures of one hang, newest first.
+function incident(group) {
+  const one = group[0], item = element("li"), meta = element("div", undefined, "meta");
+  const look = one.status === "hang" || one.status === "slow" || one.status === "healthy" ? one.status : "";
+  meta.append(element("span", (one.status || one.state).toUpperCase(), `pill ${look}`), element("span", clock(one.at)), element("span", clip(one.reason, 90)));
+  item.append(meta, element("div", clip(one.summary, 600)));
+  if (one.state === "saved") item.append(reportLink(one, "Open the report"));
+  else item.append(element("div", "its bundle was not saved or was removed", "none"));
+  const before = group.slice(1).filter((i) => i.state === "saved");
+  if (before.length) {
+    const times = element("div", `same hang, captured ${group.length} times; before: `, "times");
+    times.append(...before.slice(0, 8).map((i) => reportLink(i, clock(i.at))));
+    item.append(times);
+  }
+  return item;
 }
 
 // ------------------------------------------------------------------ one rank
@@ -204,18 +260,14 @@ function detail() {
   facts.forEach(([name, value], i) => { say(place.children[i].children[0], name); say(place.children[i].children[1], clip(value, 200)); });
 }
 
+// In a line of its own below the grid, so that it covers nothing.
 function tip(rank) {
-  const box = $("tip");
-  if (rank < 0 || rank >= model.size) { box.hidden = true; return; }
+  if (rank < 0 || rank >= model.size) { say($("tip"), ""); return; }
   const told = model.rank(rank);
-  const lines = [`rank ${rank}${told.node ? ` on ${clip(told.node, 40)}` : ""}: ${told.state}`];
-  if (told.iteration >= 0 || told.phase) lines.push([told.iteration >= 0 && `iteration ${told.iteration}`, clip(told.phase, 40)].filter(Boolean).join(", "));
-  if (told.op) lines.push(`${told.state === "waiting" ? "in" : "last"} ${clip(told.op, 40)}${told.for_s ? `, ${seconds(told.for_s)}` : ""}`);
-  box.textContent = lines.join("\n");
-  box.hidden = false;
-  const { x, y } = grid.spot(rank);
-  box.style.left = `${Math.max(0, Math.min(x, $("frame").clientWidth - box.offsetWidth))}px`;
-  box.style.top = `${y + 4}px`;
+  const words = [`Rank ${rank}${told.node ? ` on ${clip(told.node, 40)}` : ""}: ${grid.culprits.has(rank) ? "a cause, " : ""}${SAYS[told.state]}`];
+  if (told.iteration >= 0 || told.phase) words.push([told.iteration >= 0 && `iteration ${told.iteration}`, clip(told.phase, 40)].filter(Boolean).join(", "));
+  if (told.op) words.push(`${told.state === "waiting" ? "in" : "last"} ${clip(told.op, 40)}${told.for_s ? `, ${seconds(told.for_s)}` : ""}`);
+  say($("tip"), words.join("; "));
 }
 
 // ------------------------------------------------------------------ asking
@@ -240,19 +292,14 @@ async function capture() {
   note("Capturing all ranks …");
   const told = await post("/api/v1/capture").catch(() => { note("The collector did not answer.", true); return null; });
   asked = told ? told.concluded : -1;
-  if (!told) $("capture").disabled = false;
+  if (!told && model.status) $("capture").disabled = !canCapture(model, lostAt);
 }
 
 function waitForCapture() {
   if (asked < 0 || model.concluded <= asked) return;
   asked = -1;
-  $("capture").disabled = false;
   const newest = model.incidents[0];
   note(newest ? `Captured: ${clip(newest.summary, 300)}` : "Captured: no hang was found, no incident was saved.");
-}
-
-function trace(status) {
-  $("trace").hidden = !status.can_trace;
 }
 
 async function switchTrace() {
@@ -275,11 +322,22 @@ function filterBy(text) {
     grid.match = spans || ((r) => { const t = model.rank(r); return [t.node, t.op, t.phase, t.state].some((v) => v.toLowerCase().includes(wanted)); });
   }
   grid.draw();
+  empty();
+}
+
+function zoomed(by) {
+  if (by > 0 && grid.atMost) return;
+  grid.zoom = Math.max(0, grid.zoom + by);
+  grid.draw();
+  grid.show();
 }
 
 $("filter").addEventListener("input", () => filterBy($("filter").value));
 $("filter").addEventListener("keydown", (event) => { if (event.key === "Escape") { filterBy(""); $("grid").focus(); event.stopPropagation(); } });
 $("shade").addEventListener("change", () => { grid.shade = $("shade").value; grid.draw(); });
+$("arrange").addEventListener("change", () => { grid.wanted = $("arrange").value; grid.zoom = 0; grid.draw(); });
+$("smaller").addEventListener("click", () => zoomed(-1));
+$("larger").addEventListener("click", () => zoomed(1));
 $("capture").addEventListener("click", capture);
 $("trace").addEventListener("click", switchTrace);
 $("rank-close").addEventListener("click", close);
@@ -295,6 +353,8 @@ $("grid").addEventListener("keydown", (event) => {
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
   if (event.key === "c") capture();
+  else if (event.key === "+") zoomed(2);
+  else if (event.key === "-") zoomed(-2);
   else if (event.key === "/") { $("filter").focus(); event.preventDefault(); } else if (event.key === "g") { $("grid").focus(); } else if (event.key === "Escape") { tip(-1); if (opened >= 0) close(); else if (grid.match) filterBy(""); }
 });
 window.addEventListener("resize", () => grid.draw());

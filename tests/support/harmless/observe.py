@@ -20,8 +20,8 @@ from tests.support.ports import free_port
 HERE = Path(__file__).parent
 PROGRAMS = Path(__file__).parents[2] / "probe" / "harmless" / "programs"
 PLAIN: list[str] = []
-RUN = [sys.executable, "-m", "hangdoctor", "run", "--"]
-TRACED = [sys.executable, "-m", "hangdoctor", "run", "--trace", "--"]
+RUN = [sys.executable, "-m", "hangdoctor", "run", "--quiet", "--"]
+TRACED = [sys.executable, "-m", "hangdoctor", "run", "--quiet", "--trace", "--"]
 SECONDS = 110
 
 

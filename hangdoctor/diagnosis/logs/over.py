@@ -1,0 +1,55 @@
+"""A job that is over, by its boxes: its operations show a hang only where nothing failed before.
+
+Ranks that were alive and ended with the others have entered nothing since: a crash explains all of
+that, and so does an end from outside that came while the job went on.
+"""
+
+from __future__ import annotations
+
+from ...model.log_facts import Ended, PythonError
+from ...model.operations import RankOps
+from ..case import Case
+from ..draft import Draft
+from .first import First
+from .scene import Scene
+
+_CRASH = frozenset({"dead", "error", "unreachable"})
+_SHORTEST_S = 2.0  # a wait that says something
+_LONGER = 3.0  # than any pause of the job before
+_OF_TIMEOUTS = ("gloo_timeout", "store_timeout", "watchdog_abort")
+
+
+def settle(case: Case, draft: Draft, scene: Scene, found: First | None) -> None:
+    """Drop what the operations say of a job that did not hang."""
+    crashed = found is not None and found.named and found.finding.kind in _CRASH
+    if crashed or _lost_peers(scene) or not _waited_long(case, scene):
+        draft.findings = []
+        draft.status = None
+        draft.waits = []
+
+
+def _lost_peers(scene: Scene) -> bool:
+    """Ranks that ended because another one was gone, and not after a wait to the limit."""
+    errors = [f for f in scene.of(PythonError) if f.role == "consequence"]
+    lost = [e for e in errors if e.rule == "peer_closed"]
+    waited = [e for e in errors if e.rule in _OF_TIMEOUTS]
+    return bool(lost) and not waited
+
+
+def _waited_long(case: Case, scene: Scene) -> bool:
+    """Whether a rank waited in an operation, at its end, longer than the job ever did before."""
+    ends = {f.rank: f.at for f in scene.facts if isinstance(f, Ended | PythonError)}
+    every = [v.capture.ops for v in case.views if v.capture.ops is not None]
+    longest, usual = 0.0, 0.0
+    for ops in every:
+        end = max(ops.heartbeat_s, ends.get(ops.rank, 0.0))
+        entered = [o.entered_s for o in ops.unfinished() if o.entered_s > 0]
+        longest = max([longest, *(end - at for at in entered)])
+        usual = max(usual, _longest_pause(ops))
+    return longest > max(_SHORTEST_S, _LONGER * usual)
+
+
+def _longest_pause(ops: RankOps) -> float:
+    """Between two operations that it entered, or in one; set-up apart."""
+    done = [o for o in ops.operations if o.state == "done" and o.op != "init_process_group"]
+    return max((o.left_s - o.entered_s for o in done), default=0.0)

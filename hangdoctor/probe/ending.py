@@ -1,0 +1,91 @@
+"""How this process ended, written into its box: the exception with its last frames, or none.
+
+Nothing of the job is changed for it: no signal handler, no excepthook, no faulthandler. What a
+process cannot see of its own end (a signal that kills, the code of `sys.exit`) is seen by
+`hangdoctor run`, which then takes the box away itself.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import time
+from pathlib import Path
+from types import TracebackType
+
+from . import format as fmt
+from .folder import write_own
+from .identity import host
+from .whose_error import installed, said
+
+_LAST, _OWN = 8, 6  # frames that are kept: the innermost, and the innermost of the job's own code
+_DEEPEST = 2000
+_MESSAGE = 400  # characters
+_PATH = 160
+
+
+def of_exception(error: BaseException) -> tuple[int, str]:
+    """(kind, text) for the box: the type, what it says, and frames, the innermost first."""
+    lines = [_line(type(error).__name__), _line(_message(error))]
+    for name, file, number in _frames(error.__traceback__):
+        lines.append(f"{_line(name)[:80]}\t{_line(file)[-_PATH:]}\t{number}")
+    return fmt.BY_EXCEPTION, "\n".join(lines)
+
+
+def write(path: Path, made: os.stat_result, kind: int, text: str = "") -> None:
+    """Put the end into the box, through its file: the mapping may be what is broken."""
+    room = struct.calcsize(fmt.H_END_TEXT[1]) - 1
+    raw = text.encode("utf-8", "replace")
+    if len(raw) > room:
+        raw = raw[:room].rpartition(b"\n")[0]
+    write_own(
+        path,
+        made,
+        [
+            (fmt.H_END_TEXT[0], raw),
+            (fmt.H_END_AT[0], struct.pack("<Q", time.time_ns())),
+            (fmt.H_END_KIND[0], struct.pack("<I", kind)),
+        ],
+    )
+
+
+def is_watched(folder: Path) -> bool:
+    """Whether a `hangdoctor run` on this machine notes how the processes of this folder end."""
+    for path in folder.glob(f"{host()}-*{fmt.ENDS_SUFFIX}"):
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            if os.fstat(fd).st_uid == os.getuid():
+                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            continue
+        finally:
+            os.close(fd)
+    return False
+
+
+def _message(error: BaseException) -> str:
+    text = said(error)
+    return text.partition(": ")[2][:_MESSAGE]
+
+
+def _line(text: str) -> str:
+    """Text that fits into one line of the record."""
+    return "".join(c if c.isprintable() else " " for c in str(text))
+
+
+def _frames(trace: TracebackType | None) -> list[tuple[str, str, int]]:
+    every: list[tuple[str, str, int]] = []
+    while trace is not None and len(every) < _DEEPEST:
+        code = trace.tb_frame.f_code
+        every.append((code.co_name, code.co_filename, trace.tb_lineno))
+        trace = trace.tb_next
+    last = len(every) - _LAST
+    own = [i for i, frame in enumerate(every) if not installed(frame[1])][-_OWN:]
+    kept = [f for i, f in enumerate(every) if i >= last or i in own]
+    return kept[::-1]

@@ -1,0 +1,200 @@
+"""How the ranks of a job that is over ended: from black boxes, and from the file of `hangdoctor run`.
+
+Both become facts of `log_facts`, as job logs do, so that one pass decides on both, alone or together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from ..errors import BadInput
+from ..files import read_regular
+from ..model.frame import Frame
+from ..model.log_facts import AnyFact, Ended, Fact, JobLogs, LogFile, OomKill, PythonError
+from ..model.operations import Operation
+from ..model.process_end import ProcessEnd
+from .blackbox import Contents
+from .job_logs.rules import rules
+from .job_logs.tracebacks import own_frame
+
+BY = "hangdoctor run"
+_MOST = 64 << 20  # bytes of one file of ends
+
+
+def read_ends(path: Path) -> list[ProcessEnd]:
+    """The lines of one file of ends; torn ones are left out.
+
+    Raises:
+        BadInput: it cannot be read.
+    """
+    try:
+        lines = read_regular(path, _MOST).splitlines()
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}") from error
+    found = []
+    for line in lines:
+        try:
+            found.append(msgspec.json.decode(line, type=ProcessEnd))
+        except (msgspec.DecodeError, msgspec.ValidationError):
+            continue
+    return found
+
+
+def facts_of(boxes: Sequence[Contents], ends: Iterable[ProcessEnd]) -> JobLogs | None:
+    """How the ranks ended; None where a rank still runs, or nothing says how any ended."""
+    if any(c.box.status == "live" for c in boxes):
+        return None
+    by_process = {(c.box.host, c.box.pid): c for c in boxes}
+    logs = JobLogs(world_size=max((c.ops.world_size for c in boxes), default=0))
+    said: dict[int, PythonError] = {}
+    for contents in boxes:
+        error = _error(contents)
+        if error is not None:
+            said[contents.ops.rank] = error
+            _add(logs, Path(contents.box.path).name, error)
+    for end in _of_ranks(ends, by_process):
+        logs.world_size = max(logs.world_size, end.world_size)
+        for fact in _facts(end, by_process.get((end.node, end.pid)), said):
+            _add(logs, f"{end.node}: exit codes", fact)
+    _own_interrupt(logs.facts)
+    _mark_first(logs.facts)
+    logs.facts.sort(key=lambda f: f.at)
+    logs.homes = {c.ops.rank: c.box.host for c in boxes}
+    logs.homes |= {f.rank: f.node for f in logs.facts if f.rank >= 0 and f.node}
+    used = {f.rule for f in logs.facts if isinstance(f, PythonError)}
+    logs.rules = {r.id: r.text for r in rules().rules if r.id in used and r.text is not None}
+    return logs if logs.facts else None
+
+
+def _add(logs: JobLogs, name: str, fact: AnyFact) -> None:
+    known = [file.name for file in logs.files]
+    if name not in known:
+        logs.files.append(LogFile(name))
+        known.append(name)
+    fact.file = known.index(name)
+    logs.files[fact.file].lines += 1
+    fact.line = logs.files[fact.file].lines
+    logs.facts.append(fact)
+
+
+# ---------------------------------------------------------------------- boxes
+
+
+def _error(contents: Contents) -> PythonError | None:
+    """The exception that ended a rank."""
+    box = contents.box
+    if not box.end_text:
+        return None
+    kind, message, *lines = [*box.end_text.split("\n"), ""]
+    frames = [f for line in lines if (f := _frame(line)) is not None]
+    error = PythonError(
+        error=kind,
+        message=message,
+        frame=own_frame(frames[::-1]),
+        frames=frames,
+        says=f"{kind}: {message}{_doing(contents)}",
+    )
+    _by(error, contents.ops.rank, box.host, box.pid, box.ended_s)
+    rule = rules().known(f"{kind}: {message}")
+    if rule is not None:
+        error.rule, error.role = rule.id, rule.role
+    if error.role == "launcher":
+        error.role = "cause"  # it is the rank's own
+    return error
+
+
+def _by(fact: AnyFact, rank: int, node: str, pid: int, at: float) -> None:
+    fact.rank, fact.node, fact.pid, fact.at = rank, node, pid, at
+
+
+def _frame(line: str) -> Frame | None:
+    name, _, rest = line.partition("\t")
+    file, _, number = rest.partition("\t")
+    return Frame(name, file, int(number)) if number.isdecimal() else None
+
+
+def _doing(contents: Contents | None) -> str:
+    """What the rank was at: operation, iteration, phase."""
+    if contents is None:
+        return ""
+    ops = contents.ops
+    parts = []
+    unfinished = [o for o in ops.unfinished() if not o.asynchronous]
+    if unfinished:
+        parts.append(f"in {_called(unfinished[-1])}")
+    elif len(ops.operations):
+        parts.append(f"after {_called(ops.operations[-1])}")
+    if ops.phase:
+        parts.append(f"phase {ops.phase}")
+    if ops.iteration >= 0:
+        parts.append(f"iteration {ops.iteration}")
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def _called(operation: Operation) -> str:
+    at = f" in {operation.site}" if operation.site else ""
+    return f"{operation.op} #{operation.seq}{at}"
+
+
+# ---------------------------------------------------------------------- exit codes
+
+
+def _of_ranks(
+    ends: Iterable[ProcessEnd], by_process: dict[tuple[str, int], Contents]
+) -> list[ProcessEnd]:
+    """One end of each rank: of the process with the box, else of the latest with that number."""
+    chosen: dict[int, ProcessEnd] = {}
+    for end in sorted(ends, key=lambda e: (e.began, e.at)):
+        contents = by_process.get((end.node, end.pid))
+        if contents is not None:
+            end.rank, end.boxed = contents.ops.rank, True
+        elif end.boxed:
+            continue  # its box is gone: it ended well, or a later process has the rank
+        if end.rank < 0:
+            continue
+        before = chosen.get(end.rank)
+        if before is None or end.boxed or not before.boxed:
+            chosen[end.rank] = end
+    return list(chosen.values())
+
+
+def _facts(
+    end: ProcessEnd, contents: Contents | None, said: dict[int, PythonError]
+) -> list[AnyFact]:
+    if end.code == 0:
+        return []
+    doing = _doing(contents)
+    core = ", with a core dump" if end.core else ""
+    how = f"exit code {end.code}" if end.code > 0 else f"signal {-end.code}"
+    if end.rank in said and end.code in (1, -2):
+        return []  # the exception says more
+    by = f"{BY}, memory" if end.out_of_memory else BY
+    facts: list[AnyFact] = [Ended(code=end.code, by=by, says=f"ended by {how}{core}{doing}")]
+    if end.out_of_memory:
+        facts.append(OomKill(events=1, says=f"oom_kill in its control group{doing}"))
+    for fact in facts:
+        _by(fact, end.rank, end.node, end.pid, end.at)
+    return facts
+
+
+def _own_interrupt(facts: Iterable[AnyFact]) -> None:
+    """An interrupt of one rank alone is its own; that of several comes from outside."""
+    errors = [f for f in facts if isinstance(f, PythonError)]
+    interrupts = [e for e in errors if e.error == "KeyboardInterrupt"]
+    if len(interrupts) == 1 and len(errors) > 1:
+        interrupts[0].role = "cause"
+
+
+def _mark_first(facts: Sequence[AnyFact]) -> None:
+    """The parent sees ends in their order: the first that no launcher caused is the first."""
+    ends = [f for f in facts if isinstance(f, Ended) and f.code not in (-15, -2)]
+    earliest: list[Fact] = sorted([*ends], key=lambda f: f.at)
+    # A consequence may be noted before: connections close a moment before their process has ended.
+    own = [f for f in facts if isinstance(f, PythonError) and f.role == "cause"]
+    if earliest and not any(e.at < earliest[0].at for e in own):
+        first = earliest[0]
+        assert isinstance(first, Ended)
+        first.first = True

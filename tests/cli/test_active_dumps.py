@@ -1,0 +1,94 @@
+"""Dumps of active operations alone (`include_only_active`): made by torch's format, since they need
+NCCL.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hangdoctor.diagnosis import diagnose
+from hangdoctor.model.diagnosis import Diagnosis
+from hangdoctor.readers.offline import read
+from tests.support.active_dumps import dump, entry, write
+
+RANKS = range(4)
+TWO_GROUPS = {"0": RANKS, "1": [0, 1]}
+
+
+def of(folder: Path, dumps: dict[int, dict[str, Any]]) -> Diagnosis:
+    return diagnose(read(write(folder, dumps)))
+
+
+def pending(completed: int, ahead: int = 4) -> dict[str, Any]:
+    entries = [entry(completed + n, completed + 1 + n) for n in range(ahead)]
+    return dump({"0": RANKS}, {"0": completed}, entries)
+
+
+def test_a_rank_without_active_entries_is_outside_and_its_peers_wait(tmp_path: Path) -> None:
+    dumps = {rank: pending(80) for rank in RANKS}
+    dumps[2] = dump({"0": RANKS}, {"0": 80}, [])
+    found = of(tmp_path, dumps)
+    assert (found.status, found.causes[0].kind, found.causes[0].ranks) == (
+        "hang",
+        "not_entered",
+        [2],
+    )
+    assert [w.ranks for w in found.waits] == [[0, 1, 3]]
+
+
+def test_a_rank_that_has_not_ended_what_its_peers_have_ended_is_stuck_on_its_device(
+    tmp_path: Path,
+) -> None:
+    dumps = {rank: pending(80) for rank in RANKS}
+    dumps[2] = pending(79, ahead=5)
+    found = of(tmp_path, dumps)
+    assert (found.status, found.causes[0].kind, found.causes[0].ranks) == (
+        "hang",
+        "device_wait",
+        [2],
+    )
+
+
+def test_all_in_the_same_operation_accuses_no_single_rank(tmp_path: Path) -> None:
+    found = of(tmp_path, {rank: pending(80) for rank in RANKS})
+    assert [(c.kind, c.ranks) for c in found.causes] == [("in_communication", [0, 1, 2, 3])]
+
+
+def test_a_ring_that_lost_its_oldest_pending_operation_is_not_taken_for_whole(
+    tmp_path: Path,
+) -> None:
+    dumps = {rank: pending(80) for rank in RANKS}
+    lost = [entry(90 + n, 91 + n) for n in range(4)]
+    dumps[2] = dump({"0": RANKS}, {"0": 80}, lost)
+    found = of(tmp_path, dumps)
+    assert not any(c.kind in ("not_entered", "device_wait") for c in found.causes)
+
+
+def test_the_status_of_a_group_without_entries_is_joined_by_its_number(tmp_path: Path) -> None:
+    """Rank 1 has nothing pending in the group of 0 and 1 and has not reached what 0 waits in."""
+    dumps = {rank: pending(80) for rank in RANKS}
+    waits = [entry(200, 41, group="1"), *[entry(201 + n, 81 + n) for n in range(2)]]
+    dumps[0] = dump(TWO_GROUPS, {"0": 80, "1": 40}, waits)
+    dumps[1] = dump(TWO_GROUPS, {"0": 80, "1": 40}, [])
+    found = of(tmp_path, dumps)
+    assert (found.causes[0].kind, found.causes[0].ranks) == ("not_entered", [1])
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.4", "2.9", "2.10"])
+def test_json_of_the_debug_server_leaves_out_empty_entries(tmp_path: Path, version: str) -> None:
+    dumps = {rank: pending(80) | {"version": version} for rank in RANKS}
+    dumps[3] = dump({"0": RANKS}, {"0": 80}, [], version)
+    paths = []
+    for rank, contents in dumps.items():
+        status = {g: {k: str(v) for k, v in s.items()} for g, s in contents["pg_status"].items()}
+        told = contents | {"pg_status": status}
+        if not told["entries"]:
+            del told["entries"]
+        paths.append(tmp_path / f"dump_{rank}.json")
+        paths[-1].write_text(json.dumps(told))
+    found = diagnose(read(paths))
+    assert (found.causes[0].kind, found.causes[0].ranks) == ("not_entered", [3])

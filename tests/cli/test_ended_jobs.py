@@ -1,0 +1,186 @@
+"""Jobs that are over: the boxes and exit codes name who ended first and how, and never a victim."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hangdoctor.cli.diagnose import load
+from hangdoctor.diagnosis import diagnose
+from tests.support.ended_jobs import PROGRAM, environment, run_job
+from tests.support.ports import free_port
+
+pytestmark = [pytest.mark.timeout(150), pytest.mark.torch]
+
+CRASHES = [
+    ("kill", 2, "between", "dead", "killed by SIGKILL"),
+    ("kill", 0, "start", "dead", "killed by SIGKILL"),
+    ("kill", 3, "inside", "dead", "killed by SIGKILL"),
+    ("exception", 1, "between", "error", "ValueError"),
+    ("exception", 0, "backward", "error", "ValueError"),
+    ("exception", 3, "start", "error", "ValueError"),
+    ("exception", 2, "inside", "error", "ValueError"),
+    ("segfault", 3, "backward", "dead", "SIGSEGV"),
+    ("segfault", 0, "between", "dead", "SIGSEGV"),
+    ("segfault", 1, "start", "dead", "SIGSEGV"),
+    ("exit", 1, "between", "dead", "exit code 3"),
+    ("exit", 0, "inside", "dead", "exit code 3"),
+    ("exit", 2, "start", "dead", "exit code 3"),
+    ("abort", 2, "between", "dead", "SIGABRT"),
+    ("interrupt", 2, "between", "error", "KeyboardInterrupt"),
+]
+
+
+@pytest.mark.parametrize(("kind", "rank", "when", "cause", "says"), CRASHES)
+def test_the_rank_that_failed_first_is_named_and_no_other(
+    tmp_path: Path, kind: str, rank: int, when: str, cause: str, says: str
+) -> None:
+    ended = run_job(tmp_path, kind, str(rank), when)
+    assert ended.code == 1, ended.stderr
+    found = ended.diagnosis()
+    assert [(c.kind, c.ranks) for c in found.causes] == [(cause, [rank])], found
+    assert found.status == "unknown" and not found.waits
+    assert says in found.summary
+    last = ended.stderr.splitlines()[-1]
+    assert last.startswith(f"hangdoctor: {found.summary}") and str(ended.boxes) in last
+
+
+def test_a_hang_that_was_ended_from_outside_is_a_hang(tmp_path: Path) -> None:
+    ended = run_job(tmp_path, "hang", "2", "between", when_hung=signal.SIGTERM)
+    assert ended.named() == ("hang", [("not_entered", [2])]), ended.stderr
+
+
+def test_an_end_from_outside_names_no_rank(tmp_path: Path) -> None:
+    ended = run_job(tmp_path, "interrupt_all", "1", "end", when_hung=signal.SIGTERM)
+    status, causes = ended.named()
+    assert status in ("unknown", "hang") and causes in ([], [("not_entered", [1])]), causes
+
+
+def test_a_clean_end_leaves_nothing_and_says_nothing(tmp_path: Path) -> None:
+    ended = run_job(tmp_path, "none", "0", "end")
+    assert ended.code == 0 and "hangdoctor" not in ended.stderr
+    assert list(ended.boxes.iterdir()) == []
+
+
+def test_quiet_prints_no_verdict_and_keeps_the_boxes(tmp_path: Path) -> None:
+    ended = run_job(tmp_path, "exception", "1", "start", flags=["--quiet"])
+    assert ended.code == 1 and "hangdoctor:" not in ended.stderr
+    assert ended.named() == ("unknown", [("error", [1])])
+
+
+def test_the_frame_of_the_users_own_code_and_what_it_was_at(tmp_path: Path) -> None:
+    found = run_job(tmp_path, "exception", "1", "backward").diagnosis()
+    assert "fail (ending_job.py:" in found.summary and "bad sample in shard 7" in found.summary
+    evidence = " ".join(e.says for e in found.causes[0].evidence)
+    assert "after all_reduce #3" in evidence
+    assert "cause" in [h.role for h in found.chain]
+
+
+@pytest.fixture
+def small_group() -> Iterator[Path]:
+    """A control group with 2 GiB of memory."""
+    one = Path("/sys/fs/cgroup/memory")
+    base, limit = (
+        (one, "memory.limit_in_bytes") if one.is_dir() else (Path("/sys/fs/cgroup"), "memory.max")
+    )
+    group = base / f"hangdoctor-test-{os.getpid()}"
+    try:
+        if not (base / "cgroup.procs").exists():
+            pytest.skip("no control groups here")
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"no control group can be made: {error}")
+    try:
+        if not (group / limit).exists():
+            pytest.skip("its memory cannot be limited")
+        (group / limit).write_text(str(2 << 30))
+        yield group
+    finally:
+        end = time.monotonic() + 20
+        while group.exists() and time.monotonic() < end:
+            with contextlib.suppress(OSError):  # its last process is about to go
+                group.rmdir()
+            time.sleep(0.1)
+
+
+def test_a_rank_killed_for_lack_of_memory(tmp_path: Path, small_group: Path) -> None:
+    inside = ("sh", "-c", f'echo $$ > {small_group}/cgroup.procs && exec "$@"', "sh")
+    ended = run_job(tmp_path, "memory", "1", "between", before=inside)
+    found = ended.diagnosis()
+    assert [(c.kind, c.ranks) for c in found.causes] == [("dead", [1])]
+    assert "lack of memory" in found.summary
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGUSR1, signal.SIGKILL])
+def test_what_is_sent_to_run_reaches_the_command_once(tmp_path: Path, end: signal.Signals) -> None:
+    code = (
+        "import signal, sys\n"
+        "got = []\n"
+        "for n in (signal.SIGTERM, signal.SIGUSR1):\n"
+        "    signal.signal(n, lambda n, f: (got.append(n), print('got', int(n), flush=True)))\n"
+        "print('ready', flush=True)\n"
+        "while True: signal.pause()\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hangdoctor", "run", "--", sys.executable, "-c", code],
+        env=environment(tmp_path), text=True, stdout=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(end)
+        if end is not signal.SIGKILL:
+            assert process.stdout.readline() == f"got {int(end)}\n"
+            os.killpg(process.pid, signal.SIGUSR1)  # to all: not passed on a second time
+            assert process.stdout.readline() == f"got {int(signal.SIGUSR1)}\n"
+            process.kill()
+        assert process.stdout.read() == ""  # the command is gone, too, or this would not end
+        assert process.wait(timeout=20) == -9
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_an_end_by_a_signal_is_the_commands(tmp_path: Path) -> None:
+    code = "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"
+    ended = subprocess.run(
+        [sys.executable, "-m", "hangdoctor", "run", "--", sys.executable, "-c", code],
+        env=environment(tmp_path), capture_output=True, timeout=60,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGTERM, b"", b"")
+
+
+def test_one_folder_for_each_rank_is_joined(tmp_path: Path) -> None:
+    port, base = str(free_port()), tmp_path / "hangdoctor-0"
+    started = []
+    for rank in range(3):
+        env = environment(tmp_path) | {
+            "HANGDOCTOR_DIR": str(base / f"run-{rank}"), "RANK": str(rank), "WORLD_SIZE": "3",
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+        }  # fmt: skip
+        words = [sys.executable, "-m", "hangdoctor", "run", "--", sys.executable, str(PROGRAM)]
+        started.append(
+            subprocess.Popen(
+                [*words, "kill", "1", "between"], env=env, text=True, stderr=subprocess.PIPE
+            )
+        )
+    try:
+        said = [process.communicate(timeout=100)[1] for process in started]
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+    assert [process.returncode for process in started] == [1, -9, 1], said
+    assert ["hangdoctor: Rank 1" in text for text in said] == [False, True, False], said
+    for rank in range(3):
+        found = diagnose(load([base / f"run-{rank}"]))
+        assert [(c.kind, c.ranks) for c in found.causes] == [("dead", [1])]
+        assert found.job.world_size == 3 and found.missing == []

@@ -1,0 +1,132 @@
+"""What one snapshot of NCCL RAS decides, and what only two do: made by the format of `ncclras -v`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from hangdoctor.diagnosis import diagnose
+from hangdoctor.model.capture import JobCapture
+from hangdoctor.model.diagnosis import Cause, Diagnosis
+from hangdoctor.readers.offline import read
+
+HEAD = """Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors
+    #  in group  per comm  per node  per comm  in group
+    0         1         2         4         8         8   RUNNING  MISMATCH
+
+Warnings
+========
+
+#0-0 (27a079b828ff1a75) MISMATCH
+  Communicator ranks have different AllReduce operation counts
+"""
+OK = """Communicators... (0.00s)
+=============
+
+Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors
+    #  in group  per comm  per node  per comm  in group
+    0         1         2         4         8         8   RUNNING      OK
+"""
+DEAD = (
+    OK
+    + """
+Errors
+======
+
+DEAD
+  1 job process is considered dead (unreachable via the RAS network)
+  Process 3487984 on node 10.1.0.9 managing GPU 5
+"""
+)
+
+
+def bucket(number: int, launched: int, ranks: range | list[int]) -> str:
+    lines = [f"  {number} ranks have launched up to operation {launched}"]
+    lines += [
+        f"  Rank {r} -- GPU {r % 4} managed by process {480 + r} on node 10.1.0.{1 + r // 4}"
+        for r in ranks
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def capture(folder: Path, *texts: str, apart_s: float = 30.0) -> JobCapture:
+    files = []
+    for n, text in enumerate(texts):
+        files.append(folder / f"ras-{n}.txt")
+        files[-1].write_text(text)
+        os.utime(files[-1], (1_780_000_000 + n * apart_s,) * 2)
+    return read(files)
+
+
+def of(folder: Path, *texts: str, apart_s: float = 30.0) -> Diagnosis:
+    return diagnose(capture(folder, *texts, apart_s=apart_s))
+
+
+def one_cause(found: Diagnosis) -> Cause:
+    [cause] = found.causes
+    return cause
+
+
+def behind(launched: int) -> str:
+    return HEAD + bucket(6, 6650, []) + bucket(2, launched, [2, 3])
+
+
+def test_a_gap_of_one_operation_in_one_snapshot_accuses_no_rank(tmp_path: Path) -> None:
+    found = of(tmp_path, behind(6649))
+    assert (found.status, found.causes) == ("unknown", [])
+    assert "2-3" in found.summary and "repeat" in found.summary
+
+
+def test_the_same_gap_in_a_second_snapshot_names_those_behind(tmp_path: Path) -> None:
+    cause = one_cause(of(tmp_path, behind(6649), behind(6649)))
+    assert (cause.kind, cause.ranks) == ("not_entered", [2, 3])
+
+
+def test_two_answers_of_one_moment_are_one_snapshot(tmp_path: Path) -> None:
+    assert not of(tmp_path, behind(6649), behind(6649), apart_s=0.0).causes
+
+
+def test_ranks_behind_that_have_moved_are_not_stuck(tmp_path: Path) -> None:
+    assert not of(tmp_path, behind(6600), behind(6649)).causes
+
+
+def test_a_wide_gap_needs_no_second_snapshot(tmp_path: Path) -> None:
+    assert one_cause(of(tmp_path, behind(6640))).ranks == [2, 3]
+
+
+def test_a_majority_behind_is_named_as_behind_and_the_few_as_ahead(tmp_path: Path) -> None:
+    text = HEAD + bucket(6, 6640, []) + bucket(2, 6650, [6, 7])
+    cause = one_cause(of(tmp_path, text))
+    assert cause.ranks == [0, 1, 2, 3, 4, 5]
+    assert "6-7 are ahead with 6650" in cause.summary and cause.confidence < 0.5
+
+
+def test_a_dead_process_without_communicators_is_named_with_its_node_and_gpu(
+    tmp_path: Path,
+) -> None:
+    cause = one_cause(of(tmp_path, DEAD))
+    assert (cause.kind, cause.ranks, cause.nodes) == ("unreachable", [], ["10.1.0.9"])
+    assert "process 3487984 (GPU 5) on 10.1.0.9" in cause.summary
+
+
+def test_an_answer_that_finds_nothing_wrong_says_what_that_excludes(tmp_path: Path) -> None:
+    found = of(tmp_path, OK)
+    assert (found.status, found.causes) == ("unknown", [])
+    assert "all 8 ranks" in found.summary
+
+
+def test_ras_without_complaint_supports_a_fault_beyond_the_hosts(tmp_path: Path) -> None:
+    stack = "    all_reduce (torch/distributed/distributed_c10d.py:2696)\n    step (train.py:31)\n"
+    blocks = [
+        f'Process {700 + n}: python train.py --local_rank={n}\nThread {700 + n} (idle): "MainThread"\n'
+        + stack
+        for n in range(8)
+    ]
+    job = capture(tmp_path, OK)
+    stacks = tmp_path / "trace-n1.out"
+    stacks.write_text("\n".join(blocks))
+    together = read([tmp_path / "ras-0.txt", stacks])
+    assert job.world_size == 8
+    cause = one_cause(diagnose(together))
+    assert cause.kind == "in_communication"
+    assert "ras" in {e.source for e in cause.evidence}

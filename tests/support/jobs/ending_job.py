@@ -1,0 +1,111 @@
+"""A gloo job of a few ranks that ends in a chosen way, on a chosen rank, at a chosen moment.
+
+    torchrun --nproc-per-node 4 ending_job.py KIND RANK WHEN
+
+KIND: kill, exception, segfault, exit, abort, memory, interrupt, hang, none.
+WHEN: start (before init_process_group), between (two operations), backward, inside (an operation).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+KIND, CULPRIT, WHEN = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+ME = int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")))
+FAULT_STEP = 3
+LIMIT_MB = 2500
+
+
+def fail() -> None:
+    """What the chosen rank does."""
+    if KIND == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif KIND == "exception":
+        raise ValueError("bad sample in shard 7")
+    elif KIND == "segfault":
+        ctypes.string_at(0)
+    elif KIND == "exit":
+        sys.exit(3)
+    elif KIND == "abort":
+        os.abort()
+    elif KIND == "memory":
+        eat()
+    elif KIND == "interrupt":
+        signal.raise_signal(signal.SIGINT)
+    elif KIND == "hang":
+        wait_for_nothing()
+
+
+def eat() -> None:
+    """Take memory until the control group has no more, and no more than that in any case."""
+    kept = []
+    for _ in range(LIMIT_MB // 8):
+        kept.append(b"x" * (8 << 20))
+    raise MemoryError(f"{len(kept)} blocks fit into the control group")
+
+
+def wait_for_nothing() -> None:
+    """The others wait, and whoever watches the test is told."""
+    threading.Thread(target=_tell, daemon=True).start()
+    while True:
+        time.sleep(0.5)
+
+
+def _tell() -> None:
+    time.sleep(float(os.environ.get("HUNG_S", "3")))  # that is the wait that the boxes show
+    Path(os.environ["HUNG"]).touch()
+
+
+class Fails(torch.autograd.Function):
+    """The fault, in the middle of backward."""
+
+    @staticmethod
+    def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: object, grad: torch.Tensor) -> torch.Tensor:
+        fail()
+        return grad
+
+
+def step(number: int) -> None:
+    mine = ME == CULPRIT and number == FAULT_STEP
+    weights = torch.ones(16, requires_grad=True)
+    out = weights * number
+    if mine and WHEN == "backward":
+        out = Fails.apply(out)
+    out.sum().backward()
+    if mine and WHEN == "between":
+        fail()
+    if mine and WHEN == "inside":
+        dist.all_reduce(weights.grad, async_op=True)
+        fail()
+    if number == FAULT_STEP and not mine and WHEN == "inside":
+        time.sleep(0.5)  # the culprit is in it already
+    dist.all_reduce(weights.grad)
+
+
+def main() -> None:
+    if ME == CULPRIT and WHEN == "start":
+        fail()
+    dist.init_process_group("gloo")
+    for number in range(6):
+        step(number)
+    if KIND == "interrupt_all" and ME == CULPRIT:
+        wait_for_nothing()
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""What the page says in every state of a job: before it, in a hang, at its end, and without the collector."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hangdoctor.model.capture import JobCapture
+from hangdoctor.model.diagnosis import Cause, Diagnosis, Job, Where
+from hangdoctor.model.layout import Layout
+from hangdoctor.storage.incidents import Incidents
+from tests.support.livejob import LiveJob
+from tests.support.onpage import complaints, log_in, soon, text
+from tests.support.scripted_agent import ScriptedAgent, outside, over, waiting
+from tests.support.stage import wait_until
+
+pytestmark = pytest.mark.torch
+ADVICE = "On n2: py-spy dump --native --pid 105."
+SAYS = "Rank 5 (n2, pid 105) never reached all_reduce #12; it is in load (data.py:4)."
+
+
+def keep(folder: Path, ago_s: float, seq: int = 12) -> str:
+    """An incident in the index, as a capture so long ago would have left it; its id."""
+    taken = time.time() - ago_s
+    cause = Cause(
+        kind="not_entered", ranks=[5], nodes=["n2"], confidence=0.9, summary=SAYS, where=Where(op="all_reduce", seq=seq), advice=ADVICE
+    )  # fmt: skip
+    job = Job(id="run-7", world_size=8, nodes=["n1", "n2"], layout=Layout(dp=2, pp=2, tp=2))
+    told = Diagnosis(status="hang", job=job, summary=SAYS, causes=[cause])
+    capture = JobCapture(job="run-7", world_size=8, taken=taken)
+    return Incidents(folder / "job").save(capture, told, "", "no progress for 30 s").id
+
+
+@pytest.fixture
+def quiet(tmp_path: Path) -> Iterator[LiveJob]:
+    """A collector with its page that captures nothing by itself, and no job."""
+    (tmp_path / "job").mkdir()
+    keep(tmp_path, 4000.0, seq=3)
+    keep(tmp_path, 40.0)
+    keep(tmp_path, 10.0)
+    with LiveJob(tmp_path, world=0, more=("--stall-after", "3600")) as job:
+        yield job
+
+
+def opened(browser: Any, live: LiveJob) -> None:
+    browser.get(live.address + "/")
+    log_in(browser, live, live.token)
+    wait_until(lambda: browser.current_url == live.address + "/", "the page opens")
+    browser.get_log("browser")
+
+
+def hidden(browser: Any, id: str) -> bool:
+    return bool(browser.execute_script("return document.getElementById(arguments[0]).hidden", id))
+
+
+def can_capture(browser: Any) -> bool:
+    return bool(browser.find_element("id", "capture").is_enabled())
+
+
+def test_before_a_job_the_page_says_what_is_missing(browser: Any, quiet: LiveJob) -> None:
+    opened(browser, quiet)
+    soon(browser, "sentence", lambda t: t == "No agent has connected yet.")
+    assert "hangdoctor agent --folder" in text(browser, "explained") and not can_capture(browser)
+    with ScriptedAgent(quiet, "n1", 0, ""):
+        soon(browser, "sentence", lambda t: t == "No rank has been seen yet.")
+        assert "1 of 1 agents" in text(browser, "explained") and not can_capture(browser)
+    assert complaints(browser) == []
+
+
+def test_a_hang_is_one_incident_on_top_of_the_page(browser: Any, quiet: LiveJob) -> None:
+    opened(browser, quiet)
+    with ScriptedAgent(quiet, "n1", 8) as n1, ScriptedAgent(quiet, "n2", 8) as n2:
+        n1.report([waiting(r, 60.0) for r in range(4)])
+        n2.report([outside(r, 60.0) if r == 5 else waiting(r, 60.0) for r in range(4, 8)])
+        wait_until(
+            lambda: n1.beat() and n2.beat() and text(browser, "sentence") == SAYS, "the verdict"
+        )
+        assert text(browser, "pill") == "HANG" and text(browser, "since").startswith("since ")
+        assert "UTC" in text(browser, "since") and ADVICE in text(browser, "do")
+        history = browser.find_elements("css selector", "#history a")
+        assert [a.text for a in history[:1]] == ["Open the report"] and len(history) == 3
+        listed = browser.find_elements("css selector", "#incidents li")
+        assert len(listed) == 2 and "captured 2 times" in listed[0].text
+        assert "cause" in text(browser, "legend") and can_capture(browser)
+        [first, *_] = browser.find_elements("css selector", "#arrange option")
+        assert first.get_attribute("value") == "layout"
+        filtered(browser)
+        n1.report([waiting(r, 0.0) for r in range(4)])
+        n2.report([waiting(r, 0.0) for r in range(4, 8)])
+        wait_until(lambda: n1.beat() and n2.beat() and text(browser, "pill") != "HANG", "they move")
+    assert complaints(browser) == []
+
+
+def filtered(browser: Any) -> None:
+    """A filter that no rank matches says so, where the grid is dimmed."""
+    box = browser.find_element("id", "filter")
+    box.send_keys("nonesuch")
+    assert soon(browser, "empty", lambda t: "No rank matches" in t)
+    box.clear()
+    box.send_keys("5")
+    wait_until(lambda: hidden(browser, "empty"), "a rank matches")
+    box.clear()
+    box.send_keys(" ")
+    assert hidden(browser, "empty")
+
+
+def test_agents_that_are_missing_are_named(browser: Any, quiet: LiveJob) -> None:
+    opened(browser, quiet)
+    with ScriptedAgent(quiet, "n1", 8) as n1:
+        n1.report([waiting(r) for r in range(4)])
+        wait_until(
+            lambda: n1.beat() and "No agent has seen ranks 4-7" in text(browser, "banner"), "who"
+        )
+    assert complaints(browser) == []
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_an_ended_job_says_when_how_and_what_was_lost(
+    browser: Any, quiet: LiveJob, finished: bool
+) -> None:
+    opened(browser, quiet)
+    with ScriptedAgent(quiet, "n1", 8) as n1:
+        n1.report([over(r, finished or r != 5) for r in range(8)])
+        told = soon(browser, "sentence", lambda t: t.startswith("The job has ended."))
+        explained = text(browser, "explained")
+        assert "Iteration 99 was the last." in explained and "UTC" in explained
+        if finished:
+            assert told.endswith("All 8 ranks finished.") and "lost" not in explained
+        else:
+            assert "Rank 5 ended without finishing" in told
+            assert "since the last checkpoint is lost" in explained
+        assert not can_capture(browser) and text(browser, "pill") == "ENDED"
+        assert browser.find_elements("css selector", "#incidents a")
+    assert complaints(browser) == []
+
+
+def test_without_the_collector_the_page_says_what_it_shows(browser: Any, quiet: LiveJob) -> None:
+    opened(browser, quiet)
+    with ScriptedAgent(quiet, "n1", 4) as n1:
+        n1.report([waiting(r) for r in range(4)])
+        soon(browser, "sentence", lambda t: "waiting" in t or t == SAYS)
+        assert can_capture(browser)
+        quiet.processes["collector"].kill()
+        told = soon(browser, "banner", lambda t: "No connection to the collector" in t)
+        assert f"hangdoctor incidents list --folder {quiet.folder}" in told
+        assert "lost" in text(browser, "link") and not can_capture(browser)
+    browser.get_log("browser")  # what it says of the lost connection
+
+
+def test_the_header_is_one_line_from_700_pixels_on(browser: Any, quiet: LiveJob) -> None:
+    opened(browser, quiet)
+    with ScriptedAgent(quiet, "n1", 4, "a-long-name-of-a-job-" * 6) as n1:
+        n1.report([waiting(r) for r in range(4)])
+        soon(browser, "job", lambda t: t.startswith("a-long-name"))
+        try:
+            for width in (390, 700, 740, 780, 820, 860, 961, 1280):
+                fits(browser, width)
+        finally:
+            browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert complaints(browser) == []
+
+
+def fits(browser: Any, width: int) -> None:
+    screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    told = browser.execute_script(
+        "const page = document.documentElement, bar = document.querySelector('.bar');"
+        "return [page.scrollWidth - page.clientWidth, bar.getBoundingClientRect().height]"
+    )
+    assert told[0] <= 0, f"the page is wider than {width} pixels"
+    assert width < 700 or told[1] <= 60, f"the header breaks at {width} pixels"
+
+
+def test_the_tip_covers_nothing(browser: Any, quiet: LiveJob) -> None:
+    opened(browser, quiet)
+    with ScriptedAgent(quiet, "n1", 4) as n1:
+        n1.report([waiting(r) for r in range(4)])
+        soon(browser, "scale", lambda t: "4 ranks" in t)
+        browser.execute_script(
+            "const g = document.getElementById('grid'), b = g.getBoundingClientRect();"
+            "g.dispatchEvent(new MouseEvent('mousemove', {clientX: b.left + 60, clientY: b.top + 40, bubbles: true}))"
+        )
+        assert "Rank " in soon(browser, "tip", lambda t: "Rank" in t)
+        gap = browser.execute_script(
+            "const box = (id) => document.getElementById(id).getBoundingClientRect();"
+            "return [box('tip').top - box('frame').bottom, box('scale').top - box('tip').bottom]"
+        )
+        assert gap[0] >= -5 and gap[1] >= -1  # the frame is drawn 4 pixels over its edge
+    assert complaints(browser) == []
