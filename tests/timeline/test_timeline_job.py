@@ -196,7 +196,7 @@ def test_steps_phases_and_micro_batches_lie_on_tracks_of_their_own(reported: Rea
     for step, phase in zip(tracks["iterations"], tracks["phases"][::2], strict=True):
         inside = [s for s in tracks["MainThread"] if phase.begin <= s.begin <= phase.end]
         assert [s.facts["iteration"] for s in inside] == [step.facts["number"]] * 2
-    assert [s.name for s in tracks["in flight"]] == ["all_reduce default_pg"] * STEPS
+    assert [s.name for s in tracks["in flight"]] == ["all_reduce"] * STEPS
     first = next(s for s in tracks["MainThread"] if s.facts.get("iteration") == 0)
     assert (
         first.place is not None
@@ -299,7 +299,7 @@ def test_the_heat_map_is_a_picture_of_the_same_numbers(made: Made) -> None:
 def test_the_table_names_the_rank_in_its_first_line(made: Made) -> None:
     table = hangdoctor("trace", "stragglers", "kept", cwd=made.folder).stdout
     assert table.startswith("Rank 2 (node far) made the others wait most: ")
-    assert "clock far/" in table and "default_pg (ranks 0-3)" in table
+    assert "clock far/" in table and "the whole job (ranks 0-3)" in table
 
 
 # --------------------------------------------------------------------------- stacks
