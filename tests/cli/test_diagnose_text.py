@@ -188,7 +188,7 @@ def test_1024_ranks_fit_one_screen_and_are_read_in_one_pass(tmp_path: Path) -> N
     begin = time.monotonic()
     done = hangdoctor("diagnose", str(tmp_path), cwd=tmp_path)
     print(f"1,024 ranks: {time.monotonic() - begin:.2f} s")
-    assert "Rank 619 " in done.stdout.splitlines()[0]
+    assert any("Rank 619 " in line for line in done.stdout.splitlines()[-5:])
     assert len(done.stdout.splitlines()) <= 40
 
 

@@ -218,7 +218,7 @@ TABLE: dict[str, tuple[JobCapture, str, Causes]] = {
     "RAS where stacks say who": (job([*ALL, still(3, LOAD)], ras=lost("dead")), "hang", [("not_entered", [3])]),
     "fewer by RAS": (job(BLIND, ras=fewer(4, *FEW)), "hang", [("not_entered", [3])]),
     "fewer in another communicator": (job(BLIND, ras=fewer(3, *FEW)), "hang", [("not_entered", [3])]),
-    "half are fewer by RAS": (job(BLIND, ras=fewer(4, RasCounts("", 9, 2), RasCounts("", 8, 2, [2, 3]))), "unknown", []),
+    "half are fewer by RAS": (job(BLIND, ras=fewer(4, RasCounts("", 9, 2), RasCounts("", 8, 2, [2, 3]))), "hang", [("not_entered", [2, 3])]),
     "fewer, and not named": (job(BLIND, ras=fewer(4, FEW[0], RasCounts("all_reduce", 8, 1))), "unknown", []),
     "straggler": (job([moves(r, OTHER, LOAD) for r in range(4)], slowest=0, waited={0: 4, 1: 61, 2: 60, 3: 65}, waited_s=30.0), "slow", [("slow", [0])]),
     "straggler in a checkpoint": (job([*(moves(r, OTHER, LOAD) for r in range(3)), moves(3, OTHER, SAVE)], slowest=3, waited={0: 60, 1: 61, 2: 89, 3: 4}, waited_s=30.0), "slow", [("slow", [3])]),

@@ -110,7 +110,7 @@ def test_epochs_differ_and_samples_depend_on_their_number_only(tmp_path) -> None
 
 
 def test_too_little_text_is_refused(tmp_path) -> None:
-    with pytest.raises(ConfigError, match=r"hold 3 tokens.*seq_length \+ 1 = 9"):
+    with pytest.raises(ConfigError, match=r"have 3 tokens.*seq_length \+ 1 = 9"):
         samples(tmp_path, count=1)
 
 
@@ -147,7 +147,7 @@ def test_data_is_looked_at_before_any_process_group(tmp_path) -> None:
     write_documents(str(tmp_path / "w"), [[1] * 200] * 5, 257)
     here = ["--data.path", str(tmp_path / "w")]
     session.check_data(checked(*here), 0)
-    with pytest.raises(ConfigError, match="documents 5 to 5 hold 0 tokens"):
+    with pytest.raises(ConfigError, match="documents 5 to 5 have 0 tokens"):
         session.check_data(checked(*here, "--evaluate.interval", "10"), 0)
     with pytest.raises(ConfigError, match="no file /nowhere"):
         session.check_data(checked("--data.path", "/nowhere"), 0)
