@@ -112,6 +112,8 @@ def test_a_node_behind_a_lost_collector_is_silent_and_comes_back(page: Any, tree
     tree.lose("r1")
     soon(page, "sentence", lambda t: "not answer" in t and "2" in t)
     assert "no answer from n1" in figures(page)["nodes"]
+    assert "No answer from node n1" in text(page, "banner")
+    assert "2-3" in text(page, "standing") and "its node does not answer" in text(page, "standing")
     tree.relay(1)
     soon(page, "sentence", lambda t: t == "All 4 ranks move.")
 
