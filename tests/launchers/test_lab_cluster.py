@@ -359,9 +359,8 @@ def test_jobs_that_cannot_be_captured(cluster: Cluster, job: LabJob) -> None:
 
 def test_what_is_missing_around_it(cluster: Cluster, job: LabJob) -> None:
     """No srun here, no Python there, no PBS job, no host file: one clear line each."""
-    assert "squeue is not here" in cluster.refusal(
-        "--jobid", job.id, before=["env", "PATH=/nonexistent"]
-    )
+    said = cluster.refusal("--jobid", job.id, before=["env", "PATH=/nonexistent"])
+    assert said.startswith("hangdoctor: squeue cannot be started: No such file or directory\n  Run ")
     assert "there is no such Python" in cluster.refusal(
         "--jobid", job.id, "--python", "/nonexistent/python"
     )
