@@ -224,7 +224,7 @@ class SlurmLauncher:
             outcome = query(argv, patience, self.env)
         except LauncherError as error:
             raise LauncherError(
-                f"{argv[0]} cannot be started: {error}",
+                str(error),
                 "Run this on a login node, or load Slurm's module. If ssh reaches the nodes: hangdoctor dump --hostfile F.",
             ) from error
         if outcome.code is None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import shutil
 import signal
@@ -257,6 +256,7 @@ def test_cancelled_it_leaves_no_srun(cluster: Cluster, job: LabJob) -> None:
     ]
     with cluster.broken("n3", "freeze", "thaw", job.id):
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+            # The background of a shell ignores SIGINT, and so would what is started there.
             with subprocess.Popen(
                 command,
                 env=cluster.env,
@@ -264,19 +264,22 @@ def test_cancelled_it_leaves_no_srun(cluster: Cluster, job: LabJob) -> None:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             ) as dump:
+                # By psutil: seconds after this srun begins, the frozen node is given up.
                 wait_until(
-                    lambda: bool(cluster.processes("login", "-w n3")), "the srun that waits for n3"
+                    lambda: "n3" in _asked(dump) or dump.poll() is not None,
+                    "the srun that waits for n3",
                 )
-                for pid in cluster.processes(
-                    "login", "hangdoctor dump"
-                ):  # not its nsenter, which is outside
-                    os.kill(pid, number)
+                assert dump.poll() is None, dump.communicate()
+                [program] = psutil.Process(dump.pid).children()  # its nsenter is outside
+                assert "hangdoctor dump" in " ".join(program.cmdline())
+                program.send_signal(number)
                 out, err = dump.communicate(timeout=20)
             assert not out
             assert dump.returncode in ((137, -9) if number is signal.SIGKILL else (130,)), err
             wait_until(
-                lambda: not cluster.processes("login", "srun --jobid"), "no srun is left", 10
+                lambda: not cluster.processes("login", "srun --jobid"), "no srun is left", 20
             )
 
 
@@ -359,8 +362,9 @@ def test_jobs_that_cannot_be_captured(cluster: Cluster, job: LabJob) -> None:
 
 def test_what_is_missing_around_it(cluster: Cluster, job: LabJob) -> None:
     """No srun here, no Python there, no PBS job, no host file: one clear line each."""
-    assert "squeue is not here" in cluster.refusal(
-        "--jobid", job.id, before=["env", "PATH=/nonexistent"]
+    said = cluster.refusal("--jobid", job.id, before=["env", "PATH=/nonexistent"])
+    assert said.startswith(
+        "hangdoctor: squeue cannot be started: No such file or directory\n  Run "
     )
     assert "there is no such Python" in cluster.refusal(
         "--jobid", job.id, "--python", "/nonexistent/python"

@@ -128,18 +128,20 @@ def test_from_the_start_in_ranks_only(tmp_path: Path) -> None:
         "step()\n"
         "folder = os.environ['HANGDOCTOR_DIR']\n"
         "own = sorted(os.listdir(folder))\n"
+        "kinds = ' '.join(sorted(n.rpartition('.')[2] for n in own))\n"
         "child = 'import os; print(len(os.listdir(os.environ[\"HANGDOCTOR_DIR\"])))'\n"
         "seen = subprocess.run([sys.executable, '-c', child], capture_output=True, text=True).stdout.strip()\n"
         "from hangdoctor.readers.calls import read_calls\n"
         "trace = read_calls(next(folder + '/' + n for n in own if n.endswith('.calls')))\n"
         "names = [trace.functions[e.function].name for e in trace.events if e.kind == 'call']\n"
-        "print(len(own), seen, trace.rank, trace.state, 'step' in names, set(trace.follow))\n"
+        "print(kinds, seen, trace.rank, trace.state, 'step' in names, set(trace.follow))\n"
     )
     job = tmp_path / "job"
     env = {**environment(job), "RANK": "2", "WORLD_SIZE": "4"}
     command = ("run", "--trace", "--follow", "work", "--", sys.executable, "work.py")
     assert (
-        hangdoctor(*command, cwd=tmp_path, env=env).stdout.strip() == "2 2 2 tracing True {'work'}"
+        hangdoctor(*command, cwd=tmp_path, env=env).stdout.strip()
+        == "blackbox calls ends 3 2 tracing True {'work'}"
     )
     assert list(job.iterdir()) == []
     env.pop("RANK")

@@ -78,7 +78,7 @@ def test_a_stopped_rank_is_named_and_the_signal_of_the_configuration_continues_i
     found = watched.wait_verdict(1)
     assert (found.status, found.kind, found.ranks) == ("hang", "stopped", "2"), found.summary
     wait_until(lambda: bool(watched.incidents()[0].actions), "what the actions said is kept")
-    assert "signal: srun ended with 0" in watched.incidents()[0].actions
+    assert "signal: srun exited with code 0" in watched.incidents()[0].actions
     assert (watched.cluster.folder / "acted").read_text() == "2 stopped\n"
     watched.wait_progress()  # no one else has continued it
 
@@ -138,7 +138,7 @@ def test_agents_by_ssh_and_by_mpiexec_come_go_and_leave_nothing(
     own = f"--folder {folder}"
     collector = next(p for p in cluster.processes("login", own))
     os.kill(collector, signal.SIGUSR1)
-    wait_until(lambda: "kept in" in log.read_text(), f"the capture: {log.read_text()}", 60)
+    wait_until(lambda: "saved in" in log.read_text(), f"the capture: {log.read_text()}", 60)
     assert sorted(n for i in Incidents(folder).rows() for n in json.loads((folder / "incidents" / i.id / "diagnosis.json").read_text())["job"]["nodes"]) == [
         "n1", "n2", "n3", "n4",
     ]  # fmt: skip
@@ -163,7 +163,7 @@ def test_a_killed_rank_and_scancel(watched: Watched) -> None:
     act = [sys.executable, "-c", ACT, str(config), watched.id]
     assert watched.cluster.login(*act, "dry") == f"scancel: would run scancel {watched.id}"
     assert watched.cluster.state(watched.id) == "RUNNING"
-    assert watched.cluster.login(*act) == "scancel: scancel ended with 0"
+    assert watched.cluster.login(*act) == "scancel: scancel exited with code 0"
     wait_until(lambda: watched.processes[0].poll() is not None, "the sidecar ends with its job", 60)
     assert not watched.cluster.processes("n1", "hangdoctor agent")
     wait_until(

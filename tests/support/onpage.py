@@ -18,7 +18,9 @@ def text(browser: Any, id: str) -> str:
 
 def soon(browser: Any, id: str, fits: Callable[[str], bool]) -> str:
     wait_until(
-        lambda: fits(text(browser, id)), f"in #{id}, which now says: {text(browser, id)!r}", 40
+        lambda: fits(text(browser, id)),
+        lambda: f"in #{id}, which now says: {text(browser, id)!r}",
+        40,
     )
     return text(browser, id)
 

@@ -20,12 +20,15 @@ from tests.support.ports import free_port
 JOB = Path(__file__).parent / "jobs" / "stage.py"
 
 
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
-    """Poll a condition under a limit; the failure names what did not come."""
+def wait_until(
+    condition: Callable[[], bool], what: str | Callable[[], str], seconds: float = 60.0
+) -> None:
+    """Poll a condition under a limit; the failure names what did not come (a callable: asked at that time)."""
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
-            raise AssertionError(f"did not come within {seconds:.0f} s: {what}")
+            missed = what if isinstance(what, str) else what()
+            raise AssertionError(f"did not come within {seconds:.0f} s: {missed}")
         time.sleep(0.02)
 
 

@@ -73,12 +73,12 @@ def test_a_straggler_behind_another_collector_is_named(page: Any, tree: TreeJob)
 def test_a_capture_asked_for_on_the_page_has_all_nodes(page: Any, tree: TreeJob) -> None:
     tree.stop(2)
     try:
-        soon(page, "sentence", lambda t: t.startswith("Rank 2 (n1) is stopped; "))
+        soon(page, "sentence", lambda t: t.startswith("Rank 2 (n1") and "is stopped" in t)
         culprit = page.find_element("css selector", "tr.culprit").text
-        assert culprit.startswith("2") and "n1" in culprit and culprit.endswith("3")
+        assert culprit.startswith("◆ 2 ") and "n1" in culprit and culprit.endswith("3")
         # The collector's own capture on evidence may be under way: this one comes after it.
         page.find_element("id", "capture").click()
-        shown = soon(page, "incidents", lambda t: "asked for on the page" in t)
+        shown = soon(page, "incidents", lambda t: "requested on the page" in t)
         assert "declined" not in shown
         assert (
             "HANG" in shown.upper()
@@ -110,8 +110,10 @@ def test_the_trace_button_reaches_both_nodes(page: Any, tree: TreeJob) -> None:
 
 def test_a_node_behind_a_lost_collector_is_silent_and_comes_back(page: Any, tree: TreeJob) -> None:
     tree.lose("r1")
-    soon(page, "sentence", lambda t: "silent" in t)
+    soon(page, "sentence", lambda t: "not answer" in t and "2" in t)
     assert "no answer from n1" in figures(page)["nodes"]
+    assert "No answer from node n1" in text(page, "banner")
+    assert "2-3" in text(page, "standing") and "its node does not answer" in text(page, "standing")
     tree.relay(1)
     soon(page, "sentence", lambda t: t == "All 4 ranks move.")
 
@@ -130,7 +132,7 @@ def test_collectors_started_anew_during_a_hang_learn_where_the_ranks_stand(
             "--stall-after", "8"
         )  # the pauses of the tests before are part of the rhythm that it has learned
         log_in(browser, tree, tree.token)
-        soon(browser, "sentence", lambda t: t.startswith("Rank 2 (n1) is stopped; "))
+        soon(browser, "sentence", lambda t: t.startswith("Rank 2 (n1") and "is stopped" in t)
         soon(browser, "incidents", lambda t: "stall: no progress" in t)
     finally:
         tree.stop(2, signal.SIGCONT)

@@ -91,7 +91,9 @@ def test_a_page_that_dies_comes_again_at_the_same_address(page: LiveJob) -> None
     first = page_process(page)
     assert page.status()["status"]["agents"] == 0
     first.send_signal(signal.SIGKILL)
-    wait_until(lambda: "the page has ended" in page.log("collector"), "the collector notices")
+    wait_until(
+        lambda: "the page's process has ended" in page.log("collector"), "the collector notices"
+    )
     assert page.status()["status"]["agents"] == 0
     assert page_process(page).pid != first.pid
     assert page.processes["collector"].poll() is None
@@ -104,7 +106,7 @@ def test_a_page_that_hangs_delays_no_one_and_a_dead_collector_leaves_no_page(pag
     asked = page.log("collector").count("requested by SIGUSR1")
     os.kill(collector.pid, signal.SIGUSR1)
     wait_until(
-        lambda: page.log("collector").count("kept in") > asked,
+        lambda: page.log("collector").count("saved in") > asked,
         "the collector captures all the same",
     )
     process.resume()
