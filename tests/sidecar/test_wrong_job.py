@@ -51,7 +51,7 @@ def test_it_says_which_jobs_are_here_and_takes_the_one_that_comes(job: Job, star
     )
     job.rank(1, f"{key}-late")
     process.send_signal(signal.SIGUSR1)
-    wait_until(lambda: job.said("sidecar", "kept in") == 1, "the rank that came is captured")
+    wait_until(lambda: job.said("sidecar", "saved in") == 1, "the rank that came is captured")
     process.terminate()
     assert process.wait(timeout=20) == 0
 
