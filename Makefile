@@ -1,6 +1,6 @@
 # Two commands on a fresh machine: `make demo` and `make test`. Each does its own set-up in .venv and is safe to repeat.
 .PHONY: help setup demo test check lint types layers clean
-# Which Python: PYTHON=/path/to/python3 (default: scripts/setup chooses, the distribution's own first).
+# Which Python: PYTHON=/path/to/python3 (default: python3).
 export PYTHON
 # Most tests wait for ranks that wait: three at a time keep two cores busy.
 WORKERS ?= 3
