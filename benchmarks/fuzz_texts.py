@@ -39,10 +39,17 @@ def _message_seeds() -> list[bytes]:
 
     now = msg.RankNow(0, 7, op="all_reduce", seq=3)
     said: list[Any] = [
-        msg.Hello("a1", "n1", "j", 8), msg.Report(1, 1, 0.0, [now]), msg.Relayed(1, 1, [msg.NodeNews("n1", ranks=[now])]),
-        msg.Captured("c1", b"x" * 40), msg.Declined("c1", "busy"), msg.Bye(), msg.Capture("c1"),
-        msg.Trace(Request(1, True, ("train",), ranks="0-7")), msg.Level(1.0), msg.Welcome(3),
-    ]  # fmt: skip
+        msg.Hello("a1", "n1", "j", 8),
+        msg.Report(1, 1, 0.0, [now]),
+        msg.Relayed(1, 1, [msg.NodeNews("n1", ranks=[now])]),
+        msg.Captured("c1", b"x" * 40),
+        msg.Declined("c1", "busy"),
+        msg.Bye(),
+        msg.Capture("c1"),
+        msg.Trace(Request(1, True, ("train",), ranks="0-7")),
+        msg.Level(1.0),
+        msg.Welcome(3),
+    ]
     return [msg.encode(one)[1] for one in said]
 
 
@@ -194,7 +201,20 @@ def _read_environment(data: bytes) -> None:
     jobnames.box_name(environ)
     discover.gpu_of(environ, 1)
     if numbers is not None:
-        found = discover.Found(1, 1, *numbers, "j", 0.0, "u", words, environ)
+        rank, world, local, on_node = numbers
+        found = discover.Found(
+            pid=1,
+            ppid=1,
+            rank=rank,
+            world_size=world,
+            local_rank=local,
+            local_world_size=on_node,
+            job="j",
+            started=0.0,
+            user="u",
+            argv=words,
+            environ=environ,
+        )
         discover._expected([found])
 
 

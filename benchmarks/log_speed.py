@@ -44,7 +44,14 @@ def write(path: Path, size: int) -> None:
             for _ in range(5000):
                 number += 1
                 r = chance.randrange(64)
-                values = {"i": number // 4, "n": number * 128, "r": r, "k": r % 8, "m": number // 400 % 60, "s": number % 60}  # fmt: skip
+                values = {
+                    "i": number // 4,
+                    "n": number * 128,
+                    "r": r,
+                    "k": r % 8,
+                    "m": number // 400 % 60,
+                    "s": number % 60,
+                }
                 form = (_MEGATRON, _DEEPSPEED, _NCCL, _TEE)[number % 4]
                 piece.append(form.format(**values))
                 if number % 1000 == 0:

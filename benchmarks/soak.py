@@ -164,15 +164,15 @@ def captures(count: int, block: int = 25) -> Captured:
         alone, during = _apart(folder, spans)
     usual = statistics.median(alone) + LIMIT_S
     return Captured(
-        len(took),
-        failed,
-        statistics.median(took),
-        stopped,
-        ended_well,
-        _figures(alone),
-        _figures(during),
-        _percent_above(during, usual),
-        _percent_above(alone, usual),
+        captures=len(took),
+        failed=failed,
+        took_s=statistics.median(took),
+        stopped=stopped,
+        ended_well=ended_well,
+        alone_s=_figures(alone),
+        captured_s=_figures(during),
+        slow=_percent_above(during, usual),
+        slow_alone=_percent_above(alone, usual),
     )
 
 

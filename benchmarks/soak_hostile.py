@@ -80,32 +80,14 @@ def scene(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
 
     where = str(folder / "job")
     try:
-        collector = start(
-            "collector",
-            "-m",
-            "hangdoctor",
-            "collect",
-            "--folder",
-            where,
-            "--bind",
-            "tcp://127.0.0.1:*",
-        )
+        flags = ["--folder", where, "--bind", "tcp://127.0.0.1:*"]
+        collector = start("collector", "-m", "hangdoctor", "collect", *flags)
         start("rank", "-c", _RANK, RANK="0", WORLD_SIZE="1", TORCHELASTIC_RUN_ID=_JOB)
         while not address.published(folder / "job"):
             time.sleep(0.1)
-        agent = (
-            "--folder",
-            where,
-            "--node",
-            "honest",
-            "--job",
-            _JOB,
-            "--spool",
-            str(folder / "spool"),
-            "--interval",
-            "0.2",
-        )
-        start("agent", "-m", "hangdoctor", "agent", *agent)
+        flags = ["--folder", where, "--node", "honest", "--job", _JOB, "--interval", "0.2"]
+        flags += ["--spool", str(folder / "spool")]
+        start("agent", "-m", "hangdoctor", "agent", *flags)
         while not position(folder).received:
             time.sleep(0.1)
         yield collector

@@ -92,12 +92,11 @@ class Job:
             waits = {"checkpoint": 0 if writes else 100}.get(kind, chance.randrange(10, 60))
             told = msg.RankNow(
                 rank,
-                100 + rank,
-                idle + chance.uniform(0.0, 0.05),
-                self.iteration,
-                "",
-                "all_reduce",
-                self.iteration * 4,
+                pid=100 + rank,
+                idle_s=idle + chance.uniform(0.0, 0.05),
+                iteration=self.iteration,
+                op="all_reduce",
+                seq=self.iteration * 4,
                 inside=not busy,
                 busy=busy,
                 box=True,

@@ -19,6 +19,8 @@ MODES = ("stacks only", "black box", "dumps only")
 _MICRO = [f"{name}.{mb}" for name in ("forward", "backward") for mb in range(4)]
 _SEND, _RECEIVE = [f"send.{mb}" for mb in range(4)], [f"receive.{mb}" for mb in range(4)]
 _WORLDWIDE = ["norm", "loss"]
+# In the 2x2x2 grid: the bit of a rank in which it differs from its partner, by the beginning of the place.
+_PEER_BITS = {1: ("forward", "backward", "batch"), 4: ("send", "receive", "share")}
 _ANYWHERE = [
     *_MICRO,
     *_SEND,
@@ -163,14 +165,10 @@ def _partners(case: Case) -> list[int]:
     where = str(case.faults[0]["where"])
     if where in _WORLDWIDE:
         return []
-    bit = (
-        1
-        if where.startswith(("forward", "backward", "batch"))
-        else 4
-        if where.startswith(("send", "receive", "share"))
-        else 2
-    )
-    return [rank ^ bit]
+    for bit, points in _PEER_BITS.items():
+        if where.startswith(points):
+            return [rank ^ bit]
+    return [rank ^ 2]
 
 
 def _members(case: Case) -> list[int]:

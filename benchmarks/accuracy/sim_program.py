@@ -115,10 +115,12 @@ def _schedule(stage: int, stages: int, micro_batches: int) -> list[Step]:
         out += receive_f
     for k in range(steady):
         out += forward
-        out += [] if last else _pair(stage, send_f[0], receive_b[0])
+        if not last:
+            out += _pair(stage, send_f[0], receive_b[0])
         out += backward
         more = k + 1 < steady
-        out += (_pair(stage, send_b[0], receive_f[0]) if more else send_b) if not first else []
+        if not first:
+            out += _pair(stage, send_b[0], receive_f[0]) if more else send_b
     for _ in range(warm_up):
         out += receive_b + backward + send_b
     return out

@@ -236,18 +236,13 @@ def state_of(driver: Any) -> str:
 
 async def role(name: str, folder: Path, flags: argparse.Namespace) -> Any:
     """Run one of the above beside us; what it printed."""
+    words = ["--role", name, "--folder", str(folder)]
+    words += ["--readers", str(flags.readers), "--seconds", str(flags.seconds)]
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "benchmarks.web_load",
-        "--role",
-        name,
-        "--folder",
-        str(folder),
-        "--readers",
-        str(flags.readers),
-        "--seconds",
-        str(flags.seconds),
+        *words,
         stdout=asyncio.subprocess.PIPE,
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
@@ -263,11 +258,19 @@ async def role(name: str, folder: Path, flags: argparse.Namespace) -> Any:
 def motley(node: int, seq: int, rng: random.Random) -> list[msg.RankNow]:
     """Ranks of one node, each somewhere else."""
     return [
-        msg.RankNow(r, idle_s=0.1 if rng.random() < 0.95 else rng.uniform(4, 30), iteration=seq - rng.randrange(3),
-                    phase=f"phase{rng.randrange(6)}", op=f"op{rng.randrange(12)}", seq=seq, inside=rng.random() < 0.7, box=True,
-                    waits=rng.randrange(90))
-        for r in range(node * RANKS, (node + 1) * RANKS)
-    ]  # fmt: skip
+        msg.RankNow(
+            rank,
+            idle_s=0.1 if rng.random() < 0.95 else rng.uniform(4, 30),
+            iteration=seq - rng.randrange(3),
+            phase=f"phase{rng.randrange(6)}",
+            op=f"op{rng.randrange(12)}",
+            seq=seq,
+            inside=rng.random() < 0.7,
+            box=True,
+            waits=rng.randrange(90),
+        )
+        for rank in range(node * RANKS, (node + 1) * RANKS)
+    ]
 
 
 class Motley(Fleet):

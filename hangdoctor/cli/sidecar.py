@@ -115,16 +115,15 @@ def _end() -> None:
 def _folder(flags: dict[str, object]) -> Path:
     if flags["folder"]:
         return Path(str(flags["folder"])).absolute()
-    named = (
-        f"slurm-{flags['jobid']}"
-        if flags["jobid"]
-        else f"pbs-{os.environ.get('PBS_JOBID', 'job')}"
-        if flags["pbs"]
-        else ""
-    )
-    return address.job_folder(
-        named or f"{short_job(str(flags['job'])) or 'job'}-{os.uname().nodename}"
-    )
+    return address.job_folder(_folder_name(flags))
+
+
+def _folder_name(flags: dict[str, object]) -> str:
+    if flags["jobid"]:
+        return f"slurm-{flags['jobid']}"
+    if flags["pbs"]:
+        return f"pbs-{os.environ.get('PBS_JOBID', 'job')}"
+    return f"{short_job(str(flags['job'])) or 'job'}-{os.uname().nodename}"
 
 
 def _commands(flags: dict[str, object], words: list[str]) -> list[Command]:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from ..text.plural import choose
 from ..text.ranges import format_hosts
 from .knock import KNOCK_S, SERVICE_S, Door, Knocker, Presence
 
@@ -101,7 +102,7 @@ def _shown_long_enough(door: Door, at_least: float) -> bool:
 def _words(door: Door) -> str:
     assert door.address is not None
     ports = [str(p) for p in door.address.ports]
-    where = f"port{'s' if len(ports) > 1 else ''} {' and '.join(ports)}"
+    where = f"{choose(ports, 'port', 'ports')} {' and '.join(ports)}"
     for_s = f"for {door.until - door.since:.1f} s"
     service = door.address.service
     if door.presence == "gone":

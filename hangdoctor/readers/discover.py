@@ -19,6 +19,7 @@ from ..model.capture import Process, RankCapture
 from ..text import redaction
 from ..text.job_names import short_job
 from ..text.plain import readable
+from ..text.plural import count
 from ..text.ranges import MAX_RANKS, number_in
 from ..time_limit import in_time
 from . import proc
@@ -332,7 +333,7 @@ def select_job(jobs: list[Job], wanted: str = "") -> tuple[Job, list[str]]:
     job = max(alike, key=lambda j: len(j.ranks))
     several = len({j.user for j in jobs}) > 1
     others = [
-        f"{short_job(j.key)} ({f'of {j.user}, ' if several else ''}{_counted(len(j.ranks))})"
+        f"{short_job(j.key)} ({f'of {j.user}, ' if several else ''}{count(len(j.ranks), 'rank')})"
         for j in jobs
         if j is not job
     ]
@@ -343,10 +344,6 @@ def select_job(jobs: list[Job], wanted: str = "") -> tuple[Job, list[str]]:
             f"captured job {short_job(job.key)} ({how}); also on this host: {', '.join(others)}"
         )
     return job, notes
-
-
-def _counted(ranks: int) -> str:
-    return f"{ranks} rank{'s' if ranks != 1 else ''}"
 
 
 def here_now(keys: Sequence[str]) -> str:

@@ -196,7 +196,7 @@ def _rank_ops(rank: int, dump: Dump, membership: Membership) -> RankOps:
         notes=notes,
         only_active=only_active,
         completed=_completed(dump, groups) if only_active else {},
-        places=[(e.record, e.p2p_seq if e.p2p else e.seq) for e in entries] if only_active else [],
+        places=[(e.record, _number(e)) for e in entries] if only_active else [],
     )
 
 
@@ -205,12 +205,17 @@ def _completed(dump: Dump, groups: dict[str, Group]) -> dict[str, int]:
     return {groups[name].uid: last for name, last in dump.completed.items() if name in groups}
 
 
+def _number(e: Entry) -> int:
+    """Its number in its group: collectives and transfers are counted apart."""
+    return e.p2p_seq if e.p2p else e.seq
+
+
 def _operation(e: Entry, group: Group) -> Operation:
     members = group.ranks
     peer = members[e.peer] if 0 <= e.peer < len(members) else -1
     return Operation(
         group=group.uid,
-        seq=e.p2p_seq if e.p2p else e.seq,
+        seq=_number(e),
         op=e.op,
         state=e.state,
         peer=peer,

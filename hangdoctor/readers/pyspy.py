@@ -97,9 +97,12 @@ def dump(
     if program is None:
         return StackResult([], "py-spy is not installed beside this Python: pip install py-spy")
     command = [program, "dump", "--json", "--locals", "--pid", str(pid)]
-    command += ["--native"] if native else ([] if blocking else ["--nonblocking"])
-    begin = time.monotonic()
     hold = blocking or native
+    if native:
+        command.append("--native")
+    elif not hold:
+        command.append("--nonblocking")
+    begin = time.monotonic()
     gently = 0 < gentle_s < deadline_s and not hold  # what holds a process must not be slow
     result = _run(command, gentle_s, gentle=True) if gently else None
     hurried = result is not None and result.hurried

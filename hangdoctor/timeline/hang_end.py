@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from ..model.operations import STORE, Operation
+from ..text import plural
 from ..text.durations import duration
-from ..text.ranges import format_ranks
 from .instances import Key, key_of
 from .model import Lane, Timeline
 
@@ -37,20 +37,21 @@ class Hang(Struct):
     def words(self) -> str:
         """One sentence."""
         what = f"{self.op} #{self.seq} of {self.group}"
-        ranks = f"rank{'s' if len(self.ranks) > 1 else ''} {format_ranks(self.ranks)}"
-        told = f"The job hangs at the end: {ranks} {'have' if len(self.ranks) > 1 else 'has'} been in {what} for {duration(self.for_ms / 1e3)}"
+        inside = f"{plural.ranks(self.ranks)} {plural.choose(self.ranks, 'has', 'have')}"
+        parts = [
+            f"The job hangs at the end: {inside} been in {what} for {duration(self.for_ms / 1e3)}"
+        ]
         if self.missing:
-            told += f"; rank{'s' if len(self.missing) > 1 else ''} {format_ranks(self.missing)} never entered it"
+            parts.append(f"{plural.ranks(self.missing)} never entered it")
         if self.unseen:
-            told += f"; rank{'s' if len(self.unseen) > 1 else ''} {format_ranks(self.unseen)} left no record"
-        if not self.missing and not self.unseen:
-            told += "; all members are in it"
-        others = (
-            f" {self.others} other operation{'s are' if self.others > 1 else ' is'} unfinished, too."
-            if self.others
-            else ""
-        )
-        return f"{told}.{others}"
+            parts.append(f"{plural.ranks(self.unseen)} left no record")
+        if len(parts) == 1:
+            parts.append("all members are in it")
+        sentence = "; ".join(parts) + "."
+        if self.others:
+            are = plural.choose(self.others, "is", "are")
+            sentence += f" {plural.count(self.others, 'other operation')} {are} unfinished, too."
+        return sentence
 
 
 def find_hang(timeline: Timeline) -> Hang | None:

@@ -108,11 +108,19 @@ class _Packer:
         places = [
             self.groups.number((g.uid, g.name), Group(g.uid, name=g.name)) for g in ops.groups
         ]
-        packed = Columns(structs.replace(ops, groups=[], operations=[]), places, [], [], [], [], [])
+        packed = Columns(
+            structs.replace(ops, groups=[], operations=[]),
+            groups=places,
+            signatures=[],
+            seqs=[],
+            threads=[],
+            iterations=[],
+            times=[],
+        )
         seq = at = 0
         for o in ops.operations:
-            signature = Signature(o.group, o.op, o.state, o.reduce_op, o.root, o.peer, o.shapes, o.dtype, o.site, o.asynchronous,
-                                   o.waited, o.failed, o.detail)  # fmt: skip
+            signature = Signature(group=o.group, op=o.op, state=o.state, reduce_op=o.reduce_op, root=o.root, peer=o.peer, shapes=o.shapes, dtype=o.dtype, site=o.site, asynchronous=o.asynchronous,
+                                   waited=o.waited, failed=o.failed, detail=o.detail)  # fmt: skip
             packed.signatures.append(self.signatures.number(signature, signature))
             packed.seqs.append(o.seq - seq)
             packed.threads.append(o.thread)

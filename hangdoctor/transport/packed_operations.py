@@ -176,13 +176,13 @@ def _some(
     """The operations at these places."""
     seqs, entered = list(accumulate(columns.seqs)), list(accumulate(columns.times[::2]))
     rows = Columns(
-        columns.head,
-        [],
-        [columns.signatures[i] for i in places],
-        _steps([seqs[i] for i in places]),
-        [columns.threads[i] for i in places],
-        [columns.iterations[i] for i in places],
-        [],
+        head=columns.head,
+        groups=[],
+        signatures=[columns.signatures[i] for i in places],
+        seqs=_steps([seqs[i] for i in places]),
+        threads=[columns.threads[i] for i in places],
+        iterations=[columns.iterations[i] for i in places],
+        times=[],
     )
     for step, i in zip(_steps([entered[i] for i in places]), places, strict=True):
         rows.times += [step, columns.times[2 * i + 1]]

@@ -46,7 +46,19 @@ class Node:
         self.ranks = Ranks(
             lambda job: True, self.clock.monotonic, lambda: self.clock.wall() + self.shift
         )
-        found = Found(pid, 1, 0, 2, 0, 2, "j", 0.0, "me", [], environ or {})
+        found = Found(
+            pid=pid,
+            ppid=1,
+            rank=0,
+            world_size=2,
+            local_rank=0,
+            local_world_size=2,
+            job="j",
+            started=0.0,
+            user="me",
+            argv=[],
+            environ=environ or {},
+        )
         self.tracked = Tracked(
             found, RankNow(0, pid), BoxWatch(self.box.path), self.clock.monotonic()
         )
@@ -147,7 +159,19 @@ def test_a_stack_that_cannot_be_read_is_tried_again_before_the_next_is_due() -> 
         assert process.stdin is not None and process.stdout is not None
         try:
             ranks = Ranks(lambda job: True, clock.monotonic)
-            found = Found(process.pid, 1, 0, 1, 0, 1, "j", 0.0, "me", [], {})
+            found = Found(
+                pid=process.pid,
+                ppid=1,
+                rank=0,
+                world_size=1,
+                local_rank=0,
+                local_world_size=1,
+                job="j",
+                started=0.0,
+                user="me",
+                argv=[],
+                environ={},
+            )
             ranks.tracked[0] = Tracked(found, RankNow(0, process.pid))
             assert not ranks.look()[0].still
             process.stdin.write("go\n")
@@ -274,7 +298,19 @@ def test_ranks_of_the_run_before_are_not_dead_ones_of_the_next(
         return Job(
             key,
             [
-                Found(pid, 1, rank, len(pids), 0, 2, key, 0.0, "me", [], {})
+                Found(
+                    pid=pid,
+                    ppid=1,
+                    rank=rank,
+                    world_size=len(pids),
+                    local_rank=0,
+                    local_world_size=2,
+                    job=key,
+                    started=0.0,
+                    user="me",
+                    argv=[],
+                    environ={},
+                )
                 for rank, pid in enumerate(pids)
             ],
         )

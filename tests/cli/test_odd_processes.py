@@ -109,14 +109,14 @@ def test_a_variable_of_that_name_that_is_no_rank(told: str) -> None:
 
 def test_a_dead_box_of_a_process_that_had_the_same_number_is_not_the_ranks() -> None:
     box = BlackBox(
-        "/boxes/n-77.blackbox",
-        77,
-        0,
-        2,
-        "n",
-        "j",
-        "dead",
-        "running",
+        path="/boxes/n-77.blackbox",
+        pid=77,
+        rank=0,
+        world_size=2,
+        host="n",
+        job="j",
+        status="dead",
+        state="running",
         created_s=1000.0,
         heartbeat_s=1100.0,
     )
@@ -152,7 +152,18 @@ def test_boxes_are_not_looked_for_in_the_depths_of_a_users_folder(tmp_path: Path
 
 
 def test_a_rank_that_ends_while_its_calls_are_listed(tmp_path: Path) -> None:
-    box = BlackBox(str(tmp_path / "n-1.blackbox"), 1, 0, 1, "n", "j", "live", "running", 1.0, 1.0)
+    box = BlackBox(
+        path=str(tmp_path / "n-1.blackbox"),
+        pid=1,
+        rank=0,
+        world_size=1,
+        host="n",
+        job="j",
+        status="live",
+        state="running",
+        created_s=1.0,
+        heartbeat_s=1.0,
+    )
     assert row_of(Traced(box, CallTrace(rank=0, pid=1, state="tracing", written=7))).events == 7
 
 

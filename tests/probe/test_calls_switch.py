@@ -42,7 +42,15 @@ def test_packages_are_chosen_by_import_name(follow: str, ignore: str, yes: str, 
 
 def test_a_request_goes_through_the_folder(tmp_path: Path) -> None:
     assert requests.read(tmp_path) is None
-    asked = Request(7, True, ("a", "b.c"), ("b.c.d",), 10, "0-3,8", 4.0)
+    asked = Request(
+        serial=7,
+        on=True,
+        follow=("a", "b.c"),
+        ignore=("b.c.d",),
+        from_iteration=10,
+        ranks="0-3,8",
+        size_mb=4.0,
+    )
     requests.write(tmp_path, asked)
     path = tmp_path / requests.NAME
     assert requests.read(tmp_path) == asked and path.stat().st_mode & 0o777 == 0o600

@@ -493,7 +493,15 @@ def told(**fields: object) -> request.Request | None:
 
 
 def test_requests_come_back_and_damaged_ones_are_none() -> None:
-    whole = request.Request(3, False, ("a.b",), ("c",), 7, "0-3,8", 2.5)
+    whole = request.Request(
+        serial=3,
+        on=False,
+        follow=("a.b",),
+        ignore=("c",),
+        from_iteration=7,
+        ranks="0-3,8",
+        size_mb=2.5,
+    )
     assert request.decode(request.encode(whole)) == whole
     assert told(later=1) == told() == request.Request(1, True)
     assert told(follow=["", "x"]) == request.Request(1, True, ("x",)) and told(

@@ -41,13 +41,65 @@ def entry(**fields: Any) -> fr_format.Entry:
 def test_what_is_left_out_is_nothing() -> None:
     bare = entry()
     assert bare == fr_format.Entry(
-        "0", 1, "all_reduce", "entered", False, 0, -1, "", "", "", 0, 0, 0, 0, False
+        "0",
+        1,
+        "all_reduce",
+        "entered",
+        p2p=False,
+        p2p_seq=0,
+        peer=-1,
+        shapes="",
+        dtype="",
+        site="",
+        thread=0,
+        entered_ns=0,
+        left_ns=0,
+        size=0,
+        coalesced=False,
     )
     dump = fr_format.parse(dump_of())
-    assert dump == fr_format.Dump("2.10", [], {}, {}, "", False, [], 0, {}) and dump.newest_ns == 0
-    assert fr_format.Dump("2", [], {}, {}) == fr_format.Dump("2", [], {}, {}, "", False, [], 0, {})
+    assert (
+        dump
+        == fr_format.Dump(
+            version="2.10",
+            entries=[],
+            members={},
+            names={},
+            backend="",
+            overwritten=False,
+            unnamed=[],
+            groups_seen=0,
+            hidden_p2p={},
+        )
+        and dump.newest_ns == 0
+    )
+    assert fr_format.Dump("2", [], {}, {}) == fr_format.Dump(
+        version="2",
+        entries=[],
+        members={},
+        names={},
+        backend="",
+        overwritten=False,
+        unnamed=[],
+        groups_seen=0,
+        hidden_p2p={},
+    )
     assert fr_format.Entry("g", 1, "x", "done") == fr_format.Entry(
-        "g", 1, "x", "done", False, 0, -1, "", "", "", 0, 0, 0, 0, False
+        "g",
+        1,
+        "x",
+        "done",
+        p2p=False,
+        p2p_seq=0,
+        peer=-1,
+        shapes="",
+        dtype="",
+        site="",
+        thread=0,
+        entered_ns=0,
+        left_ns=0,
+        size=0,
+        coalesced=False,
     )
 
 

@@ -178,7 +178,20 @@ def test_a_process_that_claims_millions_of_neighbours_has_none() -> None:
         environ = {"RANK": "0", "WORLD_SIZE": "1999999", **told}
         numbers = discover.rank_of(environ)
         assert numbers is not None
-        found = discover.Found(os.getpid(), 1, *numbers, "j", 0.0, "u", [], environ)
+        rank, world, local, on_node = numbers
+        found = discover.Found(
+            pid=os.getpid(),
+            ppid=1,
+            rank=rank,
+            world_size=world,
+            local_rank=local,
+            local_world_size=on_node,
+            job="j",
+            started=0.0,
+            user="u",
+            argv=[],
+            environ=environ,
+        )
         job = discover.Job("j", [found])
         assert confined(lambda job=job: len(discover.lost_ranks(job, "n1"))) == "read: 0"  # type: ignore[misc]
 

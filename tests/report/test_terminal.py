@@ -36,7 +36,16 @@ def hung(ranks: int) -> Diagnosis:
         for rank in range(ranks)
     ]
     places = [
-        RankLine(rank, "n2", 100 + rank, "", rank, "S still", "a place") for rank in range(ranks)
+        RankLine(
+            rank=rank,
+            node="n2",
+            pid=100 + rank,
+            gpu="",
+            local_rank=rank,
+            state="S still",
+            place="a place",
+        )
+        for rank in range(ranks)
     ]
     advice = (
         f"Stacks do not show operation numbers. Start the job with {COMMAND}, or with a recorder."

@@ -29,7 +29,9 @@ from hangdoctor.transport.spool import Spool
 
 def diagnosis(summary: str = "Rank 3 is stopped.", confidence: float = 0.9) -> Diagnosis:
     cause = Cause("stopped", [3], ["n2"], confidence, summary)
-    line = RankLine(3, os.uname().nodename, 0, "", 0, "T", "")
+    line = RankLine(
+        rank=3, node=os.uname().nodename, pid=0, gpu="", local_rank=0, state="T", place=""
+    )
     return Diagnosis("hang", Job("slurm:7.0", 4, ["n1", "n2"]), summary, [cause], ranks=[line])
 
 

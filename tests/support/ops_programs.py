@@ -195,13 +195,11 @@ class Job:
 
     def _enter(self, rank: _Rank, call: Call) -> None:
         uid = self._uid(call.group, rank.rank)
-        counter = (
-            (uid, call.op, call.peer)
-            if call.op in P2P
-            else (uid, call.op)
-            if call.op in STORE
-            else uid
-        )
+        counter: object = uid
+        if call.op in P2P:
+            counter = (uid, call.op, call.peer)
+        elif call.op in STORE:
+            counter = (uid, call.op)
         seq = rank.counts[counter] = rank.counts.get(counter, 0) + 1
         rank.clock += 0.001
         op = Operation(

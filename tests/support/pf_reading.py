@@ -107,16 +107,14 @@ def read(data: bytes) -> Read:
 
 def _track(found: Read, track: object) -> None:
     assert track.uuid not in found.names, "described twice"  # type: ignore[attr-defined]
-    kind = "process" if track.HasField("process") else "thread" if track.HasField("thread") else ""  # type: ignore[attr-defined]
-    name = (
-        track.process.process_name
-        if kind == "process"
-        else track.thread.thread_name
-        if kind
-        else track.name
-    )  # type: ignore[attr-defined]
+    if track.HasField("process"):  # type: ignore[attr-defined]
+        name = track.process.process_name  # type: ignore[attr-defined]
+    elif track.HasField("thread"):  # type: ignore[attr-defined]
+        name = track.thread.thread_name  # type: ignore[attr-defined]
+    else:
+        name = track.name  # type: ignore[attr-defined]
     found.names[track.uuid] = name  # type: ignore[attr-defined]
-    if kind == "process":
+    if track.HasField("process"):  # type: ignore[attr-defined]
         found.processes[track.uuid] = name  # type: ignore[attr-defined]
     else:
         found.parents[track.uuid] = track.parent_uuid  # type: ignore[attr-defined]

@@ -156,7 +156,15 @@ class Simulation:
         self.seq[node] += 1
         for rank in changed:
             rank.idle_s = max(0.0, rank.idle_s - late_s)
-        report = msg.Report(self.seq[node], 1, 0.0, changed, late_s, 1800.0, past)
+        report = msg.Report(
+            seq=self.seq[node],
+            oldest=1,
+            at=0.0,
+            ranks=changed,
+            late_s=late_s,
+            timeout_s=1800.0,
+            past=past,
+        )
         self.say(node, report)
 
     def step(self) -> None:

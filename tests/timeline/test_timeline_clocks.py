@@ -60,13 +60,11 @@ class Program:
             if uid not in {g.uid for g in self.ops[r].groups}:
                 self.ops[r].groups.append(Group(uid, ranks))
             latency = self.rng.randrange(20_000, 400_000)
-            waits_for = (
-                [entered[root]]
-                if op == "broadcast"
-                else list(entered.values())
-                if op == "all_reduce" or r == root
-                else []
-            )
+            waits_for = []
+            if op == "broadcast":
+                waits_for = [entered[root]]
+            elif op == "all_reduce" or r == root:
+                waits_for = list(entered.values())
             self.now[r] = max([entered[r], *waits_for]) + latency
             self.record(r, uid, seq, op, (entered[r], self.now[r]), root=root)
 

@@ -153,7 +153,15 @@ def shown(found: LateArrivals) -> list[str]:
 def test_a_job_that_hangs_at_its_end_says_so_before_the_ranking() -> None:
     stuck = [(r, WORLD, 5, "all_gather_object", 4, 40.0, -1.0) for r in (0, 1, 2)]
     found = analyse(ends_in(stuck, 40.0 + 112_000))
-    assert found.hang == Hang("all_gather_object", 5, "ranks 0-3", [0, 1, 2], [3], [], 112_000.0)
+    assert found.hang == Hang(
+        op="all_gather_object",
+        seq=5,
+        group="ranks 0-3",
+        ranks=[0, 1, 2],
+        missing=[3],
+        unseen=[],
+        for_ms=112_000.0,
+    )
     lines = shown(found)
     assert (
         lines[0]

@@ -13,7 +13,7 @@ import click
 from ...errors import NoRanksFound, UsageError
 from ...probe.calls import request as requests
 from ...probe.calls.request import Request
-from ...text import printable
+from ...text import plural, printable
 from ...text.durations import duration
 from ...text.ranges import format_ranks, parse_ranks
 from .. import pipes
@@ -224,8 +224,7 @@ def _offers(wanted: Sequence[str], known: Sequence[str]) -> list[str]:
 
 
 def _named(rows: Sequence[TracedRank], those: Callable[[TracedRank], bool]) -> str:
-    ranks = sorted({r.rank for r in rows if those(r)})
-    return f"rank{'s' if len(ranks) > 1 else ''} {format_ranks(ranks)}" if ranks else ""
+    return plural.ranks(r.rank for r in rows if those(r))
 
 
 @click.command("status")
