@@ -22,6 +22,7 @@ from ..storage import bundle
 from ..time_limit import OutOfTime, within
 from . import pipes
 from .output import Shown, deliver, exit_with, full_flag, progress_to_stderr, result_flags
+from .shared_flags import seconds
 
 _SAVE_S = 15.0  # to write the bundle; the program does not wait longer than this
 _SAVE_AT_LEAST_S = 5.0  # nor longer than for the capture, where that is more than so much
@@ -68,20 +69,17 @@ _PAUSE_AT_MOST_S = (
 @click.option(
     "--user", default="", help="Only ranks of this user (default: you; as root all users)."
 )
-@click.option(
+@seconds(
     "--settle",
     default=1.0,
-    show_default=True,
-    type=click.FloatRange(0, 3600),
-    metavar="S",
+    most=3600,
     help="Seconds between the two samples of each rank. Without the flag a longer third sample is added if only that can tell slow from stuck.",
 )
-@click.option(
+@seconds(
     "--timeout",
     default=20.0,
-    show_default=True,
-    type=click.FloatRange(0.5, 3600),
-    metavar="S",
+    least=0.5,
+    most=3600,
     help="Seconds for the whole capture; ranks and nodes that have not answered by then are reported as missing.",
 )
 @click.option(

@@ -19,6 +19,7 @@ from ..preflight.compare import Preflight
 from ..text.printable import as_json
 from . import pipes
 from .output import progress_to_stderr
+from .shared_flags import seconds
 
 EXIT_CODES = {"ok": 0, "fail": 10, "warn": 11, "unknown": 12}
 
@@ -59,12 +60,11 @@ EXIT_CODES = {"ok": 0, "fail": 10, "warn": 11, "unknown": 12}
     metavar="PATH",
     help="Python on the nodes that can import hangdoctor (default: the Python running this).",
 )
-@click.option(
+@seconds(
     "--timeout",
     default=15.0,
-    show_default=True,
-    type=click.FloatRange(1, 600),
-    metavar="S",
+    least=1,
+    most=600,
     help="Seconds for the checks of a node.",
 )
 @click.option(

@@ -16,11 +16,12 @@ from ..launchers.remote import Command
 from ..launchers.slurm import SlurmLauncher, clean_environment, parse_job
 from ..launchers.ssh import read_hostfile
 from ..readers import discover
-from ..sidecar.wiring import collect, watch_flags
+from ..sidecar.wiring import collect
 from ..text.job_names import short_job
 from ..transport import address, keys
 from ..transport.folder_lock import only_collector
 from . import pipes
+from .watch_flags import watch_flags
 
 
 @click.command("sidecar")

@@ -18,6 +18,7 @@ from ...text.durations import duration
 from ...text.ranges import format_ranks, parse_ranks
 from .. import pipes
 from ..output import progress_to_stderr
+from ..shared_flags import Flag, seconds
 from . import nodes as trace_nodes
 from .flags import choice_flags
 from .nodes import Where, where_flags
@@ -37,6 +38,11 @@ _rows_flag = click.option(
 _quiet_flag = click.option("--quiet", "-q", is_flag=True, help="Print only errors.")
 
 
+def _wait_flag(done: str) -> Flag:
+    text = f"Seconds to wait until the ranks have {done} tracing."
+    return seconds("--wait", "wait_s", default=5.0, help=text)
+
+
 @click.command("start")
 @choice_flags()
 @click.option(
@@ -52,15 +58,7 @@ _quiet_flag = click.option("--quiet", "-q", is_flag=True, help="Print only error
     metavar="MB",
     help="Size of each rank's ring buffer in MB (default: 16).",
 )
-@click.option(
-    "--wait",
-    "wait_s",
-    default=5.0,
-    show_default=True,
-    type=click.FloatRange(0),
-    metavar="S",
-    help="Seconds to wait until the ranks have started tracing.",
-)
+@_wait_flag("started")
 @where_flags
 @_quiet_flag
 @_rows_flag
@@ -91,15 +89,7 @@ def start(
 
 
 @click.command("stop")
-@click.option(
-    "--wait",
-    "wait_s",
-    default=5.0,
-    show_default=True,
-    type=click.FloatRange(0),
-    metavar="S",
-    help="Seconds to wait until the ranks have stopped tracing.",
-)
+@_wait_flag("stopped")
 @where_flags
 @_quiet_flag
 @_rows_flag

@@ -6,7 +6,7 @@ import platform
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -15,6 +15,7 @@ from msgspec import Struct
 from ...errors import LauncherError, UsageError, WireError
 from ...transport.stdout_frame import NodeReply, pack, unpack
 from .. import pipes
+from ..shared_flags import Command, together
 from .target import TracedRank, jobid_flag, target_flags
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Where(Struct):
         return "" if self.local else "".join(named)
 
 
-def where_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+def where_flags(command: Command) -> Command:
     """The fields of `Where` as flags."""
     flags = [
         jobid_flag("all of its nodes."),
@@ -72,9 +73,7 @@ def where_flags(command: Callable[..., Any]) -> Callable[..., Any]:
             help="The nodes of this PBS job (PBS_NODEFILE), reached by mpiexec.",
         ),
     ]
-    for flag in reversed(flags):
-        command = flag(command)
-    return target_flags(command)
+    return together([target_flags, *flags])(command)
 
 
 def answer(rows: Sequence[TracedRank]) -> None:
