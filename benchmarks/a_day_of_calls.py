@@ -1,9 +1,10 @@
 """A day of a training's calls at once, with and without the probe: `python -m
 benchmarks.a_day_of_calls`.
 
-The program `tests/probe/harmless/programs/torch_many.py` with 10,000 groups and 700,000 operations (eight
-a second for a day), plain, below `hangdoctor run`, and traced, one after the other. Prints what
-each took and kept, and what differs between them; exits with 1 where something does. Needs torch.
+The program `tests/probe/harmless/programs/torch_many.py` with 10,000 groups and 700,000 operations
+(eight a second for a day), plain, below `hangdoctor run`, and traced, one after the other. Prints
+what each took and kept, and what differs between them; exits with 1 where something does. Needs
+torch.
 """
 
 from __future__ import annotations

@@ -8,7 +8,9 @@ from hangdoctor.probe import format as fmt
 
 
 class Record(NamedTuple):
-    """One operation, its fields in the order of `probe.format.RECORD`; times in ns of the wall clock."""
+    """One operation, its fields in the order of `probe.format.RECORD`; times in ns of the wall
+    clock.
+    """
 
     serial: int
     seq: int

@@ -1,7 +1,9 @@
-"""python -m benchmarks.log_speed [--gb 1] [--keep FILE]: how fast job logs are read, and with how much memory.
+"""python -m benchmarks.log_speed [--gb 1] [--keep FILE]: how fast job logs are read, and with how
+much memory.
 
-Writes a log of a long job of 64 ranks (iterations, DeepSpeed's and NCCL's lines, a few warnings and tracebacks that the job
-survives, time-outs at the end), reads it in a process of its own, and prints MB/s of processor time and the peak of its memory.
+Writes a log of a long job of 64 ranks (iterations, DeepSpeed's and NCCL's lines, a few warnings and
+tracebacks that the job survives, time-outs at the end), reads it in a process of its own, and
+prints MB/s of processor time and the peak of its memory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Hostile messages to a real collector with a real agent beside: who gets in, what is lost.
 
-With the job's keys (a rank's code could read them): noise, cut messages, wrong versions, other nodes' names, claims without bound, reports
-that no one announced. Without them: a stranger's key, no key, and bytes that are no ZeroMQ at all.
+With the job's keys (a rank's code could read them): noise, cut messages, wrong versions, other
+nodes' names, claims without bound, reports that no one announced. Without them: a stranger's key,
+no key, and bytes that are no ZeroMQ at all.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Simulated hours of a restless but healthy job against the real core of the collector, on a fake clock.
+"""Simulated hours of a restless but healthy job against the real core of the collector, on a fake
+clock.
 
-Two nodes of four ranks report each second. Beside steps there are a compilation at the start, an evaluation each hour, a checkpoint each
-half hour that rank 0 writes while the others wait, data hiccups, loaders that refill, agents that start anew, a network that goes and comes
-back with late reports, a wall clock that jumps, a collector that does not move, and one that is
-started anew. Every capture that the
-core asks for counts as a false alarm, whatever a diagnosis would say of it.
+Two nodes of four ranks report each second. Beside steps there are a compilation at the start, an
+evaluation each hour, a checkpoint each half hour that rank 0 writes while the others wait, data
+hiccups, loaders that refill, agents that start anew, a network that goes and comes back with late
+reports, a wall clock that jumps, a collector that does not move, and one that is started anew.
+Every capture that the core asks for counts as a false alarm, whatever a diagnosis would say of it.
 """
 
 from __future__ import annotations
@@ -232,8 +233,7 @@ class Soak:
             if agent.peer == sent.peer:
                 agent.hear(sent.message)
 
-    # ----------------------------------------------------------------- what goes wrong beside a
-    # healthy job
+    # --------------------------------------------------------- what goes wrong beside a healthy job
 
     def _mishaps(self, now: float) -> None:
         chance = self.chance

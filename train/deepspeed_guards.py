@@ -1,8 +1,10 @@
-"""What DeepSpeed 0.19.8 does wrong or slowly, and the way round each. Nothing else in `train` works around it.
+"""What DeepSpeed 0.19.8 does wrong or slowly, and the way round each. Nothing else in `train` works
+around it.
 
-Three moments: `prepare` before anything of DeepSpeed runs, `engine_config` for what its configuration
-must say, `check_engine` for what the finished engine must look like. A newer DeepSpeed is refused until
-someone has compared its losses and gradient norms with the reference (`python -m benchmarks.trainer_parity`).
+Three moments: `prepare` before anything of DeepSpeed runs, `engine_config` for what its
+configuration must say, `check_engine` for what the finished engine must look like. A newer
+DeepSpeed is refused until someone has compared its losses and gradient norms with the reference
+(`python -m benchmarks.trainer_parity`).
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ MODES = ("stacks only", "black box", "dumps only")
 _MICRO = [f"{name}.{mb}" for name in ("forward", "backward") for mb in range(4)]
 _SEND, _RECEIVE = [f"send.{mb}" for mb in range(4)], [f"receive.{mb}" for mb in range(4)]
 _WORLDWIDE = ["norm", "loss"]
-# In the 2x2x2 grid: the bit of a rank in which it differs from its partner, by the beginning of the place.
+# In the 2x2x2 grid: the bit of a rank in which it differs from its partner, by the beginning of the
+# place.
 _PEER_BITS = {1: ("forward", "backward", "batch"), 4: ("send", "receive", "share")}
 _ANYWHERE = [
     *_MICRO,

@@ -1,9 +1,11 @@
-"""The real job: eight ranks, TP2 x PP2 x DP2, a 1F1B pipeline over gloo, with one fault in it by coordinate.
+"""The real job: eight ranks, TP2 x PP2 x DP2, a 1F1B pipeline over gloo, with one fault in it by
+coordinate.
 
-It is a training loop of the usual build: a batch broadcast to the tensor-parallel group, micro-batches through the
-pipeline, two tensor-parallel reductions for each forward and backward, gradients over the replicas, a norm and a loss
-over the world, parameters gathered, a checkpoint and an evaluation every few steps. What a fault changes is asked of
-`faults` beside the call that it changes; the calls themselves are in the lines of the training.
+It is a training loop of the usual build: a batch broadcast to the tensor-parallel group,
+micro-batches through the pipeline, two tensor-parallel reductions for each forward and backward,
+gradients over the replicas, a norm and a loss over the world, parameters gathered, a checkpoint and
+an evaluation every few steps. What a fault changes is asked of `faults` beside the call that it
+changes; the calls themselves are in the lines of the training.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """The real part: each job is hung once and judged three times from the same hang.
 
-stacks only   what `hangdoctor dump` finds in a job that no one prepared: the capture without its operations
-black box     the same capture with what the probe recorded
-dumps only    Flight Recorder dumps, asked of the ranks through the socket that the probe opens, and nothing else
+stacks only   what `hangdoctor dump` finds in a job that no one prepared: the capture without its
+operations black box     the same capture with what the probe recorded dumps only    Flight Recorder
+dumps, asked of the ranks through the socket that the probe opens, and nothing else
 
-With `probe=False` the job is started as if hangdoctor did not exist, which must not change what stacks alone tell.
+With `probe=False` the job is started as if hangdoctor did not exist, which must not change what
+stacks alone tell.
 """
 
 from __future__ import annotations

@@ -1,12 +1,15 @@
 """200 readers of the page and 2,000 simulated agents at once, against one real collector: `python
 -m benchmarks.web_load`.
 
-The agents (8 ranks each, every rank in an operation, phase and iteration of its own, reports each second) run in this process, the
-readers, the prober and Chromium in others; all share the machine with the collector. Measured without and with readers: processor time of
-the collector, and its answer time to an agent's hello, which waits for nothing else. Of the readers: frames, bytes, and whether
-those that take nothing are cut off. Then first paint of the page in Chromium, and a capture of all ranks asked for by the API.
+The agents (8 ranks each, every rank in an operation, phase and iteration of its own, reports each
+second) run in this process, the readers, the prober and Chromium in others; all share the machine
+with the collector. Measured without and with readers: processor time of the collector, and its
+answer time to an agent's hello, which waits for nothing else. Of the readers: frames, bytes, and
+whether those that take nothing are cut off. Then first paint of the page in Chromium, and a capture
+of all ranks asked for by the API.
 
-100,000 ranks: `--nodes 500 --crowd 12000 --readers 3`. Simulated collectors speak for the nodes beside the agents, and no capture is asked for.
+100,000 ranks: `--nodes 500 --crowd 12000 --readers 3`. Simulated collectors speak for the nodes
+beside the agents, and no capture is asked for.
 """
 
 from __future__ import annotations
@@ -75,8 +78,7 @@ def place(folder: Path) -> Published:
     return found
 
 
-# --------------------------------------------------------------------------- the others, each a
-# process
+# ----------------------------------------------------------------------- the others, each a process
 
 
 async def readers(folder: Path, count: int, seconds: float) -> None:
@@ -251,8 +253,7 @@ async def role(name: str, folder: Path, flags: argparse.Namespace) -> Any:
     return json.loads(said) if said else None
 
 
-# --------------------------------------------------------------------------- the agents, and the
-# measurement
+# ------------------------------------------------------------------ the agents, and the measurement
 
 
 def motley(node: int, seq: int, rng: random.Random) -> list[msg.RankNow]:

@@ -249,7 +249,9 @@ def _progress(line: str) -> str:
 
 
 def _what_went_wrong(tail: list[str]) -> str:
-    """The first lines that mention an error: the summary that torchrun prints at the end hides them."""
+    """The first lines that mention an error: the summary that torchrun prints at the end hides
+    them.
+    """
     errors = [line for line in tail if "rror" in line]
     return "\n  ".join(errors[:6] or tail[-15:])
 

@@ -269,9 +269,10 @@ def ranks_behind(
 ) -> dict[str, list[int]]:
     """The ranks of each node in `unasked`, as far as they can be told.
 
-    What no one reported belongs to the one node that did not answer. Behind several, the numbering is
-    taken for Slurm's and mpiexec's block distribution (rank // ranks per node), else for the cyclic one
-    (rank % nodes), where the nodes that did report fit it. https://slurm.schedmd.com/srun.html, --distribution
+    What no one reported belongs to the one node that did not answer. Behind several, the numbering
+    is taken for Slurm's and mpiexec's block distribution (rank // ranks per node), else for the
+    cyclic one (rank % nodes), where the nodes that did report fit it.
+    https://slurm.schedmd.com/srun.html, --distribution
     """
     lost = _unreported(reported, world)
     if not lost or not unasked:

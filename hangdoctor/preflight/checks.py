@@ -1,7 +1,8 @@
-"""One node before a job: what would make a training fail, or its hang hard to diagnose. Each check is one function.
+"""One node before a job: what would make a training fail, or its hang hard to diagnose. Each check
+is one function.
 
-A check reads, changes nothing, and says what it read, what that means and what to do. One that does not answer in time,
-as a file system may not, is a finding of its own and does not delay the others.
+A check reads, changes nothing, and says what it read, what that means and what to do. One that does
+not answer in time, as a file system may not, is a finding of its own and does not delay the others.
 """
 
 from __future__ import annotations

@@ -84,7 +84,8 @@ def read_box(
 ) -> Contents:
     """Read one black box; with `last`, only N of its latest operations beside all unfinished ones.
 
-    With `owners`, only one that a user of these (or root) has written: a path can be another's file a moment later.
+    With `owners`, only one that a user of these (or root) has written: a path can be another's file
+    a moment later.
 
     Raises:
         BadInput: no black box, one of another version, or one cut short; the message has the path.

@@ -61,7 +61,8 @@ def find_boxes(
     live_only: bool = False,
     notes: list[str] | None = None,
 ) -> list[BlackBox]:
-    """Boxes in a folder and two levels below it, by rank; what is not a box of this version is left out.
+    """Boxes in a folder and two levels below it, by rank; what is not a box of this version is left
+    out.
 
     Args:
         folder: HANGDOCTOR_DIR of a job, or None for the default places.
@@ -70,8 +71,9 @@ def find_boxes(
         live_only: only those whose process runs.
         notes: gets a line for each box that names another user's process, and is left out.
 
-    A box is `live` when its process runs (same pid, start time and boot), `dead` when that process is gone, and
-    `stale` when it is from an earlier boot or a newer box of the same rank lies in the same folder.
+    A box is `live` when its process runs (same pid, start time and boot), `dead` when that process
+    is gone, and `stale` when it is from an earlier boot or a newer box of the same rank lies in the
+    same folder.
     """
     folders = default_folders() if folder is None else [Path(folder)]
     wanted = None if pids is None else set(pids)
@@ -181,10 +183,11 @@ def read_header(path: Path) -> BlackBox:
 
 
 def _not_its_own(box: BlackBox) -> str:
-    """Why a box is not believed, "" for a sound one: anyone can write any number of a process into a file of theirs.
+    """Why a box is not believed, "" for a sound one: anyone can write any number of a process into
+    a file of theirs.
 
-    The owner of a process that runs is known. A box of one that has ended must be of the user whose folder it is in: the
-    probe uses no other.
+    The owner of a process that runs is known. A box of one that has ended must be of the user whose
+    folder it is in: the probe uses no other.
     """
     if box.status == "live":
         users = users_of(box.pid)

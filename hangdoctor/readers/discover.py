@@ -90,8 +90,8 @@ class Job(Struct):
 
     @property
     def began(self) -> float:
-        """When this run began on this host, in seconds since the epoch: its launcher, which outlives
-        ranks that it starts again, else its first rank.
+        """When this run began on this host, in seconds since the epoch: its launcher, which
+        outlives ranks that it starts again, else its first rank.
         """
         launchers = [_launcher_started(pid) for pid in {f.ppid for f in self.ranks}]
         return min((at for at in launchers if at), default=self.started)
@@ -102,7 +102,8 @@ class Job(Struct):
 
 
 def rank_of(environ: Mapping[str, str]) -> tuple[int, int, int, int] | None:
-    """(rank, world size, local rank, local world size) as the environment shows; None without a rank.
+    """(rank, world size, local rank, local world size) as the environment shows; None without a
+    rank.
 
     World size is 0, the local ones -1 and 0, where they are not told.
     """
@@ -126,7 +127,9 @@ def _number(environ: Mapping[str, str], name: str, otherwise: int) -> int:
 
 
 def is_launcher(argv: list[str]) -> bool:
-    """True for torchrun, srun, mpiexec and similar launchers, also as ``python -m torch.distributed.run``."""
+    """True for torchrun, srun, mpiexec and similar launchers, also as ``python -m
+    torch.distributed.run``.
+    """
     words = argv[:4]
     if not words:
         return False

@@ -1,6 +1,8 @@
-"""How the ranks of a job that is over ended: from black boxes, and from the file of `hangdoctor run`.
+"""How the ranks of a job that is over ended: from black boxes, and from the file of `hangdoctor
+run`.
 
-Both become facts of `log_facts`, as job logs do, so that one pass decides on both, alone or together.
+Both become facts of `log_facts`, as job logs do, so that one pass decides on both, alone or
+together.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Flight Recorder dumps -> `RankOps`: a folder of files, or the bytes that live ranks answered with.
+"""Flight Recorder dumps -> `RankOps`: a folder of files, or the bytes that live ranks answered
+with.
 
-File names end in the rank: `nccl_trace_rank_0` (TORCH_NCCL_DEBUG_INFO_TEMP_FILE), `comm_lib_trace_rank_0`
-(TORCH_FR_DUMP_TEMP_FILE), `_dump_0` and others, with or without `.json`, `.pickle` or `.pkl`.
-Whatever in a folder is not a readable dump of this job is skipped with its reason, and ranks
-without a
-dump are `missing`: the rest is read all the same.
+File names end in the rank: `nccl_trace_rank_0` (TORCH_NCCL_DEBUG_INFO_TEMP_FILE),
+`comm_lib_trace_rank_0` (TORCH_FR_DUMP_TEMP_FILE), `_dump_0` and others, with or without `.json`,
+`.pickle` or `.pkl`. Whatever in a folder is not a readable dump of this job is skipped with its
+reason, and ranks without a dump are `missing`: the rest is read all the same.
 """
 
 from __future__ import annotations

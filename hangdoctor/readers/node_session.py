@@ -1,7 +1,9 @@
-"""One capture of a node under way: each step has its share of the time that is left, and what it has not read is said.
+"""One capture of a node under way: each step has its share of the time that is left, and what it
+has not read is said.
 
-What reads /proc, py-spy or a file may never come back. It runs in threads that are left behind when their time is over, and
-hands over what it has found; only the session itself writes into the capture.
+What reads /proc, py-spy or a file may never come back. It runs in threads that are left behind when
+their time is over, and hands over what it has found; only the session itself writes into the
+capture.
 """
 
 from __future__ import annotations
@@ -85,7 +87,9 @@ class Session:
     # ----------------------------------------------------------------- processes
 
     def sample(self, processes: Sequence[Process], share: Share) -> None:
-        """One sample of every process, /proc first, then stacks. Those whose stack is not known yet come first."""
+        """One sample of every process, /proc first, then stacks. Those whose stack is not known yet
+        come first.
+        """
         begin = time.monotonic()
         ordered = sorted(processes, key=_has_stack)
         stacks_end = begin + self.left(share.stacks)
@@ -188,7 +192,9 @@ class Session:
             self.close(wanted, _FAMILY_SHARE)
 
     def close(self, processes: Sequence[Process], share: float = _CLOSE_SHARE) -> None:
-        """What only the end knows: whether they still live, who traces them, whether they are frozen."""
+        """What only the end knows: whether they still live, who traces them, whether they are
+        frozen.
+        """
         done, _ = in_time(processes, lambda p: _end(p.pid), _WORKERS, self.left(share))
         for place, end in done.items():
             process = processes[place]
@@ -246,7 +252,9 @@ class Session:
 
 
 def may_attach(sample: ProcessSample) -> bool:
-    """True where ptrace is safe: the process sleeps or runs, and no thread of it is in uninterruptible I/O."""
+    """True where ptrace is safe: the process sleeps or runs, and no thread of it is in
+    uninterruptible I/O.
+    """
     return sample.state in ("S", "R") and not any(t.state == "D" for t in sample.threads)
 
 
@@ -264,7 +272,8 @@ def _join_stacks(sample: ProcessSample, result: pyspy.StackResult) -> None:
             continue
         thread.name, thread.frames = stack.name, stack.frames
         thread.gil, thread.active = stack.gil, stack.active
-    # Threads without Python in them (autograd's pools, gloo's, CUDA's) are kept only where they tell something.
+    # Threads without Python in them (autograd's pools, gloo's, CUDA's) are kept only where they
+    # tell something.
     kept = [t for t in sample.threads if t.frames or t.state == "D" or not result.threads]
     sample.threads = kept[:_MAX_THREADS]
 

@@ -1,15 +1,15 @@
 """The Flight Recorder of a living rank: from torch's worker server, or through NCCL's debug pipe.
 
 Worker server (torch 2.4 and later, `torch._C._distributed_c10d._WorkerServer`, started by
-`torch.distributed.elastic.control_plane.worker_main` or the probe): HTTP over a Unix socket,
-`GET /handler/` lists handlers, `POST /handler/NAME` calls one in a C++ thread of the rank. Its answer
-does not need the rank's main thread, and without stacks not the interpreter lock either, so a rank that
-blocks answers, and one that works is not delayed. What a version offers differs: 2.13 has
+`torch.distributed.elastic.control_plane.worker_main` or the probe): HTTP over a Unix socket, `GET
+/handler/` lists handlers, `POST /handler/NAME` calls one in a C++ thread of the rank. Its answer
+does not need the rank's main thread, and without stacks not the interpreter lock either, so a rank
+that blocks answers, and one that works is not delayed. What a version offers differs: 2.13 has
 `fr_trace_json` for gloo; builds with NCCL add `dump_nccl_trace_json` and `dump_nccl_trace_pickle`.
 
 Debug pipe (TORCH_NCCL_DEBUG_INFO_PIPE_FILE): a rank with NCCL makes the FIFO `PREFIX<rank>.pipe`; a
-byte written there makes its monitor thread write the usual dump file, over an earlier one of the same name. So a rank is
-asked that way only where it was requested and no such file is there.
+byte written there makes its monitor thread write the usual dump file, over an earlier one of the
+same name. So a rank is asked that way only where it was requested and no such file is there.
 
 Every wait here ends at its deadline.
 """
@@ -200,7 +200,8 @@ def ask_pipe(
         files: where the dump may appear, see `dump_files`.
 
     Raises:
-        NoAnswer: a dump is there already, no one listens at the pipe, or no readable new dump appeared in time.
+        NoAnswer: a dump is there already, no one listens at the pipe, or no readable new dump
+            appeared in time.
     """
     deadline = time.monotonic() + timeout_s
     for file in files:

@@ -213,8 +213,8 @@ def _native_wait(frames: Sequence[Frame]) -> bool:
 def find_place(frames: Sequence[Frame], blocked: bool = False) -> Place:
     """The place of a stack (frames innermost first); kind "" for an empty one.
 
-    `blocked` says that the thread did not run between two samples, which is the sign of a wait in native
-    code (a handle's wait, gradients reduced inside backward) from code that works.
+    `blocked` says that the thread did not run between two samples, which is the sign of a wait in
+    native code (a handle's wait, gradients reduced inside backward) from code that works.
     """
     python = python_frames(frames)
     waits = _native_wait(frames)

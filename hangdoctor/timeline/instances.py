@@ -81,9 +81,11 @@ def _name(ranks: Sequence[RankTrace], members: list[Member]) -> str:
 def orders(
     instance: OperationInstance, ranks: Sequence[RankTrace]
 ) -> tuple[list[Member], list[Member]]:
-    """(whose entering, comes before whose leaving): every first member has entered before any second one left.
+    """(whose entering, comes before whose leaving): every first member has entered before any
+    second one left.
 
-    Both empty where the records cannot tell: handles that no one waited for, backends that enqueue and return.
+    Both empty where the records cannot tell: handles that no one waited for, backends that enqueue
+    and return.
     """
     known = [(m, ranks[m[0]].ops.operations[m[1]]) for m in instance.members]
     runs_ahead = (

@@ -1,10 +1,12 @@
-"""Who arrived last, how long the others waited for it, and how much of the time went into communication.
+"""Who arrived last, how long the others waited for it, and how much of the time went into
+communication.
 
-Waiting is passed on: a rank that waited in its tensor-parallel group comes late to its data-parallel one, though it is not
-slow. So of the time that a member waited for the last one, what the last one had itself waited longer than that member in the
-same step is not its fault: it *had to wait*, it did not *make others wait*. And one delay is felt by many, one after another: how long a rank
-made the others wait in a step is what the one of them that lost most by it lost, not the sum over
-all.
+Waiting is passed on: a rank that waited in its tensor-parallel group comes late to its
+data-parallel one, though it is not slow. So of the time that a member waited for the last one, what
+the last one had itself waited longer than that member in the same step is not its fault: it *had to
+wait*, it did not *make others wait*. And one delay is felt by many, one after another: how long a
+rank made the others wait in a step is what the one of them that lost most by it lost, not the sum
+over all.
 """
 
 from __future__ import annotations

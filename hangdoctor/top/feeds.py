@@ -1,4 +1,6 @@
-"""Where `top` gets its picture: from a collector's API, or from the black boxes and /proc of this host."""
+"""Where `top` gets its picture: from a collector's API, or from the black boxes and /proc of this
+host.
+"""
 
 from __future__ import annotations
 
@@ -51,17 +53,20 @@ class Source(Protocol):
         """All ranks as they are now."""
 
     def capture(self) -> str:
-        """Have all ranks captured; returns the verdict's sentence and where it is kept, when it is there."""
+        """Have all ranks captured; returns the verdict's sentence and where it is kept, when it is
+        there.
+        """
 
     def detail(self, row: RankRow) -> list[str]:
         """More lines about one rank."""
 
 
 def settled(source: Source, clock: Clock) -> LiveRanks:
-    """One look that can be trusted: so late that a rank which has come to a stand is not taken for one that moves.
+    """One look that can be trusted: so late that a rank which has come to a stand is not taken for
+    one that moves.
 
-    From a single sample no one can tell whether a rank uses its processor, or, without a black
-    box, whether it moves at all.
+    From a single sample no one can tell whether a rank uses its processor, or, without a black box,
+    whether it moves at all.
     """
     seen = source.look()
     begin = clock.monotonic()  # not before: on a busy machine the first look can take seconds
@@ -232,7 +237,9 @@ def _stack_lines(pid: int) -> list[str]:
 
 
 class RemoteSource:
-    """A collector that serves its page: `address` as http://HOST:PORT, its token in the header only."""
+    """A collector that serves its page: `address` as http://HOST:PORT, its token in the header
+    only.
+    """
 
     def __init__(self, address: str, token: str) -> None:
         self.address, self.token = address.rstrip("/"), token

@@ -1,10 +1,12 @@
-"""A node's capture on its way to the collector: everything that ranks have in common is sent and kept once.
+"""A node's capture on its way to the collector: everything that ranks have in common is sent and
+kept once.
 
     frames, stacks, argument lists, groups, signatures of operations   tables of the node
     ranks, threads, operations                                         numbers that point into them
 
-Ranks of one node have nearly the same stacks and operations, so that eight cost little more than one. The collector
-gives one `Shared` to all captures of a round: what is equal is one object there for the whole job.
+Ranks of one node have nearly the same stacks and operations, so that eight cost little more than
+one. The collector gives one `Shared` to all captures of a round: what is equal is one object there
+for the whole job.
 """
 
 from __future__ import annotations
@@ -177,8 +179,8 @@ def _bare(process: _P) -> _P:
 
 
 def unpack_capture(body: bytes, shared: Shared | None = None) -> NodeCapture:
-    """The capture in `body`. Of groups that `shared` knows the members are left out: whoever joins the captures of many
-    nodes needs each group once.
+    """The capture in `body`. Of groups that `shared` knows the members are left out: whoever joins
+    the captures of many nodes needs each group once.
 
     Raises:
         WireError: it is damaged, or larger than `MAX_INFLATED` or `MAX_OBJECTS` when unpacked.

@@ -1,6 +1,8 @@
-"""Operations of one rank as columns: small on the wire, and unpacked only where a pass looks at them.
+"""Operations of one rank as columns: small on the wire, and unpacked only where a pass looks at
+them.
 
-Of a large job most operations are never looked at: where a rank is shows in its unfinished ones and its newest.
+Of a large job most operations are never looked at: where a rank is shows in its unfinished ones and
+its newest.
 """
 
 from __future__ import annotations
@@ -96,7 +98,9 @@ def unpack(
 
 
 class PackedOperations(Records):
-    """The columns as they came. The unfinished operations and the newest are there, each one object for good."""
+    """The columns as they came. The unfinished operations and the newest are there, each one object
+    for good.
+    """
 
     __slots__ = ("_begin", "_count", "_kept", "_newest", "_raw", "_signatures")
 

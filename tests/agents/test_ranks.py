@@ -233,7 +233,9 @@ def test_a_clock_that_is_set_by_an_hour_is_no_progress_and_no_age(tmp_path: Path
 
 def test_a_rank_that_is_stuck_already_is_as_old_as_its_box_says(tmp_path: Path) -> None:
     def found(set_by: float = 0.0) -> float:
-        """The age at the first sample: the job began 100 s ago, its last event was 85 s ago, and its clock was set in between."""
+        """The age at the first sample: the job began 100 s ago, its last event was 85 s ago, and
+        its clock was set in between.
+        """
         node = Node(tmp_path, os.getpid())
         node.clock.advance(1000.0)
         node.set(fmt.H_CREATED_WALL, round((node.clock.wall() - 100) * 1e9))
@@ -288,7 +290,9 @@ def test_the_probe_records_the_shortest_time_out_of_the_groups(tmp_path: Path) -
 
 
 def test_numbers_that_no_message_could_carry_do_not_silence_the_node(tmp_path: Path) -> None:
-    """A collector drops a message with a field out of range, and after ten of them ignores the agent."""
+    """A collector drops a message with a field out of range, and after ten of them ignores the
+    agent.
+    """
     node = Node(tmp_path, os.getpid(), {"DEEPSPEED_TIMEOUT": "9" * 12})
     node.set(fmt.H_ITERATION, -7)
     node.set(fmt.H_TIMEOUT_MS, 10**15)

@@ -90,9 +90,15 @@ def test_a_name_of_another_job_is_refused_by_all(probed: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("wanted", "names", "named"),
-    [("torchrun:a", ["a-127.0.0.1-29500"], True), ("127.0.0.1:29500/812", ["run-127.0.0.1-29500"], True), ("", ["x"], True),
-     ("slurm:7.0", ["slurm-7.0"], True), ("torchrun:", ["a"], False), ("torchrun:b", ["a-127.0.0.1-29500"], False)],
-)  # fmt: skip
+    [
+        ("torchrun:a", ["a-127.0.0.1-29500"], True),
+        ("127.0.0.1:29500/812", ["run-127.0.0.1-29500"], True),
+        ("", ["x"], True),
+        ("slurm:7.0", ["slurm-7.0"], True),
+        ("torchrun:", ["a"], False),
+        ("torchrun:b", ["a-127.0.0.1-29500"], False),
+    ],
+)
 def test_names_and_parts_of_names(wanted: str, names: list[str], named: bool) -> None:
     assert names_job(wanted, *names) is named
 

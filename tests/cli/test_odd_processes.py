@@ -1,4 +1,6 @@
-"""Processes as they come: words that are no text, launchers that no list knows, numbers that are no ranks."""
+"""Processes as they come: words that are no text, launchers that no list knows, numbers that are no
+ranks.
+"""
 
 from __future__ import annotations
 

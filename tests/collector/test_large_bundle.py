@@ -1,4 +1,6 @@
-"""The bundle of a job of thousands of ranks keeps the nodes' answers as they came, and replays the same."""
+"""The bundle of a job of thousands of ranks keeps the nodes' answers as they came, and replays the
+same.
+"""
 
 from __future__ import annotations
 

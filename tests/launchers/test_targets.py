@@ -61,9 +61,17 @@ def test_an_empty_host_file(tmp_path: Path) -> None:
 
 def test_the_callers_job_does_not_reach_the_step() -> None:
     environ = {
-        "PATH": "/bin", "HOME": "/root", "SLURM_CONF": "/etc/slurm.conf", "SLURM_JOB_ID": "7", "SLURM_CPU_BIND": "cores",
-        "SLURM_NTASKS_PER_NODE": "8", "SBATCH_EXPORT": "NONE", "RANK": "3", "PMI_RANK": "3", "MASTER_ADDR": "n1",
-    }  # fmt: skip
+        "PATH": "/bin",
+        "HOME": "/root",
+        "SLURM_CONF": "/etc/slurm.conf",
+        "SLURM_JOB_ID": "7",
+        "SLURM_CPU_BIND": "cores",
+        "SLURM_NTASKS_PER_NODE": "8",
+        "SBATCH_EXPORT": "NONE",
+        "RANK": "3",
+        "PMI_RANK": "3",
+        "MASTER_ADDR": "n1",
+    }
     assert clean_environment(environ) == {
         "PATH": "/bin",
         "HOME": "/root",

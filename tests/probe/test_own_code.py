@@ -1,4 +1,6 @@
-"""What is followed where no name is given: the script's own code, and names that match are offered for one that does not."""
+"""What is followed where no name is given: the script's own code, and names that match are offered
+for one that does not.
+"""
 
 from __future__ import annotations
 

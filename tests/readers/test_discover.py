@@ -1,4 +1,6 @@
-"""Which processes are ranks, of which job, and who is missing: by tables, and with real processes where /proc decides."""
+"""Which processes are ranks, of which job, and who is missing: by tables, and with real processes
+where /proc decides.
+"""
 
 from __future__ import annotations
 
@@ -35,19 +37,50 @@ def found(pid: int, rank: int, ppid: int = 1, **more: Any) -> Found:
 @pytest.mark.parametrize(
     ("environ", "told"),
     [
-        ({"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}, (3, 8, 1, 2)),
+        (
+            {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"},
+            (3, 8, 1, 2),
+        ),
         ({"RANK": "0"}, (0, 0, -1, 0)),
         ({"RANK": " 5 ", "SLURM_PROCID": "1"}, (5, 0, -1, 0)),
         ({"RANK": "five", "SLURM_PROCID": "1", "SLURM_NTASKS": "4"}, (1, 4, -1, 0)),
-        ({"SLURM_PROCID": "1", "SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": "0"}, (1, 2, 0, 0)),
+        (
+            {
+                "SLURM_PROCID": "1",
+                "SLURM_NTASKS": "4",
+                "SLURM_STEP_NUM_TASKS": "2",
+                "SLURM_LOCALID": "0",
+            },
+            (1, 2, 0, 0),
+        ),
         ({"SLURM_STEP_NUM_TASKS": "2"}, None),
-        ({"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, (2, 4, 1, 2)),
+        (
+            {
+                "OMPI_COMM_WORLD_RANK": "2",
+                "OMPI_COMM_WORLD_SIZE": "4",
+                "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+                "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+            },
+            (2, 4, 1, 2),
+        ),
         ({"PMI_RANK": "1", "PMI_SIZE": "2"}, (1, 2, -1, 0)),
-        ({"PALS_RANKID": "1", "PALS_SIZE": "2", "PALS_LOCAL_RANKID": "0", "PALS_LOCAL_SIZE": "1"}, (1, 2, 0, 1)),
+        (
+            {
+                "PALS_RANKID": "1",
+                "PALS_SIZE": "2",
+                "PALS_LOCAL_RANKID": "0",
+                "PALS_LOCAL_SIZE": "1",
+            },
+            (1, 2, 0, 1),
+        ),
         ({"RANK": str(MAX_RANKS - 1), "WORLD_SIZE": str(MAX_RANKS)}, (MAX_RANKS - 1, 0, -1, 0)),
-        ({"RANK": str(MAX_RANKS)}, None), ({"RANK": "-1"}, None), ({"RANK": ""}, None), ({"WORLD_SIZE": "4"}, None), ({}, None),
+        ({"RANK": str(MAX_RANKS)}, None),
+        ({"RANK": "-1"}, None),
+        ({"RANK": ""}, None),
+        ({"WORLD_SIZE": "4"}, None),
+        ({}, None),
     ],
-)  # fmt: skip
+)
 def test_a_rank_by_its_environment(environ: dict[str, str], told: object) -> None:
     assert discover.rank_of(environ) == told
 
@@ -55,13 +88,27 @@ def test_a_rank_by_its_environment(environ: dict[str, str], told: object) -> Non
 @pytest.mark.parametrize(
     ("line", "is_one"),
     [
-        ("torchrun --nproc 2 train.py", True), ("/usr/bin/srun python", True), ("mpiexec.hydra -n 2", True), ("python torchrun x", True),
-        ("/opt/bin/python3.11 -m torch.distributed.run x", True), ("python -m torch.distributed.launch x", True), ("python -m hangdoctor run", True),
-        ("python -u -m deepspeed.launcher.runner", True), ("python -u /usr/bin/deepspeed x", True), ("python train.py -m torch.distributed.run", False),
-        ("python -m train", False), ("python -m", False), ("python train.py torchrun", False), ("mytorchrun", False), ("bash torchrun", False),
-        ("python", False), ("", False), ("torchrun.py", False), ("python -O -B -u -s -E -m torch.distributed.run", False),
+        ("torchrun --nproc 2 train.py", True),
+        ("/usr/bin/srun python", True),
+        ("mpiexec.hydra -n 2", True),
+        ("python torchrun x", True),
+        ("/opt/bin/python3.11 -m torch.distributed.run x", True),
+        ("python -m torch.distributed.launch x", True),
+        ("python -m hangdoctor run", True),
+        ("python -u -m deepspeed.launcher.runner", True),
+        ("python -u /usr/bin/deepspeed x", True),
+        ("python train.py -m torch.distributed.run", False),
+        ("python -m train", False),
+        ("python -m", False),
+        ("python train.py torchrun", False),
+        ("mytorchrun", False),
+        ("bash torchrun", False),
+        ("python", False),
+        ("", False),
+        ("torchrun.py", False),
+        ("python -O -B -u -s -E -m torch.distributed.run", False),
     ],
-)  # fmt: skip
+)
 def test_a_launcher_by_its_command_line(line: str, is_one: bool) -> None:
     assert discover.is_launcher(line.split()) == is_one
 
@@ -69,9 +116,16 @@ def test_a_launcher_by_its_command_line(line: str, is_one: bool) -> None:
 @pytest.mark.parametrize(
     ("devices", "local_rank", "gpu"),
     [
-        (None, 1, ""), ("", 0, "none"), ("7", 3, "7"), ("4,5,6", 1, "5"), ("4, 5", 0, "4"), ("4,5", 2, "4,5"), ("4,5", -1, "4,5"), ("GPU-ab,GPU-cd", 1, "GPU-cd"),
+        (None, 1, ""),
+        ("", 0, "none"),
+        ("7", 3, "7"),
+        ("4,5,6", 1, "5"),
+        ("4, 5", 0, "4"),
+        ("4,5", 2, "4,5"),
+        ("4,5", -1, "4,5"),
+        ("GPU-ab,GPU-cd", 1, "GPU-cd"),
     ],
-)  # fmt: skip
+)
 def test_the_gpu_of_a_rank(devices: str | None, local_rank: int, gpu: str) -> None:
     for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
         environ = {} if devices is None else {name: devices}
@@ -135,7 +189,11 @@ def test_two_runs_under_one_key() -> None:
     assert discover._job("j", two).started == 22.0
 
 
-JOBS = [Job("b:1", [found(1, 0)], 9.0), Job("a:10", [found(2, 0), found(3, 1)], 5.0), Job("a:1", [found(4, 0, user="x")], 1.0)]  # fmt: skip
+JOBS = [
+    Job("b:1", [found(1, 0)], 9.0),
+    Job("a:10", [found(2, 0), found(3, 1)], 5.0),
+    Job("a:1", [found(4, 0, user="x")], 1.0),
+]
 
 
 def test_which_job_is_shown() -> None:
@@ -232,9 +290,13 @@ def test_a_process_whose_memory_is_locked_hides_no_other(monkeypatch: pytest.Mon
     }
     code = "import time; print('up', flush=True); time.sleep(600)"
     ranks = [
-        subprocess.Popen([sys.executable, "-S", "-c", code], env=environ | {"RANK": str(n), "LOCAL_RANK": str(n)}, stdout=subprocess.PIPE)
+        subprocess.Popen(
+            [sys.executable, "-S", "-c", code],
+            env=environ | {"RANK": str(n), "LOCAL_RANK": str(n)},
+            stdout=subprocess.PIPE,
+        )
         for n in range(2)
-    ]  # fmt: skip
+    ]
     over = threading.Event()
     read = discover._candidate
 

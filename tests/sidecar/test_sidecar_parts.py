@@ -363,9 +363,12 @@ def test_a_webhook_that_answers_nonsense_or_half_delays_no_one(tmp_path: Path, s
 
 def test_wrong_configurations_are_named(tmp_path: Path) -> None:
     for text, words in (
-        ('[[action]]\nkind = "explode"\n', "explode"), ('[[action]]\nkind = "command"\n', "no command"),
-        ('[[action]]\nkind = "signal"\nsignal = "SIGWHAT"\n', "SIGWHAT"), ('[[action]]\nkind = "webhook"\nurl = "file:///x"\n', "http"),
-        ("[actions]\ncool = 1\n", "cool"), ("not toml", "hangdoctor.toml"),
-    ):  # fmt: skip
+        ('[[action]]\nkind = "explode"\n', "explode"),
+        ('[[action]]\nkind = "command"\n', "no command"),
+        ('[[action]]\nkind = "signal"\nsignal = "SIGWHAT"\n', "SIGWHAT"),
+        ('[[action]]\nkind = "webhook"\nurl = "file:///x"\n', "http"),
+        ("[actions]\ncool = 1\n", "cool"),
+        ("not toml", "hangdoctor.toml"),
+    ):
         with pytest.raises(BadInput, match=words):
             config(tmp_path, text)

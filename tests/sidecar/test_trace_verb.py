@@ -1,4 +1,6 @@
-"""Switching call traces: from the job's folder through collector and agent to the file beside the black boxes."""
+"""Switching call traces: from the job's folder through collector and agent to the file beside the
+black boxes.
+"""
 
 from __future__ import annotations
 

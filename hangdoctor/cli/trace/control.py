@@ -195,7 +195,9 @@ def _followed_lines(request: Request, rows: Sequence[TracedRank]) -> Iterator[st
 
 
 def _unseen_lines(rows: Sequence[TracedRank]) -> Iterator[str]:
-    """Which of the chosen names no traced rank has imported. If some ranks have, nothing is wrong: others may never do."""
+    """Which of the chosen names no traced rank has imported. If some ranks have, nothing is wrong:
+    others may never do.
+    """
     traced = [r.unseen.split(",") for r in rows if r.state in ("tracing", "waiting")]
     names = [
         n for n in (traced[0] if traced else []) if n and all(n in unseen for unseen in traced)

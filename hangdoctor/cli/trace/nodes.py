@@ -1,4 +1,6 @@
-"""The sub-verbs of `trace` on the nodes of a job or host file: run the same one there and read its rows or lines."""
+"""The sub-verbs of `trace` on the nodes of a job or host file: run the same one there and read its
+rows or lines.
+"""
 
 from __future__ import annotations
 

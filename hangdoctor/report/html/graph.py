@@ -1,6 +1,8 @@
-"""Which ranks wait for which, condensed: ranks at the same distance from a culprit and in the same operations are one box.
+"""Which ranks wait for which, condensed: ranks at the same distance from a culprit and in the same
+operations are one box.
 
-Boxes stand in columns by that distance, culprits on the right; the drawing is plain SVG with its places worked out here.
+Boxes stand in columns by that distance, culprits on the right; the drawing is plain SVG with its
+places worked out here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""The operations around the frontier of a group: who has entered and left which number, rank by rank.
+"""The operations around the frontier of a group: who has entered and left which number, rank by
+rank.
 
-Only groups in which a rank is stuck are shown, first those of the causes, and of groups that look alike a few.
-Ranks with the same row share it, so that a group of 128 ranks takes as many lines as it has different ones.
+Only groups in which a rank is stuck are shown, first those of the causes, and of groups that look
+alike a few. Ranks with the same row share it, so that a group of 128 ranks takes as many lines as
+it has different ones.
 """
 
 from __future__ import annotations
