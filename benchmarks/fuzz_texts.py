@@ -190,16 +190,16 @@ def _read_incidents(data: bytes) -> None:
 
 def _read_environment(data: bytes) -> None:
     from hangdoctor.model.layout import guess_layout
-    from hangdoctor.readers import discover, jobnames
+    from hangdoctor.readers import discover, jobnames, lost_ranks, rank_environment
 
     words = data.decode("utf-8", "surrogateescape").split("\0")
     environ = dict(w.split("=", 1) for w in words if "=" in w)
-    numbers = discover.rank_of(environ)
-    discover.is_launcher(words)
+    numbers = rank_environment.rank_of(environ)
+    rank_environment.is_launcher(words)
     guess_layout(words, environ, numbers[1] if numbers else 8)
     jobnames.job_key(environ, 1)
     jobnames.box_name(environ)
-    discover.gpu_of(environ, 1)
+    rank_environment.gpu_of(environ, 1)
     if numbers is not None:
         rank, world, local, on_node = numbers
         found = discover.Found(
@@ -215,7 +215,7 @@ def _read_environment(data: bytes) -> None:
             argv=words,
             environ=environ,
         )
-        discover._expected([found])
+        lost_ranks._expected([found])
 
 
 _ENVIRONMENT = (

@@ -102,7 +102,7 @@ def command(once: str | None, **flags: Any) -> None:
 
 def _stay(flags: dict[str, Any]) -> None:
     from ..agents import node_agent
-    from ..launchers.slurm import parse_job
+    from ..launchers.slurm_job import parse_job
 
     job, step = parse_job(flags["jobid"]) if flags["jobid"] else ("", "")
     _tidy()

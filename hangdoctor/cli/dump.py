@@ -214,7 +214,8 @@ def choose_launcher(
 
         return LocalLauncher(), options
     if named[0] == "jobid":
-        from ..launchers.slurm import SlurmLauncher, parse_job
+        from ..launchers.slurm import SlurmLauncher
+        from ..launchers.slurm_job import parse_job
 
         job, step = parse_job(str(flags["jobid"]))
         return SlurmLauncher(job, step, str(python or "")), msgspec.structs.replace(

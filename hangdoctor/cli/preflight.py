@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from ..errors import BundleError, UsageError
-from ..launchers.slurm import parse_job
+from ..launchers.slurm_job import parse_job
 from ..launchers.verb_on_nodes import Target
 from ..preflight import on_nodes as preflight
 from ..preflight.checks import PreflightOptions

@@ -13,9 +13,10 @@ import click
 from ..errors import LauncherError, UsageError
 from ..launchers.kept_agents import Beside, local, over_mpiexec, over_ssh
 from ..launchers.remote import Command
-from ..launchers.slurm import SlurmLauncher, clean_environment, parse_job
+from ..launchers.slurm import SlurmLauncher
+from ..launchers.slurm_job import clean_environment, parse_job
 from ..launchers.ssh import read_hostfile
-from ..readers import discover
+from ..readers import discover, job_choice
 from ..sidecar.wiring import collect
 from ..text.job_names import short_job
 from ..transport import address, keys
@@ -103,7 +104,7 @@ def _say_who_is_missing(job: str) -> None:
     if not any(j.is_named(job) for j in found):
         named = f" of job {job}" if job else ""
         pipes.say(
-            f"hangdoctor: waiting for ranks{named}; {discover.here_now([j.key for j in found])}",
+            f"hangdoctor: waiting for ranks{named}; {job_choice.here_now([j.key for j in found])}",
             err=True,
         )
 

@@ -15,7 +15,7 @@ from ..model.layout import guess_layout
 from ..text import redaction
 from ..text.plain import readable
 from ..time_limit import OutOfTime, within
-from . import blackbox, discover
+from . import blackbox, discover, job_choice, lost_ranks, rank_environment
 from . import rank_operations as boxes
 from .capture_options import CaptureOptions
 from .node_session import FIRST, LAST, Session
@@ -91,7 +91,7 @@ def _find_job(
         ]
         exact = [j for j in jobs if j.key == prefix] if options.slurm_step else jobs
         jobs = exact or jobs
-    job, notes = discover.select_job(jobs, options.job)
+    job, notes = job_choice.select_job(jobs, options.job)
     ranks = [discover.to_capture(f, node) for f in job.ranks]
     first = job.ranks[0]
     capture = NodeCapture(
@@ -104,7 +104,7 @@ def _find_job(
         )
         capture.ranks = ranks
     else:
-        capture.ranks = ranks + discover.lost_ranks(job, node)
+        capture.ranks = ranks + lost_ranks.lost_ranks(job, node)
     return capture, list(ranks)
 
 
@@ -126,7 +126,10 @@ def _find_pids(pids: list[int], node: str) -> tuple[NodeCapture, list[RankCaptur
             notes.append(f"no permission to read process {pid}")
             continue
         try:
-            numbers, why = discover.rank_of(process.environ()), "has no rank in its environment"
+            numbers, why = (
+                rank_environment.rank_of(process.environ()),
+                "has no rank in its environment",
+            )
         except psutil.Error:
             numbers, why = None, "does not allow its environment to be read"
         if numbers is None:

@@ -19,7 +19,7 @@ from ..model.capture import NodeCapture, Process, ProcessSample, RankCapture
 from ..model.ras import RasReport
 from ..stacks import place_rules
 from ..time_limit import OutOfTime, in_time, within
-from . import discover, proc, pyspy, ras, turns
+from . import descendants, proc, pyspy, ras, turns
 from . import rank_operations as boxes
 from .capture_options import CaptureOptions
 
@@ -177,7 +177,7 @@ class Session:
         """Stacks of a rank's children, where it waits for them; otherwise only who they are."""
         try:
             pids = [rank.pid for rank in ranks]
-            families = within(self.left(_FAMILY_SHARE), lambda: discover.families(pids))
+            families = within(self.left(_FAMILY_SHARE), lambda: descendants.families(pids))
         except OutOfTime:
             self.note(f"what the ranks have started was not read: {self.too_late}")
             return

@@ -21,7 +21,7 @@ from msgspec import Struct
 from ..clock import Clock
 from ..errors import BadInput, CollectorError
 from ..model.operations import spoken
-from ..readers import blackbox, discover, proc, pyspy
+from ..readers import blackbox, job_choice, proc, pyspy
 from ..text.durations import duration
 from ..text.job_names import short_job
 from ..text.plain import safe_name
@@ -120,9 +120,7 @@ class LocalSource:
         }
         picture = look(rows, self.watched.job, max(self.watched.world_size, len(rows)))
         if self.job and not rows:
-            picture.sentence = (
-                f"No rank of job {self.job} on this host; {discover.here_now(self.watched.others)}"
-            )
+            picture.sentence = f"No rank of job {self.job} on this host; {job_choice.here_now(self.watched.others)}"
         pace_s = self._pace.step(time.monotonic(), picture.iteration[0])
         mark_lag(rows, self._waits)
         mark_behind(rows)

@@ -19,7 +19,9 @@ from hangdoctor.probe.box import BoxWriter as WrittenBox
 from hangdoctor.readers import pyspy
 from hangdoctor.readers import rank_operations as boxes
 from hangdoctor.readers.blackbox import BlackBox, find_boxes, named_folder
-from hangdoctor.readers.discover import find_jobs, lost_ranks, rank_of
+from hangdoctor.readers.discover import find_jobs
+from hangdoctor.readers.lost_ranks import lost_ranks
+from hangdoctor.readers.rank_environment import rank_of
 from hangdoctor.readers.source_lines import Sources
 from tests.support.plain_ranks import PORT, SLEEPER, dump, processes, ranks
 from tests.support.stage import hangdoctor, wait_until

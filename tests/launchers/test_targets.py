@@ -8,7 +8,8 @@ import pytest
 
 from hangdoctor.errors import BadInput, UsageError
 from hangdoctor.launchers import pbs, ssh
-from hangdoctor.launchers.slurm import clean_environment, parse_job, step_command
+from hangdoctor.launchers.slurm import step_command
+from hangdoctor.launchers.slurm_job import clean_environment, parse_job
 from hangdoctor.launchers.slurm_nodes import describe_state
 
 

@@ -28,10 +28,12 @@ from hangdoctor.probe.box import BoxWriter
 from hangdoctor.readers import (
     blackbox,
     discover,
+    lost_ranks,
     offline,
     pyspy,
     pyspy_ranks,
     pyspy_text,
+    rank_environment,
     ras,
     safe_pickle,
 )
@@ -185,7 +187,7 @@ def test_lists_of_hosts_are_what_they_were() -> None:
 def test_a_process_that_claims_millions_of_neighbours_has_none() -> None:
     for told in ({"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1999999"}, {"MASTER_ADDR": "127.0.0.1"}):
         environ = {"RANK": "0", "WORLD_SIZE": "1999999", **told}
-        numbers = discover.rank_of(environ)
+        numbers = rank_environment.rank_of(environ)
         assert numbers is not None
         rank, world, local, on_node = numbers
         found = discover.Found(
@@ -202,7 +204,7 @@ def test_a_process_that_claims_millions_of_neighbours_has_none() -> None:
             environ=environ,
         )
         job = discover.Job("j", [found])
-        assert confined(lambda job=job: len(discover.lost_ranks(job, "n1"))) == "read: 0"  # type: ignore[misc]
+        assert confined(lambda job=job: len(lost_ranks.lost_ranks(job, "n1"))) == "read: 0"  # type: ignore[misc]
 
 
 def test_a_world_in_a_message_or_capture_is_bounded() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hangdoctor.errors import BadInput
-from hangdoctor.readers import discover, pyspy_ranks, pyspy_text
+from hangdoctor.readers import pyspy_ranks, pyspy_text, rank_environment
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_json_with_and_without_a_command_line() -> None:
     ],
 )
 def test_launchers(argv: list[str], launcher: bool) -> None:
-    assert discover.is_launcher(argv) is launcher
+    assert rank_environment.is_launcher(argv) is launcher
 
 
 @pytest.mark.parametrize(
@@ -201,5 +201,5 @@ def test_launchers(argv: list[str], launcher: bool) -> None:
     ],
 )
 def test_ranks_of_an_environment(environ: dict[str, str], numbers: tuple[int, ...] | None) -> None:
-    found = discover.rank_of(environ)
+    found = rank_environment.rank_of(environ)
     assert (None if found is None else tuple(found)) == numbers

@@ -92,7 +92,8 @@ def ask(
         LauncherError: the job is not there, or not ours.
         BadInput, UsageError: the host file is none, or this is not a PBS job.
     """
-    from ...launchers.slurm import SlurmLauncher, parse_job
+    from ...launchers.slurm import SlurmLauncher
+    from ...launchers.slurm_job import parse_job
     from ...launchers.verb_on_nodes import Everywhere, Target
 
     words, patience_s = ["trace", *arguments, "--rows"], wait_s + _SPARE_S
@@ -134,7 +135,9 @@ def follow(jobid: str, node: str, arguments: Sequence[str], say: Callable[[str],
     """
     from ...launchers import gather
     from ...launchers.line_stream import Stream
-    from ...launchers.slurm import ENDED, SlurmLauncher, parse_job
+    from ...launchers.slurm import SlurmLauncher
+    from ...launchers.slurm_job import parse_job
+    from ...launchers.slurm_words import ENDED
 
     launcher = SlurmLauncher(*parse_job(jobid))
     errors = ""
