@@ -62,6 +62,11 @@ def watched(here: Path) -> Iterator[Published]:
 
 
 def soon(condition: Callable[[], bool], what: str, seconds: float = 90.0) -> None:
+    """Return once `condition` holds.
+
+    Raises:
+        TimeoutError: it did not within `seconds`.
+    """
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
@@ -70,6 +75,7 @@ def soon(condition: Callable[[], bool], what: str, seconds: float = 90.0) -> Non
 
 
 def log_in(browser: Any, told: Published, width: int, height: int, dark: bool) -> None:
+    """Open the page with its token, and return when it shows the ranks."""
     browser.open(ROOT / "hangdoctor" / "web" / "static" / "icon.svg", width, height, dark)
     browser.driver.get(told.address + "/login")
     if browser.driver.current_url.endswith("/login"):
@@ -144,6 +150,7 @@ def top(browser: Any, here: Path) -> None:
 
 
 def picture(screen: str, path: Path) -> None:
+    """Save the text of a terminal, with its colours, as a picture."""
     console = Console(
         record=True,
         width=_COLUMNS,

@@ -28,6 +28,11 @@ WIDTH, HEIGHT = 1280, 880
 
 
 def hangdoctor(*arguments: str) -> None:
+    """Run the program quietly.
+
+    Raises:
+        CalledProcessError: it failed.
+    """
     subprocess.run(
         [sys.executable, "-m", "hangdoctor", *arguments], check=True, stdout=subprocess.DEVNULL
     )
@@ -71,6 +76,7 @@ PICTURES: dict[str, Callable[[Browser, Path], None]] = {
 
 
 def main() -> None:
+    """Make the pictures that are named, or all."""
     names = sys.argv[1:] or list(PICTURES)
     why = missing() or ", ".join(f"no picture is called {n}" for n in names if n not in PICTURES)
     if why:

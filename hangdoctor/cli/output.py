@@ -121,6 +121,7 @@ def _show(diagnosis: Diagnosis, quiet: bool, no_color: bool, shown: Shown) -> No
 
 
 def exit_with(diagnosis: Diagnosis, wanted: bool) -> None:
+    """End the program with the exit code of the verdict, where `--exit-code` was given."""
     if wanted:
         raise click.exceptions.Exit(EXIT_CODES[diagnosis.status])
 
@@ -160,6 +161,8 @@ def write_file(target: str, pieces: Iterable[bytes]) -> int:
 
 
 def progress_to_stderr(quiet: bool) -> Callable[[str], None]:
+    """What prints a line of progress to standard error; nothing with `quiet`."""
+
     def say(text: str) -> None:
         if not quiet:
             pipes.say(f"hangdoctor: {text}", err=True)

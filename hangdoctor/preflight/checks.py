@@ -325,6 +325,7 @@ def check_folder(name: str, path: Path, least_mb: int) -> Check:
 
 
 def check_memory() -> Check:
+    """Memory of the node: what is available, of all."""
     memory = psutil.virtual_memory()
     said = f"{memory.available / 2**30:.1f} of {memory.total / 2**30:.1f} GB available"
     if memory.available < 0.1 * memory.total:

@@ -25,6 +25,7 @@ _SENTENCES = {
 
 
 def render(found: Preflight, console: Console) -> None:
+    """Print the result of all nodes."""
     for line in lines(found):
         console.print(line, highlight=False, soft_wrap=True)
 

@@ -97,6 +97,7 @@ class CallsReader:
         return inside
 
     def close(self) -> None:
+        """Close the file; events that were read stay."""
         os.close(self._fd)
 
     def __enter__(self) -> CallsReader:

@@ -58,6 +58,7 @@ class Job(Struct):
 
     @property
     def user(self) -> str:
+        """The owner of its processes."""
         return self.ranks[0].user if self.ranks else ""
 
     @property

@@ -78,9 +78,11 @@ class Session:
 
     @property
     def too_late(self) -> str:
+        """Why something was not read, in words."""
         return f"the deadline of {self.options.timeout_s:g} s came first"
 
     def note(self, text: str) -> None:
+        """Add a note to the capture, once."""
         if text not in self.capture.notes:
             self.capture.notes.append(text)
 

@@ -29,6 +29,7 @@ class Traced(Struct):
 
     @property
     def folder(self) -> Path:
+        """The folder of its black box, which requests to it are written to."""
         return Path(self.box.path).parent
 
 
