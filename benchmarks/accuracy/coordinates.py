@@ -121,42 +121,35 @@ class Case:
         return "; ".join(f"rank {f['rank']}, step {f['step']}, {f['where']}" for f in self.faults)
 
     def expected(self, mode: str) -> Expected:
+        """What a right verdict may say, by the evidence that `mode` leaves."""
         spec = KINDS[self.kind]
         if not spec.hang:
-            return Expected(
-                [],
-                spec.kinds,
-                hang=False,
-                innocent_if_slow=[] if self.kind in ("finished", "healthy") else self.ranks,
-            )
+            slow = [] if self.kind in ("finished", "healthy") else self.ranks
+            return Expected([], spec.kinds, hang=False, innocent_if_slow=slow)
         kinds = list(spec.kinds)
         if any(str(f["where"]).startswith(("send", "receive")) for f in self.faults):
             kinds.append("p2p_unmatched")
         if mode == "dumps only":
-            kinds += [
-                "not_entered",
-                "unreachable",
-                "end_stall" if self.kind == "stuck_in_destroy" else "not_entered",
-            ]
-        if mode == "dumps only" and spec.unseen_in_dumps:
+            return self._by_dumps(kinds)
+        wider: list[int] = []
+        if mode.startswith("stacks") and self.kind in _EITHER:
+            wider = sorted({*self.ranks, *_partners(self)})
+        return Expected(self.ranks, list(dict.fromkeys(kinds)), wider=wider)
+
+    def _by_dumps(self, kinds: list[str]) -> Expected:
+        kinds = [*kinds, "not_entered", "unreachable"]
+        if self.kind == "stuck_in_destroy":
+            kinds.append("end_stall")
+        alternatives: list[list[int]] = []
+        if KINDS[self.kind].unseen_in_dumps:
             kinds.append("in_communication")
-        alternatives = [_members(self)] if mode == "dumps only" and spec.unseen_in_dumps else []
-        wider = (
-            sorted({*self.ranks, *_partners(self)})
-            if mode.startswith("stacks") and self.kind in _EITHER
-            else []
-        )
-        if (
-            mode == "dumps only"
-        ):  # no transfer is recorded: a rank and its neighbour stage look alike
-            near = {r ^ stage for r in self.ranks for stage in (0, 4)}
-            wider = sorted(
-                {r ^ half for r in near for half in (0, 1)}
-                if self.kind in ("killed", "early_exit")
-                else near
-            )
+            alternatives = [_members(self)]
+        # No transfer is recorded: a rank and its neighbour stage look alike.
+        wider = {rank ^ stage for rank in self.ranks for stage in (0, 4)}
+        if self.kind in ("killed", "early_exit"):
+            wider = {rank ^ half for rank in wider for half in (0, 1)}
         return Expected(
-            self.ranks, list(dict.fromkeys(kinds)), alternatives=alternatives, wider=wider
+            self.ranks, list(dict.fromkeys(kinds)), alternatives=alternatives, wider=sorted(wider)
         )
 
 

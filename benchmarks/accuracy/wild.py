@@ -56,9 +56,8 @@ def judge(diagnosis: Diagnosis, truth: dict[str, Any]) -> str:
     good_nodes = {n.split(".")[0] for n in [*truth["nodes"], *truth.get("acceptable_nodes", [])]}
     if not diagnosis.causes:
         return _without_causes(diagnosis, truth, kinds)
-    if not named <= set().union(*right):
-        return "innocent"
-    if not named and good_nodes and nodes and not nodes & good_nodes:
+    other_nodes = not named and good_nodes and nodes and not nodes & good_nodes
+    if not named <= set().union(*right) or other_nodes:
         return "innocent"
     if diagnosis.status == "healthy":
         return "wrong"

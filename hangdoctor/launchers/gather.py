@@ -286,9 +286,8 @@ def ranks_behind(
     block = {n: range(i * each, (i + 1) * each) for i, n in enumerate(holders)}
     cyclic = {n: range(i, world, len(holders)) for i, n in enumerate(holders)}
     for plan in (block, cyclic):
-        planned = {n: ranks for n, ranks in reported.items() if n in plan}
-        if all(set(ranks) <= set(plan[n]) for n, ranks in planned.items()):
-            return {n: [r for r in lost if r in plan[n]] for n in unasked}
+        if all(set(ranks) <= set(plan[n]) for n, ranks in reported.items() if n in plan):
+            return {n: sorted(set(plan[n]).intersection(lost)) for n in unasked}
     return {}
 
 

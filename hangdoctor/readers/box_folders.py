@@ -88,14 +88,16 @@ def find_boxes(
             boxes.append(box)
         elif notes is not None and (wanted is None or box.pid in wanted):
             notes.append(why)
-    boxes = [_stale_if_superseded(box, boxes) for box in boxes]
-    if wanted is not None:
-        boxes = [box for box in boxes if box.pid in wanted]
-    if job:
-        boxes = [box for box in boxes if box.job == job]
-    if live_only:
-        boxes = [box for box in boxes if box.status == "live"]
-    return sorted(boxes, key=lambda b: (b.job, b.rank, b.created_s))
+
+    def is_wanted(box: BlackBox) -> bool:
+        if wanted is not None and box.pid not in wanted:
+            return False
+        if job and box.job != job:
+            return False
+        return box.status == "live" or not live_only
+
+    dated = [_stale_if_superseded(box, boxes) for box in boxes]
+    return sorted(filter(is_wanted, dated), key=lambda b: (b.job, b.rank, b.created_s))
 
 
 def _regular_files(folders: Iterable[Path]) -> list[Path]:

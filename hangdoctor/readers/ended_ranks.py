@@ -61,14 +61,21 @@ def facts_of(boxes: Sequence[Contents], ends: Iterable[ProcessEnd]) -> JobLogs |
         logs.world_size = max(logs.world_size, end.world_size)
         for fact in _facts(end, by_process.get((end.node, end.pid)), said):
             _add(logs, f"{end.node}: exit codes", fact)
+    if not logs.facts:
+        return None
     _own_interrupt(logs.facts)
     _mark_first(logs.facts)
     logs.facts.sort(key=lambda f: f.at)
     logs.homes = {c.ops.rank: c.box.host for c in boxes}
     logs.homes |= {f.rank: f.node for f in logs.facts if f.rank >= 0 and f.node}
-    used = {f.rule for f in logs.facts if isinstance(f, PythonError)}
-    logs.rules = {r.id: r.text for r in rules().rules if r.id in used and r.text is not None}
-    return logs if logs.facts else None
+    logs.rules = _texts_of_rules(logs.facts)
+    return logs
+
+
+def _texts_of_rules(facts: Iterable[AnyFact]) -> dict[str, str]:
+    """The regular expressions that told what these errors are, by the name of their rule."""
+    used = {f.rule for f in facts if isinstance(f, PythonError)}
+    return {r.id: r.text for r in rules().rules if r.id in used and r.text is not None}
 
 
 def _add(logs: JobLogs, name: str, fact: AnyFact) -> None:

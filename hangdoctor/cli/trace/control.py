@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import click
@@ -170,21 +170,33 @@ def outcome_lines(request: Request, rows: Sequence[TracedRank]) -> Iterator[str]
         "waiting": waits,
         "switched off": "off after an internal error; details: hangdoctor trace status",
     }
-    for state in sorted({r.state for r in rows if r.obeyed}):
-        yield f"{_named(rows, lambda r, s=state: r.obeyed and r.state == s)}: {words.get(state, state)}"  # type: ignore[misc]
-    slow = _named(rows, lambda r: r.obeyed and r.state == "tracing" and r.variant == "python")
+    obeyed = [r for r in rows if r.obeyed]
+    for state in sorted({r.state for r in obeyed}):
+        yield f"{_named(r for r in obeyed if r.state == state)}: {words.get(state, state)}"
+    slow = [r for r in obeyed if r.state == "tracing" and r.variant == "python"]
     if slow:
-        yield f"{slow}: tracing in pure Python, 10 to 20 times slower: there is no C extension for this interpreter"
-    yield from _followed_lines(request, [r for r in rows if r.obeyed])
-    yield from _unseen_lines([r for r in rows if r.obeyed])
-    late = _named(rows, lambda r: not r.obeyed and not r.note)
-    if late:
-        yield f"{late}: no answer yet: stopped, or a thread holds the GIL. They will switch when they run again"
-    for row in rows:
-        if not row.obeyed and row.note:
-            yield f"rank {row.rank}: {row.note}"
+        yield (
+            f"{_named(slow)}: tracing in pure Python, 10 to 20 times slower: "
+            "there is no C extension for this interpreter"
+        )
+    yield from _followed_lines(request, obeyed)
+    yield from _unseen_lines(obeyed)
+    yield from _late_lines([r for r in rows if not r.obeyed])
     if not rows:
         yield "no rank was selected"
+
+
+def _late_lines(rows: Sequence[TracedRank]) -> Iterator[str]:
+    """Why ranks have not switched."""
+    silent = [r for r in rows if not r.note]
+    if silent:
+        yield (
+            f"{_named(silent)}: no answer yet: stopped, or a thread holds the GIL. "
+            "They will switch when they run again"
+        )
+    for row in rows:
+        if row.note:
+            yield f"rank {row.rank}: {row.note}"
 
 
 def _followed_lines(request: Request, rows: Sequence[TracedRank]) -> Iterator[str]:
@@ -199,9 +211,8 @@ def _unseen_lines(rows: Sequence[TracedRank]) -> Iterator[str]:
     others may never do.
     """
     traced = [r.unseen.split(",") for r in rows if r.state in ("tracing", "waiting")]
-    names = [
-        n for n in (traced[0] if traced else []) if n and all(n in unseen for unseen in traced)
-    ]
+    by_all = set.intersection(*map(set, traced)) if traced else set()
+    names = [n for n in traced[0] if n and n in by_all] if traced else []
     if names:
         yield f"no traced rank has imported {', '.join(names)}: misspelt, or imported later; check with: hangdoctor trace status"
         offers = _offers(names, [n for n in rows[0].offered.split(",") if n])
@@ -215,8 +226,8 @@ def _offers(wanted: Sequence[str], known: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([*alike, *known]))[:_OFFERED]
 
 
-def _named(rows: Sequence[TracedRank], those: Callable[[TracedRank], bool]) -> str:
-    return plural.ranks(r.rank for r in rows if those(r))
+def _named(rows: Iterable[TracedRank]) -> str:
+    return plural.ranks(r.rank for r in rows)
 
 
 @click.command("status")
