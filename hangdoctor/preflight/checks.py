@@ -122,19 +122,22 @@ def _run(checks: dict[str, Callable[[], Check]], timeout_s: float) -> list[Check
     ]
 
 
+def _without_gpus(expected: int, why: str) -> Check:
+    if expected == 0:
+        return Check("gpus", "ok", f"none, as expected ({why})")
+    return Check(
+        "gpus",
+        "fail" if expected > 0 else "unknown",
+        why,
+        "If the node should have none: --gpus 0. Otherwise run nvidia-smi by hand.",
+    )
+
+
 def check_gpus(expected: int, gpus: Gpus) -> Check:
     """NVIDIA's GPUs, by nvidia-smi: their number, errors, and whether someone uses them already."""
     why_not = preflight_gpu.read(gpus)
     if why_not:
-        if expected == 0:
-            return Check("gpus", "ok", f"none, as expected ({why_not})")
-        verdict: Verdict = "fail" if expected > 0 else "unknown"
-        return Check(
-            "gpus",
-            verdict,
-            why_not,
-            "If the node should have none: --gpus 0. Otherwise run nvidia-smi by hand.",
-        )
+        return _without_gpus(expected, why_not)
     if expected >= 0 and len(gpus.rows) != expected:
         return Check(
             "gpus",

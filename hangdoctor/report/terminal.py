@@ -185,15 +185,15 @@ def _table(diagnosis: Diagnosis) -> Iterator[str]:
     if not rows:
         return
     yield ""
-    gpu = any(r.gpu for r in rows)
-    width = max(len(r.node) for r in rows)
-    yield f"[bold]{'rank':>5}  {'node':<{max(width, 4)}}  {'pid':>7}  {'gpu  ' if gpu else ''}{'state':<11}  place[/]"
+    has_gpus = any(r.gpu for r in rows)
+    width = max(4, *(len(r.node) for r in rows))
+    device = "gpu  " if has_gpus else ""
+    yield f"[bold]{'rank':>5}  {'node':<{width}}  {'pid':>7}  {device}{'state':<11}  place[/]"
     for row in rows:
-        mark, end = ("[bold red]", "[/]") if row.rank in culprits else ("", "")
-        device = f"{row.gpu or '-':<3}  " if gpu else ""
-        pid = row.pid or "-"
-        node = f"{escape(row.node):<{max(width, 4)}}"
-        yield f"{mark}{row.rank:>5}  {node}  {pid:>7}  {device}{row.state:<11}  {escape(row.place)}{end}"
+        device = f"{row.gpu or '-':<3}  " if has_gpus else ""
+        node = f"{escape(row.node):<{width}}"
+        line = f"{row.rank:>5}  {node}  {row.pid or '-':>7}  {device}{row.state:<11}  {escape(row.place)}"
+        yield f"[bold red]{line}[/]" if row.rank in culprits else line
 
 
 def _missing(diagnosis: Diagnosis) -> Iterator[str]:

@@ -92,14 +92,9 @@ def tracks_of_folder(folder: Path, timeline: Timeline) -> tuple[dict[int, list[T
         rank = read.info.rank if read.info.rank >= 0 else _rank_in(path.name, len(by_rank))
         trace = by_rank.get(rank)
         if trace is None:
-            notes.append(
-                f"{path.name}: "
-                + (
-                    f"rank {rank} is not in the timeline"
-                    if rank >= 0
-                    else "does not say which rank it is from"
-                )
-            )
+            unknown = "does not say which rank it is from"
+            why = unknown if rank < 0 else f"rank {rank} is not in the timeline"
+            notes.append(f"{path.name}: {why}")
             continue
         found = _slices(read, timeline, trace)
         away = _away(found, timeline)
@@ -109,10 +104,11 @@ def tracks_of_folder(folder: Path, timeline: Timeline) -> tuple[dict[int, list[T
         for name, more in found.items():
             slices.setdefault(rank, {}).setdefault(name, []).extend(more)
     _begin_at(timeline, slices)
-    return {
-        r: [Track(n, nest(s)) for n, s in sorted(tracks.items(), key=_order)]
-        for r, tracks in slices.items()
-    }, notes
+    return {rank: _tracks(named) for rank, named in slices.items()}, notes
+
+
+def _tracks(named: dict[str, list[Slice]]) -> list[Track]:
+    return [Track(name, nest(slices)) for name, slices in sorted(named.items(), key=_order)]
 
 
 def _order(item: tuple[str, object]) -> tuple[bool, list[object]]:

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from ..model.operations import WHOLE_JOB, Operation, spoken
+from ..model.operations import WHOLE_JOB, Mark, Operation, spoken
 from ..text.ranges import number_in
 from .model import Lane, Timeline
 
@@ -97,23 +97,24 @@ def _mark_slices(timeline: Timeline, lane: Lane, kind: str) -> list[Slice]:
     found: list[Slice] = []
     for mark in marks:
         at = timeline.at(lane.trace, mark.at_s)
-        if found and found[-1].end < 0:
-            found[-1].end = max(at, found[-1].begin)
         if found:
+            if found[-1].end < 0:
+                found[-1].end = max(at, found[-1].begin)
             at = max(at, found[-1].end)
-        if mark.kind == "phase" and mark.text:
-            found.append(Slice(mark.text, at, -1, "phase"))
-        elif mark.kind == kind and kind != "phase":
-            found.append(
-                Slice(
-                    f"{kind.replace('_', '-')} {mark.number}",
-                    at,
-                    -1,
-                    kind,
-                    facts={"number": mark.number},
-                )
-            )
+        begun = _begun_by(mark, kind, at)
+        if begun is not None:
+            found.append(begun)
     return found
+
+
+def _begun_by(mark: Mark, kind: str, at: int) -> Slice | None:
+    """The slice that begins with a mark; None where it only ends the one before."""
+    if mark.kind == "phase":
+        return Slice(mark.text, at, -1, "phase") if mark.text else None
+    if mark.kind != kind:
+        return None
+    name = f"{kind.replace('_', '-')} {mark.number}"
+    return Slice(name, at, -1, kind, facts={"number": mark.number})
 
 
 def _threads(timeline: Timeline, lane: Lane, flows: Flows) -> list[Track]:
