@@ -14,6 +14,7 @@ from ..model.capture import NodeCapture, RankCapture
 from ..model.layout import guess_layout
 from ..text import redaction
 from ..text.plain import readable
+from ..text.plural import choose
 from ..time_limit import OutOfTime, within
 from . import blackbox, discover, job_choice, lost_ranks, rank_environment
 from . import rank_operations as boxes
@@ -78,19 +79,19 @@ def _find(
         raise
 
 
+def _of_slurm(jobs: list[discover.Job], job: str, step: str) -> list[discover.Job]:
+    """Those of a Slurm job; where its step is known by name, that one."""
+    of_job = [j for j in jobs if any(f.environ.get("SLURM_JOB_ID") == job for f in j.ranks)]
+    of_step = [j for j in of_job if step and j.key == f"slurm:{job}.{step}"]
+    return of_step or of_job
+
+
 def _find_job(
     options: CaptureOptions, node: str, seconds: float
 ) -> tuple[NodeCapture, list[RankCapture]]:
     jobs, unread = discover.search(options.user, seconds)
     if options.slurm_job:
-        prefix = f"slurm:{options.slurm_job}." + options.slurm_step
-        jobs = [
-            j
-            for j in jobs
-            if any(f.environ.get("SLURM_JOB_ID") == options.slurm_job for f in j.ranks)
-        ]
-        exact = [j for j in jobs if j.key == prefix] if options.slurm_step else jobs
-        jobs = exact or jobs
+        jobs = _of_slurm(jobs, options.slurm_job, options.slurm_step)
     job, notes = job_choice.select_job(jobs, options.job)
     ranks = [discover.to_capture(f, node) for f in job.ranks]
     first = job.ranks[0]
@@ -99,8 +100,9 @@ def _find_job(
     )
     if unread:
         # Whoever is missing may be among them: that is no sign of a rank that has ended.
+        processes = f"{unread} {choose(unread, 'process', 'processes')} of {node}"
         capture.notes.append(
-            f"{unread} process{'es' if unread > 1 else ''} of {node} could not be read within {seconds:.1f} s: ranks among them are not shown"
+            f"{processes} could not be read within {seconds:.1f} s: ranks among them are not shown"
         )
         capture.ranks = ranks
     else:

@@ -178,23 +178,24 @@ def _select(
     """Split into ranks and the rest: launchers, data-loader workers, and programs other than the
     common one.
     """
-    ranks: list[TextProcess] = []
-    rest: list[tuple[TextProcess, str]] = []
-    for process in processes:
-        if is_launcher(_words(process.command)):
-            rest.append((process, "launchers"))
-        elif _is_worker(process):
-            rest.append((process, "worker processes"))
-        else:
-            ranks.append(process)
+    what = {id(p): _no_rank(p) for p in processes}
+    ranks = [p for p in processes if not what[id(p)]]
     if not ranks:
         return processes, []
+    rest = [(p, what[id(p)]) for p in processes if what[id(p)]]
     scripts = Counter(_script(process) for process in ranks)
     [(common, number)] = scripts.most_common(1)
     if common and number * 2 > len(ranks):
         rest += [(p, "other programs") for p in ranks if _script(p) != common]
         ranks = [p for p in ranks if _script(p) == common]
     return ranks, rest
+
+
+def _no_rank(process: TextProcess) -> str:
+    """What a process is instead of a rank; "" for what may be one."""
+    if is_launcher(_words(process.command)):
+        return "launchers"
+    return "worker processes" if _is_worker(process) else ""
 
 
 def _is_worker(process: TextProcess) -> bool:

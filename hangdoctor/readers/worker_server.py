@@ -75,6 +75,18 @@ class _UnixConnection(http.client.HTTPConnection):
             self.sock.settimeout(left)
 
 
+def _body(connection: _UnixConnection, response: http.client.HTTPResponse) -> bytes:
+    """The answer, up to a little more than is allowed."""
+    body = bytearray()
+    while len(body) <= MAX_BYTES:
+        connection.tick()
+        part = response.read1(1 << 16)
+        if not part:
+            break
+        body += part
+    return bytes(body)
+
+
 def fetch(path: Path, handler: str, timeout_s: float = 2.0, method: str = "POST") -> bytes:
     """Call one handler of a rank's worker server, "" lists them.
 
@@ -86,28 +98,17 @@ def fetch(path: Path, handler: str, timeout_s: float = 2.0, method: str = "POST"
         connection.request(method, f"/handler/{handler}", body=b"" if method == "POST" else None)
         connection.tick()
         response = connection.getresponse()
-        parts: list[bytes] = []
-        size = 0
-        while size <= MAX_BYTES:
-            connection.tick()
-            part = response.read1(1 << 16)
-            if not part:
-                break
-            parts.append(part)
-            size += len(part)
-        body = b"".join(parts)
-        # A rank that is killed while it answers closes in the middle, which read1() takes for the
-        # end.
-        if size > MAX_BYTES or (response.length or 0) > 0:
-            raise NoAnswer(
-                f"{path}: the answer to {handler or 'the list of handlers'} is too large or truncated"
-            )
+        body = _body(connection, response)
     except TimeoutError as e:
         raise NoAnswer(f"{path}: no answer within {timeout_s:g} s") from e
     except (OSError, http.client.HTTPException) as e:
         raise NoAnswer(f"{path}: {e or type(e).__name__}") from e
     finally:
         connection.close()
+    # A rank that is killed while it answers closes in the middle, which read1() takes for the end.
+    if len(body) > MAX_BYTES or (response.length or 0) > 0:
+        asked = handler or "the list of handlers"
+        raise NoAnswer(f"{path}: the answer to {asked} is too large or truncated")
     if response.status != 200:
         raise NoAnswer(
             f"{path}: {handler} answered {response.status} {body[:120].decode(errors='replace')}"

@@ -236,19 +236,28 @@ class _Analysis:
     def _step(
         self, n: int, busy: list[list[float]], spans: list[list[tuple[int, int] | None]]
     ) -> StepShare:
-        there = [(s[n], b[n]) for s, b in zip(spans, busy, strict=True)]
-        known = [(span[0], (span[1] - span[0]) / 1e6, b) for span, b in there if span is not None]
+        begins: list[int] = []
+        durations: list[float] = []
+        shares: list[float] = []
+        for span, communication in zip(spans, busy, strict=True):
+            there = span[n]
+            if there is None:
+                continue
+            begin, end = there
+            begins.append(begin)
+            durations.append((end - begin) / 1e6)
+            if end > begin:
+                shares.append(min(1.0, communication[n] / durations[-1]))
         worst = max(range(len(self.lanes)), key=lambda i: self.held[i][n], default=-1)
         held = self.held[worst][n] if worst >= 0 else 0.0
-        shares = [min(1.0, b / duration) for _, duration, b in known if duration > 0]
         return StepShare(
             self.steps[n],
-            round(min((b for b, _, _ in known), default=0) / 1e6, 4),
-            round(statistics.median(d for _, d, _ in known), 4) if known else 0.0,
+            round(min(begins, default=0) / 1e6, 4),
+            _median(durations),
             self.lanes[worst].trace.rank if held > 0 else -1,
             held_up_ms=round(held, 4),
             waited_ms=round(max((row[n] for row in self.waited), default=0.0), 4),
-            communication=round(statistics.median(shares), 4) if shares else 0.0,
+            communication=_median(shares),
         )
 
     def _rank(
@@ -266,6 +275,10 @@ class _Analysis:
             waited_ms=round(sum(self.waited[i]), 4),
             communication=share,
         )
+
+
+def _median(values: list[float]) -> float:
+    return round(statistics.median(values), 4) if values else 0.0
 
 
 def _held_in(held: list[float], spans: list[tuple[int, int] | None]) -> list[float | None]:

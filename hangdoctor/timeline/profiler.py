@@ -68,6 +68,17 @@ class _File(Struct):
     info: _Info = field(name="distributedInfo", default_factory=_Info)
 
 
+def _files(folder: Path) -> list[Path]:
+    names = [p for p in folder.rglob("*") if p.name.endswith((".json", ".json.gz"))]
+    paths = sorted(p for p in names if p.is_file())
+    if not paths:
+        raise BadInput(
+            f"{folder} has no .json or .json.gz files",
+            "Pass the folder that tensorboard_trace_handler was given.",
+        )
+    return paths
+
+
 def tracks_of_folder(folder: Path, timeline: Timeline) -> tuple[dict[int, list[Track]], list[str]]:
     """(rank -> its further tracks, what was left out and why).
 
@@ -76,14 +87,7 @@ def tracks_of_folder(folder: Path, timeline: Timeline) -> tuple[dict[int, list[T
     Raises:
         BadInput: no trace there, or one that cannot be read.
     """
-    paths = sorted(
-        p for p in folder.rglob("*") if p.name.endswith((".json", ".json.gz")) and p.is_file()
-    )
-    if not paths:
-        raise BadInput(
-            f"{folder} has no .json or .json.gz files",
-            "Pass the folder that tensorboard_trace_handler was given.",
-        )
+    paths = _files(folder)
     by_rank = {lane.trace.rank: lane.trace for lane in timeline.lanes}
     slices: dict[int, dict[str, list[Slice]]] = {}
     notes: list[str] = []
