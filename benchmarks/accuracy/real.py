@@ -1,8 +1,10 @@
 """The real part: each job is hung once and judged three times from the same hang.
 
 stacks only   what `hangdoctor dump` finds in a job that no one prepared: the capture without its
-operations black box     the same capture with what the probe recorded dumps only    Flight Recorder
-dumps, asked of the ranks through the socket that the probe opens, and nothing else
+              operations
+black box     the same capture with what the probe recorded
+dumps only    Flight Recorder dumps, asked of the ranks through the socket that the probe opens, and
+              nothing else
 
 With `probe=False` the job is started as if hangdoctor did not exist, which must not change what
 stacks alone tell.

@@ -3,10 +3,12 @@ known of them.
 
 FOLDER holds NNN (a file or a folder of evidence) and NNN.json (the truth). One line a piece:
 
-exact     kind, ranks and nodes as the truth has them, or as it says is as good; nobody named where
-nothing shows who it was partly    some of the culprits, or the right ones with another kind, and no
-one else unknown   nobody named though the evidence shows who it was innocent  a rank or node is
-named that is none of them wrong     a verdict that names no rank, and of another kind or status
+exact     kind, ranks and nodes as the truth has them, or as it says is as good; no rank named where
+          nothing shows which it was
+partly    some of the culprits, or the right ones with another kind, and no other rank
+unknown   no rank named though the evidence shows which it was
+innocent  a rank or node is named that is none of them
+wrong     a verdict that names no rank, and of another kind or status
 """
 
 from __future__ import annotations

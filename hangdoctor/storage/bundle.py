@@ -3,11 +3,11 @@ offline.
 
     manifest.json    format, versions, command line, sizes and checksums of the other files
     capture.json     `hangdoctor.model.capture.JobCapture` without its operations; with them all
-    that a diagnosis reads
+                     that a diagnosis reads
     operations.bin   the operations, packed (`hangdoctor.storage.operations_codec`)
     nodes.bin        of a job of thousands of ranks: the nodes' answers as they came
-    (`hangdoctor.transport.capture_codec`); the two files
-                     above then leave out what is in it
+                     (`hangdoctor.transport.capture_codec`); the two files above then leave out what
+                     is in it
     diagnosis.json   the verdict as it was given
     report.txt       the same as text, whole
     raw/NODE/...     what the tools printed, as evidence for people

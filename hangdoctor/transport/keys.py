@@ -3,7 +3,7 @@ command line or in a log.
 
     FOLDER/keys/collector.key    the collector's pair; its public half is what agents check it by
     FOLDER/keys/agent.key        the pair that all agents of the job share; the collector admits
-    this one only
+                                 this one only
 
 Whoever can read the folder belongs to the job: it is 0700, the files 0600, and anything looser is
 refused.
