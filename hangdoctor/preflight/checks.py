@@ -247,17 +247,12 @@ def check_links(root: Path = Path("/sys/class")) -> Check:
         )
     if ports:
         return Check("links", "ok", f"{len(ports)} InfiniBand or RoCE ports active")
-    up = sorted(
-        p.parent.name
-        for p in root.glob("net/*/operstate")
-        if p.parent.name != "lo" and p.read_text().strip() == "up"
-    )
-    speeds = [
-        f"{name} {_text(str(root / 'net' / name / 'speed'))} Mb/s".replace("  Mb/s", "").replace(
-            " -1 Mb/s", ""
-        )
-        for name in up
-    ]
+    return _check_interfaces(root / "net")
+
+
+def _check_interfaces(root: Path) -> Check:
+    others = [p for p in root.glob("*/operstate") if p.parent.name != "lo"]
+    up = sorted(p.parent for p in others if p.read_text().strip() == "up")
     if not up:
         return Check(
             "links",
@@ -265,7 +260,13 @@ def check_links(root: Path = Path("/sys/class")) -> Check:
             "no network interface except loopback is up",
             "Run: ip link. A job on a single node needs none.",
         )
-    return Check("links", "ok", ", ".join(speeds[:6]))
+    return Check("links", "ok", ", ".join(_speed(interface) for interface in up[:6]))
+
+
+def _speed(interface: Path) -> str:
+    """``eth0 25000 Mb/s``; the name alone where the kernel knows no speed."""
+    speed = _text(str(interface / "speed"))
+    return interface.name if speed in ("", "-1") else f"{interface.name} {speed} Mb/s"
 
 
 class _Timex(ctypes.Structure):

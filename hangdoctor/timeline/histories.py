@@ -135,14 +135,7 @@ def _groups(ranks: Iterable[RankTrace]) -> dict[str, Group]:
     found: dict[str, Group] = {}
     for trace in ranks:
         for group in trace.ops.groups:
-            known = found.get(group.uid)
-            if (
-                known is None
-                or (group.ranks and not known.ranks)
-                or (group.name and not known.name)
-            ):
-                ranks_of = group.ranks or (known.ranks if known else [])
-                found[group.uid] = Group(
-                    group.uid, ranks_of, group.name or (known.name if known else "")
-                )
+            known = found.setdefault(group.uid, Group(group.uid, group.ranks, group.name))
+            known.ranks = known.ranks or group.ranks
+            known.name = known.name or group.name
     return found

@@ -254,11 +254,10 @@ def status(as_json: bool, rows: bool, **named: Any) -> None:
 
 
 def _table(rows: Sequence[TracedRank]) -> Iterator[str]:
-    for follow, ignore in sorted(
-        {(r.follow, r.ignore) for r in rows if r.state not in ("never traced", "stopped")}
-    ):
+    traced = [r for r in rows if r.state not in ("never traced", "stopped")]
+    for follow, ignore in sorted({(r.follow, r.ignore) for r in traced}):
         whose = follow or "the script's own code"
-        yield f"follows {whose}{f', ignores {ignore}' if ignore else ''}"
+        yield f"follows {whose}, ignores {ignore}" if ignore else f"follows {whose}"
     yield from _unseen_lines(rows)
     width = max((len(r.node) for r in rows), default=0)
     node = f"{'node':<{width}}  " if width else ""
