@@ -20,6 +20,7 @@ from tests.support.harmless.observe import PLAIN, PROGRAMS, RUN, TRACED, Observa
 
 
 def main() -> None:
+    """Run the program in each mode, print the table, and exit with 1 where something differs."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -83,6 +83,7 @@ def step(path: Path, n: int) -> None:
 
 
 def main() -> None:
+    """Measure with a fresh folder."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=60)
@@ -93,6 +94,7 @@ def main() -> None:
 
 
 def measure(folder: Path, flags: argparse.Namespace) -> None:
+    """Start ranks, collector and agent, and follow them."""
     environ = {k: v for k, v in os.environ.items() if not k.startswith("SLURM")} | {
         "HANGDOCTOR_DIR": str(folder)
     }
@@ -144,6 +146,7 @@ def measure(folder: Path, flags: argparse.Namespace) -> None:
 def follow(
     running: list[subprocess.Popen[bytes]], paths: list[Path], flags: argparse.Namespace
 ) -> None:
+    """Print processor time and memory of collector and agent; ranks move with --steady."""
     say("10 s for collector and agent to come to rest")
     begin, n, before = time.monotonic(), 1, None
     watched = [psutil.Process(p.pid) for p in running[-2:]]

@@ -276,6 +276,7 @@ def table(measured: dict[str, list[float]]) -> list[str]:
 
 
 def main() -> None:
+    """Measure both ways, and print the table."""
     parser = argparse.ArgumentParser(description="What the probe costs: none, pure Python, C.")
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--long-steps", type=int, default=40)

@@ -71,6 +71,11 @@ class Bench:
         mend: Callable[[Watched], object] | None,
         right: tuple[str, str],
     ) -> None:
+        """Make one fault, wait for its verdict, and mend it.
+
+        Raises:
+            SystemExit: the verdict names another kind or culprit.
+        """
         job = self.running()
         number = len(job.incidents())
         begin = time.monotonic()
@@ -100,6 +105,7 @@ class Bench:
 
 
 def cut_off(bench: Bench) -> None:
+    """A node without network for a while: its reports must all arrive afterwards."""
     job = bench.running()
     begin = time.monotonic()
 
@@ -133,6 +139,7 @@ def cut_off(bench: Bench) -> None:
 
 
 def drag(bench: Bench) -> None:
+    """A rank that takes longer in each step."""
     bench.fault(
         "slow rank",
         lambda j: (j.control / "drag").write_text("3"),
@@ -142,6 +149,7 @@ def drag(bench: Bench) -> None:
 
 
 def measure(bench: Bench, only: set[str], slow: bool) -> None:
+    """Every fault in turn, or those that are named."""
     cluster = bench.cluster
     faults: dict[str, Callable[[], None]] = {
         "stopped": lambda: bench.fault(
@@ -186,6 +194,7 @@ def measure(bench: Bench, only: set[str], slow: bool) -> None:
 
 
 def main() -> None:
+    """Start the lab, measure, and print the table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--attach", choices=["before", "after"], default="before")
     parser.add_argument(

@@ -48,6 +48,7 @@ class Attacked(Struct):
 
     @property
     def good(self) -> bool:
+        """Whether the collector lived, and lost nothing of the honest agent."""
         whole = self.honest.seq == self.honest.received > 0 and self.honest.lost == 0
         return (
             self.alive
@@ -58,6 +59,7 @@ class Attacked(Struct):
         )
 
     def told(self) -> dict[str, Any]:
+        """All figures by name."""
         return dict(msgspec.to_builtins(self))
 
 

@@ -60,6 +60,7 @@ class Job:
         self.seen: dict[str, int] = {}
 
     def step(self, now: float) -> None:
+        """One second of the job."""
         if self.kind != "train" and now >= self.until:
             self.kind = "train"
         if self.kind == "train":
@@ -84,6 +85,7 @@ class Job:
                 return
 
     def ranks(self, node: int, now: float) -> list[msg.RankNow]:
+        """What the agent of a node sees now."""
         chance, kind = self.chance, self.kind
         idle = max(0.0, now - self.event)
         found = []
@@ -121,6 +123,7 @@ class Agent:
         self.begin()
 
     def begin(self) -> None:
+        """Start anew, as another peer."""
         self.starts += 1
         self.peer = b"peer%d.%d" % (self.node, self.starts)
         self.welcome = False
@@ -128,15 +131,18 @@ class Agent:
         self._spool: list[tuple[float, msg.Report]] = []
 
     def hello(self) -> msg.Hello:
+        """Its first message."""
         return msg.Hello(
             f"agent{self.node}.{self.starts}", f"n{self.node}", "slurm:1.0", NODES * RANKS
         )
 
     def look(self, now: float, ranks: list[msg.RankNow]) -> None:
+        """Put a report into the spool; of too many the oldest is lost."""
         self._seq += 1
         self._spool = [*self._spool, (now, msg.Report(self._seq, 1, 0.0, ranks))][-_SPOOL:]
 
     def unsent(self, now: float) -> list[msg.Report]:
+        """Reports that wait for the network."""
         found = []
         for at, report in self._spool:
             if report.seq > self._sent:
@@ -146,6 +152,7 @@ class Agent:
         return found
 
     def hear(self, message: msg.FromCollector) -> None:
+        """Take what has been acknowledged out of the spool."""
         if isinstance(message, msg.Welcome):
             self.welcome, self._sent = True, message.acked
         if isinstance(message, msg.Welcome | msg.Ack):
@@ -169,6 +176,7 @@ class Soak:
         return Core(Settings(), StallWatch(Bounds(), learned), positions)
 
     def run(self) -> Result:
+        """All hours, second by second."""
         seconds = int(self.result.hours * HOUR)
         process = psutil.Process()
         sixth = max(1, math.ceil(seconds / 6))

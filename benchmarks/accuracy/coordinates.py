@@ -114,10 +114,12 @@ class Case:
 
     @property
     def ranks(self) -> list[int]:
+        """The culprits."""
         return sorted({int(str(f["rank"])) for f in self.faults})
 
     @property
     def place(self) -> str:
+        """Where the fault is, for people."""
         return "; ".join(f"rank {f['rank']}, step {f['step']}, {f['where']}" for f in self.faults)
 
     def expected(self, mode: str) -> Expected:

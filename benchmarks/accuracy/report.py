@@ -37,10 +37,12 @@ class Findings:
 
 
 def percent(share: float) -> str:
+    """``97.3 %`` of a share of 1."""
     return f"{100 * share:.1f} %"
 
 
 def lines(found: Findings) -> Iterator[str]:
+    """The whole document."""
     ours = [r for r in found.results if not r.peer]
     yield "# Accuracy"
     yield ""

@@ -54,6 +54,7 @@ STUCK = 5
 
 
 def main() -> None:
+    """Measure each number of nodes."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--nodes", type=int, nargs="+", default=[128])
     parser.add_argument("--relays", type=int, default=0)
@@ -73,6 +74,7 @@ def main() -> None:
 
 
 def stack(stuck: bool) -> list[Frame]:
+    """The frames of a rank that waits, or of the stuck one."""
     top = (
         [Frame("read_batch", "/job/data.py", 41)]
         if stuck
@@ -138,6 +140,7 @@ def operations(rank: int, layout: Layout, stuck: bool, keep: int = OPERATIONS) -
 
 
 def capture(node: int, layout: Layout, keep: int = OPERATIONS) -> NodeCapture:
+    """What one simulated node answers."""
     ranks = []
     chance = random.Random(node)
     for rank in range(node * RANKS, (node + 1) * RANKS):
@@ -291,6 +294,7 @@ class Fleet:
 
 
 async def measure(folder: Path, nodes: int, flags: argparse.Namespace) -> None:
+    """Start collectors and agents, and print one row."""
     relays: int = flags.relays
     collectors = [start(folder, "log", "--capture-timeout", "60")]
     try:

@@ -49,6 +49,7 @@ _PAGE_S = 20.0
 
 
 def main() -> None:
+    """Measure, or do the part of the role that is named."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--nodes", type=int, default=2000)
     parser.add_argument(
@@ -73,6 +74,7 @@ def main() -> None:
 
 
 def place(folder: Path) -> Published:
+    """Address and token of the page."""
     found = published(folder)
     assert found is not None
     return found
@@ -82,6 +84,7 @@ def place(folder: Path) -> Published:
 
 
 async def readers(folder: Path, count: int, seconds: float) -> None:
+    """Read the stream over many connections, and print what came."""
     told = place(folder)
     host, port = told.address.removeprefix("http://").split(":")
     ask = (
@@ -128,6 +131,7 @@ async def readers(folder: Path, count: int, seconds: float) -> None:
 
 
 def prober(folder: Path, seconds: float) -> None:
+    """Say hello as an agent again and again, and print how long the answers took."""
     made, context = keys.load(folder), zmq.Context()
     socket: Any = context.socket(zmq.DEALER)
     socket.setsockopt(zmq.IDENTITY, b"prober")
@@ -148,6 +152,7 @@ def prober(folder: Path, seconds: float) -> None:
 
 
 def browser(folder: Path) -> None:
+    """Open the page in Chromium, and print its first paint."""
     from selenium import webdriver
 
     options = webdriver.ChromeOptions()
@@ -230,6 +235,7 @@ def marks_of(driver: Any) -> list[float]:
 
 
 def state_of(driver: Any) -> str:
+    """What the browser shows, for the message of a failure."""
     said = driver.execute_script(
         "return document.visibilityState + ', ' + document.readyState + ': ' + document.body.innerText.slice(0, 300)"
     )
@@ -291,6 +297,7 @@ class Motley(Fleet):
 
 
 async def measure(folder: Path, flags: argparse.Namespace) -> None:
+    """Start the collector, and measure it."""
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             [
@@ -323,6 +330,7 @@ async def measure(folder: Path, flags: argparse.Namespace) -> None:
 
 
 async def run(folder: Path, flags: argparse.Namespace, watched: psutil.Process) -> None:
+    """Measure without and with readers, then the browser."""
     nodes = flags.nodes + flags.crowd
     print(
         f"load {os.getloadavg()[0]:.1f}; {nodes} nodes, {nodes * RANKS} ranks, {flags.readers} readers",
@@ -381,6 +389,7 @@ async def ask_for_a_capture(folder: Path, fleet: Fleet) -> None:
 async def one_measurement(
     folder: Path, flags: argparse.Namespace, watched: psutil.Process, readers_too: bool
 ) -> str:
+    """One line: processor time, memory and answer time of the collector."""
     cpu, begin = sum(watched.cpu_times()[:2]), time.monotonic()
     jobs = [role("prober", folder, flags)] + (
         [role("readers", folder, flags)] if readers_too else []
@@ -404,6 +413,7 @@ async def one_measurement(
 
 
 def get(folder: Path, path: str, body: bytes | None = None) -> bytes:
+    """The answer to one request of the page's API."""
     told = place(folder)
     request = urllib.request.Request(
         told.address + path, body, {"Authorization": f"Bearer {told.token}"}
@@ -413,6 +423,7 @@ def get(folder: Path, path: str, body: bytes | None = None) -> bytes:
 
 
 async def status(folder: Path) -> Any:
+    """The collector's status, as its API has it."""
     return json.loads(await asyncio.to_thread(get, folder, "/api/v1/status"))
 
 
