@@ -15,7 +15,7 @@ import msgspec
 from ..errors import BadInput
 from ..files import read_regular
 from ..model.frame import Frame
-from ..model.log_facts import AnyFact, Ended, Fact, JobLogs, LogFile, OomKill, PythonError
+from ..model.log_facts import AnyFact, Ended, Fact, JobLogs, LogFile, OomKill, PythonError, RuleText
 from ..model.operations import Operation
 from ..model.process_end import ProcessEnd
 from .blackbox import Contents
@@ -72,8 +72,8 @@ def facts_of(boxes: Sequence[Contents], ends: Iterable[ProcessEnd]) -> JobLogs |
     return logs
 
 
-def _texts_of_rules(facts: Iterable[AnyFact]) -> dict[str, str]:
-    """The regular expressions that told what these errors are, by the name of their rule."""
+def _texts_of_rules(facts: Iterable[AnyFact]) -> dict[str, RuleText]:
+    """What the rules of these errors say, by their name."""
     used = {f.rule for f in facts if isinstance(f, PythonError)}
     return {r.id: r.text for r in rules().rules if r.id in used and r.text is not None}
 

@@ -279,11 +279,11 @@ def _align_p2p(ops: dict[int, RankOps]) -> None:
                 source, sink = (rank, op.peer) if op.op == "send" else (op.peer, rank)
                 lanes[op.group, source, sink].setdefault(op.op, []).append(op)
     for sides in lanes.values():
-        done = max(map(_completed, sides.values()))
+        done = max(map(_done_of, sides.values()))
         for side in sides.values():
-            for seq, op in enumerate(side, start=done - _completed(side) + 1):
+            for seq, op in enumerate(side, start=done - _done_of(side) + 1):
                 op.seq = seq
 
 
-def _completed(side: list[Operation]) -> int:
+def _done_of(side: list[Operation]) -> int:
     return sum(op.state == "done" for op in side)

@@ -79,7 +79,8 @@ def _sort(files: Sequence[Path]) -> _Sorted:
 
 def _parted(files: Iterable[Path], fits: Callable[[Path], bool]) -> tuple[list[Path], list[Path]]:
     """(those that fit, the others)."""
-    fitting, others = [], []
+    fitting: list[Path] = []
+    others: list[Path] = []
     for file in files:
         (fitting if fits(file) else others).append(file)
     return fitting, others

@@ -18,9 +18,9 @@ from ..model.capture import JobCapture, NodeCapture, ProcessSample, RankCapture
 from ..model.layout import guess_layout
 from ..text.ranges import number_in
 from . import process_states
-from .discover import is_launcher
 from .pyspy_text import TextFile, TextProcess, node_of
 from .pyspy_unread import has_stack, with_unread
+from .rank_environment import is_launcher
 from .stack_texts import read_file
 
 _LOCAL_RANK = re.compile(r"--local[-_]rank[= ]([0-9]{1,9})")
