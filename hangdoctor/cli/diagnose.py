@@ -115,7 +115,10 @@ def load(paths: list[Path], join: bool = True) -> JobCapture:
     notes: list[str] = []
     for path in paths:
         if path.is_dir() and bundle.is_bundle(path):
-            raise BadInput(f"{path} is a bundle, and a bundle must be the only path")
+            raise BadInput(
+                f"{path} is a bundle, and a bundle must be the only path",
+                f"Diagnose it alone: hangdoctor diagnose {path}",
+            )
         if path.is_dir():
             here, more = files_under(path)
             notes += more

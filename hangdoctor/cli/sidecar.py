@@ -59,14 +59,30 @@ def command(**flags: Any) -> None:
     Detects stalls, captures, diagnoses and saves incidents. Ends with the job or with Ctrl-C
     and does not change the job. Choose one target: --jobid, --hostfile, --pbs or --local.
     """
-    if flags["here"] and not flags["job"]:
+    target = _target(flags)
+    if target == "here" and not flags["job"]:
         flags["job"] = _job_here()
     folder = _folder(flags)
     with only_collector(folder):
-        _watch(folder, flags)
+        _watch(folder, target, flags)
 
 
-def _watch(folder: Path, flags: dict[str, Any]) -> None:
+def _target(flags: dict[str, object]) -> str:
+    """The flag that names the nodes.
+
+    Raises:
+        UsageError: no target, or more than one.
+    """
+    named = [name for name in ("jobid", "hostfile", "pbs", "here") if flags[name]]
+    if len(named) != 1:
+        raise UsageError(
+            "more than one target was given" if named else "no target was given",
+            "Choose one of --jobid J, --hostfile F, --pbs and --local.",
+        )
+    return named[0]
+
+
+def _watch(folder: Path, target: str, flags: dict[str, Any]) -> None:
     """Run agents and collector until the job ends."""
     keys.make(folder)
     words = ["--folder", str(folder)]
@@ -74,7 +90,7 @@ def _watch(folder: Path, flags: dict[str, Any]) -> None:
         words += ["--job", str(flags["job"])]
     if flags["here"]:
         _say_who_is_missing(str(flags["job"]))
-    commands = _commands(flags, words)
+    commands = _commands(target, flags, words)
     agents = Beside(
         commands,
         clean_environment(os.environ),
@@ -128,26 +144,20 @@ def _folder_name(flags: dict[str, object]) -> str:
     return f"{short_job(str(flags['job'])) or 'job'}-{os.uname().nodename}"
 
 
-def _commands(flags: dict[str, object], words: list[str]) -> list[Command]:
+def _commands(target: str, flags: dict[str, object], words: list[str]) -> list[Command]:
     """The command for each node.
 
     Raises:
-        UsageError: no target, or more than one.
+        UsageError: a flag that does not go with this target.
         LauncherError: the job cannot be reached.
     """
-    named = [name for name in ("jobid", "hostfile", "pbs", "here") if flags[name]]
-    if len(named) != 1:
-        what = "no target was given" if not named else "more than one target was given"
-        raise UsageError(
-            f"{what} named", "Choose one of --jobid J, --hostfile F, --pbs and --local."
-        )
     python = str(flags["python"])
-    if named[0] == "jobid":
+    if target == "jobid":
         job, step = parse_job(str(flags["jobid"]))
         return SlurmLauncher(job, step, python).stay(words)
-    if named[0] == "hostfile":
+    if target == "hostfile":
         return over_ssh(read_hostfile(Path(str(flags["hostfile"]))), words, python)
-    if named[0] == "pbs":
+    if target == "pbs":
         return over_mpiexec(words, python)
     if python and python != sys.executable:
         raise UsageError(

@@ -23,6 +23,7 @@ def test_a_target_is_asked_for(verb: str, flags: list[str], said: str, tmp_path:
     done = hangdoctor(verb, *flags, cwd=tmp_path, env={**os.environ, "HOME": str(tmp_path)}, code=2)
     assert said in done.stderr
     assert "Choose one of" in done.stderr
+    assert not (tmp_path / ".hangdoctor").exists(), "wrong usage leaves nothing behind"
 
 
 def test_slurms_own_words_on_an_unknown_job_are_a_sentence(tmp_path: Path) -> None:
