@@ -20,6 +20,7 @@ from hangdoctor.model.operations import RankOps
 from hangdoctor.readers.flight_recorder import read_folder
 
 from .score import Expected, Result, judge
+from .sim_faults import DIFFERENCES
 from .simulate import KINDS, MOVING, Case, Settings, simulate
 
 LAYOUTS = (
@@ -65,7 +66,12 @@ def expected(case: Case) -> Expected:
     truth = case.truth
     if case.kind in MOVING:
         return Expected([], ["slow"], hang=False, innocent_if_slow=truth.ranks)
-    return Expected(truth.ranks, truth.kinds, alternatives=truth.alternatives)
+    difference = DIFFERENCES.get(case.kind, "")
+    if set(truth.ranks) & set(case.missing):
+        difference = ""
+    return Expected(
+        truth.ranks, truth.kinds, alternatives=truth.alternatives, difference=difference
+    )
 
 
 def cases(
