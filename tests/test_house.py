@@ -48,7 +48,7 @@ def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
     from hangdoctor.cli.main import VERBS
 
     assert set(VERBS) == set(
-        "dump diagnose run agent collect sidecar top trace report preflight incidents clean demo".split()
+        "dump diagnose run agent collect sidecar top trace report preflight incidents clean completion demo".split()
     )
     assert flags_of("dump") == COMMON | {
         "--local", "--pid", "--jobid", "--hostfile", "--pbs", "--job", "--user", "--settle", "--timeout", "--native", "--blocking",
@@ -90,6 +90,7 @@ def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
         "--timeout",
         "--once",
     }
+    assert flags_of("completion") == set()
     assert flags_of("demo") == {"--script", "--fault", "--ranks", "--wait", "--full"}
     assert flags_of("clean") == {"--dry-run", "--bundles", "--quiet"}
 

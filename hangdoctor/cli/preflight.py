@@ -17,7 +17,7 @@ from ..preflight import on_nodes as preflight
 from ..preflight.checks import PreflightOptions
 from ..preflight.compare import Preflight
 from ..text.printable import as_json
-from . import pipes
+from . import complete, pipes
 from .output import progress_to_stderr
 
 EXIT_CODES = {"ok": 0, "fail": 10, "warn": 11, "unknown": 12}
@@ -28,6 +28,7 @@ EXIT_CODES = {"ok": 0, "fail": 10, "warn": 11, "unknown": 12}
 @click.option(
     "--jobid",
     metavar="J[.STEP]",
+    shell_complete=complete.job_ids,
     help="The nodes of a Slurm job or allocation; a training need not run in it.",
 )
 @click.option(

@@ -15,6 +15,7 @@ from ...model.calls import CallTrace
 from ...readers import blackbox
 from ...readers.blackbox import BlackBox
 from ...readers.calls import CallsReader, calls_path
+from .. import complete
 
 _START_S = 60.0  # within which the ranks of one run come up
 _NO_BOX = "Call tracing needs the probe in the ranks: start the job with `hangdoctor run -- CMD` (or import hangdoctor.probe)."
@@ -44,6 +45,7 @@ def target_flags(command: Callable[..., Any]) -> Callable[..., Any]:
             "--job",
             default="",
             metavar="KEY",
+            shell_complete=complete.jobs_here,
             help="The job, if a host runs several (default: the newest).",
         ),
         click.option(
@@ -60,7 +62,12 @@ def target_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def jobid_flag(where: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """--jobid: a Slurm job's nodes in place of this host."""
-    return click.option("--jobid", metavar="J[.STEP]", help=f"A running Slurm job: {where}")
+    return click.option(
+        "--jobid",
+        metavar="J[.STEP]",
+        shell_complete=complete.job_ids,
+        help=f"A running Slurm job: {where}",
+    )
 
 
 def find(folder: Path | None, job: str, say: Callable[[str], None]) -> list[Traced]:
