@@ -209,9 +209,7 @@ def choose_launcher(
     named = [name for name in ("local", "pids", "jobid", "hostfile", "pbs") if flags[name]]
     if len(named) != 1:
         what = "no target was given" if not named else "more than one target was given"
-        raise UsageError(
-            f"{what} named", "Choose one of --local, --pid P, --jobid J, --hostfile F and --pbs."
-        )
+        raise UsageError(what, "Choose one of --local, --pid P, --jobid J, --hostfile F and --pbs.")
     python = flags["python"]
     if named[0] in ("local", "pids"):
         from ..launchers.local import LocalLauncher

@@ -14,8 +14,8 @@ from ..errors import BundleError, UsageError
 from ..launchers.slurm import parse_job
 from ..launchers.verb_on_nodes import Target
 from ..preflight import on_nodes as preflight
-from ..preflight.checks import PreflightOptions
 from ..preflight.compare import Preflight
+from ..preflight.readings import PreflightOptions
 from ..text.printable import as_json
 from . import complete, pipes
 from .output import progress_to_stderr

@@ -141,9 +141,7 @@ def _commands(flags: dict[str, object], words: list[str]) -> list[Command]:
     named = [name for name in ("jobid", "hostfile", "pbs", "here") if flags[name]]
     if len(named) != 1:
         what = "no target was given" if not named else "more than one target was given"
-        raise UsageError(
-            f"{what} named", "Choose one of --jobid J, --hostfile F, --pbs and --local."
-        )
+        raise UsageError(what, "Choose one of --jobid J, --hostfile F, --pbs and --local.")
     python = str(flags["python"])
     if named[0] == "jobid":
         job, step = parse_job(str(flags["jobid"]))
