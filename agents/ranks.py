@@ -100,7 +100,7 @@ class Ranks:
             return
         self._next_search = now + 1.0
         pids = frozenset(p for p in os.listdir("/proc") if p.isdigit())
-        if pids <= self._pids:
+        if pids <= self._pids and not self._may_come_late(now):
             return
         self._pids = pids
         found, cost = self.host.jobs()
@@ -108,7 +108,7 @@ class Ranks:
         self._others = [j for j in found if j not in jobs]
         if jobs:
             self._take(jobs[0])
-        if not self.seen_any or (now - self._came_at < _EARLY_S and not self._all_here()):
+        if self._may_come_late(now):
             rest_s, share = 1.0, _SEARCH_SHARE_EARLY
         else:
             rest_s, share = _SEARCH_S, _SEARCH_SHARE
@@ -143,6 +143,12 @@ class Ranks:
                 self._close(known)
                 del self.tracked[number]
                 self._timeouts.pop(number, None)
+
+    def _may_come_late(self, now: float) -> bool:
+        """Whether a process that was there before may still show its rank: where the job's own code
+        sets it, in the black box alone, once the process has joined a group.
+        """
+        return not self.seen_any or (now - self._came_at < _EARLY_S and not self._all_here())
 
     def _all_here(self) -> bool:
         """Whether as many ranks were found as a node of this job has, where the environment shows how many."""

@@ -21,7 +21,7 @@ from ..text.job_names import short_job
 from ..text.plain import readable
 from ..text.ranges import MAX_RANKS, number_in
 from ..time_limit import in_time
-from . import proc
+from . import proc, unnumbered
 from .jobnames import box_name, is_exactly, job_key, names_job
 
 # (rank, world size, local rank, local world size), in the order in which they are believed.
@@ -165,26 +165,32 @@ _NAMES = tuple(f"{names[0]}=".encode() for names in _VARIABLES)
 
 
 def candidate(pid: int, uid: int | None) -> Found | None:
-    """The rank that a process is: where it is Python, no launcher, and its environment holds a rank."""
+    """The process, where it is Python, no launcher, and its environment or its black box has a rank."""
     try:
         raw = Path(f"/proc/{pid}/environ").read_bytes()
-        if not any(name in raw for name in _NAMES):
+        numbered = any(name in raw for name in _NAMES)
+        if not numbered and unnumbered.FOLDER not in raw:
             return None
         process = psutil.Process(pid)
         with process.oneshot():
             if uid is not None and process.uids().real != uid:
                 return None
             environ = process.environ()
-            numbers = rank_of(environ)
             argv = process.cmdline()
-            if numbers is None or is_launcher(argv) or not _is_python(pid, argv):
+            if is_launcher(argv) or not _is_python(pid, argv):
                 return None
             ppid = process.ppid()
+            numbers, job = rank_of(environ), readable(job_key(environ, ppid))
+            if numbers is None:
+                box = unnumbered.box_of(pid, raw)
+                if box is None:
+                    return None
+                numbers, job = (box.rank, box.world_size, box.local_rank, 0), box.job
             return Found(
                 pid,
                 ppid,
                 *numbers,
-                job=readable(job_key(environ, ppid)),
+                job=job,
                 started=process.create_time(),
                 user=readable(process.username()),
                 argv=[readable(word) for word in argv],
