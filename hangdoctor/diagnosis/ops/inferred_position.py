@@ -33,10 +33,36 @@ def likely_waits(
         return None
     ahead = {i.key for i in missed}
     for other, _ in references(scene, layout, rank, set()):
+        if scene.ops[other].only_active:
+            return _as_neighbours(scene, layout, rank, present)
         keys = _program_of(scene, rank, other)
         ends = [n for n, key in enumerate(keys) if key in ahead]
         if ends:
             return _first_held(scene, rank, keys[: min(ends)][-_FAR:], present)
+    return None
+
+
+def _as_neighbours(
+    scene: Scene, layout: Layout, rank: int, present: dict[Key, set[int]]
+) -> set[int] | None:
+    """Ranks that a silent one waits for if it is where its tensor-parallel neighbours are.
+
+    Those make the same calls in step with it. Without a history nothing else shows what lies
+    between what it has passed and what it has not reached. None where a neighbour waits for it.
+    """
+    own = _own_groups(scene, rank)
+    for other in layout.group("tp", rank):
+        for op in scene.frontier(other).active if other != rank else []:
+            if rank in scene.groups.members(op.group, other) and op.op not in P2P_NAMES:
+                return None
+            group = own.get((scene.groups.role(op.group), ""))
+            if group is None or op.op in STORE:
+                continue
+            waits = _first_held(
+                scene, rank, [key_of(_moved(op, group, rank - other), rank)], present
+            )
+            if waits:
+                return waits
     return None
 
 
