@@ -59,7 +59,8 @@ def run(cases: list[Case], keep: Path | None) -> Counter[str]:
             found = verdict_on(folders)
             word = judge(found, case)
             if keep is not None:
-                shutil.copytree(folder, keep / f"{number:02d}", ignore=shutil.ignore_patterns("f*"))
+                skip = shutil.ignore_patterns("fifo", "*.sock")
+                shutil.copytree(folder, keep / f"{number:02d}", ignore=skip)
         except RuntimeError as error:
             found, word = None, f"not run: {error}"
         finally:

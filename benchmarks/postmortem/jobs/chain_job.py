@@ -1,6 +1,6 @@
 """A chain of stages: each receives from the one before, works, and sends on; rank 0 closes the round.
 
-    chain_job.py KIND RANK WHEN      WHEN: import, received, sent, closing
+chain_job.py KIND RANK WHEN      WHEN: import, received, sent, closing
 """
 
 from __future__ import annotations

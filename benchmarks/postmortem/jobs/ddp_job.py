@@ -1,6 +1,6 @@
 """DistributedDataParallel with a data loader of worker processes and a checkpoint by rank 0.
 
-    ddp_job.py KIND RANK WHERE      WHERE: loader, worker, forward, gradient, step, save
+ddp_job.py KIND RANK WHERE      WHERE: loader, worker, forward, gradient, step, save
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Ranks that mp.spawn starts, without any variable that says who they are.
 
-    spawn_job.py WORLD KIND RANK TURN
+spawn_job.py WORLD KIND RANK TURN
 """
 
 from __future__ import annotations
