@@ -49,6 +49,7 @@ from .clues import (
     WaitsInKey,
     Why,
 )
+from .difference import difference
 from .holdings import (
     ChildEnded,
     ChildStopped,
@@ -184,6 +185,7 @@ __all__ = [
     "WaitsIn",
     "WaitsInKey",
     "Why",
+    "difference",
 ]
 
 

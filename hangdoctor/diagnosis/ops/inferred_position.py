@@ -7,7 +7,6 @@ another rank is missing too, it may wait; if there is none, it waits for no rank
 
 from __future__ import annotations
 
-from ...model.layout import Layout
 from ...model.operations import STORE, Operation
 from .group_members import Role
 from .keys import P2P_NAMES, Key, key_of
@@ -20,7 +19,6 @@ _FAR = 4096  # calls between what a silent rank has passed and has not reached; 
 
 def likely_waits(
     scene: Scene,
-    layout: Layout | None,
     rank: int,
     missed: list[Instance],
     present: dict[Key, set[int]],
@@ -29,12 +27,12 @@ def likely_waits(
     cannot
     be known.
     """
-    if layout is None or not missed:
+    if not missed:
         return None
     ahead = {i.key for i in missed}
-    for other, _ in references(scene, layout, rank, set()):
+    for other in references(scene, rank, set()):
         if scene.ops[other].only_active:
-            return _as_neighbours(scene, layout, rank, present)
+            return _as_neighbours(scene, rank, present)
         keys = _program_of(scene, rank, other)
         ends = [n for n, key in enumerate(keys) if key in ahead]
         if ends:
@@ -42,28 +40,38 @@ def likely_waits(
     return None
 
 
-def _as_neighbours(
-    scene: Scene, layout: Layout, rank: int, present: dict[Key, set[int]]
-) -> set[int] | None:
-    """Ranks that a silent one waits for if it is where its tensor-parallel neighbours are.
+def _as_neighbours(scene: Scene, rank: int, present: dict[Key, set[int]]) -> set[int] | None:
+    """Ranks that a silent one waits for if it is where those are that make its calls in step with it.
 
-    Those make the same calls in step with it. Without a history nothing else shows what lies
-    between what it has passed and what it has not reached. None where a neighbour waits for it.
+    Without a history nothing else shows what lies between what it has passed and what it has not
+    reached. None where one of them waits for it.
     """
     own = _own_groups(scene, rank)
-    for other in layout.group("tp", rank):
-        for op in scene.frontier(other).active if other != rank else []:
+    for other in _in_step(scene, rank):
+        for op in scene.frontier(other).active:
             if rank in scene.groups.members(op.group, other) and op.op not in P2P_NAMES:
                 return None
             group = own.get((scene.groups.role(op.group), ""))
             if group is None or op.op in STORE:
                 continue
-            waits = _first_held(
-                scene, rank, [key_of(_moved(op, group, rank - other), rank)], present
-            )
+            key = key_of(_moved(op, group, rank - other), rank)
+            waits = _first_held(scene, rank, [key], present)
             if waits:
                 return waits
     return None
+
+
+def _in_step(scene: Scene, rank: int) -> list[int]:
+    """The other members of its busiest group, short of the whole job: those of one tensor-parallel
+    group call dozens of collectives in each layer, and can be no further apart than one of them.
+    """
+    busiest, most = "", 0
+    for uid in scene.groups.of_rank(rank):
+        members = scene.groups.members(uid, rank)
+        counts = [scene.ops[r].completed.get(uid, 0) for r in members if r in scene.ops]
+        if 1 < len(members) < scene.world_size and max(counts, default=0) > most:
+            busiest, most = uid, max(counts)
+    return [r for r in scene.groups.members(busiest, rank) if r != rank] if busiest else []
 
 
 def _program_of(scene: Scene, rank: int, other: int) -> list[Key]:
