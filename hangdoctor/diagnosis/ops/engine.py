@@ -18,7 +18,7 @@ from .mismatch import disagreement_finding, full_instance_finding
 from .movement import moved_ranks, straggler
 from .order import divergence_finding
 from .scene import Scene
-from .silent_ranks import needed, silence_finding, suspects_around
+from .silent_ranks import needed, one_may_wait_for_another, silence_finding, suspects_around
 from .stuck_device import stuck_device_finding
 from .unnamed_groups import note_of, take_out
 from .unrecorded_p2p import one_of_them, unheard, without_transfers
@@ -38,6 +38,7 @@ class Ends(Struct):
     left: list[Sink] = []  # finished cleanly
     full: list[Instance] = []  # operations that everyone has come to
     rings: list[tuple[list[int], list[Instance]]] = []
+    notes: list[Note] = []  # why an end of waits names no rank
 
 
 def diagnose_ops(evidence: OpsEvidence) -> OpsVerdict:
@@ -50,7 +51,7 @@ def diagnose_ops(evidence: OpsEvidence) -> OpsVerdict:
     graph = build_waits(scene)
     ends = find_ends(scene, graph)
     causes = _causes(scene, graph, ends)
-    notes = _notes(scene)
+    notes = _notes(scene) + ends.notes
     waits = list_waits(scene, graph)
     if in_passing(scene, causes):
         return OpsVerdict("unknown", [], waits, [*notes, Note(Remark.IN_PASSING)])
@@ -212,6 +213,11 @@ def _behind_silence(scene: Scene, ends: Ends) -> list[Finding]:
         cause.confidence = lowered(cause.confidence, Less.AROUND_SILENCE)
         return [cause]
     named = needed(missed, ends.idle) or needed(missed, set()) or sorted(missed)
+    if one_may_wait_for_another(scene, named):
+        waiting = {r for rank in named for i in missed[rank] for r in i.waiters}
+        note = Note(Remark.SEVERAL_UNSEEN, tuple(sorted(waiting)), blamed=tuple(named))
+        ends.notes.append(note)
+        return []
     return [silence_finding(scene, named, missed)]
 
 

@@ -134,7 +134,8 @@ def _(fact: f.ChildStopped) -> str:
 @say.register
 def _(fact: f.ChildAt) -> str:
     at = f" is at {terms.long_frame(fact.frame)}" if fact.frame is not None else ""
-    return f"its child {fact.pid} (state {fact.state}){at}"
+    state = f" (state {fact.state})" if fact.state else ""
+    return f"its child {fact.pid}{state}{at}"
 
 
 @say.register
