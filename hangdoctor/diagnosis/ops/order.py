@@ -13,6 +13,7 @@ from ..findings import Against, Clue, Finding, Why
 from .facts import nodes_of, op_of, place, waiters_of, where_of
 from .history import Divergence
 from .keys import P2P_NAMES
+from .roles import counterpart
 from .scene import Scene
 from .waits import Instance
 
@@ -30,12 +31,11 @@ class Link(Struct):
 def kind_of_divergence(d: Divergence) -> Kind:
     """What kind of cause a divergence of histories is."""
     left_out = d.theirs if d.how == "skipped" else d.mine
-    names = {op.op for op in (d.mine, d.theirs) if op is not None}
-    if "destroy_process_group" in names:
+    if "destroy_process_group" in (d.mine.op, d.theirs.op):
         return "end_stall"
     if d.how in ("group", "other"):
         return "mismatch"
-    return "p2p_unmatched" if left_out is not None and left_out.op in P2P_NAMES else "order"
+    return "p2p_unmatched" if left_out.op in P2P_NAMES else "order"
 
 
 def divergence_finding(scene: Scene, found: dict[int, Divergence], cycle: list[Link]) -> Finding:
@@ -71,14 +71,14 @@ def _ground(d: Divergence) -> Ground:
     return Ground.HISTORY_BEFORE_RECORDS if d.before_records else Ground.HISTORY
 
 
-def _sides(scene: Scene, d: Divergence) -> tuple[f.Op | None, f.Op | None]:
-    mine = op_of(scene, d.mine, d.rank) if d.mine else None
-    theirs = op_of(scene, d.theirs, d.reference) if d.theirs else None
-    return mine, theirs
+def _sides(scene: Scene, d: Divergence) -> tuple[f.Op, f.Op]:
+    return op_of(scene, d.mine, d.rank), op_of(scene, d.theirs, d.reference)
 
 
 def _story(scene: Scene, d: Divergence) -> f.Diverged:
     mine, theirs = _sides(scene, d)
+    if d.how == "skipped" and not d.before_records:
+        theirs = op_of(scene, counterpart(scene, d.theirs, d.reference, d.rank), d.rank)
     return f.Diverged(d.how, mine, theirs, d.reference, before_records=d.before_records)
 
 
