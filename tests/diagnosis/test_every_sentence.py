@@ -1,6 +1,6 @@
 """Every sentence, advice and clue that there is, as whole texts: `tests/data/wording/said.txt`.
 
-A change of words changes that file; `python tests/diagnosis/test_every_sentence.py` writes it anew, to be read in the diff.
+A change of words changes that file; `python -m tests.diagnosis.test_every_sentence` writes it anew, to be read in the diff.
 """
 
 from __future__ import annotations

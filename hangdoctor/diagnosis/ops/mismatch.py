@@ -89,12 +89,11 @@ def _divergences(
     if len(odd) != 1:
         return found
     rank = odd[0]
-    own = records[rank]
     if rank not in found:
-        ahead = one_ahead(scene, rank, own, instance)
+        ahead = one_ahead(scene, rank, instance)
         return {rank: ahead} if ahead is not None else found
     if found[rank].how == "other":
-        found[rank] = on_its_way(scene, rank, own, instance) or found[rank]
+        found[rank] = on_its_way(scene, rank, records[rank], instance) or found[rank]
     return found
 
 

@@ -4,16 +4,16 @@ with the same role.
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ...model.diagnosis import Kind
+from ...model.operations import Operation
 from .. import findings as f
 from ..confidence import Ground, sure
 from ..findings import Against, Clue, Finding, Why
 from .facts import nodes_of, op_of, place, waiters_of, where_of
 from .history import Divergence
 from .keys import P2P_NAMES
-from .roles import counterpart
 from .scene import Scene
 from .waits import Instance
 
@@ -78,8 +78,23 @@ def _sides(scene: Scene, d: Divergence) -> tuple[f.Op, f.Op]:
 def _story(scene: Scene, d: Divergence) -> f.Diverged:
     mine, theirs = _sides(scene, d)
     if d.how == "skipped" and not d.before_records:
-        theirs = op_of(scene, counterpart(scene, d.theirs, d.reference, d.rank), d.rank)
+        theirs = op_of(scene, _as_own(scene, d), d.rank)
     return f.Diverged(d.how, mine, theirs, d.reference, before_records=d.before_records)
+
+
+def _as_own(scene: Scene, d: Divergence) -> Operation:
+    """What the reference called as the rank would have called it: in its own group of that role,
+    with the peer at the same distance; as it is where the rank has not one such group.
+    """
+    op = d.theirs
+    role = scene.groups.role(op.group)
+    uids = scene.groups.of_rank(d.rank)
+    own = [uid for uid in uids if scene.groups.role(uid) == role]
+    if op.group in uids or len(own) != 1:
+        own = [op.group]
+    is_transfer = op.op in P2P_NAMES and op.peer >= 0
+    peer = op.peer + d.rank - d.reference if is_transfer else op.peer
+    return structs.replace(op, group=own[0], peer=peer)
 
 
 def _parted(scene: Scene, d: Divergence) -> Clue:

@@ -44,8 +44,11 @@ def _most_differ(voices: list[Signature], own: Signature) -> bool:
     return 2 * against > len(voices)
 
 
-def one_ahead(scene: Scene, rank: int, mine: Operation, instance: Instance) -> Divergence | None:
+def one_ahead(scene: Scene, rank: int, instance: Instance) -> Divergence | None:
     """What the rank entered is what ranks with the same role enter one call later: it skipped one."""
+    mine = scene.find(rank, instance.key)
+    if mine is None:
+        return None
     own = _relative(scene, mine)
     layout = working_layout(scene)
     like = [r for r, _ in references(scene, layout, rank, {rank})]

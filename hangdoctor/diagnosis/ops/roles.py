@@ -6,16 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from msgspec import structs
-
 from ...model.layout import Layout
-from ...model.operations import Operation, RankOps
+from ...model.operations import RankOps
 from .group_members import GroupTable
 from .keys import P2P_NAMES
 from .scene import Scene
 
 _REPLICAS = 6  # ranks of the same role that are compared
-_ALIKE = 32  # of which those are taken, where no layout is known
 _NEIGHBOURS = 3  # tensor-parallel neighbours, and as many of theirs in another replica
 
 
@@ -26,10 +23,8 @@ def working_layout(scene: Scene) -> Layout | None:
     if scene.layout is not None and scene.layout.world_size == scene.world_size:
         return scene.layout
     sizes = _named_sizes(scene) or _strided_sizes(scene)
-    if not sizes:
-        return None
-    tp, dp = sizes.get("tp", 1), sizes["dp"]
-    if scene.world_size % (tp * dp):
+    tp, dp = sizes.get("tp", 1), sizes.get("dp", 1)
+    if not sizes or scene.world_size % (tp * dp):
         return None
     pp = scene.world_size // (tp * dp)
     return Layout(dp=dp, pp=pp, tp=tp) if sizes.get("pp", pp) == pp else None
@@ -80,7 +75,9 @@ def references(
     neighbours = _pick(scene, beside, suspects, _NEIGHBOURS)
     of_theirs = [r for other in neighbours for r in layout.same_role(other)]
     theirs = _pick(scene, of_theirs, suspects, _NEIGHBOURS)
-    return [(other, 2) for other in replicas] + [(other, 1) for other in neighbours + theirs]
+    weight = 2 if neighbours else 1
+    voters = [(other, weight) for other in replicas]
+    return voters + [(other, 1) for other in neighbours + theirs]
 
 
 def kin(scene: Scene, layout: Layout | None, rank: int, suspects: set[int]) -> list[int]:
@@ -95,19 +92,6 @@ def kin(scene: Scene, layout: Layout | None, rank: int, suspects: set[int]) -> l
     same_replica = {layout.rank(pp, dp, tp) for pp in stages}
     other_replicas = {layout.rank(pp, (dp + pp) % layout.dp, tp) for pp in stages}
     return _pick(scene, sorted(same_replica | other_replicas), suspects, _REPLICAS)
-
-
-def counterpart(scene: Scene, op: Operation, other: int, rank: int) -> Operation:
-    """What `other` did as `rank` would do it: in its own group of that role, with the peer at the
-    same distance; as it is where the rank has not one such group.
-    """
-    role = scene.groups.role(op.group)
-    uids = scene.groups.of_rank(rank)
-    own = [uid for uid in uids if scene.groups.role(uid) == role]
-    if op.group in uids or len(own) != 1:
-        own = [op.group]
-    peer = op.peer + rank - other if op.op in P2P_NAMES and op.peer >= 0 else op.peer
-    return structs.replace(op, group=own[0], peer=peer)
 
 
 def _pick(scene: Scene, ranks: list[int], suspects: set[int], limit: int) -> list[int]:
@@ -128,7 +112,7 @@ def _alike(scene: Scene, rank: int, suspects: set[int]) -> list[int]:
     for other, ops in scene.ops.items():
         if other != rank and ops.operations and kind(other) == mine:
             found.append(other)
-            if len(found) == _ALIKE:
+            if len(found) >= 32:
                 break
     return _pick(scene, found, suspects, _REPLICAS)
 

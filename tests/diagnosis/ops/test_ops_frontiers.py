@@ -10,7 +10,6 @@ from hangdoctor.diagnosis.ops.group_members import GroupTable
 from hangdoctor.diagnosis.ops.history import History
 from hangdoctor.diagnosis.ops.pending import Pending, Shift, shift_of
 from hangdoctor.diagnosis.ops.rhythm import break_of, leaves_own_rhythm
-from hangdoctor.diagnosis.ops.roles import references, working_layout
 from hangdoctor.diagnosis.ops.scene import Scene
 from hangdoctor.model.layout import Layout
 from hangdoctor.model.operations import Group, Operation, RankOps
@@ -190,44 +189,6 @@ def test_members_that_no_rank_lists_are_those_of_the_axis_around_the_ranks_that_
     assert members("tp", [3], None) == [3]
     assert members("experts", [1, 2], layout) == [1, 2]
     assert members("default_pg", [1, 2], layout) == list(range(8))
-
-
-def test_any_source_is_no_distance() -> None:
-    """Ranks that receive from whoever sends first run the same program, whatever their number."""
-    ranks = [rank_ops(r, 5, [done(range(5), 1, "recv", peer=-1)]) for r in range(5)]
-    ranks[4].operations = [done(range(5), 1, "recv", peer=0)]
-    scene = Scene(evidence(ranks), set())
-    assert [r for r, _ in references(scene, None, 1, set())] == [0, 2, 3]
-    assert references(scene, None, 4, set()) == []
-
-
-def test_a_replicas_vote_counts_twice_a_neighbours() -> None:
-    layout = Layout(dp=2, pp=1, tp=2)
-    ranks = [rank_ops(r, 4, [done(range(4), 1)]) for r in range(4)]
-    scene = Scene(evidence(ranks, layout=layout), set())
-    assert references(scene, layout, 3, set()) == [(1, 2), (2, 1), (0, 1)]
-
-
-LAYOUTS = {
-    "stages are the rest": ({"tp": [0, 1], "dp": [0, 2]}, 8, Layout(dp=2, pp=2, tp=2)),
-    "no slices": ({"dp": [0, 1, 2, 3]}, 8, Layout(dp=4, pp=2, tp=1)),
-    "stages that do not fit": ({"tp": [0, 1], "dp": [0, 2], "pp": [0, 4]}, 12, None),
-    "sizes that do not divide": ({"tp": [0, 1], "dp": [0, 2, 4]}, 8, None),
-    "slices alone": ({"tp": [0, 1]}, 8, Layout(dp=2, pp=4, tp=1)),
-}
-
-
-@pytest.mark.parametrize("case", LAYOUTS)
-def test_the_layout_that_named_groups_imply(case: str) -> None:
-    groups, world, layout = LAYOUTS[case]
-    ops = RankOps(0, world, groups=[Group(n, m, n) for n, m in groups.items()])
-    assert working_layout(Scene(evidence([ops]), set())) == layout
-
-
-def test_a_layout_of_another_size_is_not_used() -> None:
-    ops = RankOps(0, 8, groups=[Group("tp", [0, 1], "tp"), Group("dp", [0, 2, 4, 6], "dp")])
-    told = evidence([ops], layout=Layout(dp=2, pp=1, tp=2))
-    assert working_layout(Scene(told, set())) == Layout(dp=4, pp=1, tp=2)
 
 
 # ----------------------------------------------------------------- a rank's own rhythm
