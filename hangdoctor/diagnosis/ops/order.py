@@ -4,6 +4,8 @@ with the same role.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct, structs
 
 from ...model.diagnosis import Kind
@@ -72,29 +74,42 @@ def _ground(d: Divergence) -> Ground:
 
 
 def _sides(scene: Scene, d: Divergence) -> tuple[f.Op, f.Op]:
-    return op_of(scene, d.mine, d.rank), op_of(scene, d.theirs, d.reference)
+    mine, theirs = op_of(scene, d.mine, d.rank), op_of(scene, d.theirs, d.reference)
+    if d.how in ("skipped", "swapped", "other"):
+        theirs = _in_place_of(scene, d, d.theirs, theirs)
+    return mine, theirs
+
+
+def _in_place_of(scene: Scene, d: Divergence, op: Operation, theirs: f.Op) -> f.Op:
+    """The call of the other rank as this one should have made it: in its own group of that kind."""
+    groups = scene.groups
+    if d.rank in groups.members(op.group, d.reference):
+        own = op.group
+    else:
+        role = groups.role(op.group)
+        alike = [uid for uid in groups.of_rank(d.rank) if groups.role(uid) == role]
+        if len(alike) != 1:
+            return theirs
+        own = alike[0]
+    peer = theirs.peer
+    if peer is not None and peer >= 0:
+        members = groups.members(own, d.rank)
+        hop = groups.hop(op.group, d.reference, op.peer)
+        peer = d.rank + hop if isinstance(members, range) else _at(members, d.rank, hop)
+        if peer is None:
+            return theirs
+    return structs.replace(theirs, group=groups.ref(own), peer=peer)
+
+
+def _at(members: Sequence[int], rank: int, hop: int) -> int | None:
+    """The member so far on from `rank`."""
+    place = members.index(rank) + hop
+    return members[place] if 0 <= place < len(members) else None
 
 
 def _story(scene: Scene, d: Divergence) -> f.Diverged:
     mine, theirs = _sides(scene, d)
-    if d.how == "skipped" and not d.before_records:
-        theirs = op_of(scene, _as_own(scene, d), d.rank)
     return f.Diverged(d.how, mine, theirs, d.reference, before_records=d.before_records)
-
-
-def _as_own(scene: Scene, d: Divergence) -> Operation:
-    """What the reference called as the rank would have called it: in its own group of that role,
-    with the peer at the same distance; as it is where the rank has not one such group.
-    """
-    op = d.theirs
-    role = scene.groups.role(op.group)
-    uids = scene.groups.of_rank(d.rank)
-    own = [uid for uid in uids if scene.groups.role(uid) == role]
-    if op.group in uids or len(own) != 1:
-        own = [op.group]
-    is_transfer = op.op in P2P_NAMES and op.peer >= 0
-    peer = op.peer + d.rank - d.reference if is_transfer else op.peer
-    return structs.replace(op, group=own[0], peer=peer)
 
 
 def _parted(scene: Scene, d: Divergence) -> Clue:
