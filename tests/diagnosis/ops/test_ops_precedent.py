@@ -115,11 +115,17 @@ def test_an_older_iteration_in_the_records_shows_that_the_last_is_whole() -> Non
 
 
 def stages(past: tuple[str, str], now: dict[int, Fields]) -> Job:
-    """Two stages of a pair each, whose lines reduced these shapes before."""
+    """Two stages of a pair each, whose lines reduced these shapes before; one sends to the other."""
     job = Job(4, Layout(dp=1, pp=2, tp=2))
     job.group("tp", [0, 1])
     job.group("tp", [2, 3])
+    job.group("pp", [0, 2])
+    job.group("pp", [1, 3])
     for program in job.everyone():
+        if program.number < 2:
+            program.send(program.number + 2, "pp")
+        else:
+            program.recv(program.number - 2, "pp")
         program.all_reduce("tp", shapes=past[program.number // 2])
         fields = {"shapes": past[program.number // 2], **now.get(program.number, {})}
         program.all_reduce("tp", **fields).finish()

@@ -189,7 +189,7 @@ def test_what_a_rank_did_instead_is_said(change: Callable[[list[Call]], None], h
     found = blame(scene, range(8))
     assert {rank: d.how for rank, d in found.items()} == {3: how}
     (d,) = found.values()
-    assert (d.reference, d.before_records) == (1, False)
+    assert d.reference in (1, 5, 7) and not d.before_records, "of the same slice"
     assert d.mine == scene.ops[3].operations[d.position]
     assert d.theirs.op == "all_reduce" or how == "skipped"
 
