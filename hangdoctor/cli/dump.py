@@ -20,7 +20,7 @@ from ..model.diagnosis import Diagnosis
 from ..readers.node import CaptureOptions
 from ..storage import bundle
 from ..time_limit import OutOfTime, within
-from . import pipes
+from . import complete, pipes
 from .output import Shown, deliver, exit_with, full_flag, progress_to_stderr, result_flags
 from .shared_flags import seconds
 
@@ -49,6 +49,7 @@ _PAUSE_AT_MOST_S = (
 @click.option(
     "--jobid",
     metavar="J[.STEP]",
+    shell_complete=complete.job_ids,
     help="A running Slurm job; starts one short step on each of its nodes.",
 )
 @click.option(
@@ -64,6 +65,7 @@ _PAUSE_AT_MOST_S = (
     "--job",
     default="",
     metavar="KEY",
+    shell_complete=complete.jobs_here,
     help="The job, if a host runs several (default: the newest).",
 )
 @click.option(

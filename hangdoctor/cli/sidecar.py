@@ -21,13 +21,16 @@ from ..sidecar.wiring import collect
 from ..text.job_names import short_job
 from ..transport import address, keys
 from ..transport.folder_lock import only_collector
-from . import pipes
+from . import complete, pipes
 from .watch_flags import watch_flags
 
 
 @click.command("sidecar")
 @click.option(
-    "--jobid", metavar="J[.STEP]", help="A running Slurm job; starts one step on each of its nodes."
+    "--jobid",
+    metavar="J[.STEP]",
+    shell_complete=complete.job_ids,
+    help="A running Slurm job; starts one step on each of its nodes.",
 )
 @click.option(
     "--hostfile",
@@ -43,6 +46,7 @@ from .watch_flags import watch_flags
     "--job",
     default="",
     metavar="KEY",
+    shell_complete=complete.jobs_here,
     help="The job, if a host runs several (default: the newest).",
 )
 @watch_flags

@@ -16,7 +16,7 @@ from ..text import redaction
 from ..text.plain import readable
 from ..text.plural import choose
 from ..time_limit import OutOfTime, within
-from . import blackbox, discover, job_choice, lost_ranks, rank_environment
+from . import blackbox, discover, job_choice, lost_ranks, rank_environment, unnumbered
 from . import rank_operations as boxes
 from .capture_options import CaptureOptions
 from .node_session import FIRST, LAST, Session
@@ -46,6 +46,7 @@ def capture_node(options: CaptureOptions, node: str = "") -> NodeCapture:
             f"the processes of {node} could not be listed within {patience:.0f} s"
         ) from None
     session = Session(options, begin, capture)
+    session.ask_gpus(ranks)
     session.sample(ranks, FIRST)
     session.attach_boxes(first=True)
     session.capture_children(ranks)
@@ -56,6 +57,7 @@ def capture_node(options: CaptureOptions, node: str = "") -> NodeCapture:
     session.attach_boxes()
     capture.layout = boxes.told_layout(capture.ranks) or capture.layout
     session.close(ranks)
+    session.take_gpus(ranks)
     capture.notes += _ptrace_note(ranks)
     capture.took_s = round(time.monotonic() - begin, 4)
     return capture
@@ -92,6 +94,9 @@ def _find_job(
     jobs, unread = discover.search(options.user, seconds)
     if options.slurm_job:
         jobs = _of_slurm(jobs, options.slurm_job, options.slurm_step)
+    by_hand = "" if jobs else unnumbered.by_hand(discover.uid_of(options.user), node)
+    if by_hand:
+        raise NoRanksFound(f"no process on {node} has a rank in its environment", by_hand)
     job, notes = job_choice.select_job(jobs, options.job)
     ranks = [discover.to_capture(f, node) for f in job.ranks]
     first = job.ranks[0]

@@ -18,6 +18,7 @@ from . import (
     blackbox,
     ended_ranks,
     flight_recorder,
+    fr_trace_text,
     job_logs,
     pyspy_ranks,
     pyspy_text,
@@ -35,13 +36,15 @@ class _Sorted(Struct):
     ends: list[Path]
     dumps: list[Path]
     answers: list[Path]  # of RAS
+    traces: list[Path]  # printed by torch's fr_trace
     stacks: list[Path]
     logs: tuple[JobLogs, list[str]] | None
 
     @property
     def have_operations(self) -> bool:
         """Whether ranks, with what they did, come from something else than stacks or logs."""
-        return bool(self.boxes or self.dumps or self.ends or (self.answers and not self.stacks))
+        recorded = self.boxes or self.dumps or self.ends or self.traces
+        return bool(recorded or (self.answers and not self.stacks))
 
 
 def read(files: Sequence[Path]) -> JobCapture:
@@ -53,6 +56,7 @@ def read(files: Sequence[Path]) -> JobCapture:
     found = _sort(files)
     if found.have_operations:
         capture, contents = _operations(found.dumps, found.boxes)
+        _add_traces(capture, found.traces)
         _add_stacks(capture, found.stacks)
         _add_ends(capture, contents, found.ends)
     else:
@@ -70,11 +74,14 @@ def _sort(files: Sequence[Path]) -> _Sorted:
     ends, rest = _parted(rest, lambda f: f.suffix == ENDS_SUFFIX)
     dumps, rest = _parted(rest, flight_recorder.is_dump)
     answers, rest = _parted(rest, lambda f: ras.is_ras(_head(f)))
+    traces, rest = _parted(rest, lambda f: fr_trace_text.is_fr_trace(_head(f, 1 << 16)))
     alone, rest = _parted(rest, lambda f: stack_texts.is_faulthandler(_head(f)))
     logs, rest = _logs(rest)
     if logs is None:
         logs, rest = _logs(rest, stacks=True)  # gdb's output looks like py-spy's at first
-    return _Sorted(boxes, ends, dumps, answers, rest + alone, logs)
+    return _Sorted(
+        boxes, ends, dumps, answers=answers, traces=traces, stacks=rest + alone, logs=logs
+    )
 
 
 def _parted(files: Iterable[Path], fits: Callable[[Path], bool]) -> tuple[list[Path], list[Path]]:
@@ -147,11 +154,11 @@ def _join(logs: JobLogs, ends: JobLogs) -> None:
     logs.rules |= ends.rules
 
 
-def _head(path: Path) -> bytes:
+def _head(path: Path, size: int = 4096) -> bytes:
     try:
         fd = open_regular(path)
         with os.fdopen(fd, "rb") as f:
-            return f.read(4096)
+            return f.read(size)
     except (OSError, BadInput):
         return b""
 
@@ -206,6 +213,27 @@ def _operations(dumps: list[Path], boxes: list[Path]) -> tuple[JobCapture, list[
     capture.layout = told_layout(node.ranks)
     capture.world_size = max([capture.world_size, *(r.world_size for r in node.ranks)])
     return capture, read
+
+
+def _add_traces(capture: JobCapture, traces: list[Path]) -> None:
+    """What an analyzer printed of dumps, of ranks whose dumps and boxes are not there themselves."""
+    [node] = capture.nodes
+    for path in traces:
+        try:
+            found = fr_trace_text.read_file(path)
+        except BadInput as error:
+            capture.notes.append(f"skipped: {error}")
+            continue
+        known = {rank.rank for rank in node.ranks}
+        if known:
+            capture.notes.append(f"skipped: {path.name}: the dumps themselves are there")
+            continue
+        capture.job = readable(path.name)
+        node.ranks = [
+            RankCapture(pid=0, rank=r, world_size=ops.world_size, ops=ops)
+            for r, ops in sorted(found.items())
+        ]
+        capture.world_size = max((ops.world_size for ops in found.values()), default=0)
 
 
 def _newest(boxes: list[Path], notes: list[str]) -> list[Contents]:
