@@ -19,9 +19,11 @@ _MERCY_S = 30.0
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Programs inherit which signals are ignored, and nohup ignores one: those that tests start do not.
+    """Programs inherit which signals are ignored, and nohup ignores one: those that tests start do
+    not.
 
-    A handler that does nothing keeps pytest alive as nohup means it; a new program has the default again.
+    A handler that does nothing keeps pytest alive as nohup means it; a new program has the default
+    again.
     """
     for number in (signal.SIGHUP, signal.SIGINT):
         if signal.getsignal(number) is signal.SIG_IGN:

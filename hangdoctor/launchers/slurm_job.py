@@ -1,4 +1,6 @@
-"""A running job as Slurm's controller knows it: its nodes, its steps, and which step is the training."""
+"""A running job as Slurm's controller knows it: its nodes, its steps, and which step is the
+training.
+"""
 
 from __future__ import annotations
 

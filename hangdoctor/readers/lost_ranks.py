@@ -52,8 +52,8 @@ def _expected(ranks: list[Found]) -> set[int]:
 
 
 def _go_round(ranks: list[Found]) -> bool:
-    """Whether consecutive ranks are on different hosts: under torchrun never, under mpiexec they may
-    be.
+    """Whether consecutive ranks are on different hosts: under torchrun never, under mpiexec they
+    may be.
     """
     numbered = [f for f in ranks if f.local_rank >= 0 and "RANK" not in f.environ]
     return len({f.rank - f.local_rank for f in numbered}) > 1

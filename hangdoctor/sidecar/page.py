@@ -22,7 +22,9 @@ class Page:
     """The page of one collector, or none."""
 
     def __init__(self, folder: Path, flags: dict[str, Any], core: Core) -> None:
-        """Raises UsageError, CollectorError: the address cannot be used, or the tokens cannot be kept."""
+        """Raises UsageError, CollectorError: the address cannot be used, or the tokens cannot be
+        kept.
+        """
         self._beside: Any = None
         self._view: Any = None
         if not flags.get("web"):
@@ -83,7 +85,8 @@ class Reports:
 
 
 def _make(bundle: Path) -> bytes:
-    # Not in this process: for a large job it is seconds of work, and the collector has other things to do meanwhile.
+    # Not in this process: for a large job it is seconds of work, and the collector has other things
+    # to do meanwhile.
     here = str(Path(__file__).parents[2])
     environ = os.environ | {
         "PYTHONPATH": os.pathsep.join([here, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)

@@ -87,7 +87,8 @@ def collect(folder: Path, flags: dict[str, Any]) -> None:
             await server.run()
         _farewell(server)
 
-    # Captures of a large job are millions of objects without cycles: going over them again and again takes longer than they do.
+    # Captures of a large job are millions of objects without cycles: going over them again and
+    # again takes longer than they do.
     gc.freeze()
     gc.set_threshold(200_000, 50, 1000)
     asyncio.run(serve())

@@ -20,6 +20,8 @@ def programs() -> set[str]:
     """The names below `benchmarks` that can be run with `python -m`."""
     found = set()
     for file in FOLDER.rglob("*.py"):
+        if "jobs" in file.parts:
+            continue  # what ranks run
         if 'if __name__ == "__main__":' in file.read_text() or file.name == "__main__.py":
             name = ".".join(file.relative_to(FOLDER).with_suffix("").parts)
             found.add(name.removesuffix(".__main__"))
