@@ -27,9 +27,12 @@ from . import bundle
 _SETTLED_S = 120.0  # a run that is started again in the same folder, a collector between two starts
 _SILENT_S = 7 * 86_400.0  # after which a collector that another node started has ended
 _OURS = {
-    "collector.json", "collector.lock", "incidents", "keys", "log", "logs", "relays", "spool", "state", "web.json",
+    "collector.json", "collector.lock", "hangdoctor-collector-trace.json", "history.json", "incidents", "keys", "log", "logs",
+    "metrics.token", "relays", "spool", "state", "web.json",
 }  # fmt: skip
-_STAGED = re.compile(r"^\.(collector\.json|web\.json)\.\d+$")
+_STAGED = re.compile(
+    r"^\.(collector\.json|hangdoctor-collector-trace\.json|history\.json|metrics\.token|web\.json)\.\d+$"
+)
 
 
 class Leftover(Struct):

@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hangdoctor.model.capture import JobCapture
-from hangdoctor.model.diagnosis import Cause, Diagnosis, Job, Where
-from hangdoctor.model.layout import Layout
-from hangdoctor.storage.incidents import Incidents
+from tests.support.incidents import ADVICE, SAYS, keep
 from tests.support.livejob import LiveJob
 from tests.support.onpage import complaints, log_in, soon, text
 from tests.support.scripted_agent import ScriptedAgent, outside, over, waiting
 from tests.support.stage import wait_until
 
 pytestmark = pytest.mark.torch
-ADVICE = "On n2: py-spy dump --native --pid 105."
-SAYS = "Rank 5 (n2, pid 105) never reached all_reduce #12; it is in load (data.py:4)."
-
-
-def keep(folder: Path, ago_s: float, seq: int = 12) -> str:
-    """An incident in the index, as a capture so long ago would have left it; its id."""
-    taken = time.time() - ago_s
-    cause = Cause(
-        kind="not_entered", ranks=[5], nodes=["n2"], confidence=0.9, summary=SAYS, where=Where(op="all_reduce", seq=seq), advice=ADVICE
-    )  # fmt: skip
-    job = Job(id="run-7", world_size=8, nodes=["n1", "n2"], layout=Layout(dp=2, pp=2, tp=2))
-    told = Diagnosis(status="hang", job=job, summary=SAYS, causes=[cause])
-    capture = JobCapture(job="run-7", world_size=8, taken=taken)
-    return Incidents(folder / "job").save(capture, told, "", "no progress for 30 s").id
 
 
 @pytest.fixture

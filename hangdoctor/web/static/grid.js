@@ -1,6 +1,7 @@
 // The grid of ranks on a canvas: one square a rank, labelled as the report's grid is.
 
 import { arrange, arrangements } from "./arrange.js";
+import { clip } from "./dom.js";
 import { CAUSE, GLYPHS, STATES } from "./model.js";
 
 const LARGE = [58, 48, 36, 30, 27, 24, 20, 17, 14, 12, 11, 10, 9, 8, 7, 6, 5, 4];
@@ -281,5 +282,3 @@ function wrap(ranks, most, per) {
   for (let i = 0; i < ranks.length; i += wide) found.push({ label: `${ranks[i]}`, ranks: ranks.slice(i, i + wide) });
   return found;
 }
-
-export function clip(text, room) { return text.length > room ? `${text.slice(0, room - 1)}…` : text; }

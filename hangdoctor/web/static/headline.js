@@ -1,38 +1,11 @@
 // The top of the page: the verdict about the hang of now, since when, what to do, its captures; or why there is none.
 
-import { clip } from "./grid.js";
-import { clock, rangesText, seconds } from "./model.js";
+import { $, clip, element, say } from "./dom.js";
+import { hangs, reportLink } from "./incidents.js";
+import { rangesText } from "./model.js";
+import { clock, seconds } from "./times.js";
 
-const $ = (id) => document.getElementById(id);
 const MAX_CAPTURES = 8; // of one hang, in its history
-
-export function say(place, words) { if (place.textContent !== words) place.textContent = words; }
-
-export function element(tag, text, className) {
-  const made = document.createElement(tag);
-  if (text !== undefined) made.textContent = text;
-  if (className) made.className = className;
-  return made;
-}
-
-// Captures of one hang, newest first, as one group; any other capture is alone.
-export function hangs(incidents) {
-  const found = [];
-  for (const one of incidents) {
-    const last = found[found.length - 1];
-    if (last && one.hang && last[0].hang === one.hang && last[0].job === one.job) last.push(one);
-    else found.push([one]);
-  }
-  return found;
-}
-
-export function reportLink(one, words) {
-  const link = element("a", words);
-  link.href = `/api/v1/incidents/${encodeURIComponent(one.id)}/report`;
-  link.target = "_blank";
-  link.rel = "noopener";
-  return link;
-}
 
 // What the top says, as plain values: { pill, look, since, sentence, explained, group }.
 function told(model) {
@@ -52,7 +25,7 @@ function told(model) {
 }
 const EMPTY = { pill: "", look: "", since: "", group: null };
 
-export function headline(model) {
+export function headline(model, again = false) {
   const status = model.status, says = told(model), newest = says.group && says.group[0];
   $("pill").hidden = !says.pill;
   $("pill").className = `pill ${says.look}`;
@@ -63,15 +36,15 @@ export function headline(model) {
   say($("explained"), says.explained);
   $("do").hidden = !(newest && newest.advice && !status.ended);
   say($("advice"), newest ? clip(newest.advice, 1200) : "");
-  history(says.group);
+  history(says.group, again);
   document.title = `${newest && !status.ended ? `${says.pill}: ` : status.stalled ? "STALLED: " : ""}${clip(status.job || "hangdoctor", 60)}`;
 }
 
 let shown = null;
 
-function history(group) {
+function history(group, again) {
   const key = group ? group.map((i) => i.id).join() : "";
-  if (shown === key) return;
+  if (shown === key && !again) return;
   shown = key;
   const saved = group ? group.filter((i) => i.state === "saved") : [];
   $("history").hidden = !saved.length;

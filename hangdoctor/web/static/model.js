@@ -58,13 +58,6 @@ export class Model {
   }
 }
 
-// A time of day, in UTC as in the reports; with the date where it is not today.
-export function clock(at) {
-  const text = new Date(at * 1000).toISOString();
-  const today = new Date().toISOString().slice(0, 10) === text.slice(0, 10);
-  return `${today ? "" : `${text.slice(0, 10)} `}${text.slice(11, 19)} UTC`;
-}
-
 // "0-3,8" of sorted numbers; no more than that number of parts.
 export function rangesText(numbers, most = 12) {
   const parts = [];
@@ -74,14 +67,6 @@ export function rangesText(numbers, most = 12) {
     parts.push(first === numbers[i] ? `${first}` : `${first}-${numbers[i]}`);
   }
   return parts.length > most ? `${parts.slice(0, most).join(",")},…` : parts.join(",");
-}
-
-export function seconds(value) {
-  if (value < 1) return `${Math.round(value * 1000)} ms`;
-  if (value < 10) return `${value.toFixed(1)} s`;
-  if (value < 120) return `${Math.round(value)} s`;
-  if (value < 7200) return `${Math.round(value / 60)} min`;
-  return `${(value / 3600).toFixed(1)} h`;
 }
 
 // Ranks as ranges, "0-3,8", as a predicate; null where the text is none.
