@@ -44,6 +44,7 @@ class HistoryAnswer(Struct):
     begin: float
     step_s: float
     at: float  # of the newest sample
+    since: float  # of the first sample, a bucket's begin; of none: `at`
     watched: list[float]
     alive: list[float]
     moved: list[float]
@@ -69,6 +70,7 @@ def time_axis(kept: Kept, span: str, wall: float, incidents: Sequence[Incident])
         begin=begin,
         step_s=float(step_s),
         at=round(at, 1),
+        since=min(_since(kept), round(at, 1)),
         watched=_shares(rows, 0, step_s),
         alive=_shares(rows, 1, step_s),
         moved=_shares(rows, 2, step_s),
@@ -76,6 +78,18 @@ def time_axis(kept: Kept, span: str, wall: float, incidents: Sequence[Incident])
         stalls=_stalls(kept, begin),
         captures=_captures(incidents, begin),
     )
+
+
+def _since(kept: Kept) -> float:
+    """When recording began, as exactly as the rings still say it."""
+    found, width = math.inf, math.inf
+    for name, (step_s, _) in reversed(SPANS.items()):
+        ring = kept.rings.get(name, KeptRing())
+        rows = (n for n, row in enumerate(ring.rows, ring.first) if row is not None)
+        first = next(rows, None)
+        if first is not None and first * step_s < found + width:  # else that ring has forgotten it
+            found, width = float(first * step_s), float(step_s)
+    return found
 
 
 def _shares(rows: Iterable[Row | None], column: int, step_s: int) -> list[float]:

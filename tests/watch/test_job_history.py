@@ -123,6 +123,22 @@ def test_a_clock_that_is_set_breaks_nothing(by_s: float) -> None:
     assert job.rates(4)[1:3] == [pytest.approx(1.0, abs=0.1)] * 2
 
 
+@pytest.mark.parametrize(("minutes", "within_s"), [(2, 10), (90, 60), (600, 300)])
+def test_the_axis_says_when_recording_began(minutes: int, within_s: int) -> None:
+    """As exactly as the finest ring that reaches back so far."""
+    job = Job()
+    job.sample()
+    for _ in range(minutes):
+        job.clock.advance(59.0)
+        job.sample()  # too late for a sample: not watched in between
+        job.run(1)
+    first = WALL + 59.0
+    for span in AXIS:
+        assert first - within_s <= job.axis(span).since <= first + 1.0
+    empty = time_axis(History().keep(), "1h", WALL, [])
+    assert empty.since == empty.at == WALL
+
+
 def test_a_stall_begins_with_the_last_progress_and_outlives_a_restart() -> None:
     job = Job()
     job.sample()

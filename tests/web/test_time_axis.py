@@ -131,10 +131,19 @@ def test_keys_move_in_time_and_the_values_are_accessible(page: Any) -> None:
     assert slider.get_attribute("aria-valuenow") == "0"
     assert slider.get_attribute("aria-valuetext") == text(page, "axis-tip") != ""
     press(page, Keys.ESCAPE)
-    assert text(page, "axis-tip") == ""
+    assert text(page, "axis-tip") == text(page, "axis-summary")
     page.find_element("css selector", "#axis-table summary").click()
     rows = soon(page, "axis-rows", lambda t: "stalled" in t)
     assert "captured" in rows and "HANG" in rows and "not watched" not in rows.splitlines()[0]
+
+
+def test_a_mark_says_its_captures_and_keeps_the_focus(page: Any) -> None:
+    mark = page.find_element("css selector", "#axis-marks a")
+    page.execute_script("arguments[0].focus()", mark)
+    assert "captured" in text(page, "axis-tip") and "HANG" in text(page, "axis-tip")
+    left = mark.value_of_css_property("left")
+    wait_until(lambda: mark.value_of_css_property("left") != left, "the axis moves on")
+    assert page.switch_to.active_element == mark and "captured" in text(page, "axis-tip")
 
 
 def test_all_times_are_of_one_zone_and_say_which(page: Any) -> None:
@@ -146,7 +155,7 @@ def test_all_times_are_of_one_zone_and_say_which(page: Any) -> None:
         page.find_element("id", "zone").click()
         soon(page, "axis-summary", lambda t: "Times are UTC+5:30." in t)
         point(page, 0.9)
-        shown = [text(page, id) for id in ("axis-tip", "incidents", "axis-summary", "sentence")]
+        shown = [text(page, id) for id in ("axis-tip", "incidents", "axis-summary")]
         times = " ".join(shown)
         assert "UTC+5:30" in times and "UTC " not in times.replace("UTC+5:30", "")
         assert "UTC+5:30, your local time" in text(page, "foot")
@@ -176,11 +185,15 @@ def test_the_axis_of_a_large_job_is_as_small(tmp_path: Path, world: int) -> None
         assert len(live.request("/api/v1/history")[2]) < 8000
 
 
-def test_a_real_job_is_recorded_and_a_restart_keeps_it(tmp_path: Path) -> None:
+def test_a_real_job_is_recorded_and_a_restart_keeps_it(browser: Any, tmp_path: Path) -> None:
     with LiveJob(tmp_path, world=2) as live:
         wait_until(
             lambda: any(rate and rate > 0 for rate in history(live)["steps"]), "steps are counted"
         )
+        log_in(browser, live, live.token)
+        young = soon(browser, "axis-summary", lambda t: "usually" in t)
+        assert "recorded since" in young and "step" in young
+        assert buckets(browser) == 30, "five minutes of the hour: it has only begun"
         before = history(live)
         assert max(before["moved"]) > 0 and before["stalls"] == []
         collector = live.processes["collector"]
@@ -198,4 +211,12 @@ def test_a_real_job_is_recorded_and_a_restart_keeps_it(tmp_path: Path) -> None:
         at = {before["begin"] + i * before["step_s"] for i in old}
         again = history(live)
         there = {again["begin"] + i * again["step_s"] for i, w in enumerate(again["watched"]) if w}
-        assert at <= there
+        assert at <= there and again["since"] == before["since"]
+        log_in(browser, live, live.token)
+        told = soon(browser, "axis-summary", lambda t: "usually" in t)
+        assert young.split("since ")[1][:8] == told.split("since ")[1][:8]
+
+
+def buckets(browser: Any) -> int:
+    slider = browser.find_element("id", "axis-cursor")
+    return int(slider.get_attribute("aria-valuemax")) + 1

@@ -1,7 +1,6 @@
 // What the page asks of the collector: a capture, and call traces on or off.
 
 import { $, clip, say } from "./dom.js";
-import { canCapture } from "./headline.js";
 
 async function post(path, body) {
   const answer = await fetch(path, {
@@ -26,6 +25,12 @@ function note(words, bad) {
   $("note").hidden = !words;
   $("note").className = bad ? "note bad" : "note";
   say($("note"), words);
+}
+
+// Whether a capture can be asked for now.
+function canCapture({ status, size }, lostAt) {
+  if (!status || lostAt || status.ended || !status.agents) return false;
+  return size > (status.counts.unseen || 0);
 }
 
 export class Asking {

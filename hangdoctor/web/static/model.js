@@ -1,4 +1,5 @@
-// What the stream has sent: one array of numbers for each column of ranks, and the names that they stand for.
+// What the stream has sent: one array of numbers for each column of ranks, and the names that they
+// stand for.
 
 import { STATES } from "./states.js";
 export { CAUSE, GLYPHS, SAYS, STATES, SUSPECT, WORST } from "./states.js";
@@ -26,7 +27,9 @@ export class Model {
     for (const [name, runs] of Object.entries(frame.columns)) {
       const column = this.columns[name];
       if (!column) continue;
-      for (let i = 0; i + 2 < runs.length; i += 3) column.fill(runs[i + 2], runs[i], runs[i] + runs[i + 1]);
+      for (let i = 0; i + 2 < runs.length; i += 3) {
+        column.fill(runs[i + 2], runs[i], runs[i] + runs[i + 1]);
+      }
     }
     if (frame.incidents) this.incidents = frame.incidents;
     this.status = frame.status;
@@ -52,8 +55,15 @@ export class Model {
   rank(i) {
     const c = this.columns;
     return {
-      rank: i, state: STATES[c.state[i]], iteration: c.iteration[i], phase: this.names.phase[c.phase[i]] || "", op: this.names.op[c.op[i]] || "",
-      seq: c.seq[i], node: this.names.node[c.node[i]] || "", for_s: c.since[i] ? Math.max(0, this.now() - c.since[i] / 10) : 0, lag_s: c.lag[i] / 1000,
+      rank: i,
+      state: STATES[c.state[i]],
+      iteration: c.iteration[i],
+      phase: this.names.phase[c.phase[i]] || "",
+      op: this.names.op[c.op[i]] || "",
+      seq: c.seq[i],
+      node: this.names.node[c.node[i]] || "",
+      for_s: c.since[i] ? Math.max(0, this.now() - c.since[i] / 10) : 0,
+      lag_s: c.lag[i] / 1000,
     };
   }
 }

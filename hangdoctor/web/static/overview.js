@@ -109,6 +109,5 @@ export function arranged(model, grid) {
       return way;
     }));
   }
-  const shown = grid.shown || grid.name();
-  if (place.value !== shown) place.value = shown;
+  if (grid.shown && place.value !== grid.shown) place.value = grid.shown;
 }

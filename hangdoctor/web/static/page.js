@@ -1,12 +1,14 @@
 // The live page: brings its parts together.
 
 import { Asking } from "./asking.js";
+import { banner } from "./banner.js";
 import { Detail } from "./detail.js";
 import { $, clip, say } from "./dom.js";
+import { matching } from "./filter.js";
 import { Grid } from "./grid.js";
-import { banner, headline } from "./headline.js";
+import { headline } from "./headline.js";
 import { incidents } from "./incidents.js";
-import { Model, rangesOf } from "./model.js";
+import { Model } from "./model.js";
 import { arranged, culprits, figures, jobNames, legend } from "./overview.js";
 import { standings, stragglers } from "./standings.js";
 import { Stream } from "./stream.js";
@@ -79,20 +81,9 @@ function empty() {
 
 function filterBy(text) {
   $("filter").value = text;
-  const wanted = text.trim().toLowerCase();
-  grid.match = wanted ? matching(wanted) : null;
+  grid.match = matching(model, text);
   grid.draw();
   empty();
-}
-
-// Ranks as ranges, or whatever has the text in its node, operation, phase or state.
-function matching(wanted) {
-  const ranges = rangesOf(wanted.replace(/\s/g, "").replace(/,?\.\.\.$/, ""));
-  if (ranges) return ranges;
-  return (rank) => {
-    const { node, op, phase, state } = model.rank(rank);
-    return [node, op, phase, state].some((text) => text.toLowerCase().includes(wanted));
-  };
 }
 
 function zoomed(by) {
@@ -172,7 +163,7 @@ document.addEventListener("keydown", (event) => {
   const writes = /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName);
   if (!modified && !writes && Object.hasOwn(KEYS, event.key)) KEYS[event.key](event);
 });
-window.addEventListener("resize", () => { grid.draw(); axis.draw(); });
+window.addEventListener("resize", () => grid.draw());
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   grid.recolour();
   grid.draw();

@@ -17,7 +17,8 @@ const SHARE = { times: 100, short: "%", title: "share of the time with progress,
 
 export function unitOf(history) {
   const most = Math.max(0, ...history.steps.filter((rate) => rate !== null));
-  if (!most) return { ...SHARE, values: history.moved.map((v, i) => (history.alive[i] ? v : null)) };
+  const moved = history.moved.map((share, i) => (history.alive[i] ? share : null));
+  if (!most) return { ...SHARE, values: moved };
   return { ...UNITS.find((unit) => most >= unit.least), values: history.steps };
 }
 
@@ -28,6 +29,9 @@ function rounded(most) {
 }
 
 function width(svg) { return svg.parentElement.clientWidth; }
+
+// Whether there is room to draw: not before the page has been laid out.
+export function isWide(svg) { return width(svg) > 2 * (LEFT + RIGHT); }
 
 // Pixels from the left edge of the picture.
 export function place(svg, history, at) {
@@ -82,7 +86,11 @@ export function draw(svg, history) {
 
 function hatch() {
   const pattern = make("pattern", "", {
-    id: "hatch", width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)",
+    id: "hatch",
+    width: 6,
+    height: 6,
+    patternUnits: "userSpaceOnUse",
+    patternTransform: "rotate(45)",
   });
   pattern.append(make("line", "hatch", { x1: 0, y1: 0, x2: 0, y2: 6 }));
   const found = make("defs", "", {});

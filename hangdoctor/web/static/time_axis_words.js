@@ -3,7 +3,7 @@
 import { element } from "./dom.js";
 import { clock, offset, parts, seconds, zone } from "./times.js";
 
-const STEPS = [300, 600, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800];
+const STEPS = [60, 120, 300, 600, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800];
 const ROOM = 62; // pixels for the text of one tick
 const TABLE_ROWS = 12;
 const MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(" ");
@@ -14,9 +14,9 @@ export function ticks(history, room) {
   const step = STEPS.find((s) => (span / s) * ROOM <= room) || span;
   const found = [], shift = offset(history.begin);
   const first = Math.ceil((history.begin + shift) / step) * step - shift;
-  for (let at = first; at < history.begin + span; at += step) found.push({ at, text: tickText(at) });
-  const edge = (span / room) * (ROOM / 3); // half a text must not stick out
   const end = history.begin + span;
+  for (let at = first; at < end; at += step) found.push({ at, text: tickText(at) });
+  const edge = (span / room) * (ROOM / 3); // half a text must not stick out
   return found.filter(({ at }) => at > history.begin + edge && at < end - edge);
 }
 
@@ -26,7 +26,9 @@ function tickText(at) {
   return `${MONTHS[Number(date.slice(5, 7)) - 1]} ${Number(date.slice(8))}`;
 }
 
-function rate(value, unit) { return `${Number((value * unit.times).toPrecision(3))} ${unit.short}`; }
+function rate(value, unit) {
+  return `${Number((value * unit.times).toPrecision(3))} ${unit.short}`;
+}
 
 function overlaps(stall, begin, end) { return stall.begin < end && stall.end > begin; }
 
@@ -84,7 +86,8 @@ export function summary(history, name, unit) {
   if (known.length) words.push(`usually ${rate(middle(known), unit)}`);
   const { stalls, captures, begin } = history;
   const long = stalls.reduce((sum, one) => sum + one.end - Math.max(one.begin, begin), 0);
-  words.push(stalls.length ? `${count(stalls.length, "stall")}, ${seconds(long)} in all` : "no stall");
+  const stalled = `${count(stalls.length, "stall")}, ${seconds(long)} in all`;
+  words.push(stalls.length ? stalled : "no stall");
   words.push(captures.length ? count(captures.length, "capture") : "no capture");
   return `In ${name}: ${words.join("; ")}. Times are ${zone(history.at)}.`;
 }

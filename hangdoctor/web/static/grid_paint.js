@@ -1,0 +1,141 @@
+// Paints the squares, signs and labels of the grid on its canvas, in the colours of the theme.
+
+import { clip } from "./dom.js";
+import { CAUSE, GLYPHS, STATES } from "./model.js";
+
+const FONT = "system-ui, sans-serif";
+const MAX_PIXELS = 16000; // of a canvas, in one direction
+const ROUND = 14; // smaller squares have sharp corners
+const SIGNED = 7, NUMBERED = 20, DETAILED = 40; // pixels of a square for its sign, rank, iteration
+const SHADES = 50; // percent of the strong colour at most, so that numbers stay readable
+const SILENT = STATES.indexOf("silent");
+
+export class Paint {
+  constructor(canvas) {
+    this.canvas = canvas;
+    this.context = canvas.getContext("2d");
+    this.recolour();
+  }
+
+  recolour() {
+    const style = getComputedStyle(document.documentElement);
+    const value = (name) => style.getPropertyValue(`--${name}`).trim();
+    this.colours = STATES.map(value);
+    this.inks = STATES.map((state) => value(`on-${state}`));
+    const others = ["card", "ink", "dim", "line", "cause", "on-cause"];
+    for (const name of others) this[name] = value(name);
+    this.shades = Array.from({ length: SHADES + 1 }, (_, percent) =>
+      `color-mix(in srgb, ${this.cause} ${percent}%, ${this.colours[0]})`);
+  }
+
+  size(wide, high) {
+    const ratio = Math.min(window.devicePixelRatio || 1, MAX_PIXELS / Math.max(wide, high));
+    this.canvas.width = Math.round(wide * ratio);
+    this.canvas.height = Math.round(high * ratio);
+    this.canvas.style.width = `${wide}px`;
+    this.canvas.style.height = `${high}px`;
+    this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  }
+
+  clear() {
+    this.context.fillStyle = this.card;
+    this.context.fillRect(0, 0, this.canvas.width, this.canvas.height);
+    this.context.textBaseline = "middle";
+  }
+
+  label({ text, x, y, strong, align, room }) {
+    const c = this.context;
+    c.fillStyle = strong ? this.ink : this.dim;
+    c.font = strong ? `600 12.5px ${FONT}` : `400 11px ${FONT}`;
+    c.textAlign = align || "left";
+    c.fillText(clip(text, Math.max(3, Math.floor(room / 6))), x, y);
+  }
+
+  // Of the strong colour, a share from 0 to 1.
+  shade(strength) { return this.shades[Math.round(strength * SHADES)]; }
+
+  // One square; `fill` and `ink` are colours, `sign` and `rank` what is written on it, `iteration`
+  // "" for none.
+  tile({ x, y, cell, fill, ink, state, sign, rank, iteration, plain }) {
+    const c = this.context, side = cell - gapOf(cell);
+    c.fillStyle = fill;
+    if (cell >= ROUND) {
+      c.beginPath();
+      c.roundRect(x, y, side, side, side >= 30 ? 6 : 3);
+      c.fill();
+    } else {
+      c.fillRect(x, y, side, side);
+    }
+    if (plain && state === SILENT) this.hatch(x, y, side);
+    if (side < SIGNED) return;
+    c.fillStyle = ink;
+    c.textAlign = "center";
+    if (side < NUMBERED) this.sign(sign, x, y, side);
+    else this.numbers({ x, y, side, sign, rank, iteration });
+  }
+
+  // A node that does not answer: stripes within a frame.
+  hatch(x, y, side) {
+    const c = this.context;
+    c.save();
+    c.beginPath();
+    c.rect(x, y, side, side);
+    c.clip();
+    c.strokeStyle = this.line;
+    c.lineWidth = 2;
+    c.beginPath();
+    for (let i = -side; i < side; i += 6) {
+      c.moveTo(x + i, y + side);
+      c.lineTo(x + i + side, y);
+    }
+    c.stroke();
+    c.restore();
+    c.strokeStyle = this.dim;
+    c.lineWidth = 1;
+    c.strokeRect(x + 0.5, y + 0.5, side - 1, side - 1);
+  }
+
+  // A small square has its sign alone.
+  sign(sign, x, y, side) {
+    if (!sign) return;
+    this.context.font = `700 ${Math.min(11, Math.round(side * 0.8))}px ${FONT}`;
+    this.context.fillText(sign[0], x + side / 2, y + side / 2 + 0.5);
+  }
+
+  numbers({ x, y, side, sign, rank, iteration }) {
+    const c = this.context, large = side >= DETAILED;
+    const fits = Math.floor((side * 1.35) / Math.max(2.4, `${rank}`.length));
+    c.font = `600 ${Math.min(15, fits, Math.floor(side * 0.42))}px ${FONT}`;
+    c.fillText(`${rank}`, x + side / 2, y + side * (sign && !large ? 0.64 : 0.54));
+    if (large && iteration) {
+      c.font = `400 10px ${FONT}`;
+      c.fillText(iteration, x + side / 2, y + side - 8, side - 4);
+    }
+    if (!sign) return;
+    c.font = `700 ${large ? 11 : 9}px ${FONT}`;
+    c.textAlign = "right";
+    c.fillText(sign, x + side - 3, y + (large ? 9 : 7));
+  }
+
+  // A frame around a square.
+  mark({ x, y, cell, colour, wide }) {
+    const c = this.context, off = cell >= ROUND ? 2 : 1.5, side = cell - gapOf(cell) + 2 * off;
+    c.strokeStyle = this[colour];
+    c.lineWidth = wide;
+    c.beginPath();
+    c.roundRect(Math.max(1, x - off), Math.max(1, y - off), side, side, cell >= ROUND ? 5 : 0);
+    c.stroke();
+  }
+
+  // 1: as it is; less: pale, for what a filter leaves out.
+  strength(share) { this.context.globalAlpha = share; }
+}
+
+function gapOf(cell) {
+  if (cell >= 36) return 5;
+  if (cell >= 20) return 3;
+  return cell >= 9 ? 2 : 1;
+}
+
+// What is written on a square besides its rank.
+export function signOf(state, guilty) { return `${guilty ? CAUSE : ""}${GLYPHS[state]}`; }
