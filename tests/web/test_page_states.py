@@ -100,6 +100,37 @@ def test_agents_that_are_missing_are_named(browser: Any, quiet: LiveJob) -> None
     assert complaints(browser) == []
 
 
+def test_nodes_whose_agents_never_came_are_named(browser: Any, quiet: LiveJob) -> None:
+    """A sidecar knows the nodes of its job; here the page's own code is given such a status."""
+    opened(browser, quiet)
+    soon(browser, "sentence", lambda t: t.startswith("No agent"))
+    shown = browser.execute_async_script(
+        "const done = arguments[arguments.length - 1];"
+        "const names = Array.from({length: 12}, (_, i) => `n${i}`);"
+        "const status = {missing: names, silent: [], counts: {unseen: 0}, ended: null};"
+        "import('/static/banner.js').then(({banner}) => {"
+        " banner({status, size: 0}, 0); done(document.getElementById('banner').innerText); });"
+    )
+    assert shown == (
+        "No agent has connected from nodes n0, n1, n2, n3, n4, n5, n6, n7, …:"
+        " the ranks there cannot be seen."
+    )
+
+
+def test_a_node_that_does_not_answer_is_named(browser: Any, quiet: LiveJob) -> None:
+    opened(browser, quiet)
+    with ScriptedAgent(quiet, "n1", 8) as n1, ScriptedAgent(quiet, "n2", 8) as n2:
+        n1.report([waiting(r) for r in range(4)])
+        n2.report([waiting(r) for r in range(4, 8)])
+        wait_until(
+            lambda: n1.beat() and "No answer from node n2" in text(browser, "banner"), "which"
+        )
+        assert "4 its node does not answer" in " ".join(text(browser, "legend").split())
+        assert "no answer from n2" in text(browser, "figures")
+        wait_until(lambda: n1.beat() and n2.beat() and hidden(browser, "banner"), "it is back")
+    assert complaints(browser) == []
+
+
 @pytest.mark.parametrize("finished", [True, False])
 def test_an_ended_job_says_when_how_and_what_was_lost(
     browser: Any, quiet: LiveJob, finished: bool
@@ -116,7 +147,10 @@ def test_an_ended_job_says_when_how_and_what_was_lost(
             assert "Rank 5 ended without finishing" in told
             assert "since the last checkpoint is lost" in explained
         assert not can_capture(browser) and text(browser, "pill") == "ENDED"
-        assert browser.find_elements("css selector", "#incidents a")
+        for link in browser.find_elements("css selector", "#incidents a"):
+            path = link.get_attribute("href").removeprefix(quiet.address)
+            status, _, page = quiet.request(path)
+            assert status == 200 and SAYS.encode() in page, "reports stay readable"
     assert complaints(browser) == []
 
 

@@ -3,10 +3,11 @@
 import { arrange, arrangements } from "./arrange.js";
 
 const SIZES = [58, 48, 36, 30, 27, 24, 20, 17, 14, 12, 11, 10, 9, 8, 7, 6, 5, 4];
-const LABELLED = 9; // smaller squares have no room for the names of nodes
+const LABELLED = 9; // beside smaller squares there is no room for the name of each node
+const TITLED = 20; // nodes with smaller squares have their names beside them, to be more in a page
 const MOST_PER_NODE = 16;
 const TITLE_PX = 130; // room for the title of a block, where its squares have less
-const LEFT = 42, HEAD = 18, COLUMNS = 16; // room for labels: of lines, of blocks, of columns
+const LEFT = 42, MOST_LEFT = 110, LETTER = 6.4, HEAD = 18, COLUMNS = 16; // room for labels: of lines, of blocks, of columns
 const TEXT_PX = 11, COLUMN_PX = 34; // least distance between two labels of lines, of columns
 
 // Which arrangement is shown, in squares of which size: the largest with which all ranks fit into
@@ -15,15 +16,20 @@ const TEXT_PX = 11, COLUMN_PX = 34; // least distance between two labels of line
 export function fitted(model, wish) {
   const there = arrangements(model).map(([name]) => name);
   const shown = there.includes(wish.wanted) ? wish.wanted : there[0];
-  const sizes = SIZES.filter((cell) => cell >= wish.least);
-  const per = perNode(model);
-  const found = largest(arrange(model, shown), { sizes, per, ...wish });
-  const named = found.fits && found.cell >= LABELLED;
-  if (shown !== "node" || wish.wanted || named) {
-    return zoomed(found, { shown, sizes, per, ...wish });
-  }
-  const plain = largest(arrange(model, "number"), { sizes, per, ...wish });
-  return zoomed(plain, { shown: "number", sizes, per, ...wish });
+  const how = { ...wish, sizes: SIZES.filter((cell) => cell >= wish.least), per: perNode(model) };
+  const found = largest(arrange(model, shown), how);
+  if (shown !== "node" || (found.fits && found.cell >= TITLED)) return zoomed(found, shown, how);
+  const stacked = largest(beside(arrange(model, shown)), how);
+  const named = stacked.fits && stacked.cell >= LABELLED;
+  if (wish.wanted || named) return zoomed(stacked, shown, how);
+  return zoomed(largest(arrange(model, "number"), how), "number", how);
+}
+
+// Nodes of one line each: their names beside the lines, and these one below the other.
+function beside(blocks) {
+  if (blocks.some((block) => block.lines.length > 1)) return blocks;
+  const lines = blocks.map(({ title, lines: [line] }) => ({ label: title, ranks: line.ranks }));
+  return [{ title: "", columns: [], lines, stacked: true }];
 }
 
 function largest(blocks, { sizes, per, width, room }) {
@@ -31,7 +37,7 @@ function largest(blocks, { sizes, per, width, room }) {
   return { blocks, cell: fits || sizes[sizes.length - 1], fits: fits !== undefined };
 }
 
-function zoomed({ blocks, cell }, { shown, sizes, per, zoom, width }) {
+function zoomed({ blocks, cell }, shown, { sizes, per, zoom, width }) {
   const place = Math.max(0, sizes.indexOf(cell) - zoom);
   const size = sizes[place];
   return { shown, atMost: place === 0, cell: size, ...flow(blocks, { cell: size, width, per }) };
@@ -51,7 +57,7 @@ function flow(blocks, { cell, width, per }) {
   const found = { runs: [], labels: [], width: 0, height: 0 };
   const gap = cell >= 14 ? 22 : 14;
   let x = 0, y = 0, tallest = 0;
-  for (const block of blocks) {
+  for (const block of blocks.flatMap((one) => columns(one, { cell, width, gap }))) {
     const lines = linesOf(block, Math.max(1, Math.floor((width - LEFT - 6) / cell)), per);
     const size = sizeOf(block, lines, cell);
     if (x && x + size.wide > width) {
@@ -68,13 +74,26 @@ function flow(blocks, { cell, width, per }) {
   return found;
 }
 
+// A block of lines one below the other is as many blocks side by side as there is room for.
+function columns(block, { cell, width, gap }) {
+  if (!block.stacked) return [block];
+  const { wide } = sizeOf(block, block.lines, cell);
+  const count = Math.max(1, Math.floor((width + gap) / (wide + gap)));
+  const high = Math.ceil(block.lines.length / count), found = [];
+  for (let i = 0; i < block.lines.length; i += high) {
+    found.push({ ...block, lines: block.lines.slice(i, i + high) });
+  }
+  return found;
+}
+
 function linesOf(block, most, per) {
   const flows = block.lines.some((line) => line.flows);
   return flows ? wrap(block.lines[0].ranks, most, per) : block.lines;
 }
 
 function sizeOf(block, lines, cell) {
-  const left = lines.some((line) => line.label) ? LEFT : 0;
+  const letters = lines.reduce((most, line) => Math.max(most, line.label.length), 0);
+  const left = letters ? Math.max(LEFT, Math.min(MOST_LEFT, letters * LETTER + 8)) : 0;
   const head = block.title ? HEAD : 0;
   const over = block.columns.length ? COLUMNS : 0;
   const across = lines.reduce((most, line) => Math.max(most, line.ranks.length), 0) * cell;
