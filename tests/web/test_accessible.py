@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from tests.support.recorded import HANG, record
 from tests.support.scripted_agent import ScriptedAgent, outside, over, waiting
 from tests.support.stage import wait_until
 
+STATIC = Path(__file__).parents[2] / "hangdoctor" / "web" / "static"
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.skipif(
@@ -143,3 +145,19 @@ def test_letters_on_tiles_have_a_contrast_of_4_5() -> None:
     for name, paint in {state.name: state.paint for state in TABLE} | {"cause": CAUSE}.items():
         assert contrast(paint.light, paint.light_ink) >= 4.5, f"{name}, light"
         assert contrast(paint.dark, paint.dark_ink) >= 4.5, f"{name}, dark"
+
+
+def test_numbers_stay_readable_where_colour_shows_iteration_or_lag() -> None:
+    """There half of a tile's colour at most is the cause's, and numbers are in the page's ink."""
+    unseen = TABLE[0].paint
+    inks = re.findall(r"--ink: (#\w+);", (STATIC / "live.css").read_text())
+    assert len(inks) == 2
+    for ink, plain, strong in zip(
+        inks, (unseen.light, unseen.dark), (CAUSE.light, CAUSE.dark), strict=True
+    ):
+        assert contrast(plain, ink) >= 4.5 and contrast(half(plain, strong), ink) >= 4.5
+
+
+def half(one: str, other: str) -> str:
+    pairs = [(int(one[i : i + 2], 16), int(other[i : i + 2], 16)) for i in (1, 3, 5)]
+    return "#" + "".join(f"{(a + b) // 2:02x}" for a, b in pairs)

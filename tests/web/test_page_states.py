@@ -77,6 +77,20 @@ def test_a_hang_is_one_incident_on_top_of_the_page(browser: Any, quiet: LiveJob)
     assert complaints(browser) == []
 
 
+def test_a_wrong_clock_of_the_browser_changes_nothing(browser: Any, quiet: LiveJob) -> None:
+    ahead = "const told = Date.now; Date.now = () => told() + 3600e3;"
+    added = browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": ahead})
+    try:
+        opened(browser, quiet)
+        with ScriptedAgent(quiet, "n1", 8) as n1:
+            n1.report([outside(r, 60.0) if r == 5 else waiting(r, 60.0) for r in range(8)])
+            since = soon(browser, "since", lambda t: t.startswith("since"))
+            assert " s)" in since and " min)" not in since
+    finally:
+        browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
+    assert complaints(browser) == []
+
+
 def filtered(browser: Any) -> None:
     """A filter that no rank matches says so, where the grid is dimmed."""
     box = browser.find_element("id", "filter")

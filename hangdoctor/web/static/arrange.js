@@ -19,12 +19,14 @@ export function arrange(model, name) {
   return [{ title: "", columns: [], lines: lines(all(model.size), 0) }];
 }
 
-// A block for each stage: replicas downwards, tensor slices across; without slices, stages downwards.
+// A block for each stage: replicas downwards, tensor slices across; without slices, stages
+// downwards.
 function byLayout([dp, pp, tp]) {
   const rank = (p, d, t) => (p * dp + d) * tp + t;
   if (tp === 1) {
-    const stage = (p) => ({ label: `pp ${p}`, ranks: all(dp).map((d) => rank(p, d, 0)) });
-    return [{ title: "", columns: all(dp).map((d) => `dp ${d}`), lines: all(pp).map(stage) }];
+    const replicas = all(dp);
+    const stage = (p) => ({ label: `pp ${p}`, ranks: replicas.map((d) => rank(p, d, 0)) });
+    return [{ title: "", columns: replicas.map((d) => `dp ${d}`), lines: all(pp).map(stage) }];
   }
   const slices = all(tp);
   const replica = (p, d) => ({ label: `dp ${d}`, ranks: slices.map((t) => rank(p, d, t)) });

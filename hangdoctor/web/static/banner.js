@@ -17,7 +17,7 @@ export function banner(model, lostAt) {
 
 function lost(status, at) {
   const words = [
-    `No connection to the collector since ${clock(at / 1000)}:`,
+    `No connection to the collector since ${clock(at)}:`,
     "the page shows what was known then, and reconnects by itself.",
   ];
   if (!status || !status.folder) return words;

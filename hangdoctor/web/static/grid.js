@@ -1,9 +1,11 @@
 // The grid of ranks: one square a rank, labelled as the report's grid is; pointing and keys in it.
 
 import { fitted, perNode } from "./grid_layout.js";
-import { Paint, signOf } from "./grid_paint.js";
+import { Paint, WRITTEN, signOf } from "./grid_paint.js";
+import { STATES } from "./model.js";
 
 const MIN_CELL = 4, MIN_TOUCH = 8;
+const SILENT = STATES.indexOf("silent");
 const PALE = 0.2; // what the filter leaves out
 const MIN_ROOM = 300, MAX_ROOM = 620; // pixels in height that all ranks should fit into
 
@@ -57,19 +59,27 @@ export class Grid {
   draw() {
     if (!this.model.size) return;
     this.place();
-    const paint = this.paint, cell = this.cell;
+    const { paint, cell } = this;
     paint.clear();
     for (const label of this.labels) paint.label(label);
     const look = this.shade === "state" ? this.byState() : this.byShade();
-    for (const run of this.runs) {
-      run.ranks.forEach((rank, i) => {
-        paint.strength(this.match && !this.match(rank) ? PALE : 1);
-        paint.tile({ x: run.x + i * cell, y: run.y, cell, rank, ...look(rank) });
-      });
-    }
+    for (const run of this.runs) this.drawRun(run, look);
     paint.strength(1);
     for (const rank of this.culprits) this.mark(rank, "cause", cell >= 14 ? 2 : 1.5);
     if (this.selected >= 0) this.mark(this.selected, "ink", 3);
+  }
+
+  drawRun(run, look) {
+    const { paint, cell, match } = this, y = run.y, states = this.model.columns.state;
+    run.ranks.forEach((rank, i) => {
+      const x = run.x + i * cell, state = states[rank], guilty = look.guilty(rank);
+      if (match) paint.strength(match(rank) ? 1 : PALE);
+      paint.square(x, y, cell, look.fill(rank, guilty));
+      if (state === SILENT && look.silent && !guilty) paint.hollow(x, y, cell);
+      if (cell < WRITTEN) return;
+      const ink = look.ink(rank, guilty), iteration = this.iteration(rank);
+      paint.write({ x, y, cell, ink, rank, iteration, sign: signOf(state, guilty) });
+    });
   }
 
   mark(rank, colour, wide) {
@@ -77,31 +87,31 @@ export class Grid {
     if (spot) this.paint.mark({ ...spot, cell: this.cell, colour, wide });
   }
 
-  // How a square looks, as a function of its rank: by the state of the rank...
+  // How a square looks, by its rank: by the state of the rank...
   byState() {
-    const { paint, culprits, model } = this, states = model.columns.state;
-    const guilty = { fill: paint.cause, ink: paint["on-cause"] };
-    return (rank) => {
-      const state = states[rank], cause = culprits.has(rank);
-      const colours = cause ? guilty : { fill: paint.colours[state], ink: paint.inks[state] };
-      const iteration = this.iteration(rank);
-      return { ...colours, state, plain: !cause, sign: signOf(state, cause), iteration };
+    const { paint, culprits } = this, states = this.model.columns.state;
+    return {
+      silent: true,
+      guilty: (rank) => culprits.has(rank),
+      fill: (rank, guilty) => (guilty ? paint.cause : paint.colours[states[rank]]),
+      ink: (rank, guilty) => (guilty ? paint["on-cause"] : paint.inks[states[rank]]),
     };
   }
 
   // ... or by a number: of iterations, what is behind stands out; of lag, what is late does.
   byShade() {
-    const { paint, model } = this, values = model.columns[this.shade];
+    const { paint } = this, values = this.model.columns[this.shade];
     const [low, high] = ends(values), late = this.shade === "lag";
     const strength = (value) => {
       const part = high > low ? (value - low) / (high - low) : Number(!late);
       return late ? part : 1 - part;
     };
-    return (rank) => {
-      const known = values[rank] >= 0 && high >= low, state = model.columns.state[rank];
-      const fill = known ? paint.shade(strength(values[rank])) : paint.colours[0];
-      const iteration = this.iteration(rank);
-      return { fill, ink: paint.ink, state, plain: false, sign: signOf(state, false), iteration };
+    const known = (rank) => values[rank] >= 0 && high >= low;
+    return {
+      silent: false,
+      guilty: () => false,
+      fill: (rank) => (known(rank) ? paint.shade(strength(values[rank])) : paint.colours[0]),
+      ink: () => paint.ink,
     };
   }
 

@@ -7,7 +7,8 @@ const LABELLED = 9; // beside smaller squares there is no room for the name of e
 const TITLED = 20; // nodes with smaller squares have their names beside them, to be more in a page
 const MOST_PER_NODE = 16;
 const TITLE_PX = 130; // room for the title of a block, where its squares have less
-const LEFT = 42, MOST_LEFT = 110, LETTER = 6.4, HEAD = 18, COLUMNS = 16; // room for labels: of lines, of blocks, of columns
+// Room for labels: of lines (more where these are long), of blocks, of columns.
+const LEFT = 42, MOST_LEFT = 110, LETTER = 6.4, HEAD = 18, COLUMNS = 16;
 const TEXT_PX = 11, COLUMN_PX = 34; // least distance between two labels of lines, of columns
 
 // Which arrangement is shown, in squares of which size: the largest with which all ranks fit into

@@ -6,9 +6,9 @@ import { CAUSE, GLYPHS, STATES } from "./model.js";
 const FONT = "system-ui, sans-serif";
 const MAX_PIXELS = 16000; // of a canvas, in one direction
 const ROUND = 14; // smaller squares have sharp corners
-const SIGNED = 7, NUMBERED = 20, DETAILED = 40; // pixels of a square for its sign, rank, iteration
+export const WRITTEN = 9; // smaller ones have no sign
+const STRIPED = 12, NUMBERED = 20, DETAILED = 40; // pixels for stripes, for the rank, the iteration
 const SHADES = 50; // percent of the strong colour at most, so that numbers stay readable
-const SILENT = STATES.indexOf("silent");
 
 export class Paint {
   constructor(canvas) {
@@ -54,28 +54,28 @@ export class Paint {
   // Of the strong colour, a share from 0 to 1.
   shade(strength) { return this.shades[Math.round(strength * SHADES)]; }
 
-  // One square; `fill` and `ink` are colours, `sign` and `rank` what is written on it, `iteration`
-  // "" for none.
-  tile({ x, y, cell, fill, ink, state, sign, rank, iteration, plain }) {
+  square(x, y, cell, fill) {
     const c = this.context, side = cell - gapOf(cell);
     c.fillStyle = fill;
-    if (cell >= ROUND) {
-      c.beginPath();
-      c.roundRect(x, y, side, side, side >= 30 ? 6 : 3);
-      c.fill();
-    } else {
+    if (cell < ROUND) {
       c.fillRect(x, y, side, side);
+      return;
     }
-    if (plain && state === SILENT) this.hatch(x, y, side);
-    if (side < SIGNED) return;
-    c.fillStyle = ink;
-    c.textAlign = "center";
-    if (side < NUMBERED) this.sign(sign, x, y, side);
-    else this.numbers({ x, y, side, sign, rank, iteration });
+    c.beginPath();
+    c.roundRect(x, y, side, side, side >= 30 ? 6 : 3);
+    c.fill();
   }
 
-  // A node that does not answer: stripes within a frame.
-  hatch(x, y, side) {
+  // Of a node that does not answer: a frame, and stripes where there is room.
+  hollow(x, y, cell) {
+    const side = cell - gapOf(cell);
+    if (side >= STRIPED) this.stripes(x, y, side);
+    this.context.strokeStyle = this.dim;
+    this.context.lineWidth = 1;
+    this.context.strokeRect(x + 0.5, y + 0.5, side - 1, side - 1);
+  }
+
+  stripes(x, y, side) {
     const c = this.context;
     c.save();
     c.beginPath();
@@ -90,9 +90,15 @@ export class Paint {
     }
     c.stroke();
     c.restore();
-    c.strokeStyle = this.dim;
-    c.lineWidth = 1;
-    c.strokeRect(x + 0.5, y + 0.5, side - 1, side - 1);
+  }
+
+  // What is written on a square of at least WRITTEN pixels; `iteration` is "" for none.
+  write({ x, y, cell, ink, rank, iteration, sign }) {
+    const c = this.context, side = cell - gapOf(cell);
+    c.fillStyle = ink;
+    c.textAlign = "center";
+    if (side < NUMBERED) this.sign(sign, x, y, side);
+    else this.numbers({ x, y, side, sign, rank, iteration });
   }
 
   // A small square has its sign alone.

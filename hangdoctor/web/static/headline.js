@@ -3,7 +3,7 @@
 
 import { $, clip, element, say } from "./dom.js";
 import { hangs, reportLink } from "./incidents.js";
-import { clock, seconds } from "./times.js";
+import { clock, now, seconds } from "./times.js";
 
 const MAX_CAPTURES = 8; // of one hang, in its history
 const NOTHING = { pill: "", look: "", since: "", sentence: "", explained: "", group: null };
@@ -52,7 +52,7 @@ function running(status, group) {
 
 function since(at) {
   if (!at) return "";
-  return `since ${clock(at)} (${seconds(Math.max(0, Date.now() / 1000 - at))})`;
+  return `since ${clock(at)} (${seconds(Math.max(0, now() - at))})`;
 }
 
 function folderOf(status) { return status.folder.replace(/\/incidents$/, ""); }

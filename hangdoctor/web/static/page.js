@@ -13,7 +13,7 @@ import { arranged, culprits, figures, jobNames, legend } from "./overview.js";
 import { standings, stragglers } from "./standings.js";
 import { Stream } from "./stream.js";
 import { TimeAxis } from "./time_axis.js";
-import { isLocal, switchZone, zone } from "./times.js";
+import { isLocal, now, switchZone, zone } from "./times.js";
 
 const model = new Model();
 const grid = new Grid($("grid"), model);
@@ -61,7 +61,7 @@ function scale() {
 
 function foot(status) {
   const messages = status.messages.toLocaleString("en");
-  const own = `${zone(Date.now() / 1000)}, your local time; reports are in UTC`;
+  const own = `${zone(now())}, your local time; reports are in UTC`;
   say($("foot"), [
     `${status.agents} of ${status.nodes} agents connected`,
     `${messages} messages, ${(status.bytes / 1e6).toFixed(1)} MB`,

@@ -1,6 +1,7 @@
 // The stream of frames from the server, and whether it still comes.
 
 import { $, say } from "./dom.js";
+import { now, setClock } from "./times.js";
 
 const QUIET_MS = 10_000; // without a frame for this long the connection counts as lost
 const AGAIN_MS = 3000;
@@ -11,7 +12,7 @@ export class Stream {
     this.model = model;
     this.taken = taken;
     this.told = lost;
-    this.lostAt = 0; // as Date.now(); 0 while it is connected
+    this.lostAt = 0; // a time of day; 0 while it is connected
     setInterval(() => {
       const quiet = performance.now() - model.seenAt > QUIET_MS;
       if (model.status && quiet) this.lost();
@@ -27,6 +28,7 @@ export class Stream {
 
   take(event, full) {
     this.model.apply(JSON.parse(event.data), full);
+    setClock(this.model.status.time);
     this.lostAt = 0;
     link("live", "live");
     this.taken();
@@ -41,7 +43,7 @@ export class Stream {
   }
 
   lost() {
-    this.lostAt = this.lostAt || Date.now();
+    this.lostAt = this.lostAt || now();
     link("lost", "connection lost, reconnecting");
     this.told();
   }

@@ -6,6 +6,13 @@ try {
   local = localStorage.getItem(KEY) === "local";
 } catch { /* no storage: UTC, as in the reports */ }
 
+let ahead = 0; // seconds that the collector's clock is ahead of this browser's
+
+// All times that the page shows are by the collector's clock.
+export function setClock(at) { ahead = at - Date.now() / 1000; }
+
+export function now() { return Date.now() / 1000 + ahead; }
+
 export function isLocal() { return local; }
 
 export function switchZone() {
@@ -35,7 +42,7 @@ export function parts(at) {
 // A time of day, with the date where that is not today's.
 export function clock(at) {
   const { date, time } = parts(at);
-  const today = parts(Date.now() / 1000).date === date;
+  const today = parts(now()).date === date;
   return `${today ? "" : `${date} `}${time} ${zone(at)}`;
 }
 
