@@ -142,7 +142,8 @@ def contrast(one: str, other: str) -> float:
 
 def test_letters_on_tiles_have_a_contrast_of_4_5() -> None:
     assert contrast("#ffffff", "#ec6440") < 4.5 < contrast("#000000", "#ffffff")
-    for name, paint in {state.name: state.paint for state in TABLE} | {"cause": CAUSE}.items():
+    paints = {state.name: state.paint for state in TABLE} | {"cause": CAUSE}
+    for name, paint in paints.items():
         assert contrast(paint.light, paint.light_ink) >= 4.5, f"{name}, light"
         assert contrast(paint.dark, paint.dark_ink) >= 4.5, f"{name}, dark"
 

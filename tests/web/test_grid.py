@@ -54,7 +54,6 @@ def fitted(page: Any, size: int, layout: list[int] | None, **wish: Any) -> dict[
     found = dict(page.execute_async_script(_FITTED, size, 8, layout, wanted))
     assert found["ranks"] == found["squares"] == size, "every rank once"
     assert found["overlaps"] == 0 and found["width"] <= WIDTH
-    assert found["height"] < 16_000, "of a canvas"
     return found
 
 

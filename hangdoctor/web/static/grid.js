@@ -6,12 +6,15 @@ import { STATES } from "./model.js";
 
 const MIN_CELL = 4, MIN_TOUCH = 8;
 const SILENT = STATES.indexOf("silent");
+const PADDING = 4; // of the frame
 const PALE = 0.2; // what the filter leaves out
 const MIN_ROOM = 300, MAX_ROOM = 620; // pixels in height that all ranks should fit into
 
 export class Grid {
   constructor(canvas, model) {
     this.canvas = canvas;
+    this.space = canvas.parentElement; // as large as the whole grid; the canvas stays in sight
+    this.frame = this.space.parentElement; // scrolls
     this.model = model;
     this.paint = new Paint(canvas);
     this.shade = "state";
@@ -21,7 +24,8 @@ export class Grid {
     this.culprits = new Set();
     this.selected = -1;
     this.placed = "";
-    Object.assign(this, { shown: "", atMost: false, cell: 0, runs: [], labels: [] });
+    Object.assign(this, { shown: "", atMost: false, cell: 0, runs: [], labels: [], height: 0 });
+    this.frame.addEventListener("scroll", () => requestAnimationFrame(() => this.draw()));
   }
 
   recolour() { this.paint.recolour(); }
@@ -34,7 +38,7 @@ export class Grid {
     const wish = {
       wanted: this.wanted,
       zoom: this.zoom,
-      width: this.canvas.parentElement.clientWidth,
+      width: this.frame.clientWidth - 2 * PADDING,
       room: Math.max(MIN_ROOM, Math.min(window.innerHeight * 0.6, MAX_ROOM)),
       least: matchMedia("(pointer: coarse)").matches ? MIN_TOUCH : MIN_CELL,
     };
@@ -44,8 +48,20 @@ export class Grid {
     this.placed = key;
     const found = fitted(model, wish);
     Object.assign(this, found);
-    this.paint.size(Math.max(wish.width, found.width), found.height);
+    this.space.style.width = `${Math.max(wish.width, found.width)}px`;
+    this.space.style.height = `${found.height}px`;
     this.index();
+  }
+
+  // The part of the grid that is in sight: { x, y, right, bottom }.
+  view() {
+    const { frame, space, canvas } = this;
+    const wide = Math.min(space.clientWidth, frame.clientWidth);
+    const high = Math.min(this.height, frame.clientHeight);
+    this.paint.size(wide, high);
+    const at = canvas.getBoundingClientRect(), whole = space.getBoundingClientRect();
+    const x = at.left - whole.left, y = at.top - whole.top;
+    return { x, y, right: x + wide, bottom: y + high };
   }
 
   // rank -> its line and place, for keys and marks
@@ -60,31 +76,42 @@ export class Grid {
     if (!this.model.size) return;
     this.place();
     const { paint, cell } = this;
-    paint.clear();
-    for (const label of this.labels) paint.label(label);
+    const view = this.view();
+    paint.begin(view);
+    for (const label of this.labels) {
+      if (label.y > view.y - cell && label.y < view.bottom + cell) paint.label(label);
+    }
     const look = this.shade === "state" ? this.byState() : this.byShade();
-    for (const run of this.runs) this.drawRun(run, look);
+    for (const run of this.runs) {
+      if (run.y > view.y - cell && run.y < view.bottom) this.drawRun(run, look, view);
+    }
     paint.strength(1);
-    for (const rank of this.culprits) this.mark(rank, "cause", cell >= 14 ? 2 : 1.5);
-    if (this.selected >= 0) this.mark(this.selected, "ink", 3);
+    for (const rank of this.culprits) this.mark(rank, view, "cause", cell >= 14 ? 2 : 1.5);
+    if (this.selected >= 0) this.mark(this.selected, view, "ink", 3);
   }
 
-  drawRun(run, look) {
-    const { paint, cell, match } = this, y = run.y, states = this.model.columns.state;
-    run.ranks.forEach((rank, i) => {
-      const x = run.x + i * cell, state = states[rank], guilty = look.guilty(rank);
-      if (match) paint.strength(match(rank) ? 1 : PALE);
-      paint.square(x, y, cell, look.fill(rank, guilty));
-      if (state === SILENT && look.silent && !guilty) paint.hollow(x, y, cell);
-      if (cell < WRITTEN) return;
-      const ink = look.ink(rank, guilty), iteration = this.iteration(rank);
-      paint.write({ x, y, cell, ink, rank, iteration, sign: signOf(state, guilty) });
-    });
+  drawRun(run, look, view) {
+    const cell = this.cell;
+    const first = Math.max(0, Math.floor((view.x - run.x) / cell));
+    const end = Math.min(run.ranks.length, Math.ceil((view.right - run.x) / cell));
+    for (let i = first; i < end; i++) this.drawRank(run.ranks[i], run.x + i * cell, run.y, look);
   }
 
-  mark(rank, colour, wide) {
+  drawRank(rank, x, y, look) {
+    const { paint, cell, match } = this;
+    const state = this.model.columns.state[rank], guilty = look.guilty(rank);
+    if (match) paint.strength(match(rank) ? 1 : PALE);
+    paint.square(x, y, cell, look.fill(rank, guilty));
+    if (state === SILENT && look.silent && !guilty) paint.hollow(x, y, cell);
+    if (cell < WRITTEN) return;
+    const ink = look.ink(rank, guilty), iteration = this.iteration(rank);
+    paint.write({ x, y, cell, ink, rank, iteration, sign: signOf(state, guilty) });
+  }
+
+  mark(rank, view, colour, wide) {
     const spot = this.spot(rank);
-    if (spot) this.paint.mark({ ...spot, cell: this.cell, colour, wide });
+    if (!spot || spot.y < view.y - this.cell || spot.y > view.bottom) return;
+    this.paint.mark({ ...spot, cell: this.cell, colour, wide });
   }
 
   // How a square looks, by its rank: by the state of the rank...
@@ -122,7 +149,7 @@ export class Grid {
 
   // The rank under a point of the page, -1 for none.
   at(event) {
-    const box = this.canvas.getBoundingClientRect();
+    const box = this.space.getBoundingClientRect();
     const x = event.clientX - box.left, y = event.clientY - box.top;
     for (const run of this.runs) {
       if (y < run.y || y >= run.y + this.cell || x < run.x) continue;
@@ -186,9 +213,21 @@ export class Grid {
     return best;
   }
 
-  // Scroll the frame so that the selected rank is in it.
-  show() {
-    const spot = this.spot(this.selected), frame = this.canvas.parentElement;
+  // Larger or smaller squares around the selected rank, the first cause, or what was in the middle.
+  zoomBy(by) {
+    const { frame } = this, middle = frame.clientHeight / 2;
+    const share = (frame.scrollTop + middle) / Math.max(1, this.height);
+    this.zoom = Math.max(0, this.zoom + by);
+    this.place();
+    const rank = this.selected < 0 ? Math.min(...this.culprits) : this.selected;
+    if (this.spots.has(rank)) this.show(rank);
+    else frame.scrollTop = share * this.height - middle;
+    this.draw();
+  }
+
+  // Scroll the frame so that the rank is in it.
+  show(rank = this.selected) {
+    const spot = this.spot(rank), frame = this.frame;
     if (!spot) return;
     const { scrollTop, clientHeight, scrollLeft, clientWidth } = frame;
     const below = spot.y + this.cell > scrollTop + clientHeight;

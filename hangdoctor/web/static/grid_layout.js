@@ -8,7 +8,7 @@ const TITLED = 20; // nodes with smaller squares have their names beside them, t
 const MOST_PER_NODE = 16;
 const TITLE_PX = 130; // room for the title of a block, where its squares have less
 // Room for labels: of lines (more where these are long), of blocks, of columns.
-const LEFT = 42, MOST_LEFT = 110, LETTER = 6.4, HEAD = 18, COLUMNS = 16;
+const LEFT = 42, MOST_LEFT = 110, LETTER = 7, HEAD = 18, COLUMNS = 16;
 const TEXT_PX = 11, COLUMN_PX = 34; // least distance between two labels of lines, of columns
 
 // Which arrangement is shown, in squares of which size: the largest with which all ranks fit into
@@ -48,8 +48,8 @@ function zoomed({ blocks, cell }, shown, { sizes, per, zoom, width }) {
 export function perNode(model) {
   const nodes = model.columns.node;
   let n = 1;
-  while (nodes[0] && n < nodes.length && n < MOST_PER_NODE && nodes[n] === nodes[0]) n++;
-  return n;
+  while (nodes[0] && n < nodes.length && n <= MOST_PER_NODE && nodes[n] === nodes[0]) n++;
+  return n <= MOST_PER_NODE ? n : 1;
 }
 
 // Blocks side by side as long as there is room, then below: { runs, labels, width, height }.

@@ -4,7 +4,6 @@ import { clip } from "./dom.js";
 import { CAUSE, GLYPHS, STATES } from "./model.js";
 
 const FONT = "system-ui, sans-serif";
-const MAX_PIXELS = 16000; // of a canvas, in one direction
 const ROUND = 14; // smaller squares have sharp corners
 export const WRITTEN = 9; // smaller ones have no sign
 const STRIPED = 12, NUMBERED = 20, DETAILED = 40; // pixels for stripes, for the rank, the iteration
@@ -29,18 +28,24 @@ export class Paint {
   }
 
   size(wide, high) {
-    const ratio = Math.min(window.devicePixelRatio || 1, MAX_PIXELS / Math.max(wide, high));
+    const ratio = window.devicePixelRatio || 1, key = [wide, high, ratio].join();
+    if (key === this.sized) return;
+    this.sized = key;
+    this.ratio = ratio;
     this.canvas.width = Math.round(wide * ratio);
     this.canvas.height = Math.round(high * ratio);
     this.canvas.style.width = `${wide}px`;
     this.canvas.style.height = `${high}px`;
-    this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
   }
 
-  clear() {
-    this.context.fillStyle = this.card;
-    this.context.fillRect(0, 0, this.canvas.width, this.canvas.height);
-    this.context.textBaseline = "middle";
+  // Empty; what is painted then is at x, y of the whole grid, of which the canvas shows a part.
+  begin({ x, y }) {
+    const c = this.context, ratio = this.ratio;
+    c.setTransform(1, 0, 0, 1, 0, 0);
+    c.fillStyle = this.card;
+    c.fillRect(0, 0, this.canvas.width, this.canvas.height);
+    c.setTransform(ratio, 0, 0, ratio, -x * ratio, -y * ratio);
+    c.textBaseline = "middle";
   }
 
   label({ text, x, y, strong, align, room }) {

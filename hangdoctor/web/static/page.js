@@ -88,9 +88,7 @@ function filterBy(text) {
 
 function zoomed(by) {
   if (by > 0 && grid.atMost) return;
-  grid.zoom = Math.max(0, grid.zoom + by);
-  grid.draw();
-  grid.show();
+  grid.zoomBy(by);
 }
 
 function sayZone() { say($("zone"), isLocal() ? "Show UTC" : "Show local time"); }
