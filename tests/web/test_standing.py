@@ -90,6 +90,10 @@ def test_where_all_wait_the_few_come_first() -> None:
         (["waiting", "moving"], "1 rank has been waiting for 12 s; 1 moves"),
         (["outside", "waiting", "moving", "moving"], "1 rank has been waiting for 12 s; 2 move"),
         (["silent", "waiting"], "Rank 0 (n0) cannot be seen: its node does not answer"),
+        (
+            ["silent", "silent", "waiting", "waiting"],
+            "Ranks 0-1 (n0) cannot be seen: the agent there does not answer; 2 ranks have been",
+        ),
         (["moving"], "1 rank moves"),
         (["moving", "gone"], "1 of 2 ranks moves, 1 dead"),
     ],
