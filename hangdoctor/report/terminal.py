@@ -233,7 +233,7 @@ def _ranks(ranks: list[int], room: int = 48) -> str:
 def _alternatives(cause: Cause) -> Iterator[str]:
     for other in cause.alternatives[:3]:
         ranks = f" of {_ranks(other.ranks, 24)}" if other.ranks else ""
-        yield f"  other   {other.kind}{ranks}: {escape(other.why_not)}"
+        yield f"  not     {other.kind}{ranks}: {escape(other.why_not)}"
 
 
 def _calls(diagnosis: Diagnosis) -> Iterator[str]:
