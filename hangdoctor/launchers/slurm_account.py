@@ -19,6 +19,7 @@ from ..errors import JobNotFound, LauncherError
 from ..model.log_facts import AnyFact, Cancelled, Ended, Finished, OomKill
 from .remote import query
 from .slurm_job import clean_environment
+from .slurm_words import controller_is_silent
 
 _ANSWER_S = 10.0
 _FIELD = re.compile(r"(\w+)=(.*?)(?=\s+\w+(?::\w+)?=|$)")
@@ -79,11 +80,11 @@ def account_of(job: str) -> Account:
         return from_scontrol(job, lines[0])
     found = _from_sacct(job, env)
     if found is None:
-        said = answer.errors.strip().splitlines()
-        raise JobNotFound(
-            f"Slurm knows no job {job}: {said[-1]}" if said else f"Slurm knows no job {job}",
-            "Name its output instead: hangdoctor diagnose slurm-JOB.out",
-        )
+        said = answer.errors.strip().splitlines()[-1:]
+        help = "Name its output instead: hangdoctor diagnose slurm-JOB.out"
+        if controller_is_silent(answer.errors):
+            raise LauncherError(": ".join(["the query to Slurm failed", *said]), help)
+        raise JobNotFound(": ".join([f"Slurm knows no job {job}", *said]), help)
     return found
 
 
