@@ -49,6 +49,7 @@ from .clues import (
 )
 from .difference import difference
 from .holdings import (
+    AtWorker,
     ChildEnded,
     ChildStopped,
     Debugger,
@@ -101,6 +102,7 @@ __all__ = [
     "AllIn",
     "Apart",
     "At",
+    "AtWorker",
     "CannotRun",
     "ChildAt",
     "ChildDied",
