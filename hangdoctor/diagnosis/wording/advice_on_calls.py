@@ -89,8 +89,9 @@ def _(story: f.InOther, finding: Finding) -> str:
         return f"Make all members call it with the same root{f', at {at}' if at else ''}."
     if story.how is f.Apart.OTHER_GROUP:
         lines = [line for op in (story.op, story.their_op) if (line := line_of(op))]
-        compare = f": compare {' with '.join(dict.fromkeys(lines))}" if lines else ""
-        return f"Make all members call it on the same group{compare}."
+        first, *other = dict.fromkeys(lines) or [""]
+        compare = f": compare {first} with {other[0]}" if other else f", at {first}"
+        return f"Make all members call it on the same group{compare if first else ''}."
     if story.how in (f.Apart.SMALLER_SIDE, f.Apart.NO_ORDER, f.Apart.RING):
         return COUNT
     count = "" if finding.gradients else COUNT
