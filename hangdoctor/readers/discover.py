@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -164,7 +164,7 @@ def _is_python(pid: int, argv: list[str]) -> bool:
 _NAMES = tuple(f"{names[0]}=".encode() for names in _VARIABLES)
 
 
-def _candidate(pid: int, uid: int | None) -> Found | None:
+def candidate(pid: int, uid: int | None) -> Found | None:
     """The process, where it is Python, no launcher, and its environment or its black box has a rank."""
     try:
         raw = Path(f"/proc/{pid}/environ").read_bytes()
@@ -255,23 +255,45 @@ def _above(found: Found, by_pid: dict[int, Found], parents: dict[int, int]) -> F
     return None
 
 
-def find_jobs(user: str = "") -> list[Job]:
-    """All jobs with ranks on this host, newest first."""
-    uid = uid_of(user)
-    return _jobs([c for pid in psutil.pids() if (c := _candidate(pid, uid)) is not None])
+# (process, id of the user who is meant): the rank that it is, or None
+Read = Callable[[int, int | None], Found | None]
 
 
-def search(user: str, seconds: float) -> tuple[list[Job], int]:
-    """(as `find_jobs`, processes that were not read): /proc of some may not answer, or there are
-    too many of them.
+def find_jobs(user: str = "", held: set[int] | None = None, read: Read | None = None) -> list[Job]:
+    """All jobs with ranks on this host, newest first.
+
+    `held`: processes that an earlier search is still reading, whose /proc does not answer; they are
+    passed over, and the process that this search reads is among them meanwhile.
     """
     uid = uid_of(user)
-    pids = psutil.pids()
-    done, failed = in_time(pids, lambda pid: _candidate(pid, uid), _SEARCHERS, seconds)
+    held = set() if held is None else held
+    found = [_read_one(pid, uid, held, read) for pid in psutil.pids() if pid not in held]
+    return _jobs([c for c in found if c is not None])
+
+
+def search(
+    user: str, seconds: float, held: set[int] | None = None, read: Read | None = None
+) -> tuple[list[Job], int]:
+    """(as `find_jobs`, processes that were not read): /proc of some may not answer, or there are
+    too many of them. Several are read at once.
+    """
+    uid = uid_of(user)
+    held = set() if held is None else held
+    every = psutil.pids()
+    pids = [pid for pid in every if pid not in held]
+    done, failed = in_time(pids, lambda pid: _read_one(pid, uid, held, read), _SEARCHERS, seconds)
     if failed:
         raise next(iter(failed.values()))
     found = [done[place] for place in sorted(done)]
-    return _jobs([c for c in found if c is not None]), len(pids) - len(done)
+    return _jobs([c for c in found if c is not None]), len(every) - len(done)
+
+
+def _read_one(pid: int, uid: int | None, held: set[int], read: Read | None) -> Found | None:
+    held.add(pid)
+    try:
+        return (read or candidate)(pid, uid)
+    finally:
+        held.discard(pid)
 
 
 def _jobs(candidates: list[Found]) -> list[Job]:

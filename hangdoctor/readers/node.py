@@ -45,6 +45,7 @@ def capture_node(options: CaptureOptions, node: str = "") -> NodeCapture:
             f"the processes of {node} could not be listed within {patience:.0f} s"
         ) from None
     session = Session(options, begin, capture)
+    session.ask_gpus(ranks)
     session.sample(ranks, FIRST)
     session.attach_boxes(first=True)
     session.capture_children(ranks)
@@ -55,6 +56,7 @@ def capture_node(options: CaptureOptions, node: str = "") -> NodeCapture:
     session.attach_boxes()
     capture.layout = boxes.told_layout(capture.ranks) or capture.layout
     session.close(ranks)
+    session.take_gpus(ranks)
     capture.notes += _ptrace_note(ranks)
     capture.took_s = round(time.monotonic() - begin, 4)
     return capture

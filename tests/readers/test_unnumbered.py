@@ -16,6 +16,7 @@ import pytest
 
 from hangdoctor.agents.ranks import Ranks
 from hangdoctor.errors import NoRanksFound
+from hangdoctor.readers import box_folders
 from hangdoctor.readers.node import CaptureOptions, capture_node
 from tests.support.stage import free_port, hangdoctor, wait_until
 
@@ -108,3 +109,21 @@ def test_without_the_probe_the_command_that_names_them_is_printed(
         hangdoctor(*command.split(), "--json", "-", "--no-bundle", cwd=tmp_path).stdout
     )
     assert [r for cause in found["causes"] for r in cause["ranks"]] == [1], found
+
+
+def test_where_all_ranks_have_ended_their_folder_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "boxes"
+    program = "import time, hangdoctor.probe as p; p.install(); p.iteration(1); print(1, flush=True); time.sleep(600)"
+    named = {"HANGDOCTOR_DIR": str(folder), "RANK": "0", "WORLD_SIZE": "1"}
+    words = [sys.executable, "-c", program]
+    with subprocess.Popen(words, env=os.environ | named, stdout=subprocess.PIPE) as rank:
+        assert rank.stdout is not None and rank.stdout.readline()
+        rank.kill()
+    monkeypatch.setenv("HANGDOCTOR_DIR", str(folder))
+    monkeypatch.setattr(psutil, "pids", list)
+    monkeypatch.setattr(box_folders, "default_folders", list)  # of other tests
+    with pytest.raises(NoRanksFound) as raised:
+        capture_node(CaptureOptions(timeout_s=30), "n1")
+    assert f"hangdoctor diagnose {folder}." in raised.value.help

@@ -166,7 +166,9 @@ def _(story: f.PeerElsewhere, finding: Finding) -> str:
 
 @by_story.register
 def _(story: f.NotSeen, finding: Finding) -> str:
-    nodes = _nodes(finding) or format_hosts(story.nodes)
+    nodes, pid = _nodes(finding) or format_hosts(story.nodes), pid_of(finding)
+    if pid:
+        return f"Its process was found, without records: py-spy dump --pid {pid}{on_node(finding)}."
     if not nodes:
         capture = "capture every node of the job (--jobid, --hostfile)"
         return f"See whether {terms.ranks(finding.ranks)} {terms.choose(finding.ranks, 'was', 'were')} started, and {capture}."
