@@ -74,7 +74,8 @@ def _find(
         ended = blackbox.left_behind(name)
         whose = "Ranks of it" if name else "Ranks of a job"
         if ended:
-            error.help = f"{whose} that have ended left black boxes here. Read them: hangdoctor diagnose {ended[0]}. {error.help}"
+            read = f"{whose} that have ended left black boxes here. Read them: hangdoctor diagnose {ended[0]}."
+            error.help = f"{read} {error.help}" if name else f"{error.help} {read}"
         raise
 
 
