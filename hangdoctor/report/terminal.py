@@ -216,8 +216,8 @@ def _evidence(diagnosis: Diagnosis) -> Iterator[str]:
         yield ""
         yield f"[bold]evidence{f' of the other: {_named(cause)}' if n else ''}[/]"
         for evidence in cause.evidence[: 2 if n else 6]:
-            who = f"{'rank' if len(evidence.ranks) == 1 else 'ranks'} {_cut(format_ranks(evidence.ranks), 24)}"
-            yield f"  {evidence.source:<7} {who}: {escape(evidence.says)}"
+            who = f"{_ranks(evidence.ranks, 24)}: " if evidence.ranks else ""
+            yield f"  {evidence.source:<7} {who}{escape(evidence.says)}"
         yield from _alternatives(cause)
 
 

@@ -27,6 +27,7 @@ from ..findings.log_stories import (
 from . import clues, stories, terms
 from .advice import by_story
 from .differences import subject
+from .release import on_node, open_at
 from .terms import choose
 
 _MESSAGE = 90
@@ -168,8 +169,13 @@ def _(fact: Quote) -> str:
 def _(story: FailedFirst, finding: Finding) -> str:
     if story.advice:
         return story.advice
-    frame = finding.frame
-    return f"Look at {terms.frame(frame)} on that rank." if frame is not None else ""
+    if finding.frame is None:
+        return ""
+    place, here = open_at(finding.frame), terms.capital(on_node(finding).strip())
+    look = f"Look at {terms.frame(finding.frame)}"
+    if not place:
+        return f"{look}."
+    return f"{look}. {here}: {place}." if here else f"{look}: {place}."
 
 
 @by_story.register
@@ -185,7 +191,11 @@ def _(story: LoggedDeath, finding: Finding) -> str:
         return (
             f"Mostly the node ran out of memory: on {where}, dmesg -T | grep -i -e oom -e killed."
         )
-    return "Run it with the launcher's --log-dir, or torchrun --tee 3, so that its words are kept."
+    keep = "Run it with the launcher's --log-dir, or torchrun --tee 3, so that its words are kept."
+    if story.end.code == -6:
+        gloo = "gloo aborts where ranks made different calls: 'Received data size doesn't match'"
+        return f"A library aborted it and printed why just before ({gloo}). {keep}"
+    return keep
 
 
 @by_story.register
