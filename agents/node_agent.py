@@ -76,7 +76,12 @@ class NodeAgent:
             pairs=self._pairs,
             hello=self._hello,
         )
-        self.captures = CaptureQueue(_ranks_to_capture(options), self.node, self.line.send)
+        self.captures = CaptureQueue(
+            _ranks_to_capture(options),
+            self.node,
+            self.line.send,
+            remains=lambda: self.ranks.remains(self.node),
+        )
         self.stopping = False
         self.why = "its job has ended"
         self._reported_at = 0.0
@@ -285,9 +290,9 @@ def _spool_place(options: AgentOptions, node: str) -> Path:
 
 def _news(rank: msg.RankNow) -> tuple[object, ...]:
     """What makes a report worth sending: everything but the ages, unless the age says that there was progress."""
-    fields = structs.astuple(rank)
+    fields = structs.astuple(structs.replace(rank, idle_s=0.0, over_s=0.0))
     since = time.monotonic() - rank.idle_s
-    return (*fields[:2], *fields[3:-1], round(since, 1) if not rank.over else 0)
+    return (*fields, round(since, 1) if not rank.over else 0)
 
 
 def main(options: AgentOptions) -> None:

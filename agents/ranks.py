@@ -13,12 +13,16 @@ from msgspec import Struct
 
 from hangdoctor.errors import BadInput
 from hangdoctor.model.capture import ThreadSample
+from hangdoctor.model.process_end import ProcessEnd
 from hangdoctor.readers import blackbox, discover, proc, pyspy
 from hangdoctor.readers import box_history as history
 from hangdoctor.readers.box_position import BoxWatch
+from hangdoctor.readers.process_exits import ExitWatch
 from hangdoctor.stacks import place_rules
 from hangdoctor.text.ranges import number_in
 from hangdoctor.transport.messages import Past, RankNow
+
+from .after_end import Remains
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _BUSY_CPU = 0.3  # of one core
@@ -57,6 +61,7 @@ class Tracked(Struct):
     ahead: bool = False  # its backend enqueues and returns: waiting uses the processor
     pending: bool = False
     ran_at: float = 0.0  # monotonic: when the main thread of a rank without a box had run
+    folder: Path | None = None  # that its box was in
 
 
 class Ranks:
@@ -71,6 +76,7 @@ class Ranks:
         self.wanted = wanted
         self.clock, self.wall = clock, wall
         self._timeouts: dict[int, float] = {}
+        self._exits = ExitWatch()
         self.tracked: dict[int, Tracked] = {}
         self.job = ""
         self.world_size = 0
@@ -127,6 +133,7 @@ class Ranks:
             if known is not None and known.box is not None:
                 known.box.close()
             self._came_at = self.clock()
+            self._exits.follow(found.pid)
             self.tracked[found.rank] = Tracked(
                 found, now=RankNow(found.rank, found.pid), changed_at=self.clock()
             )
@@ -166,6 +173,7 @@ class Ranks:
                 # Where it went away again, it is looked for at the next search.
                 with contextlib.suppress(BadInput):
                     tracked.box = BoxWatch(max(own, key=lambda b: b.created_s).path)
+                    tracked.folder = Path(tracked.box.path).parent
 
     @property
     def others(self) -> list[str]:
@@ -209,6 +217,9 @@ class Ranks:
             tracked.box.close()
             tracked.box = None
         now = tracked.now
+        ended = self._exits.of(tracked.found.pid)
+        if ended is not None and ended.code:
+            now.failed, now.finished = True, False
         now.over, now.inside, now.busy = True, False, False
         now.idle_s = max(0.0, mono - tracked.changed_at)
         now.over_s = max(0.0, mono - tracked.ended_at)
@@ -317,8 +328,39 @@ class Ranks:
         tracked.cpu_s, tracked.io_bytes = cpu, done
         return known and (used > _BUSY_CPU * gap or moved > _BUSY_BYTES * gap)
 
+    def remains(self, node: str) -> Remains:
+        """What is left of those ranks that have ended."""
+        over = {rank: t for rank, t in self.tracked.items() if t.now.over}
+        ends = []
+        for rank, tracked in over.items():
+            ended = self._exits.of(tracked.found.pid)
+            if ended is not None:
+                ends.append(
+                    ProcessEnd(
+                        pid=tracked.found.pid,
+                        node=node,
+                        code=ended.code,
+                        at=ended.at,
+                        rank=rank,
+                        world_size=self.world_size,
+                        began=tracked.found.started,
+                        core=ended.core,
+                        out_of_memory=ended.out_of_memory,
+                    )
+                )
+        folders = {t.folder for t in over.values() if t.folder is not None}
+        return Remains(
+            node=node,
+            job=self.job,
+            world_size=self.world_size,
+            pids={rank: t.found.pid for rank, t in over.items()},
+            ends=ends,
+            folders=sorted(folders | _named_folders(list(over.values()))),
+        )
+
     def close(self) -> None:
         """Give all boxes back."""
+        self._exits.close()
         for tracked in self.tracked.values():
             if tracked.box is not None:
                 tracked.box.close()

@@ -171,6 +171,7 @@ class Less(Enum):
     AROUND_SILENCE = (0.10, "blamed by its history alone, near ranks that are silent")
     SEVERAL_SILENT = (0.10, "several ranks are silent, and one may be waiting for another")
     STACKS_DISAGREE = (0.15, "stacks clearly name another rank")
+    LOG_DISAGREES = (0.20, "the job's own output names another rank, or saw this one wait")
 
     @property
     def amount(self) -> float:

@@ -22,6 +22,7 @@ from hangdoctor.diagnosis.findings import (
     Usual,
     Waiters,
 )
+from hangdoctor.diagnosis.findings.log_stories import LogAgrees, LogContradicts
 from hangdoctor.diagnosis.health import Reason, Remaining
 from hangdoctor.diagnosis.ops.evidence import Note, Remark
 from hangdoctor.diagnosis.wording import differences, remaining, terms
@@ -155,6 +156,8 @@ FACTS: list[f.Fact] = [
     f.PartedAt(7, GATHER, REDUCE, 1, True), f.Signed(("a", "b"), ""), f.Signed(("a",), "train (/x/app/train.py:31)"), f.SameSignature(REDUCE), f.EndedCleanly(),
     f.OldestUnstarted(), f.RasSays(f.LostByRas("ab", ("h",))), f.RasSays(f.FewerByRas("", "", 7)), f.RasSeesAll(8), f.WaitedShare(3.2, 3.2), f.WaitedShare(3.2, 60.6),
     f.Pace(f.SlowByPace(2.5)), f.Pace(f.SlowByWaiting(0.04, 0.61)), f.WaitsInKey("'a'"), f.Quoted("So it is."),
+    LogAgrees("dead", (5,)), LogAgrees("not_entered", (4, 5), REDUCE, (0, 1)), LogAgrees("not_entered", (5,), Op(""), (0,)),
+    LogContradicts("mismatch", (3,)), LogContradicts("not_entered", (4, 5), REDUCE),
 ]  # fmt: skip
 
 TERMS: list[str] = [

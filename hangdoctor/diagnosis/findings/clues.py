@@ -9,7 +9,7 @@ from msgspec import Struct
 from ...model.capture import Frame
 from ...model.diagnosis import Kind, Source
 from .holdings import ChildStopped
-from .log_stories import Quote
+from .log_stories import LogAgrees, LogContradicts, Quote
 from .named import Doing, End, Op
 from .stories import (
     FewerByRas,
@@ -236,6 +236,8 @@ Fact = (
     | WaitsInKey
     | Quoted
     | Quote
+    | LogAgrees
+    | LogContradicts
     | HoldsGil
     | ForkedLock
     | ChildStopped
@@ -281,6 +283,7 @@ class Why(Enum):
     ENQUEUED = auto()
     SAME_AS_ROUNDS_BEFORE = auto()
     SAME_AS_ROLE = auto()
+    LOG_IS_SURER = auto()
 
 
 class Against(Struct, frozen=True):

@@ -7,6 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from ...model.diagnosis import Kind
 from .named import End, Op
 
 
@@ -152,6 +153,27 @@ class Quote(Struct, frozen=True):
     file: str
     line: int
     says: str
+
+
+class LogAgrees(Struct, frozen=True):
+    """Beside other evidence the logs name the same ranks; or, with `waiting`, those timed out in
+    `op` and the ranks did not.
+    """
+
+    kind: Kind
+    ranks: tuple[int, ...]
+    op: Op | None = None
+    waiting: tuple[int, ...] = ()
+
+
+class LogContradicts(Struct, frozen=True):
+    """Beside other evidence the logs name these ranks instead; or, with `op`, the ranks that are
+    blamed timed out in it themselves.
+    """
+
+    kind: Kind
+    ranks: tuple[int, ...]
+    op: Op | None = None
 
 
 class Event(Struct, frozen=True):

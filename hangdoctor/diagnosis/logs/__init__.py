@@ -21,15 +21,15 @@ from ...model.log_facts import (
 )
 from ..case import Case
 from ..draft import Draft
-from ..findings import Clue, Finding
+from ..findings import Clue
 from ..findings.log_stories import LogRemaining, Quote, Undecided
 from . import by_torch, counters, over
+from .beside import CRASH, weigh
 from .chain import chain
 from .first import First, failure, lost_node, quotes
 from .scene import Scene, op_of, open_scene
 
 _SETTLED = frozenset({Undecided.ENDED_CLEANLY, Undecided.GOES_ON, Undecided.CANCELLED})
-_CRASH = frozenset({"dead", "error", "unreachable"})
 
 
 def run(case: Case, draft: Draft) -> None:
@@ -44,7 +44,7 @@ def run(case: Case, draft: Draft) -> None:
     if found is not None:
         found.finding.clues += _clues(scene, found)
     if draft.findings:
-        _beside(draft, found)
+        weigh(draft, scene, found)
         return
     if found is None:
         draft.remaining = why_none(scene)
@@ -52,8 +52,7 @@ def run(case: Case, draft: Draft) -> None:
         draft.status = "healthy" if clean and not case.views else draft.status or "unknown"
         return
     draft.findings = [found.finding]
-    draft.over = found.finding.kind in _CRASH
-    draft.status = "unknown" if draft.over else "hang"
+    draft.status = "failed" if found.finding.kind in CRASH else "hang"
 
 
 def _judged(logs: JobLogs) -> tuple[Scene, First | None]:
@@ -110,25 +109,6 @@ def _clues(scene: Scene, found: First) -> list[Clue]:
         ranks = (fact.rank,) if fact.rank >= 0 else tuple(found.finding.ranks)
         clues.append(Clue("log", ranks, Quote(name, fact.line, fact.says)))
     return clues
-
-
-def _beside(draft: Draft, found: First | None) -> None:
-    """Other evidence has named somebody: the logs support it, or add what failed first."""
-    if found is None:
-        return
-    for finding in draft.findings:
-        if set(finding.ranks) == set(found.finding.ranks):
-            finding.add_clues(found.finding.clues)
-            return
-    if found.finding.kind in _CRASH and found.named:
-        draft.findings.insert(0, found.finding)
-        return
-    finding = _strongest(draft)
-    finding.add_clues(found.finding.clues)
-
-
-def _strongest(draft: Draft) -> Finding:
-    return max(draft.findings, key=lambda f: f.confidence)
 
 
 def why_none(scene: Scene) -> LogRemaining:

@@ -47,6 +47,8 @@ class Remark(Enum):
     UNRECORDED_WAIT = auto()
     UNNAMED_GROUPS = auto()
     STACKS_DISAGREE = auto()
+    LOG_DISAGREES = auto()
+    LOG_SAW_IT_WAIT = auto()
 
 
 class Note(Struct, frozen=True):

@@ -12,6 +12,8 @@ from ..findings.log_stories import (
     Event,
     FailedFirst,
     FewerCalls,
+    LogAgrees,
+    LogContradicts,
     LoggedDeath,
     LogRemaining,
     NamedByTorch,
@@ -162,6 +164,24 @@ def _(story: AllWaited, finding: Finding) -> str:
 @clues.say.register
 def _(fact: Quote) -> str:
     return f"{fact.file}:{fact.line}: {terms.cut(fact.says, 200)}"
+
+
+@clues.say.register
+def _(fact: LogAgrees) -> str:
+    who = terms.ranks(fact.ranks)
+    if fact.waiting:
+        op = f" in {terms.op(fact.op)}" if fact.op is not None and fact.op.name else ""
+        return f"The log agrees: {terms.ranks(fact.waiting)} timed out{op}, and {who} did not"
+    is_are = choose(fact.ranks, "is", "are")
+    return f"The log agrees: by its lines, too, {who} {is_are} the cause ({fact.kind})"
+
+
+@clues.say.register
+def _(fact: LogContradicts) -> str:
+    who = terms.ranks(fact.ranks)
+    if fact.op is not None:
+        return f"The log contradicts: {who} timed out in {terms.op(fact.op)}"
+    return f"The log contradicts: by its lines {who} {choose(fact.ranks, 'is', 'are')} the cause ({fact.kind})"
 
 
 @by_story.register

@@ -92,5 +92,7 @@ def note(of: Note) -> str:
         Remark.STACKS_DISAGREE: (
             f"Stacks and operations disagree: by its stack {who} {terms.choose(of.ranks, 'is', 'are')} outside{at}, by its operations {blamed} is the cause; the verdict follows the operations."
         ),
+        Remark.LOG_DISAGREES: f"The log contradicts the other evidence: one names {who}, the other {blamed}; the verdict follows the surer one.",
+        Remark.LOG_SAW_IT_WAIT: f"The log contradicts the other evidence: by it {who} timed out in the operation that {blamed} {terms.choose(of.blamed, 'is', 'are')} said not to have reached.",
     }
     return texts[of.remark]

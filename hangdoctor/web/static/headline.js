@@ -40,7 +40,7 @@ function told(model) {
   const group = hangs(model.incidents).find((g) => g.some((i) => i.id === status.incident)) || null;
   const newest = group && group[0];
   if (status.ended) {
-    const explained = [`Last progress at ${clock(status.ended.at)}.`, status.ended.lost, newest && `Its last hang: ${clip(newest.summary, 500)}`];
+    const explained = [`Last progress at ${clock(status.ended.at)}.`, status.ended.lost, newest && `${newest.status === "failed" ? "" : "Its last hang: "}${clip(newest.summary, 500)}`];
     return { pill: "ENDED", look: "", since: "", sentence: `The job has ended. ${status.ended.how}`, explained: explained.filter(Boolean).join(" "), group };
   }
   if (!status.nodes) return { ...EMPTY, sentence: "No agent has connected yet.", explained: `A sidecar starts one on every node of its job. By hand, on a node: hangdoctor agent --folder ${status.folder.replace(/\/incidents$/, "")}` };

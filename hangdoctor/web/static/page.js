@@ -216,7 +216,7 @@ function incidents() {
 // All captures of one hang, newest first.
 function incident(group) {
   const one = group[0], item = element("li"), meta = element("div", undefined, "meta");
-  const look = one.status === "hang" || one.status === "slow" || one.status === "healthy" ? one.status : "";
+  const look = ["hang", "slow", "failed", "healthy"].includes(one.status) ? one.status : "";
   meta.append(element("span", (one.status || one.state).toUpperCase(), `pill ${look}`), element("span", clock(one.at)), element("span", clip(one.reason, 90)));
   item.append(meta, element("div", clip(one.summary, 600)));
   if (one.state === "saved") item.append(reportLink(one, "Open the report"));

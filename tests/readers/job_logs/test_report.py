@@ -38,7 +38,7 @@ def test_flags_of_the_command(tmp_path: Path) -> None:
     log = str(DATA / "kill.log")
     done = hangdoctor("diagnose", log, "--json", "-", cwd=tmp_path)
     said = json.loads(done.stdout)
-    assert said["status"] == "unknown" and said["causes"][0]["evidence"][0]["source"] == "log"
+    assert said["status"] == "failed" and said["causes"][0]["evidence"][0]["source"] == "log"
     assert {"role", "ranks", "node", "at", "file", "line", "says"} == set(said["chain"][0])
     hangdoctor("diagnose", str(DATA / "sleep.log"), "--exit-code", "-q", cwd=tmp_path, code=10)
     hangdoctor("diagnose", str(DATA / "healthy.log"), "--exit-code", "-q", cwd=tmp_path, code=0)
