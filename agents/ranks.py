@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hangdoctor.errors import BadInput
 from hangdoctor.model.capture import ThreadSample
@@ -164,16 +164,38 @@ class Ranks:
         for folder in sorted(_named_folders(without)):
             if folder.is_dir():
                 boxes += blackbox.find_boxes(folder, pids=pids)
+        opened: list[blackbox.BlackBox] = []
         # The folder that is named may have been refused on this node.
         without_box = pids - {b.pid for b in boxes}
         boxes += blackbox.find_boxes(pids=without_box) if without_box else []
         for tracked in without:
             own = [b for b in boxes if b.pid == tracked.found.pid and b.status == "live"]
             if own:
+                newest = max(own, key=lambda b: b.created_s)
                 # Where it went away again, it is looked for at the next search.
                 with contextlib.suppress(BadInput):
-                    tracked.box = BoxWatch(max(own, key=lambda b: b.created_s).path)
-                    tracked.folder = Path(tracked.box.path).parent
+                    tracked.box = BoxWatch(newest.path)
+                    tracked.folder = Path(newest.path).parent
+                    opened.append(newest)
+        for box in blackbox.ended_beside(opened):
+            if box.rank not in self.tracked:
+                self._take_ended(box, without[0].found)
+
+    def _take_ended(self, box: blackbox.BlackBox, sibling: discover.Found) -> None:
+        """A rank that died before this agent came: no process shows it, only its box."""
+        found = structs.replace(sibling, pid=box.pid, rank=box.rank, local_rank=box.local_rank)
+        mono = self.clock()
+        tracked = Tracked(found, now=RankNow(box.rank, box.pid), dead=True)
+        tracked.ended_at = mono - max(0.0, self.wall() - box.heartbeat_s)
+        try:
+            tracked.box = BoxWatch(box.path)
+        except BadInput:
+            return  # it went away
+        tracked.folder = Path(box.path).parent
+        seen = self._glance(tracked, mono, 0.0)
+        if seen is not None:
+            tracked.now = seen
+            self.tracked[box.rank] = tracked
 
     @property
     def others(self) -> list[str]:

@@ -20,6 +20,7 @@ from ..probe import format as fmt
 from ..text.ranges import MAX_RANKS, member_runs, number_in
 from .box_folders import (
     default_folders,
+    ended_beside,
     find_boxes,
     jobs_named,
     left_behind,
@@ -38,6 +39,7 @@ __all__ = [
     "ThreadNow",
     "contents_of",
     "default_folders",
+    "ended_beside",
     "find_boxes",
     "jobs_named",
     "left_behind",

@@ -101,6 +101,29 @@ def _regular_files(folders: Iterable[Path]) -> list[Path]:
     return sorted(path for path in paths if path.is_file() and not path.is_symlink())
 
 
+def ended_beside(live: Iterable[BlackBox]) -> list[BlackBox]:
+    """Boxes of ranks that ran beside these, in the same folder and job, and have ended.
+
+    What an earlier start of the job left behind is none of them: its last sign of life is older
+    than these boxes.
+    """
+    beside: dict[str, list[BlackBox]] = {}
+    for box in live:
+        beside.setdefault(str(Path(box.path).parent), []).append(box)
+    return [
+        box
+        for folder, siblings in beside.items()
+        for box in find_boxes(folder)
+        if box.status == "dead" and all(_ran_beside(box, sibling) for sibling in siblings)
+    ]
+
+
+def _ran_beside(box: BlackBox, sibling: BlackBox) -> bool:
+    same = (box.host, box.job, box.owner) == (sibling.host, sibling.job, sibling.owner)
+    alive_s = max(box.heartbeat_s, box.iteration_since_s, box.phase_since_s)
+    return same and alive_s > sibling.created_s
+
+
 def names_of(boxes: Iterable[BlackBox]) -> list[str]:
     """What the job of these boxes is called: by themselves, and by the environment of a rank that
     lives.

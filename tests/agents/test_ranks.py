@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import subprocess
@@ -33,6 +34,15 @@ dist.init_process_group("gloo", timeout=timedelta(seconds=77))
 print("world", flush=True); sys.stdin.readline()
 dist.new_group([0], timeout=timedelta(seconds=33))
 print("group", flush=True); sys.stdin.readline()
+"""
+
+
+RANK = """
+import hangdoctor.probe as probe
+probe.install()
+print("up", flush=True); input()
+probe.iteration(3)
+print("trains", flush=True); input()
 """
 
 
@@ -283,6 +293,79 @@ def test_ranks_of_the_run_before_are_not_dead_ones_of_the_next(
     gone.wait()
     ranks._take(run("slurm:7.1", spinning))
     assert [(r.rank, r.over) for r in ranks.look()] == [(0, False)]
+
+
+def wait_for(ranks: dict[int, subprocess.Popen[str]], said: str) -> None:
+    for process in ranks.values():
+        assert process.stdout is not None and process.stdout.readline() == f"{said}\n"
+
+
+@contextlib.contextmanager
+def boxed_ranks(folder: Path, numbers: range) -> Iterator[dict[int, subprocess.Popen[str]]]:
+    """Processes with a box each, in one folder, that wait for a line."""
+    started: dict[int, subprocess.Popen[str]] = {}
+    environ = os.environ | {"WORLD_SIZE": "9", "HANGDOCTOR_DIR": str(folder)}
+    try:
+        for rank in numbers:
+            started[rank] = subprocess.Popen(
+                [sys.executable, "-c", RANK],
+                env=environ | {"RANK": str(rank)},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                cwd=folder.parent,
+            )
+        wait_for(started, "up")  # every box is made before the first rank trains
+        for process in started.values():
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+        wait_for(started, "trains")
+        yield started
+    finally:
+        for process in started.values():
+            process.kill()
+            process.communicate()
+
+
+def found_in(folder: Path, ranks: dict[int, subprocess.Popen[str]]) -> list[RankNow]:
+    """What an agent that comes now sees of a job with these processes."""
+    environ = {"HANGDOCTOR_DIR": str(folder)}
+    found = [
+        Found(process.pid, 1, rank, 9, rank, 9, "j", 0.0, "me", [], environ)
+        for rank, process in ranks.items()
+    ]
+    late = Ranks(lambda job: True)
+    late._take(Job("j", found))
+    try:
+        return late.look()
+    finally:
+        late.close()
+
+
+def test_a_rank_that_died_before_the_agent_came_is_reported_dead(tmp_path: Path) -> None:
+    with boxed_ranks(tmp_path / "boxes", range(3)) as ranks:
+        dead = ranks.pop(1)
+        dead.kill()
+        dead.wait()
+        told = found_in(tmp_path / "boxes", ranks)
+        dead.communicate()
+    assert [(r.rank, r.over, r.box, r.finished) for r in told] == [
+        (0, False, True, False),
+        (1, True, True, False),
+        (2, False, True, False),
+    ]
+    assert told[1].pid == dead.pid and told[1].iteration == 3
+
+
+def test_what_an_earlier_start_left_behind_is_no_dead_rank(tmp_path: Path) -> None:
+    """A launcher that starts its ranks again uses the same folder, perhaps for fewer of them."""
+    folder = tmp_path / "boxes"
+    with boxed_ranks(folder, range(3)):
+        pass
+    with boxed_ranks(folder, range(2)) as ranks:
+        assert len(blackbox.find_boxes(folder)) == 5, "the boxes of before are still there"
+        assert [(r.rank, r.over) for r in found_in(folder, ranks)] == [(0, False), (1, False)]
 
 
 def test_folders_that_go_while_boxes_are_looked_for_end_nothing(tmp_path: Path) -> None:
