@@ -116,9 +116,14 @@ class Ground(Enum):
     LOG_AHEAD = (0.50, "few wait in an operation that most others have not enqueued")
     LOG_MISMATCH = (0.90, "at one number of one group it runs something else than the others")
     LOG_MISMATCH_PAIR = (0.60, "two ranks run different operations at one number")
+    LOG_APART = (
+        0.60,
+        "in one group two ranks wait in different operations, none completed by both",
+    )
     LOG_NOT_WAITING = (0.75, "every other rank waited until the limit, and this one did not")
     LOG_NEVER_HEARD = (0.45, "every other rank timed out, and this one is not in the log at all")
     LOG_PEER = (0.60, "others lost their connection to it, and nothing came before")
+    LOG_LINK = (0.60, "a connection failed before anything else; either end may be at fault")
     LOG_STORE_HOST = (0.60, "others waited for its key in the store")
     LOG_ALL_WAITED = (0.50, "every rank timed out in one operation with equal counters")
     # NCCL RAS.

@@ -98,6 +98,9 @@ class ExitWatch:
 
     def close(self) -> None:
         """Wait for none any more."""
+        if self._thread is None:
+            self._give_back()
+            return
         with contextlib.suppress(OSError):
             os.eventfd_write(self._bell, 1)
 

@@ -41,9 +41,12 @@ class LoggedDeath(Struct, frozen=True):
 
 
 class NodeFailed(Struct, frozen=True):
-    """Slurm lost the nodes; none named: it ended the job for a node that the log does not name."""
+    """Slurm (or Ray) lost the nodes; none named: it ended the job for a node that the log does not
+    name.
+    """
 
     nodes: tuple[str, ...]
+    by: str = "Slurm"
 
 
 class PeerGone(Struct, frozen=True):
@@ -52,6 +55,15 @@ class PeerGone(Struct, frozen=True):
     peer: str
     by: tuple[int, ...]
     library: str
+
+
+class LinkBroken(Struct, frozen=True):
+    """A connection failed before anything else: between who says so and these peers."""
+
+    by: tuple[int, ...]
+    peers: tuple[str, ...]
+    meaning: str
+    advice: str = ""
 
 
 class TooFewJoined(Struct, frozen=True):
@@ -104,6 +116,7 @@ class AllWaited(Struct, frozen=True):
     """Every rank of the job timed out in the same operation with the same counters."""
 
     op: Op
+    ranks: tuple[int, ...] = ()
 
 
 LogStory = (
@@ -111,6 +124,7 @@ LogStory = (
     | LoggedDeath
     | NodeFailed
     | PeerGone
+    | LinkBroken
     | TooFewJoined
     | StoreHostGone
     | NamedByTorch

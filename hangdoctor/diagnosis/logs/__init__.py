@@ -93,6 +93,7 @@ def _named(scene: Scene) -> First | None:
         counters.judged,
         counters.gloo,
         by_torch.peer,
+        by_torch.all_joined,
         counters.everyone_waits,
     ):
         found = reason(scene)
@@ -114,7 +115,7 @@ def _clues(scene: Scene, found: First) -> list[Clue]:
 def why_none(scene: Scene) -> LogRemaining:
     """Why the logs name nobody, by how much it explains."""
     cancelled = scene.of(Cancelled)
-    if cancelled:
+    if cancelled and not _ended_before(scene, cancelled[-1]):
         return _cancelled(cancelled[-1])
     waits = scene.of(TimedOut)
     ranks = tuple(sorted({w.rank for w in waits if w.rank >= 0}))
@@ -126,6 +127,14 @@ def why_none(scene: Scene) -> LogRemaining:
         op = op_of(waits) if waits else None
         return LogRemaining(Undecided.ONE_WAITER, ranks, op)
     return _without_waits(scene)
+
+
+def _ended_before(scene: Scene, fact: Cancelled) -> bool:
+    """Whether srun cancelled the step itself, after a task had exited with an error."""
+    if fact.why:
+        return False
+    ends = [f for f in scene.of(Ended) if f.by.startswith("slurm") and f.code > 0]
+    return any((f.file, f.line) < (fact.file, fact.line) for f in ends)
 
 
 def _cancelled(fact: Cancelled) -> LogRemaining:

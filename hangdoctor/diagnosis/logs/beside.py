@@ -88,14 +88,14 @@ def _by_name(draft: Draft, first: Finding) -> None:
     """The logs' finding agrees with those of the same ranks; else it contradicts the surest."""
     theirs = set(first.ranks)
     if not theirs:
-        _surest(draft).add_clues(first.clues)
+        same = [f for f in draft.findings if f.kind == first.kind]
+        for finding in same or [_surest(draft)]:
+            finding.add_clues(first.clues)
         return
-    everyone = first.kind == "in_communication"
-    alike = [f for f in draft.findings if everyone == (f.kind == "in_communication")]
-    alike = [f for f in alike if theirs & set(f.ranks)]
+    alike = [f for f in draft.findings if f.kind != "in_communication" and theirs & set(f.ranks)]
     for finding in alike:
         _agree(finding, first)
-    if alike or everyone:
+    if alike:
         return
     other = _surest(draft)
     other.add_clues(first.clues)

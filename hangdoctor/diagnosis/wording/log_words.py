@@ -12,6 +12,7 @@ from ..findings.log_stories import (
     Event,
     FailedFirst,
     FewerCalls,
+    LinkBroken,
     LogAgrees,
     LogContradicts,
     LoggedDeath,
@@ -91,7 +92,8 @@ def _(story: NodeFailed, finding: Finding) -> str:
         else f"Nodes {terms.host_names(story.nodes)}"
     )
     ranks = f" with {terms.ranks(finding.ranks)}" if finding.ranks else ""
-    return f"{what}{ranks} failed: Slurm lost it and ended the job"
+    lost = "Slurm lost it and ended the job" if story.by == "Slurm" else f"{story.by} lost it"
+    return f"{what}{ranks} failed: {lost}"
 
 
 @stories.tell.register
@@ -99,6 +101,13 @@ def _(story: PeerGone, finding: Finding) -> str:
     ranks = f" ({terms.ranks(finding.ranks)})" if finding.ranks else ""
     by = f"{terms.ranks(story.by)} lost" if story.by else "others lost"
     return f"Host {story.peer}{ranks} closed its connections first: {by} the connection to it, and nothing came before"
+
+
+@stories.tell.register
+def _(story: LinkBroken, finding: Finding) -> str:
+    by = terms.ranks(story.by) if story.by else "a rank"
+    peers = terms.host_names(list(story.peers)) if story.peers else "another process"
+    return f"Between {by} and {peers}: {story.meaning}"
 
 
 @stories.tell.register
@@ -155,7 +164,7 @@ def _(story: OtherCall, finding: Finding) -> str:
 
 @stories.tell.register
 def _(story: AllWaited, finding: Finding) -> str:
-    return f"All ranks ({terms.ranks(finding.ranks)}) timed out in {terms.op(story.op)} with equal counters: network, NCCL, link or GPU"
+    return f"All ranks ({terms.ranks(story.ranks)}) timed out in {terms.op(story.op)} with equal counters: network, NCCL, link or GPU"
 
 
 # ---------------------------------------------------------------------- evidence and advice
@@ -212,12 +221,19 @@ def _(story: LoggedDeath, finding: Finding) -> str:
 def _(story: NodeFailed, finding: Finding) -> str:
     if not story.nodes:
         return "sacct -j JOB -X -o NodeList,State; sinfo -R names the node."
+    if story.by != "Slurm":
+        return f"Is {story.nodes[0]} up? Read its dmesg and the logs of {story.by} there."
     return f"scontrol show node {story.nodes[0]}; resume the job without it (--exclude)."
 
 
 @by_story.register
 def _(story: PeerGone, finding: Finding) -> str:
     return f"Read the log of the ranks on {story.peer}: it holds the first cause."
+
+
+@by_story.register
+def _(story: LinkBroken, finding: Finding) -> str:
+    return story.advice
 
 
 @by_story.register

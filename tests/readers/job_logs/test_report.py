@@ -20,7 +20,6 @@ def test_a_bundle_replays_without_the_logs(tmp_path: Path) -> None:
     saved = bundle.save(tmp_path / "b", capture, first, plain(first), ["hangdoctor"])
     again = diagnose(bundle.load(saved))
     assert bundle.encode_diagnosis(again) == bundle.encode_diagnosis(first)
-    assert b"what happened" not in as_bytes(capture, first, saved)[:0]
     page = as_bytes(bundle.load(saved), again, saved).decode()
     assert "What happened" in page and "attempt_0/1/stderr.log" in page
 
