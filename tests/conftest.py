@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,16 @@ if TYPE_CHECKING:
 
 # After its limit a test that is in C code, which no signal ends, takes its worker with it.
 _MERCY_S = 30.0
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Programs inherit which signals are ignored, and nohup ignores one: those that tests start do not.
+
+    A handler that does nothing keeps pytest alive as nohup means it; a new program has the default again.
+    """
+    for number in (signal.SIGHUP, signal.SIGINT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -103,9 +103,22 @@ def run_simulated(found: report.Findings, quick: bool, seeds: range) -> None:
                 PEER_LAYOUTS, seeds[:1], silent, lambda _: None, peers=judge_peers
             )
             found.results += [r for r in theirs if r.peer]
+    run_meshes(found, quick, seeds)
     if not quick:
         say("simulated: 1,024 ranks from files, ours and torch's")
         found.sizes.append(measure_files())
+
+
+def run_meshes(found: report.Findings, quick: bool, seeds: range) -> None:
+    """Random layouts, ten for each seed."""
+    first = simulated.MESH_SEEDS + 10 * seeds.start
+    number = 1 if quick else 10 * len(seeds)
+    say(f"simulated: {number} random layouts")
+    drawn = range(first, first + number)
+    for silent in (0.0, 0.1):
+        found.results += simulated.run_meshes(drawn, silent, say)
+    if not quick:
+        found.sizes.append(simulated.measure_memory(simulated.HUGE_MESH))
 
 
 def run_real(found: report.Findings, quick: bool, seeds: range, keep: Path | None) -> None:

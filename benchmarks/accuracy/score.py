@@ -32,6 +32,9 @@ class Expected:
     innocent_if_slow: list[int] = field(
         default_factory=list
     )  # of a job that does not hang: who may be called slow
+    difference: str = (
+        ""  # what the culprit's calls differ in; "" where they do not, or no record has it
+    )
 
 
 @dataclass
@@ -49,6 +52,7 @@ class Result:
     exact: bool = False
     victim: bool = False
     kind_right: bool = False
+    explained: bool | None = None  # None: there is no difference of calls to explain
     took_s: float = 0.0
     summary: str = ""
     peer: bool = False
@@ -87,6 +91,9 @@ def judge(result: Result, diagnosis: Diagnosis, truth: Expected) -> Result:
     result.exact = diagnosis.status == "hang" and named in sets
     result.victim = bool(named) and not any(named <= s for s in named_all)
     result.kind_right = bool(result.named) and all(kind in truth.kinds for kind, _ in result.named)
+    if truth.difference and result.exact:
+        said = {cause.difference for cause in diagnosis.causes}
+        result.explained = said == {truth.difference}
     return result
 
 

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 from hangdoctor.model.operations import Group, Operation, RankOps, group_uid
 
 from .sim_engine import NEVER, Members, Simulation
-from .sim_program import AXES, Programs, Step
+from .sim_layout import Mesh
+from .sim_program import Programs, Step
 
 EPOCH_S = 1_780_000_000.0  # wall clock of virtual second 0
 GROUP_NAMES = {
@@ -26,11 +27,23 @@ GROUP_NAMES = {
     "pp": "PIPELINE_MODEL_PARALLEL_GROUP",
     "tp": "TENSOR_MODEL_PARALLEL_GROUP",
 }
+NO_NAME = "undefined"  # what torch describes a group by that was made without a description
 NCCL_NAMES = {
     "all_gather_into_tensor": "_all_gather_base",
     "reduce_scatter_tensor": "_reduce_scatter_base",
 }
 SHORT_DTYPES = {"Float": "float32", "BFloat16": "bfloat16", "Long": "int64", "Half": "float16"}
+
+
+def group_name(members: Members, axis: str) -> str:
+    """What the framework calls the groups of an axis."""
+    layout = members.layout
+    if isinstance(layout, Mesh) and axis != "world":
+        if layout.names == "none":
+            return NO_NAME
+        if layout.names == "mesh" or axis not in GROUP_NAMES:
+            return f"mesh_{axis}"
+    return GROUP_NAMES[axis]
 
 
 class Snapshot(NamedTuple):
@@ -68,7 +81,7 @@ class Snapshot(NamedTuple):
         return out[::-1]
 
     def stage(self, rank: int) -> int:
-        return self.members.layout.coordinates(rank)["pp"]
+        return self.members.stage[rank]
 
 
 def _size_text(shape: tuple[int, ...]) -> str:
@@ -89,7 +102,8 @@ class Exporter:
             # Equal member sets (dp == world, say) are distinguished by the order of creation.
             instance = seen.get(group_uid(ranks), 0)
             seen[group_uid(ranks)] = instance + 1
-            self.groups.append(Group(group_uid(ranks, instance), ranks, GROUP_NAMES[axis]))
+            name = group_name(members, axis).replace(NO_NAME, "")
+            self.groups.append(Group(group_uid(ranks, instance), ranks, name))
 
     def rank_ops(self, rank: int) -> RankOps:
         snap = self.snapshot
@@ -99,7 +113,7 @@ class Exporter:
             rank=rank,
             world_size=members.layout.world_size,
             source="simulated",
-            groups=[self.groups[members.of[axis][rank]] for axis in AXES],
+            groups=[self.groups[members.of[axis][rank]] for axis in members.axes],
             operations=[self._operation(rank, *r) for r in records],
             overwritten=snap.programs.earlier(snap.stage(rank)) > 0
             or bool(records and records[0][0] > 0),
@@ -144,7 +158,10 @@ class Exporter:
         for n, (i, step, state) in enumerate(records):
             p2p += step.p2p
             entry = self._entry(rank, i, step, state)
-            entry |= {"record_id": recorded + n, "p2p_seq_id": p2p if step.axis == "pp" else 0}
+            entry |= {
+                "record_id": recorded + n,
+                "p2p_seq_id": p2p if step.p2p or step.axis == "pp" else 0,
+            }
             entry["op_id"] = entry["collective_seq_id"] + entry["p2p_seq_id"]
             entries.append(entry)
             if frames:
@@ -157,18 +174,18 @@ class Exporter:
             "pg_config": {
                 str(members.of[axis][rank]): {
                     "name": str(members.of[axis][rank]),
-                    "desc": GROUP_NAMES[axis],
+                    "desc": group_name(members, axis),
                     "ranks": _size_text(tuple(members.ranks[members.of[axis][rank]])),
                 }
-                for axis in AXES
+                for axis in members.axes
             },
-            "pg_status": {str(n): self._status(rank, axis) for n, axis in enumerate(AXES)},
+            "pg_status": {str(n): self._status(rank, axis) for n, axis in enumerate(members.axes)},
             "entries": entries,
         }
 
     def _p2p_before(self, rank: int, index: int) -> int:
         snap = self.snapshot
-        earlier = snap.programs.earlier_on(snap.stage(rank), "pp")[1]
+        earlier = snap.programs.transfers_before(snap.stage(rank))
         return earlier + sum(s.p2p for s in snap.simulation.programs[rank][:index])
 
     def _status(self, rank: int, axis: str) -> dict[str, int]:
@@ -193,11 +210,12 @@ class Exporter:
         name = "nccl:" + NCCL_NAMES.get(step.op, step.op)
         if step.p2p:
             me = members.ranks[group].index(rank)
-            name += f" {me}{'->' if step.op == 'send' else '<-'}{me + step.hop}"
+            peer = members.ranks[group].index(members.peer(rank, step.hop))
+            name += f" {me}{'->' if step.op == 'send' else '<-'}{peer}"
         start, end = s.starts[rank][i], s.ends[rank][i]
         return {
-            "pg_id": AXES.index(step.axis),
-            "process_group": (str(group), GROUP_NAMES[step.axis]),
+            "pg_id": members.axes.index(step.axis),
+            "process_group": (str(group), group_name(members, step.axis)),
             "thread_name": "pt_autograd_0" if step.site.startswith("backward") else "python3",
             "thread_id": "140",
             "collective_seq_id": self._collective_seq(rank, i, step) if step.p2p else step.seq,

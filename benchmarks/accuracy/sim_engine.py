@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 
 from hangdoctor.model.layout import Layout
 
-from .sim_program import AXES, Step
+from .sim_layout import Mesh, axes_of
+from .sim_program import Step
 
 HOST_S = 20e-6  # what the host takes to enqueue one operation
 WIRE_S = 0.0005  # from the last arrival to the completion
@@ -29,12 +30,14 @@ NEVER = math.inf
 class Members:
     """Groups of a layout: numbers by rank and axis, ranks by number. Number 0 is the world."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout | Mesh) -> None:
         self.layout = layout
+        self.axes = axes_of(layout)
+        self.stage = [layout.coordinates(r)["pp"] for r in range(layout.world_size)]
         self.ranks: list[list[int]] = [list(range(layout.world_size))]
         self.axis: list[str] = ["world"]
         self.of: dict[str, list[int]] = {"world": [0] * layout.world_size}
-        for axis in AXES[1:]:
+        for axis in self.axes[1:]:
             numbers = [0] * layout.world_size
             for ranks in layout.groups(axis):
                 for r in ranks:
@@ -45,7 +48,7 @@ class Members:
 
     def peer(self, rank: int, hop: int) -> int:
         """The rank `hop` pipeline stages on."""
-        return rank + hop * self.layout.dp * self.layout.tp
+        return self.ranks[self.of["pp"][rank]][self.stage[rank] + hop]
 
 
 @dataclass(slots=True)

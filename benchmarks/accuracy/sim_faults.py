@@ -83,9 +83,7 @@ def _rewrite(s: Simulation, programs: Programs, rank: int, steps: list[Step]) ->
     """Give one rank a program of its own; its later operations are renumbered as the process would
     count them.
     """
-    layout = s.members.layout
-    stage = rank // (layout.dp * layout.tp)
-    mine = programs.renumber(stage, steps)
+    mine = programs.renumber(s.members.stage[rank], steps)
     s.programs[rank] = mine
     s.starts[rank] = array("d", [NEVER]) * len(mine)
     s.ends[rank] = array("d", [NEVER]) * len(mine)
@@ -251,6 +249,8 @@ def _unseen(s: Simulation, placed: Placed, rank: int, i: int) -> Placed:
 def wrong_group(
     s: Simulation, programs: Programs, rng: random.Random, iteration: int
 ) -> Placed | None:
+    if "dp" not in s.members.of:
+        return None
     drawn = _draw(s, rng, iteration, lambda step: step.op == "all_reduce" and step.axis == "tp")
     return (
         _changed(s, programs, *drawn, ["order", "mismatch", "not_entered"], axis="dp")
@@ -340,6 +340,22 @@ def slow(s: Simulation, programs: Programs, rng: random.Random, iteration: int) 
     return Placed([rank], ["slow"], f"rank {rank} is 8 times slower")
 
 
+def wrong_peer(
+    s: Simulation, programs: Programs, rng: random.Random, iteration: int
+) -> Placed | None:
+    """A send to the stage after the next one, or to the one before it."""
+    drawn = _draw(s, rng, iteration, lambda step: step.op == "send")
+    if not drawn:
+        return None
+    rank, i = drawn
+    hop, stage = s.programs[rank][i].hop, s.members.stage[rank]
+    others = [h for h in (hop * 2, -hop) if 0 <= stage + h < s.members.layout.pp]
+    if not others:
+        return None
+    kinds = ["p2p_unmatched", "mismatch", "order", "not_entered"]
+    return _changed(s, programs, rank, i, kinds, hop=others[0])
+
+
 KINDS: dict[str, Fault] = {
     f.__name__: f
     for f in (
@@ -356,9 +372,24 @@ KINDS: dict[str, Fault] = {
         wrong_group,
         missing_send,
         missing_recv,
+        wrong_peer,
         in_communication,
         two_faults,
         healthy,
         slow,
     )
+}
+
+# What the culprit's calls differ in, as `Cause.difference` says it. No recorder keeps roots and reductions.
+DIFFERENCES = {
+    "skipped": "skipped",
+    "missing_send": "skipped",
+    "missing_recv": "skipped",
+    "extra": "added",
+    "swapped": "swapped",
+    "wrong_op": "operation",
+    "wrong_shape": "size",
+    "wrong_dtype": "type",
+    "wrong_group": "group",
+    "wrong_peer": "peer",
 }

@@ -14,17 +14,10 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from dataclasses import dataclass
-from typing import Literal
 
 from hangdoctor.model.layout import Layout
 
-Axis = Literal["world", "dp", "pp", "tp"]
-AXES: tuple[Axis, ...] = (
-    "world",
-    "dp",
-    "pp",
-    "tp",
-)  # also the order in which a job creates its groups
+from .sim_layout import Mesh, Schedule, axes_of
 
 HIDDEN, TOKENS = 1024, 2048
 
@@ -37,7 +30,7 @@ class Step:
     """
 
     op: str  # torch.distributed's name, or "wait"
-    axis: Axis
+    axis: str
     shape: tuple[int, ...] = ()
     out_shape: tuple[int, ...] = ()
     dtype: str = "BFloat16"
@@ -64,27 +57,33 @@ class Step:
         return (self.shape, self.dtype)
 
 
-def _tensor(direction: str, line: int) -> list[Step]:
-    shape = (TOKENS, HIDDEN)
-    return [
-        Step(
-            "all_reduce",
-            "tp",
-            shape,
-            shape,
-            reduce_op="sum",
-            site=f"{direction} ({block}.py:{line})",
-        )
-        for block in ("attention", "mlp")
-    ]
+def _block(axes: tuple[str, ...], direction: str, line: int) -> list[Step]:
+    """The collectives of one micro-batch in one direction: attention, then the experts or the MLP."""
+    shape, whole = (TOKENS, HIDDEN), (2 * TOKENS, HIDDEN)
+    reduce = Step("all_reduce", "tp", shape, shape, reduce_op="sum")
+    gather = Step("all_gather_into_tensor", "cp", shape, whole)
+    exchange = Step("all_to_all_single", "ep", shape, shape)
+    found = []
+    if "cp" in axes:
+        found.append(dataclasses.replace(gather, site=f"{direction} (context.py:{line})"))
+    if "tp" in axes:
+        found.append(dataclasses.replace(reduce, site=f"{direction} (attention.py:{line})"))
+    if "ep" in axes:
+        found += [
+            dataclasses.replace(exchange, site=f"{direction} (experts.py:{line + way})")
+            for way in (0, 4)
+        ]
+    if "tp" in axes:
+        found.append(dataclasses.replace(reduce, site=f"{direction} (mlp.py:{line})"))
+    return found
 
 
-def _p2p(op: str, hop: int) -> Step:
+def _p2p(op: str, hop: int, axis: str) -> Step:
     what = "activation" if (op == "send") == (hop > 0) else "gradient"
     shape = (TOKENS, HIDDEN)
     return Step(
         op,
-        "pp",
+        axis,
         shape,
         shape,
         hop=hop,
@@ -98,85 +97,109 @@ def _pair(stage: int, first: Step, second: Step) -> list[Step]:
     return [sends, receives] if stage % 2 == 0 else [receives, sends]
 
 
-def _schedule(stage: int, stages: int, micro_batches: int) -> list[Step]:
+class _Stage:
+    """What one pipeline stage does with a micro-batch, and what it exchanges with its neighbours."""
+
+    def __init__(self, layout: Layout | Mesh, stage: int) -> None:
+        axes = axes_of(layout)
+        transfers = layout.transfers if isinstance(layout, Mesh) else "pp"
+        first, last = stage == 0, stage == layout.pp - 1
+        self.number, self.first, self.last = stage, first, last
+        self.after = layout.pp - stage - 1  # stages behind it
+        self.forward = _block(axes, "forward", 31)
+        self.backward = _block(axes, "backward", 57)
+        self.receive_f = [] if first else [_p2p("recv", -1, transfers)]
+        self.send_f = [] if last else [_p2p("send", +1, transfers)]
+        self.receive_b = [] if last else [_p2p("recv", +1, transfers)]
+        self.send_b = [] if first else [_p2p("send", -1, transfers)]
+
+
+def _one_f_one_b(at: _Stage, micro_batches: int) -> list[Step]:
     """Forwards and backwards of one iteration in 1F1B order."""
-    first, last = stage == 0, stage == stages - 1
-    forward, backward = _tensor("forward", 31), _tensor("backward", 57)
-    receive_f = [] if first else [_p2p("recv", -1)]
-    send_f = [] if last else [_p2p("send", +1)]
-    receive_b = [] if last else [_p2p("recv", +1)]
-    send_b = [] if first else [_p2p("send", -1)]
-    warm_up = min(stages - stage - 1, micro_batches)
+    warm_up = min(at.after, micro_batches)
     steady = micro_batches - warm_up
     out: list[Step] = []
     for _ in range(warm_up):
-        out += receive_f + forward + send_f
+        out += at.receive_f + at.forward + at.send_f
     if steady:
-        out += receive_f
+        out += at.receive_f
     for k in range(steady):
-        out += forward
-        out += [] if last else _pair(stage, send_f[0], receive_b[0])
-        out += backward
-        more = k + 1 < steady
-        out += (_pair(stage, send_b[0], receive_f[0]) if more else send_b) if not first else []
+        out += at.forward
+        out += [] if at.last else _pair(at.number, at.send_f[0], at.receive_b[0])
+        out += at.backward
+        if not at.first:
+            more = k + 1 < steady
+            out += _pair(at.number, at.send_b[0], at.receive_f[0]) if more else at.send_b
     for _ in range(warm_up):
-        out += receive_b + backward + send_b
+        out += at.receive_b + at.backward + at.send_b
     return out
 
 
-def iteration(layout: Layout, stage: int, micro_batches: int) -> list[Step]:
-    """The steps of one iteration at one stage, not yet numbered."""
-    batch = (8, TOKENS)
-    steps = [
-        Step("broadcast", "tp", batch, batch, dtype="Long", root=0, site="get_batch (data.py:44)")
-    ]
-    steps += _schedule(stage, layout.pp, micro_batches)
+def _gpipe(at: _Stage, micro_batches: int) -> list[Step]:
+    """All forwards, then all backwards (Huang et al. 2019, https://arxiv.org/abs/1811.06965)."""
+    forwards = (at.receive_f + at.forward + at.send_f) * micro_batches
+    return forwards + (at.receive_b + at.backward + at.send_b) * micro_batches
+
+
+def _schedule(layout: Layout | Mesh, stage: int, micro_batches: int) -> list[Step]:
+    kind: Schedule = layout.schedule if isinstance(layout, Mesh) else "1f1b"
+    make = _gpipe if kind == "gpipe" else _one_f_one_b
+    return make(_Stage(layout, stage), micro_batches)
+
+
+def _gradients(layout: Layout | Mesh, stage: int) -> tuple[Step, list[Step]]:
+    """(the reduction of one bucket, what gathers the parameters after the step)."""
     full = (HIDDEN * HIDDEN * (2 if stage in (0, layout.pp - 1) else 1),)
-    shard = (full[0] // layout.dp,)
+    sharded = "shard" in axes_of(layout)
+    axis = "shard" if sharded else "dp"
+    width = layout.shard if sharded and isinstance(layout, Mesh) else layout.dp
+    shard = (full[0] // width,)
     reduce = Step(
         "reduce_scatter_tensor",
-        "dp",
+        axis,
         full,
         shard,
         dtype="Float",
         reduce_op="sum",
         asynchronous=True,
     )
-    # The first bucket is ready before the last backward's all_reduces are: it overlaps with them.
-    last_backward = max(i for i, s in enumerate(steps) if s.site.startswith("backward"))
-    steps.insert(
-        last_backward, dataclasses.replace(reduce, site="reduce_bucket (optimizer.py:101)")
-    )
-    steps.append(dataclasses.replace(reduce, site="reduce_bucket (optimizer.py:104)"))
-    steps.append(Step("wait", "dp"))
+    gather = Step("all_gather_into_tensor", axis, shard, full)
+    gathers = [
+        dataclasses.replace(gather, site=f"gather_parameters (optimizer.py:{line})")
+        for line in (160, 163)
+    ]
+    return reduce, gathers
+
+
+def iteration(layout: Layout | Mesh, stage: int, micro_batches: int) -> list[Step]:
+    """The steps of one iteration at one stage, not yet numbered."""
+    axes = axes_of(layout)
+    steps: list[Step] = []
+    if "tp" in axes:
+        batch = (8, TOKENS)
+        site = "get_batch (data.py:44)"
+        steps.append(Step("broadcast", "tp", batch, batch, dtype="Long", root=0, site=site))
+    steps += _schedule(layout, stage, micro_batches)
+    reduce, gathers = _gradients(layout, stage)
+    if "dp" in axes:
+        # The first bucket is ready before the last backward's all_reduces are: it overlaps with them.
+        backwards = [i for i, s in enumerate(steps) if s.site.startswith("backward")]
+        last_backward = max(backwards, default=len(steps))
+        steps.insert(
+            last_backward, dataclasses.replace(reduce, site="reduce_bucket (optimizer.py:101)")
+        )
+        steps.append(dataclasses.replace(reduce, site="reduce_bucket (optimizer.py:104)"))
+        steps.append(Step("wait", reduce.axis))
+    if "replicate" in axes:
+        part = reduce.out_shape
+        site = "reduce_replicas (optimizer.py:120)"
+        steps.append(Step("all_reduce", "replicate", part, part, "Float", "sum", site=site))
     one = (1,)
-    steps.append(
-        Step(
-            "all_reduce",
-            "world",
-            one,
-            one,
-            "Float",
-            "sum",
-            site="clip_grad_norm (optimizer.py:140)",
-        )
-    )
-    gather = Step(
-        "all_gather_into_tensor", "dp", shard, full, site="gather_parameters (optimizer.py:160)"
-    )
-    steps += [gather, dataclasses.replace(gather, site="gather_parameters (optimizer.py:163)")]
-    steps.append(
-        Step(
-            "all_reduce",
-            "world",
-            one,
-            one,
-            "Float",
-            "avg",
-            host_sync=True,
-            site="report_loss (training.py:88)",
-        )
-    )
+    site = "clip_grad_norm (optimizer.py:140)"
+    steps.append(Step("all_reduce", "world", one, one, "Float", "sum", site=site))
+    steps += gathers if "dp" in axes else []
+    loss = Step("all_reduce", "world", one, one, "Float", "avg", host_sync=True)
+    steps.append(dataclasses.replace(loss, site="report_loss (training.py:88)"))
     return steps
 
 
@@ -204,7 +227,7 @@ class Programs:
     """The numbered program of each stage, and what one rank's becomes with a fault in it."""
 
     def __init__(
-        self, layout: Layout, micro_batches: int, iterations: int, first_iteration: int
+        self, layout: Layout | Mesh, micro_batches: int, iterations: int, first_iteration: int
     ) -> None:
         self.first_iteration = first_iteration
         self._once: list[Counter[tuple[object, ...]]] = []
@@ -228,7 +251,12 @@ class Programs:
         """Operations that a rank recorded before the simulated ones."""
         return self.first_iteration * self.recorded_per_iteration[stage]
 
-    def earlier_on(self, stage: int, axis: Axis) -> tuple[int, int]:
+    def transfers_before(self, stage: int) -> int:
+        """Sends and receives before the simulated ones."""
+        once = self._once[stage]
+        return sum(n for lane, n in once.items() if len(lane) > 1) * self.first_iteration
+
+    def earlier_on(self, stage: int, axis: str) -> tuple[int, int]:
         """(collectives, sends and recvs) of one axis before the simulated ones."""
         once = self._once[stage]
         p2p = sum(n for lane, n in once.items() if lane[0] == axis and len(lane) > 1)

@@ -27,6 +27,7 @@ from . import sim_faults
 from .sim_dumps import Exporter, Snapshot, write
 from .sim_engine import NEVER, Members, Simulation
 from .sim_faults import KINDS, Placed
+from .sim_layout import Mesh, label
 from .sim_program import Programs
 
 __all__ = ["KINDS", "Case", "Settings", "Truth", "simulate"]
@@ -71,7 +72,7 @@ class Truth:
 class Case:
     kind: str
     seed: int
-    layout: Layout
+    layout: Layout | Mesh
     settings: Settings
     truth: Truth = field(init=False)
     missing: list[int] = field(default_factory=list)  # ranks without evidence
@@ -81,8 +82,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        size = self.layout
-        return f"{self.kind}-tp{size.tp}pp{size.pp}dp{size.dp}-s{self.seed}"
+        return f"{self.kind}-{label(self.layout)}-s{self.seed}"
 
     def write(self, folder: Path, kind: str = "pickle", prefix: str = "") -> list[Path]:
         """Dump files of all ranks that are not silent, `kind` pickle or json."""
@@ -101,7 +101,11 @@ class Case:
 
 
 def simulate(
-    kind: str, layout: Layout, seed: int, settings: Settings | None = None, in_memory: bool = True
+    kind: str,
+    layout: Layout | Mesh,
+    seed: int,
+    settings: Settings | None = None,
+    in_memory: bool = True,
 ) -> Case:
     """Simulate one case.
 
@@ -115,7 +119,8 @@ def simulate(
     if kind not in KINDS:
         raise ValueError(f"no fault is called {kind!r}; there are {', '.join(sorted(KINDS))}")
     # A text seed is hashed the same way in every process, unlike hash().
-    rng = random.Random(f"{kind}/{layout.dp}x{layout.pp}x{layout.tp}/{seed}")
+    named = str(layout) if isinstance(layout, Mesh) else f"{layout.dp}x{layout.pp}x{layout.tp}"
+    rng = random.Random(f"{kind}/{named}/{seed}")
     members = Members(layout)
     programs = Programs(
         layout, settings.micro_batches, settings.iterations, settings.first_iteration
@@ -144,8 +149,7 @@ def simulate(
 def _job(
     members: Members, programs: Programs, settings: Settings, rng: random.Random
 ) -> Simulation:
-    layout = members.layout
-    by_rank = [programs.by_stage[r // (layout.dp * layout.tp)] for r in range(layout.world_size)]
+    by_rank = [programs.by_stage[stage] for stage in members.stage]
     run_ahead = [rng.randint(*settings.run_ahead) for _ in by_rank]
     return Simulation(members, by_rank, run_ahead)
 

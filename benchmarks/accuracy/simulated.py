@@ -20,6 +20,8 @@ from hangdoctor.model.operations import RankOps
 from hangdoctor.readers.flight_recorder import read_folder
 
 from .score import Expected, Result, judge
+from .sim_faults import DIFFERENCES
+from .sim_layout import Mesh, draw_mesh
 from .simulate import KINDS, MOVING, Case, Settings, simulate
 
 LAYOUTS = (
@@ -30,6 +32,10 @@ LAYOUTS = (
 )
 QUICK_LAYOUTS = LAYOUTS[:2]
 MANY = Layout(dp=16, pp=8, tp=8)  # 1,024 ranks, through files
+MESH_MOST = 64  # ranks of a random layout
+# Seeds from here on were never looked at while the diagnosis was developed; those below 100 were.
+MESH_SEEDS = 2000
+HUGE_MESH = Mesh(order=("dp", "tp", "pp", "cp"), tp=4, pp=8, dp=128, cp=4, shard=16, names="none")
 HUGE = Layout(dp=128, pp=16, tp=8)  # 16,384 ranks, in memory
 # Two captures tell a job that moves from one that hangs; a folder of dumps is one capture.
 NEEDS_TWO = frozenset(MOVING)
@@ -65,11 +71,20 @@ def expected(case: Case) -> Expected:
     truth = case.truth
     if case.kind in MOVING:
         return Expected([], ["slow"], hang=False, innocent_if_slow=truth.ranks)
-    return Expected(truth.ranks, truth.kinds, alternatives=truth.alternatives)
+    difference = DIFFERENCES.get(case.kind, "")
+    if set(truth.ranks) & set(case.missing):
+        difference = ""
+    return Expected(
+        truth.ranks, truth.kinds, alternatives=truth.alternatives, difference=difference
+    )
 
 
 def cases(
-    layouts: Iterable[Layout], seeds: Iterable[int], silent: float, *, only_active: bool = False
+    layouts: Iterable[Layout | Mesh],
+    seeds: Iterable[int],
+    silent: float,
+    *,
+    only_active: bool = False,
 ) -> Iterator[Case]:
     """All kinds of fault in all layouts that have a place for them."""
     settings = Settings(silent=silent, only_active=only_active)
@@ -82,13 +97,34 @@ def cases(
                     continue
 
 
+def meshes(seeds: Iterable[int]) -> Iterator[tuple[Mesh, int]]:
+    """Random layouts, as frameworks number their ranks, each with its seed."""
+    for seed in seeds:
+        yield draw_mesh(seed, MESH_MOST), seed
+
+
+def run_meshes(seeds: Iterable[int], silent: float, say: Say) -> list[Result]:
+    """All kinds of fault in random layouts: two captures, and what one moment's dump files say."""
+    results = []
+    for mesh, seed in meshes(seeds):
+        results += run_memory([mesh], [seed], silent, say, before="any layout: ")
+        if not silent:
+            results += run_files([mesh], [seed], silent, say, before="any layout: ")
+    return results
+
+
 def run_memory(
-    layouts: Iterable[Layout], seeds: Iterable[int], silent: float, say: Say
+    layouts: Iterable[Layout | Mesh],
+    seeds: Iterable[int],
+    silent: float,
+    say: Say,
+    before: str = "",
 ) -> list[Result]:
     """Operations as a black box would hold them: two captures, in memory."""
     results = []
+    mode = before + _mode("two captures", silent)
     for case in cases(layouts, seeds, silent):
-        result = Result("simulated", _mode("two captures", silent), case.kind, case.seed, case.name)
+        result = Result("simulated", mode, case.kind, case.seed, case.name)
         began = time.perf_counter()
         diagnosis = diagnose(capture_of(case.after, case.before, world=case.layout.world_size))
         result.took_s = time.perf_counter() - began
@@ -98,23 +134,24 @@ def run_memory(
 
 
 def run_files(
-    layouts: Iterable[Layout],
+    layouts: Iterable[Layout | Mesh],
     seeds: Iterable[int],
     silent: float,
     say: Say,
     peers: Callable[[Case, Path], list[Result]] | None = None,
     only_active: bool = False,
+    before: str = "",
 ) -> list[Result]:
     """Dump files of one moment, read back; the peers read the same folder."""
     results = []
-    what = "active-only dumps" if only_active else "dump files"
+    mode = before + _mode("active-only dumps" if only_active else "dump files", silent)
     for case in cases(layouts, seeds, silent, only_active=only_active):
         if case.kind in NEEDS_TWO:
             continue
         folder = Path(tempfile.mkdtemp(prefix="accuracy-"))
         try:
             case.write(folder)
-            result = Result("simulated", _mode(what, silent), case.kind, case.seed, case.name)
+            result = Result("simulated", mode, case.kind, case.seed, case.name)
             began = time.perf_counter()
             diagnosis = diagnose(capture_of_folder(folder))
             result.took_s = time.perf_counter() - began
@@ -151,7 +188,7 @@ class Size:
     right: bool = False
 
 
-def measure_memory(layout: Layout = HUGE, kind: str = "skipped", seed: int = 1) -> Size:
+def measure_memory(layout: Layout | Mesh = HUGE, kind: str = "skipped", seed: int = 1) -> Size:
     """Time of the diagnosis of 16,384 ranks that are in memory, and the process's largest size
     while it ran.
     """

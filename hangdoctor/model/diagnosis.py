@@ -32,6 +32,10 @@ Kind = Literal[
     "error",
     "slow",
 ]
+# How a culprit's calls differ from those of ranks that run the same program.
+Difference = Literal[
+    "skipped", "added", "swapped", "operation", "size", "type", "root", "reduction", "group", "peer"
+]
 Source = Literal["stack", "ops", "proc", "ras", "gpu", "log", "silence", "trace"]
 
 
@@ -72,6 +76,7 @@ class Cause(Struct):
     evidence: list[Evidence] = []
     alternatives: list[Alternative] = []
     advice: str = ""
+    difference: Difference | None = None  # where its calls show one
 
 
 class WaitOn(Struct):

@@ -40,6 +40,7 @@ print("group", flush=True); sys.stdin.readline()
 RANK = """
 import hangdoctor.probe as probe
 probe.install()
+probe.iteration(2)
 print("up", flush=True); input()
 probe.iteration(3)
 print("trains", flush=True); input()

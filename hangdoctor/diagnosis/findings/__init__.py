@@ -47,6 +47,7 @@ from .clues import (
     WaitsInKey,
     Why,
 )
+from .difference import difference
 from .holdings import (
     ChildEnded,
     ChildStopped,
@@ -178,6 +179,7 @@ __all__ = [
     "WaitsIn",
     "WaitsInKey",
     "Why",
+    "difference",
 ]
 
 

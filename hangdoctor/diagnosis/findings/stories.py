@@ -216,7 +216,7 @@ class Diverged(Struct, frozen=True):
     rounds (how "own").
     """
 
-    how: Literal["skipped", "extra", "other", "group", "own"]
+    how: Literal["skipped", "extra", "swapped", "other", "group", "own"]
     mine: Op | None
     theirs: Op | None
     reference: int

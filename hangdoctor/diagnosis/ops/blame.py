@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...model.layout import Layout
 from .group_members import Role
 from .history import Divergence, History, compare
 from .keys import P2P_NAMES
 from .rhythm import break_of, leaves_own_rhythm
-from .roles import kin, references, working_layout
+from .roles import kin, references
 from .scene import Scene
 
 _SUSPECTS = 256  # more are not compared: a fault that moves so many is none of single ranks
@@ -40,7 +39,6 @@ class _Court:
     def __init__(self, scene: Scene, ranks: list[int]) -> None:
         self.scene = scene
         self.ranks = ranks
-        self.layout: Layout | None = working_layout(scene)
         self._histories: dict[int, History] = {}
 
     def history(self, rank: int) -> History:
@@ -54,9 +52,9 @@ class _Court:
         """Of ranks that wait in sends and receives for one another, those that left their own
         rhythm.
 
-        Without a layout no rank is known to run the same program: the stages of a pipeline do not.
+        Only where no rank runs the same program: the stages of a pipeline do not.
         """
-        if self.layout is not None or not all(self._in_transfer(rank) for rank in self.ranks):
+        if not all(self._in_transfer(rank) and self._unlike(rank) for rank in self.ranks):
             return {}
         found: dict[int, Divergence] = {}
         for rank in self.ranks:
@@ -66,6 +64,9 @@ class _Court:
                 mine, before = history.operations[at[0]], history.operations[at[1]]
                 found[rank] = Divergence(rank, rank, "own", mine, theirs=before, position=at[0])
         return found if 2 * len(found) <= len(self.ranks) else {}
+
+    def _unlike(self, rank: int) -> bool:
+        return not references(self.scene, rank, set())
 
     def _in_transfer(self, rank: int) -> bool:
         active = self.scene.frontier(rank).active
@@ -77,7 +78,7 @@ class _Court:
         tied: dict[int, Divergence] = {}
         suspects = set(self.ranks)
         for rank in self.ranks:
-            voters = references(self.scene, self.layout, rank, suspects)
+            voters = references(self.scene, rank, suspects)
             against, total, first = self._ask(rank, voters, sites)
             if first is not None and 2 * against > total:
                 found[rank] = first
@@ -87,16 +88,14 @@ class _Court:
             return found
         return self._break_tie({**tied, **found})
 
-    def _ask(
-        self, rank: int, voters: list[tuple[int, int]], sites: bool
-    ) -> tuple[int, int, Divergence | None]:
+    def _ask(self, rank: int, voters: list[int], sites: bool) -> tuple[int, int, Divergence | None]:
         against = total = 0
         first: Divergence | None = None
-        for other, weight in voters:
-            total += weight
+        for other in voters:
+            total += 1
             difference = compare(self.history(rank), self.history(other), sites)
             if difference is not None:
-                against += weight
+                against += 1
                 first = first or difference
         return against, total, first
 
@@ -119,7 +118,7 @@ class _Court:
 
         `wide`: about those over replicas alone, and when anything else comes between them.
         """
-        others = kin(self.scene, self.layout, rank, tied)
+        others = kin(self.scene, rank, tied)
         against = 0
         for other in others:
             mine, theirs = self.history(rank), self.history(other)

@@ -17,7 +17,6 @@ from .lone_culprit import Sink, find_alone
 from .mismatch import disagreement_finding, full_instance_finding
 from .movement import moved_ranks, straggler
 from .order import divergence_finding
-from .roles import working_layout
 from .scene import Scene
 from .silent_ranks import needed, silence_finding, suspects_around
 from .stuck_device import stuck_device_finding
@@ -79,7 +78,6 @@ def find_ends(scene: Scene, graph: WaitGraph) -> Ends:
     ends = sort_ends(scene, graph, missed, guesses)
     if not ends.silent:
         return ends
-    layout = working_layout(scene)
     present = {i.key: i.present for i in graph.instances}
     idle: set[int] = set()
     for _ in range(_ROUNDS):
@@ -87,7 +85,7 @@ def find_ends(scene: Scene, graph: WaitGraph) -> Ends:
         if not new:
             break
         for rank in new:
-            waits = likely_waits(scene, layout, rank, missed.get(rank, []), present=present)
+            waits = likely_waits(scene, rank, missed.get(rank, []), present=present)
             guesses[rank] = waits or set()
             if waits is not None and not waits:
                 idle.add(rank)

@@ -84,6 +84,10 @@ class GroupTable:
             found = self._members[uid] = range(self.world_size) if self.world_size else [rank]
         return found
 
+    def all(self) -> Iterable[str]:
+        """Uids of all groups."""
+        return self._members.keys()
+
     def of_rank(self, rank: int) -> list[str]:
         """Groups that a rank is in, also one that cannot tell."""
         if self._of_rank is None:
@@ -92,6 +96,15 @@ class GroupTable:
                 for member in ranks:
                     self._of_rank.setdefault(member, []).append(uid)
         return self._of_rank.get(rank, [])
+
+    def hop(self, uid: str, rank: int, peer: int) -> int:
+        """How far on in the group `peer` is from `rank`; in numbers of ranks where they are not
+        both in a listed one.
+        """
+        members = self.members(uid, rank)
+        if len(members) == self.world_size or peer not in members or rank not in members:
+            return peer - rank
+        return members.index(peer) - members.index(rank)
 
     def axis(self, uid: str) -> str:
         """tp, dp, pp, world, or "" where the group is something else."""

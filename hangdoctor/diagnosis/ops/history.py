@@ -8,6 +8,7 @@ the oldest records are gone.
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Literal
 
 from msgspec import Struct
@@ -19,8 +20,9 @@ from .pending import Pending, same_places, shift_of
 from .scene import Scene
 
 Token = tuple[Role, str, int]
-How = Literal["skipped", "extra", "other", "group", "own"]
+How = Literal["skipped", "extra", "swapped", "other", "group", "own"]
 _LOOK_AHEAD = 64
+_LOOK_BACK = 16  # calls by which a place in the program is found again
 _ELSEWHERE: Token = ((), "elsewhere", 0)  # any calls that are not compared
 
 
@@ -28,8 +30,9 @@ class Divergence(Struct):
     """Where `rank` leaves the program of `reference`: `mine` is what it did, `theirs` what the
     other did there.
 
-    `how`: it skipped `theirs`, did `mine` in excess, did another operation, or the same one on
-    another group; "own": its own earlier iterations are the reference.
+    `how`: it skipped `theirs`, did `mine` in excess, did `mine` before `theirs` instead of after it,
+    did another operation, or the same one on another group; "own": its own earlier iterations are
+    the reference.
     """
 
     rank: int
@@ -79,6 +82,28 @@ class History:
                 part.operations.append(op)
         return part
 
+    def going_on(self) -> History:
+        """The history and what will follow if it goes on as it did after the same calls before."""
+        last = len(self.tokens) - 1
+        alike = {k: self._alike_back(k) for k in range(last) if self.tokens[k] == self.tokens[last]}
+        if not alike:
+            return self
+        place = max(alike, key=lambda k: (alike[k], k))
+        more = slice(place + 1, place + 1 + _LOOK_AHEAD)
+        longer = copy(self)
+        longer.tokens = self.tokens + self.tokens[more]
+        longer.operations = self.operations + self.operations[more]
+        return longer
+
+    def _alike_back(self, place: int) -> int:
+        """How many calls up to `place` are those up to the last one."""
+        last, count = len(self.tokens) - 1, 0
+        while count < min(place + 1, _LOOK_BACK):
+            if self.tokens[place - count] != self.tokens[last - count]:
+                break
+            count += 1
+        return count
+
     def number(self, i: int, shared: bool) -> tuple[object, ...]:
         """Counter and number of a record, comparable between members of its group, or over ranks of
         a role.
@@ -104,7 +129,8 @@ def _pending(scene: Scene, rank: int, tokens: list[Token]) -> Pending | None:
 
 
 def _token(scene: Scene, rank: int, op: Operation) -> Token:
-    detail = op.peer - rank if op.op in P2P_NAMES else _root_place(scene, op)
+    transfer = op.op in P2P_NAMES
+    detail = scene.groups.hop(op.group, rank, op.peer) if transfer else _root_place(scene, op)
     return (scene.groups.role(op.group), op.op, detail)
 
 
@@ -223,18 +249,32 @@ def _how(mine: History, i: int, theirs: History, j: int, sites: bool) -> How:
     same_collective = a.op == b.op and a.op not in P2P_NAMES
     if same_collective and not same_role and a.site == b.site and a.site:
         return "group"
-    skipped = _alike(mine, i, theirs, j + 1, sites)
-    extra = _alike(mine, i + 1, theirs, j, sites)
-    other = _alike(mine, i + 1, theirs, j + 1, sites)
-    if skipped > max(extra, other):
+    ahead = theirs.going_on()
+    skipped = _alike(mine, i, ahead, j + 1, sites)
+    extra = _alike(mine, i + 1, ahead, j, sites)
+    other = _alike(mine, i + 1, ahead, j + 1, sites)
+    swapped = _swapped(mine, i, ahead, j, sites)
+    if skipped > max(extra, other) and skipped >= swapped:
         return "skipped"
+    if swapped > max(extra, other):
+        return "swapped"
     if extra > other:
         return "extra"
     if same_role:
         return "other"
     if same_collective and a.shapes == b.shapes:
         return "group"
-    return "skipped" if skipped else "extra"
+    if skipped or i + 1 < len(mine.tokens):
+        return "skipped"  # an excess call would be followed by what the other one is in
+    return "extra"
+
+
+def _swapped(mine: History, i: int, theirs: History, j: int, sites: bool) -> int:
+    """How many calls are the same if each has next what the other one has now."""
+    if i + 1 >= len(mine.tokens) or j + 1 >= len(theirs.tokens):
+        return 0
+    crossed = _same(mine, i + 1, theirs, j, sites) and _same(mine, i, theirs, j + 1, sites)
+    return 2 + _alike(mine, i + 2, theirs, j + 2, sites) if crossed else 0
 
 
 def _alike(mine: History, i: int, theirs: History, j: int, sites: bool) -> int:

@@ -7,7 +7,6 @@ another rank is missing too, it may wait; if there is none, it waits for no rank
 
 from __future__ import annotations
 
-from ...model.layout import Layout
 from ...model.operations import STORE, Operation
 from .group_members import Role
 from .keys import P2P_NAMES, Key, key_of
@@ -20,7 +19,6 @@ _FAR = 4096  # calls between what a silent rank has passed and has not reached; 
 
 def likely_waits(
     scene: Scene,
-    layout: Layout | None,
     rank: int,
     missed: list[Instance],
     present: dict[Key, set[int]],
@@ -29,10 +27,10 @@ def likely_waits(
     cannot
     be known.
     """
-    if layout is None or not missed:
+    if not missed:
         return None
     ahead = {i.key for i in missed}
-    for other, _ in references(scene, layout, rank, set()):
+    for other in references(scene, rank, set()):
         keys = _program_of(scene, rank, other)
         ends = [n for n, key in enumerate(keys) if key in ahead]
         if ends:

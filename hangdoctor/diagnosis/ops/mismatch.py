@@ -73,7 +73,7 @@ def disagreement_finding(scene: Scene, instance: Instance) -> Finding | None:
         return None
     divergences = _divergences(scene, instance, odd.ranks)
     only = divergences.get(odd.ranks[0]) if len(odd.ranks) == 1 else None
-    if only is not None and only.how in ("skipped", "extra"):
+    if only is not None and only.how in ("skipped", "extra", "swapped", "group"):
         return divergence_finding(scene, divergences, [])
     return _mismatch(scene, instance, records, odd)
 

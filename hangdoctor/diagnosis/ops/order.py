@@ -4,9 +4,12 @@ with the same role.
 
 from __future__ import annotations
 
-from msgspec import Struct
+from collections.abc import Sequence
+
+from msgspec import Struct, structs
 
 from ...model.diagnosis import Kind
+from ...model.operations import Operation
 from .. import findings as f
 from ..confidence import Ground, sure
 from ..findings import Against, Clue, Finding, Why
@@ -74,7 +77,36 @@ def _ground(d: Divergence) -> Ground:
 def _sides(scene: Scene, d: Divergence) -> tuple[f.Op | None, f.Op | None]:
     mine = op_of(scene, d.mine, d.rank) if d.mine else None
     theirs = op_of(scene, d.theirs, d.reference) if d.theirs else None
+    if theirs is not None and d.theirs is not None and d.how in ("skipped", "swapped", "other"):
+        theirs = _in_place_of(scene, d, d.theirs, theirs)
     return mine, theirs
+
+
+def _in_place_of(scene: Scene, d: Divergence, op: Operation, theirs: f.Op) -> f.Op:
+    """The call of the other rank as this one should have made it: in its own group of that kind."""
+    groups = scene.groups
+    if d.rank in groups.members(op.group, d.reference):
+        own = op.group
+    else:
+        role = groups.role(op.group)
+        alike = [uid for uid in groups.of_rank(d.rank) if groups.role(uid) == role]
+        if len(alike) != 1:
+            return theirs
+        own = alike[0]
+    peer = theirs.peer
+    if peer is not None and peer >= 0:
+        members = groups.members(own, d.rank)
+        hop = groups.hop(op.group, d.reference, op.peer)
+        peer = d.rank + hop if isinstance(members, range) else _at(members, d.rank, hop)
+        if peer is None:
+            return theirs
+    return structs.replace(theirs, group=groups.ref(own), peer=peer)
+
+
+def _at(members: Sequence[int], rank: int, hop: int) -> int | None:
+    """The member so far on from `rank`."""
+    place = members.index(rank) + hop
+    return members[place] if 0 <= place < len(members) else None
 
 
 def _story(scene: Scene, d: Divergence) -> f.Diverged:

@@ -11,7 +11,7 @@ from ...model.operations import STORE, Operation
 from .group_members import Role
 from .history import Divergence
 from .keys import P2P_NAMES
-from .roles import kin, references, working_layout
+from .roles import kin, references
 from .scene import Scene
 from .signatures import Signature, differing, signature
 from .waits import Instance
@@ -50,9 +50,7 @@ def one_ahead(scene: Scene, rank: int, instance: Instance) -> Divergence | None:
     if mine is None:
         return None
     own = _relative(scene, mine)
-    layout = working_layout(scene)
-    like = [r for r, _ in references(scene, layout, rank, {rank})]
-    for other in like + kin(scene, layout, rank, {rank}):
+    for other in references(scene, rank, {rank}) + kin(scene, rank, {rank}):
         here = _corresponding(scene, rank, other, mine, later=0)
         following = _corresponding(scene, rank, other, mine, later=1)
         if here is None or following is None:
@@ -96,8 +94,7 @@ def _call(op: Operation) -> tuple[str, str]:
 
 
 def _of_like(scene: Scene, rank: int, here: Operation, members: set[int]) -> list[Signature]:
-    like = references(scene, working_layout(scene), rank, members)
-    others = [other for other, _ in like if other not in members]
+    others = [other for other in references(scene, rank, members) if other not in members]
     voices = [_expected(scene, rank, other, here) for other in others]
     return [voice for voice in voices if voice is not None]
 
@@ -109,7 +106,7 @@ def _of_other_stages(
     alike.
     """
     voices: list[Signature] = []
-    for other in kin(scene, working_layout(scene), rank, members):
+    for other in kin(scene, rank, members):
         voice = _expected(scene, rank, other, here) if other not in members else None
         if voice is not None:
             alike = _alike_before(scene, rank, other, here)
@@ -206,14 +203,19 @@ def _corresponding(
     """What `other` did on its group of the same role under the same number, or so many `later`."""
     role = scene.groups.role(here.group)
     transfer = here.op in P2P_NAMES
+    hop = _hop(scene, rank, here)
     for op in reversed(scene.ops[other].operations):
         if op.seq != here.seq + later or (op.op in P2P_NAMES) != transfer:
             continue
-        if transfer and (op.op != here.op or op.peer - other != here.peer - rank):
+        if transfer and (op.op != here.op or _hop(scene, other, op) != hop):
             continue
         if scene.groups.role(op.group) == role:
             return op
     return None
+
+
+def _hop(scene: Scene, rank: int, op: Operation) -> int:
+    return scene.groups.hop(op.group, rank, op.peer)
 
 
 def _relative(scene: Scene, op: Operation) -> Signature:

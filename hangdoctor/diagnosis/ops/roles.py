@@ -7,13 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...model.layout import Layout
-from ...model.operations import RankOps
 from .group_members import GroupTable
-from .keys import P2P_NAMES
 from .scene import Scene
 
 _REPLICAS = 6  # ranks of the same role that are compared
-_NEIGHBOURS = 3  # tensor-parallel neighbours, and as many of theirs in another replica
 
 
 def working_layout(scene: Scene) -> Layout | None:
@@ -62,63 +59,18 @@ def _strided_sizes(scene: Scene) -> dict[str, int]:
     return {"tp": tp, "dp": by_stride[tp]} if tp in by_stride else {"dp": tp}
 
 
-def references(
-    scene: Scene, layout: Layout | None, rank: int, suspects: set[int]
-) -> list[tuple[int, int]]:
-    """Ranks to compare with and the weight of each one's vote, first those that are not suspected."""
-    if layout is None:
-        return [(other, 1) for other in _alike(scene, rank, suspects)]
-    replicas = _pick(scene, layout.same_role(rank), suspects, _REPLICAS)
-    if len(replicas) >= 3:
-        return [(other, 1) for other in replicas]
-    beside = [r for r in layout.group("tp", rank) if r != rank]
-    neighbours = _pick(scene, beside, suspects, _NEIGHBOURS)
-    of_theirs = [r for other in neighbours for r in layout.same_role(other)]
-    theirs = _pick(scene, of_theirs, suspects, _NEIGHBOURS)
-    weight = 2 if neighbours else 1
-    voters = [(other, weight) for other in replicas]
-    return voters + [(other, 1) for other in neighbours + theirs]
+def references(scene: Scene, rank: int, suspects: set[int]) -> list[int]:
+    """Ranks of the same program to compare with, first those that are not suspected."""
+    return _pick(scene, scene.programs.like(rank), suspects, _REPLICAS)
 
 
-def kin(scene: Scene, layout: Layout | None, rank: int, suspects: set[int]) -> list[int]:
+def kin(scene: Scene, rank: int, suspects: set[int]) -> list[int]:
     """Ranks of other pipeline stages: not the same program, but the same calls on the groups that
     all stages have.
     """
-    if layout is None:
-        return []
-    mine = layout.coordinates(rank)
-    dp, tp = mine["dp"], mine["tp"]
-    stages = [pp for pp in range(layout.pp) if pp != mine["pp"]]
-    same_replica = {layout.rank(pp, dp, tp) for pp in stages}
-    other_replicas = {layout.rank(pp, (dp + pp) % layout.dp, tp) for pp in stages}
-    return _pick(scene, sorted(same_replica | other_replicas), suspects, _REPLICAS)
+    return _pick(scene, scene.programs.others(rank), suspects, _REPLICAS)
 
 
 def _pick(scene: Scene, ranks: list[int], suspects: set[int], limit: int) -> list[int]:
     known = [r for r in ranks if r in scene.ops and scene.ops[r].operations]
     return sorted(known, key=lambda r: r in suspects)[:limit]
-
-
-def _alike(scene: Scene, rank: int, suspects: set[int]) -> list[int]:
-    """Without a layout: ranks with the same kinds of groups, and with partners at the same
-    distances.
-    """
-
-    def kind(r: int) -> tuple[object, ...]:
-        return ({scene.groups.role(g.uid) for g in scene.ops[r].groups}, _partners(scene.ops[r]))
-
-    mine = kind(rank)
-    found: list[int] = []
-    for other, ops in scene.ops.items():
-        if other != rank and ops.operations and kind(other) == mine:
-            found.append(other)
-            if len(found) >= 32:
-                break
-    return _pick(scene, found, suspects, _REPLICAS)
-
-
-def _partners(ops: RankOps) -> set[tuple[str, int]]:
-    """To which rank a rank sends and from which rank it receives, as distances: the stages of a pipeline differ
-    in that.
-    """
-    return {(o.op, o.peer - ops.rank) for o in ops.operations if o.op in P2P_NAMES and o.peer >= 0}

@@ -9,6 +9,7 @@ from .frontier import Frontier, device_frontier, find_frontier, open_operations
 from .group_members import GroupTable
 from .keys import Collectives, Counter, Key, StoreCalls, counter_of, key_of
 from .overlap import call_of, flags_tell, overlapping_calls
+from .same_program import Programs
 
 _NOTHING = Frontier([], [], [])
 # Store operations of a group's members alone.
@@ -33,6 +34,7 @@ class Scene:
         self.world_size = world_size_of(evidence)
         self.layout: Layout | None = evidence.layout
         self.groups = GroupTable(evidence.ops.values(), self.world_size, evidence.layout)
+        self.programs = Programs(self.ops, self.groups)
         self.held = evidence.stopped | evidence.dead.keys()
         self.frontiers = self._find_frontiers()
         self._completed: dict[int, dict[Counter, int]] = {}

@@ -30,6 +30,7 @@ def cause(finding: Finding) -> Cause:
         evidence=[evidence(clue) for clue in finding.clues],
         alternatives=[alternative(against, finding) for against in finding.against],
         advice=advice(finding),
+        difference=f.difference(finding.story),
     )
 
 

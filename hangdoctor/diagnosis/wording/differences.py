@@ -79,6 +79,8 @@ def diverged(story: f.Diverged, finding: Finding) -> str:
         return f"{who} entered {mine}, where it entered {theirs} in each earlier round"
     if story.how == "skipped":
         return f"{who} skipped {theirs} and went on to {mine}"
+    if story.how == "swapped":
+        return f"{who} entered {mine} before {theirs}, rank {story.reference} after it"
     if story.how == "extra":
         return (
             f"{who} made one call too many, {mine}, where rank {story.reference} entered {theirs}"

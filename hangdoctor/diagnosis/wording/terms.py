@@ -15,6 +15,7 @@ from ..findings import Doing, End, GroupRef, Home, Op
 _AXES = {"tp": "TP", "dp": "DP", "pp": "PP"}
 _TRANSFERS = {"send": "to", "isend": "to", "recv": "from", "irecv": "from"}
 _NODES = 4  # named in one place
+_LONGEST_LIST = 40  # characters of a group's members
 _CALLS = {
     "clock_nanosleep": "sleeping",
     "nanosleep": "sleeping",
@@ -109,12 +110,20 @@ def group(of: GroupRef) -> str:
     """``TP group 2-3``, ``group 'mine' (0-3)``; "" for the whole job."""
     if of.axis == "world":
         return ""
-    members = format_ranks(of.ranks)
+    members = _members(of.ranks)
     if of.axis in _AXES:
         return f"{_AXES[of.axis]} group {members}"
     if of.name:
         return f"group '{of.name}' ({members})"
     return f"group {members}" if members else ""
+
+
+def _members(ranks: tuple[int, ...]) -> str:
+    """``0-7``; of a long list its ends: ``168,424,...,16296``."""
+    text = format_ranks(ranks)
+    if len(text) <= _LONGEST_LIST:
+        return text
+    return f"{ranks[0]},{ranks[1]},...,{ranks[-1]}"
 
 
 def op(of: Op) -> str:
