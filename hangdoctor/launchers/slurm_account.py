@@ -20,7 +20,7 @@ from ..model.log_facts import AnyFact, Cancelled, Ended, Finished, OomKill
 from .remote import query
 from .slurm import clean_environment
 
-_ANSWER_S = 10.0
+_ANSWER_S = 20.0
 _FIELD = re.compile(r"(\w+)=(.*?)(?=\s+\w+(?::\w+)?=|$)")
 _COLUMNS = "JobID,State,ExitCode,NodeList,Start,End,WorkDir"
 _WHYS = {
@@ -70,7 +70,7 @@ def account_of(job: str) -> Account:
 
     Raises:
         JobNotFound: neither scontrol nor sacct knows it.
-        LauncherError: there is no Slurm here.
+        LauncherError: there is no Slurm here, or it does not answer.
     """
     env = clean_environment(os.environ)
     answer = query(("scontrol", "show", "job", "-o", job), _ANSWER_S, env)
@@ -78,12 +78,16 @@ def account_of(job: str) -> Account:
     if lines:
         return from_scontrol(job, lines[0])
     found = _from_sacct(job, env)
-    if found is None:
-        raise JobNotFound(
-            f"Slurm knows no job {job}: {answer.errors.strip().splitlines()[-1:] or ''}",
-            "Name its output instead: hangdoctor diagnose slurm-JOB.out",
+    if found is not None:
+        return found
+    instead = "Name its output instead: hangdoctor diagnose slurm-JOB.out"
+    if answer.code is None:
+        raise LauncherError(
+            f"Slurm's controller did not answer within {_ANSWER_S:.0f} s (scontrol show job {job})",
+            instead,
         )
-    return found
+    said = answer.errors.strip().splitlines()[-1:]
+    raise JobNotFound(f"Slurm knows no job {job}{': ' if said else ''}{''.join(said)}", instead)
 
 
 def from_scontrol(job: str, line: str) -> Account:

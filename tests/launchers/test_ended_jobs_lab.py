@@ -56,6 +56,11 @@ def output(cluster: Cluster, job: str) -> Path:
     return cluster.folder / f"job-{job}.out"
 
 
+def wait_training(cluster: Cluster, job: str) -> None:
+    path = output(cluster, job)
+    wait_until(lambda: path.exists() and "iteration" in path.read_text(), "it trains", 100)
+
+
 def diagnose(cluster: Cluster, *args: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "hangdoctor", "diagnose", "--json", "-", *args]
     said: dict[str, Any] = json.loads(cluster.login(*command))
@@ -81,24 +86,9 @@ def test_who_failed_first(cluster: Cluster, kind: str, cause: str, port: int) ->
     assert account and f"job {job} FAILED" in account[0]["says"], said["chain"]
 
 
-def test_a_node_that_failed(cluster: Cluster) -> None:
-    job = submit(cluster, "healthy", 0, 29643, STEPS="5000", LIMIT_S="120")
-    wait_until(lambda: "iteration" in output(cluster, job).read_text(), "it trains", 60)
-    cluster.node("crash", "n4")
-    try:
-        assert over(cluster, job) == "NODE_FAIL"
-        said = diagnose(cluster, "--jobid", job)
-    finally:
-        cluster.node("boot", "n4")
-    assert [(c["kind"], c["nodes"]) for c in said["causes"]] == [("unreachable", ["n4"])], output(
-        cluster, job
-    ).read_text()
-    assert said["status"] == "failed"
-
-
 def test_a_job_that_was_cancelled_has_no_culprit(cluster: Cluster) -> None:
     job = submit(cluster, "healthy", 0, 29644, STEPS="5000", LIMIT_S="120")
-    wait_until(lambda: "iteration" in output(cluster, job).read_text(), "it trains", 60)
+    wait_training(cluster, job)
     running = diagnose(cluster, "--jobid", job)
     assert running["causes"] == []
     assert any(f"hangdoctor dump --jobid {job}" in m["why"] for m in running["missing"]) or (
@@ -115,9 +105,27 @@ def test_what_cannot_be_found_is_said(cluster: Cluster) -> None:
     command = [sys.executable, "-m", "hangdoctor", "diagnose", "--jobid"]
     absent = cluster.node("exec", "login", *command, "987654", check=False)
     assert absent.returncode == 1 and "Slurm knows no job 987654" in absent.stderr
+    with cluster.controller_stopped():
+        mute = cluster.node("exec", "login", *command, "987654", check=False)
+    assert mute.returncode == 1 and "did not answer within" in mute.stderr
     job = cluster.submit("-N1", script="exit 3")
     wait_until(lambda: cluster.state(job) == "FAILED", "it ends")
     output(cluster, job).unlink()
     silent = cluster.node("exec", "login", *command, job, check=False)
     assert silent.returncode == 1 and f"no output of job {job} was found" in silent.stderr
     assert "exit code 3:0" in silent.stderr
+
+
+def test_a_node_that_failed(cluster: Cluster) -> None:
+    job = submit(cluster, "healthy", 0, 29643, STEPS="5000", LIMIT_S="120")
+    wait_training(cluster, job)
+    cluster.node("crash", "n4")
+    try:
+        assert over(cluster, job) == "NODE_FAIL"
+        said = diagnose(cluster, "--jobid", job)
+    finally:
+        cluster.node("boot", "n4")
+    assert [(c["kind"], c["nodes"]) for c in said["causes"]] == [("unreachable", ["n4"])], output(
+        cluster, job
+    ).read_text()
+    assert said["status"] == "failed"
