@@ -21,6 +21,7 @@ from .remote import query
 from .slurm import clean_environment
 
 _ANSWER_S = 20.0
+_NO_SUCH_JOB = "Invalid job id"  # of scontrol
 _FIELD = re.compile(r"(\w+)=(.*?)(?=\s+\w+(?::\w+)?=|$)")
 _COLUMNS = "JobID,State,ExitCode,NodeList,Start,End,WorkDir"
 _WHYS = {
@@ -81,13 +82,11 @@ def account_of(job: str) -> Account:
     if found is not None:
         return found
     instead = "Name its output instead: hangdoctor diagnose slurm-JOB.out"
-    if answer.code is None:
-        raise LauncherError(
-            f"Slurm's controller did not answer within {_ANSWER_S:.0f} s (scontrol show job {job})",
-            instead,
-        )
-    said = answer.errors.strip().splitlines()[-1:]
-    raise JobNotFound(f"Slurm knows no job {job}{': ' if said else ''}{''.join(said)}", instead)
+    said = "".join(answer.errors.strip().splitlines()[-1:])
+    if answer.code is None or (said and _NO_SUCH_JOB not in said):
+        why = said or f"no answer within {_ANSWER_S:.0f} s"
+        raise LauncherError(f"Slurm's controller did not answer: {why}", instead)
+    raise JobNotFound(f"Slurm knows no job {job}", instead)
 
 
 def from_scontrol(job: str, line: str) -> Account:
