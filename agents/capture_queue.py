@@ -44,6 +44,7 @@ class CaptureQueue:
         """
         self.options, self.node, self.send = options, node, send
         self.remains = remains
+        self.told_ends = False  # a capture has told how ranks ended
         self._running: asyncio.Task[None] | None = None
         self._next: tuple[msg.Capture, float] | None = None  # and when it was asked for
 
@@ -69,7 +70,9 @@ class CaptureQueue:
         if waited > _AT_ONCE_S and left < wanted.settle_s + _LEAST_S:
             self.send(msg.Declined(wanted.id, _TOO_LATE))
             return
+        ends = self.remains().ends
         await self._answer(await self._capture(structs.replace(wanted, timeout_s=left)))
+        self.told_ends = self.told_ends or bool(ends)
 
     async def _answer(self, answer: msg.Captured) -> None:
         end = time.monotonic() + _ANSWER_S

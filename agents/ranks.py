@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import struct
 import time
 from collections.abc import Callable, Mapping
@@ -36,6 +37,7 @@ _SEARCH_SHARE_EARLY = 100.0  # ... until the ranks are there
 _EARLY_S = 60.0
 _STACKS_S = 30.0
 _STACK_AGAIN_S = 5.0  # after one that could not be read; twice as long each time
+_ASKED_TO_END = (0, -signal.SIGHUP, -signal.SIGINT, -signal.SIGTERM)
 _LONGEST_S = 1e9  # of a time-out: a job says "for ever" by any number, and a message has limits
 # torch's defaults, https://docs.pytorch.org/docs/stable/distributed.html
 _NCCL_S, _GLOO_S = 600.0, 1800.0
@@ -216,6 +218,12 @@ class Ranks:
     def alive(self) -> int:
         """How many ranks have not ended."""
         return sum(not t.now.over for t in self.tracked.values())
+
+    @property
+    def crashed(self) -> bool:
+        """Whether a rank that was followed ended by an error or a signal of its own: not SIGTERM."""
+        exits = [self._exits.of(t.found.pid) for t in self.tracked.values()]
+        return any(e is not None and e.code not in _ASKED_TO_END for e in exits)
 
     # ----------------------------------------------------------------- looking
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -34,8 +35,11 @@ CRASHES = [
 ]
 
 
-def watched(job: Job, start: Start, kind: str, probed: bool) -> Incident:
-    """The incident that a sidecar keeps of a job of four ranks, the third of which ends by KIND."""
+def watched(job: Job, start: Start, kind: str, probed: bool, dismissed: bool = False) -> Incident:
+    """The incident that a sidecar keeps of a job of four ranks, the third of which ends by KIND.
+
+    With `dismissed`, its agent gets SIGTERM as soon as the last rank has ended.
+    """
     key = f"crash-{os.getpid()}-{kind}-{probed}"
     local = ("--local", "--job", key, "--folder", str(job.folder))
     sidecar = start("sidecar", "-m", "hangdoctor", "sidecar", *local)
@@ -52,9 +56,18 @@ def watched(job: Job, start: Start, kind: str, probed: bool) -> Incident:
     start("job", *run, *torchrun, **environ)
     wait_until(lambda: followed(sidecar.pid) == 4, "the agent follows all ranks", 100)
     (job.logs / "go").touch()
+    if dismissed:
+        wait_until(lambda: followed(sidecar.pid) == 0, "all ranks have ended", 100)
+        agents_of(sidecar.pid).send_signal(signal.SIGTERM)
     wait_until(lambda: bool(incidents(job)), "an incident", 100)
     [found] = incidents(job)
     return found
+
+
+def agents_of(sidecar: int) -> psutil.Process:
+    below = psutil.Process(sidecar).children(recursive=True)
+    [agent] = [p for p in below if "agent" in p.cmdline()]
+    return agent
 
 
 def followed(sidecar: int) -> int:
@@ -62,9 +75,10 @@ def followed(sidecar: int) -> int:
     count = 0
     below = [child.pid for child in psutil.Process(sidecar).children(recursive=True)]
     for process in [sidecar, *below]:
-        for link in Path(f"/proc/{process}/fd").iterdir():
-            with contextlib.suppress(OSError):
-                count += "pidfd" in str(link.readlink())
+        with contextlib.suppress(OSError):  # a helper of the agent that has ended meanwhile
+            for link in Path(f"/proc/{process}/fd").iterdir():
+                with contextlib.suppress(OSError):
+                    count += "pidfd" in str(link.readlink())
     return count
 
 
@@ -80,6 +94,16 @@ def test_the_incident_names_who_failed_first(
         assert [c["kind"] for c in saved["causes"]] == [cause]
         assert says in found.summary
     assert "ended: the job is over" in found.reason
+
+
+def test_an_agent_that_is_dismissed_with_the_crash_stays_for_the_capture(
+    job: Job, start: Start
+) -> None:
+    """As Slurm does it: the steps of a job get SIGTERM within a second of its end."""
+    found = watched(job, start, "kill", probed=False, dismissed=True)
+    assert (found.status, found.kind, found.ranks) == ("failed", "dead", "2"), found.summary
+    said = "its agent has left: stopped by SIGTERM"
+    wait_until(lambda: job.said("sidecar", said) == 1, "and then it goes", 30)
 
 
 # ----------------------------------------------------------------- in simulated time
