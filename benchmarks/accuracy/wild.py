@@ -44,6 +44,8 @@ class Judged(msgspec.Struct):
     truth: str
     took_s: float = 0.0
     ranks: str = ""  # by the ranks alone: right, missed, innocent
+    kinds: list[str] = []  # that were said; "unknown" for none
+    true_kinds: list[str] = []  # that are right, the best first
 
 
 def kinds_of(truth: dict[str, Any]) -> list[str]:
@@ -99,11 +101,13 @@ def run(folder: Path) -> list[Judged]:
         evidence = file.with_suffix("")
         began = time.perf_counter()
         named: list[int] = []
+        kinds = ["unknown"]
         try:
             diagnosis = diagnose(load([evidence]))
             verdict = judge(diagnosis, truth)
             said = f"{diagnosis.status}: {diagnosis.summary}"
             named = sorted({r for c in diagnosis.causes for r in c.ranks})
+            kinds = sorted({str(c.kind) for c in diagnosis.causes}) or kinds
         except HangdoctorError as error:
             verdict, said = "refused", str(error).splitlines()[0]
         wanted = f"{'/'.join(kinds_of(truth))} {truth['ranks']} {truth['nodes']}"
@@ -117,9 +121,23 @@ def run(folder: Path) -> list[Judged]:
                 truth=wanted,
                 took_s=took,
                 ranks=by_ranks(named, truth),
+                kinds=kinds,
+                true_kinds=kinds_of(truth),
             )
         )
     return found
+
+
+def by_kind(pieces: list[Judged]) -> Iterator[str]:
+    """Lines of a table: of each kind, how often it is right where it is said, and said where it is right."""
+    yield "| kind | said | right of these | true | found of these |"
+    yield "| --- | ---: | ---: | ---: | ---: |"
+    for kind in sorted({k for p in pieces for k in (*p.kinds, p.true_kinds[0])}):
+        said = [p for p in pieces if kind in p.kinds]
+        true = [p for p in pieces if p.true_kinds[0] == kind]
+        right = sum(kind in p.true_kinds for p in said)
+        found = sum(bool(set(p.kinds) & set(p.true_kinds)) for p in true)
+        yield f"| {kind} | {len(said)} | {right} | {len(true)} | {found} |"
 
 
 def beside(folder: Path, only: str) -> Iterator[str]:
@@ -152,6 +170,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default="", help="pieces whose category contains this")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--kinds", action="store_true", help="precision and recall by kind")
     parser.add_argument("--peers", action="store_true", help="other analyzers beside it")
     parser.add_argument("--brief", action="store_true", help="counts only, by category")
     args = parser.parse_args()
@@ -171,6 +190,8 @@ def main() -> None:
         counts = Counter(p.verdict for p in some)
         shown = ", ".join(f"{name} {counts[name]}" for name in ORDER if counts[name])
         print(f"{title}: {len(some)} pieces in {sum(p.took_s for p in some):.1f} s: {shown}")
+    for line in by_kind(pieces) if args.kinds else ():
+        print(line)
     for line in beside(args.folder, args.only) if args.peers else ():
         print(line)
 
