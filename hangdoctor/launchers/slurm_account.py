@@ -18,7 +18,7 @@ from msgspec import Struct
 from ..errors import JobNotFound, LauncherError
 from ..model.log_facts import AnyFact, Cancelled, Ended, Finished, OomKill
 from .remote import query
-from .slurm import clean_environment
+from .slurm_job import clean_environment
 
 _ANSWER_S = 20.0
 _NO_SUCH_JOB = "Invalid job id"  # of scontrol
