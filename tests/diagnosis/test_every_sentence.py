@@ -22,6 +22,7 @@ from hangdoctor.diagnosis.findings import (
     Usual,
     Waiters,
 )
+from hangdoctor.diagnosis.findings.log_stories import LogAgrees, LogContradicts
 from hangdoctor.diagnosis.health import Reason, Remaining
 from hangdoctor.diagnosis.ops.evidence import Note, Remark
 from hangdoctor.diagnosis.wording import differences, remaining, terms
@@ -161,6 +162,8 @@ FACTS: list[f.Fact] = [
     f.GpuState(Gpu(3, uncorrected=1, link_errors=2, clock_mhz=300, xids=[Xid(79, says="GPU has fallen off the bus."), Xid(143)])),
     f.GpuStandsOut(0, 98, 100, 7), f.GpuStandsOut(97, 3, 3, 7),
     f.Pace(f.SlowByPace(2.5)), f.Pace(f.SlowByWaiting(0.04, 0.61)), f.WaitsInKey("'a'"), f.Quoted("So it is."),
+    LogAgrees("dead", (5,)), LogAgrees("not_entered", (4, 5), REDUCE, (0, 1)), LogAgrees("not_entered", (5,), Op(""), (0,)),
+    LogContradicts("mismatch", (3,)), LogContradicts("not_entered", (4, 5), REDUCE),
 ]  # fmt: skip
 
 TERMS: list[str] = [

@@ -12,6 +12,9 @@ from ..findings.log_stories import (
     Event,
     FailedFirst,
     FewerCalls,
+    LinkBroken,
+    LogAgrees,
+    LogContradicts,
     LoggedDeath,
     LogRemaining,
     NamedByTorch,
@@ -90,7 +93,8 @@ def _(story: NodeFailed, finding: Finding) -> str:
         else f"Nodes {terms.host_names(story.nodes)}"
     )
     ranks = f" with {terms.ranks(finding.ranks)}" if finding.ranks else ""
-    return f"{what}{ranks} failed: Slurm lost it and ended the job"
+    lost = "Slurm lost it and ended the job" if story.by == "Slurm" else f"{story.by} lost it"
+    return f"{what}{ranks} failed: {lost}"
 
 
 @stories.tell.register
@@ -98,6 +102,13 @@ def _(story: PeerGone, finding: Finding) -> str:
     ranks = f" ({terms.ranks(finding.ranks)})" if finding.ranks else ""
     by = f"{terms.ranks(story.by)} lost" if story.by else "others lost"
     return f"Host {story.peer}{ranks} closed its connections first: {by} the connection to it, and nothing came before"
+
+
+@stories.tell.register
+def _(story: LinkBroken, finding: Finding) -> str:
+    by = terms.ranks(story.by) if story.by else "a rank"
+    peers = terms.host_names(list(story.peers)) if story.peers else "another process"
+    return f"Between {by} and {peers}: {story.meaning}"
 
 
 @stories.tell.register
@@ -154,7 +165,7 @@ def _(story: OtherCall, finding: Finding) -> str:
 
 @stories.tell.register
 def _(story: AllWaited, finding: Finding) -> str:
-    return f"All ranks ({terms.ranks(finding.ranks)}) timed out in {terms.op(story.op)} with equal counters: network, NCCL, link or GPU"
+    return f"All ranks ({terms.ranks(story.ranks)}) timed out in {terms.op(story.op)} with equal counters: network, NCCL, link or GPU"
 
 
 # ---------------------------------------------------------------------- evidence and advice
@@ -163,6 +174,24 @@ def _(story: AllWaited, finding: Finding) -> str:
 @clues.say.register
 def _(fact: Quote) -> str:
     return f"{fact.file}:{fact.line}: {terms.cut(fact.says, 200)}"
+
+
+@clues.say.register
+def _(fact: LogAgrees) -> str:
+    who = terms.ranks(fact.ranks)
+    if fact.waiting:
+        op = f" in {terms.op(fact.op)}" if fact.op is not None and fact.op.name else ""
+        return f"The log agrees: {terms.ranks(fact.waiting)} timed out{op}, and {who} did not"
+    is_are = choose(fact.ranks, "is", "are")
+    return f"The log agrees: by its lines, too, {who} {is_are} the cause ({fact.kind})"
+
+
+@clues.say.register
+def _(fact: LogContradicts) -> str:
+    who = terms.ranks(fact.ranks)
+    if fact.op is not None:
+        return f"The log contradicts: {who} timed out in {terms.op(fact.op)}"
+    return f"The log contradicts: by its lines {who} {choose(fact.ranks, 'is', 'are')} the cause ({fact.kind})"
 
 
 @by_story.register
@@ -202,12 +231,19 @@ def _(story: LoggedDeath, finding: Finding) -> str:
 def _(story: NodeFailed, finding: Finding) -> str:
     if not story.nodes:
         return "sacct -j JOB -X -o NodeList,State; sinfo -R names the node."
+    if story.by != "Slurm":
+        return f"Is {story.nodes[0]} up? Read its dmesg and the logs of {story.by} there."
     return f"scontrol show node {story.nodes[0]}; resume the job without it (--exclude)."
 
 
 @by_story.register
 def _(story: PeerGone, finding: Finding) -> str:
     return f"Read the log of the ranks on {story.peer}: it holds the first cause."
+
+
+@by_story.register
+def _(story: LinkBroken, finding: Finding) -> str:
+    return story.advice
 
 
 @by_story.register
