@@ -33,7 +33,7 @@ def test_slurms_own_words_on_an_unknown_job_are_a_sentence(tmp_path: Path) -> No
         program.chmod(0o755)
     env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = hangdoctor("diagnose", "--jobid", "99", cwd=tmp_path, env=env, code=1)
-    assert "Slurm knows no job 99: slurm_load_jobs error: Invalid job id\n" in done.stderr
+    assert "Slurm knows no job 99\n" in done.stderr
 
 
 def test_help_of_several_lines_is_printed_as_lines(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_controller_that_does_not_answer_is_not_taken_for_an_unknown_job(tmp_p
     env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = hangdoctor("diagnose", "--jobid", "99", cwd=tmp_path, env=env, code=1)
     assert "knows no job" not in done.stderr
-    assert "the query to Slurm failed: fatal: Could not establish" in done.stderr
+    assert "controller did not answer: fatal: Could not establish" in done.stderr
 
 
 def test_a_wrong_number_of_seconds_is_called_so(tmp_path: Path) -> None:
