@@ -33,6 +33,8 @@ from .output import Shown, deliver, full_flag, progress_to_stderr
 
 _REST_S = 1.0  # a rank that has not run for this long is blocked
 _RUN_ID = "demo"
+# Lines of torchrun's own summary, which say nothing of the cause.
+_OF_TORCHRUN = re.compile(r"ChildFailedError|error_file|/errors/__init__|elastic/errors")
 _ITERATION = re.compile(r"iteration +(\d+) */ *(\d+)")
 _LONGEST = 100  # characters of a line of the job
 _FAULT = "sleep@5:6"  # rank 5 never reaches a tensor parallel all_reduce of iteration 6
@@ -253,7 +255,7 @@ def _what_went_wrong(tail: list[str]) -> str:
     """The first lines that mention an error: the summary that torchrun prints at the end hides
     them.
     """
-    errors = [line for line in tail if "rror" in line]
+    errors = [line for line in tail if "rror" in line and not _OF_TORCHRUN.search(line)]
     return "\n  ".join(errors[:6] or tail[-15:])
 
 

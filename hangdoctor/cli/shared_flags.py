@@ -22,6 +22,12 @@ def together(flags: Sequence[Flag]) -> Flag:
     return add
 
 
+class Seconds(click.FloatRange):
+    """A number of seconds between two limits."""
+
+    name = "number of seconds"
+
+
 def seconds(
     *names: str,
     default: float,
@@ -35,7 +41,7 @@ def seconds(
         *names,
         default=default,
         show_default=show_default,
-        type=click.FloatRange(least, most),
+        type=Seconds(least, most),
         metavar="S",
         help=help,
     )

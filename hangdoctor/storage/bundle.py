@@ -277,6 +277,8 @@ def _listed_file(path: Path, name: str, manifest: Manifest) -> bytes:
 
 
 def _unreadable(path: Path, error: OSError) -> BadInput:
+    if not path.exists():
+        return BadInput(f"{path} does not exist", "Pass the folder that `dump` has printed.")
     return BadInput(f"{path} is no readable bundle: {error.filename}: {error.strerror}")
 
 

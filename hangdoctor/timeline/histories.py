@@ -27,7 +27,7 @@ def load(place: Path | None, job: str = "") -> Trace:
         return from_capture(bundle.load(place))
     if place is not None and not place.is_dir():
         raise BadInput(
-            f"{place} is not a folder",
+            f"{place} is not a folder" if place.exists() else f"{place} does not exist",
             "Pass a bundle, or the folder of a job's black boxes (HANGDOCTOR_DIR).",
         )
     return from_boxes(place, job)

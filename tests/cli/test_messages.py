@@ -33,4 +33,37 @@ def test_slurms_own_words_on_an_unknown_job_are_a_sentence(tmp_path: Path) -> No
         program.chmod(0o755)
     env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = hangdoctor("diagnose", "--jobid", "99", cwd=tmp_path, env=env, code=1)
-    assert "Slurm knows no job 99: slurm_load_jobs error: Invalid job id\n" in done.stderr
+    assert "Slurm knows no job 99\n" in done.stderr
+
+
+def test_help_of_several_lines_is_printed_as_lines(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).write_text("nothing that anyone knows\n")
+    done = hangdoctor("diagnose", "one", "two", cwd=tmp_path, code=1)
+    assert "\\u{a}" not in done.stderr
+    assert all(line.startswith(("hangdoctor: ", "  ")) for line in done.stderr.splitlines())
+    assert len(done.stderr.splitlines()) >= 3
+
+
+def test_what_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
+    for words in (["report", "nope"], ["trace", "export", "nope"], ["diagnose", "nope"]):
+        done = hangdoctor(*words, cwd=tmp_path, code=1)
+        assert "nope does not exist\n" in done.stderr, done.stderr
+
+
+def test_a_controller_that_does_not_answer_is_not_taken_for_an_unknown_job(tmp_path: Path) -> None:
+    for name in ("scontrol", "sacct"):
+        program = tmp_path / name
+        program.write_text(
+            "#!/bin/sh\necho 'fatal: Could not establish a configuration source' >&2\nexit 1\n"
+        )
+        program.chmod(0o755)
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = hangdoctor("diagnose", "--jobid", "99", cwd=tmp_path, env=env, code=1)
+    assert "knows no job" not in done.stderr
+    assert "controller did not answer: fatal: Could not establish" in done.stderr
+
+
+def test_a_wrong_number_of_seconds_is_called_so(tmp_path: Path) -> None:
+    done = hangdoctor("dump", "--local", "--settle", "abc", cwd=tmp_path, code=2)
+    assert "'abc' is not a valid number of seconds" in done.stderr
