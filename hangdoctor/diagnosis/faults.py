@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import signal
 
-from ..model.capture import Process, ProcessSample, RankCapture, ThreadSample
+from ..model.capture import ProcessSample, RankCapture, ThreadSample
 from . import findings as f
 from .case import Case, finding_on, nodes_of, ranks_of, waiters, where_held
 from .confidence import Ground, sure
@@ -157,8 +157,8 @@ def _holds_lock(view: RankView) -> bool:
     return forked_with_lock(view) is not None
 
 
-def forked_with_lock(view: RankView) -> Process | None:
-    """The child, forked without exec, whose only Python thread waits for a lock that no thread in
+def forked_with_lock(view: RankView) -> f.ForkedLock | None:
+    """A child, forked without exec, whose only Python thread waits for a lock that no thread in
     it
     can release.
     """
@@ -169,7 +169,7 @@ def forked_with_lock(view: RankView) -> Process | None:
         threads = [t for t in last.threads if t.frames] if last is not None else []
         forked = child.argv[:3] == view.capture.argv[:3]
         if forked and len(threads) == 1 and _waits_for_lock(threads[0]):
-            return child
+            return f.ForkedLock(child.pid, threads[0].frames[0])
     return None
 
 
@@ -195,9 +195,9 @@ def _interpreter_lock(case: Case, view: RankView) -> Finding:
 
 
 def _lock_story(view: RankView) -> f.HoldsGil | f.ForkedLock:
-    child = forked_with_lock(view)
-    if child is not None:
-        return f.ForkedLock(child.pid, child.samples[-1].threads[0].frames[0])
+    forked = forked_with_lock(view)
+    if forked is not None:
+        return forked
     tid, _ = _gil_holder(view) or (0, False)
     threads = view.capture.samples[-1].threads
     thread = next((t for t in threads if t.tid == tid), view.thread)

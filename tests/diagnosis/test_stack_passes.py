@@ -76,13 +76,19 @@ def forks(*samples: ProcessSample, argv: tuple[str, ...] = ("python", "train.py"
     return still(3, LOAD, argv=["python", "train.py"], children=[own])
 
 
-def has_gil(rank: int, frames: list[Frame]) -> RankCapture:
-    """A rank of which another thread runs with the GIL."""
+def has_gil(frames: list[Frame], tid: int = 20, at: tuple[float, ...] = (0.0, 1.0)) -> RankCapture:
+    """Rank 3, of which a thread runs with the GIL; the number of its main thread is 9."""
+    others = [] if tid == 9 else [thread(LOAD)]
     samples = [
-        sample(at, thread(LOAD), thread(frames, tid=20, gil=True, state="R", switches=int(at)))
-        for at in (0.0, 1.0)
+        sample(s, *others, thread(frames, tid=tid, gil=True, state="R", switches=int(s)))
+        for s in at
     ]
-    return captured(rank, samples)
+    return captured(3, samples)
+
+
+def asleep_with_gil(place: list[Frame]) -> RankCapture:
+    """Rank 3, whose only thread sleeps and has the GIL."""
+    return captured(3, [sample(s, thread(place, gil=True)) for s in (0.0, 1.0)])
 
 
 def dead(rank: int, code: int | None) -> RankCapture:
@@ -203,10 +209,16 @@ TABLE: dict[str, tuple[JobCapture, str, Causes]] = {
     "frozen": (job([*ALL, still(3, LOAD, frozen=True)]), "hang", [("stopped", [3])]),
     "forked with a lock": (job([*ALL, forks(sample(0.0, thread([])), LOCKED)]), "hang", [("interpreter_lock", [3])]),
     "forked with a lock, seen once": (job([*ALL, forks(LOCKED)]), "hang", [("interpreter_lock", [3])]),
+    "forked with a lock, beside a native thread": (job([*ALL, forks(sample(1.0, thread([], tid=5), LOCKED.threads[0]))]), "hang", [("interpreter_lock", [3])]),
     "forked with a lock that it got": (job([*ALL, forks(LOCKED, sample(2.0, thread(OTHER)))]), "hang", [("not_entered", [3])]),
     "another program in a lock": (job([*ALL, forks(LOCKED, argv=("sh",))]), "hang", [("not_entered", [3])]),
     "a child that was not seen": (job([*ALL, forks()]), "hang", [("not_entered", [3])]),
-    "another thread has the GIL": (job([*ALL, has_gil(3, OTHER)]), "hang", [("interpreter_lock", [3])]),
+    "another thread has the GIL": (job([*ALL, has_gil(OTHER)]), "hang", [("interpreter_lock", [3])]),
+    "another thread has the GIL, seen once": (job([*ALL, has_gil(OTHER, at=(0.0,))]), "hang", [("not_entered", [3])]),
+    "another thread has the GIL, and none waits": (job([*(moves(r, OTHER, LOAD) for r in range(3)), has_gil(OTHER)]), "hang", [("interpreter_lock", [3])]),
+    "its own thread runs with the GIL": (job([*ALL, has_gil(OTHER, tid=9)]), "hang", [("busy", [3])]),
+    "asleep with the GIL": (job([*ALL, asleep_with_gil(OTHER)]), "hang", [("interpreter_lock", [3])]),
+    "asleep with the GIL in a checkpoint": (job([*ALL, asleep_with_gil(SAVE)]), "hang", [("checkpoint_wait", [3])]),
     "in a library": (job([*ALL, still(3, LIBRARY)]), "hang", [("not_entered", [3])]),
     "no sample": (job([*ALL, captured(3, [])]), "unknown", []),
     # ---- for want of time
