@@ -121,7 +121,7 @@ def _io_wait(case: Case, view: RankView) -> Finding:
     return finding
 
 
-def _gil_holder(view: RankView) -> tuple[int, bool] | None:
+def _gil_holder(view: RankView) -> tuple[ThreadSample, bool] | None:
     """(thread, asleep): the thread that held the GIL in every sample, at the same lines."""
     samples = [s for s in view.capture.samples if any(t.frames for t in s.threads)]
     holders: list[ThreadSample] = []
@@ -137,14 +137,14 @@ def _gil_holder(view: RankView) -> tuple[int, bool] | None:
         return None
     blocked = all(h.state in ("S", "D") for h in holders)
     never_ran = len({h.switches for h in holders}) == 1
-    return holders[0].tid, blocked and never_ran
+    return holders[-1], blocked and never_ran
 
 
 def _holds_lock(view: RankView) -> bool:
     holder = _gil_holder(view)
     if holder is not None:
-        tid, asleep = holder
-        another = view.thread is not None and tid != view.thread.tid
+        thread, asleep = holder
+        another = view.thread is not None and thread.tid != view.thread.tid
         if not another and view.place.kind in ("checkpoint", "data"):
             # It blocks in the file, lock in hand (torch.save opens its file that way): the file is
             # the cause.
@@ -198,11 +198,10 @@ def _lock_story(view: RankView) -> f.HoldsGil | f.ForkedLock:
     forked = forked_with_lock(view)
     if forked is not None:
         return forked
-    tid, _ = _gil_holder(view) or (0, False)
-    threads = view.capture.samples[-1].threads
-    thread = next((t for t in threads if t.tid == tid), view.thread)
-    innermost = thread.frames[0] if thread is not None and thread.frames else None
-    return f.HoldsGil(tid, innermost)
+    holder = _gil_holder(view)
+    assert holder is not None  # one of the two is why it cannot run
+    thread, _ = holder
+    return f.HoldsGil(thread.tid, thread.frames[0] if thread.frames else None)
 
 
 def left_early(case: Case) -> bool:

@@ -33,8 +33,6 @@ def run(case: Case, draft: Draft) -> None:
     elif ops.status == "healthy" and not _contradicted(draft):
         # Silence is not a sign of health: who was not seen may be the one that hangs.
         draft.status = "unknown" if case.unseen else "healthy"
-    elif all(v.thread is None for v in case.views):
-        draft.status = ops.status  # dumps alone: there are no stacks to fall back on
     else:
         draft.findings = draft.by_stacks
 

@@ -140,6 +140,7 @@ ALL = [still(r, WAIT) for r in range(3)]
 WORLD = call("all_reduce", group="world")
 HELD = [still(r, WORLD) for r in range(3)]
 LIBRARY = stack(("wait", "/usr/lib/python3.11/threading.py", 3))
+FURTHER = stack(("step", "/app/train.py", 50), MAIN)
 OTHER_BRANCH = [*WORLD[:-1], Frame("main", "/app/train.py", 9)]
 N2 = [SilentNode("n2", "no answer", [3])]
 TP = Layout(dp=2, pp=1, tp=2)
@@ -158,6 +159,18 @@ def fewer(size: int, *rows: RasCounts) -> RasReport:
 
 
 FEW = (RasCounts("all_reduce", 9, 3), RasCounts("all_reduce", 8, 1, [3]))
+
+
+def snapshots(*counts: tuple[float, int]) -> list[NodeCapture]:
+    """What RAS said at each of these times: how many reductions rank 3 has launched, of 9."""
+    nodes = []
+    for at_s, launched in counts:
+        report = fewer(4, FEW[0], RasCounts("all_reduce", launched, 1, [3]))
+        report.at_s = at_s
+        nodes.append(NodeCapture("n1", ras=report))
+    return nodes
+
+
 BLIND = [
     captured(r, [sample(0.0, stack_error="no"), sample(1.0, stack_error="no")]) for r in range(4)
 ]
@@ -192,6 +205,8 @@ TABLE: dict[str, tuple[JobCapture, str, Causes]] = {
     "left inside": (four({0: LEAVE, 1: LEAVE, 2: LEAVE, 3: LOAD}), "hang", [("end_stall", [3])]),
     "left inside in a collective": (four({0: LEAVE, 1: LEAVE, 2: LEAVE, 3: WAIT}), "hang", [("end_stall", [3])]),
     "left too soon": (four({0: WAIT, 1: WAIT, 2: WAIT, 3: LEAVE}), "hang", [("end_stall", [3])]),
+    "as many left as are inside": (four({0: LEAVE, 1: LEAVE, 2: WAIT, 3: WAIT}), "hang", [("end_stall", [2, 3])]),
+    "all that were captured in teardown": (four(dict.fromkeys(range(3), LEAVE)), "unknown", []),
     "ended too soon": (job([*ALL, dead(3, 0)]), "hang", [("dead", [3])]),
     "ended and leaving": (job([still(0, LEAVE), dead(1, 0), dead(2, 0), dead(3, 0)]), "hang", [("end_stall", [0])]),
     "as many ended as leave": (job([still(0, LEAVE), still(1, LEAVE), dead(2, 0), dead(3, 0)]), "hang", [("dead", [2, 3])]),
@@ -242,7 +257,14 @@ TABLE: dict[str, tuple[JobCapture, str, Causes]] = {
     "two outside at two places": (four({0: WAIT, 1: WAIT, 2: LOAD, 3: SAVE}), "hang", [("not_entered", [2]), ("checkpoint_wait", [3])]),
     "no rank waits": (four(dict.fromkeys(range(4), LOAD)), "unknown", []),
     "one sleeps and none waits": (job([*(moves(r, OTHER, LOAD) for r in range(3)), still(3, SAVE)]), "hang", [("checkpoint_wait", [3])]),
+    "more outside than wait": (four({0: WAIT, 1: LOAD, 2: LOAD, 3: LOAD}), "hang", [("not_entered", [1, 2, 3])]),
+    "as many are further": (four({0: WAIT, 1: WAIT, 2: FURTHER, 3: FURTHER}), "hang", [("in_communication", [0, 1])]),
+    "one is further": (four({0: WAIT, 1: WAIT, 2: WAIT, 3: FURTHER}), "hang", [("not_entered", [3])]),
+    "one waits in I/O, and one sleeps": (job([still(0, WAIT, "D"), *(moves(r, OTHER, LOAD) for r in (1, 2)), still(3, SAVE)]), "hang", [("io_wait", [0]), ("checkpoint_wait", [3])]),
     # ---- what holds it
+    "two in one file": (job([*ALL[:2], *(blocked(r, "flock(5 -> /data/lock)") for r in (2, 3))]), "hang", [("not_entered", [2, 3])]),
+    "a child that was not read": (job([*ALL, blocked(3, "wait4", RUNS, children=[Process(pid=77, ppid=12, argv=["sh"])])]), "hang", [("not_entered", [3])]),
+    "a lock, and other threads": (job([*ALL, captured(3, [sample(t, thread(LOCK, syscall="futex"), thread(OTHER, tid=30, name="saver"), thread(SAVE, tid=31, name="")) for t in (0.0, 1.0)])]), "hang", [("not_entered", [3])]),
     "debugger": (job([*ALL, still(3, PDB)]), "hang", [("not_entered", [3])]),
     "asks a person": (job([*ALL, blocked(3, "read(0 -> /dev/pts/1)", ASKS)]), "hang", [("not_entered", [3])]),
     "stopped child": (job([*ALL, blocked(3, "wait4", RUNS, children=[child("T")])]), "hang", [("not_entered", [3])]),
@@ -279,6 +301,13 @@ TABLE: dict[str, tuple[JobCapture, str, Causes]] = {
     "fewer by RAS": (job(BLIND, ras=fewer(4, *FEW)), "hang", [("not_entered", [3])]),
     "fewer in another communicator": (job(BLIND, ras=fewer(3, *FEW)), "hang", [("not_entered", [3])]),
     "half are fewer by RAS": (job(BLIND, ras=fewer(4, RasCounts("", 9, 2), RasCounts("", 8, 2, [2, 3]))), "hang", [("not_entered", [2, 3])]),
+    "RAS alone, all equal": (job([], ras=ras(RasCommunicator("ab", 4))), "unknown", []),
+    "RAS alone, one behind": (job([], ras=fewer(4, *FEW)), "unknown", []),
+    "RAS alone, one far behind": (job([], ras=fewer(4, FEW[0], RasCounts("all_reduce", 7, 1, [3]))), "hang", [("not_entered", [3])]),
+    "RAS alone, one count": (job([], ras=fewer(4, FEW[1])), "unknown", []),
+    "RAS alone, one behind for long": (job([], nodes=snapshots((0.0, 8), (2.0, 8))), "hang", [("not_entered", [3])]),
+    "RAS alone, one was behind and went on": (job([], nodes=snapshots((0.0, 7), (9.0, 8))), "unknown", []),
+    "RAS alone, two answers of one moment": (job([], nodes=snapshots((0.0, 8), (1.9, 8))), "unknown", []),
     "fewer, and not named": (job(BLIND, ras=fewer(4, FEW[0], RasCounts("all_reduce", 8, 1))), "unknown", []),
     "straggler": (job([moves(r, OTHER, LOAD) for r in range(4)], slowest=0, waited={0: 4, 1: 61, 2: 60, 3: 65}, waited_s=30.0), "slow", [("slow", [0])]),
     "straggler in a checkpoint": (job([*(moves(r, OTHER, LOAD) for r in range(3)), moves(3, OTHER, SAVE)], slowest=3, waited={0: 60, 1: 61, 2: 89, 3: 4}, waited_s=30.0), "slow", [("slow", [3])]),
