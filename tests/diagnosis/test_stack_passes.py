@@ -144,6 +144,7 @@ FURTHER = stack(("step", "/app/train.py", 50), MAIN)
 OTHER_BRANCH = [*WORLD[:-1], Frame("main", "/app/train.py", 9)]
 N2 = [SilentNode("n2", "no answer", [3])]
 TP = Layout(dp=2, pp=1, tp=2)
+PIPE = Layout(dp=2, pp=2, tp=1)
 
 
 def ras(*communicators: RasCommunicator) -> RasReport:
@@ -213,6 +214,9 @@ TABLE: dict[str, tuple[JobCapture, str, Causes]] = {
     "one ended badly": (job([still(0, LEAVE), dead(1, 0), dead(2, 0), dead(3, 1)]), "hang", [("dead", [1, 2]), ("dead", [3])]),
     # ---- processes
     "dead": (job([*ALL, dead(3, 1)]), "hang", [("dead", [3])]),
+    "dead, and stopped before": (job([*ALL, captured(3, [sample(0.0, thread(LOAD), state="T")], gone=True, exit_code=-9)]), "hang", [("dead", [3])]),
+    "dead, and others behind it": (job([still(0, WAIT), captured(1, [sample(0.0, thread(LOAD))], gone=True, exit_code=-9), *(still(r, WAIT) for r in (2, 3))]), "hang", [("dead", [1])]),
+    "no threads": (job([*ALL, captured(3, [sample(0.0), sample(1.0)])]), "hang", [("not_entered", [3])]),
     "dead in two ways": (job([*ALL[:2], dead(2, -9), dead(3, 1)], oom=2), "hang", [("dead", [2]), ("dead", [3])]),
     "dead for want of memory": (job([*ALL, dead(3, None)], oom=2), "hang", [("dead", [3])]),
     "all gone": (job([dead(r, 1) for r in range(4)]), "unknown", []),
@@ -291,6 +295,16 @@ TABLE: dict[str, tuple[JobCapture, str, Causes]] = {
     "another branch among few": (job([still(r, f) for r, f in enumerate((WORLD, WORLD, call("recv", 40, src=3), OTHER_BRANCH))]), "hang", [("order", [2])]),
     "a message and a reduction of three": (job([still(r, f, world_size=3) for r, f in enumerate((WORLD, WORLD, call("recv", 40, src=0)))], world_size=3), "hang", [("order", [0, 2])]),
     "a message and a reduction of four": (four({0: WORLD, 1: WORLD, 2: WORLD, 3: call("recv", 40, src=0)}), "hang", [("order", [3])]),
+    "sends to one that reduces": (four({0: WAIT, 1: call("send", 40, dst=2), 2: WAIT, 3: WAIT}), "hang", [("order", [1, 2])]),
+    "both halves of a transfer": (four({0: call("send", 40, dst=1), 1: call("recv", 41, src=0), 2: WAIT, 3: WAIT}), "hang", [("in_communication", [0, 1])]),
+    "receives from one that receives": (four({0: call("recv", 40, src=1), 1: call("recv", 41, src=2), 2: WAIT, 3: WAIT}), "hang", [("order", [1, 2])]),
+    "receives from any": (four({0: call("recv", 40, src=-1), 1: WAIT, 2: WAIT, 3: WAIT}), "hang", [("order", [0])]),
+    "a group that can be but one": (four(dict.fromkeys(range(4), call("all_reduce", group="sub")), layout=Layout(dp=4, pp=1, tp=1)), "hang", [("in_communication", [0, 1, 2, 3])]),
+    "a group named by its axis": (four({0: call("all_reduce", group="tp"), 1: call("broadcast", 40, "tp", src=0), 2: WORLD, 3: WORLD}, layout=TP), "hang", [("order", [0, 1])]),
+    "a stage one line further": (four({0: WORLD, 1: WORLD, 2: WORLD, 3: call("all_reduce", 40, "world")}, layout=PIPE), "hang", [("order", [3])]),
+    "the stages on lines of their own": (four({0: WORLD, 1: WORLD, 2: call("all_reduce", 40, "world"), 3: call("all_reduce", 40, "world")}, layout=PIPE), "hang", [("order", [0, 1, 2, 3])]),
+    "one ran for a moment": (job([*ALL, moves(3, WAIT, WAIT)]), "hang", [("in_communication", [0, 1, 2, 3])]),
+    "set-up polls": (job([*(still(r, INIT) for r in range(3)), moves(3, INIT, [Frame("poll", C10D, 99), *INIT])]), "hang", [("start_stall", [0, 1, 2, 3])]),
     "other group": (four({0: WORLD, 1: WORLD, 2: WORLD, 3: call("all_reduce", group="sub", code="all_reduce(x, group=tp_group)")}, layout=TP), "hang", [("mismatch", [3])]),
     "half a group": (four({0: call("all_reduce", code="f(tp_group)", group="sub"), 1: LOAD, 2: call("all_reduce", code="f(tp_group)", group="sub"), 3: call("all_reduce", code="f(tp_group)", group="sub")}, layout=TP), "hang", [("not_entered", [1])]),
     # ---- NCCL's RAS, stragglers
