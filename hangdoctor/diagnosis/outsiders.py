@@ -170,7 +170,8 @@ def _finding(case: Case, group: list[RankView], waiting: list[RankView]) -> Find
     held = case.held_up([v.rank for v in group])
     story = f.NeverReached(op_of(held) if held and waiting else None)
     finding = finding_on(case, kind, group, story, confidence=_confidence(case, group, waiting))
-    finding.doing = doing_of(group[0])
+    # Bytes that grow are work, although its thread does not run.
+    finding.doing = Doing("working") if kind == "slow" else doing_of(group[0])
     finding.holding = held_by(kind, group)
     finding.clues = _clues(group, waiting)
     finding.add_clues(holding.clues(finding.holding, group[0]))

@@ -138,6 +138,7 @@ TABLE: dict[str, tuple[JobCapture, str, Causes]] = {
     "a handle that one waits for elsewhere": (job(*(recorded(r, WORLD, [*FLYING, entered(ALL, 4)]) for r in range(3)), recorded(3, LOAD, AWAITED)), "hang", [("in_communication", [0, 1, 2, 3])]),
     # ---- keys of the store
     "a key alone": (job(*(recorded(r, WORLD, KEY) for r in ALL)), "hang", [("start_stall", [0, 1, 2, 3])]),
+    "a key, and one is elsewhere": (job(*(recorded(r, WORLD, KEY) for r in range(3)), recorded(3, LOAD, BEHIND)), "hang", [("not_entered", [3])]),
     "a key and one that is dead": (job(*(recorded(r, WORLD, KEY) for r in range(3)), recorded(3, None, [], gone=True, exit_code=1)), "hang", [("dead", [3])]),
     # ---- what no record shows
     "gradients": (job(*(recorded(r, WORLD, THERE) for r in range(3)), recorded(3, GRADIENTS, BEHIND)), "hang", [("order", [3])]),

@@ -86,6 +86,13 @@ def has_gil(frames: list[Frame], tid: int = 20, at: tuple[float, ...] = (0.0, 1.
     return captured(3, samples)
 
 
+def writes(place: list[Frame], before: int, after: int) -> RankCapture:
+    """Rank 3, whose process had written so many bytes at each sample."""
+    return captured(
+        3, [sample(s, thread(place), write_bytes=n) for s, n in ((0.0, before), (1.0, after))]
+    )
+
+
 def asleep_with_gil(place: list[Frame]) -> RankCapture:
     """Rank 3, whose only thread sleeps and has the GIL."""
     return captured(3, [sample(s, thread(place, gil=True)) for s in (0.0, 1.0)])
@@ -238,6 +245,9 @@ TABLE: dict[str, tuple[JobCapture, str, Causes]] = {
     "its own thread runs with the GIL": (job([*ALL, has_gil(OTHER, tid=9)]), "hang", [("busy", [3])]),
     "asleep with the GIL": (job([*ALL, asleep_with_gil(OTHER)]), "hang", [("interpreter_lock", [3])]),
     "asleep with the GIL in a checkpoint": (job([*ALL, asleep_with_gil(SAVE)]), "hang", [("checkpoint_wait", [3])]),
+    "writes in a checkpoint": (job([*ALL, writes(SAVE, 0, 9)]), "slow", [("slow", [3])]),
+    "wrote in a checkpoint before": (job([*ALL, writes(SAVE, 9, 9)]), "hang", [("checkpoint_wait", [3])]),
+    "in a checkpoint, and bytes are not counted": (job([*ALL, writes(SAVE, -1, 9)]), "hang", [("checkpoint_wait", [3])]),
     "in a library": (job([*ALL, still(3, LIBRARY)]), "hang", [("not_entered", [3])]),
     "no sample": (job([*ALL, captured(3, [])]), "unknown", []),
     # ---- for want of time
