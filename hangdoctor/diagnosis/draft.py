@@ -50,6 +50,4 @@ def add_first(find: Find, case: Case, draft: Draft) -> None:
     """
     if len(draft.by_stacks) > len(draft.facts):
         return
-    found = find(case, draft.blamed)
-    if found:
-        draft.by_stacks = ordered(draft.facts + found)
+    draft.by_stacks = ordered(draft.facts + find(case, draft.blamed))

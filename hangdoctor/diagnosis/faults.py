@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import signal
 
-from ..model.capture import Process, ProcessSample, RankCapture, ThreadSample
+from ..model.capture import ProcessSample, RankCapture, ThreadSample
 from . import findings as f
 from .case import Case, finding_on, nodes_of, ranks_of, waiters, where_held
 from .confidence import Ground, sure
@@ -126,7 +126,7 @@ def _place_of(thread: ThreadSample) -> tuple[object, ...]:
     return tuple((f.name, f.line) for f in thread.frames) + counters(thread.frames)
 
 
-def _gil_holder(view: RankView) -> tuple[int, bool] | None:
+def _gil_holder(view: RankView) -> tuple[ThreadSample, bool] | None:
     """(thread, asleep): the thread that held the GIL in every sample, at the same lines."""
     holders: list[ThreadSample] = []
     for sample in view.capture.samples:
@@ -140,14 +140,14 @@ def _gil_holder(view: RankView) -> tuple[int, bool] | None:
         return None
     blocked = all(h.state in ("S", "D") for h in holders)
     never_ran = len({h.switches for h in holders}) == 1
-    return holders[0].tid, blocked and never_ran
+    return holders[-1], blocked and never_ran
 
 
 def _holds_lock(view: RankView) -> bool:
     holder = _gil_holder(view)
     if holder is not None:
-        tid, asleep = holder
-        another = view.thread is not None and tid != view.thread.tid
+        thread, asleep = holder
+        another = view.thread is not None and thread.tid != view.thread.tid
         if not another and view.place.kind in ("checkpoint", "data"):
             # It blocks in the file, lock in hand (torch.save opens its file that way): the file is
             # the cause.
@@ -160,8 +160,8 @@ def _holds_lock(view: RankView) -> bool:
     return forked_with_lock(view) is not None
 
 
-def forked_with_lock(view: RankView) -> Process | None:
-    """The child, forked without exec, whose only Python thread waits for a lock that no thread in
+def forked_with_lock(view: RankView) -> f.ForkedLock | None:
+    """A child, forked without exec, whose only Python thread waits for a lock that no thread in
     it
     can release.
     """
@@ -172,7 +172,7 @@ def forked_with_lock(view: RankView) -> Process | None:
         threads = [t for t in last.threads if t.frames] if last is not None else []
         forked = child.argv[:3] == view.capture.argv[:3]
         if forked and len(threads) == 1 and _waits_for_lock(threads[0]):
-            return child
+            return f.ForkedLock(child.pid, threads[0].frames[0])
     return None
 
 
@@ -198,14 +198,13 @@ def _interpreter_lock(case: Case, view: RankView) -> Finding:
 
 
 def _lock_story(view: RankView) -> f.HoldsGil | f.ForkedLock:
-    child = forked_with_lock(view)
-    if child is not None:
-        return f.ForkedLock(child.pid, child.samples[-1].threads[0].frames[0])
-    tid, _ = _gil_holder(view) or (0, False)
-    threads = view.capture.samples[-1].threads
-    thread = next((t for t in threads if t.tid == tid), view.thread)
-    innermost = thread.frames[0] if thread is not None and thread.frames else None
-    return f.HoldsGil(tid, innermost)
+    forked = forked_with_lock(view)
+    if forked is not None:
+        return forked
+    holder = _gil_holder(view)
+    assert holder is not None  # one of the two is why it cannot run
+    thread, _ = holder
+    return f.HoldsGil(thread.tid, thread.frames[0] if thread.frames else None)
 
 
 def left_early(case: Case) -> bool:

@@ -26,15 +26,13 @@ def run(case: Case, draft: Draft) -> None:
     if ops is None or draft.beyond:
         draft.findings = draft.by_stacks
     elif ops.findings:
-        draft.findings = ordered(join(case, draft, ops.findings))
+        draft.findings = ordered(join(case, draft, ops.findings)) or draft.by_stacks
         # A process that is stopped or dead is a hang, whatever still moves.
         blocked = any(c.kind != "slow" for c in draft.findings)
         draft.status = "hang" if blocked else ops.status
     elif ops.status == "healthy" and not _contradicted(draft):
         # Silence is not a sign of health: who was not seen may be the one that hangs.
         draft.status = "unknown" if case.unseen else "healthy"
-    elif all(v.thread is None for v in case.views):
-        draft.status = ops.status  # dumps alone: there are no stacks to fall back on
     else:
         draft.findings = draft.by_stacks
 
@@ -45,8 +43,12 @@ def _contradicted(draft: Draft) -> bool:
 
 
 def join(case: Case, draft: Draft, by_ops: list[Finding]) -> list[Finding]:
-    """The operations' findings with the evidence of the others, and facts about further ranks."""
+    """The operations' findings with the evidence of the others, and facts about further ranks; []
+    where none of the operations' own is left.
+    """
     found = _credible(case, draft, by_ops)
+    if not found:
+        return []
     for finding in found:
         for other in draft.facts + draft.by_stacks:
             if other is not finding and set(other.ranks) <= set(finding.ranks):
@@ -79,7 +81,9 @@ def _credible(case: Case, draft: Draft, by_ops: list[Finding]) -> list[Finding]:
     """
     unable = {r for c in draft.facts for r in c.ranks}
     waits = {v.rank for v in case.waiting}
-    other_causes = len(by_ops) + len(draft.facts) > 1
+    named = {r for c in by_ops for r in c.ranks}
+    outside = any(_contradicts(c, named) for c in draft.by_stacks)
+    other_causes = outside or len(by_ops) + len(draft.facts) > 1
     kept: list[Finding] = []
     for finding in by_ops:
         ranks = set(finding.ranks)

@@ -76,8 +76,7 @@ def failed_child(view: RankView) -> Holding | None:
     if target is not None and target[0] in _LOCKS:
         return None  # it waits for a file's lock, whatever became of its children
     for child in view.capture.children:
-        state = child.samples[-1].state if child.samples else ""
-        if state == "Z" and child.exit_code:
+        if child.exit_code:
             return f.ChildEnded(child.pid, f.End(child.exit_code))
         if all_states(child, "Tt"):
             return f.ChildStopped(child.pid, child.tracer)

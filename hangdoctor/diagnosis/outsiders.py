@@ -21,6 +21,7 @@ from .position import compare, counters, is_ahead
 from .view import RankView
 
 _FRAMES = 4  # of a stack, in evidence
+_OF_CHILD = 2  # of a child's
 # A function that feeds the training, by its name; "load" alone says too little (load_config,
 # load_library).
 _DATAISH = re.compile(r"batch|data(?!class)|fetch|sample|(?<![a-z])loader|(?<![a-z])shard", re.I)
@@ -169,7 +170,8 @@ def _finding(case: Case, group: list[RankView], waiting: list[RankView]) -> Find
     held = case.held_up([v.rank for v in group])
     story = f.NeverReached(op_of(held) if held and waiting else None)
     finding = finding_on(case, kind, group, story, confidence=_confidence(case, group, waiting))
-    finding.doing = doing_of(group[0])
+    # Bytes that grow are work, although its thread does not run.
+    finding.doing = Doing("working") if kind == "slow" else doing_of(group[0])
     finding.holding = held_by(kind, group)
     finding.clues = _clues(group, waiting)
     finding.add_clues(holding.clues(finding.holding, group[0]))
@@ -245,11 +247,11 @@ def _child_clues(ranks: tuple[int, ...], child: Process) -> list[Clue]:
     if state == "Z" or not (state or main):
         end = f.End(child.exit_code) if child.exit_code is not None else None
         return [Clue("proc", ranks, f.ChildDied(child.pid, end))]
-    if state in "Tt":
+    if state in ("T", "t"):
         return [Clue("proc", ranks, f.ChildStopped(child.pid))]
     if main is None:
         return []
-    return [Clue("stack", ranks, f.ChildAt(child.pid, state, main.frames[0]))]
+    return [Clue("stack", ranks, f.ChildAt(child.pid, state, tuple(main.frames[:_OF_CHILD])))]
 
 
 def _against(case: Case, group: list[RankView], waiting: list[RankView]) -> list[Against]:

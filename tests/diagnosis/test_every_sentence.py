@@ -154,7 +154,7 @@ FACTS: list[f.Fact] = [
     f.ThreadState("S", "odd", "pipe_read", SLEEPS), f.StoppedState("T"), f.IdleState("", ""), f.IdleState("read", "nfs"), f.Ended(End(-9, 1)),
     f.InOp(REDUCE), f.InOp(REDUCE, True), f.InOp(STEP), f.InOp(Op("all_reduce", 0)), f.WaitsIn(), f.WaitsIn((1, 2)), f.DidNotRun(), f.IsPast(LOAD),
     f.LastOp(None), f.LastOp(REDUCE), f.LastOp(REDUCE, True), f.HasGil(), f.HoldsGil(7, None), f.HoldsGil(7, LOAD), f.ForkedLock(8, LOAD), f.ChildDied(8, None),
-    f.ChildDied(8, End(1)), f.ChildStopped(8), f.ChildAt(8, "S", None), f.ChildAt(8, "S", LOAD), f.Threads(tuple((f"T{n}", LOAD) for n in range(4))),
+    f.ChildDied(8, End(1)), f.ChildStopped(8), f.ChildAt(8, "", (LOAD,)), f.ChildAt(8, "S", (LOAD, LOAD)), f.Threads(tuple((f"T{n}", LOAD) for n in range(4))),
     f.Threads(tuple((f"T{n}", LOAD) for n in range(6))), f.Silence(()), f.Silence(("a", "b")), f.WaitsFor(REDUCE, 3), f.PartedAt(7, REDUCE, None, 1, False),
     f.PartedAt(7, GATHER, REDUCE, 1, True), f.Signed(("a", "b"), ""), f.Signed(("a",), "train (/x/app/train.py:31)"), f.SameSignature(REDUCE), f.EndedCleanly(),
     f.OldestUnstarted(), f.RasSays(f.LostByRas("ab", ("h",))), f.RasSays(f.FewerByRas("", "", 7)), f.RasSeesAll(8), f.WaitedShare(3.2, 3.2), f.WaitedShare(3.2, 60.6),

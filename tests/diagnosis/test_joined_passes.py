@@ -17,7 +17,7 @@ from hangdoctor.model.capture import Frame, JobCapture, NodeCapture, RankCapture
 from hangdoctor.model.layout import Layout
 from hangdoctor.model.operations import Operation, RankOps, group_uid
 from hangdoctor.model.ras import RasCommunicator, RasProcess, RasReport
-from tests.support.captures import C10D, LOAD, MAIN, captured, sample, stack, still, told
+from tests.support.captures import C10D, LOAD, MAIN, captured, sample, stack, still, thread, told
 from tests.support.ops_records import done, entered, rank_ops
 
 SAID = Path(__file__).parents[1] / "data" / "joined_passes" / "judged.txt"
@@ -38,6 +38,8 @@ OTHER = stack(("forward", "/app/model.py", 3), MAIN)
 LOCK = stack(("fetch", "/app/data.py", 8), MAIN, code="with lock.acquire():")
 
 BEHIND, THERE = [done(ALL, 1), done(ALL, 2)], [done(ALL, 1), done(ALL, 2), entered(ALL, 3)]
+FLYING = [*BEHIND, entered(ALL, 3, asynchronous=True)]
+AWAITED = [*BEHIND, entered(ALL, 3, asynchronous=True, waited=True)]
 KEY = [entered(ALL, 1, "store_wait", detail="'rank3/ready'")]
 
 
@@ -75,6 +77,16 @@ def three(last: RankCapture, **more: Any) -> JobCapture:
 def went_on(rank: int, frames: list[Frame] = WORLD, **more: Any) -> RankCapture:
     before = rank_ops(rank, 4, BEHIND, source="blackbox")
     return recorded(rank, frames, THERE, before=before, **more)
+
+
+def goes_on(rank: int) -> RankCapture:
+    """Outside of all operations, at another place in each sample."""
+    ops = rank_ops(rank, 4, BEHIND, source="blackbox")
+    samples = [
+        sample(0.0, thread(OTHER, switches=1)),
+        sample(1.0, thread(LOAD, switches=5)),
+    ]
+    return captured(rank, samples, ops=ops, ops_before=ops)
 
 
 def seen_by_ras(**more: Any) -> RasReport:
@@ -117,8 +129,16 @@ TABLE: dict[str, tuple[JobCapture, str, Causes]] = {
     "records ended, one is inside": (job(*(recorded(r, LEAVE, BEHIND, finished=True) for r in range(3)), recorded(3, LOAD, BEHIND, finished=True)), "hang", [("end_stall", [3])]),
     "none waits, by records alone": (job(*(recorded(r, None, BEHIND) for r in ALL)), "unknown", []),
     "none waits, and all sleep": (job(*(recorded(r, OTHER, BEHIND) for r in range(3)), recorded(3, LOAD, BEHIND)), "hang", [("not_entered", [0, 1, 2]), ("not_entered", [3])]),
+    "records alone, and one is dead": (job(*(recorded(r, None, BEHIND) for r in range(3)), recorded(3, None, BEHIND, gone=True, exit_code=1)), "hang", [("dead", [3])]),
+    "all went on, and one is without records": (job(went_on(0), went_on(1), still(2, LOAD), silent=N2), "unknown", []),
+    "one goes on outside": (three(goes_on(3)), "slow", [("slow", [3])]),
+    # ---- handles
+    "handles that all wait for": (job(*(recorded(r, WORLD, FLYING) for r in ALL)), "hang", [("in_communication", [0, 1, 2, 3])]),
+    "a handle of one that is elsewhere": (job(*(recorded(r, WORLD, [*FLYING, entered(ALL, 4)]) for r in range(3)), recorded(3, LOAD, FLYING)), "hang", [("not_entered", [3])]),
+    "a handle that one waits for elsewhere": (job(*(recorded(r, WORLD, [*FLYING, entered(ALL, 4)]) for r in range(3)), recorded(3, LOAD, AWAITED)), "hang", [("in_communication", [0, 1, 2, 3])]),
     # ---- keys of the store
     "a key alone": (job(*(recorded(r, WORLD, KEY) for r in ALL)), "hang", [("start_stall", [0, 1, 2, 3])]),
+    "a key, and one is elsewhere": (job(*(recorded(r, WORLD, KEY) for r in range(3)), recorded(3, LOAD, BEHIND)), "hang", [("not_entered", [3])]),
     "a key and one that is dead": (job(*(recorded(r, WORLD, KEY) for r in range(3)), recorded(3, None, [], gone=True, exit_code=1)), "hang", [("dead", [3])]),
     # ---- what no record shows
     "gradients": (job(*(recorded(r, WORLD, THERE) for r in range(3)), recorded(3, GRADIENTS, BEHIND)), "hang", [("order", [3])]),
@@ -129,6 +149,8 @@ TABLE: dict[str, tuple[JobCapture, str, Causes]] = {
     # ---- NCCL's RAS beside records
     "RAS reaches all that have entered": (job(*(recorded(r, WORLD, THERE) for r in ALL), ras=seen_by_ras()), "hang", [("in_communication", [0, 1, 2, 3])]),
     "RAS reaches not all": (job(*(recorded(r, WORLD, THERE) for r in ALL), ras=seen_by_ras(timeouts=1)), "hang", [("in_communication", [0, 1, 2, 3])]),
+    "RAS reaches all of a larger communicator": (job(*(recorded(r, WORLD, THERE) for r in ALL), ras=RasReport(communicators=[RasCommunicator("ab", 2)], largest=4)), "hang", [("in_communication", [0, 1, 2, 3])]),
+    "RAS reaches all, and shows a problem": (job(*(recorded(r, WORLD, THERE) for r in ALL), ras=RasReport(communicators=[RasCommunicator("ab", 4, problems=["MISMATCH"])], largest=4)), "hang", [("in_communication", [0, 1, 2, 3])]),
     "RAS reaches all, and one has not entered": (three(recorded(3, LOAD, BEHIND), ras=seen_by_ras()), "hang", [("not_entered", [3])]),
     "RAS where no record shows a wait": (job(*(recorded(r, None, BEHIND) for r in ALL), ras=seen_by_ras(dead=[RasProcess("h9", 7)])), "hang", [("unreachable", [])]),
     "RAS where all went on": (job(*(went_on(r) for r in ALL), ras=seen_by_ras(dead=[RasProcess("h9", 7)])), "healthy", []),

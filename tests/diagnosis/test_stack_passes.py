@@ -76,13 +76,26 @@ def forks(*samples: ProcessSample, argv: tuple[str, ...] = ("python", "train.py"
     return still(3, LOAD, argv=["python", "train.py"], children=[own])
 
 
-def has_gil(rank: int, frames: list[Frame]) -> RankCapture:
-    """A rank of which another thread runs with the GIL."""
+def has_gil(frames: list[Frame], tid: int = 20, at: tuple[float, ...] = (0.0, 1.0)) -> RankCapture:
+    """Rank 3, of which a thread runs with the GIL; the number of its main thread is 9."""
+    others = [] if tid == 9 else [thread(LOAD)]
     samples = [
-        sample(at, thread(LOAD), thread(frames, tid=20, gil=True, state="R", switches=int(at)))
-        for at in (0.0, 1.0)
+        sample(s, *others, thread(frames, tid=tid, gil=True, state="R", switches=int(s)))
+        for s in at
     ]
-    return captured(rank, samples)
+    return captured(3, samples)
+
+
+def writes(place: list[Frame], before: int, after: int) -> RankCapture:
+    """Rank 3, whose process had written so many bytes at each sample."""
+    return captured(
+        3, [sample(s, thread(place), write_bytes=n) for s, n in ((0.0, before), (1.0, after))]
+    )
+
+
+def asleep_with_gil(place: list[Frame]) -> RankCapture:
+    """Rank 3, whose only thread sleeps and has the GIL."""
+    return captured(3, [sample(s, thread(place, gil=True)) for s in (0.0, 1.0)])
 
 
 def dead(rank: int, code: int | None) -> RankCapture:
@@ -134,9 +147,11 @@ ALL = [still(r, WAIT) for r in range(3)]
 WORLD = call("all_reduce", group="world")
 HELD = [still(r, WORLD) for r in range(3)]
 LIBRARY = stack(("wait", "/usr/lib/python3.11/threading.py", 3))
+FURTHER = stack(("step", "/app/train.py", 50), MAIN)
 OTHER_BRANCH = [*WORLD[:-1], Frame("main", "/app/train.py", 9)]
 N2 = [SilentNode("n2", "no answer", [3])]
 TP = Layout(dp=2, pp=1, tp=2)
+PIPE = Layout(dp=2, pp=2, tp=1)
 
 
 def ras(*communicators: RasCommunicator) -> RasReport:
@@ -152,6 +167,18 @@ def fewer(size: int, *rows: RasCounts) -> RasReport:
 
 
 FEW = (RasCounts("all_reduce", 9, 3), RasCounts("all_reduce", 8, 1, [3]))
+
+
+def snapshots(*counts: tuple[float, int]) -> list[NodeCapture]:
+    """What RAS said at each of these times: how many reductions rank 3 has launched, of 9."""
+    nodes = []
+    for at_s, launched in counts:
+        report = fewer(4, FEW[0], RasCounts("all_reduce", launched, 1, [3]))
+        report.at_s = at_s
+        nodes.append(NodeCapture("n1", ras=report))
+    return nodes
+
+
 BLIND = [
     captured(r, [sample(0.0, stack_error="no"), sample(1.0, stack_error="no")]) for r in range(4)
 ]
@@ -186,12 +213,17 @@ TABLE: dict[str, tuple[JobCapture, str, Causes]] = {
     "left inside": (four({0: LEAVE, 1: LEAVE, 2: LEAVE, 3: LOAD}), "hang", [("end_stall", [3])]),
     "left inside in a collective": (four({0: LEAVE, 1: LEAVE, 2: LEAVE, 3: WAIT}), "hang", [("end_stall", [3])]),
     "left too soon": (four({0: WAIT, 1: WAIT, 2: WAIT, 3: LEAVE}), "hang", [("end_stall", [3])]),
+    "as many left as are inside": (four({0: LEAVE, 1: LEAVE, 2: WAIT, 3: WAIT}), "hang", [("end_stall", [2, 3])]),
+    "all that were captured in teardown": (four(dict.fromkeys(range(3), LEAVE)), "unknown", []),
     "ended too soon": (job([*ALL, dead(3, 0)]), "hang", [("dead", [3])]),
     "ended and leaving": (job([still(0, LEAVE), dead(1, 0), dead(2, 0), dead(3, 0)]), "hang", [("end_stall", [0])]),
     "as many ended as leave": (job([still(0, LEAVE), still(1, LEAVE), dead(2, 0), dead(3, 0)]), "hang", [("dead", [2, 3])]),
     "one ended badly": (job([still(0, LEAVE), dead(1, 0), dead(2, 0), dead(3, 1)]), "hang", [("dead", [1, 2]), ("dead", [3])]),
     # ---- processes
     "dead": (job([*ALL, dead(3, 1)]), "hang", [("dead", [3])]),
+    "dead, and stopped before": (job([*ALL, captured(3, [sample(0.0, thread(LOAD), state="T")], gone=True, exit_code=-9)]), "hang", [("dead", [3])]),
+    "dead, and others behind it": (job([still(0, WAIT), captured(1, [sample(0.0, thread(LOAD))], gone=True, exit_code=-9), *(still(r, WAIT) for r in (2, 3))]), "hang", [("dead", [1])]),
+    "no threads": (job([*ALL, captured(3, [sample(0.0), sample(1.0)])]), "hang", [("not_entered", [3])]),
     "dead in two ways": (job([*ALL[:2], dead(2, -9), dead(3, 1)], oom=2), "hang", [("dead", [2]), ("dead", [3])]),
     "dead for want of memory": (job([*ALL, dead(3, None)], oom=2), "hang", [("dead", [3])]),
     "all gone": (job([dead(r, 1) for r in range(4)]), "unknown", []),
@@ -203,10 +235,19 @@ TABLE: dict[str, tuple[JobCapture, str, Causes]] = {
     "frozen": (job([*ALL, still(3, LOAD, frozen=True)]), "hang", [("stopped", [3])]),
     "forked with a lock": (job([*ALL, forks(sample(0.0, thread([])), LOCKED)]), "hang", [("interpreter_lock", [3])]),
     "forked with a lock, seen once": (job([*ALL, forks(LOCKED)]), "hang", [("interpreter_lock", [3])]),
+    "forked with a lock, beside a native thread": (job([*ALL, forks(sample(1.0, thread([], tid=5), LOCKED.threads[0]))]), "hang", [("interpreter_lock", [3])]),
     "forked with a lock that it got": (job([*ALL, forks(LOCKED, sample(2.0, thread(OTHER)))]), "hang", [("not_entered", [3])]),
     "another program in a lock": (job([*ALL, forks(LOCKED, argv=("sh",))]), "hang", [("not_entered", [3])]),
     "a child that was not seen": (job([*ALL, forks()]), "hang", [("not_entered", [3])]),
-    "another thread has the GIL": (job([*ALL, has_gil(3, OTHER)]), "hang", [("interpreter_lock", [3])]),
+    "another thread has the GIL": (job([*ALL, has_gil(OTHER)]), "hang", [("interpreter_lock", [3])]),
+    "another thread has the GIL, seen once": (job([*ALL, has_gil(OTHER, at=(0.0,))]), "hang", [("not_entered", [3])]),
+    "another thread has the GIL, and none waits": (job([*(moves(r, OTHER, LOAD) for r in range(3)), has_gil(OTHER)]), "hang", [("interpreter_lock", [3])]),
+    "its own thread runs with the GIL": (job([*ALL, has_gil(OTHER, tid=9)]), "hang", [("busy", [3])]),
+    "asleep with the GIL": (job([*ALL, asleep_with_gil(OTHER)]), "hang", [("interpreter_lock", [3])]),
+    "asleep with the GIL in a checkpoint": (job([*ALL, asleep_with_gil(SAVE)]), "hang", [("checkpoint_wait", [3])]),
+    "writes in a checkpoint": (job([*ALL, writes(SAVE, 0, 9)]), "slow", [("slow", [3])]),
+    "wrote in a checkpoint before": (job([*ALL, writes(SAVE, 9, 9)]), "hang", [("checkpoint_wait", [3])]),
+    "in a checkpoint, and bytes are not counted": (job([*ALL, writes(SAVE, -1, 9)]), "hang", [("checkpoint_wait", [3])]),
     "in a library": (job([*ALL, still(3, LIBRARY)]), "hang", [("not_entered", [3])]),
     "no sample": (job([*ALL, captured(3, [])]), "unknown", []),
     # ---- for want of time
@@ -230,7 +271,14 @@ TABLE: dict[str, tuple[JobCapture, str, Causes]] = {
     "two outside at two places": (four({0: WAIT, 1: WAIT, 2: LOAD, 3: SAVE}), "hang", [("not_entered", [2]), ("checkpoint_wait", [3])]),
     "no rank waits": (four(dict.fromkeys(range(4), LOAD)), "unknown", []),
     "one sleeps and none waits": (job([*(moves(r, OTHER, LOAD) for r in range(3)), still(3, SAVE)]), "hang", [("checkpoint_wait", [3])]),
+    "more outside than wait": (four({0: WAIT, 1: LOAD, 2: LOAD, 3: LOAD}), "hang", [("not_entered", [1, 2, 3])]),
+    "as many are further": (four({0: WAIT, 1: WAIT, 2: FURTHER, 3: FURTHER}), "hang", [("in_communication", [0, 1])]),
+    "one is further": (four({0: WAIT, 1: WAIT, 2: WAIT, 3: FURTHER}), "hang", [("not_entered", [3])]),
+    "one waits in I/O, and one sleeps": (job([still(0, WAIT, "D"), *(moves(r, OTHER, LOAD) for r in (1, 2)), still(3, SAVE)]), "hang", [("io_wait", [0]), ("checkpoint_wait", [3])]),
     # ---- what holds it
+    "two in one file": (job([*ALL[:2], *(blocked(r, "flock(5 -> /data/lock)") for r in (2, 3))]), "hang", [("not_entered", [2, 3])]),
+    "a child that was not read": (job([*ALL, blocked(3, "wait4", RUNS, children=[Process(pid=77, ppid=12, argv=["sh"])])]), "hang", [("not_entered", [3])]),
+    "a lock, and other threads": (job([*ALL, captured(3, [sample(t, thread(LOCK, syscall="futex"), thread(OTHER, tid=30, name="saver"), thread(SAVE, tid=31, name="")) for t in (0.0, 1.0)])]), "hang", [("not_entered", [3])]),
     "debugger": (job([*ALL, still(3, PDB)]), "hang", [("not_entered", [3])]),
     "asks a person": (job([*ALL, blocked(3, "read(0 -> /dev/pts/1)", ASKS)]), "hang", [("not_entered", [3])]),
     "stopped child": (job([*ALL, blocked(3, "wait4", RUNS, children=[child("T")])]), "hang", [("not_entered", [3])]),
@@ -257,6 +305,16 @@ TABLE: dict[str, tuple[JobCapture, str, Causes]] = {
     "another branch among few": (job([still(r, f) for r, f in enumerate((WORLD, WORLD, call("recv", 40, src=3), OTHER_BRANCH))]), "hang", [("order", [2])]),
     "a message and a reduction of three": (job([still(r, f, world_size=3) for r, f in enumerate((WORLD, WORLD, call("recv", 40, src=0)))], world_size=3), "hang", [("order", [0, 2])]),
     "a message and a reduction of four": (four({0: WORLD, 1: WORLD, 2: WORLD, 3: call("recv", 40, src=0)}), "hang", [("order", [3])]),
+    "sends to one that reduces": (four({0: WAIT, 1: call("send", 40, dst=2), 2: WAIT, 3: WAIT}), "hang", [("order", [1, 2])]),
+    "both halves of a transfer": (four({0: call("send", 40, dst=1), 1: call("recv", 41, src=0), 2: WAIT, 3: WAIT}), "hang", [("in_communication", [0, 1])]),
+    "receives from one that receives": (four({0: call("recv", 40, src=1), 1: call("recv", 41, src=2), 2: WAIT, 3: WAIT}), "hang", [("order", [1, 2])]),
+    "receives from any": (four({0: call("recv", 40, src=-1), 1: WAIT, 2: WAIT, 3: WAIT}), "hang", [("order", [0])]),
+    "a group that can be but one": (four(dict.fromkeys(range(4), call("all_reduce", group="sub")), layout=Layout(dp=4, pp=1, tp=1)), "hang", [("in_communication", [0, 1, 2, 3])]),
+    "a group named by its axis": (four({0: call("all_reduce", group="tp"), 1: call("broadcast", 40, "tp", src=0), 2: WORLD, 3: WORLD}, layout=TP), "hang", [("order", [0, 1])]),
+    "a stage one line further": (four({0: WORLD, 1: WORLD, 2: WORLD, 3: call("all_reduce", 40, "world")}, layout=PIPE), "hang", [("order", [3])]),
+    "the stages on lines of their own": (four({0: WORLD, 1: WORLD, 2: call("all_reduce", 40, "world"), 3: call("all_reduce", 40, "world")}, layout=PIPE), "hang", [("order", [0, 1, 2, 3])]),
+    "one ran for a moment": (job([*ALL, moves(3, WAIT, WAIT)]), "hang", [("in_communication", [0, 1, 2, 3])]),
+    "set-up polls": (job([*(still(r, INIT) for r in range(3)), moves(3, INIT, [Frame("poll", C10D, 99), *INIT])]), "hang", [("start_stall", [0, 1, 2, 3])]),
     "other group": (four({0: WORLD, 1: WORLD, 2: WORLD, 3: call("all_reduce", group="sub", code="all_reduce(x, group=tp_group)")}, layout=TP), "hang", [("mismatch", [3])]),
     "half a group": (four({0: call("all_reduce", code="f(tp_group)", group="sub"), 1: LOAD, 2: call("all_reduce", code="f(tp_group)", group="sub"), 3: call("all_reduce", code="f(tp_group)", group="sub")}, layout=TP), "hang", [("not_entered", [1])]),
     # ---- NCCL's RAS, stragglers
@@ -267,6 +325,13 @@ TABLE: dict[str, tuple[JobCapture, str, Causes]] = {
     "fewer by RAS": (job(BLIND, ras=fewer(4, *FEW)), "hang", [("not_entered", [3])]),
     "fewer in another communicator": (job(BLIND, ras=fewer(3, *FEW)), "hang", [("not_entered", [3])]),
     "half are fewer by RAS": (job(BLIND, ras=fewer(4, RasCounts("", 9, 2), RasCounts("", 8, 2, [2, 3]))), "hang", [("not_entered", [2, 3])]),
+    "RAS alone, all equal": (job([], ras=ras(RasCommunicator("ab", 4))), "unknown", []),
+    "RAS alone, one behind": (job([], ras=fewer(4, *FEW)), "unknown", []),
+    "RAS alone, one far behind": (job([], ras=fewer(4, FEW[0], RasCounts("all_reduce", 7, 1, [3]))), "hang", [("not_entered", [3])]),
+    "RAS alone, one count": (job([], ras=fewer(4, FEW[1])), "unknown", []),
+    "RAS alone, one behind for long": (job([], nodes=snapshots((0.0, 8), (2.0, 8))), "hang", [("not_entered", [3])]),
+    "RAS alone, one was behind and went on": (job([], nodes=snapshots((0.0, 7), (9.0, 8))), "unknown", []),
+    "RAS alone, two answers of one moment": (job([], nodes=snapshots((0.0, 8), (1.9, 8))), "unknown", []),
     "fewer, and not named": (job(BLIND, ras=fewer(4, FEW[0], RasCounts("all_reduce", 8, 1))), "unknown", []),
     "straggler": (job([moves(r, OTHER, LOAD) for r in range(4)], slowest=0, waited={0: 4, 1: 61, 2: 60, 3: 65}, waited_s=30.0), "slow", [("slow", [0])]),
     "straggler in a checkpoint": (job([*(moves(r, OTHER, LOAD) for r in range(3)), moves(3, OTHER, SAVE)], slowest=3, waited={0: 60, 1: 61, 2: 89, 3: 4}, waited_s=30.0), "slow", [("slow", [3])]),

@@ -141,3 +141,40 @@ def test_a_private_file_is_not_written_through_a_link(tmp_path: Path) -> None:
     assert (tmp_path / "precious").read_text() == "mine" and sorted(
         p.name for p in tmp_path.iterdir()
     ) == ["precious"]
+
+
+def is_ours(data: bytes) -> bool:
+    return data.startswith(b"ours")
+
+
+def test_a_file_of_ours_is_renewed_and_one_that_is_not_there_is_made(tmp_path: Path) -> None:
+    path = tmp_path / "address"
+    for data in (b"ours 1", b"ours 2"):
+        keys.renew_private(path, data, is_ours)
+        assert path.read_bytes() == data and path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("there", ["a file of the user's", "a folder", "a link to it"])
+def test_what_is_not_ours_is_left_as_it_is(tmp_path: Path, there: str) -> None:
+    path, own = tmp_path / "address", tmp_path / "own"
+    own.write_bytes(b"theirs")
+    if there == "a folder":
+        path.mkdir()
+    elif there == "a link to it":
+        path.symlink_to(own)
+    else:
+        path.write_bytes(b"theirs")
+    with pytest.raises(CollectorError, match="left as it is"):
+        keys.renew_private(path, b"ours 1", is_ours)
+    assert own.read_bytes() == b"theirs" and sorted(p.name for p in tmp_path.iterdir()) == [
+        "address",
+        "own",
+    ]
+    assert there != "a file of the user's" or path.read_bytes() == b"theirs"
+
+
+def test_a_link_to_a_folder_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with pytest.raises(CollectorError, match="symbolic link"):
+        keys.make_folder(tmp_path / "link")

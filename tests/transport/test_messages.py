@@ -4,6 +4,8 @@ whoever sent it.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -181,3 +183,19 @@ def test_of_a_rank_the_first_fields_are_enough() -> None:
 def test_what_an_other_protocol_says_of_itself_is_cut() -> None:
     with pytest.raises(OtherProtocol, match=r"speaks hangdoctor/9{29}, this one"):
         msg.from_agent([b"hangdoctor/" + b"9" * 100, b""])
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"ranks": "0-x"},
+        {"from_iteration": -1},
+        {"size_mb": 0.0},
+        {"follow": ("",)},
+    ],
+)
+def test_a_wish_for_traces_that_no_rank_could_read_is_refused(wanted: dict[str, Any]) -> None:
+    """As it comes from the collector: the agent writes it where all ranks of its node read it."""
+    frames = msg.encode(msg.Trace(Request(1, True, **wanted)))
+    with pytest.raises(WireError, match="no message"):
+        msg.from_collector(frames)

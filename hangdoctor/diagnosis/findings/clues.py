@@ -113,11 +113,11 @@ class ChildDied(Struct, frozen=True):
 
 
 class ChildAt(Struct, frozen=True):
-    """Where a child is."""
+    """Where a child is, its innermost frames first."""
 
     pid: int
     state: str
-    frame: Frame | None
+    frames: tuple[Frame, ...]
 
 
 class Threads(Struct, frozen=True):

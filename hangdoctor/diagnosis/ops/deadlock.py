@@ -45,20 +45,19 @@ def _likely_first(scene: Scene, ranks: list[int]) -> list[int]:
 
 
 def shortest_cycle(graph: WaitGraph, ranks: list[int], through: int | None = None) -> list[Link]:
-    """A shortest ring of waits within `ranks`, as the instances along it; from a few starts,
-    breadth first.
+    """A shortest ring of waits of `ranks`, which nothing leads out of, as the instances along it;
+    from a few starts, breadth first.
     """
-    inside = set(ranks)
     best: list[Link] = []
     starts = [through] if through is not None else sorted(ranks)[:_STARTS]
     for start in starts:
-        found = _ring_from(graph, start, inside)
+        found = _ring_from(graph, start)
         if found and (not best or len(found) < len(best)):
             best = found
     return best
 
 
-def _ring_from(graph: WaitGraph, start: int, inside: set[int]) -> list[Link]:
+def _ring_from(graph: WaitGraph, start: int) -> list[Link]:
     came: dict[int, tuple[int, int]] = {}
     queue = deque([start])
     entered: set[int] = set()
@@ -69,7 +68,7 @@ def _ring_from(graph: WaitGraph, start: int, inside: set[int]) -> list[Link]:
                 continue
             entered.add(at)
             for to in graph.instances[at].targets:
-                if to not in inside or to in came:
+                if to in came:
                     continue
                 came[to] = (rank, at)
                 if to == start:

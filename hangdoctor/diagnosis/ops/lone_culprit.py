@@ -12,7 +12,7 @@ from msgspec import Struct
 from ...model.diagnosis import Kind
 from ...model.operations import STORE, RankOps
 from .. import findings as f
-from ..confidence import Ground, Less, Limit, limited, sure
+from ..confidence import Ground, Less, Limit, limited, lowered, sure
 from ..findings import Against, Clue, Finding, Usual, Why
 from .facts import in_op, nodes_of, place, sample_of, waited_s, waiters_of, where_of
 from .keys import Collectives
@@ -94,7 +94,9 @@ def _finding(scene: Scene, sinks: list[Sink]) -> Finding:
         clues=_clues(scene, ranks, instance),
         against=_against(kind, ranks, instance),
     )
-    if instance is not None and kind not in _CERTAIN:
+    if instance is None and kind not in _CERTAIN:  # only silent ranks seem to wait for it
+        finding.confidence = lowered(finding.confidence, Less.AROUND_SILENCE)
+    elif instance is not None and kind not in _CERTAIN:
         _doubt_if_usual(scene, finding, instance)
         _doubt_if_unrecorded(scene, finding)
     return place(scene, finding)

@@ -72,29 +72,21 @@ def disagreement_finding(scene: Scene, instance: Instance) -> Finding | None:
     odd = _odd_ones(scene, instance, records)
     if not odd.ranks:
         return None
-    divergences = _divergences(scene, instance, records, odd.ranks)
-    only = divergences.get(odd.ranks[0]) if len(odd.ranks) == 1 else None
-    if only is not None and only.how in ("skipped", "extra", "swapped", "group"):
-        return divergence_finding(scene, divergences, [])
+    if len(odd.ranks) == 1:
+        only = _divergence(scene, instance, odd.ranks[0], records[odd.ranks[0]])
+        if only is not None and only.how in ("skipped", "extra", "swapped", "group"):
+            return divergence_finding(scene, {only.rank: only}, [])
     return _mismatch(scene, instance, records, odd)
 
 
-def _divergences(
-    scene: Scene, instance: Instance, records: Records, odd: list[int]
-) -> dict[int, Divergence]:
-    """Where the histories of the ranks that differ part from those of their role; one alone may
-    have left a call out.
+def _divergence(scene: Scene, instance: Instance, rank: int, own: Operation) -> Divergence | None:
+    """Where the history of the one rank that differs parts from those of its role: it may have left
+    a call out.
     """
-    found = blame(scene, odd)
-    if len(odd) != 1:
-        return found
-    rank = odd[0]
-    if rank not in found:
-        ahead = one_ahead(scene, rank, instance)
-        return {rank: ahead} if ahead is not None else found
-    if found[rank].how == "other":
-        found[rank] = on_its_way(scene, rank, records[rank], instance) or found[rank]
-    return found
+    found = blame(scene, [rank]).get(rank)
+    if found is None:
+        return one_ahead(scene, rank, instance)
+    return (on_its_way(scene, rank, own, instance) if found.how == "other" else None) or found
 
 
 def _odd_ones(scene: Scene, instance: Instance, records: Records) -> Odd:
@@ -131,7 +123,7 @@ def _mismatch(scene: Scene, instance: Instance, records: Records, odd: Odd) -> F
     first = odd.ranks[0]
     mine = records[first]
     rest = [r for r in records if r not in odd.ranks]
-    other = records[rest[0]] if rest else _first_other(records, mine)
+    other = _first_other([records[r] for r in rest or records], mine)
     against = Against("mismatch", tuple(sorted(rest)), _WHY[odd.decided_by])
     return Finding(
         kind="mismatch",
@@ -171,13 +163,10 @@ def _signed(records: Records) -> list[Clue]:
     return [Clue("ops", (r,), f.Signed(spelled(records[r]), records[r].site)) for r in first]
 
 
-def _first_other(records: Records, mine: Operation) -> Operation | None:
+def _first_other(records: list[Operation], mine: Operation) -> Operation | None:
     """The first record that disagrees with `mine`."""
     own = signature(mine)
-    for op in records.values():
-        if differing(signature(op), own):
-            return op
-    return None
+    return next((op for op in records if differing(signature(op), own)), None)
 
 
 def _in_communication(scene: Scene, instance: Instance) -> Finding:

@@ -94,15 +94,14 @@ class Scene:
         return found if isinstance(found, (list, range)) else list(found)
 
     def posted(self, rank: int) -> dict[Counter, int]:
-        """The highest number that the rank has come to on each counter, as far as its records go
-        back.
+        """The highest number that a rank with records has come to on each counter, as far as they
+        go back.
         """
         found = self._posted.get(rank)
         if found is None:
             found = self._posted[rank] = self._left_out(rank)
-            ops = self.ops.get(rank)
             ahead = _only_enqueued(self.frontier(rank))
-            for op in ops.operations if ops is not None else ():
+            for op in self.ops[rank].operations:
                 if not (ahead and id(op) in ahead):
                     found[counter_of(op, rank)] = op.seq
         return found

@@ -28,7 +28,7 @@ def signature(op: Operation) -> Signature:
     are one operation.
     """
     name = "p2p" if op.op in P2P_NAMES else op.op
-    root = "" if op.root < 0 or op.op in P2P_NAMES else str(op.root)
+    root = "" if op.root < 0 else str(op.root)
     return (name, root, op.reduce_op, op.dtype, op.shapes if op.op in _EVEN_SHAPES else "")
 
 

@@ -134,9 +134,9 @@ def _(fact: f.ChildStopped) -> str:
 
 @say.register
 def _(fact: f.ChildAt) -> str:
-    at = f" is at {terms.long_frame(fact.frame)}" if fact.frame is not None else ""
     state = f" (state {fact.state})" if fact.state else ""
-    return f"its child {fact.pid}{state}{at}"
+    at = " < ".join(terms.long_frame(frame) for frame in fact.frames)
+    return f"its child {fact.pid}{state} is at {at}"
 
 
 @say.register

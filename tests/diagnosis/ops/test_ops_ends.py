@@ -268,6 +268,13 @@ def test_one_that_is_idle_alone_may_be_the_cause_as_well() -> None:
     assert (cause.kind, cause.ranks, cause.confidence) == ("not_entered", [0, 5], 0.4)
 
 
+def test_where_transfers_are_recorded_all_idle_ranks_are_named() -> None:
+    of = unseen_transfers()
+    for ops in of.ops.values():
+        ops.source = "blackbox"
+    assert [c.ranks for c in causes(diagnose_ops(of))] == [[0], [1], [5]]
+
+
 def test_in_a_job_without_stages_all_idle_ranks_are_named() -> None:
     of = unseen_transfers()
     of.layout = Layout(dp=4, pp=1, tp=2)

@@ -231,6 +231,26 @@ def test_the_ring_of_waits_is_a_shortest_one():
     assert [(link.rank, link.whom) for link in cycle] == [(0, 1), (1, 2), (2, 0)]
 
 
+def test_the_ring_through_a_rank_is_a_shortest_one():
+    """0 waits for 1, that for 2, and that for both: through each of them there is a ring of two."""
+    job = Job(3)
+    for name, ranks in (("a", [0, 1]), ("b", [1, 2]), ("c", [0, 2])):
+        job.group(name, ranks)
+    job.rank(0).all_reduce("a")
+    job.rank(1).all_reduce("b")
+    job.rank(2).all_reduce()
+    graph = build_waits(scene_of(job.run()))
+    rings = {
+        through: [(link.rank, link.whom) for link in shortest_cycle(graph, [0, 1, 2], through)]
+        for through in range(3)
+    }
+    assert rings == {
+        0: [(0, 1), (1, 2), (2, 0)],
+        1: [(1, 2), (2, 1)],
+        2: [(2, 1), (1, 2)],
+    }
+
+
 def test_a_silent_rank_is_placed_by_its_peers():
     layout = Layout(dp=2, pp=2, tp=2)
     job = training(layout, steps=2)

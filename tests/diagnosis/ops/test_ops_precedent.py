@@ -160,6 +160,33 @@ def test_roots_are_compared_as_positions_in_their_groups() -> None:
     assert cause.confidence == 0.94
 
 
+def in_one(*fields: Fields, op: str = "all_reduce") -> list[RankOps]:
+    """As many ranks, all in one operation, each with its own fields."""
+    everyone = range(len(fields))
+    return [rank_ops(r, len(fields), [entered(everyone, 1, op, **f)]) for r, f in enumerate(fields)]
+
+
+def test_the_difference_is_told_by_a_member_that_has_recorded_it() -> None:
+    types = [{"dtype": t} for t in ("", "float32", "float32", "float16")]
+    cause = only_cause(diagnose_ops(evidence(in_one(*types))))
+    assert (cause.kind, cause.ranks) == ("mismatch", [3])
+    assert "with dtype float16, the others with dtype float32" in cause.summary
+
+
+def test_a_root_that_is_not_recorded_agrees_with_any() -> None:
+    roots = [{"root": root} for root in (-1, 0, 0)]
+    cause = only_cause(diagnose_ops(evidence(in_one(*roots, op="broadcast"))))
+    assert (cause.kind, cause.ranks) == ("in_communication", [0, 1, 2])
+
+
+@pytest.mark.parametrize(("detail", "said"), [("", "a key"), ("'rank3/ready'", "'rank3/ready'")])
+def test_a_wait_for_a_key_names_it_where_it_is_recorded(detail: str, said: str) -> None:
+    ranks = in_one({"detail": detail}, {"detail": detail}, op="store_wait")
+    cause = only_cause(diagnose_ops(evidence(ranks)))
+    assert (cause.kind, cause.ranks) == ("start_stall", [0, 1])
+    assert f"wait for {said} in the store" in cause.summary
+
+
 def test_a_root_that_is_no_member_is_a_difference_and_no_error() -> None:
     ranks = [
         rank_ops(r, 4, [entered(range(4), 1, "broadcast", root=9 if r == 2 else 0)])
