@@ -13,7 +13,7 @@ from ..errors import HangdoctorError, UsageError
 from ..model.capture import JobCapture
 from ..model.diagnosis import Diagnosis
 from ..storage import bundle
-from . import pipes
+from . import complete, pipes
 from .output import write_file
 
 
@@ -69,7 +69,12 @@ def _add_flags(command: click.Command) -> None:
 
 
 @click.command("report")
-@click.argument("folder", metavar="BUNDLE", type=click.Path(path_type=Path))
+@click.argument(
+    "folder",
+    metavar="BUNDLE",
+    type=click.Path(path_type=Path),
+    shell_complete=complete.bundles,
+)
 @click.option("--quiet", "-q", is_flag=True, help="Do not print a line for each file.")
 def command(folder: Path, quiet: bool, **wanted: str | None) -> None:
     """Write reports from a saved bundle, one file for each flag; without one, BUNDLE.html.
@@ -81,7 +86,7 @@ def command(folder: Path, quiet: bool, **wanted: str | None) -> None:
     if not chosen:
         chosen = {"html": f"{folder.resolve() if not folder.name else folder}.html"}
     if sum(target == "-" for target in chosen.values()) > 1:
-        raise UsageError("only one file can be standard output")
+        raise UsageError("only one file can be standard output", "Name a file for the other one.")
     capture = bundle.load(folder)
     diagnosis = diagnose(capture)
     failed: list[HangdoctorError] = []

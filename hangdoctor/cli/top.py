@@ -24,7 +24,8 @@ from ..transport import address
 from ..transport.keys import make_folder
 from ..watch.live_ranks import STILL_S
 from ..web.page_address import Published, published
-from . import pipes
+from . import complete, pipes
+from .shared_flags import seconds
 
 _START_S = 30.0
 _SETTLED_S = (
@@ -36,6 +37,7 @@ _SETTLED_S = (
 @click.option(
     "--jobid",
     metavar="J[.STEP]",
+    shell_complete=complete.job_ids,
     help="A running Slurm job; uses its sidecar, or starts one until top ends.",
 )
 @click.option(
@@ -65,6 +67,7 @@ _SETTLED_S = (
     "--job",
     default="",
     metavar="KEY",
+    shell_complete=complete.jobs_here,
     help="With --local: the job, if there are several (default: the newest).",
 )
 @click.option(
@@ -78,12 +81,11 @@ _SETTLED_S = (
     metavar="FILE|-",
     help="Write the ranks once as JSON and exit; - is standard output.",
 )
-@click.option(
+@seconds(
     "--interval",
     default=1.0,
-    show_default=True,
-    type=click.FloatRange(0.2, 60),
-    metavar="S",
+    least=0.2,
+    most=60,
     help="Seconds between two updates.",
 )
 @click.option(

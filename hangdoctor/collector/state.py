@@ -35,6 +35,7 @@ from ..watch.straggler_watch import SlowSettings, Straggler, StragglerWatch
 from .capture_round import Round
 from .captures import KEEP_LEAST, Captures
 from .crowd_lines import CrowdLines
+from .end_watch import EndWatch
 from .evidence_capture import alive, hearing
 from .instructions import Counters, Instruction, Log, Node, Position, Remember, Send, Settings
 from .peer_limits import Door, Peer
@@ -64,6 +65,7 @@ class Core:
         self.settings = settings
         self.watchdog = watchdog
         self.stragglers = StragglerWatch(slow)
+        self._end = EndWatch()
         self.positions = positions or {}
         self.session = session
         self.nodes: dict[str, Node] = {}
@@ -80,7 +82,7 @@ class Core:
         self._warm_since: float | None = None
         self._told_warm = False
         self._empty_since: float | None = None  # agents are here, and none has a rank
-        self.observer: Observer | None = None  # sees all news that are taken
+        self.observers: list[Observer] = []  # see all news that are taken
 
     # ----------------------------------------------------------------- from the network
 
@@ -263,8 +265,8 @@ class Core:
         if news.past is not None:
             self.watchdog.recall(now, news.past)
         self.watchdog.report(now, news.ranks, late_s)
-        if self.observer is not None:
-            self.observer(node.name, news.ranks, late_s, now)
+        for observer in self.observers:
+            observer(node.name, news.ranks, late_s, now)
         if late_s < 2 * self.settings.interval_s:
             self.stragglers.report(news.ranks)
         if news.silent_s + late_s < self.settings.silent_s:
@@ -337,7 +339,10 @@ class Core:
         return [Log(f"the job's rhythm is known; {self.watchdog.ranks} ranks are watched")]
 
     def _other_reasons(self, now: float, hears: Hearing) -> list[Instruction]:
-        """Evidence of a stall, a slow rank, or a person's wish."""
+        """The end of the job, evidence of a stall, a slow rank, or a person's wish."""
+        watch = self.watchdog
+        if self.captures.free and self._end.tick(now, watch.living, watch.lost):
+            return self.captures.ended(watch.lost, now)
         suspicion = self.watchdog.suspicion(now, hears) if self.captures.free else None
         if suspicion is not None:
             return self.captures.suspect(suspicion, hears, now)

@@ -183,7 +183,9 @@ def held_by(kind: Kind, group: list[RankView]) -> f.Holding | None:
         return None
     if kind == "not_entered":
         return holding.find(group[0])
-    return holding.failed_child(group[0]) if kind == "data_wait" else None
+    if kind == "data_wait":
+        return holding.failed_child(group[0]) or holding.worker(group[0])
+    return None
 
 
 def _confidence(case: Case, group: list[RankView], waiting: list[RankView]) -> float:
@@ -217,7 +219,8 @@ def _clues(group: list[RankView], waiting: list[RankView]) -> list[Clue]:
         found += _child_clues(ranks, child)
     if waiting:
         still = tuple(v.rank for v in waiting if v.motion == "still")
-        found.append(Clue("stack", ranks_of(waiting), f.WaitsIn(still)))
+        all_still = len(still) == len(waiting)
+        found.append(Clue("stack", ranks_of(waiting), f.WaitsIn(still, all_still)))
     return found
 
 
@@ -238,12 +241,12 @@ def _child_clues(ranks: tuple[int, ...], child: Process) -> list[Clue]:
     if not child.samples:
         return []
     state = child.samples[-1].state
-    if state in ("Z", ""):
+    main = next((t for t in child.samples[-1].threads if t.frames), None)
+    if state == "Z" or not (state or main):
         end = f.End(child.exit_code) if child.exit_code is not None else None
         return [Clue("proc", ranks, f.ChildDied(child.pid, end))]
     if state in "Tt":
         return [Clue("proc", ranks, f.ChildStopped(child.pid))]
-    main = next((t for t in child.samples[-1].threads if t.frames), None)
     if main is None:
         return []
     return [Clue("stack", ranks, f.ChildAt(child.pid, state, main.frames[0]))]

@@ -12,6 +12,7 @@ from . import (
     calls,
     faults,
     fusion,
+    gpus,
     gradients,
     health,
     lifecycle,
@@ -40,6 +41,7 @@ PASSES: tuple[Pass, ...] = (
     # Both together.
     fusion.run,
     ras.run,
+    gpus.run,
     # The job's own output, which may be all that is left.
     logs.run,
     health.run,
@@ -53,6 +55,6 @@ def diagnose(capture: JobCapture) -> Diagnosis:
     case, draft = open_case(capture), Draft()
     for run in PASSES:
         run(case, draft)
-        if draft.status in ("healthy", "unknown") and not draft.over:
+        if draft.status in ("healthy", "unknown"):
             draft.findings = []
     return report(case, draft)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import Literal
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from ..model.capture import Frame, JobCapture, Process, ProcessSample, RankCapture, ThreadSample
 from ..stacks.place_rules import Place, PlaceFinder, find_place, python_frames, rank_thread
@@ -166,17 +166,14 @@ def view_rank(capture: RankCapture, looks: Looks | None = None) -> RankView:
     """
     looks = looks or Looks()
     samples = capture.samples
-    told = next(
-        (s for s in reversed(samples) if any(t.frames for t in s.threads)),
-        samples[-1] if samples else None,
-    )
+    told = _last_with_stacks(samples)
     view = RankView(capture.rank, capture.node, capture.pid, capture, Place(""))
     if capture.gone:
         return view
     if told is None:
         view.unread = True
         return view
-    if not any(t.frames for t in told.threads):
+    if not _has_stacks(told):
         view.stack_error, view.unread = samples[-1].stack_error, samples[-1].unread
     still = StillThreads(capture)
     thread, view.place = rank_thread(told.threads, still, looks.places)
@@ -217,9 +214,13 @@ def _same_wait(capture: RankCapture, thread: ThreadSample, view: RankView) -> Mo
 def view_job(capture: JobCapture) -> list[RankView]:
     """All ranks of a capture, in order of rank; a rank captured twice (two nodes claim it) keeps
     its living process.
+
+    After the end of the job none lives: that one has ended is no sign of anything.
     """
     by_rank: dict[int, RankCapture] = {}
     for rank in capture.ranks():
+        if capture.over:
+            rank = structs.replace(rank, gone=False)
         known = by_rank.get(rank.rank)
         if known is None or known.gone:
             by_rank[rank.rank] = rank

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from .calls import CallTrace
 from .frame import Frame as Frame
+from .gpu import Gpu
 from .layout import Layout
 from .log_facts import JobLogs
 from .operations import RankOps
@@ -78,6 +79,9 @@ class RankCapture(Process, omit_defaults=True, kw_only=True):
     children: list[Process] = []
     ops: RankOps | None = None  # from its black box or recorder, at the last sample
     ops_before: RankOps | None = None  # at the first sample: the end of its history only
+    # Beside a black box: the same of torch's own recorder, which counts what C++ issues.
+    recorded: RankOps | None = None
+    recorded_before: RankOps | None = None
     calls: CallTrace | None = None  # its last Python calls, where it was traced
 
 
@@ -95,7 +99,9 @@ class NodeCapture(Struct, omit_defaults=True):
     took_s: float = 0.0
     pyspy_s: float = 0.0  # the share of the stack reader: seconds of wall time, both samples
     ras: RasReport | None = None  # what NCCL's RAS answered on this node
+    gpus: list[Gpu] = []  # all of the node, those of other jobs too
     raw: dict[str, str] = {}  # file name -> what a tool printed, kept for the bundle
+    ended: JobLogs | None = None  # how its ranks ended, where none of them runs any more
 
 
 class SilentNode(Struct, omit_defaults=True):
@@ -126,7 +132,7 @@ class JobCapture(Struct, omit_defaults=True):
     ] = {}  # percent of its time that each rank waited in operations, over `waited_s` before the capture
     waited_s: float = 0.0
     logs: JobLogs | None = None  # what the job's own output tells
-    over: bool = False  # made of the boxes of ranks that have all ended
+    over: bool = False  # no rank runs any more: made of what they have left
     slowest: int = -1  # the rank that stood out all that time, because it never waited
     packed: dict[
         str, bytes

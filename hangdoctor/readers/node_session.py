@@ -1,7 +1,9 @@
-"""One capture of a node under way: each step has its share of the time that is left, and what it has not read is said.
+"""One capture of a node under way: each step has its share of the time that is left, and what it
+has not read is said.
 
-What reads /proc, py-spy or a file may never come back. It runs in threads that are left behind when their time is over, and
-hands over what it has found; only the session itself writes into the capture.
+What reads /proc, py-spy or a file may never come back. It runs in threads that are left behind when
+their time is over, and hands over what it has found; only the session itself writes into the
+capture.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from ..model.capture import NodeCapture, Process, ProcessSample, RankCapture
 from ..model.ras import RasReport
 from ..stacks import place_rules
 from ..time_limit import OutOfTime, in_time, within
-from . import discover, proc, pyspy, ras, turns
+from . import descendants, gpus, proc, pyspy, ras, turns
 from . import rank_operations as boxes
 from .capture_options import CaptureOptions
 
@@ -28,6 +30,7 @@ _GENTLE_S = 0.5  # so long a reader of stacks leaves the processors to the ranks
 _BOXES_S = 5.0  # for the black boxes of all ranks; milliseconds, unless their file system hangs
 _HANGS_S = 2.5  # without an answer: then they are not asked for a second time
 _RAS_S = 3.0
+_GPUS_S = 4.0  # for nvidia-smi; mostly less than the time between the samples
 _MAX_CHILDREN = 16  # of one rank whose stacks are read; the state of all is kept
 _WAITS_FOR_CHILDREN = frozenset({"data", "queue", "child"})
 _MAX_THREADS = 400  # of one sample
@@ -43,6 +46,7 @@ class Share(Struct, frozen=True):
 # A reader that hangs in one step must leave time for those behind it.
 FIRST, CHILDREN, LAST = Share(0.4, 0.5), Share(0.2, 0.3), Share(0.55, 0.7)
 _BOXES_SHARE, _FAMILY_SHARE, _RAS_SHARE, _SETTLE_SHARE, _CLOSE_SHARE = 0.4, 0.2, 0.2, 0.4, 0.8
+_GPUS_SHARE = 0.3
 
 
 class End(Struct, frozen=True):
@@ -64,6 +68,7 @@ class Session:
         self.capture = capture
         self.round = 0
         self.boxes_hang = False
+        self.gpus: gpus.Asked | None = None
         # Never all ranks of a node at once, and half of its processors at most.
         limit = min(turns.processors() // 2, len(capture.ranks) - 1, _WORKERS)
         self.turns = turns.Turns(limit)
@@ -76,16 +81,20 @@ class Session:
 
     @property
     def too_late(self) -> str:
+        """Why something was not read, in words."""
         return f"the deadline of {self.options.timeout_s:g} s came first"
 
     def note(self, text: str) -> None:
+        """Add a note to the capture, once."""
         if text not in self.capture.notes:
             self.capture.notes.append(text)
 
     # ----------------------------------------------------------------- processes
 
     def sample(self, processes: Sequence[Process], share: Share) -> None:
-        """One sample of every process, /proc first, then stacks. Those whose stack is not known yet come first."""
+        """One sample of every process, /proc first, then stacks. Those whose stack is not known yet
+        come first.
+        """
         begin = time.monotonic()
         ordered = sorted(processes, key=_has_stack)
         stacks_end = begin + self.left(share.stacks)
@@ -173,7 +182,7 @@ class Session:
         """Stacks of a rank's children, where it waits for them; otherwise only who they are."""
         try:
             pids = [rank.pid for rank in ranks]
-            families = within(self.left(_FAMILY_SHARE), lambda: discover.families(pids))
+            families = within(self.left(_FAMILY_SHARE), lambda: descendants.families(pids))
         except OutOfTime:
             self.note(f"what the ranks have started was not read: {self.too_late}")
             return
@@ -188,7 +197,9 @@ class Session:
             self.close(wanted, _FAMILY_SHARE)
 
     def close(self, processes: Sequence[Process], share: float = _CLOSE_SHARE) -> None:
-        """What only the end knows: whether they still live, who traces them, whether they are frozen."""
+        """What only the end knows: whether they still live, who traces them, whether they are
+        frozen.
+        """
         done, _ = in_time(processes, lambda p: _end(p.pid), _WORKERS, self.left(share))
         for place, end in done.items():
             process = processes[place]
@@ -225,6 +236,7 @@ class Session:
         for rank, copy in zip(self.capture.ranks, copies, strict=True):
             rank.pid, rank.calls = copy.pid, copy.calls
             rank.ops, rank.ops_before = copy.ops, copy.ops_before
+            rank.recorded, rank.recorded_before = copy.recorded, copy.recorded_before
         for note in notes:
             self.note(note)
 
@@ -240,13 +252,33 @@ class Session:
         except (HangdoctorError, OutOfTime):
             return None
 
+    def ask_gpus(self, ranks: Sequence[RankCapture]) -> None:
+        """Have nvidia-smi, where there is one, look at the GPUs while the ranks are sampled."""
+        since = min((r.started for r in ranks if r.started), default=0.0)
+        self.gpus = gpus.Asked(min(_GPUS_S, self.left(_GPUS_SHARE)), since)
+
+    def take_gpus(self, ranks: Sequence[RankCapture]) -> None:
+        """What it found; a rank that computes on one of them is known to have that one."""
+        if self.gpus is None:
+            return
+        found = self.gpus.wait(min(_GPUS_S, self.left(_GPUS_SHARE)))
+        self.capture.gpus = found.gpus
+        by_pid = {pid: gpu.index for gpu in found.gpus for pid in gpu.pids}
+        for rank in ranks:
+            if rank.pid in by_pid:
+                rank.gpu = str(by_pid[rank.pid])
+        for note in found.notes:
+            self.note(note)
+
     def settle(self) -> None:
         """Let time pass between the samples."""
         time.sleep(min(self.options.settle_s, self.left(_SETTLE_SHARE)))
 
 
 def may_attach(sample: ProcessSample) -> bool:
-    """True where ptrace is safe: the process sleeps or runs, and no thread of it is in uninterruptible I/O."""
+    """True where ptrace is safe: the process sleeps or runs, and no thread of it is in
+    uninterruptible I/O.
+    """
     return sample.state in ("S", "R") and not any(t.state == "D" for t in sample.threads)
 
 
@@ -264,7 +296,8 @@ def _join_stacks(sample: ProcessSample, result: pyspy.StackResult) -> None:
             continue
         thread.name, thread.frames = stack.name, stack.frames
         thread.gil, thread.active = stack.gil, stack.active
-    # Threads without Python in them (autograd's pools, gloo's, CUDA's) are kept only where they tell something.
+    # Threads without Python in them (autograd's pools, gloo's, CUDA's) are kept only where they
+    # tell something.
     kept = [t for t in sample.threads if t.frames or t.state == "D" or not result.threads]
     sample.threads = kept[:_MAX_THREADS]
 

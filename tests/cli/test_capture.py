@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from hangdoctor.train.faults import outside
 from tests.support.plain_ranks import PORT, SLEEPER, dump, processes, ranks
 from tests.support.stage import hangdoctor, switches, wait_until
 
@@ -37,7 +38,7 @@ time.sleep(3600)
     ids=["torchrun", "slurm", "openmpi", "hydra", "pals"],
 )
 def test_ranks_are_found_by_every_launchers_variables(environ: dict[str, str]) -> None:
-    from hangdoctor.readers.discover import rank_of
+    from hangdoctor.readers.rank_environment import rank_of
 
     found = rank_of(environ)
     assert found is not None and found[0] == 1
@@ -45,7 +46,7 @@ def test_ranks_are_found_by_every_launchers_variables(environ: dict[str, str]) -
 
 
 def test_launchers_are_no_ranks() -> None:
-    from hangdoctor.readers.discover import is_launcher
+    from hangdoctor.readers.rank_environment import is_launcher
 
     assert is_launcher(
         ["/venv/bin/python", "/venv/bin/torchrun", "--nproc_per_node", "8", "train.py"]
@@ -204,13 +205,11 @@ def _pyspies() -> list[int]:
 
 def test_a_stopped_process_is_read_without_being_touched(tmp_path: Path) -> None:
     with processes(tmp_path, [(e, SLEEPER) for e in ranks(PORT + 6, 2)]) as pids:
-        os.kill(pids[1], signal.SIGSTOP)
-        wait_until(lambda: "T (stopped)" in switches(pids[1]), "stopped")
-        verdict = dump(tmp_path, str(PORT + 6), "--native", "--timeout", "15")
-        assert not any(
-            "deadline" in m["why"] for m in verdict["missing"]
-        )  # no py-spy sat in front of it until the end
-        assert "T (stopped)" in switches(pids[1])
+        with outside.stopped(pids[1]):
+            verdict = dump(tmp_path, str(PORT + 6), "--native", "--timeout", "15")
+            assert "T (stopped)" in switches(pids[1])
+        # No py-spy was in front of it until the end.
+        assert not any("deadline" in m["why"] for m in verdict["missing"])
     assert verdict["causes"][0]["kind"] == "stopped" and verdict["causes"][0]["ranks"] == [1]
     assert any("read without stopping it" in note for note in verdict["notes"])
 

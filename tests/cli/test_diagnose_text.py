@@ -19,7 +19,8 @@ from tests.support.stage import hangdoctor
 
 DATA = Path(__file__).parents[1] / "data" / "pyspy"
 
-# The stacks of the 176-billion-parameter training that hung on 384 GPUs, as its chronicle gives them.
+# The stacks of the 176-billion-parameter training that hung on 384 GPUs, as its chronicle gives
+# them.
 PASSED = """    train (megatron/training.py:915)
     pretrain (megatron/training.py:187)
     <module> (pretrain_gpt.py:239)
@@ -55,7 +56,8 @@ def test_six_in_train_and_two_in_broadcast(tmp_path: Path) -> None:
     verdict = diagnose(tmp_path, dump)
     assert verdict["status"] == "hang"
     [cause] = verdict["causes"]
-    # The two are held in an earlier operation; the six have passed it and are not guilty of being elsewhere, nor of being many.
+    # The two are held in an earlier operation; the six have passed it and are not guilty of being
+    # elsewhere, nor of being many.
     assert (cause["kind"], cause["ranks"]) == ("in_communication", [6, 7])
     assert cause["where"]["op"] == "broadcast" and cause["confidence"] <= 0.6
     assert cause["nodes"] == ["r7i6n0"]
@@ -117,6 +119,41 @@ def test_errors_launchers_workers_and_foreign_files_are_named_and_left_out(tmp_p
         "n4.out: no stack",
     ):
         assert said in notes, (said, notes)
+
+
+LOADER = """    poll (selectors.py:416)
+    wait (multiprocessing/connection.py:931)
+    _try_get_data (torch/utils/data/dataloader.py:1133)
+    _next_data (torch/utils/data/dataloader.py:1330)
+    main (train.py:8)
+"""
+READER = """    read (storage.py:3)
+    __getitem__ (dataset.py:12)
+    _worker_loop (torch/utils/data/_utils/worker.py:308)
+    main (train.py:8)
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_worker_processes_are_evidence_of_their_rank(tmp_path: Path, ranks: int) -> None:
+    """With --subprocesses py-spy prints the parent; a node's only rank needs none."""
+    text = "".join(process(10 + n, HELD) for n in range(ranks - 1)) + process(20, LOADER)
+    worker = process(21, READER)
+    if ranks > 1:
+        head, _, rest = worker.partition("\n")
+        worker = f"{head}\n    Parent Process 20: python train.py\n{rest}"
+    (tmp_path / "trace-n1.out").write_text(text + worker)
+    (tmp_path / "trace-n2.out").write_text(process(10, HELD))
+    capture = pyspy_ranks.read_files([tmp_path / "trace-n1.out", tmp_path / "trace-n2.out"])
+    by_pid = {(r.node, r.pid): r for r in capture.ranks()}
+    assert len(by_pid) == ranks + 1
+    [child] = by_pid["n1", 20].children
+    assert (child.pid, child.ppid) == (21, 20)
+    assert not by_pid["n2", 10].children
+    verdict = diagnose(tmp_path, tmp_path / "trace-n1.out", tmp_path / "trace-n2.out")
+    [cause] = verdict["causes"]
+    assert cause["kind"] == "data_wait" and cause["ranks"] == [by_pid["n1", 20].rank]
+    assert any("its child 21" in e["says"] and "dataset.py" in e["says"] for e in cause["evidence"])
 
 
 def test_nothing_readable_is_one_clear_line(tmp_path: Path) -> None:
@@ -252,10 +289,20 @@ def test_a_process_id_in_a_files_name_is_no_node(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "node"),
-    [("trace-8277.out", ""), ("8277.txt", ""), ("stack.8277.txt", ""), ("pid8277.txt", "pid8277"), ("trace-r7i6n0-8277.out", "r7i6n0"),
-     ("trace-n1.lab-8277.out", "n1.lab"), ("trace-8277-r7i6n0.out", "r7i6n0"), ("trace-n1-rank3-8277.out", "n1"),
-     ("trace-8278.out", "8278"), ("dump_pid_8277.log", ""), ("trace-node-1.out", "node-1")],
-)  # fmt: skip
+    [
+        ("trace-8277.out", ""),
+        ("8277.txt", ""),
+        ("stack.8277.txt", ""),
+        ("pid8277.txt", "pid8277"),
+        ("trace-r7i6n0-8277.out", "r7i6n0"),
+        ("trace-n1.lab-8277.out", "n1.lab"),
+        ("trace-8277-r7i6n0.out", "r7i6n0"),
+        ("trace-n1-rank3-8277.out", "n1"),
+        ("trace-8278.out", "8278"),
+        ("dump_pid_8277.log", ""),
+        ("trace-node-1.out", "node-1"),
+    ],
+)
 def test_the_node_in_a_files_name(tmp_path: Path, name: str, node: str) -> None:
     (tmp_path / name).write_text(process(8277, HELD))
     assert [n.node for n in pyspy_ranks.read_files([tmp_path / name]).nodes] == [node]

@@ -1,7 +1,10 @@
-"""A live job above a tree of collectors: two nodes in process namespaces of their own, each behind a collector of its own."""
+"""A live job above a tree of collectors: two nodes in process namespaces of their own, each behind
+a collector of its own.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -9,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from hangdoctor.train.faults import outside
 from tests.support.livejob import JOB, ROOT, LiveJob
 from tests.support.stage import free_port, wait_until
 
@@ -28,7 +32,8 @@ class TreeJob(LiveJob):
 
     def __init__(self, folder: Path, nodes: int = 2) -> None:
         super().__init__(folder, world=2 * nodes)
-        self.run_id = f"tree-{os.getpid()}-x"  # the agent of another job of these tests sees into the namespaces
+        # The agent of another job of these tests sees into the namespaces
+        self.run_id = f"tree-{os.getpid()}-x"
         self.nodes = nodes
         self.port = str(free_port())
         self._holders: dict[int, int] = {}
@@ -40,14 +45,34 @@ class TreeJob(LiveJob):
             self._hold(node)
             for rank in (2 * node, 2 * node + 1):
                 self.inside(
-                    node, f"rank{rank}", str(JOB), str(self.control), RANK=str(rank), WORLD_SIZE=str(self.world),
-                    MASTER_ADDR="127.0.0.1", MASTER_PORT=self.port, TORCHELASTIC_RUN_ID=self.run_id,
+                    node,
+                    f"rank{rank}",
+                    str(JOB),
+                    str(self.control),
+                    RANK=str(rank),
+                    WORLD_SIZE=str(self.world),
+                    MASTER_ADDR="127.0.0.1",
+                    MASTER_PORT=self.port,
+                    TORCHELASTIC_RUN_ID=self.run_id,
                     HANGDOCTOR_DIR=str(self.boxes(node)),
-                )  # fmt: skip
+                )
             self.inside(
-                node, f"agent{node}", "-m", "hangdoctor", "agent", "--folder", str(self.folder), "--via", f"r{node}", "--node",
-                f"n{node}", "--job", self.run_id, "--spool", str(self.base / f"spool{node}"),
-            )  # fmt: skip
+                node,
+                f"agent{node}",
+                "-m",
+                "hangdoctor",
+                "agent",
+                "--folder",
+                str(self.folder),
+                "--via",
+                f"r{node}",
+                "--node",
+                f"n{node}",
+                "--job",
+                self.run_id,
+                "--spool",
+                str(self.base / f"spool{node}"),
+            )
         wait_until(self.trains, f"all ranks train: {self.log('collector')}", 100)
 
     def collector(self, *more: str) -> None:
@@ -55,9 +80,19 @@ class TreeJob(LiveJob):
         before = self.token
         (self.folder / "web.json").unlink(missing_ok=True)
         process = self.start(
-            "collector", "-m", "hangdoctor", "collect", "--folder", str(self.folder), "--bind", "tcp://127.0.0.1:*", "--web",
-            "127.0.0.1:0", *more, PYTHONPATH=str(ROOT),
-        )  # fmt: skip
+            "collector",
+            "-m",
+            "hangdoctor",
+            "collect",
+            "--folder",
+            str(self.folder),
+            "--bind",
+            "tcp://127.0.0.1:*",
+            "--web",
+            "127.0.0.1:0",
+            *more,
+            PYTHONPATH=str(ROOT),
+        )
         wait_until(
             lambda: (self.folder / "web.json").exists() or process.poll() is not None,
             "the page is there",
@@ -69,9 +104,20 @@ class TreeJob(LiveJob):
     def relay(self, node: int) -> None:
         """The collector that this node is behind."""
         self.start(
-            f"r{node}", "-m", "hangdoctor", "collect", "--folder", str(self.folder), "--parent", "auto", "--name", f"r{node}",
-            "--bind", "tcp://127.0.0.1:*", PYTHONPATH=str(ROOT),
-        )  # fmt: skip
+            f"r{node}",
+            "-m",
+            "hangdoctor",
+            "collect",
+            "--folder",
+            str(self.folder),
+            "--parent",
+            "auto",
+            "--name",
+            f"r{node}",
+            "--bind",
+            "tcp://127.0.0.1:*",
+            PYTHONPATH=str(ROOT),
+        )
 
     def lose(self, name: str) -> None:
         """Kill one of them, as a failing node does."""
@@ -83,9 +129,17 @@ class TreeJob(LiveJob):
         log = (self.base / f"node{node}.log").open("ab")
         with log:
             holder = subprocess.Popen(
-                [*HERE, sys.executable, "-c", "import time; print('up', flush=True); time.sleep(100_000)"],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
+                [
+                    *HERE,
+                    sys.executable,
+                    "-c",
+                    "import time; print('up', flush=True); time.sleep(100_000)",
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
         self.processes[f"node{node}"] = holder
         wait_until(
             lambda: "up" in self.log(f"node{node}") or holder.poll() is not None, "a namespace"
@@ -106,6 +160,9 @@ class TreeJob(LiveJob):
     def boxes(self, node: int) -> Path:
         return self.base / f"boxes{node}"
 
-    def stop(self, rank: int, number: signal.Signals = signal.SIGSTOP) -> None:
-        """To the rank and to the nsenter in front of it."""
-        os.killpg(self.processes[f"rank{rank}"].pid, number)
+    def stopped(self, rank: int) -> contextlib.AbstractContextManager[None]:
+        """The rank and the nsenter in front of it, which would continue it; the rank first: continued while its rank is
+        stopped, nsenter would stop itself again."""
+        front = self.processes[f"rank{rank}"].pid
+        [pid] = Path(f"/proc/{front}/task/{front}/children").read_text().split()
+        return outside.stopped(int(pid), front)

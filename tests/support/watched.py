@@ -1,4 +1,6 @@
-"""A steady job on the lab cluster with its sidecar, as the tests and `benchmarks.sidecar_latency` break it."""
+"""A steady job on the lab cluster with its sidecar, as the tests and `benchmarks.sidecar_latency`
+break it.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
 from hangdoctor.collector.instructions import Position
 from hangdoctor.storage.incidents import Incident, Incidents
+from hangdoctor.train.faults import outside
 from tests.support.lab import LAB, NODES, Cluster, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +31,9 @@ RANK_SETTINGS = {
 
 
 class Watched:
-    """`ranks` of `steady_job.py` on four nodes, and a sidecar on the login node unless `own` is off."""
+    """`ranks` of `steady_job.py` on four nodes, and a sidecar on the login node unless `own` is
+    off.
+    """
 
     def __init__(self, cluster: Cluster, name: str, ranks: int, port: int) -> None:
         self.cluster, self.ranks, self.port = cluster, ranks, port
@@ -60,13 +66,29 @@ class Watched:
 
     def submit_with_sidecar(self, config: Path) -> None:
         """By the job script that comes with hangdoctor: the sidecar runs inside the job."""
-        environ = {**RANK_SETTINGS, "MASTER_PORT": str(self.port), "BARE": "1", "HANGDOCTOR_FOLDER": str(self.folder),
-                   "HANGDOCTOR_CONFIG": str(config), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}  # fmt: skip
+        environ = {
+            **RANK_SETTINGS,
+            "MASTER_PORT": str(self.port),
+            "BARE": "1",
+            "HANGDOCTOR_FOLDER": str(self.folder),
+            "HANGDOCTOR_CONFIG": str(config),
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        }
         self.log = self.cluster.folder / "script.out"
         command = [
-            "sbatch", "--parsable", f"-N{NODES}", f"--ntasks-per-node={self.ranks // NODES}", "--gres=gpu:1", "-o", str(self.log),
-            "--open-mode=append", str(ROOT / "scripts/slurm/train_with_hangdoctor.sbatch"), sys.executable, str(JOB), str(self.control),
-        ]  # fmt: skip
+            "sbatch",
+            "--parsable",
+            f"-N{NODES}",
+            f"--ntasks-per-node={self.ranks // NODES}",
+            "--gres=gpu:1",
+            "-o",
+            str(self.log),
+            "--open-mode=append",
+            str(ROOT / "scripts/slurm/train_with_hangdoctor.sbatch"),
+            sys.executable,
+            str(JOB),
+            str(self.control),
+        ]
         self.id = self.cluster.login(*command, env=environ)
         self.cluster.wait_state(self.id, "RUNNING")
 
@@ -77,9 +99,13 @@ class Watched:
         command = [sys.executable, "-m", "hangdoctor", "sidecar", *more]
         with (log or self.log).open("wb") as out:
             process = subprocess.Popen(
-                [LAB / "cluster-node", "exec", "login", *command], env=self.cluster.env | (env or {}), stdin=subprocess.DEVNULL,
-                stdout=out, stderr=out, start_new_session=True,
-            )  # fmt: skip
+                [LAB / "cluster-node", "exec", "login", *command],
+                env=self.cluster.env | (env or {}),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
         self.processes.append(process)
         return process
 
@@ -161,5 +187,20 @@ class Watched:
 
     # ----------------------------------------------------------------- breaking
 
-    def signal(self, rank: int, name: str) -> None:
-        self.cluster.node("exec", self.node_of(rank), "kill", f"-{name}", self.at(rank)[1])
+    def seen_from_here(self, rank: int) -> int:
+        """The pid that this machine has for the rank."""
+        return self.cluster.seen_from_here(self.node_of(rank), int(self.at(rank)[1]))
+
+    def stopped(self, rank: int) -> contextlib.AbstractContextManager[None]:
+        """SIGSTOP to the rank for as long as the block lasts."""
+        return outside.stopped(self.seen_from_here(rank))
+
+    @contextlib.contextmanager
+    def asked(self, fault: str, rank: int) -> Iterator[None]:
+        """A fault of `steady_job.py` in one rank, for as long as the block lasts."""
+        file = self.control / fault
+        file.write_text(str(rank))
+        try:
+            yield
+        finally:
+            file.unlink(missing_ok=True)

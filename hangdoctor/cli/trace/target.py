@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 from msgspec import Struct
@@ -15,9 +14,14 @@ from ...model.calls import CallTrace
 from ...readers import blackbox
 from ...readers.blackbox import BlackBox
 from ...readers.calls import CallsReader, calls_path
+from ...text.job_names import short_job
+from .. import complete
+from ..shared_flags import Command, Flag, together
 
+_NAMED = 4  # jobs in one line
 _START_S = 60.0  # within which the ranks of one run come up
 _NO_BOX = "Call tracing needs the probe in the ranks: start the job with `hangdoctor run -- CMD` (or import hangdoctor.probe)."
+NEXT_TIME = "To trace the next run from its start: hangdoctor run --trace -- CMD"
 
 
 class Traced(Struct):
@@ -29,10 +33,11 @@ class Traced(Struct):
 
     @property
     def folder(self) -> Path:
+        """The folder of its black box, which requests to it are written to."""
         return Path(self.box.path).parent
 
 
-def target_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+def target_flags(command: Command) -> Command:
     """--local, --job, --folder."""
     flags = [
         click.option(
@@ -44,6 +49,7 @@ def target_flags(command: Callable[..., Any]) -> Callable[..., Any]:
             "--job",
             default="",
             metavar="KEY",
+            shell_complete=complete.jobs_here,
             help="The job, if a host runs several (default: the newest).",
         ),
         click.option(
@@ -53,14 +59,17 @@ def target_flags(command: Callable[..., Any]) -> Callable[..., Any]:
             help="The job's HANGDOCTOR_DIR (default: found from its processes).",
         ),
     ]
-    for flag in reversed(flags):
-        command = flag(command)
-    return command
+    return together(flags)(command)
 
 
-def jobid_flag(where: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def jobid_flag(where: str) -> Flag:
     """--jobid: a Slurm job's nodes in place of this host."""
-    return click.option("--jobid", metavar="J[.STEP]", help=f"A running Slurm job: {where}")
+    return click.option(
+        "--jobid",
+        metavar="J[.STEP]",
+        shell_complete=complete.job_ids,
+        help=f"A running Slurm job: {where}",
+    )
 
 
 def find(folder: Path | None, job: str, say: Callable[[str], None]) -> list[Traced]:
@@ -80,22 +89,31 @@ def find(folder: Path | None, job: str, say: Callable[[str], None]) -> list[Trac
         where = f" in {folder}" if folder else " on this host"
         raise NoRanksFound(
             f"no rank{f' of job {job}' if job else ''} with the probe was found{where}",
-            f"Jobs with a probe: {', '.join(sorted({b.job for b in boxes}))}."
+            f"Jobs with a probe: {', '.join(sorted({short_job(b.job) for b in boxes}))}."
             if boxes
             else _NO_BOX,
         )
     best = max(
         chosen,
         key=lambda k: (
-            any(b.status == "live" for b in chosen[k]),
+            _runs(chosen[k]),
             max(b.created_s for b in chosen[k]),
         ),
     )
-    if len(chosen) > 1:
-        say(
-            f"using the newest job, {best}; also here: {', '.join(sorted(set(chosen) - {best}))} (choose with --job KEY)"
-        )
+    others = [
+        name for name in chosen if name != best and _runs(chosen[name]) >= _runs(chosen[best])
+    ]
+    if others:
+        newest = sorted(others, key=lambda name: -max(b.created_s for b in chosen[name]))
+        named = ", ".join(map(short_job, newest[:_NAMED]))
+        named += f" and {len(newest) - _NAMED} more" if len(newest) > _NAMED else ""
+        which = f"using the newest job, {short_job(best)}"
+        say(f"{which}; also here: {named} (choose with --job KEY)")
     return [_traced(b) for b in sorted(chosen[best], key=lambda b: (b.rank, b.created_s))]
+
+
+def _runs(boxes: list[BlackBox]) -> bool:
+    return any(b.status == "live" for b in boxes)
 
 
 def _present(boxes: list[BlackBox]) -> list[BlackBox]:

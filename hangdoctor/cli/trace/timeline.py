@@ -11,11 +11,15 @@ import click
 from ...errors import UsageError
 from ...text.plain import size_words
 from ...text.printable import as_json
-from .. import pipes
+from .. import complete, pipes
 from ..output import write_file
 
 _PLACE = click.argument(
-    "place", metavar="[FOLDER|BUNDLE]", required=False, type=click.Path(path_type=Path)
+    "place",
+    metavar="[FOLDER|BUNDLE]",
+    required=False,
+    type=click.Path(path_type=Path),
+    shell_complete=complete.bundles,
 )
 _JOB = click.option(
     "--job",
@@ -115,7 +119,7 @@ def stragglers(
     from ...timeline.late_arrivals import analyse
 
     if svg_file == "-" and json_file == "-":
-        raise UsageError("only one file can be standard output")
+        raise UsageError("only one file can be standard output", "Name a file for the other one.")
     found = analyse(build(load(place, job)))
     if svg_file:
         from ...timeline.heatmap import svg

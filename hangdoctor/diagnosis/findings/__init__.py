@@ -23,6 +23,8 @@ from .clues import (
     Ended,
     EndedCleanly,
     Fact,
+    GpuStandsOut,
+    GpuState,
     HasGil,
     IdleState,
     InOp,
@@ -49,6 +51,7 @@ from .clues import (
 )
 from .difference import difference
 from .holdings import (
+    AtWorker,
     ChildEnded,
     ChildStopped,
     Debugger,
@@ -69,6 +72,7 @@ from .stories import (
     Diverged,
     FewerByRas,
     ForkedLock,
+    GpuFailed,
     HeldBehind,
     HoldsGil,
     InOther,
@@ -101,6 +105,7 @@ __all__ = [
     "AllIn",
     "Apart",
     "At",
+    "AtWorker",
     "CannotRun",
     "ChildAt",
     "ChildDied",
@@ -121,6 +126,9 @@ __all__ = [
     "FewerByRas",
     "Finding",
     "ForkedLock",
+    "GpuFailed",
+    "GpuStandsOut",
+    "GpuState",
     "GroupRef",
     "HasGil",
     "HeldBehind",

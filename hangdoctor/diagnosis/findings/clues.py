@@ -8,8 +8,9 @@ from msgspec import Struct
 
 from ...model.capture import Frame
 from ...model.diagnosis import Kind, Source
+from ...model.gpu import Gpu
 from .holdings import ChildStopped
-from .log_stories import Quote
+from .log_stories import LogAgrees, LogContradicts, Quote
 from .named import Doing, End, Op
 from .stories import (
     FewerByRas,
@@ -80,6 +81,7 @@ class WaitsIn(Struct, frozen=True):
     """Ranks that wait in communications; of these, `still` did not run once."""
 
     still: tuple[int, ...] = ()
+    all_still: bool = False  # that is all of them
 
 
 class DidNotRun(Struct, frozen=True):
@@ -180,6 +182,21 @@ class RasSeesAll(Struct, frozen=True):
     number: int  # of ranks
 
 
+class GpuState(Struct, frozen=True):
+    """What the driver says of its GPU."""
+
+    gpu: Gpu
+
+
+class GpuStandsOut(Struct, frozen=True):
+    """Its GPU is busy or idle, and all others are the contrary; figures in per cent."""
+
+    busy: int
+    least: int
+    most: int
+    others: int  # ranks
+
+
 class WaitedShare(Struct, frozen=True):
     """Per cent of the time spent waiting."""
 
@@ -231,11 +248,15 @@ Fact = (
     | OldestUnstarted
     | RasSays
     | RasSeesAll
+    | GpuState
+    | GpuStandsOut
     | WaitedShare
     | Pace
     | WaitsInKey
     | Quoted
     | Quote
+    | LogAgrees
+    | LogContradicts
     | HoldsGil
     | ForkedLock
     | ChildStopped
@@ -281,6 +302,7 @@ class Why(Enum):
     ENQUEUED = auto()
     SAME_AS_ROUNDS_BEFORE = auto()
     SAME_AS_ROLE = auto()
+    LOG_IS_SURER = auto()
 
 
 class Against(Struct, frozen=True):

@@ -10,11 +10,8 @@ from ..findings import Finding, Home
 from . import terms
 from .release import on_node, open_at, pid_of, release, two_lines
 
-_COUNT = "Stacks do not show operation numbers. Start the job with hangdoctor run -- CMD, or with TORCH_FR_BUFFER_SIZE=2000, and the next hang shows which rank skipped one."
-_BRANCH = (
-    "Between these two lines, look for a branch that only this rank took, or a swallowed exception."
-)
-_GRADIENTS = "Compare the number of batches per rank, and branches around backward: DistributedDataParallel needs the same number on every rank (drop_last=True, or its join()). With TORCH_FR_BUFFER_SIZE=2000 the next hang shows its all_reduces."
+COUNT = "Stacks do not show operation numbers. To see at the next hang which rank skipped a call, start the job with: hangdoctor run -- CMD (or TORCH_FR_BUFFER_SIZE=2000)."
+_GRADIENTS = "DistributedDataParallel needs the same number of batches on every rank (drop_last=True, or its join()); with TORCH_FR_BUFFER_SIZE=2000 the next hang shows its all_reduces."
 _STRAGGLER = "Compare its node with the others: clocks, temperatures, other processes, storage."
 
 
@@ -38,7 +35,7 @@ def advice(finding: Finding) -> str:
 
 def _specific(finding: Finding) -> str:
     if finding.gradients and finding.kind == "order":
-        return _GRADIENTS
+        return f"{by_story(finding.story, finding)} {_GRADIENTS}".strip()
     if finding.holding is not None:
         return release(finding.holding, finding)
     home = finding.homes[0] if len(finding.homes) == 1 else None
@@ -85,7 +82,7 @@ def _loader(finding: Finding, at: str) -> str:
     if finding.homes and not finding.children:
         native = f"{here}: py-spy dump --native --pid {pid}" if pid else ""
         return f"The loader runs in the rank itself. See what the dataset waits for{where}{native}."
-    dead = "one is dead or blocked, its file system does not answer, or a sample is bad"
+    dead = "one is dead or blocked, its file system does not answer, or an item of the data is bad"
     stacks = f"{here}: py-spy dump --subprocesses --pid {pid}" if pid else " in the evidence"
     waits = f"It waits{where}. " if where else ""
     error = "DataLoader(timeout=...) turns this into an error."
@@ -105,7 +102,9 @@ def _(story: f.NeverPosted, finding: Finding) -> str:
 
 @by_story.register
 def _(story: f.NeverStarted, finding: Finding) -> str:
-    return f"Look at its GPU{on_node(finding)}: nvidia-smi -q, dmesg -T | grep -i xid; run again with CUDA_LAUNCH_BLOCKING=1."
+    gpus = terms.choose(finding.ranks, "its GPU", "their GPUs")
+    look = f"Look at {gpus}{on_node(finding)}: nvidia-smi -q, dmesg -T | grep -i xid"
+    return f"{look}; run again with CUDA_LAUNCH_BLOCKING=1."
 
 
 @by_story.register
@@ -121,7 +120,10 @@ def _(story: f.NotJoined, finding: Finding) -> str:
 
 @by_story.register
 def _(story: f.Died, finding: Finding) -> str:
-    again = "The job cannot continue without it: cancel it and restart from the last checkpoint"
+    rank = terms.choose(finding.ranks, "this rank", "these ranks")
+    again = (
+        f"The job cannot continue without {rank}: cancel it and restart from the last checkpoint"
+    )
     if story.end.oom_kills:
         return f"{again}; it ran out of memory: use fewer data-loader workers or a larger --mem."
     log = (
@@ -137,7 +139,8 @@ def _(story: f.Stopped, finding: Finding) -> str:
     if story.how == "freezer":
         return "Thaw it: the freezer of its cgroup (a suspended job? scontrol resume JOB)."
     if story.how == "debugger":
-        return f"Continue or detach the debugger (process {story.tracer or '?'}{on_node(finding)})."
+        tracer = f" (process {story.tracer}{on_node(finding)})" if story.tracer else ""
+        return f"Continue or detach the debugger{tracer}."
     pid = pid_of(finding)
     here = f", on {finding.homes[0].node}" if on_node(finding) else ""
     return f"If it was not stopped on purpose{here}: kill -CONT {pid}." if pid else ""
@@ -163,58 +166,15 @@ def _(story: f.ForkedLock, finding: Finding) -> str:
 
 
 @by_story.register
-def _(story: f.AllIn, finding: Finding) -> str:
-    links = "ibstat, nvidia-smi -q, dmesg -T for Xid, NCCL_DEBUG=INFO"
-    check = f"Check links and GPUs of {_nodes(finding) or terms.ranks(finding.ranks)}: {links}."
-    return check if story.counted else f"{check} {_COUNT}"
-
-
-@by_story.register
-def _(story: f.HeldBehind, finding: Finding) -> str:
-    return _COUNT
-
-
-@by_story.register
-def _(story: f.NoneLeaves, finding: Finding) -> str:
-    if not story.starting:
-        return (
-            "Look for threads that are still in a collective: hangdoctor dump --native shows them."
-        )
-    interfaces = "the interface (GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME)"
-    return f"Check MASTER_ADDR and MASTER_PORT on every node, {interfaces} and the firewall."
-
-
-@by_story.register
-def _(story: f.StillIn, finding: Finding) -> str:
-    return "Compare the ends of their loops: every rank must make the same calls before destroy_process_group()."
-
-
-@by_story.register
-def _(story: f.LeftWithout, finding: Finding) -> str:
-    return "Find why it ends earlier than the others: uneven data, an exception, or its number of steps."
-
-
-@by_story.register
 def _(story: f.PeerElsewhere, finding: Finding) -> str:
-    return (
-        f"Compare the sends and receives of ranks {story.waiter} and {finding.ranks[0]}. {_COUNT}"
-    )
-
-
-@by_story.register
-def _(story: f.InOther, finding: Finding) -> str:
-    if story.how is f.Apart.ROOTS:
-        return "Make all members call it with the same root."
-    if story.how is f.Apart.OTHER_GROUP:
-        return "Make all members call it on the same group; compare the lines in the evidence."
-    if story.how in (f.Apart.SMALLER_SIDE, f.Apart.NO_ORDER, f.Apart.RING):
-        return _COUNT
-    return f"{_BRANCH} {_COUNT}"
+    return f"Compare the sends and receives of ranks {story.waiter} and {finding.ranks[0]}. {COUNT}"
 
 
 @by_story.register
 def _(story: f.NotSeen, finding: Finding) -> str:
-    nodes = _nodes(finding) or format_hosts(story.nodes)
+    nodes, pid = _nodes(finding) or format_hosts(story.nodes), pid_of(finding)
+    if pid:
+        return f"Its process was found, without records: py-spy dump --pid {pid}{on_node(finding)}."
     if not nodes:
         capture = "capture every node of the job (--jobid, --hostfile)"
         return f"See whether {terms.ranks(finding.ranks)} {terms.choose(finding.ranks, 'was', 'were')} started, and {capture}."
@@ -259,24 +219,6 @@ def _(story: f.Disagrees, finding: Finding) -> str:
 
 
 _FIELDS = {"reduce_op": "reduce op"}
-
-
-@by_story.register
-def _(story: f.Diverged, finding: Finding) -> str:
-    if finding.kind == "p2p_unmatched":
-        return f"Compare {two_lines(story.mine, story.theirs)}: each send needs one receive on the other side, in the same order."
-    if finding.kind == "mismatch":
-        return f"Make all members call it on the same group: compare {two_lines(story.mine, story.theirs)}."
-    if finding.kind == "end_stall":
-        return "Find why it ends earlier or later than the others: uneven data, an exception, or its number of steps."
-    return _BRANCH
-
-
-@by_story.register
-def _(story: f.Ring, finding: Finding) -> str:
-    if finding.kind == "p2p_unmatched":
-        return "Compare the sends and receives in the evidence: one side posts them in a different order."
-    return "Compare the lines in the evidence. Larger records show more of the past: HANGDOCTOR_BOX_MB, TORCH_FR_BUFFER_SIZE."
 
 
 @by_story.register
