@@ -34,7 +34,7 @@ _SPLITS = (
 
 
 def form_of(describe: Describe, direction: int) -> tuple[tuple[str, ...], dict[str, int]]:
-    """Names of the parameters, and what the extension must know of them by its own words (`call_new` in _record.c)."""
+    """Names of the parameters, and what the extension must know of them by its own words (`function_new` in _record.c)."""
     code = describe.__code__
     names = code.co_varnames[: code.co_argcount]
     op: str = describe.__name__

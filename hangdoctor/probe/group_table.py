@@ -19,28 +19,25 @@ _HASHES_MAX = 64
 class GroupEntry(Entry):
     """One group: its place in the box (`index`, `uid_word`) and what has been counted in it.
 
-    `seq` counts its collectives, `directed` the others by (peer, SEND or RECV), `named` new_group and the like by name.
+    `seq` counts its collectives, `next_directed` the others by peer and SEND or RECV, `named`
+    new_group and the like by name.
     """
 
-    __slots__ = ("directed", "members", "named", "ranks")
+    __slots__ = ("members", "named", "ranks")
 
     def __init__(
         self, index: int, members: Sequence[int], uid: str = "", ranks: object = None
     ) -> None:
+        super().__init__()
         self.index = index
         self.uid_word = int.from_bytes(bytes.fromhex(uid), "little")
         self.seq = 0
         self.members = members  # global ranks, in the group's own order
         self.ranks = ranks  # torch's own table of them: another one is another group
-        self.directed: dict[tuple[int, int], int] = {}
         self.named: dict[str, int] = {}
 
     def next_named(self, name: str) -> int:
         count = self.named[name] = self.named.get(name, 0) + 1
-        return count
-
-    def next_directed(self, peer: int, direction: int) -> int:
-        count = self.directed[peer, direction] = self.directed.get((peer, direction), 0) + 1
         return count
 
 

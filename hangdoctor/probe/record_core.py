@@ -40,12 +40,20 @@ class Holder:
 
 
 class Entry:
-    """One process group: its place in the box, its uid as a number, and how many collectives it has had."""
+    """One process group: its place in the box, its uid as a number, and how many operations it has had."""
 
-    __slots__ = ("index", "seq", "uid_word")
+    __slots__ = ("_directed", "index", "seq", "uid_word")
     index: int
-    seq: int
+    seq: int  # collectives
     uid_word: int
+
+    def __init__(self) -> None:
+        self._directed: dict[tuple[int, int], int] = {}
+
+    def next_directed(self, peer: int, direction: int) -> int:
+        """The number of a send to this peer, or of a receive from it, from 1."""
+        count = self._directed[peer, direction] = self._directed.get((peer, direction), 0) + 1
+        return count
 
 
 class Directory:

@@ -80,18 +80,19 @@ def _in_c(
 ) -> Function:
     """The same by the extension; `recorded` does it where a signature finds no room in the box.
 
-    A function of Python around it: what looks at the job's functions (compilers, inspect, pickle) finds one.
+    A function of Python whose calls go to C at once: compilers, inspect and pickle, which look at the
+    job's functions, find one.
     """
-    helpers = _this_thread, _came_back, _refused, global_rank
-    call = hot.native.Call(
-        function, recorded, probe, describe, helpers, *form_of(describe, direction)
-    )
 
     @functools.wraps(function)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return call(args, kwargs)
+    def like(*args: Any, **kwargs: Any) -> Any:
+        return made(*args, **kwargs)  # of a copy, by whoever makes functions out of functions' code
 
-    return wrapper
+    helpers = _this_thread, _came_back, _refused, global_rank
+    made: Function = hot.native.Function(
+        like, function, recorded, probe, describe, helpers, *form_of(describe, direction)
+    )
+    return made
 
 
 def _this_thread() -> Thread:
@@ -319,7 +320,8 @@ def _method(function: Function, recorded: Function) -> Function:
     kind = torchnames.work_class()
     if hot.native is None or not isinstance(kind, type):
         return recorded
-    method: Function = hot.native.Method(function, recorded, probe, kind)
+    waits = recorded.__name__ == "wait"
+    method: Function = hot.native.Method(function, recorded, probe, kind, waits)
     return _like(method, function, recorded.__name__)
 
 

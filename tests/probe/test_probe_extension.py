@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import msgspec
@@ -17,6 +18,8 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
 built = pytest.mark.skipif(
     hot.native is None, reason="the extension was not built here: no C compiler"
 )
+_PT_LOAD, _PT_TLS = 1, 7  # kinds of segments of an ELF file
+
 both = pytest.mark.parametrize(
     "pure", [pytest.param("0", marks=built), "1"], ids=["extension", "python"]
 )
@@ -104,3 +107,23 @@ def test_interrupts_are_the_jobs_and_leave_nothing_half_done(tmp_path: Path) -> 
 @both
 def test_called_where_no_python_frame_is_above(tmp_path: Path, pure: str) -> None:
     assert alone(tmp_path, "hook", pure) == "on"
+
+
+@built
+def test_no_variable_is_of_a_thread() -> None:
+    """Without memory for such variables of a library that was loaded late, the C library aborts the process."""
+    folder = Path(hot.__file__).parent
+    for path in [*folder.glob("record/*.so"), *folder.glob("calls/*.so")]:
+        data = path.read_bytes()
+        assert data[:5] == b"\x7fELF\x02"
+        (begin,) = struct.unpack_from("<Q", data, 32)
+        size, count = struct.unpack_from("<HH", data, 54)
+        kinds = [struct.unpack_from("<I", data, begin + n * size)[0] for n in range(count)]
+        assert _PT_LOAD in kinds and _PT_TLS not in kinds, path
+
+
+@both
+def test_handles_are_waited_for_by_threads_that_have_recorded_nothing(
+    pure: str, tmp_path: Path
+) -> None:
+    assert alone(tmp_path, "waits", pure) == "done done started done 0 on"

@@ -63,9 +63,13 @@ static struct {
 
 static uint32_t stamps[MAX_THREADS]; /* who owns an entry of the thread table: it may pass to a later thread */
 static uint32_t last_stamp;
-static __thread struct {
+/* Each thread's index and stamp, in one pointer. No variable of the thread (`__thread`): where there is no memory for those of
+   a library that was loaded late, the C library aborts the process at the first use. */
+static pthread_key_t own_key;
+typedef struct {
     uint32_t index, stamp;
-} mine;
+} own_t;
+_Static_assert(sizeof(own_t) == sizeof(void *), "64 bits");
 static Py_ssize_t extra_index = -1;
 #if WITH_MONITORING
 static PyObject *disable; /* sys.monitoring.DISABLE */
@@ -73,7 +77,16 @@ static PyObject *disable; /* sys.monitoring.DISABLE */
 
 /* ------------------------------------------------------------------ events */
 
-static int enlist(void)
+static inline own_t own(void)
+{
+    own_t found;
+    void *kept = pthread_getspecific(own_key);
+    memcpy(&found, &kept, sizeof found);
+    return found;
+}
+
+/* Give this thread its place: 1, 0 where it gets none, -1 with an exception. */
+static int enlist(own_t *mine)
 {
     PyObject *call = Py_NewRef(R.enlist); /* another thread may detach meanwhile */
     PyObject *answer = PyObject_CallNoArgs(call);
@@ -84,16 +97,19 @@ static int enlist(void)
     Py_DECREF(answer);
     if (index < 0 || index >= MAX_THREADS)
         return PyErr_Occurred() ? -1 : 0;
-    mine.index = (uint32_t)index;
-    mine.stamp = stamps[index] = ++last_stamp;
-    return 1;
+    mine->index = (uint32_t)index;
+    mine->stamp = stamps[index] = ++last_stamp;
+    void *kept;
+    memcpy(&kept, mine, sizeof kept);
+    return pthread_setspecific(own_key, kept) == 0;
 }
 
 /* Write one event; -1 with an exception set that belongs to the job (a signal handler's). */
 static inline int put(uint32_t code, uint8_t kind)
 {
+    own_t mine = own();
     if (mine.stamp != stamps[mine.index]) {
-        int done = enlist();
+        int done = enlist(&mine);
         if (done <= 0)
             return done;
         if (!R.active) /* another thread switched it off meanwhile */
@@ -354,6 +370,11 @@ PyMODINIT_FUNC PyInit__calls(void)
         return NULL;
     }
 #endif
+    if (pthread_key_create(&own_key, NULL) != 0) {
+        PyErr_SetString(PyExc_ImportError, "no key for what each thread has");
+        Py_DECREF(module);
+        return NULL;
+    }
     pthread_atfork(NULL, NULL, in_child);
     return module;
 }

@@ -19,6 +19,7 @@
 #ifdef Py_GIL_DISABLED
 #error "the interpreter's lock serialises the writers: not for free-threaded builds"
 #endif
+#define LIKELY(x) __builtin_expect(!!(x), 1)
 #if PY_VERSION_HEX >= 0x030B0000
 #define last_instruction PyFrame_GetLasti
 #else
@@ -39,6 +40,9 @@
 #define FLAG_ASYNC 1u
 #define FLAG_RECV 4u
 #define FLAG_MARK 32u
+#define STARTED 1u /* outcomes */
+#define FAILED 3u
+#define DROPPED 4u
 #define ITERATION 2 /* kinds of marks */
 #define MICRO_BATCH 3
 #define ITERATION_WORD 13 /* of the header, u64 each */
@@ -49,6 +53,8 @@
 #define TRIES 64
 #define PARAMETERS 10
 #define DIMENSIONS 6
+#define LINE 64 /* bytes of cache */
+#define HANDLES 65536 /* followed at once */
 #define SIGNATURES 1024 /* powers of two */
 #define SITES 512
 #define CODES 512
@@ -69,26 +75,39 @@ _Static_assert(sizeof(record_t) == RECORD_WORDS * 8 && offsetof(record_t, uid) =
 typedef struct {
     uint32_t call, signature;
     PyObject *dtype, *reduce; /* torch's constants: they live as long as torch */
-    int64_t ndim, dims[DIMENSIONS];
+    uint32_t ndim, dims[DIMENSIONS];
+    uint32_t unused[3];
 } signature_t;
+_Static_assert(sizeof(signature_t) == 64, "one line of cache");
 
 typedef struct {
     PyObject *code; /* kept alive by `Sites` */
-    int64_t at;     /* the instruction; for a code alone 1 where it is skipped on the way to the call site */
-    int64_t site;
+    int64_t at;     /* the instruction; 0 for a code alone */
+    int64_t site;   /* of a code alone: 1 where it is skipped on the way to the call site */
+    int64_t unused;
 } site_t;
 
 /* ------------------------------------------------------------------ what Python subclasses */
 
+typedef struct core Core;
+
 typedef struct { /* base of Probe */
     PyObject_HEAD
+    Core *core; /* its recorder, where that has a ring */
     PyObject *recorder, *tracer;
 } Holder;
+
+typedef struct { /* sends to a peer, or receives from it */
+    int32_t peer;
+    uint32_t direction; /* 0: this place is free */
+    uint64_t count;
+} directed_t;
 
 typedef struct { /* base of GroupEntry */
     PyObject_HEAD
     uint64_t seq, uid_word;
-    uint32_t index;
+    uint32_t index, used, room; /* of `directed`; room is 0 or a power of two */
+    directed_t *directed;
 } Entry;
 
 typedef struct { /* base of Groups */
@@ -98,44 +117,69 @@ typedef struct { /* base of Groups */
 
 typedef struct { /* what is kept for each thread */
     PyObject_HEAD
+    uint64_t state; /* the thread state that it belongs to, 0 until known */
     PyObject *recorder, *coalesced;
     Py_ssize_t word;
     int depth, index;
 } Thread;
 
-typedef struct { /* base of Recorder */
+struct core { /* base of Recorder. What each operation needs comes first: it is on two lines of cache */
     PyObject_HEAD
-    Py_buffer map;
-    uint64_t serial, first, mask, records;
-    uint64_t steps;
+    uint64_t *words; /* of the box */
+    record_t *ring;
+    uint64_t serial, mask;
+    PyObject *groups;
+    signature_t *signatures;
+    site_t *sites;
+    Py_ssize_t length; /* of the box in words */
     int iteration;
     char careful;
-    PyObject *groups, *outstanding;
-    signature_t *signatures;
-    site_t *sites, *codes;
-} Core;
+    PyObject *outstanding;
+    site_t *codes;
+    uint64_t steps;
+    void *tables;
+    Py_buffer map;
+};
 
-static PyTypeObject HolderType, EntryType, DirectoryType, ThreadType, CoreType, CallType, MethodType;
+static PyTypeObject HolderType, EntryType, DirectoryType, ThreadType, CoreType, FunctionType, MethodType, FollowedType;
 
-static __thread struct {
-    Thread *thread; /* not owned: its end clears this */
-    uint64_t state; /* the thread state that it belongs to */
-} here;
-static unsigned forks;
+/* Each thread's own `Thread`, not owned: its end clears this. No variable of the thread (`__thread`): where there is no memory
+   for those of a library that was loaded late, the C library aborts the process at the first use. */
+static pthread_key_t own_key;
+static struct { /* what each operation needs, on two lines of cache; under the interpreter's lock */
+    Thread *last; /* of the thread that came last, likewise */
+    uint64_t last_state;
+    PyTypeObject *directory, *entry; /* subclasses that were seen: owned */
+    unsigned forks;
+    /* Of torch: how a plain tensor shows its shape, see `set_tensor`. */
+    size_t handle; /* where a tensor's object has its C++ tensor; 0 until known */
+    void *kind;    /* the C++ class of dense tensors */
+    PyTypeObject *tensor, *parameter;
+    /* Torch's own C functions, which run no code of the job; used once a tensor has shown that they tell the same (`compare`). */
+    int32_t (*get_dim)(void *, int64_t *), (*get_sizes)(void *, int64_t **), (*get_dtype)(void *, int32_t *);
+} hot __attribute__((aligned(64)));
+static struct {
+    PyGetSetDescrObject *shape, *dtype, *address;
+    PyObject *mode;
+} getters;
+static PyTypeObject *work_kind; /* torch's class of handles, where their wait is ours */
+static PyObject *when_dropped;
 static PyObject *name_learn_iteration, *name_learn_micro_batch, *name_learn_step;
 static PyObject *name_fail, *name_describe_call, *name_enlist, *name_judge, *name_locate, *name_find;
-static PyObject *one, *getframe;
 
 static void in_child(void)
 {
-    forks++;
-    here.thread = NULL;
+    hot.forks++;
+    hot.last = NULL;
+    pthread_setspecific(own_key, NULL);
 }
 
 static void thread_dealloc(Thread *self)
 {
-    if (here.thread == self)
-        here.thread = NULL;
+    if (pthread_getspecific(own_key) == self)
+        pthread_setspecific(own_key, NULL);
+    if (hot.last == self)
+        hot.last = NULL;
     Py_XDECREF(self->recorder);
     Py_XDECREF(self->coalesced);
     Py_TYPE(self)->tp_free((PyObject *)self);
@@ -145,6 +189,12 @@ static void holder_dealloc(Holder *self)
 {
     Py_XDECREF(self->recorder);
     Py_XDECREF(self->tracer);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+static void entry_dealloc(Entry *self)
+{
+    PyMem_Free(self->directed);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
@@ -161,14 +211,30 @@ static void core_dealloc(Core *self)
         PyBuffer_Release(&self->map);
     Py_XDECREF(self->groups);
     Py_XDECREF(self->outstanding);
-    PyMem_Free(self->signatures);
-    PyMem_Free(self->sites);
-    PyMem_Free(self->codes);
+    PyMem_Free(self->tables);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
+static PyObject *holder_get_recorder(Holder *self, void *Py_UNUSED(closure))
+{
+    return Py_NewRef(self->recorder != NULL ? self->recorder : Py_None);
+}
+
+static int holder_set_recorder(Holder *self, PyObject *recorder, void *Py_UNUSED(closure))
+{
+    PyObject *before = self->recorder;
+    int has_ring = recorder != NULL && PyObject_TypeCheck(recorder, &CoreType) && ((Core *)recorder)->map.obj != NULL;
+    self->core = has_ring ? (Core *)recorder : NULL;
+    self->recorder = Py_XNewRef(recorder);
+    Py_XDECREF(before);
+    return 0;
+}
+
+static PyGetSetDef holder_attributes[] = {
+    {"recorder", (getter)holder_get_recorder, (setter)holder_set_recorder, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
 static PyMemberDef holder_members[] = {
-    {"recorder", T_OBJECT, offsetof(Holder, recorder), 0, NULL},
     {"tracer", T_OBJECT, offsetof(Holder, tracer), 0, NULL},
     {NULL, 0, 0, 0, NULL},
 };
@@ -216,16 +282,18 @@ static PyObject *core_attach(Core *self, PyObject *args)
         PyErr_SetString(PyExc_ValueError, "the ring does not fit its file");
         return NULL;
     }
-    self->signatures = PyMem_Calloc(SIGNATURES, sizeof(signature_t));
-    self->sites = PyMem_Calloc(SITES, sizeof(site_t));
-    self->codes = PyMem_Calloc(CODES, sizeof(site_t));
-    if (!self->signatures || !self->sites || !self->codes) {
+    self->tables = PyMem_Calloc(1, LINE + SIGNATURES * sizeof(signature_t) + (SITES + CODES) * sizeof(site_t));
+    if (self->tables == NULL) {
         PyBuffer_Release(&self->map);
         return PyErr_NoMemory();
     }
-    self->first = (uint64_t)first;
-    self->records = (uint64_t)records;
-    self->mask = self->records - 1;
+    self->signatures = (signature_t *)(((uintptr_t)self->tables + LINE - 1) & ~(uintptr_t)(LINE - 1));
+    self->sites = (site_t *)(self->signatures + SIGNATURES);
+    self->codes = self->sites + SITES;
+    self->words = self->map.buf;
+    self->length = self->map.len / 8;
+    self->ring = (record_t *)(self->words + first);
+    self->mask = (uint64_t)records - 1;
     Py_RETURN_NONE;
 }
 
@@ -252,7 +320,7 @@ static uint64_t mark(Core *core, int thread, int kind, int64_t number, uint32_t 
 /* write_mark(thread index, kind, number, text): what the job says of itself. Its time is returned. */
 static PyObject *core_write_mark(Core *self, PyObject *const *args, Py_ssize_t n)
 {
-    if (n != 4 || self->map.obj == NULL) {
+    if (n != 4 || self->words == NULL) {
         PyErr_SetString(PyExc_TypeError, "write_mark(thread, kind, number, text)");
         return NULL;
     }
@@ -263,14 +331,27 @@ static PyObject *core_write_mark(Core *self, PyObject *const *args, Py_ssize_t n
     return PyLong_FromUnsignedLongLong(mark(self, (int)thread, (int)kind, number, (uint32_t)text));
 }
 
+/* This thread's own, where it is known; borrowed. */
+static inline Thread *known_thread(void)
+{
+    uint64_t state = PyThreadState_GetID(PyThreadState_Get());
+    if (LIKELY(hot.last_state == state && hot.last != NULL))
+        return hot.last;
+    Thread *own = pthread_getspecific(own_key);
+    if (own == NULL || own->state != state)
+        return NULL;
+    hot.last = own;
+    hot.last_state = state;
+    return own;
+}
+
 /* The recorder and this thread's slot where both are known and calls are not traced: the rest is Python's. */
 static Core *ready(Holder *self, Thread **thread)
 {
-    Core *core = (Core *)self->recorder;
-    if (core == NULL || !PyObject_TypeCheck((PyObject *)core, &CoreType) || core->map.obj == NULL ||
-        (self->tracer != NULL && self->tracer != Py_None))
+    Core *core = self->core;
+    if (core == NULL || (self->tracer != NULL && self->tracer != Py_None))
         return NULL;
-    *thread = here.state == PyThreadState_GetID(PyThreadState_Get()) ? here.thread : NULL;
+    *thread = known_thread();
     return *thread != NULL && (*thread)->recorder == (PyObject *)core ? core : NULL;
 }
 
@@ -285,7 +366,7 @@ static int count_off(Holder *self, PyObject *n, int kind, long long *number)
     *number = PyLong_AsLongLongAndOverflow(n, &over);
     if (over)
         return 0;
-    uint64_t *words = core->map.buf;
+    uint64_t *words = core->words;
     words[kind == ITERATION ? ITERATION_WORD : MICRO_BATCH_WORD] = (uint64_t)*number;
     if (kind == ITERATION)
         core->iteration = *number >= INT32_MIN && *number <= INT32_MAX ? (int)*number : -1;
@@ -322,7 +403,7 @@ static PyObject *holder_step(Holder *self, PyObject *Py_UNUSED(ignored))
     Core *core = ready(self, &thread);
     if (core == NULL)
         return PyObject_CallMethodNoArgs((PyObject *)self, name_learn_step);
-    uint64_t *words = core->map.buf;
+    uint64_t *words = core->words;
     words[STEPS_WORD] = ++core->steps;
     if (core->iteration < 0) /* the job names none: its steps stand for them, in the ring too */
         words[STEP_SINCE_WORD] = mark(core, thread->index, ITERATION, (int64_t)core->steps, 0);
@@ -345,33 +426,94 @@ static PyMethodDef core_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+/* ------------------------------------------------------------------ sends and receives, counted */
+
+static directed_t *directed_place(directed_t *table, uint32_t room, int32_t peer, uint32_t direction)
+{
+    uint32_t at = ((uint32_t)peer * 2u + (direction == FLAG_RECV)) * 0x9E3779B1u;
+    for (;; at++) {
+        directed_t *place = &table[at & (room - 1)];
+        if (place->direction == 0 || (place->peer == peer && place->direction == direction))
+            return place;
+    }
+}
+
+RARE static int more_directed(Entry *entry)
+{
+    uint32_t room = entry->room ? entry->room * 2 : 4;
+    directed_t *table = room ? PyMem_Calloc(room, sizeof(directed_t)) : NULL;
+    if (table == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (uint32_t i = 0; i < entry->room; i++)
+        if (entry->directed[i].direction)
+            *directed_place(table, room, entry->directed[i].peer, entry->directed[i].direction) = entry->directed[i];
+    PyMem_Free(entry->directed);
+    entry->directed = table;
+    entry->room = room;
+    return 0;
+}
+
+/* The number of a send to this peer or of a receive from it, from 1; 0 for none of a known peer, -1 with an exception. */
+static int64_t next_directed(Entry *entry, int32_t peer, uint32_t direction)
+{
+    if (peer < 0)
+        return 0;
+    if (entry->used * 2 >= entry->room && more_directed(entry) < 0)
+        return -1;
+    directed_t *place = directed_place(entry->directed, entry->room, peer, direction);
+    if (place->direction == 0) {
+        *place = (directed_t){peer, direction, 0};
+        entry->used++;
+    }
+    return (int64_t)++place->count;
+}
+
+/* next_directed(peer, direction) */
+static PyObject *entry_next_directed(Entry *self, PyObject *const *args, Py_ssize_t n)
+{
+    if (n != 2) {
+        PyErr_SetString(PyExc_TypeError, "next_directed(peer, direction)");
+        return NULL;
+    }
+    long peer = PyLong_AsLong(args[0]), direction = PyLong_AsLong(args[1]);
+    if (PyErr_Occurred())
+        return NULL;
+    if (peer < 0 || peer > INT32_MAX || direction < 1 || direction > UINT32_MAX) {
+        PyErr_SetString(PyExc_ValueError, "no rank, or no direction");
+        return NULL;
+    }
+    int64_t count = next_directed(self, (int32_t)peer, (uint32_t)direction);
+    return count < 0 ? NULL : PyLong_FromLongLong(count);
+}
+
+static PyMethodDef entry_methods[] = {
+    {"next_directed", (PyCFunction)(void (*)(void))entry_next_directed, METH_FASTCALL, "Count a send or a receive."},
+    {NULL, NULL, 0, NULL},
+};
+
 /* ------------------------------------------------------------------ one wrapped function */
 
+/* A function of Python whose calls come here: what looks at the job's functions (compilers, inspect, pickle) finds one. Its
+   code, which does the same, is run by copies of it alone. */
 typedef struct {
-    PyObject_HEAD
-    vectorcallfunc vectorcall;
-    PyObject *function, *slow, *probe, *describe;
-    PyObject *thread_of, *returned, *refused, *global_rank;
-    PyObject *names;                 /* of the parameters that the probe knows */
-    int tensor, reduce, group, async_, root, group_root; /* places of parameters, -1 for none */
-    int required, zero_root, fast;   /* fast: tensor, dtype and reduce op are the whole signature */
-    uint32_t absent;                 /* places that must not be given, or the call is described in Python */
-    uint32_t direction;              /* SEND, RECV, or 0 for a collective */
-    int always_async;
-    uint32_t id;
-} Call;
+    PyFunctionObject base;
+    /* What each call needs comes first, next to the base's `vectorcall`. */
+    Holder *probe;
+    PyObject *function;
+    vectorcallfunc straight; /* the function's own */
+    uint32_t id, direction;  /* SEND, RECV, or 0 for a collective */
+    uint32_t absent;         /* places that must not be given, or the call is described in Python */
+    int8_t known;            /* parameters that the probe knows */
+    int8_t tensor, reduce, group, async_, root, group_root; /* places of parameters, -1 for none */
+    int8_t required, zero_root, fast; /* fast: tensor, dtype and reduce op are the whole signature */
+    int8_t always_async;
+    PyObject *names; /* of those parameters */
+    PyObject *slow, *describe, *thread_of, *returned, *refused, *global_rank;
+} Function;
 
-static uint32_t last_call;
-static struct { /* of torch: how a plain tensor shows its shape, see `set_tensor` */
-    PyTypeObject *tensor, *parameter;
-    PyGetSetDescrObject *shape, *dtype;
-    PyObject *mode;
-    /* Torch's own C functions, which run no code of the job; used once a tensor has shown that they tell the same (`compare`). */
-    int32_t (*get_dim)(void *, int64_t *), (*get_sizes)(void *, int64_t **), (*get_dtype)(void *, int32_t *);
-    PyGetSetDescrObject *address;
-    size_t handle; /* where a tensor's object has its C++ tensor; 0 until known */
-    void *kind;    /* the C++ class of dense tensors */
-} T;
+static uint32_t last_function;
 
 static inline uint64_t wall(void)
 {
@@ -380,7 +522,23 @@ static inline uint64_t wall(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-RARE static Thread *learn_thread(Call *self, uint64_t state)
+/* An object of a type or of one below it, of which the one that was seen last is remembered. */
+RARE static int learn_type(PyObject *object, PyTypeObject *base, PyTypeObject **seen)
+{
+    if (object == NULL || !PyObject_TypeCheck(object, base))
+        return 0;
+    PyTypeObject *before = *seen;
+    *seen = (PyTypeObject *)Py_NewRef(Py_TYPE(object));
+    Py_XDECREF(before);
+    return 1;
+}
+
+static inline int is_a(PyObject *object, PyTypeObject *base, PyTypeObject **seen)
+{
+    return LIKELY(object != NULL && Py_TYPE(object) == *seen) || learn_type(object, base, seen);
+}
+
+RARE static Thread *learn_thread(Function *self)
 {
     PyObject *found = PyObject_CallNoArgs(self->thread_of);
     if (found == NULL)
@@ -390,15 +548,17 @@ RARE static Thread *learn_thread(Call *self, uint64_t state)
         PyErr_SetString(PyExc_TypeError, "no Thread");
         return NULL;
     }
-    here.thread = (Thread *)found;
-    here.state = state;
-    return (Thread *)found;
+    Thread *own = (Thread *)found;
+    own->state = PyThreadState_GetID(PyThreadState_Get());
+    pthread_setspecific(own_key, own); /* without memory for it: the next call asks again */
+    return own;
 }
 
-static inline Thread *current_thread(Call *self)
+/* This thread's own, a new reference; NULL with an exception. */
+static inline Thread *current_thread(Function *self)
 {
-    uint64_t state = PyThreadState_GetID(PyThreadState_Get());
-    return here.thread != NULL && here.state == state ? (Thread *)Py_NewRef(here.thread) : learn_thread(self, state);
+    Thread *known = known_thread();
+    return LIKELY(known != NULL) ? (Thread *)Py_NewRef(known) : learn_thread(self);
 }
 
 /* What a call says, as far as it is understood here. References are borrowed from the arguments. */
@@ -410,34 +570,47 @@ typedef struct {
     int async_;
 } said_t;
 
-/* Sort arguments by parameter: 0 where Python must describe the call (or torch refuse it). */
-static int bind(Call *self, PyObject *args, PyObject *kwargs, said_t *said)
+typedef struct { /* of a call, as its caller gave them */
+    PyObject *const *values;
+    Py_ssize_t n;    /* without names */
+    PyObject *names; /* of those behind, or NULL */
+} given_t;
+
+/* Sort what was given by name: 0 where Python must see to it. */
+static int bind_names(Function *self, const given_t *given, said_t *said)
 {
-    Py_ssize_t n = PyTuple_GET_SIZE(args), known = PyTuple_GET_SIZE(self->names);
-    if (n > known)
-        return 0;
-    for (Py_ssize_t i = 0; i < n; i++)
-        said->at[i] = PyTuple_GET_ITEM(args, i);
-    PyObject *name, *value;
-    Py_ssize_t place = 0;
-    while (PyDict_Next(kwargs, &place, &name, &value)) {
-        Py_ssize_t i = 0;
-        while (i < known && PyTuple_GET_ITEM(self->names, i) != name)
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(given->names); k++) {
+        int i = 0;
+        while (i < self->known && PyTuple_GET_ITEM(self->names, i) != PyTuple_GET_ITEM(given->names, k))
             i++;
-        if (i == known || said->at[i] != NULL)
+        if (i == self->known || said->at[i] != NULL)
             return 0;
-        said->at[i] = value;
+        said->at[i] = given->values[given->n + k];
     }
-    for (int i = 0; i < self->required; i++)
-        if (said->at[i] == NULL)
-            return 0;
-    for (int i = 0; i < (int)known; i++)
-        if ((self->absent >> i & 1) && said->at[i] != NULL && said->at[i] != Py_None)
-            return 0;
     return 1;
 }
 
-static inline PyObject *given(said_t *said, int place)
+/* Sort arguments by parameter: 0 where Python must describe the call (or torch refuse it). */
+static int bind(Function *self, const given_t *given, said_t *said)
+{
+    if (given->n > self->known)
+        return 0;
+    for (Py_ssize_t i = 0; i < given->n; i++)
+        said->at[i] = given->values[i];
+    if (given->names != NULL && !bind_names(self, given, said))
+        return 0;
+    for (int i = 0; i < self->required; i++)
+        if (said->at[i] == NULL)
+            return 0;
+    for (uint32_t places = self->absent; places != 0; places &= places - 1) {
+        PyObject *value = said->at[__builtin_ctz(places)];
+        if (value != NULL && value != Py_None)
+            return 0;
+    }
+    return 1;
+}
+
+static inline PyObject *told(const said_t *said, int place)
 {
     PyObject *found = place < 0 ? NULL : said->at[place];
     return found == Py_None ? NULL : found;
@@ -448,15 +621,18 @@ static inline PyObject *given(said_t *said, int place)
 /* Shape and dtype without asking Python: of dense tensors, whose C++ class is the one that was compared. */
 static inline int look_inside(PyObject *tensor, signature_t *key)
 {
-    void **handle = (void **)((char *)tensor + T.handle);
+    void **handle = (void **)((char *)tensor + hot.handle);
     int64_t ndim, *sizes;
     int32_t dtype;
-    if (*handle == NULL || *(void **)*handle != T.kind || T.get_dim(handle, &ndim) || ndim > DIMENSIONS ||
-        T.get_sizes(handle, &sizes) || T.get_dtype(handle, &dtype))
+    if (*handle == NULL || *(void **)*handle != hot.kind || hot.get_dim(handle, &ndim) || ndim > DIMENSIONS ||
+        hot.get_sizes(handle, &sizes) || hot.get_dtype(handle, &dtype))
         return 0;
-    key->ndim = ndim;
-    for (int64_t i = 0; i < ndim; i++)
-        key->dims[i] = sizes[i];
+    key->ndim = (uint32_t)ndim;
+    for (int64_t i = 0; i < ndim; i++) {
+        if (sizes[i] < 0 || sizes[i] > UINT32_MAX)
+            return 0;
+        key->dims[i] = (uint32_t)sizes[i];
+    }
     key->dtype = (PyObject *)(intptr_t)(dtype + 1);
     return 1;
 }
@@ -464,9 +640,9 @@ static inline int look_inside(PyObject *tensor, signature_t *key)
 /* Find out where this torch keeps the C++ tensor, by a tensor whose shape is known. */
 RARE static void compare(PyObject *tensor, const signature_t *known)
 {
-    if (T.handle != 0 || T.address == NULL || T.get_dim == NULL || T.get_sizes == NULL || T.get_dtype == NULL)
+    if (hot.handle != 0 || getters.address == NULL || hot.get_dim == NULL || hot.get_sizes == NULL || hot.get_dtype == NULL)
         return;
-    PyObject *told = T.address->d_getset->get(tensor, T.address->d_getset->closure);
+    PyObject *told = getters.address->d_getset->get(tensor, getters.address->d_getset->closure);
     void *address = told == NULL ? NULL : PyLong_AsVoidPtr(told);
     Py_XDECREF(told);
     PyErr_Clear();
@@ -475,12 +651,12 @@ RARE static void compare(PyObject *tensor, const signature_t *known)
         if (*(void **)((char *)tensor + at) != address)
             continue;
         signature_t seen = {.call = 0};
-        T.handle = at;
-        T.kind = *(void **)address;
+        hot.handle = at;
+        hot.kind = *(void **)address;
         if (!look_inside(tensor, &seen) || seen.ndim != known->ndim ||
-            memcmp(seen.dims, known->dims, (size_t)seen.ndim * 8) != 0) {
-            T.handle = 0;
-            T.address = NULL; /* another torch: its getters will do */
+            memcmp(seen.dims, known->dims, seen.ndim * sizeof *seen.dims) != 0) {
+            hot.handle = 0;
+            getters.address = NULL; /* another torch: its getters will do */
         }
         return;
     }
@@ -488,40 +664,34 @@ RARE static void compare(PyObject *tensor, const signature_t *known)
 
 /* Shape and dtype of a plain tensor, by torch's own getters; 0 where Python must tell. A function mode of the job would be
    asked by them: then they are not called here. */
-static int look_at(PyObject *tensor, signature_t *key)
+RARE static int ask_getters(PyObject *tensor, signature_t *key)
 {
-    PyTypeObject *type = Py_TYPE(tensor);
-    if ((type != T.tensor && type != T.parameter) || T.mode == NULL)
-        return 0;
-    if (T.handle != 0 && look_inside(tensor, key))
-        return 1;
-    PyObject *mode = PyObject_CallNoArgs(T.mode);
+    PyObject *mode = PyObject_CallNoArgs(getters.mode);
     int plain = mode == Py_False;
     Py_XDECREF(mode);
     if (!plain) {
         PyErr_Clear();
         return 0;
     }
-    PyObject *shape = T.shape->d_getset->get(tensor, T.shape->d_getset->closure);
+    PyObject *shape = getters.shape->d_getset->get(tensor, getters.shape->d_getset->closure);
     if (shape == NULL || !PyTuple_Check(shape) || PyTuple_GET_SIZE(shape) > DIMENSIONS) {
         PyErr_Clear();
         Py_XDECREF(shape);
         return 0;
     }
-    key->ndim = PyTuple_GET_SIZE(shape);
+    key->ndim = (uint32_t)PyTuple_GET_SIZE(shape);
     int whole = 1;
-    for (Py_ssize_t i = 0; i < key->ndim && whole; i++) {
+    for (uint32_t i = 0; i < key->ndim && whole; i++) {
         PyObject *size = PyTuple_GET_ITEM(shape, i);
         int over = 0;
-        whole = PyLong_CheckExact(size);
-        if (whole)
-            key->dims[i] = PyLong_AsLongLongAndOverflow(size, &over);
-        whole = whole && !over;
+        long long wide = PyLong_CheckExact(size) ? PyLong_AsLongLongAndOverflow(size, &over) : -1;
+        whole = !over && wide >= 0 && wide <= UINT32_MAX;
+        key->dims[i] = (uint32_t)wide;
     }
     Py_DECREF(shape);
     if (!whole)
         return 0;
-    key->dtype = T.dtype->d_getset->get(tensor, T.dtype->d_getset->closure);
+    key->dtype = getters.dtype->d_getset->get(tensor, getters.dtype->d_getset->closure);
     if (key->dtype == NULL) {
         PyErr_Clear();
         return 0;
@@ -529,6 +699,15 @@ static int look_at(PyObject *tensor, signature_t *key)
     Py_DECREF(key->dtype); /* torch keeps its dtypes */
     compare(tensor, key);
     return 1;
+}
+
+/* Shape and dtype of a plain tensor; 0 where Python must tell. */
+static inline int look_at(PyObject *tensor, signature_t *key)
+{
+    PyTypeObject *type = Py_TYPE(tensor);
+    if (type != hot.tensor && type != hot.parameter)
+        return 0;
+    return LIKELY(hot.handle != 0 && look_inside(tensor, key)) || ask_getters(tensor, key);
 }
 
 static inline uint64_t mix(uint64_t h, uint64_t x)
@@ -542,8 +721,8 @@ static inline uint64_t mix(uint64_t h, uint64_t x)
 static signature_t *signature_place(Core *core, const signature_t *key, int *found)
 {
     uint64_t h = mix(mix(key->call, (uint64_t)(uintptr_t)key->dtype), (uint64_t)(uintptr_t)key->reduce);
-    for (int i = 0; i < key->ndim; i++)
-        h = mix(h, (uint64_t)key->dims[i]);
+    for (uint32_t i = 0; i < key->ndim; i++)
+        h = mix(h, key->dims[i]);
     signature_t *first = &core->signatures[h & (SIGNATURES - 1)];
     for (int i = 0; i < PROBES; i++) {
         signature_t *place = &core->signatures[(h + (uint64_t)i) & (SIGNATURES - 1)];
@@ -552,7 +731,7 @@ static signature_t *signature_place(Core *core, const signature_t *key, int *fou
             return place;
         }
         if (place->call == key->call && place->dtype == key->dtype && place->reduce == key->reduce &&
-            place->ndim == key->ndim && memcmp(place->dims, key->dims, (size_t)key->ndim * 8) == 0) {
+            place->ndim == key->ndim && memcmp(place->dims, key->dims, key->ndim * sizeof *key->dims) == 0) {
             *found = 1;
             return place;
         }
@@ -561,69 +740,97 @@ static signature_t *signature_place(Core *core, const signature_t *key, int *fou
     return first;
 }
 
-/* Let Python describe the call: 1 done, 0 no operation, -1 an exception. */
-RARE static int ask(Core *core, Call *self, PyObject *args, PyObject *kwargs, PyObject *reduce, said_t *said, int *remember)
+/* (args, kwargs) as Python has them; 0, or -1 with an exception. */
+RARE static int in_python(const given_t *given, PyObject **args, PyObject **kwargs)
 {
-    PyObject *stack[] = {(PyObject *)core, self->describe, args, kwargs, reduce ? reduce : Py_None};
-    PyObject *told = PyObject_VectorcallMethod(name_describe_call, stack, 5, NULL);
-    if (told == NULL)
+    *args = PyTuple_New(given->n);
+    *kwargs = PyDict_New();
+    if (*args == NULL || *kwargs == NULL)
         return -1;
-    if (told == Py_None) {
-        Py_DECREF(told);
-        return 0;
-    }
-    if (!PyTuple_CheckExact(told) || PyTuple_GET_SIZE(told) != 6) {
-        Py_DECREF(told);
+    for (Py_ssize_t i = 0; i < given->n; i++)
+        PyTuple_SET_ITEM(*args, i, Py_NewRef(given->values[i]));
+    Py_ssize_t named = given->names == NULL ? 0 : PyTuple_GET_SIZE(given->names);
+    for (Py_ssize_t i = 0; i < named; i++)
+        if (PyDict_SetItem(*kwargs, PyTuple_GET_ITEM(given->names, i), given->values[given->n + i]) < 0)
+            return -1;
+    return 0;
+}
+
+/* What Python told of a call: 1, or -1 with an exception. */
+RARE static int take_description(PyObject *words, said_t *said, int *remember)
+{
+    if (!PyTuple_CheckExact(words) || PyTuple_GET_SIZE(words) != 6) {
         PyErr_SetString(PyExc_TypeError, "no description");
         return -1;
     }
-    said->owner = told;
-    said->signature = PyLong_AsLongLong(PyTuple_GET_ITEM(told, 0));
+    said->signature = PyLong_AsLongLong(PyTuple_GET_ITEM(words, 0));
     PyObject **into[] = {&said->group, &said->root, &said->group_root};
     for (int i = 0; i < 3; i++) {
-        PyObject *item = PyTuple_GET_ITEM(told, i + 1);
+        PyObject *item = PyTuple_GET_ITEM(words, i + 1);
         *into[i] = item == Py_None ? NULL : item;
     }
-    said->async_ = PyObject_IsTrue(PyTuple_GET_ITEM(told, 4));
-    *remember = PyTuple_GET_ITEM(told, 5) == Py_True;
+    said->async_ = PyObject_IsTrue(PyTuple_GET_ITEM(words, 4));
+    *remember = PyTuple_GET_ITEM(words, 5) == Py_True;
     return PyErr_Occurred() ? -1 : 1;
 }
 
-/* What the call is about: 1, 0 where it is no operation, -1 with an exception. */
-static int describe(Core *core, Call *self, PyObject *args, PyObject *kwargs, said_t *said)
+/* Let Python describe the call: 1 done, 0 no operation, -1 an exception. */
+RARE static int ask(Core *core, Function *self, const given_t *given, PyObject *reduce, said_t *said, int *remember)
 {
-    int bound = self->fast && bind(self, args, kwargs, said), remember = 0, found = 0;
+    PyObject *args = NULL, *kwargs = NULL;
+    if (in_python(given, &args, &kwargs) == 0) {
+        PyObject *stack[] = {(PyObject *)core, self->describe, args, kwargs, reduce ? reduce : Py_None};
+        said->owner = PyObject_VectorcallMethod(name_describe_call, stack, 5, NULL);
+    }
+    Py_XDECREF(args);
+    Py_XDECREF(kwargs);
+    if (said->owner == NULL)
+        return -1;
+    return said->owner == Py_None ? 0 : take_description(said->owner, said, remember);
+}
+
+/* A call that was not seen before, or only Python understands: 1, 0 where it is no operation, -1 with an exception. */
+RARE static int learn_signature(Core *core, Function *self, const given_t *given, signature_t *key, int bound, said_t *said)
+{
+    int remember = 0, found;
+    int done = ask(core, self, given, bound ? key->reduce : NULL, said, &remember);
+    if (done == 1 && bound && remember && said->signature > 0) {
+        signature_t *place = signature_place(core, key, &found);
+        key->signature = (uint32_t)said->signature;
+        *place = *key;
+    }
+    return done;
+}
+
+/* What the call is about: 1, 0 where it is no operation, -1 with an exception. */
+static inline int describe(Core *core, Function *self, const given_t *given, said_t *said)
+{
+    int bound = self->fast && bind(self, given, said), found = 0;
     signature_t key = {.call = self->id};
-    if (bound) {
-        key.reduce = given(said, self->reduce);
+    if (LIKELY(bound)) {
+        key.reduce = told(said, self->reduce);
         PyObject *asynchronous = self->async_ < 0 ? NULL : said->at[self->async_];
         bound = asynchronous == NULL || PyBool_Check(asynchronous);
         if (bound && self->tensor >= 0)
             bound = look_at(said->at[self->tensor], &key);
-        if (bound) {
+        if (LIKELY(bound)) {
             signature_t *place = signature_place(core, &key, &found);
-            if (found) {
+            if (LIKELY(found)) {
                 said->signature = place->signature;
-                said->group = given(said, self->group);
-                said->root = given(said, self->root);
-                said->group_root = given(said, self->group_root);
+                said->group = told(said, self->group);
+                said->root = told(said, self->root);
+                said->group_root = told(said, self->group_root);
                 said->async_ = self->always_async || asynchronous == Py_True;
                 return 1;
             }
         }
     }
-    int done = ask(core, self, args, kwargs, bound ? key.reduce : NULL, said, &remember);
-    if (done == 1 && bound && remember && said->signature > 0) {
-        signature_t *place = signature_place(core, &key, &found);
-        key.signature = (uint32_t)said->signature;
-        *place = key;
-    }
-    return done;
+    return learn_signature(core, self, given, &key, bound, said);
 }
 
 /* ------------------------------------------------------------------ where the call comes from */
 
-static site_t *site_place(site_t *table, size_t size, PyObject *code, int64_t at, int *found)
+static inline site_t *site_place(site_t *table, size_t size, PyObject *code, int64_t at, int *found)
 {
     uint64_t h = mix((uint64_t)(uintptr_t)code >> 4, (uint64_t)at);
     site_t *first = &table[h & (size - 1)];
@@ -649,7 +856,7 @@ RARE static int judge(Core *core, PyObject *code)
         return -1;
     if (told < 2) {
         int found;
-        *site_place(core->codes, CODES, code, 0, &found) = (site_t){code, 0, told};
+        *site_place(core->codes, CODES, code, 0, &found) = (site_t){.code = code, .site = told};
     }
     return (int)(told & 1);
 }
@@ -661,17 +868,6 @@ static int is_skipped(Core *core, PyObject *code)
     site_t *place = site_place(core->codes, CODES, code, 0, &found);
     return found ? (int)place->site : judge(core, code);
 }
-/* The frame above the wrapper's own, as an object: a new reference, NULL for none. */
-RARE static PyObject *calling_frame(void)
-{
-    PyObject *caller = PyObject_Vectorcall(getframe, &one, 1, NULL);
-    if (caller == NULL && PyErr_ExceptionMatches(PyExc_ValueError)) { /* called by C alone: a hook, in autograd's thread */
-        PyErr_Clear();
-        caller = Py_XNewRef((PyObject *)PyEval_GetFrame());
-    }
-    return caller;
-}
-
 typedef struct {
     PyObject *code; /* of the innermost frame that is not skipped; NULL for none */
     int64_t at;
@@ -694,11 +890,19 @@ typedef struct {
 #define is_real(frame) (!_PyFrame_IsIncomplete(frame))
 #endif
 
-static int walk(Core *core, spot_t *spot)
+static inline int innermost_spot(spot_t *spot)
 {
     _PyInterpreterFrame *frame = innermost(PyThreadState_Get());
-    for (int depth = 0; frame != NULL; frame = frame->previous) {
-        if (!is_real(frame) || depth++ == 0) /* the first is the wrapper's */
+    if (frame == NULL || frame->owner > FRAME_OWNED_BY_FRAME_OBJECT)
+        return 0;
+    *spot = (spot_t){code_of(frame), (int64_t)(intptr_t)instruction_of(frame)};
+    return 1;
+}
+
+RARE static int walk(Core *core, spot_t *spot)
+{
+    for (_PyInterpreterFrame *frame = innermost(PyThreadState_Get()); frame != NULL; frame = frame->previous) {
+        if (!is_real(frame))
             continue;
         int skipped = is_skipped(core, code_of(frame));
         if (skipped > 0)
@@ -709,11 +913,14 @@ static int walk(Core *core, spot_t *spot)
     return 0;
 }
 #else
-static int walk(Core *core, spot_t *spot)
+static inline int innermost_spot(spot_t *Py_UNUSED(spot))
 {
-    PyFrameObject *frame = (PyFrameObject *)calling_frame();
-    if (frame == NULL)
-        return PyErr_Occurred() ? -1 : 0;
+    return 0;
+}
+
+RARE static int walk(Core *core, spot_t *spot)
+{
+    PyFrameObject *frame = (PyFrameObject *)Py_XNewRef((PyObject *)PyEval_GetFrame());
     int done = 0;
     while (frame != NULL && done == 0) {
         PyObject *code = (PyObject *)PyFrame_GetCode(frame);
@@ -735,8 +942,8 @@ static int walk(Core *core, spot_t *spot)
 RARE static int64_t learn_site(Core *core, spot_t spot, int seen)
 {
     int found;
-    PyObject *caller = calling_frame();
-    if (caller == NULL)
+    PyObject *caller = Py_XNewRef((PyObject *)PyEval_GetFrame());
+    if (caller == NULL) /* called by C alone: a hook, in autograd's thread */
         return PyErr_Occurred() ? -1 : 0;
     PyObject *stack[] = {(PyObject *)core, caller, spot.code ? spot.code : Py_None};
     PyObject *told = PyObject_VectorcallMethod(name_locate, stack, 3, NULL);
@@ -744,12 +951,12 @@ RARE static int64_t learn_site(Core *core, spot_t spot, int seen)
     Py_XDECREF(told);
     Py_DECREF(caller);
     if (site > 0 && (site & 1) && seen > 0)
-        *site_place(core->sites, SITES, spot.code, spot.at, &found) = (site_t){spot.code, spot.at, site >> 1};
+        *site_place(core->sites, SITES, spot.code, spot.at, &found) = (site_t){spot.code, spot.at, site >> 1, 0};
     return site < 0 ? site : site >> 1;
 }
 
-/* Id of the call site: the innermost frame that is not skipped. -1 with an exception. */
-static int64_t find_site(Core *core)
+/* The call came through code that is skipped, or from a line that was not seen before. */
+RARE static int64_t search_site(Core *core)
 {
     spot_t spot = {NULL, 0};
     int found = 0, seen = walk(core, &spot);
@@ -763,6 +970,19 @@ static int64_t find_site(Core *core)
     return learn_site(core, spot, seen);
 }
 
+/* Id of the call site: the innermost frame that is not skipped (of which none is in the table). -1 with an exception. */
+static inline int64_t find_site(Core *core)
+{
+    spot_t spot;
+    int found = 0;
+    if (LIKELY(innermost_spot(&spot))) {
+        site_t *place = site_place(core->sites, SITES, spot.code, spot.at, &found);
+        if (LIKELY(found))
+            return place->site;
+    }
+    return search_site(core);
+}
+
 /* ------------------------------------------------------------------ groups and peers */
 
 RARE static Entry *learn_entry(Directory *groups, PyObject *group)
@@ -773,35 +993,35 @@ RARE static Entry *learn_entry(Directory *groups, PyObject *group)
     return (Entry *)found;
 }
 
+/* Of a group other than the default one: borrowed, NULL where it is not known, or with an exception. */
+RARE static PyObject *entry_of(Directory *groups, PyObject *group)
+{
+    if (groups->by_id == NULL || !PyDict_CheckExact(groups->by_id))
+        return NULL;
+    PyObject *key = PyLong_FromVoidPtr(group);
+    if (key == NULL)
+        return NULL;
+    PyObject *found = PyDict_GetItemWithError(groups->by_id, key);
+    Py_DECREF(key);
+    return found;
+}
+
 /* A new reference; NULL without an exception where this rank is no member. */
-static Entry *find_entry(Core *core, PyObject *group)
+static inline Entry *find_entry(Core *core, PyObject *group)
 {
     Directory *groups = (Directory *)core->groups;
-    if (groups == NULL || !PyObject_TypeCheck((PyObject *)groups, &DirectoryType)) {
+    if (!is_a((PyObject *)groups, &DirectoryType, &hot.directory)) {
         PyErr_SetString(PyExc_TypeError, "no Groups");
         return NULL;
     }
-    PyObject *found = NULL;
-    if (group == NULL) {
-        found = groups->standard;
-    }
-    else if (groups->by_id != NULL && PyDict_CheckExact(groups->by_id)) {
-        PyObject *key = PyLong_FromVoidPtr(group);
-        if (key == NULL)
-            return NULL;
-        found = PyDict_GetItemWithError(groups->by_id, key);
-        Py_DECREF(key);
-    }
-    if (found != NULL && found != Py_None && PyObject_TypeCheck(found, &EntryType))
+    PyObject *found = group == NULL ? groups->standard : entry_of(groups, group);
+    if (LIKELY(found != NULL && found != Py_None && is_a(found, &EntryType, &hot.entry)))
         return (Entry *)Py_NewRef(found);
     return PyErr_Occurred() ? NULL : learn_entry(groups, group);
 }
 
-static int peer_of(Call *self, Entry *entry, said_t *said, int32_t *peer)
+RARE static int learn_peer(Function *self, Entry *entry, said_t *said, int32_t *peer)
 {
-    *peer = self->zero_root ? 0 : -1;
-    if (said->group_root == NULL && said->root == NULL)
-        return 0;
     if (said->group_root == NULL && PyLong_CheckExact(said->root)) {
         int over;
         long rank = PyLong_AsLongAndOverflow(said->root, &over);
@@ -817,31 +1037,27 @@ static int peer_of(Call *self, Entry *entry, said_t *said, int32_t *peer)
     return PyErr_Occurred() ? -1 : 0;
 }
 
-/* The number of a send or receive to this peer, counted in the entry's own dictionary. */
-static int64_t next_directed(Entry *entry, int32_t peer, uint32_t direction)
+/* The root or peer of the call; 0, or -1 with an exception. */
+static inline int peer_of(Function *self, Entry *entry, said_t *said, int32_t *peer)
 {
-    if (peer < 0)
-        return 0;
-    PyObject *told = PyObject_CallMethod((PyObject *)entry, "next_directed", "iI", (int)peer, direction);
-    if (told == NULL)
-        return -1;
-    int64_t seq = PyLong_AsLongLong(told);
-    Py_DECREF(told);
-    return seq;
+    *peer = self->zero_root ? 0 : -1;
+    return LIKELY(said->group_root == NULL && said->root == NULL) ? 0 : learn_peer(self, entry, said, peer);
 }
 
 /* ------------------------------------------------------------------ the record */
 
+/* Step over the records of unfinished operations. */
+RARE static record_t *next_slot(Core *core, record_t *record)
+{
+    for (int i = 1; i < TRIES && !record->left && record->serial; i++)
+        record = core->ring + (++core->serial & core->mask);
+    return record;
+}
+
 static inline record_t *slot(Core *core)
 {
-    record_t *ring = (record_t *)((uint64_t *)core->map.buf + core->first);
-    record_t *record = NULL;
-    for (int i = 0; i < TRIES; i++) {
-        record = ring + (++core->serial & core->mask);
-        if (!core->careful || record->left || !record->serial)
-            break;
-    }
-    return record;
+    record_t *record = core->ring + (++core->serial & core->mask);
+    return core->careful && !record->left && record->serial ? next_slot(core, record) : record;
 }
 
 static inline void write_record(record_t *record, const record_t *with)
@@ -854,21 +1070,24 @@ static inline void write_record(record_t *record, const record_t *with)
     __atomic_store_n(&record->check, with->check, __ATOMIC_RELEASE);
 }
 
+/* Whether the box has this thread's slot. */
+static inline int has_slot(Core *core, Thread *thread)
+{
+    return thread->word >= 0 && thread->word + 4 <= core->length;
+}
+
 /* Ask for what the record will need: memory answers while the call is understood. */
 static inline void fetch_ahead(Core *core, Thread *thread)
 {
-    uint64_t *words = core->map.buf;
-    char *next = (char *)(words + core->first + ((core->serial + 1) & core->mask) * RECORD_WORDS);
+    char *next = (char *)(core->ring + ((core->serial + 1) & core->mask));
     __builtin_prefetch(next, 1);
-    __builtin_prefetch(next + 64, 1);
-    if (thread->word >= 0 && (thread->word + 4) * 8 <= core->map.len)
-        __builtin_prefetch(words + thread->word + 1, 1);
-    if (core->groups != NULL)
-        __builtin_prefetch(core->groups);
+    __builtin_prefetch(next + LINE, 1);
+    if (has_slot(core, thread))
+        __builtin_prefetch(core->words + thread->word + 1, 1);
 }
 
 /* An exception of the probe switches it off; one of the job's own comes back as -1. */
-RARE static int failed(Call *self)
+RARE static int failed(Holder *probe)
 {
     PyObject *type, *error, *trace;
     if (!PyErr_ExceptionMatches(PyExc_Exception)) /* Ctrl-C */
@@ -877,7 +1096,7 @@ RARE static int failed(Call *self)
     PyErr_NormalizeException(&type, &error, &trace);
     if (trace != NULL)
         PyException_SetTraceback(error, trace);
-    PyObject *done = PyObject_CallMethodOneArg(self->probe, name_fail, error);
+    PyObject *done = PyObject_CallMethodOneArg((PyObject *)probe, name_fail, error);
     Py_XDECREF(type);
     Py_XDECREF(error);
     Py_XDECREF(trace);
@@ -897,76 +1116,85 @@ typedef struct {
     int slow; /* the table of texts is full: Python writes the signature into the record */
 } entered_t;
 
-/* Enter the operation: 1 entered, 0 not an operation of this rank, -1 an exception (the probe's or the job's). */
-static int enter(Call *self, PyObject *args, PyObject *kwargs, entered_t *in)
+/* Give this thread its slot: 0, or -1 with an exception. */
+RARE static int enlist(Core *core, Thread *thread)
+{
+    PyObject *enlisted = PyObject_CallMethodOneArg((PyObject *)core, name_enlist, (PyObject *)thread);
+    Py_XDECREF(enlisted);
+    if (enlisted != NULL && !has_slot(core, thread)) {
+        PyErr_SetString(PyExc_ValueError, "the thread has no slot");
+        return -1;
+    }
+    return enlisted == NULL ? -1 : 0;
+}
+
+static inline void write_entry(Function *self, entered_t *in, record_t *with)
+{
+    in->record = slot(in->core);
+    with->serial = in->serial = in->core->serial;
+    with->entered = wall();
+    with->group = in->entry->index;
+    with->thread = (uint32_t)in->thread->index;
+    with->iteration = in->core->iteration;
+    with->flags = self->direction | (in->async_ ? FLAG_ASYNC : 0);
+    with->uid = in->entry->uid_word;
+    with->tag = (uint32_t)with->uid;
+    with->check = (uint32_t)with->serial;
+    write_record(in->record, with);
+    in->core->words[in->thread->word + 1] = with->serial;
+}
+
+/* Enter the operation as it was described: 1 entered, 0 not an operation of this rank, -1 an exception (the probe's or the
+   job's). */
+static inline int enter_described(Function *self, said_t *said, entered_t *in)
 {
     Core *core = in->core;
-    said_t said = {.signature = -1};
-    record_t with = {.iteration = 0};
-    int done = describe(core, self, args, kwargs, &said);
-    if (done <= 0)
-        goto out;
-    done = 0;
-    in->entry = find_entry(core, said.group);
-    if (in->entry == NULL) {
-        done = PyErr_Occurred() ? -1 : 0;
-        goto out;
-    }
-    if (said.signature < 0) {
+    record_t with = {.signature = (uint32_t)said->signature};
+    in->entry = find_entry(core, said->group);
+    if (in->entry == NULL)
+        return PyErr_Occurred() ? -1 : 0;
+    if (said->signature < 0) {
         in->slow = 1;
-        goto out;
+        return 0;
     }
-    done = -1;
-    if (peer_of(self, in->entry, &said, &with.peer) < 0)
-        goto out;
+    if (peer_of(self, in->entry, said, &with.peer) < 0)
+        return -1;
     int64_t site = find_site(core);
     if (site < 0)
-        goto out;
-    if (in->thread->recorder != (PyObject *)core) {
-        PyObject *enlisted = PyObject_CallMethodOneArg((PyObject *)core, name_enlist, (PyObject *)in->thread);
-        if (enlisted == NULL)
-            goto out;
-        Py_DECREF(enlisted);
-    }
-    if (in->thread->word < 0 || (in->thread->word + 4) * 8 > core->map.len) {
-        PyErr_SetString(PyExc_ValueError, "the thread has no slot");
-        goto out;
-    }
+        return -1;
+    with.site = (uint32_t)site;
+    int enlisted = in->thread->recorder == (PyObject *)core && has_slot(core, in->thread);
+    if (!LIKELY(enlisted) && enlist(core, in->thread) < 0)
+        return -1;
     int64_t seq = self->direction ? next_directed(in->entry, with.peer, self->direction) : (int64_t)++in->entry->seq;
     if (seq < 0)
-        goto out;
+        return -1;
     /* From here on no Python runs. */
-    in->async_ = said.async_;
-    in->anybody = self->direction == FLAG_RECV && said.root == NULL && said.group_root == NULL;
-    in->record = slot(core);
-    with.serial = in->serial = core->serial;
     with.seq = (uint64_t)seq;
-    with.entered = wall();
-    with.group = in->entry->index;
-    with.signature = (uint32_t)said.signature;
-    with.site = (uint32_t)site;
-    with.thread = (uint32_t)in->thread->index;
-    with.iteration = core->iteration;
-    with.flags = self->direction | (said.async_ ? FLAG_ASYNC : 0);
-    with.uid = in->entry->uid_word;
-    with.tag = (uint32_t)with.uid;
-    with.check = (uint32_t)with.serial;
-    write_record(in->record, &with);
-    ((uint64_t *)core->map.buf)[in->thread->word + 1] = with.serial;
-    done = 1;
-out:
+    in->async_ = said->async_;
+    in->anybody = self->direction == FLAG_RECV && said->root == NULL && said->group_root == NULL;
+    write_entry(self, in, &with);
+    return 1;
+}
+
+static inline int enter(Function *self, const given_t *given, entered_t *in)
+{
+    said_t said = {.signature = -1};
+    int done = describe(in->core, self, given, &said);
+    if (LIKELY(done > 0))
+        done = enter_described(self, &said, in);
     Py_XDECREF(said.owner);
     return done;
 }
 
 RARE static PyObject *token_of(entered_t *in)
 {
-    Py_ssize_t word = (uint64_t *)in->record - (uint64_t *)in->core->map.buf;
+    Py_ssize_t word = (uint64_t *)in->record - in->core->words;
     return Py_BuildValue("(nK)", word, (unsigned long long)in->serial);
 }
 
 /* The operation ended in an exception, which stays set. */
-RARE static int refuse(Call *self, entered_t *in)
+RARE static int refuse(Function *self, entered_t *in)
 {
     PyObject *type, *error, *trace;
     PyErr_Fetch(&type, &error, &trace);
@@ -988,16 +1216,114 @@ RARE static int refuse(Call *self, entered_t *in)
     return 0;
 }
 
-/* The operation returned: done, or a handle to follow. -1 with an exception of the job's. */
-static int leave(Call *self, entered_t *in, PyObject *result)
+/* Mark an operation as left or completed, unless the ring has gone over it. */
+static inline void finish(Core *core, Py_ssize_t word, uint64_t serial, uint32_t outcome)
 {
-    int plain = result == Py_None || (self->direction && PyLong_CheckExact(result) && !in->anybody);
-    int coalesced = in->thread->coalesced != NULL && in->thread->coalesced != Py_None;
-    if (plain && !coalesced && !(self->direction && in->async_)) {
-        if (in->record->serial == in->serial)
-            __atomic_store_n(&in->record->left, wall(), __ATOMIC_RELEASE);
-        return 0;
+    record_t *record = (record_t *)(core->words + word);
+    if (record->serial != serial || record->left)
+        return;
+    if (outcome)
+        record->outcome = outcome;
+    __atomic_store_n(&record->left, wall(), __ATOMIC_RELEASE);
+}
+
+/* ------------------------------------------------------------------ handles of asynchronous operations */
+
+/* A weak reference to a handle of torch's that knows the handle's operation: its tensors are the job's. */
+typedef struct {
+    PyWeakReference base;
+    Core *core;
+    PyObject *key; /* of `outstanding` */
+    Py_ssize_t word;
+    uint64_t serial;
+} Followed;
+
+static void followed_dealloc(Followed *self)
+{
+    PyObject *core = (PyObject *)self->core, *key = self->key;
+    self->core = NULL;
+    self->key = NULL;
+    _PyWeakref_RefType.tp_dealloc((PyObject *)self);
+    Py_XDECREF(core);
+    Py_XDECREF(key);
+}
+
+static int followed_traverse(Followed *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->core);
+    return _PyWeakref_RefType.tp_traverse((PyObject *)self, visit, arg);
+}
+
+/* As a tuple, for `wrap.py` where that takes it off the table: (self, its operations). */
+static PyObject *followed_item(Followed *self, Py_ssize_t at)
+{
+    if (at == 0)
+        return Py_NewRef((PyObject *)self);
+    if (at == 1)
+        return Py_BuildValue("((nK))", self->word, (unsigned long long)self->serial);
+    PyErr_SetString(PyExc_IndexError, "of two");
+    return NULL;
+}
+
+static PySequenceMethods followed_sequence = {.sq_item = (ssizeargfunc)followed_item};
+
+/* Take an operation off the table: a new reference, NULL where another one has taken it. */
+static Followed *take(Core *core, PyObject *key, PyObject *followed)
+{
+    if (core->outstanding == NULL || !PyDict_CheckExact(core->outstanding) ||
+        PyDict_GetItemWithError(core->outstanding, key) != followed)
+        return NULL;
+    Py_INCREF(followed);
+    if (PyDict_DelItem(core->outstanding, key) < 0)
+        PyErr_Clear();
+    return (Followed *)followed;
+}
+
+/* when_dropped(followed): the job has let go of a handle that it had not waited for. */
+static PyObject *on_drop(PyObject *Py_UNUSED(module), PyObject *followed)
+{
+    if (!Py_IS_TYPE(followed, &FollowedType) || ((Followed *)followed)->core == NULL)
+        Py_RETURN_NONE;
+    Followed *taken = take(((Followed *)followed)->core, ((Followed *)followed)->key, followed);
+    if (taken != NULL) {
+        finish(taken->core, taken->word, taken->serial, DROPPED);
+        Py_DECREF(taken);
     }
+    Py_RETURN_NONE;
+}
+
+/* Remember a handle, so that its completion is known: 1, 0 where Python must see to it, -1 with an exception. */
+static int follow(entered_t *in, PyObject *work)
+{
+    Core *core = in->core;
+    if (work_kind == NULL || Py_TYPE(work) != work_kind || !PyType_SUPPORTS_WEAKREFS(work_kind) || core->outstanding == NULL ||
+        !PyDict_CheckExact(core->outstanding) || PyDict_GET_SIZE(core->outstanding) >= HANDLES)
+        return 0;
+    PyObject *key = PyLong_FromVoidPtr(work);
+    Followed *followed = NULL;
+    if (key != NULL)
+        followed = (Followed *)PyObject_CallFunctionObjArgs((PyObject *)&FollowedType, work, when_dropped, NULL);
+    int done = -1;
+    if (followed != NULL) {
+        followed->core = (Core *)Py_NewRef(core);
+        followed->key = Py_NewRef(key);
+        followed->word = (uint64_t *)in->record - core->words;
+        followed->serial = in->serial;
+        core->careful = 1;
+        if (in->record->serial == in->serial)
+            in->record->outcome = STARTED;
+        done = PyDict_SetItem(core->outstanding, key, (PyObject *)followed) < 0 ? -1 : 1;
+    }
+    Py_XDECREF(key);
+    Py_XDECREF(followed);
+    return done;
+}
+
+/* ------------------------------------------------------------------ a call */
+
+/* A call returned something that must be followed, or inside a coalescing manager: 0, or -1 with an exception of the job's. */
+RARE static int ask_returned(Function *self, entered_t *in, PyObject *result)
+{
     PyObject *token = token_of(in), *done = NULL;
     if (token != NULL)
         done = PyObject_CallFunctionObjArgs(self->returned, token, (PyObject *)in->entry, result,
@@ -1005,53 +1331,72 @@ static int leave(Call *self, entered_t *in, PyObject *result)
                                             in->anybody ? Py_True : Py_False, NULL);
     Py_XDECREF(token);
     if (done == NULL)
-        return failed(self);
+        return failed(self->probe);
     Py_DECREF(done);
     return 0;
 }
 
-static inline PyObject *through(Call *self, PyObject *args, PyObject *kwargs)
+RARE static int leave_handle(Function *self, entered_t *in, PyObject *result, int coalesced)
 {
-    return PyObject_Call(self->function, args, PyDict_GET_SIZE(kwargs) ? kwargs : NULL);
+    if (self->probe->core != in->core) /* switched off meanwhile */
+        return 0;
+    int followed = coalesced ? 0 : follow(in, result);
+    if (followed < 0)
+        return failed(self->probe);
+    return followed ? 0 : ask_returned(self, in, result);
 }
 
-/* call(args, kwargs): the wrapped function, recorded. */
-static PyObject *call_vectorcall(PyObject *callable, PyObject *const *given_args, size_t flags, PyObject *names)
+/* The operation returned: done, or a handle to follow. -1 with an exception of the job's. */
+static inline int leave(Function *self, entered_t *in, PyObject *result)
 {
-    Call *self = (Call *)callable;
-    if (PyVectorcall_NARGS(flags) != 2 || names != NULL || !PyTuple_CheckExact(given_args[0]) || !PyDict_CheckExact(given_args[1])) {
-        PyErr_SetString(PyExc_TypeError, "call(args, kwargs)");
-        return NULL;
-    }
-    PyObject *args = given_args[0], *kwargs = given_args[1], *result = NULL;
-    entered_t in = {NULL};
-    PyObject *recorder = Py_XNewRef(((Holder *)self->probe)->recorder);
-    if (recorder == NULL || !PyObject_TypeCheck(recorder, &CoreType) || ((Core *)recorder)->map.obj == NULL)
-        goto direct; /* nothing is recorded now */
-    in.core = (Core *)recorder;
+    int plain = result == Py_None || (self->direction && PyLong_CheckExact(result) && !in->anybody);
+    int coalesced = in->thread->coalesced != NULL && in->thread->coalesced != Py_None;
+    if (!LIKELY(plain && !coalesced && !(self->direction && in->async_)))
+        return leave_handle(self, in, result, coalesced);
+    if (in->record->serial == in->serial)
+        __atomic_store_n(&in->record->left, wall(), __ATOMIC_RELEASE);
+    return 0;
+}
+
+static inline PyObject *through(Function *self, PyObject *const *values, size_t n, PyObject *names)
+{
+    return LIKELY(self->straight != NULL) ? self->straight(self->function, values, n, names)
+                                          : PyObject_Vectorcall(self->function, values, n, names);
+}
+
+/* The wrapped function, recorded. */
+static PyObject *function_vectorcall(PyObject *callable, PyObject *const *values, size_t n, PyObject *names)
+{
+    Function *self = (Function *)callable;
+    entered_t in = {.core = self->probe->core};
+    if (in.core == NULL)
+        return through(self, values, n, names); /* nothing is recorded now */
+    PyObject *result = NULL;
+    Py_INCREF(in.core);
     in.thread = current_thread(self);
     if (in.thread == NULL) {
-        if (failed(self) < 0)
+        if (failed(self->probe) < 0)
             goto out;
         goto direct;
     }
     if (in.thread->depth)
         goto direct; /* part of the operation that it is called from */
     fetch_ahead(in.core, in.thread);
-    int entered = enter(self, args, kwargs, &in);
+    given_t given = {values, PyVectorcall_NARGS(n), names};
+    int entered = enter(self, &given, &in);
     if (in.slow) {
-        result = PyObject_Call(self->slow, args, PyDict_GET_SIZE(kwargs) ? kwargs : NULL);
+        result = PyObject_Vectorcall(self->slow, values, n, names);
         goto out;
     }
-    if (entered < 0 && failed(self) < 0)
+    if (entered < 0 && failed(self->probe) < 0)
         goto out;
     if (entered <= 0)
         goto direct;
-    unsigned generation = forks;
+    unsigned generation = hot.forks;
     in.thread->depth = 1;
-    result = through(self, args, kwargs);
+    result = through(self, values, n, names);
     in.thread->depth = 0;
-    if (forks != generation)
+    if (hot.forks != generation)
         goto out; /* a child of the process that entered: the box is its parent's */
     if (result == NULL)
         refuse(self, &in);
@@ -1059,73 +1404,127 @@ static PyObject *call_vectorcall(PyObject *callable, PyObject *const *given_args
         Py_CLEAR(result);
     goto out;
 direct:
-    result = through(self, args, kwargs);
+    result = through(self, values, n, names);
 out:
     Py_XDECREF(in.entry);
     Py_XDECREF(in.thread);
-    Py_XDECREF(recorder);
+    Py_DECREF(in.core);
     return result;
 }
 
-static void call_dealloc(Call *self)
+static int function_traverse(Function *self, visitproc visit, void *arg)
 {
-    Py_XDECREF(self->function);
-    Py_XDECREF(self->slow);
-    Py_XDECREF(self->probe);
-    Py_XDECREF(self->describe);
-    Py_XDECREF(self->thread_of);
-    Py_XDECREF(self->returned);
-    Py_XDECREF(self->refused);
-    Py_XDECREF(self->global_rank);
-    Py_XDECREF(self->names);
-    Py_TYPE(self)->tp_free((PyObject *)self);
+    Py_VISIT(self->probe);
+    Py_VISIT(self->function);
+    Py_VISIT(self->names);
+    Py_VISIT(self->slow);
+    Py_VISIT(self->describe);
+    Py_VISIT(self->thread_of);
+    Py_VISIT(self->returned);
+    Py_VISIT(self->refused);
+    Py_VISIT(self->global_rank);
+    return PyFunction_Type.tp_traverse((PyObject *)self, visit, arg);
 }
 
-static int place_of(PyObject *form, const char *name, int most)
+static void function_dealloc(Function *self)
+{
+    PyObject *held[] = {(PyObject *)self->probe, self->function, self->names, self->slow, self->describe,
+                        self->thread_of, self->returned, self->refused, self->global_rank};
+    memset((char *)self + sizeof(PyFunctionObject), 0, sizeof(Function) - sizeof(PyFunctionObject));
+    PyFunction_Type.tp_dealloc((PyObject *)self);
+    for (size_t i = 0; i < sizeof held / sizeof *held; i++)
+        Py_XDECREF(held[i]);
+}
+
+/* By name, as functions are: pickle and copy know only those of exactly their type. */
+static PyObject *function_reduce(Function *self, PyObject *Py_UNUSED(ignored))
+{
+    return Py_NewRef(self->base.func_qualname);
+}
+
+static PyMethodDef function_methods[] = {
+    {"__reduce__", (PyCFunction)function_reduce, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+/* Each function's own, which the type's would hide. */
+static PyMemberDef function_members[] = {
+    {"__doc__", T_OBJECT, offsetof(PyFunctionObject, func_doc), 0, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static int8_t place_of(PyObject *form, const char *name)
 {
     PyObject *told = PyDict_GetItemString(form, name);
     long place = told == NULL ? -1 : PyLong_AsLong(told);
-    return place < most ? (int)place : -1;
+    return place <= PARAMETERS ? (int8_t)place : -1;
 }
 
-/* Call(function, slow, probe, describe, helpers, names, form): `hot.py` says what the last three hold. */
-static PyObject *call_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords))
+static uint32_t bits_of(PyObject *form, const char *name)
 {
-    PyObject *function, *slow, *probe, *description, *thread_of, *returned, *refused, *global_rank, *names, *form;
-    if (!PyArg_ParseTuple(args, "OOO!O(OOOO)O!O!", &function, &slow, &HolderType, &probe, &description, &thread_of, &returned, &refused,
-                          &global_rank, &PyTuple_Type, &names, &PyDict_Type, &form))
+    PyObject *told = PyDict_GetItemString(form, name);
+    return told == NULL ? 0 : (uint32_t)PyLong_AsUnsignedLong(told);
+}
+
+/* Take over what `like`, a plain function of Python, is made of. It is left as a shell that is never freed: what it had
+   cannot be asked for piece by piece in all versions. */
+static void become(Function *self, PyFunctionObject *like)
+{
+    PyObject_GC_UnTrack(like);
+    memcpy((char *)self + sizeof(PyObject), (char *)like + sizeof(PyObject), sizeof(PyFunctionObject) - sizeof(PyObject));
+    self->base.func_weakreflist = NULL;
+#if PY_VERSION_HEX >= 0x030B0000
+    self->base.func_version = 0;
+#endif
+    self->base.vectorcall = function_vectorcall;
+    Py_INCREF(like);
+}
+
+/* Function(like, function, slow, probe, describe, helpers, names, form): `wrap.py` says what they are. */
+static PyObject *function_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    if (PyTuple_GET_SIZE(args) == 0 || !PyFunction_Check(PyTuple_GET_ITEM(args, 0)))
+        return PyFunction_Type.tp_new(&PyFunction_Type, args, keywords); /* type(function)(code, globals): a plain one */
+    PyObject *like, *function, *slow, *probe, *describe, *thread_of, *returned, *refused, *global_rank, *names, *form;
+    if (!PyArg_ParseTuple(args, "O!OOO!O(OOOO)O!O!", &PyFunction_Type, &like, &function, &slow, &HolderType, &probe, &describe,
+                          &thread_of, &returned, &refused, &global_rank, &PyTuple_Type, &names, &PyDict_Type, &form))
         return NULL;
-    int known = (int)PyTuple_GET_SIZE(names);
-    if (known > PARAMETERS) {
-        PyErr_SetString(PyExc_ValueError, "too many parameters");
+    if (!PyFunction_Check(like) || ((PyFunctionObject *)like)->func_weakreflist != NULL || PyTuple_GET_SIZE(names) > PARAMETERS) {
+        PyErr_SetString(PyExc_ValueError, "not a fresh function, or too many parameters");
         return NULL;
     }
-    Call *self = (Call *)type->tp_alloc(type, 0);
+    uint32_t absent = bits_of(form, "absent"), direction = bits_of(form, "direction");
+    int8_t required = place_of(form, "required"), tensor = place_of(form, "tensor");
+    if (PyErr_Occurred())
+        return NULL;
+    Function *self = (Function *)type->tp_alloc(type, 0);
     if (self == NULL)
         return NULL;
-    self->vectorcall = call_vectorcall;
+    become(self, (PyFunctionObject *)like);
+    self->probe = (Holder *)Py_NewRef(probe);
     self->function = Py_NewRef(function);
+    self->straight = PyFunction_Check(function) ? ((PyFunctionObject *)function)->vectorcall : NULL;
+    self->names = Py_NewRef(names);
     self->slow = Py_NewRef(slow);
-    self->probe = Py_NewRef(probe);
-    self->describe = Py_NewRef(description);
+    self->describe = Py_NewRef(describe);
     self->thread_of = Py_NewRef(thread_of);
     self->returned = Py_NewRef(returned);
     self->refused = Py_NewRef(refused);
     self->global_rank = Py_NewRef(global_rank);
-    self->names = Py_NewRef(names);
-    self->tensor = place_of(form, "tensor", known);
-    self->reduce = place_of(form, "reduce", known);
-    self->group = place_of(form, "group", known);
-    self->async_ = place_of(form, "async", known);
-    self->root = place_of(form, "root", known);
-    self->group_root = place_of(form, "group_root", known);
-    self->required = place_of(form, "required", known + 1);
-    self->zero_root = place_of(form, "zero_root", 2) > 0;
-    self->fast = place_of(form, "fast", 2) > 0 && self->required > self->tensor;
-    self->always_async = place_of(form, "always_async", 2) > 0;
-    self->absent = (uint32_t)Py_MAX(place_of(form, "absent", 1 << PARAMETERS), 0);
-    self->direction = (uint32_t)Py_MAX(place_of(form, "direction", 8), 0);
-    self->id = ++last_call;
+    self->known = (int8_t)PyTuple_GET_SIZE(names);
+    self->tensor = tensor;
+    self->reduce = place_of(form, "reduce");
+    self->group = place_of(form, "group");
+    self->async_ = place_of(form, "async");
+    self->root = place_of(form, "root");
+    self->group_root = place_of(form, "group_root");
+    self->required = required;
+    self->zero_root = place_of(form, "zero_root") > 0;
+    self->fast = place_of(form, "fast") > 0 && required > tensor;
+    self->always_async = place_of(form, "always_async") > 0;
+    self->absent = absent & ((1u << self->known) - 1);
+    self->direction = direction;
+    self->id = ++last_function;
     if (PyErr_Occurred())
         Py_CLEAR(self);
     return (PyObject *)self;
@@ -1138,39 +1537,96 @@ static PyObject *call_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
-    PyObject *function, *recorded, *probe, *kind;
+    PyObject *function;
+    Holder *probe;
+    PyTypeObject *kind;
+    int waits;
+    PyObject *recorded;
     PyObject *dict;
 } Method;
 
-/* Whether a handle is followed: 1, 0, or -1 with an exception. */
-static int is_followed(Core *core, PyObject *handle)
+/* What is followed of a handle: borrowed, NULL where it is not, or with an exception. */
+RARE static PyObject *find_followed(Core *core, PyObject *handle)
 {
-    if (core->outstanding == NULL || !PyDict_CheckExact(core->outstanding))
-        return 1;
-    if (PyDict_GET_SIZE(core->outstanding) == 0)
-        return 0;
     PyObject *key = PyLong_FromVoidPtr(handle);
     if (key == NULL)
-        return -1;
-    int found = PyDict_Contains(core->outstanding, key);
+        return NULL;
+    PyObject *found = PyDict_GetItemWithError(core->outstanding, key);
     Py_DECREF(key);
     return found;
 }
 
-static PyObject *method_vectorcall(PyObject *callable, PyObject *const *args, size_t flags, PyObject *names)
+/* wait() of a handle that is followed, by a thread that has its slot. */
+RARE static PyObject *wait_followed(Method *self, Core *core, Thread *thread, Followed *followed, PyObject *const *args, size_t n,
+                                    PyObject *names)
+{
+    uint64_t *slot = core->words + thread->word;
+    unsigned generation = hot.forks;
+    slot[3] = wall();
+    slot[2] = followed->serial;
+    PyObject *result = PyObject_Vectorcall(self->function, args, n, names);
+    if (hot.forks == generation && self->probe->core == core) {
+        slot[2] = 0;
+        finish(core, followed->word, followed->serial, result == NULL ? FAILED : 0);
+    }
+    return result;
+}
+
+/* is_completed() of a handle that is followed. */
+RARE static PyObject *ask_followed(Method *self, Core *core, PyObject *handle, PyObject *const *args, size_t n, PyObject *names)
+{
+    unsigned generation = hot.forks;
+    PyObject *result = PyObject_Vectorcall(self->function, args, n, names);
+    if (result != Py_True || hot.forks != generation || self->probe->core != core)
+        return result;
+    PyObject *found = find_followed(core, handle); /* unless another thread has waited meanwhile */
+    if (found != NULL && Py_IS_TYPE(found, &FollowedType)) {
+        Followed *taken = take(core, ((Followed *)found)->key, found);
+        if (taken != NULL) {
+            finish(core, taken->word, taken->serial, 0);
+            Py_DECREF(taken);
+        }
+    }
+    if (PyErr_Occurred())
+        Py_CLEAR(result);
+    return result;
+}
+
+/* A handle of torch's while some are followed. */
+RARE static PyObject *method_followed(Method *self, Core *core, PyObject *const *args, size_t n, PyObject *names)
+{
+    PyObject *handle = args[0], *found = find_followed(core, handle);
+    if (found == NULL)
+        return PyErr_Occurred() ? NULL : PyObject_Vectorcall(self->function, args, n, names);
+    Thread *thread = known_thread();
+    if (!Py_IS_TYPE(found, &FollowedType) || thread == NULL || thread->recorder != (PyObject *)core || !has_slot(core, thread))
+        return PyObject_Vectorcall(self->recorded, args, n, names);
+    PyObject *result;
+    Py_INCREF(core);
+    Py_INCREF(thread);
+    if (self->waits) {
+        Followed *taken = take(core, ((Followed *)found)->key, found);
+        result = wait_followed(self, core, thread, taken, args, n, names);
+        Py_XDECREF(taken);
+    }
+    else {
+        result = ask_followed(self, core, handle, args, n, names);
+    }
+    Py_DECREF(thread);
+    Py_DECREF(core);
+    return result;
+}
+
+static PyObject *method_vectorcall(PyObject *callable, PyObject *const *args, size_t n, PyObject *names)
 {
     Method *self = (Method *)callable;
-    PyObject *recorder = ((Holder *)self->probe)->recorder, *through = self->recorded;
-    if (PyVectorcall_NARGS(flags) > 0 && (PyObject *)Py_TYPE(args[0]) == self->kind) {
-        int followed = 0;
-        if (recorder != NULL && PyObject_TypeCheck(recorder, &CoreType))
-            followed = is_followed((Core *)recorder, args[0]);
-        if (followed < 0)
-            return NULL;
-        if (!followed)
-            through = self->function;
-    }
-    return PyObject_Vectorcall(through, args, flags, names);
+    if (!LIKELY(PyVectorcall_NARGS(n) > 0 && Py_TYPE(args[0]) == self->kind))
+        return PyObject_Vectorcall(self->recorded, args, n, names);
+    Core *core = self->probe->core;
+    if (LIKELY(core == NULL || core->outstanding == NULL || !PyDict_CheckExact(core->outstanding) ||
+               PyDict_GET_SIZE(core->outstanding) == 0))
+        return PyObject_Vectorcall(self->function, args, n, names);
+    return method_followed(self, core, args, n, names);
 }
 
 static PyObject *method_get(PyObject *self, PyObject *instance, PyObject *Py_UNUSED(type))
@@ -1188,11 +1644,12 @@ static void method_dealloc(Method *self)
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
-/* Method(function, recorded, probe, Work): `function` is torch's own, of C++. */
+/* Method(function, recorded, probe, Work, whether it waits): `function` is torch's own, of C++. */
 static PyObject *method_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords))
 {
     PyObject *function, *recorded, *probe, *kind;
-    if (!PyArg_ParseTuple(args, "OOO!O!", &function, &recorded, &HolderType, &probe, &PyType_Type, &kind))
+    int waits;
+    if (!PyArg_ParseTuple(args, "OOO!O!p", &function, &recorded, &HolderType, &probe, &PyType_Type, &kind, &waits))
         return NULL;
     Method *self = (Method *)type->tp_alloc(type, 0);
     if (self == NULL)
@@ -1200,8 +1657,11 @@ static PyObject *method_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNU
     self->vectorcall = method_vectorcall;
     self->function = Py_NewRef(function);
     self->recorded = Py_NewRef(recorded);
-    self->probe = Py_NewRef(probe);
-    self->kind = Py_NewRef(kind);
+    self->probe = (Holder *)Py_NewRef(probe);
+    self->kind = (PyTypeObject *)Py_NewRef(kind);
+    self->waits = waits;
+    if (waits && work_kind == NULL)
+        work_kind = (PyTypeObject *)Py_NewRef(kind);
     return (PyObject *)self;
 }
 
@@ -1213,23 +1673,39 @@ static PyObject *method_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNU
         .tp_basicsize = sizeof(what), .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, .tp_new = PyType_GenericNew, .tp_doc = doc,
 
 TYPE(HolderType, "Holder", Holder, "Whether anything is recorded: its `recorder`, or None.")
-    .tp_members = holder_members, .tp_methods = holder_methods, .tp_dealloc = (destructor)holder_dealloc};
-TYPE(EntryType, "Entry", Entry, "One process group: its numbers.") .tp_members = entry_members};
+    .tp_members = holder_members, .tp_getset = holder_attributes, .tp_methods = holder_methods, .tp_dealloc = (destructor)holder_dealloc};
+TYPE(EntryType, "Entry", Entry, "One process group: its numbers.")
+    .tp_members = entry_members, .tp_methods = entry_methods, .tp_dealloc = (destructor)entry_dealloc};
 TYPE(DirectoryType, "Directory", Directory, "The process groups of a rank.")
     .tp_members = directory_members, .tp_dealloc = (destructor)directory_dealloc};
 TYPE(ThreadType, "Thread", Thread, "What is kept for each thread.")
     .tp_members = thread_members, .tp_dealloc = (destructor)thread_dealloc};
 TYPE(CoreType, "Core", Core, "The ring of one box.")
     .tp_members = core_members, .tp_methods = core_methods, .tp_dealloc = (destructor)core_dealloc};
-static PyTypeObject CallType = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "hangdoctor.probe.record._record.Call",
-    .tp_basicsize = sizeof(Call),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL,
-    .tp_vectorcall_offset = offsetof(Call, vectorcall),
+static PyTypeObject FunctionType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "hangdoctor.probe.record._record.function",
+    .tp_base = &PyFunction_Type,
+    .tp_basicsize = sizeof(Function),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR | Py_TPFLAGS_HAVE_GC,
+    .tp_vectorcall_offset = offsetof(PyFunctionObject, vectorcall),
     .tp_call = PyVectorcall_Call,
-    .tp_new = call_new,
-    .tp_dealloc = (destructor)call_dealloc,
-    .tp_doc = "One function of torch.distributed, recorded.",
+    .tp_dictoffset = offsetof(PyFunctionObject, func_dict),
+    .tp_weaklistoffset = offsetof(PyFunctionObject, func_weakreflist),
+    .tp_methods = function_methods,
+    .tp_members = function_members,
+    .tp_new = function_new,
+    .tp_traverse = (traverseproc)function_traverse,
+    .tp_dealloc = (destructor)function_dealloc,
+};
+static PyTypeObject FollowedType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "hangdoctor.probe.record._record.Followed",
+    .tp_base = &_PyWeakref_RefType,
+    .tp_basicsize = sizeof(Followed),
+    .tp_as_sequence = &followed_sequence,
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_traverse = (traverseproc)followed_traverse,
+    .tp_dealloc = (destructor)followed_dealloc,
+    .tp_doc = "A handle of torch's that is not waited for yet.",
 };
 
 static PyGetSetDef method_attributes[] = {
@@ -1262,7 +1738,7 @@ static PyObject *set_tensor(PyObject *Py_UNUSED(module), PyObject *args)
     if (!PyArg_ParseTuple(args, "O!O!O!O!O!O", &PyType_Type, &tensor, &PyType_Type, &parameter, &PyGetSetDescr_Type, &shape,
                           &PyGetSetDescr_Type, &dtype, &PyGetSetDescr_Type, &address, &mode))
         return NULL;
-    if (T.mode != NULL)
+    if (getters.mode != NULL)
         Py_RETURN_NONE;
     PyTypeObject *owner = PyDescr_TYPE(shape);
     if (!PyType_IsSubtype((PyTypeObject *)tensor, owner) || !PyType_IsSubtype((PyTypeObject *)parameter, owner) ||
@@ -1271,21 +1747,22 @@ static PyObject *set_tensor(PyObject *Py_UNUSED(module), PyObject *args)
         return NULL;
     }
     /* Kept for good: they are torch's. */
-    T.tensor = (PyTypeObject *)Py_NewRef(tensor);
-    T.parameter = (PyTypeObject *)Py_NewRef(parameter);
-    T.shape = (PyGetSetDescrObject *)Py_NewRef(shape);
-    T.dtype = (PyGetSetDescrObject *)Py_NewRef(dtype);
-    T.address = (PyGetSetDescrObject *)Py_NewRef(address);
-    T.mode = Py_NewRef(mode);
+    hot.tensor = (PyTypeObject *)Py_NewRef(tensor);
+    hot.parameter = (PyTypeObject *)Py_NewRef(parameter);
+    getters.shape = (PyGetSetDescrObject *)Py_NewRef(shape);
+    getters.dtype = (PyGetSetDescrObject *)Py_NewRef(dtype);
+    getters.address = (PyGetSetDescrObject *)Py_NewRef(address);
+    getters.mode = Py_NewRef(mode);
     void *library = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
-    T.get_dim = (int32_t(*)(void *, int64_t *))symbol(library, "aoti_torch_get_dim");
-    T.get_sizes = (int32_t(*)(void *, int64_t **))symbol(library, "aoti_torch_get_sizes");
-    T.get_dtype = (int32_t(*)(void *, int32_t *))symbol(library, "aoti_torch_get_dtype");
+    hot.get_dim = (int32_t(*)(void *, int64_t *))symbol(library, "aoti_torch_get_dim");
+    hot.get_sizes = (int32_t(*)(void *, int64_t **))symbol(library, "aoti_torch_get_sizes");
+    hot.get_dtype = (int32_t(*)(void *, int32_t *))symbol(library, "aoti_torch_get_dtype");
     Py_RETURN_NONE;
 }
 
 static PyMethodDef methods[] = {
     {"set_tensor", set_tensor, METH_VARARGS, "How a plain tensor shows its shape and dtype."},
+    {"when_dropped", on_drop, METH_O, "The job has let go of a handle."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -1299,12 +1776,14 @@ PyMODINIT_FUNC PyInit__record(void)
         PyErr_SetString(PyExc_ImportError, "for the main interpreter alone");
         return NULL;
     }
-    PyTypeObject *types[] = {&HolderType, &EntryType, &DirectoryType, &ThreadType, &CoreType, &CallType, &MethodType};
-    const char *names[] = {"Holder", "Entry", "Directory", "Thread", "Core", "Call", "Method"};
+    PyTypeObject *types[] = {&HolderType, &EntryType, &DirectoryType, &ThreadType, &CoreType, &FunctionType, &MethodType, &FollowedType};
+    const char *names[] = {"Holder", "Entry", "Directory", "Thread", "Core", "Function", "Method", "Followed"};
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL)
         return NULL;
-    for (int i = 0; i < 7; i++)
+    FunctionType.tp_clear = PyFunction_Type.tp_clear; /* its cycles go through what the base has */
+    FollowedType.tp_clear = _PyWeakref_RefType.tp_clear;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (PyType_Ready(types[i]) < 0 || PyModule_AddObjectRef(module, names[i], (PyObject *)types[i]) < 0)
             goto bad;
     struct {
@@ -1319,16 +1798,15 @@ PyMODINIT_FUNC PyInit__record(void)
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if ((*texts[i].into = PyUnicode_InternFromString(texts[i].text)) == NULL)
             goto bad;
-    one = PyLong_FromLong(1);
-    getframe = Py_XNewRef(PySys_GetObject("_getframe"));
-    if (one == NULL || getframe == NULL) {
-        if (!PyErr_Occurred())
-            PyErr_SetString(PyExc_ImportError, "no sys._getframe");
+    when_dropped = PyObject_GetAttrString(module, "when_dropped");
+    if (when_dropped == NULL)
         goto bad;
-    }
+    if (pthread_key_create(&own_key, NULL) != 0)
+        goto bad;
     pthread_atfork(NULL, NULL, in_child);
     return module;
-bad:
+bad: /* an interpreter that makes types otherwise: the probe does without */
     Py_DECREF(module);
+    PyErr_SetString(PyExc_ImportError, "not for this interpreter");
     return NULL;
 }

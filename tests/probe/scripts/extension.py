@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import copy
 import copyreg
 import gc
 import inspect
@@ -12,6 +13,8 @@ import signal
 import sys
 import threading
 import time
+import types
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -43,6 +46,13 @@ def looks() -> None:
     holder = type("Holder", (), {"reduce": function})()
     assert inspect.ismethod(holder.reduce)  # a method, as any function of Python
     assert copyreg.dispatch_table is not None
+    # Made again out of its parts, as some libraries copy functions: it still reduces.
+    parts = (function.__code__, function.__globals__, "again", None, function.__closure__)
+    for kind in (types.FunctionType, type(function)):
+        tensor = torch.ones(2)
+        assert kind(*parts)(tensor) is None and tensor.tolist() == [1, 1]
+    assert weakref.ref(function)() is copy.copy(function) is copy.deepcopy(function) is function
+    assert vars(function)["__wrapped__"] is original and function.__kwdefaults__ is None
     print("as the original")
 
 
@@ -179,6 +189,30 @@ def hook() -> None:
     print("on" if probe.recorder is not None else own_box().box.note)
 
 
+def waits() -> None:
+    """Handles that are waited for, polled or dropped by threads that have recorded nothing."""
+    last = []
+
+    def elsewhere(work: object, how: str) -> None:
+        thread = threading.Thread(target=getattr(work, how))
+        thread.start()
+        thread.join()
+
+    for how in ("wait", "is_completed"):
+        work = dist.all_reduce(torch.ones(2), async_op=True)
+        while not work.is_completed.__wrapped__(work):
+            time.sleep(0.001)
+        elsewhere(work, how)
+        last.append(own_box().ops.operations[-1].state)
+        work.wait()
+    work = dist.all_reduce(torch.ones(2), async_op=True)
+    last.append(own_box().ops.operations[-1].state)
+    del work
+    last.append(own_box().ops.operations[-1].state)
+    last.append(len(probe.recorder.outstanding))
+    print(*last, "off" if probe.broken else "on")
+
+
 dist.init_process_group("gloo")
 assert (hot.native is None) == (os.environ.get("HANGDOCTOR_RECORD_PURE") == "1"), hot.native
 {
@@ -188,4 +222,5 @@ assert (hot.native is None) == (os.environ.get("HANGDOCTOR_RECORD_PURE") == "1")
     "handlers": handlers,
     "threads": threads,
     "hook": hook,
+    "waits": waits,
 }[sys.argv[1]]()

@@ -50,6 +50,7 @@ def descriptors():
         except OSError:
             continue
         what = target.partition(":[")[0] if target.startswith(("socket:", "pipe:")) else target
+        what = "/dev/pts" if target.startswith("/dev/pts/") else what
         found.append(what + ("" if flags & _CLOSED_ON_EXEC else " (inheritable)"))
     return sorted(found)
 
