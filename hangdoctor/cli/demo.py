@@ -251,7 +251,7 @@ def _progress(line: str) -> str:
 def _what_went_wrong(tail: list[str]) -> str:
     """The first lines that mention an error: the summary that torchrun prints at the end hides them."""
     errors = [line for line in tail if "rror" in line]
-    return "\n  ".join(errors[:6] or tail[-15:])
+    return "\n".join(errors[:6] or tail[-15:])
 
 
 def _rest(limit: float) -> str:

@@ -125,8 +125,8 @@ def _run() -> int:
         return 130
     except HangdoctorError as error:
         pipes.say(f"hangdoctor: {error}", err=True)
-        if error.help:
-            pipes.say(f"  {error.help}", err=True)
+        for line in error.help.splitlines():
+            pipes.say(f"  {line}", err=True)
         return error.exit_code
 
 
