@@ -140,7 +140,8 @@ def _without_boxes(capture: JobCapture) -> str:
 
 def _bare(node: NodeCapture) -> NodeCapture:
     """The node without what the ranks' black boxes hold."""
-    ranks = [replace(rank, ops=None, ops_before=None, calls=None) for rank in node.ranks]
+    nothing = dict.fromkeys(("ops", "ops_before", "recorded", "recorded_before", "calls"))
+    ranks = [replace(rank, **nothing) for rank in node.ranks]
     return replace(node, layout=None, ranks=ranks)
 
 

@@ -10,10 +10,11 @@ from ..diagnosis import diagnose
 from ..errors import BadInput, UsageError
 from ..model.capture import JobCapture
 from ..model.log_facts import JobLogs
-from ..readers import job_logs, offline
+from ..readers import beside_bundle, job_logs, offline
 from ..readers.folders import files_under
 from ..readers.joined_folders import of_the_same_job
 from ..storage import bundle
+from . import complete
 from .output import Shown, deliver, exit_with, full_flag, result_flags
 
 
@@ -22,6 +23,7 @@ from .output import Shown, deliver, exit_with, full_flag, result_flags
 @click.option(
     "--jobid",
     metavar="J",
+    shell_complete=complete.job_ids,
     help="A Slurm job that is over: its own output, and Slurm's account of how it ended.",
 )
 @click.option(
@@ -45,11 +47,11 @@ def command(
 ) -> None:
     """Diagnose saved files: a bundle, job logs, py-spy output, dumps or black boxes.
 
-    PATH is a bundle of `hangdoctor dump`; or files, or folders of files: job logs (slurm-*.out, output of
-    torchrun, DeepSpeed or srun, a --log-dir tree, packed or not; - is standard input), Flight Recorder
-    dumps (pickle or JSON), black boxes, NCCL RAS output, and output of `py-spy dump` (text or --json, one
-    or many processes in a file, such as trace-<node>.out). Damaged and unknown files are listed and
-    skipped.
+    PATH is a bundle of `hangdoctor dump`, alone or with files of the same job; or files, or folders of
+    files: job logs (slurm-*.out, output of torchrun, DeepSpeed or srun, a --log-dir tree, packed or
+    not; - is standard input), Flight Recorder dumps (pickle or JSON) or what torchfrtrace printed of
+    them, black boxes, NCCL RAS output, and output of `py-spy dump` (text or --json, one or many
+    processes in a file, such as trace-<node>.out). Damaged and unknown files are listed and skipped.
     """
     if not paths and not jobid:
         raise UsageError(
@@ -109,13 +111,16 @@ def load(paths: list[Path], join: bool = True) -> JobCapture:
     for path in paths:
         if path != job_logs.STDIN and not path.exists():
             raise BadInput(f"{path} does not exist")
-    if len(paths) == 1 and paths[0].is_dir() and bundle.is_bundle(paths[0]):
-        return bundle.load(paths[0])
+    bundles = [path for path in paths if path.is_dir() and bundle.is_bundle(path)]
+    if len(bundles) > 1:
+        raise BadInput(f"{bundles[0]} and {bundles[1]} are two bundles", "Name one of them.")
+    if bundles:
+        capture = bundle.load(bundles[0])
+        rest = [path for path in paths if path not in bundles]
+        return beside_bundle.join(capture, load(rest, join)) if rest else capture
     files: list[Path] = []
     notes: list[str] = []
     for path in paths:
-        if path.is_dir() and bundle.is_bundle(path):
-            raise BadInput(f"{path} is a bundle, and a bundle must be the only path")
         if path.is_dir():
             here, more = files_under(path)
             notes += more

@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 from msgspec import Struct, field, structs
 
 from ..transport.messages import RankNow
 from ..watch.arrival_lag import smoothed
+from ..watch.job_history import Kept
 from ..watch.live_ranks import LastWord, age_s
 from .instructions import Node
 from .state import Core, Counters
@@ -57,15 +59,15 @@ class CaptureTimes(Struct):
 class View:
     """One for each collector."""
 
-    def __init__(self, core: Core) -> None:
-        self.core = core
+    def __init__(self, core: Core, history: Callable[[], Kept] = Kept) -> None:
+        self.core, self.history = core, history
         self.now = Now()
         self.captures = CaptureTimes()
         self.concluded = 0  # changes with every capture that was dealt with
         self._seen: dict[int, LastWord] = {}
         self._dirty: dict[int, LastWord] = {}
         self._waits: dict[int, float] = {}
-        core.observer = self.take
+        core.observers.append(self.take)
 
     # ----------------------------------------------------------------- in the collector's loop
 

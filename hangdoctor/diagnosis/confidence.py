@@ -128,6 +128,8 @@ class Ground(Enum):
     RAS_BEHIND = (0.40, "RAS counts fewer launches of most ranks: few are ahead")
     RAS_PROCESS = (0.70, "RAS lost a process, whose rank it does not know")
     RAS_FEWER_ELSEWHERE = (0.45, "RAS counts fewer launches, in ranks that are not the job's")
+    # GPUs.
+    GPU_FAILED = (0.85, "the driver reported an error that stops its GPU, and others wait")
 
     @property
     def share(self) -> float:

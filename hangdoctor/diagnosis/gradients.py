@@ -10,6 +10,7 @@ from .case import Case
 from .draft import Draft
 from .findings import Finding
 from .ops.evidence import Note, Remark
+from .recorders import by_recorder
 
 
 def mark(case: Case, findings: list[Finding]) -> list[Finding]:
@@ -24,7 +25,7 @@ def mark(case: Case, findings: list[Finding]) -> list[Finding]:
 
 def run(case: Case, draft: Draft) -> None:
     """Drop what the operations blame on ranks that wait in something their records cannot show."""
-    if draft.ops is None:
+    if draft.ops is None or by_recorder(case):
         return
     unseen = {
         v.rank: v
@@ -39,6 +40,8 @@ def run(case: Case, draft: Draft) -> None:
     if len(kept) == len(draft.ops.findings):
         return
     draft.ops.findings = kept
+    if not kept:
+        draft.waits = []  # as the stacks show them
     place = next(iter(unseen.values())).place
     note = Note(Remark.UNRECORDED_WAIT, tuple(sorted(unseen)), op=place.op, frame=place.frame)
     draft.notes.append(note)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from ..model.capture import Frame
-from ..model.operations import RankOps
 from . import faults, outsiders
 from .case import Case
 from .draft import Draft
 from .findings import Doing, Finding
 from .ops import OpsEvidence, diagnose_ops
 from .ops.movement import moved_ranks
+from .recorders import records_of
 from .view import RankView
 
 _KINDS_OF_FACTS = ("io_wait", "interpreter_lock")  # more than a stack says about a rank outside
@@ -36,7 +36,7 @@ def leave_out_unasked(case: Case, draft: Draft) -> None:
 
 def gather(case: Case, facts: list[Finding]) -> OpsEvidence:
     """The records of all ranks with what stacks and /proc know."""
-    ops, before = _records(case)
+    ops, before = records_of(case)
     outside = _kinds_outside(case, facts)
     not_found = {r: "no process found" for r in case.absent}
     dead = [v for v in case.gone if v.rank not in ops or not ops[v.rank].finished]
@@ -55,18 +55,6 @@ def gather(case: Case, facts: list[Finding]) -> OpsEvidence:
         nodes={v.rank: v.node for v in case.views},
         taken_s=case.capture.taken,
     )
-
-
-def _records(case: Case) -> tuple[dict[int, RankOps], dict[int, RankOps]]:
-    """The records of the last capture and those of the one before, by rank."""
-    now: dict[int, RankOps] = {}
-    before: dict[int, RankOps] = {}
-    for view in case.views:
-        if view.capture.ops is not None:
-            now[view.rank] = view.capture.ops
-        if view.capture.ops_before is not None:
-            before[view.rank] = view.capture.ops_before
-    return now, before
 
 
 def _places(case: Case) -> dict[int, Frame]:
@@ -112,7 +100,7 @@ def _waits_for_handle(view: RankView) -> bool:
 
 def all_go_on(case: Case) -> bool:
     """Whether the operations of every captured rank moved between the samples, or ended cleanly."""
-    now, before = _records(case)
+    now, before = records_of(case)
     alive = {v.rank for v in case.alive}
     now = {rank: ops for rank, ops in now.items() if rank in alive}
     before = {rank: ops for rank, ops in before.items() if rank in alive}

@@ -238,12 +238,12 @@ def _child_clues(ranks: tuple[int, ...], child: Process) -> list[Clue]:
     if not child.samples:
         return []
     state = child.samples[-1].state
-    if state in ("Z", ""):
+    main = next((t for t in child.samples[-1].threads if t.frames), None)
+    if state == "Z" or not (state or main):
         end = f.End(child.exit_code) if child.exit_code is not None else None
         return [Clue("proc", ranks, f.ChildDied(child.pid, end))]
     if state in "Tt":
         return [Clue("proc", ranks, f.ChildStopped(child.pid))]
-    main = next((t for t in child.samples[-1].threads if t.frames), None)
     if main is None:
         return []
     return [Clue("stack", ranks, f.ChildAt(child.pid, state, main.frames[0]))]

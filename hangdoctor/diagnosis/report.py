@@ -8,6 +8,7 @@ from . import wording
 from .case import Case
 from .draft import Draft
 from .health import why_healthy, why_unknown
+from .ops.evidence import Remark
 from .position import group_by_operation
 from .stacks import group_stacks
 from .view import RankView
@@ -62,6 +63,9 @@ def _summary(case: Case, draft: Draft, status: Status, causes: list[Cause]) -> s
         return log_words.remaining(draft.remaining)
     if status == "healthy":
         return remaining.healthy(why_healthy(case))
+    unseen = [n for n in draft.notes if n.remark is Remark.SEVERAL_UNSEEN]
+    if unseen:
+        return remaining.several_unseen(unseen[0])
     return remaining.unknown(why_unknown(case))
 
 

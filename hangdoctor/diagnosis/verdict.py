@@ -12,6 +12,7 @@ from . import (
     calls,
     faults,
     fusion,
+    gpus,
     gradients,
     health,
     lifecycle,
@@ -40,6 +41,7 @@ PASSES: tuple[Pass, ...] = (
     # Both together.
     fusion.run,
     ras.run,
+    gpus.run,
     # The job's own output, which may be all that is left.
     logs.run,
     health.run,

@@ -44,6 +44,8 @@ def _join(rank: RankCapture, earlier: RankCapture, apart_s: float) -> None:
     rank.samples = earlier.samples[:1] + last
     if rank.ops is not None:
         rank.ops_before = earlier.ops_before or earlier.ops
+    if rank.recorded is not None:
+        rank.recorded_before = earlier.recorded_before or earlier.recorded
 
 
 def _keep_the_gone(later: JobCapture, ended: list[RankCapture]) -> None:

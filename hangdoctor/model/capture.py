@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from .calls import CallTrace
 from .frame import Frame as Frame
+from .gpu import Gpu
 from .layout import Layout
 from .log_facts import JobLogs
 from .operations import RankOps
@@ -78,6 +79,9 @@ class RankCapture(Process, omit_defaults=True, kw_only=True):
     children: list[Process] = []
     ops: RankOps | None = None  # from its black box or recorder, at the last sample
     ops_before: RankOps | None = None  # at the first sample: the end of its history only
+    # Beside a black box: the same of torch's own recorder, which counts what C++ issues.
+    recorded: RankOps | None = None
+    recorded_before: RankOps | None = None
     calls: CallTrace | None = None  # its last Python calls, where it was traced
 
 
@@ -95,6 +99,7 @@ class NodeCapture(Struct, omit_defaults=True):
     took_s: float = 0.0
     pyspy_s: float = 0.0  # the share of the stack reader: seconds of wall time, both samples
     ras: RasReport | None = None  # what NCCL's RAS answered on this node
+    gpus: list[Gpu] = []  # all of the node, those of other jobs too
     raw: dict[str, str] = {}  # file name -> what a tool printed, kept for the bundle
 
 

@@ -54,7 +54,8 @@ def check_operations(histories: Iterable[RankOps]) -> None:
 def _check_rank(rank: RankCapture) -> None:
     _check_world(rank.world_size, f"rank {rank.rank}")
     _check_world(rank.rank, f"process {rank.pid}")
-    check_operations(ops for ops in (rank.ops, rank.ops_before) if ops is not None)
+    histories = (rank.ops, rank.ops_before, rank.recorded, rank.recorded_before)
+    check_operations(ops for ops in histories if ops is not None)
 
 
 def _check_ras(report: RasReport) -> None:

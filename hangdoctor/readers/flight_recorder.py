@@ -22,6 +22,7 @@ from hangdoctor.model.layout import Layout
 from hangdoctor.model.operations import WHOLE_JOB, Group, Operation, RankOps, spoken
 from hangdoctor.text.ranges import MAX_RANKS
 
+from .flight_recorder_ages import older
 from .flight_recorder_format import Dump, Entry, parse
 from .flight_recorder_groups import WORLD, Membership
 from .safe_pickle import MAX_BYTES
@@ -100,6 +101,7 @@ def read_files(
         ]
     world_size = world_size or (layout.world_size if layout else 0)
     skipped += _set_strangers_apart(dumps, world_size)
+    skipped += _set_older_apart(dumps)
     result = convert({r: d for r, (_, d) in dumps.items()}, layout, world_size)
     result.skipped = sorted(skipped)
     return result
@@ -161,6 +163,16 @@ def _set_strangers_apart(
             continue
         del dumps[rank]
         out.append((path, why))
+    return out
+
+
+def _set_older_apart(dumps: dict[int, tuple[str, Dump]]) -> list[tuple[str, str]]:
+    """Take dumps out that were written before those of the others: they say nothing of the end."""
+    out: list[tuple[str, str]] = []
+    for rank, peer in older({r: dump for r, (_, dump) in dumps.items()}).items():
+        path, _ = dumps.pop(rank)
+        after = f"rank {peer} went on with rank {rank} after it was written"
+        out.append((path, f"older than the other dumps: {after}"))
     return out
 
 

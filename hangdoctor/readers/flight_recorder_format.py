@@ -315,13 +315,18 @@ def _entry(row: dict[Any, Any], names: dict[str, str]) -> Entry:
     )
 
 
+def public_name(name: str) -> str:
+    """torch.distributed's name for what the recorder calls an operation, without its backend."""
+    return _PUBLIC.get(name, name)
+
+
 @lru_cache(maxsize=4096)
 def _name(profiling_name: str) -> tuple[str, str, int, bool]:
     """(backend, public name, peer within the group or -1, is the end of a batch)."""
     backend, _, name = profiling_name.partition(":")
     if match := _P2P.match(name):
         return backend, match[1], int(match[3]), False
-    return backend, _PUBLIC.get(name, name), -1, name.endswith("coalesced")
+    return backend, public_name(name), -1, name.endswith("coalesced")
 
 
 def _group_of(row: dict[Any, Any]) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from ..model.capture import NodeCapture, Process, ProcessSample, RankCapture
 from ..model.ras import RasReport
 from ..stacks import place_rules
 from ..time_limit import OutOfTime, in_time, within
-from . import discover, proc, pyspy, ras, turns
+from . import discover, gpus, proc, pyspy, ras, turns
 from . import rank_operations as boxes
 from .capture_options import CaptureOptions
 
@@ -28,6 +28,7 @@ _GENTLE_S = 0.5  # so long a reader of stacks leaves the processors to the ranks
 _BOXES_S = 5.0  # for the black boxes of all ranks; milliseconds, unless their file system hangs
 _HANGS_S = 2.5  # without an answer: then they are not asked for a second time
 _RAS_S = 3.0
+_GPUS_S = 4.0  # for nvidia-smi; mostly less than the time between the samples
 _MAX_CHILDREN = 16  # of one rank whose stacks are read; the state of all is kept
 _WAITS_FOR_CHILDREN = frozenset({"data", "queue", "child"})
 _MAX_THREADS = 400  # of one sample
@@ -43,6 +44,7 @@ class Share(Struct, frozen=True):
 # A reader that hangs in one step must leave time for those behind it.
 FIRST, CHILDREN, LAST = Share(0.4, 0.5), Share(0.2, 0.3), Share(0.55, 0.7)
 _BOXES_SHARE, _FAMILY_SHARE, _RAS_SHARE, _SETTLE_SHARE, _CLOSE_SHARE = 0.4, 0.2, 0.2, 0.4, 0.8
+_GPUS_SHARE = 0.3
 
 
 class End(Struct, frozen=True):
@@ -64,6 +66,7 @@ class Session:
         self.capture = capture
         self.round = 0
         self.boxes_hang = False
+        self.gpus: gpus.Asked | None = None
         # Never all ranks of a node at once, and half of its processors at most.
         limit = min(turns.processors() // 2, len(capture.ranks) - 1, _WORKERS)
         self.turns = turns.Turns(limit)
@@ -225,6 +228,7 @@ class Session:
         for rank, copy in zip(self.capture.ranks, copies, strict=True):
             rank.pid, rank.calls = copy.pid, copy.calls
             rank.ops, rank.ops_before = copy.ops, copy.ops_before
+            rank.recorded, rank.recorded_before = copy.recorded, copy.recorded_before
         for note in notes:
             self.note(note)
 
@@ -239,6 +243,24 @@ class Session:
             return within(seconds + 0.2, work)
         except (HangdoctorError, OutOfTime):
             return None
+
+    def ask_gpus(self, ranks: Sequence[RankCapture]) -> None:
+        """Have nvidia-smi, where there is one, look at the GPUs while the ranks are sampled."""
+        since = min((r.started for r in ranks if r.started), default=0.0)
+        self.gpus = gpus.Asked(min(_GPUS_S, self.left(_GPUS_SHARE)), since)
+
+    def take_gpus(self, ranks: Sequence[RankCapture]) -> None:
+        """What it found; a rank that computes on one of them is known to have that one."""
+        if self.gpus is None:
+            return
+        found = self.gpus.wait(min(_GPUS_S, self.left(_GPUS_SHARE)))
+        self.capture.gpus = found.gpus
+        by_pid = {pid: gpu.index for gpu in found.gpus for pid in gpu.pids}
+        for rank in ranks:
+            if rank.pid in by_pid:
+                rank.gpu = str(by_pid[rank.pid])
+        for note in found.notes:
+            self.note(note)
 
     def settle(self) -> None:
         """Let time pass between the samples."""

@@ -16,6 +16,7 @@ from . import (
     blackbox,
     ended_ranks,
     flight_recorder,
+    fr_trace_text,
     job_logs,
     pyspy_ranks,
     pyspy_text,
@@ -38,15 +39,18 @@ def read(files: Sequence[Path]) -> JobCapture:
     dumps = [f for f in files if f not in boxes and flight_recorder.is_dump(f)]
     answers = [f for f in files if f not in boxes and f not in dumps and ras.is_ras(_head(f))]
     rest = [f for f in files if f not in boxes and f not in dumps and f not in answers]
+    traces = [f for f in rest if fr_trace_text.is_fr_trace(_head(f, 1 << 16))]
+    rest = [f for f in rest if f not in traces]
     alone = [f for f in rest if stack_texts.is_faulthandler(_head(f))]
     logs, rest = _logs([f for f in rest if f not in alone])
     if logs is None:
         logs, rest = _logs(rest, stacks=True)  # gdb's output looks like py-spy's at first
     rest += alone
-    if not boxes and not dumps and not ends and (rest or not answers):
+    if not boxes and not dumps and not ends and not traces and (rest or not answers):
         capture = _stacks_or_logs(rest, logs, beside=bool(answers))
     else:
         capture, contents = _operations(dumps, boxes)
+        _add_traces(capture, traces)
         _add_stacks(capture, rest)
         _add_ends(capture, contents, ends)
     _add_ras(capture, answers)
@@ -113,11 +117,11 @@ def _join(logs: JobLogs, ends: JobLogs) -> None:
     logs.rules |= ends.rules
 
 
-def _head(path: Path) -> bytes:
+def _head(path: Path, size: int = 4096) -> bytes:
     try:
         fd = open_regular(path)
         with os.fdopen(fd, "rb") as f:
-            return f.read(4096)
+            return f.read(size)
     except (OSError, BadInput):
         return b""
 
@@ -172,6 +176,27 @@ def _operations(dumps: list[Path], boxes: list[Path]) -> tuple[JobCapture, list[
     capture.layout = told_layout(node.ranks)
     capture.world_size = max([capture.world_size, *(r.world_size for r in node.ranks)])
     return capture, read
+
+
+def _add_traces(capture: JobCapture, traces: list[Path]) -> None:
+    """What an analyzer printed of dumps, of ranks whose dumps and boxes are not there themselves."""
+    [node] = capture.nodes
+    for path in traces:
+        try:
+            found = fr_trace_text.read_file(path)
+        except BadInput as error:
+            capture.notes.append(f"skipped: {error}")
+            continue
+        known = {rank.rank for rank in node.ranks}
+        if known:
+            capture.notes.append(f"skipped: {path.name}: the dumps themselves are there")
+            continue
+        capture.job = readable(path.name)
+        node.ranks = [
+            RankCapture(pid=0, rank=r, world_size=ops.world_size, ops=ops)
+            for r, ops in sorted(found.items())
+        ]
+        capture.world_size = max((ops.world_size for ops in found.values()), default=0)
 
 
 def _newest(boxes: list[Path], notes: list[str]) -> list[Contents]:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from ..errors import BadInput
-from ..model.capture import JobCapture, NodeCapture, ProcessSample, RankCapture
+from ..model.capture import JobCapture, NodeCapture, Process, ProcessSample, RankCapture
 from ..model.layout import guess_layout
 from ..text.ranges import number_in
 from . import process_states
@@ -25,6 +25,7 @@ from .stack_texts import read_file
 
 _LOCAL_RANK = re.compile(r"--local[-_]rank[= ]([0-9]{1,9})")
 _NODE_RANK = re.compile(r"--node[-_]rank[= ]([0-9]{1,9})")
+_WORKERS = "worker processes"
 _WORKER = re.compile(
     r"torch/utils/data/_utils/(worker|pin_memory)\.py|multiprocessing/(spawn|popen_\w+|resource_tracker|forkserver)\.py"
 )
@@ -87,12 +88,15 @@ def _join(processes: list[TextProcess], notes: list[str], errors: int) -> JobCap
     if left_out:
         counts = Counter(what for _, what in left_out)
         kinds = ", ".join(f"{n} {what}" for what, n in sorted(counts.items()))
-        notes.append(f"left out because they are not ranks: {kinds}")
+        notes.append(f"not counted as ranks: {kinds}")
     numbered = _number(ranks)
+    children = _children(ranks, [process for process, what in left_out if what == _WORKERS])
     nodes: dict[str, NodeCapture] = {}
     for rank, process in numbered:
         node = nodes.setdefault(process.node, NodeCapture(process.node, "text"))
-        node.ranks.append(_capture(rank, process, len(numbered)))
+        capture = _capture(rank, process, len(numbered))
+        capture.children = children.get((process.node, process.pid), [])
+        node.ranks.append(capture)
     by_node = "node, then by " if any(nodes) else ""
     notes.append(
         f"py-spy's text does not show ranks: they are numbered by {by_node}local rank or process id"
@@ -125,6 +129,33 @@ def _capture(rank: int, process: TextProcess, world: int) -> RankCapture:
         local_rank=int(local[1]) if local else -1,
         samples=_samples(process),
     )
+
+
+def _children(
+    ranks: list[TextProcess], workers: list[TextProcess]
+) -> dict[tuple[str, int], list[Process]]:
+    """The worker processes by node and process id of the rank that they work for.
+
+    py-spy prints the parent with --subprocesses; else only a node's single rank can be it.
+    """
+    on_node: dict[str, list[TextProcess]] = {}
+    for rank in ranks:
+        on_node.setdefault(rank.node, []).append(rank)
+    found: dict[tuple[str, int], list[Process]] = {}
+    for worker in workers:
+        near = on_node.get(worker.node, [])
+        owners = [rank for rank in near if rank.pid == worker.parent and worker.parent]
+        if not owners and len(near) == 1:
+            owners = near
+        for owner in owners:
+            child = Process(
+                pid=worker.pid,
+                ppid=owner.pid,
+                argv=_words(worker.command)[:_WORDS],
+                samples=_samples(worker),
+            )
+            found.setdefault((owner.node, owner.pid), []).append(child)
+    return found
 
 
 def _samples(process: TextProcess) -> list[ProcessSample]:
@@ -180,11 +211,13 @@ def _select(
     """
     ranks: list[TextProcess] = []
     rest: list[tuple[TextProcess, str]] = []
+    others = [p for p in processes if not is_launcher(_words(p.command))]
+    known = {(p.node, p.pid) for p in others if not _is_worker(p)}
     for process in processes:
         if is_launcher(_words(process.command)):
             rest.append((process, "launchers"))
-        elif _is_worker(process):
-            rest.append((process, "worker processes"))
+        elif _is_worker(process) or _is_child(process, known):
+            rest.append((process, _WORKERS))
         else:
             ranks.append(process)
     if not ranks:
@@ -195,6 +228,14 @@ def _select(
         rest += [(p, "other programs") for p in ranks if _script(p) != common]
         ranks = [p for p in ranks if _script(p) == common]
     return ranks, rest
+
+
+def _is_child(process: TextProcess, known: set[tuple[str, int]]) -> bool:
+    """Whether another process of the file has started it, and it is no rank of its own."""
+    if (process.node, process.parent) not in known:
+        return False
+    frames = [frame.file for thread in process.threads for frame in thread.frames]
+    return not any("torch/distributed/" in file for file in frames)
 
 
 def _is_worker(process: TextProcess) -> bool:

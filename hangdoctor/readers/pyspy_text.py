@@ -26,6 +26,7 @@ from .pyspy import MAX_NAME, parse_json
 
 # Each of these is linear in the line: there are no two repetitions that can share what they match.
 _PROCESS = re.compile(r"^Process ([0-9]{1,18}): ?(.*)$")
+_PARENT = re.compile(r"^ *Parent Process ([0-9]{1,18}):")  # with --subprocesses
 _THREAD = re.compile(r'^Thread (0x[0-9A-Fa-f]{1,16}|[0-9]{1,18}) \(([^)]*)\)(?:: "(.*)")?$')
 _ERRORS = ("Error: ", "srun: error: ", "Reason: ", "Permission Denied")
 # py-spy's own words where it reaches a process and cannot stop it, as in uninterruptible I/O.
@@ -52,6 +53,7 @@ class TextProcess(Struct):
     threads: list[ThreadSample] = []
     error: str = ""  # why py-spy could not read it
     earlier: list[ThreadSample] = []  # of the same process, where it was dumped before
+    parent: int = 0  # process id, where py-spy printed it
 
 
 class TextFile(Struct):
@@ -119,6 +121,8 @@ class _Parser:
             self._process(host, TextProcess(int(match[1]), match[2], host))
         elif (match := _PID_LINE.match(line)) is not None:
             self._process(host, TextProcess(int(match[1]), "", host))
+        elif (match := _PARENT.match(line)) is not None and host in self.current:
+            self.current[host].parent = int(match[1])
         elif (match := _THREAD.match(line.rstrip())) is not None:
             self._thread(host, _thread(match))
         elif host in self.threads and (frame := frame_of(line)) is not None:

@@ -17,7 +17,7 @@ from ..files import is_of, users_of
 from ..model.capture import RankCapture
 from ..model.layout import Layout
 from ..model.operations import RankOps
-from . import blackbox, calls, flight_recorder, worker_server
+from . import blackbox, calls, flight_recorder, recorder_beside, worker_server
 from .flight_recorder_format import Dump
 
 KEEP = 2000  # operations of a rank that a capture holds; the ring has more
@@ -47,18 +47,22 @@ def attach(ranks: Sequence[RankCapture], first: bool = False, nccl_dump: bool = 
     users = {r.pid: users_of(r.pid) for r in ranks if r.pid}
     everybody = frozenset().union(*users.values())
     live: list[tuple[RankCapture, dict[str, str]]] = []
+    beside: list[tuple[RankCapture, Path]] = []
     for rank in ranks:
         # The owner of a rank that has ended is unknown; the other ranks of its job show it.
         box = _box_of(rank, found, users.get(rank.pid) or everybody)
         if box is not None:
             notes += _put(rank, box, first)
+            socket = recorder_beside.socket_of(Path(box.path), environs.get(rank.pid, {}))
+            if socket is not None and not rank.gone:
+                beside.append((rank, socket))
         elif (
             not first
             and not rank.gone
             and any(environs.get(rank.pid, {}).get(name) for name in (_SOCKET, _PIPE))
         ):
             live.append((rank, environs[rank.pid]))
-    return notes + _ask(live, nccl_dump)
+    return notes + recorder_beside.ask(beside, first) + _ask(live, nccl_dump)
 
 
 def _environ(pid: int) -> dict[str, str]:

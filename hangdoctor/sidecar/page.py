@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from ..collector.state import Core
+from ..collector.recorder import Recorder
 from ..errors import BadInput, UsageError
 
 _PROCESS = "hangdoctor.sidecar.page_process"
@@ -68,7 +68,7 @@ def web_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 class Page:
     """The page of one collector, or none."""
 
-    def __init__(self, folder: Path, flags: dict[str, Any], core: Core) -> None:
+    def __init__(self, folder: Path, flags: dict[str, Any], recorder: Recorder) -> None:
         """Raises UsageError, CollectorError: the address cannot be used, or the tokens cannot be kept."""
         self._beside: Any = None
         self._view: Any = None
@@ -92,7 +92,8 @@ class Page:
                 "--metrics-open works only on the loopback",
                 "With --web-anywhere the metrics need a token.",
             )
-        self._view = View(core)
+        core = recorder.core
+        self._view = View(core, recorder.kept)
         self._beside = Beside(Front(options), self._view, core.ask, _PROCESS)
 
     @contextlib.asynccontextmanager

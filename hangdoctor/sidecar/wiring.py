@@ -14,6 +14,7 @@ import click
 
 from ..collector.instructions import Conclude, farewell
 from ..collector.instructions import Settings as CoreSettings
+from ..collector.recorder import Recorder
 from ..collector.relay import Relay
 from ..collector.server import CollectorOptions, Server, session_name
 from ..collector.state import Core
@@ -136,7 +137,8 @@ def collect(folder: Path, flags: dict[str, Any]) -> None:
         slow=SlowSettings(window_s=flags["slow_after"]),
     )
     handler = Handler(incidents, actions.Actor(config, flags["dry_run"]))
-    page = Page(folder, flags, core)
+    recorder = Recorder(core, folder)
+    page = Page(folder, flags, recorder)
     handler.captured = page.captured
     options = CollectorOptions(
         folder,
@@ -151,7 +153,7 @@ def collect(folder: Path, flags: dict[str, Any]) -> None:
         if flags["once"]:
             handler.after = server.stopping.set
             handler.loop = asyncio.get_running_loop()
-        async with page.beside():
+        async with recorder.running(), page.beside():
             await server.run()
         _farewell(server)
 

@@ -15,9 +15,11 @@ from ..errors import BadInput, HangdoctorError, UsageError
 from ..storage.incidents import Incident
 from ..text.plain import safe_name
 from ..text.ranges import number_in, parse_runs
+from ..watch.job_history import SPANS
 from ..watch.live_ranks import RankRow, Standing
 from .frames import Frame, Status, status_of
 from .snapshot import Board
+from .time_axis import HistoryAnswer, time_axis
 
 MAX_BODY = 4096
 MAX_ROWS = 20_000  # in one answer
@@ -151,6 +153,15 @@ class Api:
     def _incident(self, request: Request) -> Incident | None:
         return next((r for r in self.board.rows() if r.id == request.path_params["id"]), None)
 
+    async def history(self, request: Request) -> Response:
+        """The progress of the job over a span."""
+        span, board = request.query_params.get("span", "1h"), self.board
+        if span not in SPANS:
+            known = ", ".join(SPANS)
+            return answer(Trouble("there is no such span", f"There are {known}."), 400)
+        view = board.view
+        return answer(time_axis(view.history, span, view.now.wall, board.rows()))
+
     async def report(self, request: Request) -> Response:
         """The incident's report. What is in it comes from the job: it gets no cookie and no access to this page."""
         found = self._incident(request)
@@ -260,6 +271,14 @@ ROUTES = (
         {200: str, 404: Trouble, 500: Trouble},
         media="text/html",
         about="Its report: HTML, or plain text where that cannot be made.",
+    ),
+    Route(
+        "GET",
+        "/api/v1/history",
+        Api.history,
+        {200: HistoryAnswer, 400: Trouble},
+        query=("span",),
+        about="Progress of the job, its stalls and captures: the last 1h (default), 6h, 24h or 7d.",
     ),
     Route(
         "POST",

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from ..collector.view import MAX_ROWS, CaptureTimes, Now
 from ..watch.arrival_lag import mark_behind, mark_lag
+from ..watch.job_history import Kept
 from ..watch.live_ranks import LastWord, RankRow, row_of
 
 
@@ -23,6 +24,7 @@ class Snapshot(Struct, array_like=True):
     concluded: int
     whole: bool
     ranks: dict[int, LastWord]
+    history: Kept | None = None  # every few seconds
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -41,6 +43,7 @@ class Mirror:
         self.now = Now()
         self.captures = CaptureTimes()
         self.concluded = 0  # changes with every capture that was dealt with
+        self.history = Kept()
         self._seen: dict[int, LastWord] = {}
 
     def take(self, packed: bytes | memoryview) -> None:
@@ -51,6 +54,7 @@ class Mirror:
         """
         told = _decoder.decode(packed)
         self.now, self.captures, self.concluded = told.now, told.captures, told.concluded
+        self.history = told.history or self.history
         if told.whole:
             self._seen = told.ranks
         else:

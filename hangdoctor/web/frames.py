@@ -59,6 +59,7 @@ class Status(Struct):
     incident: str = ""  # id of the newest incident of this hang
     layout: list[int] = []  # sizes of dp, pp, tp; empty where they are not known
     ended: Ended | None = None
+    time: float = 0.0  # time of day at the collector, for who has a clock that is wrong
 
 
 class Frame(Struct):
@@ -111,6 +112,7 @@ def status_of(board: Board, look: Look) -> Status:
         incident=stands.incident,
         layout=board.layout(look),
         ended=stands.ended,
+        time=round(now.wall, 1),
     )
 
 

@@ -28,6 +28,7 @@ _STUCK_S = 30.0  # a page that takes no snapshot for this long is started anew
 _AGAIN_S = (1.0, 2.0, 5.0, 15.0, 30.0)  # before another try, when it ended soon after it began
 _SOON_S = 60.0
 _END_S = 4.0
+_HISTORY_S = 5.0
 _LOG = logging.getLogger("hangdoctor.web")
 
 
@@ -37,6 +38,7 @@ class Beside:
     def __init__(self, front: Front, view: View, ask: Callable[[str], None], module: str) -> None:
         """`module` is what the page's process runs: it gets the numbers of the listening socket and of the channel."""
         self.front, self.view, self.ask, self.module = front, view, ask, module
+        self._history_at = 0.0  # when it was sent last
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -122,12 +124,16 @@ class Beside:
     def _snapshot(self, whole: bool) -> bytes:
         view = self.view
         ranks = view.everything() if whole else view.changes()
+        history = None
+        if whole or view.now.mono - self._history_at >= _HISTORY_S:
+            self._history_at, history = view.now.mono, view.history()
         snapshot = Snapshot(
             now=view.now,
             captures=view.captures,
             concluded=view.concluded,
             whole=whole,
             ranks=ranks,
+            history=history,
         )
         return encode(snapshot)
 

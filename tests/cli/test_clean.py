@@ -99,6 +99,18 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
     shutil.rmtree(shared)
 
 
+def test_a_job_that_had_a_page_and_was_traced_goes_like_any_other(home: Home) -> None:
+    folder = home.job("served")
+    for name in ("metrics.token", "hangdoctor-collector-trace.json"):
+        (folder / name).write_text("{}")
+    age(folder, OLD_S)
+    home.job("annotated")
+    (home.jobs / "annotated" / "notes.txt").write_text("mine")
+    said = home.clean().stdout
+    assert not folder.exists() and (home.jobs / "annotated").is_dir(), said
+    assert "files that are not hangdoctor's: notes.txt" in said
+
+
 def test_boxes_of_ended_runs_go_and_those_of_living_and_fresh_ones_stay(home: Home) -> None:
     home.run("run-old", 3600.0)
     home.run("run-fresh", 1.0)
@@ -150,6 +162,16 @@ def test_folders_of_collectors_go_only_where_no_collector_and_no_job_is(
     home.clean("--bundles", "1")
     assert evidence.is_dir()
     monkeypatch.undo()
+
+
+def test_what_a_page_and_the_recorded_progress_leave_goes_too(home: Home) -> None:
+    folder = home.job("paged")
+    for name in ("metrics.token", "history.json", "hangdoctor-collector-trace.json"):
+        (folder / name).write_text("{}")
+    (folder / ".history.json.4711").write_text("")
+    age(folder, OLD_S)
+    assert "not hangdoctor's" not in home.clean().output
+    assert not folder.exists()
 
 
 def test_incidents_go_on_request(home: Home) -> None:

@@ -119,6 +119,41 @@ def test_errors_launchers_workers_and_foreign_files_are_named_and_left_out(tmp_p
         assert said in notes, (said, notes)
 
 
+LOADER = """    poll (selectors.py:416)
+    wait (multiprocessing/connection.py:931)
+    _try_get_data (torch/utils/data/dataloader.py:1133)
+    _next_data (torch/utils/data/dataloader.py:1330)
+    main (train.py:8)
+"""
+READER = """    read (storage.py:3)
+    __getitem__ (dataset.py:12)
+    _worker_loop (torch/utils/data/_utils/worker.py:308)
+    main (train.py:8)
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_worker_processes_are_evidence_of_their_rank(tmp_path: Path, ranks: int) -> None:
+    """With --subprocesses py-spy prints the parent; a node's only rank needs none."""
+    text = "".join(process(10 + n, HELD) for n in range(ranks - 1)) + process(20, LOADER)
+    worker = process(21, READER)
+    if ranks > 1:
+        head, _, rest = worker.partition("\n")
+        worker = f"{head}\n    Parent Process 20: python train.py\n{rest}"
+    (tmp_path / "trace-n1.out").write_text(text + worker)
+    (tmp_path / "trace-n2.out").write_text(process(10, HELD))
+    capture = pyspy_ranks.read_files([tmp_path / "trace-n1.out", tmp_path / "trace-n2.out"])
+    by_pid = {(r.node, r.pid): r for r in capture.ranks()}
+    assert len(by_pid) == ranks + 1
+    [child] = by_pid["n1", 20].children
+    assert (child.pid, child.ppid) == (21, 20)
+    assert not by_pid["n2", 10].children
+    verdict = diagnose(tmp_path, tmp_path / "trace-n1.out", tmp_path / "trace-n2.out")
+    [cause] = verdict["causes"]
+    assert cause["kind"] == "data_wait" and cause["ranks"] == [by_pid["n1", 20].rank]
+    assert any("its child 21" in e["says"] and "dataset.py" in e["says"] for e in cause["evidence"])
+
+
 def test_nothing_readable_is_one_clear_line(tmp_path: Path) -> None:
     junk = tmp_path / "junk.out"
     junk.write_bytes(random.Random(1).randbytes(5000))

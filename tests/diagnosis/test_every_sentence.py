@@ -1,6 +1,6 @@
 """Every sentence, advice and clue that there is, as whole texts: `tests/data/wording/said.txt`.
 
-A change of words changes that file; `python tests/diagnosis/test_every_sentence.py` writes it anew, to be read in the diff.
+A change of words changes that file; `python -m tests.diagnosis.test_every_sentence` writes it anew, to be read in the diff.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from hangdoctor.diagnosis.ops.evidence import Note, Remark
 from hangdoctor.diagnosis.wording import differences, remaining, terms
 from hangdoctor.model.capture import Frame
 from hangdoctor.model.diagnosis import Kind
+from hangdoctor.model.gpu import Gpu, Xid
 
 SAID = Path(__file__).parents[1] / "data" / "wording" / "said.txt"
 WORLD = GroupRef("world", "", tuple(range(8)))
@@ -138,9 +139,10 @@ FINDINGS: list[Finding] = [
     one("mismatch", disagrees(), waiters=Waiters((0, 1), REDUCE, elsewhere=(2,))), one("mismatch", disagrees(theirs=None)), two("mismatch", disagrees(ground=f.DecidedBy.UNDECIDED)),
     one("mismatch", disagrees(fields=("op",), theirs=GATHER)), one("mismatch", disagrees(fields=("op",), theirs=Op("barrier"))),
     one("mismatch", disagrees(fields=("dtype", "shapes"), my_values=("f16", "[1]"))), one("mismatch", disagrees(fields=())),
-    *(one("order", diverged(how)) for how in ("skipped", "extra", "other", "group", "own")),
+    *(one("order", diverged(how)) for how in ("skipped", "extra", "swapped", "other", "group", "own")),
     *(one(kind, diverged("skipped", before_records=True)) for kind in ("order", "p2p_unmatched", "mismatch", "end_stall")), one("order", diverged("extra", before_records=True)),
     one("order", diverged("skipped"), waiters=OTHERS), one("order", diverged("skipped"), waiters=Waiters((0,), GATHER)), one("order", diverged("own", mine=None, theirs=None), waiters=OTHERS),
+    *(one("error", f.GpuFailed(3, number, "name=python"), waiters=OTHERS) for number in (31, 48, 74, 79, 119, 143)),
     two("order", f.Ring()), two("p2p_unmatched", f.Ring()), two("not_entered", f.OneOf(())), two("not_entered", f.OneOf((7,))),
     one("slow", f.SlowByWaiting(0.04, 0.61)), one("slow", f.SlowByPace(2.5)), one("slow", f.SlowByHistory(600.0, 4.0, 60.0, 65.0, 70.0)),
 ]  # fmt: skip
@@ -154,6 +156,9 @@ FACTS: list[f.Fact] = [
     f.Threads(tuple((f"T{n}", LOAD) for n in range(6))), f.Silence(()), f.Silence(("a", "b")), f.WaitsFor(REDUCE, 3), f.PartedAt(7, REDUCE, None, 1, False),
     f.PartedAt(7, GATHER, REDUCE, 1, True), f.Signed(("a", "b"), ""), f.Signed(("a",), "train (/x/app/train.py:31)"), f.SameSignature(REDUCE), f.EndedCleanly(),
     f.OldestUnstarted(), f.RasSays(f.LostByRas("ab", ("h",))), f.RasSays(f.FewerByRas("", "", 7)), f.RasSeesAll(8), f.WaitedShare(3.2, 3.2), f.WaitedShare(3.2, 60.6),
+    f.GpuState(Gpu(3)), f.GpuState(Gpu(3, busy=4, memory_mb=70, memory_total_mb=80, clock_mhz=300, clock_max_mhz=1980, slowed=["hw_slowdown"])),
+    f.GpuState(Gpu(3, uncorrected=1, link_errors=2, clock_mhz=300, xids=[Xid(79, says="GPU has fallen off the bus."), Xid(143)])),
+    f.GpuStandsOut(0, 98, 100, 7), f.GpuStandsOut(97, 3, 3, 7),
     f.Pace(f.SlowByPace(2.5)), f.Pace(f.SlowByWaiting(0.04, 0.61)), f.WaitsInKey("'a'"), f.Quoted("So it is."),
 ]  # fmt: skip
 

@@ -51,6 +51,12 @@ def waiting(rank: int, idle_s: float = 50.0) -> msg.RankNow:
     )  # fmt: skip
 
 
+def moving(rank: int, iteration: int) -> msg.RankNow:
+    return msg.RankNow(
+        rank, pid=100 + rank, idle_s=0.1, iteration=iteration, phase="forward", op="all_reduce", seq=iteration, box=True
+    )  # fmt: skip
+
+
 def outside(rank: int, idle_s: float = 50.0) -> msg.RankNow:
     return msg.RankNow(
         rank, pid=100 + rank, idle_s=idle_s, iteration=12, phase="data", op="all_gather", seq=11, box=True

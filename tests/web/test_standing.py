@@ -77,6 +77,7 @@ def test_where_all_wait_the_few_come_first() -> None:
         (["moving"] * 4, "All 4 ranks move"), (["finished"] * 4, "The job has ended"), ([], "No rank has been seen yet"),
         (["moving", "moving", "gone"], "2 of 3 ranks move, 1 dead"), (["unseen"] * 3, "No rank has been seen yet"),
         (["waiting", "moving"], "1 rank has been waiting for 12 s; 1 moves"), (["outside", "waiting", "moving", "moving"], "1 rank has been waiting for 12 s; 2 move"), (["silent", "waiting"], "Rank 0 (n0) cannot be seen: its node does not answer"),
+        (["silent", "silent", "waiting", "waiting"], "Ranks 0-1 (n0) cannot be seen: the agent there does not answer; 2 ranks have been"),
         (["moving"], "1 rank moves"), (["moving", "gone"], "1 of 2 ranks moves, 1 dead"),
     ],
 )  # fmt: skip

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from ...model.capture import Frame
 from ...model.diagnosis import Kind, Source
+from ...model.gpu import Gpu
 from .holdings import ChildStopped
 from .log_stories import Quote
 from .named import Doing, End, Op
@@ -180,6 +181,21 @@ class RasSeesAll(Struct, frozen=True):
     number: int  # of ranks
 
 
+class GpuState(Struct, frozen=True):
+    """What the driver says of its GPU."""
+
+    gpu: Gpu
+
+
+class GpuStandsOut(Struct, frozen=True):
+    """Its GPU is busy or idle, and all others are the contrary; figures in per cent."""
+
+    busy: int
+    least: int
+    most: int
+    others: int  # ranks
+
+
 class WaitedShare(Struct, frozen=True):
     """Per cent of the time spent waiting."""
 
@@ -231,6 +247,8 @@ Fact = (
     | OldestUnstarted
     | RasSays
     | RasSeesAll
+    | GpuState
+    | GpuStandsOut
     | WaitedShare
     | Pace
     | WaitsInKey

@@ -185,6 +185,14 @@ class FewerByRas(Struct, frozen=True):
     ahead_at: int = 0
 
 
+class GpuFailed(Struct, frozen=True):
+    """Its GPU's driver reported an error (Xid) that stops what runs there."""
+
+    gpu: int  # -1: the driver does not list it any more
+    xid: int
+    says: str = ""
+
+
 class UnsetKey(Struct, frozen=True):
     """Waits for keys of the store that no rank has set."""
 
@@ -278,6 +286,7 @@ Story = (
     | LostByRas
     | LostProcesses
     | FewerByRas
+    | GpuFailed
     | UnsetKey
     | Disagrees
     | Diverged

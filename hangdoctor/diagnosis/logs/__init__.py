@@ -23,6 +23,7 @@ from ..case import Case
 from ..draft import Draft
 from ..findings import Clue, Finding
 from ..findings.log_stories import LogRemaining, Quote, Undecided
+from ..ops.evidence import Note, Remark
 from . import by_torch, counters, over
 from .chain import chain
 from .first import First, failure, lost_node, quotes
@@ -125,6 +126,9 @@ def _beside(draft: Draft, found: First | None) -> None:
         return
     finding = _strongest(draft)
     finding.add_clues(found.finding.clues)
+    named, blamed = tuple(found.finding.ranks), tuple(finding.ranks)
+    if named and not set(named) & set(blamed):
+        draft.notes.append(Note(Remark.LOGS_DISAGREE, named, blamed=blamed))
 
 
 def _strongest(draft: Draft) -> Finding:

@@ -18,7 +18,7 @@ from .mismatch import disagreement_finding, full_instance_finding
 from .movement import moved_ranks, straggler
 from .order import divergence_finding
 from .scene import Scene
-from .silent_ranks import needed, silence_finding, suspects_around
+from .silent_ranks import needed, one_may_wait_for_another, silence_finding, suspects_around
 from .stuck_device import stuck_device_finding
 from .unnamed_groups import note_of, take_out
 from .unrecorded_p2p import one_of_them, unheard, without_transfers
@@ -37,7 +37,8 @@ class Ends(Struct):
     idle: set[int] = set()  # of these, those that wait for no rank as far as their peers show
     left: list[Sink] = []  # finished cleanly
     full: list[Instance] = []  # operations that everyone has come to
-    rings: list[tuple[list[int], list[Instance]]] = []
+    rings: list[list[int]] = []  # ranks that wait for one another
+    notes: list[Note] = []  # why an end of waits names no rank
 
 
 def diagnose_ops(evidence: OpsEvidence) -> OpsVerdict:
@@ -50,7 +51,7 @@ def diagnose_ops(evidence: OpsEvidence) -> OpsVerdict:
     graph = build_waits(scene)
     ends = find_ends(scene, graph)
     causes = _causes(scene, graph, ends)
-    notes = _notes(scene)
+    notes = _notes(scene) + ends.notes
     waits = list_waits(scene, graph)
     if in_passing(scene, causes):
         return OpsVerdict("unknown", [], waits, [*notes, Note(Remark.IN_PASSING)])
@@ -107,7 +108,7 @@ def sort_ends(
         inside = [ranks[m] for m in members if m < first]
         instances = [graph.instances[m - first] for m in members if m >= first]
         if len(members) > 1:
-            _sort_ring(scene, inside, instances, missed, ends=ends)
+            _sort_ring(scene, inside, missed, ends)
         elif instances:
             ends.full += instances
         else:
@@ -127,17 +128,13 @@ def _edges(graph: WaitGraph, ranks: list[int], guesses: dict[int, set[int]]) -> 
 
 
 def _sort_ring(
-    scene: Scene,
-    ranks: list[int],
-    instances: list[Instance],
-    missed: dict[int, list[Instance]],
-    ends: Ends,
+    scene: Scene, ranks: list[int], missed: dict[int, list[Instance]], ends: Ends
 ) -> None:
     unknown = [r for r in ranks if not scene.known(r)]
     if unknown:
         ends.silent.update({r: missed.get(r, []) for r in unknown})
     else:
-        ends.rings.append((ranks, instances))
+        ends.rings.append(ranks)
 
 
 def missing_at(graph: WaitGraph) -> dict[int, list[Instance]]:
@@ -166,8 +163,8 @@ def _sort_rank(scene: Scene, rank: int, instances: list[Instance], ends: Ends) -
 def _causes(scene: Scene, graph: WaitGraph, ends: Ends) -> list[Finding]:
     causes = one_of_them(scene, find_alone(scene, _culprits(scene, ends)))
     causes += [_full_finding(scene, instance) for instance in ends.full]
-    for ranks, instances in ends.rings:
-        causes.extend(deadlock_findings(scene, graph, ranks, instances))
+    for ranks in ends.rings:
+        causes.extend(deadlock_findings(scene, graph, ranks))
     if ends.left:
         causes.append(leaving_finding(scene, ends.left))
     if ends.silent and not causes:
@@ -212,6 +209,11 @@ def _behind_silence(scene: Scene, ends: Ends) -> list[Finding]:
         cause.confidence = lowered(cause.confidence, Less.AROUND_SILENCE)
         return [cause]
     named = needed(missed, ends.idle) or needed(missed, set()) or sorted(missed)
+    if one_may_wait_for_another(scene, named):
+        waiting = {r for rank in named for i in missed[rank] for r in i.waiters}
+        note = Note(Remark.SEVERAL_UNSEEN, tuple(sorted(waiting)), blamed=tuple(named))
+        ends.notes.append(note)
+        return []
     return [silence_finding(scene, named, missed)]
 
 

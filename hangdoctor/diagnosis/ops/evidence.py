@@ -47,6 +47,10 @@ class Remark(Enum):
     UNRECORDED_WAIT = auto()
     UNNAMED_GROUPS = auto()
     STACKS_DISAGREE = auto()
+    SEVERAL_UNSEEN = auto()
+    GPU_STANDS_OUT = auto()
+    GPU_ERROR = auto()
+    LOGS_DISAGREE = auto()
 
 
 class Note(Struct, frozen=True):

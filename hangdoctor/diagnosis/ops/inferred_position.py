@@ -31,11 +31,47 @@ def likely_waits(
         return None
     ahead = {i.key for i in missed}
     for other in references(scene, rank, set()):
+        if scene.ops[other].only_active:
+            return _as_neighbours(scene, rank, present)
         keys = _program_of(scene, rank, other)
         ends = [n for n, key in enumerate(keys) if key in ahead]
         if ends:
             return _first_held(scene, rank, keys[: min(ends)][-_FAR:], present)
     return None
+
+
+def _as_neighbours(scene: Scene, rank: int, present: dict[Key, set[int]]) -> set[int] | None:
+    """Ranks that a silent one waits for if it is where those are that make its calls in step with it.
+
+    Without a history nothing else shows what lies between what it has passed and what it has not
+    reached. None where one of them waits for it.
+    """
+    own = _own_groups(scene, rank)
+    for other in _in_step(scene, rank):
+        for op in scene.frontier(other).active:
+            if rank in scene.groups.members(op.group, other) and op.op not in P2P_NAMES:
+                return None
+            group = own.get((scene.groups.role(op.group), ""))
+            if group is None or op.op in STORE:
+                continue
+            key = key_of(_moved(op, group, rank - other), rank)
+            waits = _first_held(scene, rank, [key], present)
+            if waits:
+                return waits
+    return None
+
+
+def _in_step(scene: Scene, rank: int) -> list[int]:
+    """The other members of its busiest group, short of the whole job: those of one tensor-parallel
+    group call dozens of collectives in each layer, and can be no further apart than one of them.
+    """
+    busiest, most = "", 0
+    for uid in scene.groups.of_rank(rank):
+        members = scene.groups.members(uid, rank)
+        counts = [scene.ops[r].completed.get(uid, 0) for r in members if r in scene.ops]
+        if 1 < len(members) < scene.world_size and max(counts, default=0) > most:
+            busiest, most = uid, max(counts)
+    return [r for r in scene.groups.members(busiest, rank) if r != rank] if busiest else []
 
 
 def _program_of(scene: Scene, rank: int, other: int) -> list[Key]:

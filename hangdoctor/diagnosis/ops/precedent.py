@@ -4,7 +4,7 @@ own earlier calls.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice, pairwise
 
 from ...model.operations import STORE, Operation
@@ -15,6 +15,8 @@ from .roles import kin, references
 from .scene import Scene
 from .signatures import Signature, differing, signature
 from .waits import Instance
+
+Voices = Callable[[Scene, int, Operation, set[int]], list[Signature]]
 
 _WAY = 64  # calls that may lie between two of one kind
 _VOICES = 256  # other pending calls that are asked
@@ -28,7 +30,11 @@ def against_precedent(
     """
     records = {r: op for r in signatures if (op := scene.find(r, instance.key)) is not None}
     members = set(signatures)
-    for voices in (_of_like, _of_other_stages, _of_last_iteration, _of_own_past, _of_pending):
+    every: list[Voices] = [_of_like, _of_other_stages, _of_last_iteration, _of_own_past]
+    if len(set(signatures.values())) > 1:
+        # Other calls show which of two sides is usual, not that a call which all agree on is wrong.
+        every.append(_of_pending)
+    for voices in every:
         strange = []
         for rank, here in records.items():
             said = voices(scene, rank, here, members)

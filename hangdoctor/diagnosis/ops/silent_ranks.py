@@ -37,6 +37,13 @@ def _most_often(ranks: set[int], sets: list[set[int]]) -> set[int]:
     return {rank for rank in ranks if often[rank] == most}
 
 
+def one_may_wait_for_another(scene: Scene, ranks: list[int]) -> bool:
+    """Whether waits end at several ranks without a dump, and the dumps of the others keep no
+    history: which of them came how far, and so which of them waits for another, does not show.
+    """
+    return len(ranks) > 1 and any(ops.only_active for ops in scene.ops.values())
+
+
 def suspects_around(scene: Scene, missed: dict[int, list[Instance]]) -> list[int]:
     """Known ranks that silent ones could wait for: who waits for them, and who shares a small group
     with them.

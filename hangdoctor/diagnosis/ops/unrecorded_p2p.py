@@ -20,7 +20,9 @@ _SHOWN = 8  # pieces of evidence
 
 
 def transfers_unseen(scene: Scene) -> bool:
-    """Whether all that is known are dumps of gloo's recorder."""
+    """Whether all that is known are dumps of gloo's recorder: stacks would show a transfer."""
+    if scene.evidence.outside:
+        return False
     return all(o.source == "flight_recorder" and not o.runs_ahead for o in scene.ops.values())
 
 

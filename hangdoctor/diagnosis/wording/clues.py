@@ -58,6 +58,8 @@ _MOTIONS = {
 
 @say.register
 def _(fact: f.StoppedState) -> str:
+    if fact.state == "frozen":
+        return "its cgroup is frozen"
     return f"state {fact.state} in every sample"
 
 
@@ -134,7 +136,8 @@ def _(fact: f.ChildStopped) -> str:
 @say.register
 def _(fact: f.ChildAt) -> str:
     at = f" is at {terms.long_frame(fact.frame)}" if fact.frame is not None else ""
-    return f"its child {fact.pid} (state {fact.state}){at}"
+    state = f" (state {fact.state})" if fact.state else ""
+    return f"its child {fact.pid}{state}{at}"
 
 
 @say.register

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from ..health import Reason, Remaining
 from ..ops.evidence import Note, Remark
-from . import terms
+from . import gpu_words, terms
 
 _WHYS = 4  # nodes whose reason for silence is in the sentence
 
@@ -67,6 +67,16 @@ def _not_seen(of: Remaining) -> str:
     return f"operations made progress, or ended cleanly, on every captured rank, but {terms.ranks(of.ranks)} {were} not captured{why}"
 
 
+def several_unseen(of: Note) -> str:
+    """Why ranks without a dump are not blamed, and what would decide between them."""
+    unseen, has = terms.ranks(of.blamed), terms.choose(of.blamed, "has", "have")
+    wait = f"{terms.ranks(of.ranks)} {terms.choose(of.ranks, 'waits', 'wait')} for {unseen}"
+    return (
+        f"Could not tell: {wait}, which {has} no dump, and the other dumps keep no completed "
+        f"operations, so which of them waits for another does not show. Find the dumps of {unseen}."
+    )
+
+
 def note(of: Note) -> str:
     """A remark on the evidence, as a sentence."""
     at = f" in {terms.long_frame(of.frame)}" if of.frame is not None else ""
@@ -84,13 +94,19 @@ def note(of: Note) -> str:
             f"The members of {terms.count(of.number, 'group')} are not recorded and were inferred: the verdict is less sure."
         ),
         Remark.UNRECORDED_WAIT: (
-            f"{terms.capital(terms.are(of.ranks)) if of.ranks else ''} in {of.op}{at.replace(' in ', ', ', 1)}, which black boxes do not record, so the verdict follows the stacks."
+            f"{terms.capital(terms.are(of.ranks)) if of.ranks else ''} in {of.op}{at.replace(' in ', ', ', 1)}, which black boxes do not record: their stacks decide about them."
         ),
         Remark.UNNAMED_GROUPS: (
             f"{terms.capital(who)} {terms.choose(of.ranks, 'waits', 'wait')} in operations of groups without a record of their members (rank {min(of.ranks, default=0)}: {of.op} #{of.number}), so it is unknown which ranks they wait for. See their stacks."
         ),
         Remark.STACKS_DISAGREE: (
             f"Stacks and operations disagree: by its stack {who} {terms.choose(of.ranks, 'is', 'are')} outside{at}, by its operations {blamed} is the cause; the verdict follows the operations."
+        ),
+        Remark.SEVERAL_UNSEEN: several_unseen(of),
+        Remark.GPU_STANDS_OUT: gpu_words.stands_out(of),
+        Remark.GPU_ERROR: gpu_words.error(of),
+        Remark.LOGS_DISAGREE: (
+            f"The logs name {who}, the other evidence {blamed}, which the verdict follows."
         ),
     }
     return texts[of.remark]

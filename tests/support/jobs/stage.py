@@ -18,6 +18,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch.distributed import _functional_collectives as functional_collectives
 
 from hangdoctor.train.faults import acts
 
@@ -194,7 +195,28 @@ def _part_two(f):
     f(range(30000))
 
 
+def functional(n, faulty, to_store):
+    """Collectives that C++ issues; one rank leaves one out, and is elsewhere then."""
+    for i in range(4):
+        if not (faulty and i == 2):
+            functional_collectives.wait_tensor(
+                functional_collectives.all_reduce(torch.ones(4), "sum", dist.group.WORLD)
+            )
+    if not faulty:
+        return
+    if to_store:
+        dist.distributed_c10d._get_default_store().get(f"never.{n}")
+    with contextlib.suppress(Released):
+        time.sleep(3600)
+    functional_collectives.wait_tensor(
+        functional_collectives.all_reduce(torch.ones(4), "sum", dist.group.WORLD)
+    )
+
+
 def play(n, scenario, rank):
+    if scenario in ("functional", "functional_then_store"):
+        say(n, "at")
+        return functional(n, rank == RANK, scenario == "functional_then_store")
     if scenario == "train":
         say(n, "at")
         return train(n)

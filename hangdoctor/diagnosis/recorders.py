@@ -1,0 +1,50 @@
+"""Which records of operations a diagnosis reads: those of the black boxes, or of torch's own recorder."""
+
+from __future__ import annotations
+
+from ..model.capture import RankCapture
+from ..model.operations import P2P, RankOps
+from .case import Case
+
+
+def by_recorder(case: Case) -> bool:
+    """Whether torch's own recorders show a wait that no black box does, since C++ began it.
+
+    All ranks count by the one or by the other: the two do not count alike.
+    """
+    free = [v.capture for v in case.alive if v.capture.ops is not None and not v.stopped]
+    if any(capture.recorded is None or _in_unrecorded_transfer(capture) for capture in free):
+        return False
+    return any(_only_recorded(capture) for capture in free)
+
+
+def _in_unrecorded_transfer(capture: RankCapture) -> bool:
+    """Whether it is in a send or receive, which gloo's recorder leaves out."""
+    box, recorded = capture.ops, capture.recorded
+    if box is None or recorded is None or recorded.runs_ahead:
+        return False
+    return any(op.op in P2P for op in box.unfinished())
+
+
+def _only_recorded(capture: RankCapture) -> bool:
+    box, recorded = capture.ops, capture.recorded
+    if box is None or recorded is None or box.unfinished():
+        return False
+    return bool(recorded.unfinished())
+
+
+def records_of(case: Case) -> tuple[dict[int, RankOps], dict[int, RankOps]]:
+    """The records of the last capture and those of the one before, by rank."""
+    now: dict[int, RankOps] = {}
+    before: dict[int, RankOps] = {}
+    recorders = by_recorder(case)
+    for view in case.views:
+        capture = view.capture
+        last, first = capture.ops, capture.ops_before
+        if recorders and capture.ops is not None:
+            last, first = capture.recorded, capture.recorded_before
+        if last is not None:
+            now[view.rank] = last
+        if first is not None:
+            before[view.rank] = first
+    return now, before

@@ -1,0 +1,110 @@
+"""torch's own recorder, asked of living ranks beside their black boxes.
+
+It counts what C++ issues, which no wrapper sees: gradients of DistributedDataParallel and FSDP, functional
+collectives, compiled graphs. Its answer comes from a thread of the rank that needs neither its main
+thread nor the interpreter lock.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from msgspec import structs
+
+from ..errors import HangdoctorError
+from ..files import is_of, users_of
+from ..model.capture import RankCapture
+from ..model.operations import RankOps
+from ..probe.folder import socket_name
+from ..text.ranges import format_ranks
+from . import flight_recorder, worker_server
+from .flight_recorder_format import Dump
+
+KEEP = 64  # operations of a rank that a capture holds beside those of its box
+_KEEP_BEFORE = 4
+_PATIENCE_S = 1.0
+_WORKERS = 64
+_CANNOT_ANSWER = frozenset("TtZX")
+_PROCESS = re.compile(r"-(\d+-\d+|\d+)$")
+
+
+def socket_of(box: Path, environ: Mapping[str, str]) -> Path | None:
+    """The socket of a rank's worker server: the user's, else the probe's; None where it has none."""
+    told = environ.get("TORCH_WORKER_SERVER_SOCKET")
+    if told:
+        return Path(told)
+    process = _PROCESS.search(box.stem)
+    if process is None:
+        return None
+    # A host's name may end in a number itself.
+    names = [process[1], process[1].rpartition("-")[2]]
+    paths = [box.with_name(socket_name(name)) for name in names]
+    return next((path for path in paths if path.exists()), None)
+
+
+def ask(ranks: Sequence[tuple[RankCapture, Path]], first: bool) -> list[str]:
+    """Put what their recorders hold on these ranks of one node; what could not be read, as notes."""
+    able = [(rank, path) for rank, path in ranks if not _is_held(rank)]
+    if not able:
+        return []
+    with ThreadPoolExecutor(max_workers=min(_WORKERS, len(able))) as pool:
+        answers = list(pool.map(_read, able))
+    dumps: dict[int, Dump] = {}
+    silent: list[int] = []
+    for (rank, _), answer in zip(able, answers, strict=True):
+        if isinstance(answer, Dump):
+            dumps[rank.rank] = answer
+        elif answer is not None:
+            silent.append(rank.rank)
+    _put([rank for rank, _ in able], dumps, first)
+    if not silent or first:
+        return []
+    return [f"torch's recorders of ranks {format_ranks(silent)} did not answer"]
+
+
+def _is_held(rank: RankCapture) -> bool:
+    return bool(rank.samples) and rank.samples[-1].state in _CANNOT_ANSWER
+
+
+def _read(asked: tuple[RankCapture, Path]) -> Dump | HangdoctorError | None:
+    """Its dump; None where it has no such handler, else why it did not answer."""
+    rank, path = asked
+    try:
+        if not is_of(path.lstat().st_uid, users_of(rank.pid)):
+            return None  # someone else's, where others can put theirs
+        answer = worker_server.read_rank(path, _PATIENCE_S)
+    except OSError:
+        return None
+    except HangdoctorError as error:
+        return error
+    return answer.dump
+
+
+def _put(ranks: Sequence[RankCapture], dumps: dict[int, Dump], first: bool) -> None:
+    if not dumps:
+        return
+    world = max(rank.world_size for rank in ranks)
+    found = flight_recorder.convert(dumps, world_size=world)
+    alone = len(dumps) == found.world_size
+    for rank in ranks:
+        ops = found.ops.get(rank.rank)
+        # Members that were guessed from the dumps of one node are not those of the job.
+        if ops is None or not (alone or _are_told(ops)):
+            continue
+        if first:
+            rank.recorded_before = _trimmed(ops, _KEEP_BEFORE)
+        else:
+            rank.recorded = _trimmed(ops, KEEP)
+
+
+def _are_told(ops: RankOps) -> bool:
+    return not any(note.startswith("members of group") for note in ops.notes)
+
+
+def _trimmed(ops: RankOps, keep: int) -> RankOps:
+    if len(ops.operations) <= keep:
+        return ops
+    return structs.replace(ops, operations=ops.newest(keep), overwritten=True)

@@ -1,0 +1,112 @@
+"""A dump of ranks with black boxes asks torch's own recorder as well: it counts what C++ issues."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hangdoctor import probe
+from hangdoctor.diagnosis.case import open_case
+from hangdoctor.diagnosis.recorders import by_recorder
+from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture
+from hangdoctor.model.operations import Operation, RankOps
+from hangdoctor.readers.recorder_beside import socket_of
+from hangdoctor.storage.bundle import load
+from hangdoctor.transport.capture_codec import pack_capture, unpack_capture
+from tests.support.stage import Stage, hangdoctor, switches, wait_until
+
+pytestmark = pytest.mark.torch
+STARTUP = Path(probe.__file__).parent / "startup"
+ROOT = Path(probe.__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def probed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    # A Unix socket's path has room for 107 bytes only.
+    folder = tmp_path_factory.mktemp("j")
+    environ = {"PYTHONPATH": f"{STARTUP}:{ROOT}", "HANGDOCTOR_DIR": str(folder / "b")}
+    with Stage(folder / "job", world=4, environ=environ) as job:
+        yield job.wait_ready()
+
+
+def test_the_operation_that_c_plus_plus_issued_is_counted(probed: Stage) -> None:
+    probed.play("functional", 2)
+    verdict = probed.dump()
+    probed.release(2)
+    [cause] = verdict["causes"]
+    assert (cause["kind"], cause["ranks"]) == ("not_entered", [2])
+    assert (cause["where"]["op"], cause["where"]["group_ranks"]) == ("all_reduce", [0, 1, 2, 3])
+    assert cause["where"]["seq"] > 3, "the number that torch itself counts"
+    assert {e["source"] for e in cause["evidence"]} >= {"ops", "stack"}
+    assert cause["confidence"] >= 0.95
+
+
+def test_what_a_box_records_is_still_read_from_it(probed: Stage) -> None:
+    probed.play("sleep", 1)
+    verdict = probed.dump()
+    probed.release(1)
+    [cause] = verdict["causes"]
+    assert (cause["kind"], cause["ranks"]) == ("not_entered", [1])
+
+
+def test_a_stopped_rank_costs_no_time_and_is_named(probed: Stage) -> None:
+    probed.play("functional", 3)
+    os.kill(probed.pid(3), signal.SIGSTOP)
+    wait_until(lambda: "T (stopped)" in switches(probed.pid(3)), "stopped")
+    try:
+        verdict = probed.dump()
+    finally:
+        os.kill(probed.pid(3), signal.SIGCONT)
+    probed.release(3)
+    assert [(c["kind"], c["ranks"]) for c in verdict["causes"]] == [("stopped", [3])]
+    assert not any("did not answer" in note for note in verdict["notes"])
+
+
+def test_a_bundle_keeps_both_and_replays(probed: Stage) -> None:
+    probed.play("functional_then_store", 0)
+    bundle = probed.folder / "kept"
+    args = ("dump", "--local", "--job", probed.key, "--json", "-", "--bundle", str(bundle))
+    live = hangdoctor(*args, cwd=probed.folder).stdout
+    capture = load(bundle)
+    assert all(r.ops is not None and r.recorded is not None for r in capture.ranks())
+    again = hangdoctor("diagnose", str(bundle), "--json", "-", cwd=probed.folder).stdout
+    assert again == live
+    assert [c["ranks"] for c in json.loads(live)["causes"]] == [[0]]
+
+
+def test_transfers_that_gloo_does_not_record_are_read_from_the_boxes() -> None:
+    """Rank 0 waits in a receive, the others in what C++ issued: the boxes alone know of both."""
+    receives = RankOps(0, 2, operations=[Operation("g", 1, "recv", peer=1)])
+    waits = RankOps(1, 2, source="flight_recorder", operations=[Operation("g", 7, "all_reduce")])
+    nothing = RankOps(0, 2, source="flight_recorder")
+    ranks = [
+        RankCapture(pid=1, rank=0, ops=receives, recorded=nothing),
+        RankCapture(pid=2, rank=1, ops=RankOps(1, 2), recorded=waits),
+    ]
+    capture = JobCapture("j", [NodeCapture("n", ranks=ranks)], [], 2)
+    assert not by_recorder(open_case(capture))
+    nothing.runs_ahead = waits.runs_ahead = True  # NCCL's records them
+    assert by_recorder(open_case(capture))
+
+
+def test_both_go_to_the_collector() -> None:
+    own = RankOps(0, 2, operations=[Operation("g", 1, "all_reduce")])
+    of_torch = RankOps(0, 2, source="flight_recorder", operations=[Operation("g", 7, "barrier")])
+    rank = RankCapture(pid=1, rank=0, ops=own, recorded=of_torch, recorded_before=of_torch)
+    found = unpack_capture(pack_capture(NodeCapture("n", ranks=[rank]))).ranks[0]
+    assert (found.ops, found.recorded, found.recorded_before) == (own, of_torch, of_torch)
+
+
+def test_the_socket_of_a_process_on_a_host_whose_name_ends_in_a_number(tmp_path: Path) -> None:
+    (tmp_path / "hangdoctor-77.sock").touch()
+    (tmp_path / "hangdoctor-88-4026.sock").touch()
+    assert socket_of(tmp_path / "node-3-77.blackbox", {}) == tmp_path / "hangdoctor-77.sock"
+    assert socket_of(tmp_path / "n-88-4026.blackbox", {}) == tmp_path / "hangdoctor-88-4026.sock"
+    assert socket_of(tmp_path / "n-99.blackbox", {}) is None
+    theirs = {"TORCH_WORKER_SERVER_SOCKET": "/x/y.sock"}
+    assert socket_of(tmp_path / "n-99.blackbox", theirs) == Path("/x/y.sock")

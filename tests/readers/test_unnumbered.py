@@ -1,0 +1,161 @@
+"""Ranks of multiprocessing: none has a rank in its environment."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from hangdoctor.agents.ranks import Ranks
+from hangdoctor.errors import NoRanksFound
+from hangdoctor.model.capture import NodeCapture
+from hangdoctor.readers.node import CaptureOptions, capture_node
+from tests.support.stage import free_port, hangdoctor, wait_until
+
+JOBS = Path(__file__).parents[1] / "support" / "jobs"
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
+Begin = Callable[..., tuple[subprocess.Popen[bytes], str]]
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Begin]:
+    """Start the job, with or without `hangdoctor run`: its process and what its boxes call it."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*before: str, script: str = "spawned_job.py") -> tuple[subprocess.Popen[bytes], str]:
+        port = str(free_port())
+        words = [*before, sys.executable, str(JOBS / script), str(tmp_path), port]
+        started.append(
+            subprocess.Popen(
+                words,
+                env=os.environ
+                | {"OMP_NUM_THREADS": "1", "HANGDOCTOR_DIR": str(tmp_path / "boxes")},
+                start_new_session=True,
+            )
+        )
+        return started[-1], f"run-127.0.0.1-{port}"
+
+    yield start
+    for process in started:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(timeout=20)
+
+
+RUN = (sys.executable, "-m", "hangdoctor", "run", "--")
+
+
+def stuck(folder: Path) -> bool:
+    return (folder / "at.0").exists() and (folder / "at.1").exists()
+
+
+def test_their_black_boxes_have_the_rank(begin: Begin, tmp_path: Path) -> None:
+    _, job = begin(*RUN)
+    wait_until(lambda: stuck(tmp_path), "both ranks are where they stay", 100)
+    done = hangdoctor("dump", "--local", "--job", job, "--json", "-", "--no-bundle", cwd=tmp_path)
+    found = json.loads(done.stdout)
+    assert (found["status"], found["job"]["world_size"]) == ("hang", 2), found
+    assert [r for cause in found["causes"] for r in cause["ranks"]] == [1]
+    assert "all_reduce #3" in found["causes"][0]["summary"]
+    assert "evaluate" in found["causes"][0]["where"]["frame"]
+
+
+def test_an_agent_finds_those_that_join_long_after_they_were_started(
+    begin: Begin, tmp_path: Path
+) -> None:
+    (tmp_path / "wait").touch()
+    _, name = begin(*RUN)
+    wait_until(lambda: (tmp_path / "begun.1").exists(), "they run", 100)
+    ranks = Ranks(lambda job: job.is_named(name))
+    ranks.search()
+    assert not ranks.tracked
+    (tmp_path / "go").touch()
+
+    def both() -> bool:
+        ranks.search()
+        return set(ranks.tracked) == {0, 1} and all(t.box for t in ranks.tracked.values())
+
+    try:
+        wait_until(both, "both ranks", 60)
+        assert (ranks.job, ranks.world_size) == (name, 2)
+    finally:
+        ranks.close()
+
+
+def captured(process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> NodeCapture:
+    """What `dump --local` captures where nothing else runs: other tests do, on this host."""
+    ours = [process.pid, *(c.pid for c in psutil.Process(process.pid).children(recursive=True))]
+    monkeypatch.setattr(psutil, "pids", lambda: ours)
+    return capture_node(CaptureOptions(timeout_s=60), "n1")
+
+
+def test_before_they_join_the_command_that_names_them_is_printed(
+    begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "wait").touch()
+    process, _ = begin()
+    wait_until(lambda: (tmp_path / "begun.0").exists(), "rank 0 runs", 100)
+    wait_until(lambda: (tmp_path / "begun.1").exists(), "rank 1 runs", 100)
+    with pytest.raises(NoRanksFound) as raised:
+        captured(process, monkeypatch)
+    children = psutil.Process(process.pid).children()
+    spawned = [c.pid for c in children if "--multiprocessing-fork" in c.cmdline()]
+    command = raised.value.help.partition("hangdoctor ")[2].partition(".")[0]
+    assert f"Process {process.pid} started 2 processes" in raised.value.help
+    assert [int(word) for word in command.split() if word.isdigit()] == sorted(spawned)
+
+
+def test_without_the_probe_their_connections_show_them(
+    begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process, _ = begin()
+    wait_until(lambda: stuck(tmp_path), "both ranks are where they stay", 100)
+    capture = captured(process, monkeypatch)
+    order = sorted(psutil.Process(process.pid).children(), key=lambda c: c.create_time())
+    spawned = [c.pid for c in order if "--multiprocessing-fork" in c.cmdline()]
+    assert [(r.rank, r.pid, r.world_size) for r in capture.ranks] == [
+        (0, spawned[0], 2),
+        (1, spawned[1], 2),
+    ]
+    assert any("in the order in which" in note for note in capture.notes)
+    found = diagnosed("dump", "--pid", str(process.pid), cwd=tmp_path)
+    assert [r for cause in found["causes"] for r in cause["ranks"]] == [1], found
+    assert any("is no rank" in note for note in found["notes"])
+
+
+def test_a_process_that_is_named_has_the_rank_of_its_box(begin: Begin, tmp_path: Path) -> None:
+    """Whatever the order in which it is named."""
+    process, _ = begin(*RUN)
+    wait_until(lambda: stuck(tmp_path), "both ranks are where they stay", 100)
+    every = psutil.Process(process.pid).children(recursive=True)
+    spawned = sorted(c.pid for c in every if "--multiprocessing-fork" in c.cmdline())
+    flags = [word for pid in reversed(spawned) for word in ("--pid", str(pid))]
+    found = diagnosed("dump", *flags, cwd=tmp_path)
+    assert [(row["rank"], row["pid"]) for row in found["ranks"]] == list(enumerate(spawned))
+    assert [r for cause in found["causes"] for r in cause["ranks"]] == [1], found
+
+
+def test_lightnings_launcher_is_the_first_rank(
+    begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process, _ = begin(script="launches_itself.py")
+    wait_until(lambda: stuck(tmp_path), "both ranks are where they stay", 100)
+    capture = captured(process, monkeypatch)
+    (child,) = psutil.Process(process.pid).children()
+    assert [(r.rank, r.pid, r.world_size) for r in capture.ranks] == [
+        (0, process.pid, 2),
+        (1, child.pid, 2),
+    ]
+
+
+def diagnosed(*words: str, cwd: Path) -> dict[str, Any]:
+    return json.loads(hangdoctor(*words, "--json", "-", "--no-bundle", cwd=cwd).stdout)
