@@ -113,10 +113,12 @@ def _job(family: Family) -> Job:
 
 
 def _parent_of_one(pid: int, uid: int | None) -> int:
-    """The parent of a process that may be a rank, 0 of any other."""
+    """The parent of a process that may be a rank without a number, 0 of any other."""
     folder = Path(f"/proc/{pid}")
     try:
         if uid is not None and folder.stat().st_uid != uid:
+            return 0
+        if b"\0RANK=" in b"\0" + (folder / "environ").read_bytes():
             return 0
         with (folder / "maps").open("rb") as maps:
             if not any(name in line for line in maps for name in _LIBRARIES):
@@ -191,9 +193,10 @@ def _connected(pids: Sequence[int]) -> set[int]:
                 ends[table[inode]].add(pid)
     found: set[int] = set()
     for (own, peer), holders in ends.items():
+        # What a process has forked holds the same ends as itself.
         others = ends.get((peer, own), set())
-        if holders != others and others:
-            found |= holders | others
+        if holders - others and others - holders:
+            found |= holders ^ others
     return found
 
 

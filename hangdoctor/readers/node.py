@@ -16,8 +16,9 @@ from ..model.capture import NodeCapture, RankCapture
 from ..model.layout import guess_layout
 from ..text import redaction
 from ..text.plain import readable
+from ..text.plural import choose
 from ..time_limit import OutOfTime, within
-from . import blackbox, discover, families, unnumbered
+from . import blackbox, discover, families, job_choice, lost_ranks, rank_environment, unnumbered
 from . import rank_operations as boxes
 from .capture_options import CaptureOptions
 from .node_session import FIRST, LAST, Session
@@ -72,34 +73,33 @@ def _find(
     try:
         return _find_job(options, node, seconds)
     except NoRanksFound as error:
-        ended = (
-            blackbox.left_behind(options.job or f"slurm-{options.slurm_job}")
-            if options.job or options.slurm_job
-            else []
-        )
+        name = options.job or (f"slurm-{options.slurm_job}" if options.slurm_job else "")
+        ended = blackbox.left_behind(name)
+        whose = "Ranks of it" if name else "Ranks of a job"
         if ended:
-            error.help = f"Ranks of it that have ended left black boxes here. Read them: hangdoctor diagnose {ended[0]}. {error.help}"
+            read = f"{whose} that have ended left black boxes here. Read them: hangdoctor diagnose {ended[0]}."
+            error.help = f"{read} {error.help}" if name else f"{error.help} {read}"
         raise
+
+
+def _of_slurm(jobs: list[discover.Job], job: str, step: str) -> list[discover.Job]:
+    """Those of a Slurm job; where its step is known by name, that one."""
+    of_job = [j for j in jobs if any(f.environ.get("SLURM_JOB_ID") == job for f in j.ranks)]
+    of_step = [j for j in of_job if step and j.key == f"slurm:{job}.{step}"]
+    return of_step or of_job
 
 
 def _find_job(
     options: CaptureOptions, node: str, seconds: float
 ) -> tuple[NodeCapture, list[RankCapture]]:
     jobs, unread = discover.search(options.user, seconds)
-    if options.slurm_job:
-        prefix = f"slurm:{options.slurm_job}." + options.slurm_step
-        jobs = [
-            j
-            for j in jobs
-            if any(f.environ.get("SLURM_JOB_ID") == options.slurm_job for f in j.ranks)
-        ]
-        exact = [j for j in jobs if j.key == prefix] if options.slurm_step else jobs
-        jobs = exact or jobs
     jobs = families.with_families(jobs, discover.uid_of(options.user), seconds)
+    if options.slurm_job:
+        jobs = _of_slurm(jobs, options.slurm_job, options.slurm_step)
     by_hand = "" if jobs else unnumbered.by_hand(discover.uid_of(options.user), node)
     if by_hand:
         raise NoRanksFound(f"no process on {node} has a rank in its environment", by_hand)
-    job, notes = discover.select_job(jobs, options.job)
+    job, notes = job_choice.select_job(jobs, options.job)
     ranks = [discover.to_capture(f, node) for f in job.ranks]
     first = job.ranks[0]
     capture = NodeCapture(
@@ -107,12 +107,13 @@ def _find_job(
     )
     if unread:
         # Whoever is missing may be among them: that is no sign of a rank that has ended.
+        processes = f"{unread} {choose(unread, 'process', 'processes')} of {node}"
         capture.notes.append(
-            f"{unread} process{'es' if unread > 1 else ''} of {node} could not be read within {seconds:.1f} s: ranks among them are not shown"
+            f"{processes} could not be read within {seconds:.1f} s: ranks among them are not shown"
         )
         capture.ranks = ranks
     else:
-        capture.ranks = ranks + discover.lost_ranks(job, node)
+        capture.ranks = ranks + lost_ranks.lost_ranks(job, node)
     return capture, list(ranks)
 
 
@@ -173,7 +174,9 @@ def _numbers_of(pid: int) -> tuple[tuple[int, int, int, int] | None, str]:
         box = unnumbered.box_of(pid, raw)
         if box is not None:
             return (box.rank, box.world_size, box.local_rank, 0), ""
-        return discover.rank_of(psutil.Process(pid).environ()), "has no rank in its environment"
+        return rank_environment.rank_of(
+            psutil.Process(pid).environ()
+        ), "has no rank in its environment"
     except (psutil.Error, OSError):
         return None, "does not allow its environment to be read"
 
