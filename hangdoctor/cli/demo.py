@@ -256,7 +256,7 @@ def _what_went_wrong(tail: list[str]) -> str:
     them.
     """
     errors = [line for line in tail if "rror" in line and not _OF_TORCHRUN.search(line)]
-    return "\n  ".join(errors[:6] or tail[-15:])
+    return "\n".join(errors[:6] or tail[-15:])
 
 
 def _rest(limit: float) -> str:

@@ -49,6 +49,19 @@ def test_the_demo_keeps_a_bundle_outside_of_the_current_folder_and_says_what_is_
     assert page.stat().st_size > 0 and str(page) in told
 
 
+def test_what_the_job_said_before_it_failed_is_printed_in_lines(tmp_path: Path) -> None:
+    pytest.importorskip("torch")  # the demo asks for it first
+    (tmp_path / "job.py").write_text(
+        "print('Error: one')\nprint('an Error: two')\nraise SystemExit(3)\n"
+    )
+    done = hangdoctor(
+        "demo", "--script", str(tmp_path / "job.py"), "--ranks", "2", cwd=tmp_path, code=1
+    )
+    said = done.stderr.splitlines()
+    assert "hangdoctor: the job ended with exit code 1 before the fault" in said
+    assert "  Error: one" in said and "  an Error: two" in said
+
+
 @pytest.mark.torch
 @pytest.mark.timeout(280)
 def test_the_demo_as_it_is_shown_names_the_rank_of_its_own_trainer(tmp_path: Path) -> None:

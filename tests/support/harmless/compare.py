@@ -131,7 +131,9 @@ def _interpreter(
     )
     finders = [name for name in after["meta_path"] if name != "_Finder"]
     kept = after | {"meta_path": finders, "path": [p for p in after["path"] if p != STARTUP]}
-    if before["profile"] == "<class 'NoneType'>" and "builtin_function" in after["profile"]:
+    # A function of the C extension; without a compiler, a method of the pure writer.
+    ours = ("<class 'builtin_function_or_method'>", "<class 'method'>")
+    if before["profile"] == "<class 'NoneType'>" and after["profile"] in ours:
         kept["profile"] = before["profile"]
     return before, kept
 
