@@ -193,7 +193,7 @@ def test_a_real_job_is_recorded_and_a_restart_keeps_it(browser: Any, tmp_path: P
         log_in(browser, live, live.token)
         young = soon(browser, "axis-summary", lambda t: "usually" in t)
         assert "recorded since" in young and "step" in young
-        assert buckets(browser) == 30, "five minutes of the hour: it has only begun"
+        assert 12 <= buckets(browser) < 60, "not the whole hour: it has only begun"
         before = history(live)
         assert max(before["moved"]) > 0 and before["stalls"] == []
         collector = live.processes["collector"]
