@@ -10,6 +10,7 @@ from ..text.durations import duration
 from ..transport.capture_codec import Shared, name_node, unpack_capture
 from ..transport.messages import Capture, Captured, Declined
 from .capture_reason import CaptureReason
+from .ended_nodes import joined
 from .instructions import Node, Send
 
 LARGE = 4096  # ranks; to write more of them out as JSON takes longer than to diagnose them
@@ -107,16 +108,19 @@ class Round:
         captures = dict(self.captures)
         silent: list[SilentNode] = []
         for name, node in known.items():
-            seen = {r.rank for r in captures[name].ranks} if name in captures else set()
-            # A rank may have come up again on another node.
-            lost = sorted(set(node.ranks) - seen - present)
+            lost = self._lost(node, present)
             if name in captures or name in self.empty:
                 self._add_gone(captures, node, lost, world)
             elif lost or not node.ranks:  # else it is no longer a node of this job
                 silent.append(SilentNode(name, self._why_silent(name, node, now), lost))
+        after_end = joined(captures.values()) if not silent else None
+        for capture in captures.values():
+            capture.ended = None
         return JobCapture(
             job=self._job(known.values()),
             nodes=[captures[n] for n in sorted(captures)],
+            logs=after_end,
+            over=after_end is not None,
             silent=silent,
             world_size=world,
             layout=next((c.layout for c in captures.values() if c.layout), None),
@@ -126,6 +130,12 @@ class Round:
             notes=[str(self.reason)],
             packed=self._bodies if world > LARGE else {},
         )
+
+    def _lost(self, node: Node, present: set[int]) -> list[int]:
+        """The ranks of a node that are not in its capture, nor, started again, in another node's."""
+        own = self.captures.get(node.name)
+        seen = {r.rank for r in own.ranks} if own is not None else set()
+        return sorted(set(node.ranks) - seen - present)
 
     def _job(self, known: Iterable[Node]) -> str:
         """The job that most captures are of, else that most nodes have said to run."""

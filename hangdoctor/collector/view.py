@@ -1,6 +1,8 @@
-"""What the page and the metrics may see of the collector: collected in its loop, read by the page's own process.
+"""What the page and the metrics may see of the collector: collected in its loop, read by the page's
+own process.
 
-`take` and `look` cost microseconds; what a reader makes of it is the reader's own work. The core knows nothing of its readers.
+`take` and `look` cost microseconds; what a reader makes of it is the reader's own work. The core
+knows nothing of its readers.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ class Now(Struct):
 
 
 class CaptureTimes(Struct):
-    """How long captures took: from the first request until all have answered, and diagnosis with saving."""
+    """How long captures took: from the first request until all have answered, and diagnosis with
+    saving.
+    """
 
     count: int = 0
     capture_s: float = 0.0
@@ -77,7 +81,8 @@ class View:
         for told in ranks:
             if told.rank >= MAX_ROWS:
                 continue
-            # Here, not where it is read: how late a rank is must not depend on who looks, and how often.
+            # Here, not where it is read: how late a rank is must not depend on who looks, and how
+            # often.
             before = self._waits.get(told.rank, -1.0)
             share = self._waits[told.rank] = smoothed(before, float(told.waits))
             word = LastWord(node, told, came - age_s(told), share)

@@ -21,6 +21,7 @@ from ..errors import BadInput, CollectorError
 from ..files import read_regular
 from ..probe import folder as folders
 from ..probe import retention
+from ..text.plural import count
 from ..transport import address, folder_lock
 from . import bundle
 
@@ -68,7 +69,7 @@ def jobs(now_s: float, older_than_s: float | None) -> Iterator[Leftover]:
         age_s = max(0.0, now_s - _last_change(folder))
         found = Leftover("job", folder, _size(folder), age_s)
         incidents = _incidents(folder)
-        found.note = f"{incidents} incident{'s' if incidents != 1 else ''}" if incidents else ""
+        found.note = count(incidents, "incident") if incidents else ""
         found.kept = _why_kept(folder, age_s)
         if not found.kept and incidents:
             found.kept = _too_young(age_s, older_than_s)

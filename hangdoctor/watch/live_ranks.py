@@ -1,8 +1,9 @@
-"""Where every rank of a running job stands, and which ranks are blocked and by what, from what agents report each second.
+"""Where every rank of a running job stands, and which ranks are blocked and by what, from what
+agents report each second.
 
 A sample, not a diagnosis: no stacks and no groups are looked at. It says which rank to look at
-first; a capture says why.
-Pure functions over `RankRow`; the page, the terminal view and the metrics share them.
+first; a capture says why. Pure functions over `RankRow`; the page, the terminal view and the
+metrics share them.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ class LastWord(Struct, frozen=True, array_like=True):
 class RankRow(Struct):
     """One rank now, as it is shown: by the page, its API, the metrics and `top`.
 
-    `idle_s` counts since its last progress (of a rank that is gone, since its end), `behind_s` is how long peers have waited without it, `lag_s` is how much
-    later than its peers it comes to operations.
+    `idle_s` counts since its last progress (of a rank that is gone, since its end), `behind_s` is
+    how long peers have waited without it, `lag_s` is how much later than its peers it comes to
+    operations.
     """
 
     rank: int
@@ -125,7 +127,9 @@ def row_of(told: RankNow, node: str, idle_s: float, silent: bool = False) -> Ran
 
 
 def stand(rows: Iterable[RankRow]) -> list[Standing]:
-    """Ranks at the same place together, those first that make the others wait, then who waits longest."""
+    """Ranks at the same place together, those first that make the others wait, then who waits
+    longest.
+    """
     places: dict[tuple[object, ...], list[RankRow]] = {}
     waiting = going = 0
     for row in rows:
@@ -195,7 +199,9 @@ def look(rows: Sequence[RankRow], job: str, world_size: int) -> Picture:
 
 
 def sentence(standings: Sequence[Standing], counts: Counter[str], blind: bool = False) -> str:
-    """What a person wants to know first; `blind`: none that moves or works has a black box that would tell more."""
+    """What a person wants to know first; `blind`: none that moves or works has a black box that
+    would tell more.
+    """
     total = counts.total()
     if not total:
         return "No rank has been seen yet"

@@ -1,7 +1,8 @@
-"""The states of a rank as a watching person sees them: one table, from which the terminal, the page, its style and its
-JavaScript take theirs.
+"""The states of a rank as a watching person sees them: one table, from which the terminal, the
+page, its style and its JavaScript take theirs.
 
-`scripts/states_js.py` writes `web/static/states.js` and `states.css`; a test compares them with the table.
+`scripts/states_js.py` writes `web/static/states.js` and `states.css`; a test compares them with the
+table.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class RankState(Struct, frozen=True, kw_only=True):
     """One state. Its place in `TABLE` is the code that the page's stream uses."""
 
     name: str
-    concern: int  # 0 is shown first: the order of a list, and which of several ranks in one square is shown
+    # 0 is shown first: the order of a list, and which of several ranks in one square is shown
+    concern: int
     unblamed: int  # the order of groups of ranks where none is known to block the others
     glyph: str = ""  # one ASCII character for the terminal, "" for none
     sign: str = ""  # the same for the page
@@ -213,7 +215,9 @@ def javascript() -> str:
 
 
 def stylesheet() -> str:
-    """The colours as the page's style sheet `states.css`: `--STATE`, and `--on-STATE` for letters on it."""
+    """The colours as the page's style sheet `states.css`: `--STATE`, and `--on-STATE` for letters
+    on it.
+    """
     return "\n".join(_stylesheet_lines()) + "\n"
 
 

@@ -163,7 +163,9 @@ class Api:
         return answer(time_axis(view.history, span, view.now.wall, board.rows()))
 
     async def report(self, request: Request) -> Response:
-        """The incident's report. What is in it comes from the job: it gets no cookie and no access to this page."""
+        """The incident's report. What is in it comes from the job: it gets no cookie and no access
+        to this page.
+        """
         found = self._incident(request)
         if found is None or found.state != "saved" or safe_name(found.id) != found.id:
             return answer(Trouble("there is no such incident, or its bundle was removed"), 404)
@@ -205,7 +207,8 @@ def _marked(ranks: str, count: int) -> bytearray:
     return marks
 
 
-# A report is one file with its own script; in a sandbox it cannot read the cookie nor speak to this server.
+# A report is one file with its own script; in a sandbox it cannot read the cookie nor speak to this
+# server.
 REPORT_POLICY = (
     "sandbox allow-scripts allow-downloads allow-popups; default-src 'none'; script-src 'unsafe-inline'; "
     "style-src 'unsafe-inline'; img-src data:; font-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"

@@ -1,4 +1,5 @@
-"""What the page's process knows of the collector: the last word of each rank, as the collector's process sends it.
+"""What the page's process knows of the collector: the last word of each rank, as the collector's
+process sends it.
 
 A `Snapshot` carries what changed since the one before, or everything to a page that has just begun.
 """
@@ -61,9 +62,12 @@ class Mirror:
             self._seen.update(told.ranks)
 
     def rows(self) -> tuple[list[RankRow], Now]:
-        """Every rank from 0 on, those that no one has reported too, and the collector of the last second."""
+        """Every rank from 0 on, those that no one has reported too, and the collector of the last
+        second.
+        """
         now = self.now
-        # Between two snapshots time goes on: a rank that reported since must not appear to be of the future.
+        # Between two snapshots time goes on: a rank that reported since must not appear to be of
+        # the future.
         mono = max(now.mono, time.monotonic()) if now.mono else 0.0
         silent = {n.name for n in now.nodes if n.silent_s}
         size = min(MAX_ROWS, max(now.world_size, max(self._seen, default=-1) + 1))

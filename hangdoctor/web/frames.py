@@ -1,7 +1,9 @@
-"""What the page gets each second: small frames that say what changed, so that 16,384 ranks cost some kilobytes.
+"""What the page gets each second: small frames that say what changed, so that 16,384 ranks cost
+some kilobytes.
 
-A frame has one list of numbers for each column of ranks: ``[first, count, value, first, count, value, ...]``, runs of
-neighbours that changed to the same value. Names (operations, phases, nodes) are sent once and meant by their number.
+A frame has one list of numbers for each column of ranks: ``[first, count, value, first, count,
+value, ...]``, runs of neighbours that changed to the same value. Names (operations, phases, nodes)
+are sent once and meant by their number.
 """
 
 from __future__ import annotations
@@ -63,7 +65,9 @@ class Status(Struct):
 
 
 class Frame(Struct):
-    """`at` is the collector's clock in seconds, as `since` is in tenths of a second; 0 there means that the rank moves."""
+    """`at` is the collector's clock in seconds, as `since` is in tenths of a second; 0 there means
+    that the rank moves.
+    """
 
     number: int
     at: float
@@ -224,7 +228,9 @@ def _clip(one: Standing) -> Standing:
 
 
 def runs(old: Sequence[int], new: Sequence[int]) -> list[int]:
-    """``[1, 1, 1, 1], [1, 2, 2, 3]`` -> ``[1, 2, 2, 3, 1, 3]``: at 1, two of value 2; at 3, one of value 3."""
+    """``[1, 1, 1, 1], [1, 2, 2, 3]`` -> ``[1, 2, 2, 3, 1, 3]``: at 1, two of value 2; at 3, one of
+    value 3.
+    """
     if old == new:
         return []
     out: list[int] = []

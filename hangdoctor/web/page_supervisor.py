@@ -1,7 +1,8 @@
 """Keeps the page's process running beside the collector, and feeds it.
 
-The page has an interpreter of its own: however many read it, the agents wait for none of them. At most one snapshot is on
-its way; what changes meanwhile is merged into the next one, so a slow page costs the collector one entry a rank and no more.
+The page has an interpreter of its own: however many read it, the agents wait for none of them. At
+most one snapshot is on its way; what changes meanwhile is merged into the next one, so a slow page
+costs the collector one entry a rank and no more.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ class Beside:
     """The page of one collector."""
 
     def __init__(self, front: Front, view: View, ask: Callable[[str], None], module: str) -> None:
-        """`module` is what the page's process runs: it gets the numbers of the listening socket and of the channel."""
+        """`module` is what the page's process runs: it gets the numbers of the listening socket and
+        of the channel.
+        """
         self.front, self.view, self.ask, self.module = front, view, ask, module
         self._history_at = 0.0  # when it was sent last
 
@@ -99,7 +102,8 @@ class Beside:
             pass_fds=numbers,
             stdin=subprocess.DEVNULL,
             env=os.environ | {"PYTHONPATH": path},
-            start_new_session=True,  # Ctrl-C is for the collector, which ends its page by the channel
+            # Ctrl-C is for the collector, which ends its page by the channel
+            start_new_session=True,
         )
 
     async def _feed(self, writer: asyncio.StreamWriter, hearing: asyncio.Task[None]) -> str:

@@ -1,4 +1,6 @@
-"""An agent that reports what a test tells it to, with the job's key: states and sizes that no job of this machine has."""
+"""An agent that reports what a test tells it to, with the job's key: states and sizes that no job
+of this machine has.
+"""
 
 from __future__ import annotations
 
@@ -47,8 +49,16 @@ class ScriptedAgent:
 
 def waiting(rank: int, idle_s: float = 50.0) -> msg.RankNow:
     return msg.RankNow(
-        rank, pid=100 + rank, idle_s=idle_s, iteration=12, phase="forward", op="all_reduce", seq=12, inside=True, box=True
-    )  # fmt: skip
+        rank,
+        pid=100 + rank,
+        idle_s=idle_s,
+        iteration=12,
+        phase="forward",
+        op="all_reduce",
+        seq=12,
+        inside=True,
+        box=True,
+    )
 
 
 def moving(rank: int, iteration: int) -> msg.RankNow:
@@ -59,8 +69,15 @@ def moving(rank: int, iteration: int) -> msg.RankNow:
 
 def outside(rank: int, idle_s: float = 50.0) -> msg.RankNow:
     return msg.RankNow(
-        rank, pid=100 + rank, idle_s=idle_s, iteration=12, phase="data", op="all_gather", seq=11, box=True
-    )  # fmt: skip
+        rank,
+        pid=100 + rank,
+        idle_s=idle_s,
+        iteration=12,
+        phase="data",
+        op="all_gather",
+        seq=11,
+        box=True,
+    )
 
 
 def over(rank: int, finished: bool) -> msg.RankNow:

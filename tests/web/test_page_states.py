@@ -1,4 +1,6 @@
-"""What the page says in every state of a job: before it, in a hang, at its end, and without the collector."""
+"""What the page says in every state of a job: before it, in a hang, at its end, and without the
+collector.
+"""
 
 from __future__ import annotations
 

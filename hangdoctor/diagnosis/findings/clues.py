@@ -10,7 +10,7 @@ from ...model.capture import Frame
 from ...model.diagnosis import Kind, Source
 from ...model.gpu import Gpu
 from .holdings import ChildStopped
-from .log_stories import Quote
+from .log_stories import LogAgrees, LogContradicts, Quote
 from .named import Doing, End, Op
 from .stories import (
     FewerByRas,
@@ -81,6 +81,7 @@ class WaitsIn(Struct, frozen=True):
     """Ranks that wait in communications; of these, `still` did not run once."""
 
     still: tuple[int, ...] = ()
+    all_still: bool = False  # that is all of them
 
 
 class DidNotRun(Struct, frozen=True):
@@ -254,6 +255,8 @@ Fact = (
     | WaitsInKey
     | Quoted
     | Quote
+    | LogAgrees
+    | LogContradicts
     | HoldsGil
     | ForkedLock
     | ChildStopped
@@ -299,6 +302,7 @@ class Why(Enum):
     ENQUEUED = auto()
     SAME_AS_ROUNDS_BEFORE = auto()
     SAME_AS_ROLE = auto()
+    LOG_IS_SURER = auto()
 
 
 class Against(Struct, frozen=True):

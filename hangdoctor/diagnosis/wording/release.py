@@ -84,6 +84,15 @@ def _(holding: f.OnChild, finding: Finding) -> str:
 
 
 @release.register
+def _(holding: f.AtWorker, finding: Finding) -> str:
+    place, stack = open_at(holding.frame), f"py-spy dump --native --pid {holding.pid}"
+    see = "; ".join(part for part in (place, stack) if part)
+    here = terms.capital(on_node(finding).strip()) or "See"
+    why = f"See why {terms.frame(holding.frame)} does not end. {here}: {see}"
+    return f"{why}. DataLoader(timeout=...) turns this into an error."
+
+
+@release.register
 def _(holding: f.OnFifo, finding: Finding) -> str:
     at = terms.frame(finding.frame) if finding.frame is not None else "its stack"
     return f"It opens a FIFO that has no process at the other end: see the path opened in {at}, and start its reader or writer."
@@ -103,7 +112,7 @@ def _(holding: f.OnDescriptor, finding: Finding) -> str:
     if path.startswith("socket:["):
         what = "reads nothing" if holding.writes else "sends nothing"
         see = f"ss -tnp | grep pid={pid_of(finding)},fd={holding.number}"
-        return f"The other end of its connection {what}. Find out who that is{here}: {see}."
+        return f"The other end of its connection {what}. See which process that is{here}: {see}."
     if holding.locks:
         see = f"fuser -v {shlex.quote(path)}"
         return f"{path} is locked by another process. Find it{here}: {see}. The lock ends with that process."
