@@ -23,7 +23,8 @@ from hangdoctor.web.page_address import Published, published
 
 _COLUMNS, _ROWS = 96, 24
 _FAULT = "sleep@5:60"  # late enough for the page to have some progress on its axis
-_TABLE_S = 1.5  # a frame of the page or two
+_FRAMES_S = 1.5  # a frame of the page or two
+_CAPTURES = 5  # at most, until one has all evidence
 _SIZES = (
     ("live", 1280, 1010, False),
     ("live-dark", 1280, 1010, True),
@@ -37,12 +38,14 @@ def watched(here: Path) -> Iterator[Published]:
     folder = here / "s"
     with started(here, _FAULT) as job:
         command = [*PYTHON, "sidecar", "--local", "--job", ready(job), "--folder", str(folder)]
+        command += ["--capture-timeout", "60"]  # of a busy machine
         with (here / "sidecar.log").open("wb") as log:
             sidecar = subprocess.Popen(
                 [*command, "--web", "0"], stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         try:
-            soon(lambda: published(folder) is not None, "the page")
+            soon(lambda: sidecar.poll() is not None or published(folder) is not None, "the page")
+            assert sidecar.poll() is None, (here / "sidecar.log").read_text()
             fault_of(job)
             soon(lambda: any((folder / "incidents").glob("*/diagnosis.json")), "an incident")
             found = published(folder)
@@ -58,14 +61,29 @@ def live(browser: Any, here: Path) -> None:
     with watched(here) as told:
         log_in(browser, told)
         soon(lambda: browser.text("#pill") == "HANG", "the verdict of the hang")
-        browser.find("#capture").click()
-        soon(lambda: "captured 2 times" in browser.text("#history"), "a second capture")
+        for _ in range(_CAPTURES):
+            capture(browser)
+            if browser.js("return document.getElementById('arrange').value") == "layout":
+                break
+        else:
+            raise SystemExit(
+                "screenshots: this machine is too busy to read the black boxes in time"
+            )
         for name, width, height, dark in _SIZES:
             log_in(browser, told, width, height, dark)
             soon(lambda: browser.text("#axis-summary") != "", "the time axis")
-            time.sleep(_TABLE_S)
+            time.sleep(_FRAMES_S)
             (IMAGES / f"{name}.png").write_bytes(browser.picture(height))
         (IMAGES / "top.svg").write_text(top(here))
+
+
+def capture(browser: Any) -> None:
+    """Ask for a capture as a person does, and wait for its verdict."""
+    soon(lambda: bool(browser.find("#capture").is_enabled()), "the end of a capture")
+    browser.js("document.getElementById('note').textContent = ''")
+    browser.find("#capture").click()
+    soon(lambda: browser.text("#note").startswith("Captured: "), "a capture")
+    soon(lambda: "capturing" not in browser.text("#since"), "the end of all captures")
 
 
 def log_in(

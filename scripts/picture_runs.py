@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,12 +18,32 @@ from hangdoctor.readers import discover
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"
 PYTHON = (sys.executable, "-m", "hangdoctor")
+_PLACE = Path(tempfile.gettempdir(), "pictures")
 _RANKS = 8
 _LIMIT_S = 400.0  # of a busy machine
 _SLOW_ITERATIONS = 60
 
 
-def soon(condition: Callable[[], bool], what: str, seconds: float = 90.0) -> None:
+@contextlib.contextmanager
+def from_a_copy() -> Iterator[None]:
+    """Jobs run from a copy of the package: pictures then show its short path, and none of this machine.
+
+    Raises:
+        FileExistsError: another run makes pictures, or one was killed; its folder is named.
+    """
+    _PLACE.mkdir()
+    try:
+        without = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / "hangdoctor", _PLACE / "hangdoctor", ignore=without)
+        os.environ["PYTHONPATH"] = f"{_PLACE}:{os.environ.get('PYTHONPATH', '')}"
+        os.chdir(_PLACE)
+        yield
+    finally:
+        os.chdir(ROOT)
+        shutil.rmtree(_PLACE)
+
+
+def soon(condition: Callable[[], bool], what: str, seconds: float = 200.0) -> None:
     """Wait for it.
 
     Raises:

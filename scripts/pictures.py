@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from live_pictures import live
-from picture_runs import IMAGES, PYTHON, fault_of, ready, started, stragglers_of
+from picture_runs import IMAGES, PYTHON, fault_of, from_a_copy, ready, started, stragglers_of
 
 from benchmarks.report_html.large import capture
 from hangdoctor.diagnosis import diagnose
@@ -86,7 +86,7 @@ def main() -> None:
     if why:
         sys.exit(f"screenshots: {why}; there are {', '.join(PICTURES)}")
     IMAGES.mkdir(parents=True, exist_ok=True)
-    with Browser() as browser:
+    with from_a_copy(), Browser() as browser:
         for name in names:
             with tempfile.TemporaryDirectory(prefix="screenshots-") as folder:
                 PICTURES[name].make(browser, Path(folder))

@@ -151,6 +151,7 @@ class History:
         self._stepped: float | None = None  # by `mono`: the last step, or the first sight of one
         self._pace_s = 0.0
         self._stall_event: float | None = None  # the last progress before the stall of now
+        self._lived = False  # a rank was seen: that none lives is the end of the job then
         if kept is not None:
             for name, ring in self.rings.items():
                 ring.take(kept.rings.get(name, KeptRing()))
@@ -161,7 +162,8 @@ class History:
         before, self._at = self._at, (mono, wall)
         if before is None or not 0.0 <= mono - before[0] <= _LATE_S:
             return  # also steps: it is not known when they were made
-        if now.heard or not now.alive:
+        self._lived = self._lived or now.alive
+        if now.heard or (self._lived and not now.alive):
             self._add(now, mono - before[0], mono, wall)
         self._stall(now, mono, wall)
 

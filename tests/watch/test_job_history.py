@@ -183,6 +183,17 @@ def test_what_is_not_heard_is_not_said() -> None:
     assert job.axis().watched[-9:] == [0.0] * 9 and job.rates(9) == [None] * 9
 
 
+def test_before_an_agent_is_heard_no_one_knows_whether_ranks_run() -> None:
+    job = Job()
+    job.sample(alive=False, heard=False)
+    job.run(60, step_s=0, alive=False, heard=False)
+    assert job.axis().watched[-7:] == [0.0] * 7, "no agent has connected yet"
+    job.run(60)
+    job.run(60, step_s=0, alive=False, heard=False)
+    axis = job.axis()
+    assert axis.watched[-5:-1] == [1.0] * 4 and axis.alive[-5:-1] == [0.0] * 4, "it has ended"
+
+
 def test_what_is_kept_is_bounded(tmp_path: Path) -> None:
     job = Job()
     job.sample()

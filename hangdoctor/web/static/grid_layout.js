@@ -34,7 +34,10 @@ function beside(blocks) {
 }
 
 function largest(blocks, { sizes, per, width, room }) {
-  const fits = sizes.find((cell) => flow(blocks, { cell, width, per }).height <= room);
+  const fits = sizes.find((cell) => {
+    const size = flow(blocks, { cell, width, per });
+    return size.height <= room && size.width <= width;
+  });
   return { blocks, cell: fits || sizes[sizes.length - 1], fits: fits !== undefined };
 }
 
@@ -59,7 +62,7 @@ function flow(blocks, { cell, width, per }) {
   const gap = cell >= 14 ? 22 : 14;
   let x = 0, y = 0, tallest = 0;
   for (const block of blocks.flatMap((one) => columns(one, { cell, width, gap }))) {
-    const lines = linesOf(block, Math.max(1, Math.floor((width - LEFT - 6) / cell)), per);
+    const lines = linesOf(block, { cell, width, per });
     const size = sizeOf(block, lines, cell);
     if (x && x + size.wide > width) {
       x = 0;
@@ -87,14 +90,21 @@ function columns(block, { cell, width, gap }) {
   return found;
 }
 
-function linesOf(block, most, per) {
-  const flows = block.lines.some((line) => line.flows);
-  return flows ? wrap(block.lines[0].ranks, most, per) : block.lines;
+function linesOf(block, { cell, width, per }) {
+  if (!block.lines.some((line) => line.flows)) return block.lines;
+  const { ranks } = block.lines[0];
+  const room = width - leftOf(`${ranks[ranks.length - 1]}`.length);
+  return wrap(ranks, Math.max(1, Math.floor(room / cell)), per);
+}
+
+// Room for labels of that many letters.
+function leftOf(letters) {
+  return letters ? Math.max(LEFT, Math.min(MOST_LEFT, letters * LETTER + 8)) : 0;
 }
 
 function sizeOf(block, lines, cell) {
   const letters = lines.reduce((most, line) => Math.max(most, line.label.length), 0);
-  const left = letters ? Math.max(LEFT, Math.min(MOST_LEFT, letters * LETTER + 8)) : 0;
+  const left = leftOf(letters);
   const head = block.title ? HEAD : 0;
   const over = block.columns.length ? COLUMNS : 0;
   const across = lines.reduce((most, line) => Math.max(most, line.ranks.length), 0) * cell;

@@ -117,10 +117,11 @@ export class Paint {
     const c = this.context, large = side >= DETAILED;
     const fits = Math.floor((side * 1.35) / Math.max(2.4, `${rank}`.length));
     c.font = `600 ${Math.min(15, fits, Math.floor(side * 0.42))}px ${FONT}`;
-    c.fillText(`${rank}`, x + side / 2, y + side * (sign && !large ? 0.64 : 0.54));
+    const place = sign ? 0.64 : 0.54; // below its sign
+    c.fillText(`${rank}`, x + side / 2, y + side * (large ? 0.48 : place));
     if (large && iteration) {
       c.font = `400 10px ${FONT}`;
-      c.fillText(iteration, x + side / 2, y + side - 8, side - 4);
+      c.fillText(iteration, x + side / 2, y + side - 10, side - 4);
     }
     if (!sign) return;
     c.font = `700 ${large ? 11 : 9}px ${FONT}`;

@@ -13,7 +13,7 @@ function told(model) {
   const status = model.status;
   const known = model.size && model.size > (status.counts.unseen || 0);
   const ofNow = (group) => group.some((one) => one.id === status.incident);
-  const group = hangs(model.incidents).find(ofNow) || null;
+  const group = hangs(model).find(ofNow) || null;
   if (status.ended) return ended(status.ended, group);
   if (!status.nodes) return noAgent(status);
   if (!known) return noRank(status);
@@ -63,7 +63,7 @@ export function headline(model, again = false) {
   $("pill").hidden = !says.pill;
   $("pill").className = `pill ${says.look}`;
   say($("pill"), says.pill);
-  say($("since"), status.capturing ? capturing(status) : says.since);
+  say($("since"), [says.since, status.capturing && capturing(status)].filter(Boolean).join(" · "));
   say($("sentence"), clip(says.sentence, 600));
   $("explained").hidden = !says.explained;
   say($("explained"), says.explained);

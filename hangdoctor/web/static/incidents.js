@@ -5,18 +5,28 @@ import { clock } from "./times.js";
 
 const MOST = 50;
 const MOST_BEFORE = 8; // earlier captures of one hang
-let shown = null;
+const SLACK_S = 3; // between the clocks of a capture and of a rank's last progress
+let shown = null, shownSince = 0;
 
-// Captures of one hang, newest first, as one group; any other capture is alone.
-export function hangs(incidents) {
-  const found = [];
+// Captures of one hang, newest first, as one group; any other capture is alone. Of the same hang are
+// those with the same verdict, and all of the time in which nothing has moved: with more evidence,
+// or less, a capture may find another operation.
+export function hangs({ incidents, status }) {
+  const since = standsSince(status), found = [];
+  const stuck = (one) => since && one.at >= since - SLACK_S && /^(hang|slow)$/.test(one.status);
+  const same = (one, other) => {
+    if (one.job !== other.job) return false;
+    return (one.hang && one.hang === other.hang) || (stuck(one) && stuck(other));
+  };
   for (const one of incidents) {
     const last = found[found.length - 1];
-    if (last && one.hang && last[0].hang === one.hang && last[0].job === one.job) last.push(one);
+    if (last && same(one, last[0])) last.push(one);
     else found.push([one]);
   }
   return found;
 }
+
+function standsSince(status) { return status.ended ? status.ended.at : status.hang_since; }
 
 export function reportAddress(id) { return `/api/v1/incidents/${encodeURIComponent(id)}/report`; }
 
@@ -30,10 +40,12 @@ export function reportLink(one, words) {
 
 // Once for each new list; `again` where its times are to be written anew.
 export function incidents(model, again) {
-  if (shown === model.incidents && !again) return;
+  const since = Math.round(standsSince(model.status) / 10); // it differs a little each second
+  if (shown === model.incidents && shownSince === since && !again) return;
   shown = model.incidents;
+  shownSince = since;
   const none = element("li", model.status.trouble || "None so far.", "none");
-  const groups = hangs(model.incidents).slice(0, MOST);
+  const groups = hangs(model).slice(0, MOST);
   $("incidents").replaceChildren(...(groups.length ? groups.map(incident) : [none]));
 }
 

@@ -16,7 +16,7 @@ const NAMES = {
 const OFTEN_MS = 5000; // the span whose buckets are short; the others change slowly
 const SELDOM_MS = 30_000;
 const MARK = 24; // pixels of a capture's mark: what is closer is one mark
-const LEAST_SHOWN = 1 / 12; // of a span, however short the recording
+const LEAST_SHOWN = 1 / 30; // of a span, however short the recording
 const LEAPS = {
   ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -Infinity, End: Infinity,
 };

@@ -81,7 +81,10 @@ function middle(numbers) {
 function count(number, one) { return `${number} ${one}${number === 1 ? "" : "s"}`; }
 
 export function summary(history, name, unit) {
-  const known = unit.values.filter((value, i) => value !== null && history.watched[i]);
+  const { begin: first, step_s } = history;
+  const stuck = (at) => history.stalls.some((one) => overlaps(one, at, at + step_s));
+  const usual = (value, i) => value !== null && history.watched[i] && !stuck(first + i * step_s);
+  const known = unit.values.filter(usual);
   const words = [];
   if (known.length) words.push(`usually ${rate(middle(known), unit)}`);
   const { stalls, captures, begin } = history;
