@@ -23,7 +23,7 @@ from hangdoctor.readers.node import CaptureOptions, capture_node
 from tests.support.stage import free_port, hangdoctor, wait_until
 
 JOBS = Path(__file__).parents[1] / "support" / "jobs"
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(280)]
 Begin = Callable[..., tuple[subprocess.Popen[bytes], str]]
 
 
@@ -61,7 +61,7 @@ def stuck(folder: Path) -> bool:
 
 def test_their_black_boxes_have_the_rank(begin: Begin, tmp_path: Path) -> None:
     _, job = begin(*RUN)
-    wait_until(lambda: stuck(tmp_path), "both ranks are where they stay", 100)
+    wait_until(lambda: stuck(tmp_path), "both ranks are where they stay", 200)
     done = hangdoctor("dump", "--local", "--job", job, "--json", "-", "--no-bundle", cwd=tmp_path)
     found = json.loads(done.stdout)
     assert (found["status"], found["job"]["world_size"]) == ("hang", 2), found
@@ -75,7 +75,7 @@ def test_an_agent_finds_those_that_join_long_after_they_were_started(
 ) -> None:
     (tmp_path / "wait").touch()
     _, name = begin(*RUN)
-    wait_until(lambda: (tmp_path / "begun.1").exists(), "they run", 100)
+    wait_until(lambda: (tmp_path / "begun.1").exists(), "they run", 200)
     ranks = Ranks(lambda job: job.is_named(name))
     ranks.search()
     assert not ranks.tracked
@@ -104,8 +104,8 @@ def test_before_they_join_the_command_that_names_them_is_printed(
 ) -> None:
     (tmp_path / "wait").touch()
     process, _ = begin()
-    wait_until(lambda: (tmp_path / "begun.0").exists(), "rank 0 runs", 100)
-    wait_until(lambda: (tmp_path / "begun.1").exists(), "rank 1 runs", 100)
+    wait_until(lambda: (tmp_path / "begun.0").exists(), "rank 0 runs", 200)
+    wait_until(lambda: (tmp_path / "begun.1").exists(), "rank 1 runs", 200)
     with pytest.raises(NoRanksFound) as raised:
         captured(process, monkeypatch)
     children = psutil.Process(process.pid).children()
@@ -119,7 +119,7 @@ def test_without_the_probe_their_connections_show_them(
     begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process, _ = begin()
-    wait_until(lambda: stuck(tmp_path), "both ranks are where they stay", 100)
+    wait_until(lambda: stuck(tmp_path), "both ranks are where they stay", 200)
     capture = captured(process, monkeypatch)
     order = sorted(psutil.Process(process.pid).children(), key=lambda c: c.create_time())
     spawned = [c.pid for c in order if "--multiprocessing-fork" in c.cmdline()]
@@ -136,7 +136,7 @@ def test_without_the_probe_their_connections_show_them(
 def test_a_process_that_is_named_has_the_rank_of_its_box(begin: Begin, tmp_path: Path) -> None:
     """Whatever the order in which it is named."""
     process, _ = begin(*RUN)
-    wait_until(lambda: stuck(tmp_path), "both ranks are where they stay", 100)
+    wait_until(lambda: stuck(tmp_path), "both ranks are where they stay", 200)
     every = psutil.Process(process.pid).children(recursive=True)
     spawned = sorted(c.pid for c in every if "--multiprocessing-fork" in c.cmdline())
     flags = [word for pid in reversed(spawned) for word in ("--pid", str(pid))]
@@ -149,7 +149,7 @@ def test_lightnings_launcher_is_the_first_rank(
     begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process, _ = begin(script="launches_itself.py")
-    wait_until(lambda: stuck(tmp_path), "both ranks are where they stay", 100)
+    wait_until(lambda: stuck(tmp_path), "both ranks are where they stay", 200)
     capture = captured(process, monkeypatch)
     (child,) = psutil.Process(process.pid).children()
     assert [(r.rank, r.pid, r.world_size) for r in capture.ranks] == [
