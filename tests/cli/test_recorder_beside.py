@@ -73,7 +73,8 @@ def test_a_bundle_keeps_both_and_replays(probed: Stage) -> None:
     args = ("dump", "--local", "--job", probed.key, "--json", "-", "--bundle", str(bundle))
     live = hangdoctor(*args, cwd=probed.folder).stdout
     capture = load(bundle)
-    assert all(r.ops is not None and r.recorded is not None for r in capture.ranks())
+    without = [r.rank for r in capture.ranks() if r.ops is None or r.recorded is None]
+    assert not without, json.loads(live)["notes"]
     again = hangdoctor("diagnose", str(bundle), "--json", "-", cwd=probed.folder).stdout
     assert again == live
     assert [c["ranks"] for c in json.loads(live)["causes"]] == [[0]]
