@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct, structs
@@ -28,6 +29,7 @@ from hangdoctor.probe.calls import request as requests
 from hangdoctor.probe.calls.request import Request
 from hangdoctor.readers import discover
 from hangdoctor.readers.node import CaptureOptions
+from hangdoctor.time_limit import OutOfTime
 from hangdoctor.transport import address, keys
 from hangdoctor.transport import messages as msg
 from hangdoctor.transport.link import Line, take_place
@@ -198,8 +200,16 @@ class NodeAgent:
             return
         fresh = [f for f in self.ranks.folders() if f not in self._traced]
         self._traced.update(fresh)
-        for trouble in pass_trace_on(self._trace, fresh):
-            _LOG.warning("%s", trouble)
+        for folder in fresh:
+            one = partial(pass_trace_on, self._trace, [folder])
+            try:
+                trouble = self.ranks.host.in_folder(folder, one)
+            except OutOfTime:
+                trouble = [
+                    f"{folder} does not answer: its ranks do not get the request for call traces"
+                ]
+            for line in trouble:
+                _LOG.warning("%s", line)
 
     # ----------------------------------------------------------------- watching and capturing
 

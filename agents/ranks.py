@@ -7,6 +7,7 @@ import os
 import struct
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct, structs
@@ -18,7 +19,10 @@ from hangdoctor.readers import box_history as history
 from hangdoctor.readers.box_position import BoxWatch
 from hangdoctor.stacks import place_rules
 from hangdoctor.text.ranges import number_in
+from hangdoctor.time_limit import OutOfTime
 from hangdoctor.transport.messages import Past, RankNow
+
+from .patient_search import PatientSearch
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _BUSY_CPU = 0.3  # of one core
@@ -67,8 +71,10 @@ class Ranks:
         wanted: Callable[[discover.Job], bool],
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
+        host: PatientSearch | None = None,
     ) -> None:
         self.wanted = wanted
+        self.host = host or PatientSearch()
         self.clock, self.wall = clock, wall
         self._timeouts: dict[int, float] = {}
         self.tracked: dict[int, Tracked] = {}
@@ -94,17 +100,15 @@ class Ranks:
             return
         self._next_search = now + 1.0
         pids = frozenset(p for p in os.listdir("/proc") if p.isdigit())
-        if pids <= self._pids:
+        if pids <= self._pids and not self._may_come_late(now):
             return
         self._pids = pids
-        begin = time.thread_time()
-        found = discover.find_jobs()
+        found, cost = self.host.jobs()
         jobs = [j for j in found if self.wanted(j)]
         self._others = [j for j in found if j not in jobs]
         if jobs:
             self._take(jobs[0])
-        cost = time.thread_time() - begin
-        if not self.seen_any or (now - self._came_at < _EARLY_S and not self._all_here()):
+        if self._may_come_late(now):
             rest_s, share = 1.0, _SEARCH_SHARE_EARLY
         else:
             rest_s, share = _SEARCH_S, _SEARCH_SHARE
@@ -117,15 +121,15 @@ class Ranks:
         # As long as a process of it lives, the run is the same: its oldest rank may be dead.
         followed = {(t.found.pid, t.found.started) for t in self.tracked.values()}
         if not followed & {(f.pid, f.started) for f in job.ranks}:
-            self.began = job.began
+            self.began = self.host.began(job)
         self.job, self.seen_any, self.world_size = job.key, True, world_size
         for found in job.ranks:
             known = self.tracked.get(found.rank)
             process = (found.pid, found.started)
             if known is not None and process == (known.found.pid, known.found.started):
                 continue
-            if known is not None and known.box is not None:
-                known.box.close()
+            if known is not None:
+                self._close(known)
             self._came_at = self.clock()
             self.tracked[found.rank] = Tracked(
                 found, now=RankNow(found.rank, found.pid), changed_at=self.clock()
@@ -136,10 +140,15 @@ class Ranks:
         """Another run begins: ranks of the one before that are not started again are not dead ranks of this one."""
         for number, known in list(self.tracked.items()):
             if known.dead or proc.stat_fields(known.found.pid)[:1] in ([], ["Z"], ["X"]):
-                if known.box is not None:
-                    known.box.close()
+                self._close(known)
                 del self.tracked[number]
                 self._timeouts.pop(number, None)
+
+    def _may_come_late(self, now: float) -> bool:
+        """Whether a process that was there before may still show its rank: where the job's own code
+        sets it, in the black box alone, once the process has joined a group.
+        """
+        return not self.seen_any or (now - self._came_at < _EARLY_S and not self._all_here())
 
     def _all_here(self) -> bool:
         """Whether as many ranks were found as a node of this job has, where the environment shows how many."""
@@ -155,23 +164,25 @@ class Ranks:
         pids = {t.found.pid for t in without}
         boxes: list[blackbox.BlackBox] = []
         for folder in sorted(_named_folders(without)):
-            if folder.is_dir():
-                boxes += blackbox.find_boxes(folder, pids=pids)
+            boxes += self.host.boxes(folder, pids)
         opened: list[blackbox.BlackBox] = []
         # The folder that is named may have been refused on this node.
         without_box = pids - {b.pid for b in boxes}
-        boxes += blackbox.find_boxes(pids=without_box) if without_box else []
+        boxes += self.host.boxes(None, without_box) if without_box else []
         for tracked in without:
             own = [b for b in boxes if b.pid == tracked.found.pid and b.status == "live"]
             if own:
                 newest = max(own, key=lambda b: b.created_s)
                 # Where it went away again, it is looked for at the next search.
-                with contextlib.suppress(BadInput):
-                    tracked.box = BoxWatch(newest.path)
+                with contextlib.suppress(BadInput, OutOfTime):
+                    tracked.box = self._open(newest.path)
                     opened.append(newest)
-        for box in blackbox.ended_beside(opened):
+        for box in self.host.ended_beside(opened):
             if box.rank not in self.tracked:
                 self._take_ended(box, without[0].found)
+
+    def _open(self, path: str) -> BoxWatch:
+        return self.host.of_box(path, lambda: BoxWatch(path))
 
     def _take_ended(self, box: blackbox.BlackBox, sibling: discover.Found) -> None:
         """A rank that died before this agent came: no process shows it, only its box."""
@@ -180,8 +191,8 @@ class Ranks:
         tracked = Tracked(found, now=RankNow(box.rank, box.pid), dead=True)
         tracked.ended_at = mono - max(0.0, self.wall() - box.heartbeat_s)
         try:
-            tracked.box = BoxWatch(box.path)
-        except BadInput:
+            tracked.box = self._open(box.path)
+        except (BadInput, OutOfTime):
             return  # it went away
         seen = self._glance(tracked, mono, 0.0)
         if seen is not None:
@@ -224,11 +235,13 @@ class Ranks:
     def _gone(self, tracked: Tracked, mono: float) -> RankNow:
         if not tracked.dead:
             tracked.dead, tracked.ended_at = True, mono
-        if tracked.box is not None:
+        box = tracked.box
+        if box is not None:
             # A box is taken away at a good end; one that stays behind shows another end.
-            tracked.now.finished = tracked.now.finished or tracked.box.removed
-            tracked.box.close()
-            tracked.box = None
+            with contextlib.suppress(OutOfTime):
+                removed = self.host.of_box(box.path, lambda: box.removed)
+                tracked.now.finished = tracked.now.finished or removed
+            self._close(tracked)
         now = tracked.now
         now.over, now.inside, now.busy = True, False, False
         now.idle_s = max(0.0, mono - tracked.changed_at)
@@ -237,20 +250,22 @@ class Ranks:
 
     def _glance(self, tracked: Tracked, mono: float, gap: float) -> RankNow | None:
         """By its box; None where that cannot be read any more (cut short, its file system gone)."""
-        assert tracked.box is not None
+        box = tracked.box
+        assert box is not None
         try:
-            seen = tracked.box.read()
+            seen = self.host.of_box(box.path, box.read)
         except (OSError, struct.error):
-            tracked.box.close()
-            tracked.box = None
+            self._close(tracked)
             return None
+        except OutOfTime:
+            return None  # it may answer again
         event = (seen.event_s, seen.iteration, seen.micro_batch, seen.phase)
         wall = self.wall()
         if event != tracked.event:
             # The rank's own time of its last step, where the wall clock has not been set meanwhile. At the first sample it may
             # have been stuck for long already: what follows it was not there to see it begin.
             if tracked.event is None:
-                age = tracked.box.age_s(seen.event_s, wall, mono)
+                age = box.age_s(seen.event_s, wall, mono)
             else:
                 age = min(max(0.0, wall - seen.event_s), gap)
             tracked.event, tracked.changed_at = event, mono - age
@@ -271,8 +286,10 @@ class Ranks:
             finished=seen.state == "finished",
         )
         if gap:
-            share = tracked.box.waiting_share(round((wall - gap) * 1e9), round(wall * 1e9))
-            now.waits = round(share * 100) if share >= 0 else -1
+            begin, end = round((wall - gap) * 1e9), round(wall * 1e9)
+            with contextlib.suppress(OutOfTime):
+                share = self.host.of_box(box.path, lambda: box.waiting_share(begin, end))
+                now.waits = round(share * 100) if share >= 0 else -1
         return now
 
     def _blind(self, tracked: Tracked, mono: float, fields: list[str]) -> RankNow:
@@ -320,10 +337,11 @@ class Ranks:
         """What the boxes of these ranks remember of their rhythm; None where they hold nothing."""
         told = []
         for tracked in self.tracked.values():
-            if tracked.box is not None:
+            box = tracked.box
+            if box is not None:
                 # Where it cannot be read, the look after this deals with it.
-                with contextlib.suppress(OSError, struct.error):
-                    told.append(history.past_of(tracked.box))
+                with contextlib.suppress(OSError, struct.error, OutOfTime):
+                    told.append(self.host.of_box(box.path, partial(history.past_of, box)))
         return history.merged(told)
 
     def folders(self) -> list[Path]:
@@ -341,9 +359,13 @@ class Ranks:
     def close(self) -> None:
         """Give all boxes back."""
         for tracked in self.tracked.values():
-            if tracked.box is not None:
-                tracked.box.close()
-                tracked.box = None
+            self._close(tracked)
+
+    def _close(self, tracked: Tracked) -> None:
+        box, tracked.box = tracked.box, None
+        if box is not None:
+            with contextlib.suppress(OutOfTime):  # the file is left open then
+                self.host.of_box(box.path, box.close)
 
 
 def _named_folders(ranks: list[Tracked]) -> set[Path]:

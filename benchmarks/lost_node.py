@@ -17,17 +17,10 @@ import time
 from typing import Any
 
 from benchmarks.progress import say
-from tests.support.lab import JOB, NODES, Cluster, LabJob, unavailable
+from tests.support.lab import JOB, NODES, UNDO, Cluster, LabJob, unavailable
 
 ROUNDS = 3
 TARGET_S = 5.0
-FAULTS = (
-    ("link-down", "link-up"),
-    ("blackhole", "link-up"),
-    ("freeze", "thaw"),
-    ("slurmd-stop", "slurmd-cont"),
-    ("slurmd-kill", "slurmd-start"),
-)
 
 
 def timed(cluster: Cluster, job: LabJob) -> tuple[float, dict[str, Any]]:
@@ -63,9 +56,9 @@ def measure(cluster: Cluster, job: LabJob) -> dict[str, list[float]]:
         flush=True,
     )
     taken = {}
-    for fault, undo in FAULTS:
+    for fault in UNDO:
         say(f"n3: {fault}")
-        with cluster.broken("n3", fault, undo, job.id):
+        with cluster.broken("n3", fault, job.id):
             taken[fault] = lost(cluster, job, fault)
     say("n3: crash")
     cluster.node("crash", "n3")

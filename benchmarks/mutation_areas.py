@@ -63,8 +63,9 @@ AREAS: dict[str, tuple[list[str], list[str]]] = {
             "tests/probe/test_probe_edges.py",
         ],
     ),
+    "ops": (["hangdoctor/diagnosis/ops/*.py"], ["tests/diagnosis/ops"]),
     "passes": (
-        ["hangdoctor/diagnosis/*.py", "hangdoctor/diagnosis/ops/*.py"],
+        ["hangdoctor/diagnosis/*.py"],
         [
             "tests/diagnosis",
             "tests/cli/test_diagnose_dumps.py",

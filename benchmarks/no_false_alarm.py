@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from pathlib import Path
 
 from benchmarks.progress import say
 from hangdoctor.storage.incidents import Incidents
+from hangdoctor.train.faults import outside
 
 TRAIN = """
 import os, random, sys, time
@@ -135,10 +135,8 @@ def main() -> None:
             say(f"{flags.minutes / 2:.1f} minutes of training, with evaluations and checkpoints")
             time.sleep(flags.minutes * 30)
             say(f"everything stands still for {flags.pause:.0f} s, then the rest of the training")
-            for number in (signal.SIGSTOP, signal.SIGCONT):
-                for process in running:
-                    process.send_signal(number)
-                time.sleep(flags.pause if number == signal.SIGSTOP else 0)
+            with outside.stopped(*(process.pid for process in running)):
+                time.sleep(flags.pause)
             ended = [p.wait(timeout=flags.minutes * 60 + 300) for p in running[:2]]
         finally:
             for process in running:

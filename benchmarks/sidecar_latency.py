@@ -14,9 +14,12 @@ seconds from its start to the row. Target: at most 10.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import functools
 import os
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from benchmarks.progress import say
 from hangdoctor.storage.incidents import Incident
@@ -26,6 +29,9 @@ from tests.support.watched import Watched
 RANKS = 8
 STEPS = 40  # before a fault that no one watches
 STOOD_S = 10.0  # the job, when the sidecar is started
+
+# What breaks a job: found first (which process), made when the block is entered.
+Fault = Callable[[Watched], contextlib.AbstractContextManager[None]]
 
 
 class Bench:
@@ -61,28 +67,20 @@ class Bench:
             self.job.close()
             self.job = None
 
-    def fault(
-        self,
-        name: str,
-        make: Callable[[Watched], object],
-        mend: Callable[[Watched], object] | None,
-        right: tuple[str, str],
-    ) -> None:
+    def fault(self, name: str, make: Fault, right: tuple[str, str], for_good: bool = False) -> None:
+        """One fault until its verdict is saved; the job of one `for_good` is ended after it."""
         job = self.running()
         number = len(job.incidents())
+        broken = make(job)
         begin = time.monotonic()
-        make(job)
-        if self.after:
-            time.sleep(STOOD_S)
-            begin = time.monotonic()
-            self.attach(job)
-        try:
+        with broken:
+            if self.after:
+                time.sleep(STOOD_S)
+                begin = time.monotonic()
+                self.attach(job)
             wait_until(lambda: len(job.incidents()) > number, f"a verdict: {job.text()}", 120)
             took = time.monotonic() - begin
             found: Incident = job.incidents()[number]
-        finally:
-            if mend is not None:
-                mend(job)
         good = (found.kind if right[0] else "", found.ranks) == right
         if not good:
             self.failed.append(name)
@@ -90,35 +88,43 @@ class Bench:
             f"{name:18} {took:5.1f} s  {'right' if good else 'WRONG'}  load {os.getloadavg()[0]:.0f}  {found.summary} [{found.reason}]",
             flush=True,
         )
-        if mend is None or self.after:
+        if for_good or self.after:
             self.end()
         else:
             job.wait_progress()
 
 
+def killed(job: Watched) -> contextlib.AbstractContextManager[None]:
+    """SIGKILL to rank 5."""
+    return _for_good(functools.partial(os.kill, job.seen_from_here(5), signal.SIGKILL))
+
+
+def crashed(job: Watched) -> contextlib.AbstractContextManager[None]:
+    return _for_good(functools.partial(job.cluster.node, "crash", "n3"))
+
+
+@contextlib.contextmanager
+def _for_good(act: Callable[[], object]) -> Iterator[None]:
+    act()
+    yield
+
+
+@contextlib.contextmanager
+def away_for(seconds: float, job: Watched) -> Iterator[None]:
+    """n4 without its link, for that long at least."""
+    with job.cluster.broken("n4", "blackhole"):
+        begin = time.monotonic()
+        yield
+        time.sleep(max(0.0, seconds - (time.monotonic() - begin)))
+
+
 def cut_off(bench: Bench) -> None:
+    """A node loses its link and gets it back; attached before, none of its reports may be lost."""
     job = bench.running()
-    begin = time.monotonic()
-
-    def restore(_: Watched) -> None:
-        time.sleep(max(0.0, 30.0 - (time.monotonic() - begin)))
-        bench.cluster.node("link-up", "n4")
-
+    before = 0 if bench.after else job.positions()["n4"].seq
+    bench.fault("node cut off", functools.partial(away_for, 30.0), ("unreachable", "6-7"))
     if bench.after:
-        bench.fault(
-            "node cut off",
-            lambda j: bench.cluster.node("blackhole", "n4"),
-            restore,
-            ("unreachable", "6-7"),
-        )
         return
-    before = job.positions()["n4"].seq
-    bench.fault(
-        "node cut off",
-        lambda j: bench.cluster.node("blackhole", "n4"),
-        restore,
-        ("unreachable", "6-7"),
-    )
     wait_until(lambda: job.positions()["n4"].seq > before + 10, "n4 reports again", 60)
     whole = all((p.received, p.lost) == (p.seq, 0) for p in job.positions().values())
     print(
@@ -129,48 +135,26 @@ def cut_off(bench: Bench) -> None:
         bench.failed.append("reports after the cut")
 
 
-def drag(bench: Bench) -> None:
-    bench.fault(
-        "slow rank",
-        lambda j: (j.control / "drag").write_text("3"),
-        lambda j: (j.control / "drag").unlink(),
-        ("slow", "3"),
-    )
-
-
 def measure(bench: Bench, only: set[str], slow: bool) -> None:
     cluster = bench.cluster
     faults: dict[str, Callable[[], None]] = {
-        "stopped": lambda: bench.fault(
-            "SIGSTOP",
-            lambda j: j.signal(4, "STOP"),
-            lambda j: j.signal(4, "CONT"),
-            ("stopped", "4"),
-        ),
+        "stopped": lambda: bench.fault("SIGSTOP", lambda j: j.stopped(4), ("stopped", "4")),
         "frozen": lambda: bench.fault(
-            "node frozen",
-            lambda j: cluster.node("freeze", "n2"),
-            lambda j: cluster.node("thaw", "n2"),
-            ("unreachable", "2-3"),
+            "node frozen", lambda j: cluster.broken("n2", "freeze"), ("unreachable", "2-3")
         ),
-        "loader": lambda: bench.fault(
-            "data loader",
-            lambda j: (j.control / "loader").write_text("7"),
-            lambda j: (j.control / "loader").unlink(),
-            ("", "7"),
-        ),
+        "loader": lambda: bench.fault("data loader", lambda j: j.asked("loader", 7), ("", "7")),
         "cut": lambda: cut_off(bench),
-        "slow": lambda: drag(bench) if slow and not bench.after else None,
+        "slow": lambda: bench.fault("slow rank", lambda j: j.asked("drag", 3), ("slow", "3")),
         "skipped": lambda: bench.fault(
-            "skipped collective", lambda j: (j.control / "skip").write_text("3"), None, ("", "3")
+            "skipped collective", lambda j: j.asked("skip", 3), ("", "3"), for_good=True
         ),
-        "killed": lambda: bench.fault(
-            "SIGKILL", lambda j: j.signal(5, "KILL"), None, ("dead", "5")
-        ),
+        "killed": lambda: bench.fault("SIGKILL", killed, ("dead", "5"), for_good=True),
         "crashed": lambda: bench.fault(
-            "node crashed", lambda j: cluster.node("crash", "n3"), None, ("unreachable", "4-5")
+            "node crashed", crashed, ("unreachable", "4-5"), for_good=True
         ),
     }
+    if not slow or bench.after:
+        del faults["slow"]
     for name, run in faults.items():
         if not only or name in only:
             say(f"fault: {name}")

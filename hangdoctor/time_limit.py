@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -44,6 +44,36 @@ def within(seconds: float, work: Callable[[], T]) -> T:
     if not results:
         raise OutOfTime
     return results[0]
+
+
+class Patience:
+    """Asks what may never answer, each so many seconds, and not again while it has not answered.
+
+    What hangs costs its asker those seconds once, and holds one thread however often it is asked.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._asked: set[Hashable] = set()
+
+    def ask(self, what: Hashable, work: Callable[[], T]) -> T:
+        """What `work` returns, which asks `what`.
+
+        Raises:
+            OutOfTime: it has not answered in time, now or when it was asked before.
+            Exception: what it raised itself.
+        """
+        if what in self._asked:
+            raise OutOfTime
+        self._asked.add(what)
+
+        def asked() -> T:
+            try:
+                return work()
+            finally:
+                self._asked.discard(what)
+
+        return within(self.seconds, asked)
 
 
 def in_time(

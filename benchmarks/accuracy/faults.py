@@ -2,26 +2,23 @@
 where)`.
 
 `Fault` sits in every rank and answers "as usual" wherever it is asked, but at its own coordinate. A
-rank writes `at.RANK` just before it strikes, so that whoever watches knows.
+rank writes `at.RANK` just before it strikes, so that whoever watches knows. What a rank then does
+to itself is in the trainer's library of acts.
 """
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
-import os
-import queue
-import signal
 import sys
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
 
-LIBC = ctypes.PyDLL(None)  # PyDLL keeps the interpreter lock during a call
+from hangdoctor.train.faults import acts
+from hangdoctor.train.faults.collectives import half_of, in_another_dtype
 
 
 class Coordinate:
@@ -82,8 +79,8 @@ class Fault:
 
     def tensor(self, where: str, x: torch.Tensor) -> torch.Tensor:
         if self._here(where, "wrong_shape"):
-            return x.flatten()[: x.numel() // 2].clone()
-        return x.half() if self._here(where, "wrong_dtype") else x
+            return half_of(x)
+        return in_another_dtype(x) if self._here(where, "wrong_dtype") else x
 
     def group(self, where: str, right: Any, wrong: Any) -> Any:
         return wrong if self._here(where, "wrong_group") else right
@@ -138,13 +135,8 @@ class Samples(torch.utils.data.Dataset):  # type: ignore[type-arg]
     def __getitem__(self, i: int) -> torch.Tensor:
         if i >= self.stuck_at:
             (self.fault.folder / f"at.{self.fault.rank}").touch()
-            read_sample(self.fault.folder / "fifo.data")
+            acts.open_fifo(self.fault.folder / "fifo.data")
         return torch.ones(4, 32)
-
-
-def read_sample(path: Path) -> bytes:
-    with path.open("rb") as file:  # a FIFO that no one writes to
-        return file.read()
 
 
 def batches_by_torch(fault: Fault) -> Iterator[torch.Tensor]:
@@ -172,31 +164,11 @@ def fill(buffer: multiprocessing.Queue[int], dies_at: int, mark: Path) -> None:
             while not buffer.empty():  # the samples before are taken first
                 time.sleep(0.01)
             mark.touch()
-            os._exit(1)
+            acts.exit_at_once(1)
         buffer.put(i)
 
 
 # -------------------------------------------------------------------- strikes
-
-
-def sleep(fault: Fault) -> None:
-    time.sleep(3600)
-
-
-def infinite_loop(fault: Fault) -> None:
-    retries = 0
-    while fault.folder:
-        retries += 1
-
-
-def blocked_read(fault: Fault) -> None:
-    os.read(os.open(fault.folder / "fifo.read", os.O_RDWR), 1)
-
-
-def lock(fault: Fault) -> None:
-    held = threading.Lock()
-    held.acquire()
-    held.acquire()
 
 
 def swallowed(fault: Fault) -> None:
@@ -205,60 +177,6 @@ def swallowed(fault: Fault) -> None:
 
 def early_exit(fault: Fault) -> NoReturn:
     sys.exit(0)
-
-
-def stopped(fault: Fault) -> None:
-    os.kill(os.getpid(), signal.SIGSTOP)
-
-
-def killed(fault: Fault) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def fork_with_lock(fault: Fault) -> None:
-    """A helper forked while another thread holds a lock that the helper needs."""
-    guard, taken = threading.Lock(), threading.Event()
-
-    def hold() -> None:
-        with guard:
-            taken.set()
-            time.sleep(3600)
-
-    threading.Thread(target=hold, daemon=True).start()
-    taken.wait()
-    child = os.fork()
-    if child == 0:
-        with guard:
-            os._exit(0)
-    os.waitpid(child, 0)
-
-
-def gil_held(fault: Fault) -> None:
-    LIBC.sleep(3600)
-
-
-def uninterruptible(fault: Fault) -> None:
-    """State D: vfork's parent sleeps there until its child is gone."""
-    clone_vfork, number = 0x4000, 56
-    if ctypes.CDLL(None).syscall(number, clone_vfork | signal.SIGCHLD, 0, 0, 0, 0) == 0:
-        while True:
-            signal.pause()
-
-
-def full_queue(fault: Fault) -> None:
-    """A logger that no one empties."""
-    lines: queue.Queue[int] = queue.Queue(maxsize=1)
-    lines.put(1)
-    lines.put(2)
-
-
-def stuck_at_exit(fault: Fault) -> None:
-    """A writer thread that never ends: the interpreter waits for it before the process can leave."""
-    threading.Thread(target=read_sample, args=(fault.folder / "fifo.data",)).start()
-
-
-def slow_rank(fault: Fault) -> None:
-    time.sleep(0.12)
 
 
 def long_evaluation(fault: Fault) -> None:
@@ -294,22 +212,22 @@ def save_shard(path: Path) -> None:
     time.sleep(0.01)
 
 
-STRIKES = {
-    "sleep": sleep,
-    "infinite_loop": infinite_loop,
-    "blocked_read": blocked_read,
-    "lock": lock,
+STRIKES: dict[str, Callable[[Fault], object]] = {
+    "sleep": lambda fault: acts.sleep(),
+    "infinite_loop": lambda fault: acts.spin(),
+    "blocked_read": lambda fault: acts.read_fifo(fault.folder / "fifo.read"),
+    "lock": lambda fault: acts.lock_twice(),
     "exception_swallowed": swallowed,
     "early_exit": early_exit,
-    "stopped": stopped,
-    "killed": killed,
-    "fork_with_lock": fork_with_lock,
-    "gil_held": gil_held,
-    "uninterruptible": uninterruptible,
-    "full_queue": full_queue,
-    "late_at_rendezvous": sleep,
-    "stuck_in_destroy": stuck_at_exit,
-    "slow_rank": slow_rank,
+    "stopped": lambda fault: acts.stop(),
+    "killed": lambda fault: acts.kill(),
+    "fork_with_lock": lambda fault: acts.fork_with_lock(),
+    "gil_held": lambda fault: acts.hold_gil(),
+    "uninterruptible": lambda fault: acts.enter_state_d(),
+    "full_queue": lambda fault: acts.put_into_full_queue(),
+    "late_at_rendezvous": lambda fault: acts.sleep(),
+    "stuck_in_destroy": lambda fault: acts.endless_thread(fault.folder / "fifo.data"),
+    "slow_rank": lambda fault: acts.delay(0.12),
     "long_evaluation": long_evaluation,
     "long_checkpoint": long_checkpoint,
 }

@@ -14,6 +14,7 @@ from ..readers import beside_bundle, job_logs, offline
 from ..readers.folders import files_under
 from ..readers.joined_folders import of_the_same_job
 from ..storage import bundle
+from . import complete
 from .output import Shown, deliver, exit_with, full_flag, result_flags
 
 
@@ -22,6 +23,7 @@ from .output import Shown, deliver, exit_with, full_flag, result_flags
 @click.option(
     "--jobid",
     metavar="J",
+    shell_complete=complete.job_ids,
     help="A Slurm job that is over: its own output, and Slurm's account of how it ended.",
 )
 @click.option(

@@ -20,7 +20,7 @@ from ..model.diagnosis import Diagnosis
 from ..readers.node import CaptureOptions
 from ..storage import bundle
 from ..time_limit import OutOfTime, within
-from . import pipes
+from . import complete, pipes
 from .output import Shown, deliver, exit_with, full_flag, progress_to_stderr, result_flags
 
 _SAVE_S = 15.0  # to write the bundle; the program does not wait longer than this
@@ -48,6 +48,7 @@ _PAUSE_AT_MOST_S = (
 @click.option(
     "--jobid",
     metavar="J[.STEP]",
+    shell_complete=complete.job_ids,
     help="A running Slurm job; starts one short step on each of its nodes.",
 )
 @click.option(
@@ -63,6 +64,7 @@ _PAUSE_AT_MOST_S = (
     "--job",
     default="",
     metavar="KEY",
+    shell_complete=complete.jobs_here,
     help="The job, if a host runs several (default: the newest).",
 )
 @click.option(
@@ -207,9 +209,7 @@ def choose_launcher(
     named = [name for name in ("local", "pids", "jobid", "hostfile", "pbs") if flags[name]]
     if len(named) != 1:
         what = "no target was given" if not named else "more than one target was given"
-        raise UsageError(
-            f"{what} named", "Choose one of --local, --pid P, --jobid J, --hostfile F and --pbs."
-        )
+        raise UsageError(what, "Choose one of --local, --pid P, --jobid J, --hostfile F and --pbs.")
     python = flags["python"]
     if named[0] in ("local", "pids"):
         from ..launchers.local import LocalLauncher

@@ -17,7 +17,7 @@ from ..storage import bundle
 from ..storage.incidents import Incidents
 from ..text import printable
 from ..transport import address
-from . import pipes
+from . import complete, pipes
 from .output import Shown, deliver, full_flag
 
 _JOBS = 6  # named in one line
@@ -56,6 +56,7 @@ def _which(command: Callable[..., Any]) -> Callable[..., Any]:
     job = click.option(
         "--job",
         metavar="NAME",
+        shell_complete=complete.collectors,
         expose_value=False,
         callback=_note,
         help="Use the default folder of this job, ~/.hangdoctor/jobs/NAME.",
@@ -127,7 +128,7 @@ def list_them(ctx: click.Context, as_json: bool) -> None:
 
 @command.command("show")
 @_which
-@click.argument("id")
+@click.argument("id", shell_complete=complete.incidents)
 @click.option(
     "--json",
     "json_file",

@@ -8,12 +8,18 @@ import io
 import signal
 import sys
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import click
 
 from .._version import __version__
 from ..errors import Cancelled, HangdoctorError, OutputClosed
 from . import pipes
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+COMPLETE = "_HANGDOCTOR_COMPLETE"  # asked for by the script of `hangdoctor completion`
 
 # verb -> (module beside this one, its line in --help). The help lines are here so that --help
 # imports no verb.
@@ -42,6 +48,7 @@ VERBS: dict[str, tuple[str, str]] = {
     ),
     "incidents": ("incidents", "List, show or remove the incidents that the collector saved."),
     "clean": ("clean", "Remove what ended jobs have left; bundles only on request."),
+    "completion": ("completion", "Print the completion script of a shell: bash, zsh, fish."),
     "demo": ("demo", "Hang one rank of a real 8-rank job on this machine and diagnose it."),
 }
 
@@ -58,6 +65,13 @@ class Verbs(click.Group):
         module = importlib.import_module(f".{VERBS[cmd_name][0]}", __package__)
         command: click.Command = module.command
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        from .complete import described
+
+        return described(((name, help) for name, (_, help) in VERBS.items()), incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -113,7 +127,7 @@ def main() -> None:
 def _run() -> int:
     """Run the verb of the command line; returns its exit code."""
     try:
-        result = program.main(standalone_mode=False)
+        result = program.main(standalone_mode=False, complete_var=COMPLETE)
         return result if isinstance(result, int) else 0
     except click.exceptions.Exit as stop:
         return stop.exit_code

@@ -14,10 +14,10 @@ from ..errors import BundleError, UsageError
 from ..launchers.slurm import parse_job
 from ..launchers.verb_on_nodes import Target
 from ..preflight import on_nodes as preflight
-from ..preflight.checks import PreflightOptions
 from ..preflight.compare import Preflight
+from ..preflight.readings import PreflightOptions
 from ..text.printable import as_json
-from . import pipes
+from . import complete, pipes
 from .output import progress_to_stderr
 
 EXIT_CODES = {"ok": 0, "fail": 10, "warn": 11, "unknown": 12}
@@ -28,6 +28,7 @@ EXIT_CODES = {"ok": 0, "fail": 10, "warn": 11, "unknown": 12}
 @click.option(
     "--jobid",
     metavar="J[.STEP]",
+    shell_complete=complete.job_ids,
     help="The nodes of a Slurm job or allocation; a training need not run in it.",
 )
 @click.option(

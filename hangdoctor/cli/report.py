@@ -13,7 +13,7 @@ from ..errors import HangdoctorError, UsageError
 from ..model.capture import JobCapture
 from ..model.diagnosis import Diagnosis
 from ..storage import bundle
-from . import pipes
+from . import complete, pipes
 from .output import write_file
 
 
@@ -69,7 +69,12 @@ def _add_flags(command: click.Command) -> None:
 
 
 @click.command("report")
-@click.argument("folder", metavar="BUNDLE", type=click.Path(path_type=Path))
+@click.argument(
+    "folder",
+    metavar="BUNDLE",
+    type=click.Path(path_type=Path),
+    shell_complete=complete.bundles,
+)
 @click.option("--quiet", "-q", is_flag=True, help="Do not print a line for each file.")
 def command(folder: Path, quiet: bool, **wanted: str | None) -> None:
     """Write reports from a saved bundle, one file for each flag; without one, BUNDLE.html.

@@ -20,12 +20,15 @@ from ..sidecar.wiring import collect, watch_flags
 from ..text.job_names import short_job
 from ..transport import address, keys
 from ..transport.folder_lock import only_collector
-from . import pipes
+from . import complete, pipes
 
 
 @click.command("sidecar")
 @click.option(
-    "--jobid", metavar="J[.STEP]", help="A running Slurm job; starts one step on each of its nodes."
+    "--jobid",
+    metavar="J[.STEP]",
+    shell_complete=complete.job_ids,
+    help="A running Slurm job; starts one step on each of its nodes.",
 )
 @click.option(
     "--hostfile",
@@ -41,6 +44,7 @@ from . import pipes
     "--job",
     default="",
     metavar="KEY",
+    shell_complete=complete.jobs_here,
     help="The job, if a host runs several (default: the newest).",
 )
 @watch_flags
@@ -137,9 +141,7 @@ def _commands(flags: dict[str, object], words: list[str]) -> list[Command]:
     named = [name for name in ("jobid", "hostfile", "pbs", "here") if flags[name]]
     if len(named) != 1:
         what = "no target was given" if not named else "more than one target was given"
-        raise UsageError(
-            f"{what} named", "Choose one of --jobid J, --hostfile F, --pbs and --local."
-        )
+        raise UsageError(what, "Choose one of --jobid J, --hostfile F, --pbs and --local.")
     python = str(flags["python"])
     if named[0] == "jobid":
         job, step = parse_job(str(flags["jobid"]))

@@ -24,7 +24,7 @@ from ..transport import address
 from ..transport.keys import make_folder
 from ..watch.live_ranks import STILL_S
 from ..web.page_address import Published, published
-from . import pipes
+from . import complete, pipes
 
 _START_S = 30.0
 _SETTLED_S = (
@@ -36,6 +36,7 @@ _SETTLED_S = (
 @click.option(
     "--jobid",
     metavar="J[.STEP]",
+    shell_complete=complete.job_ids,
     help="A running Slurm job; uses its sidecar, or starts one until top ends.",
 )
 @click.option(
@@ -65,6 +66,7 @@ _SETTLED_S = (
     "--job",
     default="",
     metavar="KEY",
+    shell_complete=complete.jobs_here,
     help="With --local: the job, if there are several (default: the newest).",
 )
 @click.option(

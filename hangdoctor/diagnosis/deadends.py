@@ -117,7 +117,10 @@ def _ring(case: Case, graph: StackGraph, end: End, views: Views) -> Finding:
     ring = sorted(end.ranks)
     p2p = all(views[r].place.kind == "p2p" for r in ring)
     kind: Kind = "p2p_unmatched" if p2p else "order"
-    return _finding(case, Odd(kind, ring, [], Apart.RING, Ground.RING_BY_STACKS), views)
+    finding = _finding(case, Odd(kind, ring, [], Apart.RING, Ground.RING_BY_STACKS), views)
+    names = {views[r].place.op: None for r in ring}
+    finding.story = f.InOther(Apart.RING, f.Op(" and ".join(names)))
+    return finding
 
 
 def _other_group(case: Case, end: End, views: Views) -> Odd | None:
@@ -148,8 +151,19 @@ def _other_way(case: Case, end: End, views: Views) -> Odd | None:
     return None
 
 
+def _parting_lines(view: RankView, other: RankView) -> tuple[Frame | None, Frame | None]:
+    """The outermost frames of both that are not the same; the call itself is on one line."""
+    both = zip(steps(view), steps(other), strict=False)
+    parted = (pair for pair in both if _at(pair[0]) != _at(pair[1]))
+    return next(parted, (view.place.frame, other.place.frame))
+
+
 def _way(view: RankView) -> tuple[tuple[str, str, int], ...]:
-    return tuple((f.name, f.file, f.line) for f in steps(view))
+    return tuple(map(_at, steps(view)))
+
+
+def _at(frame: Frame) -> tuple[str, str, int]:
+    return frame.name, frame.file, frame.line
 
 
 def _passed(case: Case, end: End, views: Views) -> Odd | None:
@@ -224,11 +238,7 @@ def _of_stage(layout: Layout, stage: int, views: Views) -> list[RankView]:
 def _on_line(some: list[RankView], depth: int, frame: Frame) -> bool:
     """Whether one of them is on the frame's line."""
     at = [steps(v)[depth : depth + 1] for v in some]
-    return any(
-        (f.name, f.file, f.line) == (frame.name, frame.file, frame.line)
-        for path in at
-        for f in path
-    )
+    return any(_at(f) == _at(frame) for path in at for f in path)
 
 
 def _minority(case: Case, end: End, views: Views) -> Odd | None:
@@ -258,7 +268,11 @@ def _finding(case: Case, odd: Odd, views: Views) -> Finding:
         return _either(case, odd, views)
     mine = [views[r] for r in odd.ranks]
     rest = [views[r] for r in odd.instead if r in views and r not in odd.ranks]
-    story = f.InOther(odd.how, op_of(mine), ranks_of(rest), op_of(rest) if rest else None)
+    op, their_op = op_of(mine), op_of(rest) if rest else None
+    if odd.how is Apart.OTHER_LINES:
+        here, there = _parting_lines(mine[0], rest[0])
+        op, their_op = f.Op(op.name, frame=here), f.Op(op.name, frame=there)
+    story = f.InOther(odd.how, op, ranks_of(rest), their_op)
     finding = finding_on(case, odd.kind, mine, story, confidence=sure(odd.ground))
     finding.where = where_held(case, rest or mine, mine[0])
     finding.clues = [in_op([v]) for v in (mine + rest)[:_SHOWN]]

@@ -80,7 +80,8 @@ def _stopped(case: Case, view: RankView) -> Finding:
     finding = finding_on(
         case, "stopped", [view], _stop_story(view.capture), confidence=sure(Ground.STOPPED)
     )
-    finding.clues = [Clue("proc", (view.rank,), f.StoppedState(view.state or "frozen"))]
+    state = "frozen" if view.capture.frozen else view.state
+    finding.clues = [Clue("proc", (view.rank,), f.StoppedState(state))]
     if view.path:
         finding.clues.append(Clue("stack", (view.rank,), f.CannotRun(view.path[-1])))
     finding.against = [Against("not_entered", (view.rank,), Why.CANNOT_RUN)]

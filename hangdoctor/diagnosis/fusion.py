@@ -49,7 +49,7 @@ def join(case: Case, draft: Draft, by_ops: list[Finding]) -> list[Finding]:
     found = _credible(case, draft, by_ops)
     for finding in found:
         for other in draft.facts + draft.by_stacks:
-            if set(other.ranks) <= set(finding.ranks):
+            if other is not finding and set(other.ranks) <= set(finding.ranks):
                 _support(finding, other)
         _add_what_holds(case, finding)
     named = {r for c in found for r in c.ranks}
@@ -97,7 +97,8 @@ def _seen_by_stacks(case: Case, draft: Draft, finding: Finding) -> Finding | Non
     views = [v for v in case.views if v.rank in finding.ranks]
     if finding.kind != "unreachable" or not all(v.path for v in views):
         return None
-    same = [c for c in draft.by_stacks if c.ranks == finding.ranks and c.kind != "unreachable"]
+    ranks = set(finding.ranks)
+    same = [c for c in draft.by_stacks if set(c.ranks) >= ranks and c.kind != "unreachable"]
     if not same:
         return None
     same[0].clues += finding.clues

@@ -40,6 +40,8 @@ def run(case: Case, draft: Draft) -> None:
     if len(kept) == len(draft.ops.findings):
         return
     draft.ops.findings = kept
+    if not kept:
+        draft.waits = []  # as the stacks show them
     place = next(iter(unseen.values())).place
     note = Note(Remark.UNRECORDED_WAIT, tuple(sorted(unseen)), op=place.op, frame=place.frame)
     draft.notes.append(note)

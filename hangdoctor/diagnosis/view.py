@@ -166,17 +166,14 @@ def view_rank(capture: RankCapture, looks: Looks | None = None) -> RankView:
     """
     looks = looks or Looks()
     samples = capture.samples
-    told = next(
-        (s for s in reversed(samples) if any(t.frames for t in s.threads)),
-        samples[-1] if samples else None,
-    )
+    told = _last_with_stacks(samples)
     view = RankView(capture.rank, capture.node, capture.pid, capture, Place(""))
     if capture.gone:
         return view
     if told is None:
         view.unread = True
         return view
-    if not any(t.frames for t in told.threads):
+    if not _has_stacks(told):
         view.stack_error, view.unread = samples[-1].stack_error, samples[-1].unread
     still = StillThreads(capture)
     thread, view.place = rank_thread(told.threads, still, looks.places)

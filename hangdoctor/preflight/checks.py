@@ -14,23 +14,19 @@ import resource
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
 
 import psutil
-from msgspec import Struct
 
 from .._version import __version__
 from ..readers import discover, pyspy
-from . import gpu as preflight_gpu
-from .gpu import Gpus
+from . import gpu, tools
+from .readings import Check, NodeReadings, PreflightOptions
 
-Verdict = Literal["ok", "warn", "fail", "unknown"]
 _PACKAGES = ("torch", "deepspeed", "numpy", "transformers", "triton")
 _MB = 1 << 20
 _SHM_MB, _FREE_MB = (
@@ -39,44 +35,17 @@ _SHM_MB, _FREE_MB = (
 )  # below these a job has little room: black boxes and NCCL's buffers; checkpoints and logs
 _SLOW_WRITE_S = 1.0
 _FILES = 4096
-_BUSY_MB = 1024  # of a GPU's memory, in use before the job
 _UNSYNCHRONISED = 0x40  # STA_UNSYNC of adjtimex(2)
-
-
-class PreflightOptions(Struct, frozen=True):
-    """What to check; sent to a node as JSON."""
-
-    paths: list[str] = []
-    peers: list[str] = []  # names of the other nodes, to be resolved
-    gpus: int = -1  # expected on each node; -1: not given
-    timeout_s: float = 15.0
-
-
-class Check(Struct):
-    """One finding. `advice` is empty where nothing is to be done."""
-
-    name: str
-    verdict: Verdict
-    reading: str
-    advice: str = ""
-
-
-class NodeReadings(Struct):
-    """What one node says of itself. `facts` are compared between nodes."""
-
-    node: str
-    checks: list[Check] = []
-    facts: dict[str, str] = {}
-    wall_s: float = 0.0  # its clock when it answered, seconds since the epoch
 
 
 def read_node(options: PreflightOptions, node: str = "") -> NodeReadings:
     """All checks of this node, in parallel, under one deadline."""
     found = NodeReadings(node or os.environ.get("SLURMD_NODENAME") or platform.node())
-    gpus = Gpus()
+    gpus = gpu.Gpus()
     checks: dict[str, Callable[[], Check]] = {
-        "gpus": lambda: check_gpus(options.gpus, gpus),
-        "ptrace": check_ptrace,
+        "gpus": lambda: gpu.check_gpus(options.gpus, gpus),
+        **tools.checks_of_node(),
+        **(tools.checks_of_here() if options.here else {}),
         "names": lambda: check_names(options.peers),
         "links": check_links,
         "clock": check_clock,
@@ -119,77 +88,6 @@ def _run(checks: dict[str, Callable[[], Check]], timeout_s: float) -> list[Check
         done.get(name) or Check(name, "fail", f"no answer within {timeout_s:.0f} s", late)
         for name in checks
     ]
-
-
-def check_gpus(expected: int, gpus: Gpus) -> Check:
-    """NVIDIA's GPUs, by nvidia-smi: their number, errors, and whether someone uses them already."""
-    why_not = preflight_gpu.read(gpus)
-    if why_not:
-        if expected == 0:
-            return Check("gpus", "ok", f"none, as expected ({why_not})")
-        verdict: Verdict = "fail" if expected > 0 else "unknown"
-        return Check(
-            "gpus",
-            verdict,
-            why_not,
-            "If the node should have none: --gpus 0. Otherwise run nvidia-smi by hand.",
-        )
-    if expected >= 0 and len(gpus.rows) != expected:
-        return Check(
-            "gpus",
-            "fail",
-            f"{len(gpus.rows)} GPUs, expected {expected}",
-            "nvidia-smi -L; dmesg | grep -i xid",
-        )
-    broken = [g for g in gpus.rows if g.uncorrected > 0]
-    if broken:
-        said = ", ".join(f"GPU {g.index}: {g.uncorrected}" for g in broken)
-        return Check(
-            "gpus",
-            "fail",
-            f"uncorrected memory errors ({said})",
-            "Drain the node and reset or replace the GPU.",
-        )
-    busy = [g for g in gpus.rows if g.used_mb > _BUSY_MB]
-    if busy:
-        said = ", ".join(f"GPU {g.index}: {g.used_mb} MB" for g in busy)
-        return Check(
-            "gpus",
-            "warn",
-            f"memory in use before the job ({said})",
-            "Is it a process of an earlier job? nvidia-smi shows its pid.",
-        )
-    return Check("gpus", "ok", gpus.facts()["GPUs"])
-
-
-def check_ptrace() -> Check:
-    """py-spy is run on a process that is not its child, as `dump` would."""
-    program = pyspy.find_pyspy()
-    if program is None:
-        return Check(
-            "ptrace", "fail", "py-spy is not installed beside this Python", "pip install py-spy"
-        )
-    target = subprocess.Popen(
-        [sys.executable, "-c", "print(flush=True); import time; time.sleep(60)"],
-        stdout=subprocess.PIPE,
-    )
-    try:
-        assert target.stdout is not None
-        target.stdout.readline()
-        result = pyspy.dump(target.pid, 5.0)
-    finally:
-        target.kill()
-        target.wait()
-        if target.stdout is not None:
-            target.stdout.close()
-    scope = _text("/proc/sys/kernel/yama/ptrace_scope")
-    setting = f" (kernel.yama.ptrace_scope {scope})" if scope else ""
-    if result.error:
-        advice = "sudo sysctl kernel.yama.ptrace_scope=0, or sudo setcap cap_sys_ptrace=eip on py-spy; in a container --cap-add SYS_PTRACE."
-        return Check(
-            "ptrace", "fail", f"py-spy cannot read another process{setting}: {result.error}", advice
-        )
-    return Check("ptrace", "ok", f"py-spy reads other processes{setting}")
 
 
 def check_names(peers: list[str]) -> Check:

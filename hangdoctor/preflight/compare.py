@@ -11,7 +11,7 @@ from typing import cast
 from msgspec import Struct
 
 from ..text.ranges import format_hosts
-from .checks import NodeReadings, Verdict
+from .readings import NodeReadings, Verdict
 
 SCHEMA = "hangdoctor.preflight/1"
 _ORDER: tuple[Verdict, ...] = ("fail", "warn", "unknown", "ok")

@@ -10,8 +10,10 @@ from pathlib import Path
 from msgspec import Struct
 
 from ..text.ranges import number_in
+from .readings import Check, Verdict
 
 _QUERY = "index,name,driver_version,memory.used,ecc.errors.uncorrected.volatile.total"
+_BUSY_MB = 1024  # of memory, in use before the job
 _PATIENCE_S = 10.0  # a driver in trouble does not answer at all
 
 
@@ -67,3 +69,44 @@ def parse(text: str) -> list[Gpu]:
             used, uncorrected = (number_in(c, 0) for c in cells[3:])
             rows.append(Gpu(number_in(cells[0]), cells[1], cells[2], used, uncorrected=uncorrected))
     return rows
+
+
+def check_gpus(expected: int, gpus: Gpus) -> Check:
+    """NVIDIA's GPUs, by nvidia-smi: their number, errors, and whether someone uses them already."""
+    why_not = read(gpus)
+    if why_not:
+        if expected == 0:
+            return Check("gpus", "ok", f"none, as expected ({why_not})")
+        verdict: Verdict = "fail" if expected > 0 else "unknown"
+        return Check(
+            "gpus",
+            verdict,
+            why_not,
+            "If the node should have none: --gpus 0. Otherwise run nvidia-smi by hand.",
+        )
+    if expected >= 0 and len(gpus.rows) != expected:
+        return Check(
+            "gpus",
+            "fail",
+            f"{len(gpus.rows)} GPUs, expected {expected}",
+            "nvidia-smi -L; dmesg | grep -i xid",
+        )
+    broken = [g for g in gpus.rows if g.uncorrected > 0]
+    if broken:
+        said = ", ".join(f"GPU {g.index}: {g.uncorrected}" for g in broken)
+        return Check(
+            "gpus",
+            "fail",
+            f"uncorrected memory errors ({said})",
+            "Drain the node and reset or replace the GPU.",
+        )
+    busy = [g for g in gpus.rows if g.used_mb > _BUSY_MB]
+    if busy:
+        said = ", ".join(f"GPU {g.index}: {g.used_mb} MB" for g in busy)
+        return Check(
+            "gpus",
+            "warn",
+            f"memory in use before the job ({said})",
+            "Is it a process of an earlier job? nvidia-smi shows its pid.",
+        )
+    return Check("gpus", "ok", gpus.facts()["GPUs"])

@@ -16,15 +16,16 @@ from ..launchers.remote import Outcome
 from ..launchers.verb_on_nodes import Everywhere, Target
 from ..text.ranges import format_hosts
 from ..transport.stdout_frame import NodeReply, pack, unpack
-from .checks import NodeReadings, PreflightOptions, read_node
+from .checks import read_node
 from .compare import Preflight, conclude
+from .readings import NodeReadings, PreflightOptions
 
 _REPLY_S = 3.0  # for a node to answer once its own deadline is over
 
 
 def local(options: PreflightOptions) -> Preflight:
     """This node alone."""
-    own = read_node(options)
+    own = read_node(structs.replace(options, here=True))
     return conclude([own.node], {own.node: own}, {}, {})
 
 

@@ -101,6 +101,22 @@ def _regular_files(folders: Iterable[Path]) -> list[Path]:
     return sorted(path for path in paths if path.is_file() and not path.is_symlink())
 
 
+def box_of_process(folder: Path, pid: int) -> BlackBox | None:
+    """The box of a running process in the folder that its HANGDOCTOR_DIR names, by the number in the
+    file's name: `find_boxes` would read all of them.
+    """
+    names = (f"*-{pid}{fmt.SUFFIX}", f"*-{pid}-*{fmt.SUFFIX}")  # the second one in a container
+    places = [folder, *folder.glob("hangdoctor-[0-9]*")]
+    for path in (path for place in places for name in names for path in place.glob(name)):
+        try:
+            box = read_header(path)
+        except (OSError, BadInput):
+            continue
+        if box.pid == pid and box.status == "live" and not _not_its_own(box):
+            return box
+    return None
+
+
 def ended_beside(live: Iterable[BlackBox]) -> list[BlackBox]:
     """Boxes of ranks that ran beside these, in the same folder and job, and have ended.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -21,7 +21,7 @@ from ..text.job_names import short_job
 from ..text.plain import readable
 from ..text.ranges import MAX_RANKS, number_in
 from ..time_limit import in_time
-from . import proc
+from . import proc, unnumbered
 from .jobnames import box_name, is_exactly, job_key, names_job
 
 # (rank, world size, local rank, local world size), in the order in which they are believed.
@@ -164,27 +164,33 @@ def _is_python(pid: int, argv: list[str]) -> bool:
 _NAMES = tuple(f"{names[0]}=".encode() for names in _VARIABLES)
 
 
-def _candidate(pid: int, uid: int | None) -> Found | None:
-    """The process, where it is Python, no launcher, and its environment holds a rank."""
+def candidate(pid: int, uid: int | None) -> Found | None:
+    """The process, where it is Python, no launcher, and its environment or its black box has a rank."""
     try:
         raw = Path(f"/proc/{pid}/environ").read_bytes()
-        if not any(name in raw for name in _NAMES):
+        numbered = any(name in raw for name in _NAMES)
+        if not numbered and unnumbered.FOLDER not in raw:
             return None
         process = psutil.Process(pid)
         with process.oneshot():
             if uid is not None and process.uids().real != uid:
                 return None
             environ = process.environ()
-            numbers = rank_of(environ)
             argv = process.cmdline()
-            if numbers is None or is_launcher(argv) or not _is_python(pid, argv):
+            if is_launcher(argv) or not _is_python(pid, argv):
                 return None
             ppid = process.ppid()
+            numbers, job = rank_of(environ), readable(job_key(environ, ppid))
+            if numbers is None:
+                box = unnumbered.box_of(pid, raw)
+                if box is None:
+                    return None
+                numbers, job = (box.rank, box.world_size, box.local_rank, 0), box.job
             return Found(
                 pid,
                 ppid,
                 *numbers,
-                job=readable(job_key(environ, ppid)),
+                job=job,
                 started=process.create_time(),
                 user=readable(process.username()),
                 argv=[readable(word) for word in argv],
@@ -249,23 +255,45 @@ def _above(found: Found, by_pid: dict[int, Found], parents: dict[int, int]) -> F
     return None
 
 
-def find_jobs(user: str = "") -> list[Job]:
-    """All jobs with ranks on this host, newest first."""
-    uid = uid_of(user)
-    return _jobs([c for pid in psutil.pids() if (c := _candidate(pid, uid)) is not None])
+# (process, id of the user who is meant): the rank that it is, or None
+Read = Callable[[int, int | None], Found | None]
 
 
-def search(user: str, seconds: float) -> tuple[list[Job], int]:
-    """(as `find_jobs`, processes that were not read): /proc of some may not answer, or there are
-    too many of them.
+def find_jobs(user: str = "", held: set[int] | None = None, read: Read | None = None) -> list[Job]:
+    """All jobs with ranks on this host, newest first.
+
+    `held`: processes that an earlier search is still reading, whose /proc does not answer; they are
+    passed over, and the process that this search reads is among them meanwhile.
     """
     uid = uid_of(user)
-    pids = psutil.pids()
-    done, failed = in_time(pids, lambda pid: _candidate(pid, uid), _SEARCHERS, seconds)
+    held = set() if held is None else held
+    found = [_read_one(pid, uid, held, read) for pid in psutil.pids() if pid not in held]
+    return _jobs([c for c in found if c is not None])
+
+
+def search(
+    user: str, seconds: float, held: set[int] | None = None, read: Read | None = None
+) -> tuple[list[Job], int]:
+    """(as `find_jobs`, processes that were not read): /proc of some may not answer, or there are
+    too many of them. Several are read at once.
+    """
+    uid = uid_of(user)
+    held = set() if held is None else held
+    every = psutil.pids()
+    pids = [pid for pid in every if pid not in held]
+    done, failed = in_time(pids, lambda pid: _read_one(pid, uid, held, read), _SEARCHERS, seconds)
     if failed:
         raise next(iter(failed.values()))
     found = [done[place] for place in sorted(done)]
-    return _jobs([c for c in found if c is not None]), len(pids) - len(done)
+    return _jobs([c for c in found if c is not None]), len(every) - len(done)
+
+
+def _read_one(pid: int, uid: int | None, held: set[int], read: Read | None) -> Found | None:
+    held.add(pid)
+    try:
+        return (read or candidate)(pid, uid)
+    finally:
+        held.discard(pid)
 
 
 def _jobs(candidates: list[Found]) -> list[Job]:

@@ -15,7 +15,7 @@ from ..model.layout import guess_layout
 from ..text import redaction
 from ..text.plain import readable
 from ..time_limit import OutOfTime, within
-from . import blackbox, discover
+from . import blackbox, discover, unnumbered
 from . import rank_operations as boxes
 from .capture_options import CaptureOptions
 from .node_session import FIRST, LAST, Session
@@ -93,6 +93,9 @@ def _find_job(
         ]
         exact = [j for j in jobs if j.key == prefix] if options.slurm_step else jobs
         jobs = exact or jobs
+    by_hand = "" if jobs else unnumbered.by_hand(discover.uid_of(options.user), node)
+    if by_hand:
+        raise NoRanksFound(f"no process on {node} has a rank in its environment", by_hand)
     job, notes = discover.select_job(jobs, options.job)
     ranks = [discover.to_capture(f, node) for f in job.ranks]
     first = job.ranks[0]

@@ -7,9 +7,12 @@ for a while: a stack without its source lines is worth more than a capture that 
 
 from __future__ import annotations
 
+import io
+import os
 import threading
 import time
 import tokenize
+from pathlib import Path
 
 _PATIENCE_S = 2.0  # for one file
 _PAUSE_S = 60.0  # after one that did not come
@@ -49,12 +52,22 @@ class Sources:
 
 def _lines_of(file: str) -> list[str]:
     try:
-        with tokenize.open(file) as source:
-            return source.read(_MAX_CHARACTERS).split(
-                "\n"
-            )  # not splitlines(): a form feed ends no line of a program
+        with Path(file).open("rb") as raw:
+            if not _may_be_shown(raw.fileno()):
+                return []
+            encoding, _ = tokenize.detect_encoding(raw.readline)
+            raw.seek(0)
+            text = io.TextIOWrapper(raw, encoding).read(_MAX_CHARACTERS)
+            return text.split("\n")  # not splitlines(): a form feed ends no line of a program
     except (OSError, SyntaxError, ValueError):
         return []
+
+
+def _may_be_shown(fd: int) -> bool:
+    """Whether an open file is a program. Root may read any file, and any user can make a process
+    whose frames name a link `x.py` to one.
+    """
+    return os.geteuid() != 0 or Path(f"/proc/self/fd/{fd}").readlink().suffix == ".py"
 
 
 _sources = Sources()

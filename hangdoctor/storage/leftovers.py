@@ -26,10 +26,9 @@ from . import bundle
 
 _SETTLED_S = 120.0  # a run that is started again in the same folder, a collector between two starts
 _SILENT_S = 7 * 86_400.0  # after which a collector that another node started has ended
-_OURS = {
-    "collector.json", "collector.lock", "incidents", "keys", "log", "logs", "relays", "spool", "state", "web.json",
-}  # fmt: skip
-_STAGED = re.compile(r"^\.(collector\.json|web\.json)\.\d+$")
+_FILES = ("collector.json", "hangdoctor-collector-trace.json", "metrics.token", "web.json")
+_OURS = {*_FILES, "collector.lock", "incidents", "keys", "log", "logs", "relays", "spool", "state"}
+_STAGED = re.compile(rf"^\.({'|'.join(map(re.escape, _FILES))})\.\d+$")
 
 
 class Leftover(Struct):

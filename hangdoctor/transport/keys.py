@@ -3,7 +3,7 @@
     FOLDER/keys/collector.key    the collector's pair; its public half is what agents check it by
     FOLDER/keys/agent.key        the pair that all agents of the job share; the collector admits this one only
 
-Whoever can read the folder belongs to the job: it is 0700, the files 0600, and anything looser is refused.
+Whoever can read the folder of the keys belongs to the job: it is 0700, the files 0600, and anything looser is refused.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from ..errors import BadInput, CollectorError
 from ..files import read_of_folder
 
 _MAX_RENEWED = 64 << 10
+_OTHERS_WRITE = 0o022
 
 
 class Pair(Struct, frozen=True):
@@ -39,10 +40,10 @@ class Keys(Struct, frozen=True):
 
 
 def make_folder(folder: Path) -> Path:
-    """The job's folder, private to its user.
+    """A folder for the job's files: private where it is made here; one that is there keeps its mode.
 
     Raises:
-        CollectorError: it cannot be made, or belongs to someone else.
+        CollectorError: it cannot be made, belongs to someone else, or others can write into it.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -57,8 +58,11 @@ def make_folder(folder: Path) -> Path:
             f"{folder} is a symbolic link, not a folder, or belongs to another user",
             "Choose a folder of your own: --folder DIR",
         )
-    if stat.S_IMODE(found.st_mode) & 0o077:
-        folder.chmod(0o700)
+    if found.st_mode & _OTHERS_WRITE:
+        raise CollectorError(
+            f"other users can write into {folder}",
+            f"Name a new folder inside of it, which is made private: --folder {folder / 'hangdoctor'}",
+        )
     return folder
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import hangdoctor.probe
-from tests.support.stage import Stage, interrupt, switches, wait_until
+from hangdoctor.train.faults import outside
+from tests.support.stage import Stage, interrupt
 
 pytestmark = pytest.mark.torch
 STARTUP = Path(hangdoctor.probe.__file__).parent / "startup"
@@ -40,10 +39,8 @@ def test_a_rank_that_never_enters_is_named_with_the_operation_and_its_number(pro
 
 def test_a_stopped_rank_keeps_its_kind_and_gains_the_operation(probed: Stage) -> None:
     probed.play("sleep", 1)
-    os.kill(probed.pid(1), signal.SIGSTOP)
-    wait_until(lambda: "T (stopped)" in switches(probed.pid(1)), "stopped")
-    verdict = probed.dump()
-    os.kill(probed.pid(1), signal.SIGCONT)
+    with outside.stopped(probed.pid(1)):
+        verdict = probed.dump()
     probed.release(1)
     assert [(c["kind"], c["ranks"]) for c in verdict["causes"]] == [("stopped", [1])]
     assert verdict["causes"][0]["where"]["op"] == "all_reduce"

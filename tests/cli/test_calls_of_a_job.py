@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from hangdoctor.diagnosis.calls import main_tid, open_calls, thread_events
 from hangdoctor.model.calls import CallTrace
 from hangdoctor.readers.blackbox import find_boxes
 from hangdoctor.readers.calls import calls_path, last_calls
+from hangdoctor.train.faults import outside
 from tests.support.stage import Stage, hangdoctor, wait_until
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
@@ -98,18 +98,16 @@ def test_switched_on_and_off_while_the_job_runs(stage: Stage) -> None:
         and "wrapper" not in tail
     )
 
-    os.kill(
-        stage.pid(5), signal.SIGSTOP
-    )  # stopped: read all the same, and named as late by the switch
-    wait_until(
-        lambda: {r["process"] for r in status(stage) if r["rank"] == 5} == {"live"},
-        "the stopped rank is listed",
-    )
-    first, again = trace_of(stage, 5), trace_of(stage, 5)
-    assert len(first.events) > 100 and first.events == again.events
-    said = control(stage, "stop", "--wait", "3")
-    assert "rank 5: no answer yet" in said and "ranks 0-4,6-7: stopped" in said
-    os.kill(stage.pid(5), signal.SIGCONT)
+    # Stopped, a rank is read all the same, and named as late by the switch.
+    with outside.stopped(stage.pid(5)):
+        wait_until(
+            lambda: {r["process"] for r in status(stage) if r["rank"] == 5} == {"live"},
+            "the stopped rank is listed",
+        )
+        first, again = trace_of(stage, 5), trace_of(stage, 5)
+        assert len(first.events) > 100 and first.events == again.events
+        said = control(stage, "stop", "--wait", "3")
+        assert "rank 5: no answer yet" in said and "ranks 0-4,6-7: stopped" in said
     wait_until(
         lambda: {row["state"] for row in status(stage)} == {"stopped"}, "all ranks stopped tracing"
     )
@@ -128,7 +126,7 @@ def test_a_data_loaders_workers_write_nothing(stage: Stage) -> None:
     assert (
         "load_worker_stuck" in names
         and "StuckDataset.__getitem__" not in names
-        and "read_forever" not in names
+        and "open_fifo" not in names
     )
     stage.release(1)
 

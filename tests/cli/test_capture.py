@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from hangdoctor.train.faults import outside
 from tests.support.plain_ranks import PORT, SLEEPER, dump, processes, ranks
 from tests.support.stage import hangdoctor, switches, wait_until
 
@@ -204,13 +205,11 @@ def _pyspies() -> list[int]:
 
 def test_a_stopped_process_is_read_without_being_touched(tmp_path: Path) -> None:
     with processes(tmp_path, [(e, SLEEPER) for e in ranks(PORT + 6, 2)]) as pids:
-        os.kill(pids[1], signal.SIGSTOP)
-        wait_until(lambda: "T (stopped)" in switches(pids[1]), "stopped")
-        verdict = dump(tmp_path, str(PORT + 6), "--native", "--timeout", "15")
-        assert not any(
-            "deadline" in m["why"] for m in verdict["missing"]
-        )  # no py-spy sat in front of it until the end
-        assert "T (stopped)" in switches(pids[1])
+        with outside.stopped(pids[1]):
+            verdict = dump(tmp_path, str(PORT + 6), "--native", "--timeout", "15")
+            assert "T (stopped)" in switches(pids[1])
+        # No py-spy was in front of it until the end.
+        assert not any("deadline" in m["why"] for m in verdict["missing"])
     assert verdict["causes"][0]["kind"] == "stopped" and verdict["causes"][0]["ranks"] == [1]
     assert any("read without stopping it" in note for note in verdict["notes"])
 

@@ -99,6 +99,18 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
     shutil.rmtree(shared)
 
 
+def test_a_job_that_had_a_page_and_was_traced_goes_like_any_other(home: Home) -> None:
+    folder = home.job("served")
+    for name in ("metrics.token", "hangdoctor-collector-trace.json"):
+        (folder / name).write_text("{}")
+    age(folder, OLD_S)
+    home.job("annotated")
+    (home.jobs / "annotated" / "notes.txt").write_text("mine")
+    said = home.clean().stdout
+    assert not folder.exists() and (home.jobs / "annotated").is_dir(), said
+    assert "files that are not hangdoctor's: notes.txt" in said
+
+
 def test_boxes_of_ended_runs_go_and_those_of_living_and_fresh_ones_stay(home: Home) -> None:
     home.run("run-old", 3600.0)
     home.run("run-fresh", 1.0)

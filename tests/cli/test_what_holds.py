@@ -42,7 +42,7 @@ CASES = [
         r"breakpoint in from_terminal .*answer pdb",
     ),
     ("lock", r"waiting for a lock", r"no other Python thread"),
-    ("lock_of_a_thread", r"waiting for a lock", r"keeper at .*keep_the_lock"),
+    ("lock_of_a_thread", r"waiting for a lock", r"lock-holder at .*keep_the_lock"),
 ]
 
 

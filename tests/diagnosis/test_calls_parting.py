@@ -89,3 +89,27 @@ def test_long_stories_are_shortened() -> None:
         and "more" in found.culprit.calls[-2]
         and found.culprit.calls[-1].startswith("called f49")
     )
+
+
+def test_how_many_steps_they_have_in_common() -> None:
+    assert (
+        parting("=main >step >load !load >recover", "=main >step >load <load >reduce").common == 3
+    )
+    assert parting(">old =main >step >stuck", ">other =main >step >reduce").common == 2
+
+
+def test_calls_of_one_name_in_two_others_are_not_the_same() -> None:
+    found = parting("=main >train >forward >stuck", "=main >evaluate >forward >reduce")
+    assert found.peer is not None and found.common == 1
+    assert said(found.culprit.calls) == "called train; called forward; called stuck"
+    assert said(found.peer.calls) == "called evaluate; called forward; called reduce"
+
+
+def test_what_has_returned_is_not_open() -> None:
+    found = compare(view_rank(history(3, ">first <first >second >third <third")), None)
+    assert said(found.culprit.inside) == "second"
+
+
+def test_of_a_loops_last_round_only_what_is_new_is_told() -> None:
+    found = parting("=main >f <f >f <f >g >stuck", "=main >f <f >f <f >g >reduce")
+    assert found.common == 6 and found.alike.startswith("called g")

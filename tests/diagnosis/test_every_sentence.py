@@ -1,6 +1,6 @@
 """Every sentence, advice and clue that there is, as whole texts: `tests/data/wording/said.txt`.
 
-A change of words changes that file; `python tests/diagnosis/test_every_sentence.py` writes it anew, to be read in the diff.
+A change of words changes that file; `python -m tests.diagnosis.test_every_sentence` writes it anew, to be read in the diff.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ FINDINGS: list[Finding] = [
     one("mismatch", disagrees(), waiters=Waiters((0, 1), REDUCE, elsewhere=(2,))), one("mismatch", disagrees(theirs=None)), two("mismatch", disagrees(ground=f.DecidedBy.UNDECIDED)),
     one("mismatch", disagrees(fields=("op",), theirs=GATHER)), one("mismatch", disagrees(fields=("op",), theirs=Op("barrier"))),
     one("mismatch", disagrees(fields=("dtype", "shapes"), my_values=("f16", "[1]"))), one("mismatch", disagrees(fields=())),
-    *(one("order", diverged(how)) for how in ("skipped", "extra", "other", "group", "own")),
+    *(one("order", diverged(how)) for how in ("skipped", "extra", "swapped", "other", "group", "own")),
     *(one(kind, diverged("skipped", before_records=True)) for kind in ("order", "p2p_unmatched", "mismatch", "end_stall")), one("order", diverged("extra", before_records=True)),
     one("order", diverged("skipped"), waiters=OTHERS), one("order", diverged("skipped"), waiters=Waiters((0,), GATHER)), one("order", diverged("own", mine=None, theirs=None), waiters=OTHERS),
     *(one("error", f.GpuFailed(3, number, "name=python"), waiters=OTHERS) for number in (31, 48, 74, 79, 119, 143)),

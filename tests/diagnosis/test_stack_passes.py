@@ -1,7 +1,7 @@
 """Each pass on stacks, processes and RAS by a table: what was captured, who is the cause, and all that is said of it.
 
 The kinds and ranks stand here; the rest is `tests/data/stack_passes/judged.txt`, which
-`python tests/diagnosis/test_stack_passes.py` writes anew, to be read in the diff.
+`python -m tests.diagnosis.test_stack_passes` writes anew, to be read in the diff.
 """
 
 from __future__ import annotations
@@ -17,13 +17,24 @@ from hangdoctor.model.capture import (
     JobCapture,
     NodeCapture,
     Process,
+    ProcessSample,
     RankCapture,
     SilentNode,
 )
-from hangdoctor.model.diagnosis import Diagnosis
 from hangdoctor.model.layout import Layout
 from hangdoctor.model.ras import RasCommunicator, RasCounts, RasProcess, RasRank, RasReport
-from tests.support.captures import C10D, LOAD, MAIN, WAIT, captured, sample, stack, still, thread
+from tests.support.captures import (
+    C10D,
+    LOAD,
+    MAIN,
+    WAIT,
+    captured,
+    sample,
+    stack,
+    still,
+    thread,
+    told,
+)
 
 SAID = Path(__file__).parents[1] / "data" / "stack_passes" / "judged.txt"
 UNREAD = captured(3, [sample(0.0, state="", stack_error="the deadline came first", unread=True)])
@@ -57,6 +68,21 @@ def moves(rank: int, *frames: list[Frame], **more: Any) -> RankCapture:
         for n, f in enumerate(frames)
     ]
     return captured(rank, samples, **more)
+
+
+def forks(*samples: ProcessSample, argv: tuple[str, ...] = ("python", "train.py")) -> RankCapture:
+    """Rank 3 of a program, which waits for a child."""
+    own = Process(pid=77, ppid=12, argv=list(argv), samples=list(samples))
+    return still(3, LOAD, argv=["python", "train.py"], children=[own])
+
+
+def has_gil(rank: int, frames: list[Frame]) -> RankCapture:
+    """A rank of which another thread runs with the GIL."""
+    samples = [
+        sample(at, thread(LOAD), thread(frames, tid=20, gil=True, state="R", switches=int(at)))
+        for at in (0.0, 1.0)
+    ]
+    return captured(rank, samples)
 
 
 def dead(rank: int, code: int | None) -> RankCapture:
@@ -102,10 +128,13 @@ PDB = stack(("readline", "/lib/cmd.py", 7), ("set_trace", "/lib/pdb.py", 3), MAI
 ASKS = stack(("main", "/app/train.py", 5), code="input('go on?')")
 LOCK = stack(("fetch", "/app/data.py", 8), MAIN, code="with lock.acquire():")
 RUNS = stack(("wait", "/lib/subprocess.py", 7), MAIN)
+LOCKED = sample(1.0, thread(stack(("emit", "/x.py", 9), code="with self.lock:"), syscall="futex"))
 OTHER = stack(("forward", "/app/model.py", 3), MAIN)
 ALL = [still(r, WAIT) for r in range(3)]
 WORLD = call("all_reduce", group="world")
 HELD = [still(r, WORLD) for r in range(3)]
+LIBRARY = stack(("wait", "/usr/lib/python3.11/threading.py", 3))
+OTHER_BRANCH = [*WORLD[:-1], Frame("main", "/app/train.py", 9)]
 N2 = [SilentNode("n2", "no answer", [3])]
 TP = Layout(dp=2, pp=1, tp=2)
 
@@ -138,6 +167,10 @@ def four(frames: dict[int, list[Frame]], **more: Any) -> JobCapture:
     return job([still(r, f) for r, f in frames.items()], **more)
 
 
+def five(frames: dict[int, list[Frame]]) -> JobCapture:
+    return job([still(r, f, world_size=5) for r, f in frames.items()], world_size=5)
+
+
 Causes = list[tuple[str, list[int]]]
 TABLE: dict[str, tuple[JobCapture, str, Causes]] = {
     # ---- beginning and end
@@ -165,6 +198,16 @@ TABLE: dict[str, tuple[JobCapture, str, Causes]] = {
     "stopped by a debugger": (job([*ALL, still(3, LOAD, "t", tracer=7)]), "hang", [("stopped", [3])]),
     "traced and running": (job([*ALL, still(3, LOAD, tracer=7)]), "hang", [("not_entered", [3])]),
     "in I/O": (job([*ALL, still(3, LOAD, "D")]), "hang", [("io_wait", [3])]),
+    "in I/O without a stack": (job([*ALL, captured(3, [sample(t, state="D", stack_error="no") for t in (0.0, 1.0)])]), "hang", [("io_wait", [3])]),
+    "stopped without a stack": (job([*ALL, captured(3, [sample(t, state="T", stack_error="no") for t in (0.0, 1.0)])]), "hang", [("stopped", [3])]),
+    "frozen": (job([*ALL, still(3, LOAD, frozen=True)]), "hang", [("stopped", [3])]),
+    "forked with a lock": (job([*ALL, forks(sample(0.0, thread([])), LOCKED)]), "hang", [("interpreter_lock", [3])]),
+    "forked with a lock, seen once": (job([*ALL, forks(LOCKED)]), "hang", [("interpreter_lock", [3])]),
+    "forked with a lock that it got": (job([*ALL, forks(LOCKED, sample(2.0, thread(OTHER)))]), "hang", [("not_entered", [3])]),
+    "another program in a lock": (job([*ALL, forks(LOCKED, argv=("sh",))]), "hang", [("not_entered", [3])]),
+    "a child that was not seen": (job([*ALL, forks()]), "hang", [("not_entered", [3])]),
+    "another thread has the GIL": (job([*ALL, has_gil(3, OTHER)]), "hang", [("interpreter_lock", [3])]),
+    "in a library": (job([*ALL, still(3, LIBRARY)]), "hang", [("not_entered", [3])]),
     "no sample": (job([*ALL, captured(3, [])]), "unknown", []),
     # ---- for want of time
     "not read": (job([*ALL, UNREAD]), "unknown", []),
@@ -209,6 +252,11 @@ TABLE: dict[str, tuple[JobCapture, str, Causes]] = {
     "two roots": (four({0: call("broadcast", 31, "world", src=0), 1: call("broadcast", 31, "world", src=0), 2: call("broadcast", 31, "world", src=0), 3: call("broadcast", 31, "world", src=1)}), "hang", [("mismatch", [3])]),
     "recv and no send": (four({0: call("recv", 31, src=1), 1: WAIT, 2: WAIT, 3: WAIT}), "hang", [("order", [0, 1])]),
     "two receive": (four({0: call("recv", 31, src=1), 1: call("recv", 31, src=0), 2: WAIT, 3: WAIT}), "hang", [("p2p_unmatched", [0, 1])]),
+    "two receive in a larger job": (five({0: WORLD, 1: WORLD, 2: WORLD, 3: call("recv", 31, src=4), 4: call("recv", 31, src=3)}), "hang", [("p2p_unmatched", [3, 4])]),
+    "another branch": (five({0: WORLD, 1: WORLD, 2: WORLD, 3: call("recv", 40, src=4), 4: OTHER_BRANCH}), "hang", [("order", [4])]),
+    "another branch among few": (job([still(r, f) for r, f in enumerate((WORLD, WORLD, call("recv", 40, src=3), OTHER_BRANCH))]), "hang", [("order", [2])]),
+    "a message and a reduction of three": (job([still(r, f, world_size=3) for r, f in enumerate((WORLD, WORLD, call("recv", 40, src=0)))], world_size=3), "hang", [("order", [0, 2])]),
+    "a message and a reduction of four": (four({0: WORLD, 1: WORLD, 2: WORLD, 3: call("recv", 40, src=0)}), "hang", [("order", [3])]),
     "other group": (four({0: WORLD, 1: WORLD, 2: WORLD, 3: call("all_reduce", group="sub", code="all_reduce(x, group=tp_group)")}, layout=TP), "hang", [("mismatch", [3])]),
     "half a group": (four({0: call("all_reduce", code="f(tp_group)", group="sub"), 1: LOAD, 2: call("all_reduce", code="f(tp_group)", group="sub"), 3: call("all_reduce", code="f(tp_group)", group="sub")}, layout=TP), "hang", [("not_entered", [1])]),
     # ---- NCCL's RAS, stragglers
@@ -226,27 +274,6 @@ TABLE: dict[str, tuple[JobCapture, str, Causes]] = {
     "straggler alone": (job([moves(r, OTHER, LOAD) for r in range(4)], slowest=2, waited={2: 4}, waited_s=30.0), "healthy", []),
     "straggler in a hang": (job([*ALL, still(3, LOAD)], slowest=0, waited={0: 4, 1: 61}, waited_s=30.0), "hang", [("not_entered", [3])]),
 }  # fmt: skip
-
-
-def told(name: str, of: Diagnosis) -> list[str]:
-    """Everything that a diagnosis says, a line for each fact."""
-    lines = [f"== {name}: {of.status}", f"  {of.summary}"]
-    for cause in of.causes:
-        where = cause.where
-        lines.append(
-            f"  {cause.kind} {cause.ranks} on {cause.nodes} ({cause.confidence}): {cause.summary}"
-        )
-        lines.append(
-            f"    at {where.op}, {where.group} {where.group_ranks}, {where.iteration}, {where.frame}"
-        )
-        lines += [f"    {e.source} {e.ranks}: {e.says}" for e in cause.evidence]
-        lines += [f"    not {a.kind} {a.ranks}: {a.why_not}" for a in cause.alternatives]
-        lines.append(f"    do: {cause.advice}")
-    lines += [f"  waits {w.ranks} in {w.on.op} of {w.on.group} for {w.for_}" for w in of.waits]
-    lines += [f"  missing {m.what} of {m.ranks} on {m.node}: {m.why}" for m in of.missing]
-    lines += [f"  stack of {s.ranks}, {s.thread}: {[f.name for f in s.frames]}" for s in of.stacks]
-    lines += [f"  rank {r.rank} {r.state}: {r.place}" for r in of.ranks]
-    return lines + [f"  note {n}" for n in of.notes]
 
 
 @pytest.mark.parametrize("name", TABLE)

@@ -13,15 +13,10 @@ from typing import Any
 import pytest
 
 from hangdoctor.preflight import gpu as preflight_gpu
-from hangdoctor.preflight.checks import (
-    Check,
-    NodeReadings,
-    _run,
-    check_folder,
-    check_links,
-    check_ptrace,
-)
+from hangdoctor.preflight.checks import _run, check_folder, check_links
 from hangdoctor.preflight.compare import conclude
+from hangdoctor.preflight.readings import Check, NodeReadings
+from hangdoctor.preflight.tools import check_ptrace
 from tests.support.stage import hangdoctor
 
 ROOT = Path(__file__).parents[2]

@@ -59,6 +59,38 @@ def test_the_scripts_own_package_and_its_neighbours(
     ]
 
 
+SPAWNED = """
+import json, multiprocessing
+from hangdoctor.probe.calls.choice import module_of
+def work():
+    import inspect
+    print(json.dumps(answers() | {"called": module_of(inspect.currentframe(), __file__)}))
+if __name__ == "__main__":
+    child = multiprocessing.get_context("spawn").Process(target=work)
+    child.start()
+    child.join()
+    raise SystemExit(child.exitcode)
+"""
+
+
+def test_what_multiprocessing_starts_goes_by_the_name_of_the_script(tmp_path: Path) -> None:
+    project(tmp_path)
+    (tmp_path / "train.py").write_text(ASK + SPAWNED)
+    env = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(
+        [sys.executable, "train.py"],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["called"] == "train"
+    assert said["names"][0] == "train" and "__mp_main__" not in said["names"] + said["offered"]
+
+
 def test_names_spelt_alike_are_offered_first() -> None:
     from hangdoctor.cli.trace.control import outcome_lines
     from hangdoctor.cli.trace.target import TracedRank
@@ -67,9 +99,9 @@ def test_names_spelt_alike_are_offered_first() -> None:
     row = TracedRank(0, 1, "live", "tracing", obeyed=True, follow="modle", unseen="modle")
     row.offered = "train,data,click,torch,model,model_zoo"
     lines = list(outcome_lines(Request(1, True, ("modle",)), [row]))
-    [offer] = [line for line in lines if line.startswith("names that match: ")]
-    assert offer.removeprefix("names that match: ").split(", ")[:2] == ["model", "train"] or (
-        offer.startswith("names that match: model, model_zoo, train")
+    [offer] = [line for line in lines if line.startswith("names that would match: ")]
+    assert offer.removeprefix("names that would match: ").split(", ")[:2] == ["model", "train"] or (
+        offer.startswith("names that would match: model, model_zoo, train")
     )
     default = list(
         outcome_lines(

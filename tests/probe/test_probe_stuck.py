@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import time
 from pathlib import Path
@@ -17,6 +16,7 @@ from hangdoctor.model.operations import group_uid
 from hangdoctor.probe.flight import socket_path
 from hangdoctor.readers.blackbox import Contents, find_boxes, moved, read_box
 from hangdoctor.readers.box_position import BoxWatch
+from hangdoctor.train.faults import outside
 from tests.support.probe_ranks import Rank, environment, ranks, until
 from tests.support.stage import hangdoctor, switches
 
@@ -46,8 +46,8 @@ def test_a_hang_seen_from_outside_and_after_sigkill(tmp_path: Path) -> None:
         again = [box_of(tmp_path, rank) for rank in started]
         assert not any(moved(a, b) for a, b in zip(by_rank, again, strict=True))
 
-        os.kill(started[1].pid, signal.SIGSTOP)
-        stopped = box_of(tmp_path, started[1])
+        with outside.stopped(started[1].pid):
+            stopped = box_of(tmp_path, started[1])
         assert stopped.box.status == "live" and stopped.ops.operations == by_rank[1].ops.operations
 
         started[2].process.kill()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from hangdoctor.probe import format as fmt
 from hangdoctor.probe import retention
 from hangdoctor.probe.still_written import has_writer
 from hangdoctor.readers.blackbox import read_box
+from hangdoctor.train.faults import outside
 from tests.support.stage import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -100,10 +100,10 @@ def test_nor_that_of_a_stopped_rank_in_another_container(shared: Path) -> None:
     process = rank(shared / "run", *unshare)
     try:
         child = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())
-        os.kill(child, signal.SIGSTOP)
-        [box] = (shared / "run").glob(f"*{fmt.SUFFIX}")
-        assert not folders.is_running(box.read_bytes()), "its number says that it is gone"
-        _is_untouched(shared, shared / "run")
+        with outside.stopped(child):
+            [box] = (shared / "run").glob(f"*{fmt.SUFFIX}")
+            assert not folders.is_running(box.read_bytes()), "its number says that it is gone"
+            _is_untouched(shared, shared / "run")
         process.kill()
         process.wait()
         wait_until(lambda: has_writer(box) is False, "its process is gone")

@@ -236,7 +236,7 @@ def test_a_process_whose_memory_is_locked_hides_no_other(monkeypatch: pytest.Mon
         for n in range(2)
     ]  # fmt: skip
     over = threading.Event()
-    read = discover._candidate
+    read = discover.candidate
 
     def locked(pid: int, uid: int | None) -> Found | None:
         if pid == ranks[1].pid:
@@ -250,7 +250,7 @@ def test_a_process_whose_memory_is_locked_hides_no_other(monkeypatch: pytest.Mon
             0,
             1,
         ]
-        monkeypatch.setattr(discover, "_candidate", locked)
+        monkeypatch.setattr(discover, "candidate", locked)
         options = CaptureOptions(job="locked", timeout_s=6.0, settle_s=0.1)
         capture = capture_node(options, "n1")
         assert [(r.rank, r.gone) for r in capture.ranks] == [(0, False)]

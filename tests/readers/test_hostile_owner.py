@@ -24,7 +24,7 @@ from hangdoctor.probe.box import BoxWriter
 from hangdoctor.probe.calls import request
 from hangdoctor.probe.calls.ring import Ring
 from hangdoctor.probe.identity import boot_id, start_ticks
-from hangdoctor.readers import blackbox, discover
+from hangdoctor.readers import blackbox, discover, pyspy
 from hangdoctor.readers import rank_operations as boxes
 from hangdoctor.readers.box_folders import read_header
 from hangdoctor.readers.calls import CallsReader, calls_path
@@ -234,3 +234,15 @@ def test_a_request_is_never_written_into_a_file_that_is_there(tmp_path: Path) ->
 
 def test_users_of_a_process() -> None:
     assert files.users_of(os.getpid()) == {os.getuid()} and files.users_of(0) == frozenset()
+
+
+def test_roots_dump_shows_no_line_of_a_file_that_only_looks_like_a_program(tmp_path: Path) -> None:
+    """Any user can run a process whose frames name a link `x.py` to a file that only root may read."""
+    secret, program, link = tmp_path / "shadow", tmp_path / "real.py", tmp_path / "x.py"
+    secret.write_text("root:$6$abc:19000\n")
+    program.write_text("wait()\n")
+    link.symlink_to(secret)
+    (tmp_path / "y.py").symlink_to(program)
+    assert pyspy.source_line(str(link), 1) == ""
+    assert pyspy.source_line(str(program), 1) == "wait()"
+    assert pyspy.source_line(str(tmp_path / "y.py"), 1) == "wait()"

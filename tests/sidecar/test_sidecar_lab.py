@@ -74,7 +74,7 @@ def watched(cluster: Cluster) -> Iterator[Watched]:
 def test_a_stopped_rank_is_named_and_the_signal_of_the_configuration_continues_it(
     watched: Watched,
 ) -> None:
-    watched.signal(2, "STOP")
+    os.kill(watched.seen_from_here(2), signal.SIGSTOP)  # for good: the action ends it
     found = watched.wait_verdict(1)
     assert (found.status, found.kind, found.ranks) == ("hang", "stopped", "2"), found.summary
     wait_until(lambda: bool(watched.incidents()[0].actions), "what the actions said is kept")
@@ -86,11 +86,8 @@ def test_a_stopped_rank_is_named_and_the_signal_of_the_configuration_continues_i
 @pytest.mark.timeout(240)
 def test_a_node_that_is_cut_off_and_comes_back(watched: Watched) -> None:
     before = watched.positions()
-    watched.cluster.node("blackhole", "n4")
-    try:
+    with watched.cluster.broken("n4", "blackhole"):
         found = watched.wait_verdict(2)
-    finally:
-        watched.cluster.node("link-up", "n4")
     assert (found.status, found.kind, found.ranks) == ("hang", "unreachable", "3"), found.summary
     watched.wait_progress()
     wait_until(
@@ -102,10 +99,9 @@ def test_a_node_that_is_cut_off_and_comes_back(watched: Watched) -> None:
 
 @pytest.mark.timeout(240)
 def test_a_loader_that_brings_nothing(watched: Watched) -> None:
-    (watched.control / "loader").write_text("3")
-    found = watched.wait_verdict(3)
+    with watched.asked("loader", 3):
+        found = watched.wait_verdict(3)
     assert (found.status, found.ranks) == ("hang", "3"), found.summary
-    (watched.control / "loader").unlink()
     watched.wait_progress()
 
 
@@ -154,7 +150,7 @@ def test_agents_by_ssh_and_by_mpiexec_come_go_and_leave_nothing(
 @pytest.mark.timeout(240)
 def test_a_killed_rank_and_scancel(watched: Watched) -> None:
     number = len(watched.incidents())
-    watched.signal(1, "KILL")
+    os.kill(watched.seen_from_here(1), signal.SIGKILL)
     found = watched.wait_verdict(number + 1)
     assert (found.status, found.kind, found.ranks) == ("hang", "dead", "1"), found.summary
     assert number == 3  # one each, and no false alarm between them

@@ -60,3 +60,24 @@ def judged(*ranks: RankCapture, silent: list[SilentNode] | None = None, **more: 
 
 def causes(of: Diagnosis) -> list[tuple[str, list[int]]]:
     return [(c.kind, c.ranks) for c in of.causes]
+
+
+def told(name: str, of: Diagnosis) -> list[str]:
+    """Everything that a diagnosis says, a line for each fact."""
+    lines = [f"== {name}: {of.status}", f"  {of.summary}"]
+    for cause in of.causes:
+        where = cause.where
+        lines.append(
+            f"  {cause.kind} {cause.ranks} on {cause.nodes} ({cause.confidence}): {cause.summary}"
+        )
+        lines.append(
+            f"    at {where.op}, {where.group} {where.group_ranks}, {where.iteration}, {where.frame}"
+        )
+        lines += [f"    {e.source} {e.ranks}: {e.says}" for e in cause.evidence]
+        lines += [f"    not {a.kind} {a.ranks}: {a.why_not}" for a in cause.alternatives]
+        lines.append(f"    do: {cause.advice}")
+    lines += [f"  waits {w.ranks} in {w.on.op} of {w.on.group} for {w.for_}" for w in of.waits]
+    lines += [f"  missing {m.what} of {m.ranks} on {m.node}: {m.why}" for m in of.missing]
+    lines += [f"  stack of {s.ranks}, {s.thread}: {[f.name for f in s.frames]}" for s in of.stacks]
+    lines += [f"  rank {r.rank} {r.state}: {r.place}" for r in of.ranks]
+    return lines + [f"  note {n}" for n in of.notes]

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -15,10 +14,20 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from hangdoctor.train.faults import outside
+
 ROOT = Path(__file__).resolve().parents[2]
 LAB = ROOT / "scripts" / "lab"
 JOB = Path(__file__).with_name("jobs") / "lab_job.py"
 NODES = 4
+# Ways to break a node by `cluster-node`, and what takes each of them back. A crash is for good.
+UNDO = {
+    "link-down": "link-up",
+    "blackhole": "link-up",
+    "freeze": "thaw",
+    "slurmd-stop": "slurmd-cont",
+    "slurmd-kill": "slurmd-start",
+}
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
@@ -96,14 +105,23 @@ class Cluster:
     def processes(self, node: str, word: str) -> dict[int, str]:
         """{pid as seen from here: state} of the node's processes whose command line has `word`."""
         found: dict[int, str] = {}
-        for line in self.node("pids", node).stdout.splitlines():
-            pid, _, command = line.split("\t", 2)
+        for pid, _, command in self._pids(node):
             if word in command:
                 with contextlib.suppress(OSError):
                     found[int(pid)] = (
                         Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
                     )
         return found
+
+    def seen_from_here(self, node: str, pid: int) -> int:
+        """The pid that this machine has for a process that is `pid` on its node."""
+        [found] = [int(here) for here, there, _ in self._pids(node) if int(there) == pid]
+        return found
+
+    def _pids(self, node: str) -> list[list[str]]:
+        """(pid here, pid on the node, command line) of the node's processes."""
+        lines = self.node("pids", node).stdout.splitlines()
+        return [line.split("\t", 2) for line in lines]
 
     def dump_command(self, *args: str) -> list[str]:
         return [sys.executable, "-m", "hangdoctor", "dump", "--no-bundle", *args]
@@ -158,26 +176,25 @@ class Cluster:
         return self.node("exec", "login", *step, check=False).returncode == 0
 
     @contextlib.contextmanager
-    def broken(self, node: str, fault: str, undo: str, job: str) -> Iterator[None]:
+    def broken(self, node: str, fault: str, job: str = "") -> Iterator[None]:
+        """A node with a fault of `UNDO`; with a job, the end waits until the node answers again."""
         self.node(fault, node)
         try:
             yield
         finally:
-            self.node(undo, node)
-            wait_until(lambda: self.answers(node, job), f"{node} answers again after {undo}")
+            self.node(UNDO[fault], node)
+            if job:
+                wait_until(lambda: self.answers(node, job), f"{node} answers after {UNDO[fault]}")
 
     @contextlib.contextmanager
     def controller_stopped(self) -> Iterator[None]:
         """slurmctld stands still meanwhile."""
         pids = [*self.processes("login", "slurmctld -D")]
         assert pids
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
         try:
-            yield
+            with outside.stopped(*pids):
+                yield
         finally:
-            for pid in pids:
-                os.kill(pid, signal.SIGCONT)
             wait_until(lambda: self.login("squeue", "-h", check=False) != "", "it answers again")
 
     def submit(self, *args: str, script: str, user: str = "") -> str:

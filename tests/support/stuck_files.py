@@ -1,33 +1,33 @@
-"""A file system that does not answer: FUSE without a server. Whoever looks into it waits until it is taken away."""
+"""A file system that does not answer, and a control group that is frozen; the test is skipped where it cannot be had."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-_LIBC = ctypes.CDLL(None, use_errno=True)
-_DETACH = 2  # MNT_DETACH
+from hangdoctor.train.faults import outside
 
 
 @contextlib.contextmanager
 def stuck(folder: Path) -> Iterator[Path]:
-    """`folder`, which answers nothing; skips where such a thing cannot be made."""
-    try:
-        device = os.open("/dev/fuse", os.O_RDWR)
-    except OSError as error:
-        pytest.skip(f"needs FUSE: {error}")
-    folder.mkdir()
-    options = f"fd={device},rootmode=40000,user_id={os.getuid()},group_id={os.getgid()}"
-    if _LIBC.mount(b"stuck", bytes(folder), b"fuse", 0, options.encode()):
-        os.close(device)
-        pytest.skip(f"needs the right to mount: {os.strerror(ctypes.get_errno())}")
-    try:
+    """`folder`, which answers nothing."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(outside.silent_file_system(folder))
+        except outside.NotPossible as error:
+            pytest.skip(str(error))
         yield folder
-    finally:
-        os.close(device)  # ends the file system: whoever waits gets an error
-        _LIBC.umount2(bytes(folder), _DETACH)
+
+
+@contextlib.contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    """A frozen process."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(outside.frozen(pid))
+        except outside.NotPossible as error:
+            pytest.skip(str(error))
+        yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from hangdoctor.train.faults import outside
 from tests.support.livejob import JOB, ROOT, LiveJob
 from tests.support.stage import free_port, wait_until
 
@@ -106,6 +108,9 @@ class TreeJob(LiveJob):
     def boxes(self, node: int) -> Path:
         return self.base / f"boxes{node}"
 
-    def stop(self, rank: int, number: signal.Signals = signal.SIGSTOP) -> None:
-        """To the rank and to the nsenter in front of it."""
-        os.killpg(self.processes[f"rank{rank}"].pid, number)
+    def stopped(self, rank: int) -> contextlib.AbstractContextManager[None]:
+        """The rank and the nsenter in front of it, which would continue it; the rank first: continued while its rank is
+        stopped, nsenter would stop itself again."""
+        front = self.processes[f"rank{rank}"].pid
+        [pid] = Path(f"/proc/{front}/task/{front}/children").read_text().split()
+        return outside.stopped(int(pid), front)

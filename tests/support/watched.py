@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
 from hangdoctor.collector.instructions import Position
 from hangdoctor.storage.incidents import Incident, Incidents
+from hangdoctor.train.faults import outside
 from tests.support.lab import LAB, NODES, Cluster, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -161,5 +163,20 @@ class Watched:
 
     # ----------------------------------------------------------------- breaking
 
-    def signal(self, rank: int, name: str) -> None:
-        self.cluster.node("exec", self.node_of(rank), "kill", f"-{name}", self.at(rank)[1])
+    def seen_from_here(self, rank: int) -> int:
+        """The pid that this machine has for the rank."""
+        return self.cluster.seen_from_here(self.node_of(rank), int(self.at(rank)[1]))
+
+    def stopped(self, rank: int) -> contextlib.AbstractContextManager[None]:
+        """SIGSTOP to the rank for as long as the block lasts."""
+        return outside.stopped(self.seen_from_here(rank))
+
+    @contextlib.contextmanager
+    def asked(self, fault: str, rank: int) -> Iterator[None]:
+        """A fault of `steady_job.py` in one rank, for as long as the block lasts."""
+        file = self.control / fault
+        file.write_text(str(rank))
+        try:
+            yield
+        finally:
+            file.unlink(missing_ok=True)

@@ -17,9 +17,13 @@ from tests.support.ranks import ROOT, SMALL, free_port, ranks
 torch = pytest.importorskip("torch")
 
 from hangdoctor.train import faults  # noqa: E402
-from hangdoctor.train.faults.acts import _ACTS  # noqa: E402
-from hangdoctor.train.faults.collectives import COLLECTIVE_ACTS  # noqa: E402
+from hangdoctor.train.faults.collectives import (  # noqa: E402
+    COLLECTIVE_ACTS,
+    half_of,
+    in_another_dtype,
+)
 from hangdoctor.train.faults.spec import KINDS, Fault, parse_faults  # noqa: E402
+from hangdoctor.train.faults.striking import ACTS  # noqa: E402
 
 # kind -> (process state, is the main thread running)
 STATES = {
@@ -37,12 +41,12 @@ STATES = {
 # One interpreter imports torch; a child for each kind strikes.
 SCRIPT = """
 import os, sys
-from hangdoctor.train.faults import acts
+from hangdoctor.train.faults import striking
 from hangdoctor.train.faults.spec import Fault
 for kind in sys.argv[1:]:
     pid = os.fork()
     if pid == 0:
-        acts.strike(Fault(kind, 0, 1, "step"), {})
+        striking.strike(Fault(kind, 0, 1, "step"), {})
         os._exit(3)
     os.write(1, f"{kind} {pid}\\n".encode())
 os.write(1, b"all\\n")
@@ -52,7 +56,7 @@ while True:
 
 
 def test_every_kind_has_an_act_and_a_cause() -> None:
-    assert set(KINDS) == set(_ACTS) | set(COLLECTIVE_ACTS)
+    assert set(KINDS) == set(ACTS) | set(COLLECTIVE_ACTS)
     causes = {k.cause for k in KINDS.values()}
     assert causes >= {
         "not_entered", "stopped", "io_wait", "data_wait", "checkpoint_wait", "dead", "mismatch", "order", "p2p_unmatched",
@@ -90,12 +94,21 @@ def test_acts_leave_the_process_in_the_state_that_they_name() -> None:
         parent.wait()
 
 
+def test_a_wrong_tensor_differs_in_one_thing_alone() -> None:
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        tensor = torch.arange(6, dtype=dtype).reshape(2, 3)
+        assert half_of(tensor).tolist() == [0, 1, 2] and half_of(tensor).dtype == dtype
+        other = in_another_dtype(tensor)
+        assert other.shape == tensor.shape and other.dtype != dtype and other.element_size() == 2
+    assert half_of(torch.ones(1)).numel() == 1
+
+
 def test_an_unarmed_point_does_nothing_and_a_fault_strikes_once_where_it_should(
     monkeypatch,
 ) -> None:
     struck = []
     monkeypatch.setattr(
-        "hangdoctor.train.faults.acts.strike",
+        "hangdoctor.train.faults.striking.strike",
         lambda fault, context: struck.append(fault.where) or True,
     )
     assert faults.point("dp") is False
@@ -112,7 +125,7 @@ def test_an_unarmed_point_does_nothing_and_a_fault_strikes_once_where_it_should(
 
 def test_a_skipped_collective_is_the_last_of_its_iteration(monkeypatch) -> None:
     """After an earlier one the ranks would run on until gloo aborts on sizes that differ."""
-    monkeypatch.setattr("hangdoctor.train.faults.acts.strike", lambda fault, context: True)
+    monkeypatch.setattr("hangdoctor.train.faults.striking.strike", lambda fault, context: True)
     try:
         faults.arm([Fault("skip", 0, 2, "tp")], rank=0)
         faults.at_iteration(1)
@@ -124,7 +137,7 @@ def test_a_skipped_collective_is_the_last_of_its_iteration(monkeypatch) -> None:
 
 
 def test_operations_of_an_evaluation_do_not_hide_the_last_one_of_a_step(monkeypatch) -> None:
-    monkeypatch.setattr("hangdoctor.train.faults.acts.strike", lambda fault, context: True)
+    monkeypatch.setattr("hangdoctor.train.faults.striking.strike", lambda fault, context: True)
     try:
         faults.arm([Fault("skip", 0, 2, "tp")], rank=0)
         faults.at_iteration(1)

@@ -34,13 +34,30 @@ def test_a_folder_is_made_with_those_above_it_and_is_private(tmp_path: Path) -> 
         os.umask(before)
     assert folder == tmp_path / "a" / "b" and folder.stat().st_mode & 0o7777 == 0o700
     assert keys.make_folder(folder) == folder
-    folder.chmod(0o2700)
-    keys.make_folder(folder)
-    assert folder.stat().st_mode & 0o7777 == 0o2700, "one that is private stays as it is"
-    for mode in (0o750, 0o701, 0o704, 0o710):
-        folder.chmod(mode)
-        keys.make_folder(folder)
-        assert folder.stat().st_mode & 0o7777 == 0o700
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o2700, 0o750, 0o755, 0o711])
+def test_a_folder_of_the_users_own_keeps_its_mode(tmp_path: Path, mode: int) -> None:
+    folder = tmp_path / "own"
+    folder.mkdir()
+    folder.chmod(mode)
+    keys.make(folder)
+    assert folder.stat().st_mode & 0o7777 == mode
+    assert (folder / "keys").stat().st_mode & 0o777 == 0o700, "what is secret is private"
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o2775, 0o707, 0o1777])
+def test_a_folder_that_others_can_write_into_is_refused_and_left_alone(
+    tmp_path: Path, mode: int
+) -> None:
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(mode)
+    with pytest.raises(CollectorError, match="other users can write") as refused:
+        keys.make(folder)
+    assert folder.stat().st_mode & 0o7777 == mode and not any(folder.iterdir())
+    inside = Path(refused.value.help.rpartition("--folder ")[2])
+    assert keys.make_folder(inside).stat().st_mode & 0o077 == 0
 
 
 def test_what_is_no_folder_of_ours_is_refused(tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ from typing import Any
 import pytest
 import zmq
 
+from hangdoctor.train.faults import outside
 from hangdoctor.transport import address, keys
 from hangdoctor.transport import messages as msg
 from tests.support.livejob import LiveJob
@@ -90,16 +89,13 @@ def test_keys_move_open_filter_and_close(page: Any) -> None:
 
 
 def test_a_click_captures_a_hung_rank_and_its_report_opens(page: Any, live: LiveJob) -> None:
-    os.kill(live.pid(2), signal.SIGSTOP)
-    try:
+    with outside.stopped(live.pid(2)):
         soon(page, "sentence", lambda t: t.startswith("Rank 2 (n1) is stopped"))
         table = soon(page, "standing", lambda t: "2" in t and "waiting in " in t)
         assert "blocks" in table
         assert page.find_element("css selector", "tr.culprit").text.split()[:2] == ["◆", "2"]
         page.find_element("id", "capture").click()
         shown = soon(page, "incidents", lambda t: "requested on the page" in t)
-    finally:
-        os.kill(live.pid(2), signal.SIGCONT)
     assert "Rank 2" in shown and "is stopped" in shown and "HANG" in shown.upper()
     soon(page, "note", lambda t: t.startswith("Captured: Rank 2"))
     first = page.current_window_handle

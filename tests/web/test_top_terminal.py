@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from hangdoctor.train.faults import outside
 from tests.support.livejob import ROOT, LiveJob
 from tests.support.stage import hangdoctor, wait_until
 
@@ -59,8 +60,7 @@ def test_local_shows_which_rank_is_blocked_and_by_what_and_leaves_with_q(
     top = Top(tmux, "--local", "--job", live.run_id)
     top.shows("4 ranks", "iteration", "All 4 ranks move")
     assert all(len(line) <= 80 for line in tmux.screen().splitlines())
-    os.kill(live.pid(1), signal.SIGSTOP)
-    try:
+    with outside.stopped(live.pid(1)):
         screen = top.shows(
             "Rank 1", "is stopped", "have been waiting in "
         )  # all_reduce, or the broadcast before it
@@ -74,8 +74,6 @@ def test_local_shows_which_rank_is_blocked_and_by_what_and_leaves_with_q(
         tmux.press("c")
         top.shows("capturing all ranks")
         top.shows("Rank 1", "is stopped (SIGSTOP)", "(hangdoctor-")
-    finally:
-        os.kill(live.pid(1), signal.SIGCONT)
     top.shows("All 4 ranks move")
     tmux.press("/")
     tmux.press("-l", "2-3")
@@ -144,8 +142,7 @@ def test_without_a_terminal_it_is_one_look(live: LiveJob, tmp_path: Path) -> Non
 
 
 def test_one_sample_at_a_job_that_hangs_says_so(live: LiveJob, tmp_path: Path) -> None:
-    os.kill(live.pid(1), signal.SIGSTOP)
-    try:
+    with outside.stopped(live.pid(1)):
         wait_until(
             lambda: live.status()["status"]["counts"].get("moving", 0) == 0,
             "the collector sees that nobody moves",
@@ -156,8 +153,6 @@ def test_one_sample_at_a_job_that_hangs_says_so(live: LiveJob, tmp_path: Path) -
         assert told["picture"]["counts"] == {"stopped": 1, "waiting": 3} and told["picture"][
             "sentence"
         ].startswith("Rank 1 (")
-    finally:
-        os.kill(live.pid(1), signal.SIGCONT)
     live.settled()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -71,8 +70,7 @@ def test_a_straggler_behind_another_collector_is_named(page: Any, tree: TreeJob)
 
 
 def test_a_capture_asked_for_on_the_page_has_all_nodes(page: Any, tree: TreeJob) -> None:
-    tree.stop(2)
-    try:
+    with tree.stopped(2):
         soon(page, "sentence", lambda t: t.startswith("Rank 2 (n1") and "is stopped" in t)
         culprit = page.find_element("css selector", "tr.culprit").text
         assert culprit.startswith("◆ 2 ") and "n1" in culprit and culprit.endswith("3")
@@ -86,8 +84,6 @@ def test_a_capture_asked_for_on_the_page_has_all_nodes(page: Any, tree: TreeJob)
             and "Ranks 0-1,3 have been waiting" in shown
         )
         soon(page, "note", lambda t: t.startswith("Captured: Rank 2 (n1"))
-    finally:
-        tree.stop(2, signal.SIGCONT)
     tree.settled()
 
 
@@ -122,8 +118,7 @@ def test_collectors_started_anew_during_a_hang_learn_where_the_ranks_stand(
     browser: Any, tree: TreeJob
 ) -> None:
     """Ranks that stand say nothing new: whoever comes new must be told all the same, and find the stall by itself."""
-    tree.stop(2)
-    try:
+    with tree.stopped(2):
         wait_until(lambda: tree.status()["status"]["counts"].get("stopped") == 1, "it stands")
         tree.lose("r1")
         tree.lose("collector")
@@ -134,6 +129,4 @@ def test_collectors_started_anew_during_a_hang_learn_where_the_ranks_stand(
         log_in(browser, tree, tree.token)
         soon(browser, "sentence", lambda t: t.startswith("Rank 2 (n1") and "is stopped" in t)
         soon(browser, "incidents", lambda t: "stall: no progress" in t)
-    finally:
-        tree.stop(2, signal.SIGCONT)
     tree.settled()

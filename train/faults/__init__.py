@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from . import acts
+from . import striking
 from .spec import OUTSIDE, Fault
 
 # Faults that strike at the last operation of their kind in the iteration. After any earlier one the
@@ -75,7 +75,7 @@ def point(where: str, iteration: int | None = None, **context: Any) -> bool:
         return False
     if fault.kind != "slow":
         _armed.remove(fault)
-    return acts.strike(fault, context)
+    return striking.strike(fault, context)
 
 
 def armed_at(where: str) -> bool:

@@ -1,174 +1,258 @@
-"""What each fault does, with the means of the operating system: nothing here is simulated.
+"""What a process does to itself, by means of the operating system: nothing here is simulated.
 
-An act returns True where it stands in for the operation that the trainer was about to make.
+The trainer, the benchmarks and the tests take their faults from here. An act that blocks does so
+until a signal handler raises; then it takes back what it made: children, locks, pipes. It imports
+the standard library only, for ranks without torch. `outside` has what is done to a process from
+outside, `collectives` what a rank does wrong in a collective.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import fcntl
 import os
+import queue
 import signal
+import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
-
-from .collectives import COLLECTIVE_ACTS
-from .spec import Fault
+from typing import NoReturn
 
 _FOREVER = 10**7  # seconds
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+_CLONE_VFORK = 0x4000  # clone(2): the caller sleeps in state D until its child is gone
+
+# ------------------------------------------------------------------- it goes on
 
 
-def announce(fault: Fault) -> None:
-    """One line on stdout, flushed: the process may not run much longer."""
-    os.write(
-        1,
-        f"fault: {fault.kind} at rank {fault.rank} iteration {fault.iteration} {fault.where}, pid {os.getpid()}\n".encode(),
-    )
-
-
-def strike(fault: Fault, context: dict[str, Any]) -> bool:
-    """Do what the fault does; True where the caller must leave its own call out."""
-    if fault.kind != "slow" or not _slow_told:
-        announce(fault)
-    if fault.kind in COLLECTIVE_ACTS:
-        return COLLECTIVE_ACTS[fault.kind](context)
-    return _ACTS[fault.kind]() is True
-
-
-def _sleep() -> None:
+def sleep() -> NoReturn:
+    """Sleeps."""
     while True:
         time.sleep(_FOREVER)
 
 
-def _read() -> None:
-    reader, _writer = os.pipe()
-    os.read(reader, 1)
+def delay(seconds: float) -> None:
+    """Sleeps for a while: a slow rank."""
+    time.sleep(seconds)
 
 
-def _lock() -> None:
-    """A lock that another thread of this process took and sleeps on."""
-    lock, taken = threading.Lock(), threading.Event()
-
-    def hold() -> None:
-        with lock:
-            taken.set()
-            _sleep()
-
-    threading.Thread(target=hold, name="lock-holder", daemon=True).start()
-    taken.wait()
-    with lock:
-        pass
-
-
-def _busy() -> None:
+def spin() -> NoReturn:
+    """Runs Python."""
     count = 0
     while True:
         count = (count * 31 + 7) % 1_000_003
 
 
-def _stop() -> None:
-    os.kill(os.getpid(), signal.SIGSTOP)
-
-
-def _kill() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _exit() -> None:
-    sys.stdout.flush()
-    os._exit(0)
-
-
-def _fifo() -> str:
-    path = Path(tempfile.mkdtemp(prefix="train-fault-")) / "fifo"
-    os.mkfifo(path)
-    return str(path)
-
-
-def _io_wait() -> None:
-    """posix_spawn suspends the parent (as vfork does) until the child execs; the child opens a FIFO
-    first.
-    """
-    actions = [(os.POSIX_SPAWN_OPEN, 9, _fifo(), os.O_RDONLY, 0)]
-    os.posix_spawn("/bin/true", ["true"], {}, file_actions=actions)
-
-
-def _gil() -> None:
-    """PyDLL calls keep the interpreter lock; no Python thread of the process runs."""
+def hold_gil() -> NoReturn:
+    """Sleeps in C with the GIL held: a PyDLL call keeps it, no other Python thread runs."""
     libc = ctypes.PyDLL(None)
-    libc.usleep.argtypes = [ctypes.c_uint]
     while True:
         libc.sleep(3600)
 
 
-def _fork_lock() -> None:
-    """The child inherits a lock that a thread holds which does not exist in the child."""
-    lock, taken = threading.Lock(), threading.Event()
+# --------------------------------------------------------------- pipes and files
 
-    def hold() -> None:
-        with lock:
-            taken.set()
-            _sleep()
 
-    threading.Thread(target=hold, name="lock-holder", daemon=True).start()
-    taken.wait()
-    child = os.fork()
-    if child == 0:
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: never outlive the rank
-        lock.acquire()
-        os._exit(0)
+def read_pipe() -> None:
+    """Reads from a pipe that no process writes to."""
+    reader, writer = os.pipe()
+    try:
+        os.read(reader, 1)
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+def write_pipe() -> None:
+    """Writes to a full pipe that no process reads."""
+    reader, writer = os.pipe()
+    try:
+        os.write(writer, b"x" * (1 << 20))
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+def read_fifo(path: Path) -> None:
+    """Reads from a FIFO that no process writes to."""
+    fifo = os.open(path, os.O_RDWR)  # opened for both, the open does not block
+    try:
+        os.read(fifo, 1)
+    finally:
+        os.close(fifo)
+
+
+def open_fifo(path: Path) -> bytes:
+    """Opens a FIFO that no process writes to; returns what one writes after all."""
+    with path.open("rb") as fifo:
+        return fifo.read()
+
+
+def write_fifo(path: Path) -> None:
+    """Opens a FIFO that no process reads, to write."""
+    with path.open("wb") as fifo:
+        fifo.write(b"")
+
+
+def lock_file_twice(path: Path) -> None:
+    """Waits for a file lock (flock) that it has itself, through another descriptor."""
+    with path.open("w") as first, path.open("w") as second:
+        fcntl.flock(first, fcntl.LOCK_EX)
+        fcntl.flock(second, fcntl.LOCK_EX)
+
+
+def put_into_full_queue() -> None:
+    """Puts a line into a full queue: a logger whose thread has ended."""
+    lines: queue.Queue[int] = queue.Queue(maxsize=1)
+    lines.put(1)
+    lines.put(2)
+
+
+def enter_state_d() -> None:
+    """Uninterruptible sleep (state D), as a file system that does not answer causes it.
+
+    The parent of a vfork is in it until its child is gone. The child waits for a shell that ends
+    with either of them: a process that is killed leaves nothing behind.
+    """
+    libc = ctypes.CDLL(None)  # unlike PyDLL it gives up the GIL, as reading a file does
+    stack = ctypes.create_string_buffer(1 << 18)
+    top = (ctypes.addressof(stack) + len(stack)) & ~15
+    command = (
+        f"exec </dev/null >/dev/null 2>&1; "
+        f"while [ -e /proc/{os.getpid()}/exe ] && [ -e /proc/$PPID/exe ]; do sleep 1; done"
+    )
+    flags = _CLONE_VFORK | signal.SIGCHLD
+    child = libc.clone(libc.system, ctypes.c_void_p(top), flags, ctypes.c_char_p(command.encode()))
     os.waitpid(child, 0)
 
 
-_slow_told = False
+# ------------------------------------------------------------ locks and children
 
 
-def _slow() -> None:
-    global _slow_told
-    _slow_told = True
-    time.sleep(0.5)
+def lock_twice() -> None:
+    """Waits for a lock that it has itself."""
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
 
 
-def _data_dead() -> None:
-    """The worker neither answers nor ends: what a worker killed on a dead node looks like to its
-    rank.
+@contextlib.contextmanager
+def _lock_of_a_thread() -> Iterator[threading.Lock]:
+    """A lock that another thread of this process holds until the block is left."""
+    lock, taken, over = threading.Lock(), threading.Event(), threading.Event()
+
+    def keep_the_lock() -> None:
+        with lock:
+            taken.set()
+            over.wait()
+
+    threading.Thread(target=keep_the_lock, name="lock-holder", daemon=True).start()
+    taken.wait()
+    try:
+        yield lock
+    finally:
+        over.set()
+
+
+def lock_of_a_thread() -> None:
+    """Waits for a lock that another of its threads never releases."""
+    with _lock_of_a_thread() as lock:
+        lock.acquire()
+
+
+@contextlib.contextmanager
+def _child(life: Callable[[], object]) -> Iterator[int]:
+    """A forked child that does `life`; it outlives neither this process nor the block."""
+    child = os.fork()
+    if child == 0:
+        try:
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            life()
+        finally:
+            os._exit(0)
+    try:
+        yield child
+    finally:
+        with contextlib.suppress(ChildProcessError):  # somebody has waited for it already
+            os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+
+def fork_with_lock() -> None:
+    """Waits for a child that waits for a lock which was held when it was forked: the thread that
+    holds it does not exist in the child.
     """
+    with _lock_of_a_thread() as lock:
+
+        def take_the_lock() -> None:
+            lock.acquire()
+
+        with _child(take_the_lock) as child:
+            os.waitpid(child, 0)
+
+
+def dead_child() -> None:
+    """Reads from a pipe whose writer, its child, has failed with code 3."""
+    with _child(lambda: os._exit(3)) as child:
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+        read_pipe()
+
+
+def stopped_child() -> None:
+    """Waits for a child that is stopped."""
+    with _child(stop) as child:
+        os.waitid(os.P_PID, child, os.WSTOPPED | os.WNOWAIT)
+        os.waitpid(child, 0)
+
+
+def endless_command() -> None:
+    """Waits for a command that does not end: `sleep 3600`."""
+    subprocess.run(["sleep", "3600"])
+
+
+def endless_thread(path: Path) -> None:
+    """Starts a thread that opens a FIFO as `open_fifo` does: at its end the interpreter waits for
+    it.
+    """
+    threading.Thread(target=open_fifo, args=(path,)).start()
+
+
+# --------------------------------------------------------------------- it ends
+
+
+def stop() -> None:
+    """Stops itself with SIGSTOP."""
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def _writer() -> None:
-    with Path(_fifo()).open("wb") as blocked:
-        blocked.write(b"")
+def kill() -> None:
+    """Kills itself with SIGKILL."""
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _device_wait() -> None:
-    import torch
+def exit_at_once(code: int = 0) -> NoReturn:
+    """Exits without handlers, destructors and farewell to its peers."""
+    sys.stdout.flush()
+    os._exit(code)
 
-    torch.cuda._sleep(1 << 60)
+
+def segfault() -> None:
+    """Reads from address 0 (SIGSEGV)."""
+    ctypes.string_at(0)
 
 
-_ACTS: dict[str, Callable[[], object]] = {
-    "sleep": _sleep,
-    "read": _read,
-    "lock": _lock,
-    "busy": _busy,
-    "stop": _stop,
-    "kill": _kill,
-    "exit": _exit,
-    "io_wait": _io_wait,
-    "gil": _gil,
-    "fork_lock": _fork_lock,
-    "slow": _slow,
-    "data_stuck": _read,
-    "data_dead": _data_dead,
-    "checkpoint_fifo": _writer,
-    "no_rendezvous": _sleep,
-    "no_group": _sleep,
-    "device_wait": _device_wait,
-    "missing_send": lambda: True,
-    "missing_recv": lambda: True,
-}
+def use_up_memory(limit_mb: int) -> NoReturn:
+    """Takes memory until its control group has no more, and `limit_mb` in any case.
+
+    Raises:
+        MemoryError: that much was to be had.
+    """
+    kept = []
+    for _ in range(limit_mb // 8):
+        kept.append(b"x" * (8 << 20))
+    raise MemoryError(f"{len(kept)} blocks of 8 MB fit into the control group")

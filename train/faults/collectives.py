@@ -14,6 +14,18 @@ import torch
 import torch.distributed as dist
 
 
+def half_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The first half of its elements, one at least: what a wrong shape sends."""
+    flat = tensor.detach().reshape(-1)
+    return flat[: max(1, flat.numel() // 2)].clone()
+
+
+def in_another_dtype(tensor: torch.Tensor) -> torch.Tensor:
+    """The same elements with two bytes each, in the dtype of the two that it does not have."""
+    other = torch.float16 if tensor.dtype == torch.bfloat16 else torch.bfloat16
+    return tensor.detach().to(other)
+
+
 def _skip(context: dict[str, Any]) -> bool:
     """Leaves the operation out; where the engine wraps it in work that must be done, the next
     all-reduce in there.
@@ -56,16 +68,13 @@ def _wrong_op(context: dict[str, Any]) -> bool:
 
 def _wrong_shape(context: dict[str, Any]) -> bool:
     _hang_as_nccl_does()
-    flat = context["tensor"].detach().reshape(-1)
-    dist.all_reduce(flat[: max(1, flat.numel() // 2)].clone(), group=context["group"])
+    dist.all_reduce(half_of(context["tensor"]), group=context["group"])
     return True
 
 
 def _wrong_dtype(context: dict[str, Any]) -> bool:
     _hang_as_nccl_does()
-    tensor = context["tensor"].detach()
-    other = torch.bfloat16 if tensor.dtype != torch.bfloat16 else torch.float16
-    dist.all_reduce(tensor.to(other), group=context["group"])
+    dist.all_reduce(in_another_dtype(context["tensor"]), group=context["group"])
     return True
 
 

@@ -15,13 +15,14 @@ from ...probe.calls import request as requests
 from ...probe.calls.request import Request
 from ...text import printable
 from ...text.durations import duration
+from ...text.job_names import short_job
 from ...text.ranges import format_ranks, parse_ranks
 from .. import pipes
 from ..output import progress_to_stderr
 from . import nodes as trace_nodes
 from .flags import choice_flags
 from .nodes import Where, where_flags
-from .target import Traced, TracedRank, again, find, row_of
+from .target import NEXT_TIME, Traced, TracedRank, again, find, row_of
 
 _POLL_S = 0.1
 _OFFERED = 8  # names in one line
@@ -129,12 +130,15 @@ def _switch_here(
     request: Request, where: Where, wait_s: float, say: Callable[[str], None]
 ) -> list[TracedRank]:
     """Ask the running ranks of this host, and what each has done after at most `wait_s` seconds."""
-    ranks = [r for r in find(where.folder, where.job, say) if r.box.status == "live"]
+    found = find(where.folder, where.job, say)
+    ranks = [r for r in found if r.box.status == "live"]
     if not ranks:
-        raise UsageError(
-            "no rank of this job is running",
-            "To read what they recorded: hangdoctor trace tail --rank R",
+        traced = sorted(r.box.rank for r in found if r.trace is not None)
+        read = (
+            f"To read what they recorded: hangdoctor trace tail --rank {traced[0] if traced else 0}"
         )
+        job = short_job(found[0].box.job)
+        raise UsageError(f"no rank of job {job} is running", read if traced else NEXT_TIME)
     for folder in sorted({r.folder for r in ranks}):
         requests.write(folder, request)
     meant = [r for r in ranks if requests.concerns(request, r.box.rank)]
@@ -214,7 +218,7 @@ def _unseen_lines(rows: Sequence[TracedRank]) -> Iterator[str]:
         yield f"no traced rank has imported {', '.join(names)}: misspelt, or imported later; check with: hangdoctor trace status"
         offers = _offers(names, [n for n in rows[0].offered.split(",") if n])
         if offers:
-            yield f"names that match: {', '.join(offers)}"
+            yield f"names that would match: {', '.join(offers)}"
 
 
 def _offers(wanted: Sequence[str], known: Sequence[str]) -> list[str]:

@@ -18,7 +18,7 @@ from ...text.ranges import format_ranks
 from .. import pipes
 from ..output import progress_to_stderr
 from . import nodes as trace_nodes
-from .target import Traced, TracedRank, again, find, jobid_flag, target_flags
+from .target import NEXT_TIME, Traced, TracedRank, again, find, jobid_flag, target_flags
 
 _POLL_S = 0.2
 _STATUS_S = 5.0  # to find the node of the rank
@@ -139,6 +139,8 @@ def _rank(ranks: list[Traced], rank: int) -> Traced:
     traced = max(own, key=lambda r: r.box.created_s)
     if traced.trouble:
         raise BadInput(traced.trouble)
+    if traced.trace is None and traced.box.status != "live":
+        raise UsageError(f"rank {rank} has ended and was never traced", NEXT_TIME)
     if traced.trace is None:
         raise _never_traced(rank)
     return traced

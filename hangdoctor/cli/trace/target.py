@@ -15,9 +15,12 @@ from ...model.calls import CallTrace
 from ...readers import blackbox
 from ...readers.blackbox import BlackBox
 from ...readers.calls import CallsReader, calls_path
+from ...text.job_names import short_job
+from .. import complete
 
 _START_S = 60.0  # within which the ranks of one run come up
 _NO_BOX = "Call tracing needs the probe in the ranks: start the job with `hangdoctor run -- CMD` (or import hangdoctor.probe)."
+NEXT_TIME = "To trace the next run from its start: hangdoctor run --trace -- CMD"
 
 
 class Traced(Struct):
@@ -44,6 +47,7 @@ def target_flags(command: Callable[..., Any]) -> Callable[..., Any]:
             "--job",
             default="",
             metavar="KEY",
+            shell_complete=complete.jobs_here,
             help="The job, if a host runs several (default: the newest).",
         ),
         click.option(
@@ -60,7 +64,12 @@ def target_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def jobid_flag(where: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """--jobid: a Slurm job's nodes in place of this host."""
-    return click.option("--jobid", metavar="J[.STEP]", help=f"A running Slurm job: {where}")
+    return click.option(
+        "--jobid",
+        metavar="J[.STEP]",
+        shell_complete=complete.job_ids,
+        help=f"A running Slurm job: {where}",
+    )
 
 
 def find(folder: Path | None, job: str, say: Callable[[str], None]) -> list[Traced]:
@@ -80,22 +89,29 @@ def find(folder: Path | None, job: str, say: Callable[[str], None]) -> list[Trac
         where = f" in {folder}" if folder else " on this host"
         raise NoRanksFound(
             f"no rank{f' of job {job}' if job else ''} with the probe was found{where}",
-            f"Jobs with a probe: {', '.join(sorted({b.job for b in boxes}))}."
+            f"Jobs with a probe: {', '.join(sorted({short_job(b.job) for b in boxes}))}."
             if boxes
             else _NO_BOX,
         )
     best = max(
         chosen,
         key=lambda k: (
-            any(b.status == "live" for b in chosen[k]),
+            _runs(chosen[k]),
             max(b.created_s for b in chosen[k]),
         ),
     )
-    if len(chosen) > 1:
-        say(
-            f"using the newest job, {best}; also here: {', '.join(sorted(set(chosen) - {best}))} (choose with --job KEY)"
-        )
+    others = [
+        name for name in chosen if name != best and _runs(chosen[name]) >= _runs(chosen[best])
+    ]
+    if others:
+        named = ", ".join(map(short_job, sorted(others)))
+        which = f"using the newest job, {short_job(best)}"
+        say(f"{which}; also here: {named} (choose with --job KEY)")
     return [_traced(b) for b in sorted(chosen[best], key=lambda b: (b.rank, b.created_s))]
+
+
+def _runs(boxes: list[BlackBox]) -> bool:
+    return any(b.status == "live" for b in boxes)
 
 
 def _present(boxes: list[BlackBox]) -> list[BlackBox]:

@@ -11,11 +11,15 @@ import click
 from ...errors import UsageError
 from ...text.plain import size_words
 from ...text.printable import as_json
-from .. import pipes
+from .. import complete, pipes
 from ..output import write_file
 
 _PLACE = click.argument(
-    "place", metavar="[FOLDER|BUNDLE]", required=False, type=click.Path(path_type=Path)
+    "place",
+    metavar="[FOLDER|BUNDLE]",
+    required=False,
+    type=click.Path(path_type=Path),
+    shell_complete=complete.bundles,
 )
 _JOB = click.option(
     "--job",

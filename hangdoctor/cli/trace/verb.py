@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import importlib
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 # sub-verb -> (module beside this one, its attribute, its line in --help).
 COMMANDS: dict[str, tuple[str, str, str]] = {
@@ -47,6 +51,13 @@ class _Commands(click.Group):
             importlib.import_module(f".{module}", __package__), attribute
         )
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        from ..complete import described
+
+        return described(((name, help) for name, (_, _, help) in COMMANDS.items()), incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

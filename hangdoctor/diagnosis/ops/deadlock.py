@@ -10,28 +10,24 @@ from .blame import blame
 from .facts import nodes_of, where_of
 from .order import Link, divergence_finding, kind_of_divergence, link_clue
 from .scene import Scene
-from .signatures import differing, signature
-from .waits import Instance, WaitGraph
+from .waits import WaitGraph
 
 _SHOWN = 8  # waits of a ring
 _STARTS = 16  # ranks from which a shortest ring is looked for
 
 
-def deadlock_findings(
-    scene: Scene, graph: WaitGraph, ranks: list[int], instances: list[Instance]
-) -> list[Finding]:
-    """Findings on a component of waits that nothing leads out of."""
-    cycle = shortest_cycle(graph, ranks)
+def deadlock_findings(scene: Scene, graph: WaitGraph, ranks: list[int]) -> list[Finding]:
+    """Findings on the ranks of a component of waits that nothing leads out of."""
     found = blame(scene, _likely_first(scene, ranks))
     if not found:
-        return [_undecided(scene, cycle, _odd_in(scene, instances) or sorted(ranks))]
+        return [_undecided(scene, shortest_cycle(graph, ranks))]
     by_kind: dict[str, list[int]] = {}
     for rank, d in found.items():
         by_kind.setdefault(kind_of_divergence(d), []).append(rank)
     findings = []
     for some in by_kind.values():
         parted = {r: found[r] for r in some}
-        findings.append(divergence_finding(scene, parted, _through(graph, some[0], cycle)))
+        findings.append(divergence_finding(scene, parted, shortest_cycle(graph, ranks, some[0])))
     return findings
 
 
@@ -93,39 +89,16 @@ def _walk_back(graph: WaitGraph, came: dict[int, tuple[int, int]], start: int) -
             return path[::-1]
 
 
-def _through(graph: WaitGraph, rank: int, cycle: list[Link]) -> list[Link]:
-    everyone = list(graph.waits_in)
-    return shortest_cycle(graph, everyone, rank) or cycle
-
-
-def _odd_in(scene: Scene, instances: list[Instance]) -> list[int]:
-    """Ranks that are in an operation with another signature than most of those who are there."""
-    for instance in instances:
-        if instance.key.transfer is not None or len(instance.present) < 3:
-            continue
-        said = {
-            r: signature(op)
-            for r in instance.present
-            if (op := scene.find(r, instance.key)) is not None
-        }
-        common = max(said.values(), key=list(said.values()).count)
-        odd = sorted(r for r, mine in said.items() if differing(mine, common))
-        if odd and 2 * len(odd) < len(said):
-            return odd
-    return []
-
-
-def _undecided(scene: Scene, cycle: list[Link], ranks: list[int]) -> Finding:
+def _undecided(scene: Scene, cycle: list[Link]) -> Finding:
     """No history shows which rank began: the smallest set that the ring singles out."""
-    ring = sorted(link.rank for link in cycle) or ranks
-    p2p = bool(cycle) and all(link.instance.key.transfer is not None for link in cycle)
-    first = cycle[0].instance if cycle else None
+    ring = sorted(link.rank for link in cycle)
+    p2p = all(link.instance.key.transfer is not None for link in cycle)
     return Finding(
         kind="p2p_unmatched" if p2p else "order",
         ranks=ring,
         story=Ring(),
         confidence=sure(Ground.RING_BY_RECORDS),
         nodes=nodes_of(scene, ring),
-        where=where_of(scene, first, None, ring),
+        where=where_of(scene, cycle[0].instance, None, ring),
         clues=[link_clue(scene, link) for link in cycle[:_SHOWN]],
     )

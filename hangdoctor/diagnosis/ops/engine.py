@@ -37,7 +37,7 @@ class Ends(Struct):
     idle: set[int] = set()  # of these, those that wait for no rank as far as their peers show
     left: list[Sink] = []  # finished cleanly
     full: list[Instance] = []  # operations that everyone has come to
-    rings: list[tuple[list[int], list[Instance]]] = []
+    rings: list[list[int]] = []  # ranks that wait for one another
     notes: list[Note] = []  # why an end of waits names no rank
 
 
@@ -108,7 +108,7 @@ def sort_ends(
         inside = [ranks[m] for m in members if m < first]
         instances = [graph.instances[m - first] for m in members if m >= first]
         if len(members) > 1:
-            _sort_ring(scene, inside, instances, missed, ends=ends)
+            _sort_ring(scene, inside, missed, ends)
         elif instances:
             ends.full += instances
         else:
@@ -128,17 +128,13 @@ def _edges(graph: WaitGraph, ranks: list[int], guesses: dict[int, set[int]]) -> 
 
 
 def _sort_ring(
-    scene: Scene,
-    ranks: list[int],
-    instances: list[Instance],
-    missed: dict[int, list[Instance]],
-    ends: Ends,
+    scene: Scene, ranks: list[int], missed: dict[int, list[Instance]], ends: Ends
 ) -> None:
     unknown = [r for r in ranks if not scene.known(r)]
     if unknown:
         ends.silent.update({r: missed.get(r, []) for r in unknown})
     else:
-        ends.rings.append((ranks, instances))
+        ends.rings.append(ranks)
 
 
 def missing_at(graph: WaitGraph) -> dict[int, list[Instance]]:
@@ -167,8 +163,8 @@ def _sort_rank(scene: Scene, rank: int, instances: list[Instance], ends: Ends) -
 def _causes(scene: Scene, graph: WaitGraph, ends: Ends) -> list[Finding]:
     causes = one_of_them(scene, find_alone(scene, _culprits(scene, ends)))
     causes += [_full_finding(scene, instance) for instance in ends.full]
-    for ranks, instances in ends.rings:
-        causes.extend(deadlock_findings(scene, graph, ranks, instances))
+    for ranks in ends.rings:
+        causes.extend(deadlock_findings(scene, graph, ranks))
     if ends.left:
         causes.append(leaving_finding(scene, ends.left))
     if ends.silent and not causes:

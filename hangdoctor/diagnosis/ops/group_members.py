@@ -10,6 +10,7 @@ from ...model.operations import Group, RankOps
 from ..findings import GroupRef
 
 _AXES = ("tp", "dp", "pp")
+_LOOKED_AT = 4096  # members of a group whose distances are compared
 _NAMES = {
     "tp": ("tp", "tensor", "model_parallel", "tensor_model_parallel"),
     "dp": ("dp", "data", "data_parallel"),
@@ -136,7 +137,7 @@ class GroupTable:
         found = self._roles.get(uid)
         if found is None:
             ranks = self._members.get(uid, ())
-            strides = {b - a for a, b in pairwise(ranks)} if len(ranks) <= 4096 else {0}
+            strides = {b - a for a, b in pairwise(ranks)} if len(ranks) <= _LOOKED_AT else {0}
             stride = strides.pop() if len(strides) == 1 else -1
             found = self._roles[uid] = (len(ranks), stride, self.axis(uid), self._ordinal(uid))
         return found

@@ -38,8 +38,8 @@ class Divergence(Struct):
     rank: int
     reference: int
     how: How
-    mine: Operation | None
-    theirs: Operation | None
+    mine: Operation
+    theirs: Operation
     position: int
     before_records: bool = False  # it happened before the oldest record: only the numbers tell
 
@@ -67,7 +67,7 @@ class History:
         self.tokens: list[Token] = [_token(scene, rank, op) for op in self.operations]
         self.pending = _pending(scene, rank, self.tokens)
 
-    def only(self, roles: set[Role], mark_others: bool = False) -> History:
+    def only(self, roles: set[Role], mark_others: bool) -> History:
         """The collectives on groups of these roles alone; of all else at most a mark that there was
         something.
         """

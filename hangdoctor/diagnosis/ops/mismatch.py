@@ -27,7 +27,7 @@ _WHY = {
     DecidedBy.PRECEDENT: Why.AGREE_PRECEDENT,
     DecidedBy.UNDECIDED: Why.AGREE_UNDECIDED,
 }
-Records = dict[int, Operation | None]
+Records = dict[int, Operation]  # of the members that have one
 
 
 class Odd(Struct):
@@ -67,18 +67,21 @@ def disagreement_finding(scene: Scene, instance: Instance) -> Finding | None:
     members are unknown.
     """
     members = scene.members(instance.key, instance.waiters[0])
-    records: Records = {r: scene.find(r, instance.key) for r in members}
+    found = {r: scene.find(r, instance.key) for r in members}
+    records: Records = {r: op for r, op in found.items() if op is not None}
     odd = _odd_ones(scene, instance, records)
     if not odd.ranks:
         return None
-    divergences = _divergences(scene, instance, odd.ranks)
+    divergences = _divergences(scene, instance, records, odd.ranks)
     only = divergences.get(odd.ranks[0]) if len(odd.ranks) == 1 else None
     if only is not None and only.how in ("skipped", "extra", "swapped", "group"):
         return divergence_finding(scene, divergences, [])
     return _mismatch(scene, instance, records, odd)
 
 
-def _divergences(scene: Scene, instance: Instance, odd: list[int]) -> dict[int, Divergence]:
+def _divergences(
+    scene: Scene, instance: Instance, records: Records, odd: list[int]
+) -> dict[int, Divergence]:
     """Where the histories of the ranks that differ part from those of their role; one alone may
     have left a call out.
     """
@@ -89,15 +92,14 @@ def _divergences(scene: Scene, instance: Instance, odd: list[int]) -> dict[int, 
     if rank not in found:
         ahead = one_ahead(scene, rank, instance)
         return {rank: ahead} if ahead is not None else found
-    own = scene.find(rank, instance.key)
-    if found[rank].how == "other" and own is not None:
-        found[rank] = on_its_way(scene, rank, own, instance) or found[rank]
+    if found[rank].how == "other":
+        found[rank] = on_its_way(scene, rank, records[rank], instance) or found[rank]
     return found
 
 
 def _odd_ones(scene: Scene, instance: Instance, records: Records) -> Odd:
     """The members that differ; none where all agree, or nothing can be compared."""
-    signatures = {r: signature(op) for r, op in records.items() if op is not None}
+    signatures = {r: signature(op) for r, op in records.items()}
     classes = classes_of(signatures)
     if len(classes) > 1:
         return _of_two_sides(scene, instance, signatures, classes)
@@ -128,10 +130,8 @@ def _of_two_sides(
 def _mismatch(scene: Scene, instance: Instance, records: Records, odd: Odd) -> Finding:
     first = odd.ranks[0]
     mine = records[first]
-    assert mine is not None
-    rest = [r for r, op in records.items() if op is not None and r not in odd.ranks]
+    rest = [r for r in records if r not in odd.ranks]
     other = records[rest[0]] if rest else _first_other(records, mine)
-    decided_by = odd.decided_by if rest or other is None else DecidedBy.UNDECIDED
     against = Against("mismatch", tuple(sorted(rest)), _WHY[odd.decided_by])
     return Finding(
         kind="mismatch",
@@ -141,7 +141,7 @@ def _mismatch(scene: Scene, instance: Instance, records: Records, odd: Odd) -> F
             mine=mine,
             theirs=op_of(scene, other, instance.waiters[0]) if other is not None else None,
             other=other,
-            decided_by=decided_by,
+            decided_by=odd.decided_by,
         ),
         confidence=sure(odd.ground),
         nodes=nodes_of(scene, odd.ranks),
@@ -167,15 +167,15 @@ def _story(
 
 
 def _signed(records: Records) -> list[Clue]:
-    first = [(r, op) for r, op in sorted(records.items())[:_SHOWN] if op is not None]
-    return [Clue("ops", (r,), f.Signed(spelled(op), op.site)) for r, op in first]
+    first = sorted(records)[:_SHOWN]
+    return [Clue("ops", (r,), f.Signed(spelled(records[r]), records[r].site)) for r in first]
 
 
 def _first_other(records: Records, mine: Operation) -> Operation | None:
     """The first record that disagrees with `mine`."""
     own = signature(mine)
     for op in records.values():
-        if op is not None and differing(signature(op), own):
+        if differing(signature(op), own):
             return op
     return None
 

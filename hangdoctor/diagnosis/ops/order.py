@@ -33,12 +33,11 @@ class Link(Struct):
 def kind_of_divergence(d: Divergence) -> Kind:
     """What kind of cause a divergence of histories is."""
     left_out = d.theirs if d.how == "skipped" else d.mine
-    names = {op.op for op in (d.mine, d.theirs) if op is not None}
-    if "destroy_process_group" in names:
+    if "destroy_process_group" in (d.mine.op, d.theirs.op):
         return "end_stall"
     if d.how in ("group", "other"):
         return "mismatch"
-    return "p2p_unmatched" if left_out is not None and left_out.op in P2P_NAMES else "order"
+    return "p2p_unmatched" if left_out.op in P2P_NAMES else "order"
 
 
 def divergence_finding(scene: Scene, found: dict[int, Divergence], cycle: list[Link]) -> Finding:
@@ -74,10 +73,9 @@ def _ground(d: Divergence) -> Ground:
     return Ground.HISTORY_BEFORE_RECORDS if d.before_records else Ground.HISTORY
 
 
-def _sides(scene: Scene, d: Divergence) -> tuple[f.Op | None, f.Op | None]:
-    mine = op_of(scene, d.mine, d.rank) if d.mine else None
-    theirs = op_of(scene, d.theirs, d.reference) if d.theirs else None
-    if theirs is not None and d.theirs is not None and d.how in ("skipped", "swapped", "other"):
+def _sides(scene: Scene, d: Divergence) -> tuple[f.Op, f.Op]:
+    mine, theirs = op_of(scene, d.mine, d.rank), op_of(scene, d.theirs, d.reference)
+    if d.how in ("skipped", "swapped", "other"):
         theirs = _in_place_of(scene, d, d.theirs, theirs)
     return mine, theirs
 

@@ -10,10 +10,7 @@ from ..findings import Finding, Home
 from . import terms
 from .release import on_node, open_at, pid_of, release, two_lines
 
-_COUNT = "Stacks do not show operation numbers. Start the job with hangdoctor run -- CMD, or with TORCH_FR_BUFFER_SIZE=2000, and the next hang shows which rank skipped one."
-_BRANCH = (
-    "Between these two lines, look for a branch that only this rank took, or a swallowed exception."
-)
+COUNT = "Stacks do not show operation numbers. To see at the next hang which rank skipped a call, start the job with: hangdoctor run -- CMD (or TORCH_FR_BUFFER_SIZE=2000)."
 _GRADIENTS = "Compare the number of batches per rank, and branches around backward: DistributedDataParallel needs the same number on every rank (drop_last=True, or its join()). With TORCH_FR_BUFFER_SIZE=2000 the next hang shows its all_reduces."
 _STRAGGLER = "Compare its node with the others: clocks, temperatures, other processes, storage."
 
@@ -163,58 +160,15 @@ def _(story: f.ForkedLock, finding: Finding) -> str:
 
 
 @by_story.register
-def _(story: f.AllIn, finding: Finding) -> str:
-    links = "ibstat, nvidia-smi -q, dmesg -T for Xid, NCCL_DEBUG=INFO"
-    check = f"Check links and GPUs of {_nodes(finding) or terms.ranks(finding.ranks)}: {links}."
-    return check if story.counted else f"{check} {_COUNT}"
-
-
-@by_story.register
-def _(story: f.HeldBehind, finding: Finding) -> str:
-    return _COUNT
-
-
-@by_story.register
-def _(story: f.NoneLeaves, finding: Finding) -> str:
-    if not story.starting:
-        return (
-            "Look for threads that are still in a collective: hangdoctor dump --native shows them."
-        )
-    interfaces = "the interface (GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME)"
-    return f"Check MASTER_ADDR and MASTER_PORT on every node, {interfaces} and the firewall."
-
-
-@by_story.register
-def _(story: f.StillIn, finding: Finding) -> str:
-    return "Compare the ends of their loops: every rank must make the same calls before destroy_process_group()."
-
-
-@by_story.register
-def _(story: f.LeftWithout, finding: Finding) -> str:
-    return "Find why it ends earlier than the others: uneven data, an exception, or its number of steps."
-
-
-@by_story.register
 def _(story: f.PeerElsewhere, finding: Finding) -> str:
-    return (
-        f"Compare the sends and receives of ranks {story.waiter} and {finding.ranks[0]}. {_COUNT}"
-    )
-
-
-@by_story.register
-def _(story: f.InOther, finding: Finding) -> str:
-    if story.how is f.Apart.ROOTS:
-        return "Make all members call it with the same root."
-    if story.how is f.Apart.OTHER_GROUP:
-        return "Make all members call it on the same group; compare the lines in the evidence."
-    if story.how in (f.Apart.SMALLER_SIDE, f.Apart.NO_ORDER, f.Apart.RING):
-        return _COUNT
-    return f"{_BRANCH} {_COUNT}"
+    return f"Compare the sends and receives of ranks {story.waiter} and {finding.ranks[0]}. {COUNT}"
 
 
 @by_story.register
 def _(story: f.NotSeen, finding: Finding) -> str:
-    nodes = _nodes(finding) or format_hosts(story.nodes)
+    nodes, pid = _nodes(finding) or format_hosts(story.nodes), pid_of(finding)
+    if pid:
+        return f"Its process was found, without records: py-spy dump --pid {pid}{on_node(finding)}."
     if not nodes:
         capture = "capture every node of the job (--jobid, --hostfile)"
         return f"See whether {terms.ranks(finding.ranks)} {terms.choose(finding.ranks, 'was', 'were')} started, and {capture}."
@@ -259,24 +213,6 @@ def _(story: f.Disagrees, finding: Finding) -> str:
 
 
 _FIELDS = {"reduce_op": "reduce op"}
-
-
-@by_story.register
-def _(story: f.Diverged, finding: Finding) -> str:
-    if finding.kind == "p2p_unmatched":
-        return f"Compare {two_lines(story.mine, story.theirs)}: each send needs one receive on the other side, in the same order."
-    if finding.kind == "mismatch":
-        return f"Make all members call it on the same group: compare {two_lines(story.mine, story.theirs)}."
-    if finding.kind == "end_stall":
-        return "Find why it ends earlier or later than the others: uneven data, an exception, or its number of steps."
-    return _BRANCH
-
-
-@by_story.register
-def _(story: f.Ring, finding: Finding) -> str:
-    if finding.kind == "p2p_unmatched":
-        return "Compare the sends and receives in the evidence: one side posts them in a different order."
-    return "Compare the lines in the evidence. Larger records show more of the past: HANGDOCTOR_BOX_MB, TORCH_FR_BUFFER_SIZE."
 
 
 @by_story.register

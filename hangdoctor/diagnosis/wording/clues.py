@@ -58,6 +58,8 @@ _MOTIONS = {
 
 @say.register
 def _(fact: f.StoppedState) -> str:
+    if fact.state == "frozen":
+        return "its cgroup is frozen"
     return f"state {fact.state} in every sample"
 
 

@@ -94,7 +94,7 @@ def note(of: Note) -> str:
             f"The members of {terms.count(of.number, 'group')} are not recorded and were inferred: the verdict is less sure."
         ),
         Remark.UNRECORDED_WAIT: (
-            f"{terms.capital(terms.are(of.ranks)) if of.ranks else ''} in {of.op}{at.replace(' in ', ', ', 1)}, which black boxes do not record, so the verdict follows the stacks."
+            f"{terms.capital(terms.are(of.ranks)) if of.ranks else ''} in {of.op}{at.replace(' in ', ', ', 1)}, which black boxes do not record: their stacks decide about them."
         ),
         Remark.UNNAMED_GROUPS: (
             f"{terms.capital(who)} {terms.choose(of.ranks, 'waits', 'wait')} in operations of groups without a record of their members (rank {min(of.ranks, default=0)}: {of.op} #{of.number}), so it is unknown which ranks they wait for. See their stacks."

@@ -78,7 +78,9 @@ def _(story: f.NeverReached, finding: Finding) -> str:
         return known
     who = subject(finding)
     if story.op is None:
-        return f"{who} {'is computing' if finding.kind == 'busy' else 'makes no progress'} outside any communication"
+        computes = choose(finding.ranks, "is computing", "are computing")
+        idles = choose(finding.ranks, "makes no progress", "make no progress")
+        return f"{who} {computes if finding.kind == 'busy' else idles} outside any communication"
     return f"{who} never reached {terms.op(story.op)}"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from types import FrameType
 
 from .own_code import OwnCode
-from .program import program_name
+from .program import MAIN, program_name
 
 _EVERYTHING = "*"
 _OWN = "hangdoctor"
@@ -47,7 +47,7 @@ def _match(name: str, module: str) -> int:
 def module_of(frame: FrameType | None, filename: str) -> str:
     """The import name that a frame's code goes by; the program itself goes by its own name (train.py: `train`)."""
     name = frame.f_globals.get("__name__") if frame is not None else None
-    if name == "__main__":
+    if name in MAIN:
         return program_name(frame.f_globals if frame is not None else {}, filename)
     if isinstance(name, str) and name:
         return name

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
-from .program import program_name
+from .program import MAIN, program_name
 
 _INSTALLED = ("site-packages", "dist-packages")
 _OURS = "hangdoctor"
@@ -47,7 +47,7 @@ class OwnCode:
         if self._modules != len(sys.modules):
             self._modules = len(sys.modules)
             tops = sorted({name for name in list(sys.modules) if "." not in name})
-            beside = [name for name in tops if name not in ("__main__", _OURS) and self.has(name)]
+            beside = [name for name in tops if name not in (*MAIN, _OURS) and self.has(name)]
             self._names = list(dict.fromkeys([self._program, *beside]))
         return self._names
 
@@ -85,7 +85,7 @@ def offered(own: OwnCode, wanted: Iterable[str]) -> list[str]:
         for name in loaded
         if "." not in name and not name.startswith("_") and name not in sys.stdlib_module_names
     )
-    tops = [name for name in tops if name not in ("__main__", _OURS, "sitecustomize")]
+    tops = [name for name in tops if name not in (*MAIN, _OURS, "sitecustomize")]
     return list(dict.fromkeys([*own.names(), *below, *tops]))[:_MAX_OFFERED]
 
 

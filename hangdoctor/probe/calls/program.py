@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+# The second one in what multiprocessing has started by `spawn` or `forkserver`: the same file, loaded again.
+MAIN = ("__main__", "__mp_main__")
+
 
 def program_name(main: Mapping[str, Any], filename: str) -> str:
     """The program's import name, from the variables of ``__main__``."""

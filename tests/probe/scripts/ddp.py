@@ -5,7 +5,6 @@ uneven   rank 1 has no sixth batch and goes on to what comes behind the loop
 left     the same, and what comes there is everyone's
 """
 
-import os
 import sys
 
 import torch
@@ -13,6 +12,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from hangdoctor import probe
+from hangdoctor.train.faults import acts
 
 probe.install()  # nothing with HANGDOCTOR_DISABLE=1
 torch.manual_seed(1)
@@ -33,8 +33,7 @@ for _ in range(5):
     step()
 print("trained", flush=True)
 if rank == 1 and sys.argv[1] == "stuck":
-    reader, _ = os.pipe()
-    os.read(reader, 1)
+    acts.read_pipe()
 if rank != 1 or sys.argv[1] == "stuck":
     step()
 if sys.argv[1] == "left":

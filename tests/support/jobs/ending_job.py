@@ -8,7 +8,6 @@ WHEN: start (before init_process_group), between (two operations), backward, ins
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import sys
@@ -19,6 +18,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from hangdoctor.train.faults import acts
+
 KIND, CULPRIT, WHEN = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 ME = int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")))
 FAULT_STEP = 3
@@ -28,29 +29,21 @@ LIMIT_MB = 2500
 def fail() -> None:
     """What the chosen rank does."""
     if KIND == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
+        acts.kill()
     elif KIND == "exception":
         raise ValueError("bad sample in shard 7")
     elif KIND == "segfault":
-        ctypes.string_at(0)
+        acts.segfault()
     elif KIND == "exit":
         sys.exit(3)
     elif KIND == "abort":
         os.abort()
     elif KIND == "memory":
-        eat()
+        acts.use_up_memory(LIMIT_MB)
     elif KIND == "interrupt":
         signal.raise_signal(signal.SIGINT)
     elif KIND == "hang":
         wait_for_nothing()
-
-
-def eat() -> None:
-    """Take memory until the control group has no more, and no more than that in any case."""
-    kept = []
-    for _ in range(LIMIT_MB // 8):
-        kept.append(b"x" * (8 << 20))
-    raise MemoryError(f"{len(kept)} blocks fit into the control group")
 
 
 def wait_for_nothing() -> None:

@@ -5,7 +5,6 @@ Arguments: rank, folder for store, sockets and dumps. It has a worker server on 
 Rank 2 blocks reading its standard input; with "gil" as third argument it holds the interpreter lock.
 """
 
-import ctypes
 import sys
 import threading
 import time
@@ -15,6 +14,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
+
+from hangdoctor.train.faults import acts
 
 WORLD = 4
 
@@ -57,7 +58,7 @@ def main() -> None:
     print("ready", flush=True)
     if rank == 2:
         if sys.argv[3:] == ["gil"]:
-            ctypes.PyDLL(None).sleep(100)
+            acts.hold_gil()
         sys.stdin.read()
     dist.all_reduce(torch.ones(1))
     server.shutdown()

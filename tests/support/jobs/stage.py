@@ -6,14 +6,11 @@ it is through. SIGUSR1 ends a Python-level block; other blocks are released as e
 """
 
 import contextlib
-import ctypes
-import fcntl
 import itertools
 import json
 import os
 import pdb
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -22,6 +19,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch.distributed import _functional_collectives as functional_collectives
+
+from hangdoctor.train.faults import acts
 
 HERE = Path(sys.argv[1])
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -47,28 +46,19 @@ def step(n):
 
 
 def sleep(n):
-    time.sleep(3600)
+    acts.sleep()
 
 
 def infinite_loop(n):
-    total = 0
-    while True:
-        total += 1
+    acts.spin()
 
 
 def blocked_read(n):
-    os.read(os.open(HERE / "fifo.read", os.O_RDWR), 1)
+    acts.read_fifo(HERE / "fifo.read")
 
 
 def lock(n):
-    held = threading.Lock()
-    held.acquire()
-    held.acquire()
-
-
-def read_forever(path):
-    with path.open("rb") as f:  # a FIFO that no one writes to
-        return f.read()
+    acts.lock_twice()
 
 
 class StuckDataset(torch.utils.data.Dataset):
@@ -77,7 +67,7 @@ class StuckDataset(torch.utils.data.Dataset):
 
     def __getitem__(self, i):
         if i >= 2:
-            read_forever(HERE / "fifo.data")
+            acts.open_fifo(HERE / "fifo.data")
         return torch.ones(1)
 
 
@@ -96,82 +86,35 @@ def save_checkpoint(n):
 
 
 def uninterruptible(n):
-    # CLONE_VFORK without a shared memory: the parent sleeps in state D until its child has gone.
-    CLONE_VFORK, SYS_clone = 0x4000, 56
-    if ctypes.CDLL(None).syscall(SYS_clone, CLONE_VFORK | signal.SIGCHLD, 0, 0, 0, 0) == 0:
-        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
-        while True:
-            signal.pause()
+    acts.enter_state_d()
 
 
 def gil_held(n):
-    ctypes.PyDLL(None).sleep(3600)
+    acts.hold_gil()
 
 
 def fork_with_lock(n):
-    guard = threading.Lock()
-    taken = threading.Event()
-
-    def hold():
-        with guard:
-            taken.set()
-            time.sleep(3600)
-
-    threading.Thread(target=hold, daemon=True).start()
-    taken.wait()
-    child = os.fork()
-    if child == 0:
-        with guard:
-            os._exit(0)
-    os.waitpid(child, 0)
+    acts.fork_with_lock()
 
 
 def dead_child(n):
-    """Reads from a pipe whose writer, its child, has failed."""
-    reads, writes = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os._exit(3)
-    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
-    try:
-        os.read(reads, 1)
-    finally:
-        os.waitpid(child, 0)
-        os.close(reads)
-        os.close(writes)
+    acts.dead_child()
 
 
 def stopped_child(n):
-    child = os.fork()
-    if child == 0:
-        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGSTOP)
-        os._exit(0)
-    os.waitid(os.P_PID, child, os.WSTOPPED | os.WNOWAIT)
-    try:
-        os.waitpid(child, 0)
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+    acts.stopped_child()
 
 
 def endless_command(n):
-    subprocess.run(["sleep", "3600"])
+    acts.endless_command()
 
 
 def full_pipe(n):
-    reads, writes = os.pipe()
-    try:
-        os.write(writes, b"x" * (1 << 20))
-    finally:
-        os.close(reads)
-        os.close(writes)
+    acts.write_pipe()
 
 
 def locked_file(n):
-    with (HERE / "cache.lock").open("w") as first, (HERE / "cache.lock").open("w") as second:
-        fcntl.flock(first, fcntl.LOCK_EX)
-        fcntl.flock(second, fcntl.LOCK_EX)
+    acts.lock_file_twice(HERE / "cache.lock")
 
 
 def from_terminal(act):
@@ -195,22 +138,7 @@ def forgotten_breakpoint(n):
 
 
 def lock_of_a_thread(n):
-    guard, taken, through = threading.Lock(), threading.Event(), threading.Event()
-
-    def keep_the_lock():
-        with guard:
-            taken.set()
-            through.wait()
-
-    keeper = threading.Thread(target=keep_the_lock, name="keeper")
-    keeper.start()
-    taken.wait()
-    try:
-        with guard:
-            pass
-    finally:
-        through.set()
-        keeper.join()
+    acts.lock_of_a_thread()
 
 
 def skipped_operation(n):
@@ -238,7 +166,7 @@ def slow_steps(n, slow, but_stuck):
             say(n, "at")
         if slow and i >= 3 and but_stuck:
             with contextlib.suppress(Released):
-                time.sleep(3600)
+                acts.sleep()
         if slow:
             time.sleep(5)
         on = torch.tensor([0.0 if (HERE / f"stop.{n}").exists() else 1.0])
@@ -305,8 +233,7 @@ def play(n, scenario, rank):
     if scenario == "leave":
         if rank != RANK:
             say(n, "at")
-            os._exit(0)  # torch's gloo aborts some ordinary exits without destroy_process_group
-        time.sleep(0.0)
+            acts.exit_at_once()  # torch's gloo aborts some ordinary exits without destroy_process_group
         say(n, "at")
         return threading.Event().wait()
     faulty = [int(r) for r in str(rank).split(",")]
@@ -351,7 +278,7 @@ def main():
 
 
 def wait_before_init():
-    time.sleep(3600)
+    acts.sleep()
 
 
 if __name__ == "__main__":

@@ -8,13 +8,14 @@ Every wait of the others ends by gloo's own time limit of a few seconds.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+
+from hangdoctor.train.faults import acts
 
 LIMIT = timedelta(seconds=float(os.environ.get("LIMIT_S", "4")))
 STEPS, FAULT_STEP = int(os.environ.get("STEPS", "6")), 3
@@ -31,9 +32,9 @@ def fail(kind: str, step: int) -> torch.Tensor:
     if kind == "missing_file":
         open("/data/shards/shard-0007.bin", "rb")  # noqa: PTH123, SIM115
     if kind == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
+        acts.kill()
     if kind == "segfault":
-        os.kill(os.getpid(), signal.SIGSEGV)
+        acts.segfault()
     if kind == "exit":
         sys.exit(3)
     if kind == "sleep":

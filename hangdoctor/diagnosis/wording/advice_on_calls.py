@@ -1,0 +1,165 @@
+"""What to do where ranks made different calls, where some end before others, and where all made the
+same call and it does not finish.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from ...text.ranges import format_hosts
+from .. import findings as f
+from ..findings import Finding, Op
+from . import terms
+from .advice import COUNT, by_story
+from .release import on_node, open_at, pid_of, two_lines
+
+_LARGER = "HANGDOCTOR_BOX_MB=64 hangdoctor run -- CMD (Flight Recorder: TORCH_FR_BUFFER_SIZE=20000)"
+
+
+def line_of(op: Op | None) -> str:
+    """``train.py:31``, where the operation was called; "" where that is not known."""
+    if op is None:
+        return ""
+    if op.site:
+        return terms.site(op.site)
+    return f"{op.frame.file.rpartition('/')[2]}:{op.frame.line}" if op.frame is not None else ""
+
+
+def open_line(op: Op | None) -> str:
+    """``less +31 /app/train.py``; "" where the file's whole path is not known."""
+    if op is None:
+        return ""
+    if not op.site:
+        return open_at(op.frame)
+    path, _, line = op.site.rpartition(" (")[2].rstrip(")").rpartition(":")
+    known = path.startswith("/") and line.isdigit()
+    return f"less +{line} {shlex.quote(path)}" if known else ""
+
+
+def _sentence(finding: Finding, text: str, op: Op | None) -> str:
+    """`text`, and behind it how to open the line of `op`."""
+    command, here = open_line(op), on_node(finding)
+    if not command:
+        return f"{text}."
+    return f"{text}. {terms.capital(here.strip())}: {command}." if here else f"{text}: {command}."
+
+
+def _joined(*parts: str) -> str:
+    return " ".join(part for part in parts if part)
+
+
+def _branch(finding: Finding, op: Op | None) -> str:
+    """A branch or exception before the line of `op`; "" where that line is not known."""
+    line = line_of(op)
+    if not line:
+        return ""
+    who = terms.ranks(finding.ranks)
+    text = f"Before {line}, look for a branch that {who} took alone, or a swallowed exception"
+    return _sentence(finding, text, op)
+
+
+@by_story.register
+def _(story: f.Diverged, finding: Finding) -> str:
+    if finding.kind == "p2p_unmatched":
+        return f"Compare {two_lines(story.mine, story.theirs)}: each send needs one receive on the other side, in the same order."
+    if finding.kind == "mismatch" or story.how == "group":
+        return f"Make all members call it on the same group: compare {two_lines(story.mine, story.theirs)}."
+    if finding.kind == "end_stall":
+        return _ends_apart(finding, story.mine or story.theirs)
+    if story.before_records:
+        return f"The records start too late to show the call. Keep more of them: {_LARGER}."
+    who, mine, theirs = terms.ranks(finding.ranks), line_of(story.mine), line_of(story.theirs)
+    if story.how == "skipped" and theirs:
+        text = f"See why {who} passed {theirs} without the call (a branch, a swallowed exception)"
+        return _sentence(finding, text, story.theirs)
+    if story.how == "extra" and mine:
+        return _sentence(finding, f"See why {who} alone makes the call at {mine}", story.mine)
+    if not mine or not theirs or mine == theirs:
+        return _branch(finding, story.mine or story.theirs)
+    text = f"Look for a branch that leads {who} to {mine} instead of {theirs}"
+    return _sentence(finding, text, story.mine)
+
+
+@by_story.register
+def _(story: f.InOther, finding: Finding) -> str:
+    if story.how is f.Apart.ROOTS:
+        at = line_of(story.op)
+        return f"Make all members call it with the same root{f', at {at}' if at else ''}."
+    if story.how is f.Apart.OTHER_GROUP:
+        lines = [line for op in (story.op, story.their_op) if (line := line_of(op))]
+        compare = f": compare {' with '.join(dict.fromkeys(lines))}" if lines else ""
+        return f"Make all members call it on the same group{compare}."
+    if story.how in (f.Apart.SMALLER_SIDE, f.Apart.NO_ORDER, f.Apart.RING):
+        return COUNT
+    return _joined(_branch(finding, story.op), COUNT)
+
+
+@by_story.register
+def _(story: f.Ring, finding: Finding) -> str:
+    if finding.kind == "p2p_unmatched":
+        return "Compare the sends and receives in the evidence: one side posts them in a different order."
+    return f"Keep more of the records, so that they show the wrong call: {_LARGER}."
+
+
+@by_story.register
+def _(story: f.StillIn, finding: Finding) -> str:
+    here, pid = on_node(finding), pid_of(finding)
+    if story.op.name and line_of(story.op):
+        return _ends_apart(finding, story.op)
+    if not story.op.name and story.op.frame is not None:
+        at = terms.frame(story.op.frame)
+        return _sentence(finding, f"See why {at} does not end", story.op)
+    return f"See where it is{here}: py-spy dump --native --pid {pid}." if pid else ""
+
+
+@by_story.register
+def _(story: f.LeftWithout, finding: Finding) -> str:
+    return _ends_apart(finding, story.op)
+
+
+def _ends_apart(finding: Finding, op: Op | None) -> str:
+    """Ranks whose loops around `op` have different numbers of rounds."""
+    line = line_of(op)
+    if not line:
+        return ""
+    who = terms.ranks(finding.ranks)
+    text = f"Compare how many steps and batches {who} and the others have in the loop at {line}"
+    return _sentence(finding, text, op)
+
+
+@by_story.register
+def _(story: f.NoneLeaves, finding: Finding) -> str:
+    if story.starting:
+        interfaces = "the interface (GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME)"
+        return f"Check MASTER_ADDR and MASTER_PORT on every node, {interfaces} and the firewall."
+    pid = pid_of(finding)
+    native = f"{on_node(finding)}: py-spy dump --native --pid {pid}" if pid else ""
+    return f"See which thread of {terms.ranks(finding.ranks[:1])} is still in a collective{native}."
+
+
+@by_story.register
+def _(story: f.AllIn, finding: Finding) -> str:
+    return _joined(_hardware(finding), "" if story.counted else COUNT)
+
+
+@by_story.register
+def _(story: f.HeldBehind, finding: Finding) -> str:
+    pid = pid_of(finding)
+    native = f"{on_node(finding)}: py-spy dump --native --pid {pid}" if pid else ""
+    see = f"See what its transport waits for{native}." if native else ""
+    return _joined(see, COUNT)
+
+
+def _hardware(finding: Finding) -> str:
+    """Commands for the links and GPUs of the nodes; NVIDIA's where a rank has a GPU."""
+    nodes = sorted({*finding.nodes, *(home.node for home in finding.homes if home.node)})
+    where = f"On {_some(nodes)}" if nodes else f"On the nodes of {terms.ranks(finding.ranks)}"
+    if any(home.gpu for home in finding.homes):
+        look = "dmesg -T | grep -iE 'xid|nvlink|mlx5'; nvidia-smi -q -d ECC; ibstat"
+        return f"{where}: {look}. To see the link at the next hang: NCCL_DEBUG=INFO."
+    return f"{where}: dmesg -T | tail; ip -s link; ss -ti state established."
+
+
+def _some(nodes: Sequence[str]) -> str:
+    return terms.host_names(nodes) if len(nodes) > 1 else format_hosts(nodes)

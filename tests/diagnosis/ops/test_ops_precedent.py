@@ -1,0 +1,287 @@
+"""Which of two sides is right: by other replicas, other stages, the iteration before, the same line earlier."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hangdoctor.diagnosis.ops import diagnose_ops
+from hangdoctor.model.layout import Layout
+from hangdoctor.model.operations import Operation, RankOps
+from tests.support.ops_programs import Call, Job, only_cause, variant
+from tests.support.ops_records import done, entered, evidence, rank_ops
+
+PAIR = [0, 1]
+Fields = dict[str, Any]
+
+
+def two(past: list[Fields], now: tuple[Fields, Fields], **fields: object) -> list[RankOps]:
+    """Two ranks with the same past, in an operation that they call differently."""
+    before = [done(PAIR, n, **f) for n, f in enumerate(past, 1)]
+    last = len(past) + 1
+    return [
+        rank_ops(rank, 2, [*before, entered(PAIR, last, **now[rank])], **fields) for rank in (0, 1)
+    ]
+
+
+LINE = {"site": "reduce (train.py:30)"}
+FLOAT = {**LINE, "shapes": "[4]", "dtype": "float32", "reduce_op": "SUM"}
+DIFFERENT: dict[str, Fields] = {
+    "op": {"op": "reduce", "root": 0},
+    "dtype": {"dtype": "float16"},
+    "shapes": {"shapes": "[5]"},
+    "reduce op": {"reduce_op": "MAX"},
+}
+
+
+@pytest.mark.parametrize("field", DIFFERENT)
+@pytest.mark.parametrize("odd", [0, 1])
+def test_of_two_ranks_the_one_is_wrong_that_never_called_it_so_on_this_line(
+    field: str, odd: int
+) -> None:
+    changed = FLOAT | DIFFERENT[field]
+    now = (changed, FLOAT) if odd == 0 else (FLOAT, changed)
+    cause = only_cause(diagnose_ops(evidence(two([FLOAT, FLOAT], now))))
+    assert (cause.kind, cause.ranks, cause.confidence) == ("mismatch", [odd], 0.9)
+    assert cause.alternatives[0].ranks == [1 - odd]
+    assert "earlier" in cause.alternatives[0].why_not
+
+
+def test_a_root_that_was_never_used_on_this_line_is_wrong() -> None:
+    here = {**LINE, "op": "broadcast", "dtype": "int64"}
+    past = [{**here, "root": 0}] * 3
+    now = ({**here, "root": 0}, {**here, "root": 1})
+    cause = only_cause(diagnose_ops(evidence(two(past, now))))
+    assert (cause.kind, cause.ranks) == ("mismatch", [1])
+    assert "root 1" in cause.summary and "root 0" in cause.summary
+
+
+NOTHING_DECIDES: dict[str, tuple[list[Fields], Fields]] = {
+    "one earlier call is not enough": ([FLOAT], FLOAT | {"shapes": "[5]"}),
+    "both values were used before": (
+        [FLOAT, FLOAT | {"shapes": "[5]"}, FLOAT],
+        FLOAT | {"shapes": "[5]"},
+    ),
+    "no line is recorded": (
+        [{"shapes": "[4]"}, {"shapes": "[4]"}],
+        {"shapes": "[5]", "site": ""},
+    ),
+    "the line is another one": (
+        [{"shapes": "[4]", "site": "other (train.py:9)"}] * 3,
+        FLOAT | {"shapes": "[5]"},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NOTHING_DECIDES)
+def test_else_both_are_named(case: str) -> None:
+    past, odd = NOTHING_DECIDES[case]
+    usual = {**odd, "shapes": "[4]"}
+    cause = only_cause(diagnose_ops(evidence(two(past, (usual, odd)))))
+    assert (cause.kind, cause.ranks, cause.confidence) == ("mismatch", [0, 1], 0.5)
+    assert cause.alternatives == []
+    assert "[4]" in cause.summary and "[5]" in cause.summary
+
+
+def test_the_iteration_before_decides() -> None:
+    """Each iteration reduces [4] and then [8], from one helper; in its third, rank 1 begins with [8]."""
+    helper = {"dtype": "float32"}
+    shapes = ["[4]", "[8]", "[4]", "[8]"]
+    past = [{**helper, "shapes": s, "iteration": n // 2} for n, s in enumerate(shapes)]
+    now = tuple({**helper, "shapes": s, "iteration": 2} for s in ("[4]", "[8]"))
+    cause = only_cause(diagnose_ops(evidence(two(past, (now[0], now[1])))))
+    assert (cause.kind, cause.ranks) == ("mismatch", [1])
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [({"overwritten": True}, [0, 1]), ({}, [1])],
+    ids=["its records may begin within it", "it is there as a whole"],
+)
+def test_an_iteration_that_may_be_cut_decides_nothing(fields: Fields, named: list[int]) -> None:
+    past = [{"shapes": "[4]", "iteration": 1}, {"shapes": "[8]", "iteration": 1}]
+    now = ({"shapes": "[4]", "iteration": 2}, {"shapes": "[8]", "iteration": 2})
+    cause = only_cause(diagnose_ops(evidence(two(past, now, **fields))))
+    assert (cause.kind, cause.ranks) == ("mismatch", named)
+
+
+def test_an_older_iteration_in_the_records_shows_that_the_last_is_whole() -> None:
+    past = [{"shapes": s, "iteration": n // 2} for n, s in enumerate(["[4]", "[8]"] * 2)]
+    now = ({"shapes": "[4]", "iteration": 2}, {"shapes": "[8]", "iteration": 2})
+    cause = only_cause(diagnose_ops(evidence(two(past, now, overwritten=True))))
+    assert cause.ranks == [1]
+
+
+def stages(past: tuple[str, str], now: dict[int, Fields]) -> Job:
+    """Two stages of a pair each, whose lines reduced these shapes before; one sends to the other."""
+    job = Job(4, Layout(dp=1, pp=2, tp=2))
+    job.group("tp", [0, 1])
+    job.group("tp", [2, 3])
+    job.group("pp", [0, 2])
+    job.group("pp", [1, 3])
+    for program in job.everyone():
+        if program.number < 2:
+            program.send(program.number + 2, "pp")
+        else:
+            program.recv(program.number - 2, "pp")
+        program.all_reduce("tp", shapes=past[program.number // 2])
+        fields = {"shapes": past[program.number // 2], **now.get(program.number, {})}
+        program.all_reduce("tp", **fields).finish()
+    return job
+
+
+STAGES = {
+    "another type": (("[4]", "[8]"), {1: {"dtype": "float16"}}, [1]),
+    "another shape, where the stages are alike": (("[4]", "[4]"), {1: {"shapes": "[5]"}}, [1]),
+    "another shape, where they differ": (("[4]", "[8]"), {1: {"shapes": "[5]"}}, [0, 1]),
+    "in the last stage": (("[4]", "[4]"), {2: {"shapes": "[5]"}}, [2]),
+}
+
+
+@pytest.mark.parametrize("case", STAGES)
+def test_another_stage_decides(case: str) -> None:
+    past, now, named = STAGES[case]
+    cause = only_cause(diagnose_ops(stages(past, now).run()))
+    assert (cause.kind, cause.ranks) == ("mismatch", named)
+
+
+def test_roots_are_compared_as_positions_in_their_groups() -> None:
+    """Pairs broadcast from their first rank, whichever that is; rank 3 names the second."""
+    job = Job(6, Layout(dp=3, pp=1, tp=2))
+    for first in (0, 2, 4):
+        job.group("tp", [first, first + 1])
+    for program in job.everyone():
+        first = program.number // 2 * 2
+        program.broadcast("tp", first + 1 if program.number == 3 else first).finish()
+    cause = only_cause(diagnose_ops(job.run()))
+    assert (cause.kind, cause.ranks) == ("mismatch", [3])
+    assert cause.confidence == 0.94
+
+
+def test_a_root_that_is_no_member_is_a_difference_and_no_error() -> None:
+    ranks = [
+        rank_ops(r, 4, [entered(range(4), 1, "broadcast", root=9 if r == 2 else 0)])
+        for r in range(4)
+    ]
+    cause = only_cause(diagnose_ops(evidence(ranks)))
+    assert (cause.kind, cause.ranks) == ("mismatch", [2])
+
+
+# ----------------------------------------------------------------- a call left out, or a wrong one?
+
+
+def ahead(changed: dict[int, Callable[[list[Call]], None]]) -> Job:
+    """Three replicas of two slices that sum, take the maximum, and gather, each in its pair."""
+    job = Job(6, Layout(dp=3, pp=1, tp=2))
+    for first in (0, 2, 4):
+        job.group("tp", [first, first + 1])
+    for program in job.everyone():
+        program.all_reduce("tp", site="")
+        program.call("all_reduce", "tp", reduce_op="MAX", site="")
+        program.call("all_gather", "tp", site="")
+        program.finish()
+        changed.get(program.number, lambda calls: None)(program.calls)
+    return job
+
+
+def without_first(calls: list[Call]) -> None:
+    del calls[0]
+
+
+def minimum(calls: list[Call]) -> None:
+    calls[0] = variant(calls[0], reduce_op="MIN")
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "said"),
+    [(without_first, "order", "skipped all_reduce #1"), (minimum, "mismatch", "reduce op MIN")],
+)
+def test_what_others_call_next_was_not_wrong_but_too_early(
+    change: Callable[[list[Call]], None], kind: str, said: str
+) -> None:
+    cause = only_cause(diagnose_ops(ahead({3: change}).run()))
+    assert (cause.kind, cause.ranks) == (kind, [3])
+    assert said in cause.summary
+
+
+def test_a_message_of_another_size_is_a_disagreement_of_its_two_sides() -> None:
+    job = Job(4, Layout(dp=2, pp=2, tp=1))
+    for rank in (0, 1):
+        job.rank(rank).send(rank + 2, shapes="[8]").finish()
+        job.rank(rank + 2).recv(rank, shapes="[9]" if rank else "[8]").finish()
+    cause = only_cause(diagnose_ops(job.run()))
+    assert (cause.kind, cause.ranks) == ("mismatch", [3])
+    assert "[9]" in cause.summary and "[8]" in cause.summary
+
+
+# ----------------------------------------------------------------- records of pending operations alone
+
+
+def pending(
+    rank: int, operations: list[Operation], places: list[tuple[int, int]], completed: dict[int, int]
+) -> RankOps:
+    """A dump of active operations only, of three pairs; `completed` by size of the group."""
+    pair = [rank // 2 * 2, rank // 2 * 2 + 1]
+    ops = rank_ops(rank, 6, operations, pair, only_active=True, runs_ahead=True, places=places)
+    world, own = ops.groups
+    ops.completed = {world.uid: completed[6], own.uid: completed[2]}
+    return ops
+
+
+def skipped_long_ago() -> list[RankOps]:
+    """Rank 2 left its ninth reduction with rank 3 out: that one waits in it, all others over the whole job."""
+    ranks = []
+    for rank in range(6):
+        pair = [rank // 2 * 2, rank // 2 * 2 + 1]
+        if rank == 3:
+            operations, number, at = [entered(pair, 9)], 9, 9
+        else:
+            operations, number, at = [entered(range(6), 2)], 2, 10 if rank == 2 else 11
+        counts = {6: 1, 2: 8 if rank in (2, 3) else 9}
+        ranks.append(pending(rank, operations, [(at, number)], counts))
+    return ranks
+
+
+def test_a_call_that_was_left_out_before_all_that_is_recorded_shows_in_the_places() -> None:
+    cause = only_cause(diagnose_ops(evidence(skipped_long_ago(), layout=Layout(dp=3, tp=2))))
+    assert (cause.kind, cause.ranks, cause.confidence) == ("order", [2], 0.75)
+
+
+def test_what_the_first_rank_records_for_itself_accuses_no_rank() -> None:
+    """Rank 0 has made five records more, in a group of its own; rank 3 does not come to the reduction of all."""
+    ranks = [
+        pending(
+            r,
+            [] if r == 3 else [entered(range(6), 2)],
+            [] if r == 3 else [(16 if r == 0 else 11, 2)],
+            {6: 1, 2: 9},
+        )
+        for r in range(6)
+    ]
+    cause = only_cause(diagnose_ops(evidence(ranks)))
+    assert (cause.kind, cause.ranks) == ("not_entered", [3])
+
+
+OF_PENDING = {
+    "by those on the same line": ({"site": "a (m.py:1)"}, "[4]", [1]),
+    "by all lines, where they agree": ({}, "[4]", [1]),
+    "not by all lines, where they do not": ({}, "[4] and [6]", [0, 1]),
+}
+
+
+@pytest.mark.parametrize("case", OF_PENDING)
+def test_of_two_pending_calls_the_one_is_wrong_that_no_other_pair_makes(case: str) -> None:
+    """The pair of ranks 0 and 1 is in its fifth reduction, the others in their seventh."""
+    line, others, named = OF_PENDING[case]
+    ranks = []
+    for rank in range(6):
+        pair = [rank // 2 * 2, rank // 2 * 2 + 1]
+        number = 5 if rank < 2 else 7
+        shapes = "[5]" if rank == 1 else "[6]" if "and" in others and rank > 3 else "[4]"
+        own = entered(pair, number, shapes=shapes, dtype="float32", **line)
+        ranks.append(pending(rank, [own], [(number, number)], {6: 1, 2: number - 1}))
+    of = evidence(ranks, earlier=ranks)
+    found = [c for c in diagnose_ops(of).findings if c.kind == "mismatch"]
+    assert [c.ranks for c in found] == [named]

@@ -1,0 +1,229 @@
+"""Ranks that wait for one another, and whose calls parted from those of their role."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from hangdoctor.diagnosis.findings import WaitsFor
+from hangdoctor.diagnosis.ops import diagnose_ops
+from hangdoctor.diagnosis.ops.blame import blame
+from hangdoctor.diagnosis.ops.scene import Scene
+from hangdoctor.model.layout import Layout
+from tests.support.ops_programs import Call, Job, only_cause, training, variant
+
+
+def ring_of_pairs() -> Job:
+    """Each of three ranks reduces with the next one first."""
+    job = Job(3)
+    for name, ranks in (("a", [0, 1]), ("b", [1, 2]), ("c", [0, 2])):
+        job.group(name, ranks)
+    for rank, name in enumerate("abc"):
+        job.rank(rank).all_reduce(name)
+    return job
+
+
+def transfer_and_collective() -> Job:
+    """Rank 0 waits for a message of rank 1, which waits for it in a reduction."""
+    job = Job(3)
+    job.group("pair", [0, 1])
+    job.rank(0).recv(1)
+    job.rank(1).all_reduce("pair")
+    return job
+
+
+def two_rings_of_transfers() -> Job:
+    """0 waits for 1, that for 2, that for 0 and 3, and 3 for 2."""
+    job = Job(4)
+    job.rank(0).recv(1)
+    job.rank(1).recv(2)
+    job.rank(2).recv(0, asynchronous=True).recv(3, asynchronous=True).wait()
+    job.rank(3).recv(2)
+    return job
+
+
+RINGS = {
+    "of collectives": (ring_of_pairs, "order", [(0, 1), (1, 2), (2, 0)]),
+    "of a transfer and a collective": (transfer_and_collective, "order", [(0, 1), (1, 0)]),
+    "of transfers, the shortest one": (two_rings_of_transfers, "p2p_unmatched", [(2, 3), (3, 2)]),
+}
+
+
+@pytest.mark.parametrize("ring", RINGS)
+def test_a_ring_that_no_history_explains_is_named_as_a_whole(ring: str) -> None:
+    make, kind, waits = RINGS[ring]
+    verdict = diagnose_ops(make().run())
+    cause = only_cause(verdict)
+    ranks = [rank for rank, _ in waits]
+    assert (cause.kind, cause.ranks, cause.confidence) == (kind, ranks, 0.5)
+    assert "wait for one another in a ring" in cause.summary
+    facts = [
+        (c.ranks[0], c.fact.whom) for c in verdict.findings[0].clues if isinstance(c.fact, WaitsFor)
+    ]
+    assert sorted(facts) == waits
+    assert cause.where.op == make().rank(ranks[0]).calls[0].op
+
+
+# ----------------------------------------------------------------- votes
+
+
+def replicas(number: int, odd: dict[int, list[str]], usual: list[str]) -> Scene:
+    """Replicas of one rank each that make these calls, some of them others."""
+    job = Job(number, Layout(dp=number))
+    job.broken = {("world", n) for n in range(1, 9)}
+    for program in job.everyone():
+        for op in odd.get(program.number, usual):
+            program.call(op, asynchronous=True)
+    return Scene(job.run(), set())
+
+
+USUAL = ["all_reduce", "barrier", "all_gather", "reduce"]
+WITHOUT = ["all_reduce", "all_gather", "reduce"]
+VOTES = {
+    "one of three": (3, {2: WITHOUT}, [2]),
+    "two of five alike": (5, {0: WITHOUT, 1: WITHOUT}, [0, 1]),
+    "three of seven alike": (7, {0: WITHOUT, 1: WITHOUT, 5: WITHOUT}, [0, 1, 5]),
+    "one of two, and nothing decides": (2, {1: WITHOUT}, []),
+    "two of four, and nothing decides": (4, {0: WITHOUT, 1: WITHOUT}, []),
+}
+
+
+@pytest.mark.parametrize("vote", VOTES)
+def test_most_ranks_of_a_role_are_right(vote: str) -> None:
+    number, odd, blamed = VOTES[vote]
+    scene = replicas(number, odd, USUAL)
+    found = blame(scene, range(number))
+    assert sorted(found) == blamed
+    assert all((d.how, d.theirs.op) == ("skipped", "barrier") for d in found.values())
+
+
+def test_a_suspect_whose_peers_are_divided_is_not_blamed() -> None:
+    """Of the other two replicas one agrees with it: that one is not asked, and it is right."""
+    scene = replicas(3, {1: WITHOUT}, USUAL)
+    assert [sorted(blame(scene, [rank])) for rank in range(3)] == [[], [1], []]
+
+
+def rounds(*each: str) -> list[tuple[str, int]]:
+    return [(op, n) for n, ops in enumerate(each) for op in ops.split()]
+
+
+@pytest.mark.parametrize("odd", [0, 1])
+def test_two_replicas_that_differ_are_judged_by_their_own_rounds(odd: int) -> None:
+    usual = "all_reduce barrier all_gather"
+    job = Job(2, Layout(dp=2))
+    for program in job.everyone():
+        last = "all_reduce all_gather" if program.number == odd else usual
+        for op, iteration in rounds(usual, usual, last):
+            program.call(op, iteration=iteration, asynchronous=True)
+    job.broken = {("world", n) for n in range(1, 10)}
+    found = blame(Scene(job.run(), set()), [0, 1])
+    assert sorted(found) == [odd]
+
+
+@pytest.mark.parametrize("odd", range(4))
+def test_two_replicas_that_differ_are_judged_by_the_other_stage(odd: int) -> None:
+    """In the first round, where no earlier one shows what is usual."""
+    job = Job(4, Layout(dp=2, pp=2))
+    for program in job.everyone():
+        ops = WITHOUT if program.number == odd else USUAL
+        for op in ops:
+            program.call(op, asynchronous=True)
+    job.broken = {("world", n) for n in range(1, 9)}
+    assert sorted(blame(Scene(job.run(), set()), range(4))) == [odd]
+
+
+def test_a_divergence_is_placed_where_the_lines_part_first() -> None:
+    """Rank 2 takes another branch, whose first call is the same operation on another line."""
+    job = Job(4, Layout(dp=4))
+    for program in job.everyone():
+        odd = program.number == 2
+        program.all_reduce(site="step (train.py:10)", asynchronous=True)
+        program.all_reduce(site=f"step (train.py:{21 if odd else 20})", asynchronous=True)
+        program.call("barrier" if odd else "all_gather", asynchronous=True)
+    job.broken = {("world", n) for n in range(1, 4)}
+    (found,) = blame(Scene(job.run(), set()), range(4)).values()
+    assert (found.rank, found.position) == (2, 1)
+    assert (found.mine.site, found.theirs.site) == ("step (train.py:21)", "step (train.py:20)")
+
+
+# ----------------------------------------------------------------- what the rank did instead
+
+
+def fourth_of_four(change: Callable[[list[Call]], None]) -> Job:
+    """Four replicas of two slices; the second round of rank 3 is changed."""
+    job = training(Layout(dp=4, pp=1, tp=2), steps=3, layers=1)
+    change(job.rank(3).calls)
+    return job
+
+
+def at(calls: list[Call], op: str, group: str, nth: int) -> int:
+    return [i for i, c in enumerate(calls) if (c.op, c.group) == (op, group)][nth]
+
+
+def skip(calls: list[Call]) -> None:
+    del calls[at(calls, "all_reduce", "tp", 5)]
+
+
+def repeat(calls: list[Call]) -> None:
+    i = at(calls, "all_reduce", "tp", 5)
+    calls.insert(i, variant(calls[i], site="oops (m.py:3)"))
+
+
+def replace(calls: list[Call]) -> None:
+    i = at(calls, "all_reduce", "tp", 5)
+    calls[i] = variant(calls[i], op="all_gather")
+
+
+def elsewhere(calls: list[Call]) -> None:
+    i = at(calls, "all_reduce", "tp", 5)
+    calls[i] = variant(calls[i], group="dp")
+
+
+@pytest.mark.parametrize(
+    ("change", "how"),
+    [(skip, "skipped"), (repeat, "extra"), (replace, "other"), (elsewhere, "group")],
+)
+def test_what_a_rank_did_instead_is_said(change: Callable[[list[Call]], None], how: str) -> None:
+    scene = Scene(fourth_of_four(change).run(), set())
+    found = blame(scene, range(8))
+    assert {rank: d.how for rank, d in found.items()} == {3: how}
+    (d,) = found.values()
+    assert d.reference in (1, 5, 7) and not d.before_records, "of the same slice"
+    assert d.mine == scene.ops[3].operations[d.position]
+    assert d.theirs.op == "all_reduce" or how == "skipped"
+
+
+KINDS = {
+    "a skipped collective": (skip, "order"),
+    "a collective too many": (repeat, "order"),
+    "another operation": (replace, "mismatch"),
+    "another group": (elsewhere, "mismatch"),
+}
+
+
+@pytest.mark.parametrize("fault", KINDS)
+def test_the_kind_of_cause_follows_from_what_it_did(fault: str) -> None:
+    change, kind = KINDS[fault]
+    cause = only_cause(diagnose_ops(fourth_of_four(change).run()))
+    assert (cause.kind, cause.ranks) == (kind, [3])
+
+
+def test_a_rank_that_destroys_its_groups_instead_is_a_stall_at_the_end() -> None:
+    job = training(Layout(dp=4, pp=1, tp=2), steps=3, layers=1)
+    calls = job.rank(3).calls
+    first = at(calls, "all_reduce", "tp", 5)
+    del calls[first : at(calls, "destroy_process_group", "world", 0)]
+    cause = only_cause(diagnose_ops(job.run()))
+    assert (cause.kind, cause.ranks) == ("end_stall", [3])
+
+
+@pytest.mark.parametrize("way", ["send", "recv"])
+def test_a_transfer_that_is_left_out_is_unmatched(way: str) -> None:
+    job = training(Layout(dp=3, pp=3, tp=1), steps=3)
+    calls = job.rank(4).calls
+    del calls[at(calls, way, "world", 5)]
+    cause = only_cause(diagnose_ops(job.run()))
+    assert (cause.kind, cause.ranks) == ("p2p_unmatched", [4])
+    peer = "to rank 7" if way == "send" else "from rank 1"
+    assert f"skipped {way} #" in cause.summary and peer in cause.summary
