@@ -13,11 +13,12 @@ import pytest
 from hangdoctor import probe
 from hangdoctor.diagnosis.case import open_case
 from hangdoctor.diagnosis.recorders import by_recorder
-from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture
+from hangdoctor.model.capture import Frame, JobCapture, NodeCapture, RankCapture
 from hangdoctor.model.operations import Operation, RankOps
-from hangdoctor.readers.recorder_beside import socket_of
+from hangdoctor.readers.recorder_beside import ask, socket_of
 from hangdoctor.storage.bundle import load
 from hangdoctor.transport.capture_codec import pack_capture, unpack_capture
+from tests.support.captures import LOAD, WAIT, still
 from tests.support.stage import Stage, hangdoctor, switches, wait_until
 
 pytestmark = pytest.mark.torch
@@ -93,6 +94,22 @@ def test_transfers_that_gloo_does_not_record_are_read_from_the_boxes() -> None:
     assert not by_recorder(open_case(capture))
     nothing.runs_ahead = waits.runs_ahead = True  # NCCL's records them
     assert by_recorder(open_case(capture))
+
+
+def test_recorders_are_left_alone_where_the_boxes_show_the_waits(tmp_path: Path) -> None:
+    """The socket is a plain file: a rank that is asked does not answer, and that is noted."""
+    socket = tmp_path / "hangdoctor-1.sock"
+    socket.touch()
+    waits = RankOps(0, 2, operations=[Operation("g", 1, "all_reduce")])
+    nothing = RankOps(1, 2)
+
+    def asked(*boxes: RankOps, stack: list[Frame]) -> bool:
+        ranks = [still(r, stack, pid=os.getpid(), ops=box) for r, box in enumerate(boxes)]
+        return bool(ask([(rank, socket) for rank in ranks], first=False))
+
+    assert not asked(waits, nothing, stack=LOAD)
+    assert asked(waits, nothing, stack=WAIT), "one waits in what its box does not know"
+    assert asked(nothing, nothing, stack=LOAD), "no box of this node shows any wait"
 
 
 def test_both_go_to_the_collector() -> None:
