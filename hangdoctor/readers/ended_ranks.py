@@ -61,6 +61,7 @@ def facts_of(boxes: Sequence[Contents], ends: Iterable[ProcessEnd]) -> JobLogs |
             _add(logs, f"{end.node}: exit codes", fact)
     _own_interrupt(logs.facts)
     _mark_first(logs.facts)
+    _own_termination(logs.facts)
     logs.facts.sort(key=lambda f: f.at)
     logs.homes = {c.ops.rank: c.box.host for c in boxes}
     logs.homes |= {f.rank: f.node for f in logs.facts if f.rank >= 0 and f.node}
@@ -186,6 +187,19 @@ def _own_interrupt(facts: Iterable[AnyFact]) -> None:
     interrupts = [e for e in errors if e.error == "KeyboardInterrupt"]
     if len(interrupts) == 1 and len(errors) > 1:
         interrupts[0].role = "cause"
+
+
+def _own_termination(facts: Sequence[AnyFact]) -> None:
+    """SIGTERM ends all ranks at once where a launcher or a person sends it. One that it ended before
+    a neighbour lost the connection to it, and before any other rank ended, was the first.
+    """
+    ends = sorted((f for f in facts if isinstance(f, Ended)), key=lambda f: f.at)
+    lost = [f.at for f in facts if isinstance(f, PythonError) and f.role == "consequence"]
+    own = [f for f in facts if isinstance(f, PythonError) and f.role == "cause"]
+    if not ends or ends[0].code != -15 or not lost or any(e.at < ends[0].at for e in own):
+        return
+    if len(ends) == 1 or ends[1].at > min(lost):
+        ends[0].first = True
 
 
 def _mark_first(facts: Sequence[AnyFact]) -> None:

@@ -207,7 +207,7 @@ def _together(first: Ended, other: Ended) -> bool:
 
 def _is_own_death(scene: Scene, fact: Ended) -> bool:
     """Killed, and not by the launcher, nor in the abort after a time-out."""
-    if _was_seen(fact) and fact.code == -6 and fact.first:
+    if _was_seen(fact) and fact.code in (-6, -15) and fact.first:
         return not _after_first_wait(scene, fact)
     if fact.code not in _FATAL or fact.pid in scene.told_to_end():
         return False
