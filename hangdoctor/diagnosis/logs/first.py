@@ -251,7 +251,8 @@ def _killed_for_memory(scene: Scene, kills: list[OomKill]) -> First:
 
 def _silent_exit(scene: Scene) -> First | None:
     """A rank that exited first with an error code and left no word, while others did."""
-    ends = [f for f in scene.of(Ended) if f.first and f.code > 0 and f.rank >= 0]
+    ends = [f for f in scene.of(Ended) if f.first and f.rank >= 0]
+    ends = [f for f in ends if f.code > 0 or (f.code == 0 and _was_seen(f))]
     spoke = {f.rank for _, f in scene.positioned(PythonError)}
     nameless = any(f.rank < 0 and f.role != "launcher" for f in scene.of(PythonError))
     quiet = [f for f in ends if f.rank not in spoke and not _after_first_wait(scene, f)]
@@ -259,7 +260,7 @@ def _silent_exit(scene: Scene) -> First | None:
         return None
     if not _was_seen(quiet[0]) and not _others_lost_it(scene, quiet[0].rank):
         return None
-    ranks = [quiet[0].rank]
+    ranks = sorted({f.rank for f in quiet if f.code == quiet[0].code == 0} or {quiet[0].rank})
     finding = Finding(
         "dead",
         ranks,
